@@ -1,0 +1,183 @@
+// Package target says what a P4 target is to whoever drives it: the contract between the engines that run a program (interp in user space, ebpf in the
+// kernel) and the P4Runtime server, the STF runner and the tests that drive them.
+//
+// There are two layers, because they have different lives:
+//
+//   - a [Device] is a switch: it owns ports and moves frames. It lives as long as the process, across pipeline pushes.
+//   - a [Pipeline] is one committed program and its state (tables, registers, counters, groups). A push replaces it whole.
+//
+// Names are the fully qualified names that p4c writes into the BMv2 JSON, which are also the preamble names in P4Info ("Ingress.ipv4_lpm"). Values are
+// big-endian byte strings of exactly (width+7)/8 bytes, the unused high bits zero; widths are the JSON's. The P4Runtime server canonicalises (P4Runtime
+// specification, section 8.4) on its side, so that the engines see one form only.
+package target
+
+import (
+	"errors"
+	"time"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// The kinds of failure a driver can tell apart; errors returned by engines wrap one of them (errors.Is) and say what was being done to which entity.
+var (
+	ErrNotFound    = errors.New("not found")           // no such table, entry, register index, group
+	ErrExists      = errors.New("already exists")      // an entry with this match is there
+	ErrFull        = errors.New("table is full")       // the size that the program declares is reached
+	ErrInvalid     = errors.New("invalid argument")    // wrong width, unknown action for the table, missing field
+	ErrImmutable   = errors.New("immutable")           // const entries, const default action
+	ErrUnsupported = errors.New("not supported")       // this engine cannot run the construct; the message names it
+	ErrNoPipeline  = errors.New("no pipeline is set")  // nothing has been committed yet
+	ErrOutOfRange  = errors.New("index out of range")  // register, counter or meter index beyond the array
+)
+
+// FieldMatch is the match on one key of a table, in the table's key order. Which fields count depends on the key's kind:
+// exact: Value; lpm: Value and PrefixLen (bits); ternary and optional: Value and Mask (same width; an all-zero mask is "don't care");
+// range: Value is the low bound and Mask the high bound, both inclusive; valid: Value is one byte, 0 or 1.
+type FieldMatch struct {
+	Value     []byte
+	Mask      []byte
+	PrefixLen int
+}
+
+// ActionCall is an action with its parameters, in the action's declared order, each of its declared width.
+type ActionCall struct {
+	Action string
+	Params [][]byte
+}
+
+// TableEntry is one entry. Exactly one of Action, Member and Group is set: a direct table has actions, an indirect one (action profile or selector) has
+// members or groups.
+type TableEntry struct {
+	Match    []FieldMatch
+	Priority int // ternary, range and optional keys only: the largest wins, as in P4Runtime (BMv2's own convention is the reverse)
+	Action   *ActionCall
+	Member   *uint32
+	Group    *uint32
+	IsConst  bool // read only: the entry stands in the program
+}
+
+// CounterData is the value of one counter cell.
+type CounterData struct {
+	Packets uint64
+	Bytes   uint64
+}
+
+// MeterRate is one rate of a two-rate three-colour meter: tokens per second (bytes or packets, as the meter is declared) and the burst.
+type MeterRate struct {
+	PerSecond uint64
+	Burst     uint64
+}
+
+// MeterConfig is the configuration of one meter cell (RFC 2698: CIR/CBS, PIR/PBS). A nil config means every packet is green.
+type MeterConfig struct {
+	Committed MeterRate
+	Peak      MeterRate
+}
+
+// Replica is one copy that a multicast group or clone session makes.
+type Replica struct {
+	Port     uint32
+	Instance uint16 // becomes egress_rid in the copy
+}
+
+// CloneSession is what a mirror session id means: the copies, and the bytes to which each is cut (0: whole).
+type CloneSession struct {
+	Replicas     []Replica
+	TruncateTo   int
+	ClassOfQueue uint32
+}
+
+// Pipeline is one committed program and its state. All methods are safe for concurrent use, with each other and with packets in flight; a packet sees each
+// entity either before or after a write, never half of it.
+type Pipeline interface {
+	Program() *bmv2json.Program
+
+	InsertEntry(table string, e *TableEntry) error
+	ModifyEntry(table string, e *TableEntry) error
+	DeleteEntry(table string, e *TableEntry) error // the action is not looked at
+	Entries(table string) ([]TableEntry, error)    // in no particular order; const entries included and marked
+	SetDefault(table string, e *TableEntry) error  // e.Match is empty; nil restores the program's own default
+	Default(table string) (*TableEntry, error)     // nil where there is none
+
+	// DirectCounter reads (and SetDirectCounter sets) the counter of the entry with e's match; the default entry has none in BMv2.
+	DirectCounter(table string, e *TableEntry) (CounterData, error)
+	SetDirectCounter(table string, e *TableEntry, d CounterData) error
+	DirectMeter(table string, e *TableEntry) (*MeterConfig, error)
+	SetDirectMeter(table string, e *TableEntry, c *MeterConfig) error
+
+	// Members and groups of an action profile ("act_prof" in the JSON). A group's weights are in members per bucket.
+	SetMember(profile string, id uint32, a *ActionCall, insert bool) error
+	DeleteMember(profile string, id uint32) error
+	Members(profile string) (map[uint32]ActionCall, error)
+	SetGroup(profile string, id uint32, members []WeightedMember, insert bool) error
+	DeleteGroup(profile string, id uint32) error
+	Groups(profile string) (map[uint32][]WeightedMember, error)
+
+	ReadCounter(name string, index int) (CounterData, error)
+	WriteCounter(name string, index int, d CounterData) error
+	ReadMeter(name string, index int) (*MeterConfig, error)
+	WriteMeter(name string, index int, c *MeterConfig) error
+	ReadRegister(name string, index int) ([]byte, error)
+	// ReadRegisters reads count cells from first on, one after the other: a snapshot of each cell, not of the range.
+	ReadRegisters(name string, first, count int) ([][]byte, error)
+	WriteRegister(name string, index int, value []byte) error
+	// FillRegister sets every cell to value.
+	FillRegister(name string, value []byte) error
+
+	SetValueSet(name string, members [][]FieldMatch) error
+	ValueSet(name string) ([][]FieldMatch, error)
+
+	SetMulticastGroup(id uint32, replicas []Replica) error // nil removes it
+	MulticastGroups() map[uint32][]Replica
+	SetCloneSession(id uint32, s *CloneSession) error // nil removes it
+	CloneSessions() map[uint32]CloneSession
+}
+
+// WeightedMember is one member of an action selector's group.
+type WeightedMember struct {
+	Member uint32
+	Weight int
+}
+
+// Port is a network interface that the switch drives under a data-plane port number.
+type Port struct {
+	Number uint32
+	Iface  string
+}
+
+// PortCounters are a port's own counts, kept outside the program.
+type PortCounters struct {
+	RxPackets, RxBytes, TxPackets, TxBytes, TxDropped uint64
+}
+
+// Digest is one batch of learn_list data that the program sent with digest().
+type Digest struct {
+	Name   string
+	Fields [][]byte // in the learn list's order
+}
+
+// Device is a switch: ports, and at most one committed pipeline.
+type Device interface {
+	// Engine names the engine that runs the committed program and why it was chosen, for people ("interp: chosen with --engine").
+	Engine() string
+	// Verify reports why prog cannot be run here, wrapping ErrUnsupported with the construct and its place in the JSON; nil if it can.
+	Verify(prog *bmv2json.Program) error
+	// Commit replaces the running program. State starts empty (const entries and defaults apart). No packet sees parts of both programs.
+	Commit(prog *bmv2json.Program) error
+	// Pipeline returns the committed pipeline, or nil.
+	Pipeline() Pipeline
+
+	AddPort(p Port) error
+	RemovePort(number uint32) error
+	Ports() map[Port]PortCounters
+
+	// PacketOut injects a frame (packet-out header included, as the program's parser expects it) as if received on the CPU port.
+	PacketOut(frame []byte) error
+	// OnPacketIn sets who gets the frames that leave by the CPU port (packet-in header included). The callee owns the frame.
+	OnPacketIn(func(frame []byte))
+	// OnDigest sets who gets the digests.
+	OnDigest(func(Digest))
+	// Now is the clock that the program sees in its timestamps, since the device was made.
+	Now() time.Duration
+	Close() error
+}
