@@ -1,0 +1,82 @@
+package bmv2json
+
+// index holds the maps behind the lookups by name.
+type index struct {
+	tables       map[string]*Table
+	profiles     map[string]*ActionProfile
+	registers    map[string]*Register
+	counters     map[string]*Counter
+	meters       map[string]*Meter
+	valueSets    map[string]*ValueSet
+	headers      map[string]*Header
+	headerTypes  map[string]*HeaderType
+	stacks       map[string]*HeaderStack
+	unions       map[string]*HeaderUnion
+	unionStacks  map[string]*HeaderUnionStack
+	calculations map[string]*Calculation
+	externs      map[string]*ExternInstance
+	pipelines    map[string]*Pipeline
+	fieldLists   map[int]*FieldList
+	learnLists   map[int]*LearnList
+	learnNames   map[string]*LearnList
+	actionIDs    map[int]*Action
+	allTables    []*Table
+	allProfiles  []*ActionProfile
+}
+
+// Table returns the table of that name in any pipeline, or nil.
+func (p *Program) Table(name string) *Table { return p.index.tables[name] }
+
+// Tables are the tables of all pipelines; Table.Index is the place in it.
+func (p *Program) Tables() []*Table { return p.index.allTables }
+
+// Profile returns the action profile of that name, or nil.
+func (p *Program) Profile(name string) *ActionProfile { return p.index.profiles[name] }
+
+// Profiles are the action profiles of all pipelines; ActionProfile.Index is the place in it.
+func (p *Program) Profiles() []*ActionProfile { return p.index.allProfiles }
+
+// Register returns the register array of that name, or nil.
+func (p *Program) Register(name string) *Register { return p.index.registers[name] }
+
+// Counter returns the counter (array or direct) of that name, or nil.
+func (p *Program) Counter(name string) *Counter { return p.index.counters[name] }
+
+// Meter returns the meter (array or direct) of that name, or nil.
+func (p *Program) Meter(name string) *Meter { return p.index.meters[name] }
+
+// ValueSet returns the parser value set of that name, or nil.
+func (p *Program) ValueSet(name string) *ValueSet { return p.index.valueSets[name] }
+
+// Header returns the header instance of that name, or nil.
+func (p *Program) Header(name string) *Header { return p.index.headers[name] }
+
+// Pipeline returns the pipeline of that name ("ingress", "egress"), or nil.
+func (p *Program) Pipeline(name string) *Pipeline { return p.index.pipelines[name] }
+
+// FieldList returns the field list with that id, or nil.
+func (p *Program) FieldList(id int) *FieldList { return p.index.fieldLists[id] }
+
+// LearnList returns the learn list with that id, or nil.
+func (p *Program) LearnList(id int) *LearnList { return p.index.learnLists[id] }
+
+// LearnListNamed returns the learn list of that name, or nil.
+func (p *Program) LearnListNamed(name string) *LearnList { return p.index.learnNames[name] }
+
+// FieldNamed returns the field of that name of the header instance of that name, following the program's aliases first as BMv2 does: a target's
+// "queueing_metadata.enq_qdepth" is wherever the program keeps it. The zero FieldRef means that the program has no such field.
+func (p *Program) FieldNamed(header, field string) FieldRef {
+	if r, ok := p.Aliases[header+"."+field]; ok {
+		return r
+	}
+	h := p.Header(header)
+	if h == nil {
+		return FieldRef{}
+	}
+	for _, f := range h.Type.Fields {
+		if f.Name == field {
+			return FieldRef{h, f}
+		}
+	}
+	return FieldRef{}
+}

@@ -1,0 +1,549 @@
+// Package bmv2json reads the JSON that p4c's BMv2 back ends write (format 2.x, described in behavioral-model's docs/JSON_format.md) into a checked,
+// resolved [Program].
+//
+// The JSON names things: a table names its actions, an expression names a header and a field, a parser state names the next. Here every name has become
+// a pointer or an index, every reference has been followed once and found, and every width, arity and type that an engine relies on has been checked.
+// An engine that is given a *Program therefore has no lookup that can fail and no shape to guess. What the checks cannot settle, because it depends on
+// what a target offers (does it know the primitive? the hash?), is the engine's to refuse; each construct carries its place in the JSON in Path
+// ("pipelines[0].tables[3]") so that the refusal can say where.
+//
+// A Program is never changed after it has been read; it may be shared freely.
+package bmv2json
+
+import "math/big"
+
+// Program is one P4 program as p4c compiled it for BMv2.
+type Program struct {
+	Name         string // the P4 source file, as p4c was given it
+	Compiler     string
+	Major, Minor int // version of the JSON format
+
+	HeaderTypes  []*HeaderType
+	Headers      []*Header // every instance, metadata included; Header.Index is the place in this slice
+	Stacks       []*HeaderStack
+	UnionTypes   []*HeaderUnionType
+	Unions       []*HeaderUnion
+	UnionStacks  []*HeaderUnionStack
+	FieldLists   []*FieldList
+	LearnLists   []*LearnList
+	Errors       []*Error
+	Enums        []*Enum
+	Parsers      []*Parser
+	ValueSets    []*ValueSet
+	Deparsers    []*Deparser
+	Meters       []*Meter
+	Counters     []*Counter
+	Registers    []*Register
+	Calculations []*Calculation
+	Actions      []*Action
+	Pipelines    []*Pipeline
+	Checksums    []*Checksum
+	Externs      []*ExternInstance
+	Aliases      map[string]FieldRef // "queueing_metadata.enq_qdepth" → the field the program keeps it in
+
+	index index
+}
+
+// HeaderType is the layout of a header or of a metadata struct.
+type HeaderType struct {
+	Name   string
+	ID     int
+	Path   string
+	Fields []*Field
+	// VL is the index in Fields of the field of variable length (varbit), or -1: there is at most one.
+	VL int
+	// MaxBytes is the largest size of a header with a varbit field, in bytes; 0 where there is none.
+	MaxBytes int
+	// FixedBits is the sum of the widths of all fields but the varbit one.
+	FixedBits int
+}
+
+// Field is one field of a header type.
+type Field struct {
+	Name   string
+	Index  int
+	Width  int  // bits; for a varbit field its largest width
+	Signed bool // two's complement (int<W>)
+	VL     bool // varbit
+	Offset int  // bits from the start of the header, counting a varbit field before it as empty
+}
+
+// Header is a header or metadata instance.
+type Header struct {
+	Name     string
+	ID       int
+	Index    int // in Program.Headers
+	Path     string
+	Type     *HeaderType
+	Metadata bool
+	Omit     bool // "pi_omit": made by the compiler, of no interest to a control plane
+	// Stack and StackIndex say which element of which stack this is; Union and UnionIndex which member of which union. Nil where it is neither.
+	Stack      *HeaderStack
+	StackIndex int
+	Union      *HeaderUnion
+	UnionIndex int
+}
+
+// HeaderStack is an array of headers of one type.
+type HeaderStack struct {
+	Name    string
+	ID      int
+	Index   int
+	Path    string
+	Type    *HeaderType
+	Headers []*Header
+}
+
+// HeaderUnionType lists the members that a header union has.
+type HeaderUnionType struct {
+	Name    string
+	ID      int
+	Path    string
+	Members []UnionMember
+}
+
+// UnionMember is one alternative of a header union.
+type UnionMember struct {
+	Name string
+	Type *HeaderType
+}
+
+// HeaderUnion is a header union instance: at most one of Headers is valid.
+type HeaderUnion struct {
+	Name       string
+	ID         int
+	Index      int
+	Path       string
+	Type       *HeaderUnionType
+	Headers    []*Header // in the order of Type.Members
+	Stack      *HeaderUnionStack
+	StackIndex int
+}
+
+// HeaderUnionStack is an array of header unions.
+type HeaderUnionStack struct {
+	Name   string
+	ID     int
+	Index  int
+	Path   string
+	Type   *HeaderUnionType
+	Unions []*HeaderUnion
+}
+
+// FieldRef is a field of a header instance. Field is nil for the hidden one-bit field "$valid$", which is the header's validity.
+type FieldRef struct {
+	Header *Header
+	Field  *Field
+}
+
+// IsZero reports whether r stands for nothing.
+func (r FieldRef) IsZero() bool { return r.Header == nil }
+
+// IsValidity reports whether r is the hidden "$valid$" field.
+func (r FieldRef) IsValidity() bool { return r.Header != nil && r.Field == nil }
+
+// Width is the field's width in bits.
+func (r FieldRef) Width() int {
+	if r.Field == nil {
+		return 1
+	}
+	return r.Field.Width
+}
+
+func (r FieldRef) String() string {
+	switch {
+	case r.Header == nil:
+		return "<none>"
+	case r.Field == nil:
+		return r.Header.Name + ".$valid$"
+	}
+	return r.Header.Name + "." + r.Field.Name
+}
+
+// FieldList is the set of fields that a clone, resubmit or recirculate keeps. Its ID is the first argument that the primitive passes.
+type FieldList struct {
+	Name   string
+	ID     int
+	Path   string
+	Fields []FieldRef
+}
+
+// LearnList is what digest() sends: its values in order.
+type LearnList struct {
+	Name     string
+	ID       int
+	Path     string
+	Elements []*Expr
+	Widths   []int // bits of each element
+}
+
+// Error is one member of the program's error type.
+type Error struct {
+	Name  string
+	Value int
+}
+
+// Enum is an enum that p4c kept.
+type Enum struct {
+	Name    string
+	Path    string
+	Entries []EnumEntry
+}
+
+// EnumEntry is one constant of an enum.
+type EnumEntry struct {
+	Name  string
+	Value int
+}
+
+// Parser is a state machine.
+type Parser struct {
+	Name   string
+	ID     int
+	Path   string
+	Init   *ParseState // nil: accept at once
+	States []*ParseState
+}
+
+// ParseState is one state of a parser.
+type ParseState struct {
+	Name        string
+	ID          int
+	Index       int // in Parser.States
+	Path        string
+	Ops         []*ParserOp
+	Key         []*Expr // OpField, OpStackField, OpUnionStackField or OpLookahead
+	KeyWidths   []int   // bits of each part of Key
+	Transitions []*Transition
+}
+
+// ParserOpKind says what a parser operation does.
+type ParserOpKind int
+
+// The parser operations.
+const (
+	ParserExtract   ParserOpKind = iota // extract into Header, the next of Stack, or member UnionMember of the next of UnionStack
+	ParserExtractVL                     // the same, with Length giving the bits of the varbit field and MaxBytes the header's bound (0: its type's)
+	ParserSet                           // Dest = Value
+	ParserVerify                        // Cond, else stop with the error Value
+	ParserAdvance                       // skip Value bits
+	ParserPrimitive                     // run Primitive
+)
+
+// ParserOp is one operation of a parser state.
+type ParserOp struct {
+	Kind        ParserOpKind
+	Path        string
+	Header      *Header
+	Stack       *HeaderStack
+	UnionStack  *HeaderUnionStack
+	UnionMember int
+	Length      *Expr
+	Dest        FieldRef
+	Value       *Expr
+	Cond        *Expr
+	Primitive   *Primitive
+}
+
+// TransitionKind says how a transition is taken.
+type TransitionKind int
+
+// The kinds of transition.
+const (
+	TransDefault  TransitionKind = iota
+	TransValue                   // key & Mask == Value & Mask
+	TransValueSet                // the key, under Mask, is in Set
+)
+
+// Transition is one case of a select. Value and Mask are the concatenation of the parts of the key, each padded to whole bytes.
+type Transition struct {
+	Kind  TransitionKind
+	Path  string
+	Value []byte
+	Mask  []byte // nil: all ones
+	Set   *ValueSet
+	Next  *ParseState // nil: accept
+}
+
+// ValueSet is a parser value set, filled by the control plane.
+type ValueSet struct {
+	Name    string
+	ID      int
+	Index   int
+	Path    string
+	Width   int // bits of one member, all its fields together without padding
+	MaxSize int
+	Widths  []int // bits of each field of a member, taken from the select that uses the set; one field of Width bits where no select does
+}
+
+// Deparser writes the valid headers in order before the payload. Calculations of checksums run before it.
+type Deparser struct {
+	Name       string
+	ID         int
+	Path       string
+	Order      []*Header
+	Primitives []*Primitive
+}
+
+// Meter is a meter array, or (Direct) the meters of a table's entries.
+type Meter struct {
+	Name   string
+	ID     int
+	Index  int
+	Path   string
+	Bytes  bool // counts bytes, not packets
+	Rates  int
+	Size   int
+	Direct bool
+	Table  *Table   // of a direct meter
+	Result FieldRef // where a direct meter puts the colour
+}
+
+// Counter is a counter array (always packets and bytes), or (Direct) the counters of a table's entries.
+type Counter struct {
+	Name   string
+	ID     int
+	Index  int
+	Path   string
+	Size   int
+	Direct bool
+	Table  *Table
+}
+
+// Register is a register array.
+type Register struct {
+	Name   string
+	ID     int
+	Index  int
+	Path   string
+	Size   int
+	Width  int // bits
+	Signed bool
+}
+
+// Calculation is a hash or checksum over a list of inputs.
+type Calculation struct {
+	Name  string
+	ID    int
+	Index int
+	Path  string
+	Algo  string
+	Input []CalcInput
+}
+
+// CalcInput is one input of a calculation. Exactly one of Field, Header, Const and Payload is set. Inputs whose header is not valid are left out.
+type CalcInput struct {
+	Field   FieldRef
+	Header  *Header
+	Const   *big.Int
+	Width   int // bits of Field or Const
+	Payload bool
+}
+
+// Checksum ties a calculation to the field that it verifies and updates.
+type Checksum struct {
+	Name   string
+	ID     int
+	Path   string
+	Target FieldRef
+	Calc   *Calculation
+	Verify bool
+	Update bool
+	Cond   *Expr // nil: always
+}
+
+// ExternInstance is an extern object that is not one of the built-in arrays.
+type ExternInstance struct {
+	Name string
+	ID   int
+	Path string
+	Type string
+}
+
+// Action is a sequence of primitives with parameters. p4c writes one action object per table that uses it, so names are not unique in a program; they
+// are within a table.
+type Action struct {
+	Name       string
+	ID         int
+	Index      int
+	Path       string
+	Params     []Param
+	Primitives []*Primitive
+}
+
+// Param is a parameter of an action, given by the control plane in the entry.
+type Param struct {
+	Name  string
+	Width int // bits
+}
+
+// Primitive is one call. Args are checked to be resolved, not to fit the primitive: the engine that knows it does that.
+type Primitive struct {
+	Op   string
+	Path string
+	Args []*Expr
+}
+
+// MatchKind is how one key of a table, or a whole table, matches.
+type MatchKind int
+
+// The match kinds. A table's own kind is the most general of its keys' (Range, then Ternary, then LPM, then Exact).
+const (
+	MatchExact MatchKind = iota
+	MatchLPM
+	MatchTernary
+	MatchRange
+	MatchValid    // a header's validity, exactly
+	MatchOptional // exact or don't care
+)
+
+func (k MatchKind) String() string {
+	return [...]string{"exact", "lpm", "ternary", "range", "valid", "optional"}[k]
+}
+
+// Key is one key of a table.
+type Key struct {
+	Name  string
+	Kind  MatchKind
+	Field FieldRef
+	Width int    // bits; 1 for a valid match
+	Mask  []byte // a static mask on the field, (Width+7)/8 bytes, or nil
+}
+
+// TableKind is where a table's entries keep their actions.
+type TableKind int
+
+// The kinds of table.
+const (
+	TableSimple     TableKind = iota // in the entry
+	TableIndirect                    // in a member of an action profile
+	TableIndirectWS                  // in a member, or a group of members (action selector)
+)
+
+// Node is a node of a pipeline's control flow: *Table, *Conditional or *ActionCall. A nil Node is the end of the pipeline.
+type Node interface {
+	// NodeName is the name under which the JSON refers to the node.
+	NodeName() string
+}
+
+// Table is a match-action table.
+type Table struct {
+	Name           string
+	ID             int
+	Index          int // among the tables of all pipelines, in order
+	Path           string
+	Pipeline       *Pipeline
+	Match          MatchKind
+	Kind           TableKind
+	Profile        *ActionProfile // nil for a simple table
+	MaxSize        int
+	SupportTimeout bool
+	Keys           []Key
+	Actions        []*Action
+	// Next is where control goes after the action at the same index ran. Where HitMiss is set it is empty, and Hit and Miss say so instead.
+	Next            []Node
+	HitMiss         bool
+	Hit, Miss       Node
+	BaseDefaultNext Node // after a miss on a table that has no default entry
+	DirectMeter     *Meter
+	WithCounters    bool
+	DirectCounter   *Counter // the name of the direct counters; may be nil though WithCounters is set (tables made by the compiler)
+	Default         *DefaultEntry
+	ConstEntries    []ConstEntry
+	Const           bool // the JSON has entries: nothing may be added, changed or removed at run time
+}
+
+// NodeName implements Node.
+func (t *Table) NodeName() string { return t.Name }
+
+// Action returns the table's action of that name and its index in t.Actions, or nil and -1.
+func (t *Table) Action(name string) (*Action, int) {
+	for i, a := range t.Actions {
+		if a.Name == name {
+			return a, i
+		}
+	}
+	return nil, -1
+}
+
+// NeedsPriority reports whether the table's entries carry a priority.
+func (t *Table) NeedsPriority() bool { return t.Match == MatchTernary || t.Match == MatchRange }
+
+// DefaultEntry is the default action that the program sets.
+type DefaultEntry struct {
+	Action      *Action
+	ActionIndex int // in Table.Actions; -1 where the action is not among them (p4c's tables that stand for a direct action call always list it)
+	Params      [][]byte
+	ConstAction bool // the control plane may not change the action
+	ConstEntry  bool // nor its parameters
+}
+
+// KeyValue is one key of a const entry, in the form of target.FieldMatch.
+type KeyValue struct {
+	Value     []byte
+	Mask      []byte // ternary: mask; range: the high bound
+	PrefixLen int
+}
+
+// ConstEntry is an entry that stands in the program.
+type ConstEntry struct {
+	Path        string
+	Match       []KeyValue
+	Action      *Action
+	ActionIndex int
+	Params      [][]byte
+	Priority    int // BMv2's: the smallest wins
+}
+
+// ActionProfile holds the members (and, with a Selector, groups) of the tables that use it.
+type ActionProfile struct {
+	Name     string
+	ID       int
+	Index    int
+	Path     string
+	MaxSize  int
+	Selector *Selector
+	Tables   []*Table // that use it; all have the same actions
+}
+
+// Selector says how a member of a group is chosen.
+type Selector struct {
+	Algo  string
+	Input []CalcInput
+}
+
+// Conditional is an if.
+type Conditional struct {
+	Name        string
+	ID          int
+	Path        string
+	Expr        *Expr // of type TypeBool
+	True, False Node
+}
+
+// NodeName implements Node.
+func (c *Conditional) NodeName() string { return c.Name }
+
+// ActionCall is an action called outside of any table. p4c writes a table without keys instead.
+type ActionCall struct {
+	Name   string
+	ID     int
+	Path   string
+	Action *Action
+	Next   Node
+}
+
+// NodeName implements Node.
+func (a *ActionCall) NodeName() string { return a.Name }
+
+// Pipeline is a control: ingress or egress.
+type Pipeline struct {
+	Name         string
+	ID           int
+	Path         string
+	Init         Node
+	Tables       []*Table
+	Profiles     []*ActionProfile
+	Conditionals []*Conditional
+	ActionCalls  []*ActionCall
+}
