@@ -1,0 +1,42 @@
+package ports
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+// inNamespace is set in the copy of the test program that runs in a network namespace of its own.
+const inNamespace = "NETCRAQ_PORTS_TEST_NETNS"
+
+// TestMain runs the tests in a fresh network namespace, which vanishes with the process however it ends. Where that is not allowed, tests that need interfaces
+// skip (see needLinks).
+func TestMain(m *testing.M) {
+	if os.Getenv(inNamespace) != "" {
+		os.Exit(m.Run())
+	}
+	if os.Geteuid() != 0 {
+		os.Exit(m.Run())
+	}
+	cmd := exec.Command(os.Args[0], os.Args[1:]...)
+	cmd.Env = append(os.Environ(), inNamespace+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Run(); err != nil {
+		if exit, ok := err.(*exec.ExitError); ok {
+			os.Exit(exit.ExitCode())
+		}
+		fmt.Fprintln(os.Stderr, "no network namespace:", err)
+		os.Exit(m.Run())
+	}
+}
+
+// needLinks skips a test that creates interfaces where that is not possible.
+func needLinks(t testing.TB) {
+	t.Helper()
+	if os.Getenv(inNamespace) == "" {
+		t.Skip("needs root, to create interfaces in a network namespace of its own")
+	}
+}

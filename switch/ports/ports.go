@@ -1,0 +1,574 @@
+// Package ports moves Ethernet frames between Linux network interfaces and a program that switches them: the front panel of a software switch.
+//
+// A [Set] owns one thread, the packet thread. It looks at the receive ring of every port in turn, hands each frame to one handler, and sends what the handler
+// queued with [Set.Send] when the batch is over. Because there is one thread, frames enter the handler one after the other in the order in which the thread
+// met them, so whatever the handler does for a frame is atomic with respect to other frames, as ingress is in BMv2.
+//
+// How a frame gets in. Each port has a packet socket (AF_PACKET, see packet(7)) with a memory-mapped ring in the TPACKET_V2 format. Version 2 publishes frame by
+// frame; version 3 publishes blocks, and a block that is not full waits for a timer of a millisecond or more, which a request-reply protocol cannot afford.
+// A busy port therefore costs no system call to receive. The ring also tells what the wire frame looked like before the kernel took it apart: an 802.1Q tag that
+// was stripped (put back here) and a transport checksum that the sender left to hardware which a virtual link does not have (computed here; without it, frames
+// of a neighbour with checksum offload would leave by another port with a wrong checksum).
+//
+// How a frame gets out. With sendmmsg(2), up to a batch in one call, through the interface's queueing discipline, so that tc(8) settings of emulated links count.
+// A PACKET_TX_RING is not used: on veth the kernel gives its slots back while the receiver still reads the page that they are in.
+//
+// When there is nothing to do the thread spins for a few tens of microseconds at most, and only while spinning has lately been paying (see [spinner]), then
+// sleeps in ppoll(2).
+//
+// An interface that goes down or disappears marks its port down, and the others go on. A port comes back when its interface does, found by name.
+package ports
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Direction says which way a frame passes a port.
+type Direction int
+
+// The two directions, seen from the switch.
+const (
+	Rx Direction = iota // from the wire into the switch
+	Tx                  // from the switch onto the wire
+)
+
+func (d Direction) String() string {
+	if d == Rx {
+		return "rx"
+	}
+	return "tx"
+}
+
+// Options are what a Set needs to know beyond its handler. The zero value is good.
+type Options struct {
+	// Batch is how many frames are taken from one port before the others have their turn and what was queued is sent. 0 means 64.
+	Batch int
+	// SpinMax bounds how long the packet thread looks for frames before it sleeps. 0 means 50 µs; negative means never spin.
+	SpinMax time.Duration
+	// Log receives what happens to ports. nil means slog.Default().
+	Log *slog.Logger
+	// Faults, if not nil, are applied to every frame that enters or leaves (tests only).
+	Faults *Faults
+	// Tap, if not nil, is called on the packet thread with each frame as it enters the handler and as it is sent, for captures. It must not keep the frame.
+	Tap func(iface string, dir Direction, frame []byte)
+	// AfterBatch, if not nil, is called on the packet thread after the handler has had a round of frames and before they are sent.
+	AfterBatch func()
+}
+
+// Counters are what a port has seen.
+type Counters struct {
+	RxPackets, RxBytes uint64 // given to the handler
+	TxPackets, TxBytes uint64 // accepted by the kernel
+	TxDropped          uint64 // queued for the port but not sent: it is down, its queue is full, or the frame exceeds its MTU
+	RxOversize         uint64 // larger than the interface's MTU allows (a sender's segmentation offload, or a jumbo frame): not given to the handler
+	RxOverrun          uint64 // lost because the ring was full
+}
+
+// Handler gets each received frame on the packet thread. The frame is the handler's to change, up to its length, until the call returns.
+type Handler func(port uint32, frame []byte)
+
+// ErrClosed is returned by calls on a Set that has been closed.
+var ErrClosed = errors.New("ports are closed")
+
+// Set is a group of ports served by one packet thread. Its methods are safe for concurrent use, but for Send.
+type Set struct {
+	handle Handler
+	opts   Options
+	log    *slog.Logger
+
+	wakeFD   int
+	sleeping atomic.Bool
+	posted   atomic.Bool
+	done     chan struct{}
+
+	mu      sync.Mutex // guards what follows
+	jobs    []func()
+	known   map[uint32]*port // every configured port, up or down
+	closing bool
+
+	// Owned by the packet thread.
+	active  []*port // those with an open socket
+	table   []*port // by number, for numbers that fit
+	sparse  map[uint32]*port
+	delayed delayQueue
+	pollFDs []unix.PollFd
+	dirty   []*port // those with frames queued
+	spin    spinner
+
+	opening sync.Mutex // held while a socket is opened, by Add or because an interface returned
+	watch   *linkWatch
+}
+
+// tableSize is how many port numbers are looked up in a plain table: v1model's 9-bit port space.
+const tableSize = 512
+
+// port is one configured port. Fields below the line belong to the packet thread.
+type port struct {
+	number   uint32
+	iface    string
+	settings *offloadSettings // what was changed on the interface, to be undone
+	up       atomic.Bool
+
+	rxPackets, rxBytes, txPackets, txBytes, txDropped, rxOversize, rxOverrun atomic.Uint64
+
+	// ------
+	sock     *socket // nil while the interface is away
+	tx       txQueue
+	queued   bool // in Set.dirty
+	rxFault  *faultLine
+	txFault  *faultLine
+	toldSize bool // the log has been told about oversize frames
+}
+
+// New starts a packet thread that gives frames to handle.
+func New(handle Handler, opts Options) (*Set, error) {
+	if opts.Batch <= 0 {
+		opts.Batch = 64
+	}
+	if opts.SpinMax == 0 {
+		opts.SpinMax = 50 * time.Microsecond
+	}
+	log := opts.Log
+	if log == nil {
+		log = slog.Default()
+	}
+	wake, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("making the packet thread's wake-up descriptor: %w", err)
+	}
+	s := &Set{
+		handle: handle,
+		opts:   opts,
+		log:    log,
+		wakeFD: wake,
+		done:   make(chan struct{}),
+		known:  map[uint32]*port{},
+		table:  make([]*port, tableSize),
+		sparse: map[uint32]*port{},
+		spin:   spinner{max: opts.SpinMax},
+	}
+	s.pollFDs = append(s.pollFDs, unix.PollFd{Fd: int32(wake), Events: unix.POLLIN})
+	s.watch, err = watchLinks(s.linkChanged, log)
+	if err != nil {
+		_ = unix.Close(wake)
+		return nil, err
+	}
+	go s.run()
+	return s, nil
+}
+
+// Add attaches the interface named iface as port number. The interface must exist; it is put into promiscuous mode, and offloads that would show frames to the
+// program which never were on the wire are turned off until [Set.Remove] or [Set.Close].
+func (s *Set) Add(number uint32, iface string) error {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	s.mu.Lock()
+	if s.closing {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	if p := s.known[number]; p != nil {
+		s.mu.Unlock()
+		return fmt.Errorf("port %d is taken by interface %s", number, p.iface)
+	}
+	for _, p := range s.known {
+		if p.iface == iface {
+			s.mu.Unlock()
+			return fmt.Errorf("interface %s is already port %d", iface, p.number)
+		}
+	}
+	p := &port{number: number, iface: iface}
+	s.known[number] = p
+	s.mu.Unlock()
+
+	if err := s.open(p); err != nil {
+		s.mu.Lock()
+		delete(s.known, number)
+		s.mu.Unlock()
+		return fmt.Errorf("port %d: %w", number, err)
+	}
+	return nil
+}
+
+// open opens p's socket and hands it to the packet thread. The caller holds s.opening, and p has no socket.
+func (s *Set) open(p *port) error {
+	link, err := net.InterfaceByName(p.iface)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", p.iface, errNoInterface(err))
+	}
+	settings, err := disableOffloads(p.iface)
+	if err != nil {
+		s.log.Debug("some offloads stay as they are", "port", p.number, "iface", p.iface, "err", err)
+	}
+	sock, err := openSocket(link)
+	if err != nil {
+		settings.restore()
+		return fmt.Errorf("interface %s: %w", p.iface, err)
+	}
+	up := link.Flags&net.FlagUp != 0
+	err = s.Do(func() {
+		p.sock = sock
+		if p.settings == nil { // else it is the same interface, opened again: what was changed first is what has to be undone
+			p.settings = settings
+		}
+		p.up.Store(up)
+		p.toldSize = false
+		if p.rxFault == nil {
+			p.rxFault = s.opts.Faults.line(p.number, Rx)
+			p.txFault = s.opts.Faults.line(p.number, Tx)
+		}
+		s.place(p.number, p)
+		s.active = append(s.active, p)
+		s.rebuildPoll()
+	})
+	if err != nil {
+		sock.close()
+		settings.restore()
+		return err
+	}
+	if !up {
+		s.log.Warn("port is down: its interface is not up", "port", p.number, "iface", p.iface, "do", "ip link set "+p.iface+" up")
+	}
+	return nil
+}
+
+// Remove detaches a port and puts its interface's settings back.
+func (s *Set) Remove(number uint32) error {
+	s.mu.Lock()
+	p := s.known[number]
+	delete(s.known, number)
+	s.mu.Unlock()
+	if p == nil {
+		return fmt.Errorf("there is no port %d", number)
+	}
+	return s.Do(func() {
+		s.drop(p)
+		p.settings.restore()
+		p.settings = nil
+	})
+}
+
+// Status is what Ports tells of a port.
+type Status struct {
+	Iface string
+	Up    bool
+	Counters
+}
+
+// Ports returns every configured port by number.
+func (s *Set) Ports() map[uint32]Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[uint32]Status, len(s.known))
+	for n, p := range s.known {
+		out[n] = Status{Iface: p.iface, Up: p.up.Load(), Counters: Counters{
+			RxPackets: p.rxPackets.Load(), RxBytes: p.rxBytes.Load(),
+			TxPackets: p.txPackets.Load(), TxBytes: p.txBytes.Load(), TxDropped: p.txDropped.Load(),
+			RxOversize: p.rxOversize.Load(), RxOverrun: p.rxOverrun.Load(),
+		}}
+	}
+	return out
+}
+
+// Do runs f on the packet thread, between batches, and waits until it has run. Frames that f queues are sent at once.
+func (s *Set) Do(f func()) error {
+	ran := make(chan struct{})
+	if err := s.Post(func() { f(); close(ran) }); err != nil {
+		return err
+	}
+	select {
+	case <-ran:
+		return nil
+	case <-s.done:
+		return ErrClosed
+	}
+}
+
+// Post is Do without waiting.
+func (s *Set) Post(f func()) error {
+	s.mu.Lock()
+	if s.closing {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	s.jobs = append(s.jobs, f)
+	s.mu.Unlock()
+	s.posted.Store(true)
+	s.wakeUp()
+	return nil
+}
+
+func (s *Set) wakeUp() {
+	if s.sleeping.Load() {
+		one := [8]byte{7: 1} // any non-zero count, whatever the byte order
+		_, _ = unix.Write(s.wakeFD, one[:])
+	}
+}
+
+// Close stops the packet thread, closes the sockets and puts the interfaces' settings back.
+func (s *Set) Close() error {
+	s.mu.Lock()
+	if s.closing {
+		s.mu.Unlock()
+		<-s.done
+		return nil
+	}
+	s.closing = true
+	s.mu.Unlock()
+	s.watch.close()
+	s.posted.Store(true)
+	for { // the thread may be about to sleep
+		s.wakeUp()
+		select {
+		case <-s.done:
+			return unix.Close(s.wakeFD)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// Send queues frame for a port and reports whether there is such a port and it is up. The frame is copied. Only the handler, AfterBatch and functions given to
+// Do and Post may call it.
+func (s *Set) Send(number uint32, frame []byte) bool {
+	p := s.lookup(number)
+	if p == nil {
+		return false
+	}
+	if p.txFault != nil {
+		p.txFault.pass(frame, time.Now(), &s.delayed, func(f []byte) { s.enqueue(p, f) })
+		return true
+	}
+	return s.enqueue(p, frame)
+}
+
+func (s *Set) enqueue(p *port, frame []byte) bool {
+	if p.sock == nil || !p.up.Load() {
+		p.txDropped.Add(1)
+		return false
+	}
+	if s.opts.Tap != nil {
+		s.opts.Tap(p.iface, Tx, frame)
+	}
+	if !p.queued {
+		p.queued = true
+		s.dirty = append(s.dirty, p)
+	}
+	if p.tx.full() {
+		p.flush()
+	}
+	p.tx.add(frame)
+	return true
+}
+
+func (s *Set) lookup(number uint32) *port {
+	if number < tableSize {
+		return s.table[number]
+	}
+	return s.sparse[number]
+}
+
+func (s *Set) place(number uint32, p *port) {
+	if number < tableSize {
+		s.table[number] = p
+		return
+	}
+	if p == nil {
+		delete(s.sparse, number)
+		return
+	}
+	s.sparse[number] = p
+}
+
+// run is the packet thread.
+func (s *Set) run() {
+	runtime.LockOSThread()
+	defer close(s.done)
+	for {
+		work := 0
+		if s.posted.Load() {
+			if s.runJobs() {
+				s.shutDown()
+				return
+			}
+			work++
+		}
+		for _, p := range s.active {
+			work += s.receive(p)
+		}
+		if s.delayed.Len() > 0 {
+			work += s.delayed.release(time.Now())
+		}
+		if work > 0 && s.opts.AfterBatch != nil {
+			s.opts.AfterBatch()
+		}
+		s.flush()
+		if work > 0 {
+			s.spin.worked()
+			continue
+		}
+		if s.spin.again() {
+			continue
+		}
+		s.sleep()
+	}
+}
+
+func (s *Set) runJobs() (closing bool) {
+	s.mu.Lock()
+	s.posted.Store(false)
+	jobs := s.jobs
+	s.jobs = nil
+	closing = s.closing
+	s.mu.Unlock()
+	for _, f := range jobs {
+		f()
+	}
+	return closing
+}
+
+func (s *Set) shutDown() {
+	s.flush()
+	for _, p := range append([]*port(nil), s.active...) {
+		s.drop(p)
+		p.settings.restore()
+	}
+}
+
+// receive gives up to a batch of p's frames to the handler.
+func (s *Set) receive(p *port) int {
+	ring := &p.sock.ring
+	n := 0
+	for ; n < s.opts.Batch; n++ {
+		slot := ring.peek()
+		if slot.base == nil {
+			break
+		}
+		frame, verdict := slot.frame(p.sock.maxFrame)
+		switch verdict {
+		case frameGood:
+			if p.rxFault != nil {
+				p.rxFault.pass(frame, time.Now(), &s.delayed, func(f []byte) { s.deliver(p, f) })
+			} else {
+				s.deliver(p, frame)
+			}
+		case frameOversize:
+			p.rxOversize.Add(1)
+			if !p.toldSize {
+				p.toldSize = true
+				s.log.Warn("frame larger than the interface's MTU is dropped (told once; counted as rx_oversize)", "port", p.number, "iface", p.iface,
+					"bytes", slot.wireLen(), "do", "turn segmentation offload off at the sender: ethtool -K IFACE tso off gso off")
+			}
+		case frameOwn: // sent by this machine out of this interface: not for us
+		}
+		ring.release()
+	}
+	return n
+}
+
+func (s *Set) deliver(p *port, frame []byte) {
+	p.rxPackets.Add(1)
+	p.rxBytes.Add(uint64(len(frame)))
+	if s.opts.Tap != nil {
+		s.opts.Tap(p.iface, Rx, frame)
+	}
+	s.handle(p.number, frame)
+}
+
+func (s *Set) flush() {
+	for i, p := range s.dirty {
+		p.flush()
+		p.queued = false
+		s.dirty[i] = nil
+	}
+	s.dirty = s.dirty[:0]
+}
+
+func (p *port) flush() {
+	if p.sock == nil {
+		p.txDropped.Add(uint64(p.tx.reset()))
+		return
+	}
+	packets, bytes, dropped := p.tx.send(p.sock.txFD)
+	p.txPackets.Add(packets)
+	p.txBytes.Add(bytes)
+	if dropped > 0 {
+		p.txDropped.Add(dropped)
+	}
+}
+
+// sleep waits for a frame, a posted job or a delayed frame's time.
+func (s *Set) sleep() {
+	var timeout *unix.Timespec
+	if s.delayed.Len() > 0 {
+		ts := unix.NsecToTimespec(max(0, int64(time.Until(s.delayed.next()))))
+		timeout = &ts
+	}
+	s.sleeping.Store(true)
+	if s.posted.Load() {
+		s.sleeping.Store(false)
+		return
+	}
+	began := time.Now()
+	n, err := unix.Ppoll(s.pollFDs, timeout, nil)
+	s.sleeping.Store(false)
+	s.spin.slept(time.Since(began))
+	if err != nil || n == 0 {
+		return // EINTR or the time of a delayed frame
+	}
+	if s.pollFDs[0].Revents != 0 {
+		var b [8]byte
+		_, _ = unix.Read(s.wakeFD, b[:])
+	}
+	for i := 1; i < len(s.pollFDs); i++ {
+		if s.pollFDs[i].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0 {
+			// The interface went down. The kernel says so once; the error must be fetched or poll would return at once for ever.
+			_, _ = unix.GetsockoptInt(int(s.pollFDs[i].Fd), unix.SOL_SOCKET, unix.SO_ERROR)
+		}
+	}
+}
+
+func (s *Set) rebuildPoll() {
+	s.pollFDs = s.pollFDs[:1]
+	for _, p := range s.active {
+		s.pollFDs = append(s.pollFDs, unix.PollFd{Fd: int32(p.sock.fd), Events: unix.POLLIN})
+	}
+}
+
+// drop closes p's socket. Packet thread only.
+func (s *Set) drop(p *port) {
+	p.up.Store(false)
+	if p.sock == nil {
+		return
+	}
+	p.txDropped.Add(uint64(p.tx.reset()))
+	p.rxOverrun.Add(p.sock.overruns())
+	p.sock.close()
+	p.sock = nil
+	s.place(p.number, nil)
+	for i, q := range s.active {
+		if q == p {
+			s.active = append(s.active[:i], s.active[i+1:]...)
+			break
+		}
+	}
+	s.rebuildPoll()
+}
+
+// errNoInterface says what to do about a missing interface.
+func errNoInterface(err error) error {
+	return fmt.Errorf("there is no such interface here; create it, or start the switch in its network namespace: %w", err)
+}
+
+// u16 and u32 read what the kernel writes in the machine's byte order.
+func u16(p unsafe.Pointer, off uintptr) uint16 { return *(*uint16)(unsafe.Add(p, off)) }
+func u32(p unsafe.Pointer, off uintptr) uint32 { return *(*uint32)(unsafe.Add(p, off)) }
