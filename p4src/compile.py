@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compile the P4 programs of a folder with p4c, and check that what is committed is what p4c makes of the sources.
+
+    compile.py make  [FOLDER]   compile every target that FOLDER/programs.json lists into FOLDER/compiled/, and write compiled/manifest.json
+    compile.py check [FOLDER]   fail when sources and outputs have drifted: by hash always, by compiling again where p4c is installed
+
+p4c need not be installed to use the programs: compiled/ is committed. programs.json lists, for each output name, the source, the p4c back end, and the
+preprocessor definitions. The manifest holds p4c's version and the SHA-256 of each source and each output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+# Without --arch, p4c-bm2-psa writes a P4Info that has no registers and counters.
+BACKENDS = {"v1model": "p4c-bm2-ss", "psa": "p4c-bm2-psa"}
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def outputs(name: str) -> list[str]:
+    """The files that one target compiles to."""
+    return [f"{name}.json", f"{name}.p4info.txtpb"]
+
+
+def sources(folder: Path) -> list[Path]:
+    """Every P4 file of the folder and its include/, and the list of targets."""
+    return sorted([*folder.glob("*.p4"), *folder.glob("include/*.p4"), folder / "programs.json"])
+
+
+def p4c_version(backend: str) -> str:
+    """The version a p4c back end prints of itself."""
+    out = subprocess.run([backend, "--version"], capture_output=True, text=True, check=True).stdout
+    return out.split("Version", 1)[1].split()[0] if "Version" in out else out.strip()
+
+
+def compile_all(folder: Path, programs: dict, into: Path) -> str:
+    """Compile every target of `programs` into `into`; p4c's warnings count as errors. Returns p4c's version."""
+    versions = set()
+    for name, program in programs.items():
+        backend = BACKENDS[program["architecture"]]
+        versions.add(p4c_version(backend))
+        defines = [f"-D{key}={value}" if value is not True else f"-D{key}" for key, value in program.get("defines", {}).items()]
+        command = [backend, "--arch", program["architecture"], *defines, "--p4runtime-files", str(into / f"{name}.p4info.txtpb"), "-o", str(into / f"{name}.json"), program["source"]]
+        # Run inside the folder, so that the paths p4c writes into its output are the same on every machine.
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        if done.returncode != 0 or "warning" in done.stderr:
+            sys.exit(f"{' '.join(command)}\n{done.stderr}\n{name}: p4c failed or warned; nothing was changed")
+    if len(versions) != 1:
+        sys.exit(f"the p4c back ends are of different versions: {sorted(versions)}; install one p4c")
+    return versions.pop()
+
+
+def manifest(folder: Path, programs: dict, compiled: Path, version: str) -> dict:
+    """The record of what was compiled from what."""
+    return {
+        "p4c": version,
+        "sources": {str(path.relative_to(folder)): digest(path) for path in sources(folder)},
+        "outputs": {file: digest(compiled / file) for name in programs for file in outputs(name)},
+    }
+
+
+def installed() -> bool:
+    """Whether p4c with both back ends is on PATH."""
+    return all(shutil.which(backend) for backend in BACKENDS.values())
+
+
+def make(folder: Path, programs: dict) -> None:
+    """Compile into compiled/, replacing what is there only when all of it compiled."""
+    if not installed():
+        sys.exit("p4c is not on PATH (p4c-bm2-ss, p4c-bm2-psa): install it from the P4 project's packages to compile; to use the programs it is not needed")
+    compiled = folder / "compiled"
+    with tempfile.TemporaryDirectory() as scratch:
+        version = compile_all(folder, programs, Path(scratch))
+        record = manifest(folder, programs, Path(scratch), version)
+        compiled.mkdir(exist_ok=True)
+        for stale in compiled.iterdir():
+            stale.unlink()
+        for file in record["outputs"]:
+            shutil.copyfile(Path(scratch) / file, compiled / file)
+    (compiled / "manifest.json").write_text(json.dumps(record, indent=2) + "\n")
+    print(f"{folder.name}: {len(programs)} targets compiled with p4c {version}")
+
+
+def check(folder: Path, programs: dict) -> None:
+    """Exit with 1, naming each file that differs, when sources and outputs have drifted."""
+    compiled = folder / "compiled"
+    try:
+        recorded = json.loads((compiled / "manifest.json").read_text())
+    except FileNotFoundError:
+        sys.exit(f"{compiled}/manifest.json is missing: run `make p4`")
+    drift = []
+    now = {str(path.relative_to(folder)): digest(path) for path in sources(folder)}
+    drift += [f"source {name} changed since it was compiled" for name in now if now[name] != recorded["sources"].get(name)]
+    drift += [f"source {name} is gone" for name in recorded["sources"] if name not in now]
+    expected = {file for name in programs for file in outputs(name)}
+    drift += [f"output {file} is not in the manifest" for file in expected - recorded["outputs"].keys()]
+    for file, sha in recorded["outputs"].items():
+        path = compiled / file
+        if not path.exists():
+            drift.append(f"output {file} is missing")
+        elif digest(path) != sha:
+            drift.append(f"output {file} is not what p4c wrote")
+    for path in compiled.iterdir():
+        if path.name != "manifest.json" and path.name not in recorded["outputs"]:
+            drift.append(f"output {path.name} belongs to no target")
+    how = "by hash; p4c is not installed"
+    if installed() and not drift:
+        version = p4c_version(BACKENDS["v1model"])
+        if version != recorded["p4c"]:
+            how = f"by hash; the installed p4c is {version}, they were compiled with {recorded['p4c']}"
+        else:
+            with tempfile.TemporaryDirectory() as scratch:
+                compile_all(folder, programs, Path(scratch))
+                drift += [f"output {file} is not what p4c writes now" for file, sha in recorded["outputs"].items() if digest(Path(scratch) / file) != sha]
+            how = f"by hash and by compiling again with p4c {version}"
+    if drift:
+        sys.exit("\n".join([*drift, f"{folder.name}: sources and compiled outputs have drifted: run `make p4`"]))
+    print(f"{folder.name}: {len(recorded['outputs'])} outputs agree with {len(now)} sources ({how})")
+
+
+def main() -> None:
+    """Command line: compile.py make|check [FOLDER]."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("verb", choices=["make", "check"])
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).resolve().parent)
+    arguments = parser.parse_args()
+    folder = arguments.folder.resolve()
+    try:
+        programs = json.loads((folder / "programs.json").read_text())
+    except FileNotFoundError:
+        sys.exit(f"{folder}/programs.json is missing: it lists what to compile")
+    (make if arguments.verb == "make" else check)(folder, programs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How v1model writes what the shared controls use: registers, counters. (arch_psa.p4 is its twin.)
+ */
+#ifndef NETCRAQ_ARCH_P4
+#define NETCRAQ_ARCH_P4
+
+#include <core.p4>
+#include <v1model.p4>
+
+#define REGISTER(TYPE, SIZE) register<TYPE>(SIZE)
+#define REGISTER_READ(REG, DST, INDEX) REG.read(DST, INDEX)
+#define COUNTER(SIZE) counter(SIZE, CounterType.packets)
+#define COUNT(CTR, INDEX) CTR.count(INDEX)
+/* v1model verifies checksums in a control of its own. */
+#define PARSER_VERIFY_IPV4(IPV4)
+#define CPU_PORT 510
+
+#endif

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The headers on the wire (docs/protocol.md is their normative description) and the metadata that the controls share.
+ * Names in capitals are the paper's.
+ */
+#ifndef NETCRAQ_HEADERS_P4
+#define NETCRAQ_HEADERS_P4
+
+#include "profile.p4"
+
+typedef bit<48> mac_addr_t;
+typedef bit<32> ipv4_addr_t;
+
+const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<8>  PROTOCOL_UDP   = 17;
+const bit<16> NETCRAQ_PORT   = 20035;     // 0x4E43, "NC"
+const bit<16> TOMBSTONE      = 0xFFFF;    // in netcraq.length: no value
+
+enum bit<8> kv_op_t {
+    READ        = 1,
+    READ_REPLY  = 2,
+    WRITE       = 3,
+    WRITE_REPLY = 4,
+    ACK         = 5,
+    CAS         = 6,
+    CAS_REPLY   = 7,
+    SYNC        = 8,
+    LEASE       = 9,
+    LEASE_REPLY = 10,
+    FETCH       = 11,
+    FETCH_REPLY = 12,
+    SYNC_REPLY  = 13
+}
+
+/* Flags of requests and chain packets; the same byte is the status in replies. */
+const bit<8> EVENTUAL        = 0x01;
+const bit<8> DIRTY_FORWARDED = 0x02;
+const bit<8> TO_HEAD         = 0x04;
+const bit<8> STAMPED         = 0x08;
+const bit<8> BY_CAS          = 0x10;
+const bit<8> NO_REPLY        = 0x20;
+const bit<8> NEWEST          = 0x40;
+const bit<8> SESSION         = 0x80;
+
+const bit<8> STATUS_OK          = 0;
+const bit<8> STATUS_NOT_FOUND   = 1;
+const bit<8> STATUS_CAS_FAILED  = 2;
+const bit<8> STATUS_RETRY       = 3;
+const bit<8> STATUS_NOT_SERVING = 4;
+const bit<8> STATUS_SUPERSEDED  = 5;
+const bit<8> STATUS_NO_CHAIN    = 6;
+const bit<8> STATUS_BAD_SESSION = 7;
+const bit<8> STATUS_FULL        = 8;
+const bit<8> STATUS_DIRTY       = 9;
+
+enum bit<8> role_t {
+    NONE      = 0,
+    REPLICA   = 1,
+    HEAD      = 2,
+    TAIL      = 3,
+    HEAD_TAIL = 4,      // a chain of one
+    SHADOW    = 5       // fills up behind the tail: takes ACK and SYNC, serves nothing
+}
+
+/* Who is behind the port that a packet came by. A port that the controller has said nothing about is a host's. */
+enum bit<8> trust_t {
+    HOST       = 0,
+    FABRIC     = 1,
+    CONTROLLER = 2
+}
+
+/* The instance (egress_rid) of a copy that the tail's multicast makes. */
+const bit<16> INSTANCE_ACK   = 1;
+const bit<16> INSTANCE_REPLY = 2;
+
+@controller_header("packet_in")
+header packet_in_header_t {
+    bit<9> ingress_port;
+    bit<7> padding;
+}
+
+@controller_header("packet_out")
+header packet_out_header_t {
+    bit<9> egress_port;           // where to send it, if it is not submitted
+    bit<1> submit_to_ingress;     // 1: through the pipeline, as received from the controller
+    bit<6> padding;
+}
+
+header ethernet_t {
+    mac_addr_t dst;
+    mac_addr_t src;
+    bit<16>    ether_type;
+}
+
+header ipv4_t {
+    bit<4>      version;
+    bit<4>      ihl;
+    bit<8>      tos;
+    bit<16>     total_length;
+    bit<16>     identification;
+    bit<3>      flags;
+    bit<13>     fragment_offset;
+    bit<8>      ttl;
+    bit<8>      protocol;
+    bit<16>     checksum;
+    ipv4_addr_t src;
+    ipv4_addr_t dst;
+}
+
+header udp_t {
+    bit<16> src_port;
+    bit<16> dst_port;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+/* 24 bytes. The paper's header is KV_OP, KEY_ID and VALUE; each field more than those has its reason in docs/protocol.md. */
+header netcraq_t {
+    kv_op_t KV_OP;
+    bit<8>  flags;            // requests: flags; replies: status
+    bit<16> epoch;
+    bit<16> session;
+    bit<16> length;           // bytes of the value in use, or TOMBSTONE
+    bit<32> request;
+    bit<32> KEY_ID;           // the top 8 bits name the chain
+    bit<64> version;          // chain epoch (16) and sequence (48), compared as one number
+}
+
+header value_t {
+    bit<WORD_BITS> VALUE;
+#if VALUE_WORDS > 1
+    bit<WORD_BITS> VALUE_1;
+#endif
+#if VALUE_WORDS > 2
+    bit<WORD_BITS> VALUE_2;
+    bit<WORD_BITS> VALUE_3;
+#endif
+}
+
+#ifdef NETCRAQ_PSA
+/* PSA keeps no metadata between ingress and egress: this goes ahead of the packet from the one's deparser to the other's parser, never on the wire. */
+header bridge_t {
+    bit<9> ingress_port;
+    bit<7> padding;
+}
+#endif
+
+struct headers_t {
+#ifdef NETCRAQ_PSA
+    bridge_t            bridge;
+#endif
+    packet_in_header_t  packet_in;
+    packet_out_header_t packet_out;
+    ethernet_t          ethernet;
+    ipv4_t              ipv4;
+    udp_t               udp;
+    netcraq_t           netcraq;
+    value_t             value;
+}
+
+/* What the traffic manager is to do with the packet; the architecture's main turns it into its own metadata. */
+struct forwarding_t {
+    bool    drop;
+    bool    routed;             // egress_port says where to
+    bit<9>  egress_port;
+    bit<16> multicast_group;    // not 0: instead of egress_port
+}
+
+/* This switch's part in the packet's chain, as the controller configured it. */
+struct chain_t {
+    bool        known;
+    role_t      role;
+    bit<1>      frozen;            // every write is refused, for the moment of a role change
+    bit<1>      lease_required;    // 0: the paper's fail-stop assumption
+    bit<16>     epoch;
+    ipv4_addr_t head_addr;
+    ipv4_addr_t next_addr;
+    ipv4_addr_t tail_addr;
+    ipv4_addr_t service_addr;
+    bit<16>     ack_group;
+    bit<16>     reply_group;
+}
+
+struct metadata_t {
+    bit<9>       ingress_port;
+    bit<64>      now;             // this switch's clock, microseconds
+    bool         checksum_error;  // of the IPv4 header
+    trust_t      trust;
+    bool         is_netcraq;      // one of its UDP ports is ours
+    bool         taken;           // addressed to this switch
+    bool         placed;          // the key has a slot here
+    bit<32>      slot;
+    bool         acknowledge;     // the reply that is being made goes to the chain as an ACK, too
+    bit<8>       event;
+    chain_t      chain;
+    forwarding_t forwarding;
+}
+
+#endif

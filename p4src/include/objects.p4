@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The values: a slot's cells stand side by side in objects_store (and the bytes in use of each in objects_length).
+ *
+ *      slot s:  │ committed │ dirty 0 │ dirty 1 │ ... │   1 + 2^DIRTY_BITS cells
+ *                 cell 0      cell 1 + (sequence mod 2^DIRTY_BITS)
+ *
+ * A packet touches one cell, and either reads it into its own value field or fills it from there. Only the newest dirty version is ever needed, so when
+ * the dirty cells are full the oldest is overwritten.
+ */
+#ifndef NETCRAQ_OBJECTS_P4
+#define NETCRAQ_OBJECTS_P4
+
+#include "headers.p4"
+
+control Objects(inout headers_t hdr, in bit<32> slot, in bool write, in bit<32> cell) {
+    REGISTER(bit<16>, OBJECT_CELLS) objects_length;
+    REGISTER(bit<WORD_BITS>, OBJECT_CELLS) objects_store;
+#if VALUE_WORDS > 1
+    REGISTER(bit<WORD_BITS>, OBJECT_CELLS) objects_store_1;
+#endif
+#if VALUE_WORDS > 2
+    REGISTER(bit<WORD_BITS>, OBJECT_CELLS) objects_store_2;
+    REGISTER(bit<WORD_BITS>, OBJECT_CELLS) objects_store_3;
+#endif
+
+    bit<32> index;
+
+    @hidden action read() {
+        REGISTER_READ(objects_length, hdr.netcraq.length, index);
+        REGISTER_READ(objects_store, hdr.value.VALUE, index);
+#if VALUE_WORDS > 1
+        REGISTER_READ(objects_store_1, hdr.value.VALUE_1, index);
+#endif
+#if VALUE_WORDS > 2
+        REGISTER_READ(objects_store_2, hdr.value.VALUE_2, index);
+        REGISTER_READ(objects_store_3, hdr.value.VALUE_3, index);
+#endif
+    }
+    @hidden action fill() {
+        objects_length.write(index, hdr.netcraq.length);
+        objects_store.write(index, hdr.value.VALUE);
+#if VALUE_WORDS > 1
+        objects_store_1.write(index, hdr.value.VALUE_1);
+#endif
+#if VALUE_WORDS > 2
+        objects_store_2.write(index, hdr.value.VALUE_2);
+        objects_store_3.write(index, hdr.value.VALUE_3);
+#endif
+    }
+
+    apply {
+        /* slot x (2^k + 1) + cell, with shifts and additions only. */
+        index = (slot << DIRTY_BITS) + slot + cell;
+        if (write) {
+            fill();
+        } else {
+            read();
+        }
+    }
+}
+
+#endif

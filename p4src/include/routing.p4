@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ *               ┌──────────┐ forward ──▶ port            (with the ACK tree beside it, if the tail acknowledges: reply_group + port)
+ *  IPv4 dst ──▶ │ ipv4_lpm │ to_controller ──▶ CPU port
+ *               └──────────┘ no_route ──▶ drop           (the ACK still goes)
+ *
+ * Plain IPv4 routing, of NetCRAQ packets (whose destination Chain may have changed) and all others.
+ */
+#ifndef NETCRAQ_ROUTING_P4
+#define NETCRAQ_ROUTING_P4
+
+#include "headers.p4"
+#include "events.p4"
+
+control Routing(inout headers_t hdr, inout metadata_t meta) {
+    action forward(mac_addr_t dst_mac, bit<9> port) {
+        hdr.ethernet.src = hdr.ethernet.dst;
+        hdr.ethernet.dst = dst_mac;
+        meta.forwarding.egress_port = port;
+        meta.forwarding.routed = true;
+    }
+    action to_controller() {
+        meta.forwarding.egress_port = CPU_PORT;
+        meta.forwarding.routed = true;
+    }
+    action no_route() {
+    }
+    /* A /32 for each host, switch and service address, or prefixes. The controller's own address is to_controller at every switch. */
+    table ipv4_lpm {
+        key = { hdr.ipv4.dst: lpm @name("ipv4_dst"); }
+        actions = { forward; to_controller; no_route; }
+        default_action = no_route();
+        size = 4096;
+    }
+
+    apply {
+        ipv4_lpm.apply();
+        if (meta.acknowledge) {
+            if (meta.forwarding.routed) {
+                meta.forwarding.multicast_group = meta.chain.reply_group + (bit<16>)meta.forwarding.egress_port;
+            } else {
+                meta.forwarding.multicast_group = meta.chain.ack_group;
+            }
+        } else if (!meta.forwarding.routed) {
+            meta.event = EVENT_DROP_NO_ROUTE;
+            meta.forwarding.drop = true;
+        } else if (hdr.ipv4.ttl <= 1) {
+            meta.event = EVENT_DROP_TTL;
+            meta.forwarding.drop = true;
+        } else {
+            hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * NetCRAQ for the Portable Switch Architecture: the controls of netcraq.p4 between PSA's blocks. Read netcraq.p4 first; only what PSA does otherwise is said here.
+ *
+ * PSA parses a packet again at egress and keeps no metadata across the traffic manager; the bridge header carries the ingress port, which packet-in tells.
+ */
+#include "include/arch_psa.p4"
+#include "include/headers.p4"
+#include "include/pipeline.p4"
+#include "include/egress.p4"
+
+struct empty_t {}
+
+parser PacketIngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta, in psa_ingress_parser_input_metadata_t istd,
+                           in empty_t resubmit_meta, in empty_t recirculate_meta) {
+    InternetChecksum() ipv4_checksum;
+    state start {
+        meta = { 0, 0, false, trust_t.HOST, false, false, false, 0, false, 0,
+                 { false, role_t.NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0 },
+                 { false, false, 0, 0 } };
+        transition select((PortIdUint_t)istd.ingress_port) {
+            CPU_PORT: parse_packet_out;
+            default: parse_ethernet;
+        }
+    }
+#include "include/parser_states.p4"
+}
+
+/* Ingress changes the header, and the egress deparser makes its checksum right again: the egress parser does not look at it. */
+#undef PARSER_VERIFY_IPV4
+#define PARSER_VERIFY_IPV4(IPV4)
+
+control NetcraqIngress(inout headers_t hdr, inout metadata_t meta, in psa_ingress_input_metadata_t istd, inout psa_ingress_output_metadata_t ostd) {
+    Pipeline() pipeline;
+    apply {
+        meta.ingress_port = (bit<9>)(PortIdUint_t)istd.ingress_port;
+        meta.now = (TimestampUint_t)istd.ingress_timestamp;
+        meta.checksum_error = istd.parser_error == error.BadIPv4Checksum;
+        pipeline.apply(hdr, meta);
+        hdr.bridge.setValid();
+        hdr.bridge.ingress_port = meta.ingress_port;
+        hdr.bridge.padding = 0;
+        if (meta.forwarding.drop) {
+            ingress_drop(ostd);
+        } else if (meta.forwarding.multicast_group != 0) {
+            multicast(ostd, (MulticastGroup_t)(MulticastGroupUint_t)meta.forwarding.multicast_group);
+        } else {
+            send_to_port(ostd, (PortId_t)(PortIdUint_t)meta.forwarding.egress_port);
+        }
+    }
+}
+
+control PacketIngressDeparser(packet_out packet, out empty_t clone_i2e_meta, out empty_t resubmit_meta, out empty_t normal_meta,
+                              inout headers_t hdr, in metadata_t meta, in psa_ingress_output_metadata_t istd) {
+    apply {
+        packet.emit(hdr);
+    }
+}
+
+parser PacketEgressParser(packet_in packet, out headers_t hdr, inout metadata_t meta, in psa_egress_parser_input_metadata_t istd,
+                          in empty_t normal_meta, in empty_t clone_i2e_meta, in empty_t clone_e2e_meta) {
+    state start {
+        packet.extract(hdr.bridge);
+        transition parse_ethernet;
+    }
+#include "include/parser_states.p4"
+}
+
+control NetcraqEgress(inout headers_t hdr, inout metadata_t meta, in psa_egress_input_metadata_t istd, inout psa_egress_output_metadata_t ostd) {
+    Copies() copies;
+    apply {
+        copies.apply(hdr, (bit<16>)(EgressInstanceUint_t)istd.instance, (bit<9>)(PortIdUint_t)istd.egress_port, hdr.bridge.ingress_port);
+        hdr.bridge.setInvalid();
+    }
+}
+
+control PacketEgressDeparser(packet_out packet, out empty_t clone_e2e_meta, out empty_t recirculate_meta, inout headers_t hdr, in metadata_t meta,
+                             in psa_egress_output_metadata_t istd, in psa_egress_deparser_input_metadata_t edstd) {
+    InternetChecksum() checksum;
+    apply {
+        checksum.clear();
+        checksum.add({ hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags,
+                       hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst });
+        hdr.ipv4.checksum = checksum.get();
+        packet.emit(hdr);
+    }
+}
+
+IngressPipeline(PacketIngressParser(), NetcraqIngress(), PacketIngressDeparser()) ingress;
+EgressPipeline(PacketEgressParser(), NetcraqEgress(), PacketEgressDeparser()) egress;
+PSA_Switch(ingress, PacketReplicationEngine(), egress, BufferingQueueingEngine()) main;
