@@ -1,0 +1,270 @@
+package wire
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Port is the UDP destination port of requests and the source port of replies: 0x4E43, "NC".
+const Port = 20035
+
+// HeaderBytes is the length of the header before the value field.
+const HeaderBytes = 24
+
+// lengthTombstone in the length field means that there is no value: never written, or deleted. A WRITE of it is a DELETE.
+const lengthTombstone = 0xFFFF
+
+// Op is the operation of a packet (8 bits). The paper's name for it is KV_OP.
+type Op uint8
+
+const (
+	Read       Op = 1  // from a client
+	ReadReply  Op = 2  // from the switch that answered
+	Write      Op = 3  // unstamped from a client; Stamped with its version from the head on. A Tombstone makes it a DELETE
+	WriteReply Op = 4  // from the tail
+	Ack        Op = 5  // multicast by the tail, down a tree; carries the committed version and value
+	CAS        Op = 6  // a WRITE that executes only if the key's version is the packet's. Stamped: its failure on the way to the tail
+	CASReply   Op = 7  // from the tail
+	Sync       Op = 8  // from the controller: write if newer, to fill a switch
+	Lease      Op = 9  // from the controller: renews a switch's permission to answer reads
+	LeaseReply Op = 10 // to the controller
+	Fetch      Op = 11 // from the controller: reads one slot or session of one switch, whatever its state
+	FetchReply Op = 12 // to the controller
+	SyncReply  Op = 13 // to the controller
+)
+
+var opNames = [...]string{
+	Read: "READ", ReadReply: "READ_REPLY", Write: "WRITE", WriteReply: "WRITE_REPLY", Ack: "ACK", CAS: "CAS", CASReply: "CAS_REPLY",
+	Sync: "SYNC", Lease: "LEASE", LeaseReply: "LEASE_REPLY", Fetch: "FETCH", FetchReply: "FETCH_REPLY", SyncReply: "SYNC_REPLY",
+}
+
+// Valid says whether o is one of the protocol's operations.
+func (o Op) Valid() bool { return o >= Read && o <= SyncReply }
+
+// IsReply says whether o answers a request: its second byte is a Status, its UDP source port is Port. An ACK is no reply.
+func (o Op) IsReply() bool {
+	switch o {
+	case ReadReply, WriteReply, CASReply, LeaseReply, FetchReply, SyncReply:
+		return true
+	}
+	return false
+}
+
+// Reply is the op of the answer to a request of o. ok is false where o is answered by nobody (ACK, replies, unknown ops).
+func (o Op) Reply() (reply Op, ok bool) {
+	switch o {
+	case Read:
+		return ReadReply, true
+	case Write:
+		return WriteReply, true
+	case CAS:
+		return CASReply, true
+	case Sync:
+		return SyncReply, true
+	case Lease:
+		return LeaseReply, true
+	case Fetch:
+		return FetchReply, true
+	}
+	return 0, false
+}
+
+// String is the op's name in docs/protocol.md, or OP(n).
+func (o Op) String() string {
+	if o.Valid() {
+		return opNames[o]
+	}
+	return fmt.Sprintf("OP(%d)", uint8(o))
+}
+
+// Flags are the second byte (8 bits) of requests and chain packets.
+type Flags uint8
+
+const (
+	Eventual       Flags = 0x01 // READ: the last committed value of whichever member is asked will do; the only flag that a host may set
+	DirtyForwarded Flags = 0x02 // READ: a switch has sent this on to the tail
+	ToHead         Flags = 0x04 // WRITE, CAS: a switch has sent this on to the head
+	Stamped        Flags = 0x08 // WRITE, CAS: the head has given its version and epoch
+	ByCAS          Flags = 0x10 // Stamped WRITE: it came from a CAS, so the tail answers CAS_REPLY
+	NoReply        Flags = 0x20 // Stamped WRITE: re-driven by the controller; the tail acknowledges but answers nobody
+	Newest         Flags = 0x40 // FETCH: the newest accepted value and who wrote it, rather than the committed one
+	Session        Flags = 0x80 // FETCH, SYNC: the session record rather than a slot
+)
+
+var flagNames = [...]string{"EVENTUAL", "DIRTY_FORWARDED", "TO_HEAD", "STAMPED", "BY_CAS", "NO_REPLY", "NEWEST", "SESSION"}
+
+// String is the names of the flags that are set, joined by "|"; "0" for none.
+func (f Flags) String() string {
+	if f == 0 {
+		return "0"
+	}
+	var set []string
+	for i, name := range flagNames {
+		if f&(1<<i) != 0 {
+			set = append(set, name)
+		}
+	}
+	return strings.Join(set, "|")
+}
+
+// Status is the second byte (8 bits) of replies.
+type Status uint8
+
+const (
+	OK         Status = 0 // done; version and value are what is committed
+	NotFound   Status = 1 // no slot, never written (version 0) or deleted (version of the deletion); a Tombstone
+	CASFailed  Status = 2 // the key's version is not the expected one; version and value are what is committed
+	Retry      Status = 3 // not executed now (a CAS on a dirty key, or a frozen chain): send the same request again
+	NotServing Status = 4 // this switch may not answer and cannot forward: ask another
+	Superseded Status = 5 // the write was executed and a newer one has already replaced it: success. The value is not what is committed
+	NoChain    Status = 6 // this switch knows no chain of that number
+	BadSession Status = 7 // the session is beyond the switch's session table
+	Full       Status = 8 // the dirty cells are full; only from a program compiled with PAPER_WRITE_BOUND
+	Dirty      Status = 9 // in FETCH_REPLY: the slot's newest version is not committed here
+)
+
+var statusNames = [...]string{"OK", "NOT_FOUND", "CAS_FAILED", "RETRY", "NOT_SERVING", "SUPERSEDED", "NO_CHAIN", "BAD_SESSION", "FULL", "DIRTY"}
+
+// Valid says whether s is one of the protocol's statuses. Unmarshal takes others too: the reader of a reply can then say what it did not understand.
+func (s Status) Valid() bool { return int(s) < len(statusNames) }
+
+// String is the status's name in docs/protocol.md, or STATUS(n).
+func (s Status) String() string {
+	if s.Valid() {
+		return statusNames[s]
+	}
+	return fmt.Sprintf("STATUS(%d)", uint8(s))
+}
+
+// Key is a KEY_ID (32 bits). The top 8 bits name the chain (virtual group).
+type Key uint32
+
+// MakeKey is the key of a chain (8 bits) and a number in it (24 bits; higher bits are cut off).
+func MakeKey(chain uint8, number uint32) Key { return Key(chain)<<24 | Key(number&0xFFFFFF) }
+
+// Chain is the number of the chain that the key belongs to.
+func (k Key) Chain() uint8 { return uint8(k >> 24) }
+
+// String is the key as 0x and eight hexadecimal digits, so that the chain is its first two.
+func (k Key) String() string { return fmt.Sprintf("0x%08x", uint32(k)) }
+
+// ParseKey reads a KEY_ID: hexadecimal with 0x, or decimal.
+func ParseKey(s string) (Key, error) {
+	digits, base := s, 10
+	if rest, ok := cutHexPrefix(s); ok {
+		digits, base = rest, 16
+	}
+	n, err := strconv.ParseUint(digits, base, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no KEY_ID: want a number below 2^32, decimal or hexadecimal with 0x", s)
+	}
+	return Key(n), nil
+}
+
+// Version orders the writes of one key: the chain's epoch (16 bits) when the head gave it, then a sequence (48 bits), compared as one unsigned number.
+// 0: never written.
+type Version uint64
+
+// MaxSequence is the largest sequence of a Version.
+const MaxSequence = 1<<48 - 1
+
+// MakeVersion is the version of an epoch and a sequence (48 bits; higher bits are cut off).
+func MakeVersion(epoch uint16, sequence uint64) Version {
+	return Version(epoch)<<48 | Version(sequence&MaxSequence)
+}
+
+// Epoch is the chain configuration in which the version was given.
+func (v Version) Epoch() uint16 { return uint16(v >> 48) }
+
+// Sequence counts the writes of the key, over all epochs.
+func (v Version) Sequence() uint64 { return uint64(v) & MaxSequence }
+
+// String is "epoch.sequence", as in 3.17; "0" for never written.
+func (v Version) String() string {
+	if v == 0 {
+		return "0"
+	}
+	return strconv.FormatUint(uint64(v.Epoch()), 10) + "." + strconv.FormatUint(v.Sequence(), 10)
+}
+
+// ParseVersion reads what String writes, and plain numbers: decimal, or hexadecimal with 0x.
+func ParseVersion(s string) (Version, error) {
+	bad := fmt.Errorf("%q is no version: want EPOCH.SEQUENCE (as 3.17), or the 64-bit number, decimal or hexadecimal with 0x", s)
+	if epoch, sequence, ok := strings.Cut(s, "."); ok {
+		e, err1 := strconv.ParseUint(epoch, 10, 16)
+		q, err2 := strconv.ParseUint(sequence, 10, 48)
+		if err1 != nil || err2 != nil {
+			return 0, bad
+		}
+		return MakeVersion(uint16(e), q), nil
+	}
+	digits, base := s, 10
+	if rest, ok := cutHexPrefix(s); ok {
+		digits, base = rest, 16
+	}
+	n, err := strconv.ParseUint(digits, base, 64)
+	if err != nil {
+		return 0, bad
+	}
+	return Version(n), nil
+}
+
+func cutHexPrefix(s string) (string, bool) {
+	if rest, ok := strings.CutPrefix(s, "0x"); ok {
+		return rest, true
+	}
+	return strings.CutPrefix(s, "0X")
+}
+
+// Profile is the width of the value field in bits (VALUE_BITS), for which the P4 program was compiled.
+type Profile int
+
+const (
+	Profile128  Profile = 128  // the paper's
+	Profile1024 Profile = 1024 // NetChain's and NetCache's 128 bytes
+	Profile4096 Profile = 4096
+	Profile8192 Profile = 8192 // most Kubernetes objects, compressed
+)
+
+// Profiles are all profiles, narrowest first.
+var Profiles = []Profile{Profile128, Profile1024, Profile4096, Profile8192}
+
+// Valid says whether the P4 program can be compiled for p.
+func (p Profile) Valid() bool {
+	return p == Profile128 || p == Profile1024 || p == Profile4096 || p == Profile8192
+}
+
+// ValueBytes is the length of the value field, and so of the largest value.
+func (p Profile) ValueBytes() int { return int(p) / 8 }
+
+// PacketBytes is the length of every packet of the profile, as a UDP payload.
+func (p Profile) PacketBytes() int { return HeaderBytes + p.ValueBytes() }
+
+// String is the profile as its user chooses it: the width in bits.
+func (p Profile) String() string { return strconv.Itoa(int(p)) }
+
+// ParseProfile reads the width of the value field in bits.
+func ParseProfile(s string) (Profile, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || !Profile(n).Valid() {
+		return 0, fmt.Errorf("%q is no profile: VALUE_BITS is 128, 1024, 4096 or 8192", s)
+	}
+	return Profile(n), nil
+}
+
+// ProfileOfValue is the profile whose largest value is n bytes.
+func ProfileOfValue(n int) (Profile, error) {
+	if p := Profile(n * 8); p.Valid() {
+		return p, nil
+	}
+	return 0, fmt.Errorf("no profile has values of %d bytes: want 16, 128, 512 or 1024", n)
+}
+
+// ProfileOfPacket is the profile whose packets are n bytes, as UDP payloads.
+func ProfileOfPacket(n int) (Profile, error) {
+	if p := Profile((n - HeaderBytes) * 8); p.Valid() {
+		return p, nil
+	}
+	return 0, fmt.Errorf("%w: no profile has packets of %d bytes", ErrLength, n)
+}
