@@ -1,0 +1,467 @@
+package p4rt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+// ElectionID orders the controllers of a switch: the highest is primary (P4Runtime 1.5, section 5). It must not be zero, nor another controller's.
+type ElectionID struct{ High, Low uint64 }
+
+func (e ElectionID) proto() *v1.Uint128 { return &v1.Uint128{High: e.High, Low: e.Low} }
+
+func (e ElectionID) String() string {
+	if e.High == 0 {
+		return fmt.Sprint(e.Low)
+	}
+	return fmt.Sprintf("%d:%d", e.High, e.Low)
+}
+
+// Options say which switch to connect to, and how.
+type Options struct {
+	Name       string // for messages
+	Target     string // host:port of the P4Runtime server
+	DeviceID   uint64
+	ElectionID ElectionID
+	Info       *Info // of the program that the controller works with
+
+	// RPCTimeout bounds each request (0: 10 s). Pushing a large program to a slow target is the longest.
+	RPCTimeout time.Duration
+	// MinBackoff and MaxBackoff bound the wait before connecting again (0: 100 ms and 2 s).
+	MinBackoff, MaxBackoff time.Duration
+	// BatchSize is the largest number of updates in one Write request (0: 500). Servers refuse messages over 4 MB unless told otherwise.
+	BatchSize int
+	// DialOptions replace the defaults' transport (plain text); for TLS and for tests.
+	DialOptions []grpc.DialOption
+	Log         *slog.Logger
+}
+
+// Handler is told what happens on the stream. Its functions run one at a time on the stream's goroutine, must return soon, and may be nil.
+type Handler struct {
+	StateChanged func(State)
+	PacketIn     func(PacketIn)
+	// StreamError gets what the switch says about something that was sent on the stream, such as a packet-out that it could not send.
+	StreamError func(error)
+}
+
+// Phase is where the connection to a switch stands.
+type Phase int
+
+const (
+	Disconnected Phase = iota
+	Backup             // connected, but another controller is primary, or none: reads work, writes do not
+	Primary
+)
+
+func (p Phase) String() string { return [...]string{"disconnected", "backup", "primary"}[p] }
+
+// State is the state of a connection.
+type State struct {
+	Phase Phase
+	// Stream counts the streams opened so far: where it has grown between two states, the connection was lost in between.
+	Stream int
+	// Primary is the election id of the controller that is primary; zero where there is none, or it is not known.
+	Primary ElectionID
+	// Err says why the connection is not there (Disconnected).
+	Err error
+}
+
+// ErrNotPrimary is the failure of what only a primary may do.
+var ErrNotPrimary = errors.New("this controller is not primary at the switch")
+
+// Client is a connection to one switch that comes back by itself. Its methods are safe for concurrent use.
+type Client struct {
+	o       Options
+	handler Handler
+	conn    *grpc.ClientConn
+	rpc     v1.P4RuntimeClient
+
+	mu     sync.Mutex
+	state  State
+	stream v1.P4Runtime_StreamChannelClient // nil unless connected
+
+	sendMu sync.Mutex // a stream takes one Send at a time
+}
+
+// New makes a client. It connects in Run.
+func New(o Options, h Handler) (*Client, error) {
+	if o.ElectionID == (ElectionID{}) {
+		return nil, fmt.Errorf("connecting to %s: the election id must not be zero", o.Name)
+	}
+	if o.RPCTimeout == 0 {
+		o.RPCTimeout = 10 * time.Second
+	}
+	if o.MinBackoff == 0 {
+		o.MinBackoff = 100 * time.Millisecond
+	}
+	if o.MaxBackoff == 0 {
+		o.MaxBackoff = 2 * time.Second
+	}
+	if o.BatchSize == 0 {
+		o.BatchSize = 500
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	dial := o.DialOptions
+	if dial == nil {
+		dial = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	}
+	dial = append([]grpc.DialOption{
+		// A read of all counters of a large program is one message from some targets.
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(256 << 20)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: o.MinBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: o.MaxBackoff},
+			MinConnectTimeout: 2 * time.Second,
+		}),
+	}, dial...)
+	conn, err := grpc.NewClient(o.Target, dial...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: the P4Runtime address %q: %w", o.Name, o.Target, err)
+	}
+	return &Client{o: o, handler: h, conn: conn, rpc: v1.NewP4RuntimeClient(conn)}, nil
+}
+
+// Name is the switch's name.
+func (c *Client) Name() string { return c.o.Name }
+
+// Info is the P4Info that the client works with.
+func (c *Client) Info() *Info { return c.o.Info }
+
+// State is the state of the connection now.
+func (c *Client) State() State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+// Run keeps the client connected until ctx ends, and closes it then.
+func (c *Client) Run(ctx context.Context) {
+	defer c.conn.Close()
+	wait := c.o.MinBackoff
+	for {
+		connected, err := c.session(ctx)
+		if ctx.Err() != nil {
+			c.setState(State{Phase: Disconnected, Err: ctx.Err()}, nil)
+			return
+		}
+		c.setState(State{Phase: Disconnected, Err: err}, nil)
+		if connected {
+			wait = c.o.MinBackoff
+		}
+		c.o.Log.Debug("not connected", "switch", c.o.Name, "error", err, "retry", wait)
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait - time.Duration(rand.Int64N(int64(wait)/4+1))):
+		}
+		wait = min(wait*8/5, c.o.MaxBackoff)
+	}
+}
+
+// session opens a stream, arbitrates, and receives until the stream ends. connected says whether the switch ever answered.
+func (c *Client) session(ctx context.Context) (connected bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stream, err := c.rpc.StreamChannel(ctx)
+	if err != nil {
+		return false, fmt.Errorf("connecting to %s at %s: %w", c.o.Name, c.o.Target, err)
+	}
+	err = stream.Send(&v1.StreamMessageRequest{Update: &v1.StreamMessageRequest_Arbitration{Arbitration: &v1.MasterArbitrationUpdate{
+		DeviceId: c.o.DeviceID, ElectionId: c.o.ElectionID.proto(),
+	}}})
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: the stream's own error comes from Recv
+		return false, fmt.Errorf("connecting to %s at %s: %w", c.o.Name, c.o.Target, err)
+	}
+	silent := fmt.Errorf("%s at %s did not answer the arbitration within %v", c.o.Name, c.o.Target, c.o.RPCTimeout)
+	timer := time.AfterFunc(c.o.RPCTimeout, func() { cancel(silent) })
+	defer timer.Stop()
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			if cause := context.Cause(ctx); errors.Is(cause, silent) {
+				return connected, silent
+			}
+			return connected, c.streamEnd(err)
+		}
+		switch u := m.GetUpdate().(type) {
+		case *v1.StreamMessageResponse_Arbitration:
+			timer.Stop()
+			c.arbitrated(stream, u.Arbitration, !connected)
+			connected = true
+		case *v1.StreamMessageResponse_Packet:
+			if c.handler.PacketIn != nil {
+				c.handler.PacketIn(c.o.Info.PacketIn(u.Packet))
+			}
+		case *v1.StreamMessageResponse_Error:
+			if c.handler.StreamError != nil {
+				c.handler.StreamError(fmt.Errorf("%s: %v: %s", c.o.Name, codes.Code(u.Error.CanonicalCode), u.Error.Message))
+			}
+		}
+	}
+}
+
+// streamEnd says in words why the switch ended the stream.
+func (c *Client) streamEnd(err error) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%s ended the stream", c.o.Name)
+	case status.Code(err) == codes.InvalidArgument:
+		return fmt.Errorf("%s refused the arbitration (another controller may have the same election id %v): %w", c.o.Name, c.o.ElectionID, err)
+	case status.Code(err) == codes.NotFound:
+		return fmt.Errorf("%s at %s has no device with id %d (check deviceId in the topology and --device-id of the switch): %w",
+			c.o.Name, c.o.Target, c.o.DeviceID, err)
+	}
+	return fmt.Errorf("the stream to %s at %s: %w", c.o.Name, c.o.Target, err)
+}
+
+// arbitrated takes in who is primary. first: it is the answer to our own arbitration.
+func (c *Client) arbitrated(stream v1.P4Runtime_StreamChannelClient, a *v1.MasterArbitrationUpdate, first bool) {
+	s := State{Phase: Backup, Primary: ElectionID{a.GetElectionId().GetHigh(), a.GetElectionId().GetLow()}, Stream: c.State().Stream}
+	if first {
+		s.Stream++
+	}
+	if codes.Code(a.GetStatus().GetCode()) == codes.OK {
+		s.Phase = Primary
+		s.Primary = c.o.ElectionID
+	}
+	c.setState(s, stream)
+}
+
+func (c *Client) setState(s State, stream v1.P4Runtime_StreamChannelClient) {
+	c.mu.Lock()
+	if s.Phase == Disconnected {
+		s.Stream = c.state.Stream
+	}
+	changed := s.Phase != c.state.Phase || s.Stream != c.state.Stream || s.Primary != c.state.Primary ||
+		(s.Err != nil && (c.state.Err == nil || s.Err.Error() != c.state.Err.Error()))
+	c.state, c.stream = s, stream
+	c.mu.Unlock()
+	if changed && c.handler.StateChanged != nil {
+		c.handler.StateChanged(s)
+	}
+}
+
+// PacketOut sends a packet by way of the switch; see Info.PacketOut. There is no answer: a switch that cannot send it may say so to Handler.StreamError.
+func (c *Client) PacketOut(payload []byte, metadata map[string]uint64) error {
+	p, err := c.o.Info.PacketOut(payload, metadata)
+	if err != nil {
+		return err
+	}
+	return c.SendPacket(p)
+}
+
+// SendPacket sends a packet-out that is made already.
+func (c *Client) SendPacket(p *v1.PacketOut) error {
+	c.mu.Lock()
+	stream, phase, reason := c.stream, c.state.Phase, c.state.Err
+	c.mu.Unlock()
+	switch phase {
+	case Disconnected:
+		return fmt.Errorf("sending a packet through %s: not connected: %w", c.o.Name, reasonOr(reason))
+	case Backup:
+		return fmt.Errorf("sending a packet through %s: %w", c.o.Name, ErrNotPrimary)
+	}
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
+	if err := stream.Send(&v1.StreamMessageRequest{Update: &v1.StreamMessageRequest_Packet{Packet: p}}); err != nil {
+		return fmt.Errorf("sending a packet through %s: %w", c.o.Name, err)
+	}
+	return nil
+}
+
+func reasonOr(err error) error {
+	if err == nil {
+		return errors.New("it has not answered yet")
+	}
+	return err
+}
+
+// rpcContext bounds a request that has no earlier deadline.
+func (c *Client) rpcContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, c.o.RPCTimeout)
+}
+
+// Write sends updates, in order, in as many requests as BatchSize asks for. A switch goes on after an update that fails (CONTINUE_ON_ERROR); what failed is
+// in a *WriteError. Any other error is a whole request's: the updates before it took effect, those after it did not.
+func (c *Client) Write(ctx context.Context, updates ...*v1.Update) error {
+	var failed *WriteError
+	for start := 0; start < len(updates); start += c.o.BatchSize {
+		batch := updates[start:min(start+c.o.BatchSize, len(updates))]
+		err := c.writeBatch(ctx, batch)
+		var we *WriteError
+		switch {
+		case err == nil:
+		case errors.As(err, &we):
+			if failed == nil {
+				failed = &WriteError{Switch: c.o.Name, Total: len(updates), info: c.o.Info}
+			}
+			for _, u := range we.Updates {
+				u.Index += start
+				failed.Updates = append(failed.Updates, u)
+			}
+		default:
+			return fmt.Errorf("writing to %s: %w", c.o.Name, err)
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	return nil
+}
+
+func (c *Client) writeBatch(ctx context.Context, batch []*v1.Update) error {
+	ctx, cancel := c.rpcContext(ctx)
+	defer cancel()
+	_, err := c.rpc.Write(ctx, &v1.WriteRequest{DeviceId: c.o.DeviceID, ElectionId: c.o.ElectionID.proto(), Updates: batch})
+	if status.Code(err) == codes.PermissionDenied {
+		return fmt.Errorf("%w: %s", ErrNotPrimary, status.Convert(err).Message())
+	}
+	if err != nil {
+		return unpackWriteError(c.o.Info, c.o.Name, batch, err)
+	}
+	return nil
+}
+
+// Read calls f with each entity that the switch has for the request's entities.
+func (c *Client) Read(ctx context.Context, f func(*v1.Entity) error, what ...*v1.Entity) error {
+	ctx, cancel := c.rpcContext(ctx)
+	defer cancel()
+	fail := func(err error) error { return fmt.Errorf("reading from %s: %w", c.o.Name, err) }
+	stream, err := c.rpc.Read(ctx, &v1.ReadRequest{DeviceId: c.o.DeviceID, Entities: what})
+	if err != nil {
+		return fail(err)
+	}
+	for {
+		resp, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fail(err)
+		}
+		for _, e := range resp.Entities {
+			if err := f(e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// ReadTable reads all entries of a table but its default.
+func (c *Client) ReadTable(ctx context.Context, table string) ([]*v1.TableEntry, error) {
+	t, err := c.o.Info.tables.find(table)
+	if err != nil {
+		return nil, err
+	}
+	var out []*v1.TableEntry
+	err = c.Read(ctx, func(e *v1.Entity) error {
+		if te := e.GetTableEntry(); te != nil && !te.IsDefaultAction {
+			out = append(out, te)
+		}
+		return nil
+	}, EntryEntity(&v1.TableEntry{TableId: t.Preamble.Id}))
+	return out, err
+}
+
+// ReadGroups reads all multicast groups.
+func (c *Client) ReadGroups(ctx context.Context) ([]Group, error) {
+	var out []Group
+	err := c.Read(ctx, func(e *v1.Entity) error {
+		if g, ok := decodeGroup(e); ok {
+			out = append(out, g)
+		}
+		return nil
+	}, groupEntity(&v1.MulticastGroupEntry{}))
+	return out, err
+}
+
+// Count is the value of one counter cell.
+type Count struct{ Packets, Bytes uint64 }
+
+// ReadCounter reads all cells of an indexed counter.
+func (c *Client) ReadCounter(ctx context.Context, counter string) ([]Count, error) {
+	size, err := c.o.Info.CounterSize(counter)
+	if err != nil {
+		return nil, err
+	}
+	what, err := c.o.Info.counterEntity(counter, -1)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Count, size)
+	err = c.Read(ctx, func(e *v1.Entity) error {
+		if i := e.GetCounterEntry().GetIndex().GetIndex(); i >= 0 && int(i) < size {
+			d := e.GetCounterEntry().GetData()
+			out[i] = Count{uint64(d.GetPacketCount()), uint64(d.GetByteCount())}
+		}
+		return nil
+	}, what)
+	return out, err
+}
+
+// ReadCounterCells reads some cells of an indexed counter, in the order of cells.
+func (c *Client) ReadCounterCells(ctx context.Context, counter string, cells []int) ([]Count, error) {
+	var what []*v1.Entity
+	at := map[int64][]int{}
+	for n, i := range cells {
+		e, err := c.o.Info.counterEntity(counter, max(i, 0))
+		if err != nil {
+			return nil, err
+		}
+		what = append(what, e)
+		at[int64(i)] = append(at[int64(i)], n)
+	}
+	out := make([]Count, len(cells))
+	if len(cells) == 0 {
+		return out, nil
+	}
+	err := c.Read(ctx, func(e *v1.Entity) error {
+		d := e.GetCounterEntry().GetData()
+		for _, n := range at[e.GetCounterEntry().GetIndex().GetIndex()] {
+			out[n] = Count{uint64(d.GetPacketCount()), uint64(d.GetByteCount())}
+		}
+		return nil
+	}, what...)
+	return out, err
+}
+
+// ReadRegister reads one cell of a register. Where the target has no registers over P4Runtime, IsUnsupported(err).
+func (c *Client) ReadRegister(ctx context.Context, register string, index int) (Value, error) {
+	what, err := c.o.Info.registerEntity(register, index, nil)
+	if err != nil {
+		return nil, err
+	}
+	var out Value
+	err = c.Read(ctx, func(e *v1.Entity) error {
+		if r := e.GetRegisterEntry(); r != nil {
+			out = Value(r.GetData().GetBitstring())
+		}
+		return nil
+	}, what)
+	if err == nil && out == nil {
+		err = fmt.Errorf("reading from %s: no answer for register %s[%d]", c.o.Name, register, index)
+	}
+	return out, err
+}
+
+// WriteRegister sets one cell of a register. Where the target has no registers over P4Runtime, IsUnsupported(err).
+func (c *Client) WriteRegister(ctx context.Context, register string, index int, value any) error {
+	e, err := c.o.Info.registerEntity(register, index, value)
+	if err != nil {
+		return err
+	}
+	return c.Write(ctx, Modify(e))
+}

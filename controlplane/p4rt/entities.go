@@ -1,0 +1,148 @@
+package p4rt
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+)
+
+// Replica is one copy that a multicast group or a clone session makes.
+type Replica struct {
+	Port     uint32
+	Instance uint32 // becomes the copy's egress_rid; 16 bits
+}
+
+// Group is a multicast group.
+type Group struct {
+	ID       uint32
+	Replicas []Replica // each (port, instance) once
+}
+
+// CloneSession is what a mirror session's number means.
+type CloneSession struct {
+	ID         uint32
+	Replicas   []Replica
+	TruncateTo int32 // bytes; 0: whole packets
+}
+
+func encodeReplicas(rs []Replica) ([]*v1.Replica, error) {
+	seen := map[Replica]bool{}
+	var out []*v1.Replica
+	for _, r := range rs {
+		if seen[r] {
+			return nil, fmt.Errorf("the replica (port %d, instance %d) is there twice", r.Port, r.Instance)
+		}
+		if r.Instance > 0xFFFF {
+			return nil, fmt.Errorf("the replica (port %d, instance %d): instances have 16 bits", r.Port, r.Instance)
+		}
+		seen[r] = true
+		out = append(out, &v1.Replica{PortKind: &v1.Replica_EgressPort{EgressPort: r.Port}, Instance: r.Instance})
+	}
+	return out, nil
+}
+
+func decodeReplicas(rs []*v1.Replica) []Replica {
+	var out []Replica
+	for _, r := range rs {
+		port := r.GetEgressPort()
+		if p, ok := r.PortKind.(*v1.Replica_Port); ok {
+			port = uint32(Value(p.Port).Uint64())
+		}
+		out = append(out, Replica{Port: port, Instance: r.Instance})
+	}
+	return sortReplicas(out)
+}
+
+func sortReplicas(rs []Replica) []Replica {
+	slices.SortFunc(rs, func(a, b Replica) int {
+		return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Port, b.Port))
+	})
+	return rs
+}
+
+// EncodeGroup makes the protobuf of a multicast group.
+func EncodeGroup(g Group) (*v1.Entity, error) {
+	rs, err := encodeReplicas(g.Replicas)
+	if err != nil {
+		return nil, fmt.Errorf("multicast group %d: %w", g.ID, err)
+	}
+	return groupEntity(&v1.MulticastGroupEntry{MulticastGroupId: g.ID, Replicas: rs}), nil
+}
+
+func groupEntity(m *v1.MulticastGroupEntry) *v1.Entity {
+	return &v1.Entity{Entity: &v1.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: &v1.PacketReplicationEngineEntry{
+		Type: &v1.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: m},
+	}}}
+}
+
+// EncodeCloneSession makes the protobuf of a clone session.
+func EncodeCloneSession(s CloneSession) (*v1.Entity, error) {
+	rs, err := encodeReplicas(s.Replicas)
+	if err != nil {
+		return nil, fmt.Errorf("clone session %d: %w", s.ID, err)
+	}
+	return &v1.Entity{Entity: &v1.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: &v1.PacketReplicationEngineEntry{
+		Type: &v1.PacketReplicationEngineEntry_CloneSessionEntry{CloneSessionEntry: &v1.CloneSessionEntry{
+			SessionId: s.ID, Replicas: rs, PacketLengthBytes: s.TruncateTo,
+		}},
+	}}}, nil
+}
+
+func decodeGroup(e *v1.Entity) (Group, bool) {
+	m := e.GetPacketReplicationEngineEntry().GetMulticastGroupEntry()
+	if m == nil {
+		return Group{}, false
+	}
+	return Group{ID: m.MulticastGroupId, Replicas: decodeReplicas(m.Replicas)}, true
+}
+
+// EntryEntity wraps a table entry as an entity.
+func EntryEntity(te *v1.TableEntry) *v1.Entity {
+	return &v1.Entity{Entity: &v1.Entity_TableEntry{TableEntry: te}}
+}
+
+// Insert, Modify and Delete make updates.
+func Insert(e *v1.Entity) *v1.Update { return &v1.Update{Type: v1.Update_INSERT, Entity: e} }
+func Modify(e *v1.Entity) *v1.Update { return &v1.Update{Type: v1.Update_MODIFY, Entity: e} }
+func Delete(e *v1.Entity) *v1.Update { return &v1.Update{Type: v1.Update_DELETE, Entity: e} }
+
+// counterEntity asks for one cell of a counter, or all with index < 0.
+func (i *Info) counterEntity(name string, index int) (*v1.Entity, error) {
+	c, err := i.counters.find(name)
+	if err != nil {
+		return nil, err
+	}
+	ce := &v1.CounterEntry{CounterId: c.Preamble.Id}
+	if index >= 0 {
+		if int64(index) >= c.Size {
+			return nil, fmt.Errorf("counter %s has no cell %d, only %d", name, index, c.Size)
+		}
+		ce.Index = &v1.Index{Index: int64(index)}
+	}
+	return &v1.Entity{Entity: &v1.Entity_CounterEntry{CounterEntry: ce}}, nil
+}
+
+// registerEntity names one cell of a register, or all with index < 0.
+func (i *Info) registerEntity(name string, index int, value any) (*v1.Entity, error) {
+	r, err := i.registers.find(name)
+	if err != nil {
+		return nil, err
+	}
+	re := &v1.RegisterEntry{RegisterId: r.Preamble.Id}
+	if index >= 0 {
+		if index >= int(r.Size) {
+			return nil, fmt.Errorf("register %s has no cell %d, only %d", name, index, r.Size)
+		}
+		re.Index = &v1.Index{Index: int64(index)}
+	}
+	if value != nil {
+		v, err := MakeValue(value, int(r.GetTypeSpec().GetBitstring().GetBit().GetBitwidth()))
+		if err != nil {
+			return nil, fmt.Errorf("register %s: %w", name, err)
+		}
+		re.Data = &v1.P4Data{Data: &v1.P4Data_Bitstring{Bitstring: v}}
+	}
+	return &v1.Entity{Entity: &v1.Entity_RegisterEntry{RegisterEntry: re}}, nil
+}

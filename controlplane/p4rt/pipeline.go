@@ -1,0 +1,136 @@
+package p4rt
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
+
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// Pipeline is a compiled program: its P4Info and what the target runs (for BMv2 and those that speak its language, the JSON that p4c wrote).
+type Pipeline struct {
+	Info         *Info
+	DeviceConfig []byte
+	// Cookie is a hash of both, kept by the switch with the program: the same cookie means that the same program is running already. Never 0.
+	Cookie uint64
+}
+
+// LoadPipeline reads a program as p4c wrote it.
+func LoadPipeline(p4info, deviceConfig string) (*Pipeline, error) {
+	info, err := LoadInfo(p4info)
+	if err != nil {
+		return nil, err
+	}
+	config, err := os.ReadFile(deviceConfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading the compiled program: %w", err)
+	}
+	p, err := NewPipeline(info, config)
+	if err != nil {
+		return nil, fmt.Errorf("the compiled program %s: %w", deviceConfig, err)
+	}
+	return p, nil
+}
+
+// NewPipeline makes a pipeline of its parts.
+func NewPipeline(info *Info, deviceConfig []byte) (*Pipeline, error) {
+	if !json.Valid(deviceConfig) {
+		return nil, fmt.Errorf("this is not JSON; give the file that p4c-bm2-ss wrote (-o)")
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(info.P4Info)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the P4Info: %w", err)
+	}
+	h := sha256.New()
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b)))) // so that no byte can move from one part to the other
+	h.Write(b)
+	h.Write(deviceConfig)
+	cookie := binary.BigEndian.Uint64(h.Sum(nil)) | 1 // not 0, which is what a switch without a cookie shows
+	return &Pipeline{Info: info, DeviceConfig: deviceConfig, Cookie: cookie}, nil
+}
+
+// Pushed says what EnsurePipeline did.
+type Pushed int
+
+const (
+	Kept       Pushed = iota // the program was running: nothing was touched
+	Committed                // the program was loaded; the switch's state starts empty
+	Reconciled               // another build of it was running: the switch loaded this one and kept what it could of its tables. Registers start empty
+)
+
+func (p Pushed) String() string { return [...]string{"kept", "committed", "reconciled"}[p] }
+
+// Cookie asks which program the switch runs: 0 where it runs none, or one that was not loaded with a cookie.
+func (c *Client) Cookie(ctx context.Context) (uint64, error) {
+	config, err := c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY)
+	return config.GetCookie().GetCookie(), err
+}
+
+// pipelineConfig is the running program's configuration, nil where there is none.
+func (c *Client) pipelineConfig(ctx context.Context, what v1.GetForwardingPipelineConfigRequest_ResponseType) (*v1.ForwardingPipelineConfig, error) {
+	ctx, cancel := c.rpcContext(ctx)
+	defer cancel()
+	resp, err := c.rpc.GetForwardingPipelineConfig(ctx, &v1.GetForwardingPipelineConfigRequest{DeviceId: c.o.DeviceID, ResponseType: what})
+	switch status.Code(err) {
+	case codes.OK:
+		return resp.GetConfig(), nil
+	case codes.FailedPrecondition, codes.NotFound: // no pipeline yet
+		return nil, nil
+	}
+	return nil, fmt.Errorf("asking %s for its pipeline: %w", c.o.Name, err)
+}
+
+// EnsurePipeline makes the switch run p, and leaves it alone where it does already. The client must be primary.
+func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error) {
+	running, err := c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY)
+	if err != nil {
+		return Kept, err
+	}
+	if running.GetCookie().GetCookie() == p.Cookie {
+		return Kept, nil
+	}
+	if running.GetCookie().GetCookie() != 0 {
+		// Another program, or another build of this one. Only with the same P4Info do its tables mean the same.
+		running, err = c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_P4INFO_AND_COOKIE)
+		if err != nil {
+			return Kept, err
+		}
+		if proto.Equal(running.GetP4Info(), p.Info.P4Info) {
+			err := c.setPipeline(ctx, p, v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT)
+			if err == nil {
+				return Reconciled, nil
+			}
+			switch status.Code(err) {
+			case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.PermissionDenied: // not a refusal to reconcile
+				return Kept, err
+			}
+		}
+	}
+	return Committed, c.setPipeline(ctx, p, v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT)
+}
+
+func (c *Client) setPipeline(ctx context.Context, p *Pipeline, action v1.SetForwardingPipelineConfigRequest_Action) error {
+	ctx, cancel := c.rpcContext(ctx)
+	defer cancel()
+	_, err := c.rpc.SetForwardingPipelineConfig(ctx, &v1.SetForwardingPipelineConfigRequest{
+		DeviceId:   c.o.DeviceID,
+		ElectionId: c.o.ElectionID.proto(),
+		Action:     action,
+		Config: &v1.ForwardingPipelineConfig{
+			P4Info:         p.Info.P4Info,
+			P4DeviceConfig: p.DeviceConfig,
+			Cookie:         &v1.ForwardingPipelineConfig_Cookie{Cookie: p.Cookie},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("loading the program into %s (device id %d, %v): %w", c.o.Name, c.o.DeviceID, action, err)
+	}
+	return nil
+}
