@@ -1,0 +1,274 @@
+package core
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+// call is one request until it is answered.
+type call struct {
+	id      CallID
+	req     Request // without its value, which is in bytes
+	packet  wire.Packet
+	bytes   []byte // the packet as it is sent, every time
+	session *session
+	number  uint32
+	addrs   []netip.AddrPort
+
+	state    callState
+	at       int // index in addrs of the last transmission
+	attempts int
+	silent   int  // transmissions that nobody answered in time
+	refusals int  // RETRY, NOT_SERVING and NO_CHAIN answers so far
+	noChain  int  // NO_CHAIN answers in a row
+	retrial  bool // it tries the first address, which others have given up
+
+	started   time.Duration
+	firstSent time.Duration
+	last      wire.Status // of the last refusal, where refusals > 0
+
+	wake  time.Duration
+	timer int // index in the heap; -1: none
+}
+
+type callState uint8
+
+const (
+	queued  callState = iota // a write that waits for a session
+	waiting                  // for an answer; at wake: no longer
+	pausing                  // after a refusal; at wake: send again
+	done
+)
+
+// begin sends the call's first packet.
+func (m *Machine) begin(now time.Duration, c *call) {
+	if c.session != nil {
+		c.packet.Session = c.session.id
+	}
+	c.packet.Request = c.number
+	// Session and request are filled into the packet that prepare has laid out.
+	binary.BigEndian.PutUint16(c.bytes[4:], c.packet.Session)
+	binary.BigEndian.PutUint32(c.bytes[8:], c.packet.Request)
+	m.pending[pendingKey{c.packet.Session, c.number}] = c
+	if c.req.To == nil {
+		c.at = m.preferred
+		if m.preferred != 0 && now >= m.returnAt {
+			c.at, c.retrial = 0, true
+			m.returnAt = now + m.cfg.ReturnAfter
+		}
+	}
+	c.firstSent = now
+	m.transmit(now, c)
+}
+
+// transmit sends the call's packet to its present address.
+func (m *Machine) transmit(now time.Duration, c *call) {
+	c.attempts++
+	c.state = waiting
+	m.stats.Sent++
+	m.sends = append(m.sends, Send{c.addrs[c.at], c.bytes})
+	wait := m.cfg.MaxRetransmit
+	if rounds := c.silent / len(c.addrs); rounds < 16 {
+		wait = min(wait, m.cfg.Retransmit<<rounds)
+	}
+	m.wakeAt(c, now+wait)
+}
+
+// wakeAt sets the call's timer: at t, or at its deadline if that is sooner.
+func (m *Machine) wakeAt(c *call, t time.Duration) {
+	if d := c.req.Deadline; d != 0 && d < t {
+		t = d
+	}
+	c.wake = t
+	m.timers.set(c)
+}
+
+// wake is called when the call's timer is due.
+func (m *Machine) wake(now time.Duration, c *call) {
+	switch {
+	case c.req.Deadline != 0 && now >= c.req.Deadline:
+		m.fail(now, c, &OpError{Err: ErrTimeout, Detail: c.waitedFor()})
+	case c.state == waiting:
+		m.miss(now, c)
+		c.silent++
+		c.noChain = 0
+		c.at = (c.at + 1) % len(c.addrs)
+		m.stats.Retransmits++
+		m.transmit(now, c)
+	default: // pausing; a queued call wakes at its deadline only
+		m.stats.Resent++
+		m.transmit(now, c)
+	}
+}
+
+// waitedFor says what a call that has timed out was waiting for.
+func (c *call) waitedFor() string {
+	switch {
+	case c.state == queued:
+		return "all sessions were busy with other writes; nothing was sent"
+	case c.refusals > 0:
+		return fmt.Sprintf("the last answer was %v", c.last)
+	}
+	return "no answer"
+}
+
+// answer takes a reply that belongs to the call.
+func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wire.Packet) {
+	status := p.Status
+	if p.Op == wire.ReadReply && status == wire.OK && p.Tombstone {
+		status = wire.NotFound
+	}
+	switch status {
+	case wire.Retry, wire.NotServing, wire.NoChain:
+		m.refused(now, c, status, from)
+		return
+	}
+	if c.state == waiting {
+		m.hit(c)
+	}
+	r := Result{Version: p.Version, From: from, Epoch: p.Epoch}
+	isWrite := p.Op != wire.ReadReply
+	switch {
+	case status == wire.OK:
+		if !isWrite {
+			r.Value = slices.Clone(p.Value)
+		}
+	case status == wire.Superseded && isWrite:
+		r.Superseded = true
+	case status == wire.NotFound:
+		e := &OpError{Err: ErrNotFound, OutcomeUnknown: isWrite && c.attempts > 1}
+		if !isWrite {
+			e.Version = p.Version
+		}
+		r.Err = e
+	case status == wire.CASFailed && p.Op == wire.CASReply:
+		e := &OpError{Err: ErrCASFailed, Version: p.Version, Found: !p.Tombstone, Value: slices.Clone(p.Value)}
+		// With a session the head would have known an executed one again. Without, this answer may be to the second copy of one that was executed.
+		e.OutcomeUnknown = c.session == nil && c.attempts > 1
+		r.Err = e
+	case status == wire.Full && isWrite:
+		r.Err = &OpError{Err: ErrFull, OutcomeUnknown: c.attempts > 1}
+	case status == wire.BadSession && isWrite:
+		r.Err = &OpError{Err: ErrBadSession, Detail: fmt.Sprintf("session %d", c.packet.Session), OutcomeUnknown: c.attempts > 1}
+		if c.session != nil {
+			m.pool.retire(c.session)
+		}
+	default:
+		r.Err = &OpError{Err: ErrProtocol, Detail: fmt.Sprintf("status %v in a %v", p.Status, p.Op), OutcomeUnknown: isWrite}
+	}
+	if r.Err != nil {
+		r.Version = 0
+	}
+	m.finish(now, c, r)
+}
+
+// refused takes an answer that asks for another try.
+func (m *Machine) refused(now time.Duration, c *call, status wire.Status, from netip.AddrPort) {
+	m.stats.Refusals++
+	if c.state != waiting {
+		return // it is going to be sent again already: a second copy's refusal must not make a second one of us
+	}
+	if status == wire.NoChain && from != c.addrs[c.at] {
+		return // it comes from the address that was asked, and this one was asked earlier: it has been counted, or passed over
+	}
+	c.refusals++
+	c.last = status
+	if status == wire.NoChain {
+		// The addresses are all asked, and none has changed its mind by being late: giving up beats a timeout that does not say why.
+		if c.noChain++; c.noChain >= len(c.addrs) {
+			m.fail(now, c, &OpError{Err: ErrNoChain, Detail: fmt.Sprintf("chain %d of the key", c.packet.Key.Chain())})
+			return
+		}
+	} else {
+		c.noChain = 0
+	}
+	refusalsBeforePause := 0
+	if status != wire.Retry {
+		if status == wire.NotServing { // NO_CHAIN is the key's fault rather than the address's
+			m.miss(now, c)
+		}
+		c.at = (c.at + 1) % len(c.addrs)
+		refusalsBeforePause = len(c.addrs) - 1
+	}
+	if c.refusals <= refusalsBeforePause {
+		m.stats.Resent++
+		m.transmit(now, c)
+		return
+	}
+	pause := m.cfg.MaxRetryPause
+	if n := c.refusals - refusalsBeforePause - 1; n < 16 {
+		pause = min(pause, m.cfg.RetryPause<<n)
+	}
+	c.state = pausing
+	m.wakeAt(c, now+pause/2+time.Duration(m.rand.Int64N(int64(pause/2)+1)))
+}
+
+// misses in a row after which another address is preferred. One may be a lost packet.
+const missesBeforeMove = 2
+
+// miss notes that the call's present address did not serve it.
+func (m *Machine) miss(now time.Duration, c *call) {
+	if c.req.To != nil || c.retrial || c.at != m.preferred {
+		c.retrial = false
+		return
+	}
+	if m.misses++; m.misses >= missesBeforeMove && len(m.cfg.Addresses) > 1 {
+		m.misses = 0
+		m.preferred = (m.preferred + 1) % len(m.cfg.Addresses)
+		m.returnAt = now + m.cfg.ReturnAfter
+	}
+}
+
+// hit notes that the call's present address served it.
+func (m *Machine) hit(c *call) {
+	switch {
+	case c.req.To != nil:
+	case c.retrial: // the first address is back
+		m.preferred, m.misses = 0, 0
+	case c.at == m.preferred:
+		m.misses = 0
+	}
+}
+
+// fail ends a call; e says why.
+func (m *Machine) fail(now time.Duration, c *call, e *OpError) {
+	switch e.Err {
+	case ErrNotFound, ErrCASFailed, ErrFull, ErrBadSession, ErrProtocol: // said by an answer
+	case ErrNoChain:
+		e.OutcomeUnknown = c.req.Op != wire.Read && c.attempts > c.noChain
+	default:
+		e.OutcomeUnknown = c.req.Op != wire.Read && c.attempts > 0
+	}
+	m.finish(now, c, Result{Err: e})
+}
+
+// finish ends a call with what came of it, and gives its session to the next write.
+func (m *Machine) finish(now time.Duration, c *call, r Result) {
+	if e, ok := r.Err.(*OpError); ok {
+		e.Op, e.Delete, e.Key, e.Attempts = c.req.Op, c.req.Delete, c.req.Key, c.attempts
+		if c.attempts > 0 {
+			e.Elapsed, e.LastTo = now-c.firstSent, c.addrs[c.at]
+		} else {
+			e.Elapsed = now - c.started
+		}
+	}
+	r.Attempts = c.attempts
+	r.Session, r.Request = c.packet.Session, c.number
+	if c.attempts > 0 {
+		r.RTT = now - c.firstSent
+		delete(m.pending, pendingKey{c.packet.Session, c.number})
+	}
+	c.state = done
+	m.timers.remove(c)
+	delete(m.calls, c.id)
+	m.stats.Completed++
+	m.completions = append(m.completions, Completion{c.id, c.req.Tag, r})
+	if c.session != nil {
+		m.release(now, c.session)
+	}
+}

@@ -1,0 +1,112 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Why a call failed. A failed call's error is an *OpError that wraps one of these.
+var (
+	// ErrNotFound: the key has no slot in the network, was never written, or is deleted.
+	ErrNotFound = errors.New("key not found")
+	// ErrCASFailed: the key's version is not the expected one. The OpError has the committed version and value.
+	ErrCASFailed = errors.New("the key has another version")
+	// ErrTimeout: the call's deadline passed. It is also a context.DeadlineExceeded.
+	ErrTimeout = errors.New("timed out")
+	// ErrCanceled: the caller gave up. It is also a context.Canceled.
+	ErrCanceled = errors.New("canceled")
+	// ErrValueTooLarge: the value does not fit the profile's value field. Nothing was sent.
+	ErrValueTooLarge = errors.New("value too large")
+	// ErrInvalid: the request makes no sense. Nothing was sent.
+	ErrInvalid = errors.New("invalid request")
+	// ErrNoChain: every address that was asked knows no chain of the key's number.
+	ErrNoChain = errors.New("no such chain")
+	// ErrBadSession: the session is beyond the switch's session table (SESSIONS). The machine does not use it again.
+	ErrBadSession = errors.New("session beyond the switch's session table")
+	// ErrNoSession: a write, and the machine has no session (any more), and Config.AtLeastOnce is not set. Nothing was sent.
+	ErrNoSession = errors.New("no session to write with")
+	// ErrSessionLost: the write's session was taken away while it was on its way (Machine.DropSession).
+	ErrSessionLost = errors.New("session lost")
+	// ErrFull: the dirty cells of the key are full; only from a program compiled with PAPER_WRITE_BOUND. The write was not executed.
+	ErrFull = errors.New("dirty cells full")
+	// ErrProtocol: an answer with a status that has no meaning there.
+	ErrProtocol = errors.New("answer not understood")
+	// ErrClosed: the client was closed.
+	ErrClosed = errors.New("client closed")
+)
+
+// OpError says which operation failed, why, and what is known of it.
+type OpError struct {
+	Op       wire.Op  // Read, Write or CAS
+	Delete   bool     // a Write or CAS of a tombstone
+	Key      wire.Key //
+	Err      error    // one of this package's
+	Detail   string   // more about Err, for people
+	Attempts int      // packets sent
+	Elapsed  time.Duration
+	LastTo   netip.AddrPort // the last address that was asked, if any was
+
+	// OutcomeUnknown: a write that may have been executed, or may still be. False for reads, and for writes that were refused or never sent. (One thing escapes
+	// it: a network that duplicates packets may deliver a refused write's second copy after the reason of the refusal is gone.)
+	OutcomeUnknown bool
+
+	// With ErrCASFailed, and with ErrNotFound for reads: what is committed. Version 0: never written. Found false: no value (deleted, or never written).
+	Version wire.Version
+	Value   []byte
+	Found   bool
+}
+
+// Error is one sentence for people.
+func (e *OpError) Error() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%s %v: %v", opName(e.Op, e.Delete), e.Key, e.Err)
+	if e.Detail != "" {
+		s.WriteString(": " + e.Detail)
+	}
+	switch {
+	case e.Err == ErrCASFailed && e.Found:
+		fmt.Fprintf(&s, ": version %v, value %s", e.Version, wire.FormatValue(e.Value, 64))
+	case e.Err == ErrCASFailed:
+		fmt.Fprintf(&s, ": version %v, no value", e.Version)
+	case e.Attempts > 0 && e.Err != ErrNotFound:
+		fmt.Fprintf(&s, " (%d sent in %v, the last to %v)", e.Attempts, e.Elapsed.Round(10*time.Microsecond), e.LastTo)
+	}
+	if e.OutcomeUnknown {
+		s.WriteString("; whether the write was executed is not known")
+	}
+	return s.String()
+}
+
+// Unwrap makes errors.Is find Err, and the context package's errors where they fit.
+func (e *OpError) Unwrap() []error {
+	switch e.Err {
+	case ErrTimeout:
+		return []error{e.Err, context.DeadlineExceeded}
+	case ErrCanceled:
+		return []error{e.Err, context.Canceled}
+	}
+	return []error{e.Err}
+}
+
+// opName is what people call the operation.
+func opName(op wire.Op, del bool) string {
+	switch {
+	case op == wire.Read:
+		return "get"
+	case op == wire.Write && del:
+		return "delete"
+	case op == wire.Write:
+		return "put"
+	case op == wire.CAS && del:
+		return "compare and delete"
+	case op == wire.CAS:
+		return "compare and swap"
+	}
+	return op.String()
+}

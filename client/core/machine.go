@@ -1,0 +1,328 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+// The defaults of Config.
+const (
+	DefaultRetransmit    = 50 * time.Millisecond // the paper's
+	DefaultRetryPause    = 500 * time.Microsecond
+	DefaultMaxRetryPause = 20 * time.Millisecond
+	DefaultReturnAfter   = 5 * time.Second
+)
+
+// Config is what a Machine needs to know. Zero durations mean their defaults.
+type Config struct {
+	Profile   wire.Profile     // of the switches' program
+	Addresses []netip.AddrPort // where to ask, in order of preference: the chain's service address, and switches' own addresses
+
+	// Retransmit is how long an answer is waited for before the same packet goes to the next address. It doubles with each round through the addresses, up to
+	// MaxRetransmit (default: four times Retransmit).
+	Retransmit, MaxRetransmit time.Duration
+	// RetryPause is the pause before a refused request is sent again. It doubles with each refusal, up to MaxRetryPause; the second half of it is random.
+	RetryPause, MaxRetryPause time.Duration
+	// ReturnAfter: when the first address has been given up for another one, it is tried again with one call after this time.
+	ReturnAfter time.Duration
+
+	// AtLeastOnce lets writes go without a session while the machine has none: the head then executes every copy that it gets. A PUT may then undo a later PUT,
+	// and a CAS that was executed may report that it failed.
+	AtLeastOnce bool
+
+	// Seed of the jitter and of where the numbers of reads start. Two clients that use the same UDP port one after the other must have different seeds, or
+	// the second may take an answer to the first for its own.
+	Seed uint64
+}
+
+// Request is one operation. Op is wire.Read, wire.Write or wire.CAS.
+type Request struct {
+	Op       wire.Op
+	Key      wire.Key
+	Value    []byte       // of Write and CAS; the machine copies it
+	Delete   bool         // Write and CAS: leave no value
+	Expected wire.Version // of CAS; 0: the key was never written
+	Eventual bool         // of Read: the last committed value of whichever member is asked will do
+	// To replaces Config.Addresses for this request.
+	To []netip.AddrPort
+	// Deadline is the time, on the machine's clock, at which the call ends with ErrTimeout. 0: none.
+	Deadline time.Duration
+	// Tag comes back in the Completion.
+	Tag any
+}
+
+// CallID names a call of one machine.
+type CallID uint64
+
+// Send is a packet to be sent.
+type Send struct {
+	To     netip.AddrPort
+	Packet []byte // a UDP payload; not to be changed
+}
+
+// Completion says that a call is done.
+type Completion struct {
+	ID     CallID
+	Tag    any
+	Result Result
+}
+
+// Result is what came of a call.
+type Result struct {
+	Err error // nil or an *OpError
+
+	// Of a Read, the value (the caller's to keep) and its version; of a write, the version it was given.
+	Value   []byte
+	Version wire.Version
+	// Superseded: a newer write had already replaced this one when it was answered.
+	Superseded bool
+
+	From     netip.AddrPort // who answered: mostly the chain's service address
+	Epoch    uint16         // the configuration of the switch that answered
+	RTT      time.Duration  // since the first transmission; with Attempts 1 a round trip
+	Attempts int            // packets sent
+	Session  uint16         // of a write
+	Request  uint32
+}
+
+// Stats counts packets and calls over the machine's life.
+type Stats struct {
+	Started     uint64 // calls
+	Completed   uint64 // calls, failed ones included
+	Sent        uint64 // packets
+	Retransmits uint64 // of Sent: because no answer came in time
+	Resent      uint64 // of Sent: because the last one was refused (RETRY, NOT_SERVING, NO_CHAIN)
+	Received    uint64 // packets
+	Refusals    uint64 // of Received: RETRY, NOT_SERVING, NO_CHAIN
+	Strays      uint64 // of Received: answers to calls that are done (duplicates, late ones) or were never made
+	Malformed   uint64 // of Received
+}
+
+// Machine is a client. It is not safe for concurrent use. Times are durations since any fixed moment and must not go back.
+type Machine struct {
+	cfg     Config
+	rand    *rand.Rand
+	stats   Stats
+	lastID  CallID
+	lastNum uint32 // of reads, and of writes without a session
+	calls   map[CallID]*call
+	pending map[pendingKey]*call // calls that have sent something
+	timers  timerHeap
+	pool    sessionPool
+
+	preferred int           // index in cfg.Addresses that calls start with
+	misses    int           // unanswered in a row there
+	returnAt  time.Duration // when to try the first address again, where it is not preferred
+
+	sends, spareSends             []Send
+	completions, spareCompletions []Completion
+}
+
+type pendingKey struct {
+	session uint16
+	request uint32
+}
+
+// New makes a machine.
+func New(cfg Config) (*Machine, error) {
+	if !cfg.Profile.Valid() {
+		return nil, fmt.Errorf("netcraq client: %w: VALUE_BITS %d", wire.ErrProfile, int(cfg.Profile))
+	}
+	if err := checkAddresses(cfg.Addresses); err != nil {
+		return nil, err
+	}
+	cfg.Addresses = slices.Clone(cfg.Addresses)
+	for _, d := range []struct {
+		value     *time.Duration
+		otherwise time.Duration
+	}{
+		{&cfg.Retransmit, DefaultRetransmit}, {&cfg.RetryPause, DefaultRetryPause}, {&cfg.MaxRetryPause, DefaultMaxRetryPause}, {&cfg.ReturnAfter, DefaultReturnAfter},
+	} {
+		if *d.value < 0 {
+			return nil, errors.New("netcraq client: a duration of the configuration is negative")
+		}
+		if *d.value == 0 {
+			*d.value = d.otherwise
+		}
+	}
+	cfg.MaxRetransmit = max(cfg.MaxRetransmit, cfg.Retransmit)
+	if cfg.MaxRetransmit == cfg.Retransmit {
+		cfg.MaxRetransmit = 4 * cfg.Retransmit
+	}
+	cfg.MaxRetryPause = max(cfg.MaxRetryPause, cfg.RetryPause)
+	r := rand.New(rand.NewPCG(cfg.Seed, 0x4E43))
+	return &Machine{
+		cfg: cfg, rand: r, lastNum: r.Uint32(),
+		calls: make(map[CallID]*call), pending: make(map[pendingKey]*call), pool: newSessionPool(),
+	}, nil
+}
+
+func checkAddresses(addresses []netip.AddrPort) error {
+	if len(addresses) == 0 {
+		return errors.New("netcraq client: no address to ask")
+	}
+	for _, a := range addresses {
+		if !a.IsValid() || !a.Addr().Is4() || a.Port() == 0 {
+			return fmt.Errorf("netcraq client: %v is no IPv4 address and port", a)
+		}
+	}
+	return nil
+}
+
+// Start begins a call. It always ends with one Completion, which may be there at once.
+func (m *Machine) Start(now time.Duration, req Request) CallID {
+	m.lastID++
+	m.stats.Started++
+	c := &call{id: m.lastID, req: req, addrs: m.cfg.Addresses, started: now, timer: -1}
+	m.calls[c.id] = c
+	if err := m.prepare(c); err != nil {
+		m.fail(now, c, err)
+		return c.id
+	}
+	if req.Deadline != 0 && req.Deadline <= now {
+		m.fail(now, c, &OpError{Err: ErrTimeout, Detail: "the deadline had passed before; nothing was sent"})
+		return c.id
+	}
+	if req.Op == wire.Read {
+		c.number = m.nextNumber()
+		m.begin(now, c)
+		return c.id
+	}
+	m.startWrite(now, c)
+	return c.id
+}
+
+// prepare checks the request and lays out its packet, all but who sends it.
+func (m *Machine) prepare(c *call) *OpError {
+	req := &c.req
+	refuse := func(err error, format string, args ...any) *OpError {
+		return &OpError{Err: err, Detail: fmt.Sprintf(format, args...)}
+	}
+	if req.To != nil {
+		if err := checkAddresses(req.To); err != nil {
+			return refuse(ErrInvalid, "%v", err)
+		}
+		c.addrs = slices.Clone(req.To)
+	}
+	p := wire.Packet{Op: req.Op, Key: req.Key, Value: req.Value}
+	switch req.Op {
+	case wire.Read:
+		if len(req.Value) > 0 || req.Delete || req.Expected != 0 {
+			return refuse(ErrInvalid, "a read has no value and no expected version")
+		}
+		if req.Eventual {
+			p.Flags = wire.Eventual
+		}
+	case wire.Write, wire.CAS:
+		switch {
+		case req.Eventual:
+			return refuse(ErrInvalid, "only a read can be eventual")
+		case req.Delete && len(req.Value) > 0:
+			return refuse(ErrInvalid, "a deletion has no value")
+		case req.Op == wire.Write && req.Expected != 0:
+			return refuse(ErrInvalid, "only a compare and swap expects a version")
+		case len(req.Value) > m.cfg.Profile.ValueBytes():
+			return refuse(ErrValueTooLarge, "%d bytes, the switches' program holds %d", len(req.Value), m.cfg.Profile.ValueBytes())
+		}
+		p.Version = req.Expected
+		p.Tombstone = req.Delete
+	default:
+		return refuse(ErrInvalid, "a client cannot send %v", req.Op)
+	}
+	c.packet = p
+	c.req.Value = nil
+	var err error
+	if c.bytes, err = p.Marshal(m.cfg.Profile); err != nil { // everything that Marshal refuses was refused above
+		return refuse(ErrInvalid, "%v", err)
+	}
+	c.packet.Value = nil
+	return nil
+}
+
+// nextNumber is a number that no call without a session has now.
+func (m *Machine) nextNumber() uint32 {
+	for {
+		m.lastNum++
+		if _, taken := m.pending[pendingKey{0, m.lastNum}]; !taken && m.lastNum != 0 {
+			return m.lastNum
+		}
+	}
+}
+
+// Cancel ends a call that is not done yet, with ErrCanceled.
+func (m *Machine) Cancel(now time.Duration, id CallID) { m.Abort(now, id, ErrCanceled) }
+
+// Abort ends a call that is not done yet, with why.
+func (m *Machine) Abort(now time.Duration, id CallID, why error) {
+	if c := m.calls[id]; c != nil {
+		m.fail(now, c, &OpError{Err: why})
+	}
+}
+
+// AbortAll ends all calls, in the order in which they were started.
+func (m *Machine) AbortAll(now time.Duration, why error) {
+	ids := make([]CallID, 0, len(m.calls))
+	for id := range m.calls {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	m.pool.waiting = nil // or each end would begin the next one
+	for _, id := range ids {
+		m.Abort(now, id, why)
+	}
+}
+
+// Receive takes a UDP payload that came from an address.
+func (m *Machine) Receive(now time.Duration, from netip.AddrPort, payload []byte) {
+	m.stats.Received++
+	var p wire.Packet
+	if err := p.Unmarshal(payload, m.cfg.Profile); err != nil {
+		m.stats.Malformed++
+		return
+	}
+	c := m.pending[pendingKey{p.Session, p.Request}]
+	if c == nil || c.packet.Key != p.Key {
+		m.stats.Strays++
+		return
+	}
+	if reply, ok := c.packet.Op.Reply(); !ok || p.Op != reply {
+		m.stats.Strays++
+		return
+	}
+	m.answer(now, c, from, &p)
+}
+
+// Tick does what is due by now.
+func (m *Machine) Tick(now time.Duration) {
+	for len(m.timers) > 0 && m.timers[0].wake <= now {
+		m.wake(now, m.timers[0])
+	}
+}
+
+// NextTick is the time at which Tick has something to do. ok is false when nothing will be due before the next event.
+func (m *Machine) NextTick() (at time.Duration, ok bool) {
+	if len(m.timers) == 0 {
+		return 0, false
+	}
+	return m.timers[0].wake, true
+}
+
+// Take gives what is to be sent and what is done since the last Take, each in order. Both are good until the next Take.
+func (m *Machine) Take() ([]Send, []Completion) {
+	sends, completions := m.sends, m.completions
+	m.sends, m.spareSends = m.spareSends[:0], sends
+	m.completions, m.spareCompletions = m.spareCompletions[:0], completions
+	return sends, completions
+}
+
+// Outstanding is the number of calls that are not done.
+func (m *Machine) Outstanding() int { return len(m.calls) }
+
+// Stats is what was counted so far.
+func (m *Machine) Stats() Stats { return m.stats }

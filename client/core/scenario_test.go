@@ -1,0 +1,316 @@
+package core
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+// TestScenarios runs the transcripts in testdata. Rewrite them with -rewrite, and read the difference.
+//
+//	machine [addresses=(1,2)] [sessions=(3:1,4:1)] [retransmit=50ms] [max-retransmit=..] [retry-pause=..] [return-after=..] [at-least-once] [bits=128]
+//	start NAME op=read|write|cas [key=N] [value=TEXT] [delete] [expected=V] [eventual] [to=(3)] [deadline=T] [value-bytes=N]
+//	reply NAME [status=OK] [version=V] [value=TEXT] [tombstone] [from=N] [op=..] [key=..] [request=+N]    an answer to the last packet of a call
+//	bytes HEX                                                                                            any payload
+//	advance to=T                                                                                         ticks whenever something is due until then
+//	cancel NAME
+//	add-session ID:NEXT
+//	drop-session ID
+//	abort-all
+//	stats
+//
+// Each prints what the machine sent and completed, with the time. Address N is 10.0.0.N:20035.
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		s := &scenario{}
+		datadriven.RunTest(t, path, s.run)
+	})
+}
+
+type scenario struct {
+	m     *Machine
+	now   time.Duration
+	names map[CallID]string
+	ids   map[string]CallID
+	last  map[string]wire.Packet // the last packet of each call
+	out   strings.Builder
+}
+
+func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
+	s.out.Reset()
+	switch d.Cmd {
+	case "machine":
+		s.machine(t, d)
+	case "start":
+		s.start(t, d)
+	case "reply":
+		s.reply(t, d)
+	case "bytes":
+		b, err := hex.DecodeString(d.CmdArgs[0].Key)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		s.m.Receive(s.now, address("9"), b)
+	case "advance":
+		var to string
+		d.ScanArgs(t, "to", &to)
+		s.advance(duration(t, d, to))
+	case "cancel":
+		s.m.Cancel(s.now, s.ids[d.CmdArgs[0].Key])
+	case "add-session":
+		s.addSession(t, d, d.CmdArgs[0].Key)
+	case "drop-session":
+		id, err := strconv.ParseUint(d.CmdArgs[0].Key, 10, 16)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		s.m.DropSession(s.now, uint16(id))
+	case "abort-all":
+		s.m.AbortAll(s.now, ErrClosed)
+	case "stats":
+		fmt.Fprintf(&s.out, "%+v outstanding:%d sessions:%d\n", s.m.Stats(), s.m.Outstanding(), s.m.Sessions())
+	default:
+		d.Fatalf(t, "unknown command %q", d.Cmd)
+	}
+	s.flush(t)
+	return s.out.String()
+}
+
+func (s *scenario) machine(t *testing.T, d *datadriven.TestData) {
+	cfg := Config{Profile: wire.Profile128}
+	addresses, sessions := []string{"1"}, []string(nil)
+	for _, a := range d.CmdArgs {
+		switch a.Key {
+		case "addresses":
+			addresses = a.Vals
+		case "sessions":
+			sessions = a.Vals
+		case "retransmit":
+			cfg.Retransmit = duration(t, d, a.Vals[0])
+		case "max-retransmit":
+			cfg.MaxRetransmit = duration(t, d, a.Vals[0])
+		case "retry-pause":
+			cfg.RetryPause = duration(t, d, a.Vals[0])
+		case "return-after":
+			cfg.ReturnAfter = duration(t, d, a.Vals[0])
+		case "at-least-once":
+			cfg.AtLeastOnce = true
+		case "bits":
+			n, err := strconv.Atoi(a.Vals[0])
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			cfg.Profile = wire.Profile(n)
+		default:
+			d.Fatalf(t, "unknown argument %q", a.Key)
+		}
+	}
+	for _, a := range addresses {
+		if a == "" { // addresses=()
+			continue
+		}
+		cfg.Addresses = append(cfg.Addresses, address(a))
+	}
+	s.now, s.names, s.ids, s.last = 0, map[CallID]string{}, map[string]CallID{}, map[string]wire.Packet{}
+	m, err := New(cfg)
+	s.m = m
+	if err != nil {
+		fmt.Fprintf(&s.out, "%v\n", err)
+		return
+	}
+	s.m.lastNum = 100 // or the transcripts would show the seed's choice
+	for _, v := range sessions {
+		s.addSession(t, d, v)
+	}
+}
+
+func (s *scenario) addSession(t *testing.T, d *datadriven.TestData, spec string) {
+	var id uint16
+	var next uint32
+	if _, err := fmt.Sscanf(spec, "%d:%d", &id, &next); err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	if err := s.m.AddSession(s.now, Session{id, next}); err != nil {
+		fmt.Fprintf(&s.out, "%v\n", err)
+	}
+}
+
+func (s *scenario) start(t *testing.T, d *datadriven.TestData) {
+	name := d.CmdArgs[0].Key
+	req := Request{Key: wire.MakeKey(1, 7), Tag: name}
+	for _, a := range d.CmdArgs[1:] {
+		switch a.Key {
+		case "op":
+			req.Op = map[string]wire.Op{"read": wire.Read, "write": wire.Write, "cas": wire.CAS, "sync": wire.Sync}[a.Vals[0]]
+		case "key":
+			req.Key = parsed(t, d, wire.ParseKey, a.Vals[0])
+		case "value":
+			req.Value = []byte(a.Vals[0])
+		case "value-bytes":
+			n, err := strconv.Atoi(a.Vals[0])
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			req.Value = make([]byte, n)
+		case "delete":
+			req.Delete = true
+		case "expected":
+			req.Expected = parsed(t, d, wire.ParseVersion, a.Vals[0])
+		case "eventual":
+			req.Eventual = true
+		case "to":
+			req.To = []netip.AddrPort{}
+			for _, v := range a.Vals {
+				if v != "" {
+					req.To = append(req.To, address(v))
+				}
+			}
+		case "deadline":
+			req.Deadline = duration(t, d, a.Vals[0])
+		default:
+			d.Fatalf(t, "unknown argument %q", a.Key)
+		}
+	}
+	// Names are known before Start, whose completion may come with it.
+	id := s.m.lastID + 1
+	s.names[id], s.ids[name] = name, id
+	if got := s.m.Start(s.now, req); got != id {
+		d.Fatalf(t, "call %d, want %d", got, id)
+	}
+}
+
+func (s *scenario) reply(t *testing.T, d *datadriven.TestData) {
+	name := d.CmdArgs[0].Key
+	asked, ok := s.last[name]
+	if !ok {
+		d.Fatalf(t, "%s has sent nothing", name)
+	}
+	p := wire.Packet{Epoch: 1, Session: asked.Session, Request: asked.Request, Key: asked.Key, Version: asked.Version}
+	p.Op, _ = asked.Op.Reply()
+	from := address("1")
+	for _, a := range d.CmdArgs[1:] {
+		switch a.Key {
+		case "status":
+			for p.Status.String() != a.Vals[0] {
+				if p.Status++; p.Status == 0 {
+					d.Fatalf(t, "no status %q", a.Vals[0])
+				}
+			}
+		case "version":
+			p.Version = parsed(t, d, wire.ParseVersion, a.Vals[0])
+		case "value":
+			p.Value = []byte(a.Vals[0])
+		case "tombstone":
+			p.Tombstone = true
+		case "from":
+			from = address(a.Vals[0])
+		case "op":
+			for p.Op.String() != a.Vals[0] {
+				p.Op++
+			}
+		case "key":
+			p.Key = parsed(t, d, wire.ParseKey, a.Vals[0])
+		case "request":
+			n, err := strconv.Atoi(a.Vals[0])
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			p.Request += uint32(n)
+		default:
+			d.Fatalf(t, "unknown argument %q", a.Key)
+		}
+	}
+	b, err := p.Marshal(s.m.cfg.Profile)
+	if err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	s.m.Receive(s.now, from, b)
+	for i := range b { // the machine must not hold on to the payload
+		b[i] = 0xEE
+	}
+}
+
+// advance lets time pass, stopping wherever the machine wants to be ticked.
+func (s *scenario) advance(to time.Duration) {
+	for {
+		at, ok := s.m.NextTick()
+		if !ok || at > to {
+			break
+		}
+		s.now = max(s.now, at)
+		s.m.Tick(s.now)
+		s.flush(nil)
+	}
+	s.now = to
+}
+
+// flush prints what the machine did.
+func (s *scenario) flush(t *testing.T) {
+	if s.m == nil {
+		return
+	}
+	sends, completions := s.m.Take()
+	for _, send := range sends {
+		var p wire.Packet
+		if err := p.Unmarshal(send.Packet, s.m.cfg.Profile); err != nil {
+			panic(err)
+		}
+		name := "?"
+		if c := s.m.pending[pendingKey{p.Session, p.Request}]; c != nil {
+			name = s.names[c.id]
+		}
+		s.last[name] = p
+		fmt.Fprintf(&s.out, "%v %s: send to %v: %v\n", s.now, name, send.To.Addr().As4()[3], &p)
+	}
+	for _, c := range completions {
+		if c.Tag != s.names[c.ID] {
+			panic(fmt.Sprintf("the tag of %q is %v", s.names[c.ID], c.Tag))
+		}
+		s.complete(c)
+	}
+}
+
+func (s *scenario) complete(c Completion) {
+	r := c.Result
+	fmt.Fprintf(&s.out, "%v %s: done ", s.now, s.names[c.ID])
+	if r.Err != nil {
+		var e *OpError
+		if !errors.As(r.Err, &e) {
+			panic("no OpError")
+		}
+		fmt.Fprintf(&s.out, "error: %v\n", e)
+		return
+	}
+	fmt.Fprintf(&s.out, "version=%v value=%q rtt=%v attempts=%d from=%d", r.Version, r.Value, r.RTT, r.Attempts, r.From.Addr().As4()[3])
+	if r.Superseded {
+		fmt.Fprint(&s.out, " superseded")
+	}
+	fmt.Fprintln(&s.out)
+}
+
+func address(n string) netip.AddrPort { return netip.MustParseAddrPort("10.0.0." + n + ":20035") }
+
+func duration(t *testing.T, d *datadriven.TestData, s string) time.Duration {
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	return v
+}
+
+func parsed[T any](t *testing.T, d *datadriven.TestData, parse func(string) (T, error), s string) T {
+	v, err := parse(s)
+	if err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	return v
+}

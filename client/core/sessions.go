@@ -1,0 +1,117 @@
+package core
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Session is a session id and the number that its next request has. Nobody else may write under the id. Numbers start at 1; an id that was used before goes on
+// above the largest number it was used with, or the switches drop its writes as old ones.
+type Session struct {
+	ID          uint16
+	NextRequest uint32
+}
+
+// session is one that the machine writes with.
+type session struct {
+	id      uint16
+	next    uint32
+	user    *call // the one write that is on its way
+	retired bool
+}
+
+// sessionPool gives each write a session of its own while it is on its way.
+type sessionPool struct {
+	byID    map[uint16]*session
+	free    []*session // the one that has rested longest first
+	waiting []*call    // writes, in order; those that are done meanwhile stay until their turn
+}
+
+func newSessionPool() sessionPool { return sessionPool{byID: make(map[uint16]*session)} }
+
+// AddSession gives the machine a session to write with.
+func (m *Machine) AddSession(now time.Duration, s Session) error {
+	if s.ID == 0 || s.NextRequest == 0 {
+		return fmt.Errorf("netcraq client: session %d, next request %d: both start at 1", s.ID, s.NextRequest)
+	}
+	if m.pool.byID[s.ID] != nil {
+		return fmt.Errorf("netcraq client: session %d is in use already", s.ID)
+	}
+	added := &session{id: s.ID, next: s.NextRequest}
+	m.pool.byID[s.ID] = added
+	m.release(now, added)
+	return nil
+}
+
+// DropSession takes a session away, because it may not be used any more (its lease has run out). A write that is on its way with it ends with ErrSessionLost.
+func (m *Machine) DropSession(now time.Duration, id uint16) {
+	s := m.pool.byID[id]
+	if s == nil {
+		return
+	}
+	m.pool.retire(s)
+	if s.user != nil {
+		m.fail(now, s.user, &OpError{Err: ErrSessionLost, Detail: fmt.Sprintf("session %d", id)})
+	}
+}
+
+// Sessions is how many sessions the machine has.
+func (m *Machine) Sessions() int { return len(m.pool.byID) }
+
+func (p *sessionPool) retire(s *session) {
+	s.retired = true
+	delete(p.byID, s.id)
+	for i, f := range p.free {
+		if f == s {
+			p.free = append(p.free[:i:i], p.free[i+1:]...)
+			break
+		}
+	}
+}
+
+// startWrite begins a write with a session, or lets it wait for one.
+func (m *Machine) startWrite(now time.Duration, c *call) {
+	switch {
+	case len(m.pool.free) > 0:
+		s := m.pool.free[0]
+		m.pool.free = m.pool.free[1:]
+		m.beginWith(now, c, s)
+	case len(m.pool.byID) > 0:
+		m.pool.waiting = append(m.pool.waiting, c)
+		if c.req.Deadline != 0 {
+			m.wakeAt(c, c.req.Deadline)
+		}
+	case m.cfg.AtLeastOnce:
+		c.number = m.nextNumber()
+		m.begin(now, c)
+	default:
+		m.fail(now, c, &OpError{Err: ErrNoSession})
+	}
+}
+
+// beginWith sends a write under the session's next number. The number is used up by that, whatever comes of the write (the package comment says why).
+func (m *Machine) beginWith(now time.Duration, c *call, s *session) {
+	c.session, s.user = s, c
+	c.number = s.next
+	if s.next == math.MaxUint32 { // 0 would be older than all: the session has no number left
+		m.pool.retire(s)
+	}
+	s.next++
+	m.begin(now, c)
+}
+
+// release makes a session free and gives it to the write that has waited longest. Without any session left, those that wait fail.
+func (m *Machine) release(now time.Duration, s *session) {
+	s.user = nil
+	if !s.retired {
+		m.pool.free = append(m.pool.free, s)
+	}
+	for len(m.pool.waiting) > 0 && (len(m.pool.free) > 0 || len(m.pool.byID) == 0) {
+		c := m.pool.waiting[0]
+		m.pool.waiting = m.pool.waiting[1:]
+		if c.state == queued {
+			m.startWrite(now, c)
+		}
+	}
+}
