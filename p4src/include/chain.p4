@@ -218,7 +218,7 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
             meta.event = EVENT_REPLY_PASSED;
             if ((is_member || meta.chain.role == role_t.SHADOW) && hdr.netcraq.version != 0 &&
                 (hdr.netcraq.flags == STATUS_OK || hdr.netcraq.flags == STATUS_CAS_FAILED || hdr.netcraq.flags == STATUS_NOT_FOUND)) {
-                    if (meta.placed) {
+                if (meta.placed) {
                     work = work_t.LEARN;
                 }
             }
@@ -243,7 +243,7 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
             } else if (hdr.netcraq.session >= SESSIONS) {
                 refuse(EVENT_DROP_MALFORMED);
             } else {
-                    if (!meta.placed) {
+                if (!meta.placed) {
                     refuse(EVENT_DROP_NO_SLOT);
                 } else if (hdr.netcraq.KV_OP == kv_op_t.CAS) {
                     if (is_tail) {
