@@ -1,0 +1,100 @@
+package topology
+
+import (
+	"slices"
+)
+
+// Graph is the network of the switches that are up, with the shortest way between any two. Of equally short ways it takes the one whose first port has the
+// lowest number; following it switch by switch comes to an end, since each step is on a shortest way.
+type Graph struct {
+	t    *Topology
+	down map[string]bool
+	// distance[a][b] is the number of links from a to b; absent where there is no way.
+	distance map[string]map[string]int
+}
+
+// Graph makes the graph of all switches but those that are down (nil: none is).
+func (t *Topology) Graph(down map[string]bool) *Graph {
+	g := &Graph{t: t, down: down, distance: map[string]map[string]int{}}
+	for _, s := range t.Switches {
+		if !down[s.Name] {
+			g.distance[s.Name] = g.distances(s)
+		}
+	}
+	return g
+}
+
+// distances is a breadth-first search.
+func (g *Graph) distances(from *Switch) map[string]int {
+	dist := map[string]int{from.Name: 0}
+	for queue := []*Switch{from}; len(queue) > 0; queue = queue[1:] {
+		for _, p := range queue[0].Ports {
+			if p.Peer == nil || g.down[p.Peer.Name] {
+				continue
+			}
+			if _, seen := dist[p.Peer.Name]; !seen {
+				dist[p.Peer.Name] = dist[queue[0].Name] + 1
+				queue = append(queue, p.Peer)
+			}
+		}
+	}
+	return dist
+}
+
+// Distance is the number of links between two switches; ok is false where there is no way, or either is down.
+func (g *Graph) Distance(from, to string) (links int, ok bool) {
+	links, ok = g.distance[from][to]
+	return links, ok
+}
+
+// NextHop is the port by which from sends what is for another switch.
+func (g *Graph) NextHop(from, to string) (Port, bool) {
+	here, ok := g.Distance(from, to)
+	if !ok || here == 0 {
+		return Port{}, false
+	}
+	for _, p := range g.t.Switch(from).Ports {
+		if p.Peer == nil {
+			continue
+		}
+		if d, ok := g.Distance(p.Peer.Name, to); ok && d == here-1 {
+			return p, true
+		}
+	}
+	return Port{}, false // not reached: some neighbour is one closer
+}
+
+// Nearest is the member with the shortest way from a switch, the first of several; "" where none can be reached.
+func (g *Graph) Nearest(from string, members []string) string {
+	best, bestDistance := "", 0
+	for _, m := range members {
+		if d, ok := g.Distance(from, m); ok && (best == "" || d < bestDistance) {
+			best, bestDistance = m, d
+		}
+	}
+	return best
+}
+
+// Tree is a tree rooted at root, along shortest ways, that covers the members which can be reached: for each switch on it that has children, the ports
+// that lead to them. A copy sent down it crosses each link once and reaches each switch on it once.
+func (g *Graph) Tree(root string, members []string) map[string][]uint32 {
+	tree := map[string][]uint32{}
+	for _, m := range members {
+		// Up from the member to the root. A switch's parent does not depend on the member, so the ways join and do not cross.
+		for at := m; at != root; {
+			up, ok := g.NextHop(at, root)
+			if !ok {
+				break
+			}
+			parent := up.Peer.Name
+			if !slices.Contains(tree[parent], up.PeerPort) {
+				tree[parent] = append(tree[parent], up.PeerPort)
+			}
+			at = parent
+		}
+	}
+	for _, ports := range tree {
+		slices.Sort(ports)
+	}
+	return tree
+}

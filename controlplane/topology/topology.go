@@ -1,0 +1,138 @@
+// Package topology reads the one file that says what a NetCRAQ network is made of (switches, links, hosts, chains), checks it, and derives from it what
+// follows without choice: who is whose neighbour, the way from each switch to each address, which ports lead to hosts, and the tree by which
+// acknowledgements travel. Everything here is pure and deterministic: the same file gives the same network.
+//
+// The file is YAML (or JSON, which is YAML too); example.yaml beside this file is a commented one. A mistake is reported with its line, the object and what to do about it, and
+// all mistakes are reported at once.
+package topology
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Limits of the P4 program and of P4Runtime targets.
+const (
+	MaxPort   = 509 // ports have 9 bits; 510 is the controller's (CPU) port, 511 means drop
+	CPUPort   = 510
+	MaxChains = 256 // the chain is the top byte of a KEY_ID
+)
+
+// DefaultController is the controller's own address in the data plane unless the file gives another: link-local (RFC 3927), so no host has it, and with the
+// protocol's letters in it (78.67 is "NC").
+var DefaultController = netip.MustParseAddr("169.254.78.67")
+
+// Topology is a checked file.
+type Topology struct {
+	Program    Program
+	Controller Controller
+	Sessions   Sessions
+	Switches   []*Switch // in the order of the file
+	Hosts      []*Host
+	Chains     []*Chain
+
+	switches map[string]*Switch
+}
+
+// Program is the compiled P4 program that all switches run.
+type Program struct {
+	ValueBits int    // 0: whatever the P4Info says
+	JSON      string // paths; relative ones have been resolved against the file's directory
+	P4Info    string
+}
+
+// Controller is the controller's place in the network.
+type Controller struct {
+	Address netip.Addr // the source of its packets; each switch sends what is addressed to it to the controller
+}
+
+// Sessions says who gets which session ids.
+type Sessions struct {
+	Controller int           // ids 1 to Controller are the controller's own
+	Last       int           // the last id for clients; 0: as many as the program has
+	TTL        time.Duration // a client must keep its lease on its sessions alive within this time
+}
+
+// Switch is one P4Runtime device.
+type Switch struct {
+	Name      string
+	P4Runtime string // host:port
+	DeviceID  uint64
+	Address   netip.Addr       // its own address in the data plane
+	MAC       net.HardwareAddr // what its neighbours put into frames to it
+	Ports     []Port           // by number
+}
+
+// Port is a port of a switch. One of Peer and Host is set, or neither: the port leads nowhere (yet), and is treated as a host's.
+type Port struct {
+	Number   uint32
+	Peer     *Switch // the switch at the other end ...
+	PeerPort uint32  // ... and its port
+	Host     *Host
+}
+
+// LeadsTo is what is at the other end, for people.
+func (p Port) LeadsTo() string {
+	switch {
+	case p.Peer != nil:
+		return fmt.Sprintf("switch %s port %d", p.Peer.Name, p.PeerPort)
+	case p.Host != nil:
+		return "host " + p.Host.Name
+	}
+	return ""
+}
+
+// Host is a machine (or pod) behind a switch port.
+type Host struct {
+	Name   string
+	IP     netip.Addr
+	MAC    net.HardwareAddr
+	Switch *Switch
+	Port   uint32
+}
+
+// Chain is a chain as the file wants it.
+type Chain struct {
+	Name    string
+	ID      uint8
+	Address netip.Addr    // the service address
+	Members []string      // head first
+	Lease   time.Duration // 0: without
+	Slots   int           // how many key slots it may use; 0: a share of what the program has
+}
+
+// Switch finds a switch by name, nil where there is none.
+func (t *Topology) Switch(name string) *Switch { return t.switches[name] }
+
+// Port finds a port by number.
+func (s *Switch) Port(number uint32) (Port, bool) {
+	i, ok := slices.BinarySearchFunc(s.Ports, number, func(p Port, n uint32) int { return cmp.Compare(p.Number, n) })
+	if !ok {
+		return Port{}, false
+	}
+	return s.Ports[i], true
+}
+
+// SwitchByAddress finds a switch by its own address, nil where there is none.
+func (t *Topology) SwitchByAddress(a netip.Addr) *Switch {
+	for _, s := range t.Switches {
+		if s.Address == a {
+			return s
+		}
+	}
+	return nil
+}
+
+// Chain finds a chain by name, nil where there is none.
+func (t *Topology) Chain(name string) *Chain {
+	for _, c := range t.Chains {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
