@@ -1,0 +1,374 @@
+package client
+
+import (
+	"context"
+	crand "crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Why a call failed; see package core. A failed call's error is an *OpError that wraps one of these.
+var (
+	ErrNotFound      = core.ErrNotFound
+	ErrCASFailed     = core.ErrCASFailed
+	ErrTimeout       = core.ErrTimeout
+	ErrCanceled      = core.ErrCanceled
+	ErrValueTooLarge = core.ErrValueTooLarge
+	ErrInvalid       = core.ErrInvalid
+	ErrNoChain       = core.ErrNoChain
+	ErrBadSession    = core.ErrBadSession
+	ErrNoSession     = core.ErrNoSession
+	ErrSessionLost   = core.ErrSessionLost
+	ErrFull          = core.ErrFull
+	ErrProtocol      = core.ErrProtocol
+	ErrClosed        = core.ErrClosed
+)
+
+type (
+	// OpError says which operation failed, why, and what is known of it.
+	OpError = core.OpError
+	// Request is one operation, for Do and Batch. Its Deadline and Tag are the client's: leave them.
+	Request = core.Request
+	// Result is what came of it.
+	Result = core.Result
+	// Session is a session id and the number of its next request.
+	Session = core.Session
+	// Stats counts packets and calls.
+	Stats = core.Stats
+)
+
+// Config is what a client needs to know. Zero values mean what their comments say.
+type Config struct {
+	// Addresses to ask, in order of preference: the chain's service address, and switches' own ones to turn to when it does not answer.
+	Addresses []netip.AddrPort
+	// Profile of the switches' program. 0: 128 bits.
+	Profile wire.Profile
+	// Sessions to write with. nil: none, so that writes fail with ErrNoSession, or go without one where AtLeastOnce is set.
+	Sessions SessionSource
+	// AtLeastOnce: see core.Config.
+	AtLeastOnce bool
+	// Retransmit and MaxRetransmit: see core.Config. 0: 50 ms, the paper's, and four times that.
+	Retransmit, MaxRetransmit time.Duration
+	// Local is the address to send from. Zero: the system chooses.
+	Local netip.AddrPort
+}
+
+// Client is a client of one chain, or of several that share their addresses. It is safe for concurrent use.
+type Client struct {
+	cfg    Config
+	socket *socket
+	start  time.Time // the machine's time 0
+	done   sync.WaitGroup
+	stop   context.CancelFunc
+
+	mu       sync.Mutex
+	machine  *core.Machine
+	sessions []Session
+	pumping  bool // somebody is taking the machine's actions and does them
+	timer    *time.Timer
+	armed    time.Duration // when the timer fires; 0: it does not
+	closed   bool
+}
+
+// New makes a client, with sessions if the configuration has a source of them; ctx bounds the time that takes, nothing else.
+func New(ctx context.Context, cfg Config) (*Client, error) {
+	if cfg.Profile == 0 {
+		cfg.Profile = wire.Profile128
+	}
+	var seed [8]byte
+	if _, err := crand.Read(seed[:]); err != nil {
+		return nil, fmt.Errorf("netcraq client: %w", err)
+	}
+	m, err := core.New(core.Config{
+		Profile: cfg.Profile, Addresses: cfg.Addresses, Retransmit: cfg.Retransmit, MaxRetransmit: cfg.MaxRetransmit, AtLeastOnce: cfg.AtLeastOnce,
+		Seed: binary.NativeEndian.Uint64(seed[:]),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s, err := openSocket(cfg.Local, cfg.Profile)
+	if err != nil {
+		return nil, err
+	}
+	background, stop := context.WithCancel(context.Background())
+	c := &Client{cfg: cfg, socket: s, start: time.Now(), machine: m, stop: stop}
+	c.timer = time.AfterFunc(time.Hour, c.tick)
+	c.done.Go(c.receive)
+	if cfg.Sessions != nil {
+		lost, err := c.acquire(ctx)
+		if err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		c.done.Go(func() { c.keepSessions(background, lost) })
+	}
+	return c, nil
+}
+
+// Close ends all calls with ErrClosed and gives the sessions back.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	c.machine.AbortAll(c.now(), ErrClosed)
+	c.pump()
+	c.timer.Stop()
+	hadSessions := c.sessions != nil
+	c.mu.Unlock()
+	c.stop()
+	err := c.socket.close()
+	c.done.Wait()
+	if hadSessions {
+		c.cfg.Sessions.Release()
+	}
+	if err != nil {
+		return fmt.Errorf("closing the client's socket: %w", err)
+	}
+	return nil
+}
+
+// Option changes how one call is made.
+type Option func(*Request)
+
+// Eventual lets a read be answered with the last committed value of whichever member is asked: no trip to the tail, and no lease needed.
+func Eventual() Option { return func(r *Request) { r.Eventual = true } }
+
+// At sends the call to these addresses rather than to the client's.
+func At(addresses ...netip.AddrPort) Option { return func(r *Request) { r.To = addresses } }
+
+// Get reads a key. The error is ErrNotFound where there is no value.
+func (c *Client) Get(ctx context.Context, key wire.Key, options ...Option) (Result, error) {
+	return c.call(ctx, Request{Op: wire.Read, Key: key}, options)
+}
+
+// Put writes a value.
+func (c *Client) Put(ctx context.Context, key wire.Key, value []byte, options ...Option) (Result, error) {
+	return c.call(ctx, Request{Op: wire.Write, Key: key, Value: value}, options)
+}
+
+// Delete leaves the key without a value. The key keeps its place in the network. Deleting what is deleted already succeeds.
+func (c *Client) Delete(ctx context.Context, key wire.Key, options ...Option) (Result, error) {
+	return c.call(ctx, Request{Op: wire.Write, Key: key, Delete: true}, options)
+}
+
+// CompareAndSwap writes the value if the key's version is the expected one (0: the key was never written). Otherwise the error is ErrCASFailed, and its OpError has
+// the committed version and value. Expected versions must come from answers: one that was made up may come true later, for a copy of the request that is late.
+func (c *Client) CompareAndSwap(ctx context.Context, key wire.Key, expected wire.Version, value []byte, options ...Option) (Result, error) {
+	return c.call(ctx, Request{Op: wire.CAS, Key: key, Expected: expected, Value: value}, options)
+}
+
+// CompareAndDelete deletes the key if its version is the expected one; otherwise as CompareAndSwap.
+func (c *Client) CompareAndDelete(ctx context.Context, key wire.Key, expected wire.Version, options ...Option) (Result, error) {
+	return c.call(ctx, Request{Op: wire.CAS, Key: key, Expected: expected, Delete: true}, options)
+}
+
+// Batch does requests at once, as far as there are sessions for the writes, and returns their results in the same order. Between requests of one batch no order
+// is promised.
+func (c *Client) Batch(ctx context.Context, requests []Request) []Result {
+	results := make([]Result, len(requests))
+	var wg sync.WaitGroup
+	wg.Add(len(requests))
+	for i, r := range requests {
+		c.Do(ctx, r, func(res Result) {
+			results[i] = res
+			wg.Done()
+		})
+	}
+	wg.Wait()
+	return results
+}
+
+// Do starts a request and calls done with its result, once. Calls of done come one after the other, possibly before Do returns, and hold up the client
+// meanwhile: done may call Do, but must not wait for anything, least of all for another call of this client.
+func (c *Client) Do(ctx context.Context, r Request, done func(Result)) {
+	if ctx.Done() == nil {
+		c.begin(ctx, r, done)
+		return
+	}
+	// The call's id is not known before it has begun, and by then it may be done, or its context.
+	var mu sync.Mutex
+	var over bool
+	var stop func() bool
+	id, ok := c.begin(ctx, r, func(res Result) {
+		mu.Lock()
+		over = true
+		if stop != nil {
+			stop()
+		}
+		mu.Unlock()
+		done(res)
+	})
+	if !ok {
+		return
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if !over {
+		stop = context.AfterFunc(ctx, func() { c.abort(ctx, id) })
+	}
+}
+
+// Stats is what was counted so far.
+func (c *Client) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.machine.Stats()
+}
+
+// LocalAddress is where the client sends from.
+func (c *Client) LocalAddress() netip.AddrPort { return c.socket.local() }
+
+func (c *Client) call(ctx context.Context, r Request, options []Option) (Result, error) {
+	for _, o := range options {
+		o(&r)
+	}
+	ch := make(chan Result, 1)
+	id, ok := c.begin(ctx, r, func(res Result) { ch <- res })
+	if ok {
+		select {
+		case res := <-ch:
+			return res, res.Err
+		case <-ctx.Done():
+			c.abort(ctx, id)
+		}
+	}
+	res := <-ch
+	return res, res.Err
+}
+
+// begin starts a request. ok is false when it was over before it was sent; done was called then.
+func (c *Client) begin(ctx context.Context, r Request, done func(Result)) (id core.CallID, ok bool) {
+	over := func(err error) {
+		done(Result{Err: &OpError{Op: r.Op, Delete: r.Delete, Key: r.Key, Err: err, Detail: "nothing was sent"}})
+	}
+	if ctx.Err() != nil {
+		over(reason(ctx))
+		return 0, false
+	}
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		over(ErrClosed)
+		return 0, false
+	}
+	now := c.now()
+	r.Tag, r.Deadline = done, 0
+	if d, ok := ctx.Deadline(); ok {
+		r.Deadline = max(1, now+time.Until(d))
+	}
+	id = c.machine.Start(now, r)
+	c.pump()
+	c.mu.Unlock()
+	return id, true
+}
+
+func (c *Client) abort(ctx context.Context, id core.CallID) {
+	c.mu.Lock()
+	c.machine.Abort(c.now(), id, reason(ctx))
+	c.pump()
+	c.mu.Unlock()
+}
+
+// reason is why a context is done, as a call's error.
+func reason(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return ErrTimeout
+	}
+	return ErrCanceled
+}
+
+func (c *Client) now() time.Duration { return time.Since(c.start) }
+
+// pumpRounds bounds what one caller does for others before it leaves the rest to the timer's goroutine.
+const pumpRounds = 16
+
+// pump does what the machine wants done, and sets the timer. The caller has locked mu, which pump unlocks while it sends and while results are delivered. Only one
+// goroutine does this at a time; what others add meanwhile, it does too, so that packets leave in batches where there are many.
+func (c *Client) pump() {
+	if c.pumping {
+		return
+	}
+	c.pumping = true
+	for round := 0; ; round++ {
+		sends, completions := c.machine.Take()
+		if len(sends) == 0 && len(completions) == 0 {
+			break
+		}
+		c.mu.Unlock()
+		c.socket.send(sends)
+		for i := range completions {
+			c.deliver(&completions[i])
+		}
+		c.mu.Lock()
+		if round >= pumpRounds && !c.closed {
+			c.arm(0)
+			break
+		}
+	}
+	c.pumping = false
+	if at, ok := c.machine.NextTick(); ok {
+		c.arm(at)
+	}
+}
+
+func (c *Client) deliver(done *core.Completion) {
+	if e, ok := done.Result.Err.(*OpError); ok && e.Err == ErrTimeout {
+		if err := c.socket.failure(); err != nil {
+			e.Detail += "; sending fails: " + err.Error()
+		}
+	}
+	done.Tag.(func(Result))(done.Result)
+	done.Tag = nil
+}
+
+// arm makes the timer fire at the time, or earlier. It is set back only by firing: with tens of thousands of calls a second that come and go before their timers, this
+// costs one timer event a retransmission time rather than one a call.
+func (c *Client) arm(at time.Duration) {
+	if c.closed {
+		return
+	}
+	now := c.now()
+	at = max(at, now+1)
+	if c.armed != 0 && c.armed <= at {
+		return
+	}
+	c.armed = at
+	c.timer.Reset(at - now)
+}
+
+func (c *Client) tick() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.armed = 0
+	c.machine.Tick(c.now())
+	c.pump()
+}
+
+// receive gives the machine what the socket gets, until it is closed.
+func (c *Client) receive() {
+	for {
+		packets, ok := c.socket.receive()
+		if !ok {
+			return
+		}
+		c.mu.Lock()
+		now := c.now()
+		for _, p := range packets {
+			c.machine.Receive(now, p.from, p.payload)
+		}
+		c.pump()
+		c.mu.Unlock()
+	}
+}

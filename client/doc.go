@@ -1,0 +1,18 @@
+// Package client reads and writes the key-value store in the switches, over UDP.
+//
+//	c, err := client.New(ctx, client.Config{
+//		Addresses: []netip.AddrPort{serviceAddress},
+//		Profile:   wire.Profile128,
+//		Sessions:  client.StaticSessions(core.Session{ID: 1, NextRequest: 1}),
+//	})
+//	r, err := c.Get(ctx, key)                                // linearizable
+//	r, err = c.CompareAndSwap(ctx, key, r.Version, value)    // executed once, however often it is sent
+//
+// A client needs one address, the chain's service address: the first switch of the chain on the way serves the request or forwards it. More addresses (the switches'
+// own) are where requests go when the first does not answer.
+//
+// Reads go out as they come. Writes are executed once because each travels under a session with a number of its own; a session has one write on its way at a
+// time, so the number of sessions bounds the writes that are on their way at once. A write that ends in ErrTimeout has an unknown outcome, and OpError says so.
+//
+// How a request is sent until it is answered is decided in package core, which has no socket and no clock; this package gives it those.
+package client

@@ -1,0 +1,334 @@
+// Package refchain is one correct chain on loopback sockets, for tests: it answers as docs/protocol.md says a chain does, with everything that happens between
+// head and tail happening at once, behind a network that loses, duplicates and reorders packets as it is told to.
+//
+// It also watches its clients: a packet that no host may send, or a request number that comes back with other content, is a violation.
+package refchain
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Config says what the chain and the network before it are like.
+type Config struct {
+	Profile   wire.Profile  // 0: 128 bits
+	ChainID   uint8         // the top byte of its keys
+	Members   int           // addresses that it answers at: the service address first, then the switches' own (0: one member and the service address)
+	Sessions  uint16        // size of the session table; 0: 4096
+	Loss      float64       // probability that a packet is lost, each way
+	Duplicate float64       // probability that a packet comes twice, each way
+	Delay     time.Duration // packets are late by a random time up to this, each copy by its own: they overtake one another
+	Seed      uint64
+}
+
+// Chain is a running reference chain.
+type Chain struct {
+	cfg     Config
+	conns   []*net.UDPConn // the service address's first
+	readers sync.WaitGroup
+
+	mu         sync.Mutex
+	rand       *rand.Rand
+	slots      map[wire.Key]*slot
+	records    map[uint16]record
+	requests   map[requestID][]byte
+	epoch      uint16
+	frozen     bool
+	down       map[int]bool
+	refuse     map[int]wire.Status // by member: refuse everything so
+	violations []string
+	counts     Counts
+	closed     bool
+}
+
+// Counts are packets and what became of them.
+type Counts struct {
+	Requests, Replies int
+	Executed          int // writes that were given a version
+	Retries           int // writes that had been executed before
+	Old               int // writes older than their session's last
+}
+
+type slot struct {
+	version   wire.Version
+	value     []byte
+	tombstone bool
+}
+
+type record struct {
+	request uint32
+	version wire.Version
+}
+
+type requestID struct {
+	session uint16
+	request uint32
+}
+
+// New starts a chain on 127.0.0.1 and following addresses, with a port of its own.
+func New(cfg Config) (*Chain, error) {
+	if cfg.Profile == 0 {
+		cfg.Profile = wire.Profile128
+	}
+	if cfg.Sessions == 0 {
+		cfg.Sessions = 4096
+	}
+	cfg.Members = max(cfg.Members, 1)
+	c := &Chain{
+		cfg: cfg, rand: rand.New(rand.NewPCG(cfg.Seed, 2)), epoch: 1,
+		slots: map[wire.Key]*slot{}, records: map[uint16]record{}, requests: map[requestID][]byte{}, down: map[int]bool{}, refuse: map[int]wire.Status{},
+	}
+	port := 0
+	for i := range cfg.Members + 1 {
+		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, byte(1+i)), Port: port})
+		if err != nil {
+			c.Close()
+			return nil, fmt.Errorf("opening the reference chain's socket %d: %w", i, err)
+		}
+		_ = conn.SetReadBuffer(4 << 20) // as far as the system allows
+		port = conn.LocalAddr().(*net.UDPAddr).Port
+		c.conns = append(c.conns, conn)
+	}
+	for i := range c.conns {
+		c.readers.Add(1)
+		go c.read(i)
+	}
+	return c, nil
+}
+
+// Close stops the chain.
+func (c *Chain) Close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.readers.Wait()
+}
+
+// Addresses are the service address and the members' own.
+func (c *Chain) Addresses() []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, conn := range c.conns {
+		out = append(out, conn.LocalAddr().(*net.UDPAddr).AddrPort())
+	}
+	return out
+}
+
+// Place gives keys slots, never written.
+func (c *Chain) Place(keys ...wire.Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range keys {
+		c.slots[k] = &slot{tombstone: true}
+	}
+}
+
+// SetFrozen makes the head refuse writes with RETRY, or ends that.
+func (c *Chain) SetFrozen(frozen bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.frozen = frozen
+}
+
+// SetDown makes an address (0: the service address) take nothing, or ends that.
+func (c *Chain) SetDown(address int, down bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down[address] = down
+}
+
+// Refuse makes an address answer everything with a status; OK ends that.
+func (c *Chain) Refuse(address int, s wire.Status) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refuse[address] = s
+}
+
+// Counts is what was counted so far.
+func (c *Chain) Counts() Counts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counts
+}
+
+// Violations is what clients did that they must not.
+func (c *Chain) Violations() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]string(nil), c.violations...)
+}
+
+func (c *Chain) read(i int) {
+	defer c.readers.Done()
+	buf := make([]byte, 2048)
+	for {
+		n, from, err := c.conns[i].ReadFromUDPAddrPort(buf)
+		if err != nil {
+			return // closed
+		}
+		payload := bytes.Clone(buf[:n])
+		c.network(func() { c.take(i, from, payload) })
+	}
+}
+
+// network delivers a packet by calling deliver: never, once or twice, at once or later.
+func (c *Chain) network(deliver func()) {
+	c.mu.Lock()
+	var delays []time.Duration
+	if c.rand.Float64() >= c.cfg.Loss {
+		delays = append(delays, c.delay())
+		if c.rand.Float64() < c.cfg.Duplicate {
+			delays = append(delays, c.delay())
+		}
+	}
+	c.mu.Unlock()
+	for _, d := range delays {
+		if d == 0 {
+			deliver()
+		} else {
+			time.AfterFunc(d, deliver)
+		}
+	}
+}
+
+func (c *Chain) delay() time.Duration {
+	if c.cfg.Delay == 0 {
+		return 0
+	}
+	return time.Duration(c.rand.Int64N(int64(c.cfg.Delay)))
+}
+
+// take handles one copy of a request that came to address i.
+func (c *Chain) take(i int, from netip.AddrPort, payload []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.down[i] {
+		return
+	}
+	var p wire.Packet
+	if err := p.Unmarshal(payload, c.cfg.Profile); err != nil {
+		c.violate("malformed packet: %v", err)
+		return
+	}
+	c.counts.Requests++
+	answerFrom := 0
+	var reply *wire.Packet
+	if s := c.refuse[i]; s != wire.OK {
+		reply = c.answer(&p, s)
+	} else if p.Key.Chain() != c.cfg.ChainID {
+		reply = c.answer(&p, wire.NoChain)
+		answerFrom = i
+	} else {
+		reply = c.execute(&p, payload)
+	}
+	if reply == nil {
+		return
+	}
+	c.counts.Replies++
+	b, err := reply.Marshal(c.cfg.Profile)
+	if err != nil {
+		c.violate("reply: %v", err)
+		return
+	}
+	conn := c.conns[answerFrom]
+	go c.network(func() { _, _ = conn.WriteToUDPAddrPort(b, from) }) // a closed socket loses it, as networks do
+}
+
+func (c *Chain) violate(format string, args ...any) {
+	c.violations = append(c.violations, fmt.Sprintf(format, args...))
+}
+
+// answer is the request turned into its reply.
+func (c *Chain) answer(p *wire.Packet, s wire.Status) *wire.Packet {
+	r := *p
+	op, ok := p.Op.Reply()
+	if !ok {
+		c.violate("%v from a client", p.Op)
+		return nil
+	}
+	r.Op, r.Flags, r.Status, r.Epoch = op, 0, s, c.epoch
+	return &r
+}
+
+// committed is the reply with what the slot holds.
+func (c *Chain) committed(p *wire.Packet, s wire.Status, at *slot) *wire.Packet {
+	r := c.answer(p, s)
+	r.Version, r.Value, r.Tombstone = at.version, bytes.Clone(at.value), at.tombstone
+	return r
+}
+
+func (c *Chain) execute(p *wire.Packet, payload []byte) *wire.Packet {
+	if p.Epoch != 0 || (p.Op == wire.Read && p.Flags&^wire.Eventual != 0) || (p.Op != wire.Read && p.Flags != 0) {
+		c.violate("a host may not send %v", p)
+		return nil
+	}
+	at := c.slots[p.Key]
+	switch p.Op {
+	case wire.Read:
+		if at == nil {
+			return c.committed(p, wire.NotFound, &slot{tombstone: true})
+		}
+		if at.tombstone {
+			return c.committed(p, wire.NotFound, at)
+		}
+		return c.committed(p, wire.OK, at)
+	case wire.Write, wire.CAS:
+	default:
+		c.violate("a client may not send %v", p)
+		return nil
+	}
+	if p.Session != 0 {
+		id := requestID{p.Session, p.Request}
+		if first, ok := c.requests[id]; ok && !bytes.Equal(first, payload) {
+			c.violate("session %d sends request %d with other content", p.Session, p.Request)
+		}
+		c.requests[id] = payload
+		if p.Request == 0 {
+			c.violate("session %d sends request 0", p.Session)
+		}
+	}
+	switch {
+	case c.frozen:
+		return c.answer(p, wire.Retry)
+	case p.Session >= c.cfg.Sessions:
+		return c.answer(p, wire.BadSession)
+	case at == nil:
+		return c.committed(p, wire.NotFound, &slot{tombstone: true})
+	}
+	last := c.records[p.Session]
+	isRetry := false
+	if p.Session != 0 {
+		if p.Request < last.request {
+			c.counts.Old++
+			return nil
+		}
+		isRetry = p.Request == last.request
+	}
+	if isRetry && last.version != 0 {
+		c.counts.Retries++
+		if last.version < at.version {
+			r := c.answer(p, wire.Superseded)
+			r.Version = last.version
+			return r
+		}
+		return c.committed(p, wire.OK, at)
+	}
+	if p.Op == wire.CAS && at.version != p.Version {
+		c.records[p.Session] = record{p.Request, 0}
+		return c.committed(p, wire.CASFailed, at)
+	}
+	at.version = wire.MakeVersion(c.epoch, at.version.Sequence()+1)
+	at.value, at.tombstone = bytes.Clone(p.Value), p.Tombstone
+	c.records[p.Session] = record{p.Request, at.version}
+	c.counts.Executed++
+	return c.committed(p, wire.OK, at)
+}

@@ -1,0 +1,134 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/ipv4"
+
+	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// batch is the number of packets that one system call may send or receive.
+const batch = 64
+
+// socket is an unconnected UDP socket that sends and receives in batches (sendmmsg, recvmmsg). Unconnected, because an answer comes from the chain's service address
+// also when a switch was asked by its own.
+type socket struct {
+	conn *net.UDPConn
+	pc   *ipv4.PacketConn
+
+	in       []ipv4.Message
+	received []received
+
+	out       []ipv4.Message
+	addresses map[netip.AddrPort]*net.UDPAddr // so that each is made once
+
+	sendError atomic.Pointer[sendError]
+}
+
+type received struct {
+	from    netip.AddrPort
+	payload []byte
+}
+
+type sendError struct {
+	err error
+	at  time.Time
+}
+
+func openSocket(local netip.AddrPort, profile wire.Profile) (*socket, error) {
+	var laddr *net.UDPAddr
+	if local.IsValid() {
+		laddr = net.UDPAddrFromAddrPort(local)
+	}
+	conn, err := net.ListenUDP("udp4", laddr)
+	if err != nil {
+		return nil, fmt.Errorf("opening the client's UDP socket: %w", err)
+	}
+	// As much as the system allows, for bursts of replies.
+	_ = conn.SetReadBuffer(4 << 20)
+	_ = conn.SetWriteBuffer(4 << 20)
+	s := &socket{conn: conn, pc: ipv4.NewPacketConn(conn), addresses: make(map[netip.AddrPort]*net.UDPAddr)}
+	for range batch {
+		// One byte more than a packet, so that one that is too long does not look like a right one.
+		s.in = append(s.in, ipv4.Message{Buffers: [][]byte{make([]byte, profile.PacketBytes()+1)}})
+		s.out = append(s.out, ipv4.Message{Buffers: make([][]byte, 1)})
+	}
+	return s, nil
+}
+
+func (s *socket) close() error { return s.conn.Close() }
+
+func (s *socket) local() netip.AddrPort { return unmap(s.conn.LocalAddr().(*net.UDPAddr).AddrPort()) }
+
+func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+
+// send sends packets. A packet that cannot be sent is as good as lost: the machine will send it again. Only one goroutine may call it at a time.
+func (s *socket) send(sends []core.Send) {
+	if len(sends) == 1 {
+		if _, err := s.conn.WriteToUDPAddrPort(sends[0].Packet, sends[0].To); err != nil {
+			s.failed(err)
+		}
+		return
+	}
+	for len(sends) > 0 {
+		n := min(len(sends), batch)
+		for i := range n {
+			s.out[i].Buffers[0] = sends[i].Packet
+			s.out[i].Addr = s.address(sends[i].To)
+		}
+		sent, err := s.pc.WriteBatch(s.out[:n], 0)
+		if err != nil {
+			s.failed(err)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			sent = max(sent, 0) + 1 // the first that was not sent is the one that failed
+		}
+		sends = sends[min(sent, n):]
+	}
+}
+
+func (s *socket) address(a netip.AddrPort) *net.UDPAddr {
+	u := s.addresses[a]
+	if u == nil {
+		u = net.UDPAddrFromAddrPort(a)
+		s.addresses[a] = u
+	}
+	return u
+}
+
+func (s *socket) failed(err error) { s.sendError.Store(&sendError{err, time.Now()}) }
+
+// failure is why packets could not be sent lately, if any could not.
+func (s *socket) failure() error {
+	if f := s.sendError.Load(); f != nil && time.Since(f.at) < time.Second {
+		return f.err
+	}
+	return nil
+}
+
+// receive waits for packets. They are good until the next call. ok is false when the socket is closed.
+func (s *socket) receive() (packets []received, ok bool) {
+	for {
+		n, err := s.pc.ReadBatch(s.in, 0)
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return nil, false
+		case err != nil:
+			time.Sleep(time.Millisecond) // what a socket without a peer can report passes; it must not make a busy loop
+			continue
+		}
+		s.received = s.received[:0]
+		for _, m := range s.in[:n] {
+			s.received = append(s.received, received{unmap(m.Addr.(*net.UDPAddr).AddrPort()), m.Buffers[0][:m.N]})
+		}
+		return s.received, true
+	}
+}
