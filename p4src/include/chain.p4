@@ -271,20 +271,13 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
             answer(reply_op, STATUS_BAD_SESSION, EVENT_BAD_SESSION);
             answer_from_service();
         } else {
-            if (!meta.placed) {
-                hdr.netcraq.version = 0;
-                hdr.netcraq.length = TOMBSTONE;
-                answer(reply_op, STATUS_NOT_FOUND, EVENT_WRITE_NOT_FOUND);
-                answer_from_service();
-            } else {
-                work = work_t.ASSIGN;
-            }
+            work = work_t.ASSIGN;
         }
 
         if (work != work_t.NONE) {
             /* ---- lease_expiry ---- */
 
-            if (work == work_t.READ || work == work_t.LEASE) {
+            if (work == work_t.READ || work == work_t.LEASE || work == work_t.ASSIGN) {
                 bit<64> expiry;
                 bit<32> lease_index = (bit<32>)hdr.netcraq.KEY_ID[31:24];
                 REGISTER_READ(lease_expiry, expiry, lease_index);
@@ -313,7 +306,7 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
 
             /* ---- session_request ---- */
 
-            bool session_write = work == work_t.ASSIGN || work == work_t.STORE || work == work_t.COMMIT ||
+            bool session_write = (work == work_t.ASSIGN && meta.placed) || work == work_t.STORE || work == work_t.COMMIT ||
                                  (work == work_t.LEARN && (hdr.netcraq.KV_OP == kv_op_t.ACK || hdr.netcraq.KV_OP == kv_op_t.SYNC)) ||
                                  (work == work_t.SESSION && hdr.netcraq.KV_OP == kv_op_t.SYNC);
             request_newer = true;
@@ -450,7 +443,17 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
                     COUNT(slot_reads, meta.slot);
                 }
             } else if (work == work_t.ASSIGN) {
-                if (request_old) {
+                if (!meta.placed) {
+                    /* That a key is not here is an answer about the present, like a read's: it takes a lease. */
+                    hdr.netcraq.version = 0;
+                    hdr.netcraq.length = TOMBSTONE;
+                    if (lease_live) {
+                        answer(reply_op, STATUS_NOT_FOUND, EVENT_WRITE_NOT_FOUND);
+                    } else {
+                        answer(reply_op, STATUS_NOT_SERVING, EVENT_NOT_SERVING);
+                    }
+                    answer_from_service();
+                } else if (request_old) {
                     refuse(EVENT_DROP_OLD_REQUEST);
                 } else if (assigned || retried) {
                     if (hdr.netcraq.KV_OP == kv_op_t.CAS) {
