@@ -181,3 +181,12 @@ type Device interface {
 	Now() time.Duration
 	Close() error
 }
+
+// Preparer is a Device that can build a pipeline beside the running one. What P4Runtime calls VERIFY_AND_SAVE and RECONCILE_AND_COMMIT needs it.
+type Preparer interface {
+	// Prepare makes a pipeline for prog that no packet passes yet. It can be read and written.
+	Prepare(prog *bmv2json.Program) (Pipeline, error)
+	// Activate makes a pipeline that came from Prepare the committed one. No packet passes between the call of handOver (if not nil), which can copy what packets
+	// change, and the first packet of the new pipeline. If handOver fails, nothing has happened.
+	Activate(p Pipeline, handOver func() error) error
+}

@@ -1,0 +1,70 @@
+package p4rt
+
+import (
+	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// call turns an Action of a request into an engine's, as section 9.1.2 ("Action Specification") has it: each parameter once, in range.
+func (s *schema) call(a *p4v1.Action) (*target.ActionCall, error) {
+	act := s.actions[a.GetActionId()]
+	if act == nil {
+		return nil, invalid("there is no action %d", a.GetActionId())
+	}
+	out := &target.ActionCall{Action: act.name, Params: make([][]byte, len(act.params))}
+	for _, p := range a.Params {
+		i, ok := act.byID[p.ParamId]
+		if !ok {
+			return nil, invalid("action %s has no parameter %d", act.name, p.ParamId)
+		}
+		if out.Params[i] != nil {
+			return nil, invalid("parameter %d (%s) of action %s is given twice", p.ParamId, act.params[i].name, act.name)
+		}
+		v, err := widen(p.Value, act.params[i].width)
+		if err != nil {
+			return nil, invalid("parameter %d (%s) of action %s: %s", p.ParamId, act.params[i].name, act.name, status.Convert(err).Message())
+		}
+		out.Params[i] = v
+	}
+	for i, v := range out.Params {
+		if v == nil {
+			return nil, invalid("parameter %d (%s) of action %s is missing", act.params[i].id, act.params[i].name, act.name)
+		}
+	}
+	return out, nil
+}
+
+// actionOf is the inverse of call.
+func (s *schema) actionOf(c *target.ActionCall) *p4v1.Action {
+	act := s.actionByName[c.Action]
+	if act == nil {
+		return nil // an action that the P4Info does not name
+	}
+	out := &p4v1.Action{ActionId: act.id}
+	for i, p := range act.params {
+		if i < len(c.Params) {
+			out.Params = append(out.Params, &p4v1.Action_Param{ParamId: p.id, Value: shorten(c.Params[i])})
+		}
+	}
+	return out
+}
+
+// permits checks that the table may run the action, in an entry or as its default.
+func (t *table) permits(s *schema, id uint32, asDefault bool) error {
+	ref := t.refs[id]
+	switch {
+	case ref == nil && s.actions[id] == nil:
+		return invalid("there is no action %d", id)
+	case ref == nil:
+		return invalid("table %s does not have action %s", t.name, s.actions[id].name)
+	case asDefault && ref.Scope == p4cfg.ActionRef_TABLE_ONLY:
+		return fail(codes.PermissionDenied, "action %s of table %s is for entries only, not for the default entry", s.actions[id].name, t.name)
+	case !asDefault && ref.Scope == p4cfg.ActionRef_DEFAULT_ONLY:
+		return fail(codes.PermissionDenied, "action %s of table %s is for the default entry only", s.actions[id].name, t.name)
+	}
+	return nil
+}

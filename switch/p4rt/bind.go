@@ -1,0 +1,493 @@
+package p4rt
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// bind checks that info describes prog and joins the two. The error names everything that differs: most often the two come from different compilations, and the
+// list shows at a glance of what.
+func bind(info *p4cfg.P4Info, prog *bmv2json.Program) (*schema, error) {
+	b := &binder{
+		schema: &schema{
+			info: info, prog: prog,
+			tables: map[uint32]*table{}, actions: map[uint32]*action{}, actionByName: map[string]*action{}, profiles: map[uint32]*profile{},
+			counters: map[uint32]*array{}, directCounters: map[uint32]*table{}, meters: map[uint32]*array{}, directMeters: map[uint32]*table{},
+			registers: map[uint32]*register{}, valueSets: map[uint32]*valueSet{}, digests: map[uint32]*digestType{}, digestByName: map[string]*digestType{},
+			ports: 9,
+		},
+		names: map[uint32]string{},
+	}
+	if f := prog.FieldNamed("standard_metadata", "egress_port"); !f.IsZero() {
+		b.ports = f.Width()
+	}
+	b.bindActions()
+	b.bindProfiles()
+	b.bindDirectResources()
+	b.bindTables()
+	b.bindArrays()
+	b.bindRegisters()
+	b.bindValueSets()
+	b.bindDigests()
+	b.bindPacketHeaders()
+	for _, e := range info.Externs {
+		b.differ("extern %s is of a type that this target does not have", e.ExternTypeName)
+	}
+	b.findUnnamed()
+	if len(b.differences) > 0 {
+		return nil, errors.Join(b.differences...)
+	}
+	return b.schema, nil
+}
+
+type binder struct {
+	*schema
+	names       map[uint32]string // every id that has been given
+	differences []error
+	counterOf   map[uint32]*p4cfg.DirectCounter
+	meterOf     map[uint32]*p4cfg.DirectMeter
+}
+
+func (b *binder) differ(format string, args ...any) {
+	const most = 20
+	switch len(b.differences) {
+	case most:
+		b.differences = append(b.differences, errors.New("and more"))
+	case most + 1:
+	default:
+		b.differences = append(b.differences, fmt.Errorf(format, args...))
+	}
+}
+
+// preamble checks the id of an object and returns its name, or "" if the object is unusable.
+func (b *binder) preamble(what string, p *p4cfg.Preamble) string {
+	if p.GetId() == 0 || p.GetName() == "" {
+		b.differ("a %s in the P4Info has no id or no name", what)
+		return ""
+	}
+	if other, taken := b.names[p.Id]; taken {
+		b.differ("%s %s has the id %d, which is %s's", what, p.Name, p.Id, other)
+		return ""
+	}
+	b.names[p.Id] = p.Name
+	return p.Name
+}
+
+// untranslated refuses @p4runtime_translation: its values are the controller's, and only a mapping that we do not have leads to the program's.
+func (b *binder) untranslated(where string, t *p4cfg.P4NamedType) {
+	if t == nil {
+		return
+	}
+	if tr := b.info.GetTypeInfo().GetNewTypes()[t.Name].GetTranslatedType(); tr != nil {
+		b.differ("%s has type %s with @p4runtime_translation(%q), which this target does not support", where, t.Name, tr.Uri)
+	}
+}
+
+func (b *binder) bindActions() {
+	for _, info := range b.info.Actions {
+		name := b.preamble("action", info.Preamble)
+		if name == "" {
+			continue
+		}
+		a := &action{id: info.Preamble.Id, name: name, byID: map[uint32]int{}}
+		for i, p := range info.Params {
+			b.untranslated(fmt.Sprintf("parameter %s of action %s", p.Name, name), p.TypeName)
+			if _, twice := a.byID[p.Id]; twice {
+				b.differ("action %s has two parameters with id %d", name, p.Id)
+			}
+			a.params = append(a.params, param{id: p.Id, name: p.Name, width: int(p.Bitwidth)})
+			a.byID[p.Id] = i
+		}
+		b.actions[a.id] = a
+		b.actionByName[name] = a
+	}
+}
+
+// sameAction compares an action of the P4Info with the program's.
+func (b *binder) sameAction(table string, a *action, prog *bmv2json.Action) {
+	if len(a.params) != len(prog.Params) {
+		b.differ("action %s of table %s has %d parameters in the P4Info and %d in the program", a.name, table, len(a.params), len(prog.Params))
+		return
+	}
+	for i, p := range a.params {
+		if q := prog.Params[i]; p.name != q.Name || p.width != q.Width {
+			b.differ("parameter %d of action %s is %s with %d bits in the P4Info and %s with %d bits in the program", i+1, a.name, p.name, p.width, q.Name, q.Width)
+		}
+	}
+}
+
+func (b *binder) bindProfiles() {
+	for _, info := range b.info.ActionProfiles {
+		name := b.preamble("action profile", info.Preamble)
+		if name == "" {
+			continue
+		}
+		prog := b.prog.Profile(name)
+		if prog == nil {
+			b.differ("action profile %s of the P4Info is not in the program", name)
+			continue
+		}
+		if info.WithSelector != (prog.Selector != nil) {
+			b.differ("action profile %s: the P4Info and the program disagree on whether it is a selector", name)
+		}
+		if info.Size != int64(prog.MaxSize) {
+			b.differ("action profile %s has size %d in the P4Info and %d in the program", name, info.Size, prog.MaxSize)
+		}
+		p := &profile{id: info.Preamble.Id, name: name, info: info}
+		b.profiles[p.id] = p
+		b.profileOrder = append(b.profileOrder, p)
+	}
+}
+
+func (b *binder) bindDirectResources() {
+	b.counterOf, b.meterOf = map[uint32]*p4cfg.DirectCounter{}, map[uint32]*p4cfg.DirectMeter{}
+	for _, c := range b.info.DirectCounters {
+		if b.preamble("direct counter", c.Preamble) != "" {
+			b.counterOf[c.DirectTableId] = c
+		}
+	}
+	for _, m := range b.info.DirectMeters {
+		if b.preamble("direct meter", m.Preamble) != "" {
+			b.meterOf[m.DirectTableId] = m
+		}
+	}
+}
+
+// matchTypes is what each kind of key of the JSON is in P4Info.
+var matchTypes = map[bmv2json.MatchKind]p4cfg.MatchField_MatchType{
+	bmv2json.MatchExact:    p4cfg.MatchField_EXACT,
+	bmv2json.MatchValid:    p4cfg.MatchField_EXACT,
+	bmv2json.MatchLPM:      p4cfg.MatchField_LPM,
+	bmv2json.MatchTernary:  p4cfg.MatchField_TERNARY,
+	bmv2json.MatchRange:    p4cfg.MatchField_RANGE,
+	bmv2json.MatchOptional: p4cfg.MatchField_OPTIONAL,
+}
+
+func (b *binder) bindTables() {
+	for _, info := range b.info.Tables {
+		name := b.preamble("table", info.Preamble)
+		if name == "" {
+			continue
+		}
+		prog := b.prog.Table(name)
+		if prog == nil {
+			b.differ("table %s of the P4Info is not in the program", name)
+			continue
+		}
+		t := &table{
+			id: info.Preamble.Id, name: name, info: info, prog: prog,
+			byField: map[uint32]int{}, refs: map[uint32]*p4cfg.ActionRef{},
+			counter: b.counterOf[info.Preamble.Id], meter: b.meterOf[info.Preamble.Id],
+		}
+		if info.Size != int64(prog.MaxSize) {
+			b.differ("table %s has size %d in the P4Info and %d in the program", name, info.Size, prog.MaxSize)
+		}
+		b.bindKeys(t)
+		b.bindTableActions(t)
+		b.bindImplementation(t)
+		if t.counter != nil && !prog.WithCounters {
+			b.differ("direct counter %s is in the P4Info, but the program's table %s counts nothing", t.counter.Preamble.Name, name)
+		}
+		if t.counter == nil && prog.DirectCounter != nil {
+			b.differ("table %s has direct counters in the program, but not in the P4Info", name)
+		}
+		if (t.meter != nil) != (prog.DirectMeter != nil) {
+			b.differ("table %s: the P4Info and the program disagree on whether it has a direct meter", name)
+		}
+		b.tables[t.id] = t
+		b.tableOrder = append(b.tableOrder, t)
+		if t.counter != nil {
+			b.directCounters[t.counter.Preamble.Id] = t
+		}
+		if t.meter != nil {
+			b.directMeters[t.meter.Preamble.Id] = t
+		}
+	}
+}
+
+func (b *binder) bindKeys(t *table) {
+	if len(t.info.MatchFields) != len(t.prog.Keys) {
+		b.differ("the key of table %s has %d fields in the P4Info and %d in the program", t.name, len(t.info.MatchFields), len(t.prog.Keys))
+		return
+	}
+	for i, f := range t.info.MatchFields {
+		prog := t.prog.Keys[i]
+		b.untranslated(fmt.Sprintf("key %s of table %s", f.Name, t.name), f.TypeName)
+		if prog.Name != "" && f.Name != prog.Name {
+			b.differ("field %d of the key of table %s is %s in the P4Info and %s in the program", i+1, t.name, f.Name, prog.Name)
+		}
+		if int(f.Bitwidth) != prog.Width {
+			b.differ("key %s of table %s has %d bits in the P4Info and %d in the program", f.Name, t.name, f.Bitwidth, prog.Width)
+		}
+		if f.GetMatchType() != matchTypes[prog.Kind] {
+			b.differ("key %s of table %s is matched %v in the P4Info and %v in the program", f.Name, t.name, f.GetMatchType(), prog.Kind)
+		}
+		if _, twice := t.byField[f.Id]; twice {
+			b.differ("table %s has two keys with id %d", t.name, f.Id)
+		}
+		switch f.GetMatchType() {
+		case p4cfg.MatchField_TERNARY, p4cfg.MatchField_RANGE, p4cfg.MatchField_OPTIONAL:
+			t.needPriority = true
+		}
+		t.byField[f.Id] = i
+		t.keys = append(t.keys, key{id: f.Id, name: f.Name, width: prog.Width, kind: f.GetMatchType()})
+	}
+}
+
+func (b *binder) bindTableActions(t *table) {
+	for _, ref := range t.info.ActionRefs {
+		a := b.actions[ref.Id]
+		if a == nil {
+			b.differ("table %s refers to action id %d, which the P4Info does not have", t.name, ref.Id)
+			continue
+		}
+		prog, _ := t.prog.Action(a.name)
+		if prog == nil {
+			b.differ("action %s of table %s is in the P4Info but not in the program", a.name, t.name)
+			continue
+		}
+		b.sameAction(t.name, a, prog)
+		t.refs[ref.Id] = ref
+	}
+	for _, prog := range t.prog.Actions {
+		if a := b.actionByName[prog.Name]; a == nil || t.refs[a.id] == nil {
+			b.differ("action %s of table %s is in the program but not in the P4Info", prog.Name, t.name)
+		}
+	}
+	if id := t.info.ConstDefaultActionId; id != 0 && t.refs[id] == nil {
+		b.differ("the default action of table %s has id %d, which is not among its actions", t.name, id)
+	}
+}
+
+func (b *binder) bindImplementation(t *table) {
+	id := t.info.ImplementationId
+	switch {
+	case id == 0 && t.prog.Profile != nil:
+		b.differ("table %s is implemented by action profile %s in the program, but not in the P4Info", t.name, t.prog.Profile.Name)
+	case id != 0 && (t.prog.Profile == nil || b.names[id] != t.prog.Profile.Name):
+		b.differ("table %s is implemented by %s (id %d) in the P4Info, but not in the program", t.name, b.names[id], id)
+	case id != 0 && b.profiles[id] != nil:
+		t.profile = b.profiles[id]
+		t.profile.tables = append(t.profile.tables, t)
+	}
+}
+
+func (b *binder) bindArrays() {
+	for _, c := range b.info.Counters {
+		name := b.preamble("counter", c.Preamble)
+		if name == "" {
+			continue
+		}
+		b.untranslated("the index of counter "+name, c.IndexTypeName)
+		prog := b.prog.Counter(name)
+		if prog == nil || prog.Direct {
+			b.differ("counter %s of the P4Info is not in the program", name)
+			continue
+		}
+		if c.Size != int64(prog.Size) {
+			b.differ("counter %s has %d cells in the P4Info and %d in the program", name, c.Size, prog.Size)
+		}
+		a := &array{id: c.Preamble.Id, name: name, size: prog.Size}
+		b.counters[a.id] = a
+		b.counterOrder = append(b.counterOrder, a)
+	}
+	for _, m := range b.info.Meters {
+		name := b.preamble("meter", m.Preamble)
+		if name == "" {
+			continue
+		}
+		b.untranslated("the index of meter "+name, m.IndexTypeName)
+		prog := b.prog.Meter(name)
+		if prog == nil || prog.Direct {
+			b.differ("meter %s of the P4Info is not in the program", name)
+			continue
+		}
+		if m.Size != int64(prog.Size) {
+			b.differ("meter %s has %d cells in the P4Info and %d in the program", name, m.Size, prog.Size)
+		}
+		if (m.Spec.GetUnit() == p4cfg.MeterSpec_BYTES) != prog.Bytes {
+			b.differ("meter %s: the P4Info and the program disagree on whether it counts bytes or packets", name)
+		}
+		a := &array{id: m.Preamble.Id, name: name, size: prog.Size, spec: m.Spec}
+		b.meters[a.id] = a
+		b.meterOrder = append(b.meterOrder, a)
+	}
+}
+
+func (b *binder) bindRegisters() {
+	for _, r := range b.info.Registers {
+		name := b.preamble("register", r.Preamble)
+		if name == "" {
+			continue
+		}
+		b.untranslated("the index of register "+name, r.IndexTypeName)
+		prog := b.prog.Register(name)
+		if prog == nil {
+			b.differ("register %s of the P4Info is not in the program", name)
+			continue
+		}
+		if int(r.Size) != prog.Size {
+			b.differ("register %s has %d cells in the P4Info and %d in the program", name, r.Size, prog.Size)
+		}
+		typ, err := resolveType(b.info.GetTypeInfo(), r.TypeSpec)
+		if err != nil {
+			b.differ("register %s: %v", name, err)
+			continue
+		}
+		if w := typ.widths(nil); len(w) != 1 || w[0] != prog.Width {
+			b.differ("a cell of register %s has %v bits in the P4Info and %d in the program", name, w, prog.Width)
+			continue
+		}
+		reg := &register{id: r.Preamble.Id, name: name, size: prog.Size, typ: typ}
+		b.registers[reg.id] = reg
+		b.registerOrder = append(b.registerOrder, reg)
+	}
+}
+
+func (b *binder) bindValueSets() {
+	for _, v := range b.info.ValueSets {
+		name := b.preamble("value set", v.Preamble)
+		if name == "" {
+			continue
+		}
+		prog := b.prog.ValueSet(name)
+		if prog == nil {
+			b.differ("value set %s of the P4Info is not in the program", name)
+			continue
+		}
+		if int(v.Size) != prog.MaxSize {
+			b.differ("value set %s has size %d in the P4Info and %d in the program", name, v.Size, prog.MaxSize)
+		}
+		vs := &valueSet{id: v.Preamble.Id, name: name, size: prog.MaxSize}
+		total := 0
+		for _, f := range v.Match {
+			b.untranslated(fmt.Sprintf("field %s of value set %s", f.Name, name), f.TypeName)
+			vs.keys = append(vs.keys, key{id: f.Id, name: f.Name, width: int(f.Bitwidth), kind: f.GetMatchType()})
+			total += int(f.Bitwidth)
+		}
+		if total != prog.Width {
+			b.differ("a member of value set %s has %d bits in the P4Info and %d in the program", name, total, prog.Width)
+		}
+		b.valueSets[vs.id] = vs
+		b.valueSetOrder = append(b.valueSetOrder, vs)
+	}
+}
+
+func (b *binder) bindDigests() {
+	for _, d := range b.info.Digests {
+		name := b.preamble("digest", d.Preamble)
+		if name == "" {
+			continue
+		}
+		prog := b.prog.LearnListNamed(name)
+		if prog == nil {
+			b.differ("digest %s of the P4Info is not in the program", name)
+			continue
+		}
+		typ, err := resolveType(b.info.GetTypeInfo(), d.TypeSpec)
+		if err != nil {
+			b.differ("digest %s: %v", name, err)
+			continue
+		}
+		if w := typ.widths(nil); !slices.Equal(w, prog.Widths) {
+			b.differ("digest %s has fields of %v bits in the P4Info and of %v bits in the program", name, w, prog.Widths)
+			continue
+		}
+		dt := &digestType{id: d.Preamble.Id, name: name, typ: typ}
+		b.digests[dt.id] = dt
+		b.digestOrder = append(b.digestOrder, dt)
+		b.digestByName[name] = dt
+	}
+}
+
+func (b *binder) bindPacketHeaders() {
+	for _, m := range b.info.ControllerPacketMetadata {
+		name := b.preamble("packet header", m.Preamble)
+		if name == "" {
+			continue
+		}
+		h := &packetHeader{byID: map[uint32]int{}}
+		total := 0
+		for i, f := range m.Metadata {
+			b.untranslated(fmt.Sprintf("field %s of header %s", f.Name, name), f.TypeName)
+			padding := slices.ContainsFunc(f.Annotations, func(a string) bool { return a == "@padding" || a == "@padding()" })
+			h.fields = append(h.fields, packetField{id: f.Id, name: f.Name, width: int(f.Bitwidth), padding: padding})
+			h.byID[f.Id] = i
+			total += int(f.Bitwidth)
+		}
+		if total%8 != 0 {
+			b.differ("header %s has %d bits, which are no whole bytes", name, total)
+		}
+		h.bytes = total / 8
+		if !slices.ContainsFunc(b.prog.HeaderTypes, h.is) {
+			b.differ("no header of the program has the fields that header %s has in the P4Info: %v", name, h)
+		}
+		switch name {
+		case "packet_in":
+			b.packetIn = h
+		case "packet_out":
+			b.packetOut = h
+		default:
+			b.differ("header %s is neither packet_in nor packet_out", name)
+		}
+	}
+}
+
+// is reports whether t has the fields of h.
+func (h *packetHeader) is(t *bmv2json.HeaderType) bool {
+	if len(t.Fields) < len(h.fields) {
+		return false
+	}
+	for i, f := range t.Fields {
+		if i >= len(h.fields) { // p4c fills metadata structs up to whole bytes
+			return false
+		}
+		if f.Name != h.fields[i].name || f.Width != h.fields[i].width {
+			return false
+		}
+	}
+	return true
+}
+
+// findUnnamed reports what the program has and the P4Info does not. Tables without keys are the compiler's own, and one that is hidden from the control plane can
+// only have const entries.
+func (b *binder) findUnnamed() {
+	named := map[string]bool{}
+	for _, name := range b.names {
+		named[name] = true
+	}
+	missing := func(what, name string) {
+		if !named[name] {
+			b.differ("%s %s of the program is not in the P4Info", what, name)
+		}
+	}
+	for _, t := range b.prog.Tables() {
+		if len(t.Keys) > 0 && len(t.ConstEntries) == 0 {
+			missing("table", t.Name)
+		}
+	}
+	for _, r := range b.prog.Registers {
+		missing("register", r.Name)
+	}
+	for _, c := range b.prog.Counters {
+		if !c.Direct {
+			missing("counter", c.Name)
+		}
+	}
+	for _, m := range b.prog.Meters {
+		if !m.Direct {
+			missing("meter", m.Name)
+		}
+	}
+	for _, p := range b.prog.Profiles() {
+		missing("action profile", p.Name)
+	}
+	for _, v := range b.prog.ValueSets {
+		missing("value set", v.Name)
+	}
+}

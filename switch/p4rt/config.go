@@ -1,0 +1,255 @@
+package p4rt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// config is a forwarding pipeline configuration: the P4Info bound to its program, the pipeline that runs it, and what the server keeps beside the pipeline.
+type config struct {
+	*schema
+	pipe   target.Pipeline
+	pushed *p4v1.ForwardingPipelineConfig // as it came, to be returned so
+
+	entries       map[*table]map[string]*entryState
+	defaults      map[*table]*defaultState
+	profileStates map[uint32]*profileState
+	multicast     map[uint32]*p4v1.MulticastGroupEntry
+	clones        map[uint32]*p4v1.CloneSessionEntry
+	digestStates  map[uint32]*digestState
+}
+
+// newConfig makes the configuration of a pipeline that has just been built: its tables hold what the program says, nothing else.
+func (s *Server) newConfig(sch *schema, pipe target.Pipeline, pushed *p4v1.ForwardingPipelineConfig) (*config, error) {
+	c := &config{
+		schema: sch, pipe: pipe, pushed: pushed,
+		entries: map[*table]map[string]*entryState{}, defaults: map[*table]*defaultState{}, profileStates: map[uint32]*profileState{},
+		multicast: map[uint32]*p4v1.MulticastGroupEntry{}, clones: map[uint32]*p4v1.CloneSessionEntry{}, digestStates: map[uint32]*digestState{},
+	}
+	for _, t := range sch.tableOrder {
+		entries, err := pipe.Entries(t.name)
+		if err != nil {
+			return nil, fmt.Errorf("reading the initial entries of table %s: %w", t.name, err)
+		}
+		c.entries[t] = make(map[string]*entryState, len(entries))
+		for i := range entries {
+			c.entries[t][matchKey(entries[i].Match, entries[i].Priority)] = &entryState{spec: &entries[i]}
+		}
+	}
+	for _, p := range sch.profileOrder {
+		c.profileStates[p.id] = newProfileState()
+	}
+	for _, d := range sch.digestOrder {
+		c.digestStates[d.id] = newDigestState(d, s.sendDigest)
+	}
+	return c, nil
+}
+
+// deviceConfig returns the BMv2 JSON in a p4_device_config: the bytes themselves, as simple_switch_grpc and p4runtime-shell have it, or wrapped in the message
+// p4.tmp.P4DeviceConfig (field 3, device_data) of PI's p4config.proto, as older controllers send it.
+func deviceConfig(b []byte) ([]byte, error) {
+	if len(b) == 0 {
+		return nil, errors.New("p4_device_config is empty; it has to be the BMv2 JSON of the program")
+	}
+	if t := bytes.TrimLeft(b, " \t\r\n"); len(t) > 0 && t[0] == '{' {
+		return b, nil
+	}
+	var data []byte
+	for rest := b; len(rest) > 0; {
+		num, typ, n := protowire.ConsumeTag(rest)
+		if n < 0 {
+			return nil, errNotJSON
+		}
+		rest = rest[n:]
+		if num == 3 && typ == protowire.BytesType {
+			v, n := protowire.ConsumeBytes(rest)
+			if n < 0 {
+				return nil, errNotJSON
+			}
+			data, rest = v, rest[n:]
+			continue
+		}
+		if n = protowire.ConsumeFieldValue(num, typ, rest); n < 0 {
+			return nil, errNotJSON
+		}
+		rest = rest[n:]
+	}
+	if len(data) == 0 {
+		return nil, errNotJSON
+	}
+	return data, nil
+}
+
+var errNotJSON = errors.New("p4_device_config is neither BMv2 JSON nor a p4.tmp.P4DeviceConfig with BMv2 JSON in it; compile the program with p4c-bm2-ss")
+
+// check reads a configuration and finds out whether the device can run it. It changes nothing.
+func (s *Server) check(cfg *p4v1.ForwardingPipelineConfig) (*schema, error) {
+	if cfg == nil {
+		return nil, invalid("the configuration is missing")
+	}
+	json, err := deviceConfig(cfg.P4DeviceConfig)
+	if err != nil {
+		return nil, invalid("%v", err)
+	}
+	prog, err := bmv2json.Parse(json)
+	if err != nil {
+		return nil, invalid("the program in p4_device_config: %v", err)
+	}
+	if cfg.P4Info == nil {
+		return nil, invalid("p4info is missing; p4c-bm2-ss writes it with --p4runtime-files")
+	}
+	sch, err := bind(cfg.P4Info, prog)
+	if err != nil {
+		return nil, invalid("the P4Info does not describe the program in p4_device_config: %v", err)
+	}
+	if err := s.dev.Verify(prog); err != nil {
+		// Section 14: a configuration that cannot be realised is INVALID_ARGUMENT, whatever the reason.
+		return nil, invalid("this device cannot run the program: %v", err)
+	}
+	return sch, nil
+}
+
+// SetForwardingPipelineConfig implements the RPC of that name (specification section 14).
+func (s *Server) SetForwardingPipelineConfig(_ context.Context, req *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse, error) {
+	s.state.Lock()
+	defer s.state.Unlock()
+	if err := s.authorize(req.DeviceId, keyOfRole(req.Role, configRoleID(req)), req.ElectionId); err != nil {
+		return nil, err
+	}
+	var err error
+	switch req.Action {
+	case p4v1.SetForwardingPipelineConfigRequest_VERIFY:
+		_, err = s.check(req.Config)
+	case p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_SAVE:
+		err = s.save(req.Config)
+	case p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT:
+		err = s.replace(req.Config)
+	case p4v1.SetForwardingPipelineConfigRequest_COMMIT:
+		err = s.commitSaved(req.Config)
+	case p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT:
+		err = s.reconcile(req.Config)
+	default:
+		err = invalid("the action is %v; it must be VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT, COMMIT or RECONCILE_AND_COMMIT", req.Action)
+	}
+	if err != nil {
+		st := canonical(err)
+		s.log.Warn("pipeline refused", "action", req.Action, "code", st.Code(), "err", st.Message())
+		return nil, st.Err()
+	}
+	s.log.Info("pipeline configuration", "action", req.Action)
+	return &p4v1.SetForwardingPipelineConfigResponse{}, nil
+}
+
+// Load sets the configuration that the device starts with, as if it had been pushed with VERIFY_AND_COMMIT.
+func (s *Server) Load(cfg *p4v1.ForwardingPipelineConfig) error {
+	s.state.Lock()
+	defer s.state.Unlock()
+	return s.replace(cfg)
+}
+
+// replace commits cfg with empty state.
+func (s *Server) replace(cfg *p4v1.ForwardingPipelineConfig) error {
+	sch, err := s.check(cfg)
+	if err != nil {
+		return err
+	}
+	if err := s.dev.Commit(sch.prog); err != nil {
+		return err
+	}
+	c, err := s.newConfig(sch, s.dev.Pipeline(), proto.CloneOf(cfg))
+	if err != nil {
+		return err
+	}
+	s.goLive(c)
+	return nil
+}
+
+func (s *Server) goLive(c *config) {
+	if s.live != nil {
+		for _, d := range s.live.digestStates {
+			d.configure(nil)
+		}
+	}
+	s.live, s.saved = c, nil
+	s.current.Store(c)
+}
+
+// prepare builds cfg beside the running pipeline.
+func (s *Server) prepare(cfg *p4v1.ForwardingPipelineConfig) (*config, target.Preparer, error) {
+	sch, err := s.check(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, ok := s.dev.(target.Preparer)
+	if !ok {
+		return nil, nil, fail(codes.Unimplemented, "the engine %q cannot prepare a pipeline beside the running one; use VERIFY_AND_COMMIT", s.dev.Engine())
+	}
+	pipe, err := p.Prepare(sch.prog)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := s.newConfig(sch, pipe, proto.CloneOf(cfg))
+	return c, p, err
+}
+
+// save keeps cfg, ready to run. Until it is committed, reads and writes refer to it and packets to the old one.
+func (s *Server) save(cfg *p4v1.ForwardingPipelineConfig) error {
+	c, _, err := s.prepare(cfg)
+	if err != nil {
+		return err
+	}
+	s.saved = c
+	return nil
+}
+
+func (s *Server) commitSaved(cfg *p4v1.ForwardingPipelineConfig) error {
+	if cfg != nil {
+		return invalid("COMMIT realises what was saved; no configuration may come with it")
+	}
+	if s.saved == nil {
+		return fail(codes.NotFound, "no configuration has been saved with VERIFY_AND_SAVE")
+	}
+	if err := s.dev.(target.Preparer).Activate(s.saved.pipe, nil); err != nil {
+		return err
+	}
+	s.goLive(s.saved)
+	return nil
+}
+
+// GetForwardingPipelineConfig implements the RPC of that name (specification section 15). A configuration that is saved but not committed is not what the device
+// runs, and is not returned.
+func (s *Server) GetForwardingPipelineConfig(_ context.Context, req *p4v1.GetForwardingPipelineConfigRequest) (*p4v1.GetForwardingPipelineConfigResponse, error) {
+	s.state.RLock()
+	defer s.state.RUnlock()
+	if err := s.checkDevice(req.DeviceId); err != nil {
+		return nil, err
+	}
+	if s.live == nil {
+		return &p4v1.GetForwardingPipelineConfigResponse{}, nil
+	}
+	full := s.live.pushed
+	out := &p4v1.ForwardingPipelineConfig{Cookie: full.Cookie}
+	switch req.ResponseType {
+	case p4v1.GetForwardingPipelineConfigRequest_ALL:
+		out = full
+	case p4v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY:
+	case p4v1.GetForwardingPipelineConfigRequest_P4INFO_AND_COOKIE:
+		out.P4Info = full.P4Info
+	case p4v1.GetForwardingPipelineConfigRequest_DEVICE_CONFIG_AND_COOKIE:
+		out.P4DeviceConfig = full.P4DeviceConfig
+	default:
+		return nil, status.Errorf(codes.InvalidArgument, "there is no response type %v", req.ResponseType)
+	}
+	return &p4v1.GetForwardingPipelineConfigResponse{Config: out}, nil
+}

@@ -1,0 +1,209 @@
+package p4rt
+
+import (
+	"encoding/binary"
+	"sync"
+	"time"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// maxDigestList bounds a digest list whose configuration does not (max_list_size 0).
+const maxDigestList = 1024
+
+// digestState collects what the program sends by one digest (section 9.8): a list is sent when it is full or its oldest entry old enough, and what has been sent is not
+// sent again until it has been acknowledged or has timed out.
+type digestState struct {
+	typ  *digestType
+	send func(*p4v1.DigestList)
+
+	mu      sync.Mutex
+	cfg     *p4v1.DigestEntry_Config // nil while the digest is off
+	buffer  []*p4v1.P4Data
+	keys    []string // of what is in the buffer
+	known   map[string]bool
+	unacked map[uint64]*sentList
+	lists   uint64
+	timer   *time.Timer
+}
+
+type sentList struct {
+	keys []string
+	at   time.Time
+}
+
+func newDigestState(t *digestType, send func(*p4v1.DigestList)) *digestState {
+	return &digestState{typ: t, send: send, known: map[string]bool{}, unacked: map[uint64]*sentList{}}
+}
+
+// add takes one digest message.
+func (d *digestState) add(fields [][]byte) {
+	var k []byte
+	for _, f := range fields {
+		k = binary.BigEndian.AppendUint32(k, uint32(len(f)))
+		k = append(k, f...)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cfg == nil {
+		return
+	}
+	d.expire(time.Now())
+	if d.known[string(k)] {
+		return
+	}
+	d.known[string(k)] = true
+	data, _ := d.typ.typ.encode(fields)
+	d.buffer = append(d.buffer, data)
+	d.keys = append(d.keys, string(k))
+	limit := int(d.cfg.MaxListSize)
+	if limit <= 0 {
+		limit = maxDigestList
+	}
+	switch {
+	case len(d.buffer) >= limit || d.cfg.MaxTimeoutNs <= 0:
+		d.flush()
+	case len(d.buffer) == 1:
+		d.timer = time.AfterFunc(time.Duration(d.cfg.MaxTimeoutNs), func() {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.flush()
+		})
+	}
+}
+
+// flush sends the buffer. The caller holds d.mu.
+func (d *digestState) flush() {
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+	if len(d.buffer) == 0 || d.cfg == nil {
+		return
+	}
+	d.lists++
+	d.send(&p4v1.DigestList{DigestId: d.typ.id, ListId: d.lists, Data: d.buffer, Timestamp: time.Now().UnixNano()})
+	if d.cfg.AckTimeoutNs > 0 {
+		d.unacked[d.lists] = &sentList{keys: d.keys, at: time.Now()}
+	} else {
+		d.forget(d.keys)
+	}
+	d.buffer, d.keys = nil, nil
+}
+
+func (d *digestState) forget(keys []string) {
+	for _, k := range keys {
+		delete(d.known, k)
+	}
+}
+
+func (d *digestState) expire(now time.Time) {
+	for id, l := range d.unacked {
+		if now.Sub(l.at) >= time.Duration(d.cfg.AckTimeoutNs) {
+			d.forget(l.keys)
+			delete(d.unacked, id)
+		}
+	}
+}
+
+func (d *digestState) acknowledge(list uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l := d.unacked[list]; l != nil {
+		d.forget(l.keys)
+		delete(d.unacked, list)
+	}
+}
+
+// configure turns the digest on with cfg, or off with nil.
+func (d *digestState) configure(cfg *p4v1.DigestEntry_Config) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+	d.buffer, d.keys = nil, nil
+	clear(d.known)
+	clear(d.unacked)
+	d.cfg = cfg
+}
+
+func (d *digestState) config() *p4v1.DigestEntry_Config {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cfg
+}
+
+// digest takes what the program sent.
+func (s *Server) digest(m target.Digest) {
+	c := s.current.Load()
+	if c == nil {
+		return
+	}
+	if t := c.digestByName[m.Name]; t != nil {
+		c.digestStates[t.id].add(m.Fields)
+	}
+}
+
+func (s *Server) sendDigest(l *p4v1.DigestList) {
+	s.toPrimaries(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Digest{Digest: l}})
+}
+
+func (s *Server) digestAck(a *p4v1.DigestListAck) error {
+	c := s.current.Load()
+	if c == nil {
+		return fail(codes.FailedPrecondition, "no forwarding pipeline configuration is set")
+	}
+	d := c.digestStates[a.GetDigestId()]
+	if d == nil {
+		return invalid("there is no digest %d", a.GetDigestId())
+	}
+	d.acknowledge(a.ListId)
+	return nil
+}
+
+func (c *config) writeDigest(typ p4v1.Update_Type, e *p4v1.DigestEntry) error {
+	d := c.digestStates[e.DigestId]
+	if d == nil {
+		return invalid("there is no digest %d", e.DigestId)
+	}
+	if err := present(typ, d.config() != nil, "configuration of digest", e.DigestId); err != nil {
+		return err
+	}
+	if typ == p4v1.Update_DELETE {
+		d.configure(nil)
+		return nil
+	}
+	cfg := &p4v1.DigestEntry_Config{}
+	if e.Config != nil {
+		cfg = proto.CloneOf(e.Config)
+	}
+	if cfg.MaxTimeoutNs < 0 || cfg.MaxListSize < 0 || cfg.AckTimeoutNs < 0 {
+		return invalid("timeouts and sizes of digest %s are not negative", d.typ.name)
+	}
+	d.configure(cfg)
+	return nil
+}
+
+func (c *config) readDigests(q *p4v1.DigestEntry, emit func(*p4v1.Entity)) error {
+	which, err := pick("digest", q.DigestId, c.digests, c.digestOrder)
+	if err != nil {
+		return err
+	}
+	for _, t := range which {
+		cfg := c.digestStates[t.id].config()
+		if cfg == nil {
+			if q.DigestId != 0 {
+				return fail(codes.NotFound, "digest %s is not configured", t.name)
+			}
+			continue
+		}
+		emit(&p4v1.Entity{Entity: &p4v1.Entity_DigestEntry{DigestEntry: &p4v1.DigestEntry{DigestId: t.id, Config: cfg}}})
+	}
+	return nil
+}

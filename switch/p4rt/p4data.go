@@ -1,0 +1,201 @@
+package p4rt
+
+import (
+	"fmt"
+
+	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+)
+
+// dataType is a P4DataTypeSpec (specification section 8.5) whose names have been looked up.
+type dataType struct {
+	kind    dataKind
+	width   int
+	members []*dataType // of a struct, tuple or header
+}
+
+type dataKind int
+
+const (
+	kindBits   dataKind = iota // bit<W>
+	kindSigned                 // int<W>
+	kindBool
+	kindEnum // a serializable enum: its value
+	kindStruct
+	kindTuple
+	kindHeader
+)
+
+// resolveType follows names until only widths are left.
+func resolveType(names *p4cfg.P4TypeInfo, spec *p4cfg.P4DataTypeSpec) (*dataType, error) {
+	switch t := spec.GetTypeSpec().(type) {
+	case *p4cfg.P4DataTypeSpec_Bitstring:
+		return resolveBits(t.Bitstring)
+	case *p4cfg.P4DataTypeSpec_Bool:
+		return &dataType{kind: kindBool, width: 1}, nil
+	case *p4cfg.P4DataTypeSpec_SerializableEnum:
+		e := names.GetSerializableEnums()[t.SerializableEnum.GetName()]
+		if e == nil {
+			return nil, fmt.Errorf("the P4Info does not say what enum %s is", t.SerializableEnum.GetName())
+		}
+		return &dataType{kind: kindEnum, width: int(e.UnderlyingType.GetBitwidth())}, nil
+	case *p4cfg.P4DataTypeSpec_NewType:
+		n := names.GetNewTypes()[t.NewType.GetName()]
+		if n == nil {
+			return nil, fmt.Errorf("the P4Info does not say what type %s is", t.NewType.GetName())
+		}
+		if tr := n.GetTranslatedType(); tr != nil {
+			return nil, fmt.Errorf("type %s has @p4runtime_translation(%q), which this target does not support", t.NewType.GetName(), tr.Uri)
+		}
+		return resolveType(names, n.GetOriginalType())
+	case *p4cfg.P4DataTypeSpec_Struct:
+		s := names.GetStructs()[t.Struct.GetName()]
+		if s == nil {
+			return nil, fmt.Errorf("the P4Info does not say what struct %s is", t.Struct.GetName())
+		}
+		out := &dataType{kind: kindStruct}
+		for _, m := range s.Members {
+			if err := out.add(names, m.TypeSpec); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case *p4cfg.P4DataTypeSpec_Tuple:
+		out := &dataType{kind: kindTuple}
+		for _, m := range t.Tuple.Members {
+			if err := out.add(names, m); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case *p4cfg.P4DataTypeSpec_Header:
+		h := names.GetHeaders()[t.Header.GetName()]
+		if h == nil {
+			return nil, fmt.Errorf("the P4Info does not say what header %s is", t.Header.GetName())
+		}
+		out := &dataType{kind: kindHeader}
+		for _, m := range h.Members {
+			bits, err := resolveBits(m.TypeSpec)
+			if err != nil {
+				return nil, err
+			}
+			out.members = append(out.members, bits)
+		}
+		return out, nil
+	case nil:
+		return nil, fmt.Errorf("the P4Info gives no type")
+	default:
+		return nil, fmt.Errorf("data of type %T is not supported", t)
+	}
+}
+
+func (d *dataType) add(names *p4cfg.P4TypeInfo, spec *p4cfg.P4DataTypeSpec) error {
+	m, err := resolveType(names, spec)
+	if err != nil {
+		return err
+	}
+	d.members = append(d.members, m)
+	return nil
+}
+
+func resolveBits(spec *p4cfg.P4BitstringLikeTypeSpec) (*dataType, error) {
+	switch t := spec.GetTypeSpec().(type) {
+	case *p4cfg.P4BitstringLikeTypeSpec_Bit:
+		return &dataType{kind: kindBits, width: int(t.Bit.Bitwidth)}, nil
+	case *p4cfg.P4BitstringLikeTypeSpec_Int:
+		return &dataType{kind: kindSigned, width: int(t.Int.Bitwidth)}, nil
+	default:
+		return nil, fmt.Errorf("data of type %T is not supported", t)
+	}
+}
+
+// widths appends the widths of the scalars in d, in order.
+func (d *dataType) widths(to []int) []int {
+	switch d.kind {
+	case kindStruct, kindTuple, kindHeader:
+		for _, m := range d.members {
+			to = m.widths(to)
+		}
+		return to
+	default:
+		return append(to, d.width)
+	}
+}
+
+// encode makes P4Data of scalars as an engine gives them and returns those that are left.
+func (d *dataType) encode(scalars [][]byte) (*p4v1.P4Data, [][]byte) {
+	if d.kind == kindStruct || d.kind == kindTuple || d.kind == kindHeader {
+		var members []*p4v1.P4Data
+		var bits [][]byte
+		for _, m := range d.members {
+			var v *p4v1.P4Data
+			v, scalars = m.encode(scalars)
+			members = append(members, v)
+			bits = append(bits, v.GetBitstring())
+		}
+		switch d.kind {
+		case kindStruct:
+			return &p4v1.P4Data{Data: &p4v1.P4Data_Struct{Struct: &p4v1.P4StructLike{Members: members}}}, scalars
+		case kindTuple:
+			return &p4v1.P4Data{Data: &p4v1.P4Data_Tuple{Tuple: &p4v1.P4StructLike{Members: members}}}, scalars
+		default:
+			return &p4v1.P4Data{Data: &p4v1.P4Data_Header{Header: &p4v1.P4Header{IsValid: true, Bitstrings: bits}}}, scalars
+		}
+	}
+	var v []byte
+	if len(scalars) > 0 {
+		v, scalars = scalars[0], scalars[1:]
+	}
+	switch d.kind {
+	case kindBool:
+		return &p4v1.P4Data{Data: &p4v1.P4Data_Bool{Bool: !isZero(v)}}, scalars
+	case kindEnum:
+		return &p4v1.P4Data{Data: &p4v1.P4Data_EnumValue{EnumValue: shorten(v)}}, scalars
+	case kindSigned:
+		return &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: shortenSigned(v, d.width)}}, scalars
+	default:
+		return &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: shorten(v)}}, scalars
+	}
+}
+
+// decode returns the value of a scalar type in full width.
+func (d *dataType) decode(v *p4v1.P4Data) ([]byte, error) {
+	switch t := v.GetData().(type) {
+	case *p4v1.P4Data_Bitstring:
+		switch d.kind {
+		case kindBits:
+			return widen(t.Bitstring, d.width)
+		case kindSigned:
+			return widenSigned(t.Bitstring, d.width)
+		}
+	case *p4v1.P4Data_Bool:
+		if d.kind == kindBool {
+			if t.Bool {
+				return []byte{1}, nil
+			}
+			return []byte{0}, nil
+		}
+	case *p4v1.P4Data_EnumValue:
+		if d.kind == kindEnum {
+			return widen(t.EnumValue, d.width)
+		}
+	case nil:
+		return nil, invalid("the data is missing; it has to be %v", d)
+	}
+	return nil, invalid("the data is %T; it has to be %v", v.GetData(), d)
+}
+
+func (d *dataType) String() string {
+	switch d.kind {
+	case kindBits:
+		return fmt.Sprintf("a bitstring of %d bits", d.width)
+	case kindSigned:
+		return fmt.Sprintf("a bitstring of %d bits, signed", d.width)
+	case kindBool:
+		return "a bool"
+	case kindEnum:
+		return fmt.Sprintf("an enum_value of %d bits", d.width)
+	default:
+		return "a struct, tuple or header"
+	}
+}

@@ -1,0 +1,88 @@
+package p4rt
+
+import (
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+)
+
+// chunkBytes is about how much one ReadResponse carries: clients accept 4 MiB unless told otherwise.
+const chunkBytes = 512 << 10
+
+// Read implements the RPC of that name (specification section 13). What is read is collected first and sent after the lock has been released, so that a slow client
+// holds nobody up.
+func (s *Server) Read(req *p4v1.ReadRequest, rpc p4v1.P4Runtime_ReadServer) error {
+	chunks, outcome, err := s.collect(req)
+	if err != nil {
+		return err
+	}
+	for _, chunk := range chunks {
+		if err := rpc.Send(chunk); err != nil {
+			return err
+		}
+	}
+	return batchError(outcome, "some requests of the batch failed; the details have one error for each")
+}
+
+func (s *Server) collect(req *p4v1.ReadRequest) ([]*p4v1.ReadResponse, []error, error) {
+	s.state.RLock()
+	defer s.state.RUnlock()
+	if err := s.checkDevice(req.DeviceId); err != nil {
+		return nil, nil, err
+	}
+	c, err := s.effective()
+	if err != nil {
+		return nil, nil, err
+	}
+	var chunks []*p4v1.ReadResponse
+	room := 0
+	emit := func(e *p4v1.Entity) {
+		size := proto.Size(e)
+		if len(chunks) == 0 || size > room {
+			chunks = append(chunks, &p4v1.ReadResponse{})
+			room = chunkBytes
+		}
+		room -= size
+		last := chunks[len(chunks)-1]
+		last.Entities = append(last.Entities, e)
+	}
+	outcome := make([]error, len(req.Entities))
+	for i, e := range req.Entities {
+		outcome[i] = c.read(e, emit)
+	}
+	return chunks, outcome, nil
+}
+
+func (c *config) read(q *p4v1.Entity, emit func(*p4v1.Entity)) error {
+	switch e := q.GetEntity().(type) {
+	case *p4v1.Entity_TableEntry:
+		return c.readTableEntries(e.TableEntry, emit)
+	case *p4v1.Entity_ActionProfileMember:
+		return c.readMembers(e.ActionProfileMember, emit)
+	case *p4v1.Entity_ActionProfileGroup:
+		return c.readGroups(e.ActionProfileGroup, emit)
+	case *p4v1.Entity_MeterEntry:
+		return c.readMeters(e.MeterEntry, emit)
+	case *p4v1.Entity_DirectMeterEntry:
+		return c.readDirectMeters(e.DirectMeterEntry, emit)
+	case *p4v1.Entity_CounterEntry:
+		return c.readCounters(e.CounterEntry, emit)
+	case *p4v1.Entity_DirectCounterEntry:
+		return c.readDirectCounters(e.DirectCounterEntry, emit)
+	case *p4v1.Entity_PacketReplicationEngineEntry:
+		return c.readReplication(e.PacketReplicationEngineEntry, emit)
+	case *p4v1.Entity_ValueSetEntry:
+		return c.readValueSets(e.ValueSetEntry, emit)
+	case *p4v1.Entity_RegisterEntry:
+		return c.readRegisters(e.RegisterEntry, emit)
+	case *p4v1.Entity_DigestEntry:
+		return c.readDigests(e.DigestEntry, emit)
+	case *p4v1.Entity_ExternEntry:
+		if e.ExternEntry.GetExternTypeId() == 0 {
+			return nil // all extern instances: there are none
+		}
+		return fail(codes.Unimplemented, "this target has no externs of type %d", e.ExternEntry.GetExternTypeId())
+	default:
+		return invalid("the request has no entity, or one of a kind that this server does not know")
+	}
+}

@@ -1,0 +1,118 @@
+// Package p4rt serves P4Runtime (specification 1.4.1, API p4.v1) over any [target.Device].
+//
+// The server stands between two languages. A controller speaks of numeric ids from the P4Info, byte strings without leading zeros and fields that may be left out;
+// an engine speaks of names, values of full width and keys that are all there. Everything that can be judged without the engine is judged here: a request that
+// reaches it is well formed. What the engine does not keep, because packets have no use for it (an entry's metadata, a group's max_size, who is primary), is kept
+// here, and a read joins the two.
+//
+// The parts, each in its own file:
+//
+//   - schema: a P4Info bound to the program that it describes, and the proof that they fit ("Forwarding-Pipeline Configuration", section 7);
+//   - arbitration: roles, election ids, who may write (section 5);
+//   - stream: the StreamChannel RPC with packet I/O, digests and stream errors (section 16);
+//   - config: the forwarding pipeline RPCs (sections 14 and 15);
+//   - write and read: batches and their error details (sections 12 and 13);
+//   - table, profile, counter, meter, register, pre, valueset, digest: one entity each (section 9);
+//   - bytestring, match, action, p4data: the values inside them (section 8).
+//
+// Locking. Writes and pipeline changes are serialised by one lock, reads share it: a read sees each write whole or not at all, and writes are strictly
+// serialisable, as sections 12.1 and 13.4 require. Packets do not take it.
+package p4rt
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// APIVersion is the version of the P4Runtime API that the server implements.
+const APIVersion = "1.4.1"
+
+// MaxMessage is the largest message that the server accepts, in bytes: a pipeline configuration is megabytes, and the default of gRPC is 4 MiB.
+const MaxMessage = 256 << 20
+
+// Options configure a Server.
+type Options struct {
+	// DeviceID is the device id that requests must carry.
+	DeviceID uint64
+	// Log receives what a person running the switch should know. nil means slog.Default().
+	Log *slog.Logger
+}
+
+// Server is a P4Runtime server for one device.
+type Server struct {
+	p4v1.UnimplementedP4RuntimeServer
+
+	dev target.Device
+	id  uint64
+	log *slog.Logger
+
+	arb arbiter
+
+	// state is held for writing by Write and SetForwardingPipelineConfig, for reading by Read and GetForwardingPipelineConfig.
+	state sync.RWMutex
+	live  *config // what the device runs; nil before the first
+	saved *config // VERIFY_AND_SAVE without COMMIT yet: reads and writes refer to it
+
+	current atomic.Pointer[config] // live, for the packet paths, which take no lock
+	dropped atomic.Uint64          // packet-ins and digests that nobody could take
+}
+
+// New makes a server for dev and takes over its packet-in and digest callbacks.
+func New(dev target.Device, opts Options) *Server {
+	s := &Server{dev: dev, id: opts.DeviceID, log: opts.Log}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	s.arb.init(opts.DeviceID)
+	dev.OnPacketIn(s.packetIn)
+	dev.OnDigest(s.digest)
+	return s
+}
+
+// Register adds the P4Runtime service to a gRPC server.
+func (s *Server) Register(r grpc.ServiceRegistrar) { p4v1.RegisterP4RuntimeServer(r, s) }
+
+// ServerOptions are the gRPC options that the service needs.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(MaxMessage)}
+}
+
+// Capabilities implements the RPC of that name.
+func (s *Server) Capabilities(context.Context, *p4v1.CapabilitiesRequest) (*p4v1.CapabilitiesResponse, error) {
+	return &p4v1.CapabilitiesResponse{P4RuntimeApiVersion: APIVersion}, nil
+}
+
+func (s *Server) checkDevice(id uint64) error {
+	if id != s.id {
+		return status.Errorf(codes.NotFound, "there is no device %d here; this is device %d", id, s.id)
+	}
+	return nil
+}
+
+// effective returns the configuration that entity requests refer to. The caller holds s.state.
+func (s *Server) effective() (*config, error) {
+	if s.saved != nil {
+		return s.saved, nil
+	}
+	if s.live != nil {
+		return s.live, nil
+	}
+	return nil, status.Error(codes.FailedPrecondition, "no forwarding pipeline configuration is set; push one with SetForwardingPipelineConfig")
+}
+
+// fail makes the error of one update or request, to be reported with a canonical code.
+func fail(code codes.Code, format string, args ...any) error {
+	return status.Error(code, fmt.Sprintf(format, args...))
+}
+
+func invalid(format string, args ...any) error { return fail(codes.InvalidArgument, format, args...) }

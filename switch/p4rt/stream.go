@@ -1,0 +1,185 @@
+package p4rt
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// maxQueued is how many packet-ins, digests and stream errors wait for a slow controller before further ones are dropped. Arbitration messages never are.
+const maxQueued = 4096
+
+// stream is one StreamChannel call.
+type stream struct {
+	role     *role         // of the controller; nil before its first arbitration message. Set once, by the receiving goroutine under arbiter.mu
+	election *p4v1.Uint128 // the election id it gave last; nil if it gave none. Guarded by arbiter.mu
+
+	mu      sync.Mutex
+	first   []*p4v1.StreamMessageResponse // arbitration
+	queue   []*p4v1.StreamMessageResponse // the rest
+	pending chan struct{}                 // holds a token while there is something to send
+}
+
+func newStream() *stream { return &stream{pending: make(chan struct{}, 1)} }
+
+// control queues an arbitration message.
+func (st *stream) control(m *p4v1.StreamMessageResponse) {
+	st.mu.Lock()
+	st.first = append(st.first, m)
+	st.mu.Unlock()
+	st.signal()
+}
+
+// offer queues any other message and reports whether there was room.
+func (st *stream) offer(m *p4v1.StreamMessageResponse) bool {
+	st.mu.Lock()
+	ok := len(st.queue) < maxQueued
+	if ok {
+		st.queue = append(st.queue, m)
+	}
+	st.mu.Unlock()
+	if ok {
+		st.signal()
+	}
+	return ok
+}
+
+func (st *stream) signal() {
+	select {
+	case st.pending <- struct{}{}:
+	default:
+	}
+}
+
+// send sends what is queued until ctx ends.
+func (st *stream) send(ctx context.Context, to p4v1.P4Runtime_StreamChannelServer) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-st.pending:
+		}
+		st.mu.Lock()
+		batch := append(st.first, st.queue...)
+		st.first, st.queue = nil, nil
+		st.mu.Unlock()
+		for _, m := range batch {
+			if err := to.Send(m); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// StreamChannel implements the RPC of that name (specification section 16).
+func (s *Server) StreamChannel(rpc p4v1.P4Runtime_StreamChannelServer) error {
+	st := newStream()
+	defer s.arb.leave(st)
+	ctx, cancel := context.WithCancel(rpc.Context())
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		_ = st.send(ctx, rpc) // an error shows in Recv, too
+	}()
+	// gRPC forbids sending once the handler has returned.
+	defer func() { cancel(); <-sent }()
+	for {
+		m, err := rpc.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if a := m.GetArbitration(); a != nil {
+			if err := s.arb.update(st, a, s.drain); err != nil {
+				return err
+			}
+			continue
+		}
+		if e := s.handle(st, m); e != nil {
+			st.offer(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Error{Error: e}})
+		}
+	}
+}
+
+// drain returns when the writes that have begun are over.
+func (s *Server) drain() {
+	s.state.Lock()
+	defer s.state.Unlock()
+}
+
+// handle processes a message other than arbitration and returns what went wrong (section 16.6).
+func (s *Server) handle(st *stream, m *p4v1.StreamMessageRequest) *p4v1.StreamError {
+	var err error
+	out := &p4v1.StreamError{}
+	switch u := m.Update.(type) {
+	case *p4v1.StreamMessageRequest_Packet:
+		if err = st.mayAct("send packets"); err == nil {
+			err = s.packetOut(u.Packet)
+		}
+		out.Details = &p4v1.StreamError_PacketOut{PacketOut: &p4v1.PacketOutError{PacketOut: u.Packet}}
+	case *p4v1.StreamMessageRequest_DigestAck:
+		if err = st.mayAct("acknowledge digests"); err == nil {
+			err = s.digestAck(u.DigestAck)
+		}
+		out.Details = &p4v1.StreamError_DigestListAck{DigestListAck: &p4v1.DigestListAckError{DigestListAck: u.DigestAck}}
+	case *p4v1.StreamMessageRequest_Other:
+		err = fail(codes.Unimplemented, "stream messages of type %q are not known here", u.Other.GetTypeUrl())
+		out.Details = &p4v1.StreamError_Other{Other: &p4v1.StreamOtherError{Other: u.Other}}
+	default:
+		err = invalid("the stream message is empty, or of a kind that this server does not know")
+		out.Details = &p4v1.StreamError_Other{Other: &p4v1.StreamOtherError{}}
+	}
+	if err == nil {
+		return nil
+	}
+	c := canonical(err)
+	out.CanonicalCode, out.Message = int32(c.Code()), c.Message()
+	return out
+}
+
+// mayAct refuses what only a primary may do.
+func (st *stream) mayAct(what string) error {
+	if st.role == nil {
+		return fail(codes.PermissionDenied, "only a primary controller may %s; this stream has not sent an arbitration message yet", what)
+	}
+	if !st.role.leads(st) {
+		return fail(codes.PermissionDenied, "only the primary controller may %s; this one is a backup", what)
+	}
+	return nil
+}
+
+// toPrimaries offers a message to the primary of every role and reports whether anyone took it.
+func (s *Server) toPrimaries(m *p4v1.StreamMessageResponse) bool {
+	taken := false
+	for _, r := range *s.arb.list.Load() {
+		if p := r.primary.Load(); p != nil && p.stream.offer(m) {
+			taken = true
+		}
+	}
+	if !taken {
+		s.dropped.Add(1)
+	}
+	return taken
+}
+
+// authorize makes the checks that precede every change, in the order of section 12: device, role, primary.
+func (s *Server) authorize(device uint64, k roleKey, election *p4v1.Uint128) error {
+	if err := s.checkDevice(device); err != nil {
+		return err
+	}
+	r := s.arb.known(k)
+	if r == nil {
+		return status.Errorf(codes.NotFound, "no controller has taken the role %q (id %d) on this device", k.name, k.id)
+	}
+	if !r.isPrimary(election) {
+		return status.Error(codes.PermissionDenied, "the election id is not that of the primary controller of this role")
+	}
+	return nil
+}

@@ -1,0 +1,438 @@
+package p4rt
+
+import (
+	"bytes"
+
+	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// entryState is what the server keeps of an entry beside the engine.
+type entryState struct {
+	spec               *target.TableEntry
+	controllerMetadata uint64
+	metadata           []byte
+	oneShot            *oneShot // nil unless it was programmed with an ActionProfileActionSet
+}
+
+// defaultState is what the server keeps of a default entry.
+type defaultState struct {
+	controllerMetadata uint64
+	metadata           []byte
+}
+
+func (c *config) table(id uint32) (*table, error) {
+	if id == 0 {
+		return nil, invalid("the table id is missing")
+	}
+	if t := c.tables[id]; t != nil {
+		return t, nil
+	}
+	return nil, invalid("there is no table %d", id)
+}
+
+// entryKey reads the fields that identify an entry.
+func (t *table) entryKey(te *p4v1.TableEntry) (*target.TableEntry, error) {
+	match, err := matchOf("table "+t.name, t.keys, te.Match)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case t.needPriority && te.Priority <= 0:
+		return nil, invalid("table %s has ternary, range or optional keys: its entries need a priority above 0", t.name)
+	case !t.needPriority && te.Priority != 0:
+		return nil, invalid("table %s has exact and LPM keys only: its entries have no priority, but %d is given", t.name, te.Priority)
+	}
+	return &target.TableEntry{Match: match, Priority: int(te.Priority)}, nil
+}
+
+func (c *config) writeTableEntry(typ p4v1.Update_Type, te *p4v1.TableEntry) error {
+	t, err := c.table(te.TableId)
+	if err != nil {
+		return err
+	}
+	if te.IsConst {
+		return invalid("is_const is the server's to set")
+	}
+	if typ != p4v1.Update_DELETE {
+		if err := t.checkIdle(te); err != nil {
+			return err
+		}
+		if err := c.checkDirect(t, te); err != nil {
+			return err
+		}
+	}
+	if te.IsDefaultAction {
+		return c.writeDefault(t, typ, te)
+	}
+	if len(t.keys) == 0 {
+		return invalid("table %s has no key, so it has no entries but the default", t.name)
+	}
+	e, err := t.entryKey(te)
+	if err != nil {
+		return err
+	}
+	if t.info.IsConstTable && (typ != p4v1.Update_MODIFY || te.Action != nil) {
+		return fail(codes.PermissionDenied, "the entries of table %s are constant", t.name)
+	}
+	switch typ {
+	case p4v1.Update_INSERT:
+		return c.insertEntry(t, te, e)
+	case p4v1.Update_MODIFY:
+		return c.modifyEntry(t, te, e)
+	default:
+		return c.deleteEntry(t, e)
+	}
+}
+
+// checkIdle refuses idle timeouts (section 9.1.8).
+func (t *table) checkIdle(te *p4v1.TableEntry) error {
+	if te.IdleTimeoutNs == 0 && te.TimeSinceLastHit == nil {
+		return nil
+	}
+	if te.IsDefaultAction {
+		return invalid("the default entry has no idle timeout")
+	}
+	if t.info.IdleTimeoutBehavior == p4cfg.Table_NO_TIMEOUT {
+		return invalid("table %s does not support idle timeouts", t.name)
+	}
+	return fail(codes.Unimplemented, "idle timeouts (idle_timeout_ns, time_since_last_hit) are not implemented by this target; asked for in table %s", t.name)
+}
+
+// checkDirect refuses direct resources that the table does not have.
+func (c *config) checkDirect(t *table, te *p4v1.TableEntry) error {
+	if te.CounterData != nil && t.counter == nil {
+		return invalid("table %s has no direct counter", t.name)
+	}
+	if te.MeterConfig != nil {
+		if t.meter == nil {
+			return invalid("table %s has no direct meter", t.name)
+		}
+		if _, err := meterOf(t.meter.Spec, te.MeterConfig); err != nil {
+			return err
+		}
+	}
+	if te.MeterCounterData != nil {
+		if t.meter == nil {
+			return invalid("table %s has no direct meter", t.name)
+		}
+		return noColourCounters()
+	}
+	return nil
+}
+
+func (c *config) insertEntry(t *table, te *p4v1.TableEntry, e *target.TableEntry) error {
+	if te.Action.GetType() == nil {
+		return invalid("an entry of table %s needs an action", t.name)
+	}
+	k := matchKey(e.Match, e.Priority)
+	if c.entries[t][k] != nil {
+		return fail(codes.AlreadyExists, "table %s has an entry with this match and priority", t.name)
+	}
+	shot, err := c.setAction(t, te.Action, e)
+	if err != nil {
+		return err
+	}
+	if err := c.pipe.InsertEntry(t.name, e); err != nil {
+		c.dropOneShot(t, shot)
+		return err
+	}
+	if err := c.setDirect(t, te, e, false); err != nil {
+		_ = c.pipe.DeleteEntry(t.name, e)
+		c.dropOneShot(t, shot)
+		return err
+	}
+	c.entries[t][k] = &entryState{spec: e, controllerMetadata: metadataOf(te), metadata: te.Metadata, oneShot: shot}
+	c.refer(t, e, shot, 1)
+	return nil
+}
+
+func (c *config) modifyEntry(t *table, te *p4v1.TableEntry, e *target.TableEntry) error {
+	k := matchKey(e.Match, e.Priority)
+	old := c.entries[t][k]
+	if old == nil {
+		return fail(codes.NotFound, "table %s has no entry with this match and priority", t.name)
+	}
+	if old.spec.IsConst && te.Action != nil {
+		return fail(codes.PermissionDenied, "this entry of table %s is constant", t.name)
+	}
+	if te.Action == nil { // the direct resources and metadata alone
+		if err := c.setDirect(t, te, e, true); err != nil {
+			return err
+		}
+		old.controllerMetadata, old.metadata = metadataOf(te), te.Metadata
+		return nil
+	}
+	shot, err := c.setAction(t, te.Action, e)
+	if err != nil {
+		return err
+	}
+	if err := c.pipe.ModifyEntry(t.name, e); err != nil {
+		c.dropOneShot(t, shot)
+		return err
+	}
+	c.refer(t, old.spec, old.oneShot, -1)
+	c.dropOneShot(t, old.oneShot)
+	c.refer(t, e, shot, 1)
+	c.entries[t][k] = &entryState{spec: e, controllerMetadata: metadataOf(te), metadata: te.Metadata, oneShot: shot}
+	return c.setDirect(t, te, e, true)
+}
+
+func (c *config) deleteEntry(t *table, e *target.TableEntry) error {
+	k := matchKey(e.Match, e.Priority)
+	old := c.entries[t][k]
+	if old == nil {
+		return fail(codes.NotFound, "table %s has no entry with this match and priority", t.name)
+	}
+	if old.spec.IsConst {
+		return fail(codes.PermissionDenied, "this entry of table %s is constant", t.name)
+	}
+	if err := c.pipe.DeleteEntry(t.name, e); err != nil {
+		return err
+	}
+	delete(c.entries[t], k)
+	c.refer(t, old.spec, old.oneShot, -1)
+	c.dropOneShot(t, old.oneShot)
+	return nil
+}
+
+// setDirect writes the direct resources that come with an entry (section 9.1.7). A meter that is left out is reset by a MODIFY.
+func (c *config) setDirect(t *table, te *p4v1.TableEntry, e *target.TableEntry, modify bool) error {
+	if t.meter != nil && (te.MeterConfig != nil || modify) {
+		m, err := meterOf(t.meter.Spec, te.MeterConfig)
+		if err != nil {
+			return err
+		}
+		if err := c.pipe.SetDirectMeter(t.name, e, m); err != nil {
+			return err
+		}
+	}
+	if te.CounterData != nil {
+		return c.pipe.SetDirectCounter(t.name, e, counterOf(te.CounterData))
+	}
+	return nil
+}
+
+// setAction fills in what an entry runs, according to how the table is implemented.
+func (c *config) setAction(t *table, a *p4v1.TableAction, e *target.TableEntry) (*oneShot, error) {
+	if a.GetType() == nil {
+		return nil, invalid("the action of the entry of table %s is empty", t.name)
+	}
+	if t.profile == nil {
+		direct := a.GetAction()
+		if direct == nil {
+			return nil, invalid("table %s has actions of its own, not an action profile: the entry needs an action, not %T", t.name, a.Type)
+		}
+		if err := t.permits(c.schema, direct.ActionId, false); err != nil {
+			return nil, err
+		}
+		call, err := c.call(direct)
+		e.Action = call
+		return nil, err
+	}
+	return c.setIndirect(t, a, e)
+}
+
+func (c *config) writeDefault(t *table, typ p4v1.Update_Type, te *p4v1.TableEntry) error {
+	switch {
+	case typ != p4v1.Update_MODIFY:
+		return invalid("the default entry of table %s can only be modified", t.name)
+	case len(te.Match) > 0 || te.Priority != 0:
+		return invalid("the default entry of table %s has neither match nor priority", t.name)
+	case t.info.ConstDefaultActionId != 0:
+		return fail(codes.PermissionDenied, "the default action of table %s is constant", t.name)
+	case t.profile != nil:
+		return fail(codes.PermissionDenied, "the default action of table %s, which uses action profile %s, is always NoAction", t.name, t.profile.name)
+	case te.CounterData != nil || te.MeterConfig != nil:
+		return fail(codes.Unimplemented, "the default entry of table %s has no direct counter or meter on this target", t.name)
+	}
+	if te.Action == nil {
+		if err := c.pipe.SetDefault(t.name, nil); err != nil {
+			return err
+		}
+		delete(c.defaults, t)
+		return nil
+	}
+	direct := te.Action.GetAction()
+	if direct == nil {
+		return invalid("the default entry of table %s needs an action", t.name)
+	}
+	if err := t.permits(c.schema, direct.ActionId, true); err != nil {
+		return err
+	}
+	call, err := c.call(direct)
+	if err != nil {
+		return err
+	}
+	if err := c.pipe.SetDefault(t.name, &target.TableEntry{Action: call}); err != nil {
+		return err
+	}
+	c.defaults[t] = &defaultState{controllerMetadata: metadataOf(te), metadata: te.Metadata}
+	return nil
+}
+
+// readTableEntries answers one TableEntry request (section 9.1.6).
+func (c *config) readTableEntries(q *p4v1.TableEntry, emit func(*p4v1.Entity)) error {
+	if q.TableId == 0 {
+		if len(q.Match) > 0 || q.Action != nil || q.Priority != 0 || metadataOf(q) != 0 || len(q.Metadata) > 0 {
+			return invalid("entries of all tables (table_id 0) cannot be filtered")
+		}
+		for _, t := range c.tableOrder {
+			if err := c.readTable(t, q, emit); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	t, err := c.table(q.TableId)
+	if err != nil {
+		return err
+	}
+	if err := t.checkIdle(q); err != nil {
+		return err
+	}
+	if q.MeterCounterData != nil && t.meter != nil {
+		return noColourCounters()
+	}
+	return c.readTable(t, q, emit)
+}
+
+func (c *config) readTable(t *table, q *p4v1.TableEntry, emit func(*p4v1.Entity)) error {
+	if q.IsDefaultAction {
+		return c.readDefault(t, q, emit)
+	}
+	wanted := ""
+	if len(q.Match) > 0 {
+		match, err := matchOf("table "+t.name, t.keys, q.Match)
+		if err != nil {
+			return err
+		}
+		wanted = matchKey(match, 0)
+	}
+	actionID := uint32(0)
+	if q.Action != nil {
+		direct := q.Action.GetAction()
+		if direct == nil || t.profile != nil {
+			return invalid("entries can be filtered by an action id of a direct table only")
+		}
+		if err := t.permits(c.schema, direct.ActionId, false); err != nil {
+			return invalid("%v", err)
+		}
+		actionID = direct.ActionId
+	}
+	entries, err := c.pipe.Entries(t.name)
+	if err != nil {
+		return err
+	}
+	for i := range entries {
+		e := &entries[i]
+		if wanted != "" && matchKey(e.Match, 0) != wanted || q.Priority != 0 && int(q.Priority) != e.Priority {
+			continue
+		}
+		out, err := c.entryOf(t, e)
+		if err != nil {
+			return err
+		}
+		if actionID != 0 && out.Action.GetAction().GetActionId() != actionID ||
+			metadataOf(q) != 0 && metadataOf(q) != metadataOf(out) ||
+			len(q.Metadata) > 0 && !bytes.Equal(q.Metadata, out.Metadata) {
+			continue
+		}
+		if err := c.readDirect(t, q, e, out); err != nil {
+			return err
+		}
+		emit(&p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: out}})
+	}
+	return nil
+}
+
+// entryOf describes an entry of the engine.
+func (c *config) entryOf(t *table, e *target.TableEntry) (*p4v1.TableEntry, error) {
+	out := &p4v1.TableEntry{TableId: t.id, Match: fieldsOf(t.keys, e.Match), IsConst: e.IsConst}
+	if t.needPriority {
+		out.Priority = int32(e.Priority)
+	}
+	own := c.entries[t][matchKey(e.Match, e.Priority)]
+	if own != nil {
+		setMetadata(out, own.controllerMetadata)
+		out.Metadata = own.metadata
+	}
+	switch {
+	case own != nil && own.oneShot != nil:
+		out.Action = &p4v1.TableAction{Type: &p4v1.TableAction_ActionProfileActionSet{ActionProfileActionSet: own.oneShot.set}}
+	case e.Action != nil:
+		a := c.actionOf(e.Action)
+		if a == nil {
+			return nil, fail(codes.Internal, "an entry of table %s runs action %s, which the P4Info does not name", t.name, e.Action.Action)
+		}
+		out.Action = &p4v1.TableAction{Type: &p4v1.TableAction_Action{Action: a}}
+	case e.Member != nil:
+		out.Action = &p4v1.TableAction{Type: &p4v1.TableAction_ActionProfileMemberId{ActionProfileMemberId: *e.Member}}
+	case e.Group != nil:
+		out.Action = &p4v1.TableAction{Type: &p4v1.TableAction_ActionProfileGroupId{ActionProfileGroupId: *e.Group}}
+	}
+	return out, nil
+}
+
+// readDirect adds the direct resources that the request asks for.
+func (c *config) readDirect(t *table, q *p4v1.TableEntry, e *target.TableEntry, out *p4v1.TableEntry) error {
+	if q.CounterData != nil && t.counter != nil {
+		d, err := c.pipe.DirectCounter(t.name, e)
+		if err != nil {
+			return err
+		}
+		out.CounterData = counterData(d)
+	}
+	if q.MeterConfig != nil && t.meter != nil {
+		m, err := c.pipe.DirectMeter(t.name, e)
+		if err != nil {
+			return err
+		}
+		out.MeterConfig = meterConfig(m)
+	}
+	return nil
+}
+
+func (c *config) readDefault(t *table, q *p4v1.TableEntry, emit func(*p4v1.Entity)) error {
+	if len(q.Match) > 0 || q.Priority != 0 {
+		return invalid("the default entry of table %s has neither match nor priority", t.name)
+	}
+	e, err := c.pipe.Default(t.name)
+	if err != nil {
+		return err
+	}
+	call := &target.ActionCall{Action: "NoAction"} // what a table without a default action does
+	if e != nil && e.Action != nil {
+		call = e.Action
+	}
+	a := c.actionOf(call)
+	if a == nil {
+		return nil // nothing that the P4Info could name
+	}
+	out := &p4v1.TableEntry{
+		TableId: t.id, IsDefaultAction: true, IsConst: t.info.ConstDefaultActionId != 0 || t.profile != nil,
+		Action: &p4v1.TableAction{Type: &p4v1.TableAction_Action{Action: a}},
+	}
+	if own := c.defaults[t]; own != nil {
+		setMetadata(out, own.controllerMetadata)
+		out.Metadata = own.metadata
+	}
+	if q.Action != nil && q.Action.GetAction().GetActionId() != a.ActionId ||
+		metadataOf(q) != 0 && metadataOf(q) != metadataOf(out) ||
+		len(q.Metadata) > 0 && !bytes.Equal(q.Metadata, out.Metadata) {
+		return nil
+	}
+	emit(&p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: out}})
+	return nil
+}
+
+// controller_metadata is deprecated in favour of metadata, yet still the specification's to keep and return.
+
+//nolint:staticcheck // see above
+func metadataOf(te *p4v1.TableEntry) uint64 { return te.ControllerMetadata }
+
+//nolint:staticcheck // see above
+func setMetadata(te *p4v1.TableEntry, v uint64) { te.ControllerMetadata = v }
