@@ -2,6 +2,7 @@ package p4rt
 
 import (
 	"fmt"
+	"math/big"
 
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -12,6 +13,7 @@ type dataType struct {
 	kind    dataKind
 	width   int
 	members []*dataType // of a struct, tuple or header
+	names   []string    // of an enum without representation, or of the errors: the constants, numbered from 0
 }
 
 type dataKind int
@@ -20,7 +22,9 @@ const (
 	kindBits   dataKind = iota // bit<W>
 	kindSigned                 // int<W>
 	kindBool
-	kindEnum // a serializable enum: its value
+	kindEnum  // a serializable enum: its value
+	kindName  // an enum without representation: the name of a constant. Its width is the target's affair, so 0
+	kindError // the same for errors
 	kindStruct
 	kindTuple
 	kindHeader
@@ -39,6 +43,18 @@ func resolveType(names *p4cfg.P4TypeInfo, spec *p4cfg.P4DataTypeSpec) (*dataType
 			return nil, fmt.Errorf("the P4Info does not say what enum %s is", t.SerializableEnum.GetName())
 		}
 		return &dataType{kind: kindEnum, width: int(e.UnderlyingType.GetBitwidth())}, nil
+	case *p4cfg.P4DataTypeSpec_Enum:
+		e := names.GetEnums()[t.Enum.GetName()]
+		if e == nil {
+			return nil, fmt.Errorf("the P4Info does not say what enum %s is", t.Enum.GetName())
+		}
+		out := &dataType{kind: kindName}
+		for _, m := range e.Members {
+			out.names = append(out.names, m.Name)
+		}
+		return out, nil
+	case *p4cfg.P4DataTypeSpec_Error:
+		return &dataType{kind: kindError, names: names.GetError().GetMembers()}, nil
 	case *p4cfg.P4DataTypeSpec_NewType:
 		n := names.GetNewTypes()[t.NewType.GetName()]
 		if n == nil {
@@ -151,11 +167,23 @@ func (d *dataType) encode(scalars [][]byte) (*p4v1.P4Data, [][]byte) {
 		return &p4v1.P4Data{Data: &p4v1.P4Data_Bool{Bool: !isZero(v)}}, scalars
 	case kindEnum:
 		return &p4v1.P4Data{Data: &p4v1.P4Data_EnumValue{EnumValue: shorten(v)}}, scalars
+	case kindName:
+		return &p4v1.P4Data{Data: &p4v1.P4Data_Enum{Enum: d.constant(v)}}, scalars
+	case kindError:
+		return &p4v1.P4Data{Data: &p4v1.P4Data_Error{Error: d.constant(v)}}, scalars
 	case kindSigned:
 		return &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: shortenSigned(v, d.width)}}, scalars
 	default:
 		return &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: shorten(v)}}, scalars
 	}
+}
+
+// constant is the name of the constant with that number.
+func (d *dataType) constant(v []byte) string {
+	if n := new(big.Int).SetBytes(v); n.IsInt64() && n.Int64() < int64(len(d.names)) {
+		return d.names[n.Int64()]
+	}
+	return fmt.Sprintf("%#x", v)
 }
 
 // decode returns the value of a scalar type in full width.
