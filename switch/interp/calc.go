@@ -1,0 +1,138 @@
+package interp
+
+import (
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// calculation is a compiled hash or checksum: its inputs put together bit by bit, then the algorithm.
+type calculation struct {
+	inputs []calcInput
+	algo   hashFn
+}
+
+type calcInput struct {
+	header  int // whose validity decides whether the input is there; -1: always
+	lane    int
+	width   int
+	konst   []uint64
+	whole   bool // the whole header
+	vl      bool // a varbit field
+	payload bool
+}
+
+func (c *compiler) calculation(algo string, inputs []bmv2json.CalcInput, path string) *calculation {
+	fn := c.p.hashAlgorithm(algo)
+	if fn == nil {
+		refuse(path, "the hash algorithm %q", algo)
+	}
+	out := &calculation{algo: fn}
+	for _, in := range inputs {
+		ci := calcInput{header: -1, width: in.Width}
+		switch {
+		case in.Payload:
+			ci.payload = true
+		case in.Header != nil:
+			ci.header, ci.whole = in.Header.Index, true
+		case in.Const != nil:
+			ci.konst = make([]uint64, lanesOf(in.Width))
+			lanesFromBig(ci.konst, in.Const)
+			ci.konst[len(ci.konst)-1] &= topMask(in.Width)
+		case in.Field.IsValidity():
+			refuse(path, "the validity of %s as input", in.Field.Header.Name)
+		default:
+			ci.header, ci.vl = in.Field.Header.Index, in.Field.Field.VL
+			ci.lane = c.lay.lane(in.Field)
+		}
+		out.inputs = append(out.inputs, ci)
+	}
+	return out
+}
+
+// input puts the inputs together. Bits that fill the last byte are 0; the payload follows on the next byte.
+func (k *calculation) input(st *state) []byte {
+	bits, payload := 0, false
+	b := st.bits[:0]
+	grow := func(n int) {
+		bits += n
+		for len(b) < (bits+7)/8 {
+			b = append(b, 0)
+		}
+	}
+	for i := range k.inputs {
+		in := &k.inputs[i]
+		if in.header >= 0 && !st.valid[in.header] {
+			continue
+		}
+		at := bits
+		switch {
+		case in.payload:
+			payload = true
+		case in.whole:
+			at = (bits + 7) &^ 7
+			bits = at
+			grow(st.size(in.header) * 8)
+			st.headerBytes(b[at/8:], in.header)
+		case in.vl:
+			v := st.vl[in.header]
+			grow(len(v) * 8)
+			for j, x := range v {
+				writeBits(b, at+j*8, 8, uint64(x))
+			}
+		case in.konst != nil:
+			grow(in.width)
+			writeWide(b, at, in.width, in.konst)
+		default:
+			grow(in.width)
+			writeWide(b, at, in.width, st.w[in.lane:in.lane+lanesOf(in.width)])
+		}
+	}
+	if payload {
+		b = append(b, st.data()...)
+	}
+	st.bits = b
+	return b
+}
+
+func (k *calculation) value(st *state) uint64 { return k.algo(k.input(st)) }
+
+// hash compiles hash(dst, base, input, max): base + value mod max, in 64 bits.
+func (c *compiler) hash(p *bmv2json.Primitive) doFn {
+	base, size := c.low(p.Args[1], 64), c.low(p.Args[3], 64)
+	k := c.p.calcs[p.Args[2].Calc.Index]
+	store := c.store64(p.Args[0])
+	return func(st *state) { store(st, k.value(st)%max(size(st), 1)+base(st)) }
+}
+
+// checksum is a compiled checksum.
+type checksum struct {
+	calc   *calculation
+	cond   boolFn // nil: always
+	header int    // of the target
+	lane   int
+	mask   uint64
+}
+
+func (c *compiler) checksum(s *bmv2json.Checksum) *checksum {
+	if s.Target.IsValidity() || s.Target.Field.VL || s.Target.Width() > 64 {
+		refuse(s.Path, "a checksum kept in %s", s.Target)
+	}
+	out := &checksum{calc: c.p.calcs[s.Calc.Index], header: s.Target.Header.Index, lane: c.lay.lane(s.Target), mask: topMask(s.Target.Width())}
+	if s.Cond != nil {
+		out.cond = c.boolean(s.Cond)
+	}
+	return out
+}
+
+// right verifies the checksum. One whose field is in a header that is not valid, or whose condition does not hold, is taken as right.
+func (k *checksum) right(st *state) bool {
+	if !st.valid[k.header] || k.cond != nil && !k.cond(st) {
+		return true
+	}
+	return k.calc.value(st) == st.w[k.lane]
+}
+
+func (k *checksum) update(st *state) {
+	if k.cond == nil || k.cond(st) {
+		st.w[k.lane] = k.calc.value(st) & k.mask
+	}
+}

@@ -1,0 +1,500 @@
+package interp
+
+import (
+	"math/big"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// place is where a field is: at a fixed lane, or at one that depends on the packet (an element of a stack).
+type place struct {
+	width  int
+	signed bool
+	lane   int
+	dyn    func(*state) int // the lane, or -1 for an element outside of the stack; nil for a fixed lane
+}
+
+func (pl place) lanes() int { return lanesOf(pl.width) }
+
+// placeOf finds the place of a field expression.
+func (c *compiler) placeOf(e *bmv2json.Expr) place {
+	pl := place{width: e.Width, signed: e.Signed}
+	switch e.Op {
+	case bmv2json.OpField:
+		if e.Field.Field.VL {
+			refuse(e.Path, "a value of variable length (%s) in an expression", e.Field)
+		}
+		pl.lane = c.lay.lane(e.Field)
+		return pl
+	case bmv2json.OpStackField:
+		bases := c.stackBases(e.Stack.Headers)
+		rel, at := c.lay.headers[e.Stack.Headers[0].Index].t.rel[e.Index], c.stackNext(e.Stack)
+		pl.dyn = func(st *state) int {
+			if n := st.next[at]; n > 0 {
+				return bases[n-1] + rel
+			}
+			return -1
+		}
+		return pl
+	case bmv2json.OpUnionStackField:
+		var bases []int
+		for _, u := range e.UnionStack.Unions {
+			bases = append(bases, c.lay.headers[u.Headers[e.Member].Index].base)
+		}
+		rel, at := c.lay.headers[e.UnionStack.Unions[0].Headers[e.Member].Index].t.rel[e.Index], c.unionStackNext(e.UnionStack)
+		pl.dyn = func(st *state) int {
+			if n := st.next[at]; n > 0 {
+				return bases[n-1] + rel
+			}
+			return -1
+		}
+		return pl
+	}
+	// OpAccessField
+	if bmv2json.HeaderTypeOf(e.Left).Fields[e.Index].VL {
+		refuse(e.Path, "a value of variable length in an expression")
+	}
+	h, dyn := c.header(e.Left)
+	if dyn == nil {
+		pl.lane = c.lay.headers[h].base + c.lay.headers[h].t.rel[e.Index]
+		return pl
+	}
+	hs, idx := c.lay.headers, e.Index
+	pl.dyn = func(st *state) int {
+		h := dyn(st)
+		if h < 0 {
+			return -1
+		}
+		return hs[h].base + hs[h].t.rel[idx]
+	}
+	return pl
+}
+
+func (c *compiler) stackBases(hs []*bmv2json.Header) []int {
+	out := make([]int, len(hs))
+	for i, h := range hs {
+		out[i] = c.lay.headers[h.Index].base
+	}
+	return out
+}
+
+func (c *compiler) stackNext(s *bmv2json.HeaderStack) int { return s.Index }
+func (c *compiler) unionStackNext(s *bmv2json.HeaderUnionStack) int {
+	return len(c.prog.Stacks) + s.Index
+}
+
+// header compiles an expression for a header: its index where that is fixed (dyn is nil), else a function.
+func (c *compiler) header(e *bmv2json.Expr) (index int, dyn hdrFn) {
+	switch e.Op {
+	case bmv2json.OpHeader:
+		return e.Header.Index, nil
+	case bmv2json.OpTernary:
+		cond := c.boolean(e.Cond)
+		l, ld := c.header(e.Left)
+		r, rd := c.header(e.Right)
+		return 0, func(st *state) int {
+			if cond(st) {
+				if ld != nil {
+					return ld(st)
+				}
+				return l
+			}
+			if rd != nil {
+				return rd(st)
+			}
+			return r
+		}
+	case bmv2json.OpStackElem:
+		if e.Left.Op != bmv2json.OpStack {
+			refuse(e.Path, "an element of a stack that is itself computed")
+		}
+		ids := make([]int, len(e.Left.Stack.Headers))
+		for i, h := range e.Left.Stack.Headers {
+			ids[i] = h.Index
+		}
+		return c.element(e.Right, ids)
+	}
+	// OpUnionHeader
+	switch u := e.Left; u.Op {
+	case bmv2json.OpUnion:
+		return u.Union.Headers[e.Index].Index, nil
+	case bmv2json.OpUnionStackElem:
+		var ids []int
+		for _, u := range u.Left.UnionStack.Unions {
+			ids = append(ids, u.Headers[e.Index].Index)
+		}
+		return c.element(u.Right, ids)
+	}
+	refuse(e.Path, "a member of a union that is itself computed")
+	return 0, nil
+}
+
+// element picks one of ids by the value of e.
+func (c *compiler) element(e *bmv2json.Expr, ids []int) (int, hdrFn) {
+	if e.Op == bmv2json.OpConst && e.Const.Sign() >= 0 && e.Const.Cmp(big.NewInt(int64(len(ids)))) < 0 {
+		return ids[e.Const.Int64()], nil
+	}
+	idx := c.index(e)
+	return 0, func(st *state) int {
+		if i := idx(st); i < uint64(len(ids)) {
+			return ids[i]
+		}
+		return -1
+	}
+}
+
+// union compiles an expression for a union: the indices of its members' headers, at an index where it is one of a stack.
+func (c *compiler) union(e *bmv2json.Expr) func(*state) []int {
+	members := func(u *bmv2json.HeaderUnion) (out []int) {
+		for _, h := range u.Headers {
+			out = append(out, h.Index)
+		}
+		return out
+	}
+	switch {
+	case e.Op == bmv2json.OpUnion:
+		m := members(e.Union)
+		return func(*state) []int { return m }
+	case e.Op == bmv2json.OpUnionStackElem && e.Left.Op == bmv2json.OpUnionStack:
+		var all [][]int
+		for _, u := range e.Left.UnionStack.Unions {
+			all = append(all, members(u))
+		}
+		idx := c.index(e.Right)
+		return func(st *state) []int {
+			if i := idx(st); i < uint64(len(all)) {
+				return all[i]
+			}
+			return nil
+		}
+	}
+	refuse(e.Path, "a union that is computed by %q", e.Op)
+	return nil
+}
+
+// index compiles a non-negative number that indexes something: a value of 64 bits, the largest one standing for all that do not fit (nothing has as many
+// elements).
+func (c *compiler) index(e *bmv2json.Expr) numFn {
+	r := c.rangeOf(e)
+	if r.within(rangeU64) {
+		return c.low(e, 64)
+	}
+	if r.within(rangeI64) { // negative numbers become large ones
+		return c.low(e, 64)
+	}
+	if !r.bounded() {
+		refuse(e.Path, "an index or amount that is not bounded")
+	}
+	n := lanesOf(r.bits())
+	w := c.wide(e, n)
+	from, to := c.temp(n)
+	return func(st *state) uint64 {
+		t := st.scratch[from:to]
+		w(st, t)
+		for _, x := range t[1:] {
+			if x != 0 {
+				return ^uint64(0)
+			}
+		}
+		return t[0]
+	}
+}
+
+// narrow reports whether e's value fits one lane, and whether as a signed number.
+func (c *compiler) narrow(e *bmv2json.Expr) (fits, signed bool) {
+	r := c.rangeOf(e)
+	if r.within(rangeU64) {
+		return true, false
+	}
+	return r.within(rangeI64), true
+}
+
+func lowBits(v *big.Int) uint64 {
+	if v.Sign() >= 0 {
+		return new(big.Int).And(v, rangeU64.hi).Uint64()
+	}
+	return ^new(big.Int).And(new(big.Int).Not(v), rangeU64.hi).Uint64()
+}
+
+// isMask reports whether v is a run of ones, and how many.
+func isMask(v *big.Int) (int, bool) {
+	if v.Sign() <= 0 {
+		return 0, false
+	}
+	n := v.BitLen()
+	return n, new(big.Int).Add(v, one).Cmp(pow2(n)) == 0
+}
+
+// low compiles a data expression for the low n bits of its value, n at most 64. If the value's interval fits 64 bits then low(e, 64) is the value itself
+// (of a signed one: its two's complement).
+func (c *compiler) low(e *bmv2json.Expr, n int) numFn {
+	switch e.Op {
+	case bmv2json.OpConst:
+		v := lowBits(e.Const)
+		return func(*state) uint64 { return v }
+	case bmv2json.OpField, bmv2json.OpStackField, bmv2json.OpUnionStackField, bmv2json.OpAccessField:
+		return c.load(e, n)
+	case bmv2json.OpLocal:
+		at := c.params[e.Index].lane
+		return func(st *state) uint64 { return st.params[at] }
+	case bmv2json.OpRegister:
+		return c.registerValue(e)
+	case bmv2json.OpBoolToData:
+		b := c.boolean(e.Right)
+		return func(st *state) uint64 {
+			if b(st) {
+				return 1
+			}
+			return 0
+		}
+	case bmv2json.OpLastIndex, bmv2json.OpStackSize:
+		at := c.stackOf(e.Right)
+		if e.Op == bmv2json.OpLastIndex {
+			return func(st *state) uint64 { return uint64(int64(st.next[at]) - 1) }
+		}
+		return func(st *state) uint64 { return uint64(st.next[at]) }
+	case bmv2json.OpTernary:
+		cond, l, r := c.boolean(e.Cond), c.low(e.Left, n), c.low(e.Right, n)
+		return func(st *state) uint64 {
+			if cond(st) {
+				return l(st)
+			}
+			return r(st)
+		}
+	case bmv2json.OpAdd, bmv2json.OpSub, bmv2json.OpMul, bmv2json.OpBitAnd, bmv2json.OpBitOr, bmv2json.OpBitXor:
+		return c.lowBinary(e, n)
+	case bmv2json.OpBitNot:
+		r := c.low(e.Right, n)
+		return func(st *state) uint64 { return ^r(st) }
+	case bmv2json.OpShl:
+		l := c.low(e.Left, n)
+		if k, ok := shiftAmount(e.Right); ok {
+			if k >= 64 {
+				return func(*state) uint64 { return 0 }
+			}
+			return func(st *state) uint64 { return l(st) << (k & 63) }
+		}
+		r := c.index(e.Right)
+		return func(st *state) uint64 { return l(st) << r(st) } // Go gives 0 where the amount is 64 or more
+	case bmv2json.OpShr:
+		if fits, signed := c.narrow(e.Left); fits {
+			l := c.low(e.Left, 64)
+			if k, ok := shiftAmount(e.Right); ok && !signed {
+				if k >= 64 {
+					return func(*state) uint64 { return 0 }
+				}
+				return func(st *state) uint64 { return l(st) >> (k & 63) }
+			}
+			r := c.index(e.Right)
+			if signed {
+				return func(st *state) uint64 { return uint64(int64(l(st)) >> r(st)) }
+			}
+			return func(st *state) uint64 { return l(st) >> r(st) }
+		}
+	case bmv2json.OpDiv, bmv2json.OpMod:
+		lf, _ := c.narrow(e.Left)
+		rf, _ := c.narrow(e.Right)
+		if lf && rf && c.rangeOf(e.Left).nonNegative() && c.rangeOf(e.Right).nonNegative() {
+			l, r, div := c.low(e.Left, 64), c.low(e.Right, 64), e.Op == bmv2json.OpDiv
+			return func(st *state) uint64 {
+				x, y := l(st), r(st)
+				switch {
+				case y == 0: // BMv2 has no answer to this one: it stops with an assertion
+					return 0
+				case div:
+					return x / y
+				}
+				return x % y
+			}
+		}
+	case bmv2json.OpTwoCompMod:
+		if c.rangeOf(e.Left).within(signedRange(e.Width)) || e.Width >= n {
+			return c.low(e.Left, n)
+		}
+		l, k := c.low(e.Left, e.Width), 64-e.Width
+		return func(st *state) uint64 { return uint64(int64(l(st)<<k) >> k) }
+	case bmv2json.OpSatCast, bmv2json.OpUsatCast:
+		if f := c.lowSaturating(e); f != nil {
+			return f
+		}
+	}
+	// The operation needs more of its operands than their low bits: do it in as many lanes as it takes.
+	lanes := 1
+	w := c.wide(e, lanes)
+	from, to := c.temp(lanes)
+	return func(st *state) uint64 {
+		t := st.scratch[from:to]
+		w(st, t)
+		return t[0]
+	}
+}
+
+func shiftAmount(e *bmv2json.Expr) (uint64, bool) {
+	if e.Op != bmv2json.OpConst || e.Const.Sign() < 0 || !e.Const.IsUint64() {
+		return 0, false
+	}
+	return e.Const.Uint64(), true
+}
+
+// load compiles reading a field's low bits.
+func (c *compiler) load(e *bmv2json.Expr, n int) numFn {
+	if e.Op == bmv2json.OpField && e.Field.IsValidity() {
+		h := e.Field.Header.Index
+		return func(st *state) uint64 {
+			if st.valid[h] {
+				return 1
+			}
+			return 0
+		}
+	}
+	pl := c.placeOf(e)
+	extend := pl.signed && pl.width < n && pl.width < 64
+	shift := 64 - pl.width
+	lane := pl.lane
+	switch {
+	case pl.dyn == nil && !extend:
+		return func(st *state) uint64 { return st.w[lane] }
+	case pl.dyn == nil:
+		return func(st *state) uint64 { return uint64(int64(st.w[lane]<<shift) >> shift) }
+	}
+	dyn := pl.dyn
+	if !extend {
+		shift = 0
+	}
+	return func(st *state) uint64 {
+		at := dyn(st)
+		if at < 0 {
+			return 0
+		}
+		if shift != 0 {
+			return uint64(int64(st.w[at]<<shift) >> shift)
+		}
+		return st.w[at]
+	}
+}
+
+// fixedLane reports the lane of an unsigned field that is where it is, the commonest operand of all.
+func (c *compiler) fixedLane(e *bmv2json.Expr) (int, bool) {
+	if e.Op != bmv2json.OpField || e.Field.IsValidity() || e.Signed || e.Width > 64 {
+		return 0, false
+	}
+	return c.placeOf(e).lane, true
+}
+
+// lowBinary compiles the operations whose low bits depend on the operands' low bits alone. A constant on the right and a fixed field on the left are what
+// p4c writes most; they get closures of their own.
+func (c *compiler) lowBinary(e *bmv2json.Expr, n int) numFn {
+	left, right := e.Left, e.Right
+	if left.Op == bmv2json.OpConst && e.Op != bmv2json.OpSub {
+		left, right = right, left
+	}
+	if e.Op == bmv2json.OpBitAnd && right.Op == bmv2json.OpConst {
+		if m, ok := isMask(right.Const); ok {
+			if m >= n || c.rangeOf(left).within(unsignedRange(m)) { // the mask takes nothing away
+				return c.low(left, n)
+			}
+			n = min(n, m)
+		}
+	}
+	l := c.low(left, n)
+	if right.Op == bmv2json.OpConst {
+		k := lowBits(right.Const)
+		if at, ok := c.fixedLane(left); ok {
+			switch e.Op {
+			case bmv2json.OpAdd:
+				return func(st *state) uint64 { return st.w[at] + k }
+			case bmv2json.OpSub:
+				return func(st *state) uint64 { return st.w[at] - k }
+			case bmv2json.OpBitAnd:
+				return func(st *state) uint64 { return st.w[at] & k }
+			}
+		}
+		switch e.Op {
+		case bmv2json.OpAdd:
+			return func(st *state) uint64 { return l(st) + k }
+		case bmv2json.OpSub:
+			return func(st *state) uint64 { return l(st) - k }
+		case bmv2json.OpMul:
+			return func(st *state) uint64 { return l(st) * k }
+		case bmv2json.OpBitAnd:
+			return func(st *state) uint64 { return l(st) & k }
+		case bmv2json.OpBitOr:
+			return func(st *state) uint64 { return l(st) | k }
+		default:
+			return func(st *state) uint64 { return l(st) ^ k }
+		}
+	}
+	if x, ok := c.fixedLane(left); ok {
+		if y, ok := c.fixedLane(right); ok {
+			switch e.Op {
+			case bmv2json.OpAdd:
+				return func(st *state) uint64 { return st.w[x] + st.w[y] }
+			case bmv2json.OpSub:
+				return func(st *state) uint64 { return st.w[x] - st.w[y] }
+			}
+		}
+	}
+	r := c.low(right, n)
+	switch e.Op {
+	case bmv2json.OpAdd:
+		return func(st *state) uint64 { return l(st) + r(st) }
+	case bmv2json.OpSub:
+		return func(st *state) uint64 { return l(st) - r(st) }
+	case bmv2json.OpMul:
+		return func(st *state) uint64 { return l(st) * r(st) }
+	case bmv2json.OpBitAnd:
+		return func(st *state) uint64 { return l(st) & r(st) }
+	case bmv2json.OpBitOr:
+		return func(st *state) uint64 { return l(st) | r(st) }
+	default:
+		return func(st *state) uint64 { return l(st) ^ r(st) }
+	}
+}
+
+// lowSaturating compiles a saturating cast of a value that fits one lane, or returns nil.
+func (c *compiler) lowSaturating(e *bmv2json.Expr) numFn {
+	r := c.rangeOf(e.Left)
+	if r.within(c.rangeOf(e)) {
+		return c.low(e.Left, 64)
+	}
+	if e.Width > 64 {
+		return nil
+	}
+	switch bound := c.rangeOf(e); {
+	case r.within(rangeU64):
+		l, hi := c.low(e.Left, 64), bound.hi.Uint64()
+		return func(st *state) uint64 { return min(l(st), hi) }
+	case r.within(rangeI64):
+		l, lo := c.low(e.Left, 64), bound.lo.Int64()
+		hi := int64(1<<63 - 1)
+		if bound.hi.IsInt64() {
+			hi = bound.hi.Int64()
+		}
+		return func(st *state) uint64 { return uint64(max(lo, min(int64(l(st)), hi))) }
+	}
+	return nil
+}
+
+// stackOf is the place in state.next of a stack.
+func (c *compiler) stackOf(e *bmv2json.Expr) int {
+	if e.Op == bmv2json.OpStack {
+		return c.stackNext(e.Stack)
+	}
+	return c.unionStackNext(e.UnionStack)
+}
+
+// registerValue compiles reading a cell of up to 64 bits, or the low bits of a wider one.
+func (c *compiler) registerValue(e *bmv2json.Expr) numFn {
+	idx, a := c.index(e.Left), c.p.registers[e.Register.Index]
+	shift := 0
+	if e.Register.Signed && e.Register.Width < 64 {
+		shift = 64 - e.Register.Width
+	}
+	return func(st *state) uint64 {
+		i := idx(st)
+		if i >= uint64(a.size) {
+			return 0
+		}
+		return uint64(int64(a.cells[int(i)*a.lanes]<<shift) >> shift)
+	}
+}

@@ -1,0 +1,189 @@
+package interp
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math/bits"
+)
+
+// hashFn is a hash of bytes; what it is used for takes as many of its low bits as it needs.
+type hashFn func([]byte) uint64
+
+var (
+	crc16Table = reflectedTable(0x8005)
+	ccittTable = straightTable(0x1021)
+	crc64Table = reflected64Table(0x1b)
+	crc8Table  = straight8Table(0x07)
+)
+
+// hashAlgorithm returns the algorithm that p4c calls by name, or nil. The "custom" CRCs have the parameters that BMv2 starts them with (a controller can
+// change them in BMv2, over an interface that is not P4Runtime's).
+func (p *Pipeline) hashAlgorithm(name string) hashFn {
+	switch name {
+	case "crc32", "crc32_custom":
+		return func(b []byte) uint64 { return uint64(crc32.ChecksumIEEE(b)) }
+	case "crc16", "crc16_custom": // CRC-16/ARC
+		return crc16
+	case "crcCCITT": // CRC-16/IBM-3740
+		return crcCCITT
+	case "crc8_custom": // CRC-8/SMBUS
+		return crc8
+	case "crc64_custom": // polynomial 0x1b, reflected
+		return crc64
+	case "csum16", "cksum16":
+		return csum16
+	case "xor16":
+		return xor16
+	case "xor32":
+		return xor32
+	case "identity":
+		return identity
+	case "random":
+		return func([]byte) uint64 { return p.rand.Uint64() }
+	}
+	return nil
+}
+
+func reflectedTable(poly uint16) (t [256]uint16) {
+	poly = bits.Reverse16(poly)
+	for i := range t {
+		v := uint16(i)
+		for range 8 {
+			if v&1 == 1 {
+				v = v>>1 ^ poly
+			} else {
+				v >>= 1
+			}
+		}
+		t[i] = v
+	}
+	return t
+}
+
+func straightTable(poly uint16) (t [256]uint16) {
+	for i := range t {
+		v := uint16(i) << 8
+		for range 8 {
+			if v&0x8000 != 0 {
+				v = v<<1 ^ poly
+			} else {
+				v <<= 1
+			}
+		}
+		t[i] = v
+	}
+	return t
+}
+
+func straight8Table(poly uint8) (t [256]uint8) {
+	for i := range t {
+		v := uint8(i)
+		for range 8 {
+			if v&0x80 != 0 {
+				v = v<<1 ^ poly
+			} else {
+				v <<= 1
+			}
+		}
+		t[i] = v
+	}
+	return t
+}
+
+func reflected64Table(poly uint64) (t [256]uint64) {
+	poly = bits.Reverse64(poly)
+	for i := range t {
+		v := uint64(i)
+		for range 8 {
+			if v&1 == 1 {
+				v = v>>1 ^ poly
+			} else {
+				v >>= 1
+			}
+		}
+		t[i] = v
+	}
+	return t
+}
+
+func crc16(b []byte) uint64 {
+	var v uint16
+	for _, x := range b {
+		v = v>>8 ^ crc16Table[byte(v)^x]
+	}
+	return uint64(v)
+}
+
+func crcCCITT(b []byte) uint64 {
+	v := uint16(0xffff)
+	for _, x := range b {
+		v = v<<8 ^ ccittTable[byte(v>>8)^x]
+	}
+	return uint64(v)
+}
+
+func crc8(b []byte) uint64 {
+	var v uint8
+	for _, x := range b {
+		v = crc8Table[v^x]
+	}
+	return uint64(v)
+}
+
+func crc64(b []byte) uint64 {
+	var v uint64
+	for _, x := range b {
+		v = v>>8 ^ crc64Table[byte(v)^x]
+	}
+	return v
+}
+
+// csum16 is the Internet checksum (RFC 1071); an odd last byte counts as the upper half of a word.
+func csum16(b []byte) uint64 {
+	var sum uint64
+	for ; len(b) >= 8; b = b[8:] {
+		v := binary.BigEndian.Uint64(b)
+		sum += v>>32 + v&0xffffffff
+	}
+	for ; len(b) >= 2; b = b[2:] {
+		sum += uint64(binary.BigEndian.Uint16(b))
+	}
+	if len(b) == 1 {
+		sum += uint64(b[0]) << 8
+	}
+	for sum>>16 != 0 {
+		sum = sum>>16 + sum&0xffff
+	}
+	return uint64(^uint16(sum))
+}
+
+func xor16(b []byte) uint64 {
+	var v uint16
+	for ; len(b) >= 2; b = b[2:] {
+		v ^= binary.BigEndian.Uint16(b)
+	}
+	if len(b) == 1 {
+		v ^= uint16(b[0]) << 8
+	}
+	return uint64(v)
+}
+
+func xor32(b []byte) uint64 {
+	var v uint32
+	for ; len(b) >= 4; b = b[4:] {
+		v ^= binary.BigEndian.Uint32(b)
+	}
+	for i, x := range b {
+		v ^= uint32(x) << (24 - 8*i)
+	}
+	return uint64(v)
+}
+
+// identity is the first eight bytes as a number, or all of them where there are fewer.
+func identity(b []byte) uint64 {
+	var v uint64
+	for _, x := range b[:min(8, len(b))] {
+		v = v<<8 | uint64(x)
+	}
+	return v
+}

@@ -1,0 +1,406 @@
+// Package interp runs a P4 program that p4c compiled for BMv2, in user space, on raw frames: v1model as BMv2's simple_switch has it.
+//
+// [New] compiles a [bmv2json.Program] into closures over a packet's state and gives a [Pipeline]: the program and its state (tables, registers,
+// counters, groups). [Pipeline.Process] takes one frame through it (parser, ingress, the packet replication engine, egress, deparser) and returns the
+// frames that leave. It does no I/O, starts no goroutine and asks no clock: the time and, for a program that wants random numbers, a seed come from the
+// caller, so that the same calls give the same frames. Ports, queues and the CPU port are the caller's.
+//
+// # What is like BMv2, and what is not
+//
+// The sequence of things is simple_switch's: what a clone, a resubmit, a recirculation or a replica starts out with, which request wins where a program
+// makes several, what the drop port means in ingress and in egress. Its accidents are replaced by something defined: a header's fields read before it was
+// ever valid are 0 (BMv2: what an earlier packet left); an index outside of a stack reads 0 and writes nothing, one outside of a register, counter or
+// meter array likewise (BMv2 built for speed: undefined); a parser that goes round for ever stops with the error ParserTimeout; a packet may be
+// resubmitted, recirculated and cloned only so often ([Options].MaxPasses); a failed assertion drops the packet (BMv2: the process aborts). There is one
+// queue, so the priority that a program gives a packet changes nothing.
+//
+// Nothing is silently different: New refuses what cannot be run with an error that wraps [target.ErrUnsupported] and names the construct and its place in
+// the JSON.
+package interp
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// Options are what a program's target decides. The zero value is BMv2's default.
+type Options struct {
+	// DropPort is the egress_spec that drops a packet; 0 means 511.
+	DropPort uint32
+	// Seed is where the program's random numbers start.
+	Seed uint64
+	// MaxPasses bounds how often one received packet may go through ingress or egress, all its copies together; 0 means 4096. What is beyond it is
+	// dropped, and said to Log.
+	MaxPasses int
+	// OnDigest gets what the program sends with digest(): at most one a packet, as in BMv2, taken when ingress has ended. It is called after the packet,
+	// from the goroutine of Process, and may call the Pipeline's methods. Nil drops digests.
+	OnDigest func(target.Digest)
+	// Log gets what the program says with log_msg, and why packets were dropped that the program did not drop. It must not call the Pipeline. Nil
+	// discards it.
+	Log func(string)
+}
+
+const (
+	defaultDropPort  = 511
+	defaultMaxPasses = 4096
+)
+
+// The values of standard_metadata.instance_type.
+const (
+	instanceNormal = iota
+	instanceIngressClone
+	instanceEgressClone
+	instanceCoalesced // never set
+	instanceRecirculated
+	instanceReplication
+	instanceResubmitted
+)
+
+// noError is the value of error.NoError for a parser that was not stopped.
+const noError = ^uint64(0)
+
+// Pipeline is a program ready to run and its state. Its methods are safe for concurrent use; packets go through one at a time.
+type Pipeline struct {
+	prog *bmv2json.Program
+	opts Options
+	lay  *layout
+
+	// cp keeps control-plane calls apart from each other, and dp keeps packets apart from the moment in which one changes something. Where both are held,
+	// cp was taken first. So a packet waits for no more than a few assignments, however large the table that is being listed.
+	cp, dp sync.Mutex
+
+	// The program, compiled.
+	std        stdFields
+	parser     *parser
+	ingress    node
+	egress     node
+	deparser   deparser
+	actions    []*action
+	calcs      []*calculation
+	fieldList  map[int][]laneRun
+	learn      map[int][]wideFn // the values of each learn list
+	metadata   []bool           // by header
+	metaLanes  [][2]int         // the lanes of each metadata header
+	varbits    []int            // headers with a varbit field
+	stacks     int
+	scratch    int
+	errNone    uint64
+	errTimeout uint64
+	key        []uint64 // the parser's key
+
+	// Its state.
+	tables    []*table
+	profiles  []*profile
+	registers []*registerArray
+	counters  []*counterArray
+	meters    []*meterArray
+	valueSets []*valueSet
+	groups    map[uint32][]target.Replica
+	sessions  map[uint32]target.CloneSession
+	rand      *rand.PCG
+
+	// Packets under way.
+	free    []*state
+	input   []*state // for ingress: those that came back
+	queue   []*state // for egress
+	passes  int
+	digests []target.Digest
+}
+
+// laneRun is a field as a run of lanes.
+type laneRun struct{ from, to int }
+
+var _ target.Pipeline = (*Pipeline)(nil)
+
+// New compiles a program. An error wraps [target.ErrUnsupported] where the program asks for what this engine does not do.
+func New(prog *bmv2json.Program, opts Options) (*Pipeline, error) {
+	p, err := compile(prog, opts)
+	if err != nil {
+		return nil, err
+	}
+	p.allocate()
+	if err := p.reset(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Verify reports why New would refuse a program, without allocating its state.
+func Verify(prog *bmv2json.Program, opts Options) error {
+	_, err := compile(prog, opts)
+	return err
+}
+
+func compile(prog *bmv2json.Program, opts Options) (p *Pipeline, err error) {
+	if opts.DropPort == 0 {
+		opts.DropPort = defaultDropPort
+	}
+	if opts.MaxPasses == 0 {
+		opts.MaxPasses = defaultMaxPasses
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			ref, ok := r.(refusal)
+			if !ok {
+				panic(r)
+			}
+			p, err = nil, fmt.Errorf("this program cannot be run: %w", ref.err)
+		}
+	}()
+	p = &Pipeline{
+		prog: prog, opts: opts, lay: newLayout(prog), fieldList: map[int][]laneRun{}, learn: map[int][]wideFn{}, stacks: len(prog.Stacks) + len(prog.UnionStacks),
+		groups: map[uint32][]target.Replica{}, sessions: map[uint32]target.CloneSession{}, rand: rand.NewPCG(opts.Seed, opts.Seed),
+	}
+	c := &compiler{prog: prog, p: p, lay: p.lay, ranges: map[*bmv2json.Expr]interval{}}
+	c.program()
+	p.scratch = c.scratch
+	p.key = make([]uint64, c.keyLanes)
+	return p, nil
+}
+
+// program compiles everything, what others refer to first.
+func (c *compiler) program() {
+	p, prog := c.p, c.prog
+	if len(prog.Externs) > 0 {
+		e := prog.Externs[0]
+		refuse(e.Path, "extern instance %q of type %q", e.Name, e.Type)
+	}
+	for _, t := range prog.HeaderTypes {
+		if t.VL >= 0 && t.Fields[t.VL].Offset%8 != 0 {
+			refuse(t.Path, "field %q of variable length, which does not start on a byte", t.Fields[t.VL].Name)
+		}
+	}
+	p.metadata = make([]bool, len(prog.Headers))
+	for i, h := range prog.Headers {
+		hl := p.lay.headers[i]
+		if h.Metadata {
+			p.metadata[i] = true
+			p.metaLanes = append(p.metaLanes, [2]int{hl.base, hl.base + hl.t.lanes})
+		}
+		if hl.t.vl {
+			p.varbits = append(p.varbits, i)
+		}
+	}
+	c.errors()
+	c.standardFields()
+	for _, r := range prog.Registers {
+		p.registers = append(p.registers, &registerArray{size: r.Size, width: r.Width, lanes: lanesOf(r.Width), signed: r.Signed})
+	}
+	for range prog.Counters {
+		p.counters = append(p.counters, &counterArray{})
+	}
+	for _, m := range prog.Meters {
+		if m.Rates != 2 {
+			refuse(m.Path, "a meter of %d rates", m.Rates)
+		}
+		p.meters = append(p.meters, &meterArray{})
+	}
+	for _, s := range prog.ValueSets {
+		p.valueSets = append(p.valueSets, &valueSet{src: s})
+	}
+	for _, l := range prog.FieldLists {
+		var runs []laneRun
+		for _, f := range l.Fields {
+			if f.IsValidity() || f.Field.VL {
+				refuse(l.Path, "%s in a field list", f)
+			}
+			at := c.lay.lane(f)
+			runs = append(runs, laneRun{at, at + lanesOf(f.Width())})
+		}
+		p.fieldList[l.ID] = runs
+	}
+	for _, l := range prog.LearnLists {
+		for i, e := range l.Elements {
+			p.learn[l.ID] = append(p.learn[l.ID], c.wide(e, lanesOf(l.Widths[i])))
+		}
+	}
+	for _, k := range prog.Calculations {
+		p.calcs = append(p.calcs, c.calculation(k.Algo, k.Input, k.Path))
+	}
+	for _, a := range prog.Profiles() {
+		pr := &profile{src: a, members: map[uint32]*member{}, groups: map[uint32]*group{}}
+		if a.Selector != nil {
+			pr.calc = c.calculation(a.Selector.Algo, a.Selector.Input, a.Path)
+		}
+		p.profiles = append(p.profiles, pr)
+	}
+	for _, a := range prog.Actions {
+		p.actions = append(p.actions, c.action(a))
+	}
+	for _, t := range prog.Tables() {
+		p.tables = append(p.tables, c.table(t))
+	}
+	c.flow()
+	c.parserAndDeparser()
+}
+
+// errors finds the value of each error; those of the core library that the program does not number get values of their own, as in BMv2.
+func (c *compiler) errors() {
+	c.errs = map[string]uint64{}
+	next := uint64(0)
+	for _, e := range c.prog.Errors {
+		c.errs[e.Name] = uint64(e.Value)
+		next = max(next, uint64(e.Value)+1)
+	}
+	for _, name := range []string{
+		"NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds", "HeaderTooShort", "ParserTimeout", "ParserInvalidArgument",
+	} {
+		if _, ok := c.errs[name]; !ok {
+			c.errs[name] = next
+			next++
+		}
+	}
+	c.p.errNone, c.p.errTimeout = c.errs["NoError"], c.errs["ParserTimeout"]
+}
+
+// flow compiles the control flow of both pipelines.
+func (c *compiler) flow() {
+	for _, name := range []string{"ingress", "egress"} {
+		pl := c.prog.Pipeline(name)
+		if pl == nil {
+			refuse("pipelines", "a program without a pipeline named %q (only v1model programs are run)", name)
+		}
+		nodes := map[bmv2json.Node]node{}
+		for _, t := range pl.Tables {
+			nodes[t] = c.p.tables[t.Index]
+		}
+		for _, cd := range pl.Conditionals {
+			nodes[cd] = &condNode{cond: c.boolean(cd.Expr)}
+		}
+		for _, a := range pl.ActionCalls {
+			nodes[a] = &callNode{act: c.p.actions[a.Action.Index]}
+		}
+		at := func(n bmv2json.Node) node {
+			if n == nil {
+				return nil
+			}
+			return nodes[n]
+		}
+		for _, t := range pl.Tables {
+			c.link(c.p.tables[t.Index], at)
+		}
+		for _, cd := range pl.Conditionals {
+			n := nodes[cd].(*condNode)
+			n.yes, n.no = at(cd.True), at(cd.False)
+		}
+		for _, a := range pl.ActionCalls {
+			nodes[a].(*callNode).next = at(a.Next)
+		}
+		if name == "ingress" {
+			c.p.ingress = at(pl.Init)
+		} else {
+			c.p.egress = at(pl.Init)
+		}
+	}
+}
+
+// link sets where control goes after a table. A member of an action profile that several tables share may name an action object that p4c made for another
+// of them; it is the same action by name.
+func (c *compiler) link(t *table, at func(bmv2json.Node) node) {
+	if t.hitMiss {
+		t.hit, t.miss = at(t.src.Hit), at(t.src.Miss)
+		return
+	}
+	t.miss = at(t.src.BaseDefaultNext)
+	t.next = make([]node, len(c.prog.Actions))
+	for i, a := range t.src.Actions {
+		t.next[a.Index] = at(t.src.Next[i])
+		if t.profile == nil {
+			continue
+		}
+		for _, b := range c.prog.Actions {
+			if _, own := t.src.Action(b.Name); own >= 0 && b.Name == a.Name {
+				t.next[b.Index] = at(t.src.Next[i])
+			}
+		}
+	}
+}
+
+func (c *compiler) parserAndDeparser() {
+	p := c.p
+	if len(c.prog.Parsers) != 1 || len(c.prog.Deparsers) != 1 {
+		refuse("parsers", "%d parsers and %d deparsers (a v1model program has one of each)", len(c.prog.Parsers), len(c.prog.Deparsers))
+	}
+	p.parser = c.parser(c.prog.Parsers[0])
+	d := c.prog.Deparsers[0]
+	for _, h := range d.Order {
+		p.deparser.order = append(p.deparser.order, h.Index)
+	}
+	for _, pr := range d.Primitives {
+		p.deparser.do = append(p.deparser.do, c.primitive(pr))
+	}
+	for _, s := range c.prog.Checksums {
+		k := c.checksum(s)
+		if s.Verify {
+			p.parser.verify = append(p.parser.verify, k)
+		}
+		if s.Update {
+			p.deparser.update = append(p.deparser.update, k)
+		}
+	}
+}
+
+// allocate makes room for the arrays.
+func (p *Pipeline) allocate() {
+	for _, r := range p.registers {
+		r.cells = make([]uint64, r.size*r.lanes)
+	}
+	for i, c := range p.prog.Counters {
+		p.counters[i].cells = make([]target.CounterData, c.Size)
+	}
+	for i, m := range p.prog.Meters {
+		p.meters[i].cells = make([]meter, m.Size)
+		for j := range p.meters[i].cells {
+			p.meters[i].cells[j].bytes = m.Bytes
+		}
+	}
+}
+
+// reset puts the program's own entries in place.
+func (p *Pipeline) reset() error {
+	for _, t := range p.tables {
+		if d := t.src.Default; d != nil {
+			do, err := p.newCall(d.Action, d.Params)
+			if err != nil {
+				return fmt.Errorf("%s.default_entry: %w", t.src.Path, err)
+			}
+			t.first = &entry{do: do}
+			t.def = t.first
+		}
+		// BMv2's smallest priority wins, the contract's largest.
+		largest := 0
+		for _, e := range t.src.ConstEntries {
+			largest = max(largest, e.Priority)
+		}
+		for _, e := range t.src.ConstEntries {
+			te := &target.TableEntry{Action: &target.ActionCall{Action: e.Action.Name, Params: e.Params}, IsConst: true}
+			if t.src.NeedsPriority() {
+				te.Priority = largest + 1 - e.Priority
+			}
+			for _, m := range e.Match {
+				te.Match = append(te.Match, target.FieldMatch{Value: m.Value, Mask: m.Mask, PrefixLen: m.PrefixLen})
+			}
+			if err := t.insert(te); err != nil {
+				if errors.Is(err, target.ErrExists) {
+					err = fmt.Errorf("the same match stands in an earlier entry: %w", target.ErrInvalid)
+				}
+				return fmt.Errorf("%s: %w", e.Path, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Program implements [target.Pipeline].
+func (p *Pipeline) Program() *bmv2json.Program { return p.prog }
+
+func (p *Pipeline) log(s string) {
+	if p.opts.Log != nil {
+		p.opts.Log(s)
+	}
+}
