@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Launch a NetCRAQ chain in Mininet.
+
+sudo .venv/bin/python topologies/launch.py                       # chain-4.json, with a prompt
+sudo .venv/bin/python topologies/launch.py topologies/leaf-spine.json --switch bmv2
+sudo .venv/bin/python topologies/launch.py --nodes 6 --profile 1024
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+if __package__ in (None, ""):  # run as a file: the project's folder is where its packages are
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from topologies import ownership, p4app
+from topologies.controller import ADMIN
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="launch.py", description="Launch a NetCRAQ chain in Mininet, from a topology file in p4-utils' form.")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("file", nargs="?", type=Path, help="topology file (default: topologies/chain-4.json)")
+    what.add_argument("--nodes", type=int, metavar="N", help="no file: N switches in a line (2 to 8), a host at each")
+    parser.add_argument("--switch", choices=("embedded", "bmv2"), default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH")
+    parser.add_argument("--engine", choices=("auto", "ebpf", "interp"), default="auto", help="engine of the embedded switch")
+    parser.add_argument("--profile", type=int, choices=p4app.PROFILES, help="width of a value in bits, instead of the file's")
+    parser.add_argument("--admin", default=ADMIN, metavar="HOST:PORT", help=f"where the controller serves its admin API (default {ADMIN})")
+    cli = "Mininet's prompt (default on a terminal); without it, run until SIGINT or SIGTERM"
+    parser.add_argument("--cli", action=argparse.BooleanOptionalAction, default=sys.stdin.isatty(), help=cli)
+    parser.add_argument("--check", action="store_true", help="check the file, say what it describes, and start nothing")
+    parser.add_argument("--clean", action="store_true", help="only remove what a killed run has left (every start does)")
+    return parser
+
+
+def chosen(options: argparse.Namespace) -> p4app.Topology:
+    """The topology that the command line asks for."""
+    if options.nodes is not None:
+        topology = p4app.check(p4app.line(options.nodes), f"a line of {options.nodes} switches")
+    else:
+        topology = p4app.load(options.file or Path(__file__).parent / "chain-4.json")
+    return topology if options.profile is None else replace(topology, profile=options.profile)
+
+
+def describe(topology: p4app.Topology) -> str:
+    """A few lines for people."""
+    lines = []
+    for chain in topology.chains:
+        where = f"service address {chain.service}, values of {topology.profile // 8} bytes, lease {chain.lease_ms} ms"
+        lines.append(f"chain {chain.name} ({chain.id}): {' → '.join(chain.members)}; {where}")
+    for switch in topology.switches.values():
+        ports = sorted((here.port, there.node) for link in topology.links for here, there in (link.ends, link.ends[::-1]) if here.node == switch.name)
+        hosts = ", ".join(f"{host.name} ({host.ip.ip})" for host in topology.hosts_at(switch.name))
+        cables = " ".join(f"{port}→{node}" for port, node in ports)
+        server = f"P4Runtime 127.0.0.1:{switch.grpc_port}"
+        lines.append(f"  {switch.name}: {switch.address}, {server}, ports {cables}{f', hosts {hosts}' if hosts else ''}")
+    return "\n".join(lines)
+
+
+HINTS = """\
+  h1 bin/netcraqctl chain show              the chain as its controller sees it
+  h1 bin/netcraqctl put NAME VALUE          write at the head; h3 bin/netcraqctl get NAME: read at the nearest switch
+  h1 ping h4                                hosts reach each other through the switches, too
+  xterm, iperf, links, net ... are Mininet's; exit or Ctrl-D ends the network
+From other terminals bin/netcraqctl works the same.
+"""
+
+
+def prompt(mininet: object) -> None:
+    """Mininet's prompt, until it ends."""
+    from mininet.cli import CLI
+
+    CLI.prompt = "netcraq> "
+    CLI(mininet)
+
+
+def end_on_signals() -> None:
+    """Make SIGTERM and SIGHUP end the program as an exception does, so that everything is taken down on the way out."""
+
+    def end(number: int, _frame: object) -> None:
+        for again in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(again, signal.SIG_IGN)  # taking things down is not to be cut short
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    options = arguments().parse_args(argv)
+    try:
+        if options.clean:
+            ownership.reap()
+            return 0
+        topology = chosen(options)
+        if options.check:
+            print(describe(topology))
+            return 0
+        return launch(topology, options)
+    except p4app.TopologyError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def launch(topology: p4app.Topology, options: argparse.Namespace) -> int:
+    """Bring the network up, and keep it until told otherwise."""
+    try:
+        from topologies.network import ChainNetwork, NodeError
+    except ImportError as missing:
+        print(f"{missing}: Mininet is a Debian package, for Debian's Python only: run make deps, then use .venv/bin/python", file=sys.stderr)
+        return 1
+    end_on_signals()
+    network = ChainNetwork(topology, switch=options.switch, engine=options.engine, admin=options.admin)
+    try:
+        with network:
+            print(describe(topology))
+            print(f"ready: {json.dumps({'admin': options.admin, 'logs': str(network.out)})}", flush=True)
+            if options.cli:
+                print(HINTS, flush=True)
+                prompt(network.mininet)
+            else:
+                wait_for_signal()
+    except (NodeError, ownership.BusyError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def wait_for_signal() -> None:
+    """Sleep until a signal's handler raises."""
+    while True:
+        signal.pause()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A running NetCRAQ network.
+
+::
+
+    with ChainNetwork(p4app.load("topologies/chain-4.json")) as net:
+        net.admin.add_key("main", "/leader", b"s1")
+        with net.inside("h3"):                     # a socket made here is h3's
+            sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        net.execute("h1", ["ping", "-c", "1", "10.1.2.2"])
+        net.kill_switch("s2")
+
+When the block ends, and however it ends, everything is gone: processes, interfaces, namespaces. Where this process is killed with no chance to do
+that, its children are killed by the kernel, and what still stays is removed by the next network that starts (:mod:`topologies.ownership`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mininet.log import lg
+from mininet.net import Mininet
+
+from topologies import namespaces, nodes, ownership, p4app
+from topologies.controller import ADMIN, Admin, Controller
+from topologies.nodes import Bmv2Switch, Cable, EmbeddedSwitch, Host, NodeError, Switch
+from topologies.relay import Relay
+
+SWITCHES = ("embedded", "bmv2")
+ENGINES = ("auto", "ebpf", "interp")
+OUT = p4app.ROOT / "out" / "network"
+
+
+class ChainNetwork:
+    """A topology in Mininet with its switches and controller.
+
+    ``switch`` is ``embedded`` or ``bmv2``; ``engine`` is for the embedded one. ``out`` takes the logs and the controller's file. ``admin`` is where
+    the controller serves its admin API, in this network namespace and in every host. ``controller=False`` leaves the switches without one, and
+    without a program.
+    """
+
+    def __init__(
+        self,
+        topology: p4app.Topology,
+        *,
+        switch: str = "embedded",
+        engine: str = "auto",
+        out: Path = OUT,
+        admin: str = ADMIN,
+        controller: bool = True,
+    ) -> None:
+        if switch not in SWITCHES:
+            raise ValueError(f"switch {switch!r} is none of {', '.join(SWITCHES)}")
+        if engine not in ENGINES:
+            raise ValueError(f"engine {engine!r} is none of {', '.join(ENGINES)}")
+        self.topology = topology
+        self.switch = switch
+        self.engine = engine
+        self.out = out
+        self.admin = Admin(admin)
+        self.mininet: Mininet | None = None
+        self.hosts: dict[str, Host] = {}
+        self.switches: dict[str, Switch] = {}
+        self.controller: Controller | None = None
+        self._with_controller = controller
+        self._relay = Relay(admin)
+        self._run: ownership.Run | None = None
+
+    # ---- Up and down ----
+
+    def __enter__(self) -> ChainNetwork:
+        """Bring it up."""
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Take it down."""
+        self.stop()
+
+    def start(self) -> None:
+        """Bring everything up; returns when the chain serves. On failure everything is taken down again.
+
+        NodeError where something does not come up, BusyError where another network or process is in the way.
+        """
+        self._check_machine()
+        self.out.mkdir(parents=True, exist_ok=True)
+        for log in self.out.glob("*.log"):
+            log.unlink()
+        self._run = ownership.claim(self.topology.interfaces(), topology=self.topology.source, phase="up")
+        try:
+            self._check_ports()
+            self._build(self._run)
+            for switch in self.switches.values():
+                switch.start()
+            for switch in self.switches.values():
+                switch.wait_ready()
+            if self._with_controller:
+                self.controller = Controller(self._run, self.topology, self.out, self.admin.address)
+                self.controller.start()
+                self.controller.wait_ready()
+                for host in self.hosts.values():
+                    self._relay.open(host.pid)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Take everything down. Does nothing where nothing is up."""
+        run, self._run = self._run, None
+        if run is None:
+            return
+        run.note(topology=self.topology.source, phase="stopping")
+        try:
+            self._relay.close()
+            if self.controller is not None:
+                self.controller.stop()
+            if self.mininet is not None:
+                self.mininet.stop()
+        finally:
+            self.mininet, self.controller, self.hosts, self.switches = None, None, {}, {}
+            run.sweep()
+            run.release()
+
+    def _check_machine(self) -> None:
+        """What is missing on this machine, before anything is made."""
+        if os.geteuid() != 0:
+            raise NodeError("a network needs root: interfaces and namespaces are made (use sudo)")
+        if self.switch == "embedded":
+            nodes.embedded_executable()
+        elif nodes.bmv2_executable() is None:
+            raise NodeError("simple_switch_grpc is not on PATH: install BMv2, or use --switch embedded")
+        if self._with_controller:
+            nodes.built("netcraq-controller")
+
+    def _check_ports(self) -> None:
+        """The TCP ports that are to be served must be free."""
+        wanted = {switch.grpc_port: f"the P4Runtime server of {switch.name}" for switch in self.topology.switches.values()}
+        if self._with_controller:
+            wanted[int(self.admin.address.rpartition(":")[2])] = "the controller's admin API"
+        for port, what in wanted.items():
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError:
+                    raise ownership.BusyError(f"TCP port {port} on loopback, for {what}, is in use by another program") from None
+
+    def _build(self, run: ownership.Run) -> None:
+        """Make nodes and cables."""
+        lg.setLogLevel("error")
+        # Mininet would set kernel parameters of the whole machine, for networks far larger than these, and leave them so.
+        Mininet.inited = True
+        self.mininet = net = Mininet(topo=None, build=False, controller=None, link=Cable, waitConnected=False)
+        for name in self.topology.hosts:
+            self.hosts[name] = net.addHost(name, cls=Host, run=run)
+        for name, switch in self.topology.switches.items():
+            own = {"cls": EmbeddedSwitch, "engine": self.engine} if self.switch == "embedded" else {"cls": Bmv2Switch}
+            self.switches[name] = net.addSwitch(name, run=run, switch=switch, log=self.out / f"{name}.log", **own)
+        for index, link in enumerate(self.topology.links):
+            a, b = (net.get(end.node) for end in link.ends)
+            net.addLink(a, b, port1=link.a.port, port2=link.b.port, run=run, index=index)
+            for end in link.ends:
+                self._shape(end, link.shape)
+        for host in self.topology.hosts.values():
+            gateway = self.topology.switches[host.switch].mac if self.topology.auto_gw_arp else None
+            self.hosts[host.name].configure(host, gateway, self._neighbours(host))
+        net.built = True
+
+    def _neighbours(self, host: p4app.Host) -> dict[str, str]:
+        """The Ethernet addresses that a host is told beside its gateway's: of what its subnet has in it."""
+        if not self.topology.auto_arp_tables:
+            return {}
+        gateway = self.topology.switches[host.switch].mac
+        found = {other.ip.ip: other.mac for other in self.topology.hosts.values() if other is not host}
+        # Chains and switches answer no ARP. Where the strategy puts them into the host's subnet, the way to them is the host's own switch.
+        found.update({chain.service: gateway for chain in self.topology.chains})
+        found.update({switch.address: gateway for switch in self.topology.switches.values()})
+        return {str(address): mac for address, mac in found.items() if address in host.ip.network}
+
+    # ---- Inside ----
+
+    def inside(self, host: str) -> contextlib.AbstractContextManager[None]:
+        """Run a block in a host's network namespace: sockets made there are the host's. Only the calling thread moves."""
+        return namespaces.entered(self.hosts[host].pid)
+
+    def execute(self, host: str, command: Sequence[str], timeout: float = 30, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command in a host and wait for it."""
+        argv = ["mnexec", "-a", str(self.hosts[host].pid), *command]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=check, env=self._environment(), cwd=p4app.ROOT)
+
+    def spawn(self, host: str, command: Sequence[str], **options: Any) -> subprocess.Popen:
+        """Start a command in a host. What still runs when the network goes is killed."""
+        argv = ["mnexec", "-a", str(self.hosts[host].pid), *command]
+        return subprocess.Popen(argv, env=self._environment(), cwd=options.pop("cwd", p4app.ROOT), **options)
+
+    def _environment(self) -> dict[str, str]:
+        assert self._run is not None, "the network is not up"
+        return self._run.environment()
+
+    # ---- Switches ----
+
+    def kill_switch(self, name: str) -> None:
+        """Cut a switch's power: SIGKILL."""
+        self.switches[name].kill()
+
+    def restart_switch(self, name: str) -> None:
+        """Start a switch that was killed. It comes up empty; the controller gives it its program and, when it is a member again, its state."""
+        self.switches[name].start()
+        self.switches[name].wait_ready()
+
+    def counters(self, switch: str) -> Counters:
+        """A switch's counters, read from it over P4Runtime."""
+        answer = self.admin.counters(switch)
+        slots = {slot["name"]: slot for slot in answer.get("slots") or [] if slot.get("name")}
+        return Counters(switch, {name: int(count) for name, count in answer["events"].items()}, slots)
+
+    def all_counters(self) -> dict[str, Counters]:
+        """The counters of every switch."""
+        return {name: self.counters(name) for name in self.topology.switches}
+
+    # ---- Cables ----
+
+    def interface(self, node: str, neighbour: str) -> str:
+        """The Linux interface of ``node`` on its link to ``neighbour``."""
+        return self.topology.port(node, neighbour).interface
+
+    @contextlib.contextmanager
+    def cut(self, sender: str, receiver: str) -> Iterator[None]:
+        """Lose every frame that one switch sends to a neighbour, in that direction only, for the block."""
+        self.set_cut(sender, receiver, True)
+        try:
+            yield
+        finally:
+            self.set_cut(sender, receiver, False)
+
+    def set_cut(self, sender: str, receiver: str, cut: bool) -> None:
+        """Begin or end losing every frame from one switch to a neighbour."""
+        end = self.topology.port(sender, receiver)
+        if end.node not in self.topology.switches:
+            raise ValueError(f"{sender} is no switch")
+        subprocess.run(["tc", "qdisc", "del", "dev", end.interface, "root"], check=False, capture_output=True)
+        if cut:  # the queueing discipline that keeps nothing, and part of every kernel
+            subprocess.run(["tc", "qdisc", "add", "dev", end.interface, "root", "blackhole"], check=True, capture_output=True)
+        else:
+            self._shape(end, next(link.shape for link in self.topology.links if end in link.ends))
+
+    def _shape(self, end: p4app.End, shape: p4app.Shape) -> None:
+        """Give one end of a link its bandwidth, delay, loss and queue."""
+        if not shape:
+            return
+        arguments = ["tc", "qdisc", "add", "dev", end.interface, "root", "netem"]
+        if shape.delay:
+            arguments += ["delay", shape.delay]
+        if shape.bw:
+            arguments += ["rate", f"{shape.bw}mbit"]
+        if shape.loss:
+            arguments += ["loss", f"{shape.loss}%"]
+        if shape.max_queue_size:
+            arguments += ["limit", str(shape.max_queue_size)]
+        if end.node in self.hosts:
+            arguments = ["mnexec", "-a", str(self.hosts[end.node].pid), *arguments]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            why = done.stderr.strip()
+            raise NodeError(f"{end.interface} cannot be given {shape}: {why} (bw, delay, loss and max_queue_size need tc-netem in the kernel)")
+
+    def sent(self) -> dict[str, int]:
+        """Frames that left each switch port since it was made, by interface."""
+        links = json.loads(subprocess.run(["ip", "-j", "-s", "link", "show"], check=True, capture_output=True, text=True).stdout)
+        mine = set(self.topology.interfaces())
+        return {link["ifname"]: link["stats64"]["tx"]["packets"] for link in links if link["ifname"] in mine}
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What one switch has counted."""
+
+    switch: str
+    events: dict[str, int]
+    """Packets by what became of them: the names of ``p4src/include/events.p4`` in lower case."""
+    slots: dict[str, dict[str, Any]]
+    """``reads``, ``forwards`` and ``writes`` of each placed key, by name."""
+
+    def event(self, name: str) -> int:
+        """One event's count; 0 where the controller leaves it out."""
+        return self.events.get(name, 0)
+
+    def since(self, before: Counters) -> dict[str, int]:
+        """The events that moved, by how much."""
+        names = self.events.keys() | before.events.keys()
+        return {name: moved for name in sorted(names) if (moved := self.event(name) - before.event(name))}
+
+
+def wait_until(what: str, condition: Any, timeout: float = 5, interval: float = 0.02) -> Any:
+    """Poll until ``condition()`` is true, and return what it returned. TimeoutError, naming ``what``, where that does not come about."""
+    deadline = time.monotonic() + timeout
+    while not (result := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout:g} s")
+        time.sleep(interval)
+    return result

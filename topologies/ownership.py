@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What belongs to which run, so that the next one can clean up after one that was killed, and touches nothing else.
+
+A run has an id of its own. Whatever it makes carries that id from its first moment:
+
+* every process has ``NETCRAQ_RUN=<id>`` in its environment, which its children inherit;
+* every interface beside the machine's own has the alias ``netcraq <id>`` (it gets its name only after that; until then its name is made from the id).
+
+A run that lives holds a lock on ``/run/netcraq/<id>``; the kernel lifts the lock when the process ends, however it ends. So what carries an id whose
+lock is free is a leftover, and :func:`reap` removes it. Process ids, interface names and namespaces are used again by others and prove nothing; ids
+are not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from topologies import namespaces
+
+DIRECTORY = Path("/run/netcraq")
+VARIABLE = "NETCRAQ_RUN"
+ALIAS = "netcraq "
+
+
+class BusyError(Exception):
+    """Something that the run needs is in use by somebody else."""
+
+
+class Run:
+    """A run that lives, from :func:`claim` to :meth:`release`."""
+
+    def __init__(self, run_id: str, file: int) -> None:
+        self.id = run_id
+        self._file = file
+
+    @property
+    def alias(self) -> str:
+        """The alias of the run's interfaces."""
+        return ALIAS + self.id
+
+    def temporary_name(self, index: int) -> str:
+        """A name for the run's ``index``-th interface until it has its alias: at most 15 characters, the most that Linux takes."""
+        return f"nq{self.id[:8]}{index}"
+
+    def environment(self) -> dict[str, str]:
+        """The environment of the run's processes."""
+        return {**os.environ, VARIABLE: self.id}
+
+    def note(self, **facts: Any) -> None:
+        """Write down what others may want to know of this run."""
+        text = json.dumps({"pid": os.getpid(), "namespace": namespaces.identity(), **facts}).encode()
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, text, 0)
+
+    def sweep(self) -> None:
+        """Remove what still carries the run's id: commands left in hosts, interfaces."""
+        _end_processes({self.id})
+        _delete_interfaces({self.id})
+
+    def release(self) -> None:
+        """End the run: nothing carries its id any more."""
+        with contextlib.suppress(FileNotFoundError):
+            (DIRECTORY / self.id).unlink()
+        os.close(self._file)
+
+
+def claim(interfaces: list[str], **facts: Any) -> Run:
+    """Remove the leftovers of dead runs and begin a new one, which will make ``interfaces``.
+
+    BusyError where another run lives in this network namespace, or somebody else has an interface of such a name.
+    """
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    with _directory_lock():
+        _reap()
+        here = namespaces.identity()
+        for run_id, what in _living(wait_for_stopping=True).items():
+            if what.get("namespace") == here:
+                topology, pid = what.get("topology", f"run {run_id}"), what.get("pid", "unknown")
+                raise BusyError(f"a NetCRAQ network is up already: {topology}, process {pid}. End it first")
+        taken = sorted({link["ifname"] for link in _links()} & set(interfaces))
+        if taken:
+            names = ", ".join(taken)
+            raise BusyError(f"{names}: interfaces of these names exist and are not NetCRAQ's; is another Mininet up? (After a crash of it: mn -c)")
+        run_id = uuid.uuid4().hex
+        file = os.open(DIRECTORY / run_id, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        run = Run(run_id, file)
+        run.note(**facts)
+        return run
+
+
+def reap() -> None:
+    """Remove what dead runs have left: processes anywhere, interfaces of this network namespace (another namespace takes its own with it when it
+    ends).
+    """
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    with _directory_lock():
+        _reap()
+
+
+def _reap() -> None:
+    living = set(_living())
+    _end_processes({run_id for _, run_id in _processes()} - living)
+    _delete_interfaces({run_id for _, run_id in _interfaces()} - living)
+    for name in _half_made():
+        if not any(name.startswith(f"nq{run_id[:8]}") for run_id in living):
+            subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)
+    for file in DIRECTORY.glob("*"):
+        if file.name != "lock" and file.name not in living:
+            file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _directory_lock() -> Iterator[None]:
+    """One run at a time looks around, cleans up and begins."""
+    file = os.open(DIRECTORY / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def _living(wait_for_stopping: bool = False) -> dict[str, dict[str, Any]]:
+    """The runs whose lock is held, with what they noted. One that is on its way out is waited for, if asked."""
+    living = {}
+    deadline = time.monotonic() + 15
+    for path in DIRECTORY.glob("*"):
+        if path.name == "lock":
+            continue
+        while (what := _held(path)) is not None:
+            if not (wait_for_stopping and what.get("phase") == "stopping" and time.monotonic() < deadline):
+                living[path.name] = what
+                break
+            time.sleep(0.1)
+    return living
+
+
+def _held(path: Path) -> dict[str, Any] | None:
+    """What the run of this lock file noted; None where nobody holds the lock."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except OSError as why:
+        if why.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
+            raise
+        try:
+            return json.loads(os.pread(file, 65536, 0))
+        except ValueError:  # between truncation and writing
+            return {}
+    finally:
+        os.close(file)
+
+
+def _processes() -> Iterator[tuple[int, str]]:
+    """The processes of all runs, with their run's id."""
+    marker = f"{VARIABLE}=".encode()
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (path / "environ").read_bytes()
+        except OSError:  # it has ended, or is not ours to read
+            continue
+        for entry in environment.split(b"\0"):
+            if entry.startswith(marker) and int(path.name) != os.getpid():
+                yield int(path.name), entry[len(marker) :].decode(errors="replace")
+
+
+def _end_processes(run_ids: set[str]) -> None:
+    """Kill the processes of these runs and wait until they are gone."""
+    deadline = time.monotonic() + 5
+    while run_ids:
+        found = [pid for pid, run_id in _processes() if run_id in run_ids]
+        if not found or time.monotonic() > deadline:
+            return
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def _links() -> list[dict[str, Any]]:
+    return json.loads(subprocess.run(["ip", "-j", "link", "show"], check=True, capture_output=True, text=True).stdout or "[]")
+
+
+def _interfaces() -> Iterator[tuple[str, str]]:
+    """The interfaces of all runs in this network namespace, with their run's id."""
+    for link in _links():
+        if link.get("ifalias", "").startswith(ALIAS):
+            yield link["ifname"], link["ifalias"][len(ALIAS) :]
+
+
+def _half_made() -> list[str]:
+    """Interfaces that a run had made and not yet marked."""
+    return [link["ifname"] for link in _links() if re.fullmatch(r"nq[0-9a-f]{8}[0-9]+", link["ifname"])]
+
+
+def _delete_interfaces(run_ids: set[str]) -> None:
+    for name, run_id in _interfaces():
+        if run_id in run_ids:  # deleting one end of a cable may have taken this one with it
+            subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)
