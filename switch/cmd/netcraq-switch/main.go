@@ -1,0 +1,82 @@
+// Command netcraq-switch is a software P4 switch: it runs a v1model program that p4c-bm2-ss compiled on Linux network interfaces and serves P4Runtime. Its command line
+// is that of BMv2's simple_switch_grpc.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/netcraq/netcraq/switch/p4rt"
+)
+
+// Exit codes.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	code := mainWith(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// mainWith is main with everything that it touches as arguments.
+func mainWith(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, err := parseOptions(args)
+	if err != nil {
+		fmt.Fprintf(stderr, "netcraq-switch: %v\n", err)
+		if errors.Is(err, errUsage) {
+			fmt.Fprintln(stderr, "netcraq-switch --help shows how it is used")
+		}
+		return exitUsage
+	}
+	switch {
+	case o.help:
+		usage(stdout)
+		return exitOK
+	case o.version:
+		fmt.Fprintf(stdout, "netcraq-switch %s (P4Runtime %s)\n", version(), p4rt.APIVersion)
+		return exitOK
+	case o.jsonVer:
+		fmt.Fprintln(stdout, jsonVersion)
+		return exitOK
+	}
+	if err := run(ctx, o, stdout, stderr); err != nil {
+		fmt.Fprintf(stderr, "netcraq-switch: %v\n", err)
+		return exitFailure
+	}
+	return exitOK
+}
+
+// version is what the build knows of its source.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	revision, modified := "", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			modified = "+changes"
+		}
+	}
+	if revision == "" {
+		return "development"
+	}
+	return revision + modified
+}

@@ -1,0 +1,336 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// options is the command line, checked.
+type options struct {
+	ports    []portSpec
+	deviceID uint64
+	json     string // the program; "" with --no-p4
+	noP4     bool
+	p4info   string
+	engine   string
+	faults   string
+	pcap     string // directory; "" for none
+	dump     int    // bytes of each frame to log
+
+	logConsole bool
+	logFile    string
+	logLevel   slog.Level
+	logOff     bool
+
+	grpc     grpcOptions
+	cpuPort  uint32 // 0: none
+	dropPort uint32
+
+	ignored []string // options of BMv2 that were given and mean nothing here, with the reason
+	help    bool
+	version bool
+	jsonVer bool
+}
+
+type grpcOptions struct {
+	addr              string
+	tls               bool
+	ca, cert, key     string
+	requireClientCert bool
+}
+
+type portSpec struct {
+	number uint32
+	iface  string
+}
+
+const (
+	defaultAddr     = "127.0.0.1:9559"
+	defaultDropPort = 511
+)
+
+// levelTrace is below slog's lowest: each frame, with --dump-packet-data.
+const levelTrace = slog.LevelDebug - 4
+
+var levels = map[string]slog.Level{
+	"trace": levelTrace, "debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
+}
+
+// foreign are the options of BMv2's simple_switch_grpc that mean nothing here, with what is said about them. Scripts written for BMv2 pass them.
+var foreign = []struct {
+	name     string
+	hasValue bool
+	why      string
+}{
+	{"thrift-port", true, "there is no Thrift server; use P4Runtime"},
+	{"nanolog", true, "there is no nanomsg log; use --log-console or --log-file"},
+	{"notifications-addr", true, "there are no nanomsg notifications; digests come over P4Runtime"},
+	{"debugger", false, "there is no debugger"},
+	{"debugger-addr", true, "there is no debugger"},
+	{"log-flush", false, "the log is never buffered"},
+	{"log-file-max-size", true, "the log file is not rotated"},
+	{"log-file-max-files", true, "the log file is not rotated"},
+	{"max-port-count", true, "the number of ports is not limited"},
+	{"warn-on-invalid-hdr-read", false, "reading an invalid header is not reported"},
+	{"ret-zero-on-invalid-hdr-read", false, "reading an invalid header gives what was there"},
+}
+
+// foreignTarget are those that come after "--".
+var foreignTarget = []struct {
+	name     string
+	hasValue bool
+	why      string
+}{
+	{"disable-swap", false, "a new program is committed at once"},
+	{"dp-grpc-server-addr", true, "frames come from interfaces only"},
+	{"priority-queues", true, "there are no queues: a frame is sent when the program is done with it"},
+	{"max-mc-groups", true, "the number of multicast groups is not limited"},
+	{"max-l1-entries", true, "the number of multicast replicas is not limited"},
+	{"max-l2-entries", true, "the number of multicast replicas is not limited"},
+}
+
+// errUsage marks mistakes on the command line.
+var errUsage = errors.New("usage")
+
+func usageError(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errUsage, fmt.Sprintf(format, args...))
+}
+
+const usageText = `netcraq-switch runs a P4 program on network interfaces and serves P4Runtime.
+
+  netcraq-switch [options] -i PORT@IFACE ... PROGRAM.json [-- target options]
+  netcraq-switch [options] -i PORT@IFACE ... --no-p4      [-- target options]
+
+PROGRAM.json is what p4c-bm2-ss writes for a v1model program. With --no-p4 the switch drops
+everything until a controller pushes a program. The command line is that of BMv2's
+simple_switch_grpc, so that scripts written for it work unchanged.
+
+For example, two ports, a controller on this machine, packet-in and packet-out on port 510:
+
+  sudo netcraq-switch -i 1@s1-eth1 -i 2@s1-eth2 --device-id 1 --no-p4 -- \
+      --grpc-server-addr 127.0.0.1:50051 --cpu-port 510
+
+Options:
+%s
+Target options, after "--":
+%s
+When it is ready the switch prints one line on stderr that begins with "ready:". It ends on
+SIGINT and SIGTERM. Exit code 0: ended so; 1: could not start or run; 2: mistake on the
+command line.
+`
+
+// flagSets are the two halves of the command line.
+type flagSets struct {
+	main, target *pflag.FlagSet
+	interfaces   []string
+	level        string
+}
+
+// parseOptions reads the command line without the program's name.
+func parseOptions(args []string) (*options, error) {
+	o := &options{}
+	f := newFlagSets(o)
+	mainArgs, targetArgs := args, []string(nil)
+	for i, a := range args {
+		if a == "--" {
+			mainArgs, targetArgs = args[:i], args[i+1:]
+			break
+		}
+	}
+	if err := f.main.Parse(mainArgs); err != nil {
+		return nil, usageError("%v", err)
+	}
+	if err := f.target.Parse(targetArgs); err != nil {
+		return nil, usageError("after --: %v", err)
+	}
+	if o.help || o.version || o.jsonVer {
+		return o, nil
+	}
+	if extra := f.target.Args(); len(extra) > 0 {
+		return nil, usageError("after --: unexpected %q", extra[0])
+	}
+	return o, f.check(o)
+}
+
+// usage writes the help.
+func usage(w io.Writer) {
+	f := newFlagSets(&options{})
+	fmt.Fprintf(w, usageText, f.main.FlagUsagesWrapped(100), f.target.FlagUsagesWrapped(100))
+}
+
+func newFlagSets(o *options) *flagSets {
+	f := &flagSets{main: pflag.NewFlagSet("netcraq-switch", pflag.ContinueOnError), target: pflag.NewFlagSet("target", pflag.ContinueOnError)}
+	m := f.main
+	m.SortFlags = false
+	m.Usage, f.target.Usage = func() {}, func() {}
+	m.StringArrayVarP(&f.interfaces, "interface", "i", nil, "attach network interface IFACE as port PORT, given as `PORT@IFACE`; repeat for each port")
+	m.Uint64Var(&o.deviceID, "device-id", 0, "device id in P4Runtime requests; `N`")
+	m.BoolVar(&o.noP4, "no-p4", false, "start without a program")
+	m.StringVar(&o.p4info, "p4info", "", "P4Info of PROGRAM.json (text or binary `FILE`): controllers can read and write at once,\nwithout pushing it first")
+	m.StringVar(&o.engine, "engine", "auto", "what runs the program: `auto|interp`")
+	m.BoolVar(&o.logConsole, "log-console", false, "log to stdout")
+	m.StringVar(&o.logFile, "log-file", "", "log to `FILE`")
+	m.StringVarP(&f.level, "log-level", "L", "info", "trace, debug, info, warn, error or off; `LEVEL`")
+	m.StringVar(&o.pcap, "pcap", "", "record IFACE_in.pcap and IFACE_out.pcap of each interface in `DIR` (given as --pcap=DIR;\nwithout a value, here)")
+	m.Lookup("pcap").NoOptDefVal = "."
+	m.IntVar(&o.dump, "dump-packet-data", 0, "log the first `N` bytes of each frame")
+	m.StringVar(&o.faults, "faults", "", "lose, duplicate, reorder and delay frames, for tests: a `FILE` or the rules themselves,\n"+
+		"e.g. 'seed=7; 1/rx: loss=0.01; *: delay=2ms, jitter=1ms, dup=0.01, reorder=0.05'")
+	m.BoolVarP(&o.help, "help", "h", false, "show this")
+	m.BoolVarP(&o.version, "version", "v", false, "show the version")
+	m.BoolVar(&o.jsonVer, "json-version", false, "show the version of the JSON format that is read")
+	for _, x := range foreign {
+		addForeign(m, x.name, x.hasValue)
+	}
+	addForeign(m, "use-files", true)
+	addForeign(m, "packet-in", true)
+	addForeign(m, "restore-state", true)
+
+	t := f.target
+	t.SortFlags = false
+	t.StringVar(&o.grpc.addr, "grpc-server-addr", defaultAddr, "address of the P4Runtime server, `HOST:PORT`. BMv2's default is every address of the\nmachine; ours is the machine itself only: give 0.0.0.0:9559 for BMv2's")
+	t.BoolVar(&o.grpc.tls, "grpc-server-ssl", false, "serve P4Runtime over TLS")
+	t.StringVar(&o.grpc.cert, "grpc-server-cert", "", "the server's certificate, PEM `FILE`")
+	t.StringVar(&o.grpc.key, "grpc-server-key", "", "the server's private key, PEM `FILE`")
+	t.StringVar(&o.grpc.ca, "grpc-server-cacert", "", "certificates that sign clients' certificates, PEM `FILE`")
+	t.BoolVar(&o.grpc.requireClientCert, "grpc-server-with-client-auth", false, "refuse clients without a certificate")
+	t.Uint32Var(&o.cpuPort, "cpu-port", 0, "port `N` of packet-in and packet-out; without it there are none")
+	t.Uint32Var(&o.dropPort, "drop-port", defaultDropPort, "egress port `N` that means drop")
+	t.Int("dump-packet-data", 0, "")
+	_ = t.MarkHidden("dump-packet-data")
+	for _, x := range foreignTarget {
+		addForeign(t, x.name, x.hasValue)
+	}
+	return f
+}
+
+func addForeign(s *pflag.FlagSet, name string, hasValue bool) {
+	if hasValue {
+		s.String(name, "", "")
+	} else {
+		s.Bool(name, false, "")
+	}
+	_ = s.MarkHidden(name)
+}
+
+// check turns what was given into what is meant.
+func (f *flagSets) check(o *options) error {
+	switch args := f.main.Args(); {
+	case len(args) > 1:
+		return usageError("one program at most, not %q; target options such as --cpu-port come after \"--\"", args)
+	case len(args) == 1 && o.noP4:
+		return usageError("--no-p4 and the program %s contradict each other", args[0])
+	case len(args) == 1:
+		o.json = args[0]
+	case !o.noP4:
+		return usageError("no program: give the JSON that p4c-bm2-ss wrote, or --no-p4 to wait for a controller to push one")
+	}
+	if o.p4info != "" && o.json == "" {
+		return usageError("--p4info describes a program: give the program's JSON too")
+	}
+	for _, s := range f.interfaces {
+		p, err := parsePort(s)
+		if err != nil {
+			return err
+		}
+		for _, q := range o.ports {
+			if p.number == q.number {
+				return usageError("port %d is given twice: as %s and as %s", p.number, q.iface, p.iface)
+			}
+			if p.iface == q.iface {
+				return usageError("interface %s is given twice: as port %d and as port %d", p.iface, q.number, p.number)
+			}
+		}
+		o.ports = append(o.ports, p)
+	}
+	for name, inUse := range map[string]uint32{"CPU": o.cpuPort, "drop": o.dropPort} {
+		for _, p := range o.ports {
+			if p.number == inUse && (name != "CPU" || inUse != 0) {
+				return usageError("port %d (%s) is the %s port", p.number, p.iface, name)
+			}
+		}
+	}
+	if o.cpuPort != 0 && o.cpuPort == o.dropPort {
+		return usageError("the CPU port and the drop port are both %d; give another --drop-port", o.cpuPort)
+	}
+	if err := f.checkLog(o); err != nil {
+		return err
+	}
+	for _, name := range []string{"use-files", "packet-in", "restore-state"} {
+		if f.main.Changed(name) {
+			return usageError("--%s is not supported: frames come from interfaces, state from P4Runtime", name)
+		}
+	}
+	if f.target.Changed("dump-packet-data") {
+		o.dump, _ = f.target.GetInt("dump-packet-data")
+	}
+	if o.dump < 0 {
+		return usageError("--dump-packet-data takes a number of bytes, not %d", o.dump)
+	}
+	for _, x := range foreign {
+		if f.main.Changed(x.name) {
+			o.ignored = append(o.ignored, "--"+x.name+": "+x.why)
+		}
+	}
+	for _, x := range foreignTarget {
+		if f.target.Changed(x.name) {
+			o.ignored = append(o.ignored, "--"+x.name+": "+x.why)
+		}
+	}
+	return o.grpc.check()
+}
+
+func (f *flagSets) checkLog(o *options) error {
+	if o.logConsole && o.logFile != "" {
+		return usageError("--log-console and --log-file exclude each other")
+	}
+	if f.level == "off" {
+		o.logOff = true
+		return nil
+	}
+	level, ok := levels[f.level]
+	if !ok {
+		return usageError("--log-level is trace, debug, info, warn, error or off, not %q", f.level)
+	}
+	o.logLevel = level
+	return nil
+}
+
+func (g *grpcOptions) check() error {
+	if _, _, err := net.SplitHostPort(g.addr); err != nil {
+		return usageError("--grpc-server-addr is HOST:PORT, such as %s: %v", defaultAddr, err)
+	}
+	if !g.tls {
+		if g.cert != "" || g.key != "" || g.ca != "" || g.requireClientCert {
+			return usageError("certificates are for TLS: give --grpc-server-ssl too")
+		}
+		return nil
+	}
+	if g.cert == "" || g.key == "" {
+		return usageError("--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key")
+	}
+	if g.requireClientCert && g.ca == "" {
+		return usageError("--grpc-server-with-client-auth needs --grpc-server-cacert, to know which clients' certificates are good")
+	}
+	return nil
+}
+
+// parsePort reads PORT@IFACE.
+func parsePort(s string) (portSpec, error) {
+	number, iface, ok := strings.Cut(s, "@")
+	if !ok || iface == "" {
+		return portSpec{}, usageError("-i takes PORT@IFACE, such as 1@eth0, not %q", s)
+	}
+	n, err := strconv.ParseUint(number, 10, 32)
+	if err != nil {
+		return portSpec{}, usageError("-i takes PORT@IFACE with a number as PORT, not %q", s)
+	}
+	return portSpec{uint32(n), iface}, nil
+}

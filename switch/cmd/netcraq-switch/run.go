@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+
+	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/p4rt"
+	"github.com/netcraq/netcraq/switch/ports"
+	"github.com/netcraq/netcraq/switch/softswitch"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// jsonVersion is the newest version of the BMv2 JSON format that is read; any 2.x is.
+const jsonVersion = "2.23"
+
+// engine is something that runs programs.
+type engine struct {
+	name string
+	// start makes a device. why is for target.Device.Engine.
+	start func(o *options, why string, log *slog.Logger, p ports.Options) (target.Device, error)
+}
+
+// engines are the engines in the order in which --engine auto prefers them.
+var engines = []engine{
+	{"interp", func(o *options, why string, log *slog.Logger, p ports.Options) (target.Device, error) {
+		return softswitch.New(softswitch.Options{Why: why, CPUPort: o.cpuPort, DropPort: o.dropPort, Log: log, Ports: p})
+	}},
+}
+
+// startEngine makes the device that the command line asks for.
+func startEngine(o *options, log *slog.Logger, p ports.Options) (target.Device, error) {
+	var names []string
+	for _, e := range engines {
+		switch {
+		case o.engine == e.name:
+			return e.start(o, "chosen with --engine", log, p)
+		case o.engine == "auto":
+			return e.start(o, "the first choice of --engine auto", log, p)
+		}
+		names = append(names, e.name)
+	}
+	return nil, fmt.Errorf("there is no engine %q; --engine takes auto or one of: %s", o.engine, strings.Join(names, ", "))
+}
+
+// run runs the switch until ctx ends.
+func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
+	if runtime.GOMAXPROCS(0) < 2 {
+		runtime.GOMAXPROCS(2) // the packet thread is one
+	}
+	log, closeLog, err := openLog(o, stdout, stderr)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	for _, s := range o.ignored {
+		log.Info("option of BMv2 ignored", "option", s)
+	}
+	popts, closePorts, err := portOptions(o, log)
+	if err != nil {
+		return err
+	}
+	defer closePorts()
+
+	// What can fail for reasons of its own comes before interfaces are touched.
+	program, err := readProgram(o)
+	if err != nil {
+		return err
+	}
+	gopts, err := o.grpc.serverOptions()
+	if err != nil {
+		return err
+	}
+	listener, err := listen(o.grpc.addr)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+
+	dev, err := startEngine(o, log, popts)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	server := p4rt.New(dev, p4rt.Options{DeviceID: o.deviceID, Log: log})
+	if err := program.load(dev, server); err != nil {
+		return err
+	}
+	for _, p := range o.ports {
+		if err := dev.AddPort(target.Port{Number: p.number, Iface: p.iface}); err != nil {
+			return err
+		}
+	}
+
+	gs := grpc.NewServer(gopts...)
+	server.Register(gs)
+	failed := make(chan error, 1)
+	go func() { failed <- gs.Serve(listener) }()
+	defer gs.Stop()
+	if o.grpc.addr == defaultAddr {
+		log.Info("P4Runtime is served on this machine only; give --grpc-server-addr after -- for others")
+	}
+	log.Info("ready", "device", o.deviceID, "ports", len(o.ports), "engine", dev.Engine(), "p4runtime", listener.Addr())
+	name, _, _ := strings.Cut(dev.Engine(), ":")
+	fmt.Fprintf(stderr, "ready: device %d, %d ports, engine %s, P4Runtime on %s\n", o.deviceID, len(o.ports), name, listener.Addr())
+	select {
+	case <-ctx.Done():
+		log.Info("ending")
+		return nil
+	case err := <-failed:
+		return fmt.Errorf("the P4Runtime server ended: %w", err)
+	}
+}
+
+// openLog makes the log that the command line asks for. Without --log-console and --log-file only warnings and errors are logged, on stderr.
+func openLog(o *options, stdout, stderr io.Writer) (*slog.Logger, func(), error) {
+	if o.logOff {
+		return slog.New(slog.DiscardHandler), func() {}, nil
+	}
+	to, level, done := stderr, max(o.logLevel, slog.LevelWarn), func() {}
+	switch {
+	case o.logConsole:
+		to, level = stdout, o.logLevel
+	case o.logFile != "":
+		f, err := os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return nil, nil, fmt.Errorf("opening the log: %w", err)
+		}
+		to, level, done = f, o.logLevel, func() { _ = f.Close() }
+	}
+	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level})), done, nil
+}
+
+// portOptions turns faults, captures and dumps into options of the ports.
+func portOptions(o *options, log *slog.Logger) (ports.Options, func(), error) {
+	var p ports.Options
+	done := func() {}
+	if o.faults != "" {
+		f, err := ports.LoadFaults(o.faults)
+		if err != nil {
+			return p, nil, err
+		}
+		p.Faults = f
+		log.Warn("frames are lost, duplicated, reordered or delayed on purpose", "faults", o.faults)
+	}
+	var taps []func(string, ports.Direction, []byte)
+	if o.pcap != "" {
+		c, err := ports.NewCapture(o.pcap)
+		if err != nil {
+			return p, nil, err
+		}
+		taps = append(taps, c.Frame)
+		p.AfterBatch = c.Flush
+		done = func() {
+			if err := c.Close(); err != nil {
+				log.Error("capture", "err", err)
+			}
+		}
+	}
+	if o.dump > 0 {
+		taps = append(taps, func(iface string, d ports.Direction, frame []byte) {
+			log.Info("frame", "iface", iface, "direction", d, "bytes", len(frame), "data", hex.EncodeToString(frame[:min(len(frame), o.dump)]))
+		})
+	}
+	if len(taps) > 0 {
+		p.Tap = func(iface string, d ports.Direction, frame []byte) {
+			for _, t := range taps {
+				t(iface, d, frame)
+			}
+		}
+	}
+	return p, done, nil
+}
+
+// startProgram is the program that the switch starts with; nil parts where there is none.
+type startProgram struct {
+	prog   *bmv2json.Program
+	config *p4v1.ForwardingPipelineConfig // with a P4Info
+}
+
+func readProgram(o *options) (*startProgram, error) {
+	if o.json == "" {
+		return &startProgram{}, nil
+	}
+	data, err := os.ReadFile(o.json)
+	if err != nil {
+		return nil, fmt.Errorf("reading the program: %w", err)
+	}
+	prog, err := bmv2json.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("the program %s: %w", o.json, err)
+	}
+	if o.p4info == "" {
+		return &startProgram{prog: prog}, nil
+	}
+	text, err := os.ReadFile(o.p4info)
+	if err != nil {
+		return nil, fmt.Errorf("reading the P4Info: %w", err)
+	}
+	info := &p4cfg.P4Info{}
+	if textErr := prototext.Unmarshal(text, info); textErr != nil {
+		if err := proto.Unmarshal(text, info); err != nil || len(info.Tables)+len(info.Actions) == 0 {
+			return nil, fmt.Errorf("%s is no P4Info: %w", o.p4info, textErr)
+		}
+	}
+	return &startProgram{prog: prog, config: &p4v1.ForwardingPipelineConfig{P4Info: info, P4DeviceConfig: data}}, nil
+}
+
+func (p *startProgram) load(dev target.Device, server *p4rt.Server) error {
+	switch {
+	case p.prog == nil:
+		return nil
+	case p.config != nil:
+		if err := server.Load(p.config); err != nil {
+			return fmt.Errorf("loading the program: %w", err)
+		}
+	default:
+		if err := dev.Commit(p.prog); err != nil {
+			return fmt.Errorf("loading the program: %w", err)
+		}
+	}
+	return nil
+}
+
+func listen(addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("P4Runtime: %w; another switch may be running, or give another address with -- --grpc-server-addr HOST:PORT", err)
+	case err != nil:
+		return nil, fmt.Errorf("P4Runtime: %w", err)
+	}
+	return l, nil
+}
+
+// serverOptions reads the certificates.
+func (g *grpcOptions) serverOptions() ([]grpc.ServerOption, error) {
+	opts := p4rt.ServerOptions()
+	if !g.tls {
+		return opts, nil
+	}
+	cert, err := tls.LoadX509KeyPair(g.cert, g.key)
+	if err != nil {
+		return nil, fmt.Errorf("the server's certificate: %w", err)
+	}
+	cfg := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	if g.ca != "" {
+		pem, err := os.ReadFile(g.ca)
+		if err != nil {
+			return nil, fmt.Errorf("the clients' CA: %w", err)
+		}
+		cfg.ClientCAs = x509.NewCertPool()
+		if !cfg.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("the clients' CA: there is no certificate in %s", g.ca)
+		}
+		cfg.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	if g.requireClientCert {
+		cfg.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return append(opts, grpc.Creds(credentials.NewTLS(cfg))), nil
+}

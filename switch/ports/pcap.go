@@ -1,0 +1,103 @@
+package ports
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Capture records frames in the classic pcap format: IFACE_in.pcap for what enters by an interface and IFACE_out.pcap for what leaves, as BMv2 names them. Its Frame is
+// for Options.Tap and its Flush for Options.AfterBatch.
+type Capture struct {
+	dir   string
+	files map[captureKey]*captureFile
+	err   error // the first failure: nothing more is written
+}
+
+type captureKey struct {
+	iface string
+	dir   Direction
+}
+
+type captureFile struct {
+	f *os.File
+	w *bufio.Writer
+}
+
+// NewCapture makes a capture in an existing directory.
+func NewCapture(dir string) (*Capture, error) {
+	st, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("the directory for captures: %w", err)
+	}
+	if !st.IsDir() {
+		return nil, fmt.Errorf("the directory for captures: %s is not a directory", dir)
+	}
+	return &Capture{dir: dir, files: map[captureKey]*captureFile{}}, nil
+}
+
+// Frame records one frame.
+func (c *Capture) Frame(iface string, dir Direction, frame []byte) {
+	if c.err != nil {
+		return
+	}
+	k := captureKey{iface, dir}
+	f := c.files[k]
+	if f == nil {
+		if f, c.err = c.open(k); c.err != nil {
+			return
+		}
+		c.files[k] = f
+	}
+	now := time.Now()
+	var h [16]byte
+	binary.LittleEndian.PutUint32(h[0:], uint32(now.Unix()))
+	binary.LittleEndian.PutUint32(h[4:], uint32(now.Nanosecond()/1000))
+	binary.LittleEndian.PutUint32(h[8:], uint32(len(frame)))
+	binary.LittleEndian.PutUint32(h[12:], uint32(len(frame)))
+	_, _ = f.w.Write(h[:])
+	_, _ = f.w.Write(frame) // bufio keeps the error for Flush
+}
+
+func (c *Capture) open(k captureKey) (*captureFile, error) {
+	suffix := "_in.pcap"
+	if k.dir == Tx {
+		suffix = "_out.pcap"
+	}
+	f, err := os.Create(filepath.Join(c.dir, k.iface+suffix))
+	if err != nil {
+		return nil, err
+	}
+	w := bufio.NewWriterSize(f, 1<<16)
+	h := binary.LittleEndian.AppendUint32(nil, 0xa1b2c3d4) // microseconds
+	h = binary.LittleEndian.AppendUint16(h, 2)
+	h = binary.LittleEndian.AppendUint16(h, 4)
+	h = append(h, make([]byte, 8)...)
+	h = binary.LittleEndian.AppendUint32(h, 1<<16)
+	h = binary.LittleEndian.AppendUint32(h, 1) // Ethernet
+	_, _ = w.Write(h)
+	return &captureFile{f, w}, nil
+}
+
+// Flush writes what is buffered.
+func (c *Capture) Flush() {
+	for _, f := range c.files {
+		if err := f.w.Flush(); err != nil && c.err == nil {
+			c.err = err
+		}
+	}
+}
+
+// Close flushes and closes the files and returns the first failure since the capture began. No frame may be recorded any more.
+func (c *Capture) Close() error {
+	c.Flush()
+	err := c.err
+	for _, f := range c.files {
+		err = errors.Join(err, f.f.Close())
+	}
+	return err
+}
