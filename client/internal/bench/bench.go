@@ -61,6 +61,8 @@ func (o Op) String() string { return [...]string{"get", "put", "cas"}[o] }
 // Report is what a run measured.
 type Report struct {
 	Elapsed time.Duration
+	// What was done in the end: Serial means one query a worker, and there are no more workers than queries.
+	Workers, Outstanding int
 	Ops     [ops]OpReport
 	All     *hdrhistogram.Histogram // latencies of all answered queries, nanoseconds
 	Stats   core.Stats
@@ -131,7 +133,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	elapsed := time.Since(begun)
 	stopProgress()
 
-	out := &Report{Elapsed: elapsed, All: newHistogram()}
+	out := &Report{Elapsed: elapsed, Workers: cfg.Workers, Outstanding: cfg.Outstanding, All: newHistogram()}
 	for op := range out.Ops {
 		out.Ops[op].Latency = newHistogram()
 	}

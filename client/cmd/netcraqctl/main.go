@@ -1,0 +1,64 @@
+// Command netcraqctl reads and writes the key-value store in the switches, measures it, and shows and changes what the controller runs. See netcraqctl --help.
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+)
+
+// The exit codes. The help of the root command documents them.
+const (
+	exitOK        = 0
+	exitError     = 1
+	exitUsage     = 2
+	exitNotFound  = 3
+	exitCASFailed = 4
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}, os.Getenv)
+	stop()
+	os.Exit(code)
+}
+
+// run is the whole command, for main and for tests.
+func run(ctx context.Context, args []string, std streams, getenv func(string) string) int {
+	c := &cli{std: std}
+	root := c.root(getenv)
+	root.SetArgs(args)
+	root.SetIn(std.in)
+	root.SetOut(std.out)
+	root.SetErr(std.err)
+	err := root.ExecuteContext(ctx)
+	if err != nil {
+		c.printError(err)
+	}
+	return exitCode(err)
+}
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func exitCode(err error) int {
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.Is(err, client.ErrNotFound), errors.Is(err, &api.Error{Code: api.CodeNotFound}):
+		return exitNotFound
+	case errors.Is(err, client.ErrCASFailed):
+		return exitCASFailed
+	}
+	return exitError
+}

@@ -1,0 +1,364 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/client/internal/refchain"
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/wire"
+)
+
+const chainID = 1
+
+// controller is a small controller: the admin API over a reference chain.
+type controller struct {
+	chain *refchain.Chain
+	url   string
+
+	mu       sync.Mutex
+	info     api.Chain
+	keys     map[string]api.Key
+	next     uint16
+	returned int
+	values   map[string][]byte
+}
+
+func newController(t *testing.T, cfg refchain.Config) *controller {
+	t.Helper()
+	cfg.ChainID = chainID
+	if cfg.Profile == 0 {
+		cfg.Profile = wire.Profile1024
+	}
+	chain, err := refchain.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(chain.Close)
+	a := chain.Addresses()
+	c := &controller{chain: chain, keys: map[string]api.Key{}, values: map[string][]byte{}, info: api.Chain{
+		Name: "main", ID: chainID, Epoch: 1, ServiceAddress: a[0].String(), LeaseMillis: 200, Slots: 100, Ready: true, ValueBytes: cfg.Profile.ValueBytes(),
+		Members: []api.Member{{Switch: "s1", Role: "HEAD_TAIL", Address: a[1].String(), Ready: true, LeaseLive: true}},
+	}}
+	mux := http.NewServeMux()
+	handle := func(pattern string, f func(r *http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			v, err := f(r)
+			if e, ok := err.(*api.Error); ok {
+				w.WriteHeader(e.Status)
+				_, _ = w.Write(api.MarshalError(e))
+				return
+			}
+			_ = json.NewEncoder(w).Encode(v)
+		})
+	}
+	none := func(what string) error { return api.Errorf(api.CodeNotFound, "no such %s", what) }
+	handle("GET /v1/chains", func(*http.Request) (any, error) { return []api.Chain{c.info}, nil })
+	handle("GET /v1/chains/{chain}", func(r *http.Request) (any, error) {
+		if r.PathValue("chain") != "main" {
+			return nil, none("chain")
+		}
+		return c.info, nil
+	})
+	handle("PUT /v1/chains/{chain}", func(r *http.Request) (any, error) {
+		var change api.ChainChange
+		if err := json.NewDecoder(r.Body).Decode(&change); err != nil {
+			return nil, api.Errorf(api.CodeInvalidArgument, "%v", err)
+		}
+		if change.Frozen != nil {
+			c.info.Frozen = *change.Frozen
+		}
+		if change.LeaseMillis != nil {
+			c.info.LeaseMillis = *change.LeaseMillis
+		}
+		return c.info, nil
+	})
+	handle("GET /v1/chains/{chain}/keys", func(*http.Request) (any, error) {
+		out := []api.Key{}
+		for _, k := range c.keys {
+			out = append(out, k)
+		}
+		return out, nil
+	})
+	handle("POST /v1/chains/{chain}/keys", func(r *http.Request) (any, error) {
+		var spec api.KeySpec
+		if err := json.NewDecoder(r.Body).Decode(&spec); err != nil {
+			return nil, api.Errorf(api.CodeInvalidArgument, "%v", err)
+		}
+		if _, ok := c.keys[spec.Name]; ok {
+			return nil, api.Errorf(api.CodeAlreadyExists, "%s is placed already", spec.Name)
+		}
+		id := uint32(wire.MakeKey(chainID, uint32(len(c.keys)+1)))
+		if spec.KeyID != nil {
+			id = *spec.KeyID
+		}
+		k := api.Key{Name: spec.Name, KeyID: id, Chain: "main", Slot: len(c.keys)}
+		c.keys[spec.Name], c.values[spec.Name] = k, spec.Value
+		chain.Place(wire.Key(id))
+		return k, nil
+	})
+	handle("DELETE /v1/chains/{chain}/keys/{key}", func(r *http.Request) (any, error) {
+		if _, ok := c.keys[r.PathValue("key")]; !ok {
+			return nil, none("key")
+		}
+		delete(c.keys, r.PathValue("key"))
+		return nil, nil
+	})
+	handle("GET /v1/keys", func(r *http.Request) (any, error) {
+		out := []api.Key{}
+		for _, k := range c.keys {
+			if r.FormValue("state") != "" {
+				k.State = []api.KeyState{{Switch: "s1", Status: "OK", Version: 5, Newest: 5, Length: 2}}
+			}
+			if strings.HasPrefix(k.Name, r.FormValue("prefix")) {
+				out = append(out, k)
+			}
+		}
+		return out, nil
+	})
+	handle("GET /v1/keys/{key}", func(r *http.Request) (any, error) {
+		if k, ok := c.keys[r.PathValue("key")]; ok {
+			return k, nil
+		}
+		return nil, none("key")
+	})
+	handle("GET /v1/switches", func(*http.Request) (any, error) {
+		return []api.Switch{{Name: "s1", Address: a[1].String(), P4Runtime: "127.0.0.1:9559", DeviceID: 1, Connected: true, Ready: true, Chains: []string{"main"}}}, nil
+	})
+	handle("GET /v1/switches/{switch}/counters", func(r *http.Request) (any, error) {
+		if r.PathValue("switch") != "s1" {
+			return nil, none("switch")
+		}
+		return api.Counters{
+			Switch: "s1", Events: map[string]uint64{"read_clean": 12345, "read_dirty": 0},
+			Slots: []api.SlotCounters{{Slot: 0, KeyID: 0x01000001, Name: "/a", Reads: 12345}, {Slot: 1, Writes: 2}, {Slot: 2, KeyID: 0x01000009, Name: "/quiet"}},
+		}, nil
+	})
+	handle("POST /v1/sessions", func(r *http.Request) (any, error) {
+		var req api.SessionsRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil || req.Owner == "" {
+			return nil, api.Errorf(api.CodeInvalidArgument, "%v, owner %q", err, req.Owner)
+		}
+		out := api.Sessions{Lease: "L", TTLSeconds: 30}
+		for range req.Count {
+			c.next++
+			out.Sessions = append(out.Sessions, api.Session{ID: c.next, NextRequest: 1})
+		}
+		return out, nil
+	})
+	handle("PUT /v1/sessions/{lease}", func(r *http.Request) (any, error) {
+		if r.PathValue("lease") != "L" {
+			return nil, none("lease")
+		}
+		return api.Sessions{Lease: "L", TTLSeconds: 30}, nil
+	})
+	handle("DELETE /v1/sessions/{lease}", func(*http.Request) (any, error) {
+		c.returned++
+		return nil, nil
+	})
+	mux.HandleFunc("GET /v1/events", func(w http.ResponseWriter, _ *http.Request) {
+		b, _ := json.Marshal(api.Event{ID: 1, Time: time.Now(), Type: "chain.ready", Chain: "main", Message: "all members serve"})
+		fmt.Fprintf(w, "id: 1\ndata: %s\n\n", b)
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	c.url = server.URL
+	return c
+}
+
+// ctl runs netcraqctl.
+func ctl(t *testing.T, env map[string]string, stdin string, args ...string) (out, errs string, code int) {
+	t.Helper()
+	var o, e bytes.Buffer
+	code = run(t.Context(), args, streams{strings.NewReader(stdin), &o, &e}, func(k string) string { return env[k] })
+	return o.String(), e.String(), code
+}
+
+// TestVerbs goes through the verbs as a user would, in order.
+func TestVerbs(t *testing.T) {
+	c := newController(t, refchain.Config{})
+	env := map[string]string{adminVariable: c.url}
+	file := filepath.Join(t.TempDir(), "value")
+	if err := os.WriteFile(file, []byte("from a file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args  string // {file} is a file with "from a file"
+		stdin string
+		code  int
+		out   string // regular expressions
+		err   string
+	}{
+		{args: "chain show", out: `(?s)chain main \(1\): epoch 1, .*read lease 200 ms, values to 128 bytes, keys 0 of 100\n.*s1 +HEAD_TAIL .*yes +live`},
+		{args: "chain add-key /a", out: `/a is 0x01000001 in chain main, slot 0`},
+		{args: "chain add-key /a", code: 1, err: `placed already`},
+		{args: "chain add-key --key-id 0x01000063 /b hex:00ff", out: `/b is 0x01000063`},
+		{args: "chain add-key --key-id zz /c", code: 2, err: `"zz" is no KEY_ID`},
+		{args: "get /a", code: 3, err: `get 0x01000001: key not found`},
+		{args: "get /nowhere", code: 3, err: `"/nowhere" is not placed in the network`},
+		{args: "put /a on", out: `(?s)key +0x01000001 \(/a\)\nput +version 1.1\nanswer +from 127.0.0.1:\d+ in .*, 1 packet\n`},
+		{args: "get /a", out: `(?s)key +0x01000001 \(/a\)\nvalue +"on"\nversion +1.1\nanswer +from`},
+		{args: "get --eventual 16777217", out: `value +"on"`},
+		{args: "get --raw 0x01000001", out: `^on$`},
+		{args: "put /a @{file}", out: `version 1.2`},
+		{args: "get --raw /a", out: `^from a file$`},
+		{args: "put /a @-", stdin: "piped", out: `version 1.3`},
+		{args: "get --raw /a", out: `^piped$`},
+		{args: "put /a hex:00ff10", out: `version 1.4`},
+		{args: "get /a", out: `value +hex:00ff10`},
+		{args: "put /a text:@home", out: `version 1.5`},
+		{args: "-o json get /a", out: `(?s)"key": "0x01000001",\s+"name": "/a",\s+"version": "1.5",\s+"versionNumber": "281474976710661",\s+"found": true,\s+"valueBase64": "QGhvbWU=",\s+"valueText": "@home"`},
+		{args: "cas /a 1.5 swapped", out: `swapped +version 1.6`},
+		{args: "cas /a 1.5 again", code: 4, err: `another version: version 1.6, value "swapped"`},
+		{args: "-o json cas /a 1.5 again", code: 4, out: `(?s)"error": \{\s+"kind": "cas_failed".*"version": "1.6".*"valueText": "swapped"`},
+		{args: "cas /a 1.x again", code: 2, err: `"1.x" is no version`},
+		{args: "del --if-version 1.5 /a", code: 4, err: `compare and delete`},
+		{args: "del --if-version one /a", code: 2, err: `--if-version`},
+		{args: "del --if-version 1.6 /a", out: `deleted +version 1.7`},
+		{args: "-o json get /a", code: 3, out: `(?s)"kind": "not_found".*"version": "1.7"`},
+		{args: "cas /a 1.7 back", out: `version 1.8`},
+		{args: "del /a", out: `deleted +version 1.9`},
+		{args: "put /a @/no/such/file", code: 1, err: `reading the value`},
+		{args: "put /a hex:0", code: 2, err: `hex:0`},
+		{args: "put /a " + strings.Repeat("x", 129), code: 1, err: `value too large: 129 bytes, the switches' program holds 128`},
+		{args: "get 0x07000001", code: 3, err: `no chain 7, which the KEY_ID 0x07000001 belongs to.*it has main \(1\)`},
+		{args: "put 0x01000077 x", code: 3, err: `put 0x01000077: key not found`},
+		{args: "chain keys", out: `(?s)KEY_ID +CHAIN +SLOT +NAME\n.*0x01000001 +main +0 +/a`},
+		{args: "chain keys --prefix /b --state", out: `0x01000063 +main +1 +s1 +OK +0.5 +0.5 +2 +/b`},
+		{args: "chain remove-key /b", out: `/b is out of chain main`},
+		{args: "chain remove-key /b", code: 3, err: `no such key`},
+		{args: "chain show other", code: 3, err: `no such chain`},
+		{args: "chain set main --frozen --lease 0s", out: `no read lease.*FROZEN`},
+		{args: "chain set main --frozen=false --lease 100ms", out: `read lease 100 ms`},
+		{args: "chain set main", code: 2, err: `nothing to change`},
+		{args: "switch list", out: `s1 +127.0.0.2:\d+ +127.0.0.1:9559 +1 +yes +yes +main`},
+		{args: "switch counters", out: `(?s)SWITCH +READS.*s1 +12,345 +0 +0 +0x01000001 +/a\ns1 +0 +0 +2 +- +\(slot 1, no key\)\n\nSWITCH +PACKETS +EVENT\ns1 +12,345 +read_clean\n$`},
+		{args: "switch counters s9", code: 3, err: `switch s9: no such switch`},
+		{args: "session new --count 2", out: `(?s)lease L, to be kept within 30s.*--session \d+:1`},
+		{args: "session keep L", out: `lease L`},
+		{args: "session keep M", code: 3, err: `no such lease`},
+		{args: "session close L"},
+		{args: "events", out: `chain.ready +main +all members serve`},
+		{args: "", out: `Available Commands`},
+		{args: "chain", out: `Available Commands`},
+		{args: "frobnicate", code: 2, err: `unknown command "frobnicate"`},
+		{args: "chain frobnicate", code: 2, err: `unknown command "frobnicate"`},
+		{args: "get", code: 2, err: `accepts 1 arg`},
+		{args: "get --frob /a", code: 2, err: `unknown flag`},
+		{args: "-o yaml get /a", code: 2, err: `want text or json`},
+		{args: "--value-bits 64 get /a", code: 2, err: `"64" is no profile`},
+		{args: "--timeout -1s get /a", code: 2, err: `above 0`},
+		{args: "-s nohost.invalid:x get 0x01000001", code: 2, err: `"x" is no port`},
+		{args: "-s [::1]:5 get 0x01000001", code: 2, err: `IPv4 only`},
+		{args: "--session 0:1 put /a x", code: 2, err: `want ID:NEXT-REQUEST`},
+		{args: "--session 7 put /a x", code: 2, err: `want ID:NEXT-REQUEST`},
+		{args: "--session 4000:5 put /a x", out: `version 1.10`},
+		{args: "-o json chain frobnicate", code: 2, out: `unknown command`},
+		{args: "-o json get", code: 2, out: `"kind": "usage"`},
+	} {
+		t.Run(tc.args, func(t *testing.T) {
+			args := strings.Fields(strings.ReplaceAll(tc.args, "{file}", file))
+			out, errs, code := ctl(t, env, tc.stdin, args...)
+			if code != tc.code {
+				t.Errorf("exit code %d, want %d", code, tc.code)
+			}
+			if !regexp.MustCompile(tc.out).MatchString(out) || tc.out == "" && out != "" && tc.code != 2 {
+				t.Errorf("prints\n%s\nwant\n%s", out, tc.out)
+			}
+			if !regexp.MustCompile(tc.err).MatchString(errs) || tc.err == "" && errs != "" {
+				t.Errorf("complains\n%s\nwant\n%s", errs, tc.err)
+			}
+		})
+	}
+	if v := c.chain.Violations(); v != nil {
+		t.Error(v)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.returned == 0 || string(c.values["/b"]) != "\x00\xff" {
+		t.Errorf("leases given back: %d; value of /b: %x", c.returned, c.values["/b"])
+	}
+}
+
+func TestWithoutController(t *testing.T) {
+	c := newController(t, refchain.Config{Profile: wire.Profile128})
+	c.chain.Place(0x01000001)
+	server := c.chain.Addresses()[0].String()
+	nobody := httptest.NewServer(nil) // an address where nobody listens
+	nobody.Close()
+	none := map[string]string{}
+	// --admin is not given here; whatever may be listening at the default address of this machine is not asked, because --value-bits is.
+	out, errs, code := ctl(t, none, "", "-s", server, "--value-bits", "128", "--session", "5:1", "put", "0x01000001", "x")
+	if code != 0 || errs != "" || !strings.Contains(out, "version 1.1") {
+		t.Errorf("put: %q, %q, %d", out, errs, code)
+	}
+	out, _, code = ctl(t, none, "", "-s", "nowhere.invalid,"+server, "--value-bits", "128", "get", "0x01000001")
+	if code != 2 {
+		t.Errorf("get with a name that cannot be resolved: %q, %d", out, code)
+	}
+	if out, _, code = ctl(t, none, "", "-s", server, "--value-bits", "128", "get", "--raw", "0x01000001"); code != 0 || out != "x" {
+		t.Errorf("get: %q, %d", out, code)
+	}
+	if _, errs, code = ctl(t, none, "", "-s", server, "--value-bits", "1024", "--timeout", "150ms", "get", "0x01000001"); code != 1 || !strings.Contains(errs, "--value-bits (1024 here)") {
+		t.Errorf("get with the wrong width: %q, %d", errs, code)
+	}
+	if _, errs, code = ctl(t, map[string]string{adminVariable: nobody.URL}, "", "get", "0x01000001"); code != 1 || !strings.Contains(errs, "is it running") || !strings.Contains(errs, "--server") {
+		t.Errorf("get without controller and server: %q, %d", errs, code)
+	}
+	if _, errs, code = ctl(t, none, "", "--admin", nobody.URL, "-s", server, "--value-bits", "128", "put", "0x01000001", "x"); code != 1 || !strings.Contains(errs, "leasing 1 sessions") {
+		t.Errorf("put with a controller that is named and not there: %q, %d", errs, code)
+	}
+}
+
+func TestBench(t *testing.T) {
+	c := newController(t, refchain.Config{})
+	env := map[string]string{adminVariable: c.url}
+	if _, errs, code := ctl(t, env, "", "bench"); code != 1 || !strings.Contains(errs, "no key is placed") {
+		t.Errorf("bench without keys: %q, %d", errs, code)
+	}
+	for n := range 5 {
+		if _, errs, code := ctl(t, env, "", "chain", "add-key", "/key/"+strconv.Itoa(n)); code != 0 {
+			t.Fatal(errs)
+		}
+	}
+	out, errs, code := ctl(t, env, "", "bench", "--count", "2000", "--mix", "get=8,put=2", "--zipf", "0.99", "--seed", "5")
+	if code != 0 || !regexp.MustCompile(`(?s)^2,000 queries in .*64 queries outstanding, to 127.0.0.1:\d+: [\d,]+ a second\n.*get +1,[56]\d\d.*put +\d{3}.*all +2,000.*retransmitted \d+`).MatchString(out) {
+		t.Errorf("bench: %q, %q, %d", out, errs, code)
+	}
+	out, errs, code = ctl(t, env, "", "-o", "json", "bench", "--duration", "200ms", "--serial", "--keys", "0x01000001-0x01000003,/key/4", "--switch", "s1")
+	var r benchResult
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 {
+		t.Fatalf("bench: %v, %q, %q, %d", err, out, errs, code)
+	}
+	l := r.Latency
+	if r.Queries == 0 || r.Keys != 4 || !r.Serial || r.Outstanding != 1 || r.Ops["get"].NotFound+r.Ops["get"].OK != r.Queries || r.QueriesPerSecond <= 0 || r.Addresses[0] != c.chain.Addresses()[1] ||
+		l.Min <= 0 || l.P50 < l.Min || l.P90 < l.P50 || l.P99 < l.P90 || l.P999 < l.P99 || l.Max < l.P999 {
+		t.Errorf("bench: %+v", r)
+	}
+	for _, args := range []string{"--mix get", "--mix get=x", "--mix frob=1", "--mix get=0", "--keys 0x01000005-0x01000001", "--keys 0x01000005-0x02000001"} {
+		if _, errs, code := ctl(t, env, "", append([]string{"bench"}, strings.Fields(args)...)...); code != 2 {
+			t.Errorf("bench %s: %q, %d", args, errs, code)
+		}
+	}
+	for args, want := range map[string]int{"--chain other": 3, "--keys /none": 3, "--switch s9": 3, "--value-size 129 --mix put=1": 1, "--outstanding 0": 1} {
+		if _, errs, code := ctl(t, env, "", append([]string{"bench", "--count", "1"}, strings.Fields(args)...)...); code != want {
+			t.Errorf("bench %s: %q, %d; want %d", args, errs, code, want)
+		}
+	}
+	if v := c.chain.Violations(); v != nil {
+		t.Error(v)
+	}
+}

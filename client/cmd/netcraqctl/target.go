@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// target is where the queries of a command go.
+type target struct {
+	addresses []netip.AddrPort
+	profile   wire.Profile
+	chain     *api.Chain // nil: the controller was not asked
+}
+
+// key is a key as the user named it.
+type key struct {
+	id   wire.Key
+	name string // "" where the user gave the KEY_ID
+}
+
+func (k key) String() string {
+	if k.name == "" {
+		return k.id.String()
+	}
+	return fmt.Sprintf("%v (%s)", k.id, k.name)
+}
+
+// notPlaced: the controller's directory has no such name.
+func notPlaced(name string) error {
+	return fmt.Errorf("the key %q is not placed in the network: %w", name, client.ErrNotFound)
+}
+
+// findKey turns KEY into a KEY_ID.
+func (c *cli) findKey(ctx context.Context, s string) (key, error) {
+	name, isName := strings.CutPrefix(s, "name:")
+	if !isName {
+		if id, err := wire.ParseKey(s); err == nil {
+			return key{id: id}, nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	k, err := c.api.Lookup(ctx, name)
+	if errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		return key{}, notPlaced(name)
+	}
+	if err != nil {
+		return key{}, fmt.Errorf("looking up the key %q (a name, as it is no KEY_ID): %w", name, err)
+	}
+	return key{wire.Key(k.KeyID), name}, nil
+}
+
+// findTarget says where queries for keys of a chain go, by what the user gave and, for what he left out, by what the controller says.
+func (c *cli) findTarget(ctx context.Context, chain func(api.Chain) bool, described string) (*target, error) {
+	t := &target{}
+	for _, s := range c.servers {
+		a, err := resolve(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		t.addresses = append(t.addresses, a)
+	}
+	if c.valueBits != "" {
+		t.profile, _ = wire.ParseProfile(c.valueBits) // prepare has checked it
+	}
+	if len(t.addresses) > 0 && t.profile != 0 {
+		return t, nil
+	}
+	ask, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	chains, err := c.api.Chains(ask)
+	if err != nil {
+		if len(t.addresses) > 0 && !c.adminGiven {
+			t.profile = wire.Profile128
+			return t, nil
+		}
+		return nil, fmt.Errorf("%w\nwithout a controller, name the chain's address with --server and the width of values with --value-bits", err)
+	}
+	i := slices.IndexFunc(chains, chain)
+	if i < 0 && len(t.addresses) > 0 && !c.adminGiven { // some other network's controller
+		t.profile = wire.Profile128
+		return t, nil
+	}
+	if i < 0 {
+		var have []string
+		for _, ch := range chains {
+			have = append(have, fmt.Sprintf("%s (%d)", ch.Name, ch.ID))
+		}
+		return nil, fmt.Errorf("the controller has no %s: %w; it has %s", described, &api.Error{Code: api.CodeNotFound, Message: "no such chain"}, list(have))
+	}
+	t.chain = &chains[i]
+	if t.profile == 0 {
+		if t.profile, err = wire.ProfileOfValue(t.chain.ValueBytes); err != nil {
+			return nil, fmt.Errorf("chain %s, as the controller describes it: %w", t.chain.Name, err)
+		}
+	}
+	if len(t.addresses) == 0 {
+		if t.addresses, err = addressesOf(t.chain); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// targetOf is the target of queries for one key.
+func (c *cli) targetOf(ctx context.Context, k key) (*target, error) {
+	return c.findTarget(ctx, func(ch api.Chain) bool { return ch.ID == k.id.Chain() }, fmt.Sprintf("chain %d, which the KEY_ID %v belongs to", k.id.Chain(), k.id))
+}
+
+// addressesOf are a chain's service address and its members' own.
+func addressesOf(chain *api.Chain) ([]netip.AddrPort, error) {
+	var out []netip.AddrPort
+	names := []string{chain.ServiceAddress}
+	for _, m := range chain.Members {
+		names = append(names, m.Address)
+	}
+	for _, n := range names {
+		if n == "" {
+			continue
+		}
+		a, err := netip.ParseAddrPort(n) // with a port where the controller says one
+		if err != nil {
+			var ip netip.Addr
+			if ip, err = netip.ParseAddr(n); err != nil {
+				return nil, fmt.Errorf("chain %s, as the controller describes it: %w", chain.Name, err)
+			}
+			a = netip.AddrPortFrom(ip, wire.Port)
+		}
+		if !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
+
+// resolve reads ADDRESS[:PORT], ADDRESS being an IPv4 address or a host name.
+func resolve(ctx context.Context, s string) (netip.AddrPort, error) {
+	bad := func(err error) (netip.AddrPort, error) {
+		return netip.AddrPort{}, usageError{fmt.Errorf("--server %s: %w; want ADDRESS or ADDRESS:PORT", s, err)}
+	}
+	host, port := s, strconv.Itoa(wire.Port)
+	if h, p, err := net.SplitHostPort(s); err == nil {
+		host, port = h, p
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return bad(fmt.Errorf("%q is no port", port))
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		if !a.Is4() {
+			return bad(errors.New("switches take IPv4 only"))
+		}
+		return netip.AddrPortFrom(a, uint16(n)), nil
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip4", host)
+	if err != nil {
+		return bad(err)
+	}
+	return netip.AddrPortFrom(ips[0].Unmap(), uint16(n)), nil
+}
+
+// sessionSource is where a command that writes gets n sessions from; nil: it writes without one.
+func (c *cli) sessionSource(ctx context.Context, n int, owner string) (client.SessionSource, error) {
+	if len(c.sessions) > 0 {
+		var out []client.Session
+		for _, s := range c.sessions {
+			id, next, ok := strings.Cut(s, ":")
+			i, err1 := strconv.ParseUint(id, 10, 16)
+			r, err2 := strconv.ParseUint(next, 10, 32)
+			if !ok || err1 != nil || err2 != nil || i == 0 || r == 0 {
+				return nil, usageError{fmt.Errorf("--session %s: want ID:NEXT-REQUEST, both from 1 upwards. A session's requests are numbered, and switches drop "+
+					"numbers below the last they have seen of it", s)}
+			}
+			out = append(out, client.Session{ID: uint16(i), NextRequest: uint32(r)})
+		}
+		return client.StaticSessions(out...), nil
+	}
+	if len(c.servers) > 0 && !c.adminGiven {
+		ask, cancel := context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+		if _, err := c.api.Chains(ask); err != nil {
+			fmt.Fprintln(c.std.err, "netcraqctl: no controller to lease a session from: writes are sent without one, and may be executed more than once")
+			return nil, nil
+		}
+	}
+	return client.LeasedSessions(leaser{c.api}, n, owner), nil
+}
+
+// leaser leases sessions from the controller.
+type leaser struct{ api *api.Client }
+
+func (l leaser) NewSessions(ctx context.Context, count int, owner string) (client.SessionLease, error) {
+	got, err := l.api.NewSessions(ctx, count, owner)
+	if err != nil {
+		return client.SessionLease{}, err
+	}
+	lease := client.SessionLease{Name: got.Lease, TTL: got.TTL()}
+	for _, s := range got.Sessions {
+		lease.Sessions = append(lease.Sessions, client.Session{ID: s.ID, NextRequest: s.NextRequest})
+	}
+	return lease, nil
+}
+
+func (l leaser) KeepSessions(ctx context.Context, lease string) error {
+	_, err := l.api.KeepSessions(ctx, lease)
+	if errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		return fmt.Errorf("%w: %w", client.ErrLeaseGone, err)
+	}
+	return err
+}
+
+func (l leaser) CloseSessions(ctx context.Context, lease string) error {
+	return l.api.CloseSessions(ctx, lease)
+}
+
+func list(s []string) string {
+	if len(s) == 0 {
+		return "none"
+	}
+	return strings.Join(s, ", ")
+}
