@@ -63,9 +63,9 @@ type Report struct {
 	Elapsed time.Duration
 	// What was done in the end: Serial means one query a worker, and there are no more workers than queries.
 	Workers, Outstanding int
-	Ops     [ops]OpReport
-	All     *hdrhistogram.Histogram // latencies of all answered queries, nanoseconds
-	Stats   core.Stats
+	Ops                  [ops]OpReport
+	All                  *hdrhistogram.Histogram // latencies of all answered queries, nanoseconds
+	Stats                core.Stats
 }
 
 // OpReport is what became of one operation's queries. They add up to Queries.
