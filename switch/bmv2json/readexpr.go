@@ -113,6 +113,9 @@ func (r *reader) expr(n node) *Expr {
 		e.Op, e.Type, e.Str = OpString, TypeOther, v.str()
 	case "parameters_vector":
 		e.Op, e.Type = OpVector, TypeOther
+		if v.isObject() && len(v.object()) == 0 { // how p4c writes an empty one
+			break
+		}
 		for _, a := range v.list() {
 			e.Args = append(e.Args, r.typed(a, TypeData))
 		}

@@ -279,11 +279,8 @@ func (c *compiler) assign(dst, src *bmv2json.Expr) doFn {
 		k := lowBits(src.Const) & mask
 		return func(st *state) { st.w[lane] = k }
 	}
-	if c.rangeOf(src).within(unsignedRange(width)) { // nothing to cut off
-		if from, ok := c.fixedLane(src); ok {
-			return func(st *state) { st.w[lane] = st.w[from] }
-		}
-		return func(st *state) { st.w[lane] = v(st) }
+	if from, ok := c.fixedLane(src); ok && src.Width <= width {
+		return func(st *state) { st.w[lane] = st.w[from] }
 	}
 	return func(st *state) { st.w[lane] = v(st) & mask }
 }

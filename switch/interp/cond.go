@@ -54,6 +54,12 @@ func (c *compiler) boolean(e *bmv2json.Expr) boolFn {
 		case bmv2json.TypeUnion:
 			return negate(c.unionsEqual(e.Left, e.Right), e.Op == bmv2json.OpNe)
 		}
+		if x, ok := varbitOf(e.Left); ok {
+			if y, ok := varbitOf(e.Right); ok {
+				ne := e.Op == bmv2json.OpNe
+				return func(st *state) bool { return (string(st.vl[x]) == string(st.vl[y])) != ne }
+			}
+		}
 	}
 	return c.comparison(e)
 }
@@ -226,4 +232,12 @@ func (c *compiler) unionsEqual(a, b *bmv2json.Expr) boolFn {
 		}
 		return false
 	}
+}
+
+// varbitOf is the header of a varbit field.
+func varbitOf(e *bmv2json.Expr) (int, bool) {
+	if e.Op != bmv2json.OpField || e.Field.IsValidity() || !e.Field.Field.VL {
+		return 0, false
+	}
+	return e.Field.Header.Index, true
 }

@@ -11,7 +11,8 @@
 // makes several, what the drop port means in ingress and in egress. Its accidents are replaced by something defined: a header's fields read before it was
 // ever valid are 0 (BMv2: what an earlier packet left); an index outside of a stack reads 0 and writes nothing, one outside of a register, counter or
 // meter array likewise (BMv2 built for speed: undefined); a parser that goes round for ever stops with the error ParserTimeout; a packet may be
-// resubmitted, recirculated and cloned only so often ([Options].MaxPasses); a failed assertion drops the packet (BMv2: the process aborts). There is one
+// resubmitted, recirculated and cloned only so often ([Options].MaxPasses); a failed assertion drops the packet (BMv2: the process aborts); two varbit fields are
+// equal if their lengths are, too, as P4 says (BMv2 compares them as numbers). There is one
 // queue, so the priority that a program gives a packet changes nothing.
 //
 // Nothing is silently different: New refuses what cannot be run with an error that wraps [target.ErrUnsupported] and names the construct and its place in
