@@ -1,0 +1,132 @@
+package chain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Action is something for the shell to do, in the order in which Actions gives them. Each is done concurrently with the others unless it says otherwise.
+type Action interface{ String() string }
+
+// Persist asks for the record to be made durable, and for Persisted with the same Seq. What comes after it in Actions must wait for that.
+type Persist struct {
+	Record Record
+	Seq    uint64
+}
+
+// Install asks for a switch's part of the configuration (its chain_config entry, multicast groups, service address and route), and for Installed with the
+// same Seq. Where the switch has all of it already, nothing is to be written.
+type Install struct {
+	Switch     string
+	Config     Config
+	Assignment Assignment
+	Seq        uint64
+}
+
+// Lease asks for one LEASE packet. It is not acknowledged; its reply, if one comes, goes to LeaseReply.
+type Lease struct {
+	Switch   string
+	Epoch    uint16
+	Clock    uint64        // microseconds: the switch's clock as it was last heard; 0: never
+	Duration time.Duration // from then on
+}
+
+// Redrive asks for the newest version of each key that is dirty at From to be sent down again from Via, and for Redriven. With Drain it is not done
+// until every member is clean and all hold the same version of every key.
+type Redrive struct {
+	Epoch     uint16
+	From, Via string
+	Drain     bool
+}
+
+// InsertKeys and DeleteKeys ask for the key_index entries of an operation's keys at one switch, and for KeysDone.
+type InsertKeys struct {
+	Op      OpID
+	Attempt int
+	Switch  string
+}
+type DeleteKeys struct {
+	Op      OpID
+	Attempt int
+	Switch  string
+}
+
+// WriteKeys asks for the first write of an operation's keys to be sent to the head until it is answered, DeleteValues for a tombstone of each and then
+// for every member to be clean; both ask for KeysDone.
+type WriteKeys struct {
+	Op      OpID
+	Attempt int
+	Head    string
+}
+type DeleteValues struct {
+	Op      OpID
+	Attempt int
+	Head    string
+}
+
+// CancelKeys: the operation's running action is void; it will be started again.
+type CancelKeys struct{ Op OpID }
+
+// Done reports the end of an operation.
+type Done struct {
+	Op  OpID
+	Err error
+}
+
+// Event is for people and for programs that follow along.
+type Event struct {
+	Type    string
+	Switch  string
+	Message string
+}
+
+func (a Persist) String() string {
+	s := "persist " + a.Record.Config.String()
+	if a.Record.Installed {
+		s += "; installed"
+	}
+	if a.Record.Blank {
+		s += "; without data"
+	}
+	if len(a.Record.Fence) > 0 {
+		s += "; to fence: " + strings.Join(a.Record.Fence, ", ")
+	}
+	return s
+}
+func (a Install) String() string { return fmt.Sprintf("install %s: %v", a.Switch, a.Assignment) }
+func (a Lease) String() string {
+	return fmt.Sprintf("lease %s: epoch %d, %v from its clock %d us", a.Switch, a.Epoch, a.Duration, a.Clock)
+}
+func (a Redrive) String() string {
+	s := fmt.Sprintf("redrive what is dirty at %s via %s, epoch %d", a.From, a.Via, a.Epoch)
+	if a.Drain {
+		s += ", until all members are equal"
+	}
+	return s
+}
+func (a InsertKeys) String() string {
+	return fmt.Sprintf("op %d.%d: insert entries at %s", a.Op, a.Attempt, a.Switch)
+}
+func (a DeleteKeys) String() string {
+	return fmt.Sprintf("op %d.%d: delete entries at %s", a.Op, a.Attempt, a.Switch)
+}
+func (a WriteKeys) String() string {
+	return fmt.Sprintf("op %d.%d: write values at %s", a.Op, a.Attempt, a.Head)
+}
+func (a DeleteValues) String() string {
+	return fmt.Sprintf("op %d.%d: delete values at %s, wait until all are clean", a.Op, a.Attempt, a.Head)
+}
+func (a CancelKeys) String() string { return fmt.Sprintf("op %d: cancel", a.Op) }
+func (a Done) String() string {
+	if a.Err != nil {
+		return fmt.Sprintf("op %d: failed: %v", a.Op, a.Err)
+	}
+	return fmt.Sprintf("op %d: done", a.Op)
+}
+func (a Event) String() string {
+	if a.Switch != "" {
+		return fmt.Sprintf("event %s %s: %s", a.Type, a.Switch, a.Message)
+	}
+	return fmt.Sprintf("event %s: %s", a.Type, a.Message)
+}

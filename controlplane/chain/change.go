@@ -1,0 +1,111 @@
+package chain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Change is what an operator asks for; nil fields stay as they are.
+type Change struct {
+	Lease   *time.Duration
+	Frozen  *bool
+	Members []string
+}
+
+// Propose changes a running chain. Done comes when all members have the new configuration, or with the reason why there is none.
+func (m *Machine) Propose(now Time, op OpID, ch Change) {
+	next, reorder, err := m.plan(ch)
+	if err != nil {
+		m.do(Done{op, err})
+		return
+	}
+	same := slices.Equal(next.Members, m.cfg.Members) && next.Freeze == m.cfg.Freeze
+	switch {
+	case same && next.Lease == m.cfg.Lease:
+		m.do(Done{op, nil})
+	case reorder:
+		// Drain under the old order with the head frozen; then all members hold the same, and any order is as good as any other.
+		drain := m.next(m.cfg.Epoch, m.cfg.Members)
+		drain.Freeze = FreezeHead
+		m.begin(now, drain, &change{op: op, then: &next})
+	case same && (next.Lease > 0) == (m.cfg.Lease > 0):
+		// No switch sees a difference: the length of a lease stands in each LEASE. Shorter ones take over as the longer ones run out.
+		m.cfg.Lease = next.Lease
+		m.save()
+		for _, v := range m.view {
+			v.lease.next = now
+		}
+		m.do(Done{op, nil})
+	default:
+		m.begin(now, next, &change{op: op})
+	}
+	m.step(now)
+}
+
+// plan says which configuration a change leads to, and whether the chain must drain first.
+func (m *Machine) plan(ch Change) (next Config, reorder bool, err error) {
+	fail := func(kind error, format string, args ...any) (Config, bool, error) {
+		return Config{}, false, fmt.Errorf("%w: "+format, append([]any{kind}, args...)...)
+	}
+	if !m.decided || !m.installed || m.persisting != nil || m.change != nil {
+		return fail(ErrUnavailable, "the chain is being set up or changed (%s): try again when it is ready", m.Status(0).Reason)
+	}
+	members := m.cfg.Members
+	if ch.Members != nil {
+		members = ch.Members
+	}
+	next = m.next(m.cfg.Epoch, members)
+	if ch.Lease != nil {
+		next.Lease = *ch.Lease
+		if next.Lease < 0 || next.Lease > maxLease || next.Lease > 0 && next.Lease < 20*time.Millisecond {
+			return fail(ErrInvalid, "a lease of %v: give 20 ms to %v, or 0 for none", next.Lease, maxLease)
+		}
+	}
+	if ch.Frozen != nil {
+		next.Freeze = Thawed
+		if *ch.Frozen {
+			next.Freeze = FreezeAll
+		}
+	}
+	if len(members) == 0 {
+		return fail(ErrInvalid, "a chain needs at least one member")
+	}
+	var joining, away []string
+	for i, s := range members {
+		switch {
+		case m.view[s] == nil:
+			return fail(ErrInvalid, "there is no switch %q: the switches are %s", s, strings.Join(m.o.Switches, ", "))
+		case slices.Contains(members[:i], s):
+			return fail(ErrInvalid, "the switch %s is there twice", s)
+		case !m.cfg.IsMember(s):
+			joining = append(joining, s)
+		}
+		if !m.view[s].up {
+			away = append(away, s)
+		}
+	}
+	if len(joining) > 0 && m.holdsData() {
+		return fail(ErrRefused, "%s would start empty, and filling a switch (recovery) does not exist yet: a chain that holds keys can shrink and change its order; "+
+			"it can grow when all its keys are removed", strings.Join(joining, ", "))
+	}
+	if len(away) > 0 {
+		return fail(ErrUnavailable, "%s must have the new configuration and is not connected: try again, or leave it out", strings.Join(away, ", "))
+	}
+	reorder = m.holdsData() && !inOrder(members, m.cfg.Members)
+	if reorder && next.Freeze != Thawed || reorder && m.cfg.Freeze != Thawed {
+		return fail(ErrRefused, "a frozen chain cannot change its order: what is on its way could not be finished first")
+	}
+	return next, reorder, nil
+}
+
+// inOrder says whether some is all, with members left out.
+func inOrder(some, all []string) bool {
+	for _, s := range all {
+		if len(some) > 0 && some[0] == s {
+			some = some[1:]
+		}
+	}
+	return len(some) == 0
+}

@@ -1,0 +1,134 @@
+package chain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Time is the time since the controller started, on a clock that never goes back.
+type Time = time.Duration
+
+// Role is a switch's part in a chain, with the numbers of the P4 program (8 bits).
+type Role uint8
+
+// The roles of docs/protocol.md.
+const (
+	None     Role = 0
+	Replica  Role = 1
+	Head     Role = 2
+	Tail     Role = 3
+	HeadTail Role = 4 // a chain of one
+	Shadow   Role = 5 // fills up behind the tail
+)
+
+func (r Role) String() string {
+	if names := [...]string{"NONE", "REPLICA", "HEAD", "TAIL", "HEAD_TAIL", "SHADOW"}; int(r) < len(names) {
+		return names[r]
+	}
+	return fmt.Sprintf("ROLE(%d)", uint8(r))
+}
+
+// Member says whether a switch of this role has the chain's data.
+func (r Role) Member() bool { return r == Replica || r == Head || r == Tail || r == HeadTail }
+
+// Freeze says which members refuse writes.
+type Freeze uint8
+
+const (
+	Thawed     Freeze = iota
+	FreezeHead        // the head gives no new versions; what is on its way goes through: the chain drains
+	FreezeAll         // nobody takes a write
+)
+
+func (f Freeze) String() string { return [...]string{"", "head frozen", "frozen"}[f] }
+
+// MaxEpoch is the highest epoch: epochs have 16 bits.
+const MaxEpoch = 1<<16 - 1
+
+// Config is one configuration of a chain.
+type Config struct {
+	Epoch   uint16        `json:"epoch"`
+	Members []string      `json:"members"` // head first
+	Freeze  Freeze        `json:"freeze,omitempty"`
+	Lease   time.Duration `json:"lease"` // nanoseconds in JSON; 0: members serve without one
+}
+
+// Assignment is a switch's part of a configuration: what its chain_config entry says, with switches for addresses.
+type Assignment struct {
+	Role             Role
+	Frozen           bool
+	LeaseRequired    bool
+	Epoch            uint16
+	Head, Next, Tail string // Next is "" at the tail and outside the chain
+}
+
+// Assignment is the part of a switch; that of a switch which is no member has role NONE.
+func (c Config) Assignment(sw string) Assignment {
+	last := len(c.Members) - 1
+	a := Assignment{Epoch: c.Epoch, Head: c.Members[0], Tail: c.Members[last]}
+	i := slices.Index(c.Members, sw)
+	if i < 0 {
+		return a
+	}
+	a.Frozen = c.Freeze == FreezeAll || c.Freeze == FreezeHead && i == 0
+	a.LeaseRequired = c.Lease > 0
+	switch {
+	case last == 0:
+		a.Role = HeadTail
+	case i == 0:
+		a.Role = Head
+	case i == last:
+		a.Role = Tail
+	default:
+		a.Role = Replica
+	}
+	if i < last {
+		a.Next = c.Members[i+1]
+	}
+	return a
+}
+
+// IsMember says whether a switch is a member.
+func (c Config) IsMember(sw string) bool { return slices.Contains(c.Members, sw) }
+
+func (c Config) String() string {
+	s := fmt.Sprintf("epoch %d: %s", c.Epoch, strings.Join(c.Members, " -> "))
+	if c.Lease > 0 {
+		s += fmt.Sprintf(", lease %v", c.Lease)
+	} else {
+		s += ", no leases"
+	}
+	if c.Freeze != Thawed {
+		s += ", " + c.Freeze.String()
+	}
+	return s
+}
+
+func (a Assignment) String() string {
+	s := fmt.Sprintf("%v epoch %d head %s", a.Role, a.Epoch, a.Head)
+	if a.Next != "" {
+		s += " next " + a.Next
+	}
+	s += " tail " + a.Tail
+	if a.LeaseRequired {
+		s += " leased"
+	}
+	if a.Frozen {
+		s += " frozen"
+	}
+	return s
+}
+
+// Record is what must survive the controller: written before a configuration is installed, and again when all members have it.
+type Record struct {
+	Config    Config `json:"config"`
+	Installed bool   `json:"installed"`
+	// Blank: no switch holds data of the chain, because it is new or everything was lost. Until Config is installed any switch may be a member.
+	Blank bool `json:"blank,omitempty"`
+	// Fence lists switches that were members before and are not in Config; until they are fenced, none of Config may be installed. FenceLease is the longest
+	// lease that they can hold.
+	Fence      []string      `json:"fence,omitempty"`
+	FenceLease time.Duration `json:"fenceLease,omitempty"`
+}

@@ -1,0 +1,298 @@
+package chain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// retry is how long to wait before something that a switch refused is tried again.
+const retry = 500 * time.Millisecond
+
+// change is a configuration on its way.
+type change struct {
+	config  Config
+	op      OpID // who asked for it; 0: the machine itself
+	then    *Config
+	seq     uint64 // of its Persist
+	retryAt Time
+	tried   bool
+}
+
+// begin starts a configuration: it is made durable first, and nobody is told before. op is who asked (nil: the machine itself); what was on its way before is
+// overtaken.
+func (m *Machine) begin(now Time, c Config, op *change) {
+	if m.cfg.Epoch == MaxEpoch || c.Epoch <= m.cfg.Epoch {
+		m.event("chain.epoch", "", "the chain has used up its %d epochs: it must be made anew under another id", MaxEpoch)
+		if op != nil {
+			m.do(Done{op.op, fmt.Errorf("%w: the chain has used up its epochs", ErrRefused)})
+		}
+		return
+	}
+	if m.persisting != nil && m.persisting.op != 0 {
+		m.do(Done{m.persisting.op, fmt.Errorf("%w: a switch was lost meanwhile, and the chain changes for that", ErrUnavailable)})
+	}
+	if m.change != nil && m.change.op != 0 && (op == nil || op.op != m.change.op) {
+		m.do(Done{m.change.op, fmt.Errorf("%w: a switch was lost meanwhile, and the chain changes for that", ErrUnavailable)})
+		m.change = nil
+	}
+	if op == nil {
+		op = &change{}
+	}
+	op.config = c
+	m.persisting = op
+	m.pauseKeys()
+	m.persist(now)
+}
+
+func (m *Machine) persist(Time) {
+	m.persisting.retryAt = 0
+	r := Record{Config: m.persisting.config, Fence: m.leavers(m.persisting.config), Blank: m.blank}
+	if len(r.Fence) > 0 {
+		r.FenceLease = max(m.cfg.Lease, m.fenceMax)
+	}
+	m.seq++
+	m.persisting.seq = m.seq
+	m.do(Persist{r, m.seq})
+}
+
+// save makes the present state durable; nothing waits for it.
+func (m *Machine) save() {
+	m.seq++
+	m.do(Persist{Record{Config: m.cfg, Installed: m.installed, Blank: m.blank}, m.seq})
+}
+
+// leavers are the switches to fence before c: members that are not in it, and those that were not fenced yet.
+func (m *Machine) leavers(c Config) []string {
+	var out []string
+	for _, s := range m.o.Switches {
+		if (m.cfg.IsMember(s) || m.fence[s]) && !c.IsMember(s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Persisted answers Persist.
+func (m *Machine) Persisted(now Time, seq uint64, err error) {
+	p := m.persisting
+	switch {
+	case p == nil || p.seq != seq: // the record of something done
+		if err != nil {
+			m.event("state.not-saved", "", "%v: a controller that is restarted now will ask the switches", err)
+		}
+	case err != nil && p.op != 0 && m.change == nil: // (a reordering that has begun must go on)
+		m.persisting = nil
+		m.do(Done{p.op, fmt.Errorf("%w: the change could not be recorded, so nothing was changed: %w", ErrUnavailable, err)})
+		m.resumeKeys(now)
+	case err != nil:
+		if !p.tried {
+			m.event("state.not-saved", "", "%v: the chain waits until it can be", err)
+		}
+		p.tried = true
+		p.retryAt = now + retry
+	default:
+		m.persisting = nil
+		for _, s := range m.leavers(p.config) {
+			m.fence[s] = true
+		}
+		for s := range m.fence {
+			if p.config.IsMember(s) {
+				delete(m.fence, s)
+			}
+		}
+		if len(m.fence) > 0 {
+			m.fenceMax = max(m.cfg.Lease, m.fenceMax)
+		}
+		m.cfg, m.installed, m.change = p.config, false, p
+		m.redriving, m.redriveAt = false, 0
+		for _, v := range m.view {
+			v.everAcked, v.installs, v.failed = false, 0, false
+		}
+		m.event("chain.installing", "", "%v", m.cfg)
+	}
+	m.step(now)
+}
+
+// has says whether a switch has acknowledged its part of the configuration.
+func (m *Machine) has(sw string) bool {
+	v := m.view[sw]
+	return v.acks != nil && *v.acks == m.cfg.Assignment(sw)
+}
+
+// install asks for a switch's part, unless that is under way or was refused a moment ago.
+func (m *Machine) install(now Time, sw string) {
+	v := m.view[sw]
+	if !v.up || v.installs != 0 || now < v.retryAt && v.failed {
+		return
+	}
+	m.seq++
+	v.installs = m.seq
+	if a := m.cfg.Assignment(sw); a.Role.Member() && !a.LeaseRequired {
+		v.unleased = true
+	}
+	m.do(Install{Switch: sw, Config: m.cfg, Assignment: m.cfg.Assignment(sw), Seq: m.seq})
+}
+
+// Installed answers Install.
+func (m *Machine) Installed(now Time, sw string, seq uint64, err error) {
+	v := m.view[sw]
+	if v.installs != seq { // of another configuration, or of an earlier connection
+		return
+	}
+	v.installs = 0
+	if err != nil {
+		if !v.failed {
+			m.event("switch.refused", sw, "%v; trying again", err)
+		}
+		v.failed, v.retryAt = true, now+retry
+		m.step(now)
+		return
+	}
+	v.failed = false
+	a := m.cfg.Assignment(sw)
+	if v.acks == nil || *v.acks != a {
+		v.acks = &a
+		v.lease.next = now // the lease of the new epoch at once
+	}
+	v.everAcked = true
+	v.unleased = a.Role.Member() && !a.LeaseRequired
+	m.step(now)
+}
+
+// step does everything that can be done now.
+func (m *Machine) step(now Time) {
+	if m.persisting != nil && m.persisting.retryAt > 0 && now >= m.persisting.retryAt {
+		m.persist(now)
+	}
+	if m.decided && m.persisting == nil {
+		m.advance(now)
+		m.stepKeys(now)
+		if m.redriveAt > 0 && now >= m.redriveAt {
+			m.redriveAt = 0
+			m.startRedrive()
+		}
+	}
+	m.sendLeases(now)
+}
+
+// advance brings the configuration one step further: fence, then members from the tail to the head.
+func (m *Machine) advance(now Time) {
+	for _, s := range m.o.Switches {
+		if v := m.view[s]; v.failed && m.has(s) {
+			m.install(now, s) // something beside its assignment was refused
+		}
+	}
+	for _, s := range m.o.Switches {
+		if !m.fence[s] {
+			continue
+		}
+		v := m.view[s]
+		if !m.has(s) {
+			m.install(now, s)
+		}
+		switch {
+		case m.has(s):
+			delete(m.fence, s)
+		case !v.up && v.unleased:
+			m.event("chain.fenced", s, "it is out of reach and not bound to a lease: taken to have stopped (the fail-stop assumption)")
+			delete(m.fence, s)
+		case !v.unleased && now >= v.lease.until && !(v.up && v.installs != 0):
+			m.event("chain.fenced", s, "it has not acknowledged that it has no role, but its lease has run out")
+			delete(m.fence, s)
+		}
+	}
+	if len(m.fence) > 0 {
+		var names []string
+		for _, s := range m.o.Switches {
+			if m.fence[s] {
+				names = append(names, s)
+			}
+		}
+		m.wait("for " + strings.Join(names, ", ") + " to be fenced")
+		return
+	}
+	m.fenceMax = 0
+	for _, s := range m.o.Switches {
+		if !m.cfg.IsMember(s) && !m.has(s) {
+			m.install(now, s) // nobody waits for these
+		}
+	}
+	for _, s := range slices.Backward(m.cfg.Members) {
+		if m.has(s) {
+			continue
+		}
+		if !m.view[s].up {
+			m.wait("for " + s + " to connect")
+		} else {
+			m.wait("")
+		}
+		m.install(now, s)
+		return
+	}
+	m.wait("")
+	switch {
+	case !m.installed:
+		m.finish(now)
+	case !m.redriven: // an earlier controller may not have got to it
+		m.startRedrive()
+	}
+}
+
+// finish: all members have the configuration.
+func (m *Machine) finish(now Time) {
+	m.installed, m.blank = true, false
+	m.save()
+	m.event("chain.installed", "", "%v", m.cfg)
+	c := m.change
+	if c != nil && c.then != nil {
+		m.redriving = true
+		m.do(Redrive{Epoch: m.cfg.Epoch, From: m.cfg.Members[0], Via: m.cfg.Members[1], Drain: true})
+		return
+	}
+	m.change = nil
+	if c != nil && c.op != 0 {
+		m.do(Done{c.op, nil})
+	}
+	m.startRedrive()
+	m.resumeKeys(now)
+}
+
+// startRedrive drives down again what an earlier configuration left dirty. A frozen chain would drop it; it is done when the chain is thawed.
+func (m *Machine) startRedrive() {
+	m.redriven = true
+	if m.redriving || !m.installed || m.cfg.Freeze != Thawed || len(m.cfg.Members) == 1 || !m.holdsKeys() {
+		return
+	}
+	m.redriving = true
+	m.do(Redrive{Epoch: m.cfg.Epoch, From: m.cfg.Members[0], Via: m.cfg.Members[0]})
+}
+
+// Redriven answers Redrive.
+func (m *Machine) Redriven(now Time, epoch uint16, err error) {
+	if epoch != m.cfg.Epoch || !m.redriving {
+		return
+	}
+	m.redriving = false
+	c := m.change
+	draining := c != nil && c.then != nil
+	switch {
+	case err != nil && draining:
+		// The old order was never left: thaw it.
+		m.event("chain.not-drained", "", "%v: the chain stays as it was", err)
+		m.do(Done{c.op, fmt.Errorf("%w: the chain did not drain, and stays as it was: %w", ErrUnavailable, err)})
+		m.change = nil
+		n := m.next(m.cfg.Epoch, m.cfg.Members)
+		n.Freeze = Thawed
+		m.begin(now, n, nil)
+	case err != nil:
+		m.event("chain.not-redriven", "", "%v; trying again", err)
+		m.redriveAt = now + retry
+	case draining:
+		n := *c.then
+		n.Epoch = m.cfg.Epoch + 1
+		m.begin(now, n, &change{op: c.op})
+	}
+	m.step(now)
+}

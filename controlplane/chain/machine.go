@@ -1,0 +1,410 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The kinds of failure of an operation; errors wrap one of them and say what would help.
+var (
+	ErrInvalid     = errors.New("invalid")     // makes no sense: repeating it will not help
+	ErrRefused     = errors.New("refused")     // not in the present state
+	ErrUnavailable = errors.New("unavailable") // a switch that is needed is not there; try again
+)
+
+// OpID names an operation: a change of the chain or of its keys. The shell chooses it.
+type OpID uint64
+
+// Options make a Machine.
+type Options struct {
+	Name     string
+	Switches []string // all switches of the network, in order
+	// Members and Lease are what the topology file wants. They rule when the chain is first made; from then on what was recorded does.
+	Members []string
+	Lease   time.Duration
+	// Record is what an earlier controller left behind, nil where there is nothing.
+	Record *Record
+}
+
+// Report is what a switch that has just connected says about its part in the chain.
+type Report struct {
+	Assignment *Assignment // its chain_config entry, nil where it has none
+	Fresh      bool        // the program was loaded just now: every register is empty
+	Keys       int         // key_index entries of this chain's keys
+}
+
+// view is what is known of one switch.
+type view struct {
+	up   bool // connected and reported
+	acks *Assignment
+	keys int // key_index entries that it reported
+	// everAcked: it has acknowledged, or the record says that it had, the present configuration.
+	everAcked bool
+	lost      bool   // its registers are empty while the chain holds keys
+	installs  uint64 // the sequence number of the Install that is under way; 0: none
+	retryAt   Time   // after a failed Install
+	failed    bool   // the last Install failed; said in an event once
+	unleased  bool   // it may have a part in the chain that is not bound to a lease
+	lease     leaseView
+}
+
+// Machine is one chain.
+type Machine struct {
+	o    Options
+	view map[string]*view
+
+	decided   bool // cfg is valid
+	cfg       Config
+	installed bool            // all members have cfg
+	blank     bool            // no switch holds data of the chain: it is new, or all was lost
+	fence     map[string]bool // must be fenced before anything of cfg is installed
+	fenceMax  time.Duration   // the longest lease that they can hold
+	redriven  bool            // what an earlier controller may have left dirty has been driven down
+	keys      int             // keys that the directory places in this chain
+	waiting   string          // what was last said to be waited for
+
+	persisting *change // waits for Persisted
+	change     *change // the operation that asked for cfg, while it is not done
+	redriving  bool
+	redriveAt  Time // not 0: the last one failed
+
+	ops map[OpID]*keyOp
+
+	seq     uint64
+	actions []Action
+}
+
+// New makes the machine of a chain. Its times start at 0.
+func New(o Options) *Machine {
+	m := &Machine{o: o, view: map[string]*view{}, fence: map[string]bool{}, ops: map[OpID]*keyOp{}}
+	for _, s := range o.Switches {
+		// Until this controller has given leases of its own, an earlier one's may be live.
+		m.view[s] = &view{lease: leaseView{until: margin(maxLease)}}
+	}
+	if r := o.Record; r != nil {
+		m.decided, m.cfg, m.installed, m.blank = true, r.Config, r.Installed, r.Blank
+		m.fenceMax = r.FenceLease
+		for _, s := range r.Fence {
+			m.fence[s] = true
+		}
+		for s, v := range m.view {
+			v.lease.until = margin(max(r.Config.Lease, r.FenceLease))
+			v.unleased = r.Config.Lease == 0 && r.Config.IsMember(s)
+			v.everAcked = r.Installed && r.Config.IsMember(s)
+		}
+		if !slices.Equal(r.Config.Members, o.Members) || r.Config.Lease != o.Lease {
+			m.event("chain.differs", "", "the topology file says %v, lease %v; running is %v, which was set later and stays until it is changed by PUT /v1/chains/%s",
+				o.Members, o.Lease, r.Config, o.Name)
+		}
+	}
+	return m
+}
+
+// Actions is what is to be done since it was last asked, in order.
+func (m *Machine) Actions() []Action {
+	a := m.actions
+	m.actions = nil
+	return a
+}
+
+func (m *Machine) do(a Action) { m.actions = append(m.actions, a) }
+
+func (m *Machine) event(kind, sw, format string, args ...any) {
+	m.do(Event{Type: kind, Switch: sw, Message: fmt.Sprintf(format, args...)})
+}
+
+// SetKeys says how many keys the directory places in the chain.
+func (m *Machine) SetKeys(n int) { m.keys = n }
+
+// holdsData says whether there is data that a switch can have lost.
+func (m *Machine) holdsData() bool { return !m.blank && m.holdsKeys() }
+
+func (m *Machine) holdsKeys() bool {
+	return m.keys > 0 || slices.ContainsFunc(m.o.Switches, func(s string) bool { return m.view[s].keys > 0 })
+}
+
+// SwitchUp: a switch is connected, this controller is its primary, the program runs, and what does not depend on the chain is installed.
+func (m *Machine) SwitchUp(now Time, sw string, r Report) {
+	v := m.view[sw]
+	v.up, v.acks, v.keys, v.installs, v.failed = true, r.Assignment, r.Keys, 0, false
+	v.unleased = r.Assignment != nil && r.Assignment.Role.Member() && !r.Assignment.LeaseRequired
+	v.lease.connected(now)
+	if r.Fresh {
+		v.lease.until = 0
+	}
+	if !m.decided {
+		m.decide(now)
+		return
+	}
+	m.compare(now, sw, r.Fresh)
+	m.step(now)
+}
+
+// SwitchDown: the connection to a switch is lost. It may be running and answering all the same.
+func (m *Machine) SwitchDown(now Time, sw string) {
+	v := m.view[sw]
+	v.up, v.installs = false, 0
+	m.step(now)
+}
+
+// compare judges what a switch has against the configuration.
+func (m *Machine) compare(now Time, sw string, fresh bool) {
+	v := m.view[sw]
+	a := v.acks
+	if a != nil && a.Epoch > m.cfg.Epoch {
+		// Somebody has gone on from a later record than ours.
+		m.event("chain.epoch", sw, "it has epoch %d, later than the %d on record: all switches get epoch %d", a.Epoch, m.cfg.Epoch, a.Epoch+1)
+		m.begin(now, m.next(a.Epoch, m.cfg.Members), nil)
+		return
+	}
+	if a != nil && *a == m.cfg.Assignment(sw) && !fresh {
+		v.everAcked = true
+		m.install(now, sw) // writes only what is missing beside it
+		return
+	}
+	if !m.cfg.IsMember(sw) {
+		return
+	}
+	v.lease.forget() // what it held is not what it has
+	switch {
+	case m.holdsData() && (fresh || a == nil || !a.Role.Member() || v.everAcked):
+		m.lose(now, sw)
+	case v.everAcked:
+		m.event("chain.reinstall", sw, "it has lost its configuration; the chain holds no data, so it is set up again")
+		m.begin(now, m.next(m.cfg.Epoch, m.cfg.Members), nil)
+	}
+}
+
+// lose goes on without a member whose registers are empty.
+func (m *Machine) lose(now Time, sw string) {
+	m.view[sw].lost = true
+	var left []string
+	for _, s := range m.cfg.Members {
+		if !m.view[s].lost {
+			left = append(left, s)
+		}
+	}
+	if len(left) == 0 {
+		m.event("chain.lost", "", "every member was restarted: the values of all keys are lost, and they read NOT_FOUND until they are written again")
+		for _, v := range m.view {
+			v.lost = false
+		}
+		m.blank = true
+		m.begin(now, m.next(m.cfg.Epoch, m.o.Members), nil)
+		return
+	}
+	m.event("chain.lost-member", sw, "it has lost its values (it was restarted, or its configuration was deleted): the chain goes on without it; "+
+		"it can come back when the chain holds no keys")
+	m.begin(now, m.next(m.cfg.Epoch, left), nil)
+}
+
+// next is a configuration after an epoch, with everything but the members as it is.
+func (m *Machine) next(epoch uint16, members []string) Config {
+	c := m.cfg
+	c.Epoch = max(epoch, m.cfg.Epoch)
+	if m.persisting != nil {
+		c.Epoch = max(c.Epoch, m.persisting.config.Epoch)
+	}
+	c.Epoch++ // Wraps at MaxEpoch: begin refuses.
+	c.Members = slices.Clone(members)
+	return c
+}
+
+// decide finds out which configuration is running where no record says so; it needs to hear all members that the file names.
+func (m *Machine) decide(now Time) {
+	var silent []string
+	for _, s := range m.o.Members {
+		if !m.view[s].up {
+			silent = append(silent, s)
+		}
+	}
+	if len(silent) > 0 {
+		m.wait("for " + strings.Join(silent, ", ") + " to connect: without a record of the chain all its switches must say what they have")
+		return
+	}
+	var epoch uint16
+	members := 0
+	for _, s := range m.o.Switches {
+		if v := m.view[s]; v.up && v.acks != nil {
+			epoch = max(epoch, v.acks.Epoch)
+			if v.acks.Role.Member() {
+				members++
+			}
+		}
+	}
+	first := Config{Epoch: epoch + 1, Members: slices.Clone(m.o.Members), Lease: m.o.Lease}
+	if running, ok := m.running(epoch); ok {
+		m.adopt(now, running)
+		return
+	}
+	m.decided, m.cfg = true, Config{Epoch: epoch, Members: first.Members, Lease: first.Lease}
+	switch {
+	case members == 0 || !m.holdsKeys():
+		if m.holdsKeys() {
+			m.event("chain.lost", "", "no switch has a part in the chain: the values of all keys are lost, and they read NOT_FOUND until they are written again")
+		}
+		m.blank = true
+		m.begin(now, first, nil)
+	default:
+		survivors, err := m.survivors(epoch)
+		if err != nil {
+			m.decided = false
+			m.wait("for an operator: " + err.Error())
+			return
+		}
+		m.event("chain.takeover", "", "the switches were left in the middle of a change (epoch %d): going on with %v", epoch, survivors)
+		first.Members = survivors
+		m.begin(now, first, nil)
+	}
+}
+
+// running follows the chain that the switches have at an epoch from its head to its tail.
+func (m *Machine) running(epoch uint16) (Config, bool) {
+	parts := map[string]*Assignment{}
+	head := ""
+	for _, s := range m.o.Switches {
+		if v := m.view[s]; v.up && v.acks != nil && v.acks.Epoch == epoch && v.acks.Role.Member() {
+			parts[s] = v.acks
+			if v.acks.Role == Head || v.acks.Role == HeadTail {
+				head = s
+			}
+		}
+	}
+	if head == "" {
+		return Config{}, false
+	}
+	c := Config{Epoch: epoch, Lease: m.o.Lease}
+	frozen := 0
+	for s := head; s != ""; s = parts[s].Next {
+		if parts[s] == nil || len(c.Members) > len(parts) {
+			return Config{}, false
+		}
+		c.Members = append(c.Members, s)
+		if parts[s].Frozen {
+			frozen++
+		}
+	}
+	switch {
+	case frozen == len(c.Members):
+		c.Freeze = FreezeAll
+	case frozen > 0:
+		c.Freeze = FreezeHead
+	}
+	if !parts[head].LeaseRequired {
+		c.Lease = 0
+	} else if c.Lease == 0 {
+		c.Lease = maxLease // they need one; adopt changes it
+	}
+	for s, a := range parts { // every one of them, and each part of it
+		if *a != c.Assignment(s) {
+			return Config{}, false
+		}
+	}
+	return c, true
+}
+
+// adopt takes over a running configuration and changes what the file wants otherwise and can be changed.
+func (m *Machine) adopt(now Time, c Config) {
+	m.decided, m.cfg, m.installed = true, c, true
+	m.event("chain.adopted", "", "the switches run %v", c)
+	for _, s := range c.Members {
+		m.view[s].everAcked = true
+	}
+	if !slices.Equal(c.Members, m.o.Members) {
+		m.event("chain.differs", "", "the topology file says %v; the running %v stays until it is changed by PUT /v1/chains/%s", m.o.Members, c.Members, m.o.Name)
+	}
+	if c.Lease != m.o.Lease || c.Freeze == FreezeHead {
+		n := m.next(c.Epoch, c.Members)
+		n.Lease = m.o.Lease
+		if n.Freeze == FreezeHead { // an earlier controller did not get to the end of a reordering
+			n.Freeze = Thawed
+		}
+		m.begin(now, n, nil)
+		return
+	}
+	m.save()
+	for _, s := range m.o.Switches {
+		m.install(now, s) // writes only what is missing
+	}
+	m.startRedrive()
+	m.step(now)
+}
+
+// survivors are the members, of the configuration before epoch or of that, which have data. The order must follow from what they know and from the file.
+func (m *Machine) survivors(epoch uint16) ([]string, error) {
+	var out []string
+	for _, s := range m.o.Switches {
+		v := m.view[s]
+		if !v.up || v.acks == nil || !v.acks.Role.Member() || v.acks.Epoch+1 < epoch {
+			continue
+		}
+		if !slices.Contains(m.o.Members, s) {
+			return nil, fmt.Errorf("%s has a part in the chain (%v) that the topology file does not give it, and there is no record of why: "+
+				"add it to the chain's members in the file where it belongs", s, *v.acks)
+		}
+	}
+	for _, s := range m.o.Members {
+		if v := m.view[s]; v.acks != nil && v.acks.Role.Member() && v.acks.Epoch+1 >= epoch {
+			out = append(out, s)
+		}
+	}
+	for i, s := range out {
+		if next := m.view[s].acks.Next; next != "" {
+			if j := slices.Index(out, next); j >= 0 && j < i {
+				return nil, fmt.Errorf("%s sends writes on to %s, but the topology file has them in the other order, and there is no record of why: "+
+					"put the file's members into the order that the switches have", s, next)
+			}
+		}
+	}
+	return out, nil
+}
+
+// wait says, once, what is waited for.
+func (m *Machine) wait(what string) {
+	if what != m.waiting && what != "" {
+		m.event("chain.waiting", "", "waiting %s", what)
+	}
+	m.waiting = what
+}
+
+// Tick does what time alone asks for. It may be called at any time; Next says when it must be.
+func (m *Machine) Tick(now Time) {
+	m.step(now)
+}
+
+// Next is the time of the next Tick, and false where there is nothing to wait for.
+func (m *Machine) Next(now Time) (Time, bool) {
+	next, ok := Time(0), false
+	// What is due already was tried when it became due; if it was not possible then, what makes it possible will come as an input.
+	at := func(t Time) {
+		if t > now && (!ok || t < next) {
+			next, ok = t, true
+		}
+	}
+	if !m.decided {
+		return 0, false
+	}
+	for _, s := range m.o.Switches {
+		v := m.view[s]
+		if m.leases(s) {
+			at(v.lease.next)
+		}
+		if v.failed {
+			at(v.retryAt)
+		}
+		if m.fence[s] {
+			at(v.lease.until)
+		}
+	}
+	at(m.redriveAt)
+	if m.persisting != nil {
+		at(m.persisting.retryAt)
+	}
+	for _, o := range m.ops {
+		at(o.retryAt)
+	}
+	return next, ok
+}

@@ -1,0 +1,331 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestScenarios runs the files in testdata. Each is a story: commands in, what the machine asks for out. Around the machine is a world of simulated switches
+// that remember what was installed in them, and answer leases with a clock of their own. Commands:
+//
+//	network switches=(...) [members=(...)] [lease=D] [keys=N]   a new world and a controller without a record
+//	controller [record=none] [members=(...)] [lease=D]          the controller is restarted, with the last record or without
+//	up S...         switches connect (again); they report what they have
+//	down S...       their connection is lost; they go on running, but nothing reaches them
+//	wipe S...       they are restarted while not connected: everything in them is gone
+//	meddle S epoch=N    somebody gives the switch's configuration another epoch
+//	erase S         somebody deletes the switch's configuration
+//	deliver [S...]  outstanding installations arrive and are acknowledged, at these switches (one each), or all until there are none
+//	refuse S        an outstanding installation fails
+//	persist ok|fails    from now on
+//	run D [quiet]   time passes; switches that are connected answer leases (quiet: leases are not printed)
+//	keys N          the directory has so many keys
+//	propose OP [lease=D] [frozen=B] [members=(...)]
+//	add OP, remove OP, abandon OP
+//	done OP [error=E] [again]   the running step of an operation on keys ends
+//	redriven [error=E]
+//	leases lost     from now on switches do not answer leases
+//	lease-reply S clock=US left=D [refused]
+//	status
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		w := &world{t: t}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			w.t, w.out = t, strings.Builder{}
+			w.command(d)
+			w.drain()
+			if w.out.Len() == 0 {
+				return "ok\n"
+			}
+			return w.out.String()
+		})
+	})
+}
+
+// simSwitch is a switch of the simulated world.
+type simSwitch struct {
+	assignment *Assignment
+	born       Time // its clock's zero
+	keys       int
+	connected  bool
+	fresh      bool // restarted since it was last connected
+}
+
+type world struct {
+	t        *testing.T
+	out      strings.Builder
+	o        Options
+	m        *Machine
+	now      Time
+	switches map[string]*simSwitch
+	pending  []Install
+	record   *Record
+	persist  error
+	keys     int
+	quiet    bool
+	running  map[OpID]int // attempt of the running step
+	redrive  uint16
+	unleased bool
+}
+
+func (w *world) command(d *datadriven.TestData) {
+	vals := func(key string) []string {
+		for _, a := range d.CmdArgs {
+			if a.Key == key {
+				return a.Vals
+			}
+		}
+		return nil
+	}
+	val := func(key string) string {
+		if v := vals(key); len(v) > 0 {
+			return v[0]
+		}
+		return ""
+	}
+	has := func(key string) bool {
+		return slices.ContainsFunc(d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == key })
+	}
+	dur := func(s string) time.Duration {
+		x, err := time.ParseDuration(s)
+		if err != nil {
+			d.Fatalf(w.t, "%v", err)
+		}
+		return x
+	}
+	num := func(s string) int {
+		x, err := strconv.Atoi(s)
+		if err != nil {
+			d.Fatalf(w.t, "%v", err)
+		}
+		return x
+	}
+	var args []string
+	for _, a := range d.CmdArgs {
+		if len(a.Vals) == 0 {
+			args = append(args, a.Key)
+		}
+	}
+	failure := func() error {
+		if e := vals("error"); e != nil {
+			return errors.New(strings.Join(e, " "))
+		}
+		return nil
+	}
+	switch d.Cmd {
+	case "network", "controller":
+		if d.Cmd == "network" {
+			*w = world{t: w.t, switches: map[string]*simSwitch{}}
+			w.o = Options{Name: "main", Switches: vals("switches"), Members: vals("switches"), Lease: 200 * time.Millisecond}
+			for _, s := range w.o.Switches {
+				w.switches[s] = &simSwitch{fresh: true}
+			}
+		}
+		if has("members") {
+			w.o.Members = vals("members")
+		}
+		if has("lease") {
+			w.o.Lease = dur(val("lease"))
+		}
+		if has("keys") {
+			w.keys = num(val("keys"))
+		}
+		w.o.Record = w.record
+		if val("record") == "none" {
+			w.o.Record = nil
+		}
+		w.now, w.pending, w.running, w.redrive = 0, nil, map[OpID]int{}, 0
+		for _, s := range w.switches {
+			s.connected = false
+			s.born -= w.now
+		}
+		w.m = New(w.o)
+		w.m.SetKeys(w.keys)
+	case "up":
+		for _, s := range args {
+			sw := w.switches[s]
+			r := Report{Fresh: sw.fresh, Keys: sw.keys}
+			if sw.assignment != nil {
+				a := *sw.assignment
+				r.Assignment = &a
+			}
+			sw.connected, sw.fresh = true, false
+			w.m.SwitchUp(w.now, s, r)
+			w.drain()
+		}
+	case "down":
+		for _, s := range args {
+			w.switches[s].connected = false
+			w.pending = slices.DeleteFunc(w.pending, func(i Install) bool { return i.Switch == s })
+			w.m.SwitchDown(w.now, s)
+			w.drain()
+		}
+	case "wipe":
+		for _, s := range args {
+			*w.switches[s] = simSwitch{fresh: true, born: w.now}
+		}
+	case "meddle":
+		w.switches[args[0]].assignment.Epoch = uint16(num(val("epoch")))
+	case "erase":
+		w.switches[args[0]].assignment = nil
+	case "deliver":
+		if len(args) == 0 {
+			for len(w.pending) > 0 {
+				w.deliver(0, nil)
+			}
+		}
+		for _, s := range args {
+			w.deliver(w.outstanding(s), nil)
+		}
+	case "refuse":
+		w.deliver(w.outstanding(args[0]), errors.New("chain_config is full"))
+	case "persist":
+		w.persist = nil
+		if args[0] == "fails" {
+			w.persist = errors.New("the disk is full")
+		}
+	case "run":
+		w.quiet = has("quiet")
+		end := w.now + dur(args[0])
+		for {
+			next, ok := w.m.Next(w.now)
+			if !ok || next > end {
+				break
+			}
+			w.now = next
+			w.m.Tick(w.now)
+			w.drain()
+		}
+		w.now = end
+		w.m.Tick(w.now)
+		w.drain()
+		w.quiet = false
+	case "keys":
+		w.keys = num(args[0])
+		w.m.SetKeys(w.keys)
+	case "propose":
+		ch := Change{Members: vals("members")}
+		if has("members") && ch.Members[0] == "" {
+			ch.Members = []string{}
+		}
+		if has("lease") {
+			l := dur(val("lease"))
+			ch.Lease = &l
+		}
+		if has("frozen") {
+			f := val("frozen") == "true"
+			ch.Frozen = &f
+		}
+		w.m.Propose(w.now, OpID(num(args[0])), ch)
+	case "add":
+		w.m.AddKeys(w.now, OpID(num(args[0])))
+	case "remove":
+		w.m.RemoveKeys(w.now, OpID(num(args[0])))
+	case "abandon":
+		w.m.AbandonKeys(w.now, OpID(num(args[0])), errors.New("nobody waits"))
+	case "done":
+		op := OpID(num(args[0]))
+		w.m.KeysDone(w.now, op, w.running[op], failure(), has("again"))
+	case "redriven":
+		w.m.Redriven(w.now, w.redrive, failure())
+	case "lease-reply":
+		w.m.LeaseReply(w.now, args[0], uint64(num(val("clock"))), dur(val("left")), !has("refused"))
+	case "leases":
+		w.unleased = args[0] == "lost"
+	case "status":
+		s := w.m.Status(w.now)
+		fmt.Fprintf(&w.out, "%v, ready %v", s.Config, s.Ready)
+		if !s.Ready {
+			fmt.Fprintf(&w.out, " (%s)", s.Reason)
+		}
+		w.out.WriteString("\n")
+		for _, m := range s.Members {
+			fmt.Fprintf(&w.out, "  %s %v ready=%v lease=%v\n", m.Switch, m.Role, m.Ready, m.LeaseLive)
+		}
+	default:
+		d.Fatalf(w.t, "unknown command")
+	}
+}
+
+func (w *world) outstanding(s string) int {
+	i := slices.IndexFunc(w.pending, func(i Install) bool { return i.Switch == s })
+	if i < 0 {
+		w.t.Fatalf("nothing is being installed at %s", s)
+	}
+	return i
+}
+
+func (w *world) deliver(n int, err error) {
+	i := w.pending[n]
+	w.pending = slices.Delete(w.pending, n, n+1)
+	if err == nil {
+		a := i.Assignment
+		w.switches[i.Switch].assignment = &a
+	}
+	w.m.Installed(w.now, i.Switch, i.Seq, err)
+	w.drain()
+}
+
+// drain does what the machine asks for, as far as the world does it by itself.
+func (w *world) drain() {
+	for {
+		actions := w.m.Actions()
+		if len(actions) == 0 {
+			return
+		}
+		for _, a := range actions {
+			l, isLease := a.(Lease)
+			if !isLease || !w.quiet {
+				fmt.Fprintf(&w.out, "%s%v\n", w.stamp(), a)
+			}
+			switch a := a.(type) {
+			case Persist:
+				if w.persist == nil {
+					r := a.Record
+					w.record = &r
+				}
+				w.m.Persisted(w.now, a.Seq, w.persist)
+			case Install:
+				w.pending = append(w.pending, a)
+			case Lease:
+				w.lease(l)
+			case Redrive:
+				w.redrive = a.Epoch
+			case InsertKeys:
+				w.running[a.Op] = a.Attempt
+			case DeleteKeys:
+				w.running[a.Op] = a.Attempt
+			case WriteKeys:
+				w.running[a.Op] = a.Attempt
+			case DeleteValues:
+				w.running[a.Op] = a.Attempt
+			}
+		}
+	}
+}
+
+func (w *world) stamp() string {
+	if w.now == 0 {
+		return ""
+	}
+	return fmt.Sprintf("[%v] ", w.now)
+}
+
+// lease answers as a switch would, a moment later.
+func (w *world) lease(l Lease) {
+	s := w.switches[l.Switch]
+	if !s.connected || w.unleased {
+		return
+	}
+	clock := uint64((w.now - s.born).Microseconds()) + 1
+	granted := s.assignment != nil && s.assignment.Epoch == l.Epoch
+	left := time.Duration(max(0, int64(l.Clock)+l.Duration.Microseconds()-int64(clock))) * time.Microsecond
+	w.m.LeaseReply(w.now, l.Switch, clock, left, granted)
+}

@@ -1,0 +1,46 @@
+package chain
+
+// Status is a chain for people.
+type Status struct {
+	Config  Config
+	Decided bool // false: there is no configuration yet, and Members are the file's
+	Ready   bool
+	Reason  string // why it is not ready
+	Members []MemberStatus
+}
+
+// MemberStatus is a member for people.
+type MemberStatus struct {
+	Switch    string
+	Role      Role
+	Ready     bool // it has acknowledged the configuration
+	LeaseLive bool
+}
+
+// Status is the state now.
+func (m *Machine) Status(now Time) Status {
+	s := Status{Config: m.cfg, Decided: m.decided, Ready: m.decided && m.installed && m.persisting == nil && m.change == nil}
+	if !m.decided {
+		s.Config = Config{Members: m.o.Members, Lease: m.o.Lease}
+	}
+	s.Reason = m.waiting
+	if s.Reason != "" {
+		s.Reason = "waiting " + s.Reason
+	} else if !s.Ready {
+		s.Reason = "a configuration is being installed"
+	}
+	for _, sw := range s.Config.Members {
+		v := m.view[sw]
+		ms := MemberStatus{Switch: sw, Role: s.Config.Assignment(sw).Role}
+		ms.Ready = m.decided && v.up && m.has(sw)
+		ms.LeaseLive = ms.Ready && (s.Config.Lease == 0 || now < v.lease.live)
+		switch {
+		case !ms.Ready && s.Ready:
+			s.Ready, s.Reason = false, sw+" is not connected"
+		case !ms.LeaseLive && s.Ready:
+			s.Ready, s.Reason = false, sw+" has no live lease"
+		}
+		s.Members = append(s.Members, ms)
+	}
+	return s
+}
