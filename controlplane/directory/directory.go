@@ -1,0 +1,250 @@
+// Package directory says which keys are in the network: the name of each (an etcd key, or any other), its KEY_ID on the wire, and its slot in the switches'
+// registers. It is pure bookkeeping, kept in memory and saved as a whole; etcd is to take the saving over later.
+//
+// A KEY_ID is the chain's number (8 bits) and a number that counts up (24 bits). Numbers are not used again until all have been: a late write of a client that
+// still knows a removed key by its KEY_ID must not hit another key. Slots are used again at once, the lowest free one first; what they held is safe, because
+// a slot's versions are never reset.
+package directory
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+// The kinds of failure; errors wrap one of them.
+var (
+	ErrInvalid  = errors.New("invalid")
+	ErrNotFound = errors.New("not found")
+	ErrExists   = errors.New("exists already")
+	ErrFull     = errors.New("full")
+)
+
+// State is how far a key's placing has come.
+type State string
+
+const (
+	Adding   State = "adding"   // recorded; its entries and first write may or may not have been made
+	Placed   State = "placed"   //
+	Removing State = "removing" // recorded; it may be gone from some switches
+)
+
+// MaxName is the longest name, in bytes.
+const MaxName = 4096
+
+// Key is one key.
+type Key struct {
+	Name  string   `json:"name"`
+	ID    wire.Key `json:"id"`
+	Slot  int      `json:"slot"`
+	State State    `json:"state"`
+}
+
+// Space is where a chain may place keys: the slots from First, Count of them, the same at each of its switches.
+type Space struct {
+	Chain uint8
+	First int
+	Count int
+}
+
+// Snapshot is a directory as it is saved.
+type Snapshot struct {
+	Keys []Key            `json:"keys"`
+	Next map[uint8]uint32 `json:"next"` // by chain: where the search for the next number starts
+}
+
+// Directory is the keys of all chains. It is not safe for concurrent use.
+type Directory struct {
+	spaces map[uint8]Space
+	names  map[string]*Key
+	ids    map[wire.Key]*Key
+	slots  map[int]*Key // of all chains: spaces may have moved since a key was placed
+	next   map[uint8]uint32
+	lowest map[uint8]int // no slot of the chain's space below is free
+}
+
+// New makes a directory of what was saved (the zero Snapshot: nothing).
+func New(spaces []Space, s Snapshot) (*Directory, error) {
+	d := &Directory{spaces: map[uint8]Space{}, names: map[string]*Key{}, ids: map[wire.Key]*Key{}, slots: map[int]*Key{},
+		next: map[uint8]uint32{}, lowest: map[uint8]int{}}
+	for _, sp := range spaces {
+		d.spaces[sp.Chain] = sp
+		d.lowest[sp.Chain] = sp.First
+		d.next[sp.Chain] = 1
+	}
+	for _, k := range s.Keys {
+		if d.names[k.Name] != nil || d.ids[k.ID] != nil || d.slots[k.Slot] != nil {
+			return nil, fmt.Errorf("the saved directory has the name %q, the KEY_ID %v or the slot %d twice", k.Name, k.ID, k.Slot)
+		}
+		d.put(k)
+	}
+	for c, n := range s.Next {
+		d.next[c] = n
+	}
+	return d, nil
+}
+
+func (d *Directory) put(k Key) *Key {
+	p := &k
+	d.names[k.Name], d.ids[k.ID], d.slots[k.Slot] = p, p, p
+	return p
+}
+
+// Snapshot is the directory as it is to be saved.
+func (d *Directory) Snapshot() Snapshot {
+	s := Snapshot{Next: map[uint8]uint32{}, Keys: []Key{}}
+	for _, k := range d.List("") {
+		s.Keys = append(s.Keys, k)
+	}
+	for c, n := range d.next {
+		s.Next[c] = n
+	}
+	return s
+}
+
+// Add records a key as Adding. id nil: the next free number is taken.
+func (d *Directory) Add(chain uint8, name string, id *wire.Key) (Key, error) {
+	sp, ok := d.spaces[chain]
+	switch {
+	case !ok:
+		return Key{}, fmt.Errorf("%w: there is no chain %d", ErrNotFound, chain)
+	case name == "" || len(name) > MaxName:
+		return Key{}, fmt.Errorf("%w: a key's name has 1 to %d bytes, this one %d", ErrInvalid, MaxName, len(name))
+	case !utf8.ValidString(name):
+		return Key{}, fmt.Errorf("%w: the key's name is not UTF-8 text", ErrInvalid)
+	case strings.HasPrefix(name, adoptedPrefix):
+		return Key{}, fmt.Errorf("%w: names that start with %s are for keys whose name is not known", ErrInvalid, adoptedPrefix)
+	case d.names[name] != nil:
+		return Key{}, fmt.Errorf("%w: the key %q is placed in chain %d as %v", ErrExists, name, d.names[name].ID.Chain(), d.names[name].ID)
+	}
+	k := Key{Name: name, State: Adding}
+	if id != nil {
+		switch other := d.ids[*id]; {
+		case id.Chain() != chain:
+			return Key{}, fmt.Errorf("%w: the KEY_ID %v is of chain %d (its top byte), not %d", ErrInvalid, *id, id.Chain(), chain)
+		case other != nil:
+			return Key{}, fmt.Errorf("%w: the KEY_ID %v is that of %q", ErrExists, *id, other.Name)
+		}
+		k.ID = *id
+	}
+	for k.Slot = d.lowest[chain]; d.slots[k.Slot] != nil; k.Slot++ {
+	}
+	d.lowest[chain] = k.Slot
+	if k.Slot >= sp.First+sp.Count {
+		return Key{}, fmt.Errorf("%w: all %d slots of chain %d are taken: remove keys, or give the chain more slots", ErrFull, sp.Count, chain)
+	}
+	if id == nil {
+		const numbers = 1 << 24
+		n := d.next[chain] % numbers
+		for d.ids[wire.MakeKey(chain, n)] != nil {
+			n = (n + 1) % numbers
+		}
+		k.ID = wire.MakeKey(chain, n)
+		d.next[chain] = (n + 1) % numbers
+	}
+	return *d.put(k), nil
+}
+
+// adoptedPrefix starts the names of keys that were found in the switches and nobody remembers.
+const adoptedPrefix = "keyid:"
+
+// Adopt takes in a key that was found in the switches, under a name made of its KEY_ID.
+func (d *Directory) Adopt(id wire.Key, slot int) (Key, error) {
+	if k := d.slots[slot]; k != nil {
+		return Key{}, fmt.Errorf("%w: slot %d is that of %q", ErrExists, slot, k.Name)
+	}
+	k := Key{Name: adoptedPrefix + id.String(), ID: id, Slot: slot, State: Placed}
+	if n := uint32(id) & (1<<24 - 1); n >= d.next[id.Chain()] {
+		d.next[id.Chain()] = n + 1
+	}
+	return *d.put(k), nil
+}
+
+// SetState changes a key's state.
+func (d *Directory) SetState(id wire.Key, s State) {
+	if k := d.ids[id]; k != nil {
+		k.State = s
+	}
+}
+
+// Delete forgets a key; its slot is free.
+func (d *Directory) Delete(id wire.Key) {
+	k := d.ids[id]
+	if k == nil {
+		return
+	}
+	delete(d.names, k.Name)
+	delete(d.ids, k.ID)
+	delete(d.slots, k.Slot)
+	if c := id.Chain(); k.Slot < d.lowest[c] && k.Slot >= d.spaces[c].First {
+		d.lowest[c] = k.Slot
+	}
+}
+
+// ByName finds a key.
+func (d *Directory) ByName(name string) (Key, bool) { return value(d.names[name]) }
+
+// ByID finds a key.
+func (d *Directory) ByID(id wire.Key) (Key, bool) { return value(d.ids[id]) }
+
+// BySlot finds the key in a slot.
+func (d *Directory) BySlot(slot int) (Key, bool) { return value(d.slots[slot]) }
+
+func value(k *Key) (Key, bool) {
+	if k == nil {
+		return Key{}, false
+	}
+	return *k, true
+}
+
+// Find finds a key of a chain by its name, or by its KEY_ID as people write it.
+func (d *Directory) Find(chain uint8, nameOrID string) (Key, error) {
+	if k, ok := d.ByName(nameOrID); ok && k.ID.Chain() == chain {
+		return k, nil
+	}
+	if id, err := wire.ParseKey(nameOrID); err == nil {
+		if k, ok := d.ByID(id); ok && id.Chain() == chain {
+			return k, nil
+		}
+	}
+	return Key{}, fmt.Errorf("%w: no key %q is placed in chain %d", ErrNotFound, nameOrID, chain)
+}
+
+// List is the keys whose names start with prefix, by name.
+func (d *Directory) List(prefix string) []Key {
+	var out []Key
+	for name, k := range d.names {
+		if strings.HasPrefix(name, prefix) {
+			out = append(out, *k)
+		}
+	}
+	slices.SortFunc(out, func(a, b Key) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Chain is the keys of a chain, by KEY_ID.
+func (d *Directory) Chain(chain uint8) []Key {
+	var out []Key
+	for id, k := range d.ids {
+		if id.Chain() == chain {
+			out = append(out, *k)
+		}
+	}
+	slices.SortFunc(out, func(a, b Key) int { return int(int64(a.ID) - int64(b.ID)) })
+	return out
+}
+
+// Count is the number of keys of a chain.
+func (d *Directory) Count(chain uint8) int {
+	n := 0
+	for id := range d.ids {
+		if id.Chain() == chain {
+			n++
+		}
+	}
+	return n
+}

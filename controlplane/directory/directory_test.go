@@ -1,0 +1,149 @@
+package directory
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+func fresh(t *testing.T) *Directory {
+	t.Helper()
+	d, err := New([]Space{{Chain: 0, First: 0, Count: 3}, {Chain: 7, First: 3, Count: 2}}, Snapshot{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func add(t *testing.T, d *Directory, chain uint8, name string) Key {
+	t.Helper()
+	k, err := d.Add(chain, name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func TestNumbersAndSlots(t *testing.T) {
+	d := fresh(t)
+	a, b, c := add(t, d, 0, "a"), add(t, d, 0, "b"), add(t, d, 7, "c")
+	if a.ID != 0x00000001 || a.Slot != 0 || b.ID != 0x00000002 || b.Slot != 1 || c.ID != 0x07000001 || c.Slot != 3 || a.State != Adding {
+		t.Error(a, b, c)
+	}
+	d.Delete(a.ID)
+	// The slot is used again at once, the number is not.
+	if e := add(t, d, 0, "e"); e.ID != 0x00000003 || e.Slot != 0 {
+		t.Error(e)
+	}
+	if f := add(t, d, 0, "f"); f.Slot != 2 {
+		t.Error(f)
+	}
+	if _, err := d.Add(0, "g", nil); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "all 3 slots") {
+		t.Error(err)
+	}
+	if d.Count(0) != 3 || d.Count(7) != 1 {
+		t.Error(d.Count(0), d.Count(7))
+	}
+	if k, ok := d.BySlot(3); !ok || k.Name != "c" {
+		t.Error(k, ok)
+	}
+}
+
+func TestChosenID(t *testing.T) {
+	d := fresh(t)
+	id := wire.MakeKey(0, 1)
+	if k, err := d.Add(0, "x", &id); err != nil || k.ID != id {
+		t.Fatal(k, err)
+	}
+	if k := add(t, d, 0, "y"); k.ID != 2 { // the counter passes it
+		t.Error(k)
+	}
+	other := wire.MakeKey(7, 1)
+	for _, c := range []struct {
+		name string
+		id   *wire.Key
+		want error
+	}{{"z", &id, ErrExists}, {"z", &other, ErrInvalid}, {"x", nil, ErrExists}, {"", nil, ErrInvalid}, {"\xff", nil, ErrInvalid},
+		{strings.Repeat("n", MaxName+1), nil, ErrInvalid}, {"keyid:1", nil, ErrInvalid}} {
+		if _, err := d.Add(0, c.name, c.id); !errors.Is(err, c.want) {
+			t.Errorf("%q %v: %v, want %v", c.name, c.id, err, c.want)
+		}
+	}
+	if _, err := d.Add(9, "z", nil); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+}
+
+func TestFind(t *testing.T) {
+	d := fresh(t)
+	a := add(t, d, 0, "/registry/a")
+	two := add(t, d, 0, "1") // a name that looks like another key's KEY_ID
+	for in, want := range map[string]Key{"/registry/a": a, "0x00000001": a, "1": two, "2": two} {
+		if k, err := d.Find(0, in); err != nil || k != want {
+			t.Errorf("%q: %v %v, want %v", in, k, err, want)
+		}
+	}
+	for _, in := range []string{"b", "0x07000001", "3"} {
+		if _, err := d.Find(0, in); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%q: %v", in, err)
+		}
+	}
+	if _, err := d.Find(7, "/registry/a"); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	if l := d.List("/registry/"); len(l) != 1 || l[0] != a {
+		t.Error(l)
+	}
+}
+
+// TestSnapshot: what is saved and read again is the same directory, numbers included.
+func TestSnapshot(t *testing.T) {
+	d := fresh(t)
+	for i := range 3 {
+		k := add(t, d, 0, fmt.Sprint("k", i))
+		d.SetState(k.ID, Placed)
+	}
+	d.Delete(2)
+	b, err := json.Marshal(d.Snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s Snapshot
+	if err := json.Unmarshal(b, &s); err != nil {
+		t.Fatal(err)
+	}
+	e, err := New([]Space{{Chain: 0, Count: 3}}, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(d.Snapshot().Keys, e.Snapshot().Keys); diff != "" {
+		t.Error(diff)
+	}
+	if k := add(t, e, 0, "new"); k.ID != 4 || k.Slot != 1 {
+		t.Error(k)
+	}
+	s.Keys = append(s.Keys, s.Keys[0])
+	if _, err := New(nil, s); err == nil {
+		t.Error("a directory with a key twice was read")
+	}
+}
+
+func TestAdopt(t *testing.T) {
+	d := fresh(t)
+	k, err := d.Adopt(wire.MakeKey(0, 9), 1)
+	if err != nil || k.Name != "keyid:0x00000009" || k.State != Placed {
+		t.Fatal(k, err)
+	}
+	if _, err := d.Adopt(wire.MakeKey(0, 10), 1); !errors.Is(err, ErrExists) {
+		t.Error(err)
+	}
+	if a, b := add(t, d, 0, "a"), add(t, d, 0, "b"); a.ID != 10 || a.Slot != 0 || b.Slot != 2 {
+		t.Error(a, b)
+	}
+}

@@ -1,0 +1,150 @@
+// Package sessions hands out writer sessions. A session id (16 bits, an index into the switches' session tables) belongs to one writer at a time: the switches
+// remember the last request of each id, so that a retried write executes once, and two writers under one id would take each other's writes for retries.
+//
+// Ids are therefore leased: the holder keeps its lease alive, and when it does not, the ids are given to others only after as long again, in which the holder
+// must have noticed. The id that has been free the longest goes first. The package is pure; times are given.
+package sessions
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Time is the time since the controller started.
+type Time = time.Duration
+
+// ErrNotFound: no such lease (any more). ErrFull: not as many ids are free.
+var (
+	ErrNotFound = errors.New("no such lease on sessions")
+	ErrFull     = errors.New("not enough sessions are free")
+)
+
+// Gap is by how much a new holder's first request is above the highest that any switch has recorded. What the earlier holder sent and no switch had seen yet when
+// it was looked at has numbers below, so it cannot be mistaken for the new holder's.
+const Gap = 1024
+
+// Lease is some sessions, held by one owner.
+type Lease struct {
+	ID    string   `json:"id"`
+	Owner string   `json:"owner,omitempty"`
+	IDs   []uint16 `json:"ids"`
+	until Time
+	freed Time // not 0: nobody holds it any more; its ids are free from then on
+}
+
+// Table is all sessions that clients can have. It is not safe for concurrent use.
+type Table struct {
+	ttl    time.Duration
+	free   []uint16 // the longest free first
+	leases map[string]*Lease
+}
+
+// New makes a table of the ids from first to last. saved are leases that an earlier controller gave; their holders have a whole TTL from now. unknown says that an
+// earlier controller may have given leases that are not known: all ids rest until those must have run out.
+func New(first, last uint16, ttl time.Duration, saved []Lease, unknown bool) *Table {
+	t := &Table{ttl: ttl, leases: map[string]*Lease{}}
+	held := map[uint16]bool{}
+	for _, l := range saved {
+		l.until = ttl
+		t.leases[l.ID] = &l
+		for _, id := range l.IDs {
+			held[id] = true
+		}
+	}
+	var rest []uint16
+	for id := int(first); id <= int(last); id++ {
+		if !held[uint16(id)] {
+			rest = append(rest, uint16(id))
+		}
+	}
+	if unknown {
+		t.leases["an earlier controller"] = &Lease{ID: "an earlier controller", IDs: rest, freed: 2 * ttl}
+	} else {
+		t.free = rest
+	}
+	return t
+}
+
+// TTL is the time within which a lease must be kept alive.
+func (t *Table) TTL() time.Duration { return t.ttl }
+
+// Open leases count ids under a name that the caller chose.
+func (t *Table) Open(now Time, lease, owner string, count int) (*Lease, error) {
+	t.expire(now)
+	if count > len(t.free) {
+		return nil, fmt.Errorf("%w: %d asked for, %d free%s", ErrFull, count, len(t.free), t.soon(now))
+	}
+	l := &Lease{ID: lease, Owner: owner, IDs: slices.Clone(t.free[:count]), until: now + t.ttl}
+	t.free = t.free[count:]
+	t.leases[lease] = l
+	return l, nil
+}
+
+// soon says when more ids will be free.
+func (t *Table) soon(now Time) string {
+	var next Time
+	for _, l := range t.leases {
+		if l.freed > 0 && (next == 0 || l.freed < next) {
+			next = l.freed
+		}
+	}
+	if next == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; more in %v", (next - now).Round(time.Second))
+}
+
+// Keep keeps a lease alive for another TTL. ErrNotFound: it has run out, and its holder must not use its sessions any more.
+func (t *Table) Keep(now Time, lease string) (*Lease, error) {
+	t.expire(now)
+	l := t.leases[lease]
+	if l == nil || l.freed > 0 {
+		return nil, fmt.Errorf("%w: %q", ErrNotFound, lease)
+	}
+	l.until = now + t.ttl
+	return l, nil
+}
+
+// Close gives a lease back; the holder sends nothing under it any more.
+func (t *Table) Close(now Time, lease string) error {
+	t.expire(now)
+	l := t.leases[lease]
+	if l == nil || l.freed > 0 {
+		return fmt.Errorf("%w: %q", ErrNotFound, lease)
+	}
+	delete(t.leases, lease)
+	t.free = append(t.free, l.IDs...)
+	return nil
+}
+
+// expire ends leases that were not kept alive, and frees the ids of those that ended a TTL ago.
+func (t *Table) expire(now Time) {
+	for _, id := range slices.Sorted(maps.Keys(t.leases)) {
+		l := t.leases[id]
+		if l.freed == 0 && now >= l.until {
+			l.freed = l.until + t.ttl
+		}
+		if l.freed > 0 && now >= l.freed {
+			t.free = append(t.free, l.IDs...)
+			delete(t.leases, id)
+		}
+	}
+}
+
+// Leases are all whose ids are not free, by name, for saving.
+func (t *Table) Leases() []Lease {
+	out := []Lease{}
+	for _, id := range slices.Sorted(maps.Keys(t.leases)) {
+		out = append(out, *t.leases[id])
+	}
+	return out
+}
+
+// Free is the number of ids that can be leased now.
+func (t *Table) Free(now Time) int {
+	t.expire(now)
+	return len(t.free)
+}
