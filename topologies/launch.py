@@ -30,7 +30,7 @@ def arguments() -> argparse.ArgumentParser:
     what.add_argument("file", nargs="?", type=Path, help="topology file (default: topologies/chain-4.json)")
     what.add_argument("--nodes", type=int, metavar="N", help="no file: N switches in a line (2 to 8), a host at each")
     parser.add_argument("--switch", choices=("embedded", "bmv2"), default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH")
-    parser.add_argument("--engine", choices=("auto", "ebpf", "interp"), default="auto", help="engine of the embedded switch")
+    parser.add_argument("--engine", choices=("auto", "interp"), default="auto", help="engine of the embedded switch")
     parser.add_argument("--profile", type=int, choices=p4app.PROFILES, help="width of a value in bits, instead of the file's")
     parser.add_argument("--admin", default=ADMIN, metavar="HOST:PORT", help=f"where the controller serves its admin API (default {ADMIN})")
     cli = "Mininet's prompt (default on a terminal); without it, run until SIGINT or SIGTERM"

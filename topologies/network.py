@@ -37,7 +37,7 @@ from topologies.nodes import Bmv2Switch, Cable, EmbeddedSwitch, Host, NodeError,
 from topologies.relay import Relay
 
 SWITCHES = ("embedded", "bmv2")
-ENGINES = ("auto", "ebpf", "interp")
+ENGINES = ("auto", "interp")
 OUT = p4app.ROOT / "out" / "network"
 
 
