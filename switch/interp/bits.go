@@ -61,6 +61,9 @@ func depositFields(b []byte, lanes []uint64, fields []bitsAt) {
 // readBits reads up to 64 bits at bit offset off.
 func readBits(b []byte, off, width int) uint64 {
 	i, skip := off>>3, off&7
+	if i+8 <= len(b) && skip+width <= 64 {
+		return binary.BigEndian.Uint64(b[i:]) << skip >> (64 - width)
+	}
 	var v uint64
 	left := width + skip // bits from the start of byte i
 	for n := 0; left > 0; n++ {
@@ -80,6 +83,11 @@ func readBits(b []byte, off, width int) uint64 {
 
 // writeBits writes the low width bits of v, up to 64, at bit offset off.
 func writeBits(b []byte, off, width int, v uint64) {
+	if i, shift := off>>3, 64-off&7-width; i+8 <= len(b) && shift >= 0 {
+		mask := ^uint64(0) >> (64 - width) << shift
+		binary.BigEndian.PutUint64(b[i:], binary.BigEndian.Uint64(b[i:])&^mask|v<<shift&mask)
+		return
+	}
 	for width > 0 {
 		i, skip := off>>3, off&7
 		n := min(8-skip, width)

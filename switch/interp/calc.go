@@ -1,6 +1,8 @@
 package interp
 
 import (
+	"slices"
+
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
@@ -8,6 +10,11 @@ import (
 type calculation struct {
 	inputs []calcInput
 	algo   hashFn
+	// Where all inputs are fields and constants their bits are known beforehand, for when all of their headers are valid: the fields as one list, the
+	// constants in a template.
+	fixed    []bitsAt
+	template []byte
+	headers  []int
 }
 
 type calcInput struct {
@@ -45,11 +52,44 @@ func (c *compiler) calculation(algo string, inputs []bmv2json.CalcInput, path st
 		}
 		out.inputs = append(out.inputs, ci)
 	}
+	out.precompute()
 	return out
+}
+
+// precompute finds the places of the inputs, where they have any.
+func (k *calculation) precompute() {
+	bits := 0
+	for i := range k.inputs {
+		in := &k.inputs[i]
+		if in.payload || in.whole || in.vl {
+			return
+		}
+		bits += in.width
+	}
+	k.template = make([]byte, (bits+7)/8)
+	bits = 0
+	for i := range k.inputs {
+		in := &k.inputs[i]
+		if in.konst != nil {
+			writeWide(k.template, bits, in.width, in.konst)
+		} else {
+			k.fixed = append(k.fixed, bitsAt{kind: kindOf(bits, in.width), rel: in.lane, off: bits, byte0: bits / 8, width: in.width})
+			if !slices.Contains(k.headers, in.header) {
+				k.headers = append(k.headers, in.header)
+			}
+		}
+		bits += in.width
+	}
 }
 
 // input puts the inputs together. Bits that fill the last byte are 0; the payload follows on the next byte.
 func (k *calculation) input(st *state) []byte {
+	if k.template != nil && k.allValid(st) {
+		b := append(st.bits[:0], k.template...)
+		depositFields(b, st.w, k.fixed)
+		st.bits = b
+		return b
+	}
 	bits, payload := 0, false
 	b := st.bits[:0]
 	grow := func(n int) {
@@ -91,6 +131,15 @@ func (k *calculation) input(st *state) []byte {
 	}
 	st.bits = b
 	return b
+}
+
+func (k *calculation) allValid(st *state) bool {
+	for _, h := range k.headers {
+		if !st.valid[h] {
+			return false
+		}
+	}
+	return true
 }
 
 func (k *calculation) value(st *state) uint64 { return k.algo(k.input(st)) }

@@ -23,14 +23,11 @@ type parseState struct {
 	then  *parseState // where no case matches; nil accepts
 }
 
-type parseOp func(*state, *cursor) uint64
-
-// cursor is how far into the frame the parser is.
-type cursor struct{ pos int }
+type parseOp func(*state) uint64
 
 type keyPart struct {
-	get       func(*state, *cursor, []uint64) uint64 // fills the part's lanes; returns an error
-	from, to  int                                    // of the key's lanes
+	get       func(*state, []uint64) uint64 // fills the part's lanes; returns an error
+	from, to  int                           // of the key's lanes
 	lookahead bool
 }
 
@@ -127,18 +124,18 @@ func fullMask(widths []int) []uint64 {
 }
 
 // keyField compiles reading a field into the key. The last element of an empty stack is an error, as P4 says; BMv2 reads whatever is there.
-func (c *compiler) keyField(e *bmv2json.Expr, n int) func(*state, *cursor, []uint64) uint64 {
+func (c *compiler) keyField(e *bmv2json.Expr, n int) func(*state, []uint64) uint64 {
 	if e.Op == bmv2json.OpField && e.Field.IsValidity() {
 		v := c.load(e, 64)
-		return func(st *state, _ *cursor, key []uint64) uint64 { key[0] = v(st); return noError }
+		return func(st *state, key []uint64) uint64 { key[0] = v(st); return noError }
 	}
 	pl := c.placeOf(e)
 	if pl.dyn == nil {
 		lane := pl.lane
-		return func(st *state, _ *cursor, key []uint64) uint64 { copy(key, st.w[lane:lane+n]); return noError }
+		return func(st *state, key []uint64) uint64 { copy(key, st.w[lane:lane+n]); return noError }
 	}
 	dyn, empty := pl.dyn, c.errs["StackOutOfBounds"]
-	return func(st *state, _ *cursor, key []uint64) uint64 {
+	return func(st *state, key []uint64) uint64 {
 		at := dyn(st)
 		if at < 0 {
 			return empty
@@ -148,13 +145,17 @@ func (c *compiler) keyField(e *bmv2json.Expr, n int) func(*state, *cursor, []uin
 	}
 }
 
-func (c *compiler) lookahead(e *bmv2json.Expr) func(*state, *cursor, []uint64) uint64 {
+func (c *compiler) lookahead(e *bmv2json.Expr) func(*state, []uint64) uint64 {
 	off, width, short := e.Offset, e.Width, c.errs["PacketTooShort"]
-	return func(st *state, cur *cursor, key []uint64) uint64 {
-		if cur.pos*8+off+width > len(st.frame)*8 {
+	return func(st *state, key []uint64) uint64 {
+		if st.pos*8+off+width > len(st.frame)*8 {
 			return short
 		}
-		readWide(key, st.frame, cur.pos*8+off, width)
+		if width <= 64 {
+			key[0] = readBits(st.frame, st.pos*8+off, width)
+		} else {
+			readWide(key, st.frame, st.pos*8+off, width)
+		}
 		return noError
 	}
 }
@@ -167,7 +168,7 @@ func (c *compiler) parserOp(o *bmv2json.ParserOp) parseOp {
 		return c.parserSet(o)
 	case bmv2json.ParserVerify:
 		cond, err := c.boolean(o.Cond), c.index(o.Value)
-		return func(st *state, _ *cursor) uint64 {
+		return func(st *state) uint64 {
 			if cond(st) {
 				return noError
 			}
@@ -175,35 +176,35 @@ func (c *compiler) parserOp(o *bmv2json.ParserOp) parseOp {
 		}
 	case bmv2json.ParserAdvance:
 		n, short, invalid := c.index(o.Value), c.errs["PacketTooShort"], c.errs["ParserInvalidArgument"]
-		return func(st *state, cur *cursor) uint64 {
+		return func(st *state) uint64 {
 			bits := n(st)
 			switch {
 			case bits%8 != 0:
 				return invalid
-			case bits/8 > uint64(len(st.frame)-cur.pos):
+			case bits/8 > uint64(len(st.frame)-st.pos):
 				return short
 			}
-			cur.pos += int(bits / 8)
+			st.pos += int(bits / 8)
 			return noError
 		}
 	}
 	do := c.primitive(o.Primitive)
-	return func(st *state, _ *cursor) uint64 { do(st); return noError }
+	return func(st *state) uint64 { do(st); return noError }
 }
 
 func (c *compiler) parserSet(o *bmv2json.ParserOp) parseOp {
 	if o.Value.Op != bmv2json.OpLookahead {
 		do := c.assign(&bmv2json.Expr{Op: bmv2json.OpField, Field: o.Dest, Width: o.Dest.Width(), Path: o.Path}, o.Value)
-		return func(st *state, _ *cursor) uint64 { do(st); return noError }
+		return func(st *state) uint64 { do(st); return noError }
 	}
 	get := c.lookahead(o.Value)
 	lane, width := c.lay.lane(o.Dest), o.Dest.Width()
 	n := max(lanesOf(o.Value.Width), lanesOf(width))
 	from, to := c.temp(n)
-	return func(st *state, cur *cursor) uint64 {
+	return func(st *state) uint64 {
 		t := st.scratch[from:to]
 		clear(t)
-		if err := get(st, cur, t[:lanesOf(o.Value.Width)]); err != noError {
+		if err := get(st, t[:lanesOf(o.Value.Width)]); err != noError {
 			return err
 		}
 		storeLanes(st.w[lane:lane+lanesOf(width)], t, width)
@@ -219,7 +220,7 @@ func storeLanes(dst, src []uint64, width int) {
 
 // extract compiles extract and extract_VL, into a header, the next of a stack, or a member of the next of a union stack.
 func (c *compiler) extract(o *bmv2json.ParserOp) parseOp {
-	var take func(*state, *cursor, int) uint64
+	var take func(*state, int) uint64
 	if o.Kind == bmv2json.ParserExtract {
 		take = c.takeFixed()
 	} else {
@@ -230,7 +231,7 @@ func (c *compiler) extract(o *bmv2json.ParserOp) parseOp {
 		if o.Kind == bmv2json.ParserExtract {
 			return c.extractHeader(h)
 		}
-		return func(st *state, cur *cursor) uint64 { return take(st, cur, h) }
+		return func(st *state) uint64 { return take(st, h) }
 	}
 	var ids []int
 	var at int
@@ -246,12 +247,12 @@ func (c *compiler) extract(o *bmv2json.ParserOp) parseOp {
 		}
 	}
 	full := c.errs["StackOutOfBounds"]
-	return func(st *state, cur *cursor) uint64 {
+	return func(st *state) uint64 {
 		n := st.next[at]
 		if n >= len(ids) {
 			return full
 		}
-		if err := take(st, cur, ids[n]); err != noError {
+		if err := take(st, ids[n]); err != noError {
 			return err
 		}
 		st.next[at] = n + 1
@@ -263,8 +264,8 @@ func (c *compiler) extract(o *bmv2json.ParserOp) parseOp {
 func (c *compiler) extractHeader(h int) parseOp {
 	hl, short := c.lay.headers[h], c.errs["PacketTooShort"]
 	size, fields, base, end, alone := hl.t.bits/8, hl.t.wire, hl.base, hl.base+hl.t.lanes, hl.siblings == nil
-	return func(st *state, cur *cursor) uint64 {
-		b := st.frame[cur.pos:]
+	return func(st *state) uint64 {
+		b := st.frame[st.pos:]
 		if len(b) < size {
 			return short
 		}
@@ -274,37 +275,37 @@ func (c *compiler) extractHeader(h int) parseOp {
 		} else {
 			st.setValid(h)
 		}
-		cur.pos += size
+		st.pos += size
 		return noError
 	}
 }
 
-func (c *compiler) takeFixed() func(*state, *cursor, int) uint64 {
+func (c *compiler) takeFixed() func(*state, int) uint64 {
 	short := c.errs["PacketTooShort"]
-	return func(st *state, cur *cursor, h int) uint64 {
+	return func(st *state, h int) uint64 {
 		hl := &st.lay.headers[h]
 		size := hl.t.bits / 8
-		b := st.frame[cur.pos:]
+		b := st.frame[st.pos:]
 		if len(b) < size {
 			return short
 		}
 		extractFields(st.w[hl.base:hl.base+hl.t.lanes], hl.t.wire, b)
 		st.setValid(h)
-		cur.pos += size
+		st.pos += size
 		return noError
 	}
 }
 
-func (c *compiler) takeVarbit(length *bmv2json.Expr) func(*state, *cursor, int) uint64 {
+func (c *compiler) takeVarbit(length *bmv2json.Expr) func(*state, int) uint64 {
 	n := c.index(length)
 	short, tooLong, invalid := c.errs["PacketTooShort"], c.errs["HeaderTooShort"], c.errs["ParserInvalidArgument"]
-	return func(st *state, cur *cursor, h int) uint64 {
+	return func(st *state, h int) uint64 {
 		hl := &st.lay.headers[h]
 		bits := n(st)
 		if bits%8 != 0 {
 			return invalid
 		}
-		b := st.frame[cur.pos:]
+		b := st.frame[st.pos:]
 		if bits/8 > uint64(len(b)) || len(b) < hl.t.bits/8+int(bits/8) {
 			return short
 		}
@@ -318,27 +319,27 @@ func (c *compiler) takeVarbit(length *bmv2json.Expr) func(*state, *cursor, int) 
 		st.vl[h] = append(st.vl[h][:0], b[head:head+size]...)
 		extractFields(lanes, hl.t.after, b[head+size:])
 		st.setValid(h)
-		cur.pos += hl.t.bits/8 + size
+		st.pos += hl.t.bits/8 + size
 		return noError
 	}
 }
 
 // run parses st.frame and returns the error that stopped it. What was taken before the error stays taken, as in BMv2.
 func (ps *parser) run(st *state) uint64 {
-	var cur cursor
-	err := ps.states(st, &cur)
-	st.payload = st.frame[cur.pos:]
+	st.pos = 0
+	err := ps.states(st)
+	st.payload = st.frame[st.pos:]
 	return err
 }
 
-func (ps *parser) states(st *state, cur *cursor) uint64 {
+func (ps *parser) states(st *state) uint64 {
 	s := ps.init
 	for n := 0; s != nil; n++ {
 		if n == maxStates {
 			return st.p.errTimeout
 		}
 		for _, op := range s.ops {
-			if err := op(st, cur); err != noError {
+			if err := op(st); err != noError {
 				return err
 			}
 		}
@@ -361,7 +362,7 @@ func (ps *parser) states(st *state, cur *cursor) uint64 {
 			}
 		case s.key != nil:
 			var err uint64
-			if next, err = s.selectNext(st, cur); err != noError {
+			if next, err = s.selectNext(st); err != noError {
 				return err
 			}
 		}
@@ -370,12 +371,12 @@ func (ps *parser) states(st *state, cur *cursor) uint64 {
 	return noError
 }
 
-func (s *parseState) selectNext(st *state, cur *cursor) (*parseState, uint64) {
+func (s *parseState) selectNext(st *state) (*parseState, uint64) {
 	last := s.key[len(s.key)-1].to
 	key := st.p.key[:last]
 	for i := range s.key {
 		k := &s.key[i]
-		if err := k.get(st, cur, key[k.from:k.to]); err != noError {
+		if err := k.get(st, key[k.from:k.to]); err != noError {
 			return nil, err
 		}
 	}

@@ -269,12 +269,15 @@ func (c *compiler) flow() {
 		nodes := map[bmv2json.Node]node{}
 		for _, t := range pl.Tables {
 			nodes[t] = c.p.tables[t.Index]
+			if a := c.p.tables[t.Index].onlyAction(); a != nil {
+				nodes[t] = callOf(a)
+			}
 		}
 		for _, cd := range pl.Conditionals {
 			nodes[cd] = &condNode{cond: c.boolean(cd.Expr)}
 		}
 		for _, a := range pl.ActionCalls {
-			nodes[a] = &callNode{act: c.p.actions[a.Action.Index]}
+			nodes[a] = callOf(c.p.actions[a.Action.Index])
 		}
 		at := func(n bmv2json.Node) node {
 			if n == nil {
@@ -283,21 +286,44 @@ func (c *compiler) flow() {
 			return nodes[n]
 		}
 		for _, t := range pl.Tables {
-			c.link(c.p.tables[t.Index], at)
+			own := c.p.tables[t.Index]
+			c.link(own, at)
+			if nodes[t] != node(own) {
+				after(nodes[t], own.afterDefault())
+			}
 		}
 		for _, cd := range pl.Conditionals {
 			n := nodes[cd].(*condNode)
 			n.yes, n.no = at(cd.True), at(cd.False)
 		}
 		for _, a := range pl.ActionCalls {
-			nodes[a].(*callNode).next = at(a.Next)
+			after(nodes[a], at(a.Next))
 		}
+		fuse(at(pl.Init), map[node]bool{})
 		if name == "ingress" {
 			c.p.ingress = at(pl.Init)
 		} else {
 			c.p.egress = at(pl.Init)
 		}
 	}
+}
+
+// after sets where control goes after a node of callOf.
+func after(n, next node) {
+	switch n := n.(type) {
+	case *callNode:
+		n.next = next
+	case *actNode:
+		n.next = next
+	}
+}
+
+// afterDefault is where control goes after the program's own default action.
+func (t *table) afterDefault() node {
+	if t.hitMiss {
+		return t.miss
+	}
+	return t.next[t.src.Default.Action.Index]
 }
 
 // link sets where control goes after a table. A member of an action profile that several tables share may name an action object that p4c made for another

@@ -19,6 +19,7 @@ type state struct {
 	bits    []byte   // for the inputs of a calculation
 
 	frame   []byte        // the whole packet as it entered this pass of the parser
+	pos     int           // how far into the frame the parser is
 	payload []byte        // what of it the parser did not take
 	now     time.Duration // the clock during this packet
 	inPort  uint32

@@ -1,6 +1,8 @@
 package interp
 
 import (
+	"slices"
+
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -24,16 +26,84 @@ func (n *condNode) exec(st *state) node {
 	return n.no
 }
 
-// callNode is an action called outside of a table.
+// callNode is an action without parameters that nothing chooses: what p4c writes as a table without keys for the statements between tables. Where control
+// goes from one straight to another they are one.
 type callNode struct {
-	act  *action
+	code []doFn
 	next node
 }
 
 func (n *callNode) exec(st *state) node {
-	st.params = nil
+	for _, do := range n.code {
+		do(st)
+	}
+	return n.next
+}
+
+// actNode is an action that has jumps, or that may stop the pipeline in the middle.
+type actNode struct {
+	act  *action
+	next node
+}
+
+func (n *actNode) exec(st *state) node {
 	n.act.run(st)
 	return n.next
+}
+
+// stops reports whether the pipeline may end within the action.
+func (a *action) stops() bool {
+	for _, p := range a.src.Primitives {
+		switch p.Op {
+		case "exit", "assert", "assume":
+			return true
+		}
+	}
+	return false
+}
+
+// callOf makes a node of an action that nothing chooses.
+func callOf(a *action) node {
+	if a.jumps || a.stops() {
+		return &actNode{act: a}
+	}
+	return &callNode{code: a.code}
+}
+
+// onlyAction is the action of a table that can run no other and tells nobody: no keys, and a default entry that stands in the program.
+func (t *table) onlyAction() *action {
+	d := t.src.Default
+	if len(t.keys) > 0 || d == nil || !d.ConstEntry || len(d.Params) > 0 || t.profile != nil {
+		return nil
+	}
+	return t.p.actions[d.Action.Index]
+}
+
+// fuse joins runs of callNodes. Nodes that control reaches in several ways are then in several runs.
+func fuse(n node, done map[node]bool) {
+	if n == nil || done[n] {
+		return
+	}
+	done[n] = true
+	switch n := n.(type) {
+	case *table:
+		fuse(n.hit, done)
+		fuse(n.miss, done)
+		for _, x := range n.next {
+			fuse(x, done)
+		}
+	case *condNode:
+		fuse(n.yes, done)
+		fuse(n.no, done)
+	case *actNode:
+		fuse(n.next, done)
+	case *callNode:
+		fuse(n.next, done)
+		if next, ok := n.next.(*callNode); ok {
+			n.code = append(slices.Clip(n.code), next.code...)
+			n.next = next.next
+		}
+	}
 }
 
 // call is an action with its parameters.

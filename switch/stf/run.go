@@ -466,7 +466,7 @@ func (r *runner) checkCounter(c *Command) error {
 		return err
 	}
 	var d target.CounterData
-	if id, ok := r.ids[c.Index]; ok {
+	if id, ok := r.ids[strings.TrimPrefix(c.Index, "$")]; ok {
 		d, err = r.sw.Pipeline.DirectCounter(id.table, id.entry)
 	} else {
 		var i int
