@@ -1,0 +1,97 @@
+package controller
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// program is what the controller must know of the compiled P4 program; all of it stands in the P4Info.
+type program struct {
+	pipeline *p4rt.Pipeline
+	profile  wire.Profile // the width of values
+	slots    int          // cells of the register versions
+	sessions int          // cells of the register session_request
+	routes   int          // entries of ipv4_lpm
+	local    int          // entries of local_address
+}
+
+// readProgram checks that the P4Info is that of a NetCRAQ program, and takes its sizes from it.
+func readProgram(pl *p4rt.Pipeline) (*program, error) {
+	p := &program{pipeline: pl}
+	info := pl.Info
+	bits := 0
+	for _, name := range info.Registers() {
+		// The wide profiles are several words: objects_store, objects_store_1, ...
+		if name == "objects_store" || strings.HasPrefix(name, "objects_store_") {
+			_, width, err := info.RegisterSize(name)
+			if err != nil {
+				return nil, err
+			}
+			bits += width
+		}
+	}
+	if p.profile = wire.Profile(bits); !p.profile.Valid() {
+		return nil, fmt.Errorf("this is not a NetCRAQ program: its objects_store registers hold %d bits", bits)
+	}
+	var err error
+	if p.slots, _, err = info.RegisterSize("versions"); err != nil {
+		return nil, err
+	}
+	if p.sessions, _, err = info.RegisterSize("session_request"); err != nil {
+		return nil, err
+	}
+	if p.routes, err = info.TableSize("ipv4_lpm"); err != nil {
+		return nil, err
+	}
+	if p.local, err = info.TableSize("local_address"); err != nil {
+		return nil, err
+	}
+	// The tables and actions that plan.go fills, by a probe of each.
+	for _, e := range []p4rt.Entry{
+		portTrust(1, true), portTrust(1, false), takeAddress(topology.DefaultController), toController(topology.DefaultController),
+		forward(topology.DefaultController, make([]byte, 6), 1), slotEntry(1, 1),
+		chainEntry(0, chainPart{head: topology.DefaultController, tail: topology.DefaultController, service: topology.DefaultController}),
+	} {
+		if _, err := info.Encode(e); err != nil {
+			return nil, fmt.Errorf("this is not a NetCRAQ program, or not of this version: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// fit checks that a topology fits the program.
+func (p *program) fit(t *topology.Topology) error {
+	if want := t.Program.ValueBits; want != 0 && want != int(p.profile) {
+		return fmt.Errorf("the topology asks for the profile %d, but the program %s holds values of %v bits", want, t.Program.JSON, p.profile)
+	}
+	if n := len(t.Hosts) + len(t.Switches) + len(t.Chains) + 1; n > p.routes {
+		return fmt.Errorf("the network has %d addresses, but the program's table ipv4_lpm holds %d routes: compile it with a larger one", n, p.routes)
+	}
+	if n := len(t.Chains) + 1; n > p.local {
+		return fmt.Errorf("%d chains: the program's table local_address holds %d addresses: compile it with a larger one", len(t.Chains), p.local)
+	}
+	last := p.sessions - 1
+	if t.Sessions.Controller >= last {
+		return fmt.Errorf("sessions.controller is %d, but the program has only the sessions 1 to %d", t.Sessions.Controller, last)
+	}
+	if t.Sessions.Last > last {
+		return fmt.Errorf("sessions.last is %d, but the program has only the sessions 1 to %d", t.Sessions.Last, last)
+	}
+	if _, err := p.spaces(t); err != nil {
+		return err
+	}
+	_, err := allocateGroups(t)
+	return err
+}
+
+// lastSession is the highest session id for clients.
+func (p *program) lastSession(t *topology.Topology) uint16 {
+	if t.Sessions.Last != 0 {
+		return uint16(t.Sessions.Last)
+	}
+	return uint16(min(p.sessions-1, 0xFFFF))
+}
