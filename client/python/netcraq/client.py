@@ -1,0 +1,270 @@
+"""A small synchronous client.
+
+    from netcraq.admin import Session
+    from netcraq.client import Client
+
+    with Client(["10.0.0.100"], session=Session(5, 1)) as c:
+        r = c.get(0x01000007)
+        c.cas(0x01000007, r.version, b"off")
+
+A request that is not answered within the retransmission time (the paper's 50 ms) goes, as the same packet, to the next address, until the timeout.
+Because every copy has the same session and request number, a write is executed once however often it is sent. A write that ends in Timeout has an
+unknown outcome; its number is used up, and the next write has the next one: switches drop late copies of the older as soon as they know the newer, so
+nothing is ever sent under an old number again.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from netcraq import wire
+from netcraq.admin import Admin, Session, SessionLease, chain_of
+from netcraq.wire import Flags, Op, Packet, Status
+
+
+class NetCRAQError(Exception):
+    """A request failed. ``outcome_unknown``: it is a write that may have been executed, or may still be."""
+
+    def __init__(self, message: str, *, outcome_unknown: bool = False) -> None:
+        super().__init__(message + ("; whether the write was executed is not known" if outcome_unknown else ""))
+        self.outcome_unknown = outcome_unknown
+
+
+class NotFound(NetCRAQError):  # noqa: N818 (these are outcomes that callers name, as KeyError's relatives do)
+    """The key has no slot in the network, was never written (version 0), or is deleted (version of the deletion)."""
+
+    def __init__(self, message: str, version: int, *, outcome_unknown: bool = False) -> None:
+        super().__init__(message, outcome_unknown=outcome_unknown)
+        self.version = version
+
+
+class CASFailed(NetCRAQError):  # noqa: N818
+    """The key has another version; ``version`` and ``value`` (None: no value) are what is committed."""
+
+    def __init__(self, message: str, version: int, value: bytes | None, *, outcome_unknown: bool = False) -> None:
+        super().__init__(message, outcome_unknown=outcome_unknown)
+        self.version = version
+        self.value = value
+
+
+class Timeout(NetCRAQError):  # noqa: N818
+    """No answer in time."""
+
+
+class ValueTooLarge(NetCRAQError):  # noqa: N818
+    """The value does not fit the profile. Nothing was sent."""
+
+
+class NoChain(NetCRAQError):  # noqa: N818
+    """Every address that was asked knows no chain of the key's number."""
+
+
+class NoSession(NetCRAQError):  # noqa: N818
+    """A write, and no session to write with. Nothing was sent."""
+
+
+class Refused(NetCRAQError):  # noqa: N818
+    """BAD_SESSION, FULL, or an answer that makes no sense; ``status`` says which."""
+
+    def __init__(self, message: str, status: int, *, outcome_unknown: bool = False) -> None:
+        super().__init__(message, outcome_unknown=outcome_unknown)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a request."""
+
+    version: int
+    value: bytes | None
+    """Of a read."""
+    superseded: bool
+    """Of a write: executed, and a newer one has already replaced it."""
+    answered_by: str
+    epoch: int
+    rtt: float
+    """Seconds since the first transmission."""
+    attempts: int
+    """Packets sent."""
+
+
+class Client:
+    """One socket, one request at a time; not for use by several threads at once."""
+
+    def __init__(
+        self,
+        addresses: Iterable[str],
+        *,
+        value_bits: int = 128,
+        session: Session | SessionLease | None = None,
+        at_least_once: bool = False,
+        timeout: float = 2.0,
+        retransmit: float = 0.05,
+        bind: str = "",
+    ) -> None:
+        """addresses: "ADDRESS" or "ADDRESS:PORT", the chain's service address first, then switches' own. session: to write with; without one, writes
+        raise NoSession, or, with at_least_once, may be executed more than once. timeout and retransmit in seconds."""
+        wire.value_bytes(value_bits)
+        self.addresses = [_address(a) for a in addresses]
+        if not self.addresses:
+            raise ValueError("no address to ask")
+        self.value_bits = value_bits
+        self.timeout = timeout
+        self.retransmit = retransmit
+        self.at_least_once = at_least_once
+        self._session = session
+        # Where the numbers of reads start is chance, so that a late answer to an earlier user of the same UDP port is not taken for ours.
+        self._number = random.SystemRandom().randrange(1 << 32)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind((bind, 0))
+        self._socket.setblocking(False)
+
+    @classmethod
+    def from_controller(cls, admin: Admin | None = None, *, key: int | None = None, timeout: float = 2.0, retransmit: float = 0.05) -> Client:
+        """A client of a chain (that of a key, or the only one) with what the controller says: addresses, width of values, a session."""
+        admin = admin or Admin()
+        chains = admin.chains()
+        if key is None and len(chains) != 1:
+            raise ValueError(f"the controller has {len(chains)} chains: say of which key")
+        chain = chains[0] if key is None else chain_of(chains, key)
+        return cls(chain.addresses, value_bits=chain.value_bits, session=admin.lease_sessions(), timeout=timeout, retransmit=retransmit)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the socket and gives a leased session back."""
+        self._socket.close()
+        if isinstance(self._session, SessionLease):
+            self._session.close()
+
+    def get(self, key: int, *, eventual: bool = False, to: str | None = None) -> Result:
+        """Reads a key. eventual: the last committed value of whichever member is asked will do. to: ask this address only. Raises NotFound."""
+        self._number = (self._number + 1) & 0xFFFFFFFF
+        return self._call(Packet(Op.READ, key, flags=Flags.EVENTUAL if eventual else Flags(0), request=self._number), to)
+
+    def put(self, key: int, value: bytes) -> Result:
+        """Writes a value."""
+        return self._write(Op.WRITE, key, value, 0)
+
+    def delete(self, key: int) -> Result:
+        """Leaves the key without a value."""
+        return self._write(Op.WRITE, key, None, 0)
+
+    def cas(self, key: int, expected: int, value: bytes | None) -> Result:
+        """Writes value (None: deletes it) if the key's version is expected (0: it was never written). Raises CASFailed."""
+        return self._write(Op.CAS, key, value, expected)
+
+    def _write(self, op: Op, key: int, value: bytes | None, expected: int) -> Result:
+        if value is not None and len(value) > wire.value_bytes(self.value_bits):
+            raise ValueTooLarge(f"{_name(op, value)} {wire.format_key(key)}: {len(value)} bytes, the switches' program holds {self.value_bits // 8}")
+        lease_ends = None
+        session = self._session
+        if isinstance(session, SessionLease):
+            if not session.keep():
+                session = self._session = session.admin.lease_sessions(len(session.sessions))
+            lease_ends = session.ends
+            session = session.sessions[0]
+        if session is None or session.next_request > 0xFFFFFFFF:
+            if not self.at_least_once:
+                raise NoSession(f"{_name(op, value)} {wire.format_key(key)}: no session to write with")
+            self._number = (self._number + 1) & 0xFFFFFFFF
+            return self._call(Packet(op, key, request=self._number, version=expected, value=value), None)
+        number = session.next_request
+        session.next_request += 1
+        return self._call(Packet(op, key, session=session.id, request=number, version=expected, value=value), None, lease_ends)
+
+    def _call(self, request: Packet, to: str | None, not_after: float | None = None) -> Result:
+        payload = request.encode(self.value_bits)
+        addresses = self.addresses if to is None else [_address(to)]
+        name = f"{_name(request.op, request.value)} {wire.format_key(request.key)}"
+        writes = request.op != Op.READ
+        begun = time.monotonic()
+        deadline = begun + self.timeout
+        if not_after is not None:
+            deadline = min(deadline, not_after)
+        at = attempts = silent = refusals = no_chain = 0
+        last = "no answer"
+        while (now := time.monotonic()) < deadline:
+            try:
+                self._socket.sendto(payload, addresses[at])
+            except OSError as e:  # as good as lost
+                last = f"sending fails: {e}"
+            attempts += 1
+            wait = self.retransmit * min(4, 2 ** min(silent // len(addresses), 2))
+            reply = self._receive(request, min(now + wait, deadline))
+            if reply is None:
+                silent += 1
+                no_chain = 0
+                at = (at + 1) % len(addresses)
+                continue
+            p, source = reply
+            # The same packet again: the switch has not executed it, or this answer is an older copy's.
+            if p.status in (Status.RETRY, Status.NOT_SERVING, Status.NO_CHAIN):
+                refusals += 1
+                last = f"the last answer was {wire.status_name(p.status)}"
+                no_chain = no_chain + 1 if p.status == Status.NO_CHAIN else 0
+                if no_chain >= len(addresses):
+                    raise NoChain(f"{name}: no such chain: {request.key >> 24}", outcome_unknown=writes and attempts > no_chain)
+                if p.status != Status.RETRY:
+                    at = (at + 1) % len(addresses)
+                if p.status == Status.RETRY or refusals >= len(addresses):
+                    pause = min(0.02, 0.0005 * 2 ** min(refusals, 6)) * random.uniform(0.5, 1)
+                    time.sleep(max(0, min(pause, deadline - time.monotonic())))
+                continue
+            return self._result(name, request, p, source, time.monotonic() - begun, attempts)
+        sent = f" ({attempts} sent in {time.monotonic() - begun:.3f} s)" if attempts else " (nothing was sent)"
+        raise Timeout(f"{name}: timed out: {last}{sent}", outcome_unknown=writes and attempts > 0)
+
+    def _result(self, name: str, request: Packet, p: Packet, source: str, rtt: float, attempts: int) -> Result:
+        writes = request.op != Op.READ
+        again = writes and attempts > 1
+        if p.status == Status.NOT_FOUND or (not writes and p.status == Status.OK and p.value is None):
+            raise NotFound(f"{name}: key not found", 0 if writes else p.version, outcome_unknown=again)
+        if p.status == Status.CAS_FAILED and request.op == Op.CAS:
+            # With a session the head would have known an executed one again; without, this may answer the second copy of one that was executed.
+            unknown = again and request.session == 0
+            why = f"{name}: the key has version {wire.format_version(p.version)}, value {p.value!r}"
+            raise CASFailed(why, p.version, p.value, outcome_unknown=unknown)
+        if p.status == Status.OK or (p.status == Status.SUPERSEDED and writes):
+            return Result(p.version, None if writes else p.value, p.status == Status.SUPERSEDED, source, p.epoch, rtt, attempts)
+        known = writes and p.status in (Status.BAD_SESSION, Status.FULL)
+        raise Refused(f"{name}: answered {wire.status_name(p.status)}", p.status, outcome_unknown=again if known else writes)
+
+    def _receive(self, request: Packet, until: float) -> tuple[Packet, str] | None:
+        """The reply to the request, whichever of its copies it answers; None when there is none by then."""
+        while True:
+            ready, _, _ = select.select([self._socket], [], [], max(0.0, until - time.monotonic()))
+            if not ready:
+                return None
+            try:
+                payload, (host, port) = self._socket.recvfrom(2048)
+                p = Packet.decode(payload, self.value_bits)
+            except (OSError, wire.WireError):
+                continue
+            if p.op == request.op.reply and (p.session, p.request, p.key) == (request.session, request.request, request.key):
+                return p, f"{host}:{port}"
+
+
+def _address(s: str) -> tuple[str, int]:
+    host, _, port = s.partition(":")
+    try:
+        return socket.gethostbyname(host), int(port) if port else wire.PORT
+    except (OSError, ValueError) as e:
+        raise ValueError(f"{s!r} is no address (want ADDRESS or ADDRESS:PORT): {e}") from None
+
+
+def _name(op: Op, value: bytes | None) -> str:
+    if op == Op.READ:
+        return "get"
+    if op == Op.CAS:
+        return "compare and delete" if value is None else "compare and swap"
+    return "delete" if value is None else "put"
