@@ -54,7 +54,17 @@ def compile_all(folder: Path, programs: dict, into: Path) -> None:
     for name, program in programs.items():
         backend = BACKENDS[program["architecture"]]
         defines = [f"-D{key}={value}" if value is not True else f"-D{key}" for key, value in program.get("defines", {}).items()]
-        command = [backend, "--arch", program["architecture"], *defines, "--p4runtime-files", str(into / f"{name}.p4info.txtpb"), "-o", str(into / f"{name}.json"), program["source"]]
+        command = [
+            backend,
+            "--arch",
+            program["architecture"],
+            *defines,
+            "--p4runtime-files",
+            str(into / f"{name}.p4info.txtpb"),
+            "-o",
+            str(into / f"{name}.json"),
+            program["source"],
+        ]
         # Run inside the folder, so that the paths p4c writes into its output are the same on every machine.
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode != 0 or "warning" in done.stderr:
@@ -78,7 +88,9 @@ def installed() -> bool:
 def make(folder: Path, programs: dict) -> None:
     """Compile into compiled/, replacing what is there only when all of it compiled."""
     if not installed():
-        sys.exit("p4c is not on PATH (p4c-bm2-ss, p4c-bm2-psa): install it from the P4 project's packages to compile; to use the programs it is not needed")
+        sys.exit(
+            "p4c is not on PATH (p4c-bm2-ss, p4c-bm2-psa): install it from the P4 project's packages to compile; to use the programs it is not needed"
+        )
     compiled = folder / "compiled"
     with tempfile.TemporaryDirectory() as scratch:
         version = p4c_version()
@@ -123,7 +135,9 @@ def check(folder: Path, programs: dict) -> None:
         else:
             with tempfile.TemporaryDirectory() as scratch:
                 compile_all(folder, programs, Path(scratch))
-                drift += [f"output {file} is not what p4c writes now" for file, sha in recorded["outputs"].items() if digest(Path(scratch) / file) != sha]
+                drift += [
+                    f"output {file} is not what p4c writes now" for file, sha in recorded["outputs"].items() if digest(Path(scratch) / file) != sha
+                ]
             how = f"by hash and by compiling again with p4c {version}"
     if drift:
         sys.exit("\n".join([*drift, f"{folder.name}: sources and compiled outputs have drifted: run `make p4`"]))
