@@ -1,0 +1,146 @@
+package stf_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp"
+	"github.com/netcraq/netcraq/switch/stf"
+)
+
+// corpusVariable names the environment variable that says where p4c's tests are: a checkout of p4c, or its testdata folder.
+const corpusVariable = "NETCRAQ_P4C_CORPUS"
+
+// compilerName is p4c's back end for BMv2's v1model.
+const compilerName = "p4c-bm2-ss"
+
+// TestP4CCorpus compiles every v1model program of p4c's own tests that has an STF file and runs it. What does not pass must be listed in
+// testdata/p4c-known-failures.txt, and what is listed must not pass.
+func TestP4CCorpus(t *testing.T) {
+	root := os.Getenv(corpusVariable)
+	if root == "" {
+		t.Skipf("%s is not set: it names a checkout of p4c, whose tests are then run", corpusVariable)
+	}
+	compiler, err := exec.LookPath(compilerName)
+	if err != nil {
+		t.Skipf("no %s on PATH to compile p4c's tests with: %v", compilerName, err)
+	}
+	if _, err := os.Stat(filepath.Join(root, "testdata")); err == nil {
+		root = filepath.Join(root, "testdata")
+	}
+	known := knownFailures(t)
+	for _, c := range []struct {
+		dir  string
+		args []string
+	}{
+		{"p4_16_samples", nil},
+		{"p4_14_samples", []string{"--std", "p4-14"}},
+	} {
+		files, err := filepath.Glob(filepath.Join(root, c.dir, "*.stf"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s has no STF files in %s", root, c.dir)
+		}
+		for _, f := range files {
+			name := c.dir + "/" + strings.TrimSuffix(filepath.Base(f), ".stf")
+			program := strings.TrimSuffix(f, ".stf") + ".p4"
+			if !runsOnV1model(t, program, c.args != nil) {
+				continue
+			}
+			reason, expected := known[name]
+			delete(known, name)
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				err := runCorpusProgram(t, compiler, c.args, program, f)
+				switch {
+				case err != nil && !expected:
+					t.Error(err)
+				case err == nil && expected:
+					t.Errorf("passes, but is listed as failing: %s", reason)
+				case err != nil:
+					t.Logf("fails as listed (%s): %v", reason, err)
+				}
+			})
+		}
+	}
+	for name := range known {
+		t.Errorf("%s is listed as failing, but there is no such test", name)
+	}
+}
+
+// runsOnV1model reports whether a program is for v1model: all of P4_14 is, of P4_16 what includes it.
+func runsOnV1model(t *testing.T, program string, p414 bool) bool {
+	t.Helper()
+	text, err := os.ReadFile(program)
+	if os.IsNotExist(err) { // a few STF files are for programs elsewhere
+		return false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p414 || bytes.Contains(text, []byte("v1model.p4"))
+}
+
+func runCorpusProgram(t *testing.T, compiler string, args []string, program, file string) error {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "program.json")
+	cmd := exec.Command(compiler, append(args, "-o", out, filepath.Base(program))...)
+	cmd.Dir = filepath.Dir(program)
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s does not compile: %w\n%s", program, err, msg)
+	}
+	diffs, err := runFile(out, file)
+	if err != nil {
+		return err
+	}
+	if len(diffs) > 0 {
+		return fmt.Errorf("%s", strings.Join(diffs, "\n"))
+	}
+	return nil
+}
+
+// runFile runs an STF file against a compiled program on the interp engine.
+func runFile(program, file string) ([]string, error) {
+	prog, err := bmv2json.ReadFile(program)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	f, err := stf.Parse(filepath.Base(file), text)
+	if err != nil {
+		return nil, err
+	}
+	p, err := interp.New(prog, interp.Options{Seed: 1})
+	if err != nil {
+		return nil, err
+	}
+	return stf.Run(f, stf.Interp(p))
+}
+
+func knownFailures(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "p4c-known-failures.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for i, line := range strings.Split(string(text), "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, reason, ok := strings.Cut(line, ": ")
+		if !ok {
+			t.Fatalf("p4c-known-failures.txt:%d: not NAME: REASON", i+1)
+		}
+		out[name] = reason
+	}
+	return out
+}
