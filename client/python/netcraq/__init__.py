@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NetCRAQ from Python.
 
 * :mod:`netcraq.wire` encodes and decodes the packet; it needs nothing but Python.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the controller's admin API (HTTP and JSON) tells a client: chains, the KEY_IDs of names, and sessions to write with."""
 
 from __future__ import annotations

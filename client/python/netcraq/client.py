@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small synchronous client.
 
     from netcraq.admin import Session
@@ -35,7 +36,7 @@ class NetCRAQError(Exception):
         self.outcome_unknown = outcome_unknown
 
 
-class NotFound(NetCRAQError):  # noqa: N818 (these are outcomes that callers name, as KeyError's relatives do)
+class NotFound(NetCRAQError):
     """The key has no slot in the network, was never written (version 0), or is deleted (version of the deletion)."""
 
     def __init__(self, message: str, version: int, *, outcome_unknown: bool = False) -> None:
@@ -43,7 +44,7 @@ class NotFound(NetCRAQError):  # noqa: N818 (these are outcomes that callers nam
         self.version = version
 
 
-class CASFailed(NetCRAQError):  # noqa: N818
+class CASFailed(NetCRAQError):
     """The key has another version; ``version`` and ``value`` (None: no value) are what is committed."""
 
     def __init__(self, message: str, version: int, value: bytes | None, *, outcome_unknown: bool = False) -> None:
@@ -52,23 +53,23 @@ class CASFailed(NetCRAQError):  # noqa: N818
         self.value = value
 
 
-class Timeout(NetCRAQError):  # noqa: N818
+class Timeout(NetCRAQError):
     """No answer in time."""
 
 
-class ValueTooLarge(NetCRAQError):  # noqa: N818
+class ValueTooLarge(NetCRAQError):
     """The value does not fit the profile. Nothing was sent."""
 
 
-class NoChain(NetCRAQError):  # noqa: N818
+class NoChain(NetCRAQError):
     """Every address that was asked knows no chain of the key's number."""
 
 
-class NoSession(NetCRAQError):  # noqa: N818
+class NoSession(NetCRAQError):
     """A write, and no session to write with. Nothing was sent."""
 
 
-class Refused(NetCRAQError):  # noqa: N818
+class Refused(NetCRAQError):
     """BAD_SESSION, FULL, or an answer that makes no sense; ``status`` says which."""
 
     def __init__(self, message: str, status: int, *, outcome_unknown: bool = False) -> None:
@@ -135,9 +136,11 @@ class Client:
         return cls(chain.addresses, value_bits=chain.value_bits, session=admin.lease_sessions(), timeout=timeout, retransmit=retransmit)
 
     def __enter__(self) -> Client:
+        """Itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Closes."""
         self.close()
 
     def close(self) -> None:

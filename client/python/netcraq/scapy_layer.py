@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The NetCRAQ packet as a scapy layer.
 
     >>> from scapy.all import IP, UDP, raw

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The NetCRAQ packet, in pure Python.
 
 A packet is the UDP payload: a header of 24 bytes in network byte order, then the value field, whose width was fixed when the P4 program was compiled
@@ -73,6 +74,9 @@ class Flags(enum.IntFlag):
     NO_REPLY = 0x20
     NEWEST = 0x40
     SESSION = 0x80
+
+
+NO_FLAGS = Flags(0)
 
 
 class Status(enum.IntEnum):
@@ -158,7 +162,7 @@ class Packet:
 
     op: Op
     key: int
-    flags: Flags = Flags(0)
+    flags: Flags = NO_FLAGS
     """Of requests and chain packets; 0 in replies."""
     status: int = Status.OK
     """Of replies (a Status, or a number that this version does not know); 0 in others."""

@@ -1,130 +1,16 @@
-"""A reference chain on loopback sockets: what a client's requests get answered when everything between head and tail happens at once."""
+# SPDX-License-Identifier: Apache-2.0
+"""Reference chains and controllers for the tests."""
 
 from __future__ import annotations
 
-import json
-import random
-import socket
-import threading
-from collections.abc import Iterator
-from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote, urlsplit
+from collections.abc import Callable, Iterator
 
 import pytest
-
-from netcraq.wire import Op, Packet, Status, WireError, version
-
-CHAIN = 1
-
-
-class RefChain:
-    """Answers as docs/protocol.md says a chain does, and loses and doubles packets as told. Notes what clients must not do in ``violations``."""
-
-    def __init__(self, addresses: int = 1, value_bits: int = 128, loss: float = 0, duplicate: float = 0, seed: int = 0) -> None:
-        self.value_bits, self.loss, self.duplicate = value_bits, loss, duplicate
-        self.random = random.Random(seed)
-        self.slots: dict[int, tuple[int, bytes | None]] = {}
-        self.sessions: dict[int, tuple[int, int]] = {}
-        self.seen: dict[tuple[int, int], bytes] = {}
-        self.session_table = 4096
-        self.frozen = False
-        self.down: set[int] = set()
-        self.refuse: dict[int, Status] = {}
-        self.requests = self.executed = 0
-        self.violations: list[str] = []
-        self.lock = threading.Lock()
-        self.sockets: list[socket.socket] = []
-        port = 0
-        for i in range(addresses):
-            s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            s.bind((f"127.0.0.{1 + i}", port))
-            s.settimeout(0.1)
-            port = s.getsockname()[1]
-            self.sockets.append(s)
-        self.addresses = ["{}:{}".format(*s.getsockname()) for s in self.sockets]
-        self.stopped = False
-        self.threads = [threading.Thread(target=self._serve, args=(i,)) for i in range(addresses)]
-        for t in self.threads:
-            t.start()
-
-    def close(self) -> None:
-        self.stopped = True
-        for t in self.threads:
-            t.join()
-        for s in self.sockets:
-            s.close()
-
-    def place(self, *keys: int) -> None:
-        for k in keys:
-            self.slots[k] = (0, None)
-
-    def _copies(self) -> int:
-        return 0 if self.random.random() < self.loss else 2 if self.random.random() < self.duplicate else 1
-
-    def _serve(self, i: int) -> None:
-        while not self.stopped:
-            try:
-                payload, client = self.sockets[i].recvfrom(2048)
-            except TimeoutError:
-                continue
-            with self.lock:
-                for _ in range(self._copies()):
-                    reply = self._take(i, payload)
-                    if reply is None:
-                        continue
-                    out = self.sockets[i if reply.status == Status.NO_CHAIN else 0]
-                    for _ in range(self._copies()):
-                        out.sendto(reply.encode(self.value_bits), client)
-
-    def _take(self, i: int, payload: bytes) -> Packet | None:
-        if i in self.down:
-            return None
-        try:
-            p = Packet.decode(payload, self.value_bits)
-        except WireError as e:
-            self.violations.append(str(e))
-            return None
-        self.requests += 1
-        reply = replace(p, op=p.op.reply or p.op, flags=type(p.flags)(0), epoch=1)
-        if i in self.refuse:
-            return replace(reply, status=self.refuse[i])
-        if p.key >> 24 != CHAIN:
-            return replace(reply, status=Status.NO_CHAIN)
-        slot = self.slots.get(p.key)
-        if p.op == Op.READ:
-            v, value = slot or (0, None)
-            return replace(reply, status=Status.NOT_FOUND if value is None else Status.OK, version=v, value=value)
-        if p.op not in (Op.WRITE, Op.CAS) or p.flags or p.epoch:
-            self.violations.append(f"a client may not send {p}")
-            return None
-        if p.session and self.seen.setdefault((p.session, p.request), payload) != payload:
-            self.violations.append(f"session {p.session} sends request {p.request} with other content")
-        if self.frozen:
-            return replace(reply, status=Status.RETRY)
-        if p.session >= self.session_table:
-            return replace(reply, status=Status.BAD_SESSION)
-        if slot is None:
-            return replace(reply, status=Status.NOT_FOUND, version=0, value=None)
-        last, given = self.sessions.get(p.session, (0, 0))
-        if p.session and p.request < last:
-            return None
-        if p.session and p.request == last and given:
-            if given < slot[0]:
-                return replace(reply, status=Status.SUPERSEDED, version=given)
-            return replace(reply, version=slot[0], value=slot[1])
-        if p.op == Op.CAS and p.version != slot[0]:
-            self.sessions[p.session] = (p.request, 0)
-            return replace(reply, status=Status.CAS_FAILED, version=slot[0], value=slot[1])
-        new = version(1, (slot[0] & ((1 << 48) - 1)) + 1)
-        self.slots[p.key] = (new, p.value)
-        self.sessions[p.session] = (p.request, new)
-        self.executed += 1
-        return replace(reply, version=new)
+from netcraq.testing import CHAIN, RefChain, RefController
 
 
 @pytest.fixture()
-def make_chain() -> Iterator[type[RefChain]]:
+def make_chain() -> Iterator[Callable[..., RefChain]]:
     """Makes reference chains, with keys 0 to 9 of chain 1; checks at the end that nobody broke the protocol."""
     made: list[RefChain] = []
 
@@ -134,81 +20,15 @@ def make_chain() -> Iterator[type[RefChain]]:
         made.append(c)
         return c
 
-    yield make  # type: ignore[misc]
+    yield make
     for c in made:
         c.close()
     for c in made:
         assert c.violations == []
 
 
-class RefController:
-    """The part of the controller's admin API that clients use, for one reference chain."""
-
-    def __init__(self, chain: RefChain, ttl: float = 30) -> None:
-        self.chain, self.ttl = chain, ttl
-        self.keys: dict[str, int] = {}
-        self.next_session = 1
-        self.kept: list[str] = []
-        self.closed: list[str] = []
-        self.gone: set[str] = set()
-        controller = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def handle_any(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                status, answer = controller.answer(self.command, urlsplit(self.path), json.loads(body) if body else None)
-                data = json.dumps(answer).encode() if answer is not None else b""
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            do_GET = do_POST = do_PUT = do_DELETE = handle_any  # noqa: N815 (http.server's names)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
-
-    def answer(self, method: str, url: object, body: dict | None) -> tuple[int, object]:
-        parts = [unquote(p) for p in url.path.split("/")[2:]]  # type: ignore[attr-defined]
-        not_found = (404, {"error": {"code": "not_found", "message": f"no such {parts[0]}: {parts[-1]}"}})
-        match method, parts:
-            case "GET", ["chains"]:
-                members = [{"switch": f"s{i}", "address": a} for i, a in enumerate(self.chain.addresses) if i]
-                chain = {"name": "main", "id": CHAIN, "serviceAddress": self.chain.addresses[0], "members": members}
-                return 200, [chain | {"valueBytes": self.chain.value_bits // 8}]
-            case "GET", ["keys"]:
-                prefix = parse_qs(url.query).get("prefix", [""])[0]  # type: ignore[attr-defined]
-                return 200, [{"name": n, "keyId": k} for n, k in self.keys.items() if n.startswith(prefix)]
-            case "GET", ["keys", name]:
-                return (200, {"name": name, "keyId": self.keys[name]}) if name in self.keys else not_found
-            case "POST", ["sessions"]:
-                first = self.next_session
-                self.next_session += body["count"]  # type: ignore[index]
-                sessions = [{"id": i, "nextRequest": 1} for i in range(first, self.next_session)]
-                return 200, {"lease": f"L{first}", "sessions": sessions, "ttlSeconds": self.ttl}
-            case "PUT", ["sessions", lease]:
-                if lease in self.gone:
-                    return not_found
-                self.kept.append(lease)
-                return 200, {"lease": lease, "sessions": [], "ttlSeconds": self.ttl}
-            case "DELETE", ["sessions", lease]:
-                self.closed.append(lease)
-                return 200, None
-        return not_found
-
-
 @pytest.fixture()
-def make_controller(make_chain: object) -> Iterator[object]:
+def make_controller(make_chain: object) -> Iterator[Callable[..., RefController]]:
     """Makes reference controllers for reference chains."""
     made: list[RefController] = []
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client and the admin API's client against reference servers."""
 
 from __future__ import annotations
@@ -6,7 +7,6 @@ import threading
 import time
 
 import pytest
-
 from netcraq import client as nc
 from netcraq.admin import Admin, AdminError, Session
 from netcraq.client import Client

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """netcraq.wire and the scapy layer against the vectors that the Go package is tested with."""
 
 from __future__ import annotations
@@ -6,13 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
-from scapy.compat import raw
-from scapy.layers.inet import IP, UDP
-from scapy.packet import Raw
-
 from netcraq import wire
 from netcraq.scapy_layer import LAYERS, NetCRAQ, NetCRAQ128, NetCRAQ1024
 from netcraq.wire import Flags, Op, Packet, Status, WireError
+from scapy.compat import raw
+from scapy.layers.inet import IP, UDP
+from scapy.packet import Raw
 
 VECTORS = json.loads((Path(__file__).parents[3] / "wire" / "testdata" / "vectors.json").read_text())
 
