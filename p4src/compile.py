@@ -5,8 +5,8 @@
     compile.py make  [FOLDER]   compile every target that FOLDER/programs.json lists into FOLDER/compiled/, and write compiled/manifest.json
     compile.py check [FOLDER]   fail when sources and outputs have drifted: by hash always, by compiling again where p4c is installed
 
-p4c need not be installed to use the programs: compiled/ is committed. programs.json lists, for each output name, the source, the p4c back end, and the
-preprocessor definitions. The manifest holds p4c's version and the SHA-256 of each source and each output.
+p4c need not be installed to use the programs: compiled/ is committed. programs.json lists, for each output name, the source, the p4c back end, and
+the preprocessor definitions. The manifest holds p4c's version and the SHA-256 of each source and each output.
 """
 
 from __future__ import annotations
