@@ -10,8 +10,8 @@ the first switch. What it asks for:
     write                from the client through head, replicas and tail, and the tail's reply back
     mixed                95 % reads at the client's own switch, 5 % writes
 
-*serial* has one query on its way at a time (latency), *pipelined* 32 (throughput; BMv2 drops bursts of more than 32 frames a port). Beside each figure
-stands how much of a core the generator took: where that is near 1, the generator is the bottleneck and not the switch.
+*serial* has one query on its way at a time (latency), *pipelined* 32 (throughput; BMv2 drops bursts of more than 32 frames a port). Beside each
+figure stands how much of a core the generator took: where that is near 1, the generator is the bottleneck and not the switch.
 """
 
 from __future__ import annotations
