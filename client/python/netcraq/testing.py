@@ -23,7 +23,12 @@ CHAIN = 1
 class RefChain:
     """Answers as docs/protocol.md says a chain does, and loses and doubles packets as told. Notes what clients must not do in ``violations``."""
 
-    def __init__(self, addresses: int = 1, value_bits: int = 128, loss: float = 0, duplicate: float = 0, seed: int = 0) -> None:
+    def __init__(
+        self, addresses: int | list[tuple[str, int]] = 1, value_bits: int = 128, loss: float = 0, duplicate: float = 0, seed: int = 0
+    ) -> None:
+        """addresses: where to listen, or how many loopback addresses, all at one port that the system chooses. The first is the service address."""
+        if isinstance(addresses, int):
+            addresses = [(f"127.0.0.{1 + i}", 0) for i in range(addresses)]
         self.value_bits, self.loss, self.duplicate = value_bits, loss, duplicate
         self.random = random.Random(seed)
         self.slots: dict[int, tuple[int, bytes | None]] = {}
@@ -37,16 +42,16 @@ class RefChain:
         self.violations: list[str] = []
         self.lock = threading.Lock()
         self.sockets: list[socket.socket] = []
-        port = 0
-        for i in range(addresses):
+        chosen = 0
+        for host, port in addresses:
             s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            s.bind((f"127.0.0.{1 + i}", port))
+            s.bind((host, port or chosen))
             s.settimeout(0.1)
-            port = s.getsockname()[1]
+            chosen = s.getsockname()[1]
             self.sockets.append(s)
         self.addresses = ["{}:{}".format(*s.getsockname()) for s in self.sockets]
         self.stopped = False
-        self.threads = [threading.Thread(target=self._serve, args=(i,)) for i in range(addresses)]
+        self.threads = [threading.Thread(target=self._serve, args=(i,)) for i in range(len(addresses))]
         for t in self.threads:
             t.start()
 
