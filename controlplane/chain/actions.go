@@ -16,12 +16,14 @@ type Persist struct {
 }
 
 // Install asks for a switch's part of the configuration (its chain_config entry, multicast groups, service address and route), and for Installed with the
-// same Seq. Where the switch has all of it already, nothing is to be written.
+// same Seq. Where the switch has all of it already, nothing is to be written; with Reread that is judged by what the switch has now, because somebody else
+// may have changed it.
 type Install struct {
 	Switch     string
 	Config     Config
 	Assignment Assignment
 	Seq        uint64
+	Reread     bool
 }
 
 // Lease asks for one LEASE packet. It is not acknowledged; its reply, if one comes, goes to LeaseReply.
@@ -94,7 +96,13 @@ func (a Persist) String() string {
 	}
 	return s
 }
-func (a Install) String() string { return fmt.Sprintf("install %s: %v", a.Switch, a.Assignment) }
+func (a Install) String() string {
+	s := fmt.Sprintf("install %s: %v", a.Switch, a.Assignment)
+	if a.Reread {
+		s += "; look again"
+	}
+	return s
+}
 func (a Lease) String() string {
 	return fmt.Sprintf("lease %s: epoch %d, %v from its clock %d us", a.Switch, a.Epoch, a.Duration, a.Clock)
 }

@@ -132,7 +132,7 @@ func (m *Machine) install(now Time, sw string) {
 	if a := m.cfg.Assignment(sw); a.Role.Member() && !a.LeaseRequired {
 		v.unleased = true
 	}
-	m.do(Install{Switch: sw, Config: m.cfg, Assignment: m.cfg.Assignment(sw), Seq: m.seq})
+	m.do(Install{Switch: sw, Config: m.cfg, Assignment: m.cfg.Assignment(sw), Seq: m.seq, Reread: v.lease.refused > 0})
 }
 
 // Installed answers Install.

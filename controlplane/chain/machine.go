@@ -57,6 +57,7 @@ type Machine struct {
 	view map[string]*view
 
 	decided   bool // cfg is valid
+	found     bool // ... and came from the switches
 	cfg       Config
 	installed bool            // all members have cfg
 	blank     bool            // no switch holds data of the chain: it is new, or all was lost
@@ -255,6 +256,7 @@ func (m *Machine) decide(now Time) {
 			m.wait("for an operator: " + err.Error())
 			return
 		}
+		m.found = true
 		m.event("chain.takeover", "", "the switches were left in the middle of a change (epoch %d): going on with %v", epoch, survivors)
 		first.Members = survivors
 		m.begin(now, first, nil)
@@ -308,7 +310,7 @@ func (m *Machine) running(epoch uint16) (Config, bool) {
 
 // adopt takes over a running configuration and changes what the file wants otherwise and can be changed.
 func (m *Machine) adopt(now Time, c Config) {
-	m.decided, m.cfg, m.installed = true, c, true
+	m.decided, m.found, m.cfg, m.installed = true, true, c, true
 	m.event("chain.adopted", "", "the switches run %v", c)
 	for _, s := range c.Members {
 		m.view[s].everAcked = true

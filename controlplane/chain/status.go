@@ -4,6 +4,7 @@ package chain
 type Status struct {
 	Config  Config
 	Decided bool // false: there is no configuration yet, and Members are the file's
+	Found   bool // there was no record; an earlier controller's configuration was found in the switches
 	Ready   bool
 	Reason  string // why it is not ready
 	Members []MemberStatus
@@ -19,7 +20,7 @@ type MemberStatus struct {
 
 // Status is the state now.
 func (m *Machine) Status(now Time) Status {
-	s := Status{Config: m.cfg, Decided: m.decided, Ready: m.decided && m.installed && m.persisting == nil && m.change == nil}
+	s := Status{Config: m.cfg, Decided: m.decided, Found: m.found, Ready: m.decided && m.installed && m.persisting == nil && m.change == nil}
 	if !m.decided {
 		s.Config = Config{Members: m.o.Members, Lease: m.o.Lease}
 	}

@@ -380,7 +380,7 @@ func (c *Client) ReadTable(ctx context.Context, table string) ([]*v1.TableEntry,
 func (c *Client) ReadGroups(ctx context.Context) ([]Group, error) {
 	var out []Group
 	err := c.Read(ctx, func(e *v1.Entity) error {
-		if g, ok := decodeGroup(e); ok {
+		if g, ok := DecodeGroup(e); ok {
 			out = append(out, g)
 		}
 		return nil

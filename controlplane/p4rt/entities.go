@@ -90,7 +90,8 @@ func EncodeCloneSession(s CloneSession) (*v1.Entity, error) {
 	}}}, nil
 }
 
-func decodeGroup(e *v1.Entity) (Group, bool) {
+// DecodeGroup is the multicast group that an entity is; ok is false where it is something else.
+func DecodeGroup(e *v1.Entity) (Group, bool) {
 	m := e.GetPacketReplicationEngineEntry().GetMulticastGroupEntry()
 	if m == nil {
 		return Group{}, false

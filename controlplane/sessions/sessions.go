@@ -42,9 +42,8 @@ type Table struct {
 	leases map[string]*Lease
 }
 
-// New makes a table of the ids from first to last. saved are leases that an earlier controller gave; their holders have a whole TTL from now. unknown says that an
-// earlier controller may have given leases that are not known: all ids rest until those must have run out.
-func New(first, last uint16, ttl time.Duration, saved []Lease, unknown bool) *Table {
+// New makes a table of the ids from first to last. saved are leases that an earlier controller gave; their holders have a whole TTL from now.
+func New(first, last uint16, ttl time.Duration, saved []Lease) *Table {
 	t := &Table{ttl: ttl, leases: map[string]*Lease{}}
 	held := map[uint16]bool{}
 	for _, l := range saved {
@@ -54,18 +53,19 @@ func New(first, last uint16, ttl time.Duration, saved []Lease, unknown bool) *Ta
 			held[id] = true
 		}
 	}
-	var rest []uint16
 	for id := int(first); id <= int(last); id++ {
 		if !held[uint16(id)] {
-			rest = append(rest, uint16(id))
+			t.free = append(t.free, uint16(id))
 		}
 	}
-	if unknown {
-		t.leases["an earlier controller"] = &Lease{ID: "an earlier controller", IDs: rest, freed: 2 * ttl}
-	} else {
-		t.free = rest
-	}
 	return t
+}
+
+// Rest lets all free ids rest, because an earlier controller may have given leases on them that are not known: by the end of it those have run out.
+func (t *Table) Rest(now Time) {
+	const holder = "an earlier controller"
+	t.leases[holder] = &Lease{ID: holder, IDs: t.free, freed: now + 2*t.ttl}
+	t.free = nil
 }
 
 // TTL is the time within which a lease must be kept alive.

@@ -20,7 +20,7 @@ func open(t *testing.T, tab *Table, now Time, lease string, n int, want ...uint1
 }
 
 func TestLeases(t *testing.T) {
-	tab := New(10, 14, ttl, nil, false)
+	tab := New(10, 14, ttl, nil)
 	open(t, tab, 0, "a", 2, 10, 11)
 	open(t, tab, 0, "b", 2, 12, 13)
 	if _, err := tab.Open(0, "c", "", 2); !errors.Is(err, ErrFull) {
@@ -53,7 +53,7 @@ func TestLeases(t *testing.T) {
 
 // TestRestart: a restarted controller honours the leases that were saved, and without a record waits for those it does not know.
 func TestRestart(t *testing.T) {
-	tab := New(1, 3, ttl, nil, false)
+	tab := New(1, 3, ttl, nil)
 	open(t, tab, 0, "a", 2, 1, 2)
 	b, err := json.Marshal(tab.Leases())
 	if err != nil {
@@ -63,12 +63,13 @@ func TestRestart(t *testing.T) {
 	if err := json.Unmarshal(b, &saved); err != nil {
 		t.Fatal(err)
 	}
-	tab = New(1, 3, ttl, saved, false)
+	tab = New(1, 3, ttl, saved)
 	open(t, tab, 0, "b", 1, 3)
 	if _, err := tab.Keep(9*time.Second, "a"); err != nil {
 		t.Error(err)
 	}
-	tab = New(1, 3, ttl, nil, true)
+	tab = New(1, 3, ttl, nil)
+	tab.Rest(0)
 	if _, err := tab.Open(0, "c", "", 1); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "more in 20s") {
 		t.Error(err)
 	}

@@ -21,16 +21,17 @@ const DefaultAddress = "127.0.0.1:20036"
 // Chain is one chain (virtual group) with its members in order.
 type Chain struct {
 	Name           string   `json:"name"`
-	ID             uint8    `json:"id"`             // the top byte of the KEY_ID of each of its keys
-	Epoch          uint16   `json:"epoch"`          // of the configuration that is installed or being installed
-	ServiceAddress string   `json:"serviceAddress"` // the IPv4 address that clients send to; any member takes it
-	LeaseMillis    int      `json:"leaseMillis"`    // read lease; 0: the paper's fail-stop assumption, members serve without one
-	Frozen         bool     `json:"frozen"`         // members drop writes (the head answers RETRY)
-	Slots          int      `json:"slots"`          // slots that this chain may place keys in
-	Keys           int      `json:"keys"`           // keys placed
-	Ready          bool     `json:"ready"`          // every member has the configuration and, where leases are used, a live one
-	ValueBytes     int      `json:"valueBytes"`     // the largest value that the switches' program holds (VALUE_BITS/8)
-	Members        []Member `json:"members"`        // head first, tail last
+	ID             uint8    `json:"id"`               // the top byte of the KEY_ID of each of its keys
+	Epoch          uint16   `json:"epoch"`            // of the configuration that is installed or being installed
+	ServiceAddress string   `json:"serviceAddress"`   // the IPv4 address that clients send to; any member takes it
+	LeaseMillis    int      `json:"leaseMillis"`      // read lease; 0: the paper's fail-stop assumption, members serve without one
+	Frozen         bool     `json:"frozen"`           // members drop writes (the head answers RETRY)
+	Slots          int      `json:"slots"`            // slots that this chain may place keys in
+	Keys           int      `json:"keys"`             // keys placed
+	Ready          bool     `json:"ready"`            // every member has the configuration and, where leases are used, a live one
+	Reason         string   `json:"reason,omitempty"` // why it is not ready
+	ValueBytes     int      `json:"valueBytes"`       // the largest value that the switches' program holds (VALUE_BITS/8)
+	Members        []Member `json:"members"`          // head first, tail last
 }
 
 // Member is one switch's part in a chain.
@@ -104,15 +105,15 @@ type Port struct {
 type Counters struct {
 	Switch string            `json:"switch"`
 	Events map[string]uint64 `json:"events"` // packets by what became of them; the names of event_t in p4src/include/events.p4, in lower case
-	Slots  []SlotCounters    `json:"slots"`  // the placed keys' slots, and any other slot with a count
+	Slots  []SlotCounters    `json:"slots"`  // the placed keys' slots, in their order
 	Ports  []Port            `json:"ports"`
 }
 
 // SlotCounters are the three counters of one slot at one switch, in packets.
 type SlotCounters struct {
 	Slot     int    `json:"slot"`
-	KeyID    uint32 `json:"keyId,omitempty"` // 0 and Name "": no key is placed there now
-	Name     string `json:"name,omitempty"`
+	KeyID    uint32 `json:"keyId"`
+	Name     string `json:"name"`
 	Reads    uint64 `json:"reads"`    // READs that this switch answered from the slot
 	Forwards uint64 `json:"forwards"` // READs of it that this switch sent on to the tail
 	Writes   uint64 `json:"writes"`   // versions of it that this switch accepted
@@ -134,7 +135,8 @@ type Sessions struct {
 // TTL is TTLSeconds as a duration.
 func (s *Sessions) TTL() time.Duration { return time.Duration(s.TTLSeconds) * time.Second }
 
-// Session is a session id and the number that its first request must have: above all that any switch has recorded for the id's earlier holders.
+// Session is a session id and the number that its first request must have: above all that any switch has recorded for the id's earlier holders. In the answer to a
+// keepalive NextRequest is 0: the holder knows what it has used.
 type Session struct {
 	ID          uint16 `json:"id"`
 	NextRequest uint32 `json:"nextRequest"`

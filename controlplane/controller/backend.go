@@ -1,0 +1,417 @@
+package controller
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/controlplane/sessions"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// The controller as the admin API shows it (package admin serves these over HTTP). Errors are *api.Error.
+
+// apiError gives an error its code.
+func apiError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var we *p4rt.WriteError
+	code := api.CodeInternal
+	switch {
+	case errors.Is(err, directory.ErrInvalid) || errors.Is(err, chain.ErrInvalid):
+		code = api.CodeInvalidArgument
+	case errors.Is(err, directory.ErrNotFound) || errors.Is(err, errNotFound) || errors.Is(err, sessions.ErrNotFound):
+		code = api.CodeNotFound
+	case errors.Is(err, directory.ErrExists):
+		code = api.CodeAlreadyExists
+	case errors.Is(err, directory.ErrFull) || errors.Is(err, sessions.ErrFull) || errors.As(err, &we) && we.Code() == codes.ResourceExhausted:
+		code = api.CodeResourceExhausted
+	case errors.Is(err, chain.ErrRefused):
+		code = api.CodeFailedPrecondition
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
+		code = api.CodeDeadlineExceeded
+	case errors.Is(err, chain.ErrUnavailable) || passing(err):
+		code = api.CodeUnavailable
+	}
+	return api.Errorf(code, "%s", err.Error())
+}
+
+// Chains lists the chains.
+func (c *Controller) Chains(ctx context.Context) (out []api.Chain, err error) {
+	err = c.call(ctx, func() {
+		for _, ch := range c.chains {
+			out = append(out, c.describeChain(ch))
+		}
+	})
+	return out, apiError(err)
+}
+
+// Chain is one chain, by name or decimal id.
+func (c *Controller) Chain(ctx context.Context, name string) (*api.Chain, error) {
+	var out api.Chain
+	var failed error
+	err := c.call(ctx, func() {
+		ch, err := c.findChain(name)
+		if failed = err; err == nil {
+			out = c.describeChain(ch)
+		}
+	})
+	return &out, apiError(errors.Join(err, failed))
+}
+
+func (c *Controller) describeChain(ch *chainState) api.Chain {
+	s := ch.m.Status(c.now())
+	out := api.Chain{
+		Name: ch.topo.Name, ID: ch.topo.ID, Epoch: s.Config.Epoch, ServiceAddress: ch.topo.Address.String(), LeaseMillis: int(s.Config.Lease / time.Millisecond),
+		Frozen: s.Config.Freeze != chain.Thawed, Slots: ch.space.Count, Keys: c.dir.Count(ch.topo.ID), Ready: s.Ready, Reason: s.Reason,
+		ValueBytes: c.prog.profile.ValueBytes(), Members: []api.Member{},
+	}
+	for _, m := range s.Members {
+		out.Members = append(out.Members, api.Member{
+			Switch: m.Switch, Role: m.Role.String(), Address: c.topo.Switch(m.Switch).Address.String(), Ready: m.Ready, LeaseLive: m.LeaseLive,
+		})
+	}
+	return out
+}
+
+// ChangeChain changes a running chain.
+func (c *Controller) ChangeChain(ctx context.Context, name string, ch api.ChainChange) (*api.Chain, error) {
+	var change chain.Change
+	if ch.LeaseMillis != nil {
+		l := time.Duration(*ch.LeaseMillis) * time.Millisecond
+		change.Lease = &l
+	}
+	change.Frozen = ch.Frozen
+	if ch.Members != nil {
+		change.Members = append([]string{}, *ch.Members...) // empty, but not nil: refused
+	}
+	if err := c.change(ctx, name, change); err != nil {
+		return nil, apiError(err)
+	}
+	return c.Chain(ctx, name)
+}
+
+// Keys lists the keys of a chain by name.
+func (c *Controller) Keys(ctx context.Context, chainName string) ([]api.Key, error) {
+	out := []api.Key{}
+	var failed error
+	err := c.call(ctx, func() {
+		ch, err := c.findChain(chainName)
+		if failed = err; err != nil {
+			return
+		}
+		for _, k := range c.dir.List("") {
+			if k.ID.Chain() == ch.topo.ID {
+				out = append(out, c.describeKey(k))
+			}
+		}
+	})
+	return out, apiError(errors.Join(err, failed))
+}
+
+func (c *Controller) describeKey(k directory.Key) api.Key {
+	return api.Key{Name: k.Name, KeyID: uint32(k.ID), Chain: c.byID[k.ID.Chain()].topo.Name, Slot: k.Slot}
+}
+
+// AddKeys places keys. The answers are in the order of the specs, each with its own error.
+func (c *Controller) AddKeys(ctx context.Context, chainName string, specs []api.KeySpec) ([]api.Key, error) {
+	keys := make([]newKey, len(specs))
+	for i, s := range specs {
+		keys[i] = newKey{name: s.Name, value: s.Value}
+		if s.KeyID != nil {
+			id := wire.Key(*s.KeyID)
+			keys[i].id = &id
+		}
+	}
+	added, err := c.addKeys(ctx, chainName, keys)
+	if err != nil {
+		return nil, apiError(err)
+	}
+	out := make([]api.Key, len(added))
+	for i, a := range added {
+		if a.err == nil {
+			out[i] = c.describeKey(a.key)
+			continue
+		}
+		out[i] = api.Key{Name: specs[i].Name}
+		errors.As(apiError(a.err), &out[i].Error)
+	}
+	return out, nil
+}
+
+// RemoveKey takes a key out of the network.
+func (c *Controller) RemoveKey(ctx context.Context, chainName, nameOrID string) error {
+	return apiError(c.removeKey(ctx, chainName, nameOrID))
+}
+
+// Directory lists the keys of all chains whose names start with prefix; with state, what each member holds is fetched from it.
+func (c *Controller) Directory(ctx context.Context, prefix string, state bool) ([]api.Key, error) {
+	var keys []directory.Key
+	if err := c.call(ctx, func() { keys = c.dir.List(prefix) }); err != nil {
+		return nil, apiError(err)
+	}
+	return c.describeKeys(ctx, keys, state)
+}
+
+// Lookup finds one key by its exact name.
+func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.Key, error) {
+	var k directory.Key
+	var ok bool
+	if err := c.call(ctx, func() { k, ok = c.dir.ByName(name) }); err != nil {
+		return nil, apiError(err)
+	}
+	if !ok {
+		return nil, api.Errorf(api.CodeNotFound, "no key %q is placed in the network", name)
+	}
+	out, err := c.describeKeys(ctx, []directory.Key{k}, state)
+	if err != nil {
+		return nil, err
+	}
+	return &out[0], nil
+}
+
+func (c *Controller) describeKeys(ctx context.Context, keys []directory.Key, state bool) ([]api.Key, error) {
+	out := []api.Key{}
+	keys = slices.DeleteFunc(keys, func(k directory.Key) bool { return c.byID[k.ID.Chain()] == nil })
+	for _, k := range keys {
+		out = append(out, c.describeKey(k))
+	}
+	if !state {
+		return out, nil
+	}
+	states, err := c.states(ctx, keys)
+	if err != nil {
+		return nil, apiError(err)
+	}
+	for i, k := range keys {
+		for _, s := range states[k.ID] {
+			out[i].State = append(out[i].State, describeState(s))
+		}
+	}
+	return out, nil
+}
+
+func describeState(s keyState) api.KeyState {
+	out := api.KeyState{Switch: s.sw, Status: "UNREACHABLE", Length: -1}
+	if s.err != nil {
+		return out
+	}
+	out.Version, out.Newest = uint64(s.committed.Version), uint64(s.newest.Version)
+	out.Session, out.Request = s.newest.Session, s.newest.Request
+	switch {
+	case s.newest.Status == wire.Dirty:
+		out.Status = wire.Dirty.String()
+	case s.committed.Tombstone:
+		out.Status = wire.NotFound.String()
+	default:
+		out.Status = s.committed.Status.String()
+	}
+	if !s.committed.Tombstone {
+		out.Length, out.Value = len(s.committed.Value), append([]byte{}, s.committed.Value...)
+	}
+	return out
+}
+
+// Switches lists the switches as the topology has them.
+func (c *Controller) Switches(ctx context.Context) ([]api.Switch, error) {
+	out := []api.Switch{}
+	err := c.call(ctx, func() {
+		for _, d := range c.devices {
+			s := api.Switch{
+				Name: d.sw.Name, P4Runtime: d.sw.P4Runtime, DeviceID: d.sw.DeviceID, Address: d.sw.Address.String(),
+				Connected: d.state.Phase != p4rt.Disconnected, Primary: d.state.Phase == p4rt.Primary, Ready: d.ready, LastError: d.lastError,
+				Chains: []string{}, Ports: describePorts(d),
+			}
+			if d.ready {
+				s.Pipeline = fmt.Sprintf("%016x", c.prog.pipeline.Cookie)
+			}
+			for _, ch := range c.chains {
+				if ch.m.Status(c.now()).Config.IsMember(d.sw.Name) {
+					s.Chains = append(s.Chains, ch.topo.Name)
+				}
+			}
+			out = append(out, s)
+		}
+	})
+	return out, apiError(err)
+}
+
+func describePorts(d *device) []api.Port {
+	out := []api.Port{}
+	for _, p := range d.sw.Ports {
+		trust := "host"
+		if p.Peer != nil {
+			trust = "fabric"
+		}
+		out = append(out, api.Port{Number: p.Number, Trust: trust, LeadsTo: p.LeadsTo()})
+	}
+	return out
+}
+
+// Counters reads a switch's counters.
+func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, error) {
+	d := c.byName[name]
+	if d == nil {
+		var names []string
+		for _, d := range c.devices {
+			names = append(names, d.sw.Name)
+		}
+		return nil, api.Errorf(api.CodeNotFound, "there is no switch %q; there is: %s", name, strings.Join(names, ", "))
+	}
+	var keys []directory.Key
+	if err := c.call(ctx, func() { keys = c.dir.List("") }); err != nil {
+		return nil, apiError(err)
+	}
+	out := &api.Counters{Switch: name, Events: map[string]uint64{}, Slots: []api.SlotCounters{}, Ports: describePorts(d)}
+	events, err := d.client.ReadCounter(ctx, "events")
+	if err != nil {
+		return nil, apiError(err)
+	}
+	for i, n := range events {
+		switch label, ok := eventNames[i]; {
+		case ok:
+			out.Events[label] = n.Packets
+		case n.Packets > 0:
+			out.Events[fmt.Sprintf("event_%d", i)] = n.Packets
+		}
+	}
+	slices.SortFunc(keys, func(a, b directory.Key) int { return a.Slot - b.Slot })
+	cells := make([]int, len(keys))
+	for i, k := range keys {
+		cells[i] = k.Slot
+		out.Slots = append(out.Slots, api.SlotCounters{Slot: k.Slot, KeyID: uint32(k.ID), Name: k.Name})
+	}
+	for _, counter := range []struct {
+		name string
+		set  func(*api.SlotCounters, uint64)
+	}{
+		{"slot_reads", func(s *api.SlotCounters, n uint64) { s.Reads = n }},
+		{"slot_forwards", func(s *api.SlotCounters, n uint64) { s.Forwards = n }},
+		{"slot_writes", func(s *api.SlotCounters, n uint64) { s.Writes = n }},
+	} {
+		counts, err := d.client.ReadCounterCells(ctx, counter.name, cells)
+		if err != nil {
+			return nil, apiError(err)
+		}
+		for i, n := range counts {
+			counter.set(&out.Slots[i], n.Packets)
+		}
+	}
+	return out, nil
+}
+
+// maxSessions is how many sessions one request can ask for.
+const maxSessions = 1024
+
+// OpenSessions leases writer sessions. Each one's first request is above what any member of any chain has recorded for the id.
+func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*api.Sessions, error) {
+	if r.Count < 1 || r.Count > maxSessions {
+		return nil, api.Errorf(api.CodeInvalidArgument, "%d sessions: ask for 1 to %d", r.Count, maxSessions)
+	}
+	name := rand.Text()
+	var lease *sessions.Lease
+	var at []*device
+	var failed error
+	err := c.call(ctx, func() {
+		for _, ch := range c.chains {
+			if s := ch.m.Status(c.now()); !s.Decided {
+				failed = fmt.Errorf("%w: the chain %s is not set up yet (%s)", chain.ErrUnavailable, ch.topo.Name, s.Reason)
+				return
+			}
+			for _, d := range c.members(ch) {
+				if !slices.Contains(at, d) {
+					at = append(at, d)
+				}
+			}
+		}
+		if lease, failed = c.sess.Open(c.now(), name, r.Owner, r.Count); failed == nil {
+			failed = c.save()
+		}
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return nil, apiError(err)
+	}
+	out := &api.Sessions{Lease: name, TTLSeconds: int(c.sess.TTL() / time.Second), Sessions: make([]api.Session, len(lease.IDs))}
+	places := make([]int, len(lease.IDs))
+	for i := range places {
+		places[i] = i
+	}
+	err = forEach(ctx, places, func(ctx context.Context, i int) error {
+		highest, err := c.recorded(ctx, lease.IDs[i], at)
+		if err == nil && highest > 1<<32-1-2*sessions.Gap {
+			err = fmt.Errorf("the session %d has used up its request numbers", lease.IDs[i])
+		}
+		out.Sessions[i] = api.Session{ID: lease.IDs[i], NextRequest: highest + sessions.Gap}
+		return err
+	})
+	if err != nil {
+		c.post(func() {
+			if c.sess.Close(c.now(), name) == nil {
+				c.saveOr()
+			}
+		})
+		return nil, api.Errorf(api.CodeUnavailable, "the switches could not be asked what they have recorded for the sessions: %v", err)
+	}
+	return out, nil
+}
+
+// KeepSessions keeps a lease alive.
+func (c *Controller) KeepSessions(ctx context.Context, lease string) (*api.Sessions, error) {
+	var out *api.Sessions
+	var failed error
+	err := c.call(ctx, func() {
+		l, err := c.sess.Keep(c.now(), lease)
+		if failed = err; err == nil {
+			out = &api.Sessions{Lease: lease, TTLSeconds: int(c.sess.TTL() / time.Second), Sessions: []api.Session{}}
+			for _, id := range l.IDs {
+				out.Sessions = append(out.Sessions, api.Session{ID: id})
+			}
+		}
+	})
+	return out, apiError(errors.Join(err, failed))
+}
+
+// CloseSessions gives a lease back.
+func (c *Controller) CloseSessions(ctx context.Context, lease string) error {
+	var failed error
+	err := c.call(ctx, func() {
+		if failed = c.sess.Close(c.now(), lease); failed == nil {
+			c.saveOr()
+		}
+	})
+	return apiError(errors.Join(err, failed))
+}
+
+// Events is the events after the one numbered since that are kept, and a channel that is closed when there are more.
+func (c *Controller) Events(since uint64) ([]api.Event, <-chan struct{}) {
+	return c.events.since(since)
+}
+
+// Ready is nil when every chain serves; otherwise an *api.Error that says what is missing.
+func (c *Controller) Ready(ctx context.Context) error {
+	chains, err := c.Chains(ctx)
+	if err != nil {
+		return err
+	}
+	var missing []string
+	for _, ch := range chains {
+		if !ch.Ready {
+			missing = append(missing, fmt.Sprintf("chain %s: %s", ch.Name, ch.Reason))
+		}
+	}
+	if len(missing) > 0 {
+		return api.Errorf(api.CodeUnavailable, "%s", strings.Join(missing, "; "))
+	}
+	return nil
+}

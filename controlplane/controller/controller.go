@@ -1,0 +1,553 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/controlplane/sessions"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Options make a Controller.
+type Options struct {
+	Topology *topology.Topology
+	Store    Store
+	// ElectionID orders controllers: of two that run at once the higher is primary at the switches. Zero: the time, so that the one started last is.
+	ElectionID p4rt.ElectionID
+	Log        *slog.Logger
+}
+
+// Controller runs a network. Its exported methods are safe for concurrent use once Run has started.
+type Controller struct {
+	topo     *topology.Topology
+	prog     *program
+	plan     *plan
+	store    Store
+	log      *slog.Logger
+	events   *eventLog
+	requests *requests
+	start    time.Time
+	devices  []*device // as the topology lists the switches
+	byName   map[string]*device
+	chains   []*chainState // by id
+	byID     map[uint8]*chainState
+	pool     *sessionPool
+
+	inboxMu sync.Mutex
+	inbox   []func()
+	wake    chan struct{}
+
+	// What only run's goroutine touches.
+	dir     *directory.Directory
+	sess    *sessions.Table
+	state   State
+	saved   bool // an earlier controller's state was there
+	lastOp  chain.OpID
+	ctx     context.Context // Run's
+	stopped chan struct{}   // closed when Run ends
+}
+
+// chainState is a chain: its machine, and what the shell does for it.
+type chainState struct {
+	topo    *topology.Chain
+	space   directory.Space
+	m       *chain.Machine
+	waiting map[chain.OpID]chan error // changes that somebody waits for
+	ops     map[chain.OpID]*keyOperation
+	entries map[string]map[wire.Key]int // key_index as switches reported it when they came up
+	untidy  map[string]bool             // switches whose entries have not been compared with the directory
+	tidying map[wire.Key]bool           // keys whose entries are being made or dropped for that
+	ready   bool                        // as was last said in an event
+}
+
+// New reads the program and the saved state, and checks that they fit the topology. It touches no switch.
+func New(o Options) (*Controller, error) {
+	t := o.Topology
+	pl, err := p4rt.LoadPipeline(t.Program.P4Info, t.Program.JSON)
+	if err != nil {
+		return nil, err
+	}
+	prog, err := readProgram(pl)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.Program.P4Info, err)
+	}
+	if err := prog.fit(t); err != nil {
+		return nil, err
+	}
+	c := &Controller{topo: t, prog: prog, store: o.Store, log: o.Log, events: newEventLog(o.Log), requests: newRequests(), start: time.Now(),
+		byName: map[string]*device{}, byID: map[uint8]*chainState{}, wake: make(chan struct{}, 1), stopped: make(chan struct{})}
+	if c.plan, err = newPlan(t); err != nil {
+		return nil, err
+	}
+	saved, err := c.store.Load()
+	if err != nil {
+		return nil, err
+	}
+	c.saved = saved != nil
+	if !c.saved {
+		saved = &State{}
+	}
+	spaces, err := prog.spaces(t)
+	if err != nil {
+		return nil, err
+	}
+	if c.dir, err = directory.New(spaces, saved.Directory); err != nil {
+		return nil, err
+	}
+	c.sess = sessions.New(uint16(t.Sessions.Controller)+1, prog.lastSession(t), t.Sessions.TTL, saved.Sessions)
+	c.state = State{Version: stateVersion, Chains: saved.Chains}
+	if c.state.Chains == nil {
+		c.state.Chains = map[string]chain.Record{}
+	}
+	var switches []string
+	for _, s := range t.Switches {
+		switches = append(switches, s.Name)
+	}
+	for i, ct := range t.Chains {
+		ch := &chainState{topo: ct, space: spaces[i], waiting: map[chain.OpID]chan error{}, ops: map[chain.OpID]*keyOperation{},
+			entries: map[string]map[wire.Key]int{}, untidy: map[string]bool{}}
+		mo := chain.Options{Name: ct.Name, Switches: switches, Members: ct.Members, Lease: ct.Lease}
+		if r, ok := saved.Chains[ct.Name]; ok && c.known(r) {
+			mo.Record = &r
+		}
+		ch.m = chain.New(mo)
+		ch.m.SetKeys(c.dir.Count(ct.ID))
+		c.chains = append(c.chains, ch)
+		c.byID[ct.ID] = ch
+	}
+	slices.SortFunc(c.chains, func(a, b *chainState) int { return cmp.Compare(a.topo.ID, b.topo.ID) })
+	election := cmp.Or(o.ElectionID, p4rt.ElectionID{Low: uint64(time.Now().UnixNano())})
+	for _, s := range t.Switches {
+		d, err := newDevice(c, s, election)
+		if err != nil {
+			return nil, err
+		}
+		c.devices = append(c.devices, d)
+		c.byName[s.Name] = d
+	}
+	c.pool = newSessionPool(t.Sessions.Controller)
+	return c, nil
+}
+
+// known says whether all switches of a saved configuration are in the topology; if not, the record is of another network.
+func (c *Controller) known(r chain.Record) bool {
+	return !slices.ContainsFunc(slices.Concat(r.Config.Members, r.Fence), func(s string) bool { return c.topo.Switch(s) == nil })
+}
+
+// now is the time since the controller started.
+func (c *Controller) now() chain.Time { return time.Since(c.start) }
+
+// post gives run's goroutine something to do.
+func (c *Controller) post(f func()) {
+	c.inboxMu.Lock()
+	c.inbox = append(c.inbox, f)
+	c.inboxMu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// call runs f on run's goroutine and waits for it.
+func (c *Controller) call(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	c.post(func() { f(); close(done) })
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.stopped:
+		return errStopped
+	}
+}
+
+// errStopped: the controller is shutting down.
+var errStopped = fmt.Errorf("%w: the controller is shutting down", chain.ErrUnavailable)
+
+// Run works until ctx ends. The switches run on after it: what is installed stays, and leases run out.
+func (c *Controller) Run(ctx context.Context) {
+	c.ctx = ctx
+	defer close(c.stopped)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, d := range c.devices {
+		wg.Go(func() { d.run(ctx) })
+	}
+	c.undoUnfinished()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+		case <-timer.C:
+			for _, ch := range c.chains {
+				ch.m.Tick(c.now())
+			}
+		}
+		c.inboxMu.Lock()
+		todo := c.inbox
+		c.inbox = nil
+		c.inboxMu.Unlock()
+		for _, f := range todo {
+			f()
+		}
+		c.flush()
+		wait := time.Hour
+		for _, ch := range c.chains {
+			if at, ok := ch.m.Next(c.now()); ok {
+				wait = min(wait, max(0, at-c.now()))
+			}
+		}
+		timer.Reset(wait)
+	}
+}
+
+// flush does what the machines ask for, until they ask for nothing more.
+func (c *Controller) flush() {
+	for again := true; again; {
+		again = false
+		for _, ch := range c.chains {
+			for _, a := range ch.m.Actions() {
+				again = true
+				c.do(ch, a)
+			}
+		}
+	}
+	for _, ch := range c.chains {
+		c.tidy(ch)
+		c.announce(ch)
+	}
+	if !c.saved && slices.ContainsFunc(c.chains, func(ch *chainState) bool { return ch.m.Status(c.now()).Found }) {
+		c.saved = true
+		c.sess.Rest(c.now())
+		c.events.add("sessions.resting", "", "", fmt.Sprintf("an earlier controller ran, and its leases on sessions are not known: none are given for %v", 2*c.sess.TTL()))
+	}
+}
+
+// announce says when a chain becomes ready, and when it is not any more.
+func (c *Controller) announce(ch *chainState) {
+	s := ch.m.Status(c.now())
+	if s.Ready == ch.ready {
+		return
+	}
+	ch.ready = s.Ready
+	if s.Ready {
+		c.events.add("chain.ready", "", ch.topo.Name, fmt.Sprintf("%v, service address %v, %d keys", s.Config, ch.topo.Address, c.dir.Count(ch.topo.ID)))
+	} else {
+		c.events.add("chain.not-ready", "", ch.topo.Name, s.Reason)
+	}
+}
+
+// do carries out one action.
+func (c *Controller) do(ch *chainState, a chain.Action) {
+	switch a := a.(type) {
+	case chain.Event:
+		c.events.add(a.Type, a.Switch, ch.topo.Name, a.Message)
+	case chain.Persist:
+		c.state.Chains[ch.topo.Name] = a.Record
+		ch.m.Persisted(c.now(), a.Seq, c.save())
+	case chain.Lease:
+		c.lease(ch, a)
+	case chain.Install:
+		d := c.byName[a.Switch]
+		d.submit(func(ctx context.Context) {
+			err := d.install(ctx, ch.topo, a.Config, a.Reread)
+			c.post(func() { ch.m.Installed(c.now(), a.Switch, a.Seq, err) })
+		})
+	case chain.Redrive:
+		keys := c.dir.Chain(ch.topo.ID)
+		go func() {
+			err := c.redrive(c.ctx, a, keys)
+			c.post(func() { ch.m.Redriven(c.now(), a.Epoch, err) })
+		}()
+	case chain.InsertKeys:
+		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, true)
+	case chain.DeleteKeys:
+		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, false)
+	case chain.WriteKeys:
+		c.valuesOf(ch, a.Op, a.Attempt, a.Head, false)
+	case chain.DeleteValues:
+		c.valuesOf(ch, a.Op, a.Attempt, a.Head, true)
+	case chain.CancelKeys:
+		if o := ch.ops[a.Op]; o != nil && o.cancel != nil {
+			o.cancel()
+		}
+	case chain.Done:
+		if w := ch.waiting[a.Op]; w != nil {
+			delete(ch.waiting, a.Op)
+			w <- a.Err
+		}
+		if o := ch.ops[a.Op]; o != nil {
+			delete(ch.ops, a.Op)
+			c.keysDone(ch, o, a.Err)
+		}
+	default:
+		panic(fmt.Sprintf("an action that the shell does not know: %T", a))
+	}
+}
+
+// lease sends one LEASE.
+func (c *Controller) lease(ch *chainState, a chain.Lease) {
+	d := c.byName[a.Switch]
+	frame, err := c.frame(d.sw, d.sw.Address, leasePort, &wire.Packet{
+		Op: wire.Lease, Epoch: a.Epoch, Key: wire.MakeKey(ch.topo.ID, 0), Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock),
+	})
+	if err == nil {
+		err = d.send(frame)
+	}
+	if err != nil {
+		c.log.Debug("lease not sent", "switch", a.Switch, "chain", ch.topo.Name, "error", err)
+	}
+}
+
+// save makes the state durable.
+func (c *Controller) save() error {
+	c.state.Directory = c.dir.Snapshot()
+	c.state.Sessions = c.sess.Leases()
+	return c.store.Save(&c.state)
+}
+
+// saveOr saves what nothing waits for, and says so if it fails.
+func (c *Controller) saveOr() {
+	if err := c.save(); err != nil {
+		c.events.add("state.not-saved", "", "", err.Error())
+	}
+}
+
+// nextOp names an operation.
+func (c *Controller) nextOp() chain.OpID {
+	c.lastOp++
+	return c.lastOp
+}
+
+// connection: the state of the connection to a switch has changed.
+func (c *Controller) connection(d *device, s p4rt.State) {
+	was := d.state
+	d.state = s
+	if d.ready && (s.Phase != p4rt.Primary || s.Stream != was.Stream) {
+		d.ready = false
+		for _, ch := range c.chains {
+			ch.m.SwitchDown(c.now(), d.sw.Name)
+		}
+	}
+	switch s.Phase {
+	case p4rt.Disconnected:
+		text := "not connected"
+		if s.Err != nil {
+			text = s.Err.Error()
+		}
+		if d.lastError != text {
+			kind := "switch.unreachable"
+			if was.Phase != p4rt.Disconnected {
+				kind = "switch.disconnected"
+			}
+			c.events.add(kind, d.sw.Name, "", text+"; trying again")
+		}
+		d.lastError = text
+	case p4rt.Backup:
+		d.lastError = fmt.Sprintf("another controller (election id %v) is primary", s.Primary)
+		c.events.add("switch.backup", d.sw.Name, "", d.lastError)
+	case p4rt.Primary:
+		d.lastError = ""
+		if was.Phase != p4rt.Primary || was.Stream != s.Stream {
+			c.events.add("switch.connected", d.sw.Name, "", "at "+d.sw.P4Runtime)
+			d.submit(func(ctx context.Context) { d.setUp(ctx, s.Stream) })
+		}
+	}
+}
+
+// switchUp: a switch has all that follows from the topology.
+func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uint8]chainReport) {
+	if d.state.Phase != p4rt.Primary || d.state.Stream != stream {
+		return // it was lost again meanwhile
+	}
+	d.ready, d.lastError = true, ""
+	for _, ch := range c.chains {
+		r := reports[ch.topo.ID]
+		ch.entries[d.sw.Name] = r.keys
+		ch.untidy[d.sw.Name] = true
+		ch.m.SwitchUp(c.now(), d.sw.Name, chain.Report{Assignment: r.assignment, Fresh: fresh, Keys: len(r.keys)})
+	}
+}
+
+// change changes a running chain; it returns when all members have the new configuration.
+func (c *Controller) change(ctx context.Context, name string, ch chain.Change) error {
+	done := make(chan error, 1)
+	err := c.call(ctx, func() {
+		cs, err := c.findChain(name)
+		if err != nil {
+			done <- err
+			return
+		}
+		op := c.nextOp()
+		cs.waiting[op] = done
+		cs.m.Propose(c.now(), op, ch)
+	})
+	if err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the change has begun and goes on: %w", ctx.Err())
+	case <-c.stopped:
+		return errStopped
+	}
+}
+
+// errNotFound: there is no such chain, switch or key.
+var errNotFound = errors.New("not found")
+
+// findChain finds a chain by its name or decimal id.
+func (c *Controller) findChain(name string) (*chainState, error) {
+	var names []string
+	for _, ch := range c.chains {
+		if ch.topo.Name == name || fmt.Sprint(ch.topo.ID) == name {
+			return ch, nil
+		}
+		names = append(names, ch.topo.Name)
+	}
+	return nil, fmt.Errorf("%w: there is no chain %q; there is: %s", errNotFound, name, strings.Join(names, ", "))
+}
+
+// members is the switches of a chain's configuration, head first.
+func (c *Controller) members(ch *chainState) []*device {
+	var out []*device
+	for _, s := range ch.m.Status(c.now()).Config.Members {
+		out = append(out, c.byName[s])
+	}
+	return out
+}
+
+// tidy compares the key_index entries that switches came up with with the directory, once all members have their part and have been heard: entries that are missing
+// are made, tail first; keys that all members have and nobody remembers are taken in; all others are dropped, head first.
+func (c *Controller) tidy(ch *chainState) {
+	st := ch.m.Status(c.now())
+	if len(ch.tidying) > 0 || len(ch.untidy) == 0 || !st.Decided {
+		return
+	}
+	for _, m := range st.Members {
+		if !m.Ready {
+			return
+		}
+	}
+	busy := map[wire.Key]bool{}
+	for _, o := range ch.ops {
+		for _, k := range o.keys {
+			busy[k.ID] = true
+		}
+	}
+	members := st.Config.Members
+	// Keys that nobody remembers.
+	adopted := 0
+	for id, slot := range ch.entries[members[0]] {
+		if _, ok := c.dir.ByID(id); ok || busy[id] {
+			continue
+		}
+		everywhere := !slices.ContainsFunc(members, func(m string) bool { s, ok := ch.entries[m][id]; return !ok || s != slot })
+		if everywhere {
+			if _, err := c.dir.Adopt(id, slot); err == nil {
+				adopted++
+			}
+		}
+	}
+	if adopted > 0 {
+		c.events.add("keys.adopted", "", ch.topo.Name, fmt.Sprintf("%d keys are in the switches, and no record says what they are called: they are listed by their KEY_IDs", adopted))
+		ch.m.SetKeys(c.dir.Count(ch.topo.ID))
+		c.saveOr()
+	}
+	type work struct {
+		d      *device
+		insert bool
+		keys   []keySlot
+	}
+	var todo []work
+	keys := c.dir.Chain(ch.topo.ID)
+	for _, m := range slices.Backward(members) {
+		if !ch.untidy[m] {
+			continue
+		}
+		w := work{d: c.byName[m], insert: true}
+		for _, k := range keys {
+			if slot, ok := ch.entries[m][k.ID]; k.State == directory.Placed && !busy[k.ID] && (!ok || slot != k.Slot) {
+				w.keys = append(w.keys, keySlot{k.ID, k.Slot})
+			}
+		}
+		todo = append(todo, w)
+	}
+	for _, d := range c.orderedBy(members) {
+		if !ch.untidy[d.sw.Name] {
+			continue
+		}
+		w := work{d: d}
+		for id, slot := range ch.entries[d.sw.Name] {
+			k, ok := c.dir.ByID(id)
+			if !busy[id] && (!ok || !slices.Contains(members, d.sw.Name) || k.State != directory.Placed) {
+				w.keys = append(w.keys, keySlot{id, slot})
+			}
+		}
+		todo = append(todo, w)
+	}
+	clear(ch.untidy)
+	todo = slices.DeleteFunc(todo, func(w work) bool { return len(w.keys) == 0 })
+	if len(todo) == 0 {
+		return
+	}
+	ch.tidying = map[wire.Key]bool{}
+	for _, w := range todo {
+		for _, k := range w.keys {
+			ch.tidying[k.id] = true
+		}
+	}
+	go func() {
+		for _, w := range todo {
+			done := make(chan error, 1)
+			w.d.submit(func(ctx context.Context) { done <- w.d.writeKeys(ctx, w.insert, w.keys) })
+			var err error
+			select {
+			case err = <-done:
+			case <-c.ctx.Done():
+				return
+			}
+			what := map[bool]string{true: "made", false: "dropped"}[w.insert]
+			c.post(func() {
+				if err != nil {
+					// It will come up again, or an operator must look.
+					c.events.add("keys.not-tidied", w.d.sw.Name, ch.topo.Name, fmt.Sprintf("%d entries not %s: %v", len(w.keys), what, err))
+				} else {
+					c.events.add("keys.tidied", w.d.sw.Name, ch.topo.Name, fmt.Sprintf("%d entries of the key index were %s", len(w.keys), what))
+				}
+			})
+		}
+		c.post(func() { ch.tidying = nil })
+	}()
+}
+
+// orderedBy is all devices, those that are named first.
+func (c *Controller) orderedBy(names []string) []*device {
+	var out []*device
+	for _, n := range names {
+		out = append(out, c.byName[n])
+	}
+	for _, d := range c.devices {
+		if !slices.Contains(names, d.sw.Name) {
+			out = append(out, d)
+		}
+	}
+	return out
+}

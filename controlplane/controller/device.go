@@ -1,0 +1,508 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// ourTables are the tables that the controller fills; all that is in them is its business.
+var ourTables = []string{"port_trust", "local_address", "ipv4_lpm", "chain_config", "key_index"}
+
+// device is one switch: its connection, a worker that writes to it one thing after the other, and what is known to be in it.
+type device struct {
+	c      *Controller
+	sw     *topology.Switch
+	client *p4rt.Client
+	sender chan []byte // frames for packet-out
+
+	mu   sync.Mutex
+	jobs []func(context.Context)
+	wake chan struct{}
+
+	// What the controller's goroutine knows.
+	state     p4rt.State
+	ready     bool // set up since it was last connected
+	lastError string
+
+	// What the worker knows to be in the switch: entries by table and match, and groups.
+	loadedAt int // the connection (p4rt.State.Stream) in which it was read; 0: it must be read again
+	freshAt  int // the connection in which the program was loaded last
+	entries  map[string]map[string]*v1.TableEntry
+	groups   map[uint32]p4rt.Group
+}
+
+func newDevice(c *Controller, sw *topology.Switch, election p4rt.ElectionID) (*device, error) {
+	d := &device{c: c, sw: sw, sender: make(chan []byte, 1024), wake: make(chan struct{}, 1)}
+	var err error
+	d.client, err = p4rt.New(p4rt.Options{
+		Name: sw.Name, Target: sw.P4Runtime, DeviceID: sw.DeviceID, ElectionID: election, Info: c.prog.pipeline.Info, Log: c.log,
+	}, p4rt.Handler{
+		StateChanged: func(s p4rt.State) { c.post(func() { c.connection(d, s) }) },
+		PacketIn:     func(p p4rt.PacketIn) { c.packetIn(d, p.Payload) },
+		StreamError:  func(err error) { c.post(func() { c.events.add("switch.stream-error", sw.Name, "", err.Error()) }) },
+	})
+	return d, err
+}
+
+// run connects and works until ctx ends.
+func (d *device) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { d.client.Run(ctx) })
+	wg.Go(func() { d.sendQueued(ctx) })
+	for {
+		d.mu.Lock()
+		var job func(context.Context)
+		if len(d.jobs) > 0 {
+			job, d.jobs = d.jobs[0], d.jobs[1:]
+		}
+		d.mu.Unlock()
+		if job != nil {
+			job(ctx)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.wake:
+		}
+	}
+}
+
+// submit gives the worker something to do after all that it was given before.
+func (d *device) submit(job func(context.Context)) {
+	d.mu.Lock()
+	d.jobs = append(d.jobs, job)
+	d.mu.Unlock()
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// send sends a frame into the switch's pipeline. It does not wait: packets may be lost here as anywhere.
+func (d *device) send(frame []byte) error {
+	if s := d.client.State(); s.Phase != p4rt.Primary {
+		return fmt.Errorf("%s is not connected: %w", d.sw.Name, errors.Join(s.Err, errNotConnected))
+	}
+	select {
+	case d.sender <- frame:
+		return nil
+	default:
+		return fmt.Errorf("%s: too many packets wait to be sent to it", d.sw.Name)
+	}
+}
+
+var errNotConnected = errors.New("the controller has no stream to it, or is not its primary")
+
+// sendQueued sends what send queues; a stream that is stuck holds up nobody else.
+func (d *device) sendQueued(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case f := <-d.sender:
+			if err := d.client.PacketOut(f, map[string]uint64{"submit_to_ingress": 1}); err != nil {
+				d.c.log.Debug("packet not sent", "switch", d.sw.Name, "error", err)
+			}
+		}
+	}
+}
+
+// setUp makes a switch that has just been connected ready for chains: its program, and what follows from the topology alone. It runs on the worker, and tries again until the
+// switch has it all or the connection is another.
+func (d *device) setUp(ctx context.Context, stream int) {
+	said := ""
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		s := d.client.State()
+		if ctx.Err() != nil || s.Phase != p4rt.Primary || s.Stream != stream {
+			return
+		}
+		fresh, reports, err := d.trySetUp(ctx, stream)
+		if err == nil {
+			d.c.post(func() { d.c.switchUp(d, stream, fresh, reports) })
+			return
+		}
+		if err.Error() != said {
+			said = err.Error()
+			d.c.post(func() {
+				d.lastError = said
+				d.c.events.add("switch.not-set-up", d.sw.Name, "", said+"; trying again")
+			})
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// chainReport is what a switch has of one chain.
+type chainReport struct {
+	assignment *chain.Assignment
+	keys       map[wire.Key]int // slots
+}
+
+func (d *device) trySetUp(ctx context.Context, stream int) (fresh bool, reports map[uint8]chainReport, err error) {
+	pushed, err := d.client.EnsurePipeline(ctx, d.c.prog.pipeline)
+	if err != nil {
+		return false, nil, err
+	}
+	if pushed != p4rt.Kept {
+		d.freshAt, d.loadedAt = stream, 0
+		d.c.post(func() {
+			d.c.events.add("switch.program-loaded", d.sw.Name, "", "the program was loaded ("+pushed.String()+"): its registers are empty")
+		})
+	}
+	if err := d.load(ctx, stream); err != nil {
+		return false, nil, err
+	}
+	if err := d.writeBase(ctx); err != nil {
+		return false, nil, err
+	}
+	reports, err = d.report()
+	return d.freshAt == stream, reports, err
+}
+
+// load reads what is in the switch's tables.
+func (d *device) load(ctx context.Context, stream int) error {
+	if d.loadedAt == stream {
+		return nil
+	}
+	entries := map[string]map[string]*v1.TableEntry{}
+	for _, table := range ourTables {
+		list, err := d.client.ReadTable(ctx, table)
+		if err != nil {
+			return err
+		}
+		entries[table] = map[string]*v1.TableEntry{}
+		for _, e := range list {
+			entries[table][p4rt.MatchKey(e)] = e
+		}
+	}
+	list, err := d.client.ReadGroups(ctx)
+	if err != nil {
+		return err
+	}
+	groups := map[uint32]p4rt.Group{}
+	for _, g := range list {
+		groups[g.ID] = g
+	}
+	d.entries, d.groups, d.loadedAt = entries, groups, stream
+	return nil
+}
+
+// apply writes updates and remembers what is in the switch then. Where the switch turns out to have, or not to have, what it was thought to, the update is made the other way: it is
+// the result that counts.
+func (d *device) apply(ctx context.Context, updates ...*v1.Update) error {
+	if len(updates) == 0 {
+		return nil
+	}
+	err := d.client.Write(ctx, updates...)
+	var we *p4rt.WriteError
+	if errors.As(err, &we) {
+		var again []*v1.Update
+		var final []p4rt.UpdateError
+		for _, u := range we.Updates {
+			switch {
+			case u.Code == codes.AlreadyExists && u.Update.Type == v1.Update_INSERT:
+				again = append(again, p4rt.Modify(u.Update.Entity))
+			case u.Code == codes.NotFound && u.Update.Type == v1.Update_MODIFY:
+				again = append(again, p4rt.Insert(u.Update.Entity))
+			case u.Code == codes.NotFound && u.Update.Type == v1.Update_DELETE:
+			default:
+				final = append(final, u)
+			}
+		}
+		if len(final) > 0 {
+			d.loadedAt = 0
+			we.Updates = final
+			return we
+		}
+		err = nil
+		if len(again) > 0 {
+			err = d.client.Write(ctx, again...)
+		}
+	}
+	if err != nil {
+		d.loadedAt = 0 // nobody knows how far it came
+		return err
+	}
+	for _, u := range updates {
+		d.remember(u)
+	}
+	return nil
+}
+
+func (d *device) remember(u *v1.Update) {
+	if te := u.Entity.GetTableEntry(); te != nil {
+		table, err := d.c.prog.pipeline.Info.Decode(&v1.TableEntry{TableId: te.TableId})
+		if err != nil {
+			return // not one of ours: it was made from this very P4Info
+		}
+		if u.Type == v1.Update_DELETE {
+			delete(d.entries[table.Table], p4rt.MatchKey(te))
+		} else {
+			d.entries[table.Table][p4rt.MatchKey(te)] = te
+		}
+		return
+	}
+	if g, ok := p4rt.DecodeGroup(u.Entity); ok {
+		if u.Type == v1.Update_DELETE {
+			delete(d.groups, g.ID)
+		} else {
+			d.groups[g.ID] = g
+		}
+	}
+}
+
+// have is what a table holds, in no order.
+func (d *device) have(table string, choose func(p4rt.Entry) bool) ([]*v1.TableEntry, error) {
+	var out []*v1.TableEntry
+	for _, te := range d.entries[table] {
+		e, err := d.c.prog.pipeline.Info.Decode(te)
+		if err != nil {
+			return nil, err
+		}
+		if choose(e) {
+			out = append(out, te)
+		}
+	}
+	return out, nil
+}
+
+// encode makes protobufs of planned entries; a plan that the program does not take was found out by readProgram.
+func (d *device) encode(entries ...p4rt.Entry) ([]*v1.TableEntry, error) {
+	var out []*v1.TableEntry
+	for _, e := range entries {
+		te, err := d.c.prog.pipeline.Info.Encode(e)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, te)
+	}
+	return out, nil
+}
+
+// writeBase makes the switch hold what follows from the topology, and drops what belongs to chains that there are not.
+func (d *device) writeBase(ctx context.Context) error {
+	p := d.c.plan
+	want, err := d.encode(p.base(d.sw)...)
+	if err != nil {
+		return err
+	}
+	var have []*v1.TableEntry
+	for _, table := range []string{"port_trust", "local_address", "ipv4_lpm"} {
+		h, err := d.have(table, p.isBase)
+		if err != nil {
+			return err
+		}
+		have = append(have, h...)
+	}
+	for _, table := range []string{"chain_config", "key_index"} {
+		h, err := d.have(table, func(e p4rt.Entry) bool {
+			id := uint8(e.Exact("chain").Uint64())
+			if table == "key_index" {
+				id = wire.Key(e.Exact("KEY_ID").Uint64()).Chain()
+			}
+			return d.c.byID[id] == nil
+		})
+		if err != nil {
+			return err
+		}
+		have = append(have, h...)
+	}
+	if err := d.apply(ctx, p4rt.DiffEntries(have, want)...); err != nil {
+		return err
+	}
+	var stray []p4rt.Group
+	for _, g := range d.groups {
+		if !slices.ContainsFunc(p.t.Chains, func(c *topology.Chain) bool { return p.groups[d.sw.Name][c.ID].owns(d.sw, g.ID) }) {
+			stray = append(stray, g)
+		}
+	}
+	_, remove, err := p4rt.DiffGroups(stray, nil)
+	if err != nil {
+		return err
+	}
+	return d.apply(ctx, remove...)
+}
+
+// report says what the switch has of each chain.
+func (d *device) report() (map[uint8]chainReport, error) {
+	info := d.c.prog.pipeline.Info
+	out := map[uint8]chainReport{}
+	for id := range d.c.byID {
+		out[id] = chainReport{keys: map[wire.Key]int{}}
+	}
+	for _, te := range d.entries["chain_config"] {
+		e, err := info.Decode(te)
+		if err != nil {
+			return nil, err
+		}
+		id := uint8(e.Exact("chain").Uint64())
+		if r, ok := out[id]; ok && e.Action == "set_chain" {
+			a := readChainEntry(d.c.topo, e)
+			r.assignment = &a
+			out[id] = r
+		}
+	}
+	for _, te := range d.entries["key_index"] {
+		e, err := info.Decode(te)
+		if err != nil {
+			return nil, err
+		}
+		key := wire.Key(e.Exact("KEY_ID").Uint64())
+		if r, ok := out[key.Chain()]; ok {
+			r.keys[key] = int(e.Param("slot").Uint64())
+		}
+	}
+	return out, nil
+}
+
+// install makes the switch hold its part of a chain's configuration. The order matters: groups before the entry that refers to them; that entry, by which the switch
+// changes over, before the addresses that follow from it; a route before the switch stops taking the address itself; and last what nothing refers to any more.
+func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Config, reread bool) error {
+	s := d.client.State()
+	if s.Phase != p4rt.Primary {
+		return fmt.Errorf("%s: %w", d.sw.Name, errNotConnected)
+	}
+	if reread {
+		d.loadedAt = 0
+	}
+	if err := d.load(ctx, s.Stream); err != nil {
+		return err
+	}
+	p := d.c.plan
+	want := p.chain(ct, d.sw, conf)
+	ids := p.groups[d.sw.Name][ct.ID]
+	var haveGroups []p4rt.Group
+	for _, g := range d.groups {
+		if ids.owns(d.sw, g.ID) {
+			haveGroups = append(haveGroups, g)
+		}
+	}
+	slices.SortFunc(haveGroups, func(a, b p4rt.Group) int { return int(a.ID) - int(b.ID) })
+	change, remove, err := p4rt.DiffGroups(haveGroups, want.groups)
+	if err != nil {
+		return err
+	}
+	if err := d.apply(ctx, change...); err != nil {
+		return err
+	}
+	// Each of the others in turn: what the table has for this chain's key, and what it should have.
+	parts := func(table string, mine func(p4rt.Entry) bool, want ...*p4rt.Entry) (make, drop []*v1.Update, err error) {
+		have, err := d.have(table, mine)
+		if err != nil {
+			return nil, nil, err
+		}
+		var wanted []*v1.TableEntry
+		for _, e := range want {
+			if e == nil {
+				continue
+			}
+			te, err := d.encode(*e)
+			if err != nil {
+				return nil, nil, err
+			}
+			wanted = append(wanted, te...)
+		}
+		for _, u := range p4rt.DiffEntries(have, wanted) {
+			if u.Type == v1.Update_DELETE {
+				drop = append(drop, u)
+			} else {
+				make = append(make, u)
+			}
+		}
+		return make, drop, nil
+	}
+	service := func(e p4rt.Entry) bool {
+		v, _ := e.Match["ipv4_dst"].Value.(p4rt.Value)
+		return v.Addr() == ct.Address
+	}
+	config, _, err := parts("chain_config", func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID }, &want.config)
+	if err != nil {
+		return err
+	}
+	if err := d.apply(ctx, config...); err != nil {
+		return err
+	}
+	take, untake, err := parts("local_address", service, want.take)
+	if err != nil {
+		return err
+	}
+	route, unroute, err := parts("ipv4_lpm", service, want.route)
+	if err != nil {
+		return err
+	}
+	if err := d.apply(ctx, append(take, route...)...); err != nil {
+		return err
+	}
+	if err := d.apply(ctx, append(untake, unroute...)...); err != nil {
+		return err
+	}
+	return d.apply(ctx, remove...)
+}
+
+// writeKeys inserts or deletes the key_index entries of keys.
+func (d *device) writeKeys(ctx context.Context, insert bool, keys []keySlot) error {
+	s := d.client.State()
+	if s.Phase != p4rt.Primary {
+		return fmt.Errorf("%s: %w", d.sw.Name, errNotConnected)
+	}
+	if err := d.load(ctx, s.Stream); err != nil {
+		return err
+	}
+	var updates []*v1.Update
+	for _, k := range keys {
+		te, err := d.encode(slotEntry(k.id, k.slot))
+		if err != nil {
+			return err
+		}
+		old := d.entries["key_index"][p4rt.MatchKey(te[0])]
+		switch {
+		case insert && old == nil:
+			updates = append(updates, p4rt.Insert(p4rt.EntryEntity(te[0])))
+		case insert && !p4rt.SameAction(old, te[0]):
+			updates = append(updates, p4rt.Modify(p4rt.EntryEntity(te[0])))
+		case !insert && old != nil:
+			updates = append(updates, p4rt.Delete(p4rt.EntryEntity(&v1.TableEntry{TableId: te[0].TableId, Match: te[0].Match})))
+		}
+	}
+	return d.apply(ctx, updates...)
+}
+
+// keySlot is a key_index entry.
+type keySlot struct {
+	id   wire.Key
+	slot int
+}
+
+// passing says whether a failure may go away by itself: the switch was out of reach, rather than refused.
+func passing(err error) bool {
+	if errors.Is(err, errNotConnected) || errors.Is(err, errNotDeleted) || errors.Is(err, p4rt.ErrNotPrimary) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	var we *p4rt.WriteError
+	if errors.As(err, &we) {
+		return false
+	}
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.PermissionDenied:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,570 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/controlplane/sessions"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// How long one exchange of an operation may take. It is sent again many times in it.
+const (
+	writeTimeout = 5 * time.Second
+	fetchTimeout = 2 * time.Second
+	// fetchWindow is how many FETCHes are under way at a time.
+	fetchWindow = 64
+)
+
+// keyOperation adds or removes some keys of a chain. chain.Machine says what to do when; this does it.
+type keyOperation struct {
+	id     chain.OpID
+	add    bool
+	keys   []directory.Key
+	values [][]byte // of an addition, parallel to keys; nil: a tombstone
+	cancel context.CancelFunc
+	done   chan struct{} // closed at the end; err and errs are valid then
+
+	mu      sync.Mutex
+	written []bool  // the first write of the key was answered, in this or an earlier attempt
+	errs    []error // why a key was not written
+	err     error   // the operation's as a whole
+}
+
+// addition is what a caller of addKeys gets for each of its keys.
+type addition struct {
+	key directory.Key
+	err error
+}
+
+// newKey asks for a key.
+type newKey struct {
+	name  string
+	id    *wire.Key
+	value []byte // nil: none; the key reads NOT_FOUND until somebody writes it
+}
+
+// addKeys places keys: recorded in the directory, entries tail first, first write through the chain. It returns when all are written; if ctx ends before, it is undone.
+func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKey) ([]addition, error) {
+	out := make([]addition, len(keys))
+	var op *keyOperation
+	var ch *chainState
+	var failed error
+	var at []int // of each of the operation's keys, its place in keys
+	err := c.call(ctx, func() {
+		if ch, failed = c.findChain(chainName); failed != nil {
+			return
+		}
+		op = &keyOperation{id: c.nextOp(), add: true, done: make(chan struct{})}
+		for i, k := range keys {
+			if len(k.value) > c.prog.profile.ValueBytes() {
+				out[i].err = fmt.Errorf("%w: the value of %q has %d bytes, and the switches hold %d", directory.ErrInvalid, k.name, len(k.value), c.prog.profile.ValueBytes())
+				continue
+			}
+			if out[i].key, out[i].err = c.dir.Add(ch.topo.ID, k.name, k.id); out[i].err == nil {
+				op.keys = append(op.keys, out[i].key)
+				op.values = append(op.values, k.value)
+				at = append(at, i)
+			}
+		}
+		if len(op.keys) == 0 {
+			op = nil
+			return
+		}
+		if err := c.save(); err != nil {
+			for _, k := range op.keys {
+				c.dir.Delete(k.ID)
+			}
+			failed, op = err, nil
+			return
+		}
+		c.startOperation(ch, op)
+		ch.m.AddKeys(c.now(), op.id)
+	})
+	if err != nil || failed != nil || op == nil {
+		return out, errors.Join(err, failed)
+	}
+	select {
+	case <-op.done:
+	case <-ctx.Done():
+		c.post(func() { ch.m.AbandonKeys(c.now(), op.id, fmt.Errorf("given up: %w", context.Cause(ctx))) })
+	case <-c.stopped:
+	}
+	select {
+	case <-op.done:
+	case <-c.stopped:
+		return out, errStopped
+	}
+	for n, i := range at {
+		out[i].err = cmpErr(op.err, op.errs[n])
+		out[i].key.State = directory.Placed
+	}
+	return out, nil
+}
+
+func cmpErr(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeKey takes a key out of the network. It goes on when ctx ends.
+func (c *Controller) removeKey(ctx context.Context, chainName, nameOrID string) error {
+	var op *keyOperation
+	var failed error
+	err := c.call(ctx, func() {
+		ch, err := c.findChain(chainName)
+		if err != nil {
+			failed = err
+			return
+		}
+		k, err := c.dir.Find(ch.topo.ID, nameOrID)
+		switch {
+		case err != nil:
+			failed = err
+		case k.State != directory.Placed || ch.tidying[k.ID]:
+			failed = fmt.Errorf("%w: the key %q is being added or removed: try again in a moment", chain.ErrUnavailable, k.Name)
+		default:
+			op = c.remove(ch, []directory.Key{k})
+		}
+	})
+	if err != nil || failed != nil {
+		return errors.Join(err, failed)
+	}
+	select {
+	case <-op.done:
+		return cmpErr(op.err, op.errs[0])
+	case <-ctx.Done():
+		return fmt.Errorf("the removal has begun and goes on: %w", ctx.Err())
+	case <-c.stopped:
+		return errStopped
+	}
+}
+
+// remove starts the removal of keys.
+func (c *Controller) remove(ch *chainState, keys []directory.Key) *keyOperation {
+	for _, k := range keys {
+		c.dir.SetState(k.ID, directory.Removing)
+	}
+	c.saveOr()
+	op := &keyOperation{id: c.nextOp(), keys: keys, values: make([][]byte, len(keys)), done: make(chan struct{})}
+	c.startOperation(ch, op)
+	ch.m.RemoveKeys(c.now(), op.id)
+	return op
+}
+
+func (c *Controller) startOperation(ch *chainState, op *keyOperation) {
+	op.written, op.errs = make([]bool, len(op.keys)), make([]error, len(op.keys))
+	ch.ops[op.id] = op
+	ch.m.SetKeys(c.dir.Count(ch.topo.ID))
+}
+
+// undoUnfinished takes out the keys that an earlier controller did not get to the end with, adding or removing.
+func (c *Controller) undoUnfinished() {
+	for _, ch := range c.chains {
+		keys := slices.DeleteFunc(c.dir.Chain(ch.topo.ID), func(k directory.Key) bool { return k.State == directory.Placed })
+		if len(keys) > 0 {
+			c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf("%d keys were being added or removed when the last controller ended: they are taken out", len(keys)))
+			c.remove(ch, keys)
+		}
+	}
+}
+
+// keysDone: the machine has finished an operation.
+func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
+	op.err = err
+	var undo []directory.Key
+	done := 0
+	for i, k := range op.keys {
+		switch {
+		case op.add && err == nil && op.errs[i] == nil:
+			c.dir.SetState(k.ID, directory.Placed)
+			done++
+		case op.add && (errors.Is(err, chain.ErrUnavailable) || op.errs[i] != nil):
+			undo = append(undo, k) // its entries, and perhaps its value, are there
+		case err == nil || op.add: // removed, or rolled back by the machine
+			c.dir.Delete(k.ID)
+			done++
+		}
+	}
+	kind, what := "keys.removed", "removed"
+	if op.add {
+		kind, what = "keys.added", "added"
+	}
+	if err == nil && done > 0 {
+		text := fmt.Sprintf("%d keys %s", done, what)
+		if len(op.keys) == 1 {
+			text = fmt.Sprintf("%q %s (%v, slot %d)", op.keys[0].Name, what, op.keys[0].ID, op.keys[0].Slot)
+		}
+		c.events.add(kind, "", ch.topo.Name, text)
+	} else if err != nil {
+		c.events.add("keys.failed", "", ch.topo.Name, fmt.Sprintf("%d keys not %s: %v", len(op.keys), what, err))
+	}
+	c.saveOr()
+	ch.m.SetKeys(c.dir.Count(ch.topo.ID))
+	if len(undo) > 0 {
+		c.remove(ch, undo)
+	}
+	close(op.done)
+}
+
+// entriesOf makes or deletes an operation's key_index entries at one switch.
+func (c *Controller) entriesOf(ch *chainState, id chain.OpID, attempt int, sw string, insert bool) {
+	op := ch.ops[id]
+	d := c.byName[sw]
+	var keys []keySlot
+	for _, k := range op.keys {
+		keys = append(keys, keySlot{k.ID, k.Slot})
+	}
+	d.submit(func(ctx context.Context) {
+		err := d.writeKeys(ctx, insert, keys)
+		c.post(func() { ch.m.KeysDone(c.now(), id, attempt, err, err != nil && passing(err)) })
+	})
+}
+
+// valuesOf sends an operation's writes to the head.
+func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, head string, remove bool) {
+	op := ch.ops[id]
+	ctx, cancel := context.WithCancel(c.ctx)
+	op.cancel = cancel
+	members := c.members(ch)
+	go func() {
+		defer cancel()
+		err := c.writeAll(ctx, ch, op, c.byName[head], members, remove)
+		c.post(func() { ch.m.KeysDone(c.now(), id, attempt, err, err != nil && passing(err)) })
+	}()
+}
+
+// writeAll writes an operation's keys, as many at a time as the controller has sessions. What fails for one key is that key's error.
+func (c *Controller) writeAll(ctx context.Context, ch *chainState, op *keyOperation, head *device, members []*device, remove bool) error {
+	if !head.primary() {
+		return fmt.Errorf("%s: %w", head.sw.Name, errNotConnected)
+	}
+	window := make(chan struct{}, c.pool.size)
+	var wg sync.WaitGroup
+	for i, k := range op.keys {
+		op.mu.Lock()
+		skip := op.written[i]
+		op.mu.Unlock()
+		if skip {
+			continue
+		}
+		select {
+		case window <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		wg.Go(func() {
+			defer func() { <-window }()
+			err := c.writeKey(ctx, ch, head, members, k.ID, op.values[i], remove)
+			if ctx.Err() != nil {
+				return
+			}
+			op.mu.Lock()
+			defer op.mu.Unlock()
+			op.written[i], op.errs[i] = err == nil, err
+		})
+	}
+	wg.Wait()
+	if err := ctx.Err(); err != nil || !remove {
+		return err
+	}
+	// An entry may only go when its key's deletion is known to all.
+	for _, err := range op.errs {
+		if err != nil {
+			return fmt.Errorf("%w: %w", errNotDeleted, err)
+		}
+	}
+	return nil
+}
+
+// errNotDeleted: a key's tombstone has not reached all members yet.
+var errNotDeleted = errors.New("not deleted everywhere yet")
+
+// writeKey writes one key through the chain (value nil: a tombstone) until it is answered; for a removal, until every member is clean, too.
+func (c *Controller) writeKey(ctx context.Context, ch *chainState, head *device, members []*device, id wire.Key, value []byte, remove bool) error {
+	s, err := c.pool.get(ctx, c, ch, members)
+	if err != nil {
+		return err
+	}
+	defer c.pool.put(s)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	p := &wire.Packet{Op: wire.Write, Key: id, Session: s.id, Request: s.take(), Value: value, Tombstone: value == nil}
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+		r, err := c.exchange(ctx, head, p, func(r *wire.Packet) bool {
+			return r.Op == wire.WriteReply && r.Session == p.Session && r.Request == p.Request
+		})
+		if err != nil {
+			return err
+		}
+		switch r.Status {
+		case wire.OK, wire.Superseded:
+			if !remove {
+				return nil
+			}
+			// Sending the same request again makes the tail acknowledge again, should a member have missed it.
+			if c.allClean(ctx, members, id, r.Version) {
+				return nil
+			}
+		case wire.NotFound:
+			if remove { // the head has no entry: nobody can read it there, and nothing new comes
+				return nil
+			}
+			return fmt.Errorf("%s has no slot for %v: somebody else has changed its key_index", head.sw.Name, id)
+		case wire.Retry, wire.NotServing, wire.Full:
+		default:
+			return fmt.Errorf("%s answered the write of %v with %v", head.sw.Name, id, r.Status)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the write of %v was not finished: %w", id, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// allClean asks every member whether it has committed a version of a key, or a later one.
+func (c *Controller) allClean(ctx context.Context, members []*device, id wire.Key, version wire.Version) bool {
+	for _, d := range members {
+		ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+		r, err := c.fetch(ctx, d, id, 0, 0)
+		cancel()
+		if err != nil {
+			return false
+		}
+		noSlot := r.Status == wire.NotFound && r.Version == 0
+		if !noSlot && (r.Status == wire.Dirty || r.Version < version) {
+			return false
+		}
+	}
+	return true
+}
+
+// redrive sends down again what is dirty at a switch; with Drain until all members hold the same.
+func (c *Controller) redrive(ctx context.Context, a chain.Redrive, keys []directory.Key) error {
+	from, via := c.byName[a.From], c.byName[a.Via]
+	err := forEach(ctx, keys, func(ctx context.Context, k directory.Key) error {
+		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+		defer cancel()
+		for pause := 2 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+			r, err := c.fetch(ctx, from, k.ID, wire.Newest, 0)
+			if err != nil {
+				return err
+			}
+			if r.Status != wire.Dirty {
+				return nil
+			}
+			frame, err := c.frame(via.sw, via.sw.Address, leasePort, &wire.Packet{Op: wire.Write, Flags: wire.Stamped | wire.NoReply, Epoch: a.Epoch,
+				Session: r.Session, Request: r.Request, Key: k.ID, Version: r.Version, Value: r.Value, Tombstone: r.Tombstone})
+			if err != nil {
+				return err
+			}
+			if err := via.send(frame); err != nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("%s stays dirty at %s: %w", k.Name, a.From, ctx.Err())
+			case <-time.After(pause):
+			}
+		}
+	})
+	if err != nil || !a.Drain {
+		return err
+	}
+	return c.drained(ctx, a, keys)
+}
+
+// drained waits until every member of the chain is clean and holds the same version of every key.
+func (c *Controller) drained(ctx context.Context, a chain.Redrive, keys []directory.Key) error {
+	var members []*device
+	if err := c.call(ctx, func() {
+		for _, ch := range c.chains {
+			if len(keys) > 0 && ch.topo.ID == keys[0].ID.Chain() {
+				members = c.members(ch)
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	return forEach(ctx, keys, func(ctx context.Context, k directory.Key) error {
+		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+		defer cancel()
+		for pause := 2 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+			equal := true
+			var version wire.Version
+			for i, d := range members {
+				r, err := c.fetch(ctx, d, k.ID, 0, 0)
+				if err != nil {
+					return err
+				}
+				if i == 0 {
+					version = r.Version
+				}
+				equal = equal && r.Status != wire.Dirty && r.Version == version
+			}
+			if equal {
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("%s is not the same at all members: %w", k.Name, ctx.Err())
+			case <-time.After(pause):
+			}
+		}
+	})
+}
+
+// forEach calls f for all, fetchWindow at a time, and gives the first error.
+func forEach[T any](ctx context.Context, all []T, f func(context.Context, T) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	window := make(chan struct{}, fetchWindow)
+	var wg sync.WaitGroup
+	for _, x := range all {
+		select {
+		case window <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		wg.Go(func() {
+			defer func() { <-window }()
+			if err := f(ctx, x); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// keyState is what one switch holds for a key.
+type keyState struct {
+	sw        string
+	committed *wire.Packet
+	newest    *wire.Packet
+	err       error
+}
+
+// states reads keys at every member of their chains.
+func (c *Controller) states(ctx context.Context, keys []directory.Key) (map[wire.Key][]keyState, error) {
+	type item struct {
+		key directory.Key
+		at  *device
+		out *keyState
+	}
+	var items []item
+	out := map[wire.Key][]keyState{}
+	err := c.call(ctx, func() {
+		for _, k := range keys {
+			ch := c.byID[k.ID.Chain()]
+			if ch == nil {
+				continue
+			}
+			members := c.members(ch)
+			states := make([]keyState, len(members))
+			for i, d := range members {
+				states[i].sw = d.sw.Name
+				items = append(items, item{k, d, &states[i]})
+			}
+			out[k.ID] = states
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = forEach(ctx, items, func(ctx context.Context, it item) error {
+		ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+		defer cancel()
+		it.out.committed, it.out.err = c.fetch(ctx, it.at, it.key.ID, 0, 0)
+		if it.out.err == nil {
+			it.out.newest, it.out.err = c.fetch(ctx, it.at, it.key.ID, wire.Newest, 0)
+		}
+		return nil // one switch's silence is its own
+	})
+	return out, err
+}
+
+// poolSession is one of the controller's own writer sessions: used by one write at a time.
+type poolSession struct {
+	id    uint16
+	next  uint32
+	heard map[uint8]bool // chains whose members' records it is above
+}
+
+func (s *poolSession) take() uint32 {
+	s.next++
+	return s.next
+}
+
+// sessionPool is the controller's own sessions, 1 to size.
+type sessionPool struct {
+	size int
+	free chan *poolSession
+}
+
+func newSessionPool(size int) *sessionPool {
+	p := &sessionPool{size: size, free: make(chan *poolSession, size)}
+	for i := range size {
+		p.free <- &poolSession{id: uint16(i + 1), heard: map[uint8]bool{}}
+	}
+	return p
+}
+
+// get waits for a session, and sees that its numbers are above what the members of a chain have recorded.
+func (p *sessionPool) get(ctx context.Context, c *Controller, ch *chainState, members []*device) (*poolSession, error) {
+	var s *poolSession
+	select {
+	case s = <-p.free:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if !s.heard[ch.topo.ID] {
+		highest, err := c.recorded(ctx, s.id, members)
+		if err != nil {
+			p.put(s)
+			return nil, err
+		}
+		s.next = max(s.next, highest+sessions.Gap)
+		s.heard[ch.topo.ID] = true
+	}
+	return s, nil
+}
+
+func (p *sessionPool) put(s *poolSession) { p.free <- s }
+
+// recorded is the highest request that any of some switches has recorded for a session.
+func (c *Controller) recorded(ctx context.Context, session uint16, at []*device) (uint32, error) {
+	var highest uint32
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	for _, d := range at {
+		r, err := c.fetch(ctx, d, 0, wire.Session, session)
+		if err != nil {
+			return 0, err
+		}
+		if r.Status != wire.OK {
+			return 0, fmt.Errorf("%s answered for the session %d: %v", d.sw.Name, session, r.Status)
+		}
+		highest = max(highest, r.Request)
+	}
+	return highest, nil
+}
+
+// primary says whether the device can be written to.
+func (d *device) primary() bool { return d.client.State().Phase == p4rt.Primary }

@@ -1,0 +1,92 @@
+package controller
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/sessions"
+)
+
+// State is what survives the controller.
+type State struct {
+	Version   int                     `json:"version"`
+	Chains    map[string]chain.Record `json:"chains"` // by name
+	Directory directory.Snapshot      `json:"directory"`
+	Sessions  []sessions.Lease        `json:"sessions"`
+}
+
+// stateVersion is the version of the state's form that this controller writes and reads.
+const stateVersion = 1
+
+// Store keeps the state. A file does for now; etcd is to take its place.
+type Store interface {
+	// Load reads the state, nil where none was ever saved.
+	Load() (*State, error)
+	// Save makes the state durable before it returns.
+	Save(*State) error
+}
+
+// Memory is a Store that forgets. A controller that is restarted with it asks the switches, and waits until all of them have answered.
+type Memory struct{}
+
+// Load implements Store.
+func (Memory) Load() (*State, error) { return nil, nil }
+
+// Save implements Store.
+func (Memory) Save(*State) error { return nil }
+
+// File is a Store in one JSON file, which is replaced as a whole.
+type File string
+
+// Load implements Store.
+func (f File) Load() (*State, error) {
+	b, err := os.ReadFile(string(f))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the state: %w", err)
+	}
+	s := new(State)
+	if err := json.Unmarshal(b, s); err != nil {
+		return nil, fmt.Errorf("reading the state %s: %w (move it away to start without: the controller then asks the switches)", f, err)
+	}
+	if s.Version != stateVersion {
+		return nil, fmt.Errorf("the state %s is of version %d, and this controller reads version %d", f, s.Version, stateVersion)
+	}
+	return s, nil
+}
+
+// Save implements Store: a new file beside the old one, forced to the disk, takes its place.
+func (f File) Save(s *State) error {
+	fail := func(err error) error { return fmt.Errorf("saving the state %s: %w", f, err) }
+	b, err := json.Marshal(s)
+	if err != nil {
+		return fail(err)
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(string(f)), filepath.Base(string(f))+".*")
+	if err != nil {
+		return fail(err)
+	}
+	defer os.Remove(tmp.Name()) // fails, rightly, when it has been renamed
+	_, err = tmp.Write(append(b, '\n'))
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if closeErr := tmp.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), string(f))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return nil
+}
