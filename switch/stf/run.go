@@ -201,25 +201,28 @@ func (r *runner) removeAll() error {
 	return nil
 }
 
-// suffix finds the one name that is wanted or ends in it.
+// suffix finds the one name that is wanted; where there is none, the one whose last components are; where there is none, the one that ends in it.
 func suffix[T any](what, wanted string, all []T, name func(T) string) (T, error) {
-	var found []T
-	for _, x := range all {
-		if name(x) == wanted {
-			return x, nil
+	for _, is := range []func(string) bool{
+		func(s string) bool { return s == wanted },
+		func(s string) bool { return strings.HasSuffix(s, "."+wanted) },
+		func(s string) bool { return strings.HasSuffix(s, wanted) },
+	} {
+		var found []T
+		for _, x := range all {
+			if is(name(x)) {
+				found = append(found, x)
+			}
 		}
-		if strings.HasSuffix(name(x), wanted) {
-			found = append(found, x)
+		switch {
+		case len(found) == 1:
+			return found[0], nil
+		case len(found) > 1:
+			return found[0], fmt.Errorf("%q may be %s %q or %q", wanted, what, name(found[0]), name(found[1]))
 		}
 	}
 	var none T
-	switch len(found) {
-	case 1:
-		return found[0], nil
-	case 0:
-		return none, fmt.Errorf("no %s is called %q", what, wanted)
-	}
-	return none, fmt.Errorf("%q may be %s %q or %q", wanted, what, name(found[0]), name(found[1]))
+	return none, fmt.Errorf("no %s is called %q", what, wanted)
 }
 
 func (r *runner) table(name string) (*bmv2json.Table, error) {
