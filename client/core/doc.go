@@ -26,5 +26,6 @@
 // A write that ends without an answer has an unknown outcome: it may have been executed, it may be executed by a copy that is still on its way, or never.
 // Its session goes on with the next number and is none the worse. It must not send other content under the old number: if the head has seen the old one, it
 // would answer the new content with the old one's version, as a retry. The next number is safe, because the head drops the late copies of the older
-// request as soon as it knows a newer one; so when a later write of the session is answered, the earlier one has been executed by then or never will be.
+// request as soon as it knows a newer one; so when a later write of the session to the same chain is answered, the earlier one has been executed by then or
+// never will be.
 package core
