@@ -17,7 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 if __package__ in (None, ""):  # run as a file: the project's folder is where its packages are
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    project = Path(__file__).resolve().parent.parent
+    sys.path[:0] = [str(project), str(project / "client" / "python")]
 
 from topologies import ownership, p4app
 from topologies.controller import ADMIN

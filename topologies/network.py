@@ -32,7 +32,7 @@ from mininet.log import lg
 from mininet.net import Mininet
 
 from topologies import namespaces, nodes, ownership, p4app
-from topologies.controller import ADMIN, Admin, Controller
+from topologies.controller import ADMIN, Controller, Operator
 from topologies.nodes import Bmv2Switch, Cable, EmbeddedSwitch, Host, NodeError, Switch
 from topologies.relay import Relay
 
@@ -67,7 +67,8 @@ class ChainNetwork:
         self.switch = switch
         self.engine = engine
         self.out = out
-        self.admin = Admin(admin)
+        self.admin_address = admin
+        self.admin = Operator(admin)
         self.mininet: Mininet | None = None
         self.hosts: dict[str, Host] = {}
         self.switches: dict[str, Switch] = {}
@@ -105,7 +106,7 @@ class ChainNetwork:
             for switch in self.switches.values():
                 switch.wait_ready()
             if self._with_controller:
-                self.controller = Controller(self._run, self.topology, self.out, self.admin.address)
+                self.controller = Controller(self._run, self.topology, self.out, self.admin_address)
                 self.controller.start()
                 self.controller.wait_ready()
                 for host in self.hosts.values():
@@ -146,7 +147,7 @@ class ChainNetwork:
         """The TCP ports that are to be served must be free."""
         wanted = {switch.grpc_port: f"the P4Runtime server of {switch.name}" for switch in self.topology.switches.values()}
         if self._with_controller:
-            wanted[int(self.admin.address.rpartition(":")[2])] = "the controller's admin API"
+            wanted[int(self.admin_address.rpartition(":")[2])] = "the controller's admin API"
         for port, what in wanted.items():
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -199,8 +200,8 @@ class ChainNetwork:
         return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=check, env=self._environment(), cwd=p4app.ROOT)
 
     def spawn(self, host: str, command: Sequence[str], **options: Any) -> subprocess.Popen:
-        """Start a command in a host. What still runs when the network goes is killed."""
-        argv = ["mnexec", "-a", str(self.hosts[host].pid), *command]
+        """Start a command in a host. What still runs when the network goes, or this process, is killed."""
+        argv = [*nodes.DIE_WITH_PARENT, "mnexec", "-a", str(self.hosts[host].pid), *command]
         return subprocess.Popen(argv, env=self._environment(), cwd=options.pop("cwd", p4app.ROOT), **options)
 
     def _environment(self) -> dict[str, str]:

@@ -28,8 +28,8 @@ from topologies.ownership import Run
 CPU_PORT = 510
 """The port number by which a program sends to the controller and hears from it."""
 
-# Ends the process when its parent ends, however that ends. (setpriv is part of util-linux, which every Linux machine has.)
-_DIE_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"]
+DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
+"""Put before a command, ends it when its parent ends, however that ends. (setpriv is part of util-linux, which every Linux machine has.)"""
 
 
 class NodeError(Exception):
@@ -43,7 +43,7 @@ class _Owned:
 
     def _popen(self, cmd: Sequence[str], **params: Any) -> subprocess.Popen:
         params.setdefault("env", self.run.environment())
-        return super()._popen([*_DIE_WITH_PARENT, *cmd], **params)
+        return super()._popen([*DIE_WITH_PARENT, *cmd], **params)
 
 
 class Host(_Owned, MininetHost):
@@ -247,7 +247,7 @@ def start_process(run: Run, command: Sequence[str], log: Path) -> subprocess.Pop
         file.write(f"$ {' '.join(command)}\n".encode())
         file.flush()
         return subprocess.Popen(
-            [*_DIE_WITH_PARENT, *command],
+            [*DIE_WITH_PARENT, *command],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
