@@ -1,0 +1,270 @@
+// Package admin serves the controller's admin API: HTTP and JSON, as package api describes it. It decodes requests, calls the controller and encodes answers; it
+// decides nothing.
+//
+//	GET    /v1/chains                          PUT    /v1/sessions/{lease}
+//	GET    /v1/chains/{chain}                  DELETE /v1/sessions/{lease}
+//	PUT    /v1/chains/{chain}                  GET    /v1/switches
+//	GET    /v1/chains/{chain}/keys             GET    /v1/switches/{switch}/counters
+//	POST   /v1/chains/{chain}/keys             GET    /v1/events
+//	DELETE /v1/chains/{chain}/keys/{key}       GET    /healthz
+//	GET    /v1/keys  /v1/keys/{name}           GET    /readyz
+//	POST   /v1/sessions
+//
+// There is no authentication: it is meant for a loopback address, and refuses requests whose Host is not one, so that no web page can reach it through a
+// browser (DNS rebinding).
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+)
+
+// Backend is what the API shows: *controller.Controller. Its errors are *api.Error.
+type Backend interface {
+	Chains(context.Context) ([]api.Chain, error)
+	Chain(ctx context.Context, chain string) (*api.Chain, error)
+	ChangeChain(ctx context.Context, chain string, change api.ChainChange) (*api.Chain, error)
+	Keys(ctx context.Context, chain string) ([]api.Key, error)
+	AddKeys(ctx context.Context, chain string, keys []api.KeySpec) ([]api.Key, error)
+	RemoveKey(ctx context.Context, chain, nameOrID string) error
+	Directory(ctx context.Context, prefix string, state bool) ([]api.Key, error)
+	Lookup(ctx context.Context, name string, state bool) (*api.Key, error)
+	Switches(context.Context) ([]api.Switch, error)
+	Counters(ctx context.Context, sw string) (*api.Counters, error)
+	OpenSessions(context.Context, api.SessionsRequest) (*api.Sessions, error)
+	KeepSessions(ctx context.Context, lease string) (*api.Sessions, error)
+	CloseSessions(ctx context.Context, lease string) error
+	// Events is the events after the one numbered since, and a channel that is closed when there are more.
+	Events(since uint64) ([]api.Event, <-chan struct{})
+	Ready(context.Context) error
+}
+
+// maxBody is the largest request: some ten thousand keys with values of a kilobyte.
+const maxBody = 64 << 20
+
+// Handler serves the API of a backend.
+func Handler(b Backend) http.Handler {
+	s := &server{b}
+	mux := http.NewServeMux()
+	handle := func(pattern string, f func(*http.Request) (any, error)) { mux.Handle(pattern, answer(f)) }
+	handle("GET /v1/chains", func(r *http.Request) (any, error) { return b.Chains(r.Context()) })
+	handle("GET /v1/chains/{chain}", func(r *http.Request) (any, error) { return b.Chain(r.Context(), r.PathValue("chain")) })
+	handle("PUT /v1/chains/{chain}", s.changeChain)
+	handle("GET /v1/chains/{chain}/keys", func(r *http.Request) (any, error) { return b.Keys(r.Context(), r.PathValue("chain")) })
+	handle("POST /v1/chains/{chain}/keys", s.addKeys)
+	handle("DELETE /v1/chains/{chain}/keys/{key}", func(r *http.Request) (any, error) {
+		return nil, b.RemoveKey(r.Context(), r.PathValue("chain"), r.PathValue("key"))
+	})
+	handle("GET /v1/keys", func(r *http.Request) (any, error) {
+		return b.Directory(r.Context(), r.URL.Query().Get("prefix"), wantsState(r))
+	})
+	handle("GET /v1/keys/{name}", func(r *http.Request) (any, error) { return b.Lookup(r.Context(), r.PathValue("name"), wantsState(r)) })
+	handle("GET /v1/switches", func(r *http.Request) (any, error) { return b.Switches(r.Context()) })
+	handle("GET /v1/switches/{switch}/counters", func(r *http.Request) (any, error) { return b.Counters(r.Context(), r.PathValue("switch")) })
+	handle("POST /v1/sessions", s.openSessions)
+	handle("PUT /v1/sessions/{lease}", func(r *http.Request) (any, error) { return b.KeepSessions(r.Context(), r.PathValue("lease")) })
+	handle("DELETE /v1/sessions/{lease}", func(r *http.Request) (any, error) { return nil, b.CloseSessions(r.Context(), r.PathValue("lease")) })
+	handle("GET /healthz", func(*http.Request) (any, error) { return map[string]string{"status": "ok"}, nil })
+	handle("GET /readyz", func(r *http.Request) (any, error) { return map[string]string{"status": "ready"}, b.Ready(r.Context()) })
+	mux.HandleFunc("GET /v1/events", s.events)
+	mux.Handle("/", answer(func(r *http.Request) (any, error) {
+		return nil, api.Errorf(api.CodeNotFound, "there is no %s %s in this API", r.Method, r.URL.Path)
+	}))
+	return onlyLocal(mux)
+}
+
+// onlyLocal refuses requests that name another host than this machine.
+func onlyLocal(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = r.Host
+		}
+		if ip := net.ParseIP(strings.Trim(host, "[]")); ip == nil && host != "localhost" {
+			fail(w, &api.Error{Status: http.StatusForbidden, Code: api.CodeInvalidArgument, Message: fmt.Sprintf("this API is not served as %q: use its IP address", host)})
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+type server struct{ b Backend }
+
+// manyResult is the answer to a list of keys: its status says whether all were placed.
+type manyResult []api.Key
+
+// answer runs f and writes what it gives as JSON; nil is 204.
+func answer(f func(*http.Request) (any, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		out, err := f(r)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		if out == nil {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		code := http.StatusOK
+		if keys, ok := out.(manyResult); ok {
+			for _, k := range keys {
+				if k.Error != nil {
+					code = http.StatusMultiStatus
+				}
+			}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		json.NewEncoder(w).Encode(out) // a client that has gone away is its own affair
+	})
+}
+
+func fail(w http.ResponseWriter, err error) {
+	var e *api.Error
+	if !errors.As(err, &e) {
+		e = api.Errorf(api.CodeInternal, "%v", err)
+	}
+	if e.Status == 0 {
+		e.Status = api.StatusOf(e.Code)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.Status)
+	w.Write(api.MarshalError(e))
+}
+
+func wantsState(r *http.Request) bool {
+	on, err := strconv.ParseBool(r.URL.Query().Get("state"))
+	return err == nil && on
+}
+
+// decode reads a JSON body strictly: a field that nobody reads is a mistake that its writer wants to hear of.
+func decode(body []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return api.Errorf(api.CodeInvalidArgument, "the request's body: %v", err)
+	}
+	if d.More() {
+		return api.Errorf(api.CodeInvalidArgument, "the request's body goes on after its JSON")
+	}
+	return nil
+}
+
+func readBody(r *http.Request) ([]byte, error) {
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, api.Errorf(api.CodeInvalidArgument, "reading the request's body: %v", err)
+	}
+	return b, nil
+}
+
+func (s *server) changeChain(r *http.Request) (any, error) {
+	body, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	var change api.ChainChange
+	if err := decode(body, &change); err != nil {
+		return nil, err
+	}
+	return s.b.ChangeChain(r.Context(), r.PathValue("chain"), change)
+}
+
+// addKeys takes one key or a list.
+func (s *server) addKeys(r *http.Request) (any, error) {
+	body, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
+		var one api.KeySpec
+		if err := decode(body, &one); err != nil {
+			return nil, err
+		}
+		keys, err := s.b.AddKeys(r.Context(), r.PathValue("chain"), []api.KeySpec{one})
+		if err != nil {
+			return nil, err
+		}
+		if e := keys[0].Error; e != nil {
+			return nil, e
+		}
+		return keys[0], nil
+	}
+	var many []api.KeySpec
+	if err := decode(body, &many); err != nil {
+		return nil, err
+	}
+	keys, err := s.b.AddKeys(r.Context(), r.PathValue("chain"), many)
+	return manyResult(keys), err
+}
+
+func (s *server) openSessions(r *http.Request) (any, error) {
+	body, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	var req api.SessionsRequest
+	if err := decode(body, &req); err != nil {
+		return nil, err
+	}
+	return s.b.OpenSessions(r.Context(), req)
+}
+
+// keepAlive is how often an event stream that has nothing to say shows that it is there.
+const keepAlive = 15 * time.Second
+
+// events streams events as server-sent events: those that are kept, from ?since=ID or the Last-Event-ID header on, then, unless ?follow=0, those to come.
+func (s *server) events(w http.ResponseWriter, r *http.Request) {
+	since := uint64(0)
+	from := r.URL.Query().Get("since")
+	if from == "" {
+		from = r.Header.Get("Last-Event-ID")
+	}
+	if from != "" {
+		var err error
+		if since, err = strconv.ParseUint(from, 10, 64); err != nil {
+			fail(w, api.Errorf(api.CodeInvalidArgument, "since: %q is not an event's number", from))
+			return
+		}
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	flush := http.NewResponseController(w).Flush
+	for {
+		events, more := s.b.Events(since)
+		for _, e := range events {
+			data, err := json.Marshal(e)
+			if err != nil {
+				return
+			}
+			if _, err := fmt.Fprintf(w, "id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data); err != nil {
+				return
+			}
+			since = e.ID
+		}
+		if flush() != nil || r.URL.Query().Get("follow") == "0" {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-more:
+		case <-time.After(keepAlive):
+			if _, err := io.WriteString(w, ": still here\n\n"); err != nil {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,183 @@
+// Command netcraq-controller brings a NetCRAQ network up from one file and keeps it so.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+// Exit codes.
+const (
+	exitOK       = 0 // ended by SIGTERM or SIGINT
+	exitFailed   = 1 // something went wrong while it ran
+	exitBadInput = 2 // the command line, the topology, the program or the state file
+)
+
+type options struct {
+	topology string
+	admin    string
+	state    string
+	logLevel string
+	check    bool
+}
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// badInput marks an error that is the caller's.
+type badInput struct{ error }
+
+func (b badInput) Unwrap() error { return b.error }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "netcraq-controller --topology FILE",
+		Short: "Bring a NetCRAQ network up from one file, and keep it so",
+		Long: `netcraq-controller connects to the switches that FILE lists (P4Runtime: netcraq-switch, simple_switch_grpc), loads the program into them, installs routes,
+multicast trees and the chains, renews the members' read leases, and serves the admin API that netcraqctl uses.
+
+It can be stopped and started again at any time: the switches run on, and what they hold is kept. While it is away the leases run out, and then reads are
+answered by nobody (NOT_SERVING) until it is back; with leaseMillis: 0 they are answered all the while.
+
+The topology file is described by controlplane/topology/example.yaml.`,
+		Example: `  netcraq-controller --topology net.yaml --state out/controller.json
+  netcraq-controller --topology net.yaml --check`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), o, stdout, stderr) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.topology, "topology", "", "the file that says what the network is made of (YAML or JSON)")
+	f.StringVar(&o.admin, "admin", api.DefaultAddress, "where to serve the admin API; it has no authentication, so keep it on a loopback address")
+	f.StringVar(&o.state, "state", "", "file for what must survive a restart: names of keys, epochs, sessions (default: none; a restarted controller then asks the switches,\n"+
+		"knows keys by their KEY_IDs only, and gives no sessions for two TTLs)")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.BoolVar(&o.check, "check", false, "check the topology, the program and the state file, and end")
+	cmd.SetArgs(args)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{err} })
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	err := cmd.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, new(badInput)) || strings.HasPrefix(err.Error(), "unknown command"):
+		fmt.Fprintf(stderr, "netcraq-controller: %v\n", err)
+		return exitBadInput
+	}
+	fmt.Fprintf(stderr, "netcraq-controller: %v\n", err)
+	return exitFailed
+}
+
+func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
+		return badInput{fmt.Errorf("--log-level %s: give debug, info, warn or error", o.logLevel)}
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	if o.topology == "" {
+		return badInput{errors.New("give the topology file: --topology FILE (--help says more)")}
+	}
+	top, err := topology.Load(o.topology)
+	if err != nil {
+		return badInput{err}
+	}
+	var store controller.Store = controller.Memory{}
+	if o.state != "" {
+		store = controller.File(o.state)
+	}
+	c, err := controller.New(controller.Options{Topology: top, Store: store, Log: log})
+	if err != nil {
+		return badInput{err}
+	}
+	if o.check {
+		fmt.Fprintf(stdout, "%s: %d switches, %d hosts, %d chains: all is well\n", o.topology, len(top.Switches), len(top.Hosts), len(top.Chains))
+		return nil
+	}
+	listener, err := net.Listen("tcp", o.admin)
+	if err != nil {
+		return fmt.Errorf("the admin API: %w (is another controller running? --admin chooses another address)", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	server := &http.Server{Handler: admin.Handler(c), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			cancel(fmt.Errorf("the admin API: %w", err))
+		}
+	}()
+	go announce(ctx, c, listener.Addr().String(), stdout)
+	c.Run(ctx)
+	server.Close()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	fmt.Fprintf(stdout, "stopped: the switches run on with what they hold; %s\n", afterStop(top))
+	return nil
+}
+
+// announce prints one line when all chains serve for the first time.
+func announce(ctx context.Context, c *controller.Controller, address string, stdout io.Writer) {
+	for since := uint64(0); ; {
+		events, more := c.Events(since)
+		if c.Ready(ctx) == nil {
+			break
+		}
+		for _, e := range events {
+			since = e.ID
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-more:
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	chains, err := c.Chains(ctx)
+	if err != nil {
+		return
+	}
+	var parts []string
+	for _, ch := range chains {
+		var members []string
+		for _, m := range ch.Members {
+			members = append(members, m.Switch)
+		}
+		parts = append(parts, fmt.Sprintf("chain %s %s at %s, epoch %d, %d keys", ch.Name, strings.Join(members, "-"), ch.ServiceAddress, ch.Epoch, ch.Keys))
+	}
+	fmt.Fprintf(stdout, "ready: %s; admin API at http://%s\n", strings.Join(parts, "; "), address)
+}
+
+// afterStop says what becomes of reads.
+func afterStop(top *topology.Topology) string {
+	longest := time.Duration(0)
+	for _, c := range top.Chains {
+		longest = max(longest, c.Lease)
+	}
+	if longest == 0 {
+		return "their chains need no leases and serve on"
+	}
+	return fmt.Sprintf("their read leases run out within %v unless a controller renews them, and reads wait until one does", longest)
+}
