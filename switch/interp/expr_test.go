@@ -51,7 +51,9 @@ func (m *exprMaker) field() *bmv2json.Expr {
 	return &bmv2json.Expr{Op: bmv2json.OpField, Field: bmv2json.FieldRef{Header: m.header, Field: f}, Width: f.Width, Signed: f.Signed}
 }
 
-func (m *exprMaker) constant(v *big.Int) *bmv2json.Expr { return &bmv2json.Expr{Op: bmv2json.OpConst, Const: v} }
+func (m *exprMaker) constant(v *big.Int) *bmv2json.Expr {
+	return &bmv2json.Expr{Op: bmv2json.OpConst, Const: v}
+}
 
 func (m *exprMaker) number() *big.Int {
 	switch m.r.IntN(4) {

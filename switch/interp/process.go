@@ -185,13 +185,14 @@ func (p *Pipeline) enqueue(st *state, port uint32) {
 	p.queue = append(p.queue, st)
 }
 
-// multicast makes a copy of st for each replica. A copy has the headers, the metadata and the length of st, but none of its requests.
+// multicast makes a copy of st for each replica. A copy has the headers, the metadata and the length of st, but none of its requests: not even truncate,
+// which in BMv2 is for the packet that goes out and for nothing that is made of it.
 func (p *Pipeline) multicast(st *state, replicas []target.Replica) {
 	for _, r := range replicas {
 		c := p.get(st.now)
 		c.copyPHV(st)
 		c.inPort, c.inLen, c.frame, c.length = st.inPort, st.inLen, st.frame, st.length
-		c.payload, c.truncate = st.data(), noTruncation
+		c.payload, c.truncate = st.payload, noTruncation
 		c.clearRequests()
 		c.recirc, c.exit, c.dropped = 0, false, false
 		p.std.rid.set(c, uint64(r.Instance))
@@ -233,7 +234,7 @@ func (p *Pipeline) cloneEgress(st *state) {
 	c := p.get(st.now)
 	c.clear()
 	c.copyPHV(st)
-	c.inPort, c.inLen, c.frame, c.length, c.payload = st.inPort, st.inLen, st.frame, st.length, st.data()
+	c.inPort, c.inLen, c.frame, c.length, c.payload = st.inPort, st.inLen, st.frame, st.length, st.payload
 	c.clearMetadata()
 	p.keep(c, st, st.cloneFL)
 	p.std.instanceType.set(c, instanceEgressClone)
@@ -256,7 +257,7 @@ func (p *Pipeline) replicate(c *state, s target.CloneSession) {
 func (p *Pipeline) resubmit(st *state, length int) {
 	c := p.get(st.now)
 	c.clear()
-	c.inPort, c.inLen, c.frame, c.length = st.inPort, st.inLen, st.frame[:min(len(st.frame), st.truncate)], length
+	c.inPort, c.inLen, c.frame, c.length = st.inPort, st.inLen, st.frame, length
 	p.keep(c, st, st.resubmit)
 	p.std.instanceType.set(c, instanceResubmitted)
 	p.std.packetLength.set(c, uint64(length))
@@ -313,7 +314,7 @@ func (p *Pipeline) send(b *Buffer, st *state) {
 		p.recirculate(st, frame)
 		return
 	}
-	b.Outs = append(b.Outs, Out{Port: st.outPort, Frame: frame})
+	b.Outs = append(b.Outs, Out{Port: st.outPort, Frame: frame[:min(len(frame), st.truncate)]})
 	p.put(st)
 }
 
@@ -351,5 +352,5 @@ func (d *deparser) run(b *Buffer, st *state) []byte {
 		}
 	}
 	copy(out[at:], st.payload)
-	return out[:min(size, st.truncate)]
+	return out
 }

@@ -101,9 +101,9 @@ control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t sm) {
             m.huge = (((bit<2048>)h.i.w << 250) - (bit<2048>)h.i.v) << h.i.x[7:0];
             m.huge = m.huge ^ (m.huge >> 177) ^ (m.huge * 5);
             m.huge = (m.huge << h.i.y[7:0]) + 1;
-            h.o.wide = m.huge[900:773];
-            h.o.r = m.huge[431:400];
-            h.o.a = (bit<1>)(m.huge > ((bit<2048>)h.i.x << 256));
+            h.o.wide = m.huge[500:373];
+            h.o.r = m.huge[319:288];
+            h.o.a = (bit<1>)(m.huge > ((bit<2048>)h.i.w << 250));
         } else {
             h.o.r = (h.i.s < 0) ? h.i.x : h.i.y;
             h.o.q = h.i.w[127:127] == 1 ? h.i.s : 16s5;
