@@ -324,6 +324,9 @@ func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*
 	var at []*device
 	var failed error
 	err := c.call(ctx, func() {
+		if failed = c.inCharge(); failed != nil {
+			return
+		}
 		for _, ch := range c.chains {
 			if s := ch.m.Status(c.now()); !s.Decided {
 				failed = fmt.Errorf("%w: the chain %s is not set up yet (%s)", chain.ErrUnavailable, ch.topo.Name, s.Reason)
@@ -371,6 +374,9 @@ func (c *Controller) KeepSessions(ctx context.Context, lease string) (*api.Sessi
 	var out *api.Sessions
 	var failed error
 	err := c.call(ctx, func() {
+		if failed = c.inCharge(); failed != nil {
+			return // the controller that is knows of this lease, or lets the ids rest
+		}
 		l, err := c.sess.Keep(c.now(), lease)
 		if failed = err; err == nil {
 			out = &api.Sessions{Lease: lease, TTLSeconds: int(c.sess.TTL() / time.Second), Sessions: []api.Session{}}
@@ -405,6 +411,13 @@ func (c *Controller) Ready(ctx context.Context) error {
 		return err
 	}
 	var missing []string
+	if err := c.call(ctx, func() {
+		if c.deposed != "" {
+			missing = append(missing, c.deposed)
+		}
+	}); err != nil {
+		return apiError(err)
+	}
 	for _, ch := range chains {
 		if !ch.Ready {
 			missing = append(missing, fmt.Sprintf("chain %s: %s", ch.Name, ch.Reason))

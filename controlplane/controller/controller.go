@@ -54,6 +54,7 @@ type Controller struct {
 	state   State
 	saved   bool // an earlier controller's state was there
 	lastOp  chain.OpID
+	deposed string          // why this controller does nothing any more: another has taken over
 	ctx     context.Context // Run's
 	stopped chan struct{}   // closed when Run ends
 }
@@ -344,6 +345,9 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 			ch.m.SwitchDown(c.now(), d.sw.Name)
 		}
 	}
+	if s.Phase == p4rt.Backup && c.deposed == "" {
+		c.depose(d, s)
+	}
 	switch s.Phase {
 	case p4rt.Disconnected:
 		text := "not connected"
@@ -363,6 +367,9 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 		c.events.add("switch.backup", d.sw.Name, "", d.lastError)
 	case p4rt.Primary:
 		d.lastError = ""
+		if c.deposed != "" {
+			return
+		}
 		if was.Phase != p4rt.Primary || was.Stream != s.Stream {
 			c.events.add("switch.connected", d.sw.Name, "", "at "+d.sw.P4Runtime)
 			d.submit(func(ctx context.Context) { d.setUp(ctx, s.Stream) })
@@ -370,9 +377,24 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 	}
 }
 
+// depose: another controller is primary at a switch. It may change everything, so what this one knows is worth nothing from now on: it lets go of all switches, and does not take
+// them back by itself, even if it becomes primary again. Otherwise two controllers would undo each other's work.
+func (c *Controller) depose(d *device, s p4rt.State) {
+	c.deposed = fmt.Sprintf("another controller (election id %v) has taken over at %s: this one does nothing any more; restart it to take the network back", s.Primary, d.sw.Name)
+	c.events.add("controller.deposed", d.sw.Name, "", c.deposed)
+	for _, d := range c.devices {
+		if d.ready {
+			d.ready = false
+			for _, ch := range c.chains {
+				ch.m.SwitchDown(c.now(), d.sw.Name)
+			}
+		}
+	}
+}
+
 // switchUp: a switch has all that follows from the topology.
 func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uint8]chainReport) {
-	if d.state.Phase != p4rt.Primary || d.state.Stream != stream {
+	if c.deposed != "" || d.state.Phase != p4rt.Primary || d.state.Stream != stream {
 		return // it was lost again meanwhile
 	}
 	d.ready, d.lastError = true, ""
@@ -389,7 +411,7 @@ func (c *Controller) change(ctx context.Context, name string, ch chain.Change) e
 	done := make(chan error, 1)
 	err := c.call(ctx, func() {
 		cs, err := c.findChain(name)
-		if err != nil {
+		if err = errors.Join(err, c.inCharge()); err != nil {
 			done <- err
 			return
 		}
@@ -408,6 +430,14 @@ func (c *Controller) change(ctx context.Context, name string, ch chain.Change) e
 	case <-c.stopped:
 		return errStopped
 	}
+}
+
+// inCharge fails where another controller has taken over.
+func (c *Controller) inCharge() error {
+	if c.deposed != "" {
+		return fmt.Errorf("%w: %s", chain.ErrRefused, c.deposed)
+	}
+	return nil
 }
 
 // errNotFound: there is no such chain, switch or key.

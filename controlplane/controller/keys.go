@@ -62,6 +62,9 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 		if ch, failed = c.findChain(chainName); failed != nil {
 			return
 		}
+		if failed = c.inCharge(); failed != nil {
+			return
+		}
 		op = &keyOperation{id: c.nextOp(), add: true, done: make(chan struct{})}
 		for i, k := range keys {
 			if len(k.value) > c.prog.profile.ValueBytes() {
@@ -124,7 +127,7 @@ func (c *Controller) removeKey(ctx context.Context, chainName, nameOrID string) 
 	var failed error
 	err := c.call(ctx, func() {
 		ch, err := c.findChain(chainName)
-		if err != nil {
+		if err = errors.Join(err, c.inCharge()); err != nil {
 			failed = err
 			return
 		}

@@ -1,0 +1,401 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/wire"
+)
+
+func TestEmbedded(t *testing.T) { endToEnd(t, "embedded", 1000) }
+
+func TestBMv2(t *testing.T) {
+	mustLook(t, "simple_switch_grpc")
+	endToEnd(t, "bmv2", 1000)
+}
+
+const replyTimeout = 2 * time.Second
+
+// read asks one switch, or the chain, for a key.
+func (h *host) read(at netip.Addr, key uint32) (*wire.Packet, error) {
+	return h.ask(at, &wire.Packet{Op: wire.Read, Key: wire.Key(key), Request: 7}, replyTimeout)
+}
+
+// readAll reads keys at an address, many at a time, and reports wrong values.
+func (h *host) readAll(at netip.Addr, keys []api.Key, want func(name string) string) {
+	h.t.Helper()
+	window := make(chan struct{}, 32)
+	var wg sync.WaitGroup
+	for _, k := range keys {
+		window <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-window }()
+			r, err := h.read(at, k.KeyID)
+			if err != nil {
+				h.t.Errorf("%s at %v: %v", k.Name, at, err)
+			} else if r.Status != wire.OK || string(r.Value) != want(k.Name) {
+				h.t.Errorf("%s at %v: %v, want %q", k.Name, at, r, want(k.Name))
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// events is a switch's event counters.
+func (r *running) counters(sw string) *api.Counters {
+	r.t.Helper()
+	c, err := r.api.Counters(r.t.Context(), sw)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return c
+}
+
+// endToEnd is the life of a network of four switches: brought up, filled, read and written, its controller restarted with and without its state, changed, a switch lost.
+func endToEnd(t *testing.T, engine string, lease int) {
+	if !inNamespace(t) {
+		return
+	}
+	const n, count = 4, 1000
+	start := time.Now()
+	nw := newNetwork(t, engine, n, lease)
+	t.Logf("%d switches run after %v", n, time.Since(start).Round(time.Millisecond))
+	start = time.Now()
+	c := nw.startController("state.json")
+	ch := c.waitReady()
+	t.Logf("the chain is up after %v: epoch %d", time.Since(start).Round(time.Millisecond), ch.Epoch)
+	if ch.Epoch != 1 || len(ch.Members) != n || ch.Members[0].Role != "HEAD" || ch.Members[3].Role != "TAIL" || ch.ValueBytes != 16 {
+		t.Fatalf("%+v", ch)
+	}
+
+	// A thousand keys.
+	value := func(name string) string { return "v:" + name }
+	var specs []api.KeySpec
+	for i := range count {
+		name := fmt.Sprintf("/registry/%04d", i)
+		specs = append(specs, api.KeySpec{Name: name, Value: []byte(value(name))})
+	}
+	start = time.Now()
+	keys, err := c.api.AddKeys(t.Context(), "main", specs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, k := range keys {
+		if k.Error != nil || k.KeyID>>24 != 3 || k.Slot != i || k.Name != specs[i].Name {
+			t.Fatalf("key %d: %+v", i, k)
+		}
+	}
+	t.Logf("%d keys added in %v", count, time.Since(start).Round(time.Millisecond))
+
+	t.Run("clean reads are answered where they are asked", func(t *testing.T) {
+		for i, h := range nw.hosts {
+			before := map[string]map[string]uint64{}
+			for _, s := range []string{"s1", "s2", "s3", "s4"} {
+				before[s] = c.counters(s).Events
+			}
+			start := time.Now()
+			h.readAll(switchAddr(i+1), keys, value)
+			t.Logf("%d keys read at s%d in %v", count, i+1, time.Since(start).Round(time.Millisecond))
+			for _, s := range []string{"s1", "s2", "s3", "s4"} {
+				after := c.counters(s)
+				want := uint64(0)
+				if s == fmt.Sprintf("s%d", i+1) {
+					want = count
+					for _, sc := range after.Slots {
+						if sc.Reads < 1 || sc.Writes != 1 || sc.Name == "" {
+							t.Fatalf("%s: %+v", s, sc)
+						}
+					}
+				}
+				if got := after.Events["read_clean"] - before[s]["read_clean"]; got != want {
+					t.Errorf("reads at s%d: %s answered %d, want %d", i+1, s, got, want)
+				}
+				if got := after.Events["transit"] - before[s]["transit"]; got != 0 {
+					t.Errorf("reads at s%d: %d packets passed through %s", i+1, got, s)
+				}
+			}
+		}
+	})
+
+	t.Run("the controller sees the same at every switch", func(t *testing.T) {
+		got, err := c.api.Directory(t.Context(), "/registry/000", true)
+		if err != nil || len(got) != 10 {
+			t.Fatal(got, err)
+		}
+		for _, k := range got {
+			if len(k.State) != n {
+				t.Fatalf("%+v", k)
+			}
+			for _, s := range k.State {
+				if s.Status != "OK" || string(s.Value) != value(k.Name) || s.Version != s.Newest || s.Version>>48 != 1 || s.Session == 0 || s.Session > 64 {
+					t.Errorf("%s at %s: %+v", k.Name, s.Switch, s)
+				}
+			}
+		}
+	})
+
+	var session api.Session
+	var lease1 string
+	t.Run("sessions and writes", func(t *testing.T) {
+		s, err := c.api.NewSessions(t.Context(), 2, "test")
+		if err != nil || len(s.Sessions) != 2 || s.Sessions[0].ID != 65 || s.Sessions[1].ID != 66 || s.TTL() != 2*time.Second {
+			t.Fatal(s, err)
+		}
+		session, lease1 = s.Sessions[0], s.Lease
+		w := &wire.Packet{Op: wire.Write, Key: wire.Key(keys[0].KeyID), Session: session.ID, Request: session.NextRequest, Value: []byte("new")}
+		r, err := nw.hosts[2].ask(serviceAddr, w, replyTimeout)
+		if err != nil || r.Status != wire.OK {
+			t.Fatal(r, err)
+		}
+		again, err := nw.hosts[2].ask(serviceAddr, w, replyTimeout) // a retry executes once
+		if err != nil || again.Status != wire.OK || again.Version != r.Version {
+			t.Fatal(again, err, r)
+		}
+		for i, h := range nw.hosts {
+			if r, err := h.read(switchAddr(i+1), keys[0].KeyID); err != nil || string(r.Value) != "new" {
+				t.Errorf("at s%d: %v, %v", i+1, r, err)
+			}
+		}
+		if _, err := c.api.KeepSessions(t.Context(), lease1); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.api.KeepSessions(t.Context(), "nobody's"); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+			t.Error(err)
+		}
+		if err := c.api.CloseSessions(t.Context(), s.Lease); err != nil {
+			t.Error(err)
+		}
+		all, err := c.api.NewSessions(t.Context(), 1024, "next")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.api.CloseSessions(t.Context(), all.Lease)
+		// The id comes back to somebody only above what its last holder did.
+		for range 4 {
+			s, err := c.api.NewSessions(t.Context(), 1007, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, x := range s.Sessions {
+				if x.ID == session.ID && x.NextRequest <= session.NextRequest {
+					t.Errorf("session %d starts at %d, its last holder was at %d", x.ID, x.NextRequest, session.NextRequest)
+				}
+			}
+			c.api.CloseSessions(t.Context(), s.Lease)
+		}
+	})
+	value2 := func(name string) string {
+		if name == keys[0].Name {
+			return "new"
+		}
+		return value(name)
+	}
+
+	t.Run("what cannot be added", func(t *testing.T) {
+		foreign, taken := uint32(0x04000001), keys[3].KeyID
+		for _, c2 := range []struct {
+			chain string
+			spec  api.KeySpec
+			code  string
+		}{
+			{"main", api.KeySpec{Name: keys[1].Name, Value: []byte("x")}, api.CodeAlreadyExists},
+			{"main", api.KeySpec{Name: "long", Value: make([]byte, 17)}, api.CodeInvalidArgument},
+			{"main", api.KeySpec{Name: ""}, api.CodeInvalidArgument},
+			{"main", api.KeySpec{Name: "x", KeyID: &foreign}, api.CodeInvalidArgument},
+			{"main", api.KeySpec{Name: "x", KeyID: &taken}, api.CodeAlreadyExists},
+			{"other", api.KeySpec{Name: "x"}, api.CodeNotFound},
+		} {
+			if _, err := c.api.AddKey(t.Context(), c2.chain, c2.spec); !errors.Is(err, &api.Error{Code: c2.code}) {
+				t.Errorf("%+v: %v, want %s", c2.spec, err, c2.code)
+			}
+		}
+		if got := c.chain().Keys; got != count {
+			t.Errorf("%d keys, want %d: a refused one was counted", got, count)
+		}
+	})
+
+	t.Run("remove", func(t *testing.T) {
+		k := keys[5]
+		if err := c.api.RemoveKey(t.Context(), "main", k.Name); err != nil {
+			t.Fatal(err)
+		}
+		for i, h := range nw.hosts {
+			if r, err := h.read(switchAddr(i+1), k.KeyID); err != nil || r.Status != wire.NotFound || !r.Tombstone {
+				t.Errorf("at s%d: %v, %v", i+1, r, err)
+			}
+		}
+		if _, err := c.api.Lookup(t.Context(), k.Name); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+			t.Error(err)
+		}
+		if err := c.api.RemoveKey(t.Context(), "main", k.Name); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+			t.Error(err)
+		}
+		// A key that takes over the slot starts from the deletion's version, under a KEY_ID that nobody has had.
+		again, err := c.api.AddKey(t.Context(), "main", api.KeySpec{Name: k.Name})
+		if err != nil || again.Slot != k.Slot || again.KeyID == k.KeyID {
+			t.Fatal(again, err)
+		}
+		if r, err := nw.hosts[1].read(switchAddr(2), again.KeyID); err != nil || r.Status != wire.NotFound || r.Version.Sequence() < 3 {
+			t.Error(r, err)
+		}
+		if err := c.api.RemoveKey(t.Context(), "main", fmt.Sprintf("0x%08x", again.KeyID)); err != nil {
+			t.Error(err)
+		}
+	})
+	keys = slices.Delete(slices.Clone(keys), 5, 6)
+
+	writes := func() (n uint64) {
+		for _, s := range []string{"s1", "s2", "s3", "s4"} {
+			for k, v := range c.counters(s).Events {
+				if strings.HasPrefix(k, "write_") {
+					n += v
+				}
+			}
+		}
+		return n
+	}
+
+	t.Run("the controller is restarted", func(t *testing.T) {
+		before := writes()
+		c.stop()
+		c = nw.startController("state.json")
+		start := time.Now()
+		ch := c.waitReady()
+		t.Logf("ready again after %v", time.Since(start).Round(time.Millisecond))
+		if ch.Epoch != 1 || ch.Keys != count-1 {
+			t.Errorf("%+v", ch)
+		}
+		if h := c.history(); strings.Contains(h, "program-loaded") || strings.Contains(h, "tidied") {
+			t.Errorf("the data plane was disturbed:\n%s", h)
+		}
+		if after := writes(); after != before {
+			t.Errorf("%d write events, %d before", after, before)
+		}
+		nw.hosts[1].readAll(switchAddr(2), keys, value2)
+	})
+
+	t.Run("and without its state", func(t *testing.T) {
+		c.stop()
+		c = nw.startController("")
+		if ch := c.waitReady(); ch.Epoch != 1 || ch.Keys != count-1 {
+			t.Errorf("%+v", ch)
+		}
+		k, err := c.api.Lookup(t.Context(), fmt.Sprintf("keyid:0x%08x", keys[7].KeyID))
+		if err != nil || k.Slot != keys[7].Slot {
+			t.Errorf("an adopted key: %+v, %v", k, err)
+		}
+		if _, err := c.api.NewSessions(t.Context(), 1, ""); !errors.Is(err, &api.Error{Code: api.CodeResourceExhausted}) {
+			t.Errorf("sessions that an earlier controller may have leased were given: %v", err)
+		}
+		nw.hosts[3].readAll(switchAddr(4), keys, value2)
+		c.stop()
+		c = nw.startController("state.json")
+		c.waitReady()
+	})
+
+	t.Run("two controllers", func(t *testing.T) {
+		second := nw.startController("")
+		second.waitReady()
+		c.waitEvent("controller.deposed", "")
+		if err := c.api.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "another controller") {
+			t.Errorf("the first controller: %v", err)
+		}
+		if _, err := c.api.AddKey(t.Context(), "main", api.KeySpec{Name: "x"}); !errors.Is(err, &api.Error{Code: api.CodeFailedPrecondition}) {
+			t.Errorf("the first controller added a key: %v", err)
+		}
+		nw.hosts[0].readAll(serviceAddr, keys[:50], value2)
+		// The first does not take the network back by itself: what it knows may be out of date.
+		second.stop()
+		time.Sleep(200 * time.Millisecond)
+		if c.api.Ready(t.Context()) == nil {
+			t.Error("the first controller has taken the network back")
+		}
+		c.stop()
+		c = nw.startController("state.json")
+		c.waitReady()
+	})
+
+	t.Run("changes", func(t *testing.T) {
+		frozen, thawed := true, false
+		change := func(what string, ch api.ChainChange, epoch uint16) {
+			t.Helper()
+			start := time.Now()
+			got, err := c.api.ChangeChain(t.Context(), "main", ch)
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", what, err, c.history())
+			}
+			if got.Epoch != epoch {
+				t.Errorf("%s: epoch %d, want %d", what, got.Epoch, epoch)
+			}
+			t.Logf("%s in %v", what, time.Since(start).Round(time.Millisecond))
+		}
+		change("frozen", api.ChainChange{Frozen: &frozen}, 2)
+		w := &wire.Packet{Op: wire.Write, Key: wire.Key(keys[9].KeyID), Value: []byte("x")}
+		if r, err := nw.hosts[0].ask(serviceAddr, w, replyTimeout); err != nil || r.Status != wire.Retry {
+			t.Errorf("a write to a frozen chain: %v, %v", r, err)
+		}
+		nw.hosts[2].readAll(switchAddr(3), keys[:20], value2)
+		change("thawed", api.ChainChange{Frozen: &thawed}, 3)
+		change("shorter", api.ChainChange{Members: &[]string{"s1", "s3", "s4"}}, 4)
+		c.waitReady()
+		// s2 is no member any more: it routes the service address, and answers nothing itself.
+		nw.hosts[1].readAll(serviceAddr, keys[:20], value2)
+		nw.hosts[1].readAll(switchAddr(2), keys[:20], value2)
+		if s := c.counters("s2").Events; s["read_forwarded"] < 20 {
+			t.Errorf("s2 forwarded %d reads", s["read_forwarded"])
+		}
+		change("another order", api.ChainChange{Members: &[]string{"s4", "s1", "s3"}}, 6)
+		c.waitReady()
+		if r, err := nw.hosts[1].ask(serviceAddr, w, replyTimeout); err != nil || r.Status != wire.OK || r.Epoch != 6 {
+			t.Errorf("a write in the new order: %v, %v", r, err)
+		}
+		for _, i := range []int{1, 3, 4} {
+			if r, err := nw.hosts[i-1].read(switchAddr(i), keys[9].KeyID); err != nil || string(r.Value) != "x" {
+				t.Errorf("at s%d: %v, %v", i, r, err)
+			}
+		}
+		if _, err := c.api.ChangeChain(t.Context(), "main", api.ChainChange{Members: &[]string{"s1", "s2"}}); !errors.Is(err, &api.Error{Code: api.CodeFailedPrecondition}) {
+			t.Errorf("growing a chain with keys: %v", err)
+		}
+		nw.hosts[3].readAll(serviceAddr, keys[10:], value2)
+	})
+
+	t.Run("a member is restarted", func(t *testing.T) {
+		nw.killSwitch(3) // the tail
+		c.waitEvent("switch.disconnected", "s3")
+		nw.startSwitch(3)
+		c.waitEvent("chain.lost-member", "s3")
+		ch := c.waitReady()
+		if len(ch.Members) != 2 || ch.Members[1].Switch != "s1" || ch.Epoch != 7 {
+			t.Errorf("%+v", ch)
+		}
+		for i := range nw.hosts {
+			nw.hosts[i].readAll(serviceAddr, keys[10:100], value2)
+		}
+		nw.hosts[2].readAll(switchAddr(3), keys[10:30], value2)
+		if r, err := nw.hosts[2].ask(serviceAddr, &wire.Packet{Op: wire.Write, Key: wire.Key(keys[20].KeyID), Value: []byte(value(keys[20].Name))}, replyTimeout); err != nil || r.Status != wire.OK {
+			t.Error(r, err)
+		}
+	})
+
+	if _, err := c.api.Switches(t.Context()); err != nil {
+		t.Error(err)
+	}
+	t.Run("events are followed", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		seen := 0
+		err := c.api.Events(ctx, 0, true, func(api.Event) error { seen++; return nil })
+		if !errors.Is(err, context.DeadlineExceeded) || seen == 0 {
+			t.Errorf("%d events, %v", seen, err)
+		}
+	})
+}

@@ -1,0 +1,473 @@
+package controller_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"log/slog"
+
+	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// The end-to-end tests run real switch processes on veth interfaces. Everything lives in network namespaces without a name, made by clone(2) for child processes: the switches and the
+// test itself in one, each host in one of its own. They go, with all that is in them, when their processes do, so a killed run leaves nothing; and the processes go with
+// their parent (PDEATHSIG).
+const (
+	envInside = "NETCRAQ_TEST_INSIDE" // set in the child that has a namespace of its own
+	envHost   = "NETCRAQ_TEST_HOST"   // set in a child that is a host
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envHost) != "" {
+		hostMain()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// inNamespace runs the rest of a test in a process with a network namespace of its own. It returns false in the parent, which has nothing more to do.
+func inNamespace(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(envInside) == t.Name() {
+		sh(t, "ip", "link", "set", "lo", "up")
+		return true
+	}
+	if os.Getuid() != 0 {
+		t.Skip("skipped: needs root, for network namespaces and AF_PACKET")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("skipped: needs ip (iproute2)")
+	}
+	args := []string{"-test.run=^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$", "-test.v", "-test.timeout=5m"}
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), envInside+"="+t.Name())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "--- SKIP") {
+			t.Skipf("skipped in its namespace:\n%s", out)
+		}
+	}
+	t.Logf("%s", out)
+	if err != nil {
+		t.Errorf("in its namespace: %v", err)
+	}
+	return false
+}
+
+func sh(t testing.TB, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+}
+
+// network is a line of switches with a host at each.
+type network struct {
+	t        *testing.T
+	dir      string
+	engine   string // "embedded" or "bmv2"
+	binary   string
+	switches []*exec.Cmd
+	hosts    []*host
+	file     string // the topology
+}
+
+const basePort = 50051
+
+func switchAddr(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 255, byte(n)}) }
+
+var serviceAddr = netip.MustParseAddr("10.0.254.1")
+
+// newNetwork starts n switches and n hosts. lease is the chain's, in milliseconds.
+func newNetwork(t *testing.T, engine string, n, lease int) *network {
+	t.Helper()
+	nw := &network{t: t, dir: t.TempDir(), engine: engine}
+	if engine == "bmv2" {
+		nw.binary = mustLook(t, "simple_switch_grpc")
+	} else {
+		nw.binary = filepath.Join(nw.dir, "netcraq-switch")
+		sh(t, "go", "build", "-o", nw.binary, "github.com/netcraq/netcraq/switch/cmd/netcraq-switch")
+	}
+	// Port 1 leads to the host, 2 to the left, 3 to the right.
+	for i := 1; i <= n; i++ {
+		nw.link(fmt.Sprintf("s%d-1", i), fmt.Sprintf("h%d", i))
+		if i < n {
+			nw.link(fmt.Sprintf("s%d-3", i), fmt.Sprintf("s%d-2", i+1))
+		}
+	}
+	nw.switches = make([]*exec.Cmd, n+1)
+	for i := 1; i <= n; i++ {
+		nw.startSwitch(i)
+		nw.hosts = append(nw.hosts, startHost(t, i))
+	}
+	nw.writeTopology(n, lease)
+	return nw
+}
+
+func mustLook(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("skipped: %s is not on PATH", name)
+	}
+	return path
+}
+
+func (nw *network) link(a, b string) {
+	nw.t.Helper()
+	sh(nw.t, "ip", "link", "add", a, "type", "veth", "peer", "name", b)
+	for _, x := range []string{a, b} {
+		sh(nw.t, "sysctl", "-qw", "net.ipv6.conf."+x+".disable_ipv6=1")
+		sh(nw.t, "ip", "link", "set", x, "up")
+	}
+}
+
+func (nw *network) n() int { return len(nw.switches) - 1 }
+
+func (nw *network) startSwitch(i int) {
+	nw.t.Helper()
+	args := []string{"--device-id", fmt.Sprint(i), "--no-p4", "-i", fmt.Sprintf("1@s%d-1", i)}
+	if i > 1 {
+		args = append(args, "-i", fmt.Sprintf("2@s%d-2", i))
+	}
+	if i < nw.n() {
+		args = append(args, "-i", fmt.Sprintf("3@s%d-3", i))
+	}
+	args = append(args, "--", "--grpc-server-addr", fmt.Sprintf("127.0.0.1:%d", basePort+i-1), "--cpu-port", "510")
+	cmd := exec.Command(nw.binary, args...)
+	log, err := os.OpenFile(filepath.Join(nw.dir, fmt.Sprintf("s%d.log", i)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		nw.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		nw.t.Fatal(err)
+	}
+	nw.switches[i] = cmd
+	nw.t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", basePort+i-1))
+		if err == nil {
+			conn.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			nw.t.Fatalf("switch %d does not serve P4Runtime: %v", i, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// killSwitch ends a switch as a crash does.
+func (nw *network) killSwitch(i int) {
+	nw.switches[i].Process.Kill()
+	nw.switches[i].Wait()
+}
+
+func (nw *network) writeTopology(n, lease int) {
+	compiled, err := filepath.Abs("../../p4src/compiled")
+	if err != nil {
+		nw.t.Fatal(err)
+	}
+	type m = map[string]any
+	var switches, hosts []m
+	var links [][]string
+	var members []string
+	for i := 1; i <= n; i++ {
+		name := fmt.Sprintf("s%d", i)
+		members = append(members, name)
+		switches = append(switches, m{"name": name, "p4runtime": fmt.Sprintf("127.0.0.1:%d", basePort+i-1), "deviceId": i, "address": switchAddr(i).String()})
+		hosts = append(hosts, m{"name": fmt.Sprintf("h%d", i), "ip": hostAddr(i).String(), "mac": hostMAC(i), "port": name + ":1"})
+		if i < n {
+			links = append(links, []string{name + ":3", fmt.Sprintf("s%d:2", i+1)})
+		}
+	}
+	b, err := json.MarshalIndent(m{
+		"program":  m{"profile": "128", "json": filepath.Join(compiled, "netcraq-128.json"), "p4info": filepath.Join(compiled, "netcraq-128.p4info.txtpb")},
+		"sessions": m{"ttlSeconds": 2},
+		"switches": switches, "links": links, "hosts": hosts,
+		"chains": []m{{"id": 3, "name": "main", "address": serviceAddr.String(), "members": members, "leaseMillis": lease}},
+	}, "", "\t")
+	if err != nil {
+		nw.t.Fatal(err)
+	}
+	nw.file = filepath.Join(nw.dir, "net.json")
+	if err := os.WriteFile(nw.file, b, 0o600); err != nil {
+		nw.t.Fatal(err)
+	}
+}
+
+// running is a controller in this process.
+type running struct {
+	t    *testing.T
+	api  *api.Client
+	c    *controller.Controller
+	stop func()
+}
+
+// startController starts a controller with the admin API. state "" is none.
+func (nw *network) startController(state string) *running {
+	nw.t.Helper()
+	top, err := topology.Load(nw.file)
+	if err != nil {
+		nw.t.Fatal(err)
+	}
+	var store controller.Store = controller.Memory{}
+	if state != "" {
+		store = controller.File(filepath.Join(nw.dir, state))
+	}
+	log, err := os.OpenFile(filepath.Join(nw.dir, "controller.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		nw.t.Fatal(err)
+	}
+	c, err := controller.New(controller.Options{Topology: top, Store: store, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	if err != nil {
+		nw.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { c.Run(ctx); close(done) }()
+	server := httptest.NewServer(admin.Handler(c))
+	r := &running{t: nw.t, c: c, api: api.NewClient(server.URL)}
+	var once sync.Once
+	r.stop = func() {
+		once.Do(func() { cancel(); <-done; server.CloseClientConnections(); server.Close(); log.Close() })
+	}
+	nw.t.Cleanup(func() {
+		r.stop()
+		if nw.t.Failed() {
+			b, _ := os.ReadFile(filepath.Join(nw.dir, "controller.log"))
+			nw.t.Logf("controller's log:\n%s", tail(b, 120))
+		}
+	})
+	return r
+}
+
+func tail(b []byte, lines int) []byte {
+	all := bytes.Split(b, []byte("\n"))
+	return bytes.Join(all[max(0, len(all)-lines):], []byte("\n"))
+}
+
+// waitReady waits until all chains serve.
+func (r *running) waitReady() api.Chain {
+	r.t.Helper()
+	var err error
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if err = r.api.Ready(r.t.Context()); err == nil {
+			return r.chain()
+		}
+	}
+	r.t.Fatalf("the chain is not ready: %v\nevents:\n%s", err, r.history())
+	return api.Chain{}
+}
+
+func (r *running) chain() api.Chain {
+	r.t.Helper()
+	c, err := r.api.Chain(r.t.Context(), "main")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return *c
+}
+
+func (r *running) history() string {
+	var b strings.Builder
+	r.api.Events(context.Background(), 0, false, func(e api.Event) error {
+		fmt.Fprintf(&b, "  %s %s %s %s\n", e.Type, e.Chain, e.Switch, e.Message)
+		return nil
+	})
+	return b.String()
+}
+
+func (r *running) waitEvent(kind, sw string) {
+	r.t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		found := false
+		r.api.Events(r.t.Context(), 0, false, func(e api.Event) error { found = found || e.Type == kind && (sw == "" || e.Switch == sw); return nil })
+		if found {
+			return
+		}
+	}
+	r.t.Fatalf("no event %s %s:\n%s", kind, sw, r.history())
+}
+
+func hostAddr(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}) }
+func hostMAC(n int) string      { return fmt.Sprintf("02:00:00:00:00:%02x", n) }
+
+// host is a process in a namespace of its own that sends packets for the test.
+type host struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	mu     sync.Mutex
+	next   int
+	waits  map[int]chan hostReply
+	closed chan struct{}
+}
+
+type hostRequest struct {
+	ID      int
+	To      netip.AddrPort
+	Payload []byte
+	Timeout time.Duration
+}
+
+type hostReply struct {
+	ID      int
+	From    netip.AddrPort
+	Payload []byte
+	Err     string
+}
+
+func startHost(t *testing.T, n int) *host {
+	t.Helper()
+	h := &host{t: t, waits: map[int]chan hostReply{}, closed: make(chan struct{})}
+	h.cmd = exec.Command(os.Args[0])
+	h.cmd.Env = append(os.Environ(), envHost+"=1")
+	h.cmd.Stderr = os.Stderr
+	h.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	var err error
+	if h.in, err = h.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := h.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.cmd.Process.Kill(); h.cmd.Wait() })
+	ifc := fmt.Sprintf("h%d", n)
+	pid := fmt.Sprint(h.cmd.Process.Pid)
+	sh(t, "ip", "link", "set", ifc, "netns", pid)
+	// Everything is behind the switch: a route to all by one neighbour, whose address nobody checks.
+	for _, args := range [][]string{
+		{"ip", "link", "set", "lo", "up"},
+		{"ip", "link", "set", ifc, "address", hostMAC(n)},
+		{"ip", "addr", "add", hostAddr(n).String() + "/32", "dev", ifc},
+		{"ip", "link", "set", ifc, "up"},
+		{"ip", "route", "add", "10.0.0.0/8", "dev", ifc, "via", "10.255.255.254", "onlink"},
+		{"ip", "neigh", "add", "10.255.255.254", "lladdr", "02:00:00:00:ff:ff", "dev", ifc},
+	} {
+		sh(t, "nsenter", append([]string{"--net=/proc/" + pid + "/ns/net", "--"}, args...)...)
+	}
+	go h.receive(out)
+	return h
+}
+
+func (h *host) receive(out io.Reader) {
+	defer close(h.closed)
+	d := json.NewDecoder(bufio.NewReader(out))
+	for {
+		var r hostReply
+		if d.Decode(&r) != nil {
+			return
+		}
+		h.mu.Lock()
+		ch := h.waits[r.ID]
+		delete(h.waits, r.ID)
+		h.mu.Unlock()
+		ch <- r
+	}
+}
+
+// ask sends one packet and gives its answer, or an error if none comes in time.
+func (h *host) ask(to netip.Addr, p *wire.Packet, timeout time.Duration) (*wire.Packet, error) {
+	payload, err := p.Marshal(wire.Profile128)
+	if err != nil {
+		return nil, err
+	}
+	ch := make(chan hostReply, 1)
+	h.mu.Lock()
+	h.next++
+	req := hostRequest{ID: h.next, To: netip.AddrPortFrom(to, wire.Port), Payload: payload, Timeout: timeout}
+	h.waits[req.ID] = ch
+	b, err := json.Marshal(req)
+	if err == nil {
+		_, err = h.in.Write(append(b, '\n'))
+	}
+	h.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case r := <-ch:
+		if r.Err != "" {
+			return nil, errors.New(r.Err)
+		}
+		out := new(wire.Packet)
+		return out, out.Unmarshal(r.Payload, wire.Profile128)
+	case <-h.closed:
+		return nil, errors.New("the host process ended")
+	}
+}
+
+// hostMain is a host process: requests on stdin, replies on stdout, each from a socket of its own.
+func hostMain() {
+	var mu sync.Mutex
+	enc := json.NewEncoder(os.Stdout)
+	d := json.NewDecoder(bufio.NewReader(os.Stdin))
+	limit := make(chan struct{}, 64)
+	for {
+		var req hostRequest
+		if d.Decode(&req) != nil {
+			return
+		}
+		limit <- struct{}{}
+		go func() {
+			defer func() { <-limit }()
+			r := exchangeUDP(req)
+			mu.Lock()
+			defer mu.Unlock()
+			enc.Encode(r)
+		}()
+	}
+}
+
+func exchangeUDP(req hostRequest) hostReply {
+	r := hostReply{ID: req.ID}
+	conn, err := net.ListenUDP("udp4", nil)
+	if err != nil {
+		r.Err = err.Error()
+		return r
+	}
+	defer conn.Close()
+	if _, err := conn.WriteToUDPAddrPort(req.Payload, req.To); err != nil {
+		r.Err = err.Error()
+		return r
+	}
+	conn.SetReadDeadline(time.Now().Add(req.Timeout))
+	b := make([]byte, 2048)
+	n, from, err := conn.ReadFromUDPAddrPort(b)
+	if err != nil {
+		r.Err = err.Error()
+		return r
+	}
+	r.From, r.Payload = from, b[:n]
+	return r
+}
