@@ -1,0 +1,497 @@
+package ebpf
+
+import (
+	"encoding/binary"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// paramPlan is where an action finds its parameters in a table's entry.
+type paramPlan struct {
+	inline bool // in bits of the entry's word (rEntry); otherwise in the entry's slot, to which rEntry points
+	at     []int
+	widths []int
+}
+
+// param is a word of a parameter of the action that is being translated.
+func (t *translator) param(e *bmv2json.Expr, i int) *value {
+	if t.konsts != nil {
+		b := t.konsts[e.Index]
+		part := make([]byte, wordsOf(e.Width)*8)
+		copy(part[len(part)-len(b):], b)
+		n := len(part)/8 - 1 - i
+		if n < 0 {
+			return konst(0)
+		}
+		return konst(binary.BigEndian.Uint64(part[n*8:]))
+	}
+	at, width := t.params.at[e.Index], t.params.widths[e.Index]
+	switch {
+	case t.params.inline:
+		return &value{op: vInline, k: uint64(at), max: ones(width)}
+	case !wide(width):
+		return &value{op: vParam, off: at, size: slotSize(width), max: ones(width)}
+	}
+	n := wordsOf(width)
+	if i >= n {
+		return konst(0)
+	}
+	return &value{op: vParam, off: at + (n-1-i)*8, size: 8, swapped: true, max: ones(min(64, width-64*i))}
+}
+
+// runAction emits an action's primitives. exit is where the primitive "exit" goes.
+func (t *translator) runAction(a *bmv2json.Action, exit string) {
+	labels := make([]string, len(a.Primitives)+1)
+	for i := range labels {
+		labels[i] = t.newLabel("step")
+	}
+	for i, p := range a.Primitives {
+		t.where = p.Path
+		t.place(labels[i])
+		switch p.Op {
+		case "_jump", "_jump_if_zero":
+			to, ok := constant(p.Args[len(p.Args)-1], int64(len(labels)))
+			if !ok || to <= i {
+				refuse(p.Path, "a jump backwards or to nowhere")
+			}
+			if p.Op == "_jump" {
+				t.jump(labels[to])
+			} else {
+				t.branch(t.truth(p.Args[0]), labels[i+1], labels[to], labels[i+1], 0)
+			}
+		default:
+			t.primitive(p, exit)
+		}
+	}
+	t.place(labels[len(a.Primitives)])
+}
+
+// primitives is what each primitive takes: d data, b data or bool, l a place to store a number, h header, r register, c counter. It is also the list of what
+// this engine can do; docs/switch.md is made from it.
+var primitives = map[string]string{
+	"assign": "lb", "modify_field": "lb", "assign_header": "hh", "copy_header": "hh", "_jump": "d", "_jump_if_zero": "bd", "exit": "", "no_op": "",
+	"assume": "b", "assert": "b", "log_msg": "*", "mark_to_drop": "h", "drop": "", "add_header": "h", "add_header_fast": "h", "remove_header": "h",
+	"register_read": "lrd", "register_write": "rdd", "count": "cd", "push": "sd", "pop": "sd",
+	"add_to_field": "ld", "subtract_from_field": "ld", "add": "ldd", "subtract": "ldd", "bit_xor": "ldd", "bit_or": "ldd", "bit_and": "ldd",
+	"shift_left": "ldd", "shift_right": "ldd",
+}
+
+func (t *translator) checkArgs(p *bmv2json.Primitive) {
+	types, ok := primitives[p.Op]
+	if !ok {
+		refuse(p.Path, "the primitive %q", p.Op)
+	}
+	if types == "*" {
+		return
+	}
+	if len(p.Args) != len(types) {
+		refuse(p.Path, "%s with %d arguments instead of %d", p.Op, len(p.Args), len(types))
+	}
+	for i, a := range p.Args {
+		ok := false
+		switch types[i] {
+		case 'd':
+			ok = a.Type == bmv2json.TypeData
+		case 'b':
+			ok = a.Type == bmv2json.TypeData || a.Type == bmv2json.TypeBool
+		case 'l':
+			ok = a.Op == bmv2json.OpField && !a.Field.IsValidity() || a.Op == bmv2json.OpAccessField
+		case 'h':
+			ok = a.Op == bmv2json.OpHeader
+		case 's':
+			ok = a.Op == bmv2json.OpStack
+		case 'r':
+			ok = a.Op == bmv2json.OpRegisterArray
+		case 'c':
+			ok = a.Op == bmv2json.OpCounterArray && !a.Counter.Direct
+		}
+		if !ok {
+			refuse(a.Path, "%s with a %q as argument %d", p.Op, a.Op, i)
+		}
+	}
+}
+
+// primitive emits one call.
+func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
+	t.checkArgs(p)
+	arg := p.Args
+	switch p.Op {
+	case "assign", "modify_field":
+		src := arg[1]
+		if src.Type == bmv2json.TypeBool {
+			src = &bmv2json.Expr{Op: bmv2json.OpBoolToData, Right: src, Path: src.Path}
+		}
+		t.assignTo(t.placeOf(arg[0]), src)
+	case "assign_header", "copy_header":
+		t.assignHeader(arg[0].Header, arg[1].Header)
+	case "exit":
+		if exit == "" {
+			refuse(p.Path, "exit in a parser")
+		}
+		t.jump(exit)
+	case "no_op", "log_msg":
+	case "assume", "assert":
+		ok, bad := t.newLabel("ok"), t.newLabel("bad")
+		t.branch(t.truth(arg[0]), ok, bad, bad, 0)
+		t.place(bad)
+		if exit == "" {
+			t.jump("ingress.drop")
+		} else {
+			t.markToDrop()
+			t.jump(exit)
+		}
+		t.place(ok)
+	case "mark_to_drop", "drop":
+		t.markToDrop()
+	case "add_header":
+		h := arg[0].Header
+		t.refuseUnion(h)
+		done := t.newLabel("was")
+		t.load(asm.R1, rPHV, t.lay.validity(h), 1)
+		t.emit(asm.JNE.Imm(asm.R1, 0, done))
+		t.zero(rPHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
+		t.storeConstant(rPHV, t.lay.validity(h), 1, 1)
+		t.place(done)
+	case "add_header_fast":
+		t.refuseUnion(arg[0].Header)
+		t.storeConstant(rPHV, t.lay.validity(arg[0].Header), 1, 1)
+	case "remove_header":
+		if !arg[0].Header.Metadata {
+			t.storeConstant(rPHV, t.lay.validity(arg[0].Header), 0, 1)
+		}
+	case "register_read":
+		t.registerRead(t.placeOf(arg[0]), arg[1].Register, arg[2])
+	case "register_write":
+		t.registerWrite(arg[0].Register, arg[1], arg[2])
+	case "count":
+		t.count(arg[0].Counter, arg[1])
+	case "push", "pop":
+		t.shiftStack(p)
+	default: // the arithmetic of P4_14
+		op := map[string]bmv2json.ExprOp{
+			"add_to_field": bmv2json.OpAdd, "subtract_from_field": bmv2json.OpSub, "add": bmv2json.OpAdd, "subtract": bmv2json.OpSub,
+			"bit_xor": bmv2json.OpBitXor, "bit_or": bmv2json.OpBitOr, "bit_and": bmv2json.OpBitAnd,
+			"shift_left": bmv2json.OpShl, "shift_right": bmv2json.OpShr,
+		}[p.Op]
+		l, r := arg[0], arg[1]
+		if len(arg) == 3 {
+			l, r = arg[1], arg[2]
+		}
+		t.assignTo(t.placeOf(arg[0]), &bmv2json.Expr{Op: op, Left: l, Right: r, Path: p.Path})
+	}
+}
+
+func (t *translator) refuseUnion(h *bmv2json.Header) {
+	if h.Union != nil {
+		refuse(t.where, "a header union (%s)", h.Union.Name)
+	}
+}
+
+func (t *translator) markToDrop() {
+	t.setStandardConstant(t.std.egressSpec, t.dropPort)
+	t.setStandardConstant(t.std.mcastGroup, 0)
+}
+
+// storeValue stores a number into a field of up to 64 bits, cut to its width.
+func (t *translator) storeValue(p place, v *value) {
+	v = andValue(v, konst(ones(p.width)))
+	if v.op == vConst {
+		if imm, ok := v.immediate(); ok || p.size <= 4 {
+			if !ok {
+				imm = int32(uint32(v.k))
+			}
+			t.storeConstant(rPHV, p.off, imm, p.size)
+			return
+		}
+	}
+	// A condition becomes two stores of constants, which keeps it out of the registers.
+	if v.op == vSelect && v.a.op == vConst && v.b.op == vConst && v.a.k <= 0x7fffffff && v.b.k <= 0x7fffffff {
+		yes, no, end := t.newLabel("yes"), t.newLabel("no"), t.newLabel("end")
+		t.branch(v.cond, yes, no, yes, 0)
+		t.place(yes)
+		t.storeConstant(rPHV, p.off, int32(v.a.k), p.size)
+		t.jump(end)
+		t.place(no)
+		t.storeConstant(rPHV, p.off, int32(v.b.k), p.size)
+		t.place(end)
+		return
+	}
+	t.store(rPHV, p.off, t.compute(v, 0), p.size)
+}
+
+// assignTo emits dst = src, cut to dst's width.
+func (t *translator) assignTo(dst place, src *bmv2json.Expr) {
+	if dst.stack != nil {
+		refuse(src.Path, "assigning to the last element of a stack")
+	}
+	if !wide(dst.width) {
+		t.storeValue(dst, t.word(src, 0))
+		return
+	}
+	n := wordsOf(dst.width)
+	if src.Op == bmv2json.OpField && !src.Field.IsValidity() && src.Width == dst.width && !src.Field.Field.VL {
+		t.copyWords(rPHV, dst.off, rPHV, t.lay.field(src.Field).off, n*8)
+		return
+	}
+	words := make([]*value, n)
+	for i := range words {
+		words[i] = andValue(t.word(src, i), konst(ones(min(64, dst.width-64*i))))
+	}
+	// The words are computed before any is stored, as many as there are registers for; a word that stays what it is needs neither.
+	var moved []int
+	for i, w := range words {
+		if !w.same(t.wordOfPlace(dst, i)) {
+			moved = append(moved, i)
+		}
+	}
+	at := func(i int) int { return dst.off + (n-1-i)*8 }
+	if len(moved) > 3 && readsAnyOf(words, dst.off, n*8) {
+		refuse(src.Path, "an operation on a field of %d bits that changes it in place", dst.width)
+	}
+	if len(moved) <= 3 {
+		for j, i := range moved {
+			t.computeSwapped(words[i], j)
+		}
+		for j, i := range moved {
+			t.store(rPHV, at(i), pool[j], 8)
+		}
+		return
+	}
+	for _, i := range moved {
+		t.computeSwapped(words[i], 0)
+		t.store(rPHV, at(i), pool[0], 8)
+	}
+}
+
+// computeSwapped computes a word of a wide field as it stands in memory.
+func (t *translator) computeSwapped(v *value, d int) {
+	if v.op == vConst {
+		v = konst(reverse(v.k))
+		t.compute(v, d)
+		return
+	}
+	if v.swapped {
+		w := *v
+		w.swapped = false
+		t.compute(&w, d)
+		return
+	}
+	t.compute(v, d)
+	t.emit(asm.HostTo(asm.BE, pool[d], asm.DWord))
+}
+
+func reverse(k uint64) uint64 {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], k)
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+func readsAnyOf(words []*value, off, size int) bool {
+	var reads func(*value) bool
+	var asks func(*condition) bool
+	reads = func(v *value) bool {
+		if v == nil {
+			return false
+		}
+		return v.op == vLoad && v.off < off+size && v.off+v.size > off || reads(v.a) || reads(v.b) || asks(v.cond)
+	}
+	asks = func(c *condition) bool {
+		return c != nil && (reads(c.a) || reads(c.b) || asks(c.sel) || asks(c.left) || asks(c.right))
+	}
+	for _, w := range words {
+		if reads(w) {
+			return true
+		}
+	}
+	return false
+}
+
+// assignHeader copies a header, validity included.
+func (t *translator) assignHeader(dst, src *bmv2json.Header) {
+	if dst == src {
+		return
+	}
+	if dst.Type != src.Type {
+		refuse(t.where, "copying a header of type %s to one of type %s", src.Type.Name, dst.Type.Name)
+	}
+	t.refuseUnion(dst)
+	t.refuseUnion(src)
+	size := t.lay.types[dst.Type].size
+	if src.Metadata {
+		t.copyWords(rPHV, t.lay.base[dst.Index], rPHV, t.lay.base[src.Index], size)
+		if !dst.Metadata {
+			t.storeConstant(rPHV, t.lay.validity(dst), 1, 1)
+		}
+		return
+	}
+	done := t.newLabel("invalid")
+	t.load(asm.R1, rPHV, t.lay.validity(src), 1)
+	if !dst.Metadata {
+		t.store(rPHV, t.lay.validity(dst), asm.R1, 1)
+	}
+	t.emit(asm.JEq.Imm(asm.R1, 0, done))
+	t.copyWords(rPHV, t.lay.base[dst.Index], rPHV, t.lay.base[src.Index], size)
+	t.place(done)
+}
+
+// shiftStack emits push_front and pop_front by a constant.
+func (t *translator) shiftStack(p *bmv2json.Primitive) {
+	s := p.Args[0].Stack
+	size := len(s.Headers)
+	by, ok := constant(p.Args[1], 256)
+	if !ok {
+		refuse(p.Path, "%s by a number that is not constant", p.Op)
+	}
+	by = min(by, size)
+	if by == 0 {
+		return
+	}
+	width := t.lay.types[s.Type].size
+	move := func(dst, src *bmv2json.Header) {
+		t.load(asm.R1, rPHV, t.lay.validity(src), 1)
+		t.store(rPHV, t.lay.validity(dst), asm.R1, 1)
+		t.copyWords(rPHV, t.lay.base[dst.Index], rPHV, t.lay.base[src.Index], width)
+	}
+	next, end := t.lay.next+s.Index, t.newLabel("count")
+	if p.Op == "push" {
+		for i := size - 1; i >= by; i-- {
+			move(s.Headers[i], s.Headers[i-by])
+		}
+		for i := range by {
+			t.storeConstant(rPHV, t.lay.validity(s.Headers[i]), 0, 1)
+		}
+		t.load(asm.R1, rPHV, next, 1)
+		t.emit(asm.Add.Imm(asm.R1, int32(by)), asm.JLE.Imm(asm.R1, int32(size), end), asm.Mov.Imm(asm.R1, int32(size)))
+	} else {
+		for i := range size - by {
+			move(s.Headers[i], s.Headers[i+by])
+		}
+		for i := size - by; i < size; i++ {
+			t.storeConstant(rPHV, t.lay.validity(s.Headers[i]), 0, 1)
+		}
+		t.load(asm.R1, rPHV, next, 1)
+		t.emit(asm.Sub.Imm(asm.R1, int32(by)), asm.JSGE.Imm(asm.R1, 0, end), asm.Mov.Imm(asm.R1, 0))
+	}
+	t.place(end)
+	t.store(rPHV, next, asm.R1, 1)
+}
+
+// cell puts the address of a cell into R2; an index beyond the array goes to beyond.
+func (t *translator) cell(a arrayPlan, index *value, beyond string) {
+	if index.op == vConst {
+		if index.k >= uint64(a.size) {
+			t.jump(beyond)
+			return
+		}
+		t.stateAddress(asm.R2, a.off+int(index.k)*a.cell)
+		return
+	}
+	t.compute(index, 0)
+	if index.max >= uint64(a.size) {
+		t.emit(asm.JGE.Imm(asm.R1, int32(a.size), beyond))
+	} else { // true by the field's width, but the verifier knows no widths of what is in memory
+		t.emit(asm.JGT.Imm(asm.R1, int32(min(index.max, uint64(a.size-1))), beyond))
+	}
+	switch {
+	case a.cell&(a.cell-1) != 0:
+		t.emit(asm.Mul.Imm(asm.R1, int32(a.cell)))
+	case a.cell > 1:
+		t.emit(asm.LSh.Imm(asm.R1, int32(log2(a.cell))))
+	}
+	t.stateAddress(asm.R2, a.off)
+	t.emit(asm.Add.Reg(asm.R2, asm.R1))
+}
+
+func log2(n int) (k int) {
+	for n > 1 {
+		n, k = n/2, k+1
+	}
+	return k
+}
+
+// registerRead reads a cell; one beyond the array leaves dst as it is.
+func (t *translator) registerRead(dst place, r *bmv2json.Register, index *bmv2json.Expr) {
+	end, a := t.newLabel("read"), t.registers[r.Index]
+	if r.Size == 0 {
+		return
+	}
+	t.cell(a, t.index(index), end)
+	switch {
+	case !wide(r.Width) && !wide(dst.width):
+		t.load(asm.R3, asm.R2, 0, a.cell)
+		switch {
+		case r.Signed && r.Width < dst.width && r.Width < 64:
+			s := int32(64 - r.Width)
+			t.emit(asm.LSh.Imm(asm.R3, s), asm.ArSh.Imm(asm.R3, s))
+			t.mask(asm.R3, ones(dst.width), 2)
+		case r.Width > dst.width:
+			t.mask(asm.R3, ones(dst.width), 2)
+		}
+		t.store(rPHV, dst.off, asm.R3, dst.size)
+	case r.Width == dst.width:
+		t.copyWords(rPHV, dst.off, asm.R2, 0, a.cell)
+	default:
+		refuse(t.where, "reading a register of %d bits into a field of %d", r.Width, dst.width)
+	}
+	t.place(end)
+}
+
+// registerWrite writes a cell, cut to its width; one beyond the array writes nothing.
+func (t *translator) registerWrite(r *bmv2json.Register, index, src *bmv2json.Expr) {
+	end, a := t.newLabel("written"), t.registers[r.Index]
+	if r.Size == 0 {
+		return
+	}
+	if wide(r.Width) {
+		if src.Op == bmv2json.OpField && !src.Field.IsValidity() && src.Width == r.Width && !src.Field.Field.VL {
+			t.cell(a, t.index(index), end)
+			t.copyWords(asm.R2, 0, rPHV, t.lay.field(src.Field).off, a.cell)
+			t.place(end)
+			return
+		}
+		t.cell(a, t.index(index), end)
+		n := wordsOf(r.Width)
+		t.emit(asm.Mov.Reg(asm.R0, asm.R2)) // the last register that values are computed in
+		for i := range n {
+			v := andValue(t.word(src, i), konst(ones(min(64, r.Width-64*i))))
+			if v.need() >= len(pool) {
+				refuse(t.where, "an expression with too many intermediate values")
+			}
+			t.computeSwapped(v, 0)
+			t.store(asm.R0, (n-1-i)*8, asm.R1, 8)
+		}
+		t.place(end)
+		return
+	}
+	v := andValue(t.word(src, 0), konst(ones(r.Width)))
+	t.cell(a, t.index(index), end)
+	if imm, ok := v.immediate(); ok {
+		t.storeConstant(asm.R2, 0, imm, a.cell)
+	} else {
+		if v.need()+2 > len(pool) {
+			refuse(t.where, "an expression with too many intermediate values")
+		}
+		t.store(asm.R2, 0, t.compute(v, 2), a.cell)
+	}
+	t.place(end)
+}
+
+// count adds the packet to a counter's cell; one beyond the array counts nothing.
+func (t *translator) count(k *bmv2json.Counter, index *bmv2json.Expr) {
+	end, a := t.newLabel("counted"), t.counters[k.Index]
+	if k.Size == 0 {
+		return
+	}
+	t.cell(a, t.index(index), end)
+	t.addToCounter(asm.R2, 0)
+	t.place(end)
+}
+
+// addToCounter adds the packet to the counter at base+off. It uses R1.
+func (t *translator) addToCounter(base asm.Register, off int) {
+	t.emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(base, asm.R1, asm.DWord, int16(off)))
+	t.load(asm.R1, rPHV, phvInLen, 4)
+	t.emit(asm.AddAtomic.Mem(base, asm.R1, asm.DWord, int16(off+8)))
+}

@@ -1,0 +1,176 @@
+package ebpf
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// reads reports whether anything in the program reads a field: what nobody reads need not be set.
+func (p *plan) reads(r bmv2json.FieldRef) bool {
+	found := false
+	see := func(e *bmv2json.Expr) {
+		if e.Op == bmv2json.OpField && e.Field == r {
+			found = true
+		}
+	}
+	for _, q := range p.prog.Parsers {
+		for _, s := range q.States {
+			for _, k := range s.Key {
+				walk(k, see)
+			}
+			for _, o := range s.Ops {
+				walk(o.Value, see)
+				walk(o.Cond, see)
+				walk(o.Length, see)
+				walkPrimitive(o.Primitive, see)
+			}
+		}
+	}
+	for _, a := range p.prog.Actions {
+		for _, q := range a.Primitives {
+			walkPrimitive(q, see)
+		}
+	}
+	for _, q := range p.prog.Pipelines {
+		for _, c := range q.Conditionals {
+			walk(c.Expr, see)
+		}
+	}
+	for _, t := range p.prog.Tables() {
+		for _, k := range t.Keys {
+			found = found || k.Field == r
+		}
+	}
+	inputs := func(in []bmv2json.CalcInput) {
+		for _, i := range in {
+			found = found || i.Field == r || i.Header != nil && i.Header == r.Header
+		}
+	}
+	for _, c := range p.prog.Calculations {
+		inputs(c.Input)
+	}
+	for _, a := range p.prog.Profiles() {
+		if a.Selector != nil {
+			inputs(a.Selector.Input)
+		}
+	}
+	for _, c := range p.prog.Checksums {
+		found = found || c.Target == r
+		walk(c.Cond, see)
+	}
+	for _, d := range p.prog.Deparsers {
+		found = found || slices.Contains(d.Order, r.Header)
+	}
+	for _, l := range p.prog.FieldLists {
+		found = found || slices.Contains(l.Fields, r)
+	}
+	for _, l := range p.prog.LearnLists {
+		for _, e := range l.Elements {
+			walk(e, see)
+		}
+	}
+	return found
+}
+
+// walkPrimitive walks the arguments that a primitive reads; the first one of an assignment is only written.
+func walkPrimitive(q *bmv2json.Primitive, see func(*bmv2json.Expr)) {
+	if q == nil {
+		return
+	}
+	args := q.Args
+	switch q.Op {
+	case "assign", "modify_field", "register_read", "modify_field_with_hash_based_offset", "modify_field_rng_uniform":
+		args = args[min(1, len(args)):]
+	}
+	for _, a := range args {
+		walk(a, see)
+		if a.Op == bmv2json.OpHeader { // a header as a whole: all of its fields
+			for _, f := range a.Header.Type.Fields {
+				see(&bmv2json.Expr{Op: bmv2json.OpField, Field: bmv2json.FieldRef{Header: a.Header, Field: f}})
+			}
+		}
+	}
+}
+
+func walk(e *bmv2json.Expr, see func(*bmv2json.Expr)) {
+	if e == nil {
+		return
+	}
+	see(e)
+	walk(e.Cond, see)
+	walk(e.Left, see)
+	walk(e.Right, see)
+	for _, a := range e.Args {
+		walk(a, see)
+	}
+}
+
+// egressWrites finds what of the PHV egress changes, in whole words: what has to be put back before the next copy of a packet goes through it.
+func (p *plan) egressWrites() []span {
+	var spans []span
+	add := func(off, size int) {
+		from := off &^ 7
+		spans = append(spans, span{from, (off+size+7)&^7 - from})
+	}
+	field := func(r bmv2json.FieldRef) {
+		if !r.IsZero() && r.Field != nil {
+			f := p.lay.field(r)
+			add(f.off, f.size)
+		}
+	}
+	header := func(h *bmv2json.Header) {
+		add(p.lay.base[h.Index], p.lay.types[h.Type].size)
+		add(p.lay.validity(h), 1)
+	}
+	for _, r := range []bmv2json.FieldRef{p.std.egressSpec, p.std.egressPort, p.std.egressRid, p.std.egressTime, p.std.packetLength, p.std.mcastGroup} {
+		field(r)
+	}
+	if q := p.prog.Pipeline("egress"); q != nil {
+		for _, n := range nodes(q) {
+			for _, a := range actionsOf(n) {
+				for _, prim := range a.Primitives {
+					for _, e := range prim.Args[:min(1, len(prim.Args))] {
+						switch e.Op {
+						case bmv2json.OpField:
+							field(e.Field)
+						case bmv2json.OpHeader:
+							if e.Header.Metadata {
+								continue // the argument of mark_to_drop
+							}
+							header(e.Header)
+						case bmv2json.OpAccessField:
+							if e.Left.Op == bmv2json.OpStackElem && e.Left.Left.Op == bmv2json.OpStack {
+								for _, h := range e.Left.Left.Stack.Headers {
+									header(h)
+								}
+							}
+						case bmv2json.OpStack:
+							add(p.lay.next+e.Stack.Index, 1)
+							for _, h := range e.Stack.Headers {
+								header(h)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, k := range p.prog.Checksums {
+		if k.Update {
+			field(k.Target)
+		}
+	}
+	// Those that touch become one.
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.off, b.off) })
+	var out []span
+	for _, s := range spans {
+		if n := len(out); n > 0 && s.off <= out[n-1].off+out[n-1].size {
+			out[n-1].size = max(out[n-1].size, s.off+s.size-out[n-1].off)
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}

@@ -1,0 +1,245 @@
+package ebpf
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// Registers that mean the same in all of a function. R0 to R5 are clobbered by calls and hold values within one node of the control flow only, so that at
+// every place where paths meet the verifier finds the same state in every register that is still read, and need not follow each path to its end.
+const (
+	rPHV   = asm.R6 // the packet's fields: a value of the per-CPU map "phv"
+	rCtx   = asm.R7 // struct __sk_buff or struct xdp_md
+	rEntry = asm.R8 // a table entry's word or slot; in the parser, the cursor
+	rTemp  = asm.R9 // in the parser, how many bytes may be parsed
+)
+
+// code is one BPF function as it is being written.
+type code struct {
+	name   string
+	ins    []asm.Instruction
+	labels map[string]int // where they stand in ins
+	fresh  int
+	where  string // the place in the JSON that is being translated, for refusals
+}
+
+func newCode(name string) *code {
+	return &code{name: name, labels: map[string]int{}}
+}
+
+func (c *code) emit(ins ...asm.Instruction) { c.ins = append(c.ins, ins...) }
+
+// newLabel makes a label that is not placed yet.
+func (c *code) newLabel(hint string) string {
+	c.fresh++
+	return fmt.Sprintf("%s.%s.%d", c.name, hint, c.fresh)
+}
+
+// place puts a label here.
+func (c *code) place(label string) {
+	if _, twice := c.labels[label]; twice {
+		panic("label placed twice: " + label)
+	}
+	c.labels[label] = len(c.ins)
+}
+
+func (c *code) jump(label string) { c.emit(asm.Ja.Label(label)) }
+
+// constant loads a 64-bit constant.
+func (c *code) constant(dst asm.Register, v uint64) {
+	switch {
+	case v <= math.MaxInt32 || v >= uint64(math.MaxUint64+math.MinInt32+1):
+		c.emit(asm.Mov.Imm(dst, int32(v)))
+	case v <= math.MaxUint32:
+		c.emit(asm.Mov.Imm32(dst, int32(uint32(v))))
+	default:
+		c.emit(asm.LoadImm(dst, int64(v), asm.DWord))
+	}
+}
+
+// addConstant adds a constant to an address.
+func (c *code) addConstant(dst asm.Register, v int) {
+	if v != 0 {
+		c.emit(asm.Add.Imm(dst, int32(v)))
+	}
+}
+
+func (c *code) call(fn asm.BuiltinFunc) { c.emit(fn.Call()) }
+
+// callFunction calls another function of the program.
+func (c *code) callFunction(name string) {
+	c.emit(asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.Call), Src: asm.PseudoCall, Constant: -1}.WithReference(name))
+}
+
+// functionPointer loads the address of another function of the program.
+func (c *code) functionPointer(dst asm.Register, name string) {
+	c.emit(asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: dst, Src: asm.PseudoFunc, Constant: -1}.WithReference(name))
+}
+
+func isJump(in asm.Instruction) bool {
+	cl := in.OpCode.Class()
+	return cl.IsJump() && in.OpCode.JumpOp() != asm.Call && in.OpCode.JumpOp() != asm.Exit
+}
+
+// finish drops what cannot be reached (the verifier refuses it) and jumps to the next instruction, and gives the labels to the instructions.
+// main is true for the program's entry, whose type the kernel knows; the others are static functions.
+func (c *code) finish(main bool) (asm.Instructions, error) {
+	target := func(i int) (int, error) {
+		ref := c.ins[i].Reference()
+		at, ok := c.labels[ref]
+		if !ok {
+			return 0, fmt.Errorf("%s: label %q is nowhere", c.name, ref)
+		}
+		for n := 0; at < len(c.ins) && isJump(c.ins[at]) && c.ins[at].OpCode.JumpOp() == asm.Ja && n < len(c.ins); n++ {
+			next, ok := c.labels[c.ins[at].Reference()]
+			if !ok || next <= at {
+				break
+			}
+			at = next
+		}
+		return at, nil
+	}
+	n := len(c.ins)
+	to := make([]int, n)
+	reached := make([]bool, n+1)
+	work := []int{0}
+	for len(work) > 0 {
+		i := work[len(work)-1]
+		work = work[:len(work)-1]
+		if reached[i] {
+			continue
+		}
+		reached[i] = true
+		if i == n {
+			return nil, fmt.Errorf("%s: runs off its end", c.name)
+		}
+		in := c.ins[i]
+		if isJump(in) {
+			t, err := target(i)
+			if err != nil {
+				return nil, err
+			}
+			to[i] = t
+			work = append(work, t)
+			if in.OpCode.JumpOp() == asm.Ja {
+				continue
+			}
+		}
+		if in.OpCode.JumpOp() == asm.Exit && in.OpCode.Class().IsJump() {
+			continue
+		}
+		work = append(work, i+1)
+	}
+	// A jump to the next instruction that stays is no jump.
+	keep := make([]bool, n)
+	next := n
+	for i := n - 1; i >= 0; i-- {
+		keep[i] = reached[i] && !(isJump(c.ins[i]) && c.ins[i].OpCode.JumpOp() == asm.Ja && to[i] > i && firstKept(keep, to[i]) == next)
+		if keep[i] {
+			next = i
+		}
+	}
+	symbol := make([]string, n)
+	for i := range n {
+		if keep[i] && isJump(c.ins[i]) {
+			symbol[firstKept(keep, to[i])] = ""
+			to[i] = firstKept(keep, to[i])
+		}
+	}
+	isTarget := map[int]string{}
+	for i := range n {
+		if keep[i] && isJump(c.ins[i]) {
+			isTarget[to[i]] = fmt.Sprintf("%s+%d", c.name, to[i])
+		}
+	}
+	var out asm.Instructions
+	for i := range n {
+		if !keep[i] {
+			continue
+		}
+		in := c.ins[i]
+		if isJump(in) {
+			in = in.WithReference(isTarget[to[i]])
+		}
+		if l, ok := isTarget[i]; ok && len(out) > 0 {
+			in = in.WithSymbol(l)
+		}
+		out = append(out, in)
+	}
+	if l, ok := isTarget[firstKept(keep, 0)]; ok { // the entry's symbol is the function's name
+		return nil, fmt.Errorf("%s: jumps to its own entry (%s)", c.name, l)
+	}
+	linkage := btf.StaticFunc
+	if main {
+		linkage = btf.GlobalFunc
+	}
+	word := &btf.Int{Name: "long", Size: 8, Encoding: btf.Signed}
+	params := []btf.FuncParam{{Name: "ctx", Type: &btf.Pointer{Target: &btf.Void{}}}}
+	if !main {
+		params = []btf.FuncParam{{Name: "a", Type: word}, {Name: "b", Type: &btf.Pointer{Target: &btf.Void{}}}}
+	}
+	fn := &btf.Func{Name: c.name, Linkage: linkage, Type: &btf.FuncProto{Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}, Params: params}}
+	out[0] = btf.WithFuncMetadata(out[0].WithSymbol(c.name), fn)
+	return out, nil
+}
+
+func firstKept(keep []bool, i int) int {
+	for i < len(keep) && !keep[i] {
+		i++
+	}
+	return i
+}
+
+// load and store move a number between a register and memory; size is 1, 2, 4 or 8 bytes.
+func (c *code) load(dst, base asm.Register, off, size int) {
+	c.emit(asm.LoadMem(dst, base, int16(off), memSize(size)))
+}
+
+func (c *code) store(base asm.Register, off int, src asm.Register, size int) {
+	c.emit(asm.StoreMem(base, int16(off), src, memSize(size)))
+}
+
+func (c *code) storeConstant(base asm.Register, off int, v int32, size int) {
+	// asm.StoreImm takes no double words; the instruction does, with its constant's sign extended.
+	c.emit(asm.Instruction{OpCode: asm.StoreImmOp(memSize(size)), Dst: base, Offset: int16(off), Constant: int64(v)})
+}
+
+func memSize(bytes int) asm.Size {
+	switch bytes {
+	case 1:
+		return asm.Byte
+	case 2:
+		return asm.Half
+	case 4:
+		return asm.Word
+	}
+	return asm.DWord
+}
+
+// copyWords copies a multiple of 8 bytes, through R4 and R5, from src+from to dst+to.
+func (c *code) copyWords(dst asm.Register, to int, src asm.Register, from, bytes int) {
+	via := [2]asm.Register{asm.R4, asm.R5}
+	for i := 0; i < bytes; i += 16 {
+		for j := 0; j < 16 && i+j < bytes; j += 8 {
+			c.load(via[j/8], src, from+i+j, 8)
+		}
+		for j := 0; j < 16 && i+j < bytes; j += 8 {
+			c.store(dst, to+i+j, via[j/8], 8)
+		}
+	}
+}
+
+// zero clears bytes of memory from base+off on; both ends are multiples of what the stores need.
+func (c *code) zero(base asm.Register, off, bytes int) {
+	for bytes > 0 {
+		size := 8
+		for size > bytes || off%size != 0 {
+			size /= 2
+		}
+		c.storeConstant(base, off, 0, size)
+		off, bytes = off+size, bytes-size
+	}
+}

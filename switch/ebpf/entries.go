@@ -1,0 +1,446 @@
+package ebpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// table is the control plane's side of a table.
+type table struct {
+	*tablePlan
+	p       *pipeline
+	byMatch map[string]*entry
+	def     *entry // nil: there is no default entry
+	slots   slots
+	seq     int
+}
+
+// entry is an entry as the control plane gave it, and the word under which packets find it.
+type entry struct {
+	target.TableEntry
+	word uint64
+	seq  int
+}
+
+func newTable(p *pipeline, tp *tablePlan) *table {
+	return &table{tablePlan: tp, p: p, byMatch: map[string]*entry{}, slots: slots{size: tp.nSlots}}
+}
+
+// start puts in what the program itself says: const entries and the default entry.
+func (t *table) start() error {
+	if err := t.setDefault(nil); err != nil {
+		return fmt.Errorf("the default entry of table %q: %w", t.src.Name, err)
+	}
+	for i, c := range t.src.ConstEntries {
+		e := &target.TableEntry{IsConst: true, Action: &target.ActionCall{Action: c.Action.Name, Params: c.Params}}
+		for _, m := range c.Match {
+			e.Match = append(e.Match, target.FieldMatch{Value: m.Value, Mask: m.Mask, PrefixLen: m.PrefixLen})
+		}
+		if err := t.insert(e); err != nil && !errors.Is(err, target.ErrExists) { // of two for the same match the first counts
+			return fmt.Errorf("const entry %d of table %q: %w", i, t.src.Name, err)
+		}
+	}
+	return nil
+}
+
+// checkBytes checks that b is a value of width bits.
+func checkBytes(b []byte, width int) error {
+	if len(b) != (width+7)/8 {
+		return fmt.Errorf("%d bytes instead of %d: %w", len(b), (width+7)/8, target.ErrInvalid)
+	}
+	if r := width & 7; r != 0 && b[0]>>r != 0 {
+		return fmt.Errorf("0x%x does not fit %d bits: %w", b, width, target.ErrInvalid)
+	}
+	return nil
+}
+
+// canonical checks a match and returns it as it is given back: what a prefix hides is 0. The second result tells it from the others of its table.
+func (t *table) canonical(match []target.FieldMatch) ([]target.FieldMatch, string, error) {
+	if len(match) != len(t.src.Keys) {
+		return nil, "", fmt.Errorf("%d keys instead of %d: %w", len(match), len(t.src.Keys), target.ErrInvalid)
+	}
+	if len(match) == 0 {
+		return nil, "", fmt.Errorf("the table has no keys, only a default entry: %w", target.ErrInvalid)
+	}
+	out := make([]target.FieldMatch, len(match))
+	var id []byte
+	for i, m := range match {
+		k := t.src.Keys[i]
+		width := k.Width
+		if k.Kind == bmv2json.MatchValid {
+			width = 1
+		}
+		if err := checkBytes(m.Value, width); err != nil {
+			return nil, "", fmt.Errorf("key %q: %w", k.Name, err)
+		}
+		out[i].Value = slices.Clone(m.Value)
+		if k.Kind == bmv2json.MatchLPM {
+			if m.PrefixLen < 0 || m.PrefixLen > k.Width {
+				return nil, "", fmt.Errorf("key %q: a prefix of %d bits of %d: %w", k.Name, m.PrefixLen, k.Width, target.ErrInvalid)
+			}
+			out[i].PrefixLen = m.PrefixLen
+			for b := m.PrefixLen; b < k.Width; b++ { // bits from the most significant on
+				at := b + len(m.Value)*8 - k.Width
+				out[i].Value[at/8] &^= 0x80 >> (at % 8)
+			}
+		}
+		id = append(id, out[i].Value...)
+		id = append(id, byte(m.PrefixLen), byte(m.PrefixLen>>8))
+	}
+	return out, string(id), nil
+}
+
+// key is a match as the lookup's key; of a direct table, the index.
+func (t *table) key(match []target.FieldMatch) (key []byte, index uint64) {
+	key = make([]byte, t.keyBytes)
+	prefix := 0
+	for i, m := range match {
+		k, part := t.src.Keys[i], t.parts[i]
+		switch t.kind {
+		case lookupDirect:
+			index |= new(big.Int).SetBytes(m.Value).Uint64() << part.at
+		case lookupHash:
+			encodeCell(key[part.at:part.at+part.size], m.Value)
+		case lookupTrie:
+			v := new(big.Int).Lsh(new(big.Int).SetBytes(m.Value), uint(part.shift))
+			v.FillBytes(key[part.at : part.at+part.size])
+			if k.Kind == bmv2json.MatchLPM {
+				prefix += m.PrefixLen
+			} else {
+				prefix += part.size * 8
+			}
+		}
+	}
+	if t.kind == lookupTrie {
+		binary.NativeEndian.PutUint32(key, uint32(prefix))
+	}
+	return key, index
+}
+
+// publish makes packets find word (0: nothing) under a match, in one step.
+func (t *table) publish(match []target.FieldMatch, word uint64) error {
+	key, index := t.key(match)
+	if t.kind == lookupDirect {
+		t.p.state.store(t.direct+int(index)*8, word)
+		return nil
+	}
+	m := t.p.lookups[t.src.Index]
+	if word == 0 {
+		if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("taking a key out: %w", err)
+		}
+		return nil
+	}
+	var value [8]byte
+	binary.NativeEndian.PutUint64(value[:], word)
+	if err := m.Update(key, value[:], ebpf.UpdateAny); err != nil {
+		return fmt.Errorf("putting a key in: %w", err)
+	}
+	return nil
+}
+
+// bind checks an action call and makes the word for it, with a slot of its own where it takes one.
+func (t *table) bind(e *target.TableEntry) (uint64, error) {
+	if e.Action == nil || e.Member != nil || e.Group != nil {
+		return 0, fmt.Errorf("an entry of this table has an action, not a member or group: %w", target.ErrInvalid)
+	}
+	a, i := t.src.Action(e.Action.Action)
+	if a == nil {
+		return 0, fmt.Errorf("action %q is none of the table's: %w", e.Action.Action, target.ErrInvalid)
+	}
+	if len(e.Action.Params) != len(a.Params) {
+		return 0, fmt.Errorf("action %q with %d parameters instead of %d: %w", a.Name, len(e.Action.Params), len(a.Params), target.ErrInvalid)
+	}
+	for j, b := range e.Action.Params {
+		if err := checkBytes(b, a.Params[j].Width); err != nil {
+			return 0, fmt.Errorf("action %q: parameter %q: %w", a.Name, a.Params[j].Name, err)
+		}
+	}
+	word, plan := uint64(i+1), t.params[i]
+	if t.inline {
+		for j, b := range e.Action.Params {
+			word |= new(big.Int).SetBytes(b).Uint64() << plan.at[j]
+		}
+		return word, nil
+	}
+	slot, ok := t.slots.take()
+	if !ok {
+		return 0, fmt.Errorf("no slot is free: %w", target.ErrFull)
+	}
+	mem := t.p.state.mem[t.tablePlan.slots+slot*t.slotSize:][:t.slotSize]
+	clear(mem)
+	for j, b := range e.Action.Params {
+		encodeCell(mem[plan.at[j]:plan.at[j]+slotSize(a.Params[j].Width)], b)
+	}
+	return word | uint64(slot)<<16, nil
+}
+
+// free gives the slot of a word back that no packet can find any more.
+func (t *table) free(word uint64) {
+	if !t.inline && word != 0 {
+		t.slots.give(int(word >> 16))
+	}
+}
+
+func copyEntry(e *target.TableEntry, match []target.FieldMatch) target.TableEntry {
+	out := *e
+	out.Match = match
+	if e.Action != nil {
+		a := target.ActionCall{Action: e.Action.Action, Params: make([][]byte, len(e.Action.Params))}
+		for i, b := range e.Action.Params {
+			a.Params[i] = slices.Clone(b)
+		}
+		out.Action = &a
+	}
+	return out
+}
+
+func (p *pipeline) table(name string) (*table, error) {
+	t := p.prog.Table(name)
+	if t == nil {
+		return nil, fmt.Errorf("table %q: %w", name, target.ErrNotFound)
+	}
+	return p.control[t.Index], nil
+}
+
+// change runs one change of a table.
+func (p *pipeline) change(what, name string, do func(*table) error) error {
+	leave, err := p.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	t, err := p.table(name)
+	if err != nil {
+		return err
+	}
+	if err := do(t); err != nil {
+		return fmt.Errorf("%s table %q: %w", what, name, err)
+	}
+	return nil
+}
+
+// InsertEntry implements [target.Pipeline].
+func (p *pipeline) InsertEntry(name string, e *target.TableEntry) error {
+	return p.change("inserting into", name, func(t *table) error {
+		if t.src.Const {
+			return fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
+		}
+		return t.insert(e)
+	})
+}
+
+func (t *table) insert(e *target.TableEntry) error {
+	match, id, err := t.canonical(e.Match)
+	if err != nil {
+		return err
+	}
+	if _, dup := t.byMatch[id]; dup {
+		return target.ErrExists
+	}
+	if !e.IsConst && len(t.byMatch) >= t.src.MaxSize {
+		return fmt.Errorf("all %d entries are in use: %w", t.src.MaxSize, target.ErrFull)
+	}
+	word, err := t.bind(e)
+	if err != nil {
+		return err
+	}
+	if err := t.publish(match, word); err != nil {
+		t.free(word)
+		return err
+	}
+	t.seq++
+	out := &entry{TableEntry: copyEntry(e, match), word: word, seq: t.seq}
+	out.Priority = 0
+	t.byMatch[id] = out
+	return nil
+}
+
+// find returns the entry with e's match.
+func (t *table) find(e *target.TableEntry) (*entry, string, error) {
+	_, id, err := t.canonical(e.Match)
+	if err != nil {
+		return nil, "", err
+	}
+	have, ok := t.byMatch[id]
+	if !ok {
+		return nil, "", target.ErrNotFound
+	}
+	return have, id, nil
+}
+
+// ModifyEntry implements [target.Pipeline]. The entry's counter stays as it is.
+func (p *pipeline) ModifyEntry(name string, e *target.TableEntry) error {
+	return p.change("modifying an entry of", name, func(t *table) error {
+		if t.src.Const {
+			return fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
+		}
+		have, _, err := t.find(e)
+		if err != nil {
+			return err
+		}
+		word, err := t.bind(e)
+		if err != nil {
+			return err
+		}
+		if err := t.publish(have.Match, word); err != nil {
+			t.free(word)
+			return err
+		}
+		if t.counter >= 0 { // what was counted before, and by packets that still see the old slot
+			waitForPackets()
+			from, to := t.counterAt(have.word), t.counterAt(word)
+			for _, off := range []int{0, 8} {
+				atomic.AddUint64(t.p.state.word(to+off), t.p.state.load(from+off))
+			}
+		}
+		t.free(have.word)
+		have.TableEntry, have.word = copyEntry(e, have.Match), word
+		have.Priority = 0
+		return nil
+	})
+}
+
+// DeleteEntry implements [target.Pipeline].
+func (p *pipeline) DeleteEntry(name string, e *target.TableEntry) error {
+	return p.change("deleting from", name, func(t *table) error {
+		if t.src.Const {
+			return fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
+		}
+		have, id, err := t.find(e)
+		if err != nil {
+			return err
+		}
+		if err := t.publish(have.Match, 0); err != nil {
+			return err
+		}
+		t.free(have.word)
+		delete(t.byMatch, id)
+		return nil
+	})
+}
+
+// Entries implements [target.Pipeline]. They come in the order of their insertion.
+func (p *pipeline) Entries(name string) (out []target.TableEntry, err error) {
+	err = p.change("reading", name, func(t *table) error {
+		all := make([]*entry, 0, len(t.byMatch))
+		for _, e := range t.byMatch {
+			all = append(all, e)
+		}
+		slices.SortFunc(all, func(a, b *entry) int { return a.seq - b.seq })
+		for _, e := range all {
+			out = append(out, copyEntry(&e.TableEntry, slices.Clone(e.Match)))
+		}
+		return nil
+	})
+	return out, err
+}
+
+// SetDefault implements [target.Pipeline].
+func (p *pipeline) SetDefault(name string, e *target.TableEntry) error {
+	return p.change("setting the default entry of", name, func(t *table) error {
+		if e != nil {
+			if len(e.Match) != 0 {
+				return fmt.Errorf("with a match: %w", target.ErrInvalid)
+			}
+			if d := t.src.Default; d != nil {
+				switch {
+				case d.ConstEntry:
+					return fmt.Errorf("it stands in the program: %w", target.ErrImmutable)
+				case d.ConstAction && (e.Action == nil || e.Action.Action != d.Action.Name):
+					return fmt.Errorf("the program allows action %q only: %w", d.Action.Name, target.ErrImmutable)
+				}
+			}
+		}
+		return t.setDefault(e)
+	})
+}
+
+// setDefault sets the default entry; nil is the program's own.
+func (t *table) setDefault(e *target.TableEntry) error {
+	d := t.src.Default
+	if e == nil && d != nil {
+		e = &target.TableEntry{Action: &target.ActionCall{Action: d.Action.Name, Params: d.Params}, IsConst: d.ConstEntry}
+	}
+	var word uint64
+	var to *entry
+	if e != nil {
+		to = &entry{TableEntry: copyEntry(e, nil)}
+		if d == nil || d.ActionIndex >= 0 {
+			var err error
+			if word, err = t.bind(e); err != nil {
+				return err
+			}
+		}
+		to.word = word
+	}
+	t.p.state.store(t.tablePlan.def, word)
+	if t.def != nil {
+		t.free(t.def.word)
+	}
+	t.def = to
+	return nil
+}
+
+// Default implements [target.Pipeline].
+func (p *pipeline) Default(name string) (out *target.TableEntry, err error) {
+	err = p.change("reading", name, func(t *table) error {
+		if t.def != nil {
+			e := copyEntry(&t.def.TableEntry, nil)
+			e.IsConst = t.src.Default != nil && t.src.Default.ConstEntry
+			out = &e
+		}
+		return nil
+	})
+	return out, err
+}
+
+func (t *table) counterAt(word uint64) int {
+	return t.tablePlan.slots + int(word>>16)*t.slotSize + t.counter
+}
+
+// DirectCounter implements [target.Pipeline].
+func (p *pipeline) DirectCounter(name string, e *target.TableEntry) (out target.CounterData, err error) {
+	err = p.change("reading a counter of", name, func(t *table) error {
+		at, err := t.directCounter(e)
+		if err != nil {
+			return err
+		}
+		out = target.CounterData{Packets: p.state.load(at), Bytes: p.state.load(at + 8)}
+		return nil
+	})
+	return out, err
+}
+
+// SetDirectCounter implements [target.Pipeline].
+func (p *pipeline) SetDirectCounter(name string, e *target.TableEntry, d target.CounterData) error {
+	return p.change("setting a counter of", name, func(t *table) error {
+		at, err := t.directCounter(e)
+		if err != nil {
+			return err
+		}
+		p.state.store(at, d.Packets)
+		p.state.store(at+8, d.Bytes)
+		return nil
+	})
+}
+
+func (t *table) directCounter(e *target.TableEntry) (int, error) {
+	if t.counter < 0 {
+		return 0, fmt.Errorf("it has no direct counters: %w", target.ErrNotFound)
+	}
+	have, _, err := t.find(e)
+	if err != nil {
+		return 0, err
+	}
+	return t.counterAt(have.word), nil
+}

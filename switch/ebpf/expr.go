@@ -1,0 +1,395 @@
+package ebpf
+
+import (
+	"fmt"
+	"math/big"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// refusal is how the translator gives up; Verify and Commit turn it into an error.
+type refusal struct{ err error }
+
+// refuse gives up on a construct that this engine cannot run.
+func refuse(path, format string, args ...any) {
+	panic(refusal{fmt.Errorf("%s: %s: %w", path, fmt.Sprintf(format, args...), target.ErrUnsupported)})
+}
+
+// wordsOf is how many 64-bit words hold width bits.
+func wordsOf(width int) int { return (width + 63) / 64 }
+
+// isWide reports whether the value of a data expression may need more than 64 bits.
+func isWide(e *bmv2json.Expr) bool {
+	r := rangeOf(e)
+	return !r.within(rangeU64) && !r.within(rangeI64)
+}
+
+// number is the value of an expression whose range fits 64 bits; of another, its low 64 bits.
+func (t *translator) number(e *bmv2json.Expr) *value { return t.word(e, 0) }
+
+// index is a number that indexes something.
+func (t *translator) index(e *bmv2json.Expr) *value {
+	if isWide(e) {
+		refuse(e.Path, "an index or amount of more than 64 bits")
+	}
+	return t.number(e)
+}
+
+// word is the i-th 64-bit word, from the least significant on, of an expression's value as two's complement without bound.
+func (t *translator) word(e *bmv2json.Expr, i int) *value {
+	if i > 0 && !isWide(e) {
+		if rangeOf(e).within(rangeU64) {
+			return konst(0)
+		}
+		return sarValue(t.word(e, 0), 63)
+	}
+	switch e.Op {
+	case bmv2json.OpConst:
+		return konst(wordOfBig(e.Const, i))
+	case bmv2json.OpField, bmv2json.OpStackField, bmv2json.OpAccessField, bmv2json.OpUnionStackField:
+		if e.Op == bmv2json.OpField && e.Field.IsValidity() {
+			return loadField(t.lay.validity(e.Field.Header), 1, 1)
+		}
+		return t.wordOfPlace(t.placeOf(e), i)
+	case bmv2json.OpLocal:
+		return t.param(e, i)
+	case bmv2json.OpBoolToData:
+		return selectValue(t.condition(e.Right), konst(1), konst(0))
+	case bmv2json.OpLastIndex, bmv2json.OpStackSize:
+		if e.Right.Op != bmv2json.OpStack {
+			refuse(e.Path, "the size of a %s", e.Right.Op)
+		}
+		n := loadField(t.lay.next+e.Right.Stack.Index, 1, 8)
+		if e.Op == bmv2json.OpStackSize {
+			return n
+		}
+		return subValue(n, konst(1))
+	case bmv2json.OpTernary:
+		return selectValue(t.condition(e.Cond), t.word(e.Left, i), t.word(e.Right, i))
+	case bmv2json.OpBitAnd:
+		return andValue(t.word(e.Left, i), t.word(e.Right, i))
+	case bmv2json.OpBitOr:
+		return orValue(t.word(e.Left, i), t.word(e.Right, i))
+	case bmv2json.OpBitXor:
+		return xorValue(t.word(e.Left, i), t.word(e.Right, i))
+	case bmv2json.OpBitNot:
+		return xorValue(t.word(e.Right, i), konst(^uint64(0)))
+	case bmv2json.OpAdd, bmv2json.OpSub:
+		return t.sum(e, i)
+	case bmv2json.OpMul:
+		if i == 0 {
+			return mulValue(t.word(e.Left, 0), t.word(e.Right, 0))
+		}
+	case bmv2json.OpShl:
+		return t.shiftLeft(e, i)
+	case bmv2json.OpShr:
+		return t.shiftRight(e, i)
+	case bmv2json.OpDiv, bmv2json.OpMod:
+		l, r := rangeOf(e.Left), rangeOf(e.Right)
+		if l.within(rangeU64) && r.within(rangeU64) {
+			if e.Op == bmv2json.OpDiv {
+				return divValue(t.number(e.Left), t.number(e.Right))
+			}
+			return modValue(t.number(e.Left), t.number(e.Right))
+		}
+	case bmv2json.OpTwoCompMod:
+		if rangeOf(e.Left).within(signedRange(e.Width)) {
+			return t.word(e.Left, i)
+		}
+		if e.Width <= 64 {
+			return sextValue(andValue(t.word(e.Left, 0), konst(ones(e.Width))), e.Width)
+		}
+	case bmv2json.OpSatCast, bmv2json.OpUsatCast:
+		return t.saturate(e)
+	}
+	refuse(e.Path, "the operation %q on values of more than 64 bits", e.Op)
+	return nil
+}
+
+func wordOfBig(v *big.Int, i int) uint64 {
+	x := new(big.Int).Rsh(v, uint(64*i)) // rounds towards minus infinity, as two's complement does
+	return new(big.Int).And(x, rangeU64.hi).Uint64()
+}
+
+// sum is a word of a sum or difference.
+func (t *translator) sum(e *bmv2json.Expr, i int) *value {
+	a, b := t.word(e.Left, i), t.word(e.Right, i)
+	add := e.Op == bmv2json.OpAdd
+	out := subValue(a, b)
+	if add {
+		out = addValue(a, b)
+	}
+	switch i {
+	case 0:
+		return out
+	case 1: // the carry or borrow of the low words
+		x, y := t.word(e.Left, 0), t.word(e.Right, 0)
+		if add {
+			return addValue(out, selectValue(compare(cmpLt, addValue(x, y), x, false), konst(1), konst(0)))
+		}
+		return subValue(out, selectValue(compare(cmpLt, x, y, false), konst(1), konst(0)))
+	}
+	refuse(e.Path, "the operation %q on values of more than 128 bits", e.Op)
+	return nil
+}
+
+// constant reports the value of a constant that is not negative and below limit.
+func constant(e *bmv2json.Expr, limit int64) (int, bool) {
+	if e.Op != bmv2json.OpConst || e.Const.Sign() < 0 || e.Const.Cmp(big.NewInt(limit)) >= 0 {
+		return 0, false
+	}
+	return int(e.Const.Int64()), true
+}
+
+func (t *translator) shiftLeft(e *bmv2json.Expr, i int) *value {
+	if k, ok := constant(e.Right, maxShift); ok {
+		by, r := k/64, uint64(k%64)
+		if i < by {
+			return konst(0)
+		}
+		out := shlValue(t.word(e.Left, i-by), r)
+		if r != 0 && i > by {
+			out = orValue(out, shrValue(t.word(e.Left, i-by-1), 64-r))
+		}
+		return out
+	}
+	if i > 0 {
+		refuse(e.Path, "a value of more than 64 bits shifted by an amount that is not constant")
+	}
+	return shiftValue(vShl, t.word(e.Left, 0), t.index(e.Right))
+}
+
+func (t *translator) shiftRight(e *bmv2json.Expr, i int) *value {
+	if !isWide(e.Left) {
+		l, signed := t.number(e.Left), !rangeOf(e.Left).within(rangeU64)
+		if k, ok := constant(e.Right, maxShift); ok {
+			if signed {
+				return sarValue(l, uint64(k))
+			}
+			return shrValue(l, uint64(k))
+		}
+		if signed {
+			return shiftValue(vSar, l, t.index(e.Right))
+		}
+		return shiftValue(vShr, l, t.index(e.Right))
+	}
+	k, ok := constant(e.Right, maxShift)
+	if !ok {
+		refuse(e.Path, "a value of more than 64 bits shifted by an amount that is not constant")
+	}
+	if r := rangeOf(e.Left); !r.bounded() {
+		refuse(e.Path, "a right shift of a value that has no bound")
+	}
+	by, r := k/64, uint64(k%64)
+	out := shrValue(t.word(e.Left, i+by), r)
+	if r != 0 {
+		out = orValue(out, shlValue(t.word(e.Left, i+by+1), 64-r))
+	}
+	return out
+}
+
+func (t *translator) saturate(e *bmv2json.Expr) *value {
+	r, bound := rangeOf(e.Left), rangeOf(e)
+	switch {
+	case r.within(bound):
+		return t.number(e.Left)
+	case e.Width > 64:
+	case r.within(rangeU64):
+		l, hi := t.number(e.Left), konst(bound.hi.Uint64())
+		return selectValue(compare(cmpLe, l, hi, false), l, hi)
+	case r.within(rangeI64):
+		l, lo, hi := t.number(e.Left), konst(wordOfBig(bound.lo, 0)), konst(wordOfBig(minBig(bound.hi, rangeI64.hi), 0))
+		return selectValue(compare(cmpLt, l, lo, true), lo, selectValue(compare(cmpLt, hi, l, true), hi, l))
+	}
+	refuse(e.Path, "the operation %q on values of more than 64 bits", e.Op)
+	return nil
+}
+
+// placeOf finds where a field expression is.
+func (t *translator) placeOf(e *bmv2json.Expr) place {
+	switch e.Op {
+	case bmv2json.OpField:
+		if e.Field.Field.VL {
+			refuse(e.Path, "a value of variable length (%s) in an expression", e.Field)
+		}
+		return t.lay.field(e.Field)
+	case bmv2json.OpStackField:
+		p := t.lay.field(bmv2json.FieldRef{Header: e.Stack.Headers[0], Field: e.Stack.Type.Fields[e.Index]})
+		p.stack, p.stride = e.Stack, t.lay.types[e.Stack.Type].size
+		return p
+	case bmv2json.OpAccessField:
+		if e.Left.Op == bmv2json.OpStackElem && e.Left.Left.Op == bmv2json.OpStack {
+			s := e.Left.Left.Stack
+			if i, ok := constant(e.Left.Right, int64(len(s.Headers))); ok {
+				return t.lay.field(bmv2json.FieldRef{Header: s.Headers[i], Field: s.Type.Fields[e.Index]})
+			}
+		}
+		refuse(e.Path, "a field of a header that is computed while packets pass")
+	}
+	refuse(e.Path, "a %q", e.Op)
+	return place{}
+}
+
+// wordOfPlace is a word of a field.
+func (t *translator) wordOfPlace(p place, i int) *value {
+	n := wordsOf(p.width)
+	var v *value
+	switch {
+	case !wide(p.width):
+		v = &value{op: vLoad, off: p.off, size: p.size, max: ones(p.width)}
+	case i < n:
+		v = &value{op: vLoad, off: p.off + (n-1-i)*8, size: 8, swapped: true, max: ones(min(64, p.width-64*i))}
+	case p.signed:
+		v = t.wordOfPlace(p, n-1)
+		return sarValue(v, 63)
+	default:
+		return konst(0)
+	}
+	if p.stack != nil {
+		v.op, v.next, v.stride, v.k = vLast, t.lay.next+p.stack.Index, p.stride, uint64(len(p.stack.Headers))
+	}
+	if p.signed && p.width-64*i < 64 {
+		v = sextValue(v, p.width-64*i)
+	}
+	return v
+}
+
+// condition translates an expression of type bool. Both sides of "and" and "or" have no effects, so the right one is only asked where the left has not
+// decided.
+func (t *translator) condition(e *bmv2json.Expr) *condition {
+	switch e.Op {
+	case bmv2json.OpBool:
+		return truth(e.Bool)
+	case bmv2json.OpNot:
+		return notCondition(t.condition(e.Right))
+	case bmv2json.OpAnd:
+		return andCondition(t.condition(e.Left), t.condition(e.Right))
+	case bmv2json.OpOr:
+		return orCondition(t.condition(e.Left), t.condition(e.Right))
+	case bmv2json.OpTernary:
+		return &condition{op: cSelect, sel: t.condition(e.Cond), left: t.condition(e.Left), right: t.condition(e.Right)}
+	case bmv2json.OpDataToBool:
+		return t.notZero(e.Right)
+	case bmv2json.OpValid:
+		if e.Right.Op == bmv2json.OpHeader {
+			return compare(cmpNe, loadField(t.lay.validity(e.Right.Header), 1, 1), konst(0), false)
+		}
+		if e.Right.Op == bmv2json.OpStackElem && e.Right.Left.Op == bmv2json.OpStack {
+			if i, ok := constant(e.Right.Right, int64(len(e.Right.Left.Stack.Headers))); ok {
+				return compare(cmpNe, loadField(t.lay.validity(e.Right.Left.Stack.Headers[i]), 1, 1), konst(0), false)
+			}
+		}
+		refuse(e.Path, "the validity of a header that is computed while packets pass")
+	case bmv2json.OpEq, bmv2json.OpNe:
+		switch e.Left.Type {
+		case bmv2json.TypeData:
+			return t.comparison(e)
+		case bmv2json.TypeBool:
+			l, r := t.condition(e.Left), t.condition(e.Right)
+			if e.Op == bmv2json.OpNe {
+				r = notCondition(r)
+			}
+			return &condition{op: cSelect, sel: l, left: r, right: notCondition(r)}
+		case bmv2json.TypeHeader:
+			c := t.headersEqual(e.Left, e.Right)
+			if e.Op == bmv2json.OpNe {
+				c = notCondition(c)
+			}
+			return c
+		}
+		refuse(e.Path, "comparing values of type %s", e.Left.Type)
+	case bmv2json.OpLt, bmv2json.OpLe, bmv2json.OpGt, bmv2json.OpGe:
+		return t.comparison(e)
+	}
+	refuse(e.Path, "the condition %q", e.Op)
+	return nil
+}
+
+// truth is an argument that BMv2 takes as data and tests against 0.
+func (t *translator) truth(e *bmv2json.Expr) *condition {
+	if e.Type == bmv2json.TypeBool {
+		return t.condition(e)
+	}
+	return t.notZero(e)
+}
+
+func (t *translator) notZero(e *bmv2json.Expr) *condition {
+	c := never
+	for i := range t.exactWords(e) {
+		c = orCondition(c, compare(cmpNe, t.word(e, i), konst(0), false))
+	}
+	return c
+}
+
+// exactWords is how many words hold every value of e, its sign included.
+func (t *translator) exactWords(e *bmv2json.Expr) int {
+	if !isWide(e) {
+		return 1
+	}
+	r := rangeOf(e)
+	if !r.bounded() {
+		refuse(e.Path, "the value of this %q has no bound that can be told when the program is loaded", e.Op)
+	}
+	if r.nonNegative() {
+		return wordsOf(r.hi.BitLen())
+	}
+	return wordsOf(r.bits())
+}
+
+func (t *translator) comparison(e *bmv2json.Expr) *condition {
+	op := map[bmv2json.ExprOp]compareOp{bmv2json.OpEq: cmpEq, bmv2json.OpNe: cmpNe, bmv2json.OpLt: cmpLt, bmv2json.OpLe: cmpLe, bmv2json.OpGt: cmpGt, bmv2json.OpGe: cmpGe}[e.Op]
+	both := rangeOf(e.Left).hull(rangeOf(e.Right))
+	switch {
+	case both.within(rangeU64):
+		return compare(op, t.number(e.Left), t.number(e.Right), false)
+	case both.within(rangeI64):
+		return compare(op, t.number(e.Left), t.number(e.Right), true)
+	}
+	n := max(t.exactWords(e.Left), t.exactWords(e.Right))
+	negative := !both.nonNegative()
+	if negative {
+		n = max(n, wordsOf(both.bits()))
+	}
+	switch op {
+	case cmpEq, cmpNe:
+		c := always
+		for i := range n {
+			c = andCondition(c, compare(cmpEq, t.word(e.Left, i), t.word(e.Right, i), false))
+		}
+		if op == cmpNe {
+			c = notCondition(c)
+		}
+		return c
+	}
+	// From the most significant word down: decided there, or equal and decided below.
+	strict := map[compareOp]compareOp{cmpLt: cmpLt, cmpLe: cmpLt, cmpGt: cmpGt, cmpGe: cmpGt}[op]
+	c := compare(op, t.word(e.Left, 0), t.word(e.Right, 0), n == 1 && negative)
+	for i := 1; i < n; i++ {
+		a, b := t.word(e.Left, i), t.word(e.Right, i)
+		c = orCondition(compare(strict, a, b, i == n-1 && negative), andCondition(compare(cmpEq, a, b, false), c))
+	}
+	return c
+}
+
+// headersEqual compares as BMv2 does: two headers are equal if both are valid and all their fields are; two invalid ones are not.
+func (t *translator) headersEqual(a, b *bmv2json.Expr) *condition {
+	if a.Op != bmv2json.OpHeader || b.Op != bmv2json.OpHeader {
+		refuse(a.Path, "comparing headers that are computed while packets pass")
+	}
+	if a.Header.Type != b.Header.Type {
+		return never
+	}
+	c := andCondition(compare(cmpNe, loadField(t.lay.validity(a.Header), 1, 1), konst(0), false),
+		compare(cmpNe, loadField(t.lay.validity(b.Header), 1, 1), konst(0), false))
+	for _, f := range a.Header.Type.Fields {
+		if f.VL {
+			refuse(a.Path, "comparing headers of variable length")
+		}
+		x, y := t.lay.field(bmv2json.FieldRef{Header: a.Header, Field: f}), t.lay.field(bmv2json.FieldRef{Header: b.Header, Field: f})
+		for i := range wordsOf(f.Width) {
+			c = andCondition(c, compare(cmpEq, t.wordOfPlace(x, i), t.wordOfPlace(y, i), false))
+		}
+	}
+	return c
+}

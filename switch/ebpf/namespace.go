@@ -1,0 +1,48 @@
+package ebpf
+
+import (
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// namespace is a thread that stays in one network namespace. Interfaces are found, programs attached and packet-outs run there, whatever thread asks for it.
+type namespace struct {
+	work chan func()
+}
+
+// enterNamespace makes a thread in the calling thread's network namespace.
+func enterNamespace() (*namespace, error) {
+	fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("this thread's network namespace: %w", err)
+	}
+	n := &namespace{work: make(chan func())}
+	entered := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		err := unix.Setns(fd, unix.CLONE_NEWNET)
+		unix.Close(fd)
+		entered <- err
+		if err != nil {
+			return
+		}
+		for f := range n.work {
+			f()
+		}
+	}()
+	if err := <-entered; err != nil {
+		return nil, fmt.Errorf("entering a network namespace: %w", err)
+	}
+	return n, nil
+}
+
+// do runs f on the namespace's thread.
+func (n *namespace) do(f func() error) error {
+	done := make(chan error, 1)
+	n.work <- func() { done <- f() }
+	return <-done
+}
+
+func (n *namespace) close() { close(n.work) }

@@ -1,0 +1,206 @@
+package ebpf
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// deparse writes the valid headers, in the deparser's order, over the frame's old ones. Where they are longer or shorter in all, the payload moves.
+// Small headers are put together in plan.out and written at once; blocks are written from where they are.
+func (t *translator) deparse(drop string) {
+	if len(t.prog.Deparsers) == 0 {
+		return
+	}
+	d := t.prog.Deparsers[0]
+	if len(d.Primitives) > 0 {
+		refuse(d.Primitives[0].Path, "a primitive in a deparser")
+	}
+	t.where = d.Path
+	// How long will they be?
+	t.emit(asm.Mov.Imm(rEntry, 0))
+	for _, h := range d.Order {
+		skip := t.newLabel("skip")
+		t.load(asm.R1, rPHV, t.lay.validity(h), 1)
+		t.emit(asm.JEq.Imm(asm.R1, 0, skip), asm.Add.Imm(rEntry, int32(t.lay.types[h.Type].bytes)))
+		t.place(skip)
+	}
+	same := t.newLabel("same")
+	t.load(asm.R1, rPHV, phvHead, 4)
+	t.emit(asm.JEq.Reg(rEntry, asm.R1, same))
+	t.resize(drop)
+	t.place(same)
+
+	// rEntry: where in the frame the next flush goes; rTemp: how much of plan.out is filled.
+	t.emit(asm.Mov.Imm(rEntry, 0), asm.Mov.Imm(rTemp, 0))
+	room := 0
+	for _, h := range d.Order {
+		skip := t.newLabel("skip")
+		size := t.lay.types[h.Type].bytes
+		t.load(asm.R1, rPHV, t.lay.validity(h), 1)
+		t.emit(asm.JEq.Imm(asm.R1, 0, skip))
+		if t.blocks[h] {
+			t.flush(room, drop)
+			t.emit(asm.Mov.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R3, rPHV), asm.Add.Imm(asm.R3, int32(t.lay.base[h.Index])), asm.Mov.Imm(asm.R4, int32(size)))
+			t.storeBytes()
+			t.emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Imm(rEntry, int32(size)))
+		} else {
+			t.emit(asm.JGT.Imm(rTemp, int32(room), drop)) // never: for the verifier
+			t.putFields(h.Type, t.lay.base[h.Index])
+			t.emit(asm.Add.Imm(rTemp, int32(size)))
+			room += size
+		}
+		t.place(skip)
+	}
+	t.flush(room, drop)
+}
+
+// flush writes what is in plan.out to the frame.
+func (t *translator) flush(room int, drop string) {
+	if room == 0 {
+		return
+	}
+	empty := t.newLabel("empty")
+	t.emit(asm.JEq.Imm(rTemp, 0, empty), asm.JGT.Imm(rTemp, int32(room), drop))
+	t.emit(asm.Mov.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R3, rPHV), asm.Add.Imm(asm.R3, int32(t.out)), asm.Mov.Reg(asm.R4, rTemp))
+	t.storeBytes()
+	t.emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Reg(rEntry, rTemp), asm.Mov.Imm(rTemp, 0))
+	t.place(empty)
+}
+
+// putFields writes a header to plan.out at rTemp. Fields that do not fill whole bytes are put together in a word first.
+func (t *translator) putFields(h *bmv2json.HeaderType, base int) {
+	l := t.lay.types[h]
+	t.emit(asm.Mov.Reg(asm.R3, rPHV), asm.Add.Reg(asm.R3, rTemp))
+	// Chunks of whole bytes, 64 bits at most: [from, from+bits) of the header.
+	type piece struct {
+		v     *value
+		width int
+	}
+	var run []piece
+	from, filled := 0, 0
+	put := func() {
+		if filled == 0 {
+			return
+		}
+		var v *value
+		at := filled
+		for _, p := range run {
+			at -= p.width
+			x := shlValue(p.v, uint64(at))
+			if v == nil {
+				v = x
+			} else {
+				v = orValue(v, x)
+			}
+		}
+		t.putBytes(v, t.out+from/8, filled/8)
+		from, filled, run = from+filled, 0, nil
+	}
+	add := func(v *value, width int) { // the low width bits of v
+		for width > 0 {
+			n := min(width, 64-filled)
+			run = append(run, piece{andValue(shrValue(v, uint64(width-n)), konst(ones(n))), n})
+			filled += n
+			width -= n
+			if filled == 64 || width == 0 && filled%8 == 0 {
+				put()
+			}
+		}
+	}
+	for i, f := range h.Fields {
+		if f.VL {
+			refuse(h.Path, "a field of variable length (%s)", f.Name)
+		}
+		p := place{off: base + l.fields[i].off, size: l.fields[i].size, width: f.Width}
+		n := wordsOf(f.Width)
+		for w := n - 1; w >= 0; w-- {
+			width := 64
+			if w == n-1 {
+				width = f.Width - 64*(n-1)
+			}
+			if filled == 0 && width == 64 && wide(f.Width) { // a word that stays as it is
+				t.load(asm.R1, rPHV, p.off+(n-1-w)*8, 8)
+				t.store(asm.R3, t.out+from/8, asm.R1, 8)
+				from += 64
+				continue
+			}
+			add(t.wordOfPlace(p, w), width)
+		}
+	}
+	if filled > 0 {
+		refuse(h.Path, "a header of %d bits, which is not whole bytes", h.FixedBits)
+	}
+}
+
+// putBytes writes the low size bytes of v, big-endian, to R3+off. It may write up to 8 bytes; those after it are written later, or unused.
+func (t *translator) putBytes(v *value, off, size int) {
+	wide := size
+	switch {
+	case size == 3:
+		wide = 4
+	case size > 4:
+		wide = 8
+	}
+	v = shlValue(v, uint64(8*(wide-size)))
+	if v.op == vConst {
+		t.computeSwapped(konst(v.k<<(64-8*wide)), 0)
+		t.store(asm.R3, off, asm.R1, wide)
+		return
+	}
+	// R3 is taken: the registers after it are what is left to compute in.
+	if v.need() > 2 {
+		t.emit(asm.Mov.Reg(asm.R0, asm.R3))
+		t.compute(v, 0)
+		t.emit(asm.Mov.Reg(asm.R3, asm.R0))
+	} else {
+		t.compute(v, 0)
+	}
+	if wide > 1 {
+		t.emit(asm.HostTo(asm.BE, asm.R1, memSize(wide)))
+	}
+	t.store(asm.R3, off, asm.R1, wide)
+}
+
+// resize makes the frame's headers rEntry bytes long instead of phvHead (R1). It uses all registers but rEntry, rPHV and rCtx.
+func (t *translator) resize(drop string) {
+	shrink, done := t.newLabel("shrink"), t.newLabel("resized")
+	if t.hook == hookXDP {
+		t.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Sub.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R1, rCtx))
+		t.call(asm.FnXdpAdjustHead)
+		t.emit(asm.JNE.Imm(asm.R0, 0, drop))
+	} else {
+		t.emit(asm.JGT.Reg(asm.R1, rEntry, shrink))
+		t.emit(asm.Mov.Reg(asm.R2, rEntry), asm.Sub.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R3, 0))
+		t.call(asm.FnSkbChangeHead)
+		t.emit(asm.JNE.Imm(asm.R0, 0, drop))
+		t.jump(done)
+		// Nothing takes bytes from a frame's front at tc whatever the protocol, so the payload moves forward and the end is cut off.
+		t.place(shrink)
+		t.storeConstant(asm.R10, -4, 0, 4)
+		t.emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+		t.call(asm.FnMapLookupElem)
+		t.emit(asm.JEq.Imm(asm.R0, 0, drop))
+		t.store(asm.R10, -16, asm.R0, 8)
+		cut := t.newLabel("cut")
+		t.load(asm.R2, rPHV, phvHead, 4)
+		t.load(rTemp, rPHV, phvLen, 4)
+		t.emit(asm.Sub.Reg(rTemp, asm.R2), asm.JEq.Imm(rTemp, 0, cut), asm.JGT.Imm(rTemp, bufferSize, drop))
+		t.emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Reg(asm.R4, rTemp))
+		t.loadBytes()
+		t.emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Mov.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R4, rTemp))
+		t.load(asm.R3, asm.R10, -16, 8)
+		t.storeBytes()
+		t.emit(asm.JNE.Imm(asm.R0, 0, drop))
+		t.place(cut)
+		t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rEntry), asm.Add.Reg(asm.R2, rTemp), asm.Mov.Imm(asm.R3, 0))
+		t.call(asm.FnSkbChangeTail)
+		t.emit(asm.JNE.Imm(asm.R0, 0, drop))
+		t.place(done)
+	}
+	t.load(asm.R1, rPHV, phvHead, 4)
+	t.load(asm.R2, rPHV, phvLen, 4)
+	t.emit(asm.Sub.Reg(asm.R2, asm.R1), asm.Add.Reg(asm.R2, rEntry))
+	t.store(rPHV, phvLen, asm.R2, 4)
+	t.store(rPHV, phvHead, rEntry, 4)
+}

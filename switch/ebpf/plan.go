@@ -1,0 +1,231 @@
+package ebpf
+
+import (
+	"fmt"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// plan is where everything is that a program keeps: the fields of one packet (the PHV), and what outlives a packet (the state).
+//
+// All state but hash tables and tries is one value of one BPF map, of which the program knows the address and the control plane has a mapping. So a register
+// is read with a bounds check and a load, without any call; the control plane sees it without a system call; and while the program holds its lock it calls
+// nothing.
+type plan struct {
+	prog *bmv2json.Program
+	lay  *layout
+	std  standardFields
+
+	stateSize int
+	lock      int // in the state: 0, or 1 while a packet has registers to itself
+	registers []arrayPlan
+	counters  []arrayPlan
+	tables    []*tablePlan // by Table.Index
+	groups    int          // one word for each multicast group id: 1 + where its replicas start, and how many there are
+	replicas  int
+	clones    int // the same for clone sessions
+
+	phvSize  int
+	keys     int // room for a key
+	snapshot int // what egress changes, kept for the next replica
+	saved    []span
+	frame    int // the packet's first bytes, as received
+	frameMax int
+	out      int // the headers, as they leave
+	blocks   map[*bmv2json.Header]bool
+}
+
+// span is [off, off+size) of the PHV.
+type span struct{ off, size int }
+
+// arrayPlan is where a register or counter array is, and how large a cell is.
+type arrayPlan struct {
+	off, cell, size int
+}
+
+// What the engine itself keeps of a packet, at the PHV's start.
+const (
+	phvLen    = 0  // 4 bytes: the frame's length now
+	phvHead   = 4  // 4 bytes: how much of the frame is headers
+	phvPort   = 8  // 4 bytes: the port by which it came
+	phvInLen  = 12 // 4 bytes: the frame's length as received
+	phvNow    = 16 // 8 bytes: nanoseconds
+	phvGroup  = 24 // 8 bytes: the multicast group's word
+	phvHit    = 32 // 1 byte
+	phvLocked = 33 // 1 byte
+	phvAction = 34 // 2 bytes: 1 + the index of the action that a table has chosen
+	phvCut    = 36 // 4 bytes: truncate(): the length to which the packet is cut
+	phvFields = 40
+)
+
+const (
+	maxGroups   = 1 << 16
+	maxReplicas = 1 << 16
+	cpuSlack    = 16 // bytes after a buffer that an 8-byte access at its end may touch
+	maxPHV      = 32000
+)
+
+// standardFields are the fields of v1model's standard metadata that the program has; the rest are zero.
+type standardFields struct {
+	ingressPort, egressSpec, egressPort, instanceType, packetLength, ingressTime, egressTime, mcastGroup, egressRid, checksumError, parserError,
+	enqTimestamp, deqTimedelta bmv2json.FieldRef
+}
+
+func findStandardFields(p *bmv2json.Program) standardFields {
+	find := func(name string, also ...string) bmv2json.FieldRef {
+		for _, h := range append([]string{"standard_metadata"}, also...) {
+			if r := p.FieldNamed(h, name); !r.IsZero() {
+				return r
+			}
+		}
+		return bmv2json.FieldRef{}
+	}
+	return standardFields{
+		ingressPort: find("ingress_port"), egressSpec: find("egress_spec"), egressPort: find("egress_port"), instanceType: find("instance_type"),
+		packetLength: find("packet_length"), ingressTime: find("ingress_global_timestamp", "intrinsic_metadata"),
+		egressTime: find("egress_global_timestamp", "intrinsic_metadata"), mcastGroup: find("mcast_grp", "intrinsic_metadata"),
+		egressRid: find("egress_rid", "intrinsic_metadata"), checksumError: find("checksum_error"), parserError: find("parser_error"),
+		enqTimestamp: find("enq_timestamp", "queueing_metadata"), deqTimedelta: find("deq_timedelta", "queueing_metadata"),
+	}
+}
+
+// allocate reserves state; what belongs together shares no cache line with the rest.
+func (p *plan) allocate(bytes int) int {
+	at := p.stateSize
+	p.stateSize = (at + bytes + 63) &^ 63
+	return at
+}
+
+func newPlan(prog *bmv2json.Program) *plan {
+	p := &plan{prog: prog, std: findStandardFields(prog), lay: newLayout(prog, phvFields)}
+	if p.std.egressSpec.IsZero() {
+		refuse("", "a program without standard_metadata.egress_spec (an architecture other than v1model)")
+	}
+	p.lock = p.allocate(8)
+	for _, r := range prog.Registers {
+		cell := slotSize(r.Width)
+		p.registers = append(p.registers, arrayPlan{p.allocate(cell * r.Size), cell, r.Size})
+	}
+	for _, c := range prog.Counters {
+		a := arrayPlan{cell: 16, size: c.Size}
+		if !c.Direct {
+			a.off = p.allocate(a.cell * a.size)
+		}
+		p.counters = append(p.counters, a)
+	}
+	keys := 8
+	for _, t := range prog.Tables() {
+		tp := p.planTable(t)
+		p.tables = append(p.tables, tp)
+		keys = max(keys, tp.keyBytes)
+	}
+	p.groups = p.allocate(8 * maxGroups)
+	p.replicas = p.allocate(8 * maxReplicas)
+
+	at := p.lay.end
+	take := func(bytes int) int {
+		from := at
+		at = (at + bytes + 7) &^ 7
+		return from
+	}
+	p.keys = take(keys)
+	p.blocks = p.findBlocks()
+	head, out := 0, 0
+	for _, h := range prog.Headers {
+		if !h.Metadata && !p.blocks[h] {
+			head += p.lay.types[h.Type].bytes
+		}
+	}
+	for _, d := range prog.Deparsers {
+		for _, h := range d.Order {
+			if !p.blocks[h] {
+				out += p.lay.types[h.Type].bytes
+			}
+		}
+	}
+	p.frameMax = max(64, head+slackOfParsers(prog))
+	p.frame = take(p.frameMax + cpuSlack)
+	p.out = take(out + cpuSlack)
+	p.saved = p.egressWrites()
+	size := 0
+	for _, s := range p.saved {
+		size += s.size
+	}
+	p.snapshot = take(size)
+	p.phvSize = at
+	if at > maxPHV {
+		refuse("", "headers and metadata of %d bytes in all (at most %d)", at, maxPHV)
+	}
+	if p.stateSize >= 1<<29 {
+		refuse("", "registers, counters and tables of %d MB in all (at most 512)", p.stateSize>>20)
+	}
+	return p
+}
+
+// slackOfParsers is for what parsers look at without extracting it.
+func slackOfParsers(prog *bmv2json.Program) int {
+	n := 0
+	for _, p := range prog.Parsers {
+		for _, s := range p.States {
+			for _, o := range s.Ops {
+				switch {
+				case o.Kind == bmv2json.ParserAdvance:
+					n = max(n, 256)
+				case o.Value != nil && o.Value.Op == bmv2json.OpLookahead:
+					n = max(n, (o.Value.Offset+o.Value.Width+7)/8)
+				}
+			}
+			for _, k := range s.Key {
+				if k.Op == bmv2json.OpLookahead {
+					n = max(n, (k.Offset+k.Width+7)/8)
+				}
+			}
+		}
+	}
+	return n
+}
+
+// findBlocks finds the headers that are moved between packet and PHV on their own: large ones after which the parser only takes others of their kind.
+func (p *plan) findBlocks() map[*bmv2json.Header]bool {
+	blocks := map[*bmv2json.Header]bool{}
+	for _, h := range p.prog.Headers {
+		if !h.Metadata && h.Stack == nil && h.Union == nil && p.lay.types[h.Type].block {
+			blocks[h] = true
+		}
+	}
+	if len(p.prog.Parsers) == 0 || p.prog.Parsers[0].Init == nil {
+		return blocks
+	}
+	// A state that is reached after a block was taken, and what it reads.
+	after := map[*bmv2json.ParseState]bool{}
+	var follow func(s *bmv2json.ParseState, seen bool)
+	visited := map[*bmv2json.ParseState]bool{}
+	follow = func(s *bmv2json.ParseState, seen bool) {
+		if s == nil || visited[s] && (!seen || after[s]) {
+			return
+		}
+		visited[s] = true
+		after[s] = after[s] || seen
+		for _, o := range s.Ops {
+			switch {
+			case o.Kind == bmv2json.ParserExtract && o.Header != nil && blocks[o.Header]:
+				seen = true
+			case seen && (o.Kind == bmv2json.ParserExtract || o.Kind == bmv2json.ParserExtractVL || o.Kind == bmv2json.ParserAdvance ||
+				o.Value != nil && o.Value.Op == bmv2json.OpLookahead):
+				clear(blocks)
+			}
+		}
+		for _, k := range s.Key {
+			if seen && k.Op == bmv2json.OpLookahead {
+				clear(blocks)
+			}
+		}
+		for _, tr := range s.Transitions {
+			follow(tr.Next, seen)
+		}
+	}
+	follow(p.prog.Parsers[0].Init, false)
+	return blocks
+}
+
+func pathOfState(s *bmv2json.ParseState) string { return fmt.Sprintf("%s (state %s)", s.Path, s.Name) }

@@ -1,0 +1,392 @@
+package ebpf
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// Tables. A lookup of any kind gives one 64-bit word, read in one load: an entry is there as a whole or not at all. The word is
+//
+//	bits 0 to 15    1 + the index of the action in the table's list; 0: no entry
+//	bits 16 to 63   the action's parameters, where they fit (and nothing is counted)
+//	                or the number of the entry's slot, in which the parameters and the counter are
+//
+// A slot is written before its word is and not used again before every packet that may have seen the word is gone (see slots).
+
+// lookupKind is how a table finds the word of a key.
+type lookupKind int
+
+const (
+	lookupNone   lookupKind = iota // no keys: the default entry
+	lookupDirect                   // an array with a word for each possible key
+	lookupHash                     // a BPF hash table
+	lookupTrie                     // a BPF longest-prefix trie
+)
+
+func (k lookupKind) String() string { return [...]string{"none", "array", "hash", "trie"}[k] }
+
+// directBits is the widest key for which there is a word for each value.
+const directBits = 12
+
+type tablePlan struct {
+	src      *bmv2json.Table
+	kind     lookupKind
+	keyBytes int
+	parts    []keyPart // by key
+	bits     int       // lookupDirect: of the whole key
+	direct   int       // in the state
+	inline   bool
+	slots    int // in the state
+	slotSize int
+	nSlots   int
+	counter  int         // in the slot; -1: nothing is counted
+	def      int         // in the state: the word of the default entry
+	params   []paramPlan // by action of the table
+}
+
+// keyPart is where a key field is in the key.
+type keyPart struct {
+	at    int // bytes from the key's start; lookupDirect: bits to the left
+	size  int // bytes
+	shift int // lookupTrie: bits to the left, so that a prefix starts on a byte
+}
+
+const slotCounter = 0 // the counter is at a slot's start
+
+func (p *plan) planTable(src *bmv2json.Table) *tablePlan {
+	t := &tablePlan{src: src, counter: -1}
+	if src.Kind != bmv2json.TableSimple {
+		refuse(src.Path, "a table with an action profile or selector (%s)", src.Name)
+	}
+	if src.DirectMeter != nil {
+		refuse(src.Path, "a table with direct meters (%s)", src.Name)
+	}
+	t.planKeys()
+	t.def = p.allocate(8)
+	// Parameters: in the word if those of every action fit beside the action's number.
+	t.inline = !src.WithCounters
+	for _, a := range src.Actions {
+		bits := 0
+		for _, q := range a.Params {
+			bits += q.Width
+		}
+		t.inline = t.inline && bits <= 48
+	}
+	from := 0
+	if src.WithCounters {
+		t.counter, from = slotCounter, 16
+	}
+	for _, a := range src.Actions {
+		q := paramPlan{inline: t.inline, at: make([]int, len(a.Params)), widths: make([]int, len(a.Params))}
+		at := from
+		if t.inline {
+			at = 16
+		}
+		for _, i := range bySize(a.Params) {
+			w := a.Params[i].Width
+			q.at[i], q.widths[i] = at, w
+			if t.inline {
+				at += w
+			} else {
+				at += slotSize(w)
+			}
+		}
+		if !t.inline {
+			t.slotSize = max(t.slotSize, (at+7)&^7)
+		}
+		t.params = append(t.params, q)
+	}
+	if !t.inline {
+		// Twice as many as there can be entries, up to a point: those that have just been replaced cannot be used yet.
+		n := max(src.MaxSize, len(src.ConstEntries)) + 1
+		t.nSlots = n + min(max(n, 64), 1024)
+		t.slots = p.allocate(t.slotSize * t.nSlots)
+	}
+	if t.kind == lookupDirect {
+		t.direct = p.allocate(8 << t.bits)
+	}
+	return t
+}
+
+// bySize orders parameters so that each is aligned.
+func bySize(params []bmv2json.Param) []int {
+	order := make([]int, len(params))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(slotSize(params[b].Width), slotSize(params[a].Width)) })
+	return order
+}
+
+func (t *tablePlan) planKeys() {
+	keys := t.src.Keys
+	t.parts = make([]keyPart, len(keys))
+	prefixes, bits := 0, 0
+	for _, k := range keys {
+		switch k.Kind {
+		case bmv2json.MatchExact, bmv2json.MatchValid:
+		case bmv2json.MatchLPM:
+			prefixes++
+		default:
+			refuse(t.src.Path, "a %s key (%s of table %s)", k.Kind, k.Name, t.src.Name)
+		}
+		if !k.Field.IsValidity() && k.Field.Field.VL {
+			refuse(t.src.Path, "a key of variable length (%s)", k.Name)
+		}
+		bits += k.Width
+	}
+	switch {
+	case len(keys) == 0:
+		t.kind = lookupNone
+	case prefixes > 1:
+		refuse(t.src.Path, "two prefixes in one key (table %s)", t.src.Name)
+	case prefixes == 1:
+		// The exact fields first, so that they are part of every prefix.
+		t.kind, t.keyBytes = lookupTrie, 4
+		for pass := range 2 {
+			for i, k := range keys {
+				if (k.Kind == bmv2json.MatchLPM) != (pass == 1) {
+					continue
+				}
+				n := (k.Width + 7) / 8
+				if wide(k.Width) {
+					n = wordsOf(k.Width) * 8
+				}
+				t.parts[i] = keyPart{at: t.keyBytes, size: n, shift: n*8 - k.Width}
+				t.keyBytes += n
+			}
+		}
+		if t.keyBytes > 4+256 {
+			refuse(t.src.Path, "a key of %d bytes (table %s)", t.keyBytes, t.src.Name)
+		}
+	case bits <= directBits:
+		t.kind, t.bits = lookupDirect, bits
+		at := 0
+		for i, k := range keys {
+			t.parts[i] = keyPart{at: at, size: slotSize(k.Width)}
+			at += k.Width
+		}
+	default:
+		t.kind = lookupHash
+		order := make([]int, len(keys))
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(slotSize(keys[b].Width), slotSize(keys[a].Width)) })
+		for _, i := range order {
+			t.parts[i] = keyPart{at: t.keyBytes, size: slotSize(keys[i].Width)}
+			t.keyBytes += t.parts[i].size
+		}
+	}
+}
+
+// keyValue is a word of a key's field; a field of a header that is not valid counts as 0, as BMv2 has it.
+func (t *translator) keyValue(k *bmv2json.Key, i int) *value {
+	var v *value
+	if k.Field.IsValidity() {
+		v = loadField(t.lay.validity(k.Field.Header), 1, 1)
+	} else {
+		p := t.lay.field(k.Field)
+		p.signed = false
+		v = t.wordOfPlace(p, i)
+		if !k.Field.Header.Metadata {
+			v = selectValue(compare(cmpNe, loadField(t.lay.validity(k.Field.Header), 1, 1), konst(0), false), v, konst(0))
+		}
+	}
+	if k.Mask != nil {
+		v = andValue(v, konst(splitKey(k.Mask, []int{k.Width})[wordsOf(k.Width)-1-i]))
+	}
+	return v
+}
+
+// applyTable emits a table: lookup, action, and where to go on.
+func (t *translator) applyTable(tp *tablePlan, next func(bmv2json.Node)) {
+	src := tp.src
+	miss, run := t.newLabel("miss"), t.newLabel("run")
+	constDefault := src.Default != nil && (src.Default.ConstEntry || src.Default.ConstAction && len(src.Default.Action.Params) == 0)
+	if tp.kind != lookupNone {
+		t.where = src.Path
+		t.lookup(tp, miss)
+		if src.HitMiss {
+			t.storeConstant(rPHV, phvHit, 1, 1)
+		}
+		t.jump(run)
+	}
+	t.place(miss)
+	after := func(i int) {
+		if src.HitMiss {
+			hit, missed := t.newLabel("hit"), t.newLabel("missed")
+			if tp.kind == lookupNone {
+				next(src.Miss)
+				return
+			}
+			t.load(asm.R1, rPHV, phvHit, 1)
+			t.emit(asm.JEq.Imm(asm.R1, 0, missed))
+			t.place(hit)
+			next(src.Hit)
+			t.place(missed)
+			next(src.Miss)
+			return
+		}
+		next(src.Next[i])
+	}
+	noDefault := src.BaseDefaultNext
+	if src.HitMiss {
+		noDefault = src.Miss
+	}
+	switch {
+	case constDefault:
+		if src.HitMiss {
+			t.storeConstant(rPHV, phvHit, 0, 1)
+		}
+		t.konsts = src.Default.Params
+		if t.konsts == nil {
+			t.konsts = [][]byte{}
+		}
+		t.runAction(src.Default.Action, t.pipeline.end)
+		t.konsts = nil
+		switch {
+		case src.HitMiss:
+			next(src.Miss)
+		case src.Default.ActionIndex >= 0:
+			next(src.Next[src.Default.ActionIndex])
+		default:
+			next(noDefault)
+		}
+		if tp.kind == lookupNone {
+			return
+		}
+	default:
+		if src.HitMiss {
+			t.storeConstant(rPHV, phvHit, 0, 1)
+		}
+		t.stateAddress(asm.R1, tp.def)
+		t.load(rEntry, asm.R1, 0, 8)
+		has := t.newLabel("default")
+		t.emit(asm.JNE.Imm(rEntry, 0, has))
+		next(noDefault)
+		t.place(has)
+		if !tp.inline {
+			t.slotAddress(tp, t.pipeline.end)
+			t.jump(run + ".chosen")
+		}
+	}
+	t.place(run)
+	if !tp.inline {
+		t.slotAddress(tp, miss)
+		if tp.counter >= 0 {
+			t.addToCounter(rEntry, tp.counter)
+		}
+		t.place(run + ".chosen")
+		t.load(asm.R1, rPHV, phvAction, 2)
+	} else {
+		t.emit(asm.Mov.Reg(asm.R1, rEntry), asm.And.Imm(asm.R1, 0xffff))
+	}
+	for i, a := range src.Actions {
+		other := t.newLabel("other")
+		if i < len(src.Actions)-1 {
+			t.emit(asm.JNE.Imm(asm.R1, int32(i+1), other))
+		}
+		t.params = &tp.params[i]
+		t.runAction(a, t.pipeline.end)
+		t.params = nil
+		after(i)
+		t.place(other)
+	}
+	t.jump(t.pipeline.end) // a table without actions
+}
+
+// slotAddress turns the word in rEntry into its slot's address, leaving the action's number in phvAction. A word that points nowhere goes to bad.
+func (t *translator) slotAddress(tp *tablePlan, bad string) {
+	t.store(rPHV, phvAction, rEntry, 2)
+	t.emit(asm.RSh.Imm(rEntry, 16), asm.JGE.Imm(rEntry, int32(tp.nSlots), bad))
+	if tp.slotSize > 0 {
+		t.emit(asm.Mul.Imm(rEntry, int32(tp.slotSize)))
+	}
+	t.stateAddress(asm.R1, tp.slots)
+	t.emit(asm.Add.Reg(rEntry, asm.R1))
+}
+
+// lookup leaves the word of the key's entry in rEntry, or goes to miss.
+func (t *translator) lookup(tp *tablePlan, miss string) {
+	keys := tp.src.Keys
+	switch tp.kind {
+	case lookupDirect:
+		var index *value = konst(0)
+		for i := range keys {
+			index = orValue(index, shlValue(t.keyValue(&keys[i], 0), uint64(tp.parts[i].at)))
+		}
+		t.compute(index, 0)
+		t.emit(asm.And.Imm(asm.R1, int32(ones(tp.bits))), asm.LSh.Imm(asm.R1, 3)) // for the verifier, which knows nothing of widths
+		t.stateAddress(asm.R2, tp.direct)
+		t.emit(asm.Add.Reg(asm.R2, asm.R1))
+		t.load(rEntry, asm.R2, 0, 8)
+		t.emit(asm.JEq.Imm(rEntry, 0, miss))
+		return
+	case lookupHash:
+		for i := range keys {
+			p := tp.parts[i]
+			n := wordsOf(keys[i].Width)
+			for w := range n {
+				v := t.keyValue(&keys[i], w)
+				if wide(keys[i].Width) {
+					t.computeSwapped(v, 0)
+					t.store(rPHV, t.keys+p.at+(n-1-w)*8, asm.R1, 8)
+				} else {
+					t.store(rPHV, t.keys+p.at, t.compute(v, 0), p.size)
+				}
+			}
+		}
+	case lookupTrie:
+		t.storeConstant(rPHV, t.keys, int32((tp.keyBytes-4)*8), 4)
+		for i := range keys {
+			t.trieKey(&keys[i], tp.parts[i])
+		}
+	}
+	t.emit(asm.LoadMapPtr(asm.R1, t.fds.lookups[tp.src.Index]), asm.Mov.Reg(asm.R2, rPHV), asm.Add.Imm(asm.R2, int32(t.keys)))
+	t.call(asm.FnMapLookupElem)
+	t.emit(asm.JEq.Imm(asm.R0, 0, miss))
+	t.load(rEntry, asm.R0, 0, 8)
+}
+
+// trieKey stores a field big-endian, its first bit on a byte.
+func (t *translator) trieKey(k *bmv2json.Key, p keyPart) {
+	n := wordsOf(k.Width)
+	if wide(k.Width) {
+		if p.shift != 0 {
+			refuse(t.where, "a prefix of a field of %d bits", k.Width)
+		}
+		for w := range n {
+			t.computeSwapped(t.keyValue(k, w), 0)
+			at := t.keys + p.at + (n-1-w)*8 // not on a multiple of 8
+			t.store(rPHV, at, asm.R1, 4)
+			t.emit(asm.RSh.Imm(asm.R1, 32))
+			t.store(rPHV, at+4, asm.R1, 4)
+		}
+		return
+	}
+	t.compute(shlValue(t.keyValue(k, 0), uint64(p.shift)), 0)
+	t.storeBigEndian(rPHV, t.keys+p.at, p.size)
+}
+
+// storeBigEndian stores the low bytes of R1, byte by byte where their number is not a power of two. R1 does not survive.
+func (t *translator) storeBigEndian(base asm.Register, off, size int) {
+	switch size {
+	case 2, 4, 8:
+		if off%size == 0 {
+			t.emit(asm.HostTo(asm.BE, asm.R1, memSize(size)))
+			t.store(base, off, asm.R1, size)
+			return
+		}
+	}
+	for i := size - 1; i >= 0; i-- {
+		t.store(base, off+i, asm.R1, 1)
+		if i > 0 {
+			t.emit(asm.RSh.Imm(asm.R1, 8))
+		}
+	}
+}

@@ -1,0 +1,423 @@
+package ebpf
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// hook is where in the kernel a program runs.
+type hook int
+
+const (
+	hookTC hook = iota
+	hookXDP
+)
+
+func (h hook) String() string { return [...]string{"tc", "xdp"}[h] }
+
+// fds are the maps that a program uses.
+type fds struct {
+	phv, state, ports, packetIn, buffer int
+	lookups                             map[int]int // by Table.Index: hash tables and tries
+}
+
+// translator turns a planned program into instructions for one hook.
+type translator struct {
+	*plan
+	hook      hook
+	fds       fds
+	cpuPort   uint32
+	dropPort  uint32
+	started   int64 // nanoseconds of the kernel's clock when the switch's began
+	*code           // the function that is being written
+	functions []*code
+
+	params   *paramPlan // of the action that is being translated
+	konsts   [][]byte   // instead, its parameters where they are known
+	pipeline *pipelineState
+}
+
+// translate writes the whole program.
+func translate(p *plan, h hook, f fds, opts Options, started int64) (insns asm.Instructions, err error) {
+	defer catch(&err)
+	t := &translator{plan: p, hook: h, fds: f, cpuPort: opts.CPUPort, dropPort: opts.DropPort, started: started}
+	main := t.function("ingress", t.entry)
+	egress := t.function("egress", t.egress)
+	all := append([]*code{main, egress}, t.functions...)
+	for i, c := range all {
+		part, err := c.finish(i == 0)
+		if err != nil {
+			return nil, err
+		}
+		insns = append(insns, part...)
+	}
+	return insns, nil
+}
+
+// function writes a function, leaving the one that is being written alone.
+func (t *translator) function(name string, write func()) *code {
+	outer, state := t.code, t.pipeline
+	t.code = newCode(name)
+	write()
+	done := t.code
+	t.code, t.pipeline = outer, state
+	return done
+}
+
+// catch turns a refusal into an error.
+func catch(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case refusal:
+		*err = r.err
+	default:
+		panic(r)
+	}
+}
+
+// Return values of the functions, and of the program at tc (linux/pkt_cls.h) and XDP (linux/bpf.h).
+const (
+	verdictDrop = 0
+	verdictSend = 1
+
+	tcShot  = 2
+	xdpDrop = 1
+	xdpPass = 2
+	xdpTx   = 3
+)
+
+// Offsets in struct __sk_buff and struct xdp_md (linux/bpf.h).
+const (
+	skbLen     = 0
+	skbIfindex = 40
+	skbGSOSegs = 164
+	xdpData    = 0
+	xdpDataEnd = 4
+	xdpIfindex = 12
+)
+
+// Offsets in the value of the map "ports", which outlives pipelines.
+const (
+	maxIfindex     = 1 << 18
+	portsByIfindex = 0              // 2 bytes each: 1 + port number; 0: not a port
+	maxPorts       = 1 << 16        //
+	portsIfindex   = 2 * maxIfindex // 4 bytes each: the interface of a port; 0: no such port
+	portsSize      = portsIfindex + 4*maxPorts
+)
+
+// fieldIf calls use with the field's place if the program has it.
+func (t *translator) fieldIf(r bmv2json.FieldRef, use func(place)) {
+	if !r.IsZero() {
+		use(t.lay.field(r))
+	}
+}
+
+// setStandard stores the register into a standard field, cut to its width, if the program has it. It uses R5.
+func (t *translator) setStandard(r bmv2json.FieldRef, from asm.Register) {
+	t.fieldIf(r, func(p place) {
+		if p.width == p.size*8 {
+			t.store(rPHV, p.off, from, p.size)
+			return
+		}
+		t.emit(asm.Mov.Reg(asm.R5, from))
+		t.mask(asm.R5, ones(p.width), len(pool)-2)
+		t.store(rPHV, p.off, asm.R5, p.size)
+	})
+}
+
+func (t *translator) setStandardConstant(r bmv2json.FieldRef, v uint32) {
+	t.fieldIf(r, func(p place) { t.storeConstant(rPHV, p.off, int32(uint64(v)&ones(p.width)), p.size) })
+}
+
+// stateAddress loads the address of a place in the state.
+func (t *translator) stateAddress(dst asm.Register, off int) {
+	t.emit(asm.LoadMapValue(dst, t.fds.state, uint32(off)))
+}
+
+// entry is the program: a frame has come in by an interface.
+func (t *translator) entry() {
+	drop := "ingress.drop"
+	t.emit(asm.Mov.Reg(rCtx, asm.R1))
+	t.storeConstant(asm.R10, -4, 0, 4)
+	t.emit(asm.LoadMapPtr(asm.R1, t.fds.phv), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.call(asm.FnMapLookupElem)
+	t.emit(asm.JEq.Imm(asm.R0, 0, drop), asm.Mov.Reg(rPHV, asm.R0))
+
+	// The port and the length.
+	ifindex := skbIfindex
+	if t.hook == hookXDP {
+		ifindex = xdpIfindex
+	}
+	t.load(asm.R1, rCtx, ifindex, 4)
+	t.emit(asm.JGE.Imm(asm.R1, maxIfindex, drop), asm.LSh.Imm(asm.R1, 1), asm.LoadMapValue(asm.R2, t.fds.ports, portsByIfindex), asm.Add.Reg(asm.R2, asm.R1))
+	t.load(asm.R3, asm.R2, 0, 2)
+	t.emit(asm.JEq.Imm(asm.R3, 0, drop), asm.Sub.Imm(asm.R3, 1))
+	t.store(rPHV, phvPort, asm.R3, 4)
+	t.frameLength(asm.R4)
+	t.store(rPHV, phvLen, asm.R4, 4)
+	t.store(rPHV, phvInLen, asm.R4, 4)
+
+	// A packet starts with no header valid and all metadata 0.
+	t.zero(rPHV, t.lay.next&^7, t.lay.headers-t.lay.next&^7)
+	t.zero(rPHV, phvHit, 8)
+	t.setStandard(t.std.ingressPort, asm.R3)
+	t.setStandard(t.std.packetLength, asm.R4)
+	t.timestamp(t.std.ingressTime)
+
+	// The bytes that the parser may look at.
+	whole := t.newLabel("whole")
+	t.load(asm.R4, rPHV, phvLen, 4)
+	t.emit(asm.JLE.Imm(asm.R4, int32(t.frameMax), whole), asm.Mov.Imm(asm.R4, int32(t.frameMax)))
+	t.place(whole)
+	t.emit(asm.JEq.Imm(asm.R4, 0, drop), asm.Mov.Reg(rTemp, asm.R4))
+	t.emit(asm.Mov.Reg(asm.R3, rPHV), asm.Add.Imm(asm.R3, int32(t.frame)))
+	t.emit(asm.Mov.Imm(asm.R2, 0))
+	t.loadBytes()
+	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
+	t.emit(asm.Mov.Imm(rEntry, 0))
+	t.parse()
+	t.verifyChecksums()
+
+	t.runPipeline("ingress")
+	t.afterIngress()
+
+	t.place(drop)
+	t.verdict(verdictDrop)
+}
+
+// verdict ends the program.
+func (t *translator) verdict(v int) {
+	ret := tcShot
+	if t.hook == hookXDP {
+		ret = xdpDrop
+	}
+	if v != verdictDrop {
+		panic("a program that sends says how")
+	}
+	t.emit(asm.Mov.Imm(asm.R0, int32(ret)), asm.Return())
+}
+
+// frameLength puts the frame's length into dst.
+func (t *translator) frameLength(dst asm.Register) {
+	if t.hook == hookTC {
+		t.load(dst, rCtx, skbLen, 4)
+		return
+	}
+	t.emit(asm.Mov.Reg(asm.R1, rCtx))
+	t.call(fnXDPGetBuffLen)
+	if dst != asm.R0 {
+		t.emit(asm.Mov.Reg(dst, asm.R0))
+	}
+	t.load(asm.R3, rPHV, phvPort, 4) // the call has taken it
+}
+
+// Helpers that work on the packet's bytes differ in name only.
+const fnXDPGetBuffLen = asm.FnXdpGetBuffLen
+
+// loadBytes reads R4 bytes at R2 of the frame to R3; storeBytes writes them.
+func (t *translator) loadBytes() {
+	t.emit(asm.Mov.Reg(asm.R1, rCtx))
+	if t.hook == hookTC {
+		t.call(asm.FnSkbLoadBytes)
+	} else {
+		t.call(asm.FnXdpLoadBytes)
+	}
+}
+
+func (t *translator) storeBytes() {
+	t.emit(asm.Mov.Reg(asm.R1, rCtx))
+	if t.hook == hookTC {
+		t.emit(asm.Mov.Imm(asm.R5, 0))
+		t.call(asm.FnSkbStoreBytes)
+	} else {
+		t.call(asm.FnXdpStoreBytes)
+	}
+}
+
+// timestamp stores the switch's clock, in microseconds, into a field if the program reads it.
+func (t *translator) timestamp(r bmv2json.FieldRef) {
+	if r.IsZero() || !t.reads(r) {
+		return
+	}
+	t.call(asm.FnKtimeGetNs)
+	t.constant(asm.R1, uint64(t.started))
+	t.emit(asm.Sub.Reg(asm.R0, asm.R1), asm.Div.Imm(asm.R0, 1000))
+	t.setStandard(r, asm.R0)
+}
+
+// afterIngress is BMv2's traffic manager: copies, one copy or none, each through egress.
+func (t *translator) afterIngress() {
+	if !t.std.mcastGroup.IsZero() {
+		t.multicast()
+	}
+	spec := t.lay.field(t.std.egressSpec)
+	t.load(asm.R1, rPHV, spec.off, spec.size)
+	t.emit(asm.JEq.Imm(asm.R1, int32(t.dropPort), "ingress.drop"))
+	t.setStandard(t.std.egressPort, asm.R1)
+	t.setStandardConstant(t.std.instanceType, 0)
+	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
+	t.callFunction("egress")
+	t.emit(asm.JEq.Imm(asm.R0, verdictDrop, "ingress.drop"))
+	t.send(false)
+}
+
+// multicast makes the copies of a packet whose group is not 0.
+func (t *translator) multicast() {
+	unicast, grp := t.newLabel("unicast"), t.lay.field(t.std.mcastGroup)
+	t.load(asm.R1, rPHV, grp.off, grp.size)
+	t.emit(asm.JEq.Imm(asm.R1, 0, unicast))
+	if t.hook == hookXDP {
+		t.emit(asm.Ja.Label("ingress.drop"))
+		t.place(unicast)
+		return
+	}
+	t.emit(asm.JGE.Imm(asm.R1, maxGroups, "ingress.drop"), asm.LSh.Imm(asm.R1, 3))
+	t.stateAddress(asm.R2, t.groups)
+	t.emit(asm.Add.Reg(asm.R2, asm.R1))
+	t.load(asm.R3, asm.R2, 0, 8)
+	t.emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"))
+	t.store(rPHV, phvGroup, asm.R3, 8)
+	t.setStandardConstant(t.std.instanceType, instanceReplication)
+	at := t.snapshot
+	for _, s := range t.saved {
+		t.copyWords(rPHV, at, rPHV, s.off, s.size)
+		at += s.size
+	}
+	t.store(asm.R10, -16, rCtx, 8)
+	t.store(asm.R10, -8, rPHV, 8)
+	t.load(asm.R1, rPHV, phvGroup, 4)
+	t.functionPointer(asm.R2, "replica")
+	t.emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -16), asm.Mov.Imm(asm.R4, 0))
+	t.call(asm.FnLoop)
+	t.jump("ingress.drop") // the copies are gone; this is the original
+	replica := t.function("replica", t.replica)
+	t.functions = append(t.functions, replica)
+	t.place(unicast)
+}
+
+const instanceReplication = 5
+
+// replica makes one copy: the function that bpf_loop calls with the copy's number and the two words that multicast left on the stack.
+func (t *translator) replica() {
+	next := "replica.next"
+	t.emit(asm.Mov.Reg(rEntry, asm.R1))
+	t.load(rCtx, asm.R2, 0, 8)
+	t.load(rPHV, asm.R2, 8, 8)
+	at := t.snapshot
+	for _, s := range t.saved {
+		t.copyWords(rPHV, s.off, rPHV, at, s.size)
+		at += s.size
+	}
+	t.load(asm.R1, rPHV, phvGroup+4, 4)
+	t.emit(asm.Add.Reg(asm.R1, rEntry), asm.JGE.Imm(asm.R1, maxReplicas, next), asm.LSh.Imm(asm.R1, 3))
+	t.stateAddress(asm.R2, t.replicas)
+	t.emit(asm.Add.Reg(asm.R2, asm.R1))
+	t.load(asm.R1, asm.R2, 0, 4)
+	t.setStandard(t.std.egressPort, asm.R1)
+	t.load(asm.R1, asm.R2, 4, 2)
+	t.setStandard(t.std.egressRid, asm.R1)
+	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
+	t.callFunction("egress")
+	t.emit(asm.JEq.Imm(asm.R0, verdictDrop, next))
+	t.send(true)
+	t.place(next)
+	t.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+}
+
+// egress is the function that takes one copy through the egress pipeline and writes its headers into the frame.
+func (t *translator) egress() {
+	t.emit(asm.Mov.Reg(rCtx, asm.R1), asm.Mov.Reg(rPHV, asm.R2))
+	t.timestamp(t.std.egressTime)
+	// Not the port that drops, so that it drops only if egress says so.
+	t.setStandardConstant(t.std.egressSpec, t.dropPort+1)
+	t.load(asm.R1, rPHV, phvInLen, 4)
+	t.setStandard(t.std.packetLength, asm.R1)
+	t.runPipeline("egress")
+	spec := t.lay.field(t.std.egressSpec)
+	t.load(asm.R1, rPHV, spec.off, spec.size)
+	t.emit(asm.JEq.Imm(asm.R1, int32(t.dropPort), "egress.drop"))
+	t.updateChecksums()
+	t.deparse("egress.drop")
+	t.emit(asm.Mov.Imm(asm.R0, verdictSend), asm.Return())
+	t.place("egress.drop")
+	t.emit(asm.Mov.Imm(asm.R0, verdictDrop), asm.Return())
+}
+
+// send gives the frame to the port in egress_port: the controller, or an interface. A copy is sent at once and the frame stays; the last is handed over.
+func (t *translator) send(copied bool) {
+	done := t.newLabel("sent")
+	toPort := t.newLabel("port")
+	egress := t.lay.field(t.std.egressPort)
+	t.load(asm.R8, rPHV, egress.off, egress.size)
+	if t.cpuPort != 0 {
+		t.emit(asm.JNE.Imm(asm.R8, int32(t.cpuPort), toPort))
+		t.sendToController()
+		t.jump(done)
+	}
+	t.place(toPort)
+	t.emit(asm.JGE.Imm(asm.R8, maxPorts, done), asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.ports, portsIfindex), asm.Add.Reg(asm.R1, asm.R8))
+	t.load(asm.R8, asm.R1, 0, 4)
+	t.emit(asm.JEq.Imm(asm.R8, 0, done))
+	clone := func() {
+		t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, asm.R8), asm.Mov.Imm(asm.R3, 0))
+		t.call(asm.FnCloneRedirect)
+		t.jump(done)
+	}
+	if copied {
+		clone()
+		t.place(done)
+		return
+	}
+	if t.hook == hookTC {
+		// A packet-out is run without a device under it that could carry a redirect out.
+		received := t.newLabel("received")
+		t.load(asm.R1, rPHV, phvPort, 4)
+		t.emit(asm.JNE.Imm(asm.R1, int32(t.cpuPort), received))
+		clone()
+		t.place(received)
+	} else {
+		other := t.newLabel("other")
+		t.load(asm.R1, rCtx, xdpIfindex, 4)
+		t.emit(asm.JNE.Reg(asm.R1, asm.R8, other), asm.Mov.Imm(asm.R0, xdpTx), asm.Return())
+		t.place(other)
+	}
+	t.emit(asm.Mov.Reg(asm.R1, asm.R8), asm.Mov.Imm(asm.R2, 0))
+	t.call(asm.FnRedirect)
+	t.emit(asm.Return())
+	t.place(done)
+	t.verdict(verdictDrop)
+}
+
+// sendToController puts the frame into the ring from which the process takes packet-ins. It is lost if the ring is full.
+func (t *translator) sendToController() {
+	no := t.newLabel("lost")
+	t.storeConstant(asm.R10, -4, 0, 4)
+	t.emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.call(asm.FnMapLookupElem)
+	t.emit(asm.JEq.Imm(asm.R0, 0, no), asm.Mov.Reg(rEntry, asm.R0))
+	t.load(rTemp, rPHV, phvLen, 4)
+	t.emit(asm.JEq.Imm(rTemp, 0, no), asm.JGT.Imm(rTemp, bufferSize, no))
+	t.emit(asm.Mov.Reg(asm.R3, rEntry), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R4, rTemp))
+	t.loadBytes()
+	t.emit(asm.JNE.Imm(asm.R0, 0, no))
+	t.emit(asm.LoadMapPtr(asm.R1, t.fds.packetIn), asm.Mov.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R3, rTemp), asm.Mov.Imm(asm.R4, 0))
+	t.call(asm.FnRingbufOutput)
+	t.place(no)
+}
+
+// bufferSize is the longest frame that can go to the controller, or whose headers can change in size at tc.
+const bufferSize = 16 << 10
+
+func (t *translator) errorValue(name string) int32 {
+	for _, e := range t.prog.Errors {
+		if e.Name == name {
+			return int32(e.Value)
+		}
+	}
+	return 0
+}
+
+func (t *translator) String() string { return fmt.Sprintf("%s for %s", t.prog.Name, t.hook) }

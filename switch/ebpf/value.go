@@ -1,0 +1,581 @@
+package ebpf
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/cilium/ebpf/asm"
+)
+
+// Between the program's expressions and instructions stands a small tree of 64-bit operations: a value is one 64-bit word of an expression's result. The
+// makers below fold constants and drop what changes nothing (p4c masks after every operation), knowing an upper bound of every value.
+
+type valueOp int
+
+const (
+	vConst  valueOp = iota
+	vLoad           // size bytes at off from the PHV; swapped: a word of a wide field
+	vLast           // the same in the last valid element of a stack: stack counts, stride apart; 0 where there is none
+	vParam          // the same, from the slot of the table entry that is running
+	vInline         // bits of the word of the table entry that is running
+	vFrame          // the same, from the parse buffer at the cursor
+	vAdd
+	vSub
+	vMul
+	vDiv
+	vMod
+	vAnd
+	vOr
+	vXor
+	vShl
+	vShr
+	vSar
+	vSext   // the low k bits of a, extended by their sign
+	vSelect // cond ? a : b
+)
+
+// value is one 64-bit word.
+type value struct {
+	op      valueOp
+	k       uint64 // vConst; vShl, vShr, vSar: the amount, where b is nil; vSext: the bits; vInline: the first bit
+	off     int
+	size    int
+	swapped bool
+	next    int // vLast: where the stack's count is
+	stride  int
+	a, b    *value
+	cond    *condition
+	max     uint64 // no larger value is possible
+}
+
+func konst(k uint64) *value { return &value{op: vConst, k: k, max: k} }
+
+func ones(width int) uint64 {
+	if width >= 64 {
+		return math.MaxUint64
+	}
+	return 1<<width - 1
+}
+
+func (v *value) isConst(k uint64) bool { return v.op == vConst && v.k == k }
+
+// same reports whether two values are the same load of the PHV.
+func (v *value) same(w *value) bool {
+	return v.op == vLoad && w.op == vLoad && v.off == w.off && v.size == w.size && v.swapped == w.swapped
+}
+
+func loadField(off, size, width int) *value {
+	return &value{op: vLoad, off: off, size: size, max: ones(width)}
+}
+
+func andValue(a, b *value) *value {
+	if a.op == vConst {
+		a, b = b, a
+	}
+	if b.op == vConst {
+		switch {
+		case a.op == vConst:
+			return konst(a.k & b.k)
+		case b.k == 0:
+			return b
+		case b.k&(b.k+1) == 0 && a.max <= b.k: // a mask that takes nothing away
+			return a
+		case a.op == vAnd && a.b.op == vConst:
+			return andValue(a.a, konst(a.b.k&b.k))
+		case a.op == vSelect && (a.a.op == vConst || a.b.op == vConst):
+			return selectValue(a.cond, andValue(a.a, b), andValue(a.b, b))
+		}
+	}
+	return &value{op: vAnd, a: a, b: b, max: min(a.max, b.max)}
+}
+
+func hullOfBits(a, b uint64) uint64 { return ones(max(bits.Len64(a), bits.Len64(b))) }
+
+func orValue(a, b *value) *value {
+	if a.op == vConst {
+		a, b = b, a
+	}
+	switch {
+	case a.op == vConst && b.op == vConst:
+		return konst(a.k | b.k)
+	case b.isConst(0):
+		return a
+	}
+	return &value{op: vOr, a: a, b: b, max: hullOfBits(a.max, b.max)}
+}
+
+func xorValue(a, b *value) *value {
+	if a.op == vConst {
+		a, b = b, a
+	}
+	switch {
+	case a.op == vConst && b.op == vConst:
+		return konst(a.k ^ b.k)
+	case b.isConst(0):
+		return a
+	}
+	return &value{op: vXor, a: a, b: b, max: hullOfBits(a.max, b.max)}
+}
+
+func addValue(a, b *value) *value {
+	if a.op == vConst {
+		a, b = b, a
+	}
+	switch {
+	case a.op == vConst && b.op == vConst:
+		return konst(a.k + b.k)
+	case b.isConst(0):
+		return a
+	}
+	v := &value{op: vAdd, a: a, b: b, max: math.MaxUint64}
+	if s, carry := bits.Add64(a.max, b.max, 0); carry == 0 {
+		v.max = s
+	}
+	return v
+}
+
+func subValue(a, b *value) *value {
+	switch {
+	case a.op == vConst && b.op == vConst:
+		return konst(a.k - b.k)
+	case b.isConst(0):
+		return a
+	}
+	return &value{op: vSub, a: a, b: b, max: math.MaxUint64}
+}
+
+func mulValue(a, b *value) *value {
+	if a.op == vConst {
+		a, b = b, a
+	}
+	switch {
+	case a.op == vConst && b.op == vConst:
+		return konst(a.k * b.k)
+	case b.isConst(1):
+		return a
+	}
+	v := &value{op: vMul, a: a, b: b, max: math.MaxUint64}
+	if hi, lo := bits.Mul64(a.max, b.max); hi == 0 {
+		v.max = lo
+	}
+	return v
+}
+
+// divValue and modValue are unsigned; dividing by zero gives 0.
+func divValue(a, b *value) *value { return &value{op: vDiv, a: a, b: b, max: a.max} }
+
+func modValue(a, b *value) *value {
+	if b.op == vConst && b.k != 0 {
+		return &value{op: vMod, a: a, b: b, max: min(a.max, b.k-1)}
+	}
+	return selectValue(compare(cmpNe, b, konst(0), false), &value{op: vMod, a: a, b: b, max: a.max}, konst(0))
+}
+
+func shlValue(a *value, k uint64) *value {
+	switch {
+	case k >= 64:
+		return konst(0)
+	case k == 0:
+		return a
+	case a.op == vConst:
+		return konst(a.k << k)
+	}
+	v := &value{op: vShl, a: a, k: k, max: math.MaxUint64}
+	if bits.Len64(a.max)+int(k) <= 64 {
+		v.max = a.max << k
+	}
+	return v
+}
+
+func shrValue(a *value, k uint64) *value {
+	switch {
+	case k >= 64:
+		return konst(0)
+	case k == 0:
+		return a
+	case a.op == vConst:
+		return konst(a.k >> k)
+	}
+	return &value{op: vShr, a: a, k: k, max: a.max >> k}
+}
+
+func sarValue(a *value, k uint64) *value {
+	if a.max <= math.MaxInt64 {
+		return shrValue(a, k)
+	}
+	return &value{op: vSar, a: a, k: min(k, 63), max: math.MaxUint64}
+}
+
+// shiftValue shifts by an amount that is not known; 64 and more shift everything out.
+func shiftValue(op valueOp, a, by *value) *value {
+	v := &value{op: op, a: a, b: by, max: math.MaxUint64}
+	var out = konst(0)
+	switch op {
+	case vShr:
+		v.max = a.max
+	case vSar:
+		out = sarValue(a, 63)
+	}
+	if by.max < 64 {
+		return v
+	}
+	return selectValue(compare(cmpLt, by, konst(64), false), v, out)
+}
+
+func sextValue(a *value, width int) *value {
+	if width >= 64 || a.max < 1<<(width-1) {
+		return a
+	}
+	if a.op == vConst {
+		s := 64 - width
+		return konst(uint64(int64(a.k<<s) >> s))
+	}
+	return &value{op: vSext, a: a, k: uint64(width), max: math.MaxUint64}
+}
+
+func selectValue(c *condition, a, b *value) *value {
+	switch c.op {
+	case cTrue:
+		return a
+	case cFalse:
+		return b
+	}
+	return &value{op: vSelect, cond: c, a: a, b: b, max: max(a.max, b.max)}
+}
+
+type conditionOp int
+
+const (
+	cTrue conditionOp = iota
+	cFalse
+	cCompare
+	cAnd
+	cOr
+	cNot
+	cSelect // sel ? left : right
+)
+
+type compareOp int
+
+const (
+	cmpEq compareOp = iota
+	cmpNe
+	cmpLt
+	cmpLe
+	cmpGt
+	cmpGe
+)
+
+// condition is something that is true or false.
+type condition struct {
+	op          conditionOp
+	cmp         compareOp
+	signed      bool
+	a, b        *value
+	sel         *condition
+	left, right *condition
+}
+
+var (
+	always = &condition{op: cTrue}
+	never  = &condition{op: cFalse}
+)
+
+func truth(b bool) *condition {
+	if b {
+		return always
+	}
+	return never
+}
+
+func compare(op compareOp, a, b *value, signed bool) *condition {
+	if a.op == vConst && b.op != vConst {
+		a, b = b, a
+		op = [...]compareOp{cmpEq, cmpNe, cmpGt, cmpGe, cmpLt, cmpLe}[op]
+	}
+	if b.op == vConst {
+		if a.op == vConst {
+			return truth(compareConst(op, a.k, b.k, signed))
+		}
+		if !signed && a.max < b.k { // decided by the operand's width
+			return truth(op == cmpNe || op == cmpLt || op == cmpLe)
+		}
+		// (c ? 1 : 0) == 1 and its like are c
+		if a.op == vSelect && a.a.op == vConst && a.b.op == vConst {
+			t, f := compareConst(op, a.a.k, b.k, signed), compareConst(op, a.b.k, b.k, signed)
+			switch {
+			case t && f:
+				return always
+			case t:
+				return a.cond
+			case f:
+				return notCondition(a.cond)
+			}
+			return never
+		}
+	}
+	return &condition{op: cCompare, cmp: op, a: a, b: b, signed: signed}
+}
+
+func compareConst(op compareOp, a, b uint64, signed bool) bool {
+	less := a < b
+	if signed {
+		less = int64(a) < int64(b)
+	}
+	switch op {
+	case cmpEq:
+		return a == b
+	case cmpNe:
+		return a != b
+	case cmpLt:
+		return less
+	case cmpLe:
+		return less || a == b
+	case cmpGt:
+		return !less && a != b
+	}
+	return !less
+}
+
+func andCondition(a, b *condition) *condition {
+	switch {
+	case a.op == cFalse || b.op == cFalse:
+		return never
+	case a.op == cTrue:
+		return b
+	case b.op == cTrue:
+		return a
+	}
+	return &condition{op: cAnd, left: a, right: b}
+}
+
+func orCondition(a, b *condition) *condition {
+	switch {
+	case a.op == cTrue || b.op == cTrue:
+		return always
+	case a.op == cFalse:
+		return b
+	case b.op == cFalse:
+		return a
+	}
+	return &condition{op: cOr, left: a, right: b}
+}
+
+func notCondition(a *condition) *condition {
+	switch a.op {
+	case cTrue:
+		return never
+	case cFalse:
+		return always
+	case cNot:
+		return a.left
+	case cCompare:
+		inverse := [...]compareOp{cmpNe, cmpEq, cmpGe, cmpGt, cmpLe, cmpLt}
+		return &condition{op: cCompare, cmp: inverse[a.cmp], a: a.a, b: a.b, signed: a.signed}
+	}
+	return &condition{op: cNot, left: a}
+}
+
+// pool are the registers that values are computed in. A value is computed into pool[d] with the help of those after it.
+var pool = [...]asm.Register{asm.R1, asm.R2, asm.R3, asm.R4, asm.R5, asm.R0}
+
+// compute emits what puts v into pool[d].
+func (c *code) compute(v *value, d int) asm.Register {
+	dst := pool[d]
+	switch v.op {
+	case vConst:
+		c.constant(dst, v.k)
+	case vLoad:
+		c.load(dst, rPHV, v.off, v.size)
+		c.swap(dst, v)
+	case vLast:
+		c.lastElement(v, dst)
+	case vParam:
+		c.load(dst, rEntry, v.off, v.size)
+		c.swap(dst, v)
+	case vInline:
+		c.emit(asm.Mov.Reg(dst, rEntry))
+		if v.k != 0 {
+			c.emit(asm.RSh.Imm(dst, int32(v.k)))
+		}
+		c.mask(dst, v.max, d)
+	case vFrame:
+		c.emit(asm.Mov.Reg(dst, rPHV), asm.Add.Reg(dst, rEntry))
+		c.load(dst, dst, v.off, v.size)
+		c.swap(dst, v)
+	case vSelect:
+		yes, no, end := c.newLabel("yes"), c.newLabel("no"), c.newLabel("end")
+		c.branch(v.cond, yes, no, yes, d)
+		c.place(yes)
+		c.compute(v.a, d)
+		c.jump(end)
+		c.place(no)
+		c.compute(v.b, d)
+		c.place(end)
+	case vSext:
+		c.compute(v.a, d)
+		s := int32(64 - v.k)
+		c.emit(asm.LSh.Imm(dst, s), asm.ArSh.Imm(dst, s))
+	case vShl, vShr, vSar:
+		op := map[valueOp]asm.ALUOp{vShl: asm.LSh, vShr: asm.RSh, vSar: asm.ArSh}[v.op]
+		if v.b == nil {
+			c.compute(v.a, d)
+			c.emit(op.Imm(dst, int32(v.k)))
+			return dst
+		}
+		c.binary(op, v, d)
+	case vAnd:
+		if v.b.op == vConst {
+			c.compute(v.a, d)
+			c.mask(dst, v.b.k, d)
+			return dst
+		}
+		c.binary(asm.And, v, d)
+	default:
+		c.binary(map[valueOp]asm.ALUOp{vAdd: asm.Add, vSub: asm.Sub, vMul: asm.Mul, vDiv: asm.Div, vMod: asm.Mod, vOr: asm.Or, vXor: asm.Xor}[v.op], v, d)
+	}
+	return dst
+}
+
+func (c *code) swap(dst asm.Register, v *value) {
+	if v.swapped {
+		c.emit(asm.HostTo(asm.BE, dst, asm.DWord))
+	}
+}
+
+// mask keeps the bits of k.
+func (c *code) mask(dst asm.Register, k uint64, d int) {
+	switch {
+	case k == math.MaxUint64:
+	case k <= math.MaxInt32 || k > math.MaxUint64-math.MaxInt32:
+		c.emit(asm.And.Imm(dst, int32(k)))
+	case k == math.MaxUint32:
+		c.emit(asm.Mov.Reg32(dst, dst))
+	case k&(k+1) == 0:
+		s := int32(bits.LeadingZeros64(k))
+		c.emit(asm.LSh.Imm(dst, s), asm.RSh.Imm(dst, s))
+	default:
+		c.binaryWith(asm.And, konst(k), d)
+	}
+}
+
+// binary emits pool[d] = a op b. The operand that needs more registers is computed first, so that only trees that are bushy, not those that are deep, need
+// many.
+func (c *code) binary(op asm.ALUOp, v *value, d int) {
+	_, imm := v.b.immediate()
+	if imm || v.a.need() >= v.b.need() {
+		c.compute(v.a, d)
+		c.binaryWith(op, v.b, d)
+		return
+	}
+	c.room(d + 1)
+	c.compute(v.b, d)
+	c.compute(v.a, d+1)
+	c.emit(op.Reg(pool[d+1], pool[d]), asm.Mov.Reg(pool[d], pool[d+1]))
+}
+
+func (c *code) binaryWith(op asm.ALUOp, b *value, d int) {
+	if imm, ok := b.immediate(); ok {
+		c.emit(op.Imm(pool[d], imm))
+		return
+	}
+	c.room(d + 1)
+	c.compute(b, d+1)
+	c.emit(op.Reg(pool[d], pool[d+1]))
+}
+
+// room refuses an expression that needs more registers than there are.
+func (c *code) room(d int) {
+	if d >= len(pool) {
+		refuse(c.where, "an expression that holds more than %d intermediate values at a time", len(pool))
+	}
+}
+
+// need is how many registers computing v takes.
+func (v *value) need() int {
+	n := 1
+	if v.a != nil {
+		n = v.a.need()
+	}
+	if v.b != nil {
+		b := v.b.need()
+		if v.op == vSelect || n != b {
+			n = max(n, b)
+		} else {
+			n++
+		}
+	}
+	return n
+}
+
+// immediate is v as an operand within the instruction.
+func (v *value) immediate() (int32, bool) {
+	if v.op == vConst && int64(v.k) >= math.MinInt32 && int64(v.k) <= math.MaxInt32 {
+		return int32(v.k), true
+	}
+	return 0, false
+}
+
+// lastElement reads a field of the last valid element of a stack.
+func (c *code) lastElement(v *value, dst asm.Register) {
+	end := c.newLabel("empty")
+	c.load(dst, rPHV, v.next, 1)
+	c.emit(asm.JEq.Imm(dst, 0, end), asm.JGT.Imm(dst, int32(v.k), end)) // the count is never over the stack's size, which the verifier cannot know
+	c.emit(asm.Sub.Imm(dst, 1), asm.Mul.Imm(dst, int32(v.stride)), asm.Add.Reg(dst, rPHV))
+	c.load(dst, dst, v.off, v.size)
+	c.swap(dst, v)
+	c.place(end)
+}
+
+// branch emits jumps to yes or no by the condition; fall is the one that is placed next. It uses pool[d] and those after it.
+func (c *code) branch(b *condition, yes, no, fall string, d int) {
+	switch b.op {
+	case cTrue:
+		if fall != yes {
+			c.jump(yes)
+		}
+	case cFalse:
+		if fall != no {
+			c.jump(no)
+		}
+	case cNot:
+		c.branch(b.left, no, yes, fall, d)
+	case cAnd:
+		mid := c.newLabel("and")
+		c.branch(b.left, mid, no, mid, d)
+		c.place(mid)
+		c.branch(b.right, yes, no, fall, d)
+	case cOr:
+		mid := c.newLabel("or")
+		c.branch(b.left, yes, mid, mid, d)
+		c.place(mid)
+		c.branch(b.right, yes, no, fall, d)
+	case cSelect:
+		l, r := c.newLabel("then"), c.newLabel("else")
+		c.branch(b.sel, l, r, l, d)
+		c.place(l)
+		c.branch(b.left, yes, no, "", d)
+		c.place(r)
+		c.branch(b.right, yes, no, fall, d)
+	default:
+		to, other := yes, no
+		if fall == yes {
+			b, to, other = notCondition(b), no, yes
+		}
+		c.compute(b.a, d)
+		jumps := [...]asm.JumpOp{asm.JEq, asm.JNE, asm.JLT, asm.JLE, asm.JGT, asm.JGE}
+		if b.signed {
+			jumps = [...]asm.JumpOp{asm.JEq, asm.JNE, asm.JSLT, asm.JSLE, asm.JSGT, asm.JSGE}
+		}
+		if imm, ok := b.b.immediate(); ok {
+			c.emit(jumps[b.cmp].Imm(pool[d], imm, to))
+		} else {
+			c.room(d + 1)
+			c.compute(b.b, d+1)
+			c.emit(jumps[b.cmp].Reg(pool[d], pool[d+1], to))
+		}
+		if fall != other {
+			c.jump(other)
+		}
+	}
+}
