@@ -296,7 +296,7 @@ func (c *Controller) writeAll(ctx context.Context, ch *chainState, op *keyOperat
 // errNotDeleted: a key's tombstone has not reached all members yet.
 var errNotDeleted = errors.New("not deleted everywhere yet")
 
-// writeKey writes one key through the chain (value nil: a tombstone) until it is answered; for a removal, until every member is clean, too.
+// writeKey writes one key through the chain (value nil: a tombstone) until it is answered and every member is clean.
 func (c *Controller) writeKey(ctx context.Context, ch *chainState, head *device, members []*device, id wire.Key, value []byte, remove bool) error {
 	s, err := c.pool.get(ctx, c, ch, members)
 	if err != nil {
@@ -315,13 +315,10 @@ func (c *Controller) writeKey(ctx context.Context, ch *chainState, head *device,
 		}
 		switch r.Status {
 		case wire.OK, wire.Superseded:
-			if !remove {
-				return nil
-			}
-			// Sending the same request again makes the tail acknowledge again, should a member have missed it.
 			if c.allClean(ctx, members, id, r.Version) {
 				return nil
 			}
+			// Sending the same request again makes the tail acknowledge again.
 		case wire.NotFound:
 			if remove { // the head has no entry: nobody can read it there, and nothing new comes
 				return nil
@@ -339,21 +336,30 @@ func (c *Controller) writeKey(ctx context.Context, ch *chainState, head *device,
 	}
 }
 
-// allClean asks every member whether it has committed a version of a key, or a later one.
+// ackTimeout is how long an acknowledgement may be on its way before it is taken to be lost.
+const ackTimeout = 100 * time.Millisecond
+
+// allClean asks every member whether it has committed a version of a key, or a later one, for as long as the acknowledgement may be on its way.
 func (c *Controller) allClean(ctx context.Context, members []*device, id wire.Key, version wire.Version) bool {
-	for _, d := range members {
-		ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-		r, err := c.fetch(ctx, d, id, 0, 0)
-		cancel()
-		if err != nil {
-			return false
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	defer cancel()
+	return nil == forEach(ctx, members, func(ctx context.Context, d *device) error {
+		for pause := time.Millisecond; ; pause *= 2 {
+			r, err := c.fetch(ctx, d, id, 0, 0)
+			if err != nil {
+				return err
+			}
+			noSlot := r.Status == wire.NotFound && r.Version == 0
+			if noSlot || r.Status != wire.Dirty && r.Version >= version {
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(pause):
+			}
 		}
-		noSlot := r.Status == wire.NotFound && r.Version == 0
-		if !noSlot && (r.Status == wire.Dirty || r.Version < version) {
-			return false
-		}
-	}
-	return true
+	})
 }
 
 // redrive sends down again what is dirty at a switch; with Drain until all members hold the same.

@@ -59,7 +59,7 @@ func (c *Client) Keys(ctx context.Context, chain string) ([]Key, error) {
 	return out, c.do(ctx, http.MethodGet, "/v1/chains/"+segment(chain)+"/keys", nil, &out)
 }
 
-// AddKey places a key and, where it has a value, writes it; it returns when the value is committed at the tail.
+// AddKey places a key and writes its first value (without one, a tombstone); it returns when every member of the chain has committed that.
 func (c *Client) AddKey(ctx context.Context, chain string, key KeySpec) (*Key, error) {
 	out := new(Key)
 	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/keys", key, out)

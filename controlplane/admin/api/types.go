@@ -54,7 +54,7 @@ type ChainChange struct {
 type KeySpec struct {
 	Name  string  `json:"name"`            // the etcd key, or any other non-empty name
 	KeyID *uint32 `json:"keyId,omitempty"` // nil: the controller chooses. The top byte must be the chain's id
-	Value []byte  `json:"value,omitempty"` // base64 in JSON. nil: the key is placed without a first WRITE and reads NOT_FOUND until somebody writes it
+	Value []byte  `json:"value,omitempty"` // base64 in JSON. nil: it reads NOT_FOUND until somebody writes it
 }
 
 // Key is a key that is placed in the network.
