@@ -335,7 +335,9 @@ func (b *bmv2) SetDefault(table string, e *target.TableEntry) error {
 
 func replicas(rs []target.Replica) (out []*p4v1.Replica) {
 	for _, r := range rs {
-		out = append(out, &p4v1.Replica{PortKind: &p4v1.Replica_EgressPort{EgressPort: r.Port}, Instance: uint32(r.Instance)})
+		//lint:ignore SA1019 BMv2 does not know Replica.port, which is to replace it
+		kind := &p4v1.Replica_EgressPort{EgressPort: r.Port}
+		out = append(out, &p4v1.Replica{PortKind: kind, Instance: uint32(r.Instance)})
 	}
 	return out
 }

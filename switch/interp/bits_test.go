@@ -1,0 +1,70 @@
+package interp
+
+import (
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// TestFieldsOnTheWire writes random values into headers of random layout and reads them back; what is on the wire is held against a big integer.
+func TestFieldsOnTheWire(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 3000 {
+		ht := &bmv2json.HeaderType{VL: -1}
+		whole := new(big.Int)
+		var values []*big.Int
+		for n := 1 + r.IntN(12); n > 0 || ht.FixedBits%8 != 0; n-- {
+			w := 1 + r.IntN(70)
+			switch r.IntN(5) {
+			case 0:
+				w = 8 << r.IntN(4)
+			case 1:
+				w = 65 + r.IntN(200)
+			}
+			if n <= 0 {
+				w = 8 - ht.FixedBits%8
+			}
+			ht.Fields = append(ht.Fields, &bmv2json.Field{Index: len(ht.Fields), Width: w, Offset: ht.FixedBits})
+			ht.FixedBits += w
+			values = append(values, randomBits(r, w))
+			whole.Lsh(whole, uint(w)).Or(whole, values[len(values)-1])
+		}
+		prog := &bmv2json.Program{HeaderTypes: []*bmv2json.HeaderType{ht}, Headers: []*bmv2json.Header{{Type: ht}}}
+		lay := newLayout(prog).headers[0].t
+		lanes := make([]uint64, lay.lanes)
+		for i, v := range values {
+			lanesFromBig(lanes[lay.rel[i]:lay.rel[i]+lanesOf(ht.Fields[i].Width)], v)
+		}
+		b := make([]byte, ht.FixedBits/8)
+		for i := range b {
+			b[i] = byte(r.Uint32()) // what was there before must not show through
+		}
+		depositFields(b, lanes, lay.wire)
+		if got := new(big.Int).SetBytes(b); got.Cmp(whole) != 0 {
+			t.Fatalf("wrote %x, want %x", got, whole)
+		}
+		again := make([]uint64, lay.lanes)
+		extractFields(again, lay.wire, b)
+		if !slices.Equal(again, lanes) {
+			t.Fatalf("read %x, want %x", again, lanes)
+		}
+	}
+}
+
+func TestBytes(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for w := 1; w <= 300; w++ {
+		v := randomBits(r, w)
+		lanes := make([]uint64, lanesOf(w))
+		lanesFromBytes(lanes, v.FillBytes(make([]byte, (w+7)/8)))
+		if got := bigFromLanes(lanes); got.Cmp(v) != 0 {
+			t.Fatalf("%d bits: %x, want %x", w, got, v)
+		}
+		if got := new(big.Int).SetBytes(bytesFromLanes(lanes, w)); got.Cmp(v) != 0 {
+			t.Fatalf("%d bits: %x, want %x", w, got, v)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package interp
+
+import (
+	"math/bits"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestHashes holds the algorithms against the check values that are published for them (the CRC catalogue's "123456789") and RFC 1071's example.
+func TestHashes(t *testing.T) {
+	p := &Pipeline{rand: rand.NewPCG(1, 1)}
+	check := []byte("123456789")
+	for _, tt := range []struct {
+		algo  string
+		input []byte
+		want  uint64
+	}{
+		{"crc16", check, 0xbb3d},
+		{"crc16_custom", check, 0xbb3d},
+		{"crc32", check, 0xcbf43926},
+		{"crc32_custom", check, 0xcbf43926},
+		{"crcCCITT", check, 0x29b1},
+		{"crc8_custom", check, 0xf4},
+		{"crc64_custom", check, slowCRC64(check)},
+		{"csum16", []byte{0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7}, 0x220d},
+		{"csum16", []byte{0x00, 0x01, 0xf2}, 0x0dfe},
+		{"csum16", nil, 0xffff},
+		{"xor16", []byte{0x12, 0x34, 0x00, 0xff, 0x01}, 0x13cb},
+		{"xor32", []byte{1, 2, 3, 4, 0xf0}, 0xf1020304},
+		{"identity", []byte{0xab, 0xcd}, 0xabcd},
+		{"identity", []byte{1, 2, 3, 4, 5, 6, 7, 8, 9}, 0x0102030405060708},
+	} {
+		if got := p.hashAlgorithm(tt.algo)(tt.input); got != tt.want {
+			t.Errorf("%s(%x) is 0x%x, want 0x%x", tt.algo, tt.input, got, tt.want)
+		}
+	}
+	if p.hashAlgorithm("md5") != nil {
+		t.Error("an algorithm that there is not")
+	}
+}
+
+// slowCRC64 is the CRC of polynomial 0x1b with reflected input and output, bit by bit.
+func slowCRC64(b []byte) uint64 {
+	var v uint64
+	for _, x := range b {
+		v ^= uint64(bits.Reverse8(x)) << 56
+		for range 8 {
+			top := v >> 63
+			v <<= 1
+			if top == 1 {
+				v ^= 0x1b
+			}
+		}
+	}
+	return bits.Reverse64(v)
+}

@@ -1,0 +1,59 @@
+package interp
+
+import (
+	"encoding/hex"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// programFile is one of the project's own programs, whose P4 source is beside it.
+func programFile(name string) string { return filepath.Join("..", "stf", "testdata", name+".json") }
+
+func load(t testing.TB, name string, opts Options) *Pipeline {
+	t.Helper()
+	prog, err := bmv2json.ReadFile(programFile(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := New(prog, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// frame reads hexadecimal digits.
+func frame(t testing.TB, digits string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// single sends a frame in by port 0 and expects one to leave.
+func single(t testing.TB, p *Pipeline, digits string) Out {
+	t.Helper()
+	outs := p.Process(time.Second, 0, frame(t, digits))
+	if len(outs) != 1 {
+		t.Fatalf("%d frames left after %s", len(outs), digits)
+	}
+	return outs[0]
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func act(name string, params ...[]byte) *target.ActionCall {
+	return &target.ActionCall{Action: name, Params: params}
+}
