@@ -20,14 +20,14 @@ import (
 
 // The kinds of failure a driver can tell apart; errors returned by engines wrap one of them (errors.Is) and say what was being done to which entity.
 var (
-	ErrNotFound    = errors.New("not found")           // no such table, entry, register index, group
-	ErrExists      = errors.New("already exists")      // an entry with this match is there
-	ErrFull        = errors.New("table is full")       // the size that the program declares is reached
-	ErrInvalid     = errors.New("invalid argument")    // wrong width, unknown action for the table, missing field
-	ErrImmutable   = errors.New("immutable")           // const entries, const default action
-	ErrUnsupported = errors.New("not supported")       // this engine cannot run the construct; the message names it
-	ErrNoPipeline  = errors.New("no pipeline is set")  // nothing has been committed yet
-	ErrOutOfRange  = errors.New("index out of range")  // register, counter or meter index beyond the array
+	ErrNotFound    = errors.New("not found")          // no such table, entry, register index, group
+	ErrExists      = errors.New("already exists")     // an entry with this match is there
+	ErrFull        = errors.New("table is full")      // the size that the program declares is reached
+	ErrInvalid     = errors.New("invalid argument")   // wrong width, unknown action for the table, missing field
+	ErrImmutable   = errors.New("immutable")          // const entries, const default action
+	ErrUnsupported = errors.New("not supported")      // this engine cannot run the construct; the message names it
+	ErrNoPipeline  = errors.New("no pipeline is set") // nothing has been committed yet
+	ErrOutOfRange  = errors.New("index out of range") // register, counter or meter index beyond the array
 )
 
 // FieldMatch is the match on one key of a table, in the table's key order. Which fields count depends on the key's kind:
