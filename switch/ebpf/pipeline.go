@@ -25,6 +25,7 @@ type pipeline struct {
 	phv     *ebpf.Map
 	lookups map[int]*ebpf.Map
 	program *ebpf.Program // at tc
+	fds     fds
 	cells   *ebpf.Program // reads and writes registers under the packets' lock
 
 	mu       sync.Mutex
@@ -80,6 +81,7 @@ func newPipeline(prog *bmv2json.Program, d *device) (p *pipeline, err error) {
 		}
 		p.lookups[i], f.lookups[i] = m, m.FD()
 	}
+	p.fds = f
 	insns, err := translate(pl, hookTC, f, p.opts, d.started)
 	if err != nil {
 		return p, err

@@ -22,6 +22,9 @@ func (h hook) String() string { return [...]string{"tc", "xdp"}[h] }
 type fds struct {
 	phv, state, ports, packetIn, buffer int
 	lookups                             map[int]int // by Table.Index: hash tables and tries
+
+	// replay, where it is not 0, is a map with replayLen bytes that the frame is set to first: for a program that is run again and again on one frame.
+	replay, replayLen int
 }
 
 // translator turns a planned program into instructions for one hook.
@@ -141,6 +144,10 @@ func (t *translator) stateAddress(dst asm.Register, off int) {
 func (t *translator) entry() {
 	drop := "ingress.drop"
 	t.emit(asm.Mov.Reg(rCtx, asm.R1))
+	if t.fds.replay != 0 {
+		t.emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.fds.replay, 0), asm.Mov.Imm(asm.R4, int32(t.fds.replayLen)))
+		t.storeBytes()
+	}
 	t.storeConstant(asm.R10, -4, 0, 4)
 	t.emit(asm.LoadMapPtr(asm.R1, t.fds.phv), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
 	t.call(asm.FnMapLookupElem)

@@ -1,0 +1,228 @@
+package p4src
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sort"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/switch/ebpf"
+	"github.com/netcraq/netcraq/wire"
+)
+
+var (
+	fuzzFrames = flag.Int("engine-frames", 10000, "frames that TestEnginesAgree gives to both engines")
+	fuzzSeed   = flag.Uint64("engine-seed", 1, "seed of TestEnginesAgree")
+)
+
+// TestEnginesAgree gives the same frames to the interpreter and to the kernel: NetCRAQ packets of every kind, whole and spoilt, by every port, to switches in every
+// role. What comes out, frame by frame, and every register and counter at the end must be the same.
+func TestEnginesAgree(t *testing.T) {
+	if err := ebpf.Probe(); err != nil {
+		t.Skipf("eBPF is not available: %v", err)
+	}
+	roles := []string{"HEAD", "REPLICA", "TAIL", "HEAD_TAIL", "SHADOW", "NONE"}
+	for i, role := range roles {
+		profile := Profiles[i%len(Profiles)]
+		t.Run(fmt.Sprintf("%s-%d", role, profile), func(t *testing.T) {
+			agree(t, role, profile, rand.New(rand.NewPCG(*fuzzSeed, uint64(i))), *fuzzFrames/len(roles))
+		})
+	}
+}
+
+func agree(t *testing.T, role string, profile int, r *rand.Rand, frames int) {
+	k := newKernel(t, profile)
+	in := newInterpreter(t, profile, nil)
+	for _, d := range []device{k, in} {
+		s := &scenario{open: func(*testing.T, int) device { return d }, profile: wire.Profile(profile)}
+		s.device = d
+		for _, line := range []string{"port 2 fabric", "port 3 fabric", "address 10.0.100.1", "address 10.0.200.2",
+			"chain 1 role=" + role + " epoch=3 head=10.0.200.1 next=10.0.200.3 tail=10.0.200.4 service=10.0.100.1 ack-group=7 reply-group=256",
+			"route 10.0.1.0/24 port=1 mac=02:00:00:00:00:01", "route 10.0.200.0/24 port=2 mac=02:00:00:00:00:02", "route 10.0.100.0/24 port=3 mac=02:00:00:00:00:03",
+			"route 10.0.9.0/30 controller", "slot 0x01000001 1", "slot 0x01000002 2", "slot 0x01000003 3",
+			"group 7 2:0 3:0", "group 257 1:2 2:1", "group 258 2:2 3:1 2:1", "group 259 3:2 3:1"} {
+			if err := s.command(t, nil, line); err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+		}
+	}
+	came := 0
+	for n := range frames {
+		port := []uint32{1, 2, 2, 3, controllerPort}[r.IntN(5)]
+		frame := randomFrame(r, wire.Profile(profile))
+		if port == controllerPort {
+			header := []byte{0, 0x40}
+			if r.IntN(8) == 0 {
+				header = []byte{0, 0x80} // to port 1, as it is
+			}
+			frame = append(header, frame...)
+		}
+		want, err := in.send(port, bytes.Clone(frame))
+		check(t, err)
+		got, err := k.sendFast(port, frame, len(want))
+		check(t, err)
+		came += len(want)
+		order(want)
+		order(got)
+		if same := len(want) == len(got); !same || !equalOutputs(want, got) {
+			t.Fatalf("frame %d, by port %d:\n%x\ninterp: %s\nkernel: %s", n, port, frame, show(want), show(got))
+		}
+	}
+	events, err := in.events()
+	check(t, err)
+	kinds := 0
+	for _, n := range events {
+		if n > 0 {
+			kinds++
+		}
+	}
+	t.Logf("%d frames, %d out, %d kinds of event", frames, came, kinds)
+	for _, reg := range in.program.Registers {
+		want, err := in.pipeline.ReadRegisters(reg.Name, 0, min(reg.Size, 4096))
+		check(t, err)
+		got, err := k.device.Pipeline().ReadRegisters(reg.Name, 0, min(reg.Size, 4096))
+		check(t, err)
+		for i := range want {
+			if !bytes.Equal(want[i], got[i]) {
+				t.Errorf("%s[%d]: interp %x, kernel %x", reg.Name, i, want[i], got[i])
+			}
+		}
+	}
+	for _, c := range in.program.Counters {
+		for i := range min(c.Size, 64) {
+			want, err := in.pipeline.ReadCounter(c.Name, i)
+			check(t, err)
+			got, err := k.device.Pipeline().ReadCounter(c.Name, i)
+			check(t, err)
+			if want != got {
+				t.Errorf("%s[%d]: interp %+v, kernel %+v", c.Name, i, want, got)
+			}
+		}
+	}
+}
+
+// randomFrame makes a NetCRAQ packet that is mostly right, with a few keys, sessions and versions so that packets meet each other's traces.
+func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
+	pick := func(of ...uint64) uint64 { return of[r.IntN(len(of))] }
+	ops := []wire.Op{wire.Read, wire.Write, wire.Ack, wire.CAS, wire.Sync, wire.Fetch, wire.ReadReply, wire.WriteReply, wire.CASReply}
+	p := wire.Packet{Op: ops[r.IntN(len(ops))], Epoch: uint16(pick(3, 3, 3, 2)), Session: uint16(pick(0, 1, 2, 5000)), Request: uint32(r.IntN(6)),
+		Key: wire.Key(pick(0x01000001, 0x01000002, 0x01000003, 0x01000009, 0x02000001)), Tombstone: r.IntN(8) == 0}
+	if r.IntN(3) > 0 {
+		p.Flags = wire.Flags(pick(0, 0, 1, 2, 4, 8, 8, 8, 0x18, 0x28, 0x38, 0x40, 0x80))
+	}
+	if r.IntN(3) > 0 {
+		p.Version = wire.Version(pick(3<<48, 2<<48) + uint64(r.IntN(9)))
+	}
+	if !p.Tombstone {
+		p.Value = make([]byte, r.IntN(profile.ValueBytes()+1))
+		for i := range p.Value {
+			p.Value[i] = byte(r.Uint32())
+		}
+	}
+	if p.Op.IsReply() {
+		p.Flags, p.Status = 0, wire.Status(r.IntN(4))
+	}
+	payload, err := p.Marshal(profile)
+	if err != nil { // a combination that the encoder refuses: flags where none may be
+		p.Flags = 0
+		if payload, err = p.Marshal(profile); err != nil {
+			payload = make([]byte, profile.ValueBytes()+24)
+		}
+	}
+	a := netip.AddrFrom4([4]byte{10, 0, byte(pick(1, 1, 9, 200, 5)), byte(1 + r.IntN(4))})
+	b := netip.AddrFrom4([4]byte{10, 0, byte(pick(100, 100, 200)), byte(1 + r.IntN(2))})
+	f := wire.Frame{EthernetDst: [6]byte{2, 0, 0, 0, 0, 0xA}, EthernetSrc: [6]byte{2, 0, 0, 0, 0, 0xB}, Src: netip.AddrPortFrom(a, 4000), Dst: netip.AddrPortFrom(b, 20035)}
+	if p.Op.IsReply() {
+		f.Src, f.Dst = f.Dst, f.Src
+	}
+	frame, err := f.AppendTo(nil, payload)
+	if err != nil {
+		panic(err)
+	}
+	switch r.IntN(12) {
+	case 0: // a byte somewhere in the headers
+		frame[r.IntN(66)] = byte(r.Uint32())
+	case 1:
+		frame = frame[:15+r.IntN(len(frame)-15)]
+	case 2:
+		frame = append(frame, make([]byte, r.IntN(40))...)
+	case 3:
+		frame[22] = byte(r.IntN(3)) // TTL
+		fixChecksum(frame)
+	case 4: // a byte of the NetCRAQ header that does not show in a checksum
+		frame[42+r.IntN(24)] ^= byte(1 << r.IntN(8))
+	}
+	return frame
+}
+
+// sendFast is send that stops as soon as as many frames have come out as are expected: those too many show up with the next frame.
+func (k *kernel) sendFast(port uint32, frame []byte, expect int) ([]output, error) {
+	k.mu.Lock()
+	k.packets = nil
+	k.mu.Unlock()
+	if port == controllerPort {
+		if err := k.device.PacketOut(frame); err != nil {
+			return nil, err
+		}
+	} else if _, err := unix.Write(k.sockets[port], frame); err != nil {
+		return nil, fmt.Errorf("sending by port %d: %w", port, err)
+	}
+	var out []output
+	buffer := make([]byte, 65536)
+	for start := time.Now(); ; {
+		for number, fd := range k.sockets {
+			for {
+				n, from, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
+				if errors.Is(err, unix.EAGAIN) {
+					break
+				}
+				if err != nil {
+					return nil, err
+				}
+				if ll, _ := from.(*unix.SockaddrLinklayer); ll == nil || ll.Pkttype == unix.PACKET_OUTGOING {
+					continue
+				}
+				out = append(out, output{number, bytes.Clone(buffer[:n])})
+			}
+		}
+		k.mu.Lock()
+		all := append(append([]output{}, out...), k.packets...)
+		k.mu.Unlock()
+		if len(all) >= expect || time.Since(start) > 500*time.Millisecond {
+			return all, nil
+		}
+	}
+}
+
+func order(out []output) {
+	sort.Slice(out, func(i, j int) bool {
+		if out[i].port != out[j].port {
+			return out[i].port < out[j].port
+		}
+		return bytes.Compare(out[i].frame, out[j].frame) < 0
+	})
+}
+
+func equalOutputs(a, b []output) bool {
+	for i := range a {
+		if a[i].port != b[i].port || !bytes.Equal(a[i].frame, b[i].frame) {
+			return false
+		}
+	}
+	return true
+}
+
+func show(out []output) string {
+	s := fmt.Sprintf("%d frames", len(out))
+	for _, o := range out {
+		s += fmt.Sprintf("\n  port %d: %x", o.port, o.frame)
+	}
+	return s
+}
