@@ -159,12 +159,11 @@ func (c *compiler) primitive(p *bmv2json.Primitive) doFn {
 	case "log_msg":
 		return c.logMessage(p)
 	case "mark_to_drop", "drop":
-		spec, port := c.lay.lane(c.p.std.egressSpec), uint64(c.p.opts.DropPort)
-		if c.p.std.mcastGrp.IsZero() {
-			return func(st *state) { st.w[spec] = port }
+		std, port := &c.p.std, uint64(c.p.opts.DropPort)
+		return func(st *state) {
+			std.egressSpec.set(st, port)
+			std.mcastGrp.set(st, 0)
 		}
-		grp := c.lay.lane(c.p.std.mcastGrp)
-		return func(st *state) { st.w[spec], st.w[grp] = port, 0 }
 	case "add_header":
 		if h, dyn := c.header(arg[0]); dyn == nil {
 			return func(st *state) { st.addHeader(h) }

@@ -51,6 +51,9 @@ const (
 	defaultMaxPasses = 4096
 )
 
+// maxRegisterLanes bounds the size of a register array: 2 GiB. A program that asks for more is more likely wrong than meant.
+const maxRegisterLanes = 1 << 28
+
 // The values of standard_metadata.instance_type.
 const (
 	instanceNormal = iota
@@ -190,6 +193,9 @@ func (c *compiler) program() {
 	c.errors()
 	c.standardFields()
 	for _, r := range prog.Registers {
+		if lanes := r.Size * lanesOf(r.Width); lanes > maxRegisterLanes {
+			refuse(r.Path, "register %q of %d bytes", r.Name, lanes*8)
+		}
 		p.registers = append(p.registers, &registerArray{size: r.Size, width: r.Width, lanes: lanesOf(r.Width), signed: r.Signed})
 	}
 	for range prog.Counters {

@@ -162,13 +162,13 @@ func (p *Pipeline) receive(st *state) {
 		p.resubmit(st, length)
 		return
 	}
-	if grp := p.std.mcastGrpAt.get(st); grp != 0 {
+	if grp := p.std.mcastGrp.get(st); grp != 0 {
 		p.std.instanceType.set(st, instanceReplication)
 		p.multicast(st, p.groups[uint32(grp)])
 		p.put(st)
 		return
 	}
-	port := uint32(p.std.egressSpecAt.get(st))
+	port := uint32(p.std.egressSpec.get(st))
 	if port == p.opts.DropPort {
 		p.put(st)
 		return
@@ -294,7 +294,7 @@ func (p *Pipeline) send(b *Buffer, st *state) {
 	p.std.deqDepth.set(st, 0)
 	p.std.qid.set(st, 0)
 	p.std.egressPort.set(st, uint64(st.outPort))
-	p.std.egressSpecAt.set(st, uint64(p.opts.DropPort)+1) // anything but the drop port
+	p.std.egressSpec.set(st, uint64(p.opts.DropPort)+1) // anything but the drop port
 	p.std.packetLength.set(st, uint64(st.length))
 	run(p.egress, st)
 	if st.dropped {
@@ -305,7 +305,7 @@ func (p *Pipeline) send(b *Buffer, st *state) {
 		st.cloning = false
 		p.cloneEgress(st)
 	}
-	if uint32(p.std.egressSpecAt.get(st)) == p.opts.DropPort {
+	if uint32(p.std.egressSpec.get(st)) == p.opts.DropPort {
 		p.put(st)
 		return
 	}

@@ -165,6 +165,10 @@ func TestRefusals(t *testing.T) {
 			d["extern_instances"] = []any{object{"name": "x", "id": 0, "type": "wormhole", "attribute_values": []any{}}}
 		}, `extern_instances[0]: extern instance "x" of type "wormhole"`},
 		{"meter of three rates", "stateful", func(d object) { d["meter_arrays"].([]any)[0].(object)["rate_count"] = 3 }, "meter_arrays[0]: a meter of 3 rates"},
+		{"register of many gigabytes", "stateful", func(d object) {
+			r := d["register_arrays"].([]any)[0].(object)
+			r["size"], r["bitwidth"] = 1<<27, 65536
+		}, `register_arrays[0]: register "I.narrow" of 1099511627776 bytes`},
 		{"no egress", "tables", func(d object) { d["pipelines"] = d["pipelines"].([]any)[:1] }, `without a pipeline named "egress"`},
 		{"no parser", "tables", func(d object) { d["parsers"] = []any{} }, "0 parsers and 1 deparsers"},
 		{"no standard metadata", "tables", func(d object) {

@@ -1,17 +1,12 @@
 package interp
 
-import "github.com/netcraq/netcraq/switch/bmv2json"
-
 // stdFields are the fields of standard_metadata that the target reads and writes, by the names that simple_switch knows them under.
 type stdFields struct {
 	ingressPort, egressPort, instanceType, packetLength stdField
 	parserError, checksumError                          stdField
 	ingressTime, egressTime                             stdField
 	enqTime, enqDepth, deqDelta, deqDepth, qid          stdField
-	rid                                                 stdField
-	egressSpecAt, mcastGrpAt                            stdField
-
-	egressSpec, mcastGrp bmv2json.FieldRef
+	rid, egressSpec, mcastGrp                           stdField
 }
 
 // stdField is one of them; a program may lack those that are not required.
@@ -34,33 +29,33 @@ func (f stdField) get(st *state) uint64 {
 }
 
 func (c *compiler) standardFields() {
-	field := func(header, name string, required bool) (stdField, bmv2json.FieldRef) {
+	field := func(header, name string, required bool) stdField {
 		r := c.prog.FieldNamed(header, name)
 		switch {
 		case r.IsZero() && required:
 			refuse("headers", "a program without %s.%s (only v1model programs are run)", header, name)
 		case r.IsZero():
-			return stdField{}, r
+			return stdField{}
 		case r.IsValidity() || r.Field.VL || r.Width() > 64 || !r.Header.Metadata:
 			refuse(r.Header.Path, "%s kept in %s", header+"."+name, r)
 		}
-		return stdField{lane: c.lay.lane(r), mask: topMask(r.Width())}, r
+		return stdField{lane: c.lay.lane(r), mask: topMask(r.Width())}
 	}
 	s := &c.p.std
-	s.ingressPort, _ = field("standard_metadata", "ingress_port", true)
-	s.packetLength, _ = field("standard_metadata", "packet_length", true)
-	s.instanceType, _ = field("standard_metadata", "instance_type", true)
-	s.egressSpecAt, s.egressSpec = field("standard_metadata", "egress_spec", true)
-	s.egressPort, _ = field("standard_metadata", "egress_port", true)
-	s.parserError, _ = field("standard_metadata", "parser_error", false)
-	s.checksumError, _ = field("standard_metadata", "checksum_error", false)
-	s.ingressTime, _ = field("intrinsic_metadata", "ingress_global_timestamp", false)
-	s.egressTime, _ = field("intrinsic_metadata", "egress_global_timestamp", false)
-	s.mcastGrpAt, s.mcastGrp = field("intrinsic_metadata", "mcast_grp", false)
-	s.rid, _ = field("intrinsic_metadata", "egress_rid", false)
-	s.enqTime, _ = field("queueing_metadata", "enq_timestamp", false)
-	s.enqDepth, _ = field("queueing_metadata", "enq_qdepth", false)
-	s.deqDelta, _ = field("queueing_metadata", "deq_timedelta", false)
-	s.deqDepth, _ = field("queueing_metadata", "deq_qdepth", false)
-	s.qid, _ = field("queueing_metadata", "qid", false)
+	s.ingressPort = field("standard_metadata", "ingress_port", true)
+	s.packetLength = field("standard_metadata", "packet_length", true)
+	s.instanceType = field("standard_metadata", "instance_type", true)
+	s.egressSpec = field("standard_metadata", "egress_spec", true)
+	s.egressPort = field("standard_metadata", "egress_port", true)
+	s.parserError = field("standard_metadata", "parser_error", false)
+	s.checksumError = field("standard_metadata", "checksum_error", false)
+	s.ingressTime = field("intrinsic_metadata", "ingress_global_timestamp", false)
+	s.egressTime = field("intrinsic_metadata", "egress_global_timestamp", false)
+	s.mcastGrp = field("intrinsic_metadata", "mcast_grp", false)
+	s.rid = field("intrinsic_metadata", "egress_rid", false)
+	s.enqTime = field("queueing_metadata", "enq_timestamp", false)
+	s.enqDepth = field("queueing_metadata", "enq_qdepth", false)
+	s.deqDelta = field("queueing_metadata", "deq_timedelta", false)
+	s.deqDepth = field("queueing_metadata", "deq_qdepth", false)
+	s.qid = field("queueing_metadata", "qid", false)
 }

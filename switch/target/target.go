@@ -105,7 +105,9 @@ type Pipeline interface {
 	DirectMeter(table string, e *TableEntry) (*MeterConfig, error)
 	SetDirectMeter(table string, e *TableEntry, c *MeterConfig) error
 
-	// Members and groups of an action profile ("act_prof" in the JSON). A group's weights are in members per bucket.
+	// Members and groups of an action profile ("act_prof" in the JSON). A group's weights are in members per bucket. SetMember and SetGroup with insert make
+	// a new one (ErrExists if there is), without it they change one (ErrNotFound). A group without members is a hit that runs no action. What an entry, a
+	// default entry or a group refers to cannot be deleted (ErrInvalid).
 	SetMember(profile string, id uint32, a *ActionCall, insert bool) error
 	DeleteMember(profile string, id uint32) error
 	Members(profile string) (map[uint32]ActionCall, error)
@@ -124,12 +126,15 @@ type Pipeline interface {
 	// FillRegister sets every cell to value.
 	FillRegister(name string, value []byte) error
 
+	// SetValueSet replaces the members of a parser value set: for each field of a member a Value and, where only some of its bits count, a Mask.
 	SetValueSet(name string, members [][]FieldMatch) error
 	ValueSet(name string) ([][]FieldMatch, error)
 
-	SetMulticastGroup(id uint32, replicas []Replica) error // nil removes it
+	// SetMulticastGroup sets the replicas of a group, of which there may be none; nil removes it. Ids are 1 to 65535 (ErrOutOfRange).
+	SetMulticastGroup(id uint32, replicas []Replica) error
 	MulticastGroups() map[uint32][]Replica
-	SetCloneSession(id uint32, s *CloneSession) error // nil removes it
+	// SetCloneSession sets what a session means; nil removes it. Ids are 0 to 32767, as in BMv2 (ErrOutOfRange).
+	SetCloneSession(id uint32, s *CloneSession) error
 	CloneSessions() map[uint32]CloneSession
 }
 
