@@ -323,6 +323,7 @@ func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*
 	var lease *sessions.Lease
 	var at []*device
 	var failed error
+	saved := make(chan error, 1)
 	err := c.call(ctx, func() {
 		if failed = c.inCharge(); failed != nil {
 			return
@@ -339,11 +340,21 @@ func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*
 			}
 		}
 		if lease, failed = c.sess.Open(c.now(), name, r.Owner, r.Count); failed == nil {
-			failed = c.save()
+			c.save(func(err error) { saved <- err })
 		}
 	})
 	if err := errors.Join(err, failed); err != nil {
 		return nil, apiError(err)
+	}
+	select {
+	case err = <-saved: // before anybody uses the sessions
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-c.stopped:
+		err = errStopped
+	}
+	if err != nil {
+		return nil, apiError(err) // the lease runs out by itself
 	}
 	out := &api.Sessions{Lease: name, TTLSeconds: int(c.sess.TTL() / time.Second), Sessions: make([]api.Session, len(lease.IDs))}
 	places := make([]int, len(lease.IDs))
@@ -361,7 +372,7 @@ func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*
 	if err != nil {
 		c.post(func() {
 			if c.sess.Close(c.now(), name) == nil {
-				c.saveOr()
+				c.save(nil)
 			}
 		})
 		return nil, api.Errorf(api.CodeUnavailable, "the switches could not be asked what they have recorded for the sessions: %v", err)
@@ -393,7 +404,7 @@ func (c *Controller) CloseSessions(ctx context.Context, lease string) error {
 	var failed error
 	err := c.call(ctx, func() {
 		if failed = c.sess.Close(c.now(), lease); failed == nil {
-			c.saveOr()
+			c.save(nil)
 		}
 	})
 	return apiError(errors.Join(err, failed))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -33,7 +34,7 @@ type Controller struct {
 	topo     *topology.Topology
 	prog     *program
 	plan     *plan
-	store    Store
+	saver    *saver
 	log      *slog.Logger
 	events   *eventLog
 	requests *requests
@@ -51,12 +52,13 @@ type Controller struct {
 	// What only run's goroutine touches.
 	dir     *directory.Directory
 	sess    *sessions.Table
-	state   State
-	saved   bool // an earlier controller's state was there
+	records map[string]chain.Record // of the chains, by name
+	saved   bool                    // an earlier controller's state was there
 	lastOp  chain.OpID
-	deposed string          // why this controller does nothing any more: another has taken over
-	ctx     context.Context // Run's
-	stopped chan struct{}   // closed when Run ends
+	touched map[*chainState]bool // chains whose machines may ask for something
+	deposed string               // why this controller does nothing any more: another has taken over
+	ctx     context.Context      // Run's
+	stopped chan struct{}        // closed when Run ends
 }
 
 // chainState is a chain: its machine, and what the shell does for it.
@@ -68,6 +70,7 @@ type chainState struct {
 	ops     map[chain.OpID]*keyOperation
 	entries map[string]map[wire.Key]int // key_index as switches reported it when they came up
 	untidy  map[string]bool             // switches whose entries have not been compared with the directory
+	next    chain.Time                  // when its machine must be ticked; 0: not
 	tidying map[wire.Key]bool           // keys whose entries are being made or dropped for that
 	ready   bool                        // as was last said in an event
 }
@@ -86,12 +89,12 @@ func New(o Options) (*Controller, error) {
 	if err := prog.fit(t); err != nil {
 		return nil, err
 	}
-	c := &Controller{topo: t, prog: prog, store: o.Store, log: o.Log, events: newEventLog(o.Log), requests: newRequests(), start: time.Now(),
-		byName: map[string]*device{}, byID: map[uint8]*chainState{}, wake: make(chan struct{}, 1), stopped: make(chan struct{})}
+	c := &Controller{topo: t, prog: prog, saver: newSaver(o.Store), log: o.Log, events: newEventLog(o.Log), requests: newRequests(), start: time.Now(),
+		byName: map[string]*device{}, byID: map[uint8]*chainState{}, wake: make(chan struct{}, 1), stopped: make(chan struct{}), touched: map[*chainState]bool{}}
 	if c.plan, err = newPlan(t); err != nil {
 		return nil, err
 	}
-	saved, err := c.store.Load()
+	saved, err := o.Store.Load()
 	if err != nil {
 		return nil, err
 	}
@@ -107,10 +110,8 @@ func New(o Options) (*Controller, error) {
 		return nil, err
 	}
 	c.sess = sessions.New(uint16(t.Sessions.Controller)+1, prog.lastSession(t), t.Sessions.TTL, saved.Sessions)
-	c.state = State{Version: stateVersion, Chains: saved.Chains}
-	if c.state.Chains == nil {
-		c.state.Chains = map[string]chain.Record{}
-	}
+	c.records = map[string]chain.Record{}
+	maps.Copy(c.records, saved.Chains)
 	var switches []string
 	for _, s := range t.Switches {
 		switches = append(switches, s.Name)
@@ -183,10 +184,14 @@ func (c *Controller) Run(ctx context.Context) {
 	defer close(c.stopped)
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	wg.Go(func() { c.saver.run(ctx) })
 	for _, d := range c.devices {
 		wg.Go(func() { d.run(ctx) })
 	}
 	c.undoUnfinished()
+	for _, ch := range c.chains {
+		c.touch(ch)
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -196,7 +201,9 @@ func (c *Controller) Run(ctx context.Context) {
 		case <-c.wake:
 		case <-timer.C:
 			for _, ch := range c.chains {
-				ch.m.Tick(c.now())
+				if ch.next > 0 && ch.next <= c.now() {
+					c.touch(ch).Tick(c.now())
+				}
 			}
 		}
 		c.inboxMu.Lock()
@@ -206,33 +213,43 @@ func (c *Controller) Run(ctx context.Context) {
 		for _, f := range todo {
 			f()
 		}
-		c.flush()
+		for _, ch := range c.chains {
+			if c.touched[ch] {
+				c.flush(ch)
+			}
+		}
+		clear(c.touched)
 		wait := time.Hour
 		for _, ch := range c.chains {
-			if at, ok := ch.m.Next(c.now()); ok {
-				wait = min(wait, max(0, at-c.now()))
+			if ch.next > 0 {
+				wait = min(wait, max(0, ch.next-c.now()))
 			}
 		}
 		timer.Reset(wait)
 	}
 }
 
-// flush does what the machines ask for, until they ask for nothing more.
-func (c *Controller) flush() {
-	for again := true; again; {
-		again = false
-		for _, ch := range c.chains {
-			for _, a := range ch.m.Actions() {
-				again = true
-				c.do(ch, a)
-			}
+// touch gives a chain's machine to somebody who is about to tell it something; what it asks for then is done before run waits again.
+func (c *Controller) touch(ch *chainState) *chain.Machine {
+	c.touched[ch] = true
+	return ch.m
+}
+
+// flush does what a machine asks for, until it asks for nothing more.
+func (c *Controller) flush(ch *chainState) {
+	for actions := ch.m.Actions(); len(actions) > 0; actions = ch.m.Actions() {
+		for _, a := range actions {
+			c.do(ch, a)
 		}
 	}
-	for _, ch := range c.chains {
-		c.tidy(ch)
-		c.announce(ch)
+	ch.next = 0
+	if at, ok := ch.m.Next(c.now()); ok {
+		ch.next = at
 	}
-	if !c.saved && slices.ContainsFunc(c.chains, func(ch *chainState) bool { return ch.m.Status(c.now()).Found }) {
+	st := ch.m.Status(c.now())
+	c.tidy(ch, st)
+	c.announce(ch, st)
+	if !c.saved && st.Found {
 		c.saved = true
 		c.sess.Rest(c.now())
 		c.events.add("sessions.resting", "", "", fmt.Sprintf("an earlier controller ran, and its leases on sessions are not known: none are given for %v", 2*c.sess.TTL()))
@@ -240,8 +257,7 @@ func (c *Controller) flush() {
 }
 
 // announce says when a chain becomes ready, and when it is not any more.
-func (c *Controller) announce(ch *chainState) {
-	s := ch.m.Status(c.now())
+func (c *Controller) announce(ch *chainState, s chain.Status) {
 	if s.Ready == ch.ready {
 		return
 	}
@@ -259,21 +275,21 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 	case chain.Event:
 		c.events.add(a.Type, a.Switch, ch.topo.Name, a.Message)
 	case chain.Persist:
-		c.state.Chains[ch.topo.Name] = a.Record
-		ch.m.Persisted(c.now(), a.Seq, c.save())
+		c.records[ch.topo.Name] = a.Record
+		c.save(func(err error) { c.touch(ch).Persisted(c.now(), a.Seq, err) })
 	case chain.Lease:
 		c.lease(ch, a)
 	case chain.Install:
 		d := c.byName[a.Switch]
 		d.submit(func(ctx context.Context) {
 			err := d.install(ctx, ch.topo, a.Config, a.Reread)
-			c.post(func() { ch.m.Installed(c.now(), a.Switch, a.Seq, err) })
+			c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
 		})
 	case chain.Redrive:
 		keys := c.dir.Chain(ch.topo.ID)
 		go func() {
 			err := c.redrive(c.ctx, a, keys)
-			c.post(func() { ch.m.Redriven(c.now(), a.Epoch, err) })
+			c.post(func() { c.touch(ch).Redriven(c.now(), a.Epoch, err) })
 		}()
 	case chain.InsertKeys:
 		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, true)
@@ -315,18 +331,17 @@ func (c *Controller) lease(ch *chainState, a chain.Lease) {
 	}
 }
 
-// save makes the state durable.
-func (c *Controller) save() error {
-	c.state.Directory = c.dir.Snapshot()
-	c.state.Sessions = c.sess.Leases()
-	return c.store.Save(&c.state)
-}
-
-// saveOr saves what nothing waits for, and says so if it fails.
-func (c *Controller) saveOr() {
-	if err := c.save(); err != nil {
-		c.events.add("state.not-saved", "", "", err.Error())
+// save makes the state as it is now durable, and then calls done on run's goroutine. done nil: nothing waits for it, and a failure is said in an event.
+func (c *Controller) save(done func(error)) {
+	if done == nil {
+		done = func(err error) {
+			if err != nil {
+				c.events.add("state.not-saved", "", "", err.Error())
+			}
+		}
 	}
+	s := &State{Version: stateVersion, Chains: maps.Clone(c.records), Directory: c.dir.Snapshot(), Sessions: c.sess.Leases()}
+	c.saver.save(s, func(err error) { c.post(func() { done(err) }) })
 }
 
 // nextOp names an operation.
@@ -342,7 +357,7 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 	if d.ready && (s.Phase != p4rt.Primary || s.Stream != was.Stream) {
 		d.ready = false
 		for _, ch := range c.chains {
-			ch.m.SwitchDown(c.now(), d.sw.Name)
+			c.touch(ch).SwitchDown(c.now(), d.sw.Name)
 		}
 	}
 	if s.Phase == p4rt.Backup && c.deposed == "" {
@@ -386,7 +401,7 @@ func (c *Controller) depose(d *device, s p4rt.State) {
 		if d.ready {
 			d.ready = false
 			for _, ch := range c.chains {
-				ch.m.SwitchDown(c.now(), d.sw.Name)
+				c.touch(ch).SwitchDown(c.now(), d.sw.Name)
 			}
 		}
 	}
@@ -402,7 +417,7 @@ func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uin
 		r := reports[ch.topo.ID]
 		ch.entries[d.sw.Name] = r.keys
 		ch.untidy[d.sw.Name] = true
-		ch.m.SwitchUp(c.now(), d.sw.Name, chain.Report{Assignment: r.assignment, Fresh: fresh, Keys: len(r.keys)})
+		c.touch(ch).SwitchUp(c.now(), d.sw.Name, chain.Report{Assignment: r.assignment, Fresh: fresh, Keys: len(r.keys)})
 	}
 }
 
@@ -417,7 +432,7 @@ func (c *Controller) change(ctx context.Context, name string, ch chain.Change) e
 		}
 		op := c.nextOp()
 		cs.waiting[op] = done
-		cs.m.Propose(c.now(), op, ch)
+		c.touch(cs).Propose(c.now(), op, ch)
 	})
 	if err != nil {
 		return err
@@ -466,8 +481,7 @@ func (c *Controller) members(ch *chainState) []*device {
 
 // tidy compares the key_index entries that switches came up with with the directory, once all members have their part and have been heard: entries that are missing
 // are made, tail first; keys that all members have and nobody remembers are taken in; all others are dropped, head first.
-func (c *Controller) tidy(ch *chainState) {
-	st := ch.m.Status(c.now())
+func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	if len(ch.tidying) > 0 || len(ch.untidy) == 0 || !st.Decided {
 		return
 	}
@@ -498,8 +512,8 @@ func (c *Controller) tidy(ch *chainState) {
 	}
 	if adopted > 0 {
 		c.events.add("keys.adopted", "", ch.topo.Name, fmt.Sprintf("%d keys are in the switches, and no record says what they are called: they are listed by their KEY_IDs", adopted))
-		ch.m.SetKeys(c.dir.Count(ch.topo.ID))
-		c.saveOr()
+		c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
+		c.save(nil)
 	}
 	type work struct {
 		d      *device
@@ -564,7 +578,10 @@ func (c *Controller) tidy(ch *chainState) {
 				}
 			})
 		}
-		c.post(func() { ch.tidying = nil })
+		c.post(func() {
+			ch.tidying = nil
+			c.touch(ch)
+		})
 	}()
 }
 

@@ -31,6 +31,7 @@ type keyOperation struct {
 	values [][]byte // of an addition, parallel to keys; nil: a tombstone
 	cancel context.CancelFunc
 	done   chan struct{} // closed at the end; err and errs are valid then
+	given  error         // nobody waits for it any more, for this reason
 
 	mu      sync.Mutex
 	written []bool  // the first write of the key was answered, in this or an earlier attempt
@@ -81,15 +82,14 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 			op = nil
 			return
 		}
-		if err := c.save(); err != nil {
-			for _, k := range op.keys {
-				c.dir.Delete(k.ID)
-			}
-			failed, op = err, nil
-			return
-		}
 		c.startOperation(ch, op)
-		ch.m.AddKeys(c.now(), op.id)
+		c.save(func(err error) {
+			if err = errors.Join(err, op.given); err != nil {
+				c.keysDone(ch, op, err) // nothing has been done
+				return
+			}
+			c.touch(ch).AddKeys(c.now(), op.id)
+		})
 	})
 	if err != nil || failed != nil || op == nil {
 		return out, errors.Join(err, failed)
@@ -97,7 +97,10 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 	select {
 	case <-op.done:
 	case <-ctx.Done():
-		c.post(func() { ch.m.AbandonKeys(c.now(), op.id, fmt.Errorf("given up: %w", context.Cause(ctx))) })
+		c.post(func() {
+			op.given = fmt.Errorf("given up: %w", context.Cause(ctx))
+			c.touch(ch).AbandonKeys(c.now(), op.id, op.given)
+		})
 	case <-c.stopped:
 	}
 	select {
@@ -159,17 +162,18 @@ func (c *Controller) remove(ch *chainState, keys []directory.Key) *keyOperation 
 	for _, k := range keys {
 		c.dir.SetState(k.ID, directory.Removing)
 	}
-	c.saveOr()
 	op := &keyOperation{id: c.nextOp(), keys: keys, values: make([][]byte, len(keys)), done: make(chan struct{})}
 	c.startOperation(ch, op)
-	ch.m.RemoveKeys(c.now(), op.id)
+	// Recorded or not: a restarted controller that does not know of the removal finds a deleted key.
+	c.save(nil)
+	c.touch(ch).RemoveKeys(c.now(), op.id)
 	return op
 }
 
 func (c *Controller) startOperation(ch *chainState, op *keyOperation) {
 	op.written, op.errs = make([]bool, len(op.keys)), make([]error, len(op.keys))
 	ch.ops[op.id] = op
-	ch.m.SetKeys(c.dir.Count(ch.topo.ID))
+	c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
 }
 
 // undoUnfinished takes out the keys that an earlier controller did not get to the end with, adding or removing.
@@ -213,8 +217,9 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	} else if err != nil {
 		c.events.add("keys.failed", "", ch.topo.Name, fmt.Sprintf("%d keys not %s: %v", len(op.keys), what, err))
 	}
-	c.saveOr()
-	ch.m.SetKeys(c.dir.Count(ch.topo.ID))
+	delete(ch.ops, op.id)
+	c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
+	c.save(nil)
 	if len(undo) > 0 {
 		c.remove(ch, undo)
 	}
@@ -231,7 +236,7 @@ func (c *Controller) entriesOf(ch *chainState, id chain.OpID, attempt int, sw st
 	}
 	d.submit(func(ctx context.Context) {
 		err := d.writeKeys(ctx, insert, keys)
-		c.post(func() { ch.m.KeysDone(c.now(), id, attempt, err, err != nil && passing(err)) })
+		c.post(func() { c.touch(ch).KeysDone(c.now(), id, attempt, err, err != nil && passing(err)) })
 	})
 }
 
@@ -244,7 +249,7 @@ func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, head s
 	go func() {
 		defer cancel()
 		err := c.writeAll(ctx, ch, op, c.byName[head], members, remove)
-		c.post(func() { ch.m.KeysDone(c.now(), id, attempt, err, err != nil && passing(err)) })
+		c.post(func() { c.touch(ch).KeysDone(c.now(), id, attempt, err, err != nil && passing(err)) })
 	}()
 }
 

@@ -82,46 +82,84 @@ func sh(t testing.TB, name string, args ...string) {
 	}
 }
 
-// network is a line of switches with a host at each.
+// layout is what a network is made of: switches 1 to n, each with a host at port 1. Links take the next free ports of both ends.
+type layout struct {
+	n      int
+	links  [][2]int
+	chains []chainSpec
+}
+
+type chainSpec struct {
+	id      int
+	name    string
+	members []int
+	lease   int // milliseconds
+}
+
+// line is n switches in a row and a chain over all of them.
+func line(n, lease int) layout {
+	l := layout{n: n, chains: []chainSpec{{3, "main", nil, lease}}}
+	for i := 1; i <= n; i++ {
+		l.chains[0].members = append(l.chains[0].members, i)
+		if i < n {
+			l.links = append(l.links, [2]int{i, i + 1})
+		}
+	}
+	return l
+}
+
+// network is a running layout.
 type network struct {
 	t        *testing.T
+	layout   layout
 	dir      string
-	engine   string // "embedded" or "bmv2"
 	binary   string
+	ports    [][]string // of each switch, its interfaces; port 1 first
 	switches []*exec.Cmd
 	hosts    []*host
+	proxies  []*proxy
 	file     string // the topology
 }
 
+// basePort and the ones above it are the switches' P4Runtime servers; each is reached through a proxy that can be cut.
 const basePort = 50051
 
 func switchAddr(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 255, byte(n)}) }
 
-var serviceAddr = netip.MustParseAddr("10.0.254.1")
+func serviceAddrOf(chain int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 254, byte(chain)}) }
 
-// newNetwork starts n switches and n hosts. lease is the chain's, in milliseconds.
-func newNetwork(t *testing.T, engine string, n, lease int) *network {
+var serviceAddr = serviceAddrOf(3)
+
+// newNetwork starts the switches and hosts of a layout.
+func newNetwork(t *testing.T, engine string, l layout) *network {
 	t.Helper()
-	nw := &network{t: t, dir: t.TempDir(), engine: engine}
+	nw := &network{t: t, layout: l, dir: t.TempDir(), ports: make([][]string, l.n+1), switches: make([]*exec.Cmd, l.n+1), proxies: make([]*proxy, l.n+1)}
 	if engine == "bmv2" {
 		nw.binary = mustLook(t, "simple_switch_grpc")
 	} else {
 		nw.binary = filepath.Join(nw.dir, "netcraq-switch")
 		sh(t, "go", "build", "-o", nw.binary, "github.com/netcraq/netcraq/switch/cmd/netcraq-switch")
 	}
-	// Port 1 leads to the host, 2 to the left, 3 to the right.
-	for i := 1; i <= n; i++ {
-		nw.link(fmt.Sprintf("s%d-1", i), fmt.Sprintf("h%d", i))
-		if i < n {
-			nw.link(fmt.Sprintf("s%d-3", i), fmt.Sprintf("s%d-2", i+1))
-		}
+	port := func(i int) string {
+		name := fmt.Sprintf("s%d-%d", i, len(nw.ports[i])+1)
+		nw.ports[i] = append(nw.ports[i], name)
+		return name
 	}
-	nw.switches = make([]*exec.Cmd, n+1)
-	for i := 1; i <= n; i++ {
+	for i := 1; i <= l.n; i++ {
+		nw.link(port(i), fmt.Sprintf("h%d", i))
+	}
+	var links [][]string
+	for _, e := range l.links {
+		a, b := port(e[0]), port(e[1])
+		nw.link(a, b)
+		links = append(links, []string{strings.Replace(a, "-", ":", 1), strings.Replace(b, "-", ":", 1)})
+	}
+	for i := 1; i <= l.n; i++ {
 		nw.startSwitch(i)
 		nw.hosts = append(nw.hosts, startHost(t, i))
+		nw.proxies[i] = startProxy(t, fmt.Sprintf("127.0.0.1:%d", basePort+i-1))
 	}
-	nw.writeTopology(n, lease)
+	nw.writeTopology(links)
 	return nw
 }
 
@@ -143,16 +181,11 @@ func (nw *network) link(a, b string) {
 	}
 }
 
-func (nw *network) n() int { return len(nw.switches) - 1 }
-
 func (nw *network) startSwitch(i int) {
 	nw.t.Helper()
-	args := []string{"--device-id", fmt.Sprint(i), "--no-p4", "-i", fmt.Sprintf("1@s%d-1", i)}
-	if i > 1 {
-		args = append(args, "-i", fmt.Sprintf("2@s%d-2", i))
-	}
-	if i < nw.n() {
-		args = append(args, "-i", fmt.Sprintf("3@s%d-3", i))
+	args := []string{"--device-id", fmt.Sprint(i), "--no-p4"}
+	for n, ifc := range nw.ports[i] {
+		args = append(args, "-i", fmt.Sprintf("%d@%s", n+1, ifc))
 	}
 	args = append(args, "--", "--grpc-server-addr", fmt.Sprintf("127.0.0.1:%d", basePort+i-1), "--cpu-port", "510")
 	cmd := exec.Command(nw.binary, args...)
@@ -188,29 +221,25 @@ func (nw *network) killSwitch(i int) {
 	nw.switches[i].Wait()
 }
 
-func (nw *network) writeTopology(n, lease int) {
+func (nw *network) writeTopology(links [][]string) {
 	compiled, err := filepath.Abs("../../p4src/compiled")
 	if err != nil {
 		nw.t.Fatal(err)
 	}
 	type m = map[string]any
-	var switches, hosts []m
-	var links [][]string
-	var members []string
-	for i := 1; i <= n; i++ {
+	var switches, hosts, chains []m
+	for i := 1; i <= nw.layout.n; i++ {
 		name := fmt.Sprintf("s%d", i)
-		members = append(members, name)
-		switches = append(switches, m{"name": name, "p4runtime": fmt.Sprintf("127.0.0.1:%d", basePort+i-1), "deviceId": i, "address": switchAddr(i).String()})
+		switches = append(switches, m{"name": name, "p4runtime": nw.proxies[i].addr, "deviceId": i, "address": switchAddr(i).String()})
 		hosts = append(hosts, m{"name": fmt.Sprintf("h%d", i), "ip": hostAddr(i).String(), "mac": hostMAC(i), "port": name + ":1"})
-		if i < n {
-			links = append(links, []string{name + ":3", fmt.Sprintf("s%d:2", i+1)})
-		}
+	}
+	for _, c := range nw.layout.chains {
+		chains = append(chains, m{"id": c.id, "name": c.name, "address": serviceAddrOf(c.id).String(), "members": names(c.members), "leaseMillis": c.lease})
 	}
 	b, err := json.MarshalIndent(m{
 		"program":  m{"profile": "128", "json": filepath.Join(compiled, "netcraq-128.json"), "p4info": filepath.Join(compiled, "netcraq-128.p4info.txtpb")},
 		"sessions": m{"ttlSeconds": 2},
-		"switches": switches, "links": links, "hosts": hosts,
-		"chains": []m{{"id": 3, "name": "main", "address": serviceAddr.String(), "members": members, "leaseMillis": lease}},
+		"switches": switches, "links": links, "hosts": hosts, "chains": chains,
 	}, "", "\t")
 	if err != nil {
 		nw.t.Fatal(err)
@@ -218,6 +247,81 @@ func (nw *network) writeTopology(n, lease int) {
 	nw.file = filepath.Join(nw.dir, "net.json")
 	if err := os.WriteFile(nw.file, b, 0o600); err != nil {
 		nw.t.Fatal(err)
+	}
+}
+
+func names(switches []int) []string {
+	var out []string
+	for _, i := range switches {
+		out = append(out, fmt.Sprintf("s%d", i))
+	}
+	return out
+}
+
+// proxy is a TCP proxy that can be cut, as the network between controller and switch can.
+type proxy struct {
+	addr string
+	mu   sync.Mutex
+	cut  bool
+	open map[net.Conn]bool
+}
+
+func startProxy(t *testing.T, target string) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	p := &proxy{addr: l.Addr().String(), open: map[net.Conn]bool{}}
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", target)
+			if err != nil || !p.add(in, out) {
+				in.Close()
+				continue
+			}
+			go p.copy(in, out)
+			go p.copy(out, in)
+		}
+	}()
+	return p
+}
+
+func (p *proxy) add(in, out net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cut {
+		out.Close()
+		return false
+	}
+	p.open[in], p.open[out] = true, true
+	return true
+}
+
+func (p *proxy) copy(from, to net.Conn) {
+	io.Copy(to, from)
+	from.Close()
+	to.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.open, from)
+	delete(p.open, to)
+}
+
+// setCut breaks all connections and refuses new ones, or lets them through again.
+func (p *proxy) setCut(cut bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = cut
+	if cut {
+		for c := range p.open {
+			c.Close()
+		}
 	}
 }
 
@@ -275,14 +379,19 @@ func tail(b []byte, lines int) []byte {
 // waitReady waits until all chains serve.
 func (r *running) waitReady() api.Chain {
 	r.t.Helper()
+	r.waitAllReady()
+	return r.chain()
+}
+
+func (r *running) waitAllReady() {
+	r.t.Helper()
 	var err error
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if err = r.api.Ready(r.t.Context()); err == nil {
-			return r.chain()
+			return
 		}
 	}
-	r.t.Fatalf("the chain is not ready: %v\nevents:\n%s", err, r.history())
-	return api.Chain{}
+	r.t.Fatalf("not ready: %v\nevents:\n%s", err, r.history())
 }
 
 func (r *running) chain() api.Chain {

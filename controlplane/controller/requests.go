@@ -143,7 +143,7 @@ func (c *Controller) packetIn(from *device, frame []byte) {
 	c.post(func() {
 		if ch := c.byID[p.Key.Chain()]; ch != nil {
 			// The time when it came, not when it is looked at: the lease is counted from it.
-			ch.m.LeaseReply(now, from.sw.Name, uint64(p.Version), time.Duration(p.Request)*time.Microsecond, p.Status == wire.OK)
+			c.touch(ch).LeaseReply(now, from.sw.Name, uint64(p.Version), time.Duration(p.Request)*time.Microsecond, p.Status == wire.OK)
 		}
 	})
 }

@@ -1,12 +1,14 @@
 package controller
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/directory"
@@ -24,7 +26,7 @@ type State struct {
 // stateVersion is the version of the state's form that this controller writes and reads.
 const stateVersion = 1
 
-// Store keeps the state. A file does for now; etcd is to take its place.
+// Store keeps the state. A file does for now; etcd is to take its place. One call is made at a time.
 type Store interface {
 	// Load reads the state, nil where none was ever saved.
 	Load() (*State, error)
@@ -66,6 +68,7 @@ func (f File) Load() (*State, error) {
 // Save implements Store: a new file beside the old one, forced to the disk, takes its place.
 func (f File) Save(s *State) error {
 	fail := func(err error) error { return fmt.Errorf("saving the state %s: %w", f, err) }
+	s.Directory.Sort()
 	b, err := json.Marshal(s)
 	if err != nil {
 		return fail(err)
@@ -89,4 +92,55 @@ func (f File) Save(s *State) error {
 		return fail(err)
 	}
 	return nil
+}
+
+// saver writes states on a goroutine of its own, so that a slow disk holds up no lease. Of several that wait only the last is written: it has all that those before it have.
+type saver struct {
+	store Store
+
+	mu      sync.Mutex
+	next    *State
+	waiting []func(error)
+	wake    chan struct{}
+}
+
+func newSaver(store Store) *saver { return &saver{store: store, wake: make(chan struct{}, 1)} }
+
+// save has a state written, and calls done with the outcome.
+func (s *saver) save(st *State, done func(error)) {
+	s.mu.Lock()
+	s.next = st
+	s.waiting = append(s.waiting, done)
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run writes until ctx ends, and then what is still waiting.
+func (s *saver) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			s.write()
+			return
+		case <-s.wake:
+			s.write()
+		}
+	}
+}
+
+func (s *saver) write() {
+	s.mu.Lock()
+	st, waiting := s.next, s.waiting
+	s.next, s.waiting = nil, nil
+	s.mu.Unlock()
+	if st == nil {
+		return
+	}
+	err := s.store.Save(st)
+	for _, done := range waiting {
+		done(err)
+	}
 }

@@ -9,6 +9,7 @@ package directory
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -63,6 +64,7 @@ type Directory struct {
 	names  map[string]*Key
 	ids    map[wire.Key]*Key
 	slots  map[int]*Key // of all chains: spaces may have moved since a key was placed
+	counts map[uint8]int
 	next   map[uint8]uint32
 	lowest map[uint8]int // no slot of the chain's space below is free
 }
@@ -70,7 +72,7 @@ type Directory struct {
 // New makes a directory of what was saved (the zero Snapshot: nothing).
 func New(spaces []Space, s Snapshot) (*Directory, error) {
 	d := &Directory{spaces: map[uint8]Space{}, names: map[string]*Key{}, ids: map[wire.Key]*Key{}, slots: map[int]*Key{},
-		next: map[uint8]uint32{}, lowest: map[uint8]int{}}
+		counts: map[uint8]int{}, next: map[uint8]uint32{}, lowest: map[uint8]int{}}
 	for _, sp := range spaces {
 		d.spaces[sp.Chain] = sp
 		d.lowest[sp.Chain] = sp.First
@@ -91,19 +93,24 @@ func New(spaces []Space, s Snapshot) (*Directory, error) {
 func (d *Directory) put(k Key) *Key {
 	p := &k
 	d.names[k.Name], d.ids[k.ID], d.slots[k.Slot] = p, p, p
+	d.counts[k.ID.Chain()]++
 	return p
 }
 
-// Snapshot is the directory as it is to be saved.
+// Snapshot is the directory as it is to be saved, its keys in no order.
 func (d *Directory) Snapshot() Snapshot {
-	s := Snapshot{Next: map[uint8]uint32{}, Keys: []Key{}}
-	for _, k := range d.List("") {
-		s.Keys = append(s.Keys, k)
-	}
-	for c, n := range d.next {
-		s.Next[c] = n
+	s := Snapshot{Next: maps.Clone(d.next), Keys: make([]Key, 0, len(d.ids))}
+	for _, k := range d.ids {
+		s.Keys = append(s.Keys, *k)
 	}
 	return s
+}
+
+// Sort puts a snapshot's keys into the order of their names.
+func (s *Snapshot) Sort() { sortKeys(s.Keys) }
+
+func sortKeys(keys []Key) {
+	slices.SortFunc(keys, func(a, b Key) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // Add records a key as Adding. id nil: the next free number is taken.
@@ -180,6 +187,7 @@ func (d *Directory) Delete(id wire.Key) {
 	delete(d.names, k.Name)
 	delete(d.ids, k.ID)
 	delete(d.slots, k.Slot)
+	d.counts[id.Chain()]--
 	if c := id.Chain(); k.Slot < d.lowest[c] && k.Slot >= d.spaces[c].First {
 		d.lowest[c] = k.Slot
 	}
@@ -222,7 +230,7 @@ func (d *Directory) List(prefix string) []Key {
 			out = append(out, *k)
 		}
 	}
-	slices.SortFunc(out, func(a, b Key) int { return strings.Compare(a.Name, b.Name) })
+	sortKeys(out)
 	return out
 }
 
@@ -239,12 +247,4 @@ func (d *Directory) Chain(chain uint8) []Key {
 }
 
 // Count is the number of keys of a chain.
-func (d *Directory) Count(chain uint8) int {
-	n := 0
-	for id := range d.ids {
-		if id.Chain() == chain {
-			n++
-		}
-	}
-	return n
-}
+func (d *Directory) Count(chain uint8) int { return d.counts[chain] }

@@ -122,7 +122,10 @@ func TestSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(d.Snapshot().Keys, e.Snapshot().Keys); diff != "" {
+	before, after := d.Snapshot(), e.Snapshot()
+	before.Sort()
+	after.Sort()
+	if diff := cmp.Diff(before, after); diff != "" {
 		t.Error(diff)
 	}
 	if k := add(t, e, 0, "new"); k.ID != 4 || k.Slot != 1 {
