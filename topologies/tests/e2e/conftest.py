@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One chain of four switches for each module and kind of switch."""
+
+from dataclasses import replace
+
+import pytest
+
+from topologies import p4app
+
+
+@pytest.fixture(scope="module")
+def net(switch, private, tmp_path_factory):
+    """The chain of four that ``make run`` starts, with values of 16 bytes.
+
+    Read leases are ten times as long as usual: these tests say exactly which switch answers, and on a machine that is busy enough a lease of 200 ms does
+    run out now and then, whereupon the tail answers.
+    """
+    from topologies.network import ChainNetwork
+
+    topology = p4app.load(p4app.ROOT / "topologies" / "chain-4.json")
+    topology = replace(topology, chains=(replace(topology.chains[0], lease_ms=2000),))
+    with ChainNetwork(topology, switch=switch, engine="interp", out=tmp_path_factory.mktemp("net")) as network:
+        yield network

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a write costs, when it is executed, and when it is not."""
+
+import itertools
+import threading
+
+import pytest
+from netcraq.client import CASFailed, NetCRAQError, NotFound
+from netcraq.wire import Op, Packet, Status
+
+from topologies.tests.e2e import tools
+from topologies.tests.e2e.test_reads import make_dirty
+from topologies.tests.e2e.tools import Capture, Moved
+
+MEMBERS = ["s1", "s2", "s3", "s4"]
+
+
+def test_a_write_costs_n_plus_1_packets_beside_n_minus_1_acknowledgements(net):
+    name, key = tools.new_key(net)
+    before = tools.all_clean(net, name)
+    with tools.client(net, "h1") as client:
+        with Moved(net) as moved, Capture(net) as capture:
+            result = client.put(key, b"second")
+        writes, replies, acks = (capture.of(op) for op in (Op.WRITE, Op.WRITE_REPLY, Op.ACK))
+        assert writes == [("h1", "s1"), ("s1", "s2"), ("s2", "s3"), ("s3", "s4")]  # n: to the head and down the chain
+        assert replies == [("s4", "s3"), ("s3", "s2"), ("s2", "s1"), ("s1", "h1")]  # 1, by the tail, routed to the client
+        assert acks == [("s4", "s3"), ("s3", "s2"), ("s2", "s1")]  # n - 1
+        assert len(capture.packets) == len(writes) + len(replies) + len(acks)
+        assert [seen.version for seen in capture.packets if seen.op != Op.WRITE or seen.sender != "h1"] == [before + 1] * 10
+        assert result.version == before + 1
+        assert tools.all_clean(net, name) == before + 1
+        assert moved.events["s4"] == {"write_committed": 1}
+        for switch, accepted in (("s1", "write_assigned"), ("s2", "write_stored"), ("s3", "write_stored")):
+            # Acknowledgement and reply cross each cable together, in either order: the first makes the switch clean, the other finds it so.
+            ack_first = {accepted: 1, "ack_committed": 1, "reply_passed": 1}
+            reply_first = {accepted: 1, "reply_repaired": 1, "ack_old": 1}
+            assert moved.events[switch] in (ack_first, reply_first)
+        assert moved.slots == {switch: {name: {"writes": 1}} for switch in MEMBERS}
+
+
+@pytest.mark.parametrize("host", ["h1", "h2", "h3", "h4"])
+def test_after_a_write_from_anywhere_every_switch_has_it(net, host):
+    name, key = tools.new_key(net)
+    with tools.client(net, host) as client:
+        written = client.put(key, b"second").version
+    assert tools.all_clean(net, name) == written
+    for reader in ("h1", "h2", "h3", "h4"):
+        with tools.client(net, reader) as client, Moved(net) as moved:
+            result = client.get(key)
+        assert (result.value, result.version) == (b"second", written)
+        assert moved.settled() == {net.topology.hosts[reader].switch: {"read_clean": 1}}
+
+
+@pytest.mark.parametrize("value", [b"", b"x", b"\0" * 16, bytes(range(16))])
+def test_values_of_every_length_come_back_as_they_were(net, value):
+    _, key = tools.new_key(net)
+    with tools.client(net, "h1") as writer, tools.client(net, "h3") as reader:
+        writer.put(key, value)
+        assert reader.get(key).value == value
+
+
+def test_cas_executes_only_on_the_expected_version(net):
+    name, key = tools.new_key(net, b"1")
+    version = tools.all_clean(net, name)
+    with tools.client(net, "h2") as client:
+        swapped = client.cas(key, version, b"2")
+        assert swapped.version == version + 1
+        tools.all_clean(net, name)
+        with pytest.raises(CASFailed) as failure, Moved(net) as moved:
+            client.cas(key, version, b"3")
+        assert (failure.value.version, failure.value.value) == (version + 1, b"2")
+        assert client.get(key).value == b"2"
+        assert tools.all_clean(net, name) == version + 1
+    with tools.client(net, "h2") as client, Moved(net) as moved, pytest.raises(CASFailed):
+        client.cas(key, version, b"3")
+    assert moved.events["s1"]["cas_to_tail"] == 1
+    assert moved.events["s4"]["cas_failed"] == 1
+    assert not any(moved.slots.values())
+
+
+def test_cas_on_a_dirty_key_is_not_decided(net):
+    name, key = tools.new_key(net, b"old")
+    version = tools.all_clean(net, name)
+    make_dirty(net, key, b"new")
+    with tools.port_of(net, "h1") as port, Moved(net) as moved:
+        tools.from_host(net, "h1", tools.request(net, "h1", Packet(Op.CAS, key, version=version, value=b"no")))
+        reply, _ = tools.answer(net, port)
+        assert (reply.op, reply.status) == (Op.CAS_REPLY, Status.RETRY)
+    assert moved.settled() == {"s1": {"cas_retry": 1}}
+    with tools.client(net, "h1") as client:
+        assert client.get(key).value == b"new"  # repairs s1 on the way
+        assert client.cas(key, version + 1, b"newer").version == version + 2
+
+
+def test_delete_leaves_no_value_and_a_put_brings_one_back(net):
+    name, key = tools.new_key(net, b"here")
+    version = tools.all_clean(net, name)
+    with tools.client(net, "h1") as client:
+        assert client.delete(key).version == version + 1
+        tools.all_clean(net, name)
+        for host in ("h1", "h2", "h3", "h4"):
+            with tools.client(net, host) as reader, pytest.raises(NotFound) as answer:
+                reader.get(key)
+            assert answer.value.version == version + 1
+        assert client.put(key, b"back").version == version + 2
+        assert client.get(key).value == b"back"
+
+
+def test_a_retry_is_answered_again_and_executed_once(net):
+    name, key = tools.new_key(net)
+    version = tools.all_clean(net, name)
+    session = net.admin.lease_sessions().sessions[0]
+    write = Packet(Op.WRITE, key, session=session.id, request=session.next_request + 1, value=b"once")
+    with tools.port_of(net, "h1") as port, Moved(net) as moved:
+        for _ in range(5):
+            tools.from_host(net, "h1", tools.request(net, "h1", write))
+            reply, _ = tools.answer(net, port)
+            assert (reply.op, reply.status, reply.version, reply.request) == (Op.WRITE_REPLY, Status.OK, version + 1, write.request)
+        # An older request of the session is a late copy of something that is over.
+        old = Packet(Op.WRITE, key, session=session.id, request=session.next_request, value=b"late")
+        tools.from_host(net, "h1", tools.request(net, "h1", old))
+        assert tools.silence(port)
+    assert tools.all_clean(net, name) == version + 1
+    assert moved.events["s1"]["write_assigned"] == 1
+    assert moved.events["s1"]["write_retried"] == 4
+    assert moved.events["s1"]["drop_old_request"] == 1
+    assert moved.events["s4"]["write_repeated"] == 4
+    assert moved.slots == {switch: {name: {"writes": 1}} for switch in MEMBERS}
+
+
+def test_a_retry_after_a_newer_write_of_another_does_not_undo_it(net):
+    name, key = tools.new_key(net)
+    session = net.admin.lease_sessions().sessions[0]
+    write = Packet(Op.WRITE, key, session=session.id, request=session.next_request, value=b"older")
+    with tools.port_of(net, "h1") as port, tools.client(net, "h4") as other:
+        tools.from_host(net, "h1", tools.request(net, "h1", write))
+        first, _ = tools.answer(net, port)
+        newer = other.put(key, b"newer")
+        tools.from_host(net, "h1", tools.request(net, "h1", write))
+        again, _ = tools.answer(net, port)
+        assert (again.status, again.version) == (Status.SUPERSEDED, first.version)
+        assert tools.all_clean(net, name) == newer.version
+        assert other.get(key).value == b"newer"
+
+
+def test_concurrent_increments_lose_none(net):
+    """Four clients at four switches add to one counter by CAS. What was acknowledged is in it, and nothing is in it twice."""
+    _, key = tools.new_key(net, b"0")
+    rounds = 25
+    failures: list[BaseException] = []
+    unknown = itertools.count()
+
+    def add(client):
+        try:
+            for _ in range(rounds):
+                while True:
+                    now = client.get(key)
+                    try:
+                        client.cas(key, now.version, str(int(now.value) + 1).encode())
+                        break
+                    except CASFailed:
+                        continue
+                    except NetCRAQError as error:
+                        assert error.outcome_unknown
+                        next(unknown)
+                        break
+        except BaseException as error:
+            failures.append(error)
+
+    clients = [tools.client(net, host) for host in ("h1", "h2", "h3", "h4")]
+    threads = [threading.Thread(target=add, args=(client,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    uncertain = next(unknown)
+    count = int(clients[0].get(key).value)
+    assert 4 * rounds - uncertain <= count <= 4 * rounds
+    for client in clients:
+        client.close()

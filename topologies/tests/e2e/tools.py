@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the end-to-end tests send with and look with."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from netcraq import wire
+from netcraq.client import Client
+from netcraq.wire import Op, Packet
+
+from topologies.network import ChainNetwork, Counters, wait_until
+
+SOL_PACKET = 263
+PACKET_QDISC_BYPASS = 20
+ETH_P_ALL = 3
+PACKET_OUTGOING = 4
+SOURCE_PORT = 40_000
+
+_names = itertools.count(1)
+
+CONTROL = {"lease_renewed", "fetch"}
+"""Events that the controller causes by itself, or by being asked what a switch holds."""
+
+
+def new_key(net: ChainNetwork, value: bytes | None = b"first") -> tuple[str, int]:
+    """Place a key that no other test has; its name and KEY_ID."""
+    name = f"/test/{next(_names)}"
+    return name, net.admin.add_key("main", name, value)
+
+
+def service(net: ChainNetwork) -> str:
+    """The service address of the chain."""
+    return str(net.topology.chains[0].service)
+
+
+def client(net: ChainNetwork, host: str, **options: object) -> Client:
+    """A client in a host, with a session of its own."""
+    options.setdefault("session", net.admin.lease_sessions())
+    with net.inside(host):
+        return Client([service(net)], value_bits=net.topology.profile, **options)
+
+
+# ---- Frames ----
+
+
+def checksum(data: bytes) -> int:
+    """RFC 1071."""
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def ipv4(
+    source: str, target: str, protocol: int, payload: bytes, *, total_length: int | None = None, flags: int = 0, options: bytes = b"", ttl: int = 64
+) -> bytes:
+    """An IPv4 packet with a right checksum, whatever else may be wrong with it."""
+    length = 20 + len(options) + len(payload) if total_length is None else total_length
+    head = struct.pack(
+        "!BBHHHBBH4s4s", 0x45 + len(options) // 4, 0, length, 1, flags, ttl, protocol, 0, socket.inet_aton(source), socket.inet_aton(target)
+    )
+    head += options
+    return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + payload
+
+
+def udp(payload: bytes, *, source_port: int = SOURCE_PORT, target_port: int = wire.PORT, length: int | None = None) -> bytes:
+    """A UDP datagram without a checksum."""
+    return struct.pack("!HHHH", source_port, target_port, 8 + len(payload) if length is None else length, 0) + payload
+
+
+def mac(address: str) -> bytes:
+    """An Ethernet address as bytes."""
+    return bytes.fromhex(address.replace(":", ""))
+
+
+def from_host(net: ChainNetwork, host: str, packet: bytes, ether_type: int = 0x0800) -> None:
+    """Send a packet from a host to its switch, as raw as it is."""
+    node = net.topology.hosts[host]
+    frame = mac(net.topology.switches[node.switch].mac) + mac(node.mac) + struct.pack("!H", ether_type) + packet
+    with net.inside(host), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+        raw.bind((node.interface, 0))
+        raw.send(frame)
+
+
+def from_switch(net: ChainNetwork, sender: str, receiver: str, packet: bytes) -> None:
+    """Put a packet on the cable between two switches, as if the one had sent it to the other."""
+    frame = mac(net.topology.switches[receiver].mac) + mac(net.topology.switches[sender].mac) + struct.pack("!H", 0x0800) + packet
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+        # Straight to the device, past those who look at what leaves by it: BMv2 would take the frame for one that has come in at the sender.
+        raw.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
+        raw.bind((net.interface(sender, receiver), 0))
+        raw.send(frame)
+
+
+def request(net: ChainNetwork, host: str, packet: Packet, target: str | None = None, **ports: int) -> bytes:
+    """A NetCRAQ packet of a host to the service address (or another) as an IPv4 packet."""
+    source = str(net.topology.hosts[host].ip.ip)
+    return ipv4(source, target or service(net), 17, udp(packet.encode(net.topology.profile), **ports))
+
+
+@contextlib.contextmanager
+def port_of(net: ChainNetwork, host: str) -> Iterator[socket.socket]:
+    """The UDP socket of a host that answers to its raw packets come to."""
+    with net.inside(host):
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sock:
+        sock.bind((str(net.topology.hosts[host].ip.ip), SOURCE_PORT))
+        sock.settimeout(2)
+        yield sock
+
+
+def answer(net: ChainNetwork, sock: socket.socket) -> tuple[Packet, str]:
+    """The next answer, and the address it came from."""
+    payload, (address, port) = sock.recvfrom(4096)
+    assert port == wire.PORT
+    return Packet.decode(payload, net.topology.profile), address
+
+
+def silence(sock: socket.socket, seconds: float = 0.15) -> bool:
+    """Whether nothing comes."""
+    sock.settimeout(seconds)
+    try:
+        sock.recv(4096)
+        return False
+    except TimeoutError:
+        return True
+    finally:
+        sock.settimeout(2)
+
+
+# ---- What was seen ----
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A NetCRAQ packet on a cable."""
+
+    sender: str
+    receiver: str
+    op: Op
+    version: int
+
+
+class Capture:
+    """The NetCRAQ packets that cross the cables while the block runs; the controller's go another way and are not among them.
+
+    Each is noted where it leaves: at the port of the switch that sends it, or at the switch's port where a host's comes in.
+    """
+
+    def __init__(self, net: ChainNetwork) -> None:
+        self._net = net
+        self._ends: dict[str, tuple[str, str]] = {}
+        for link in net.topology.links:
+            for here, there in (link.ends, link.ends[::-1]):
+                self._ends[here.interface] = (here.node, there.node)
+        self.packets: list[Seen] = []
+
+    def __enter__(self) -> Capture:
+        """Begin."""
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        self._socket.setblocking(False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Wait until nothing moves any more, and take what was seen."""
+        quiet = time.monotonic() + 0.15
+        while time.monotonic() < quiet:
+            try:
+                frame, (interface, _, kind, *_) = self._socket.recvfrom(65536)
+            except BlockingIOError:
+                time.sleep(0.005)
+                continue
+            if interface in self._ends and self._note(frame, interface, kind):
+                quiet = time.monotonic() + 0.15
+        self._socket.close()
+
+    def _note(self, frame: bytes, interface: str, kind: int) -> bool:
+        here, there = self._ends[interface]
+        outgoing = kind == PACKET_OUTGOING
+        if not outgoing and there in self._net.switches:  # seen where it left
+            return False
+        if frame[12:14] != b"\x08\x00" or frame[23] != 17 or wire.PORT not in struct.unpack("!HH", frame[34:38]):
+            return False
+        payload = frame[42:]
+        version = struct.unpack("!Q", payload[16:24])[0] if len(payload) >= 24 else 0
+        op = Op(payload[0]) if payload and payload[0] in iter(Op) else payload[:1]
+        self.packets.append(Seen(*((here, there) if outgoing else (there, here)), op, version))
+        return True
+
+    def of(self, op: Op) -> list[tuple[str, str]]:
+        """Who sent packets of an op to whom, in order."""
+        return [(seen.sender, seen.receiver) for seen in self.packets if seen.op == op]
+
+
+class Moved:
+    """What the switches' counters counted while the block ran, but for what the controller causes by itself."""
+
+    def __init__(self, net: ChainNetwork) -> None:
+        self._net = net
+        self.events: dict[str, dict[str, int]] = {}
+        self.slots: dict[str, dict[str, dict[str, int]]] = {}
+
+    def __enter__(self) -> Moved:
+        """Read them."""
+        self._before = self._net.all_counters()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Read them again."""
+        if kind is not None:
+            return
+        for name, after in self._net.all_counters().items():
+            before = self._before[name]
+            self.events[name] = {event: count for event, count in after.since(before).items() if event not in CONTROL}
+            self.slots[name] = _slots_since(before, after)
+
+    def settled(self) -> dict[str, dict[str, int]]:
+        """The events of the switches that counted any."""
+        return {name: events for name, events in self.events.items() if events}
+
+
+def _slots_since(before: Counters, after: Counters) -> dict[str, dict[str, int]]:
+    moved = {}
+    for key, slot in after.slots.items():
+        was = before.slots.get(key, {})
+        change = {what: slot[what] - was.get(what, 0) for what in ("reads", "forwards", "writes")}
+        if any(change.values()):
+            moved[key] = {what: count for what, count in change.items() if count}
+    return moved
+
+
+def states(net: ChainNetwork, name: str) -> dict[str, str]:
+    """OK, DIRTY or NOT_FOUND at each member."""
+    return {state["switch"]: state["status"] for state in net.admin.key_states(name)}
+
+
+def all_clean(net: ChainNetwork, name: str) -> int:
+    """Wait until every member has committed the same version, and return it."""
+
+    def same() -> int | None:
+        found = net.admin.key_states(name)
+        versions = {int(state["version"]) for state in found} | {int(state["newest"]) for state in found}
+        return versions.pop() if len(versions) == 1 else None
+
+    return wait_until(f"{name} is clean everywhere", same)
