@@ -372,8 +372,12 @@ func (m *Machine) wait(what string) {
 	m.waiting = what
 }
 
-// Tick does what time alone asks for. It may be called at any time; Next says when it must be.
+// Tick does what time alone asks for. It is called once at the start, may be called at any time, and must be when Next says.
 func (m *Machine) Tick(now Time) {
+	if !m.decided {
+		m.decide(now)
+		return
+	}
 	m.step(now)
 }
 

@@ -148,6 +148,7 @@ func (w *world) command(d *datadriven.TestData) {
 		}
 		w.m = New(w.o)
 		w.m.SetKeys(w.keys)
+		w.m.Tick(0)
 	case "up":
 		for _, s := range args {
 			sw := w.switches[s]

@@ -190,7 +190,8 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 	c.undoUnfinished()
 	for _, ch := range c.chains {
-		c.touch(ch)
+		c.touch(ch).Tick(c.now())
+		c.flush(ch)
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -1,0 +1,259 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+)
+
+// backend notes what it is asked, and answers from its fields.
+type backend struct {
+	mu     sync.Mutex
+	asked  []string
+	err    error
+	events []api.Event
+	more   chan struct{}
+}
+
+func (b *backend) note(parts ...string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked = append(b.asked, strings.Join(parts, " "))
+	return b.err
+}
+
+func (b *backend) Chains(context.Context) ([]api.Chain, error) {
+	return []api.Chain{{Name: "main"}}, b.note("chains")
+}
+func (b *backend) Chain(_ context.Context, c string) (*api.Chain, error) {
+	return &api.Chain{Name: c}, b.note("chain", c)
+}
+func (b *backend) ChangeChain(_ context.Context, c string, ch api.ChainChange) (*api.Chain, error) {
+	what := []string{"change", c}
+	if ch.Frozen != nil {
+		what = append(what, "frozen")
+	}
+	if ch.Members != nil {
+		what = append(what, *ch.Members...)
+	}
+	return &api.Chain{Name: c}, b.note(what...)
+}
+func (b *backend) Keys(_ context.Context, c string) ([]api.Key, error) {
+	return []api.Key{}, b.note("keys", c)
+}
+func (b *backend) AddKeys(_ context.Context, c string, specs []api.KeySpec) ([]api.Key, error) {
+	out := make([]api.Key, len(specs))
+	for i, s := range specs {
+		out[i] = api.Key{Name: s.Name, KeyID: uint32(i + 1)}
+		if s.Name == "bad" {
+			out[i].Error = api.Errorf(api.CodeAlreadyExists, "it is there")
+		}
+		b.note("add", c, s.Name, string(s.Value))
+	}
+	return out, b.err
+}
+func (b *backend) RemoveKey(_ context.Context, c, k string) error { return b.note("remove", c, k) }
+func (b *backend) Directory(_ context.Context, p string, state bool) ([]api.Key, error) {
+	return []api.Key{}, b.note("directory", p, map[bool]string{true: "state"}[state])
+}
+func (b *backend) Lookup(_ context.Context, n string, _ bool) (*api.Key, error) {
+	return &api.Key{Name: n}, b.note("lookup", n)
+}
+func (b *backend) Switches(context.Context) ([]api.Switch, error) {
+	return []api.Switch{}, b.note("switches")
+}
+func (b *backend) Counters(_ context.Context, s string) (*api.Counters, error) {
+	return &api.Counters{Switch: s}, b.note("counters", s)
+}
+func (b *backend) OpenSessions(_ context.Context, r api.SessionsRequest) (*api.Sessions, error) {
+	return &api.Sessions{Lease: "L", TTLSeconds: 30}, b.note("open", r.Owner)
+}
+func (b *backend) KeepSessions(_ context.Context, l string) (*api.Sessions, error) {
+	return &api.Sessions{Lease: l}, b.note("keep", l)
+}
+func (b *backend) CloseSessions(_ context.Context, l string) error { return b.note("close", l) }
+func (b *backend) Ready(context.Context) error                     { return b.note("ready") }
+func (b *backend) Events(since uint64) ([]api.Event, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.events[min(since, uint64(len(b.events))):]), b.more
+}
+
+func serve(t *testing.T, b *backend) (*api.Client, string) {
+	t.Helper()
+	s := httptest.NewServer(Handler(b))
+	t.Cleanup(s.Close)
+	return api.NewClient(s.URL), s.URL
+}
+
+// TestClient: what the client asks for is what the backend is asked for, however odd the names are.
+func TestClient(t *testing.T) {
+	b := &backend{}
+	c, _ := serve(t, b)
+	ctx := t.Context()
+	frozen := true
+	for _, step := range []struct {
+		want string
+		do   func() error
+	}{
+		{"chains", func() error { _, err := c.Chains(ctx); return err }},
+		{"chain main", func() error { _, err := c.Chain(ctx, "main"); return err }},
+		{"change main frozen", func() error { _, err := c.ChangeChain(ctx, "main", api.ChainChange{Frozen: &frozen}); return err }},
+		{"change main s2 s1", func() error {
+			_, err := c.ChangeChain(ctx, "main", api.ChainChange{Members: &[]string{"s2", "s1"}})
+			return err
+		}},
+		{"keys main", func() error { _, err := c.Keys(ctx, "main"); return err }},
+		{"add main /registry/a \x00\xff", func() error {
+			k, err := c.AddKey(ctx, "main", api.KeySpec{Name: "/registry/a", Value: []byte{0, 255}})
+			if err == nil && k.KeyID != 1 {
+				t.Error(k)
+			}
+			return err
+		}},
+		{"remove main /registry//a", func() error { return c.RemoveKey(ctx, "main", "/registry//a") }},
+		{"remove main ..", func() error { return c.RemoveKey(ctx, "main", "..") }},
+		{"remove main a?b#c%2F", func() error { return c.RemoveKey(ctx, "main", "a?b#c%2F") }},
+		{"directory /registry/ state", func() error { _, err := c.Directory(ctx, "/registry/", true); return err }},
+		{"directory & ", func() error { _, err := c.Directory(ctx, "&", false); return err }},
+		{"lookup /registry/ä", func() error { _, err := c.Lookup(ctx, "/registry/ä"); return err }},
+		{"switches", func() error { _, err := c.Switches(ctx); return err }},
+		{"counters s1", func() error { _, err := c.Counters(ctx, "s1"); return err }},
+		{"open me", func() error { _, err := c.NewSessions(ctx, 2, "me"); return err }},
+		{"keep L", func() error { _, err := c.KeepSessions(ctx, "L"); return err }},
+		{"close L", func() error { return c.CloseSessions(ctx, "L") }},
+		{"ready", func() error { return c.Ready(ctx) }},
+	} {
+		b.asked, b.err = nil, nil
+		if err := step.do(); err != nil {
+			t.Errorf("%s: %v", step.want, err)
+		}
+		if !slices.Equal(b.asked, []string{step.want}) {
+			t.Errorf("asked %q, want %q", b.asked, step.want)
+		}
+		b.err = api.Errorf(api.CodeUnavailable, "not now")
+		var e *api.Error
+		if err := step.do(); !errors.As(err, &e) || e.Status != http.StatusServiceUnavailable || e.Message != "not now" {
+			t.Errorf("%s: the backend's error came as %v", step.want, err)
+		}
+	}
+}
+
+func TestManyKeys(t *testing.T) {
+	c, url := serve(t, &backend{})
+	keys, err := c.AddKeys(t.Context(), "main", []api.KeySpec{{Name: "a"}, {Name: "bad"}, {Name: "c"}})
+	if err != nil || len(keys) != 3 || keys[1].Error == nil || keys[1].Error.Code != api.CodeAlreadyExists || keys[2].Error != nil {
+		t.Error(keys, err)
+	}
+	if keys, err := c.AddKeys(t.Context(), "main", nil); err != nil || len(keys) != 0 {
+		t.Error(keys, err)
+	}
+	if _, err := c.AddKey(t.Context(), "main", api.KeySpec{Name: "bad"}); !errors.Is(err, &api.Error{Code: api.CodeAlreadyExists}) {
+		t.Error(err)
+	}
+	resp, err := http.Post(url+"/v1/chains/main/keys", "application/json", strings.NewReader(`[{"name":"bad"}]`))
+	if err != nil || resp.StatusCode != http.StatusMultiStatus {
+		t.Error(resp, err)
+	}
+}
+
+// TestBadRequests: what is refused, with which status and code.
+func TestBadRequests(t *testing.T) {
+	_, url := serve(t, &backend{})
+	for _, c := range []struct {
+		method, path, body, host string
+		status                   int
+		want                     string
+	}{
+		{"GET", "/v2/chains", "", "", 404, "there is no GET /v2/chains"},
+		{"PATCH", "/v1/chains/main", "", "", 404, "there is no PATCH"},
+		{"PUT", "/v1/chains/main", `{"lease": 5}`, "", 400, `unknown field \"lease\"`},
+		{"PUT", "/v1/chains/main", `{"frozen": "yes"}`, "", 400, "cannot unmarshal"},
+		{"PUT", "/v1/chains/main", ``, "", 400, "EOF"},
+		{"PUT", "/v1/chains/main", `{} {}`, "", 400, "goes on after its JSON"},
+		{"POST", "/v1/chains/main/keys", `[{"name": "a", "value": "%%%"}]`, "", 400, "illegal base64"},
+		{"POST", "/v1/chains/main/keys", `{"name": "a", "keyId": -1}`, "", 400, "cannot unmarshal"},
+		{"POST", "/v1/sessions", `{"count": 99999999999999999999}`, "", 400, "cannot unmarshal"},
+		{"GET", "/v1/events?since=x", "", "", 400, "not an event's number"},
+		{"GET", "/v1/chains", "", "evil.example", 403, "not served as"},
+		{"GET", "/v1/chains", "", "localhost:20036", 200, "main"},
+		{"GET", "/v1/chains", "", "[::1]:20036", 200, "main"},
+		{"GET", "/healthz", "", "", 200, "ok"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), c.method, url+c.path, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.host != "" {
+			req.Host = c.host
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != c.status || !strings.Contains(string(b), c.want) {
+			t.Errorf("%s %s %s: %d %s, want %d %s", c.method, c.path, c.body, resp.StatusCode, b, c.status, c.want)
+		}
+	}
+}
+
+func TestEvents(t *testing.T) {
+	b := &backend{events: []api.Event{{ID: 1, Type: "a", Message: "first\nline two"}, {ID: 2, Type: "b"}}, more: make(chan struct{})}
+	c, _ := serve(t, b)
+	var got []api.Event
+	collect := func(e api.Event) error { got = append(got, e); return nil }
+	if err := c.Events(t.Context(), 0, false, collect); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(b.events, got); diff != "" {
+		t.Error(diff)
+	}
+	got = nil
+	if err := c.Events(t.Context(), 1, false, collect); err != nil || len(got) != 1 || got[0].ID != 2 {
+		t.Error(got, err)
+	}
+	// Followed: what comes later comes.
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.events = append(b.events, api.Event{ID: 3})
+		close(b.more)
+		b.more = make(chan struct{})
+	}()
+	enough := errors.New("enough")
+	err := c.Events(t.Context(), 0, true, func(e api.Event) error {
+		if e.ID == 3 {
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) {
+		t.Error(err)
+	}
+}
+
+func TestNoController(t *testing.T) {
+	if err := api.NewClient("127.0.0.1:1").Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "is it running") {
+		t.Error(err)
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "a proxy says no", http.StatusBadGateway) }))
+	defer s.Close()
+	var e *api.Error
+	if _, err := api.NewClient(s.URL).Chains(t.Context()); !errors.As(err, &e) || e.Status != http.StatusBadGateway || !strings.Contains(e.Message, "a proxy says no") {
+		t.Error(err)
+	}
+}

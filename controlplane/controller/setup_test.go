@@ -1,0 +1,457 @@
+package controller_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/controlplane/p4rt/p4rttest"
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+// These tests bring up switches that are P4Runtime servers without a data plane: they need no root, and can be made to fail. The chain has no leases, since nobody
+// would answer them.
+
+// fakes is a line of three such switches.
+type fakes struct {
+	t       *testing.T
+	servers []*p4rttest.Server
+	info    *p4rt.Info
+	file    string
+	store   controller.Store
+}
+
+func newFakes(t *testing.T, change func(topology map[string]any)) *fakes {
+	t.Helper()
+	f := &fakes{t: t, store: controller.File(filepath.Join(t.TempDir(), "state.json"))}
+	compiled, err := filepath.Abs("../../p4src/compiled/netcraq-128")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.info, err = p4rt.LoadInfo(compiled + ".p4info.txtpb"); err != nil {
+		t.Fatal(err)
+	}
+	type m = map[string]any
+	var switches []m
+	for i := 1; i <= 3; i++ {
+		s := &p4rttest.Server{DeviceID: uint64(i)}
+		if err := s.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Stop)
+		f.servers = append(f.servers, s)
+		switches = append(switches, m{"name": fmt.Sprintf("s%d", i), "p4runtime": s.Addr, "deviceId": i, "address": fmt.Sprintf("10.0.255.%d", i)})
+	}
+	top := m{
+		"program":  m{"json": compiled + ".json", "p4info": compiled + ".p4info.txtpb"},
+		"switches": switches,
+		"links":    [][]string{{"s1:2", "s2:2"}, {"s2:3", "s3:2"}},
+		"hosts":    []m{{"name": "h1", "ip": "10.0.0.1", "mac": "02:00:00:00:00:01", "port": "s1:1"}},
+		"chains":   []m{{"id": 0, "name": "main", "address": "10.0.254.1", "members": []string{"s1", "s2", "s3"}, "leaseMillis": 0}},
+	}
+	if change != nil {
+		change(top)
+	}
+	b, err := json.Marshal(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.file = filepath.Join(t.TempDir(), "net.json")
+	if err := os.WriteFile(f.file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// start runs a controller until stop is called.
+func (f *fakes) start() (c *controller.Controller, stop func()) {
+	f.t.Helper()
+	top, err := topology.Load(f.file)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	c, err = controller.New(controller.Options{Topology: top, Store: f.store, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { c.Run(ctx); close(done) }()
+	var once sync.Once
+	stop = func() { once.Do(func() { cancel(); <-done }) }
+	f.t.Cleanup(stop)
+	return c, stop
+}
+
+func ready(t *testing.T, c *controller.Controller) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if err = c.Ready(t.Context()); err == nil {
+			return
+		}
+	}
+	t.Fatalf("not ready: %v\n%s", err, eventText(c))
+}
+
+func eventText(c *controller.Controller) string {
+	var b strings.Builder
+	events, _ := c.Events(0)
+	for _, e := range events {
+		fmt.Fprintf(&b, "%s %s: %s\n", e.Type, e.Switch, e.Message)
+	}
+	return b.String()
+}
+
+// waitText waits for an event of a kind whose message has a text.
+func waitText(t *testing.T, c *controller.Controller, kind, text string) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		events, _ := c.Events(0)
+		if slices.ContainsFunc(events, func(e api.Event) bool { return e.Type == kind && strings.Contains(e.Message, text) }) {
+			return
+		}
+	}
+	t.Fatalf("no event %s with %q:\n%s", kind, text, eventText(c))
+}
+
+// tables is what a switch holds of some tables, as text, sorted.
+func (f *fakes) tables(server int, only ...string) []string {
+	f.t.Helper()
+	var out []string
+	for _, te := range f.servers[server].Entries() {
+		e, err := f.info.Decode(te)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if len(only) == 0 || slices.Contains(only, e.Table) {
+			out = append(out, e.String())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (f *fakes) writes() int {
+	n := 0
+	for _, s := range f.servers {
+		n += s.Writes()
+	}
+	return n
+}
+
+// TestIdempotent: a controller that is started again writes nothing, with its state and without.
+func TestIdempotent(t *testing.T) {
+	for _, pi := range []bool{false, true} {
+		f := newFakes(t, nil)
+		for _, s := range f.servers {
+			s.PI = pi
+		}
+		c, stop := f.start()
+		ready(t, c)
+		before := [][]string{f.tables(0), f.tables(1), f.tables(2)}
+		// 2 ports, 2 addresses of its own, 4 routes (controller, 2 switches, 1 host), 1 chain.
+		if len(before[1]) != 9 {
+			t.Fatalf("s2 has %d entries:\n%s", len(before[1]), strings.Join(before[1], "\n"))
+		}
+		stop()
+		n := f.writes()
+		for _, store := range []controller.Store{f.store, controller.Memory{}} {
+			f.store = store
+			c, stop = f.start()
+			ready(t, c)
+			stop()
+			if got := f.writes(); got != n {
+				t.Errorf("PI=%v, %T: %d updates were written to switches that had everything:\n%s", pi, store, got-n, eventText(c))
+			}
+			for i := range before {
+				if after := f.tables(i); !slices.Equal(after, before[i]) {
+					t.Errorf("PI=%v, %T: s%d has\n%s\nbefore\n%s", pi, store, i+1, strings.Join(after, "\n"), strings.Join(before[i], "\n"))
+				}
+			}
+		}
+	}
+}
+
+// TestForeignEntries: what does not belong in a table is taken out; what was changed is changed back.
+func TestForeignEntries(t *testing.T) {
+	f := newFakes(t, nil)
+	c, stop := f.start()
+	ready(t, c)
+	stop()
+	want := f.tables(1)
+	// Somebody else, while the controller is away.
+	meddler, err := p4rt.New(p4rt.Options{Name: "s2", Target: f.servers[1].Addr, DeviceID: 2, ElectionID: p4rt.ElectionID{Low: 1}, Info: f.info}, p4rt.Handler{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { meddler.Run(ctx); close(done) }()
+	for meddler.State().Phase != p4rt.Primary {
+		time.Sleep(time.Millisecond)
+	}
+	update := func(make func(*v1.Entity) *v1.Update, e p4rt.Entry) *v1.Update {
+		te, err := f.info.Encode(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return make(p4rt.EntryEntity(te))
+	}
+	err = meddler.Write(ctx,
+		update(p4rt.Insert, p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(1)}, Action: "fabric_port"}),
+		update(p4rt.Modify, p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(2)}, Action: "host_port"}),
+		update(p4rt.Insert, p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(0xC0000200, 24)}, Action: "no_route"}),
+		update(p4rt.Insert, p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(0x0A00FF01)}, Action: "take"}),
+		update(p4rt.Insert, p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(0x07000001)}, Action: "set_slot", Params: p4rt.Params{"slot": 9}}),
+		update(p4rt.Insert, p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(0x00000001)}, Action: "set_slot", Params: p4rt.Params{"slot": 9}}),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	<-done
+	c, _ = f.start()
+	ready(t, c)
+	waitText(t, c, "keys.tidied", "dropped") // a key that only one switch has an entry of
+	if got := f.tables(1); !slices.Equal(got, want) {
+		t.Errorf("s2 has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestMistakes: what can be wrong with switches and files; each is said, and what can mend itself does when the cause is gone.
+func TestMistakes(t *testing.T) {
+	t.Run("a switch is not there yet", func(t *testing.T) {
+		f := newFakes(t, nil)
+		f.servers[1].Stop()
+		c, _ := f.start()
+		waitText(t, c, "switch.unreachable", "trying again")
+		waitText(t, c, "chain.waiting", "waiting for s2 to connect")
+		if err := c.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "waiting for s2 to connect") {
+			t.Error(err)
+		}
+		if err := f.servers[1].Start(); err != nil {
+			t.Fatal(err)
+		}
+		ready(t, c)
+	})
+	t.Run("the wrong device", func(t *testing.T) {
+		f := newFakes(t, nil)
+		f.servers[2].DeviceID = 7
+		c, _ := f.start()
+		waitText(t, c, "switch.unreachable", "has no device with id 3 (check deviceId")
+	})
+	t.Run("a switch refuses an entry", func(t *testing.T) {
+		f := newFakes(t, nil)
+		var mu sync.Mutex
+		refuse := true
+		f.servers[1].Refuse = func(u *v1.Update) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if e, err := f.info.Decode(u.Entity.GetTableEntry()); refuse && err == nil && e.Table == "chain_config" {
+				return status.Error(codes.ResourceExhausted, "table is full")
+			}
+			return nil
+		}
+		c, _ := f.start()
+		waitText(t, c, "switch.refused", "table is full")
+		if got := f.tables(0, "chain_config"); len(got) != 0 {
+			t.Errorf("the head was installed before the switch behind it: %v", got)
+		}
+		mu.Lock()
+		refuse = false
+		mu.Unlock()
+		ready(t, c)
+	})
+	t.Run("key_index is full", func(t *testing.T) {
+		f := newFakes(t, nil)
+		f.servers[1].Refuse = func(u *v1.Update) error {
+			if e, err := f.info.Decode(u.Entity.GetTableEntry()); err == nil && e.Table == "key_index" {
+				return status.Error(codes.ResourceExhausted, "table is full")
+			}
+			return nil
+		}
+		c, _ := f.start()
+		ready(t, c)
+		keys, err := c.AddKeys(t.Context(), "main", []api.KeySpec{{Name: "a"}, {Name: "b"}})
+		if err != nil || len(keys) != 2 || keys[0].Error == nil || keys[0].Error.Code != api.CodeResourceExhausted || !strings.Contains(keys[1].Error.Message, "table is full") {
+			t.Fatalf("%+v %v", keys, err)
+		}
+		for i := range f.servers {
+			if got := f.tables(i, "key_index"); len(got) != 0 {
+				t.Errorf("s%d still has %v", i+1, got)
+			}
+		}
+		if ch, err := c.Chain(t.Context(), "main"); err != nil || ch.Keys != 0 {
+			t.Error(ch, err)
+		}
+	})
+	t.Run("nobody answers the first write", func(t *testing.T) {
+		f := newFakes(t, nil)
+		c, _ := f.start()
+		ready(t, c)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		keys, err := c.AddKeys(ctx, "main", []api.KeySpec{{Name: "a"}})
+		if err != nil || keys[0].Error == nil || keys[0].Error.Code != api.CodeDeadlineExceeded {
+			t.Errorf("%+v %v", keys, err)
+		}
+	})
+	t.Run("another program is running", func(t *testing.T) {
+		// Its tables mean something else: it is replaced, and nothing of it is believed.
+		f := newFakes(t, nil)
+		other, err := p4rt.NewInfo(&configv1.P4Info{Actions: []*configv1.Action{{Preamble: &configv1.Preamble{Id: 1, Name: "a"}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pl, err := p4rt.NewPipeline(other, []byte("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := p4rt.New(p4rt.Options{Name: "s1", Target: f.servers[0].Addr, DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 1}, Info: other}, p4rt.Handler{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go first.Run(ctx)
+		for first.State().Phase != p4rt.Primary {
+			time.Sleep(time.Millisecond)
+		}
+		if _, err := first.EnsurePipeline(ctx, pl); err != nil {
+			t.Fatal(err)
+		}
+		c, _ := f.start()
+		ready(t, c)
+		waitText(t, c, "switch.program-loaded", "committed")
+	})
+	t.Run("a switch is restarted", func(t *testing.T) {
+		f := newFakes(t, nil)
+		c, _ := f.start()
+		ready(t, c)
+		f.servers[1].Stop()
+		waitText(t, c, "switch.disconnected", "trying again")
+		f.servers[1].Forget()
+		if err := f.servers[1].Start(); err != nil {
+			t.Fatal(err)
+		}
+		waitText(t, c, "chain.reinstall", "holds no data")
+		ready(t, c)
+		if ch, err := c.Chain(t.Context(), "main"); err != nil || ch.Epoch != 2 {
+			t.Error(ch, err)
+		}
+	})
+	t.Run("the stream breaks", func(t *testing.T) {
+		f := newFakes(t, nil)
+		c, _ := f.start()
+		ready(t, c)
+		n := f.writes()
+		f.servers[1].BreakStreams()
+		waitText(t, c, "switch.disconnected", "s2")
+		ready(t, c)
+		if ch, err := c.Chain(t.Context(), "main"); err != nil || ch.Epoch != 1 || f.writes() != n {
+			t.Errorf("%+v, %v, %d updates", ch, err, f.writes()-n)
+		}
+	})
+	for name, c := range map[string]struct {
+		change func(map[string]any)
+		want   string
+	}{
+		"no P4Info":       {func(m map[string]any) { m["program"].(map[string]any)["p4info"] = "/nowhere" }, "no such file"},
+		"not a P4Info":    {func(m map[string]any) { m["program"].(map[string]any)["p4info"] = os.Args[0] }, "neither a P4Info in text form"},
+		"not a program":   {func(m map[string]any) { m["program"].(map[string]any)["json"] = os.Args[0] }, "not JSON"},
+		"another profile": {func(m map[string]any) { m["program"].(map[string]any)["profile"] = "8192" }, "holds values of 128 bits"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakes(t, c.change)
+			top, err := topology.Load(f.file)
+			if err == nil {
+				_, err = controller.New(controller.Options{Topology: top, Store: controller.Memory{}, Log: slog.New(slog.DiscardHandler)})
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestState: the file is replaced as a whole, and a broken one is not taken for an empty one.
+func TestState(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.json")
+	f := controller.File(path)
+	if s, err := f.Load(); s != nil || err != nil {
+		t.Error(s, err)
+	}
+	if err := f.Save(&controller.State{Version: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := f.Load(); s == nil || err != nil {
+		t.Error(s, err)
+	}
+	for _, bad := range []string{"", "{", `{"version": 2}`} {
+		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Load(); err == nil {
+			t.Errorf("%q was taken for a state", bad)
+		}
+	}
+	if err := controller.File("/nowhere/state.json").Save(&controller.State{}); err == nil {
+		t.Error("a state was saved nowhere")
+	}
+	if left, err := filepath.Glob(path + ".*"); len(left) > 0 || err != nil {
+		t.Error(left, err)
+	}
+}
+
+// TestUnsavedState: a chain is not changed while that cannot be recorded.
+func TestUnsavedState(t *testing.T) {
+	f := newFakes(t, nil)
+	store := &failingStore{}
+	f.store = store
+	c, _ := f.start()
+	ready(t, c)
+	store.set(errors.New("the disk is full"))
+	frozen := true
+	if _, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Frozen: &frozen}); err == nil || !strings.Contains(err.Error(), "the disk is full") {
+		t.Error(err)
+	}
+	if keys, err := c.AddKeys(t.Context(), "main", []api.KeySpec{{Name: "a"}}); err != nil || keys[0].Error == nil || !strings.Contains(keys[0].Error.Message, "the disk is full") {
+		t.Error(keys, err)
+	}
+	store.set(nil)
+	if ch, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Frozen: &frozen}); err != nil || ch.Epoch != 2 || !ch.Frozen || ch.Keys != 0 {
+		t.Error(ch, err)
+	}
+}
+
+type failingStore struct {
+	controller.Memory
+	mu  sync.Mutex
+	err error
+}
+
+func (s *failingStore) set(err error) { s.mu.Lock(); s.err = err; s.mu.Unlock() }
+
+func (s *failingStore) Save(*controller.State) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
