@@ -3,8 +3,8 @@
 """Start a chain, load keys of a real etcd into it, query every switch, write at the head, and show what happened (``make run``).
 
 Every value that is read is compared with the value that was written; a difference, or a query without an answer, ends the run with status 1. The
-export and the trace come from a real kubeadm cluster (``experiments/data/README.md``); ``--keys`` takes another export, as ``etcdctl get --prefix / -w
-json`` prints it.
+export and the trace come from a real kubeadm cluster (``experiments/data/README.md``); ``--keys`` takes another export, as
+``etcdctl get --prefix / -w json`` prints it.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ class Run:
         self.console.print(f"{len(self.ids)} of {len(entries)} keys of {self.options.keys.name} are in the switches ({took:.1f} s); not placed:")
         for line in etcd_data.reasons([*left, *refused]):
             self.console.print(f"  {line}")
+        if not self.ids:
+            raise WrongError(f"no key of {self.options.keys} fits values of {self.options.profile // 8} bytes: nothing to show; give --profile 8192")
         self.report["keys"] = {"export": len(entries), "placed": len(self.ids), "seconds": took, "left": etcd_data.reasons([*left, *refused])}
 
     def read(self, switch: str, key: str, direct: bool = True) -> None:
@@ -259,19 +261,17 @@ def main() -> int:
             run.read_everywhere()
             moved = {name: counters.since(before[name]) for name, counters in net.all_counters().items()}
             console.print(table(run, moved, load))
-            total = sum(result["queries"] for result in load.values())
-            writes = load["writes"]
+            total, writes = sum(result["queries"] for result in load.values()), load["writes"]
             console.print(
-                f"verified: {run.queries['reads']:,} reads and {run.queries['writes']:,} writes, every value read was the value written. Under load at once: "
-                f"{total:,} queries in {options.load:g} s, none lost; writes {writes['queriesPerSecond']:,.0f}/s, p50 {writes['latencyMicros']['p50']:,.0f} µs, "
-                f"p99 {writes['latencyMicros']['p99']:,.0f} µs"
+                f"verified: {run.queries['reads']:,} reads and {run.queries['writes']:,} writes, every value read was the value written.\n"
+                f"under load: {total:,} queries in {options.load:g} s, none lost; writes {writes['queriesPerSecond']:,.0f}/s, "
+                f"p50 {writes['latencyMicros']['p50']:,.0f} µs, p99 {writes['latencyMicros']['p99']:,.0f} µs"
             )
             run.report |= {"verified": dict(run.queries), "load": load, "events": moved, "seconds": time.monotonic() - begun}
             options.out.parent.mkdir(parents=True, exist_ok=True)
             options.out.write_text(json.dumps(run.report, indent=2) + "\n")
-            console.print(
-                f"{time.monotonic() - begun:.0f} s in all; figures in {options.out.relative_to(ROOT) if options.out.is_relative_to(ROOT) else options.out}"
-            )
+            where = options.out.relative_to(ROOT) if options.out.is_relative_to(ROOT) else options.out
+            console.print(f"{time.monotonic() - begun:.0f} s in all; figures in {where}")
             if options.keep:
                 console.print(launch.HINTS, markup=False)
                 launch.prompt(net.mininet)
