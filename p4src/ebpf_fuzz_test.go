@@ -159,6 +159,9 @@ func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 	case 4: // a byte of the NetCRAQ header that does not show in a checksum
 		frame[42+r.IntN(24)] ^= byte(1 << r.IntN(8))
 	}
+	if len(frame) > 42 && frame[42] == byte(wire.Lease) {
+		frame[42] = byte(wire.Read) // its answer says the time
+	}
 	return frame
 }
 

@@ -491,7 +491,7 @@ func (t *translator) count(k *bmv2json.Counter, index *bmv2json.Expr) {
 
 // addToCounter adds the packet to the counter at base+off. It uses R1.
 func (t *translator) addToCounter(base asm.Register, off int) {
-	t.emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(base, asm.R1, asm.DWord, int16(off)))
+	t.emit(asm.Mov.Imm(asm.R1, 1), atomically(asm.AddAtomic, base, asm.R1, off))
 	t.load(asm.R1, rPHV, phvInLen, 4)
-	t.emit(asm.AddAtomic.Mem(base, asm.R1, asm.DWord, int16(off+8)))
+	t.emit(atomically(asm.AddAtomic, base, asm.R1, off+8))
 }

@@ -243,3 +243,11 @@ func (c *code) zero(base asm.Register, off, bytes int) {
 		off, bytes = off+size, bytes-size
 	}
 }
+
+// atomically is an atomic operation on the 64-bit word at base+off. The operation's code is put in as the instruction's constant, too: cilium/ebpf v0.22.0 encodes
+// what stands there, so that its own Xchg and CmpXchg become plain additions; a version that does not will say the same.
+func atomically(op asm.AtomicOp, base, src asm.Register, off int) asm.Instruction {
+	in := op.Mem(base, src, asm.DWord, int16(off))
+	in.Constant = int64(op >> 8)
+	return in
+}

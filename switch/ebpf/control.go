@@ -120,7 +120,10 @@ func (t *translator) runPipeline(name string) {
 		return
 	}
 	order := nodes(p)
-	t.pipeline = &pipelineState{end: name + ".exit", inside: lockedNodes(order)}
+	t.pipeline = &pipelineState{end: name + ".exit", inside: map[bmv2json.Node]bool{}}
+	if !t.unlocked {
+		t.pipeline.inside = lockedNodes(order)
+	}
 	label := func(n bmv2json.Node) string {
 		if n == nil {
 			return name + ".end"
@@ -214,7 +217,7 @@ func (t *translator) takeLock() {
 func (t *translator) acquire(failed string) {
 	got := t.newLabel("got")
 	t.stateAddress(asm.R1, t.lock)
-	t.emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1), asm.CmpXchg.Mem(asm.R1, asm.R2, asm.DWord, 0), asm.JEq.Imm(asm.R0, 0, got))
+	t.emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1), atomically(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, got))
 	t.storeConstant(asm.R10, -8, 0, 8)
 	t.emit(asm.Mov.Imm(asm.R1, lockTries))
 	t.functionPointer(asm.R2, "wait")
@@ -231,7 +234,7 @@ func (t *translator) acquire(failed string) {
 	wait := t.function("wait", func() {
 		t.emit(asm.Mov.Reg(asm.R6, asm.R2))
 		t.stateAddress(asm.R1, t.lock)
-		t.emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1), asm.CmpXchg.Mem(asm.R1, asm.R2, asm.DWord, 0), asm.JEq.Imm(asm.R0, 0, "wait.got"))
+		t.emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1), atomically(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, "wait.got"))
 		t.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 		t.place("wait.got")
 		t.storeConstant(asm.R6, 0, 1, 8)
@@ -252,5 +255,5 @@ func (t *translator) release() {
 		t.storeConstant(asm.R1, 0, 0, 8)
 		return
 	}
-	t.emit(asm.Mov.Imm(asm.R2, 0), asm.Xchg.Mem(asm.R1, asm.R2, asm.DWord, 0))
+	t.emit(asm.Mov.Imm(asm.R2, 0), atomically(asm.Xchg, asm.R1, asm.R2, 0))
 }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -25,9 +27,11 @@ type Options struct {
 	DropPort uint32
 	// Log receives what happens to ports. nil means slog.Default().
 	Log *slog.Logger
+
+	unlocked bool // packets take no lock: for the test that shows what it is for
 }
 
-// device implements [target.Device].
+// device implements [target.Device] and [target.Preparer].
 type device struct {
 	opts    Options
 	log     *slog.Logger
@@ -129,17 +133,19 @@ func (d *device) readPackets() {
 	}
 }
 
-// setPort makes frames of an interface those of a port; number ^0 makes them nobody's.
+// noPort is nobody's number.
+const noPort = ^uint32(0)
+
+// setPort makes frames of an interface those of a port, or nobody's.
 func (d *device) setPort(ifindex int, number uint32) {
-	at := portsByIfindex + ifindex*2
-	d.portMap.mem[at], d.portMap.mem[at+1] = byte(number+1), byte((number+1)>>8)
+	at := portsByIfindex + ifindex*4
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(&d.portMap.mem[at])), number+1)
 }
 
+// setInterface makes an interface that of a port; 0 is none.
 func (d *device) setInterface(number uint32, ifindex int) {
 	at := portsIfindex + int(number)*4
-	for i := range 4 {
-		d.portMap.mem[at+i] = byte(ifindex >> (8 * i))
-	}
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(&d.portMap.mem[at])), uint32(ifindex))
 }
 
 // Engine implements [target.Device].
@@ -160,23 +166,66 @@ func (d *device) Commit(prog *bmv2json.Program) error {
 	if err != nil {
 		return err
 	}
+	if err := d.Activate(p, nil); err != nil {
+		p.close()
+		return err
+	}
+	return nil
+}
+
+// Prepare implements [target.Preparer].
+func (d *device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
+	p, err := newPipeline(prog, d)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Activate implements [target.Preparer]. While handOver runs no port is one: frames that come are dropped.
+func (d *device) Activate(next target.Pipeline, handOver func() error) error {
+	p, ok := next.(*pipeline)
+	if !ok {
+		return fmt.Errorf("activating a pipeline of another engine (%T): %w", next, target.ErrInvalid)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		p.close()
 		return errClosed
 	}
 	old := d.pipeline
-	for _, q := range d.ports {
-		if err := d.attach(q, p); err != nil {
-			p.close()
-			if old != nil {
-				for _, r := range d.ports {
-					err = errors.Join(err, d.attach(r, old))
-				}
+	if p == old {
+		return nil
+	}
+	if handOver != nil {
+		for _, q := range d.ports {
+			d.setPort(q.ifindex, noPort)
+		}
+		defer func() {
+			for _, q := range d.ports {
+				d.setPort(q.ifindex, q.Number)
 			}
+		}()
+		waitForPackets()
+		if err := handOver(); err != nil {
 			return err
 		}
+	}
+	for _, q := range d.ports {
+		err := d.attach(q, p)
+		if err == nil {
+			continue
+		}
+		for _, r := range d.ports { // all back to what was
+			switch {
+			case old != nil:
+				err = errors.Join(err, d.attach(r, old))
+			case r.link != nil:
+				_ = r.link.Close()
+				r.link = nil
+			}
+		}
+		return err
 	}
 	d.pipeline = p
 	if old != nil {
@@ -263,7 +312,7 @@ func (d *device) AddPort(p target.Port) error {
 // forget undoes what AddPort has told the programs.
 func (d *device) forget(q *port) {
 	d.setInterface(q.Number, 0)
-	d.setPort(q.ifindex, ^uint32(0))
+	d.setPort(q.ifindex, noPort)
 	if q.link != nil {
 		_ = q.link.Close()
 	}

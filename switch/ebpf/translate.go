@@ -34,6 +34,7 @@ type translator struct {
 	fds       fds
 	cpuPort   uint32
 	dropPort  uint32
+	unlocked  bool
 	started   int64 // nanoseconds of the kernel's clock when the switch's began
 	*code           // the function that is being written
 	functions []*code
@@ -46,7 +47,7 @@ type translator struct {
 // translate writes the whole program.
 func translate(p *plan, h hook, f fds, opts Options, started int64) (insns asm.Instructions, err error) {
 	defer catch(&err)
-	t := &translator{plan: p, hook: h, fds: f, cpuPort: opts.CPUPort, dropPort: opts.DropPort, started: started}
+	t := &translator{plan: p, hook: h, fds: f, cpuPort: opts.CPUPort, dropPort: opts.DropPort, unlocked: opts.unlocked, started: started}
 	main := t.function("ingress", t.entry)
 	egress := t.function("egress", t.egress)
 	all := append([]*code{main, egress}, t.functions...)
@@ -94,20 +95,22 @@ const (
 
 // Offsets in struct __sk_buff and struct xdp_md (linux/bpf.h).
 const (
-	skbLen     = 0
-	skbIfindex = 40
-	skbGSOSegs = 164
-	xdpData    = 0
-	xdpDataEnd = 4
-	xdpIfindex = 12
+	skbLen         = 0
+	skbIfindex     = 40
+	skbVLANPresent = 20
+	skbVLANTCI     = 24
+	skbVLANProto   = 28
+	xdpData        = 0
+	xdpDataEnd     = 4
+	xdpIfindex     = 12
 )
 
 // Offsets in the value of the map "ports", which outlives pipelines.
 const (
 	maxIfindex     = 1 << 18
-	portsByIfindex = 0              // 2 bytes each: 1 + port number; 0: not a port
+	portsByIfindex = 0              // 4 bytes each: 1 + port number; 0: not a port
 	maxPorts       = 1 << 16        //
-	portsIfindex   = 2 * maxIfindex // 4 bytes each: the interface of a port; 0: no such port
+	portsIfindex   = 4 * maxIfindex // 4 bytes each: the interface of a port; 0: no such port
 	portsSize      = portsIfindex + 4*maxPorts
 )
 
@@ -159,10 +162,13 @@ func (t *translator) entry() {
 		ifindex = xdpIfindex
 	}
 	t.load(asm.R1, rCtx, ifindex, 4)
-	t.emit(asm.JGE.Imm(asm.R1, maxIfindex, drop), asm.LSh.Imm(asm.R1, 1), asm.LoadMapValue(asm.R2, t.fds.ports, portsByIfindex), asm.Add.Reg(asm.R2, asm.R1))
-	t.load(asm.R3, asm.R2, 0, 2)
+	t.emit(asm.JGE.Imm(asm.R1, maxIfindex, drop), asm.LSh.Imm(asm.R1, 2), asm.LoadMapValue(asm.R2, t.fds.ports, portsByIfindex), asm.Add.Reg(asm.R2, asm.R1))
+	t.load(asm.R3, asm.R2, 0, 4)
 	t.emit(asm.JEq.Imm(asm.R3, 0, drop), asm.Sub.Imm(asm.R3, 1))
 	t.store(rPHV, phvPort, asm.R3, 4)
+	if t.hook == hookTC {
+		t.restoreTags(drop)
+	}
 	t.frameLength(asm.R4)
 	t.store(rPHV, phvLen, asm.R4, 4)
 	t.store(rPHV, phvInLen, asm.R4, 4)
@@ -170,8 +176,9 @@ func (t *translator) entry() {
 	// A packet starts with no header valid and all metadata 0.
 	t.zero(rPHV, t.lay.next&^7, t.lay.headers-t.lay.next&^7)
 	t.zero(rPHV, phvHit, 8)
-	t.setStandard(t.std.ingressPort, asm.R3)
 	t.setStandard(t.std.packetLength, asm.R4)
+	t.load(asm.R3, rPHV, phvPort, 4)
+	t.setStandard(t.std.ingressPort, asm.R3)
 	t.timestamp(t.std.ingressTime)
 
 	// The bytes that the parser may look at.
@@ -215,10 +222,49 @@ func (t *translator) frameLength(dst asm.Register) {
 	}
 	t.emit(asm.Mov.Reg(asm.R1, rCtx))
 	t.call(fnXDPGetBuffLen)
-	if dst != asm.R0 {
-		t.emit(asm.Mov.Reg(dst, asm.R0))
+	t.emit(asm.Mov.Reg(dst, asm.R0))
+}
+
+// restoreTags puts the 802.1Q tags back into the frame that the kernel has taken out on its way to tc: the program sees the frame as it was on the wire.
+func (t *translator) restoreTags(drop string) {
+	none, done := t.newLabel("untagged"), t.newLabel("tagged")
+	const tags, addresses = -24, -40 // on the stack
+	t.emit(asm.Mov.Imm(rTemp, 0))
+	for i := range 2 { // popping a tag takes the next one out of the frame
+		t.load(asm.R1, rCtx, skbVLANPresent, 4)
+		if i == 0 {
+			t.emit(asm.JEq.Imm(asm.R1, 0, none))
+		} else {
+			t.emit(asm.JEq.Imm(asm.R1, 0, done))
+		}
+		t.load(asm.R1, rCtx, skbVLANProto, 4)
+		t.store(asm.R10, tags+4*i, asm.R1, 2)
+		t.load(asm.R1, rCtx, skbVLANTCI, 4)
+		t.emit(asm.HostTo(asm.BE, asm.R1, asm.Half))
+		t.store(asm.R10, tags+4*i+2, asm.R1, 2)
+		t.emit(asm.Mov.Reg(asm.R1, rCtx))
+		t.call(asm.FnSkbVlanPop)
+		t.emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Imm(rTemp, 4))
 	}
-	t.load(asm.R3, rPHV, phvPort, 4) // the call has taken it
+	t.load(asm.R1, rCtx, skbVLANPresent, 4)
+	t.emit(asm.JNE.Imm(asm.R1, 0, drop)) // a third tag
+	t.place(done)
+	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rTemp), asm.Mov.Imm(asm.R3, 0))
+	t.call(asm.FnSkbChangeHead)
+	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
+	t.emit(asm.Mov.Reg(asm.R2, rTemp), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, addresses), asm.Mov.Imm(asm.R4, 12))
+	t.loadBytes()
+	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
+	t.emit(asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, addresses), asm.Mov.Imm(asm.R4, 12))
+	t.storeBytes()
+	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
+	one := t.newLabel("one")
+	t.emit(asm.Mov.Imm(asm.R4, 4), asm.JEq.Imm(rTemp, 4, one), asm.Mov.Imm(asm.R4, 8))
+	t.place(one)
+	t.emit(asm.Mov.Imm(asm.R2, 12), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, tags))
+	t.storeBytes()
+	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
+	t.place(none)
 }
 
 // Helpers that work on the packet's bytes differ in name only.

@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+"""Compiles the P4 programs of this folder with p4c-bm2-ss (on PATH) to JSON, without what depends on the machine."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+
+def without_source_info(node: object) -> object:
+    if isinstance(node, dict):
+        return {k: without_source_info(v) for k, v in node.items() if k != "source_info"}
+    if isinstance(node, list):
+        return [without_source_info(v) for v in node]
+    return node
+
+
+def main() -> None:
+    here = pathlib.Path(__file__).parent
+    for source in sorted(here.glob("*.p4")):
+        with tempfile.TemporaryDirectory() as out:
+            compiled = pathlib.Path(out) / "out.json"
+            subprocess.run(["p4c-bm2-ss", *sys.argv[1:], "-o", str(compiled), str(source)], check=True)
+            program = without_source_info(json.loads(compiled.read_text()))
+        program["program"] = source.name
+        source.with_suffix(".json").write_text(json.dumps(program, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
