@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
 // TestTargets runs the scenarios on real switches: processes with network interfaces, driven over P4Runtime. What they say must be what the transcripts say,
@@ -46,6 +47,16 @@ func TestTargets(t *testing.T) {
 				t.Fatalf("building netcraq-switch: %v\n%s", err, out)
 			}
 			return []string{bin, "--engine", "interp"}
+		}},
+		{"netcraq-switch-ebpf", func(t *testing.T) []string {
+			if err := ebpf.Probe(); err != nil {
+				t.Skipf("eBPF is not available: %v", err)
+			}
+			bin := filepath.Join(t.TempDir(), "netcraq-switch")
+			if out, err := exec.Command("go", "build", "-o", bin, "../switch/cmd/netcraq-switch").CombinedOutput(); err != nil {
+				t.Fatalf("building netcraq-switch: %v\n%s", err, out)
+			}
+			return []string{bin, "--engine", "ebpf"}
 		}},
 		{"simple_switch_grpc", func(t *testing.T) []string {
 			bin, err := exec.LookPath("simple_switch_grpc")

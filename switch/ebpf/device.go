@@ -16,11 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ports"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
 // Options are what a switch needs to know.
 type Options struct {
+	// Why says why this engine was chosen, for people.
+	Why string
 	// CPUPort is the port whose frames go to and come from the controller; 0 for none.
 	CPUPort uint32
 	// DropPort is what a program writes to egress_spec to drop a packet. 0 means v1model's 511.
@@ -31,7 +34,13 @@ type Options struct {
 	unlocked bool // packets take no lock: for the test that shows what it is for
 }
 
-// device implements [target.Device] and [target.Preparer].
+// Device is what New makes.
+type Device interface {
+	target.Device
+	target.Preparer
+}
+
+// device implements Device.
 type device struct {
 	opts    Options
 	log     *slog.Logger
@@ -60,12 +69,13 @@ type port struct {
 	ifindex int
 	link    link.Link // nil while no program is committed
 	zero    target.PortCounters
+	restore func() // of the interface's settings
 }
 
 const packetInRing = 1 << 20
 
 // New makes a switch without ports or program, in the network namespace of the calling thread. The error says what the kernel or the process lacks.
-func New(opts Options) (target.Device, error) {
+func New(opts Options) (Device, error) {
 	d, err := newDevice(opts)
 	if err != nil {
 		return nil, err
@@ -149,7 +159,12 @@ func (d *device) setInterface(number uint32, ifindex int) {
 }
 
 // Engine implements [target.Device].
-func (d *device) Engine() string { return "ebpf at tc" }
+func (d *device) Engine() string {
+	if d.opts.Why == "" {
+		return "ebpf at tc"
+	}
+	return "ebpf at tc: " + d.opts.Why
+}
 
 // Verify implements [target.Device].
 func (d *device) Verify(prog *bmv2json.Program) error {
@@ -276,7 +291,7 @@ func (d *device) AddPort(p target.Port) error {
 	case p.Number >= maxPorts-1 || p.Number == d.opts.CPUPort && p.Number != 0 || p.Number == d.opts.DropPort:
 		return fmt.Errorf("port %d: the number is taken, or over %d: %w", p.Number, maxPorts-2, target.ErrInvalid)
 	}
-	q := &port{Port: p}
+	q := &port{Port: p, restore: func() {}}
 	err := d.home.do(func() error {
 		l, err := netlink.LinkByName(p.Iface)
 		if err != nil {
@@ -284,6 +299,10 @@ func (d *device) AddPort(p target.Port) error {
 		}
 		q.ifindex = l.Attrs().Index
 		q.zero = countersOf(l)
+		q.restore, err = ports.DisableMerging(p.Iface)
+		if err != nil {
+			d.log.Warn("frames that came in one by one may be seen as one", "port", p.Number, "iface", p.Iface, "err", err)
+		}
 		return nil
 	})
 	if err != nil {
@@ -316,6 +335,7 @@ func (d *device) forget(q *port) {
 	if q.link != nil {
 		_ = q.link.Close()
 	}
+	_ = d.home.do(func() error { q.restore(); return nil })
 }
 
 // RemovePort implements [target.Device].

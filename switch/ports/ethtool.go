@@ -31,7 +31,16 @@ type offloadSettings struct {
 }
 
 // disableOffloads turns off what it can and says what it could not; the result is never nil.
-func disableOffloads(iface string) (*offloadSettings, error) {
+func disableOffloads(iface string) (*offloadSettings, error) { return disable(iface, offloads) }
+
+// DisableMerging turns off what would show one large frame for several that came in by an interface, for switches whose frames are processed in the kernel. restore
+// turns on again what was turned off; it is never nil.
+func DisableMerging(iface string) (restore func(), err error) {
+	s, err := disable(iface, offloads[:2])
+	return s.restore, err
+}
+
+func disable(iface string, offloads []offload) (*offloadSettings, error) {
 	changed := &offloadSettings{iface: iface}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

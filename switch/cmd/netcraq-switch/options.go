@@ -174,7 +174,7 @@ func newFlagSets(o *options) *flagSets {
 	m.Uint64Var(&o.deviceID, "device-id", 0, "device id in P4Runtime requests; `N`")
 	m.BoolVar(&o.noP4, "no-p4", false, "start without a program")
 	m.StringVar(&o.p4info, "p4info", "", "P4Info of PROGRAM.json (text or binary `FILE`): controllers can read and write at once,\nwithout pushing it first")
-	m.StringVar(&o.engine, "engine", "auto", "what runs the program: `auto|interp`")
+	m.StringVar(&o.engine, "engine", "auto", "what runs the program: `auto|ebpf|interp`")
 	m.BoolVar(&o.logConsole, "log-console", false, "log to stdout")
 	m.StringVar(&o.logFile, "log-file", "", "log to `FILE`")
 	m.StringVarP(&f.level, "log-level", "L", "info", "trace, debug, info, warn, error or off; `LEVEL`")

@@ -23,6 +23,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf"
+	"github.com/netcraq/netcraq/switch/fallback"
 	"github.com/netcraq/netcraq/switch/p4rt"
 	"github.com/netcraq/netcraq/switch/ports"
 	"github.com/netcraq/netcraq/switch/softswitch"
@@ -41,20 +43,44 @@ type engine struct {
 
 // engines are the engines in the order in which --engine auto prefers them.
 var engines = []engine{
+	{"ebpf", func(o *options, why string, log *slog.Logger, p ports.Options) (target.Device, error) {
+		return startEBPF(o, why, log, p)
+	}},
 	{"interp", func(o *options, why string, log *slog.Logger, p ports.Options) (target.Device, error) {
-		return softswitch.New(softswitch.Options{Why: why, CPUPort: o.cpuPort, DropPort: o.dropPort, Log: log, Ports: p})
+		return startInterp(o, why, log, p)
 	}},
 }
 
-// startEngine makes the device that the command line asks for.
+func startEBPF(o *options, why string, log *slog.Logger, p ports.Options) (fallback.Engine, error) {
+	if p.Faults != nil || p.Tap != nil {
+		return nil, fmt.Errorf("--faults, --pcap and --dump-packet-data see frames in this process, and the kernel's do not come here: use --engine interp: %w", target.ErrUnsupported)
+	}
+	return ebpf.New(ebpf.Options{Why: why, CPUPort: o.cpuPort, DropPort: o.dropPort, Log: log})
+}
+
+func startInterp(o *options, why string, log *slog.Logger, p ports.Options) (fallback.Engine, error) {
+	return softswitch.New(softswitch.Options{Why: why, CPUPort: o.cpuPort, DropPort: o.dropPort, Log: log, Ports: p})
+}
+
+// startEngine makes the device that the command line asks for. The choice of "auto" is made twice: here, by what the kernel and the options allow, and for each
+// program, by what the engine can run.
 func startEngine(o *options, log *slog.Logger, p ports.Options) (target.Device, error) {
+	if o.engine == "auto" {
+		fast, err := startEBPF(o, "the first choice of --engine auto", log, p)
+		if err != nil {
+			return startInterp(o, fmt.Sprintf("--engine auto: not ebpf, since %v", err), log, p)
+		}
+		slow, err := startInterp(o, "--engine auto", log, p)
+		if err != nil {
+			_ = fast.Close()
+			return nil, err
+		}
+		return fallback.New(fast, slow, log), nil
+	}
 	var names []string
 	for _, e := range engines {
-		switch {
-		case o.engine == e.name:
+		if o.engine == e.name {
 			return e.start(o, "chosen with --engine", log, p)
-		case o.engine == "auto":
-			return e.start(o, "the first choice of --engine auto", log, p)
 		}
 		names = append(names, e.name)
 	}
