@@ -1,10 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Start a chain, load keys of a real etcd into it, query every switch, write at the head, and show what happened (``make run``).
+"""Start a chain, load real etcd keys, query every switch, write at the head, check every value, and show what happened (``make run``).
 
-Every value that is read is compared with the value that was written; a difference, or a query without an answer, ends the run with status 1. The
-export and the trace come from a real kubeadm cluster (``experiments/data/README.md``); ``--keys`` takes another export, as
-``etcdctl get --prefix / -w json`` prints it.
+1. The chain comes up in Mininet: a host at every switch, a controller over P4Runtime.
+2. The keys of an etcd export whose values fit are placed. What does not fit is named, with the reason.
+3. Every key is read at every switch.
+4. The gets and puts of a recorded trace are replayed, compressed in time: reads from the hosts in turn, writes from the head's.
+5. Every host reads at its switch as fast as answers come, while the head's host writes.
+6. Every key is read at every switch again.
+7. Every value that any read returned is checked against what had been written by then, and the clients' counts against the switches' own.
+
+A run in which a value is wrong, or a query was not answered, ends with exit status 1. ``out/run.json`` has the figures.
 """
 
 from __future__ import annotations
@@ -12,278 +18,260 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import threading
 import time
-from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "client" / "python")]
 
-from netcraq.client import Client, NetCRAQError, NotFound  # noqa: E402
 from rich.console import Console  # noqa: E402
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: E402
+from rich.padding import Padding  # noqa: E402
+from rich.panel import Panel  # noqa: E402
 from rich.table import Table  # noqa: E402
+from rich.text import Text  # noqa: E402
 
 from experiments import etcd_data  # noqa: E402
+from experiments.bench import versions  # noqa: E402
+from experiments.chain_run import ChainRun, Queries, RunError, shown  # noqa: E402
+from experiments.query_generator import percentile  # noqa: E402
 from topologies import launch, ownership, p4app  # noqa: E402
 
-CHAIN = "main"
-LOAD_KEYS = 64
+try:
+    from topologies.network import ENGINES, SWITCHES, ChainNetwork, Counters, NodeError
+except ImportError as missing:
+    sys.exit(f"{missing}: {launch.NO_MININET}")
 
-
-class WrongError(Exception):
-    """A value that was read is not the value that was written, or there was no answer."""
+PROFILE = 8192
+"""Kubernetes' values are long: this profile holds four of five of them as they are, the paper's 128 bits none (experiments/data/README.md)."""
 
 
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=4, help="switches in the chain, 2 to 8 (default: 4)")
-    parser.add_argument("--switch", choices=("embedded", "bmv2"), default="embedded", help="netcraq-switch, or BMv2's simple_switch_grpc from PATH")
-    parser.add_argument("--engine", default="auto", help="what runs the program in netcraq-switch: auto, interp (default: auto)")
-    parser.add_argument(
-        "--profile", type=int, choices=(128, 1024, 4096, 8192), default=8192, help="bits of a value (default: 8192; etcd's are large)"
-    )
-    parser.add_argument("--keys", type=Path, default=etcd_data.EXPORT, help="an etcd export (default: the recorded one)")
-    parser.add_argument("--trace", type=Path, default=etcd_data.TRACE, help="a recorded trace of requests to replay (default: the recorded one)")
-    parser.add_argument("--replay", type=float, default=6.0, metavar="SECONDS", help="what to compress the trace into (default: 6)")
-    parser.add_argument("--load", type=float, default=2.0, metavar="SECONDS", help="of full load at every switch at once (default: 2)")
+    parser = argparse.ArgumentParser(prog="run_chain.py", description="Start a chain, load etcd keys, query every switch, check every value.")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--nodes", type=int, default=4, metavar="N", help="switches in a line, 2 to 8 (default 4)")
+    what.add_argument("--topology", type=Path, metavar="FILE", help="a topology file instead")
+    parser.add_argument("--switch", choices=SWITCHES, default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH")
+    parser.add_argument("--engine", choices=ENGINES, default="auto", help="engine of the embedded switch")
+    parser.add_argument("--profile", type=int, choices=p4app.PROFILES, default=PROFILE, help=f"width of a value in bits (default {PROFILE})")
+    parser.add_argument("--keys", type=Path, default=etcd_data.EXPORT, metavar="FILE", help="etcd export (etcdctl get --prefix / -w json)")
+    parser.add_argument("--trace", type=Path, default=etcd_data.TRACE, metavar="FILE", help="recorded requests to replay")
+    parser.add_argument("--replay", type=float, default=8, metavar="SECONDS", help="what to compress the trace into (default 8)")
+    parser.add_argument("--load", type=float, default=4, metavar="SECONDS", help="of reads at every switch and writes at the head (default 4)")
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "run.json", metavar="FILE", help="where the figures go (default out/run.json)")
     parser.add_argument("--keep", action="store_true", help="leave the network up, with a prompt")
-    parser.add_argument("--out", type=Path, default=ROOT / "out" / "run.json", help="where the figures go (default: out/run.json)")
     return parser
 
 
-class Run:
-    """One run: the network, a client in the host at each switch, and what every key should hold."""
+def chosen(options: argparse.Namespace) -> p4app.Topology:
+    """The topology that the command line asks for."""
+    if options.topology is not None:
+        return replace(p4app.load(options.topology), profile=options.profile)
+    return p4app.check(p4app.line(options.nodes, options.profile), f"a line of {options.nodes} switches")
 
-    def __init__(self, net: Any, console: Console, options: argparse.Namespace) -> None:
-        self.net = net
-        self.console = console
-        self.options = options
-        self.switches = list(net.topology.chains[0].members)
-        self.host = {name: net.topology.hosts_at(name)[0].name for name in self.switches}
-        self.address = {name: str(net.topology.switches[name].address) for name in self.switches}
-        service = str(net.topology.chains[0].service)
-        self.clients: dict[str, Client] = {}
-        for name in self.switches:
-            with net.inside(self.host[name]):
-                self.clients[name] = Client([service], value_bits=options.profile, session=net.admin.lease_sessions())
-        self.ids: dict[str, int] = {}
-        self.expected: dict[str, bytes] = {}
-        self.queries: Counter[str] = Counter()
-        self.report: dict[str, Any] = {"switch": net.switch, "engine": net.engine, "nodes": len(self.switches), "profile": options.profile}
 
-    def load_keys(self) -> None:
-        """Place what fits of the export; say what does not, and why."""
-        entries = etcd_data.read_export(self.options.keys)
-        fit, left = etcd_data.fit(entries, self.options.profile // 8)
-        start = time.monotonic()
-        self.ids, refused = etcd_data.place(self.net.admin, CHAIN, fit)
-        took = time.monotonic() - start
-        self.expected = {entry.key: entry.value for entry in fit if entry.key in self.ids}
-        self.console.print(f"{len(self.ids)} of {len(entries)} keys of {self.options.keys.name} are in the switches ({took:.1f} s); not placed:")
-        for line in etcd_data.reasons([*left, *refused]):
-            self.console.print(f"  {line}")
-        if not self.ids:
-            raise WrongError(f"no key of {self.options.keys} fits values of {self.options.profile // 8} bytes: nothing to show; give --profile 8192")
-        self.report["keys"] = {"export": len(entries), "placed": len(self.ids), "seconds": took, "left": etcd_data.reasons([*left, *refused])}
+# ---- What a person sees ----
 
-    def read(self, switch: str, key: str, direct: bool = True) -> None:
-        """Read a key from the host at a switch, by the switch's own address or the service's, and compare."""
-        self.queries["reads"] += 1
-        try:
-            result = self.clients[switch].get(self.ids[key], to=self.address[switch] if direct else None)
-        except NotFound:
-            raise WrongError(f"{key} read at {switch}: not found; it was written with {len(self.expected[key])} bytes") from None
-        except NetCRAQError as error:
-            raise WrongError(f"{key} read at {switch}: {error}") from None
-        if result.value != self.expected[key]:
-            raise WrongError(f"{key} read at {switch}: {result.value!r}; written was {self.expected[key]!r} (version {result.version:#x})")
 
-    def write(self, switch: str, key: str, value: bytes) -> None:
-        """Write a key from the host at a switch."""
-        self.queries["writes"] += 1
-        try:
-            self.clients[switch].put(self.ids[key], value)
-        except NetCRAQError as error:
-            raise WrongError(f"{key} written at {switch}: {error}") from None
-        self.expected[key] = value
+def picture(topology: p4app.Topology) -> Text:
+    """The members of the chain, head to tail, and their hosts."""
+    members = topology.chains[0].members
+    width = max(9, max(map(len, members)) + 4)
+    hosts = [" ".join(host.name for host in topology.hosts_at(name)) for name in members]
+    text = Text()
+    for row, style in (
+        ([name.center(width) for name in hosts], "cyan"),
+        ([("│" if name else "").center(width) for name in hosts], "dim"),
+        ([_arrow(name, width, i, len(members)) for i, name in enumerate(members)], "bold"),
+        ([role(i, len(members)).center(width) for i in range(len(members))], "dim"),
+    ):
+        text.append("".join(row).rstrip() + "\n", style=style)
+    text.rstrip()
+    text.no_wrap = True
+    return text
 
-    def read_everywhere(self) -> None:
-        """Read every key at every switch."""
-        with self.progress("read every key at every switch", len(self.ids) * len(self.switches)) as step:
-            for key in self.ids:
-                for switch in self.switches:
-                    self.read(switch, key)
-                    step()
 
-    def replay(self) -> None:
-        """Replay the gets and puts of the recorded trace, compressed in time, each from the next host in turn."""
-        requests = [r for r in etcd_data.read_trace(self.options.trace) if r.kind in ("get", "txn-put")]
-        if not requests:
-            return
-        scale = self.options.replay / max(requests[-1].seconds, 1e-9)
-        done: Counter[str] = Counter()
-        late, begun = 0.0, time.monotonic()
-        with self.progress(f"replay {requests[-1].seconds:.0f} s of a real cluster's requests", len(requests)) as step:
-            for number, request in enumerate(requests):
-                due = begun + request.seconds * scale
-                if (wait := due - time.monotonic()) > 0:
-                    time.sleep(wait)
-                late = max(late, time.monotonic() - due)
-                if request.key not in self.ids:
-                    done["not placed: " + ("gets" if request.kind == "get" else "puts")] += 1
-                elif request.kind == "get":
-                    self.read(self.switches[number % len(self.switches)], request.key, direct=False)
-                    done["gets"] += 1
-                else:
-                    value = f"put {number} ".encode() + self.expected[request.key]
-                    self.write(self.switches[0], request.key, value[: self.options.profile // 8])
-                    done["puts"] += 1
-                step()
-        self.console.print(
-            f"replayed {done['gets']} gets and {done['puts']} puts, all values right; "
-            f"{done['not placed: gets']} gets and {done['not placed: puts']} puts were of keys that are not placed; at most {late * 1000:.0f} ms late"
+def _arrow(name: str, width: int, place: int, members: int) -> str:
+    """A member in the middle of its column, with its part of the arrows to its neighbours."""
+    left = (width - len(name)) // 2
+    right = width - len(name) - left
+    before = " " * left if place == 0 else "─" * (left - 2) + "▶ "
+    after = "" if place == members - 1 else " " + "─" * (right - 1)
+    return before + name + after
+
+
+def role(place: int, members: int) -> str:
+    """A member's role by its place."""
+    if members == 1:
+        return "head, tail"
+    return "head" if place == 0 else "tail" if place == members - 1 else "replica"
+
+
+def rows(run: ChainRun, before: dict[str, Counters], after: dict[str, Counters]) -> list[dict[str, Any]]:
+    """A row for each switch: what it counted itself, and what the clients beside it measured."""
+    members = run.chain.members
+    found = []
+    for name in [*members, *(name for name in after if name not in members)]:
+        events = after[name].since(before[name])
+        seconds = sorted(second for queries in run.phases.values() for second in queries.read_seconds.get(name, []))
+        found.append(
+            {
+                "switch": name,
+                "role": role(members.index(name), len(members)) if name in members else "none",
+                "clean_reads": events.get("read_clean", 0),
+                "forwarded": events.get("read_forwarded", 0),
+                "newest_reads": events.get("read_dirty", 0),
+                "writes": sum(events.get(event, 0) for event in ("write_assigned", "write_stored", "write_committed")),
+                "reads_measured": len(seconds),
+                "p50_us": round(percentile(seconds, 50) * 1e6, 1) if seconds else None,
+                "p99_us": round(percentile(seconds, 99) * 1e6, 1) if seconds else None,
+            }
         )
-        self.report["replay"] = {**done, "max_late_ms": late * 1000, "compressed": 1 / scale}
-
-    def load(self) -> dict[str, dict[str, Any]]:
-        """Full load at once: readers at every switch's own host, and a writer at the head; each switch's report by netcraqctl bench."""
-        names = {f"/load/{i}": f"value {i}".encode() for i in range(LOAD_KEYS)}
-        ids = [answer["keyId"] for answer in self.net.admin.add_keys(CHAIN, names)]
-        keys = ",".join(f"{key:#x}" for key in ids)
-        seconds = self.options.load
-        common = ["bin/netcraqctl", "bench", "-o", "json", "--duration", f"{seconds}s", "--keys", keys]
-        results: dict[str, dict[str, Any]] = {}
-        failures: list[str] = []
-
-        def drive(name: str, host: str, extra: list[str]) -> None:
-            done = self.net.execute(host, [*common, *extra], timeout=seconds + 60, check=False)
-            if done.returncode != 0:
-                failures.append(f"the load at {name}: {done.stderr or done.stdout}")
-            else:
-                results[name] = json.loads(done.stdout)
-
-        threads = [threading.Thread(target=drive, args=(s, self.host[s], ["--switch", s, "--outstanding", "8"])) for s in self.switches]
-        threads.append(
-            threading.Thread(target=drive, args=("writes", self.host[self.switches[0]], ["--mix", "put=1", "--outstanding", "2", "--sessions", "2"]))
-        )
-        with self.progress(f"{seconds:g} s of load: readers at every switch, a writer at the head", int(seconds * 10)) as step:
-            for thread in threads:
-                thread.start()
-            while any(thread.is_alive() for thread in threads):
-                time.sleep(0.1)
-                step()
-        if failures:
-            raise WrongError("\n".join(failures))
-        for name, result in results.items():
-            if result["lost"] or result["failed"]:
-                raise WrongError(f"the load at {name}: {result['lost']} lost, {result['failed']} failed")
-        return results
-
-    def progress(self, what: str, total: int) -> Any:
-        """A progress bar as a context; its value is called once a step."""
-        return _Progress(self.console, what, total)
+    return found
 
 
-class _Progress:
-    def __init__(self, console: Console, what: str, total: int) -> None:
-        self.bar = Progress(TextColumn(f"{what:<64}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn(), console=console)
-        self.total = total
-
-    def __enter__(self) -> Any:
-        self.bar.start()
-        task = self.bar.add_task("", total=self.total)
-        return lambda: self.bar.advance(task)
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-
-def table(run: Run, moved: dict[str, dict[str, int]], load: dict[str, dict[str, Any]]) -> Table:
-    """What each switch did in the whole run (its own counters) and how fast it answered under load (the readers' measurement)."""
-    out = Table(title=f"{len(run.switches)} switches ({run.net.switch}), {run.options.profile}-bit values")
-    out.add_column("switch")
-    out.add_column("role")
-    for column in ("reads served", "forwarded to tail", "writes", "ACKs", "under load: reads/s", "p50 µs", "p99 µs"):
-        out.add_column(column, justify="right")
-    roles = {member["switch"]: member["role"] for member in run.net.admin.chain(CHAIN)["members"]}
-    for name in run.switches:
-        events = moved[name]
-        served = sum(events.get(event, 0) for event in ("read_clean", "read_dirty", "read_not_found"))
-        writes = sum(events.get(event, 0) for event in ("write_assigned", "write_stored", "write_committed"))
-        latency = load[name]["latencyMicros"]
-        out.add_row(
-            name,
-            str(roles[name]).lower(),
-            f"{served:,}",
-            f"{events.get('read_forwarded', 0):,}",
-            f"{writes:,}",
-            f"{events.get('ack_committed', 0) + events.get('ack_old', 0):,}",
-            f"{load[name]['queriesPerSecond']:,.0f}",
-            f"{latency['p50']:,.0f}",
-            f"{latency['p99']:,.0f}",
-        )
-    return out
+def table(found: list[dict[str, Any]]) -> Table:
+    """The rows as a table."""
+    view = Table(box=None, pad_edge=False, padding=(0, 2), header_style="bold")
+    view.add_column("switch", style="bold")
+    view.add_column("role", style="dim")
+    for name in ("clean reads", "sent to tail", "writes", "p50 µs", "p99 µs"):
+        view.add_column(name, justify="right", no_wrap=True)
+    for row in found:
+        latency = [f"{row[name]:,.0f}" if row[name] is not None else "-" for name in ("p50_us", "p99_us")]
+        view.add_row(row["switch"], row["role"], *(f"{row[name]:,}" for name in ("clean_reads", "forwarded", "writes")), *latency)
+    return view
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    options = arguments().parse_args()
-    console = Console() if sys.stdout.isatty() else Console(width=140)
+def summary(run: ChainRun) -> dict[str, Any]:
+    """The figures of the whole run."""
+    phases = run.phases.values()
+    load = run.phases["load"]
+    writes = sorted(second for queries in phases for second in queries.write_seconds)
+    return {
+        "queries": sum(queries.reads + queries.writes for queries in phases),
+        "reads": sum(queries.reads for queries in phases),
+        "writes": sum(queries.writes for queries in phases),
+        "lost": sum(queries.lost for queries in phases),
+        "sent_again": sum(queries.repeated for queries in phases),
+        "queries_per_second": round((load.reads + load.writes) / run.facts["load"]["seconds"]),
+        "write_p50_us": round(percentile(writes, 50) * 1e6, 1) if writes else None,
+        "write_p99_us": round(percentile(writes, 99) * 1e6, 1) if writes else None,
+    }
+
+
+def verdict(console: Console, figures: dict[str, Any], wrong: list[str]) -> None:
+    """The end of the story."""
+    lost = f"{figures['lost']} lost" if figures["lost"] else "none lost"
+    again = f", {figures['sent_again']:,} packets sent again" if figures["sent_again"] else ""
+    console.print(f"  {figures['queries']:,} queries, {lost}{again}; {figures['queries_per_second']:,} a second under load", highlight=False)
+    if figures["write_p50_us"] is not None:
+        p50, p99 = (f"{figures[name]:,.0f}" for name in ("write_p50_us", "write_p99_us"))
+        console.print(f"  a write, from the head's host to the tail and back: p50 {p50} µs, p99 {p99} µs", highlight=False)
+    console.print()
+    if wrong:
+        lines = "\n".join(wrong[:20]) + (f"\n... and {len(wrong) - 20} more" if len(wrong) > 20 else "")
+        console.print(Panel(Text(lines), title=f"WRONG: {len(wrong)} findings", border_style="bold red", title_align="left"))
+    else:
+        checked = f"each of the {figures['reads']:,} values read is the one written, and never an older one"
+        console.print(f"  [bold green]✓[/bold green] [bold]{checked}[/bold]", highlight=False)
+
+
+# ---- The run ----
+
+
+def go(options: argparse.Namespace, console: Console) -> int:
+    """Everything, from reading the files to taking the network down; the exit status."""
+    began = time.monotonic()
+    topology, entries, trace = chosen(options), etcd_data.read_export(options.keys), etcd_data.read_trace(options.trace)
+    members = len(topology.chains[0].members)
+    console.print(f"\n[bold]NetCRAQ[/bold], a chain of {members} switches with values of up to {topology.profile // 8:,} bytes\n", highlight=False)
+    console.print(Padding(picture(topology), (0, 0, 1, 2), expand=False))
+
+    def say(text: str) -> None:
+        console.print(f"  [green]✓[/green] {text}", highlight=False)
+
+    def add(text: str) -> None:
+        console.print(f"    [dim]{text}[/dim]", highlight=False)
+
+    with console.status("starting the network"):
+        net = ChainNetwork(topology, switch=options.switch, engine=options.engine)
+        net.start()
     try:
-        topology = p4app.check(p4app.line(options.nodes, options.profile), f"a line of {options.nodes}")
-        etcd_data.read_export(options.keys)
+        run = ChainRun(net, say, add)
+        name = f"netcraq-switch (engine {net.running_engine})" if options.switch == "embedded" else "simple_switch_grpc"
+        say(f"switches, hosts and controller up in {time.monotonic() - began:.1f} s: {name}")
+        with console.status("placing keys"):
+            run.place(options.keys, entries)
+            run.start_clients()
+        before = net.all_counters()
+        with console.status("reading every key at every switch"):
+            run.read_everything()
+        with console.status("replaying etcd's traffic"):
+            run.replay(options.trace, trace, options.replay)
+        with console.status("reading at every switch, writing at the head"):
+            run.load(options.load)
+        with console.status("reading every key at every switch again"):
+            run.read_everything("again")
+        after = net.all_counters()
+        found, figures, wrong = rows(run, before, after), summary(run), run.wrong(before, after)
+        wrong += [f"{figures['lost']} queries were not answered"] if figures["lost"] else []
+        console.print()
+        console.print(Padding(table(found), (0, 0, 0, 2), expand=False))
+        console.print("  [dim]counted by the switches (at the tail with those sent to it), timed by the hosts[/dim]\n")
+        verdict(console, figures, wrong)
+        write_result(options, topology, run, found, figures, wrong)
+        add(f"{time.monotonic() - began:.0f} s in all; figures in {shown(options.out)}, logs in {shown(net.out)}/")
+        if options.keep:
+            console.print(f"\n  The network stays up. {launch.HINTS}\n", highlight=False, markup=False, soft_wrap=True)
+            launch.prompt(net.mininet)
+        return 1 if wrong else 0
+    finally:
+        net.stop()
+
+
+def write_result(
+    options: argparse.Namespace, topology: p4app.Topology, run: ChainRun, found: list[dict[str, Any]], figures: dict[str, Any], wrong: list[str]
+) -> None:
+    """``out/run.json``."""
+
+    def phase(queries: Queries) -> dict[str, Any]:
+        return {"reads": queries.reads, "writes": queries.writes, "lost": queries.lost, "sent_again": queries.repeated}
+
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    result = {
+        "ok": not wrong,
+        "switch": options.switch,
+        "engine": run.net.running_engine,
+        "profile": topology.profile,
+        "chain": {"members": list(run.chain.members), "lease_ms": run.chain.lease_ms},
+        "versions": versions(),
+        "summary": figures,
+        "switches": found,
+        "phases": {name: phase(queries) for name, queries in run.phases.items()},
+        **run.facts,
+        "wrong": wrong,
+    }
+    options.out.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    options = arguments().parse_args(argv)
+    console = Console() if sys.stdout.isatty() else Console(width=100)
+    launch.end_on_signals()
+    try:
+        return go(options, console)
     except (p4app.TopologyError, etcd_data.DataError) as error:
         print(error, file=sys.stderr)
         return 2
-    try:
-        from topologies.network import ChainNetwork, NodeError
-    except ImportError as missing:
-        print(f"{missing}: Mininet is a Debian package, for Debian's Python only: run make deps, then use .venv/bin/python", file=sys.stderr)
-        return 1
-    launch.end_on_signals()
-    begun = time.monotonic()
-    try:
-        with ChainNetwork(topology, switch=options.switch, engine=options.engine) as net:
-            chain = " ─▶ ".join(topology.chains[0].members)
-            console.print(
-                f"the chain is up ({time.monotonic() - begun:.1f} s): {chain}, one host at each, service address {topology.chains[0].service}"
-            )
-            run = Run(net, console, options)
-            before = net.all_counters()
-            run.load_keys()
-            run.read_everywhere()
-            run.replay()
-            load = run.load()
-            run.read_everywhere()
-            moved = {name: counters.since(before[name]) for name, counters in net.all_counters().items()}
-            console.print(table(run, moved, load))
-            total, writes = sum(result["queries"] for result in load.values()), load["writes"]
-            console.print(
-                f"verified: {run.queries['reads']:,} reads and {run.queries['writes']:,} writes, every value read was the value written.\n"
-                f"under load: {total:,} queries in {options.load:g} s, none lost; writes {writes['queriesPerSecond']:,.0f}/s, "
-                f"p50 {writes['latencyMicros']['p50']:,.0f} µs, p99 {writes['latencyMicros']['p99']:,.0f} µs"
-            )
-            run.report |= {"verified": dict(run.queries), "load": load, "events": moved, "seconds": time.monotonic() - begun}
-            options.out.parent.mkdir(parents=True, exist_ok=True)
-            options.out.write_text(json.dumps(run.report, indent=2) + "\n")
-            where = options.out.relative_to(ROOT) if options.out.is_relative_to(ROOT) else options.out
-            console.print(f"{time.monotonic() - begun:.0f} s in all; figures in {where}")
-            if options.keep:
-                console.print(launch.HINTS, markup=False)
-                launch.prompt(net.mininet)
-    except WrongError as error:
-        console.print(f"[bold red]wrong:[/bold red] {error}")
-        return 1
-    except (NodeError, ownership.BusyError) as error:
+    except (NodeError, RunError, ownership.BusyError) as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    return 0
 
 
 if __name__ == "__main__":

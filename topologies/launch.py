@@ -31,7 +31,7 @@ def arguments() -> argparse.ArgumentParser:
     what.add_argument("file", nargs="?", type=Path, help="topology file (default: topologies/chain-4.json)")
     what.add_argument("--nodes", type=int, metavar="N", help="no file: N switches in a line (2 to 8), a host at each")
     parser.add_argument("--switch", choices=("embedded", "bmv2"), default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH")
-    parser.add_argument("--engine", choices=("auto", "interp"), default="auto", help="engine of the embedded switch")
+    parser.add_argument("--engine", choices=("auto", "ebpf", "interp"), default="auto", help="engine of the embedded switch")
     parser.add_argument("--profile", type=int, choices=p4app.PROFILES, help="width of a value in bits, instead of the file's")
     parser.add_argument("--admin", default=ADMIN, metavar="HOST:PORT", help=f"where the controller serves its admin API (default {ADMIN})")
     cli = "Mininet's prompt (default on a terminal); without it, run until SIGINT or SIGTERM"
@@ -65,19 +65,27 @@ def describe(topology: p4app.Topology) -> str:
     return "\n".join(lines)
 
 
-HINTS = """\
+NO_MININET = "Mininet is a Debian package, for Debian's Python only: run make deps, then use .venv/bin/python"
+
+HINTS = """In its prompt h1, h2 ... are hosts:
+
   h1 bin/netcraqctl chain show              the chain as its controller sees it
-  h1 bin/netcraqctl put NAME VALUE          write at the head; h3 bin/netcraqctl get NAME: read at the nearest switch
-  h1 ping h4                                hosts reach each other through the switches, too
-  xterm, iperf, links, net ... are Mininet's; exit or Ctrl-D ends the network
-From other terminals bin/netcraqctl works the same.
-"""
+  h1 bin/netcraqctl chain add-key NAME ON   place a key
+  h1 bin/netcraqctl put NAME OFF            write at the head, wherever one is
+  h2 bin/netcraqctl get NAME                read at the nearest switch
+  h2 bin/netcraqctl switch counters s2      what s2 has counted
+  h2 bin/netcraqctl bench --duration 5s     queries a second
+  h1 ping h2                                hosts reach each other, too
+
+exit, or Ctrl-D, ends the network. From other terminals bin/netcraqctl works the same."""
 
 
 def prompt(mininet: object) -> None:
     """Mininet's prompt, until it ends."""
     from mininet.cli import CLI
+    from mininet.log import lg
 
+    lg.setLogLevel("output")  # what commands print
     CLI.prompt = "netcraq> "
     CLI(mininet)
 
@@ -116,7 +124,7 @@ def launch(topology: p4app.Topology, options: argparse.Namespace) -> int:
     try:
         from topologies.network import ChainNetwork, NodeError
     except ImportError as missing:
-        print(f"{missing}: Mininet is a Debian package, for Debian's Python only: run make deps, then use .venv/bin/python", file=sys.stderr)
+        print(f"{missing}: {NO_MININET}", file=sys.stderr)
         return 1
     end_on_signals()
     network = ChainNetwork(topology, switch=options.switch, engine=options.engine, admin=options.admin)
@@ -125,7 +133,7 @@ def launch(topology: p4app.Topology, options: argparse.Namespace) -> int:
             print(describe(topology))
             print(f"ready: {json.dumps({'admin': options.admin, 'logs': str(network.out)})}", flush=True)
             if options.cli:
-                print(HINTS, flush=True)
+                print(f"\nThe network is up. {HINTS}\n", flush=True)
                 prompt(network.mininet)
             else:
                 wait_for_signal()

@@ -37,7 +37,7 @@ from topologies.nodes import Bmv2Switch, Cable, EmbeddedSwitch, Host, NodeError,
 from topologies.relay import Relay
 
 SWITCHES = ("embedded", "bmv2")
-ENGINES = ("auto", "interp")
+ENGINES = ("auto", "ebpf", "interp")
 OUT = p4app.ROOT / "out" / "network"
 
 
@@ -218,6 +218,11 @@ class ChainNetwork:
         """Start a switch that was killed. It comes up empty; the controller gives it its program and, when it is a member again, its state."""
         self.switches[name].start()
         self.switches[name].wait_ready()
+
+    @property
+    def running_engine(self) -> str:
+        """What runs the program, as the switches say: ``interp``, ``ebpf at tc``; ``bmv2`` where they are BMv2's. Where they differ, all of it."""
+        return ", ".join(sorted({switch.running_engine for switch in self.switches.values()}))
 
     def counters(self, switch: str) -> Counters:
         """A switch's counters, read from it over P4Runtime."""

@@ -9,6 +9,7 @@ on loopback.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -107,6 +108,11 @@ class Switch(_Owned, MininetSwitch):
         """Where the P4Runtime server listens."""
         return f"127.0.0.1:{self.switch.grpc_port}"
 
+    @property
+    def running_engine(self) -> str:
+        """What runs the program."""
+        raise NotImplementedError
+
     def start(self, controllers: Sequence[Any] = ()) -> None:
         """Start the process; :meth:`wait_ready` waits for its server. Nothing of what it knew before a stop or a kill is left."""
         if self.process is not None and self.process.poll() is None:
@@ -157,11 +163,18 @@ class EmbeddedSwitch(Switch):
         own = ["--engine", self.engine, *self.switch.args]
         return [embedded_executable(), *self.port_arguments(), "--device-id", str(self.switch.device_id), "--no-p4", *own, *self.target_arguments()]
 
+    @property
+    def running_engine(self) -> str:
+        """What the switch said when it was ready, or, where it has changed that since (auto does, for a program that eBPF cannot run), said last."""
+        said = re.findall(r"\bengine[= ]\"?([a-z]+(?: at [a-z]+)?)", self.log.read_text(errors="replace").rpartition("\n$ ")[2])
+        return said[-1] if said else self.engine
+
 
 class Bmv2Switch(Switch):
     """BMv2's ``simple_switch_grpc``, from PATH. ``netcraq_args`` of the topology file are not for it."""
 
     program = "simple_switch_grpc"
+    running_engine = "bmv2"
 
     def command(self) -> list[str]:
         """The switch's command line."""

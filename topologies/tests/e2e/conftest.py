@@ -12,8 +12,8 @@ from topologies import p4app
 def net(switch, private, tmp_path_factory):
     """The chain of four that ``make run`` starts, with values of 16 bytes.
 
-    Read leases are ten times as long as usual: these tests say exactly which switch answers, and on a machine that is busy enough a lease of 200 ms does
-    run out now and then, whereupon the tail answers.
+    Read leases are ten times as long as usual: these tests say exactly which switch answers, and on a machine that is busy enough a lease of 200 ms
+    does run out now and then, whereupon the tail answers.
     """
     from topologies.network import ChainNetwork
 

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A client that runs in a host of the network and does what it is told, for run_chain.py.
+
+It reads jobs from its standard input, one JSON object a line, and answers each with one line of what it did and saw::
+
+    {"ops": [["get", KEY_ID, AT], ["put", KEY_ID, AT], ...]}                   AT: seconds on the machine's monotonic clock; null: at once
+    {"loop": {"kind": "get", "keys": [KEY_ID, ...], "start": T, "until": T, "seed": N, "pause": SECONDS}}     as fast as answers come, by Zipf's law
+
+    {"done": [[kind, KEY_ID, NUMBER or DIGEST, ASKED, ANSWERED, PACKETS, WHAT WENT WRONG or null], ...]}
+
+A put writes :func:`value_of` the key's next number; a get is answered with the :func:`digest` of all that it returned, so that the values themselves,
+which are long and many, stay here. The times are of the machine's monotonic clock, which is the same in every host.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent.parent / "client" / "python")]
+
+from netcraq.admin import Admin  # noqa: E402
+from netcraq.client import Client, NetCRAQError, NotFound, Timeout  # noqa: E402
+
+ZIPF = 0.99
+
+
+def value_of(first: bytes, number: int) -> bytes:
+    """The value with a number: 0 is the first; the others are of the same length (but at least as long as the number) and differ in where they
+    begin.
+    """
+    if number == 0:
+        return first
+    head = b"#%d " % number
+    return head + first[len(head) :]
+
+
+def digest(value: bytes) -> str:
+    """Stands for a value: 64 bits of BLAKE2b."""
+    return hashlib.blake2b(value, digest_size=8).hexdigest()
+
+
+class Worker:
+    """Does the jobs."""
+
+    def __init__(self, client: Client, firsts: dict[int, bytes]) -> None:
+        self._client = client
+        self._firsts = firsts
+        self._numbers = dict.fromkeys(firsts, 0)
+
+    def do(self, job: dict[str, Any]) -> list[list[Any]]:
+        """One job."""
+        if "loop" in job:
+            return self._loop(**job["loop"])
+        done = []
+        for kind, key, at in job["ops"]:
+            if at is not None:
+                time.sleep(max(0.0, at - time.monotonic()))
+            done.append(self._one(kind, key))
+        return done
+
+    def _loop(self, kind: str, keys: list[int], start: float, until: float, seed: int, pause: float) -> list[list[Any]]:
+        rng = random.Random(seed)
+        weights = [(rank + 1) ** -ZIPF for rank in range(len(keys))]
+        picks = rng.choices(keys, weights, k=4096)
+        done: list[list[Any]] = []
+        time.sleep(max(0.0, start - time.monotonic()))
+        while time.monotonic() < until:
+            done.append(self._one(kind, picks[len(done) % len(picks)]))
+            if pause:
+                time.sleep(pause)
+        return done
+
+    def _one(self, kind: str, key: int) -> list[Any]:
+        number: int | None = None
+        if kind == "put":
+            self._numbers[key] += 1
+            number = self._numbers[key]
+            value = value_of(self._firsts[key], number)
+        asked = time.monotonic()
+        try:
+            result = self._client.get(key) if kind == "get" else self._client.put(key, value)
+            answered = time.monotonic()
+        except NetCRAQError as error:
+            wrong = "lost" if isinstance(error, Timeout) else "not found" if isinstance(error, NotFound) else str(error)
+            return [kind, key, number, asked, time.monotonic(), 0, wrong]
+        return [kind, key, digest(result.value) if kind == "get" else number, asked, answered, result.attempts, None]
+
+
+def main() -> None:
+    """Do what comes in until no more does. The first line says who this is and what the keys' first values are."""
+    setup = json.loads(sys.stdin.readline())
+    admin = Admin()
+    chain = next(chain for chain in admin.chains() if chain.name == setup["chain"])
+    session = admin.lease_sessions(owner=f"run_chain in {setup['host']}") if setup["writes"] else None
+    firsts = {int(key): base64.b64decode(value) for key, value in setup["firsts"].items()}
+    with Client(chain.addresses, value_bits=chain.value_bits, session=session) as client:
+        worker = Worker(client, firsts)
+        print(json.dumps({"ready": setup["host"]}), flush=True)
+        for line in sys.stdin:
+            print(json.dumps({"done": worker.do(json.loads(line))}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
