@@ -1,5 +1,5 @@
-// Package admin serves the controller's admin API: HTTP and JSON, as package api describes it. It decodes requests, calls the controller and encodes answers; it
-// decides nothing.
+// Package admin serves the controller's admin API: HTTP and JSON, as package api describes it. It decodes requests, calls the controller and encodes
+// answers; it decides nothing.
 //
 //	GET    /v1/chains                          PUT    /v1/sessions/{lease}
 //	GET    /v1/chains/{chain}                  DELETE /v1/sessions/{lease}
@@ -10,8 +10,8 @@
 //	GET    /v1/keys  /v1/keys/{name}           GET    /readyz
 //	POST   /v1/sessions
 //
-// There is no authentication: it is meant for a loopback address, and refuses requests whose Host is not one, so that no web page can reach it through a
-// browser (DNS rebinding).
+// There is no authentication: it is meant for a loopback address. Requests whose Host is a name other than localhost are refused, so that no web page
+// can reach it through a browser (DNS rebinding).
 package admin
 
 import (
@@ -84,7 +84,7 @@ func Handler(b Backend) http.Handler {
 	return onlyLocal(mux)
 }
 
-// onlyLocal refuses requests that name another host than this machine.
+// onlyLocal refuses requests that call this machine by a name.
 func onlyLocal(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)
@@ -92,7 +92,9 @@ func onlyLocal(next http.Handler) http.Handler {
 			host = r.Host
 		}
 		if ip := net.ParseIP(strings.Trim(host, "[]")); ip == nil && host != "localhost" {
-			fail(w, &api.Error{Status: http.StatusForbidden, Code: api.CodeInvalidArgument, Message: fmt.Sprintf("this API is not served as %q: use its IP address", host)})
+			e := api.Errorf(api.CodeInvalidArgument, "this API is not served as %q: use its IP address", host)
+			e.Status = http.StatusForbidden
+			fail(w, e)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -225,7 +227,8 @@ func (s *server) openSessions(r *http.Request) (any, error) {
 // keepAlive is how often an event stream that has nothing to say shows that it is there.
 const keepAlive = 15 * time.Second
 
-// events streams events as server-sent events: those that are kept, from ?since=ID or the Last-Event-ID header on, then, unless ?follow=0, those to come.
+// events streams events as server-sent events: those that are kept, from ?since=ID or the Last-Event-ID header on, then, unless ?follow=0, those to
+// come.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	since := uint64(0)
 	from := r.URL.Query().Get("since")

@@ -253,7 +253,8 @@ func TestNoController(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "a proxy says no", http.StatusBadGateway) }))
 	defer s.Close()
 	var e *api.Error
-	if _, err := api.NewClient(s.URL).Chains(t.Context()); !errors.As(err, &e) || e.Status != http.StatusBadGateway || !strings.Contains(e.Message, "a proxy says no") {
+	_, err := api.NewClient(s.URL).Chains(t.Context())
+	if !errors.As(err, &e) || e.Status != http.StatusBadGateway || !strings.Contains(e.Message, "a proxy says no") {
 		t.Error(err)
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Action is something for the shell to do, in the order in which Actions gives them. Each is done concurrently with the others unless it says otherwise.
+// Action is something for the shell to do, in the order in which Actions gives them. Each is done concurrently with the others unless it says
+// otherwise.
 type Action interface{ String() string }
 
 // Persist asks for the record to be made durable, and for Persisted with the same Seq. What comes after it in Actions must wait for that.
@@ -15,9 +16,9 @@ type Persist struct {
 	Seq    uint64
 }
 
-// Install asks for a switch's part of the configuration (its chain_config entry, multicast groups, service address and route), and for Installed with the
-// same Seq. Where the switch has all of it already, nothing is to be written; with Reread that is judged by what the switch has now, because somebody else
-// may have changed it.
+// Install asks for a switch's part of the configuration (its chain_config entry, multicast groups, service address and route), and for Installed with
+// the same Seq. Where the switch has all of it already, nothing is to be written; with Reread that is judged by what the switch has now, because
+// somebody else may have changed it.
 type Install struct {
 	Switch     string
 	Config     Config
@@ -54,8 +55,8 @@ type DeleteKeys struct {
 	Switch  string
 }
 
-// WriteKeys asks for the first write of an operation's keys to be sent to the head until it is answered, DeleteValues for a tombstone of each and then
-// for every member to be clean; both ask for KeysDone.
+// WriteKeys asks for the first write of each of an operation's keys to be sent to the head until it is answered and every member is clean, DeleteValues
+// for the same with a tombstone; both ask for KeysDone.
 type WriteKeys struct {
 	Op      OpID
 	Attempt int

@@ -1,8 +1,9 @@
-// Package chain is what the controller knows and decides about one chain, as a state machine without input or output: no packets, no clocks, no goroutines.
+// Package chain is what the controller knows and decides about one chain, as a state machine without input or output: no packets, no clocks, no
+// goroutines.
 //
-// What happens goes in by methods that take the time (a switch is connected, a configuration was installed, a lease was answered, an operator asks for a
-// change); what is to be done comes out of Actions, and is carried out by a shell (package controller) that reports back. The same inputs give the same
-// actions, so whole scenarios stand in text files (testdata) that a person can read.
+// What happens goes in by methods that take the time (a switch is connected, a configuration was installed, a lease was answered, an operator asks
+// for a change); what is to be done comes out of Actions, and is carried out by a shell (package controller) that reports back. The same inputs give
+// the same actions, so whole scenarios stand in text files (testdata) that a person can read.
 //
 //	SwitchUp, SwitchDown, Installed,  ┌─────────┐   Persist, Install, Lease,
 //	LeaseReply, Propose, AddKeys, ... │ Machine │   Redrive, InsertKeys, ...

@@ -20,8 +20,8 @@ type change struct {
 	tried   bool
 }
 
-// begin starts a configuration: it is made durable first, and nobody is told before. op is who asked (nil: the machine itself); what was on its way before is
-// overtaken.
+// begin starts a configuration: it is made durable first, and nobody is told before. op is who asked (nil: the machine itself); what was on its way
+// before is overtaken.
 func (m *Machine) begin(now Time, c Config, op *change) {
 	if m.cfg.Epoch == MaxEpoch || c.Epoch <= m.cfg.Epoch {
 		m.event("chain.epoch", "", "the chain has used up its %d epochs: it must be made anew under another id", MaxEpoch)
@@ -198,8 +198,10 @@ func (m *Machine) advance(now Time) {
 		case !v.up && v.unleased:
 			m.event("chain.fenced", s, "it is out of reach and not bound to a lease: taken to have stopped (the fail-stop assumption)")
 			delete(m.fence, s)
-		case !v.unleased && now >= v.lease.until && !(v.up && v.installs != 0):
-			m.event("chain.fenced", s, "it has not acknowledged that it has no role, but its lease has run out")
+		case !v.unleased && now >= v.lease.until:
+			if !v.up {
+				m.event("chain.fenced", s, "it is out of reach, and its lease has run out")
+			}
 			delete(m.fence, s)
 		}
 	}

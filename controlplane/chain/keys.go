@@ -124,8 +124,8 @@ func (m *Machine) stepKeys(now Time) {
 	}
 }
 
-// KeysDone answers InsertKeys, DeleteKeys, WriteKeys and DeleteValues. An error that the switch gave for good (the table is full) has again false; one that may
-// go away (the connection was lost) has it true.
+// KeysDone answers InsertKeys, DeleteKeys, WriteKeys and DeleteValues. An error that the switch gave for good (the table is full) has again false;
+// one that may go away (the connection was lost) has it true.
 func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool) {
 	o := m.ops[op]
 	if o == nil || o.attempt != attempt || !o.running {

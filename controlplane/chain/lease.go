@@ -2,11 +2,12 @@ package chain
 
 import "time"
 
-// Leases. A member answers reads only while its lease lives, which it judges by its own clock. The controller must know, of a member that it can not reach, a
-// moment by which the lease has run out; both clocks may be anything, they only have to run at nearly the same rate.
+// Leases. A member answers reads only while its lease lives, which it judges by its own clock. The controller must know, of a member that it can not
+// reach, a moment by which the lease has run out; both clocks may be anything, they only have to run at nearly the same rate.
 //
-// A LEASE says: "from your clock's time c on, for d". c was in a reply that the controller received at its own time r, and the switch read its clock before that
-// reply left. So at the controller's time r + d, at the latest, c + d has passed on the switch's clock, however late the LEASE arrives, and however often.
+// A LEASE says: "from your clock's time c on, for d". c was in a reply that the controller received at its own time r, and the switch read its clock
+// before that reply left. So at the controller's time r + d, at the latest, c + d has passed on the switch's clock, however late the LEASE arrives,
+// and however often.
 //
 //	controller   ───────────────── r ───── send ─────────────────────── r + d: surely over
 //	                              ↗ c          ↘ lease(c, d)
@@ -18,7 +19,8 @@ const (
 	renewals = 4
 )
 
-// margin is how long a lease of d can last on our clock: a hundredth more, for clocks that do not run at the same rate. (Crystals differ by a ten-thousandth.)
+// margin is how long a lease of d can last on our clock: a hundredth more, for clocks that do not run at the same rate. (Crystals differ by a
+// ten-thousandth.)
 func margin(d time.Duration) time.Duration { return d + d/100 }
 
 // leaseView is what is known of a switch's lease.
@@ -70,7 +72,8 @@ func (m *Machine) sendLeases(now Time) {
 	}
 }
 
-// LeaseReply: a switch has answered a LEASE. clock is its clock in microseconds, left what is left of its lease, granted is false where it has another epoch.
+// LeaseReply: a switch has answered a LEASE. clock is its clock in microseconds, left what is left of its lease, granted is false where it has
+// another epoch.
 func (m *Machine) LeaseReply(now Time, sw string, clock uint64, left time.Duration, granted bool) {
 	v := m.view[sw]
 	l := &v.lease

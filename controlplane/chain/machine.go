@@ -97,7 +97,8 @@ func New(o Options) *Machine {
 			v.everAcked = r.Installed && r.Config.IsMember(s)
 		}
 		if !slices.Equal(r.Config.Members, o.Members) || r.Config.Lease != o.Lease {
-			m.event("chain.differs", "", "the topology file says %v, lease %v; running is %v, which was set later and stays until it is changed by PUT /v1/chains/%s",
+			m.event("chain.differs", "", "the topology file says %v, lease %v; "+
+				"running is %v, which was set later and stays until it is changed by PUT /v1/chains/%s",
 				o.Members, o.Lease, r.Config, o.Name)
 		}
 	}
@@ -245,7 +246,8 @@ func (m *Machine) decide(now Time) {
 	switch {
 	case members == 0 || !m.holdsKeys():
 		if m.holdsKeys() {
-			m.event("chain.lost", "", "no switch has a part in the chain: the values of all keys are lost, and they read NOT_FOUND until they are written again")
+			m.event("chain.lost", "", "no switch has a part in the chain: "+
+				"the values of all keys are lost, and they read NOT_FOUND until they are written again")
 		}
 		m.blank = true
 		m.begin(now, first, nil)
@@ -316,7 +318,8 @@ func (m *Machine) adopt(now Time, c Config) {
 		m.view[s].everAcked = true
 	}
 	if !slices.Equal(c.Members, m.o.Members) {
-		m.event("chain.differs", "", "the topology file says %v; the running %v stays until it is changed by PUT /v1/chains/%s", m.o.Members, c.Members, m.o.Name)
+		m.event("chain.differs", "", "the topology file says %v; the running %v stays until it is changed by PUT /v1/chains/%s",
+			m.o.Members, c.Members, m.o.Name)
 	}
 	if c.Lease != m.o.Lease || c.Freeze == FreezeHead {
 		n := m.next(c.Epoch, c.Members)
@@ -335,7 +338,8 @@ func (m *Machine) adopt(now Time, c Config) {
 	m.step(now)
 }
 
-// survivors are the members, of the configuration before epoch or of that, which have data. The order must follow from what they know and from the file.
+// survivors are the members, of the configuration before epoch or of that, which have data. The order must follow from what they know and from the
+// file.
 func (m *Machine) survivors(epoch uint16) ([]string, error) {
 	var out []string
 	for _, s := range m.o.Switches {

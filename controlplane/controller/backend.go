@@ -73,7 +73,8 @@ func (c *Controller) Chain(ctx context.Context, name string) (*api.Chain, error)
 func (c *Controller) describeChain(ch *chainState) api.Chain {
 	s := ch.m.Status(c.now())
 	out := api.Chain{
-		Name: ch.topo.Name, ID: ch.topo.ID, Epoch: s.Config.Epoch, ServiceAddress: ch.topo.Address.String(), LeaseMillis: int(s.Config.Lease / time.Millisecond),
+		Name: ch.topo.Name, ID: ch.topo.ID, Epoch: s.Config.Epoch,
+		ServiceAddress: ch.topo.Address.String(), LeaseMillis: int(s.Config.Lease / time.Millisecond),
 		Frozen: s.Config.Freeze != chain.Thawed, Slots: ch.space.Count, Keys: c.dir.Count(ch.topo.ID), Ready: s.Ready, Reason: s.Reason,
 		ValueBytes: c.prog.profile.ValueBytes(), Members: []api.Member{},
 	}
@@ -177,6 +178,9 @@ func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.
 	out, err := c.describeKeys(ctx, []directory.Key{k}, state)
 	if err != nil {
 		return nil, err
+	}
+	if len(out) == 0 {
+		return nil, api.Errorf(api.CodeNotFound, "the key %q is of chain %d, which the topology does not have", name, k.ID.Chain())
 	}
 	return &out[0], nil
 }

@@ -90,7 +90,8 @@ func New(o Options) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{topo: t, prog: prog, saver: newSaver(o.Store), log: o.Log, events: newEventLog(o.Log), requests: newRequests(), start: time.Now(),
-		byName: map[string]*device{}, byID: map[uint8]*chainState{}, wake: make(chan struct{}, 1), stopped: make(chan struct{}), touched: map[*chainState]bool{}}
+		byName: map[string]*device{}, byID: map[uint8]*chainState{}, touched: map[*chainState]bool{},
+		wake: make(chan struct{}, 1), stopped: make(chan struct{})}
 	if c.plan, err = newPlan(t); err != nil {
 		return nil, err
 	}
@@ -253,7 +254,8 @@ func (c *Controller) flush(ch *chainState) {
 	if !c.saved && st.Found {
 		c.saved = true
 		c.sess.Rest(c.now())
-		c.events.add("sessions.resting", "", "", fmt.Sprintf("an earlier controller ran, and its leases on sessions are not known: none are given for %v", 2*c.sess.TTL()))
+		c.events.add("sessions.resting", "", "", fmt.Sprintf(
+			"an earlier controller ran, and its leases on sessions are not known: none are given for %v", 2*c.sess.TTL()))
 	}
 }
 
@@ -332,7 +334,8 @@ func (c *Controller) lease(ch *chainState, a chain.Lease) {
 	}
 }
 
-// save makes the state as it is now durable, and then calls done on run's goroutine. done nil: nothing waits for it, and a failure is said in an event.
+// save makes the state as it is now durable, and then calls done on run's goroutine. done nil: nothing waits for it, and a failure is said in an
+// event.
 func (c *Controller) save(done func(error)) {
 	if done == nil {
 		done = func(err error) {
@@ -393,10 +396,11 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 	}
 }
 
-// depose: another controller is primary at a switch. It may change everything, so what this one knows is worth nothing from now on: it lets go of all switches, and does not take
-// them back by itself, even if it becomes primary again. Otherwise two controllers would undo each other's work.
+// depose: another controller is primary at a switch. It may change everything, so what this one knows is worth nothing from now on: it lets go of all
+// switches, and does not take them back by itself, even if it becomes primary again. Otherwise two controllers would undo each other's work.
 func (c *Controller) depose(d *device, s p4rt.State) {
-	c.deposed = fmt.Sprintf("another controller (election id %v) has taken over at %s: this one does nothing any more; restart it to take the network back", s.Primary, d.sw.Name)
+	c.deposed = fmt.Sprintf("another controller (election id %v) has taken over at %s: this one does nothing any more; "+
+		"restart it to take the network back", s.Primary, d.sw.Name)
 	c.events.add("controller.deposed", d.sw.Name, "", c.deposed)
 	for _, d := range c.devices {
 		if d.ready {
@@ -480,8 +484,8 @@ func (c *Controller) members(ch *chainState) []*device {
 	return out
 }
 
-// tidy compares the key_index entries that switches came up with with the directory, once all members have their part and have been heard: entries that are missing
-// are made, tail first; keys that all members have and nobody remembers are taken in; all others are dropped, head first.
+// tidy compares the key_index entries that switches came up with with the directory, once all members have their part and have been heard: entries
+// that are missing are made, tail first; keys that all members have and nobody remembers are taken in; all others are dropped, head first.
 func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	if len(ch.tidying) > 0 || len(ch.untidy) == 0 || !st.Decided {
 		return
@@ -512,7 +516,8 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		}
 	}
 	if adopted > 0 {
-		c.events.add("keys.adopted", "", ch.topo.Name, fmt.Sprintf("%d keys are in the switches, and no record says what they are called: they are listed by their KEY_IDs", adopted))
+		c.events.add("keys.adopted", "", ch.topo.Name, fmt.Sprintf(
+			"%d keys are in the switches, and no record says what they are called: they are listed by their KEY_IDs", adopted))
 		c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
 		c.save(nil)
 	}

@@ -122,8 +122,8 @@ func (d *device) sendQueued(ctx context.Context) {
 	}
 }
 
-// setUp makes a switch that has just been connected ready for chains: its program, and what follows from the topology alone. It runs on the worker, and tries again until the
-// switch has it all or the connection is another.
+// setUp makes a switch that has just been connected ready for chains: its program, and what follows from the topology alone. It runs on the worker,
+// and tries again until the switch has it all or the connection is another.
 func (d *device) setUp(ctx context.Context, stream int) {
 	said := ""
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
@@ -205,8 +205,8 @@ func (d *device) load(ctx context.Context, stream int) error {
 	return nil
 }
 
-// apply writes updates and remembers what is in the switch then. Where the switch turns out to have, or not to have, what it was thought to, the update is made the other way: it is
-// the result that counts.
+// apply writes updates and remembers what is in the switch then. Where the switch turns out to have, or not to have, what it was thought to, the
+// update is made the other way: it is the result that counts.
 func (d *device) apply(ctx context.Context, updates ...*v1.Update) error {
 	if len(updates) == 0 {
 		return nil
@@ -373,8 +373,9 @@ func (d *device) report() (map[uint8]chainReport, error) {
 	return out, nil
 }
 
-// install makes the switch hold its part of a chain's configuration. The order matters: groups before the entry that refers to them; that entry, by which the switch
-// changes over, before the addresses that follow from it; a route before the switch stops taking the address itself; and last what nothing refers to any more.
+// install makes the switch hold its part of a chain's configuration. The order matters: groups before the entry that refers to them; that entry, by
+// which the switch changes over, before the addresses that follow from it; a route before the switch stops taking the address itself; and last what
+// nothing refers to any more.
 func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Config, reread bool) error {
 	s := d.client.State()
 	if s.Phase != p4rt.Primary {
@@ -493,8 +494,10 @@ type keySlot struct {
 
 // passing says whether a failure may go away by itself: the switch was out of reach, rather than refused.
 func passing(err error) bool {
-	if errors.Is(err, errNotConnected) || errors.Is(err, errNotDeleted) || errors.Is(err, p4rt.ErrNotPrimary) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return true
+	for _, e := range []error{errNotConnected, errNotDeleted, p4rt.ErrNotPrimary, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, e) {
+			return true
+		}
 	}
 	var we *p4rt.WriteError
 	if errors.As(err, &we) {

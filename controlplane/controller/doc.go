@@ -6,10 +6,10 @@
 //	                               ▲    what happened            │        packets in and out
 //	                               └─────────────────────────────┘
 //
-// One goroutine (run) owns the machines, the directory and the sessions; nothing else touches them. What takes time (P4Runtime requests, packets that are to be
-// answered) happens on others, and its end comes back to the first as a function to run. Each switch has one worker, so what is written to one switch is
-// written in the order in which it was decided.
+// One goroutine (run) owns the machines, the directory and the sessions; nothing else touches them. What takes time (P4Runtime requests, packets that
+// are to be answered) happens on others, and its end comes back to the first as a function to run. Each switch has one worker, so what is written to
+// one switch is written in the order in which it was decided.
 //
-// The controller can be killed and started again at any time. It reads what the switches hold, compares it with what they should hold, and writes the difference,
-// which is usually nothing. It knows nothing of the switches but P4Runtime.
+// The controller can be killed and started again at any time. It reads what the switches hold, compares it with what they should hold, and writes the
+// difference, which is usually nothing. It knows nothing of the switches but P4Runtime.
 package controller

@@ -16,7 +16,9 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-func TestEmbedded(t *testing.T) { endToEnd(t, "embedded", 1000) }
+func TestEmbedded(t *testing.T) { endToEnd(t, "auto", 1000) }
+
+func TestInterp(t *testing.T) { endToEnd(t, "interp", 1000) }
 
 func TestBMv2(t *testing.T) {
 	mustLook(t, "simple_switch_grpc")
@@ -30,8 +32,8 @@ func (h *host) read(at netip.Addr, key uint32) (*wire.Packet, error) {
 	return h.ask(at, &wire.Packet{Op: wire.Read, Key: wire.Key(key), Request: 7}, replyTimeout)
 }
 
-// readAll reads keys at an address, many at a time, and reports wrong values. A read that is lost (BMv2's queues hold 64 packets) is asked again, as a client does;
-// readAll returns how many were.
+// readAll reads keys at an address, many at a time, and reports wrong values. A read that is lost (BMv2's queues hold 64 packets) is asked again, as
+// a client does; readAll returns how many were.
 func (h *host) readAll(at netip.Addr, keys []api.Key, want func(name string) string) uint64 {
 	h.t.Helper()
 	window := make(chan struct{}, 32)
@@ -67,7 +69,8 @@ func (r *running) counters(sw string) *api.Counters {
 	return c
 }
 
-// endToEnd is the life of a network of four switches: brought up, filled, read and written, its controller restarted with and without its state, changed, a switch lost.
+// endToEnd is the life of a network of four switches: brought up, filled, read and written, its controller restarted with and without its state,
+// changed, a switch lost.
 func endToEnd(t *testing.T, engine string, lease int) {
 	if !inNamespace(t) {
 		return
@@ -370,7 +373,8 @@ func endToEnd(t *testing.T, engine string, lease int) {
 				t.Errorf("at s%d: %v, %v", i, r, err)
 			}
 		}
-		if _, err := c.api.ChangeChain(t.Context(), "main", api.ChainChange{Members: &[]string{"s1", "s2"}}); !errors.Is(err, &api.Error{Code: api.CodeFailedPrecondition}) {
+		_, err := c.api.ChangeChain(t.Context(), "main", api.ChainChange{Members: &[]string{"s1", "s2"}})
+		if !errors.Is(err, &api.Error{Code: api.CodeFailedPrecondition}) {
 			t.Errorf("growing a chain with keys: %v", err)
 		}
 		nw.hosts[3].readAll(serviceAddr, keys[10:], value2)
@@ -389,7 +393,8 @@ func endToEnd(t *testing.T, engine string, lease int) {
 			nw.hosts[i].readAll(serviceAddr, keys[10:100], value2)
 		}
 		nw.hosts[2].readAll(switchAddr(3), keys[10:30], value2)
-		if r, err := nw.hosts[2].ask(serviceAddr, &wire.Packet{Op: wire.Write, Key: wire.Key(keys[20].KeyID), Value: []byte(value(keys[20].Name))}, replyTimeout); err != nil || r.Status != wire.OK {
+		w := &wire.Packet{Op: wire.Write, Key: wire.Key(keys[20].KeyID), Value: []byte(value(keys[20].Name))}
+		if r, err := nw.hosts[2].ask(serviceAddr, w, replyTimeout); err != nil || r.Status != wire.OK {
 			t.Error(r, err)
 		}
 	})
@@ -414,7 +419,7 @@ func TestCutOff(t *testing.T) {
 		return
 	}
 	const lease = 500
-	nw := newNetwork(t, "embedded", line(3, lease))
+	nw := newNetwork(t, "auto", line(3, lease))
 	c := nw.startController("state.json")
 	c.waitReady()
 	k, err := c.api.AddKey(t.Context(), "main", api.KeySpec{Name: "k", Value: []byte("old")})
@@ -472,7 +477,8 @@ func TestCutOff(t *testing.T) {
 			t.Errorf("without a controller, at h%d: %v, %v", i+1, r, err)
 		}
 	}
-	if r, err := nw.hosts[0].ask(serviceAddr, &wire.Packet{Op: wire.Read, Flags: wire.Eventual, Key: wire.Key(k.KeyID)}, replyTimeout); err != nil || string(r.Value) != "new" {
+	eventual := &wire.Packet{Op: wire.Read, Flags: wire.Eventual, Key: wire.Key(k.KeyID)}
+	if r, err := nw.hosts[0].ask(serviceAddr, eventual, replyTimeout); err != nil || string(r.Value) != "new" {
 		t.Errorf("an eventual read asks for no lease: %v, %v", r, err)
 	}
 	c = nw.startController("state.json")
@@ -484,13 +490,14 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestRing: two chains over a ring of five switches with a chord, neither of them over all; acknowledgements pass through switches that are no members, and trees branch.
+// TestRing: two chains over a ring of five switches with a chord, neither of them over all; acknowledgements pass through switches that are no
+// members, and trees branch.
 //
 //	s1 ─── s2 ─── s3
 //	 │ ╲           │
 //	s5 ──── s4 ────┘
 func TestRing(t *testing.T) {
-	for _, engine := range []string{"embedded", "bmv2"} {
+	for _, engine := range []string{"auto", "bmv2"} {
 		t.Run(engine, func(t *testing.T) {
 			if engine == "bmv2" {
 				mustLook(t, "simple_switch_grpc")
@@ -542,7 +549,8 @@ func TestRing(t *testing.T) {
 					}
 				}
 			}
-			if ch, err := c.api.Chains(t.Context()); err != nil || len(ch) != 2 || ch[0].Keys != 50 || ch[1].Keys != 50 || ch[1].Name != "other" || !ch[1].Members[0].LeaseLive {
+			ch, err := c.api.Chains(t.Context())
+			if err != nil || len(ch) != 2 || ch[0].Keys != 50 || ch[1].Keys != 50 || ch[1].Name != "other" || !ch[1].Members[0].LeaseLive {
 				t.Errorf("%+v %v", ch, err)
 			}
 		})

@@ -52,7 +52,8 @@ type newKey struct {
 	value []byte // nil: none; the key reads NOT_FOUND until somebody writes it
 }
 
-// addKeys places keys: recorded in the directory, entries tail first, first write through the chain. It returns when all are written; if ctx ends before, it is undone.
+// addKeys places keys: recorded in the directory, entries tail first, first write through the chain. It returns when all are written; if ctx ends
+// before, it is undone.
 func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKey) ([]addition, error) {
 	out := make([]addition, len(keys))
 	var op *keyOperation
@@ -69,7 +70,8 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 		op = &keyOperation{id: c.nextOp(), add: true, done: make(chan struct{})}
 		for i, k := range keys {
 			if len(k.value) > c.prog.profile.ValueBytes() {
-				out[i].err = fmt.Errorf("%w: the value of %q has %d bytes, and the switches hold %d", directory.ErrInvalid, k.name, len(k.value), c.prog.profile.ValueBytes())
+				out[i].err = fmt.Errorf("%w: the value of %q has %d bytes, and the switches hold %d",
+					directory.ErrInvalid, k.name, len(k.value), c.prog.profile.ValueBytes())
 				continue
 			}
 			if out[i].key, out[i].err = c.dir.Add(ch.topo.ID, k.name, k.id); out[i].err == nil {
@@ -181,7 +183,8 @@ func (c *Controller) undoUnfinished() {
 	for _, ch := range c.chains {
 		keys := slices.DeleteFunc(c.dir.Chain(ch.topo.ID), func(k directory.Key) bool { return k.State == directory.Placed })
 		if len(keys) > 0 {
-			c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf("%d keys were being added or removed when the last controller ended: they are taken out", len(keys)))
+			c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf(
+				"%d keys were being added or removed when the last controller ended: they are taken out", len(keys)))
 			c.remove(ch, keys)
 		}
 	}

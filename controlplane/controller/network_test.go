@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,9 +30,9 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// The end-to-end tests run real switch processes on veth interfaces. Everything lives in network namespaces without a name, made by clone(2) for child processes: the switches and the
-// test itself in one, each host in one of its own. They go, with all that is in them, when their processes do, so a killed run leaves nothing; and the processes go with
-// their parent (PDEATHSIG).
+// The end-to-end tests run real switch processes on veth interfaces. Everything lives in network namespaces without a name, made by clone(2) for
+// child processes: the switches and the test itself in one, each host in one of its own. They go, with all that is in them, when their processes do,
+// so a killed run leaves nothing; and the processes go with their parent (PDEATHSIG).
 const (
 	envInside = "NETCRAQ_TEST_INSIDE" // set in the child that has a namespace of its own
 	envHost   = "NETCRAQ_TEST_HOST"   // set in a child that is a host
@@ -114,6 +115,7 @@ type network struct {
 	layout   layout
 	dir      string
 	binary   string
+	options  []string   // of the switch
 	ports    [][]string // of each switch, its interfaces; port 1 first
 	switches []*exec.Cmd
 	hosts    []*host
@@ -130,7 +132,7 @@ func serviceAddrOf(chain int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0,
 
 var serviceAddr = serviceAddrOf(3)
 
-// newNetwork starts the switches and hosts of a layout.
+// newNetwork starts the switches and hosts of a layout. engine is the embedded switch's (--engine), or bmv2.
 func newNetwork(t *testing.T, engine string, l layout) *network {
 	t.Helper()
 	nw := &network{t: t, layout: l, dir: t.TempDir(), ports: make([][]string, l.n+1), switches: make([]*exec.Cmd, l.n+1), proxies: make([]*proxy, l.n+1)}
@@ -138,6 +140,7 @@ func newNetwork(t *testing.T, engine string, l layout) *network {
 		nw.binary = mustLook(t, "simple_switch_grpc")
 	} else {
 		nw.binary = filepath.Join(nw.dir, "netcraq-switch")
+		nw.options = []string{"--engine", engine}
 		sh(t, "go", "build", "-o", nw.binary, "github.com/netcraq/netcraq/switch/cmd/netcraq-switch")
 	}
 	port := func(i int) string {
@@ -183,7 +186,7 @@ func (nw *network) link(a, b string) {
 
 func (nw *network) startSwitch(i int) {
 	nw.t.Helper()
-	args := []string{"--device-id", fmt.Sprint(i), "--no-p4"}
+	args := append(slices.Clone(nw.options), "--device-id", fmt.Sprint(i), "--no-p4")
 	for n, ifc := range nw.ports[i] {
 		args = append(args, "-i", fmt.Sprintf("%d@%s", n+1, ifc))
 	}
@@ -348,7 +351,8 @@ func (nw *network) startController(state string) *running {
 	if err != nil {
 		nw.t.Fatal(err)
 	}
-	c, err := controller.New(controller.Options{Topology: top, Store: store, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	c, err := controller.New(controller.Options{Topology: top, Store: store, Log: logger})
 	if err != nil {
 		nw.t.Fatal(err)
 	}

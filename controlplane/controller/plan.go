@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// This file says, purely, what the switches' tables should hold: plan.base is what follows from the topology alone, plan.chain what follows from a chain's
-// configuration. What is in the switches is compared with that, and only differences are written.
+// This file says, purely, what the switches' tables should hold: plan.base is what follows from the topology alone, plan.chain what follows from a
+// chain's configuration. What is in the switches is compared with that, and only differences are written.
 
 // The entries of docs/protocol.md, "Tables that the controller fills".
 
@@ -98,8 +98,8 @@ const (
 // maxGroup is the highest multicast group id: simple_switch_grpc keeps those from 32768 on for itself.
 const maxGroup = 1<<15 - 1
 
-// groupIDs are the multicast groups of one chain at one switch. Configurations of even and odd epochs have groups of their own, so that those of the next can be
-// made while those of the present are in use.
+// groupIDs are the multicast groups of one chain at one switch. Configurations of even and odd epochs have groups of their own, so that those of the
+// next can be made while those of the present are in use.
 type groupIDs struct {
 	ack   [2]uint16
 	reply [2]uint16 // the group for a reply by port p is reply + p

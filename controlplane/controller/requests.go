@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// The controller's own packets. They go through a switch's pipeline as a client's do (submit_to_ingress), from the controller's address; the reply comes back as
-// a packet-in, wherever it is made, because every switch routes that address to the controller. The UDP source port names the request.
+// The controller's own packets. They go through a switch's pipeline as a client's do (submit_to_ingress), from the controller's address; the reply
+// comes back as a packet-in, wherever it is made, because every switch routes that address to the controller. The UDP source port names the request.
 
 // leasePort is the source port of LEASEs, whose replies are known by their op.
 const leasePort = 20036

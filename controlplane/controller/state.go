@@ -94,7 +94,8 @@ func (f File) Save(s *State) error {
 	return nil
 }
 
-// saver writes states on a goroutine of its own, so that a slow disk holds up no lease. Of several that wait only the last is written: it has all that those before it have.
+// saver writes states on a goroutine of its own, so that a slow disk holds up no lease. Of several that wait only the last is written: it has all
+// that those before it have.
 type saver struct {
 	store Store
 

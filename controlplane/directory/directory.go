@@ -1,9 +1,9 @@
-// Package directory says which keys are in the network: the name of each (an etcd key, or any other), its KEY_ID on the wire, and its slot in the switches'
-// registers. It is pure bookkeeping, kept in memory and saved as a whole; etcd is to take the saving over later.
+// Package directory says which keys are in the network: the name of each (an etcd key, or any other), its KEY_ID on the wire, and its slot in the
+// switches' registers. It is pure bookkeeping, kept in memory and saved as a whole; etcd is to take the saving over later.
 //
-// A KEY_ID is the chain's number (8 bits) and a number that counts up (24 bits). Numbers are not used again until all have been: a late write of a client that
-// still knows a removed key by its KEY_ID must not hit another key. Slots are used again at once, the lowest free one first; what they held is safe, because
-// a slot's versions are never reset.
+// A KEY_ID is the chain's number (8 bits) and a number that counts up (24 bits). Numbers are not used again until all have been: a late write of a
+// client that still knows a removed key by its KEY_ID must not hit another key. Slots are used again at once, the lowest free one first; what they
+// held is safe, because a slot's versions are never reset.
 package directory
 
 import (

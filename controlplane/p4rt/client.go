@@ -138,6 +138,9 @@ func New(o Options, h Handler) (*Client, error) {
 // Name is the switch's name.
 func (c *Client) Name() string { return c.o.Name }
 
+// Target is the address of the switch's P4Runtime server.
+func (c *Client) Target() string { return c.o.Target }
+
 // Info is the P4Info that the client works with.
 func (c *Client) Info() *Info { return c.o.Info }
 
@@ -254,7 +257,8 @@ func (c *Client) setState(s State, stream v1.P4Runtime_StreamChannelClient) {
 	}
 }
 
-// PacketOut sends a packet by way of the switch; see Info.PacketOut. There is no answer: a switch that cannot send it may say so to Handler.StreamError.
+// PacketOut sends a packet by way of the switch; see Info.PacketOut. There is no answer: a switch that cannot send it may say so to
+// Handler.StreamError.
 func (c *Client) PacketOut(payload []byte, metadata map[string]uint64) error {
 	p, err := c.o.Info.PacketOut(payload, metadata)
 	if err != nil {
@@ -294,8 +298,8 @@ func (c *Client) rpcContext(ctx context.Context) (context.Context, context.Cance
 	return context.WithTimeout(ctx, c.o.RPCTimeout)
 }
 
-// Write sends updates, in order, in as many requests as BatchSize asks for. A switch goes on after an update that fails (CONTINUE_ON_ERROR); what failed is
-// in a *WriteError. Any other error is a whole request's: the updates before it took effect, those after it did not.
+// Write sends updates, in order, in as many requests as BatchSize asks for. A switch goes on after an update that fails (CONTINUE_ON_ERROR); what
+// failed is in a *WriteError. Any other error is a whole request's: the updates before it took effect, those after it did not.
 func (c *Client) Write(ctx context.Context, updates ...*v1.Update) error {
 	var failed *WriteError
 	for start := 0; start < len(updates); start += c.o.BatchSize {

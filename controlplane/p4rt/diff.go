@@ -52,8 +52,8 @@ func actionKey(te *v1.TableEntry) string {
 	return fmt.Sprintf("%d %s", a.ActionId, strings.Join(params, " "))
 }
 
-// DiffEntries says which updates turn the entries that a switch has into those that it should have: insertions and modifications in the order of want,
-// then deletions in the order of have. Nothing is said about what is the same already.
+// DiffEntries says which updates turn the entries that a switch has into those that it should have: insertions and modifications in the order of
+// want, then deletions in the order of have. Nothing is said about what is the same already.
 func DiffEntries(have, want []*v1.TableEntry) []*v1.Update {
 	old := map[string]*v1.TableEntry{}
 	for _, e := range have {

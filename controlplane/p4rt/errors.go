@@ -56,8 +56,8 @@ func (e *WriteError) Code() codes.Code {
 	return e.Updates[0].Code
 }
 
-// unpackWriteError finds the updates' own errors in a failed Write (P4Runtime 1.5, section 12.3: one detail for each update, in order, OK for those that
-// took effect). An error without such details is the whole request's and comes back as it is.
+// unpackWriteError finds the updates' own errors in a failed Write (P4Runtime 1.5, section 12.3: one detail for each update, in order, OK for those
+// that took effect). An error without such details is the whole request's and comes back as it is.
 func unpackWriteError(info *Info, name string, updates []*v1.Update, err error) error {
 	details := status.Convert(err).Details()
 	if len(details) != len(updates) {

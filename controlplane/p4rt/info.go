@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Info is a program's P4Info, indexed: entities are found by their full name ("NetcraqIngress.pipeline.routing.ipv4_lpm"), their alias ("ipv4_lpm", the
-// shortest suffix that is unique), or their id.
+// Info is a program's P4Info, indexed: entities are found by their full name ("NetcraqIngress.pipeline.routing.ipv4_lpm"), their alias ("ipv4_lpm",
+// the shortest suffix that is unique), or their id.
 type Info struct {
 	P4Info *configv1.P4Info
 

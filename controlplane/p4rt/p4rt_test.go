@@ -90,11 +90,16 @@ func connect(t *testing.T, s *p4rttest.Server, id uint64, f *follower) *p4rt.Cli
 	if err != nil {
 		t.Fatal(err)
 	}
+	runClient(t, c)
+	return c
+}
+
+func runClient(t *testing.T, c *p4rt.Client) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { c.Run(ctx); close(done) }()
 	t.Cleanup(func() { cancel(); <-done })
-	return c
 }
 
 func wait(t *testing.T, what string, ok func() bool) {
@@ -322,7 +327,10 @@ func TestDiff(t *testing.T) {
 
 func TestGroups(t *testing.T) {
 	c := connected(t, &p4rttest.Server{})
-	want := []p4rt.Group{{ID: 5, Replicas: []p4rt.Replica{{Port: 2, Instance: 1}, {Port: 2, Instance: 2}}}, {ID: 6, Replicas: []p4rt.Replica{{Port: 510, Instance: 2}}}}
+	want := []p4rt.Group{
+		{ID: 5, Replicas: []p4rt.Replica{{Port: 2, Instance: 1}, {Port: 2, Instance: 2}}},
+		{ID: 6, Replicas: []p4rt.Replica{{Port: 510, Instance: 2}}},
+	}
 	change, remove, err := p4rt.DiffGroups([]p4rt.Group{{ID: 9}}, want)
 	if err != nil || len(change) != 2 || len(remove) != 1 {
 		t.Fatal(change, remove, err)
@@ -340,6 +348,13 @@ func TestGroups(t *testing.T) {
 	change, _, _ = p4rt.DiffGroups(have, []p4rt.Group{{ID: 5, Replicas: []p4rt.Replica{{Port: 3, Instance: 1}}}, want[1]})
 	if len(change) != 1 || change[0].Type != v1.Update_MODIFY {
 		t.Errorf("a changed group: %v", change)
+	}
+	clone, err := p4rt.EncodeCloneSession(p4rt.CloneSession{ID: 5, Replicas: []p4rt.Replica{{Port: 3, Instance: 1}}, TruncateTo: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Write(t.Context(), p4rt.Insert(clone), p4rt.Delete(clone)); err != nil {
+		t.Errorf("a clone session: %v", err)
 	}
 	if _, err := p4rt.EncodeGroup(p4rt.Group{ID: 1, Replicas: []p4rt.Replica{{Port: 1}, {Port: 1}}}); err == nil {
 		t.Error("the same replica twice was taken")
@@ -463,7 +478,8 @@ func TestEncode(t *testing.T) {
 }
 
 func TestParseInfo(t *testing.T) {
-	for _, bad := range []string{"tables {", "\x00\x01\x02", `actions { preamble { id: 1 } }`, `actions { preamble { id: 1 name: "a" } } actions { preamble { id: 1 name: "b" } }`,
+	for _, bad := range []string{"tables {", "\x00\x01\x02", `actions { preamble { id: 1 } }`,
+		`actions { preamble { id: 1 name: "a" } } actions { preamble { id: 1 name: "b" } }`,
 		`tables { preamble { id: 1 name: "t" } action_refs { id: 9 } }`} {
 		if _, err := p4rt.ParseInfo([]byte(bad)); err == nil {
 			t.Errorf("%q was taken for a P4Info", bad)

@@ -110,6 +110,11 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 			switch status.Code(err) {
 			case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.PermissionDenied: // not a refusal to reconcile
 				return Kept, err
+			case codes.Unimplemented:
+			default:
+				// PI refuses in the middle (it replays counters with INSERT, which it does not take), and takes no other program until it is told
+				// to go on with this one. A target that is not in the middle of anything refuses this, which is as well.
+				_ = c.setPipeline(ctx, p, v1.SetForwardingPipelineConfigRequest_COMMIT)
 			}
 		}
 	}

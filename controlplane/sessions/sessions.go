@@ -1,8 +1,9 @@
-// Package sessions hands out writer sessions. A session id (16 bits, an index into the switches' session tables) belongs to one writer at a time: the switches
-// remember the last request of each id, so that a retried write executes once, and two writers under one id would take each other's writes for retries.
+// Package sessions hands out writer sessions. A session id (16 bits, an index into the switches' session tables) belongs to one writer at a time: the
+// switches remember the last request of each id, so that a retried write executes once, and two writers under one id would take each other's writes
+// for retries.
 //
-// Ids are therefore leased: the holder keeps its lease alive, and when it does not, the ids are given to others only after as long again, in which the holder
-// must have noticed. The id that has been free the longest goes first. The package is pure; times are given.
+// Ids are therefore leased: the holder keeps its lease alive, and when it does not, the ids are given to others only after as long again, in which
+// the holder must have noticed. The id that has been free the longest goes first. The package is pure; times are given.
 package sessions
 
 import (
@@ -22,8 +23,8 @@ var (
 	ErrFull     = errors.New("not enough sessions are free")
 )
 
-// Gap is by how much a new holder's first request is above the highest that any switch has recorded. What the earlier holder sent and no switch had seen yet when
-// it was looked at has numbers below, so it cannot be mistaken for the new holder's.
+// Gap is by how much a new holder's first request is above the highest that any switch has recorded. What the earlier holder sent and no switch had
+// seen yet when it was looked at has numbers below, so it cannot be mistaken for the new holder's.
 const Gap = 1024
 
 // Lease is some sessions, held by one owner.

@@ -4,8 +4,8 @@ import (
 	"slices"
 )
 
-// Graph is the network of the switches that are up, with the shortest way between any two. Of equally short ways it takes the one whose first port has the
-// lowest number; following it switch by switch comes to an end, since each step is on a shortest way.
+// Graph is the network of the switches that are up, with the shortest way between any two. Of equally short ways it takes the one whose first port
+// has the lowest number; following it switch by switch comes to an end, since each step is on a shortest way.
 type Graph struct {
 	t    *Topology
 	down map[string]bool
@@ -75,8 +75,8 @@ func (g *Graph) Nearest(from string, members []string) string {
 	return best
 }
 
-// Tree is a tree rooted at root, along shortest ways, that covers the members which can be reached: for each switch on it that has children, the ports
-// that lead to them. A copy sent down it crosses each link once and reaches each switch on it once.
+// Tree is a tree rooted at root, along shortest ways, that covers the members which can be reached: for each switch on it that has children, the
+// ports that lead to them. A copy sent down it crosses each link once and reaches each switch on it once.
 func (g *Graph) Tree(root string, members []string) map[string][]uint32 {
 	tree := map[string][]uint32{}
 	for _, m := range members {

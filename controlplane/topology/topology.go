@@ -1,9 +1,9 @@
-// Package topology reads the one file that says what a NetCRAQ network is made of (switches, links, hosts, chains), checks it, and derives from it what
-// follows without choice: who is whose neighbour, the way from each switch to each address, which ports lead to hosts, and the tree by which
+// Package topology reads the one file that says what a NetCRAQ network is made of (switches, links, hosts, chains), checks it, and derives from it
+// what follows without choice: who is whose neighbour, the way from each switch to each address, which ports lead to hosts, and the tree by which
 // acknowledgements travel. Everything here is pure and deterministic: the same file gives the same network.
 //
-// The file is YAML (or JSON, which is YAML too); example.yaml beside this file is a commented one. A mistake is reported with its line, the object and what to do about it, and
-// all mistakes are reported at once.
+// The file is YAML (or JSON, which is YAML too); example.yaml beside this file is a commented one. A mistake is reported with its line, the object
+// and what to do about it, and all mistakes are reported at once.
 package topology
 
 import (
@@ -22,8 +22,8 @@ const (
 	MaxChains = 256 // the chain is the top byte of a KEY_ID
 )
 
-// DefaultController is the controller's own address in the data plane unless the file gives another: link-local (RFC 3927), so no host has it, and with the
-// protocol's letters in it (78.67 is "NC").
+// DefaultController is the controller's own address in the data plane unless the file gives another: link-local (RFC 3927), so no host has it, and
+// with the protocol's letters in it (78.67 is "NC").
 var DefaultController = netip.MustParseAddr("169.254.78.67")
 
 // Topology is a checked file.

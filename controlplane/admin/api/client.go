@@ -20,8 +20,8 @@ type Client struct {
 	http *http.Client
 }
 
-// NewClient makes a client for the controller at address ("host:port", or a URL). It does not connect yet. Requests end with their contexts: it sets no
-// timeout of its own.
+// NewClient makes a client for the controller at address ("host:port", or a URL). It does not connect yet. Requests end with their contexts: it sets
+// no timeout of its own.
 func NewClient(address string) *Client {
 	if address == "" {
 		address = DefaultAddress
@@ -65,7 +65,8 @@ func (c *Client) AddKey(ctx context.Context, chain string, key KeySpec) (*Key, e
 	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/keys", key, out)
 }
 
-// AddKeys places many keys at once. The answers are in the order of the specs; a key that was not placed has its Error set, and does not hinder the others.
+// AddKeys places many keys at once. The answers are in the order of the specs; a key that was not placed has its Error set, and does not hinder the
+// others.
 func (c *Client) AddKeys(ctx context.Context, chain string, keys []KeySpec) ([]Key, error) {
 	var out []Key
 	if keys == nil {
@@ -74,7 +75,8 @@ func (c *Client) AddKeys(ctx context.Context, chain string, keys []KeySpec) ([]K
 	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/keys", keys, &out)
 }
 
-// RemoveKey deletes a key's value through the chain and takes the key out of the network. key is its name or KEY_ID (decimal, or hexadecimal with 0x).
+// RemoveKey deletes a key's value through the chain and takes the key out of the network. key is its name or KEY_ID (decimal, or hexadecimal with
+// 0x).
 func (c *Client) RemoveKey(ctx context.Context, chain, key string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/chains/"+segment(chain)+"/keys/"+segment(key), nil, nil)
 }
@@ -124,8 +126,8 @@ func (c *Client) CloseSessions(ctx context.Context, lease string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/sessions/"+segment(lease), nil, nil)
 }
 
-// Events calls f with each event after the one numbered since (0: all that the controller still has), and, with follow, those to come, until ctx ends or f
-// fails. It returns nil when the history is through (without follow), f's error, or why the stream broke.
+// Events calls f with each event after the one numbered since (0: all that the controller still has), and, with follow, those to come, until ctx ends
+// or f fails. It returns nil when the history is through (without follow), f's error, or why the stream broke.
 func (c *Client) Events(ctx context.Context, since uint64, follow bool, f func(Event) error) error {
 	q := url.Values{"since": {strconv.FormatUint(since, 10)}}
 	if !follow {

@@ -1,9 +1,9 @@
 // Package api is the controller's admin API as its users see it: the JSON types and a client.
 //
-// The API is HTTP and JSON on a loopback address (DefaultAddress). It answers the questions an operator asks (which switches make up the chain, which keys
-// are in the network, what did each switch count) and takes the orders that change them (add a key, remove one, change a lease). It is also where clients of
-// the data plane learn what they cannot know by themselves: the service address of a chain, the KEY_ID of an etcd key, and a session id that is theirs alone.
-// It is not on the path of any read or write: those are packets to the switches.
+// The API is HTTP and JSON on a loopback address (DefaultAddress). It answers the questions an operator asks (which switches make up the chain, which
+// keys are in the network, what did each switch count) and takes the orders that change them (add a key, remove one, change a lease). It is also
+// where clients of the data plane learn what they cannot know by themselves: the service address of a chain, the KEY_ID of an etcd key, and a session
+// id that is theirs alone. It is not on the path of any read or write: those are packets to the switches.
 //
 // A failure is an HTTP status of 400 or above and the body {"error": {"code": "...", "message": "..."}}; the client returns it as *Error.
 package api
@@ -135,8 +135,8 @@ type Sessions struct {
 // TTL is TTLSeconds as a duration.
 func (s *Sessions) TTL() time.Duration { return time.Duration(s.TTLSeconds) * time.Second }
 
-// Session is a session id and the number that its first request must have: above all that any switch has recorded for the id's earlier holders. In the answer to a
-// keepalive NextRequest is 0: the holder knows what it has used.
+// Session is a session id and the number that its first request must have: above all that any switch has recorded for the id's earlier holders. In
+// the answer to a keepalive NextRequest is 0: the holder knows what it has used.
 type Session struct {
 	ID          uint16 `json:"id"`
 	NextRequest uint32 `json:"nextRequest"`

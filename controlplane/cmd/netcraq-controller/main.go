@@ -52,11 +52,17 @@ func run(args []string, stdout, stderr io.Writer) int {
 	cmd := &cobra.Command{
 		Use:   "netcraq-controller --topology FILE",
 		Short: "Bring a NetCRAQ network up from one file, and keep it so",
-		Long: `netcraq-controller connects to the switches that FILE lists (P4Runtime: netcraq-switch, simple_switch_grpc), loads the program into them, installs routes,
-multicast trees and the chains, renews the members' read leases, and serves the admin API that netcraqctl uses.
+		Long: `netcraq-controller connects to the switches that FILE lists (P4Runtime: netcraq-switch,
+simple_switch_grpc), loads the program into them, installs routes, multicast trees and the
+chains, renews the members' read leases, and serves the admin API that netcraqctl uses.
 
-It can be stopped and started again at any time: the switches run on, and what they hold is kept. While it is away the leases run out, and then reads are
-answered by nobody (NOT_SERVING) until it is back; with leaseMillis: 0 they are answered all the while.
+It can be stopped and started again at any time: the switches run on, and what they hold is
+kept. While it is away the leases run out, and then reads are answered by nobody
+(NOT_SERVING) until it is back; with leaseMillis: 0 they are answered all the while.
+
+When every chain serves it prints one line on stdout that begins with "ready:". It ends on
+SIGINT and SIGTERM. Exit code 0: ended so; 1: could not start or run; 2: mistake on the
+command line, in the topology, the program or the state file.
 
 The topology file is described by controlplane/topology/example.yaml.`,
 		Example: `  netcraq-controller --topology net.yaml --state out/controller.json
@@ -68,9 +74,9 @@ The topology file is described by controlplane/topology/example.yaml.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.topology, "topology", "", "the file that says what the network is made of (YAML or JSON)")
-	f.StringVar(&o.admin, "admin", api.DefaultAddress, "where to serve the admin API; it has no authentication, so keep it on a loopback address")
-	f.StringVar(&o.state, "state", "", "file for what must survive a restart: names of keys, epochs, sessions (default: none; a restarted controller then asks the switches,\n"+
-		"knows keys by their KEY_IDs only, and gives no sessions for two TTLs)")
+	f.StringVar(&o.admin, "admin", api.DefaultAddress, "where to serve the admin API; it has no authentication,\nso keep it on a loopback address")
+	f.StringVar(&o.state, "state", "", "file for what must survive a restart: names of keys, epochs,\nsessions (default: none; a restarted controller then asks\n"+
+		"the switches, knows keys by their KEY_IDs only, and gives no\nsessions for two TTLs)")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.BoolVar(&o.check, "check", false, "check the topology, the program and the state file, and end")
 	cmd.SetArgs(args)
@@ -165,7 +171,8 @@ func announce(ctx context.Context, c *controller.Controller, address string, std
 		for _, m := range ch.Members {
 			members = append(members, m.Switch)
 		}
-		parts = append(parts, fmt.Sprintf("chain %s %s at %s, epoch %d, %d keys", ch.Name, strings.Join(members, "-"), ch.ServiceAddress, ch.Epoch, ch.Keys))
+		parts = append(parts, fmt.Sprintf("chain %s %s at %s, epoch %d, %d keys",
+			ch.Name, strings.Join(members, "-"), ch.ServiceAddress, ch.Epoch, ch.Keys))
 	}
 	fmt.Fprintf(stdout, "ready: %s; admin API at http://%s\n", strings.Join(parts, "; "), address)
 }

@@ -1,5 +1,5 @@
-// Package p4rttest is a P4Runtime server for tests: it keeps what it is told in memory, runs no packets, and can be told to fail. With PI set it has the
-// habits of simple_switch_grpc that a client must allow for.
+// Package p4rttest is a P4Runtime server for tests: it keeps what it is told in memory, runs no packets, and can be told to fail. With PI set it has
+// the habits of simple_switch_grpc that a client must allow for.
 package p4rttest
 
 import (
@@ -25,7 +25,8 @@ type Server struct {
 	v1.UnimplementedP4RuntimeServer
 
 	DeviceID uint64
-	// PI: registers are not implemented, values that are read are padded to whole fields, RECONCILE_AND_COMMIT is refused as UNKNOWN.
+	// PI: registers are not implemented, values that are read are padded to whole fields, RECONCILE_AND_COMMIT is refused as UNKNOWN and then nothing
+	// else is loaded before a COMMIT.
 	PI bool
 	// Refuse, if set, is asked about each update before it is made.
 	Refuse func(*v1.Update) error
@@ -42,6 +43,7 @@ type Server struct {
 	groups   map[uint32]*v1.MulticastGroupEntry
 	counters map[uint32]map[int64]int64
 	regs     map[uint32]map[int64][]byte
+	stuck    bool // PI, in the middle of a load
 	writes   int
 	batches  []int
 	pushes   []v1.SetForwardingPipelineConfigRequest_Action
@@ -266,7 +268,16 @@ func (s *Server) SetForwardingPipelineConfig(_ context.Context, r *v1.SetForward
 	s.pushes = append(s.pushes, r.Action)
 	switch {
 	case r.Action == v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT && s.PI:
+		s.stuck = true
 		return nil, status.Error(codes.Unknown, "Error when reconciling config")
+	case r.Action == v1.SetForwardingPipelineConfigRequest_COMMIT:
+		if !s.stuck {
+			return nil, status.Error(codes.FailedPrecondition, "Nothing to commit")
+		}
+		s.stuck = false
+		s.wipe()
+	case s.stuck:
+		return nil, status.Error(codes.Unknown, "Error in first phase of device update")
 	case r.Action == v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT:
 	default:
 		s.wipe()

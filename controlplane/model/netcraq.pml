@@ -1,0 +1,749 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * NetCRAQ's protocol (docs/protocol.md) for one key, to be searched exhaustively by Spin. docs/model.md says what is modelled and how, what is left out and why that
+ * is sound, and what came of it. check.py runs it; each configuration and each mutant is a set of -D below.
+ *
+ *   Client x 2 ──requests──▶ Network ──▶ nodes 0, 1, 2 (registers, one configuration each) ◀── Controller (epochs, leases, recovery)
+ *       │                                                                                         
+ *       └── Monitor: is there still an order of all operations that explains every answer?
+ *
+ * Each step is one packet handled by one switch (the pipeline is atomic), one decision of the controller, or one call of a client.
+ */
+
+/* ---- Bounds (check.py sets them) ---- */
+#ifndef CHAIN
+#define CHAIN 36               /* the first chain, two bits a member, head lowest, 3 for none: 36 = 0,1,2; 52 = 0,1 */
+#endif
+#ifndef WRITES0
+#define WRITES0 1              /* WRITEs and CASes of client 0 ... */
+#endif
+#ifndef WRITES1
+#define WRITES1 1              /* ... and of client 1 */
+#endif
+#ifndef READS0
+#define READS0 1
+#endif
+#ifndef READS1
+#define READS1 1
+#endif
+#ifndef PUTS
+#define PUTS 3                 /* which clients may WRITE, and which may CAS: bit 0 client 0, bit 1 client 1 */
+#endif
+#ifndef CASES
+#define CASES 0
+#endif
+#ifndef REMOVALS
+#define REMOVALS 0             /* members that the controller gives up */
+#endif
+#ifndef JOINS
+#define JOINS 0                /* switches that it lets in */
+#endif
+#define CONFIGS (1 + REMOVALS + 2 * JOINS)
+#ifndef PACKETS
+#define PACKETS 12             /* different WRITE packets; running out is an error, not a truncation */
+#endif
+#ifndef NEWS
+#define NEWS 8                 /* different ACKs and replies */
+#endif
+
+/* ---- Names ---- */
+#define NODES 3
+#define NOBODY 3
+#define VALUES (1 + WRITES0 + WRITES1)      /* a value is the number of the write that wrote it; 0: never written */
+#define CLIENT(w) ((w) > WRITES0 -> 1 : 0)
+#define REQUEST(w) ((w) > WRITES0 -> (w) - WRITES0 : (w))
+#define WRITES(c) ((c) -> WRITES1 : WRITES0)
+#define READS(c) ((c) -> READS1 : READS0)
+#define CURRENT(c) (requests[c] + ((c) -> WRITES0 : 0))
+
+#define VERSION(epoch, seq) ((epoch) * 8 + (seq))
+#define SEQ(v) ((v) & 7)
+#define EPOCH(v) ((v) >> 3)
+
+#define IDLE 0
+#define READING 1
+#define WRITING 2
+#define WRITE 1
+#define CAS 2
+
+/* ---- The chain's configurations. config 0: none. ---- */
+byte members[CONFIGS + 1];           /* as CHAIN */
+bit frozen[CONFIGS + 1];
+#ifdef NO_PERSIST
+byte epoch[CONFIGS + 1];             /* two configurations may have the same */
+#define EPOCH_OF(k) epoch[k]
+#else
+#define EPOCH_OF(k) (k)
+#endif
+#define AT(k, p) ((members[k] >> (2 * (p))) & 3)
+#define HEAD(k) AT(k, 0)
+#define TAIL(k) (AT(k, 2) != NOBODY -> AT(k, 2) : (AT(k, 1) != NOBODY -> AT(k, 1) : AT(k, 0)))
+#define NEXT(k, n) (AT(k, 0) == (n) -> AT(k, 1) : AT(k, 2))
+#define IN(k, n) ((k) != 0 && (AT(k, 0) == (n) || AT(k, 1) == (n) || AT(k, 2) == (n)))
+
+/* ---- Nodes ---- */
+byte config[NODES];                  /* 0: no role */
+byte latest[NODES], committed[NODES];
+byte newest_value[NODES];            /* the dirty cell that `latest` names, and who wrote it; both 0 while clean, when cell 0 is read */
+byte newest_writer[NODES];
+byte value[NODES];                   /* cell 0 */
+byte session_request[NODES * 2];
+byte session_version[NODES * 2];
+bit lease[NODES];                    /* it may be live: whether it is, each step decides anew. 0: it is over for certain */
+
+#define CLEAN(n) (latest[n] == committed[n])
+#define MEMBER(n) IN(config[n], n)
+#define IS_HEAD(n) (config[n] != 0 && HEAD(config[n]) == (n))
+#define IS_TAIL(n) (config[n] != 0 && TAIL(config[n]) == (n))
+
+/* ---- The network. What was sent once can arrive any number of times, at any later time, in any order, or never: a set that only grows. ---- */
+byte packets;
+short packet[PACKETS];               /* stamped WRITEs, sorted: configuration (3), version (6), write (3), without session (1) */
+byte sent_to[PACKETS];               /* bit n: to node n */
+#define P_CONFIG(p) ((p) >> 10)
+#define P_VERSION(p) (((p) >> 4) & 63)
+#define P_WRITE(p) (((p) >> 1) & 7)
+#define P_NO_SESSION(p) ((p) & 1)
+byte news;
+short learn[NEWS];                   /* ACKs, and replies for read repair, to any member: version (6), value (3), write whose session it carries or 0 (3) */
+#define L_VERSION(l) ((l) >> 6)
+#define L_VALUE(l) (((l) >> 3) & 7)
+#define L_WRITE(l) ((l) & 7)
+byte failing[VALUES];                /* stamped CASes on their way to the tail, by write: bit k: of configuration k */
+
+/* ---- Clients. Every request that was ever made can arrive anywhere at any time. ---- */
+byte state[2];
+byte requests[2], reads[2];          /* how many were made */
+byte kind[VALUES];                   /* of each write: 0 not made yet, WRITE, CAS */
+byte expected[VALUES];               /* of a CAS, the version ... */
+byte expected_value[VALUES];         /* ... and the write that was given it (the monitor's, the protocol does not know) */
+byte seen[2], seen_value[2];         /* the version and value that the client was told last */
+
+/* ---- Controller: what it has made durable; it has no other memory, so it can be restarted between any two steps ---- */
+byte now_config;
+byte removals, joins;
+byte joining = NOBODY;
+#define INSTALLED (config[HEAD(now_config)] == now_config && config[TAIL(now_config)] == now_config && \
+                   (AT(now_config, 1) == NOBODY || config[AT(now_config, 1)] == now_config))
+
+#define DONE (state[0] == IDLE && state[1] == IDLE && requests[0] == WRITES0 && requests[1] == WRITES1 && reads[0] == READS0 && reads[1] == READS1)
+
+/* Scratch; set before it is read in every step. */
+hidden byte n, c, q, k, v, w, x, i, j, t, cur, d;
+hidden short key;
+hidden byte newer, equal, old, assigned, ok;
+hidden byte after[VALUES + 1];
+
+/* ---- The monitor: exact linearizability of a register with CAS.
+ *
+ * The outcome of an operation is the register's value right after it: of a WRITE its own, of a READ what it found, of a CAS its own or what it found. A possible past is the
+ * register's value and the outcomes of the operations that have taken effect and are not answered yet. Taking effect can be put off until right before the next answer, of
+ * whichever operation; so after an answer only the other client's operation can have taken effect, and past[o] is the set of register values (bit x: x) with its outcome
+ * o-1 (o = 0: not yet). An answer that fits none of them is a violation. ---- */
+byte past[VALUES + 1];
+bit other;                           /* whose outcome past[] is about */
+#define EFFECT(c, cur) (state[c] == READING -> (cur) : \
+    (kind[CURRENT(c)] == WRITE || expected_value[CURRENT(c)] == (cur) -> CURRENT(c) : (cur)))
+
+inline answer(client, outcome, its_version) {
+    c = client; x = outcome; d = 1 - c;
+    t = 0;
+    do :: t <= VALUES -> after[t] = 0; t++ :: else -> break od;
+    i = 0;
+    do
+    :: i <= VALUES && past[i] != 0 ->
+        cur = 0;
+        do
+        :: cur < VALUES && (past[i] & (1 << cur)) != 0 ->
+            if
+            :: i > 0 && other == c ->                 /* it took effect before the other's last answer */
+                if :: i == x + 1 -> after[0] = after[0] | (1 << cur) :: else fi
+            :: else ->
+                if :: EFFECT(c, cur) == x -> after[i] = after[i] | (1 << x) :: else fi;
+                if
+                :: i == 0 && state[d] != IDLE ->      /* the other's first */
+                    t = EFFECT(d, cur);
+                    if :: EFFECT(c, t) == x -> after[t + 1] = after[t + 1] | (1 << x) :: else fi
+                :: else
+                fi
+            fi;
+            cur++
+        :: cur < VALUES && (past[i] & (1 << cur)) == 0 -> cur++
+        :: cur >= VALUES -> break
+        od;
+        i++
+    :: i <= VALUES && past[i] == 0 -> i++
+    :: i > VALUES -> break
+    od;
+    ok = 0; t = 0; other = 0;
+    do
+    :: t <= VALUES ->
+        past[t] = after[t];
+        if :: after[t] != 0 -> ok = 1; if :: t > 0 -> other = d :: else fi :: else fi;
+        t++
+    :: else -> break
+    od;
+    state[c] = IDLE;
+    /* What it was told, if it can use it once more. */
+    if
+    :: (CASES & (1 << c)) != 0 && requests[c] < WRITES(c) -> seen[c] = its_version; seen_value[c] = x
+    :: else -> seen[c] = 0; seen_value[c] = 0
+    fi;
+    if :: !ok -> printf("    VIOLATION: no order of the operations explains this answer\n") :: else fi;
+    assert(ok)                                        /* linearizable */
+}
+
+inline answer_write(write, outcome, its_version) {
+    if
+    :: state[CLIENT(write)] == WRITING && CURRENT(CLIENT(write)) == write ->
+        printf("    client %d: answer %d (version %d.%d)\n", CLIENT(write), outcome, EPOCH(its_version), SEQ(its_version));
+        answer(CLIENT(write), outcome, its_version)
+    :: else
+    fi
+}
+
+/* ---- Sending ---- */
+
+inline send(its_config, its_version, its_write, no_session, to) {
+    key = ((its_config) << 10) | ((its_version) << 4) | ((its_write) << 1) | (no_session);
+    if
+#ifndef NO_EPOCH
+    :: config[to] > its_config -> skip                /* it would be dropped there, now and for ever: configurations only grow */
+#endif
+    :: else ->
+        i = 0;
+        do :: i < packets && packet[i] < key -> i++ :: else -> break od;
+        if
+        :: i < packets && packet[i] == key -> sent_to[i] = sent_to[i] | (1 << (to))
+        :: else ->
+            assert(packets < PACKETS);                /* bound */
+            j = packets;
+            do :: j > i -> packet[j] = packet[j - 1]; sent_to[j] = sent_to[j - 1]; j-- :: else -> break od;
+            packet[i] = key; sent_to[i] = 1 << (to);
+            packets++
+        fi
+    fi
+}
+
+inline tell(its_version, its_value, its_write) {
+    key = ((its_version) << 6) | ((its_value) << 3) | (its_write);
+    i = 0;
+    do :: i < news && learn[i] < key -> i++ :: else -> break od;
+    if
+    :: i < news && learn[i] == key -> skip
+    :: else ->
+        assert(news < NEWS);                          /* bound */
+        j = news;
+        do :: j > i -> learn[j] = learn[j - 1]; j-- :: else -> break od;
+        learn[i] = key;
+        news++
+    fi
+}
+
+/* A switch that has a newer configuration drops what is on its way under an older one: forget it. */
+inline forget_packets_to(node) {
+#ifndef NO_EPOCH
+    i = 0; j = 0;
+    do
+    :: i < packets ->
+        if :: P_CONFIG(packet[i]) != config[node] -> sent_to[i] = sent_to[i] & (7 ^ (1 << (node))) :: else fi;
+        if
+        :: sent_to[i] == 0 -> skip
+        :: else -> packet[j] = packet[i]; sent_to[j] = sent_to[i]; j++
+        fi;
+        i++
+    :: else -> break
+    od;
+    i = j;
+    do :: i < packets -> packet[i] = 0; sent_to[i] = 0; i++ :: else -> break od;
+    packets = j;
+    i = 1;
+    do
+    :: i < VALUES ->
+        t = 1;
+        do
+        :: t <= CONFIGS -> if :: t != config[node] && TAIL(t) == (node) -> failing[i] = failing[i] & (255 ^ (1 << t)) :: else fi; t++
+        :: else -> break
+        od;
+        i++
+    :: else -> break
+    od
+#endif
+}
+
+/* While clean, cell 0 is what counts. */
+inline tidy(node) {
+    if :: CLEAN(node) -> newest_value[node] = 0; newest_writer[node] = 0 :: else fi
+}
+
+inline record_session(node, write, its_version) {
+    if
+    :: REQUEST(write) >= session_request[node * 2 + CLIENT(write)] ->
+        session_request[node * 2 + CLIENT(write)] = REQUEST(write);
+        session_version[node * 2 + CLIENT(write)] = its_version
+    :: else
+    fi
+}
+
+/* ---- WRITE and CAS, unstamped, at the head ---- */
+
+inline on_request(node, write) {
+    n = node; w = write; k = config[n]; c = CLIENT(w); q = REQUEST(w);
+    newer = q > session_request[n * 2 + c];
+    equal = q == session_request[n * 2 + c];
+#ifdef NO_SESSION
+    newer = 1; equal = 0;
+#endif
+#ifdef NO_OLD_DROP
+    newer = newer || !equal;
+#endif
+    if
+    :: !newer && !equal -> skip                       /* an older request: dropped */
+    :: else ->
+        if
+        :: kind[w] == WRITE -> assigned = newer
+#ifdef CAS_AT_LATEST
+        :: else -> assigned = latest[n] == expected[w]
+#else
+        :: else -> assigned = CLEAN(n) && committed[n] == expected[w]
+#endif
+        fi;
+        assigned = assigned && SEQ(latest[n]) < 7;
+        if
+        :: assigned ->
+            v = VERSION(EPOCH_OF(k), SEQ(latest[n]) + 1);
+            latest[n] = v;
+            session_request[n * 2 + c] = q;
+            session_version[n * 2 + c] = v;
+            printf("node %d (head, config %d): request of write %d gets version %d.%d\n", n, k, w, EPOCH(v), SEQ(v));
+#ifdef GUESS
+            i = 1;
+            do :: i < VALUES -> if :: kind[i] == CAS && expected[i] == v -> expected_value[i] = w :: else fi; i++ :: else -> break od;
+#endif
+            if
+            :: TAIL(k) == n -> committed[n] = v; value[n] = w; tidy(n); answer_write(w, w, v)
+            :: else -> newest_value[n] = w; newest_writer[n] = w; d = NEXT(k, n); send(k, v, w, 0, d)
+            fi
+        :: !assigned && equal && session_version[n * 2 + c] != 0 ->
+            v = session_version[n * 2 + c];
+            printf("node %d (head, config %d): request of write %d again, keeps version %d.%d\n", n, k, w, EPOCH(v), SEQ(v));
+            if
+            :: TAIL(k) == n -> answer_write(w, w, v)
+            :: else -> d = NEXT(k, n); send(k, v, w, 0, d)
+            fi
+        :: !assigned && !(equal && session_version[n * 2 + c] != 0) && kind[w] == CAS ->
+            if :: newer -> session_request[n * 2 + c] = q; session_version[n * 2 + c] = 0 :: else fi;
+            if
+#ifdef CAS_AT_LATEST
+#define MAY_FAIL 1
+#else
+#define MAY_FAIL CLEAN(n)
+#endif
+            :: MAY_FAIL ->
+                printf("node %d (head, config %d): CAS %d expects %d.%d, has %d.%d\n", n, k, w, EPOCH(expected[w]), SEQ(expected[w]),
+                    EPOCH(committed[n]), SEQ(committed[n]));
+                if
+#ifdef CAS_FAILED_BY_HEAD
+                :: CLEAN(n) -> answer_write(w, value[n], committed[n])
+#endif
+#ifdef CAS_FAILED_BY_HEAD_WITH_LEASE
+                :: CLEAN(n) && lease[n] -> answer_write(w, value[n], committed[n])
+#endif
+                :: TAIL(k) == n && CLEAN(n) -> answer_write(w, value[n], committed[n])
+                :: else -> if :: TAIL(k) != n -> failing[w] = failing[w] | (1 << k) :: else fi
+                fi
+            :: else                                   /* RETRY */
+            fi
+        :: else
+        fi
+    fi
+}
+
+/* ---- WRITE, stamped ---- */
+
+#ifdef NO_EPOCH
+#define SAME_EPOCH(node, p) true
+#else
+#define SAME_EPOCH(node, p) (EPOCH_OF(config[node]) == EPOCH_OF(P_CONFIG(p)))
+#endif
+#define ACCEPTS(node, p) (MEMBER(node) && !frozen[config[node]] && SAME_EPOCH(node, p))
+
+inline on_write(node, p) {
+    n = node; key = p; v = P_VERSION(p); w = P_WRITE(p); ok = P_NO_SESSION(p); t = P_CONFIG(p); k = config[n];
+    newer = v > (IS_TAIL(n) -> committed[n] : latest[n]);
+    printf("node %d (config %d): WRITE %d, version %d.%d, of config %d\n", n, k, w, EPOCH(v), SEQ(v), t);
+    if
+#ifdef SESSION_AT_HEAD_ONLY
+    :: HEAD(k) != n -> skip
+#endif
+#ifdef SESSION_NOT_WHEN_OVERTAKEN
+    :: v < latest[n] -> skip
+#endif
+    :: else -> if :: !ok -> record_session(n, w, v) :: else fi
+    fi;
+    if
+    :: IS_TAIL(n) ->
+#ifdef NO_COMMIT_ORDER
+        newer = 1; latest[n] = v;
+#endif
+        if :: newer -> committed[n] = v; value[n] = w :: else fi;
+        if :: v > latest[n] -> latest[n] = v :: else fi;
+        tidy(n);
+        equal = v == committed[n];
+        if
+        :: equal -> tell(v, value[n], (ok -> 0 : w))
+        :: else
+        fi;
+        answer_write(w, w, v)                         /* OK or SUPERSEDED */
+    :: else ->
+#ifdef NO_STORE_ORDER
+        newer = 1;
+#endif
+        if
+        :: newer ->
+            latest[n] = v; newest_value[n] = w; newest_writer[n] = (ok -> 0 : w);
+            tidy(n)
+        :: else
+        fi;
+#ifdef ACK_FROM_ANY
+        tell(v, w, w);
+#endif
+        d = NEXT(k, n);
+        send(t, v, w, ok, d)
+    fi
+}
+
+/* ---- ACK; and replies that pass through (no session) ---- */
+
+inline commit_news(node, its_version, its_value, its_write) {
+    if
+#ifdef NO_ACK_VERSION
+    :: true -> committed[node] = its_version; latest[node] = its_version; value[node] = its_value
+#endif
+#ifdef ACK_OF_ANYTHING
+    :: true -> if :: !CLEAN(node) -> committed[node] = latest[node]; value[node] = newest_value[node] :: else fi
+#endif
+    :: its_version > committed[node] ->
+#ifdef ACK_WITHOUT_VALUE
+        if :: !CLEAN(node) -> value[node] = newest_value[node] :: else fi;
+#else
+        value[node] = its_value;
+#endif
+        committed[node] = its_version;
+        if :: its_version > latest[node] -> latest[node] = its_version :: else fi
+    :: else
+    fi;
+    tidy(node);
+    if :: its_write != 0 -> record_session(node, its_write, its_version) :: else fi
+}
+
+inline on_news(node, l) {
+    n = node; v = L_VERSION(l); x = L_VALUE(l); w = L_WRITE(l);
+    printf("node %d (config %d): ACK of %d, version %d.%d\n", n, config[n], x, EPOCH(v), SEQ(v));
+    commit_news(n, v, x, w)
+}
+
+/* ---- READ ---- */
+
+#ifdef NO_LEASE
+#define LEASE(node) true
+#else
+#define LEASE(node) lease[node]
+#endif
+#define SERVES(node) (MEMBER(node) && LEASE(node) && (CLEAN(node) || IS_TAIL(node)))
+#define SERVED(node) (CLEAN(node) -> value[node] : newest_value[node])
+
+/* ---- Processes ---- */
+
+#define RUNNING (!DONE)
+
+proctype Network(byte slot) {
+    do
+    :: d_step { RUNNING && slot < packets && (sent_to[slot] & 1) != 0 && ACCEPTS(0, packet[slot]) -> on_write(0, packet[slot]) }
+    :: d_step { RUNNING && slot < packets && (sent_to[slot] & 2) != 0 && ACCEPTS(1, packet[slot]) -> on_write(1, packet[slot]) }
+    :: d_step { RUNNING && slot < packets && (sent_to[slot] & 4) != 0 && ACCEPTS(2, packet[slot]) -> on_write(2, packet[slot]) }
+    od
+}
+
+#define LEARNS(node) (MEMBER(node) || joining == (node))
+
+proctype News(byte slot) {
+    do
+    :: d_step { RUNNING && slot < news && LEARNS(0) -> on_news(0, learn[slot]) }
+    :: d_step { RUNNING && slot < news && LEARNS(1) -> on_news(1, learn[slot]) }
+    :: d_step { RUNNING && slot < news && LEARNS(2) -> on_news(2, learn[slot]) }
+    od
+}
+
+/* The reply to some reader, on its way through members. Where the ACK of the same version is out, it can do nothing that the ACK cannot. */
+inline repair(node) {
+    n = node;
+    ok = 0; i = 0;
+    do :: i < news -> if :: L_VERSION(learn[i]) == latest[n] -> ok = 1 :: else fi; i++ :: else -> break od;
+    if
+    :: !ok && latest[n] != 0 ->
+        printf("node %d: a reply to another reader leaves with version %d.%d\n", n, EPOCH(latest[n]), SEQ(latest[n]));
+        tell(latest[n], SERVED(n), 0)
+    :: else
+    fi
+}
+
+proctype Reader() {
+    do
+    :: d_step { RUNNING && SERVES(0) -> repair(0) }
+    :: d_step { RUNNING && SERVES(1) -> repair(1) }
+    :: d_step { RUNNING && SERVES(2) -> repair(2) }
+    od
+}
+
+#define SERVES_WRITE(node, write) (kind[write] != 0 && IS_HEAD(node) && !frozen[config[node]])
+
+/* Each request that was ever made, at each head. */
+proctype Requests(byte write) {
+    do
+    :: d_step { RUNNING && SERVES_WRITE(0, write) -> on_request(0, write) }
+    :: d_step { RUNNING && SERVES_WRITE(1, write) -> on_request(1, write) }
+    :: d_step { RUNNING && SERVES_WRITE(2, write) -> on_request(2, write) }
+    /* A CAS that the head has found to fail, at the tail. */
+#define FAILS(node) (IS_TAIL(node) && !frozen[config[node]] && (failing[write] & (1 << config[node])) != 0 && CLEAN(node) && committed[node] != expected[write])
+    :: d_step { RUNNING && FAILS(0) -> printf("node 0: CAS %d fails\n", write); answer_write(write, value[0], committed[0]) }
+    :: d_step { RUNNING && FAILS(1) -> printf("node 1: CAS %d fails\n", write); answer_write(write, value[1], committed[1]) }
+    :: d_step { RUNNING && FAILS(2) -> printf("node 2: CAS %d fails\n", write); answer_write(write, value[2], committed[2]) }
+#ifdef REPAIR_BY_ANY_STATUS
+    /* The tail's RETRY to a stamped CAS: the expected version, and the value that the CAS would write. */
+#define RETRIES(node) (IS_TAIL(node) && !frozen[config[node]] && (failing[write] & (1 << config[node])) != 0 && committed[node] == expected[write])
+    :: d_step { RUNNING && RETRIES(0) -> tell(expected[write], write, 0) }
+    :: d_step { RUNNING && RETRIES(1) -> tell(expected[write], write, 0) }
+    :: d_step { RUNNING && RETRIES(2) -> tell(expected[write], write, 0) }
+#endif
+    od
+}
+
+inline read(me, node) {
+    n = node;
+    v = latest[n];
+    printf("node %d (config %d): READ of client %d: answer %d (version %d.%d)\n", n, config[n], me, SERVED(n), EPOCH(v), SEQ(v));
+    answer(me, SERVED(n), v)
+}
+
+proctype Client(bit me) {
+    do
+    :: d_step {
+        state[me] == IDLE && reads[me] < READS(me) ->
+        printf("client %d: READ\n", me);
+        reads[me]++; state[me] = READING
+    }
+    :: d_step {
+        state[me] == IDLE && requests[me] < WRITES(me) && (PUTS & (1 << me)) != 0 ->
+        requests[me]++; state[me] = WRITING;
+        kind[CURRENT(me)] = WRITE;
+        if :: requests[me] == WRITES(me) -> seen[me] = 0; seen_value[me] = 0 :: else fi;
+        printf("client %d: WRITE %d\n", me, CURRENT(me))
+    }
+    :: d_step {
+        state[me] == IDLE && requests[me] < WRITES(me) && (CASES & (1 << me)) != 0 ->
+        requests[me]++; state[me] = WRITING;
+        kind[CURRENT(me)] = CAS; expected[CURRENT(me)] = seen[me]; expected_value[CURRENT(me)] = seen_value[me];
+        if :: requests[me] == WRITES(me) -> seen[me] = 0; seen_value[me] = 0 :: else fi;
+        printf("client %d: CAS %d, expecting %d.%d\n", me, CURRENT(me), EPOCH(expected[CURRENT(me)]), SEQ(expected[CURRENT(me)]))
+    }
+#ifdef GUESS
+    /* A version that it was not told: the next one. */
+    :: d_step {
+        state[me] == IDLE && requests[me] < WRITES(me) && (CASES & (1 << me)) != 0 && SEQ(latest[0]) < 7 ->
+        requests[me]++; state[me] = WRITING;
+        kind[CURRENT(me)] = CAS; expected[CURRENT(me)] = VERSION(1, SEQ(latest[0]) + 1); expected_value[CURRENT(me)] = 7;
+        printf("client %d: CAS %d, guessing %d.%d\n", me, CURRENT(me), EPOCH(expected[CURRENT(me)]), SEQ(expected[CURRENT(me)]))
+    }
+#endif
+    :: d_step { state[me] == READING && SERVES(0) -> read(me, 0) }
+    :: d_step { state[me] == READING && SERVES(1) -> read(me, 1) }
+    :: d_step { state[me] == READING && SERVES(2) -> read(me, 2) }
+    od
+}
+
+/* ---- The controller ---- */
+
+inline decide(its_members, its_frozen) {
+    now_config++;
+    members[now_config] = its_members;
+    frozen[now_config] = its_frozen;
+#ifdef NO_PERSIST
+    epoch[now_config] = epoch[now_config - 1] + 1;
+#endif
+    printf("controller: configuration %d: %d %d %d\n", now_config, AT(now_config, 0), AT(now_config, 1), AT(now_config, 2))
+}
+
+/* The chain without a node: those behind it move up. */
+#define WITHOUT(m, n) \
+    (((m) & 3) == (n) -> ((m) >> 2) | 48 : \
+    ((((m) >> 2) & 3) == (n) -> ((m) & 3) | (((m) >> 2) & 12) | 48 : \
+    ((m) & 15) | 48))
+#define WITH(m, n) ((((m) >> 2) & 3) == NOBODY -> ((m) & 3) | ((n) << 2) | 48 : ((m) & 15) | ((n) << 4))
+
+inline remove(node) {
+    removals++;
+    printf("controller: gives node %d up\n", node);
+    joining = NOBODY;
+    decide(WITHOUT(members[now_config], node), 0)
+}
+#define REMOVABLE(node) (removals < REMOVALS && now_config < CONFIGS && IN(now_config, node) && AT(now_config, 1) != NOBODY)
+
+inline install(node) {
+    config[node] = now_config;
+    printf("node %d: has configuration %d\n", node, now_config);
+    forget_packets_to(node)
+}
+#ifdef NO_WAIT
+#define OUT(node) true
+#else
+#define OUT(node) (IN(now_config, node) || !lease[node])
+#endif
+#define LEFT_OUT (OUT(0) && OUT(1) && OUT(2))
+/* Is everything behind this node installed? */
+#define BEHIND(node) (TAIL(now_config) == (node) || (config[TAIL(now_config)] == now_config && \
+                      (AT(now_config, 1) == (node) || AT(now_config, 1) == NOBODY || config[AT(now_config, 1)] == now_config)))
+#ifdef NO_ORDER
+#define TURN(node) true
+#else
+#define TURN(node) BEHIND(node)
+#endif
+#define INSTALLABLE(node) (IN(now_config, node) && config[node] != now_config && LEFT_OUT && TURN(node))
+
+inline redrive(node) {
+    n = node;
+    printf("controller: drives version %d.%d of node %d down again\n", EPOCH(latest[n]), SEQ(latest[n]), n);
+#ifdef REDRIVE_WITHOUT_SESSION
+    ok = 1;
+#else
+    ok = newest_writer[n] == 0;
+#endif
+    send(now_config, latest[n], newest_value[n], ok, n)
+}
+
+#define JOINABLE(node) (joins < JOINS && joining == NOBODY && !IN(now_config, node) && !lease[node] && INSTALLED && !frozen[now_config] && \
+                        AT(now_config, 2) == NOBODY && now_config + 2 <= CONFIGS)
+inline invite(node) {
+    n = node;
+    joins++; joining = n;
+    latest[n] = 0; committed[n] = 0; newest_value[n] = 0; newest_writer[n] = 0; value[n] = 0;
+    session_request[n * 2] = 0; session_request[n * 2 + 1] = 0; session_version[n * 2] = 0; session_version[n * 2 + 1] = 0;
+#ifndef JOINS_WITH_OLD_ROLE
+    config[n] = 0;
+#endif
+    printf("controller: node %d comes back, empty\n", n)
+}
+#define DONOR TAIL(now_config)
+/* Slots by SYNC (write if newer), then sessions. */
+inline copy() {
+    n = joining; d = DONOR;
+    printf("controller: copies node %d to node %d\n", d, n);
+    v = latest[d]; x = SERVED(d);
+    commit_news(n, v, x, 0);
+#ifndef COPY_WITHOUT_SESSIONS
+    c = 0;
+    do
+    :: c < 2 ->
+        if
+        :: session_request[d * 2 + c] >= session_request[n * 2 + c] ->
+            session_request[n * 2 + c] = session_request[d * 2 + c];
+            session_version[n * 2 + c] = session_version[d * 2 + c]
+        :: else
+        fi;
+        c++
+    :: else -> break
+    od
+#endif
+}
+#ifdef COPY_WITHOUT_SESSIONS
+#define SAME_SESSIONS true
+#else
+#define SAME_SESSIONS (session_request[joining * 2] == session_request[DONOR * 2] && session_version[joining * 2] == session_version[DONOR * 2] && \
+                       session_request[joining * 2 + 1] == session_request[DONOR * 2 + 1] && session_version[joining * 2 + 1] == session_version[DONOR * 2 + 1])
+#endif
+#ifdef JOINS_WITH_OLD_ROLE
+#define SAME (committed[joining] >= latest[DONOR])
+#else
+#define SAME (committed[joining] == latest[DONOR] && SAME_SESSIONS)
+#endif
+#ifdef NO_FREEZE
+#define STANDS_STILL true
+#else
+#define STANDS_STILL frozen[now_config]
+#endif
+
+proctype Controller() {
+    do
+    :: d_step { RUNNING && REMOVABLE(0) -> remove(0) }
+    :: d_step { RUNNING && REMOVABLE(1) -> remove(1) }
+    :: d_step { RUNNING && REMOVABLE(2) -> remove(2) }
+    /* Nobody renews it any more, and it runs out. */
+    :: d_step { RUNNING && lease[0] && !IN(now_config, 0) -> printf("node 0: its lease is over\n"); lease[0] = 0 }
+    :: d_step { RUNNING && lease[1] && !IN(now_config, 1) -> printf("node 1: its lease is over\n"); lease[1] = 0 }
+    :: d_step { RUNNING && lease[2] && !IN(now_config, 2) -> printf("node 2: its lease is over\n"); lease[2] = 0 }
+#ifdef LATE_LEASE
+    :: d_step { RUNNING && !lease[0] && MEMBER(0) -> printf("node 0: a late LEASE arrives\n"); lease[0] = 1 }
+    :: d_step { RUNNING && !lease[1] && MEMBER(1) -> printf("node 1: a late LEASE arrives\n"); lease[1] = 1 }
+    :: d_step { RUNNING && !lease[2] && MEMBER(2) -> printf("node 2: a late LEASE arrives\n"); lease[2] = 1 }
+#endif
+    :: d_step { RUNNING && INSTALLABLE(0) -> install(0) }
+    :: d_step { RUNNING && INSTALLABLE(1) -> install(1) }
+    :: d_step { RUNNING && INSTALLABLE(2) -> install(2) }
+#ifndef NO_REDRIVE
+    :: d_step { RUNNING && now_config > 1 && INSTALLED && !frozen[now_config] && !CLEAN(HEAD(now_config)) -> redrive(HEAD(now_config)) }
+#endif
+#if JOINS > 0
+    :: d_step { RUNNING && JOINABLE(0) -> invite(0) }
+    :: d_step { RUNNING && JOINABLE(1) -> invite(1) }
+    :: d_step { RUNNING && JOINABLE(2) -> invite(2) }
+    :: d_step { RUNNING && joining != NOBODY && !SAME -> copy() }
+#ifndef NO_FREEZE
+    :: d_step { RUNNING && joining != NOBODY && !frozen[now_config] && INSTALLED -> printf("controller: freeze\n"); decide(members[now_config], 1) }
+#endif
+    :: d_step {
+        RUNNING && joining != NOBODY && STANDS_STILL && INSTALLED && SAME ->
+        n = joining; joining = NOBODY; lease[n] = 1;
+        printf("controller: node %d is equal\n", n);
+        decide(WITH(members[now_config], n), 0)
+    }
+#endif
+#ifdef NO_PERSIST
+    /* It is restarted, and finds the configuration before. */
+    :: d_step {
+        RUNNING && now_config == 2 && removals < REMOVALS ->
+        printf("controller: restarted, knows nothing of configuration %d\n", now_config);
+        now_config++; members[now_config] = members[1]; frozen[now_config] = 0; epoch[now_config] = 1;
+        removals++;
+        lease[0] = 1; lease[1] = 1; lease[2] = 1;
+        config[0] = (config[0] == 1 -> 3 : config[0]); config[1] = (config[1] == 1 -> 3 : config[1]); config[2] = (config[2] == 1 -> 3 : config[2])
+    }
+#endif
+    od
+}
+
+init {
+    d_step {
+        members[0] = 63;
+        members[1] = CHAIN;
+#ifdef NO_PERSIST
+        epoch[1] = 1;
+#endif
+        now_config = 1;
+        i = 0;
+        do
+        :: i < NODES -> if :: IN(1, i) -> config[i] = 1; lease[i] = 1 :: else fi; i++
+        :: else -> break
+        od;
+        past[0] = 1;
+    }
+    atomic {
+        run Client(0); run Client(1);
+        i = 1; do :: i < VALUES -> run Requests(i); i++ :: else -> break od;
+        i = 0; do :: i < PACKETS -> run Network(i); i++ :: else -> break od;
+        i = 0; do :: i < NEWS -> run News(i); i++ :: else -> break od;
+#if REMOVALS + JOINS > 0
+        run Reader();
+        run Controller()
+#endif
+    }
+}

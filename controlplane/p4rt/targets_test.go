@@ -1,0 +1,301 @@
+package p4rt_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// startTarget starts a real switch without ports, and returns its P4Runtime address.
+func startTarget(t *testing.T, target string) string {
+	t.Helper()
+	binary := ""
+	if target == "embedded" {
+		binary = filepath.Join(t.TempDir(), "netcraq-switch")
+		if out, err := exec.Command("go", "build", "-o", binary, "github.com/netcraq/netcraq/switch/cmd/netcraq-switch").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	} else {
+		var err error
+		if binary, err = exec.LookPath(target); err != nil {
+			t.Skipf("skipped: %s is not on PATH", target)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(binary, "--device-id", "1", "--no-p4", "--", "--grpc-server-addr", addr, "--cpu-port", "510")
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if t.Failed() {
+			b, _ := os.ReadFile(log.Name())
+			t.Logf("%s says:\n%s", target, b)
+		}
+	})
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			conn.Close()
+			return addr
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s does not serve P4Runtime: %v", target, err)
+		}
+	}
+}
+
+// TestTargets does with real switches all that the client can do. What differs between them is said here, and nowhere else.
+func TestTargets(t *testing.T) {
+	for _, target := range []string{"embedded", "simple_switch_grpc"} {
+		t.Run(target, func(t *testing.T) {
+			bmv2 := target != "embedded"
+			compiled := filepath.Join("..", "..", "p4src", "compiled", "netcraq-128")
+			pl, err := p4rt.LoadPipeline(compiled+".p4info.txtpb", compiled+".json")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var f follower
+			c, err := p4rt.New(p4rt.Options{Name: "s1", Target: startTarget(t, target), DeviceID: 1, ElectionID: p4rt.ElectionID{High: 1, Low: 2}, Info: pl.Info}, f.handler())
+			if err != nil {
+				t.Fatal(err)
+			}
+			runClient(t, c)
+			wait(t, "primary", primary(c))
+			ctx := t.Context()
+			fatal := func(err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			ensure := func(p *p4rt.Pipeline, want p4rt.Pushed) {
+				t.Helper()
+				if got, err := c.EnsurePipeline(ctx, p); err != nil || got != want {
+					t.Fatalf("EnsurePipeline: %v, %v; want %v", got, err, want)
+				}
+			}
+			ensure(pl, p4rt.Committed)
+			ensure(pl, p4rt.Kept)
+			if cookie, err := c.Cookie(ctx); err != nil || cookie != pl.Cookie {
+				t.Errorf("cookie %x, %v; want %x", cookie, err, pl.Cookie)
+			}
+
+			// Entries, a thousand at once; one that is there and one that is not.
+			slot := func(key, slot int) *v1.Entity {
+				te, err := pl.Info.Encode(p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(key)}, Action: "set_slot",
+					Params: p4rt.Params{"slot": slot}})
+				fatal(err)
+				return p4rt.EntryEntity(te)
+			}
+			var updates []*v1.Update
+			for i := range 1200 {
+				updates = append(updates, p4rt.Insert(slot(i+1, i)))
+			}
+			fatal(c.Write(ctx, updates...))
+			err = c.Write(ctx, p4rt.Insert(slot(7, 7)), p4rt.Modify(slot(8, 1200)), p4rt.Delete(slot(5000, 0)), p4rt.Delete(slot(9, 0)))
+			var we *p4rt.WriteError
+			if !errors.As(err, &we) || len(we.Updates) != 2 || we.Updates[0].Index != 0 || we.Updates[0].Code != codes.AlreadyExists ||
+				we.Updates[1].Index != 2 || we.Updates[1].Code != codes.NotFound || !strings.Contains(err.Error(), "INSERT key_index KEY_ID=0x07") {
+				t.Errorf("%v", err)
+			}
+			entries, err := c.ReadTable(ctx, "key_index")
+			if err != nil || len(entries) != 1199 {
+				t.Fatalf("%d entries, %v", len(entries), err)
+			}
+			for _, te := range entries {
+				e, err := pl.Info.Decode(te)
+				fatal(err)
+				want := e.Exact("KEY_ID").Uint64() - 1
+				if want == 7 {
+					want = 1200
+				}
+				if got := e.Param("slot").Uint64(); got != want {
+					t.Errorf("%v, want slot %d", e, want)
+				}
+			}
+			lpm, err := pl.Info.Encode(p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(netip.MustParseAddr("10.0.0.0"), 8)}, Action: "forward",
+				Params: p4rt.Params{"dst_mac": net.HardwareAddr{0, 0, 0, 0, 0, 9}, "port": 300}})
+			fatal(err)
+			fatal(c.Write(ctx, p4rt.Insert(p4rt.EntryEntity(lpm))))
+			if have, err := c.ReadTable(ctx, "ipv4_lpm"); err != nil || len(p4rt.DiffEntries(have, []*v1.TableEntry{lpm})) != 0 {
+				t.Errorf("%v %v", have, err)
+			}
+
+			// The default entry: changed, and restored.
+			def := func(action string, params p4rt.Params) *v1.Update {
+				te, err := pl.Info.Encode(p4rt.Entry{Table: "key_index", Default: true, Action: action, Params: params})
+				fatal(err)
+				return p4rt.Modify(p4rt.EntryEntity(te))
+			}
+			readDefault := func() (got string) {
+				te, err := pl.Info.EncodeMatch(p4rt.Entry{Table: "key_index", Default: true})
+				fatal(err)
+				fatal(c.Read(ctx, func(e *v1.Entity) error {
+					d, err := pl.Info.Decode(e.GetTableEntry())
+					got = d.String()
+					return err
+				}, p4rt.EntryEntity(te)))
+				return got
+			}
+			fatal(c.Write(ctx, def("backing_store", p4rt.Params{"addr": netip.MustParseAddr("10.9.9.9")})))
+			if got := readDefault(); got != "key_index default -> backing_store(addr=10.9.9.9)" {
+				t.Errorf("default entry: %s", got)
+			}
+			fatal(c.Write(ctx, def("", nil)))
+			if got := readDefault(); got != "key_index default -> not_placed()" {
+				t.Errorf("default entry, restored: %s", got)
+			}
+			if err := c.Write(ctx, p4rt.Insert(def("not_placed", nil).Entity)); err == nil {
+				t.Error("a default entry was inserted")
+			}
+
+			// Groups: two replicas on one port, changed, removed.
+			groups := []p4rt.Group{{ID: 1, Replicas: []p4rt.Replica{{Port: 2, Instance: 1}, {Port: 2, Instance: 2}}}, {ID: 511, Replicas: []p4rt.Replica{{Port: 510, Instance: 2}}}}
+			for _, want := range [][]p4rt.Group{groups, {{ID: 1, Replicas: []p4rt.Replica{{Port: 3, Instance: 1}}}}, nil} {
+				have, err := c.ReadGroups(ctx)
+				fatal(err)
+				change, remove, err := p4rt.DiffGroups(have, want)
+				fatal(err)
+				fatal(c.Write(ctx, append(change, remove...)...))
+				have, err = c.ReadGroups(ctx)
+				fatal(err)
+				if change, remove, err := p4rt.DiffGroups(have, want); err != nil || len(change)+len(remove) != 0 {
+					t.Errorf("groups %v, want %v (%v)", have, want, err)
+				}
+			}
+
+			// A packet through the pipeline, and its answer; it is counted.
+			before, err := c.ReadCounterCells(ctx, "events", []int{23})
+			fatal(err)
+			reply := fetchSession(t, c, &f)
+			if reply.Op != wire.FetchReply || reply.Session != 5 || reply.Request != 0 || reply.Status != wire.OK {
+				t.Errorf("%v", reply)
+			}
+			after, err := c.ReadCounter(ctx, "events")
+			if err != nil || len(after) != 64 || after[23].Packets != before[0].Packets+1 {
+				t.Errorf("FETCHes counted: %v, then %v (%v)", before, after, err)
+			}
+			if all, err := c.ReadCounter(ctx, "slot_reads"); err != nil || len(all) != 65536 {
+				t.Errorf("%d cells, %v", len(all), err)
+			}
+
+			// Registers, where the target has them.
+			err = c.WriteRegister(ctx, "session_request", 5, 77)
+			v, readErr := c.ReadRegister(ctx, "session_request", 5)
+			if bmv2 {
+				if !p4rt.IsUnsupported(err) || !p4rt.IsUnsupported(readErr) {
+					t.Errorf("%v, %v; want unsupported", err, readErr)
+				}
+			} else if err != nil || readErr != nil || v.Uint64() != 77 {
+				t.Errorf("%v, %v, %v", v, err, readErr)
+			} else if r := fetchSession(t, c, &f); r.Request != 77 {
+				t.Errorf("%v, want the request 77", r)
+			}
+
+			// Another build of the program: the tables are kept. (PI cannot reconcile a program with counters: it is loaded anew.)
+			other, err := p4rt.NewPipeline(pl.Info, append(slices.Clone(pl.DeviceConfig), '\n'))
+			fatal(err)
+			pushed, left := p4rt.Reconciled, 1199
+			if bmv2 {
+				pushed, left = p4rt.Committed, 0
+			}
+			ensure(other, pushed)
+			ensure(other, p4rt.Kept)
+			if entries, err := c.ReadTable(ctx, "key_index"); err != nil || len(entries) != left {
+				t.Errorf("%d entries are left, %v; want %d", len(entries), err, left)
+			}
+			insertRoutes := p4rt.DiffEntries(nil, []*v1.TableEntry{lpm})
+			if bmv2 {
+				fatal(c.Write(ctx, insertRoutes...))
+			}
+			fetchSession(t, c, &f) // packets still pass
+
+			// A second controller with a higher id, and one with the same.
+			var f2, f3 follower
+			second, err := p4rt.New(p4rt.Options{Name: "s1", Target: c.Target(), DeviceID: 1, ElectionID: p4rt.ElectionID{High: 1, Low: 3}, Info: pl.Info}, f2.handler())
+			fatal(err)
+			runClient(t, second)
+			wait(t, "the second is primary", primary(second))
+			wait(t, "the first knows it", func() bool {
+				return c.State().Phase == p4rt.Backup && c.State().Primary == p4rt.ElectionID{High: 1, Low: 3}
+			})
+			if err := c.Write(ctx, p4rt.Delete(slot(10, 0))); !errors.Is(err, p4rt.ErrNotPrimary) {
+				t.Errorf("a backup's write: %v", err)
+			}
+			if entries, err := c.ReadTable(ctx, "ipv4_lpm"); err != nil || len(entries) != 1 {
+				t.Errorf("a backup may read: %d entries, %v", len(entries), err)
+			}
+			third, err := p4rt.New(p4rt.Options{Name: "s1", Target: c.Target(), DeviceID: 1, ElectionID: p4rt.ElectionID{High: 1, Low: 3}, Info: pl.Info}, f3.handler())
+			fatal(err)
+			runClient(t, third)
+			wait(t, "a third with the same id is refused", func() bool {
+				return third.State().Err != nil && strings.Contains(third.State().Err.Error(), "same election id")
+			})
+		})
+	}
+}
+
+// fetchSession asks for the record of session 5.
+func fetchSession(t *testing.T, c *p4rt.Client, f *follower) *wire.Packet {
+	t.Helper()
+	p := &wire.Packet{Op: wire.Fetch, Flags: wire.Session, Session: 5}
+	payload, err := p.Marshal(wire.Profile128)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := wire.Frame{Src: netip.MustParseAddrPort("169.254.78.67:4000"), Dst: netip.MustParseAddrPort("10.0.255.1:20035")}
+	b, err := frame.AppendTo(nil, payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.PacketOut(b, map[string]uint64{"submit_to_ingress": 1}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case in := <-f.packets:
+		if in.Metadata["ingress_port"] != 510 {
+			t.Errorf("packet-in metadata %v", in.Metadata)
+		}
+		got, payload, err := wire.ParseFrame(in.Payload)
+		if err != nil || got.Src.Port() != wire.Port || got.Dst.Port() != frame.Src.Port() {
+			t.Fatal(fmt.Sprint(got), err)
+		}
+		out := new(wire.Packet)
+		if err := out.Unmarshal(payload, wire.Profile128); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	case <-time.After(5 * time.Second):
+		t.Fatal("no packet-in")
+	}
+	return nil
+}
