@@ -89,7 +89,7 @@ def run(switch: str, engine: str, seconds: float, repetitions: int, console: Con
         chain = net.topology.chains[0].name
         net.admin.add_keys(chain, {f"/bench/{i}": f"value {i}".encode() for i in range(KEYS)})
         for what, how, arguments in CASES:
-            console.print(f"[dim]{switch}: {what}, {how}[/dim]")
+            console.print(f"[dim]{switch} {engine}: {what}, {how}[/dim]")
             reports = sorted((measure(net, arguments, seconds) for _ in range(repetitions)), key=lambda r: r["queriesPerSecond"])
             median = reports[len(reports) // 2]
             rows.append(
@@ -140,10 +140,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement (default: 3)")
     parser.add_argument("--repetitions", type=int, default=3, help="of each measurement (default: 3)")
+    parser.add_argument("--engines", default="ebpf,interp", help="of the embedded switch, with commas (default: ebpf,interp)")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "bench.json", help="where the figures go (default: out/bench.json)")
     arguments = parser.parse_args()
     console = Console() if sys.stdout.isatty() else Console(width=140)
-    rows = run("embedded", "interp", arguments.seconds, arguments.repetitions, console)
+    rows = []
+    for engine in arguments.engines.split(","):
+        rows += run("embedded", engine, arguments.seconds, arguments.repetitions, console)
     if shutil.which("simple_switch_grpc"):
         rows += run("bmv2", "auto", arguments.seconds, arguments.repetitions, console)
     else:
