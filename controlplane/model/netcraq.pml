@@ -75,11 +75,12 @@ byte epoch[CONFIGS + 1];             /* two configurations may have the same */
 #else
 #define EPOCH_OF(k) (k)
 #endif
+byte tail[CONFIGS + 1], present[CONFIGS + 1];    /* what follows from members: the tail; bit n: node n is a member */
 #define AT(k, p) ((members[k] >> (2 * (p))) & 3)
-#define HEAD(k) AT(k, 0)
-#define TAIL(k) (AT(k, 2) != NOBODY -> AT(k, 2) : (AT(k, 1) != NOBODY -> AT(k, 1) : AT(k, 0)))
-#define NEXT(k, n) (AT(k, 0) == (n) -> AT(k, 1) : AT(k, 2))
-#define IN(k, n) ((k) != 0 && (AT(k, 0) == (n) || AT(k, 1) == (n) || AT(k, 2) == (n)))
+#define HEAD(k) (members[k] & 3)
+#define TAIL(k) tail[k]
+#define NEXT(k, n) (HEAD(k) == (n) -> AT(k, 1) : AT(k, 2))
+#define IN(k, n) ((present[k] >> (n)) & 1)
 
 /* ---- Nodes ---- */
 byte config[NODES];                  /* 0: no role */
@@ -129,7 +130,7 @@ byte joining = NOBODY;
 #define DONE (state[0] == IDLE && state[1] == IDLE && requests[0] == WRITES0 && requests[1] == WRITES1 && reads[0] == READS0 && reads[1] == READS1)
 
 /* Scratch; set before it is read in every step. */
-hidden byte n, c, q, k, v, w, x, i, j, t, cur, d;
+hidden byte n, c, q, k, v, w, x, i, j, tmp, cur, d;
 hidden short key;
 hidden byte newer, equal, old, assigned, ok;
 hidden byte after[VALUES + 1];
@@ -147,8 +148,8 @@ bit other;                           /* whose outcome past[] is about */
 
 inline answer(client, outcome, its_version) {
     c = client; x = outcome; d = 1 - c;
-    t = 0;
-    do :: t <= VALUES -> after[t] = 0; t++ :: else -> break od;
+    tmp = 0;
+    do :: tmp <= VALUES -> after[tmp] = 0; tmp++ :: else -> break od;
     i = 0;
     do
     :: i <= VALUES && past[i] != 0 ->
@@ -162,8 +163,8 @@ inline answer(client, outcome, its_version) {
                 if :: EFFECT(c, cur) == x -> after[i] = after[i] | (1 << x) :: else fi;
                 if
                 :: i == 0 && state[d] != IDLE ->      /* the other's first */
-                    t = EFFECT(d, cur);
-                    if :: EFFECT(c, t) == x -> after[t + 1] = after[t + 1] | (1 << x) :: else fi
+                    tmp = EFFECT(d, cur);
+                    if :: EFFECT(c, tmp) == x -> after[tmp + 1] = after[tmp + 1] | (1 << x) :: else fi
                 :: else
                 fi
             fi;
@@ -175,12 +176,12 @@ inline answer(client, outcome, its_version) {
     :: i <= VALUES && past[i] == 0 -> i++
     :: i > VALUES -> break
     od;
-    ok = 0; t = 0; other = 0;
+    ok = 0; tmp = 0; other = 0;
     do
-    :: t <= VALUES ->
-        past[t] = after[t];
-        if :: after[t] != 0 -> ok = 1; if :: t > 0 -> other = d :: else fi :: else fi;
-        t++
+    :: tmp <= VALUES ->
+        past[tmp] = after[tmp];
+        if :: after[tmp] != 0 -> ok = 1; if :: tmp > 0 -> other = d :: else fi :: else fi;
+        tmp++
     :: else -> break
     od;
     state[c] = IDLE;
@@ -260,9 +261,9 @@ inline forget_packets_to(node) {
     i = 1;
     do
     :: i < VALUES ->
-        t = 1;
+        tmp = 1;
         do
-        :: t <= CONFIGS -> if :: t != config[node] && TAIL(t) == (node) -> failing[i] = failing[i] & (255 ^ (1 << t)) :: else fi; t++
+        :: tmp <= CONFIGS -> if :: tmp != config[node] && TAIL(tmp) == (node) -> failing[i] = failing[i] & (255 ^ (1 << tmp)) :: else fi; tmp++
         :: else -> break
         od;
         i++
@@ -369,9 +370,9 @@ inline on_request(node, write) {
 #define ACCEPTS(node, p) (MEMBER(node) && !frozen[config[node]] && SAME_EPOCH(node, p))
 
 inline on_write(node, p) {
-    n = node; key = p; v = P_VERSION(p); w = P_WRITE(p); ok = P_NO_SESSION(p); t = P_CONFIG(p); k = config[n];
+    n = node; key = p; v = P_VERSION(p); w = P_WRITE(p); ok = P_NO_SESSION(p); tmp = P_CONFIG(p); k = config[n];
     newer = v > (IS_TAIL(n) -> committed[n] : latest[n]);
-    printf("node %d (config %d): WRITE %d, version %d.%d, of config %d\n", n, k, w, EPOCH(v), SEQ(v), t);
+    printf("node %d (config %d): WRITE %d, version %d.%d, of config %d\n", n, k, w, EPOCH(v), SEQ(v), tmp);
     if
 #ifdef SESSION_AT_HEAD_ONLY
     :: HEAD(k) != n -> skip
@@ -391,7 +392,7 @@ inline on_write(node, p) {
         tidy(n);
         equal = v == committed[n];
         if
-        :: equal -> tell(v, value[n], (ok -> 0 : w))
+        :: equal -> if :: ok -> tell(v, value[n], 0) :: else -> tell(v, value[n], w) fi
         :: else
         fi;
         answer_write(w, w, v)                         /* OK or SUPERSEDED */
@@ -409,7 +410,7 @@ inline on_write(node, p) {
         tell(v, w, w);
 #endif
         d = NEXT(k, n);
-        send(t, v, w, ok, d)
+        send(tmp, v, w, ok, d)
     fi
 }
 
@@ -483,7 +484,8 @@ inline repair(node) {
     if
     :: !ok && latest[n] != 0 ->
         printf("node %d: a reply to another reader leaves with version %d.%d\n", n, EPOCH(latest[n]), SEQ(latest[n]));
-        tell(latest[n], SERVED(n), 0)
+        v = latest[n]; x = SERVED(n);
+        tell(v, x, 0)
     :: else
     fi
 }
@@ -520,10 +522,9 @@ proctype Requests(byte write) {
 }
 
 inline read(me, node) {
-    n = node;
-    v = latest[n];
-    printf("node %d (config %d): READ of client %d: answer %d (version %d.%d)\n", n, config[n], me, SERVED(n), EPOCH(v), SEQ(v));
-    answer(me, SERVED(n), v)
+    n = node; v = latest[n]; w = SERVED(n);
+    printf("node %d (config %d): READ of client %d: answer %d (version %d.%d)\n", n, config[n], me, w, EPOCH(v), SEQ(v));
+    answer(me, w, v)
 }
 
 proctype Client(bit me) {
@@ -564,10 +565,20 @@ proctype Client(bit me) {
 
 /* ---- The controller ---- */
 
+inline set_members(its_config, its_members) {
+    members[its_config] = its_members;
+    i = 0; present[its_config] = 0;
+    do
+    :: i < 3 && AT(its_config, i) != NOBODY -> tail[its_config] = AT(its_config, i); present[its_config] = present[its_config] | (1 << AT(its_config, i)); i++
+    :: else -> break
+    od;
+    i = 0
+}
+
 inline decide(its_members, its_frozen) {
     now_config++;
-    members[now_config] = its_members;
     frozen[now_config] = its_frozen;
+    set_members(now_config, its_members);
 #ifdef NO_PERSIST
     epoch[now_config] = epoch[now_config - 1] + 1;
 #endif
@@ -585,14 +596,17 @@ inline remove(node) {
     removals++;
     printf("controller: gives node %d up\n", node);
     joining = NOBODY;
-    decide(WITHOUT(members[now_config], node), 0)
+    tmp = members[now_config];
+    tmp = WITHOUT(tmp, node);
+    decide(tmp, 0)
 }
 #define REMOVABLE(node) (removals < REMOVALS && now_config < CONFIGS && IN(now_config, node) && AT(now_config, 1) != NOBODY)
 
 inline install(node) {
     config[node] = now_config;
     printf("node %d: has configuration %d\n", node, now_config);
-    forget_packets_to(node)
+    forget_packets_to(node);
+    i = 0                                             /* (a d_step may not end in a loop) */
 }
 #ifdef NO_WAIT
 #define OUT(node) true
@@ -610,8 +624,8 @@ inline install(node) {
 #endif
 #define INSTALLABLE(node) (IN(now_config, node) && config[node] != now_config && LEFT_OUT && TURN(node))
 
-inline redrive(node) {
-    n = node;
+inline redrive() {
+    n = HEAD(now_config);
     printf("controller: drives version %d.%d of node %d down again\n", EPOCH(latest[n]), SEQ(latest[n]), n);
 #ifdef REDRIVE_WITHOUT_SESSION
     ok = 1;
@@ -652,8 +666,9 @@ inline copy() {
         fi;
         c++
     :: else -> break
-    od
+    od;
 #endif
+    c = 0
 }
 #ifdef COPY_WITHOUT_SESSIONS
 #define SAME_SESSIONS true
@@ -690,7 +705,7 @@ proctype Controller() {
     :: d_step { RUNNING && INSTALLABLE(1) -> install(1) }
     :: d_step { RUNNING && INSTALLABLE(2) -> install(2) }
 #ifndef NO_REDRIVE
-    :: d_step { RUNNING && now_config > 1 && INSTALLED && !frozen[now_config] && !CLEAN(HEAD(now_config)) -> redrive(HEAD(now_config)) }
+    :: d_step { RUNNING && now_config > 1 && INSTALLED && !frozen[now_config] && !CLEAN(HEAD(now_config)) -> redrive() }
 #endif
 #if JOINS > 0
     :: d_step { RUNNING && JOINABLE(0) -> invite(0) }
@@ -704,7 +719,9 @@ proctype Controller() {
         RUNNING && joining != NOBODY && STANDS_STILL && INSTALLED && SAME ->
         n = joining; joining = NOBODY; lease[n] = 1;
         printf("controller: node %d is equal\n", n);
-        decide(WITH(members[now_config], n), 0)
+        tmp = members[now_config];
+        tmp = WITH(tmp, n);
+        decide(tmp, 0)
     }
 #endif
 #ifdef NO_PERSIST
@@ -712,7 +729,7 @@ proctype Controller() {
     :: d_step {
         RUNNING && now_config == 2 && removals < REMOVALS ->
         printf("controller: restarted, knows nothing of configuration %d\n", now_config);
-        now_config++; members[now_config] = members[1]; frozen[now_config] = 0; epoch[now_config] = 1;
+        now_config++; tmp = members[1]; set_members(now_config, tmp); frozen[now_config] = 0; epoch[now_config] = 1;
         removals++;
         lease[0] = 1; lease[1] = 1; lease[2] = 1;
         config[0] = (config[0] == 1 -> 3 : config[0]); config[1] = (config[1] == 1 -> 3 : config[1]); config[2] = (config[2] == 1 -> 3 : config[2])
@@ -724,7 +741,7 @@ proctype Controller() {
 init {
     d_step {
         members[0] = 63;
-        members[1] = CHAIN;
+        set_members(1, CHAIN);
 #ifdef NO_PERSIST
         epoch[1] = 1;
 #endif
