@@ -31,6 +31,7 @@ type Options struct {
 	// Log receives what happens to ports. nil means slog.Default().
 	Log *slog.Logger
 
+	captured bool // frames go to OnPacketIn after their port's number (4 bytes), not out: for tests without interfaces
 	unlocked bool // packets take no lock: for the test that shows what it is for
 }
 
@@ -389,7 +390,7 @@ func (d *device) PacketOut(frame []byte) error {
 	if d.opts.CPUPort == 0 {
 		return fmt.Errorf("packet-out: the switch has no CPU port: %w", target.ErrInvalid)
 	}
-	const least = 14 // what the kernel takes for a frame
+	const least = 15 // what the kernel takes for a frame: an Ethernet header and something
 	if len(frame) < least {
 		return fmt.Errorf("packet-out of %d bytes (at least %d): %w", len(frame), least, target.ErrInvalid)
 	}

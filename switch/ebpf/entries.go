@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type table struct {
 	byMatch map[string]*entry
 	def     *entry // nil: there is no default entry
 	slots   slots
+	list    scanList
 	seq     int
 }
 
@@ -32,7 +34,11 @@ type entry struct {
 }
 
 func newTable(p *pipeline, tp *tablePlan) *table {
-	return &table{tablePlan: tp, p: p, byMatch: map[string]*entry{}, slots: slots{size: tp.nSlots}}
+	t := &table{tablePlan: tp, p: p, byMatch: map[string]*entry{}, slots: slots{size: tp.nSlots}}
+	if tp.scan != nil {
+		t.list.clean = tp.scan.copies - 1
+	}
+	return t
 }
 
 // start puts in what the program itself says: const entries and the default entry.
@@ -40,14 +46,24 @@ func (t *table) start() error {
 	if err := t.setDefault(nil); err != nil {
 		return fmt.Errorf("the default entry of table %q: %w", t.src.Name, err)
 	}
+	largest := 0
+	for _, c := range t.src.ConstEntries {
+		largest = max(largest, c.Priority)
+	}
 	for i, c := range t.src.ConstEntries {
 		e := &target.TableEntry{IsConst: true, Action: &target.ActionCall{Action: c.Action.Name, Params: c.Params}}
+		if t.src.NeedsPriority() {
+			e.Priority = largest + 1 - c.Priority // BMv2's smallest wins, the contract's largest
+		}
 		for _, m := range c.Match {
 			e.Match = append(e.Match, target.FieldMatch{Value: m.Value, Mask: m.Mask, PrefixLen: m.PrefixLen})
 		}
 		if err := t.insert(e); err != nil && !errors.Is(err, target.ErrExists) { // of two for the same match the first counts
 			return fmt.Errorf("const entry %d of table %q: %w", i, t.src.Name, err)
 		}
+	}
+	if t.scan != nil && len(t.list.order) > 0 {
+		t.publishList()
 	}
 	return nil
 }
@@ -64,7 +80,7 @@ func checkBytes(b []byte, width int) error {
 }
 
 // canonical checks a match and returns it as it is given back: what a prefix hides is 0. The second result tells it from the others of its table.
-func (t *table) canonical(match []target.FieldMatch) ([]target.FieldMatch, string, error) {
+func (t *table) canonical(match []target.FieldMatch, priority int) ([]target.FieldMatch, string, error) {
 	if len(match) != len(t.src.Keys) {
 		return nil, "", fmt.Errorf("%d keys instead of %d: %w", len(match), len(t.src.Keys), target.ErrInvalid)
 	}
@@ -83,7 +99,22 @@ func (t *table) canonical(match []target.FieldMatch) ([]target.FieldMatch, strin
 			return nil, "", fmt.Errorf("key %q: %w", k.Name, err)
 		}
 		out[i].Value = slices.Clone(m.Value)
-		if k.Kind == bmv2json.MatchLPM {
+		switch k.Kind {
+		case bmv2json.MatchTernary, bmv2json.MatchOptional, bmv2json.MatchRange:
+			if err := checkBytes(m.Mask, width); err != nil {
+				return nil, "", fmt.Errorf("key %q: mask: %w", k.Name, err)
+			}
+			out[i].Mask = slices.Clone(m.Mask)
+			if k.Kind == bmv2json.MatchRange {
+				if bytes.Compare(m.Value, m.Mask) > 0 {
+					return nil, "", fmt.Errorf("key %q: the range from 0x%x to 0x%x is empty: %w", k.Name, m.Value, m.Mask, target.ErrInvalid)
+				}
+				break
+			}
+			for j := range out[i].Value {
+				out[i].Value[j] &= m.Mask[j]
+			}
+		case bmv2json.MatchLPM:
 			if m.PrefixLen < 0 || m.PrefixLen > k.Width {
 				return nil, "", fmt.Errorf("key %q: a prefix of %d bits of %d: %w", k.Name, m.PrefixLen, k.Width, target.ErrInvalid)
 			}
@@ -94,7 +125,11 @@ func (t *table) canonical(match []target.FieldMatch) ([]target.FieldMatch, strin
 			}
 		}
 		id = append(id, out[i].Value...)
-		id = append(id, byte(m.PrefixLen), byte(m.PrefixLen>>8))
+		id = append(id, out[i].Mask...)
+		id = append(id, byte(out[i].PrefixLen), byte(out[i].PrefixLen>>8))
+	}
+	if t.src.NeedsPriority() {
+		id = binary.BigEndian.AppendUint64(id, uint64(priority))
 	}
 	return out, string(id), nil
 }
@@ -240,7 +275,7 @@ func (p *pipeline) InsertEntry(name string, e *target.TableEntry) error {
 }
 
 func (t *table) insert(e *target.TableEntry) error {
-	match, id, err := t.canonical(e.Match)
+	match, id, err := t.canonical(e.Match, e.Priority)
 	if err != nil {
 		return err
 	}
@@ -254,20 +289,27 @@ func (t *table) insert(e *target.TableEntry) error {
 	if err != nil {
 		return err
 	}
-	if err := t.publish(match, word); err != nil {
+	t.seq++
+	out := &entry{TableEntry: copyEntry(e, match), word: word, seq: t.seq}
+	if !t.src.NeedsPriority() {
+		out.Priority = 0
+	}
+	if t.scan != nil {
+		t.addToList(out)
+		if !e.IsConst { // those of the program go in together
+			t.publishList()
+		}
+	} else if err := t.publish(match, word); err != nil {
 		t.free(word)
 		return err
 	}
-	t.seq++
-	out := &entry{TableEntry: copyEntry(e, match), word: word, seq: t.seq}
-	out.Priority = 0
 	t.byMatch[id] = out
 	return nil
 }
 
 // find returns the entry with e's match.
 func (t *table) find(e *target.TableEntry) (*entry, string, error) {
-	_, id, err := t.canonical(e.Match)
+	_, id, err := t.canonical(e.Match, e.Priority)
 	if err != nil {
 		return nil, "", err
 	}
@@ -292,20 +334,26 @@ func (p *pipeline) ModifyEntry(name string, e *target.TableEntry) error {
 		if err != nil {
 			return err
 		}
-		if err := t.publish(have.Match, word); err != nil {
+		old := have.word
+		have.word = word
+		if t.scan != nil {
+			t.publishList()
+		} else if err := t.publish(have.Match, word); err != nil {
+			have.word = old
 			t.free(word)
 			return err
 		}
 		if t.counter >= 0 { // what was counted before, and by packets that still see the old slot
 			waitForPackets()
-			from, to := t.counterAt(have.word), t.counterAt(word)
+			from, to := t.counterAt(old), t.counterAt(word)
 			for _, off := range []int{0, 8} {
 				atomic.AddUint64(t.p.state.word(to+off), t.p.state.load(from+off))
 			}
 		}
-		t.free(have.word)
-		have.TableEntry, have.word = copyEntry(e, have.Match), word
-		have.Priority = 0
+		t.free(old)
+		priority := have.Priority
+		have.TableEntry = copyEntry(e, have.Match)
+		have.Priority = priority
 		return nil
 	})
 }
@@ -320,7 +368,10 @@ func (p *pipeline) DeleteEntry(name string, e *target.TableEntry) error {
 		if err != nil {
 			return err
 		}
-		if err := t.publish(have.Match, 0); err != nil {
+		if t.scan != nil {
+			t.removeFromList(have)
+			t.publishList()
+		} else if err := t.publish(have.Match, 0); err != nil {
 			return err
 		}
 		t.free(have.word)

@@ -113,7 +113,8 @@ func load(name string, insns asm.Instructions) (*ebpf.Program, error) {
 	if err != nil {
 		var v *ebpf.VerifierError
 		if errors.As(err, &v) && len(v.Log) > 0 {
-			return nil, fmt.Errorf("the kernel refuses the program %q (%d instructions): %w", name, len(insns), err)
+			// What the verifier cannot follow is a program that this engine cannot run.
+			return nil, fmt.Errorf("the kernel's verifier refuses the program %q (%d instructions): %w: %w", name, len(insns), err, target.ErrUnsupported)
 		}
 		return nil, fmt.Errorf("loading the program %q (%d instructions): %w", name, len(insns), err)
 	}

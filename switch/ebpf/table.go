@@ -25,9 +25,10 @@ const (
 	lookupDirect                   // an array with a word for each possible key
 	lookupHash                     // a BPF hash table
 	lookupTrie                     // a BPF longest-prefix trie
+	lookupScan                     // a list in the order of priority (scan.go)
 )
 
-func (k lookupKind) String() string { return [...]string{"none", "array", "hash", "trie"}[k] }
+func (k lookupKind) String() string { return [...]string{"none", "array", "hash", "trie", "list"}[k] }
 
 // directBits is the widest key for which there is a word for each value.
 const directBits = 12
@@ -39,6 +40,7 @@ type tablePlan struct {
 	parts    []keyPart // by key
 	bits     int       // lookupDirect: of the whole key
 	direct   int       // in the state
+	scan     *scanPlan
 	inline   bool
 	slots    int // in the state
 	slotSize int
@@ -106,8 +108,11 @@ func (p *plan) planTable(src *bmv2json.Table) *tablePlan {
 		t.nSlots = n + min(max(n, 64), 1024)
 		t.slots = p.allocate(t.slotSize * t.nSlots)
 	}
-	if t.kind == lookupDirect {
+	switch t.kind {
+	case lookupDirect:
 		t.direct = p.allocate(8 << t.bits)
+	case lookupScan:
+		t.scan = p.planScan(t)
 	}
 	return t
 }
@@ -125,14 +130,14 @@ func bySize(params []bmv2json.Param) []int {
 func (t *tablePlan) planKeys() {
 	keys := t.src.Keys
 	t.parts = make([]keyPart, len(keys))
-	prefixes, bits := 0, 0
+	prefixes, bits, masks := 0, 0, false
 	for _, k := range keys {
 		switch k.Kind {
 		case bmv2json.MatchExact, bmv2json.MatchValid:
 		case bmv2json.MatchLPM:
 			prefixes++
 		default:
-			refuse(t.src.Path, "a %s key (%s of table %s)", k.Kind, k.Name, t.src.Name)
+			masks = true
 		}
 		if !k.Field.IsValidity() && k.Field.Field.VL {
 			refuse(t.src.Path, "a key of variable length (%s)", k.Name)
@@ -142,6 +147,8 @@ func (t *tablePlan) planKeys() {
 	switch {
 	case len(keys) == 0:
 		t.kind = lookupNone
+	case masks:
+		t.kind = lookupScan
 	case prefixes > 1:
 		refuse(t.src.Path, "two prefixes in one key (table %s)", t.src.Name)
 	case prefixes == 1:
@@ -326,6 +333,9 @@ func (t *translator) lookup(tp *tablePlan, miss string) {
 		t.emit(asm.Add.Reg(asm.R2, asm.R1))
 		t.load(rEntry, asm.R2, 0, 8)
 		t.emit(asm.JEq.Imm(rEntry, 0, miss))
+		return
+	case lookupScan:
+		t.scanTable(tp, miss)
 		return
 	case lookupHash:
 		for i := range keys {

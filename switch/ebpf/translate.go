@@ -35,6 +35,7 @@ type translator struct {
 	cpuPort   uint32
 	dropPort  uint32
 	unlocked  bool
+	captured  bool  // frames go into the ring after their port's number, not out
 	started   int64 // nanoseconds of the kernel's clock when the switch's began
 	*code           // the function that is being written
 	functions []*code
@@ -47,7 +48,7 @@ type translator struct {
 // translate writes the whole program.
 func translate(p *plan, h hook, f fds, opts Options, started int64) (insns asm.Instructions, err error) {
 	defer catch(&err)
-	t := &translator{plan: p, hook: h, fds: f, cpuPort: opts.CPUPort, dropPort: opts.DropPort, unlocked: opts.unlocked, started: started}
+	t := &translator{plan: p, hook: h, fds: f, cpuPort: opts.CPUPort, dropPort: opts.DropPort, unlocked: opts.unlocked, captured: opts.captured, started: started}
 	main := t.function("ingress", t.entry)
 	egress := t.function("egress", t.egress)
 	all := append([]*code{main, egress}, t.functions...)
@@ -405,9 +406,18 @@ func (t *translator) send(copied bool) {
 	toPort := t.newLabel("port")
 	egress := t.lay.field(t.std.egressPort)
 	t.load(asm.R8, rPHV, egress.off, egress.size)
+	if t.captured {
+		t.sendToRing(func() { t.store(asm.R0, 0, asm.R8, 4) }, 4)
+		if copied {
+			t.place(done)
+			return
+		}
+		t.verdict(verdictDrop)
+		return
+	}
 	if t.cpuPort != 0 {
 		t.emit(asm.JNE.Imm(asm.R8, int32(t.cpuPort), toPort))
-		t.sendToController()
+		t.sendToRing(func() {}, 0)
 		t.jump(done)
 	}
 	t.place(toPort)
@@ -444,18 +454,20 @@ func (t *translator) send(copied bool) {
 	t.verdict(verdictDrop)
 }
 
-// sendToController puts the frame into the ring from which the process takes packet-ins. It is lost if the ring is full.
-func (t *translator) sendToController() {
+// sendToRing puts the frame into the ring from which the process takes packet-ins, after before bytes that first writes at R0. It is lost if the ring is full.
+func (t *translator) sendToRing(first func(), before int) {
 	no := t.newLabel("lost")
 	t.storeConstant(asm.R10, -4, 0, 4)
 	t.emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
 	t.call(asm.FnMapLookupElem)
-	t.emit(asm.JEq.Imm(asm.R0, 0, no), asm.Mov.Reg(rEntry, asm.R0))
+	t.emit(asm.JEq.Imm(asm.R0, 0, no))
+	first()
+	t.emit(asm.Mov.Reg(rEntry, asm.R0))
 	t.load(rTemp, rPHV, phvLen, 4)
-	t.emit(asm.JEq.Imm(rTemp, 0, no), asm.JGT.Imm(rTemp, bufferSize, no))
-	t.emit(asm.Mov.Reg(asm.R3, rEntry), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R4, rTemp))
+	t.emit(asm.JEq.Imm(rTemp, 0, no), asm.JGT.Imm(rTemp, int32(bufferSize-before), no))
+	t.emit(asm.Mov.Reg(asm.R3, rEntry), asm.Add.Imm(asm.R3, int32(before)), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R4, rTemp))
 	t.loadBytes()
-	t.emit(asm.JNE.Imm(asm.R0, 0, no))
+	t.emit(asm.JNE.Imm(asm.R0, 0, no), asm.Add.Imm(rTemp, int32(before)))
 	t.emit(asm.LoadMapPtr(asm.R1, t.fds.packetIn), asm.Mov.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R3, rTemp), asm.Mov.Imm(asm.R4, 0))
 	t.call(asm.FnRingbufOutput)
 	t.place(no)

@@ -1,0 +1,314 @@
+package ebpf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp"
+	"github.com/netcraq/netcraq/switch/stf"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+var corpus = flag.String("corpus", "", "a folder with JSON files of p4c, to give random frames to besides the project's own")
+
+// captured is a switch whose frames do not leave: they are what a call of process returns.
+type captured struct {
+	*device
+	out chan stf.Packet
+}
+
+func newCaptured(t testing.TB, prog *bmv2json.Program) (*captured, error) {
+	t.Helper()
+	needKernel(t)
+	d, err := newDevice(Options{captured: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	c := &captured{d, make(chan stf.Packet, 4096)}
+	d.OnPacketIn(func(b []byte) { c.out <- stf.Packet{Port: binary.NativeEndian.Uint32(b), Frame: b[4:]} })
+	return c, d.Commit(prog)
+}
+
+// process runs the program on a frame. The ring is read by another goroutine; a marker frame after it would be a packet of the program, so the ring's own positions say
+// when all is read.
+func (c *captured) process(port uint32, frame []byte) ([]stf.Packet, error) {
+	c.setPort(1, port)
+	if _, err := c.pipeline.program.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+		return nil, err
+	}
+	var out []stf.Packet
+	for {
+		select {
+		case p := <-c.out:
+			out = append(out, p)
+			continue
+		default:
+		}
+		if c.reader.AvailableBytes() == 0 && len(c.out) == 0 {
+			time.Sleep(20 * time.Microsecond) // the reader has taken the last one and is about to hand it over
+			if c.reader.AvailableBytes() == 0 && len(c.out) == 0 {
+				return out, nil
+			}
+		}
+	}
+}
+
+func programFiles(t *testing.T) []string {
+	files, err := filepath.Glob("../stf/testdata/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no programs: %v", err)
+	}
+	if *corpus != "" {
+		more, err := filepath.Glob(filepath.Join(*corpus, "*.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, more...)
+	}
+	return append(files, "testdata/tally.json")
+}
+
+// TestSTF runs the STF files of the project on this engine, for the programs that it takes.
+func TestSTF(t *testing.T) {
+	needKernel(t)
+	for _, file := range programFiles(t) {
+		text, err := os.ReadFile(strings.TrimSuffix(file, ".json") + ".stf")
+		if err != nil {
+			continue
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			c, err := newCaptured(t, readProgram(t, file))
+			if errors.Is(err, target.ErrUnsupported) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := stf.Parse(file, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			differences, err := stf.Run(f, stf.Switch{Pipeline: c.pipeline, Process: func(_ time.Duration, port uint32, frame []byte) []stf.Packet {
+				out, err := c.process(port, frame)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return out
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range differences {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// TestLikeInterp gives random frames to random tables of every program that this engine takes, and to the interpreter.
+func TestLikeInterp(t *testing.T) {
+	needKernel(t)
+	for i, file := range programFiles(t) {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			prog, err := bmv2json.ReadFile(file)
+			if err != nil {
+				t.Skip(err)
+			}
+			in, err := interp.New(prog, interp.Options{})
+			if err != nil {
+				t.Skip(err)
+			}
+			c, err := newCaptured(t, prog)
+			if errors.Is(err, target.ErrUnsupported) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			likeInterp(t, prog, in, c, rand.New(rand.NewPCG(1, uint64(i))))
+		})
+	}
+}
+
+func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *captured, r *rand.Rand) {
+	value := func(width int) []byte {
+		b := make([]byte, (width+7)/8)
+		if r.IntN(2) == 0 { // small numbers meet more often
+			b[len(b)-1] = byte(r.IntN(3))
+		} else {
+			for i := range b {
+				b[i] = byte(r.Uint32())
+			}
+		}
+		if width%8 != 0 {
+			b[0] &= 1<<(width%8) - 1
+		}
+		return b
+	}
+	for _, table := range prog.Tables() {
+		if len(table.Keys) == 0 || table.Const {
+			continue
+		}
+		for n := range 12 {
+			a := table.Actions[r.IntN(len(table.Actions))]
+			e := &target.TableEntry{Action: &target.ActionCall{Action: a.Name}, Priority: 1 + n}
+			for _, p := range a.Params {
+				e.Action.Params = append(e.Action.Params, value(p.Width))
+			}
+			for _, k := range table.Keys {
+				m := target.FieldMatch{Value: value(k.Width), PrefixLen: r.IntN(k.Width + 1)}
+				switch k.Kind {
+				case bmv2json.MatchValid:
+					m.Value = []byte{byte(r.IntN(2))}
+				case bmv2json.MatchTernary, bmv2json.MatchOptional:
+					m.Mask = value(k.Width)
+				case bmv2json.MatchRange:
+					m.Mask = value(k.Width)
+					if bytes.Compare(m.Value, m.Mask) > 0 {
+						m.Value, m.Mask = m.Mask, m.Value
+					}
+				}
+				e.Match = append(e.Match, m)
+			}
+			want, got := in.InsertEntry(table.Name, e), c.pipeline.InsertEntry(table.Name, e)
+			if (want == nil) != (got == nil) {
+				t.Fatalf("inserting %+v into %s: interp %v, kernel %v", e, table.Name, want, got)
+			}
+			if n == 6 && want == nil {
+				want, got = in.DeleteEntry(table.Name, e), c.pipeline.DeleteEntry(table.Name, e)
+				if want != nil || got != nil {
+					t.Fatalf("deleting from %s: interp %v, kernel %v", table.Name, want, got)
+				}
+			}
+		}
+	}
+	for g := uint32(1); g < 4; g++ {
+		replicas := []target.Replica{{Port: g, Instance: 1}, {Port: g, Instance: 2}, {Port: 7, Instance: 3}}
+		_ = in.SetMulticastGroup(g, replicas)
+		_ = c.pipeline.SetMulticastGroup(g, replicas)
+	}
+	clocked := usesClock(prog)
+	came := 0
+	for n := range 300 {
+		frame := make([]byte, 16+r.IntN(120))
+		for i := range frame {
+			if r.IntN(3) > 0 {
+				frame[i] = byte(r.IntN(4))
+			} else {
+				frame[i] = byte(r.Uint32())
+			}
+		}
+		// The kernel runs no program on an IP packet that is shorter than its header.
+		if binary.BigEndian.Uint16(frame[12:]) == 0x800 || binary.BigEndian.Uint16(frame[12:]) == 0x86dd {
+			frame[12] = 0
+		}
+		if len(frame) >= 54 {
+			switch r.IntN(3) {
+			case 0:
+				copy(frame[12:], []byte{8, 0, 0x45})
+			case 1:
+				copy(frame[12:], []byte{0x86, 0xdd, 0x60})
+			}
+		}
+		port := uint32(r.IntN(8))
+		var want []stf.Packet
+		for _, o := range in.Process(time.Second, port, bytes.Clone(frame)) {
+			want = append(want, stf.Packet{Port: o.Port, Frame: bytes.Clone(o.Frame)})
+		}
+		got, err := c.process(port, frame)
+		if err != nil {
+			t.Fatal(err)
+		}
+		came += len(want)
+		for _, l := range [][]stf.Packet{want, got} {
+			sort.Slice(l, func(i, j int) bool {
+				return l[i].Port < l[j].Port || l[i].Port == l[j].Port && bytes.Compare(l[i].Frame, l[j].Frame) < 0
+			})
+		}
+		runt := false // a frame without room for an Ethernet header, which no interface would send
+		for _, o := range want {
+			runt = runt || len(o.Frame) < 14
+		}
+		if clocked || runt {
+			continue
+		}
+		if fmt.Sprint(want) != fmt.Sprint(got) {
+			t.Fatalf("frame %d by port %d: %x\ninterp: %s\nkernel: %s", n, port, frame, show(want), show(got))
+		}
+	}
+	if clocked {
+		t.Logf("the program reads the clock: what comes out is not compared")
+		return
+	}
+	for _, reg := range prog.Registers {
+		want, _ := in.ReadRegisters(reg.Name, 0, min(reg.Size, 1000))
+		got, err := c.pipeline.ReadRegisters(reg.Name, 0, min(reg.Size, 1000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprint(want) != fmt.Sprint(got) {
+			t.Errorf("register %s: interp %x, kernel %x", reg.Name, want, got)
+		}
+	}
+	for _, k := range prog.Counters {
+		for i := range min(k.Size, 200) {
+			if k.Direct {
+				continue
+			}
+			want, _ := in.ReadCounter(k.Name, i)
+			got, err := c.pipeline.ReadCounter(k.Name, i)
+			if err != nil || want != got {
+				t.Errorf("counter %s[%d]: interp %v, kernel %v (%v)", k.Name, i, want, got, err)
+			}
+		}
+	}
+	for _, table := range prog.Tables() {
+		if !table.WithCounters || len(table.Keys) == 0 {
+			continue
+		}
+		entries, _ := in.Entries(table.Name)
+		for _, e := range entries {
+			want, err1 := in.DirectCounter(table.Name, &e)
+			got, err2 := c.pipeline.DirectCounter(table.Name, &e)
+			if want != got || (err1 == nil) != (err2 == nil) {
+				t.Errorf("counter of %s %v: interp %v (%v), kernel %v (%v)", table.Name, e.Match, want, err1, got, err2)
+			}
+		}
+	}
+	t.Logf("%d frames came out", came)
+}
+
+// usesClock reports whether a program's frames may depend on when they are processed, or on queues.
+func usesClock(prog *bmv2json.Program) bool {
+	p := newPlan(prog)
+	for _, f := range []string{"ingress_global_timestamp", "egress_global_timestamp", "enq_timestamp", "deq_timedelta", "enq_qdepth", "deq_qdepth"} {
+		for _, h := range []string{"standard_metadata", "intrinsic_metadata", "queueing_metadata"} {
+			if r := prog.FieldNamed(h, f); !r.IsZero() && p.reads(r) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func show(l []stf.Packet) string {
+	s := fmt.Sprintf("%d frames", len(l))
+	for _, p := range l {
+		s += fmt.Sprintf("\n  port %d: %x", p.Port, p.Frame)
+	}
+	return s
+}
