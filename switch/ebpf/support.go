@@ -1,0 +1,62 @@
+package ebpf
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Support says what this engine does with a construct of v1model.
+type Support struct {
+	Construct string
+	How       string // how it is done; "" for what is refused
+}
+
+// allPrimitives are the primitives that p4c writes for v1model.
+var allPrimitives = []string{
+	"assign", "assign_VL", "assign_header", "assign_union", "assign_header_stack", "assign_union_stack", "push", "pop", "_jump", "_jump_if_zero", "exit", "assume", "assert",
+	"log_msg", "mark_to_drop", "add_header", "remove_header", "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit", "recirculate", "generate_digest",
+	"modify_field_with_hash_based_offset", "modify_field_rng_uniform", "truncate", "execute_meter", "count", "register_read", "register_write",
+}
+
+// Supported lists what is run and what is refused. The primitives come from the translator's own table; the rest is what its refusals say.
+func Supported() []Support {
+	var run, refused []string
+	for _, p := range allPrimitives {
+		if _, ok := primitives[p]; ok {
+			run = append(run, p)
+		} else {
+			refused = append(refused, p)
+		}
+	}
+	for _, p := range slices.Sorted(maps.Keys(primitives)) {
+		if !slices.Contains(allPrimitives, p) {
+			run = append(run, p)
+		}
+	}
+	return []Support{
+		{"Primitives: " + list(run), "instructions; `log_msg` says nothing"},
+		{"Primitives: " + list(refused), ""},
+		{"Exact keys of at most 12 bits in all", lookupDirect.String()},
+		{"Exact keys", lookupHash.String()},
+		{"One prefix, with or without exact keys", lookupTrie.String()},
+		{"Ternary, optional and range keys", lookupScan.String() + " in the order of priority: time in proportion to its length"},
+		{"Several prefixes in one table", ""},
+		{"Const entries, default entries, direct counters", "as for other entries"},
+		{"Action profiles and selectors, direct meters", ""},
+		{"Headers and metadata of fields up to 2,048 bits and more", "32,000 bytes in all"},
+		{"Header stacks: extract, last, constant index, push and pop by constants", "code for each element"},
+		{"Header stacks indexed while packets pass; header unions; fields of variable length", ""},
+		{"Parsers: select with masks, look ahead to 64 bits, advance by constants, verify", "as the interpreter does it"},
+		{"Parser value sets", ""},
+		{"Arithmetic to 64 bits; sums to 128; bitwise operations and constant shifts of any width", "word by word"},
+		{"Products, divisions, variable shifts and saturation of more than 64 bits", ""},
+		{"csum16 over fields and headers, verified and updated", "instructions"},
+		{"Other checksum algorithms, checksums over the payload", ""},
+		{"Multicast, several replicas on a port included", "`bpf_clone_redirect` after egress for each"},
+		{"Packet-in and packet-out", "a ring buffer; `BPF_PROG_TEST_RUN`, frames of 15 to about 3,700 bytes"},
+		{"Frames that leave with fewer than 14 bytes", "dropped"},
+	}
+}
+
+func list(names []string) string { return "`" + strings.Join(names, "`, `") + "`" }
