@@ -81,6 +81,8 @@ func walkPrimitive(q *bmv2json.Primitive, see func(*bmv2json.Expr)) {
 	}
 	args := q.Args
 	switch q.Op {
+	case "mark_to_drop", "add_header", "remove_header":
+		return // their argument is a header of which they read nothing
 	case "assign", "modify_field", "register_read", "modify_field_with_hash_based_offset", "modify_field_rng_uniform":
 		args = args[min(1, len(args)):]
 	}
