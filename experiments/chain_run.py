@@ -118,7 +118,8 @@ class ChainRun:
 
     def start_clients(self) -> None:
         """A reader in every host, and a writer in the head's first host."""
-        script = [sys.executable, str(p4app.ROOT / "experiments" / "chain_client.py")]
+        # They yield to switches and controller: one that gets no processor for 200 ms, because clients have them all, cannot renew leases.
+        script = ["nice", "-n", "10", sys.executable, str(p4app.ROOT / "experiments" / "chain_client.py")]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         firsts = {str(key): base64.b64encode(value).decode() for key, value in self.firsts.items()}
         head = next(iter(self.net.topology.hosts_at(self.chain.members[0])), next(iter(self.net.topology.hosts.values())))

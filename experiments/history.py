@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
     """A read or a write of one key."""
 

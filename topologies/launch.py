@@ -34,6 +34,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--engine", choices=("auto", "ebpf", "interp"), default="auto", help="engine of the embedded switch")
     parser.add_argument("--profile", type=int, choices=p4app.PROFILES, help="width of a value in bits, instead of the file's")
     parser.add_argument("--admin", default=ADMIN, metavar="HOST:PORT", help=f"where the controller serves its admin API (default {ADMIN})")
+    parser.add_argument("--out", type=Path, default=p4app.ROOT / "out" / "network", metavar="DIR", help="for logs (default out/network)")
     cli = "Mininet's prompt (default on a terminal); without it, run until SIGINT or SIGTERM"
     parser.add_argument("--cli", action=argparse.BooleanOptionalAction, default=sys.stdin.isatty(), help=cli)
     parser.add_argument("--check", action="store_true", help="check the file, say what it describes, and start nothing")
@@ -127,7 +128,7 @@ def launch(topology: p4app.Topology, options: argparse.Namespace) -> int:
         print(f"{missing}: {NO_MININET}", file=sys.stderr)
         return 1
     end_on_signals()
-    network = ChainNetwork(topology, switch=options.switch, engine=options.engine, admin=options.admin)
+    network = ChainNetwork(topology, switch=options.switch, engine=options.engine, admin=options.admin, out=options.out.absolute())
     try:
         with network:
             print(describe(topology))

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from topologies import namespaces, p4app
+from topologies import namespaces, ownership, p4app
 
 
 def why_not(switch):
@@ -18,6 +18,18 @@ def why_not(switch):
     if switch == "bmv2" and shutil.which("simple_switch_grpc") is None:
         return "simple_switch_grpc (BMv2) is not on PATH"
     return None
+
+
+def runs_here():
+    """The runs that live in this network namespace. Others may live on the machine, in others."""
+    here = namespaces.identity()
+    return {run_id for run_id, what in ownership._living().items() if what.get("namespace") == here}
+
+
+def processes_here():
+    """The processes of runs of this network namespace, and of dead ones."""
+    elsewhere = set(ownership._living()) - runs_here()
+    return [(pid, run_id) for pid, run_id in ownership._processes() if run_id not in elsewhere]
 
 
 @pytest.fixture(scope="module", params=["embedded", "bmv2"])

@@ -14,6 +14,7 @@ from dataclasses import replace
 import pytest
 
 from topologies import namespaces, ownership, p4app
+from topologies.tests.conftest import processes_here, runs_here
 
 network = pytest.importorskip("topologies.network", reason="Mininet is not installed (make deps)")
 
@@ -36,10 +37,6 @@ def processes(run_id):
     return [open(f"/proc/{pid}/cmdline").read().replace("\0", " ") for pid, owner in ownership._processes() if owner == run_id]
 
 
-def runs():
-    return {path.name for path in ownership.DIRECTORY.glob("*")} - {"lock"}
-
-
 @pytest.fixture(autouse=True)
 def nothing_left():
     """No test of this module leaves an interface, or begins with what others have left."""
@@ -49,9 +46,8 @@ def nothing_left():
 
 
 def test_everything_is_there_and_then_gone(tmp_path, switch):
-    before = runs()
     with chain_network(tmp_path, switch) as net:
-        [run_id] = runs() - before
+        [run_id] = runs_here()
         assert interfaces() == set(CHAIN_4.interfaces())
         assert all(switch.alive() for switch in net.switches.values())
         assert "10.3.3.2/24" in net.execute("h3", ["ip", "-br", "address", "show", "h3-eth0"]).stdout
@@ -61,7 +57,7 @@ def test_everything_is_there_and_then_gone(tmp_path, switch):
         sleeper = net.spawn("h1", ["sleep", "300"])
     assert processes(run_id) == []
     assert sleeper.wait(timeout=5) == -signal.SIGKILL
-    assert runs() == before
+    assert runs_here() == set()
 
 
 def test_nobody_speaks_unless_spoken_to(tmp_path, switch):
@@ -124,6 +120,13 @@ def test_a_switch_that_does_not_start_is_reported_with_its_log_and_nothing_stays
             chain_network(tmp_path, switch, bad).start()
 
 
+def test_without_root_it_says_so_and_makes_nothing(tmp_path, switch, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(network.NodeError, match="a network needs root"):
+        chain_network(tmp_path, switch).start()
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_second_network_is_refused_while_one_is_up(tmp_path, switch):
     with chain_network(tmp_path, switch), pytest.raises(ownership.BusyError, match=rf"up already: .*chain-4\.json, process {os.getpid()}"):
         chain_network(tmp_path / "2", switch).start()
@@ -154,31 +157,29 @@ input()
 @pytest.mark.parametrize("moment", [0.1, 0.2, 0.3, 0.4, "up"])
 def test_after_a_kill_the_next_start_cleans_up_and_works(tmp_path, switch, moment):
     """Killed at any moment of coming up, or when it is up."""
-    before = runs()
     victim = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, switch, str(tmp_path / "victim")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=p4app.ROOT
     )
     if moment == "up":
         assert victim.stdout.readline() == "ready\n"
-        [run_id] = runs() - before
+        [run_id] = runs_here()
         network.wait_until("the command in h1 runs", lambda: "sleep 300" in " ".join(processes(run_id)))
     else:
         time.sleep(moment)
     victim.kill()
     victim.communicate()
     with chain_network(tmp_path, switch) as net:
-        [mine] = runs() - before
+        [mine] = runs_here()
         assert all(switch.alive() for switch in net.switches.values())
         if moment == "up":
             assert processes(run_id) == []
-        assert {run_id for _, run_id in ownership._processes()} <= {mine, *before}
-    assert runs() == before
+        assert {run_id for _, run_id in processes_here()} == {mine}
+    assert runs_here() == set()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_launcher_takes_everything_down_on_a_signal(tmp_path, switch, number):
     """Without a controller, whose absence the launcher finds after the switches are up, a signal may come at any time; here: while it waits."""
-    before = runs()
     code = f"""
 import sys
 from pathlib import Path
@@ -190,12 +191,12 @@ with network.ChainNetwork(p4app.load("topologies/chain-4.json"), switch="{switch
 """
     launcher = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=p4app.ROOT)
     assert launcher.stdout.readline() == "ready\n"
-    [run_id] = runs() - before
+    [run_id] = runs_here()
     launcher.send_signal(number)
     launcher.communicate(timeout=20)
     assert interfaces() == set()
     assert processes(run_id) == []
-    assert runs() == before
+    assert runs_here() == set()
 
 
 def test_a_namespace_of_its_own_ends_with_the_block():

@@ -41,8 +41,9 @@ def service(net: ChainNetwork) -> str:
 
 
 def client(net: ChainNetwork, host: str, **options: object) -> Client:
-    """A client in a host, with a session of its own."""
-    options.setdefault("session", net.admin.lease_sessions())
+    """A client in a host, with a session of its own unless told otherwise."""
+    if "session" not in options:
+        options["session"] = net.admin.lease_sessions()
     with net.inside(host):
         return Client([service(net)], value_bits=net.topology.profile, **options)
 

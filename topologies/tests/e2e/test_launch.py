@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The launcher: from its command line to its end, however it ends."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+from netcraq.client import Client
+
+from topologies import p4app
+from topologies.controller import Operator
+from topologies.tests.conftest import processes_here, runs_here
+
+LAUNCH = str(p4app.ROOT / "topologies" / "launch.py")
+
+
+def run(*arguments, **options):
+    """Run the launcher to its end."""
+    return subprocess.run([sys.executable, LAUNCH, *arguments], capture_output=True, text=True, timeout=60, check=False, cwd=p4app.ROOT, **options)
+
+
+class Launched:
+    """A launcher that is up."""
+
+    def __init__(self, switch, out, *arguments):
+        command = [sys.executable, LAUNCH, "--switch", switch, "--out", str(out), "--no-cli", *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=p4app.ROOT)
+        self.said = []
+        for line in self.process.stdout:
+            self.said.append(line)
+            if line.startswith("ready:"):
+                return
+        pytest.fail("the launcher ended: " + "".join(self.said))
+
+    def end(self, number):
+        """Send a signal and wait; the exit status."""
+        self.process.send_signal(number)
+        self.process.communicate(timeout=30)
+        return self.process.returncode
+
+
+def interfaces():
+    links = json.loads(subprocess.run(["ip", "-j", "link"], check=True, capture_output=True, text=True).stdout)
+    return {link["ifname"] for link in links} - {"lo"}
+
+
+def test_check_says_what_a_file_describes():
+    done = run("topologies/leaf-spine.json", "--check")
+    assert done.returncode == 0
+    assert "chain main (1): leaf1 → leaf2 → spine12 → leaf3; service address 10.0.100.1, values of 16 bytes, lease 200 ms" in done.stdout
+    assert "  leaf4: 10.0.255.4, P4Runtime 127.0.0.1:9562, ports 1→h4 2→h5 11→spine11 12→spine12, hosts h4 (10.0.4.4), h5 (10.0.4.5)" in done.stdout
+
+
+def test_a_bad_file_is_refused_before_anything_is_made(tmp_path):
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"topology": {"links": [["h1", "s1"]], "hosts": {"h1": {}}, "switches": {"s1": {}, "s2": {}}}}')
+    done = run(str(bad))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == f'{bad}: topology.switches.s2: has no link: add ["s2", "a node"] to topology.links\n'
+
+
+@pytest.mark.parametrize("arguments", [("--nodes", "9"), ("--profile", "64"), ("--nodes", "3", "topologies/chain-4.json")])
+def test_a_bad_command_line_is_refused(arguments):
+    assert run(*arguments).returncode == 2
+
+
+def test_killed_with_9_it_leaves_nothing_after_the_next_start(switch, private, tmp_path):
+    first = Launched(switch, tmp_path / "1")
+    key = Operator().add_key("main", "/a", b"1")
+    first.end(signal.SIGKILL)
+
+    second = Launched(switch, tmp_path / "2", "--nodes", "2")  # fewer switches: what the first had beyond them must be gone, too
+    assert interfaces() == {"s1-eth1", "s1-eth2", "s2-eth1", "s2-eth2"}
+    assert {run_id for _, run_id in processes_here()} == runs_here()
+    assert Operator().keys() == {}
+    assert Operator().add_key("main", "/a", b"2") == key
+    assert second.end(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert interfaces() == set()
+    assert processes_here() == []
+
+
+def test_a_second_launcher_is_refused_and_does_no_harm_to_the_first(switch, private, tmp_path):
+    first = Launched(switch, tmp_path / "1")
+    done = run("--switch", switch, "--no-cli", "--out", str(tmp_path / "2"))
+    assert done.returncode == 1
+    assert f"a NetCRAQ network is up already: {p4app.ROOT}/topologies/chain-4.json, process {first.process.pid}. End it first" in done.stderr
+    Operator().ready()
+    assert first.end(signal.SIGINT) == 130
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.6, 1.0])
+def test_a_signal_while_it_comes_up_takes_down_what_there_is(switch, private, tmp_path, seconds):
+    command = [sys.executable, LAUNCH, "--switch", switch, "--out", str(tmp_path), "--no-cli"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=p4app.ROOT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode in (128 + signal.SIGTERM, -signal.SIGTERM)  # the latter before Python has set the handler
+    assert interfaces() == set()
+    assert processes_here() == []
+
+
+def test_the_prompt_runs_commands_in_hosts(switch, private, tmp_path):
+    commands = """\
+h1 bin/netcraqctl chain show
+h1 bin/netcraqctl chain add-key /prompt on
+h3 bin/netcraqctl get /prompt
+h4 bin/netcraqctl put /prompt off
+h2 bin/netcraqctl get /prompt
+h1 ping -c 1 h4
+"""
+    done = run("--switch", switch, "--cli", "--out", str(tmp_path), input=commands)
+    assert done.returncode == 0
+    said = done.stdout + done.stderr
+    for words in ("epoch 1, service address 10.0.100.1", '"on"', '"off"', " 0% packet loss"):
+        assert words in said
+    assert interfaces() == set()
+
+
+@pytest.mark.parametrize("file", ["chain-2", "chain-8", "leaf-spine"])
+def test_every_shipped_file_comes_up_and_serves(switch, private, tmp_path, file):
+    from topologies.network import ChainNetwork, wait_until
+
+    topology = p4app.load(p4app.ROOT / "topologies" / f"{file}.json")
+    with ChainNetwork(topology, switch=switch, out=tmp_path) as net:
+        check_everyone_reads_what_everyone_writes(net, wait_until)
+
+
+@pytest.mark.parametrize("strategy", ["mixed", "l2", "manual"])
+def test_every_assignment_strategy_carries_packets(switch, private, tmp_path, strategy):
+    from topologies.network import ChainNetwork, wait_until
+
+    file = p4app.line(2)
+    file["topology"]["assignment_strategy"] = strategy
+    if strategy == "manual":
+        file["topology"]["hosts"] = {"h1": {"ip": "172.16.1.10/28", "gateway": "172.16.1.1"}, "h2": {"ip": "192.168.7.7/24"}}
+    topology = p4app.check(file, strategy)
+    with ChainNetwork(topology, switch=switch, out=tmp_path) as net:
+        check_everyone_reads_what_everyone_writes(net, wait_until)
+        assert " 0% packet loss" in net.execute("h1", ["ping", "-c", "1", "-W", "2", str(topology.hosts["h2"].ip.ip)]).stdout
+
+
+def check_everyone_reads_what_everyone_writes(net, wait_until):
+    """From every host: a write is read back there and at every switch."""
+    key = net.admin.add_key("main", "/a", b"0")
+    for number, host in enumerate(net.topology.hosts):
+        with net.inside(host):
+            client = Client([str(net.topology.chains[0].service)], session=net.admin.lease_sessions())
+        value = f"{number} of {host}".encode()
+        with client:
+            written = client.put(key, value)
+            wait_until("every member has it", lambda: all(int(s["version"]) == written.version for s in net.admin.key_states("/a")))  # noqa: B023
+            assert client.get(key).value == value
+            for member in net.topology.chains[0].members:
+                assert client.get(key, to=str(net.topology.switches[member].address)).value == value
