@@ -60,13 +60,6 @@ func (c *code) constant(dst asm.Register, v uint64) {
 	}
 }
 
-// addConstant adds a constant to an address.
-func (c *code) addConstant(dst asm.Register, v int) {
-	if v != 0 {
-		c.emit(asm.Add.Imm(dst, int32(v)))
-	}
-}
-
 func (c *code) call(fn asm.BuiltinFunc) { c.emit(fn.Call()) }
 
 // callFunction calls another function of the program.

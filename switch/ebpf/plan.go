@@ -23,7 +23,6 @@ type plan struct {
 	tables    []*tablePlan // by Table.Index
 	groups    int          // one word for each multicast group id: 1 + where its replicas start, and how many there are
 	replicas  int
-	clones    int // the same for clone sessions
 
 	phvSize  int
 	keys     int // room for a key
@@ -54,7 +53,6 @@ const (
 	phvHit    = 32 // 1 byte
 	phvLocked = 33 // 1 byte
 	phvAction = 34 // 2 bytes: 1 + the index of the action that a table has chosen
-	phvCut    = 36 // 4 bytes: truncate(): the length to which the packet is cut
 	phvFields = 40
 )
 
