@@ -43,28 +43,33 @@ func newCaptured(t testing.TB, prog *bmv2json.Program) (*captured, error) {
 	return c, d.Commit(prog)
 }
 
-// process runs the program on a frame. The ring is read by another goroutine; a marker frame after it would be a packet of the program, so the ring's own positions say
-// when all is read.
-func (c *captured) process(port uint32, frame []byte) ([]stf.Packet, error) {
+// process runs the program on a frame and waits for what comes out: for as many frames as are expected, and a moment for those that are not.
+func (c *captured) process(port uint32, frame []byte, expect int) ([]stf.Packet, error) {
 	c.setPort(1, port)
 	if _, err := c.pipeline.program.Run(&ebpf.RunOptions{Data: frame}); err != nil {
 		return nil, err
 	}
 	var out []stf.Packet
-	for {
+	for len(out) < expect {
 		select {
 		case p := <-c.out:
 			out = append(out, p)
-			continue
-		default:
-		}
-		if c.reader.AvailableBytes() == 0 && len(c.out) == 0 {
-			time.Sleep(20 * time.Microsecond) // the reader has taken the last one and is about to hand it over
-			if c.reader.AvailableBytes() == 0 && len(c.out) == 0 {
-				return out, nil
-			}
+		case <-time.After(2 * time.Second):
+			return out, nil
 		}
 	}
+	for quiet := 0; quiet < 3; {
+		select {
+		case p := <-c.out:
+			out, quiet = append(out, p), 0
+		default:
+			if c.reader.AvailableBytes() == 0 {
+				quiet++
+			}
+			time.Sleep(10 * time.Microsecond)
+		}
+	}
+	return out, nil
 }
 
 func programFiles(t *testing.T) []string {
@@ -103,9 +108,14 @@ func TestSTF(t *testing.T) {
 				t.Fatal(err)
 			}
 			differences, err := stf.Run(f, stf.Switch{Pipeline: c.pipeline, Process: func(_ time.Duration, port uint32, frame []byte) []stf.Packet {
-				out, err := c.process(port, frame)
+				out, err := c.process(port, frame, 0)
 				if err != nil {
 					t.Fatal(err)
+				}
+				for wait := time.Now(); time.Since(wait) < 3*time.Millisecond; time.Sleep(100 * time.Microsecond) {
+					for len(c.out) > 0 {
+						out = append(out, <-c.out)
+					}
 				}
 				return out
 			}})
@@ -229,7 +239,7 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 		for _, o := range in.Process(time.Second, port, bytes.Clone(frame)) {
 			want = append(want, stf.Packet{Port: o.Port, Frame: bytes.Clone(o.Frame)})
 		}
-		got, err := c.process(port, frame)
+		got, err := c.process(port, frame, len(want))
 		if err != nil {
 			t.Fatal(err)
 		}

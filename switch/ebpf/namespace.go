@@ -3,6 +3,7 @@ package ebpf
 import (
 	"fmt"
 	"runtime"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -10,6 +11,9 @@ import (
 // namespace is a thread that stays in one network namespace. Interfaces are found, programs attached and packet-outs run there, whatever thread asks for it.
 type namespace struct {
 	work chan func()
+
+	mu     sync.RWMutex // held for writing when the thread ends
+	closed bool
 }
 
 // enterNamespace makes a thread in the calling thread's network namespace.
@@ -40,9 +44,21 @@ func enterNamespace() (*namespace, error) {
 
 // do runs f on the namespace's thread.
 func (n *namespace) do(f func() error) error {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if n.closed {
+		return errClosed
+	}
 	done := make(chan error, 1)
 	n.work <- func() { done <- f() }
 	return <-done
 }
 
-func (n *namespace) close() { close(n.work) }
+func (n *namespace) close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.closed {
+		n.closed = true
+		close(n.work)
+	}
+}
