@@ -21,6 +21,7 @@ import math
 import random
 import select
 import socket
+import subprocess
 import sys
 import time
 from collections import Counter, deque
@@ -202,11 +203,26 @@ class SocketTransport:
         self._socket.close()
 
 
+def known_neighbour(host: str) -> str | None:
+    """The Ethernet address that the kernel has for a host or the gateway to it (switches answer no ARP: hosts behind one have fixed entries)."""
+
+    def ip(*arguments: str) -> dict[str, Any]:
+        done = subprocess.run(["ip", "-j", *arguments], capture_output=True, text=True, check=False)
+        found = json.loads(done.stdout or "[]") if done.returncode == 0 else []
+        return found[0] if found else {}
+
+    with suppress(OSError, ValueError):  # no ip(8)
+        route = ip("route", "get", socket.gethostbyname(host))
+        if "dev" in route:
+            return ip("neigh", "show", "to", route.get("gateway", route["dst"]), "dev", route["dev"]).get("lladdr")
+    return None
+
+
 class ScapyTransport:
     """Ethernet frames on one interface, made and taken apart by scapy."""
 
     def __init__(self, interface: str, value_bits: int, mac: str | None) -> None:
-        """mac: the Ethernet address that frames go to. None: that of the target or of the gateway to it, by ARP."""
+        """mac: the Ethernet address that frames go to. None: that of the target or of the gateway to it, from the kernel's table or by ARP."""
         import logging
 
         logging.getLogger("scapy.runtime").setLevel(logging.ERROR)  # it warns of every interface without an IPv6 address
@@ -243,7 +259,7 @@ class ScapyTransport:
 
         if target not in self._headers:
             host, port = split_target(target)
-            mac = self._mac or getmacbyip(host)
+            mac = self._mac or known_neighbour(host) or getmacbyip(host)
             if not mac:
                 raise GeneratorError(f"nobody answers ARP for {host} or the gateway to it; name the Ethernet address with --mac")
             self._headers[target] = Ether(src=self._hardware, dst=mac) / IP(src=self._address, dst=host) / UDP(sport=self._port, dport=port)
