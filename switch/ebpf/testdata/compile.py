@@ -9,6 +9,7 @@ import tempfile
 
 
 def without_source_info(node: object) -> object:
+    """The JSON without the places in the sources, which differ from machine to machine."""
     if isinstance(node, dict):
         return {k: without_source_info(v) for k, v in node.items() if k != "source_info"}
     if isinstance(node, list):
@@ -17,6 +18,7 @@ def without_source_info(node: object) -> object:
 
 
 def main() -> None:
+    """Compile every program of this folder."""
     here = pathlib.Path(__file__).parent
     for source in sorted(here.glob("*.p4")):
         with tempfile.TemporaryDirectory() as out:
