@@ -110,6 +110,11 @@ short learn[NEWS];                   /* ACKs, and replies for read repair, to an
 #define L_VERSION(l) ((l) >> 6)
 #define L_VALUE(l) (((l) >> 3) & 7)
 #define L_WRITE(l) ((l) & 7)
+#ifdef QUIET
+byte told[NEWS];                     /* bit n: node n has got it, or it was lost on the way there */
+byte asked;                          /* bit w: the request of write w has arrived */
+byte driven;                         /* bit n: node n's newest was driven down again in this configuration */
+#endif
 byte failing[VALUES];                /* stamped CASes on their way to the tail, by write: bit k: of configuration k */
 
 /* ---- Clients. Every request that was ever made can arrive anywhere at any time. ---- */
@@ -129,11 +134,22 @@ byte joining = NOBODY;
 
 #define DONE (state[0] == IDLE && state[1] == IDLE && requests[0] == WRITES0 && requests[1] == WRITES1 && reads[0] == READS0 && reads[1] == READS1)
 
-/* Scratch; set before it is read in every step. */
-hidden byte n, c, q, k, v, w, x, i, j, tmp, cur, d;
-hidden short key;
-hidden byte newer, equal, old, assigned, ok;
-hidden byte after[VALUES + 1];
+/* Scratch of a step: set before it is read. It is no part of the state; Spin's breadth-first search, which cannot leave it out, gets it cleared instead. */
+#ifdef BREADTH_FIRST
+#define SCRATCH
+inline clear() {
+    n = 0; c = 0; q = 0; k = 0; v = 0; w = 0; x = 0; i = 0; j = 0; tmp = 0; cur = 0; d = 0; key = 0; newer = 0; equal = 0; assigned = 0; ok = 0;
+    do :: i <= VALUES -> after[i] = 0; i++ :: else -> break od;
+    i = 0
+}
+#else
+#define SCRATCH hidden
+inline clear() { skip }
+#endif
+SCRATCH byte n, c, q, k, v, w, x, i, j, tmp, cur, d;
+SCRATCH short key;
+SCRATCH byte newer, equal, assigned, ok;
+SCRATCH byte after[VALUES + 1];
 
 /* ---- The monitor: exact linearizability of a register with CAS.
  *
@@ -229,21 +245,35 @@ inline send(its_config, its_version, its_write, no_session, to) {
 inline tell(its_version, its_value, its_write) {
     key = ((its_version) << 6) | ((its_value) << 3) | (its_write);
     i = 0;
+#ifdef SAME_VALUE
+    do :: i < news -> assert(L_VERSION(learn[i]) != L_VERSION(key) || L_VALUE(learn[i]) == L_VALUE(key)); i++ :: else -> break od;
+    i = 0;
+#endif
     do :: i < news && learn[i] < key -> i++ :: else -> break od;
     if
     :: i < news && learn[i] == key -> skip
     :: else ->
         assert(news < NEWS);                          /* bound */
         j = news;
+#ifdef QUIET
+        do :: j > i -> learn[j] = learn[j - 1]; told[j] = told[j - 1]; j-- :: else -> break od;
+#else
         do :: j > i -> learn[j] = learn[j - 1]; j-- :: else -> break od;
+#endif
         learn[i] = key;
         news++
-    fi
+    fi;
+#ifdef QUIET
+    told[i] = 7 ^ present[now_config];
+#endif
+    j = 0
 }
 
 /* A switch that has a newer configuration drops what is on its way under an older one: forget it. */
 inline forget_packets_to(node) {
-#ifndef NO_EPOCH
+#ifdef NO_EPOCH
+    skip
+#else
     i = 0; j = 0;
     do
     :: i < packets ->
@@ -426,7 +456,11 @@ inline commit_news(node, its_version, its_value, its_write) {
 #endif
     :: its_version > committed[node] ->
 #ifdef ACK_WITHOUT_VALUE
-        if :: !CLEAN(node) -> value[node] = newest_value[node] :: else fi;
+        if
+        :: its_write == 0 -> value[node] = its_value  /* a reply has it */
+        :: its_write != 0 && !CLEAN(node) -> value[node] = newest_value[node]
+        :: else
+        fi;
 #else
         value[node] = its_value;
 #endif
@@ -456,25 +490,80 @@ inline on_news(node, l) {
 
 /* ---- Processes ---- */
 
+#ifdef QUIET
+#define RUNNING true
+#else
 #define RUNNING (!DONE)
+#endif
 
+#ifdef QUIET
+/* For the question of whether anything stays stuck: each packet arrives once; some are lost, as long as there is a change of the chain to come. */
+#ifdef LOSSY_FOR_EVER
+#define LOSSY true
+#else
+#define LOSSY (removals < REMOVALS || joins < JOINS)
+#endif
+inline take(slot, node) {
+    v = 0; i = slot; key = packet[slot];
+    sent_to[i] = sent_to[i] & (7 ^ (1 << (node)));
+    if
+    :: sent_to[i] == 0 ->
+        packets--;
+        do :: i < packets -> packet[i] = packet[i + 1]; sent_to[i] = sent_to[i + 1]; i++ :: else -> break od;
+        packet[i] = 0; sent_to[i] = 0
+    :: else
+    fi
+}
+#define ARRIVES(slot, node) (slot < packets && (sent_to[slot] & (1 << (node))) != 0)
 proctype Network(byte slot) {
     do
-    :: d_step { RUNNING && slot < packets && (sent_to[slot] & 1) != 0 && ACCEPTS(0, packet[slot]) -> on_write(0, packet[slot]) }
-    :: d_step { RUNNING && slot < packets && (sent_to[slot] & 2) != 0 && ACCEPTS(1, packet[slot]) -> on_write(1, packet[slot]) }
-    :: d_step { RUNNING && slot < packets && (sent_to[slot] & 4) != 0 && ACCEPTS(2, packet[slot]) -> on_write(2, packet[slot]) }
+    :: d_step { ARRIVES(slot, 0) && ACCEPTS(0, packet[slot]) -> take(slot, 0); on_write(0, key); clear() }
+    :: d_step { ARRIVES(slot, 1) && ACCEPTS(1, packet[slot]) -> take(slot, 1); on_write(1, key); clear() }
+    :: d_step { ARRIVES(slot, 2) && ACCEPTS(2, packet[slot]) -> take(slot, 2); on_write(2, key); clear() }
+    :: d_step { ARRIVES(slot, 0) && (LOSSY || !ACCEPTS(0, packet[slot])) -> printf("a WRITE to node 0 is lost\n"); take(slot, 0); clear() }
+    :: d_step { ARRIVES(slot, 1) && (LOSSY || !ACCEPTS(1, packet[slot])) -> printf("a WRITE to node 1 is lost\n"); take(slot, 1); clear() }
+    :: d_step { ARRIVES(slot, 2) && (LOSSY || !ACCEPTS(2, packet[slot])) -> printf("a WRITE to node 2 is lost\n"); take(slot, 2); clear() }
     od
 }
+#else
+proctype Network(byte slot) {
+    do
+    :: d_step { RUNNING && slot < packets && (sent_to[slot] & 1) != 0 && ACCEPTS(0, packet[slot]) -> on_write(0, packet[slot]); clear() }
+    :: d_step { RUNNING && slot < packets && (sent_to[slot] & 2) != 0 && ACCEPTS(1, packet[slot]) -> on_write(1, packet[slot]); clear() }
+    :: d_step { RUNNING && slot < packets && (sent_to[slot] & 4) != 0 && ACCEPTS(2, packet[slot]) -> on_write(2, packet[slot]); clear() }
+    od
+}
+#endif
 
 #define LEARNS(node) (MEMBER(node) || joining == (node))
 
+#ifdef QUIET
+#define HEARS(slot, node) (slot < news && (told[slot] & (1 << (node))) == 0)
 proctype News(byte slot) {
     do
-    :: d_step { RUNNING && slot < news && LEARNS(0) -> on_news(0, learn[slot]) }
-    :: d_step { RUNNING && slot < news && LEARNS(1) -> on_news(1, learn[slot]) }
-    :: d_step { RUNNING && slot < news && LEARNS(2) -> on_news(2, learn[slot]) }
+    :: d_step { HEARS(slot, 0) && LEARNS(0) -> told[slot] = told[slot] | 1; on_news(0, learn[slot]); clear() }
+    :: d_step { HEARS(slot, 1) && LEARNS(1) -> told[slot] = told[slot] | 2; on_news(1, learn[slot]); clear() }
+    :: d_step { HEARS(slot, 2) && LEARNS(2) -> told[slot] = told[slot] | 4; on_news(2, learn[slot]); clear() }
+    :: d_step { HEARS(slot, 0) && LOSSY -> printf("an ACK to node 0 is lost\n"); told[slot] = told[slot] | 1 }
+    :: d_step { HEARS(slot, 1) && LOSSY -> printf("an ACK to node 1 is lost\n"); told[slot] = told[slot] | 2 }
+    :: d_step { HEARS(slot, 2) && LOSSY -> printf("an ACK to node 2 is lost\n"); told[slot] = told[slot] | 4 }
     od
 }
+
+/* When nothing is on its way any more and nobody asks. */
+#define SETTLED(node) (!IN(now_config, node) || CLEAN(node))
+proctype Judge() {
+    timeout -> assert(SETTLED(0) && SETTLED(1) && SETTLED(2))
+}
+#else
+proctype News(byte slot) {
+    do
+    :: d_step { RUNNING && slot < news && LEARNS(0) -> on_news(0, learn[slot]); clear() }
+    :: d_step { RUNNING && slot < news && LEARNS(1) -> on_news(1, learn[slot]); clear() }
+    :: d_step { RUNNING && slot < news && LEARNS(2) -> on_news(2, learn[slot]); clear() }
+    od
+}
+#endif
 
 /* The reply to some reader, on its way through members. Where the ACK of the same version is out, it can do nothing that the ACK cannot. */
 inline repair(node) {
@@ -492,31 +581,39 @@ inline repair(node) {
 
 proctype Reader() {
     do
-    :: d_step { RUNNING && SERVES(0) -> repair(0) }
-    :: d_step { RUNNING && SERVES(1) -> repair(1) }
-    :: d_step { RUNNING && SERVES(2) -> repair(2) }
+    :: d_step { RUNNING && SERVES(0) -> repair(0); clear() }
+    :: d_step { RUNNING && SERVES(1) -> repair(1); clear() }
+    :: d_step { RUNNING && SERVES(2) -> repair(2); clear() }
     od
 }
 
-#define SERVES_WRITE(node, write) (kind[write] != 0 && IS_HEAD(node) && !frozen[config[node]])
+#define SERVES_WRITE(node, write) (kind[write] != 0 && IS_HEAD(node) && !frozen[config[node]] && ASKS(write))
+#ifdef QUIET
+#define ASKS(write) ((asked & (1 << write)) == 0)
+#define ASKED(write) asked = asked | (1 << write);
+#else
+#define ASKS(write) true
+#define ASKED(write)
+#endif
 
 /* Each request that was ever made, at each head. */
 proctype Requests(byte write) {
     do
-    :: d_step { RUNNING && SERVES_WRITE(0, write) -> on_request(0, write) }
-    :: d_step { RUNNING && SERVES_WRITE(1, write) -> on_request(1, write) }
-    :: d_step { RUNNING && SERVES_WRITE(2, write) -> on_request(2, write) }
+    :: d_step { RUNNING && SERVES_WRITE(0, write) -> ASKED(write) on_request(0, write); clear() }
+    :: d_step { RUNNING && SERVES_WRITE(1, write) -> ASKED(write) on_request(1, write); clear() }
+    :: d_step { RUNNING && SERVES_WRITE(2, write) -> ASKED(write) on_request(2, write); clear() }
     /* A CAS that the head has found to fail, at the tail. */
 #define FAILS(node) (IS_TAIL(node) && !frozen[config[node]] && (failing[write] & (1 << config[node])) != 0 && CLEAN(node) && committed[node] != expected[write])
-    :: d_step { RUNNING && FAILS(0) -> printf("node 0: CAS %d fails\n", write); answer_write(write, value[0], committed[0]) }
-    :: d_step { RUNNING && FAILS(1) -> printf("node 1: CAS %d fails\n", write); answer_write(write, value[1], committed[1]) }
-    :: d_step { RUNNING && FAILS(2) -> printf("node 2: CAS %d fails\n", write); answer_write(write, value[2], committed[2]) }
+    :: d_step { RUNNING && FAILS(0) -> printf("node 0: CAS %d fails\n", write); answer_write(write, value[0], committed[0]); clear() }
+    :: d_step { RUNNING && FAILS(1) -> printf("node 1: CAS %d fails\n", write); answer_write(write, value[1], committed[1]); clear() }
+    :: d_step { RUNNING && FAILS(2) -> printf("node 2: CAS %d fails\n", write); answer_write(write, value[2], committed[2]); clear() }
 #ifdef REPAIR_BY_ANY_STATUS
     /* The tail's RETRY to a stamped CAS: the expected version, and the value that the CAS would write. */
-#define RETRIES(node) (IS_TAIL(node) && !frozen[config[node]] && (failing[write] & (1 << config[node])) != 0 && committed[node] == expected[write])
-    :: d_step { RUNNING && RETRIES(0) -> tell(expected[write], write, 0) }
-    :: d_step { RUNNING && RETRIES(1) -> tell(expected[write], write, 0) }
-    :: d_step { RUNNING && RETRIES(2) -> tell(expected[write], write, 0) }
+#define RETRIES(node) (IS_TAIL(node) && !frozen[config[node]] && (failing[write] & (1 << config[node])) != 0 && expected[write] != 0 && \
+                       (!CLEAN(node) || committed[node] == expected[write]))
+    :: d_step { RUNNING && RETRIES(0) -> tell(expected[write], write, 0); clear() }
+    :: d_step { RUNNING && RETRIES(1) -> tell(expected[write], write, 0); clear() }
+    :: d_step { RUNNING && RETRIES(2) -> tell(expected[write], write, 0); clear() }
 #endif
     od
 }
@@ -532,21 +629,24 @@ proctype Client(bit me) {
     :: d_step {
         state[me] == IDLE && reads[me] < READS(me) ->
         printf("client %d: READ\n", me);
-        reads[me]++; state[me] = READING
+        reads[me]++; state[me] = READING;
+        clear()
     }
     :: d_step {
         state[me] == IDLE && requests[me] < WRITES(me) && (PUTS & (1 << me)) != 0 ->
         requests[me]++; state[me] = WRITING;
         kind[CURRENT(me)] = WRITE;
         if :: requests[me] == WRITES(me) -> seen[me] = 0; seen_value[me] = 0 :: else fi;
-        printf("client %d: WRITE %d\n", me, CURRENT(me))
+        printf("client %d: WRITE %d\n", me, CURRENT(me));
+        clear()
     }
     :: d_step {
         state[me] == IDLE && requests[me] < WRITES(me) && (CASES & (1 << me)) != 0 ->
         requests[me]++; state[me] = WRITING;
         kind[CURRENT(me)] = CAS; expected[CURRENT(me)] = seen[me]; expected_value[CURRENT(me)] = seen_value[me];
         if :: requests[me] == WRITES(me) -> seen[me] = 0; seen_value[me] = 0 :: else fi;
-        printf("client %d: CAS %d, expecting %d.%d\n", me, CURRENT(me), EPOCH(expected[CURRENT(me)]), SEQ(expected[CURRENT(me)]))
+        printf("client %d: CAS %d, expecting %d.%d\n", me, CURRENT(me), EPOCH(expected[CURRENT(me)]), SEQ(expected[CURRENT(me)]));
+        clear()
     }
 #ifdef GUESS
     /* A version that it was not told: the next one. */
@@ -554,12 +654,13 @@ proctype Client(bit me) {
         state[me] == IDLE && requests[me] < WRITES(me) && (CASES & (1 << me)) != 0 && SEQ(latest[0]) < 7 ->
         requests[me]++; state[me] = WRITING;
         kind[CURRENT(me)] = CAS; expected[CURRENT(me)] = VERSION(1, SEQ(latest[0]) + 1); expected_value[CURRENT(me)] = 7;
-        printf("client %d: CAS %d, guessing %d.%d\n", me, CURRENT(me), EPOCH(expected[CURRENT(me)]), SEQ(expected[CURRENT(me)]))
+        printf("client %d: CAS %d, guessing %d.%d\n", me, CURRENT(me), EPOCH(expected[CURRENT(me)]), SEQ(expected[CURRENT(me)]));
+        clear()
     }
 #endif
-    :: d_step { state[me] == READING && SERVES(0) -> read(me, 0) }
-    :: d_step { state[me] == READING && SERVES(1) -> read(me, 1) }
-    :: d_step { state[me] == READING && SERVES(2) -> read(me, 2) }
+    :: d_step { state[me] == READING && SERVES(0) -> read(me, 0); clear() }
+    :: d_step { state[me] == READING && SERVES(1) -> read(me, 1); clear() }
+    :: d_step { state[me] == READING && SERVES(2) -> read(me, 2); clear() }
     od
 }
 
@@ -577,6 +678,9 @@ inline set_members(its_config, its_members) {
 
 inline decide(its_members, its_frozen) {
     now_config++;
+#ifdef QUIET
+    driven = 0;
+#endif
     frozen[now_config] = its_frozen;
     set_members(now_config, its_members);
 #ifdef NO_PERSIST
@@ -624,16 +728,37 @@ inline install(node) {
 #endif
 #define INSTALLABLE(node) (IN(now_config, node) && config[node] != now_config && LEFT_OUT && TURN(node))
 
-inline redrive() {
-    n = HEAD(now_config);
+inline redrive(node) {
+    n = node;
+#ifdef QUIET
+    driven = driven | (1 << n);
+#endif
     printf("controller: drives version %d.%d of node %d down again\n", EPOCH(latest[n]), SEQ(latest[n]), n);
 #ifdef REDRIVE_WITHOUT_SESSION
     ok = 1;
 #else
     ok = newest_writer[n] == 0;
 #endif
-    send(now_config, latest[n], newest_value[n], ok, n)
+    v = latest[n]; w = newest_value[n]; tmp = now_config; d = HEAD(now_config);
+    send(tmp, v, w, ok, d)
 }
+
+#ifdef QUIET
+#define UNDRIVEN(node) ((driven & (1 << (node))) == 0)
+#else
+#define UNDRIVEN(node) true
+#endif
+#ifdef REDRIVE_HEAD_ONLY
+#define DRIVES(node) (HEAD(now_config) == (node))
+#else
+#define DRIVES(node) true
+#endif
+#ifdef REDRIVE_NOT_ALONE
+#define ENOUGH (AT(now_config, 1) != NOBODY)
+#else
+#define ENOUGH true
+#endif
+#define REDRIVABLE(node) (now_config > 1 && IN(now_config, node) && !CLEAN(node) && INSTALLED && !frozen[now_config] && DRIVES(node) && ENOUGH && UNDRIVEN(node))
 
 #define JOINABLE(node) (joins < JOINS && joining == NOBODY && !IN(now_config, node) && !lease[node] && INSTALLED && !frozen[now_config] && \
                         AT(now_config, 2) == NOBODY && now_config + 2 <= CONFIGS)
@@ -689,31 +814,33 @@ inline copy() {
 
 proctype Controller() {
     do
-    :: d_step { RUNNING && REMOVABLE(0) -> remove(0) }
-    :: d_step { RUNNING && REMOVABLE(1) -> remove(1) }
-    :: d_step { RUNNING && REMOVABLE(2) -> remove(2) }
+    :: d_step { RUNNING && REMOVABLE(0) -> remove(0); clear() }
+    :: d_step { RUNNING && REMOVABLE(1) -> remove(1); clear() }
+    :: d_step { RUNNING && REMOVABLE(2) -> remove(2); clear() }
     /* Nobody renews it any more, and it runs out. */
-    :: d_step { RUNNING && lease[0] && !IN(now_config, 0) -> printf("node 0: its lease is over\n"); lease[0] = 0 }
-    :: d_step { RUNNING && lease[1] && !IN(now_config, 1) -> printf("node 1: its lease is over\n"); lease[1] = 0 }
-    :: d_step { RUNNING && lease[2] && !IN(now_config, 2) -> printf("node 2: its lease is over\n"); lease[2] = 0 }
+    :: d_step { RUNNING && lease[0] && !IN(now_config, 0) -> printf("node 0: its lease is over\n"); lease[0] = 0; clear() }
+    :: d_step { RUNNING && lease[1] && !IN(now_config, 1) -> printf("node 1: its lease is over\n"); lease[1] = 0; clear() }
+    :: d_step { RUNNING && lease[2] && !IN(now_config, 2) -> printf("node 2: its lease is over\n"); lease[2] = 0; clear() }
 #ifdef LATE_LEASE
-    :: d_step { RUNNING && !lease[0] && MEMBER(0) -> printf("node 0: a late LEASE arrives\n"); lease[0] = 1 }
-    :: d_step { RUNNING && !lease[1] && MEMBER(1) -> printf("node 1: a late LEASE arrives\n"); lease[1] = 1 }
-    :: d_step { RUNNING && !lease[2] && MEMBER(2) -> printf("node 2: a late LEASE arrives\n"); lease[2] = 1 }
+    :: d_step { RUNNING && !lease[0] && MEMBER(0) -> printf("node 0: a late LEASE arrives\n"); lease[0] = 1; clear() }
+    :: d_step { RUNNING && !lease[1] && MEMBER(1) -> printf("node 1: a late LEASE arrives\n"); lease[1] = 1; clear() }
+    :: d_step { RUNNING && !lease[2] && MEMBER(2) -> printf("node 2: a late LEASE arrives\n"); lease[2] = 1; clear() }
 #endif
-    :: d_step { RUNNING && INSTALLABLE(0) -> install(0) }
-    :: d_step { RUNNING && INSTALLABLE(1) -> install(1) }
-    :: d_step { RUNNING && INSTALLABLE(2) -> install(2) }
+    :: d_step { RUNNING && INSTALLABLE(0) -> install(0); clear() }
+    :: d_step { RUNNING && INSTALLABLE(1) -> install(1); clear() }
+    :: d_step { RUNNING && INSTALLABLE(2) -> install(2); clear() }
 #ifndef NO_REDRIVE
-    :: d_step { RUNNING && now_config > 1 && INSTALLED && !frozen[now_config] && !CLEAN(HEAD(now_config)) -> redrive() }
+    :: d_step { RUNNING && REDRIVABLE(0) -> redrive(0); clear() }
+    :: d_step { RUNNING && REDRIVABLE(1) -> redrive(1); clear() }
+    :: d_step { RUNNING && REDRIVABLE(2) -> redrive(2); clear() }
 #endif
 #if JOINS > 0
-    :: d_step { RUNNING && JOINABLE(0) -> invite(0) }
-    :: d_step { RUNNING && JOINABLE(1) -> invite(1) }
-    :: d_step { RUNNING && JOINABLE(2) -> invite(2) }
-    :: d_step { RUNNING && joining != NOBODY && !SAME -> copy() }
+    :: d_step { RUNNING && JOINABLE(0) -> invite(0); clear() }
+    :: d_step { RUNNING && JOINABLE(1) -> invite(1); clear() }
+    :: d_step { RUNNING && JOINABLE(2) -> invite(2); clear() }
+    :: d_step { RUNNING && joining != NOBODY && !SAME -> copy(); clear() }
 #ifndef NO_FREEZE
-    :: d_step { RUNNING && joining != NOBODY && !frozen[now_config] && INSTALLED -> printf("controller: freeze\n"); decide(members[now_config], 1) }
+    :: d_step { RUNNING && joining != NOBODY && !frozen[now_config] && INSTALLED -> printf("controller: freeze\n"); tmp = members[now_config]; decide(tmp, 1); clear() }
 #endif
     :: d_step {
         RUNNING && joining != NOBODY && STANDS_STILL && INSTALLED && SAME ->
@@ -721,7 +848,8 @@ proctype Controller() {
         printf("controller: node %d is equal\n", n);
         tmp = members[now_config];
         tmp = WITH(tmp, n);
-        decide(tmp, 0)
+        decide(tmp, 0);
+        clear()
     }
 #endif
 #ifdef NO_PERSIST
@@ -732,7 +860,8 @@ proctype Controller() {
         now_config++; tmp = members[1]; set_members(now_config, tmp); frozen[now_config] = 0; epoch[now_config] = 1;
         removals++;
         lease[0] = 1; lease[1] = 1; lease[2] = 1;
-        config[0] = (config[0] == 1 -> 3 : config[0]); config[1] = (config[1] == 1 -> 3 : config[1]); config[2] = (config[2] == 1 -> 3 : config[2])
+        config[0] = (config[0] == 1 -> 3 : config[0]); config[1] = (config[1] == 1 -> 3 : config[1]); config[2] = (config[2] == 1 -> 3 : config[2]);
+        clear()
     }
 #endif
     od
@@ -758,8 +887,13 @@ init {
         i = 1; do :: i < VALUES -> run Requests(i); i++ :: else -> break od;
         i = 0; do :: i < PACKETS -> run Network(i); i++ :: else -> break od;
         i = 0; do :: i < NEWS -> run News(i); i++ :: else -> break od;
+#ifdef QUIET
+        run Judge();
+#endif
 #if REMOVALS + JOINS > 0
+#ifndef QUIET
         run Reader();
+#endif
         run Controller()
 #endif
     }
