@@ -27,7 +27,8 @@ from pathlib import Path
 
 MODEL = Path(__file__).resolve().parent / "netcraq.pml"
 
-# Compiled without partial order reduction (every step touches what others read, so there is nothing to reduce), states kept whole (COLLAPSE is a lossless
+# Compiled without partial order reduction (every step touches what others read, so there is nothing to reduce), states kept whole (COLLAPSE is a
+# lossless
 # compression): a search that ends has seen every reachable state.
 COMPILE = ["gcc", "-O2", "-w", "-DSAFETY", "-DNOREDUCE", "-DCOLLAPSE", "-DVECTORSZ=1024"]
 MEMORY_MB = 8000
@@ -259,11 +260,13 @@ def check_model(names: Iterable[str], jobs: int) -> bool:
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         chosen = [CONFIGURATIONS[n] for n in names]
         # The long ones first; the table in the order of the list.
-        futures = {c.name: pool.submit(search, c.flags(), False) for c in sorted(chosen, key=lambda c: c.bounds.get("REMOVALS", 0) + c.bounds.get("JOINS", 0), reverse=True)}
+        longest_first = sorted(chosen, key=lambda c: c.bounds.get("REMOVALS", 0) + c.bounds.get("JOINS", 0), reverse=True)
+        futures = {c.name: pool.submit(search, c.flags(), False) for c in longest_first}
         for c in chosen:
             r = futures[c.name].result()
             print(
-                f"{c.name:17} {r.states:11,.0f} {r.transitions:12,.0f} {r.depth:6} {r.seconds:6.1f}s {r.megabytes:6,.0f}MB  {r.violation or 'no violation'}: {c.what}",
+                f"{c.name:17} {r.states:11,.0f} {r.transitions:12,.0f} {r.depth:6} {r.seconds:6.1f}s {r.megabytes:6,.0f}MB  "
+                f"{r.violation or 'no violation'}: {c.what}",
                 flush=True,
             )
             if r.violation:
