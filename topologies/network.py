@@ -126,7 +126,9 @@ class ChainNetwork:
             if self.controller is not None:
                 self.controller.stop()
             if self.mininet is not None:
-                self.mininet.stop()
+                # Where a signal came in the middle of a command of Mininet's, it refuses the next one: the sweep takes down what it leaves.
+                with contextlib.suppress(AssertionError):
+                    self.mininet.stop()
         finally:
             self.mininet, self.controller, self.hosts, self.switches = None, None, {}, {}
             run.sweep()

@@ -98,8 +98,8 @@ def test_a_signal_while_it_comes_up_takes_down_what_there_is(switch, private, tm
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(seconds)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
-    assert process.returncode in (128 + signal.SIGTERM, -signal.SIGTERM)  # the latter before Python has set the handler
+    _, said = process.communicate(timeout=30)
+    assert process.returncode in (128 + signal.SIGTERM, -signal.SIGTERM), said  # the latter before Python has set the handler
     assert interfaces() == set()
     assert processes_here() == []
 
