@@ -89,7 +89,11 @@ def claim(interfaces: list[str], **facts: Any) -> Run:
             if what.get("namespace") == here:
                 topology, pid = what.get("topology", f"run {run_id}"), what.get("pid", "unknown")
                 raise BusyError(f"a NetCRAQ network is up already: {topology}, process {pid}. End it first")
-        taken = sorted({link["ifname"] for link in _links()} & set(interfaces))
+        # What a dead run left can take a moment to go: the kernel takes the namespaces of its hosts apart in the background.
+        deadline = time.monotonic() + 3
+        while (taken := sorted({link["ifname"] for link in _links()} & set(interfaces))) and time.monotonic() < deadline:
+            time.sleep(0.05)
+            _reap()
         if taken:
             names = ", ".join(taken)
             raise BusyError(f"{names}: interfaces of these names exist and are not NetCRAQ's; is another Mininet up? (After a crash of it: mn -c)")
