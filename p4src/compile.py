@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -69,6 +70,9 @@ def compile_all(folder: Path, programs: dict, into: Path) -> None:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode != 0 or "warning" in done.stderr:
             sys.exit(f"{' '.join(command)}\n{done.stderr}\n{name}: p4c failed or warned; nothing was changed")
+        # Where p4c's own include files are differs from machine to machine.
+        output = into / f"{name}.json"
+        output.write_text(re.sub(r'("filename" : )"/[^"]*/p4include/', r'\1"p4include/', output.read_text()))
 
 
 def manifest(folder: Path, programs: dict, compiled: Path, version: str) -> dict:
