@@ -43,11 +43,7 @@ func agree(t *testing.T, role string, profile int, r *rand.Rand, frames int) {
 	for _, d := range []device{k, in} {
 		s := &scenario{open: func(*testing.T, int) device { return d }, profile: wire.Profile(profile)}
 		s.device = d
-		for _, line := range []string{"port 2 fabric", "port 3 fabric", "address 10.0.100.1", "address 10.0.200.2",
-			"chain 1 role=" + role + " epoch=3 head=10.0.200.1 next=10.0.200.3 tail=10.0.200.4 service=10.0.100.1 ack-group=7 reply-group=256",
-			"route 10.0.1.0/24 port=1 mac=02:00:00:00:00:01", "route 10.0.200.0/24 port=2 mac=02:00:00:00:00:02", "route 10.0.100.0/24 port=3 mac=02:00:00:00:00:03",
-			"route 10.0.9.0/30 controller", "slot 0x01000001 1", "slot 0x01000002 2", "slot 0x01000003 3",
-			"group 7 2:0 3:0", "group 257 1:2 2:1", "group 258 2:2 3:1 2:1", "group 259 3:2 3:1"} {
+		for _, line := range fuzzConfiguration(role) {
 			if err := s.command(t, nil, line); err != nil {
 				t.Fatalf("%s: %v", line, err)
 			}

@@ -31,41 +31,44 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
+// realTargets are the switches to run as processes: how each is started.
+var realTargets = []struct {
+	name    string
+	command func(t *testing.T) []string
+}{
+	{"netcraq-switch", func(t *testing.T) []string {
+		bin := filepath.Join(t.TempDir(), "netcraq-switch")
+		if out, err := exec.Command("go", "build", "-o", bin, "../switch/cmd/netcraq-switch").CombinedOutput(); err != nil {
+			t.Fatalf("building netcraq-switch: %v\n%s", err, out)
+		}
+		return []string{bin, "--engine", "interp"}
+	}},
+	{"netcraq-switch-ebpf", func(t *testing.T) []string {
+		if err := ebpf.Probe(); err != nil {
+			t.Skipf("eBPF is not available: %v", err)
+		}
+		bin := filepath.Join(t.TempDir(), "netcraq-switch")
+		if out, err := exec.Command("go", "build", "-o", bin, "../switch/cmd/netcraq-switch").CombinedOutput(); err != nil {
+			t.Fatalf("building netcraq-switch: %v\n%s", err, out)
+		}
+		return []string{bin, "--engine", "ebpf"}
+	}},
+	{"simple_switch_grpc", func(t *testing.T) []string {
+		bin, err := exec.LookPath("simple_switch_grpc")
+		if err != nil {
+			t.Skip("BMv2 is not installed: no simple_switch_grpc on PATH")
+		}
+		return []string{bin, "--log-level", "off"}
+	}},
+}
+
 // TestTargets runs the scenarios on real switches: processes with network interfaces, driven over P4Runtime. What they say must be what the transcripts say,
 // which the interpreter wrote: so netcraq-switch and BMv2 give the same packets for the same packets.
 func TestTargets(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces and raw sockets")
 	}
-	for _, target := range []struct {
-		name    string
-		command func(t *testing.T) []string
-	}{
-		{"netcraq-switch", func(t *testing.T) []string {
-			bin := filepath.Join(t.TempDir(), "netcraq-switch")
-			if out, err := exec.Command("go", "build", "-o", bin, "../switch/cmd/netcraq-switch").CombinedOutput(); err != nil {
-				t.Fatalf("building netcraq-switch: %v\n%s", err, out)
-			}
-			return []string{bin, "--engine", "interp"}
-		}},
-		{"netcraq-switch-ebpf", func(t *testing.T) []string {
-			if err := ebpf.Probe(); err != nil {
-				t.Skipf("eBPF is not available: %v", err)
-			}
-			bin := filepath.Join(t.TempDir(), "netcraq-switch")
-			if out, err := exec.Command("go", "build", "-o", bin, "../switch/cmd/netcraq-switch").CombinedOutput(); err != nil {
-				t.Fatalf("building netcraq-switch: %v\n%s", err, out)
-			}
-			return []string{bin, "--engine", "ebpf"}
-		}},
-		{"simple_switch_grpc", func(t *testing.T) []string {
-			bin, err := exec.LookPath("simple_switch_grpc")
-			if err != nil {
-				t.Skip("BMv2 is not installed: no simple_switch_grpc on PATH")
-			}
-			return []string{bin, "--log-level", "off"}
-		}},
-	} {
+	for _, target := range realTargets {
 		t.Run(target.name, func(t *testing.T) {
 			command := target.command(t)
 			files, err := filepath.Glob("testdata/scenarios/*.txt")
