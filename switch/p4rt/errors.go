@@ -7,6 +7,7 @@ import (
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/netcraq/netcraq/switch/target"
@@ -66,4 +67,13 @@ func batchError(outcome []error, what string) error {
 		st.Details = append(st.Details, detail)
 	}
 	return status.ErrorProto(st)
+}
+
+// oneofName is the name, in the protocol's text form, of the field that is set in a message with one oneof: for error messages.
+func oneofName(m proto.Message) string {
+	r := m.ProtoReflect()
+	if f := r.WhichOneof(r.Descriptor().Oneofs().Get(0)); f != nil {
+		return string(f.Name())
+	}
+	return "missing"
 }

@@ -143,7 +143,7 @@ func (k *key) wrongKind(f *p4v1.FieldMatch) error {
 	if f.FieldMatchType == nil {
 		return invalid("the match is missing; the field is matched %v", k.kind)
 	}
-	return invalid("the match is %T; the field is matched %v", f.FieldMatchType, k.kind)
+	return invalid("the match is %s; the field is matched %v", oneofName(f), k.kind)
 }
 
 // fieldsOf is the inverse of matchOf.

@@ -210,7 +210,7 @@ func (d *dataType) decode(v *p4v1.P4Data) ([]byte, error) {
 	case nil:
 		return nil, invalid("the data is missing; it has to be %v", d)
 	}
-	return nil, invalid("the data is %T; it has to be %v", v.GetData(), d)
+	return nil, invalid("the data is %s; it has to be %v", oneofName(v), d)
 }
 
 func (d *dataType) String() string {

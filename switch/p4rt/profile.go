@@ -258,7 +258,7 @@ func (c *config) setIndirect(t *table, a *p4v1.TableAction, e *target.TableEntry
 		}
 		return c.makeOneShot(p, st, v.ActionProfileActionSet, e)
 	default:
-		return nil, invalid("table %s is implemented by action profile %s: the entry needs a member, a group or an action set, not %T", t.name, p.name, a.Type)
+		return nil, invalid("table %s is implemented by action profile %s: the entry needs a member, a group or an action set, not %s", t.name, p.name, oneofName(a))
 	}
 }
 

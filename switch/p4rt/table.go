@@ -224,7 +224,7 @@ func (c *config) setAction(t *table, a *p4v1.TableAction, e *target.TableEntry) 
 	if t.profile == nil {
 		direct := a.GetAction()
 		if direct == nil {
-			return nil, invalid("table %s has actions of its own, not an action profile: the entry needs an action, not %T", t.name, a.Type)
+			return nil, invalid("table %s has actions of its own, not an action profile: the entry needs an action, not %s", t.name, oneofName(a))
 		}
 		if err := t.permits(c.schema, direct.ActionId, false); err != nil {
 			return nil, err
