@@ -235,12 +235,10 @@ func (p *process) set(e p4rt.Entry) error {
 
 func (p *process) remove(e p4rt.Entry) error {
 	delete(p.installed, fmt.Sprint(e.Table, e.Match))
-	e.Params = nil
-	entity, err := p.info.Encode(p4rt.Entry{Table: e.Table, Match: e.Match, Action: "no_chain"})
+	entity, err := p.info.EncodeMatch(e)
 	if err != nil {
 		return err
 	}
-	entity.Action = nil
 	return p.client.Write(context.Background(), &v1.Update{Type: v1.Update_DELETE, Entity: &v1.Entity{Entity: &v1.Entity_TableEntry{TableEntry: entity}}})
 }
 

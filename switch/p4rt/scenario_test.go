@@ -301,7 +301,9 @@ func (w *world) heard() string {
 	defer w.mu.Unlock()
 	got := w.messages
 	w.messages = nil
-	slices.SortStableFunc(got, func(a, b string) int { return strings.Compare(strings.SplitN(a, " ", 2)[0], strings.SplitN(b, " ", 2)[0]) })
+	slices.SortStableFunc(got, func(a, b string) int {
+		return strings.Compare(strings.SplitN(a, " ", 2)[0], strings.SplitN(b, " ", 2)[0])
+	})
 	if len(got) == 0 {
 		return ""
 	}
