@@ -1,0 +1,138 @@
+// Command netcraq-peers puts load on etcd, Redis or memcached, as netcraqctl bench does on NetCRAQ, and prints the same figures.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/experiments/peers"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "netcraq-peers: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+type flags struct {
+	endpoints []string
+	mix       string
+	fill      bool
+	cfg       peers.Config
+}
+
+func command() *cobra.Command {
+	var f flags
+	root := &cobra.Command{
+		Use: "netcraq-peers", Short: "Measure etcd, Redis or memcached with a closed loop", SilenceUsage: true, SilenceErrors: true,
+		Long: `Measure etcd, Redis or memcached with a closed loop: a fixed number of queries is outstanding, each answer starts the next. Every value that comes
+back is compared with what was written to its key; a wrong one ends the run with an error. The report is JSON; latencies are in microseconds.`,
+	}
+	p := root.PersistentFlags()
+	p.StringSliceVar(&f.endpoints, "endpoints", nil, "HOST:PORT of the server, or of etcd's members")
+	p.StringVar(&f.mix, "mix", "get=1", "operations and their shares: get=95,put=5")
+	p.BoolVar(&f.fill, "fill", true, "write every key first")
+	p.IntVarP(&f.cfg.Outstanding, "outstanding", "n", 64, "queries on their way at once")
+	p.IntVar(&f.cfg.Keys, "keys", 256, "number of keys")
+	p.IntVar(&f.cfg.ValueBytes, "value-size", 16, "bytes of each value")
+	p.DurationVarP(&f.cfg.Duration, "duration", "d", 3*time.Second, "how long")
+	p.DurationVar(&f.cfg.Timeout, "timeout", time.Second, "of one query")
+	p.Uint64Var(&f.cfg.Seed, "seed", 0, "of the choice of operations and keys (default: a random one)")
+	for _, v := range []struct {
+		name, short string
+		open        func(context.Context) (peers.Peer, error)
+	}{
+		{"etcd", "linearizable Get and Put through etcd's client", func(ctx context.Context) (peers.Peer, error) { return peers.NewEtcd(ctx, f.endpoints) }},
+		{"redis", "GET and SET", func(ctx context.Context) (peers.Peer, error) {
+			return peers.NewRedis(ctx, f.endpoints[0], f.cfg.Outstanding)
+		}},
+		{"memcached", "get and set over UDP", func(context.Context) (peers.Peer, error) { return peers.NewMemcached(f.endpoints[0]), nil }},
+	} {
+		root.AddCommand(&cobra.Command{Use: v.name, Short: v.short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), v.open)
+		}})
+	}
+	return root
+}
+
+func (f *flags) run(ctx context.Context, open func(context.Context) (peers.Peer, error)) (err error) {
+	if len(f.endpoints) == 0 {
+		return errors.New("--endpoints says where the server is: HOST:PORT")
+	}
+	if f.cfg.Gets, f.cfg.Puts, err = parseMix(f.mix); err != nil {
+		return err
+	}
+	if f.cfg.Seed == 0 {
+		f.cfg.Seed = rand.Uint64()
+	}
+	p, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	if f.fill {
+		if err := peers.Fill(ctx, p, f.cfg); err != nil {
+			return err
+		}
+	}
+	r, err := peers.Run(ctx, p, f.cfg)
+	if err != nil {
+		return err
+	}
+	out := json.NewEncoder(os.Stdout)
+	out.SetIndent("", "  ")
+	return out.Encode(report(f.cfg, r))
+}
+
+func parseMix(s string) (gets, puts int, err error) {
+	for _, part := range strings.Split(s, ",") {
+		var n int
+		name, share, _ := strings.Cut(part, "=")
+		if _, err := fmt.Sscanf(share, "%d", &n); err != nil || n < 0 {
+			return 0, 0, fmt.Errorf("--mix: %q: want OPERATION=SHARE, as get=95,put=5", part)
+		}
+		switch name {
+		case "get":
+			gets = n
+		case "put":
+			puts = n
+		default:
+			return 0, 0, fmt.Errorf("--mix: no operation %q: there are get and put", name)
+		}
+	}
+	return gets, puts, nil
+}
+
+// report has netcraqctl bench's form.
+func report(cfg peers.Config, r *peers.Report) map[string]any {
+	latency := func(h *hdrhistogram.Histogram) map[string]float64 {
+		us := func(n int64) float64 { return float64(n) / 1000 }
+		return map[string]float64{"min": us(h.Min()), "mean": h.Mean() / 1000, "p50": us(h.ValueAtQuantile(50)), "p90": us(h.ValueAtQuantile(90)),
+			"p99": us(h.ValueAtQuantile(99)), "p999": us(h.ValueAtQuantile(99.9)), "max": us(h.Max())}
+	}
+	all := hdrhistogram.New(1, int64(time.Minute), 3)
+	ops := map[string]any{}
+	for name, o := range map[string]peers.OpReport{"get": r.Get, "put": r.Put} {
+		all.Merge(o.Latency)
+		if o.Queries > 0 {
+			ops[name] = map[string]any{"queries": o.Queries, "ok": o.Queries - o.Lost - o.Failed, "lost": o.Lost, "failed": o.Failed, "latencyMicros": latency(o.Latency)}
+		}
+	}
+	return map[string]any{"queriesPerSecond": r.Rate(), "seconds": r.Elapsed.Seconds(), "queries": r.Get.Queries + r.Put.Queries, "lost": r.Get.Lost + r.Put.Lost,
+		"failed": r.Get.Failed + r.Put.Failed, "error": r.FirstError, "latencyMicros": latency(all), "ops": ops, "outstanding": cfg.Outstanding, "keys": cfg.Keys,
+		"valueBytes": cfg.ValueBytes, "seed": fmt.Sprint(cfg.Seed)}
+}

@@ -1,0 +1,245 @@
+// Package peers puts load on the stores that a user would pick instead of NetCRAQ: etcd through its own client, Redis through go-redis, memcached over UDP.
+//
+// The loop is that of netcraqctl's bench, so that the figures can stand side by side: a fixed number of queries is outstanding, each answer starts the next,
+// keys are drawn alike or by Zipf's law, and every value that comes back must be one that was written to its key. A run in which a value is wrong is an error.
+package peers
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Store is a peer, to one worker. It is used by one goroutine at a time.
+type Store interface {
+	// Get returns a key's value.
+	Get(ctx context.Context, key string) ([]byte, error)
+	Put(ctx context.Context, key string, value []byte) error
+	Close() error
+}
+
+// Peer opens connections to a store.
+type Peer interface {
+	// Open gives worker number n its store. Workers may share a connection where the client is made for that.
+	Open(ctx context.Context, n int) (Store, error)
+	Close() error
+}
+
+// Config is what a run does.
+type Config struct {
+	Outstanding int // workers, each with one query on its way
+	Gets, Puts  int // the mix, in any unit
+	Keys        int
+	ValueBytes  int // at least 12: which key, and which write
+	Zipf        func(*rand.Rand) func() int
+	Duration    time.Duration
+	Timeout     time.Duration // of one query
+	Seed        uint64
+}
+
+// Report is what a run measured. Latencies are in nanoseconds.
+type Report struct {
+	Elapsed    time.Duration
+	Get, Put   OpReport
+	FirstError string
+}
+
+// OpReport is what became of one operation's queries.
+type OpReport struct {
+	Queries, Lost, Failed uint64
+	Latency               *hdrhistogram.Histogram
+}
+
+// Rate is the answered queries a second.
+func (r *Report) Rate() float64 {
+	n := r.Get.Queries + r.Put.Queries - r.Get.Lost - r.Put.Lost - r.Get.Failed - r.Put.Failed
+	return float64(n) / r.Elapsed.Seconds()
+}
+
+// ErrWrongValue is a value that nobody wrote to the key that was read.
+var ErrWrongValue = errors.New("a value came back that was not written to this key")
+
+const minValue = 12
+
+func (c *Config) check() error {
+	switch {
+	case c.Outstanding < 1:
+		return errors.New("at least one query must be outstanding")
+	case c.Gets < 0 || c.Puts < 0 || c.Gets+c.Puts == 0:
+		return errors.New("the mix is empty")
+	case c.Keys < 1:
+		return errors.New("at least one key is needed")
+	case c.ValueBytes < minValue:
+		return fmt.Errorf("values of %d bytes are too short to be told apart; %d is the least", c.ValueBytes, minValue)
+	case c.Duration <= 0 || c.Timeout <= 0:
+		return errors.New("the run and its queries need a duration")
+	}
+	return nil
+}
+
+// KeyName is the key with a number, as long as an etcd key of a small cluster object.
+func KeyName(n int) string { return fmt.Sprintf("/bench/%08d", n) }
+
+// value writes the value of a key: its number, which write it is, and the same again and again.
+func value(b []byte, key int, write uint64) {
+	binary.BigEndian.PutUint32(b, uint32(key))
+	binary.BigEndian.PutUint64(b[4:], write)
+	for i := minValue; i < len(b); i++ {
+		b[i] = b[i%minValue]
+	}
+}
+
+// verify checks that a value is one of a key's.
+func verify(b []byte, key, length int) error {
+	if len(b) != length || binary.BigEndian.Uint32(b) != uint32(key) {
+		return fmt.Errorf("key %s: %d bytes %x: %w", KeyName(key), len(b), b[:min(len(b), 16)], ErrWrongValue)
+	}
+	for i := minValue; i < len(b); i++ {
+		if b[i] != b[i%minValue] {
+			return fmt.Errorf("key %s: byte %d differs: %w", KeyName(key), i, ErrWrongValue)
+		}
+	}
+	return nil
+}
+
+// Fill writes every key once, so that a read always finds a value.
+func Fill(ctx context.Context, p Peer, cfg Config) error {
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	s, err := p.Open(ctx, 0)
+	if err != nil {
+		return err
+	}
+	b := make([]byte, cfg.ValueBytes)
+	for k := range cfg.Keys {
+		value(b, k, 0)
+		if err := s.Put(ctx, KeyName(k), bytes.Clone(b)); err != nil {
+			return errors.Join(fmt.Errorf("writing key %s: %w", KeyName(k), err), s.Close())
+		}
+	}
+	return s.Close()
+}
+
+// Run puts load on a peer whose keys have been filled.
+func Run(ctx context.Context, p Peer, cfg Config) (*Report, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	workers := make([]*worker, cfg.Outstanding)
+	for i := range workers {
+		s, err := p.Open(ctx, i)
+		if err != nil {
+			for _, w := range workers[:i] {
+				_ = w.store.Close()
+			}
+			return nil, err
+		}
+		workers[i] = newWorker(cfg, i, s)
+	}
+	var over atomic.Bool
+	timer := time.AfterFunc(cfg.Duration, func() { over.Store(true) })
+	defer timer.Stop()
+	begun := time.Now()
+	var wg sync.WaitGroup
+	for _, w := range workers {
+		wg.Go(func() { w.run(ctx, &over) })
+	}
+	wg.Wait()
+	out := &Report{Elapsed: time.Since(begun), Get: OpReport{Latency: histogram()}, Put: OpReport{Latency: histogram()}}
+	var errs []error
+	for _, w := range workers {
+		errs = append(errs, w.wrong, w.store.Close())
+		for _, x := range []struct{ to, from *OpReport }{{&out.Get, &w.get}, {&out.Put, &w.put}} {
+			x.to.Queries += x.from.Queries
+			x.to.Lost += x.from.Lost
+			x.to.Failed += x.from.Failed
+			x.to.Latency.Merge(x.from.Latency)
+		}
+		if out.FirstError == "" && w.firstError != nil {
+			out.FirstError = w.firstError.Error()
+		}
+	}
+	if err := errors.Join(append(errs, ctx.Err())...); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func histogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(time.Minute), 3) }
+
+// worker is one closed loop with one query outstanding.
+type worker struct {
+	cfg        Config
+	store      Store
+	rand       *rand.Rand
+	pick       func() int
+	writes     uint64
+	get, put   OpReport
+	firstError error
+	wrong      error
+}
+
+func newWorker(cfg Config, i int, s Store) *worker {
+	r := rand.New(rand.NewPCG(cfg.Seed, uint64(i)))
+	w := &worker{cfg: cfg, store: s, rand: r, writes: uint64(i) << 40, get: OpReport{Latency: histogram()}, put: OpReport{Latency: histogram()}}
+	w.pick = func() int { return r.IntN(cfg.Keys) }
+	if cfg.Zipf != nil {
+		w.pick = cfg.Zipf(r)
+	}
+	return w
+}
+
+func (w *worker) run(ctx context.Context, over *atomic.Bool) {
+	for !over.Load() && ctx.Err() == nil && w.wrong == nil {
+		key := w.pick()
+		o, op := &w.get, w.read
+		if w.rand.IntN(w.cfg.Gets+w.cfg.Puts) >= w.cfg.Gets {
+			o, op = &w.put, w.write
+		}
+		ask, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+		begun := time.Now()
+		err := op(ask, key)
+		took := time.Since(begun)
+		cancel()
+		o.Queries++
+		switch {
+		case err == nil:
+			_ = o.Latency.RecordValue(max(1, took.Nanoseconds()))
+		case errors.Is(err, ErrWrongValue):
+			w.wrong = err
+		default:
+			if errors.Is(err, context.DeadlineExceeded) {
+				o.Lost++
+			} else {
+				o.Failed++
+			}
+			if w.firstError == nil {
+				w.firstError = err
+			}
+		}
+	}
+}
+
+func (w *worker) read(ctx context.Context, key int) error {
+	b, err := w.store.Get(ctx, KeyName(key))
+	if err != nil {
+		return err
+	}
+	return verify(b, key, w.cfg.ValueBytes)
+}
+
+func (w *worker) write(ctx context.Context, key int) error {
+	w.writes++
+	b := make([]byte, w.cfg.ValueBytes)
+	value(b, key, w.writes)
+	return w.store.Put(ctx, KeyName(key), b)
+}
