@@ -8,6 +8,7 @@ SHELL := /bin/bash
 NODES  ?= 4
 SWITCH ?= embedded
 ENGINE ?= auto
+HOOK   ?= auto
 KEYS   ?=
 PROFILE ?= 8192
 KEEP   ?=
@@ -24,7 +25,7 @@ COMMANDS := switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/ne
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
 	@echo
-	@echo "  make run takes NODES=2..8 SWITCH=embedded|bmv2 ENGINE=auto|interp PROFILE=128|1024|4096|8192 KEYS=export.json KEEP=1"
+	@echo "  make run takes NODES=2..8 SWITCH=embedded|bmv2 ENGINE=auto|ebpf|interp HOOK=auto|tc|xdp PROFILE=128|1024|4096|8192 KEYS=export.json KEEP=1"
 
 # ---- What a machine needs: Debian's packages, a Python environment, Go. Done once; the stamps say for which lists. ----
 DEBIAN_PACKAGES := $(shell sed 's/\#.*//' packages.txt)
@@ -53,7 +54,7 @@ build: deps ## build the commands into bin/
 	@$(GO) build -o bin/ $(addprefix ./,$(COMMANDS))
 
 run: build ## start a chain, load real etcd keys, query every switch, write at the head, show what happened
-	@$(SUDO) $(PYTHON) experiments/run_chain.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --profile $(PROFILE) $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
+	@$(SUDO) $(PYTHON) experiments/run_chain.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --profile $(PROFILE) $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
 
 test: build ## every test that this machine can run; names what it leaves out
 	@$(PYTHON) p4src/compile.py check

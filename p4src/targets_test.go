@@ -37,21 +37,19 @@ var realTargets = []struct {
 	command func(t *testing.T) []string
 }{
 	{"netcraq-switch", func(t *testing.T) []string {
-		bin := filepath.Join(t.TempDir(), "netcraq-switch")
-		if out, err := exec.Command("go", "build", "-o", bin, "../switch/cmd/netcraq-switch").CombinedOutput(); err != nil {
-			t.Fatalf("building netcraq-switch: %v\n%s", err, out)
-		}
-		return []string{bin, "--engine", "interp"}
+		return []string{buildSwitch(t), "--engine", "interp"}
 	}},
-	{"netcraq-switch-ebpf", func(t *testing.T) []string {
+	{"netcraq-switch-tc", func(t *testing.T) []string {
 		if err := ebpf.Probe(); err != nil {
 			t.Skipf("eBPF is not available: %v", err)
 		}
-		bin := filepath.Join(t.TempDir(), "netcraq-switch")
-		if out, err := exec.Command("go", "build", "-o", bin, "../switch/cmd/netcraq-switch").CombinedOutput(); err != nil {
-			t.Fatalf("building netcraq-switch: %v\n%s", err, out)
+		return []string{buildSwitch(t), "--engine", "ebpf", "--hook", "tc"}
+	}},
+	{"netcraq-switch-xdp", func(t *testing.T) []string {
+		if err := ebpf.Probe(); err != nil {
+			t.Skipf("eBPF is not available: %v", err)
 		}
-		return []string{bin, "--engine", "ebpf"}
+		return []string{buildSwitch(t), "--engine", "ebpf", "--hook", "xdp"}
 	}},
 	{"simple_switch_grpc", func(t *testing.T) []string {
 		bin, err := exec.LookPath("simple_switch_grpc")
@@ -60,6 +58,15 @@ var realTargets = []struct {
 		}
 		return []string{bin, "--log-level", "off"}
 	}},
+}
+
+func buildSwitch(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "netcraq-switch")
+	if out, err := exec.Command("go", "build", "-o", bin, "../switch/cmd/netcraq-switch").CombinedOutput(); err != nil {
+		t.Fatalf("building netcraq-switch: %v\n%s", err, out)
+	}
+	return bin
 }
 
 // TestTargets runs the scenarios on real switches: processes with network interfaces, driven over P4Runtime. What they say must be what the transcripts say,

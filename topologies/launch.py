@@ -32,6 +32,7 @@ def arguments() -> argparse.ArgumentParser:
     what.add_argument("--nodes", type=int, metavar="N", help="no file: N switches in a line (2 to 8), a host at each")
     parser.add_argument("--switch", choices=("embedded", "bmv2"), default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH")
     parser.add_argument("--engine", choices=("auto", "ebpf", "interp"), default="auto", help="engine of the embedded switch")
+    parser.add_argument("--hook", choices=("auto", "tc", "xdp"), default="auto", help="where the embedded switch's eBPF meets frames")
     parser.add_argument("--profile", type=int, choices=p4app.PROFILES, help="width of a value in bits, instead of the file's")
     parser.add_argument("--admin", default=ADMIN, metavar="HOST:PORT", help=f"where the controller serves its admin API (default {ADMIN})")
     parser.add_argument("--out", type=Path, default=p4app.ROOT / "out" / "network", metavar="DIR", help="for logs (default out/network)")
@@ -128,7 +129,7 @@ def launch(topology: p4app.Topology, options: argparse.Namespace) -> int:
         print(f"{missing}: {NO_MININET}", file=sys.stderr)
         return 1
     end_on_signals()
-    network = ChainNetwork(topology, switch=options.switch, engine=options.engine, admin=options.admin, out=options.out.absolute())
+    network = ChainNetwork(topology, switch=options.switch, engine=options.engine, hook=options.hook, admin=options.admin, out=options.out.absolute())
     try:
         with network:
             print(describe(topology))

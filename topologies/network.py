@@ -38,13 +38,15 @@ from topologies.relay import Relay
 
 SWITCHES = ("embedded", "bmv2")
 ENGINES = ("auto", "ebpf", "interp")
+HOOKS = ("auto", "tc", "xdp")
 OUT = p4app.ROOT / "out" / "network"
 
 
 class ChainNetwork:
     """A topology in Mininet with its switches and controller.
 
-    ``switch`` is ``embedded`` or ``bmv2``; ``engine`` is for the embedded one. ``out`` takes the logs and the controller's file. ``admin`` is where
+    ``switch`` is ``embedded`` or ``bmv2``; ``engine`` is for the embedded one, ``hook`` for its
+    eBPF. ``out`` takes the logs and the controller's file. ``admin`` is where
     the controller serves its admin API, in this network namespace and in every host. ``controller=False`` leaves the switches without one, and
     without a program.
     """
@@ -55,6 +57,7 @@ class ChainNetwork:
         *,
         switch: str = "embedded",
         engine: str = "auto",
+        hook: str = "auto",
         out: Path = OUT,
         admin: str = ADMIN,
         controller: bool = True,
@@ -63,9 +66,12 @@ class ChainNetwork:
             raise ValueError(f"switch {switch!r} is none of {', '.join(SWITCHES)}")
         if engine not in ENGINES:
             raise ValueError(f"engine {engine!r} is none of {', '.join(ENGINES)}")
+        if hook not in HOOKS:
+            raise ValueError(f"hook {hook!r} is none of {', '.join(HOOKS)}")
         self.topology = topology
         self.switch = switch
         self.engine = engine
+        self.hook = hook
         self.out = out
         self.admin_address = admin
         self.admin = Operator(admin)
@@ -167,7 +173,7 @@ class ChainNetwork:
         for name in self.topology.hosts:
             self.hosts[name] = net.addHost(name, cls=Host, run=run)
         for name, switch in self.topology.switches.items():
-            own = {"cls": EmbeddedSwitch, "engine": self.engine} if self.switch == "embedded" else {"cls": Bmv2Switch}
+            own = {"cls": EmbeddedSwitch, "engine": self.engine, "hook": self.hook} if self.switch == "embedded" else {"cls": Bmv2Switch}
             self.switches[name] = net.addSwitch(name, run=run, switch=switch, log=self.out / f"{name}.log", **own)
         for index, link in enumerate(self.topology.links):
             a, b = (net.get(end.node) for end in link.ends)

@@ -154,19 +154,20 @@ class EmbeddedSwitch(Switch):
 
     program = "netcraq-switch"
 
-    def __init__(self, name: str, engine: str = "auto", **params: Any) -> None:
+    def __init__(self, name: str, engine: str = "auto", hook: str = "auto", **params: Any) -> None:
         self.engine = engine
+        self.hook = hook
         super().__init__(name, **params)
 
     def command(self) -> list[str]:
         """The switch's command line."""
-        own = ["--engine", self.engine, *self.switch.args]
+        own = ["--engine", self.engine, "--hook", self.hook, *self.switch.args]
         return [embedded_executable(), *self.port_arguments(), "--device-id", str(self.switch.device_id), "--no-p4", *own, *self.target_arguments()]
 
     @property
     def running_engine(self) -> str:
         """What the switch said when it was ready, or, where it has changed that since (auto does, for a program that eBPF cannot run), said last."""
-        said = re.findall(r"\bengine[= ]\"?([a-z]+(?: at [a-z]+)?)", self.log.read_text(errors="replace").rpartition("\n$ ")[2])
+        said = re.findall(r"\bengine[= ]\"?([a-z]+(?: at [a-zA-Z]+)?)", self.log.read_text(errors="replace").rpartition("\n$ ")[2])
         return said[-1] if said else self.engine
 
 

@@ -32,7 +32,7 @@ func Benchmark(dev target.Device, number uint32, frame []byte, n int) (each time
 	if err != nil {
 		return 0, err
 	}
-	prog, err := load("bench", insns)
+	prog, err := load("bench", hookTC, insns)
 	if err != nil {
 		return 0, err
 	}

@@ -4,19 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/ports"
+	"github.com/netcraq/netcraq/switch/iface"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -24,6 +24,8 @@ import (
 type Options struct {
 	// Why says why this engine was chosen, for people.
 	Why string
+	// Hook says where programs are attached.
+	Hook Hook
 	// CPUPort is the port whose frames go to and come from the controller; 0 for none.
 	CPUPort uint32
 	// DropPort is what a program writes to egress_spec to drop a packet. 0 means v1model's 511.
@@ -31,6 +33,7 @@ type Options struct {
 	// Log receives what happens to ports. nil means slog.Default().
 	Log *slog.Logger
 
+	clsact   bool // attach with clsact where tcx is there, too: for tests
 	captured bool // frames go to OnPacketIn after their port's number (4 bytes), not out: for tests without interfaces
 	unlocked bool // packets take no lock: for the test that shows what it is for
 }
@@ -43,12 +46,16 @@ type Device interface {
 
 // device implements Device.
 type device struct {
-	opts    Options
-	log     *slog.Logger
-	home    *namespace
-	started int64 // of the kernel's monotonic clock
-	portMap *state
-	buffer  *ebpf.Map
+	opts      Options
+	log       *slog.Logger
+	home      *namespace
+	clsact    bool // the kernel has no tcx
+	watcher   *watcher
+	started   int64         // of the kernel's monotonic clock
+	magic     uint64        // in the tickets of handover.go
+	pipelines atomic.Uint64 // how many there have been
+	portMap   *state
+	buffer    *ebpf.Map
 
 	packetIn *ebpf.Map
 	reader   *ringbuf.Reader
@@ -67,10 +74,12 @@ type device struct {
 // port is one port with its interface.
 type port struct {
 	target.Port
-	ifindex int
-	link    link.Link // nil while no program is committed
-	zero    target.PortCounters
-	restore func() // of the interface's settings
+	attachment        // nothing is attached while no program is committed
+	why        string // it is where it is
+	peer       *peer  // nil but for a veth at XDP
+	zero       target.PortCounters
+	settings   *iface.Change
+	gone       bool // the interface is not there
 }
 
 const packetInRing = 1 << 20
@@ -108,6 +117,10 @@ func newDevice(opts Options) (d *device, err error) {
 	if d.home, err = enterNamespace(); err != nil {
 		return nil, err
 	}
+	d.clsact, d.magic = opts.clsact || !haveTCX(), rand.Uint64()
+	if err := d.home.do(iface.Recover); err != nil {
+		d.log.Warn("what a dead switch changed on interfaces may still be changed", "err", err)
+	}
 	if d.portMap, err = newState(portsSize); err != nil {
 		return nil, err
 	}
@@ -121,6 +134,9 @@ func newDevice(opts Options) (d *device, err error) {
 		return nil, fmt.Errorf("reading packet-ins: %w", err)
 	}
 	d.readers.Go(d.readPackets)
+	if d.watcher, err = d.watch(); err != nil {
+		return nil, err
+	}
 	if opts.CPUPort != 0 {
 		// A packet-out is run on the loopback interface, which is 1 in every namespace and never a port.
 		d.setPort(1, opts.CPUPort)
@@ -159,12 +175,34 @@ func (d *device) setInterface(number uint32, ifindex int) {
 	atomic.StoreUint32((*uint32)(unsafe.Pointer(&d.portMap.mem[at])), uint32(ifindex))
 }
 
+// setXDP makes an interface one that XDP sends a port's frames by; 0: they go by tc.
+func (d *device) setXDP(number uint32, ifindex int) {
+	at := portsXDP + int(number)*4
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(&d.portMap.mem[at])), uint32(ifindex))
+}
+
 // Engine implements [target.Device].
 func (d *device) Engine() string {
-	if d.opts.Why == "" {
-		return "ebpf at tc"
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at := map[hook]int{}
+	for _, q := range d.ports {
+		at[q.hook]++
 	}
-	return "ebpf at tc: " + d.opts.Why
+	where := "tc"
+	switch {
+	case at[hookXDP] > 0 && at[hookTC] > 0:
+		where = fmt.Sprintf("XDP (%d ports) and tc (%d)", at[hookXDP], at[hookTC])
+	case at[hookXDP] > 0:
+		where = "XDP"
+	}
+	if d.clsact {
+		where += " (clsact)"
+	}
+	if d.opts.Why == "" {
+		return "ebpf at " + where
+	}
+	return "ebpf at " + where + ": " + d.opts.Why
 }
 
 // Verify implements [target.Device].
@@ -227,18 +265,29 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 			return err
 		}
 	}
+	if old != nil {
+		d.portMap.store(portsPrevious, old.number)
+		defer d.portMap.store(portsPrevious, 0)
+	}
+	var finishes []func()
+	defer func() {
+		waitForPackets()
+		for _, finish := range finishes {
+			finish()
+		}
+	}()
 	for _, q := range d.ports {
-		err := d.attach(q, p)
+		finish, err := d.attach(q, p)
+		finishes = append(finishes, finish)
 		if err == nil {
 			continue
 		}
 		for _, r := range d.ports { // all back to what was
-			switch {
-			case old != nil:
-				err = errors.Join(err, d.attach(r, old))
-			case r.link != nil:
-				_ = r.link.Close()
-				r.link = nil
+			if old != nil {
+				finish, e := d.attach(r, old)
+				finishes, err = append(finishes, finish), errors.Join(err, e)
+			} else {
+				_ = d.home.do(func() error { r.close(); return nil })
 			}
 		}
 		return err
@@ -251,22 +300,25 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 	return nil
 }
 
-// attach makes a program that of a port.
-func (d *device) attach(q *port, p *pipeline) error {
-	if q.link != nil {
-		if err := q.link.Update(p.program); err != nil {
-			return fmt.Errorf("changing the program at %s: %w", q.Iface, err)
-		}
-		return nil
+// attach makes a pipeline's programs those of a port. finish is to be called when all frames that were on their way are gone.
+func (d *device) attach(q *port, p *pipeline) (finish func(), err error) {
+	finish = func() {}
+	if q.gone {
+		return finish, nil
 	}
-	return d.home.do(func() error {
-		l, err := link.AttachTCX(link.TCXOptions{Interface: q.ifindex, Program: p.program, Attach: ebpf.AttachTCXIngress})
-		if err != nil {
-			return fmt.Errorf("attaching the program to %s: %w", q.Iface, err)
-		}
-		q.link = l
-		return nil
+	err = d.home.do(func() error {
+		finish, err = q.change(p)
+		return err
 	})
+	if err != nil && q.hook == hookXDP && q.xdp == nil && q.attached() {
+		// The driver was asked in vain. At tc the port works as well.
+		d.atTC(q, err.Error())
+		err = nil
+	}
+	if err == nil {
+		d.refresh(q)
+	}
+	return finish, err
 }
 
 // Pipeline implements [target.Device].
@@ -292,51 +344,77 @@ func (d *device) AddPort(p target.Port) error {
 	case p.Number >= maxPorts-1 || p.Number == d.opts.CPUPort && p.Number != 0 || p.Number == d.opts.DropPort:
 		return fmt.Errorf("port %d: the number is taken, or over %d: %w", p.Number, maxPorts-2, target.ErrInvalid)
 	}
-	q := &port{Port: p, restore: func() {}}
-	err := d.home.do(func() error {
-		l, err := netlink.LinkByName(p.Iface)
-		if err != nil {
-			return fmt.Errorf("port %d: interface %s: %w", p.Number, p.Iface, err)
-		}
-		q.ifindex = l.Attrs().Index
-		q.zero = countersOf(l)
-		q.restore, err = ports.DisableMerging(p.Iface)
-		if err != nil {
-			d.log.Warn("frames that came in one by one may be seen as one", "port", p.Number, "iface", p.Iface, "err", err)
+	q := &port{Port: p}
+	if err := d.open(q); err != nil {
+		return err
+	}
+	d.ports[p.Number] = q
+	return nil
+}
+
+// open finds a port's interface, prepares it, and attaches the program to it.
+func (d *device) open(q *port) error {
+	var l netlink.Link
+	err := d.home.do(func() (err error) {
+		if l, err = netlink.LinkByName(q.Iface); err != nil {
+			return fmt.Errorf("port %d: interface %s: %w", q.Number, q.Iface, err)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if q.ifindex >= maxIfindex {
-		return fmt.Errorf("port %d: interface %s has the index %d, over %d: %w", p.Number, p.Iface, q.ifindex, maxIfindex, target.ErrUnsupported)
+	index := l.Attrs().Index
+	if index >= maxIfindex {
+		return fmt.Errorf("port %d: interface %s has the index %d, over %d: %w", q.Number, q.Iface, index, maxIfindex, target.ErrUnsupported)
 	}
 	for _, r := range d.ports {
-		if r.ifindex == q.ifindex {
-			return fmt.Errorf("port %d: interface %s is port %d: %w", p.Number, p.Iface, r.Number, target.ErrExists)
+		if r != q && r.ifindex == index {
+			return fmt.Errorf("port %d: interface %s is port %d: %w", q.Number, q.Iface, r.Number, target.ErrExists)
 		}
 	}
-	d.setPort(q.ifindex, p.Number)
-	d.setInterface(p.Number, q.ifindex)
+	q.attachment = attachment{iface: q.Iface, ifindex: index, clsact: d.clsact}
+	q.zero, q.gone = countersOf(l), false
+	_ = d.home.do(func() error {
+		var err error
+		// A program would see one large frame for several.
+		if q.settings, err = iface.Off(q.Iface, index, iface.GenericReceive, iface.LargeReceive); err != nil {
+			d.log.Warn("frames that came in one by one may be seen as one, or the setting may outlive a kill", "port", q.Number, "iface", q.Iface, "err", err)
+		}
+		if err := removeFilters(index); err != nil {
+			d.log.Warn("a dead switch's filter may be left", "port", q.Number, "iface", q.Iface, "err", err)
+		}
+		return nil
+	})
+	d.chooseHook(q, l)
+	d.setPort(index, q.Number)
+	d.setInterface(q.Number, index)
 	if d.pipeline != nil {
-		if err := d.attach(q, d.pipeline); err != nil {
+		if _, err := d.attach(q, d.pipeline); err != nil {
 			d.forget(q)
 			return err
 		}
 	}
-	d.ports[p.Number] = q
+	d.log.Debug("port", "port", q.Number, "iface", q.Iface, "hook", q.hook, "why", q.why)
 	return nil
 }
 
-// forget undoes what AddPort has told the programs.
+// forget undoes what open has done.
 func (d *device) forget(q *port) {
 	d.setInterface(q.Number, 0)
+	d.setXDP(q.Number, 0)
 	d.setPort(q.ifindex, noPort)
-	if q.link != nil {
-		_ = q.link.Close()
+	_ = d.home.do(func() error {
+		q.close()
+		if err := q.settings.Restore(); err != nil {
+			d.log.Warn("an interface's settings are not as they were", "iface", q.Iface, "err", err)
+		}
+		return nil
+	})
+	if q.peer != nil {
+		q.peer.release()
+		q.peer = nil
 	}
-	_ = d.home.do(func() error { q.restore(); return nil })
 }
 
 // RemovePort implements [target.Device].
@@ -347,7 +425,9 @@ func (d *device) RemovePort(number uint32) error {
 	if q == nil {
 		return fmt.Errorf("port %d: %w", number, target.ErrNotFound)
 	}
-	d.forget(q)
+	if !q.gone {
+		d.forget(q)
+	}
 	delete(d.ports, number)
 	return nil
 }
@@ -425,6 +505,9 @@ func (d *device) Now() time.Duration {
 
 // Close implements [target.Device].
 func (d *device) Close() error {
+	if d.watcher != nil {
+		d.watcher.stop()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -432,7 +515,9 @@ func (d *device) Close() error {
 	}
 	d.closed = true
 	for _, q := range d.ports {
-		d.forget(q)
+		if !q.gone {
+			d.forget(q)
+		}
 	}
 	if d.reader != nil {
 		d.reader.Close()

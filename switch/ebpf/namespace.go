@@ -22,12 +22,17 @@ func enterNamespace() (*namespace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("this thread's network namespace: %w", err)
 	}
+	defer unix.Close(fd)
+	return newNamespace(fd)
+}
+
+// newNamespace makes a thread in the network namespace that a file stands for.
+func newNamespace(fd int) (*namespace, error) {
 	n := &namespace{work: make(chan func())}
 	entered := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
 		err := unix.Setns(fd, unix.CLONE_NEWNET)
-		unix.Close(fd)
 		entered <- err
 		if err != nil {
 			return

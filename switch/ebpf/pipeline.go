@@ -24,7 +24,10 @@ type pipeline struct {
 	state   *state
 	phv     *ebpf.Map
 	lookups map[int]*ebpf.Map
+	number  uint64        // of all that this switch has had
 	program *ebpf.Program // at tc
+	xdp     *ebpf.Program // at XDP; nil where no port may be there
+	slots   *ebpf.Map     // between the two
 	fds     fds
 	cells   *ebpf.Program // reads and writes registers under the packets' lock
 
@@ -81,19 +84,28 @@ func newPipeline(prog *bmv2json.Program, d *device) (p *pipeline, err error) {
 		}
 		p.lookups[i], f.lookups[i] = m, m.FD()
 	}
+	p.number = d.pipelines.Add(1)
+	if d.opts.Hook != HookTC {
+		stride := (&translator{plan: pl}).handoverStride()
+		if p.slots, err = newMapIn(ebpf.MapSpec{Name: "handover", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(stride * handoverSlots), MaxEntries: 1}); err != nil {
+			return p, err
+		}
+		f.handover, f.magic, f.number = p.slots.FD(), d.magic, p.number
+	}
 	p.fds = f
-	insns, err := translate(pl, hookTC, f, p.opts, d.started)
-	if err != nil {
+	if p.program, err = p.loadAt(hookTC, d.started); err != nil {
 		return p, err
 	}
-	if p.program, err = load("netcraq", insns); err != nil {
-		return p, err
+	if d.opts.Hook != HookTC {
+		if p.xdp, err = p.loadAt(hookXDP, d.started); err != nil {
+			return p, err
+		}
 	}
 	cells, err := cellsProgram(pl, f)
 	if err != nil {
 		return p, err
 	}
-	if p.cells, err = load("cells", cells); err != nil {
+	if p.cells, err = load("cells", hookTC, cells); err != nil {
 		return p, err
 	}
 	for _, t := range pl.tables {
@@ -107,16 +119,29 @@ func newPipeline(prog *bmv2json.Program, d *device) (p *pipeline, err error) {
 	return p, nil
 }
 
+// loadAt translates the program for a hook and gives it to the kernel.
+func (p *pipeline) loadAt(h hook, started int64) (*ebpf.Program, error) {
+	insns, err := translate(p.plan, h, p.fds, p.opts, started)
+	if err != nil {
+		return nil, err
+	}
+	return load("netcraq", h, insns)
+}
+
 // load gives instructions to the kernel.
-func load(name string, insns asm.Instructions) (*ebpf.Program, error) {
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, Instructions: insns, License: "GPL"})
+func load(name string, h hook, insns asm.Instructions) (*ebpf.Program, error) {
+	spec := &ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, Instructions: insns, License: "GPL"}
+	if h == hookXDP {
+		spec.Type, spec.Flags = ebpf.XDP, unix.BPF_F_XDP_HAS_FRAGS // frames that are longer than a page
+	}
+	prog, err := ebpf.NewProgram(spec)
 	if err != nil {
 		var v *ebpf.VerifierError
 		if errors.As(err, &v) && len(v.Log) > 0 {
 			// What the verifier cannot follow is a program that this engine cannot run.
-			return nil, fmt.Errorf("the kernel's verifier refuses the program %q (%d instructions): %w: %w", name, len(insns), err, target.ErrUnsupported)
+			return nil, fmt.Errorf("the kernel's verifier refuses the program %q for %s (%d instructions): %w: %w", name, h, len(insns), err, target.ErrUnsupported)
 		}
-		return nil, fmt.Errorf("loading the program %q (%d instructions): %w", name, len(insns), err)
+		return nil, fmt.Errorf("loading the program %q for %s (%d instructions): %w", name, h, len(insns), err)
 	}
 	return prog, nil
 }
@@ -132,13 +157,15 @@ func (p *pipeline) close() {
 	for _, m := range p.lookups {
 		m.Close()
 	}
-	for _, prog := range []*ebpf.Program{p.program, p.cells} {
+	for _, prog := range []*ebpf.Program{p.program, p.xdp, p.cells} {
 		if prog != nil {
 			prog.Close()
 		}
 	}
-	if p.phv != nil {
-		p.phv.Close()
+	for _, m := range []*ebpf.Map{p.phv, p.slots} {
+		if m != nil {
+			m.Close()
+		}
 	}
 	if p.state != nil {
 		p.state.close()

@@ -32,9 +32,11 @@ func probe() error {
 			return fmt.Errorf("the kernel is too old for the helper %v (Linux 5.17 has all that are used): %w", h, err)
 		}
 	}
-	// tcx came with Linux 6.6. Asking what is attached to the loopback interface changes nothing.
-	if _, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress}); err != nil {
-		return fmt.Errorf("the kernel has no tcx hook (Linux 6.6): %w", err)
-	}
 	return nil
 }
+
+// haveTCX reports whether the kernel has the hook tcx, which came with Linux 6.6; clsact does without. Asking what is attached to the loopback interface changes nothing.
+var haveTCX = sync.OnceValue(func() bool {
+	_, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress})
+	return err == nil
+})

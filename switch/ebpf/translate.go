@@ -23,6 +23,10 @@ type fds struct {
 	phv, state, ports, packetIn, buffer int
 	lookups                             map[int]int // by Table.Index: hash tables and tries
 
+	// handover, where it is not 0, is the map of slots between XDP and tc. magic is the switch's, number the pipeline's: see handover.go.
+	handover      int
+	magic, number uint64
+
 	// replay, where it is not 0, is a map with replayLen bytes that the frame is set to first: for a program that is run again and again on one frame.
 	replay, replayLen int
 }
@@ -89,6 +93,7 @@ const (
 	verdictSend = 1
 
 	tcShot  = 2
+	tcxNext = -1
 	xdpDrop = 1
 	xdpPass = 2
 	xdpTx   = 3
@@ -101,18 +106,24 @@ const (
 	skbVLANPresent = 20
 	skbVLANTCI     = 24
 	skbVLANProto   = 28
+	skbData        = 76
+	skbDataMeta    = 140
 	xdpData        = 0
-	xdpDataEnd     = 4
+	xdpDataMeta    = 8
 	xdpIfindex     = 12
 )
 
 // Offsets in the value of the map "ports", which outlives pipelines.
 const (
 	maxIfindex     = 1 << 18
-	portsByIfindex = 0              // 4 bytes each: 1 + port number; 0: not a port
-	maxPorts       = 1 << 16        //
-	portsIfindex   = 4 * maxIfindex // 4 bytes each: the interface of a port; 0: no such port
-	portsSize      = portsIfindex + 4*maxPorts
+	portsByIfindex = 0                         // 4 bytes each: 1 + port number; 0: not a port
+	maxPorts       = 1 << 16                   //
+	portsIfindex   = 4 * maxIfindex            // 4 bytes each: the interface of a port; 0: no such port
+	portsXDP       = portsIfindex + 4*maxPorts // 4 bytes each: the same where the interface takes frames from XDP, else 0
+	portsHandovers = portsXDP + 4*maxPorts     // 8 bytes: frames that XDP has handed over to tc
+	portsLost      = portsHandovers + 8        // 8 bytes: those of them that tc could not take
+	portsPrevious  = portsLost + 8             // 8 bytes: the number of the pipeline whose programs are being replaced, 0 if none is
+	portsSize      = portsPrevious + 8
 )
 
 // fieldIf calls use with the field's place if the program has it.
@@ -152,10 +163,10 @@ func (t *translator) entry() {
 		t.emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.fds.replay, 0), asm.Mov.Imm(asm.R4, int32(t.fds.replayLen)))
 		t.storeBytes()
 	}
-	t.storeConstant(asm.R10, -4, 0, 4)
-	t.emit(asm.LoadMapPtr(asm.R1, t.fds.phv), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
-	t.call(asm.FnMapLookupElem)
-	t.emit(asm.JEq.Imm(asm.R0, 0, drop), asm.Mov.Reg(rPHV, asm.R0))
+	if t.hook == hookTC && t.fds.handover != 0 {
+		t.takeOver("ingress.done", "ingress.send")
+	}
+	t.lookupPHV(drop)
 
 	// The port and the length.
 	ifindex := skbIfindex
@@ -197,10 +208,23 @@ func (t *translator) entry() {
 	t.verifyChecksums()
 
 	t.runPipeline("ingress")
+	t.place("ingress.done")
 	t.afterIngress()
+	if t.hook == hookTC && t.fds.handover != 0 {
+		t.place("ingress.send")
+		t.send(false)
+	}
 
 	t.place(drop)
 	t.verdict(verdictDrop)
+}
+
+// lookupPHV makes rPHV this CPU's PHV.
+func (t *translator) lookupPHV(drop string) {
+	t.storeConstant(asm.R10, -4, 0, 4)
+	t.emit(asm.LoadMapPtr(asm.R1, t.fds.phv), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.call(asm.FnMapLookupElem)
+	t.emit(asm.JEq.Imm(asm.R0, 0, drop), asm.Mov.Reg(rPHV, asm.R0))
 }
 
 // verdict ends the program.
@@ -323,8 +347,8 @@ func (t *translator) multicast() {
 	unicast, grp := t.newLabel("unicast"), t.lay.field(t.std.mcastGroup)
 	t.load(asm.R1, rPHV, grp.off, grp.size)
 	t.emit(asm.JEq.Imm(asm.R1, 0, unicast))
-	if t.hook == hookXDP {
-		t.emit(asm.Ja.Label("ingress.drop"))
+	if t.hook == hookXDP && !t.captured { // captured frames are not sent, so XDP need not clone any
+		t.passUp(handoverCopies)
 		t.place(unicast)
 		return
 	}
@@ -421,6 +445,12 @@ func (t *translator) send(copied bool) {
 		t.jump(done)
 	}
 	t.place(toPort)
+	if t.hook == hookXDP {
+		t.sendFromXDP(done)
+		t.place(done)
+		t.verdict(verdictDrop)
+		return
+	}
 	t.emit(asm.JGE.Imm(asm.R8, maxPorts, done), asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.ports, portsIfindex), asm.Add.Reg(asm.R1, asm.R8))
 	t.load(asm.R8, asm.R1, 0, 4)
 	t.emit(asm.JEq.Imm(asm.R8, 0, done))
@@ -434,24 +464,36 @@ func (t *translator) send(copied bool) {
 		t.place(done)
 		return
 	}
-	if t.hook == hookTC {
-		// A packet-out is run without a device under it that could carry a redirect out.
-		received := t.newLabel("received")
-		t.load(asm.R1, rPHV, phvPort, 4)
-		t.emit(asm.JNE.Imm(asm.R1, int32(t.cpuPort), received))
-		clone()
-		t.place(received)
-	} else {
-		other := t.newLabel("other")
-		t.load(asm.R1, rCtx, xdpIfindex, 4)
-		t.emit(asm.JNE.Reg(asm.R1, asm.R8, other), asm.Mov.Imm(asm.R0, xdpTx), asm.Return())
-		t.place(other)
-	}
+	// A packet-out is run without a device under it that could carry a redirect out.
+	received := t.newLabel("received")
+	t.load(asm.R1, rPHV, phvPort, 4)
+	t.emit(asm.JNE.Imm(asm.R1, int32(t.cpuPort), received))
+	clone()
+	t.place(received)
 	t.emit(asm.Mov.Reg(asm.R1, asm.R8), asm.Mov.Imm(asm.R2, 0))
 	t.call(asm.FnRedirect)
 	t.emit(asm.Return())
 	t.place(done)
 	t.verdict(verdictDrop)
+}
+
+// sendFromXDP sends the frame by the port in R8: back by its own interface, by another one that takes frames from XDP, or through tc.
+func (t *translator) sendFromXDP(nowhere string) {
+	other, up := t.newLabel("other"), t.newLabel("up")
+	t.emit(asm.JGE.Imm(asm.R8, maxPorts, nowhere), asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.ports, portsXDP), asm.Add.Reg(asm.R1, asm.R8))
+	t.load(asm.R2, asm.R1, 0, 4)
+	t.emit(asm.JEq.Imm(asm.R2, 0, up))
+	t.load(asm.R1, rCtx, xdpIfindex, 4)
+	t.emit(asm.JNE.Reg(asm.R1, asm.R2, other), asm.Mov.Imm(asm.R0, xdpTx), asm.Return())
+	t.place(other)
+	t.emit(asm.Mov.Reg(asm.R1, asm.R2), asm.Mov.Imm(asm.R2, 0))
+	t.call(asm.FnRedirect)
+	t.emit(asm.Return())
+	t.place(up)
+	t.emit(asm.LoadMapValue(asm.R1, t.fds.ports, portsIfindex), asm.Add.Reg(asm.R1, asm.R8))
+	t.load(asm.R2, asm.R1, 0, 4)
+	t.emit(asm.JEq.Imm(asm.R2, 0, nowhere))
+	t.passUp(handoverSend)
 }
 
 // sendToRing puts the frame into the ring from which the process takes packet-ins, after before bytes that first writes at R0. It is lost if the ring is full.

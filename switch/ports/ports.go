@@ -31,6 +31,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/switch/iface"
 )
 
 // Direction says which way a frame passes a port.
@@ -116,7 +118,7 @@ const tableSize = 512
 type port struct {
 	number   uint32
 	iface    string
-	settings *offloadSettings // what was changed on the interface, to be undone
+	settings *iface.Change // what was changed on the interface, to be undone
 	up       atomic.Bool
 
 	rxPackets, rxBytes, txPackets, txBytes, txDropped, rxOversize, rxOverrun atomic.Uint64
@@ -145,6 +147,9 @@ func New(handle Handler, opts Options) (*Set, error) {
 	wake, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("making the packet thread's wake-up descriptor: %w", err)
+	}
+	if err := iface.Recover(); err != nil {
+		log.Warn("what a dead switch changed on interfaces may still be changed", "err", err)
 	}
 	s := &Set{
 		handle: handle,
@@ -206,21 +211,21 @@ func (s *Set) open(p *port) error {
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", p.iface, errNoInterface(err))
 	}
-	settings, err := disableOffloads(p.iface)
+	// What shows or sends frames that never were on the wire: merged on receive, split or summed later on send.
+	settings, err := iface.Off(p.iface, link.Index, iface.GenericReceive, iface.LargeReceive, iface.TCPSegments, iface.GenericSegment, iface.TxChecksums)
 	if err != nil {
-		s.log.Debug("some offloads stay as they are", "port", p.number, "iface", p.iface, "err", err)
+		s.log.Debug("some offloads stay as they are, or are not recorded", "port", p.number, "iface", p.iface, "err", err)
 	}
 	sock, err := openSocket(link)
 	if err != nil {
-		settings.restore()
+		s.restore(settings)
 		return fmt.Errorf("interface %s: %w", p.iface, err)
 	}
 	up := link.Flags&net.FlagUp != 0
 	err = s.Do(func() {
 		p.sock = sock
-		if p.settings == nil { // else it is the same interface, opened again: what was changed first is what has to be undone
-			p.settings = settings
-		}
+		s.restore(p.settings) // where the interface is opened again; what it was before all changes is recorded
+		p.settings = settings
 		p.up.Store(up)
 		p.toldSize = false
 		if p.rxFault == nil {
@@ -233,13 +238,20 @@ func (s *Set) open(p *port) error {
 	})
 	if err != nil {
 		sock.close()
-		settings.restore()
+		s.restore(settings)
 		return err
 	}
 	if !up {
 		s.log.Warn("port is down: its interface is not up", "port", p.number, "iface", p.iface, "do", "ip link set "+p.iface+" up")
 	}
 	return nil
+}
+
+// restore undoes a change of an interface's settings.
+func (s *Set) restore(c *iface.Change) {
+	if err := c.Restore(); err != nil {
+		s.log.Warn("an interface's settings are not as they were", "err", err)
+	}
 }
 
 // Remove detaches a port and puts its interface's settings back.
@@ -253,7 +265,7 @@ func (s *Set) Remove(number uint32) error {
 	}
 	return s.Do(func() {
 		s.drop(p)
-		p.settings.restore()
+		s.restore(p.settings)
 		p.settings = nil
 	})
 }
@@ -440,7 +452,7 @@ func (s *Set) shutDown() {
 	s.flush()
 	for _, p := range append([]*port(nil), s.active...) {
 		s.drop(p)
-		p.settings.restore()
+		s.restore(p.settings)
 	}
 }
 

@@ -55,7 +55,7 @@ func startEBPF(o *options, why string, log *slog.Logger, p ports.Options) (fallb
 	if p.Faults != nil || p.Tap != nil {
 		return nil, fmt.Errorf("--faults, --pcap and --dump-packet-data see frames in this process, and the kernel's do not come here: use --engine interp: %w", target.ErrUnsupported)
 	}
-	return ebpf.New(ebpf.Options{Why: why, CPUPort: o.cpuPort, DropPort: o.dropPort, Log: log})
+	return ebpf.New(ebpf.Options{Why: why, Hook: o.hook, CPUPort: o.cpuPort, DropPort: o.dropPort, Log: log})
 }
 
 func startInterp(o *options, why string, log *slog.Logger, p ports.Options) (fallback.Engine, error) {

@@ -5,11 +5,30 @@ from dataclasses import replace
 
 import pytest
 
-from topologies import p4app
+from topologies import namespaces, p4app
+from topologies.tests.conftest import why_not
+
+
+KINDS = {
+    "interp": {"switch": "embedded", "engine": "interp"},
+    "tc": {"switch": "embedded", "engine": "ebpf", "hook": "tc"},
+    "xdp": {"switch": "embedded", "engine": "ebpf", "hook": "xdp"},
+    "bmv2": {"switch": "bmv2"},
+}
+"""What the chain of these tests runs on."""
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request):
+    """The kind of switch, as arguments of ChainNetwork."""
+    kind = KINDS[request.param]
+    if reason := why_not(kind["switch"]):
+        pytest.skip(reason)
+    return kind
 
 
 @pytest.fixture(scope="module")
-def net(switch, private, tmp_path_factory):
+def net(kind, tmp_path_factory):
     """The chain of four that ``make run`` starts, with values of 16 bytes.
 
     Read leases are ten times as long as usual: these tests say exactly which switch answers, and on a machine that is busy enough a lease of 200 ms
@@ -19,5 +38,5 @@ def net(switch, private, tmp_path_factory):
 
     topology = p4app.load(p4app.ROOT / "topologies" / "chain-4.json")
     topology = replace(topology, chains=(replace(topology.chains[0], lease_ms=2000),))
-    with ChainNetwork(topology, switch=switch, engine="interp", out=tmp_path_factory.mktemp("net")) as network:
+    with namespaces.private(), ChainNetwork(topology, **kind, out=tmp_path_factory.mktemp("net")) as network:
         yield network

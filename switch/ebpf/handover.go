@@ -1,0 +1,116 @@
+package ebpf
+
+import (
+	"github.com/cilium/ebpf/asm"
+)
+
+// What a program at XDP cannot finish, it hands over to the program at tc of the same port, which sees the frame next: it can clone, and it can send by devices
+// that take no frames from XDP.
+//
+//	XDP:  parse, ingress ──▶ copies are to be made ──────────────▶ slot {PHV, "copies"} ┐
+//	      ... egress, deparse ──▶ the port is not one for XDP ────▶ slot {PHV, "send"}   ├─ ticket in front of the frame ─▶ XDP_PASS
+//	tc:   a ticket in front of the frame? ──▶ the PHV back from its slot, and on from there ◀──────────────────────────────┘
+//
+// The ticket is metadata (bpf_xdp_adjust_meta), which is kernel memory: no frame can bring one along. It names a slot of a ring and the run number under which
+// the slot was filled, so that a ticket that is stale, or whose slot has been filled again, is noticed and its frame dropped. Whatever the packet did to registers
+// and counters at XDP is done; tc goes on behind it and never does it again.
+const (
+	handoverSlots = 512 // a NAPI poll is 64 frames, and tc sees each before the next one is polled on that CPU
+
+	// A slot: its number, what to do, and the PHV.
+	slotNumber = 0 // 8 bytes: the run number that filled it; 0 while it is being filled, and after it was taken
+	slotKind   = 8 // 4 bytes
+	slotPHV    = 16
+
+	// A ticket.
+	ticketMagic  = 0  // 8 bytes: of the switch
+	ticketNumber = 8  // 8 bytes: the run number
+	ticketOwner  = 16 // 8 bytes: the pipeline's number
+	ticketSize   = 24
+
+	handoverCopies = 1 // on after ingress: the traffic manager
+	handoverSend   = 2 // on after egress: out by the port in egress_port
+)
+
+// handoverStride is how far slots are apart.
+func (t *translator) handoverStride() int { return (slotPHV + t.phvSize + 63) &^ 63 }
+
+// passUp ends the program at XDP: the frame goes to tc with a ticket. It uses all registers but rPHV and rCtx.
+func (t *translator) passUp(kind int32) {
+	stride := t.handoverStride()
+	lost := t.newLabel("lost")
+	// The next run number.
+	t.emit(asm.LoadMapValue(asm.R1, t.fds.ports, portsHandovers), asm.Mov.Imm(rEntry, 1), atomically(asm.FetchAdd, asm.R1, rEntry, 0))
+	t.emit(asm.Mov.Reg(rTemp, rEntry), asm.And.Imm(rTemp, handoverSlots-1), asm.Mul.Imm(rTemp, int32(stride)), asm.Add.Imm(rEntry, 1))
+	t.emit(asm.LoadMapValue(asm.R1, t.fds.handover, 0), asm.Add.Reg(rTemp, asm.R1))
+	t.storeConstant(rTemp, slotNumber, 0, 8)
+	t.storeConstant(rTemp, slotKind, kind, 4)
+	t.emit(asm.Mov.Reg(asm.R1, rTemp), asm.Add.Imm(asm.R1, slotPHV), asm.Mov.Imm(asm.R2, int32(t.phvSize)), asm.Mov.Reg(asm.R3, rPHV))
+	t.call(asm.FnProbeReadKernel)
+	t.emit(asm.JNE.Imm(asm.R0, 0, lost))
+	t.store(rTemp, slotNumber, rEntry, 8)
+	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R2, -ticketSize))
+	t.call(asm.FnXdpAdjustMeta)
+	t.emit(asm.JNE.Imm(asm.R0, 0, lost))
+	t.load(asm.R2, rCtx, xdpData, 4)
+	t.load(asm.R1, rCtx, xdpDataMeta, 4)
+	t.emit(asm.Mov.Reg(asm.R3, asm.R1), asm.Add.Imm(asm.R3, ticketSize), asm.JGT.Reg(asm.R3, asm.R2, lost))
+	t.constant(asm.R2, t.fds.magic)
+	t.store(asm.R1, ticketMagic, asm.R2, 8)
+	t.store(asm.R1, ticketNumber, rEntry, 8)
+	t.constant(asm.R2, t.fds.number)
+	t.store(asm.R1, ticketOwner, asm.R2, 8)
+	t.emit(asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
+	t.place(lost)
+	t.countLostHandover()
+	t.verdict(verdictDrop)
+}
+
+func (t *translator) countLostHandover() {
+	t.emit(asm.LoadMapValue(asm.R1, t.fds.ports, portsLost), asm.Mov.Imm(asm.R2, 1), atomically(asm.AddAtomic, asm.R1, asm.R2, 0))
+}
+
+// takeOver is what tc begins with: a frame with a ticket goes on where XDP left it, at one of two labels. Others go on here, with the context in rCtx and nothing else.
+func (t *translator) takeOver(copies, send string) {
+	plain, stale, foreign := t.newLabel("plain"), t.newLabel("stale"), t.newLabel("foreign")
+	t.load(asm.R2, rCtx, skbDataMeta, 4)
+	t.load(asm.R3, rCtx, skbData, 4)
+	t.emit(asm.Mov.Reg(asm.R4, asm.R2), asm.Add.Imm(asm.R4, ticketSize), asm.JGT.Reg(asm.R4, asm.R3, plain))
+	t.load(asm.R4, asm.R2, ticketMagic, 8)
+	t.constant(asm.R5, t.fds.magic)
+	t.emit(asm.JNE.Reg(asm.R4, asm.R5, plain))
+	t.load(rEntry, asm.R2, ticketNumber, 8)
+	t.store(asm.R10, -48, rEntry, 8)
+	t.load(asm.R4, asm.R2, ticketOwner, 8)
+	t.constant(asm.R5, t.fds.number)
+	t.emit(asm.JNE.Reg(asm.R4, asm.R5, foreign))
+
+	t.lookupPHV("ingress.drop")
+	t.emit(asm.Mov.Reg(rTemp, rEntry), asm.Sub.Imm(rTemp, 1), asm.And.Imm(rTemp, handoverSlots-1), asm.Mul.Imm(rTemp, int32(t.handoverStride())))
+	t.emit(asm.LoadMapValue(asm.R1, t.fds.handover, 0), asm.Add.Reg(rTemp, asm.R1))
+	t.load(asm.R1, rTemp, slotNumber, 8)
+	t.emit(asm.JNE.Reg(asm.R1, rEntry, stale))
+	t.emit(asm.Mov.Reg(asm.R1, rPHV), asm.Mov.Imm(asm.R2, int32(t.phvSize)), asm.Mov.Reg(asm.R3, rTemp), asm.Add.Imm(asm.R3, slotPHV))
+	t.call(asm.FnProbeReadKernel)
+	t.emit(asm.JNE.Imm(asm.R0, 0, stale))
+	t.load(asm.R8, rTemp, slotKind, 4)
+	// Taken once: what came back is what was there only if the number still was.
+	t.load(asm.R0, asm.R10, -48, 8)
+	t.emit(asm.Mov.Imm(asm.R2, 0), atomically(asm.CmpXchg, rTemp, asm.R2, slotNumber))
+	t.load(asm.R1, asm.R10, -48, 8)
+	t.emit(asm.JNE.Reg(asm.R0, asm.R1, stale))
+	t.store(asm.R10, -56, asm.R8, 8)
+	t.restoreTags("ingress.drop")
+	t.load(asm.R8, asm.R10, -56, 8)
+	t.emit(asm.JEq.Imm(asm.R8, handoverSend, send))
+	t.jump(copies)
+
+	t.place(foreign) // of the program before or after this one: if that is still attached, behind this one, it takes the frame
+	t.emit(asm.LoadMapValue(asm.R1, t.fds.ports, portsPrevious))
+	t.load(asm.R1, asm.R1, 0, 8)
+	t.emit(asm.JNE.Reg(asm.R1, asm.R4, stale), asm.Mov.Imm(asm.R0, tcxNext), asm.Return())
+	t.place(stale)
+	t.countLostHandover()
+	t.jump("ingress.drop")
+	t.place(plain)
+}

@@ -1,0 +1,195 @@
+package ebpf
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// XDP features of a device (linux/netdev.h, enum netdev_xdp_act).
+const (
+	xdpBasic = 1 // it runs programs natively
+	xdpXmit  = 4 // it takes frames from XDP programs, its own and those of others
+)
+
+// chooseHook decides where a port's frames are met, and prepares the peer of a veth.
+func (d *device) chooseHook(q *port, l netlink.Link) {
+	q.hook, q.why = hookTC, "as asked"
+	if d.opts.Hook == HookTC {
+		return
+	}
+	veth, isVeth := l.(*netlink.Veth)
+	if isVeth && d.opts.Hook == HookAuto {
+		q.why = "on a veth tc is as fast as XDP and needs nothing of the peer"
+		return
+	}
+	if f, err := d.features(q.ifindex); err != nil || f&xdpBasic == 0 {
+		d.atTC(q, fmt.Sprintf("the driver of %s does not run XDP programs natively", q.Iface))
+		return
+	}
+	if isVeth {
+		p, err := preparePeer(d.home, veth)
+		if err != nil {
+			d.atTC(q, err.Error())
+			return
+		}
+		q.peer = p
+	}
+	q.hook, q.why = hookXDP, "the driver runs it natively"
+}
+
+// atTC makes tc the hook of a port for which XDP was asked.
+func (d *device) atTC(q *port, why string) {
+	q.hook, q.why = hookTC, why
+	if d.opts.Hook == HookXDP {
+		d.log.Warn("the port is served at tc, not at XDP", "port", q.Number, "iface", q.Iface, "why", why)
+	}
+	if q.peer != nil {
+		q.peer.release()
+		q.peer = nil
+	}
+}
+
+// features are the XDP features of an interface, as the kernel's netdev family tells them (Linux 6.3).
+func (d *device) features(ifindex int) (f uint64, err error) {
+	err = d.home.do(func() error {
+		f, err = xdpFeatures(ifindex)
+		return err
+	})
+	return f, err
+}
+
+func xdpFeatures(ifindex int) (uint64, error) {
+	const (
+		devGet          = 1 // NETDEV_CMD_DEV_GET
+		attrIfindex     = 1 // NETDEV_A_DEV_IFINDEX
+		attrXDPFeatures = 3 // NETDEV_A_DEV_XDP_FEATURES
+	)
+	family, err := netlink.GenlFamilyGet("netdev")
+	if err != nil {
+		return 0, fmt.Errorf("asking for XDP features (Linux 6.3): %w", err)
+	}
+	req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
+	// struct genlmsghdr and the attribute; nl.Genlmsg leaves the reserved bytes to chance, which this family refuses.
+	req.AddRawData(append([]byte{devGet, 1, 0, 0}, nl.NewRtAttr(attrIfindex, nl.Uint32Attr(uint32(ifindex))).Serialize()...))
+	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("asking for the XDP features of interface %d: %w", ifindex, err)
+	}
+	for _, a := range answers {
+		attrs, err := nl.ParseRouteAttr(a[nl.SizeofGenlmsg:])
+		if err != nil {
+			return 0, fmt.Errorf("the XDP features of interface %d: %w", ifindex, err)
+		}
+		for _, attr := range attrs {
+			if attr.Attr.Type == attrXDPFeatures && len(attr.Value) == 8 {
+				return nl.NativeEndian().Uint64(attr.Value), nil
+			}
+		}
+	}
+	return 0, nil
+}
+
+// refresh says whether XDP programs may send by a port: its device takes frames from them (a veth while its peer polls), or the frames go by tc.
+func (d *device) refresh(q *port) {
+	to := 0
+	if d.opts.Hook != HookTC && !q.gone {
+		if f, err := d.features(q.ifindex); err == nil && f&xdpXmit != 0 {
+			to = q.ifindex
+		}
+	}
+	d.setXDP(q.Number, to)
+}
+
+// watcher sees to it that what was attached stays attached: interfaces go and come back, and peers lose the program that another switch had there.
+type watcher struct {
+	changes chan netlink.LinkUpdate
+	end     chan struct{}
+	ended   sync.WaitGroup
+	once    sync.Once
+}
+
+// lookEvery is how often all ports are looked at even if the kernel reports no change: what happens to a peer elsewhere is not reported.
+const lookEvery = 500 * time.Millisecond
+
+func (d *device) watch() (*watcher, error) {
+	w := &watcher{changes: make(chan netlink.LinkUpdate, 256), end: make(chan struct{})}
+	if err := d.home.do(func() error { return netlink.LinkSubscribe(w.changes, w.end) }); err != nil {
+		return nil, fmt.Errorf("asking to be told of interfaces that come and go: %w", err)
+	}
+	w.ended.Go(func() {
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		changes := w.changes
+		var lost uint64
+		for {
+			select {
+			case <-w.end:
+				return
+			case _, ok := <-changes:
+				if !ok {
+					changes = nil // the subscription has ended: the clock goes on
+				}
+			case <-tick.C:
+			}
+			d.look()
+			if n := d.portMap.load(portsLost); n > lost {
+				d.log.Warn("frames were lost between XDP and tc", "frames", n-lost)
+				lost = n
+			}
+		}
+	})
+	return w, nil
+}
+
+func (w *watcher) stop() {
+	w.once.Do(func() { close(w.end) })
+	w.ended.Wait()
+}
+
+// look compares the interfaces with the ports.
+func (d *device) look() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return
+	}
+	for _, q := range d.ports {
+		index := 0
+		_ = d.home.do(func() error {
+			l, err := netlink.LinkByName(q.Iface)
+			if err == nil {
+				index = l.Attrs().Index
+			}
+			return err
+		})
+		switch {
+		case index == q.ifindex && !q.gone:
+			if q.peer != nil {
+				if err := q.peer.space.do(q.peer.ensurePass); err != nil {
+					d.log.Debug("the peer of a port", "port", q.Number, "iface", q.Iface, "err", err)
+				}
+			}
+			d.refresh(q)
+		case !q.gone:
+			d.log.Warn("the interface of a port is gone", "port", q.Number, "iface", q.Iface)
+			d.forget(q)
+			q.gone = true
+			fallthrough
+		default:
+			if index == 0 {
+				continue
+			}
+			if err := d.open(q); err != nil {
+				d.log.Warn("the interface of a port is back, but is no port", "port", q.Number, "iface", q.Iface, "err", err)
+				q.gone = true
+				continue
+			}
+			d.log.Info("the interface of a port is back", "port", q.Number, "iface", q.Iface)
+		}
+	}
+}
