@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,7 +12,6 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/ringbuf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -30,6 +30,9 @@ type Options struct {
 	CPUPort uint32
 	// DropPort is what a program writes to egress_spec to drop a packet. 0 means v1model's 511.
 	DropPort uint32
+	// Tap, if not nil, is called with each frame as it comes in by a port and as it goes out by one. It must not keep the frame. When the process does not keep up, frames
+	// are missed.
+	Tap func(at time.Time, port uint32, out bool, frame []byte)
 	// Log receives what happens to ports. nil means slog.Default().
 	Log *slog.Logger
 
@@ -57,9 +60,8 @@ type device struct {
 	portMap   *state
 	buffer    *ebpf.Map
 
-	packetIn *ebpf.Map
-	reader   *ringbuf.Reader
-	readers  sync.WaitGroup
+	packetIn *ring
+	tap      *ring // nil if nobody asked for it
 
 	mu       sync.Mutex // guards what follows
 	closed   bool
@@ -82,7 +84,11 @@ type port struct {
 	gone       bool // the interface is not there
 }
 
-const packetInRing = 1 << 20
+// Bytes in the rings.
+const (
+	packetInRing = 1 << 20
+	tapRing      = 16 << 20
+)
 
 // New makes a switch without ports or program, in the network namespace of the calling thread. The error says what the kernel or the process lacks.
 func New(opts Options) (Device, error) {
@@ -127,13 +133,24 @@ func newDevice(opts Options) (d *device, err error) {
 	if d.buffer, err = newMapIn(ebpf.MapSpec{Name: "buffer", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: bufferSize, MaxEntries: 1}); err != nil {
 		return nil, err
 	}
-	if d.packetIn, err = newMapIn(ebpf.MapSpec{Name: "packet_in", Type: ebpf.RingBuf, MaxEntries: packetInRing}); err != nil {
+	d.packetIn, err = newRing("packet_in", packetInRing, d.log, func(frame []byte) {
+		d.handlers.Lock()
+		handle := d.onPacket
+		d.handlers.Unlock()
+		handle(frame)
+	})
+	if err != nil {
 		return nil, err
 	}
-	if d.reader, err = ringbuf.NewReader(d.packetIn); err != nil {
-		return nil, fmt.Errorf("reading packet-ins: %w", err)
+	if opts.Tap != nil {
+		d.tap, err = newRing("tap", tapRing, d.log, func(b []byte) {
+			at := time.Now().Add(-d.sinceStart() + time.Duration(binary.NativeEndian.Uint64(b[8:])-uint64(d.started)))
+			opts.Tap(at, binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[4:]) == tapOut, b[tapHeader:])
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
-	d.readers.Go(d.readPackets)
 	if d.watcher, err = d.watch(); err != nil {
 		return nil, err
 	}
@@ -142,22 +159,6 @@ func newDevice(opts Options) (d *device, err error) {
 		d.setPort(1, opts.CPUPort)
 	}
 	return d, nil
-}
-
-func (d *device) readPackets() {
-	for {
-		rec, err := d.reader.Read()
-		if err != nil {
-			if !errors.Is(err, ringbuf.ErrClosed) {
-				d.log.Error("packet-ins have stopped", "err", err)
-			}
-			return
-		}
-		d.handlers.Lock()
-		handle := d.onPacket
-		d.handlers.Unlock()
-		handle(rec.RawSample)
-	}
 }
 
 // noPort is nobody's number.
@@ -497,7 +498,9 @@ func (d *device) OnDigest(f func(target.Digest)) {
 }
 
 // Now implements [target.Device].
-func (d *device) Now() time.Duration {
+func (d *device) Now() time.Duration { return d.sinceStart() }
+
+func (d *device) sinceStart() time.Duration {
 	var now unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
 	return time.Duration(now.Nano() - d.started)
@@ -519,18 +522,17 @@ func (d *device) Close() error {
 			d.forget(q)
 		}
 	}
-	if d.reader != nil {
-		d.reader.Close()
-		d.readers.Wait()
+	for _, r := range []*ring{d.packetIn, d.tap} {
+		if r != nil {
+			r.close()
+		}
 	}
 	if d.pipeline != nil {
 		waitForPackets()
 		d.pipeline.close()
 	}
-	for _, m := range []*ebpf.Map{d.buffer, d.packetIn} {
-		if m != nil {
-			m.Close()
-		}
+	if d.buffer != nil {
+		d.buffer.Close()
 	}
 	if d.portMap != nil {
 		d.portMap.close()

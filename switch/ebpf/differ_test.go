@@ -67,7 +67,7 @@ func (c *captured) process(port uint32, frame []byte, expect int) ([]stf.Packet,
 		case p := <-c.out:
 			out = append(out, p)
 		default:
-			if c.reader.AvailableBytes() == 0 {
+			if c.packetIn.reader.AvailableBytes() == 0 {
 				return out, nil
 			}
 			runtime.Gosched()

@@ -24,6 +24,9 @@ type fds struct {
 	lookups                             map[int]int // by Table.Index: hash tables and tries
 
 	// handover, where it is not 0, is the map of slots between XDP and tc. magic is the switch's, number the pipeline's: see handover.go.
+	// tap, where it is not 0, is the ring to which each frame is copied as it comes and as it goes.
+	tap int
+
 	handover      int
 	magic, number uint64
 
@@ -184,6 +187,11 @@ func (t *translator) entry() {
 	t.frameLength(asm.R4)
 	t.store(rPHV, phvLen, asm.R4, 4)
 	t.store(rPHV, phvInLen, asm.R4, 4)
+
+	if t.fds.tap != 0 {
+		t.tapFrame(tapIn, func(dst asm.Register) { t.load(dst, rPHV, phvPort, 4) })
+		t.load(asm.R4, rPHV, phvLen, 4)
+	}
 
 	// A packet starts with no header valid and all metadata 0.
 	t.zero(rPHV, t.lay.next&^7, t.lay.headers-t.lay.next&^7)
@@ -431,7 +439,7 @@ func (t *translator) send(copied bool) {
 	egress := t.lay.field(t.std.egressPort)
 	t.load(asm.R8, rPHV, egress.off, egress.size)
 	if t.captured {
-		t.sendToRing(func() { t.store(asm.R0, 0, asm.R8, 4) }, 4)
+		t.sendToRing(t.fds.packetIn, func() { t.store(asm.R0, 0, asm.R8, 4) }, 4)
 		if copied {
 			t.place(done)
 			return
@@ -441,7 +449,7 @@ func (t *translator) send(copied bool) {
 	}
 	if t.cpuPort != 0 {
 		t.emit(asm.JNE.Imm(asm.R8, int32(t.cpuPort), toPort))
-		t.sendToRing(func() {}, 0)
+		t.sendToRing(t.fds.packetIn, func() {}, 0)
 		t.jump(done)
 	}
 	t.place(toPort)
@@ -450,6 +458,10 @@ func (t *translator) send(copied bool) {
 		t.place(done)
 		t.verdict(verdictDrop)
 		return
+	}
+	t.tapFrame(tapOut, t.loadEgressPort)
+	if t.fds.tap != 0 {
+		t.loadEgressPort(asm.R8)
 	}
 	t.emit(asm.JGE.Imm(asm.R8, maxPorts, done), asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.ports, portsIfindex), asm.Add.Reg(asm.R1, asm.R8))
 	t.load(asm.R8, asm.R1, 0, 4)
@@ -483,6 +495,12 @@ func (t *translator) sendFromXDP(nowhere string) {
 	t.emit(asm.JGE.Imm(asm.R8, maxPorts, nowhere), asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.ports, portsXDP), asm.Add.Reg(asm.R1, asm.R8))
 	t.load(asm.R2, asm.R1, 0, 4)
 	t.emit(asm.JEq.Imm(asm.R2, 0, up))
+	if t.fds.tap != 0 {
+		t.tapFrame(tapOut, t.loadEgressPort)
+		t.loadEgressPort(asm.R8)
+		t.emit(asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.ports, portsXDP), asm.JGE.Imm(asm.R8, 4*maxPorts, nowhere), asm.Add.Reg(asm.R1, asm.R8))
+		t.load(asm.R2, asm.R1, 0, 4)
+	}
 	t.load(asm.R1, rCtx, xdpIfindex, 4)
 	t.emit(asm.JNE.Reg(asm.R1, asm.R2, other), asm.Mov.Imm(asm.R0, xdpTx), asm.Return())
 	t.place(other)
@@ -496,8 +514,37 @@ func (t *translator) sendFromXDP(nowhere string) {
 	t.passUp(handoverSend)
 }
 
-// sendToRing puts the frame into the ring from which the process takes packet-ins, after before bytes that first writes at R0. It is lost if the ring is full.
-func (t *translator) sendToRing(first func(), before int) {
+func (t *translator) loadEgressPort(dst asm.Register) {
+	egress := t.lay.field(t.std.egressPort)
+	t.load(dst, rPHV, egress.off, egress.size)
+}
+
+// What precedes a frame in the tap's ring: the port and the direction, 4 bytes each, and the kernel's monotonic clock, 8 bytes.
+const (
+	tapHeader = 16
+	tapIn     = 0
+	tapOut    = 1
+)
+
+// tapFrame copies the frame to the tap, if there is one. It uses all registers but rPHV and rCtx.
+func (t *translator) tapFrame(direction int32, port func(dst asm.Register)) {
+	if t.fds.tap == 0 {
+		return
+	}
+	t.sendToRing(t.fds.tap, func() {
+		port(asm.R1)
+		t.store(asm.R0, 0, asm.R1, 4)
+		t.storeConstant(asm.R0, 4, direction, 4)
+		t.emit(asm.Mov.Reg(rEntry, asm.R0))
+		t.call(asm.FnKtimeGetNs)
+		t.store(rEntry, 8, asm.R0, 8)
+		t.emit(asm.Mov.Reg(asm.R0, rEntry))
+	}, tapHeader)
+}
+
+// sendToRing puts the frame into a ring, from which the process takes packet-ins or the tap's frames, after before bytes that first writes at R0. It is lost if the
+// ring is full.
+func (t *translator) sendToRing(ring int, first func(), before int) {
 	no := t.newLabel("lost")
 	t.storeConstant(asm.R10, -4, 0, 4)
 	t.emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
@@ -510,7 +557,7 @@ func (t *translator) sendToRing(first func(), before int) {
 	t.emit(asm.Mov.Reg(asm.R3, rEntry), asm.Add.Imm(asm.R3, int32(before)), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R4, rTemp))
 	t.loadBytes()
 	t.emit(asm.JNE.Imm(asm.R0, 0, no), asm.Add.Imm(rTemp, int32(before)))
-	t.emit(asm.LoadMapPtr(asm.R1, t.fds.packetIn), asm.Mov.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R3, rTemp), asm.Mov.Imm(asm.R4, 0))
+	t.emit(asm.LoadMapPtr(asm.R1, ring), asm.Mov.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R3, rTemp), asm.Mov.Imm(asm.R4, 0))
 	t.call(asm.FnRingbufOutput)
 	t.place(no)
 }

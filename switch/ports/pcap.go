@@ -41,7 +41,7 @@ func NewCapture(dir string) (*Capture, error) {
 }
 
 // Frame records one frame.
-func (c *Capture) Frame(iface string, dir Direction, frame []byte) {
+func (c *Capture) Frame(at time.Time, iface string, dir Direction, frame []byte) {
 	if c.err != nil {
 		return
 	}
@@ -53,10 +53,9 @@ func (c *Capture) Frame(iface string, dir Direction, frame []byte) {
 		}
 		c.files[k] = f
 	}
-	now := time.Now()
 	var h [16]byte
-	binary.LittleEndian.PutUint32(h[0:], uint32(now.Unix()))
-	binary.LittleEndian.PutUint32(h[4:], uint32(now.Nanosecond()/1000))
+	binary.LittleEndian.PutUint32(h[0:], uint32(at.Unix()))
+	binary.LittleEndian.PutUint32(h[4:], uint32(at.Nanosecond()))
 	binary.LittleEndian.PutUint32(h[8:], uint32(len(frame)))
 	binary.LittleEndian.PutUint32(h[12:], uint32(len(frame)))
 	_, _ = f.w.Write(h[:])
@@ -73,7 +72,7 @@ func (c *Capture) open(k captureKey) (*captureFile, error) {
 		return nil, err
 	}
 	w := bufio.NewWriterSize(f, 1<<16)
-	h := binary.LittleEndian.AppendUint32(nil, 0xa1b2c3d4) // microseconds
+	h := binary.LittleEndian.AppendUint32(nil, 0xa1b23c4d) // times in nanoseconds
 	h = binary.LittleEndian.AppendUint16(h, 2)
 	h = binary.LittleEndian.AppendUint16(h, 4)
 	h = append(h, make([]byte, 8)...)

@@ -62,7 +62,7 @@ type Options struct {
 	// Faults, if not nil, are applied to every frame that enters or leaves (tests only).
 	Faults *Faults
 	// Tap, if not nil, is called on the packet thread with each frame as it enters the handler and as it is sent, for captures. It must not keep the frame.
-	Tap func(iface string, dir Direction, frame []byte)
+	Tap func(at time.Time, iface string, dir Direction, frame []byte)
 	// AfterBatch, if not nil, is called on the packet thread after the handler has had a round of frames and before they are sent.
 	AfterBatch func()
 }
@@ -369,7 +369,7 @@ func (s *Set) enqueue(p *port, frame []byte) bool {
 		return false
 	}
 	if s.opts.Tap != nil {
-		s.opts.Tap(p.iface, Tx, frame)
+		s.opts.Tap(time.Now(), p.iface, Tx, frame)
 	}
 	if !p.queued {
 		p.queued = true
@@ -491,7 +491,7 @@ func (s *Set) deliver(p *port, frame []byte) {
 	p.rxPackets.Add(1)
 	p.rxBytes.Add(uint64(len(frame)))
 	if s.opts.Tap != nil {
-		s.opts.Tap(p.iface, Rx, frame)
+		s.opts.Tap(time.Now(), p.iface, Rx, frame)
 	}
 	s.handle(p.number, frame)
 }

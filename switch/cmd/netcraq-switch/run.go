@@ -13,6 +13,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"time"
 	"syscall"
 
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
@@ -52,10 +53,29 @@ var engines = []engine{
 }
 
 func startEBPF(o *options, why string, log *slog.Logger, p ports.Options) (fallback.Engine, error) {
-	if p.Faults != nil || p.Tap != nil {
-		return nil, fmt.Errorf("--faults, --pcap and --dump-packet-data see frames in this process, and the kernel's do not come here: use --engine interp: %w", target.ErrUnsupported)
+	if p.Faults != nil {
+		return nil, fmt.Errorf("--faults works on frames in this process, and the kernel's do not come here: use --engine interp: %w", target.ErrUnsupported)
 	}
-	return ebpf.New(ebpf.Options{Why: why, Hook: o.hook, CPUPort: o.cpuPort, DropPort: o.dropPort, Log: log})
+	e := ebpf.Options{Why: why, Hook: o.hook, CPUPort: o.cpuPort, DropPort: o.dropPort, Log: log}
+	if p.Tap != nil {
+		names := map[uint32]string{}
+		for _, spec := range o.ports {
+			names[spec.number] = spec.iface
+		}
+		e.Tap = func(at time.Time, port uint32, out bool, frame []byte) {
+			direction := ports.Rx
+			if out {
+				direction = ports.Tx
+			}
+			if name := names[port]; name != "" { // the controller's frames are none of an interface
+				p.Tap(at, name, direction, frame)
+			}
+			if p.AfterBatch != nil {
+				p.AfterBatch()
+			}
+		}
+	}
+	return ebpf.New(e)
 }
 
 func startInterp(o *options, why string, log *slog.Logger, p ports.Options) (fallback.Engine, error) {
@@ -187,7 +207,7 @@ func portOptions(o *options, log *slog.Logger) (ports.Options, func(), error) {
 		p.Faults = f
 		log.Warn("frames are lost, duplicated, reordered or delayed on purpose", "faults", o.faults)
 	}
-	var taps []func(string, ports.Direction, []byte)
+	var taps []func(time.Time, string, ports.Direction, []byte)
 	if o.pcap != "" {
 		c, err := ports.NewCapture(o.pcap)
 		if err != nil {
@@ -202,14 +222,14 @@ func portOptions(o *options, log *slog.Logger) (ports.Options, func(), error) {
 		}
 	}
 	if o.dump > 0 {
-		taps = append(taps, func(iface string, d ports.Direction, frame []byte) {
+		taps = append(taps, func(_ time.Time, iface string, d ports.Direction, frame []byte) {
 			log.Info("frame", "iface", iface, "direction", d, "bytes", len(frame), "data", hex.EncodeToString(frame[:min(len(frame), o.dump)]))
 		})
 	}
 	if len(taps) > 0 {
-		p.Tap = func(iface string, d ports.Direction, frame []byte) {
+		p.Tap = func(at time.Time, iface string, d ports.Direction, frame []byte) {
 			for _, t := range taps {
-				t(iface, d, frame)
+				t(at, iface, d, frame)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import pytest
 
 from topologies import namespaces, p4app
 from topologies.tests.conftest import why_not
+from topologies.tests.e2e import tools
 
 
 KINDS = {
@@ -38,5 +39,10 @@ def net(kind, tmp_path_factory):
 
     topology = p4app.load(p4app.ROOT / "topologies" / "chain-4.json")
     topology = replace(topology, chains=(replace(topology.chains[0], lease_ms=2000),))
-    with namespaces.private(), ChainNetwork(topology, **kind, out=tmp_path_factory.mktemp("net")) as network:
+    out = tmp_path_factory.mktemp("net")
+    if kind.get("hook") == "xdp":  # whose frames the kernel shows to nobody else
+        (out / tools.PCAP).mkdir()
+        recording = {name: replace(switch, args=(f"--pcap={out / tools.PCAP}",)) for name, switch in topology.switches.items()}
+        topology = replace(topology, switches=recording)
+    with namespaces.private(), ChainNetwork(topology, **kind, out=out) as network:
         yield network
