@@ -13,8 +13,8 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"time"
 	"syscall"
+	"time"
 
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"

@@ -9,7 +9,6 @@ from topologies import namespaces, p4app
 from topologies.tests.conftest import why_not
 from topologies.tests.e2e import tools
 
-
 KINDS = {
     "interp": {"switch": "embedded", "engine": "interp"},
     "tc": {"switch": "embedded", "engine": "ebpf", "hook": "tc"},
