@@ -20,7 +20,7 @@ PYTHON := $(VENV)/bin/python
 GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])'; then echo go; else echo $(VENV)/bin/go; fi)
 COMMANDS := switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl
 
-.PHONY: help deps build run test lint p4 p4-check bench clean
+.PHONY: help deps build run test sim sim-mutants lint p4 p4-check bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -59,7 +59,18 @@ run: build ## start a chain, load real etcd keys, query every switch, write at t
 test: build ## every test that this machine can run; names what it leaves out
 	@$(PYTHON) p4src/compile.py check
 	@$(SUDO) $(GO) tool gotestsum --format pkgname-and-test-fails --hide-summary=output -- -race -timeout 20m ./...
+	@$(GO) test -run TestSeeds ./controlplane/sim
 	@$(SUDO) $(PYTHON) -m pytest -q -rs
+
+# ---- The simulator (controlplane/sim): make sim SEEDS=100000 FROM=1; one seed and its timeline: go run ./controlplane/cmd/netcraq-sim --seed 17 ----
+SEEDS ?= 2000
+FROM  ?= 1
+
+sim: deps ## run the simulator over SEEDS seeds from FROM on; a failing seed prints how to replay it
+	@$(GO) run ./controlplane/cmd/netcraq-sim --seeds $(SEEDS) --from $(FROM)
+
+sim-mutants: deps ## remove every rule of the P4 program and the controller in turn: the simulator must notice
+	@$(GO) run ./controlplane/cmd/netcraq-sim --mutants --seeds 20000
 
 bench: build ## measure the switch: round trips and queries a second, beside BMv2's where it is installed
 	@$(SUDO) $(PYTHON) experiments/bench.py

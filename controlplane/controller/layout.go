@@ -1,0 +1,44 @@
+package controller
+
+import (
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Layout says what the switches' tables should hold, for those who fill switches without P4Runtime: the simulator gives its switches the very entries that the
+// controller writes.
+type Layout struct{ p *plan }
+
+// NewLayout makes the layout of a topology. It fails where the chains' multicast groups do not fit.
+func NewLayout(t *topology.Topology) (*Layout, error) {
+	p, err := newPlan(t)
+	if err != nil {
+		return nil, err
+	}
+	return &Layout{p}, nil
+}
+
+// Base is what a switch holds whatever the chains are: who is trusted, its own address, routes.
+func (l *Layout) Base(s *topology.Switch) []p4rt.Entry { return l.p.base(s) }
+
+// ChainPart is what a switch holds for one configuration of a chain, in the order in which it is installed: groups before the entry that refers to them, then
+// the service address, which is taken at members and has a route at others.
+type ChainPart struct {
+	Groups      []p4rt.Group
+	Config      p4rt.Entry
+	Take, Route *p4rt.Entry
+}
+
+// Chain is a switch's part of a configuration.
+func (l *Layout) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config) ChainPart {
+	p := l.p.chain(c, s, conf)
+	return ChainPart{p.groups, p.config, p.take, p.route}
+}
+
+// SlotEntry is the key_index entry of a key.
+func SlotEntry(key wire.Key, slot int) p4rt.Entry { return slotEntry(key, slot) }
+
+// EventName is the name of a cell of the P4 counter `events`, in lower case; "" where there is none.
+func EventName(cell int) string { return eventNames[cell] }

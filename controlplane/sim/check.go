@@ -1,0 +1,238 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Violation is something that must not happen.
+type Violation struct {
+	Kind string // "not linearizable", ...
+	Key  wire.Key
+	What string
+	// porcupine's view of a history that is not linearizable
+	info *porcupine.LinearizationInfo
+}
+
+func (v Violation) String() string { return fmt.Sprintf("%s: key %v: %s", v.Kind, v.Key, v.What) }
+
+// The kinds of Violation.
+const (
+	NotLinearizable = "not linearizable"
+	TwoValues       = "one version, two values"
+	NotSettled      = "not settled"
+)
+
+// check judges a run's history, key by key.
+func (h *history) check() []Violation {
+	byKey := map[wire.Key][]operationOf{}
+	var keys []wire.Key
+	for _, o := range h.ops {
+		if byKey[o.key] == nil {
+			keys = append(keys, o.key)
+		}
+		byKey[o.key] = append(byKey[o.key], o)
+	}
+	slices.Sort(keys)
+	var out []Violation
+	for _, k := range keys {
+		ops := byKey[k]
+		versions, v := observe(ops)
+		if v != nil {
+			out = append(out, *v)
+		}
+		if v := linearize(k, ops, versions); v != nil {
+			out = append(out, *v)
+		}
+	}
+	return out
+}
+
+// observation is what somebody was told of a version, and when he was told first.
+type observation struct {
+	value string
+	found bool
+	first time.Duration
+	who   operationOf
+}
+
+// observe collects what was said of each version. All must say the same: whoever reads, EVENTUAL reads too.
+func observe(ops []operationOf) (map[wire.Version]*observation, *Violation) {
+	out := map[wire.Version]*observation{}
+	var violation *Violation
+	see := func(v wire.Version, value string, found bool, o operationOf) {
+		old := out[v]
+		switch {
+		case old == nil:
+			out[v] = &observation{value, found, o.end, o}
+		case old.value != value || old.found != found:
+			if violation == nil {
+				violation = &Violation{Kind: TwoValues, Key: o.key, What: fmt.Sprintf("%s by %s at %v: %s; %s by %s at %v: %s",
+					old.who.request(), old.who.client, old.who.end, old.who.result(), o.request(), o.client, o.end, o.result())}
+			}
+		default:
+			old.first = min(old.first, o.end)
+		}
+	}
+	for _, o := range ops {
+		switch {
+		case o.outcome == failed:
+			see(o.version, o.saw, o.found, o)
+		case o.outcome != done:
+		case o.op == wire.Read:
+			see(o.version, o.value, o.found, o)
+		default:
+			see(o.version, o.value, !o.del, o)
+		}
+	}
+	return out, violation
+}
+
+// linearize asks porcupine whether there is an order of one key's calls, each between its begin and its end, that explains every answer.
+//
+// A write of unknown outcome is pending for ever: it may have happened at any time since, or never. Every value is written once, so whether it did is
+// known where anybody has seen its value (or, of a deletion, nothing tells it from others: then it is one of the versions without a value that no known
+// write has). If somebody has, it has that version, and happened before he was answered. If nobody ever has, it may as well never have happened: nothing
+// else depends on it.
+func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*observation) *Violation {
+	byValue := map[string]wire.Version{}
+	unexplained := map[wire.Version]bool{} // deletions that somebody saw
+	for v, seen := range versions {
+		if seen.found {
+			if old, twice := byValue[seen.value]; !twice || v < old {
+				byValue[seen.value] = v
+			}
+		} else if v != 0 {
+			unexplained[v] = true
+		}
+	}
+	for _, o := range ops {
+		if o.outcome == done && o.op != wire.Read {
+			delete(unexplained, o.version)
+		}
+	}
+	var history []porcupine.Operation
+	add := func(o operationOf, client int, end time.Duration) {
+		if o.op != wire.Read && o.outcome == done {
+			end = min(end, max(o.call, versions[o.version].first)) // it has happened when somebody sees it, by an EVENTUAL read too
+		}
+		history = append(history, porcupine.Operation{ClientId: client, Input: o, Call: int64(o.call), Output: o.version, Return: int64(end)})
+	}
+	for i, o := range ops {
+		switch {
+		case o.eventual: // apart: they may see any version that was ever committed, which makes them witnesses (observe), no more
+		case o.outcome == unknown && o.del:
+			if len(unexplained) > 0 {
+				add(o, i, math.MaxInt64)
+			}
+		case o.outcome == unknown:
+			if v, seen := byValue[o.value]; seen {
+				o.outcome, o.version = done, v
+				add(o, i, math.MaxInt64)
+			}
+		default:
+			add(o, i, o.end)
+		}
+	}
+	result, info := porcupine.CheckOperationsVerbose(register1, history, 20*time.Second)
+	switch result {
+	case porcupine.Ok:
+		return nil
+	case porcupine.Unknown:
+		return &Violation{Kind: "undecided", Key: key, What: "porcupine did not come to an end in 20 s", info: &info}
+	}
+	return &Violation{Kind: NotLinearizable, Key: key, What: blame(ops), info: &info}
+}
+
+// state is a key's state. Its version is at least min, and exactly that if known; deletions of unknown outcome have versions that nobody was told.
+type state struct {
+	version wire.Version
+	above   bool
+	value   string
+	found   bool
+}
+
+// is says whether the version may be v; if so it is from then on.
+func (s state) is(v wire.Version) (state, bool) {
+	if s.above {
+		ok := v > s.version
+		s.version, s.above = v, false
+		return s, ok
+	}
+	return s, v == s.version
+}
+
+// register1 is one key: a register whose writes are numbered by versions that only grow.
+var register1 = porcupine.Model{
+	Init: func() any { return state{} },
+	Step: func(now, input, output any) (bool, any) {
+		s, o := now.(state), input.(operationOf)
+		switch {
+		case o.outcome == failed:
+			s, ok := s.is(o.version)
+			return ok && o.version != o.expected && s.found == o.found && s.value == o.saw, s
+		case o.op == wire.Read:
+			s, ok := s.is(o.version)
+			return ok && s.found == o.found && s.value == o.value, s
+		case o.outcome == unknown: // a deletion; a CAS that does not find what it expects does nothing
+			if o.op == wire.CAS && (s.version != o.expected || s.above) {
+				return true, s
+			}
+			return true, state{version: s.version, above: true}
+		case o.op == wire.CAS:
+			s, ok := s.is(o.expected)
+			return ok && o.version > s.version, state{version: o.version, value: o.value, found: !o.del}
+		}
+		return o.version > s.version, state{version: o.version, value: o.value, found: !o.del}
+	},
+	Equal: func(a, b any) bool { return a == b },
+	DescribeOperation: func(input, output any) string {
+		o := input.(operationOf)
+		return fmt.Sprintf("%s: %s: %s", o.client, o.request(), o.result())
+	},
+	DescribeState: func(s any) string { return fmt.Sprintf("%+v", s) },
+}
+
+// blame looks for the plainest reason for which a history is not linearizable: a call that was told of an older version than one that had ended
+// before it began was told of.
+func blame(ops []operationOf) string {
+	byEnd := slices.Clone(ops)
+	slices.SortStableFunc(byEnd, func(a, b operationOf) int { return cmp.Compare(a.end, b.end) })
+	byVersion := map[wire.Version]operationOf{}
+	byValue := map[string]operationOf{}
+	for _, o := range byEnd {
+		if o.outcome == unknown || o.eventual {
+			continue
+		}
+		for _, p := range byEnd {
+			if p.outcome == unknown || p.eventual || p.end >= o.call || p.version <= o.version {
+				continue
+			}
+			return fmt.Sprintf("%s at %v: %s (%s); but before it began, at %v: %s (%s)", o.request(), o.end, o.result(), o.client, p.end, p.result(), p.client)
+		}
+		if o.op != wire.Read && o.outcome == done {
+			if p, twice := byVersion[o.version]; twice {
+				return fmt.Sprintf("two writes were given version %v: %s (%s) and %s (%s)", o.version, p.request(), p.client, o.request(), o.client)
+			}
+			byVersion[o.version] = o
+			if !o.del {
+				byValue[o.value] = o
+			}
+		}
+	}
+	for _, o := range byEnd {
+		if o.outcome == done && o.op == wire.Read && !o.eventual && o.found {
+			if p, ok := byValue[o.value]; ok && p.version != o.version {
+				return fmt.Sprintf("%s was executed twice: it was answered %s, and %s read it as version %v at %v", p.request(), p.result(), o.client, o.version, o.end)
+			}
+		}
+	}
+	return "no order of the calls explains all answers"
+}

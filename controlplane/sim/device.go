@@ -1,0 +1,359 @@
+package sim
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/switch/target"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// device is a controller's P4Runtime connection to a switch: messages in order, both ways, until it breaks. A switch that cannot be reached is noticed after a
+// while only; what was sent meanwhile waits in the kernel of the sender, and may arrive when the network is whole again, even if the
+// controller has given the connection up.
+type device struct {
+	s *shell
+	n *node
+
+	connected bool // the controller has a connection
+	ready     bool // ... and has said SwitchUp
+	number    int  // of the connection
+	starts    int  // n.starts when it was made
+	cut       bool // this controller cannot reach the switch
+	freshAt   int  // the connection in which the program was pushed
+
+	lastTo, lastFrom time.Duration // arrival of the last message, either way
+	stuck            []message     // sent while the switch cannot be reached
+	pending          []func(error) // calls without an answer
+	jobs             []func(done func())
+	busy             bool
+}
+
+type message struct {
+	number int
+	arrive func()
+	toNode bool
+}
+
+// reachable says whether messages get through.
+func (d *device) reachable() bool { return d.s.alive && d.n.alive && !d.cut && !d.n.isolated }
+
+// connect makes a connection, or tries again later.
+func (d *device) connect() {
+	if !d.s.alive || d.connected || d.s.deposed {
+		return
+	}
+	if !d.reachable() {
+		d.s.w.loop.after(d.s.w.control.between(10*time.Millisecond, 40*time.Millisecond), d.connect)
+		return
+	}
+	d.connected, d.number, d.starts = true, d.number+1, d.n.starts
+	d.lastTo, d.lastFrom, d.jobs, d.busy = 0, 0, nil, false
+	number := d.number
+	fresh := false
+	backup := false
+	base := d.s.w.base[d.n.index]
+	d.submit(func(done func()) {
+		d.each([]func(){
+			func() { // arbitration
+				backup = d.n.election > d.s.election
+				d.n.election = max(d.n.election, d.s.election)
+				d.n.tellBackups()
+			},
+			func() {
+				if !d.n.loaded {
+					d.n.loaded, fresh = true, true
+				}
+			},
+			func() {
+				for _, e := range base {
+					d.n.set(e)
+				}
+			},
+		}, func(err error) {
+			if err == errPrimary && backup {
+				d.s.depose(d)
+			}
+			if fresh {
+				d.freshAt = number
+			}
+			if err != nil {
+				d.broken(number)
+				return
+			}
+			var r chain.Report
+			d.call(func() { r = d.n.report() }, func(err error) {
+				if err != nil {
+					d.broken(number)
+					return
+				}
+				r.Fresh = d.freshAt == number
+				d.ready = true
+				d.s.m.SwitchUp(d.s.now(), d.n.name, r)
+				d.s.flush()
+				done()
+			})
+		})
+	})
+}
+
+// tellBackups tells controllers that they are not primary any more.
+func (n *node) tellBackups() {
+	for _, s := range n.w.controllers {
+		if d := s.devices[n.index]; s.election < n.election && d.connected {
+			d.send(d.number, false, func() { s.depose(d) })
+		}
+	}
+}
+
+// report is what a controller reads back from a switch.
+func (n *node) report() chain.Report {
+	r := chain.Report{Keys: len(n.slots)}
+	if n.assignment != nil {
+		a := *n.assignment
+		r.Assignment = &a
+	}
+	return r
+}
+
+// broken: the controller gives a connection up.
+func (d *device) broken(number int) {
+	if !d.s.alive || !d.connected || d.number != number {
+		return
+	}
+	d.connected = false
+	d.jobs, d.busy = nil, false
+	pending := d.pending
+	d.pending = nil
+	if d.ready {
+		d.ready = false
+		d.s.w.trace(d.s.name, "the connection to %s is lost", d.n.name)
+		d.s.m.SwitchDown(d.s.now(), d.n.name)
+		d.s.flush()
+	}
+	for _, p := range pending {
+		p(errConnection)
+	}
+	d.s.w.loop.after(d.s.w.control.between(time.Millisecond, 20*time.Millisecond), d.connect)
+}
+
+// unreachable: messages do not get through from now on. It is noticed in a while, unless it is over by then.
+func (d *device) unreachable(notice time.Duration) {
+	number := d.number
+	d.s.w.loop.after(notice, func() {
+		if d.connected && d.number == number && (!d.reachable() || d.starts != d.n.starts) {
+			d.broken(number)
+		}
+	})
+}
+
+// healed: messages get through again.
+func (d *device) healed() {
+	stuck := d.stuck
+	d.stuck = nil
+	for _, m := range stuck {
+		if m.number == d.number && d.connected || m.toNode && d.s.w.control.chance(0.5) {
+			d.deliver(m)
+		}
+	}
+}
+
+// send sends a message by a connection, either way.
+func (d *device) send(number int, toNode bool, arrive func()) {
+	m := message{number, arrive, toNode}
+	if !d.reachable() {
+		d.stuck = append(d.stuck, m)
+		return
+	}
+	d.deliver(m)
+}
+
+func (d *device) deliver(m message) {
+	w := d.s.w
+	starts := d.n.starts
+	at := w.loop.now + w.control.between(20*time.Microsecond, 100*time.Microsecond) + w.control.about(w.controlDelay)
+	last := &d.lastFrom
+	if m.toNode {
+		last = &d.lastTo
+	}
+	at = max(at, *last)
+	*last = at
+	w.loop.at(at, func() {
+		if d.n.starts != starts || !d.n.alive {
+			return // with the process, the connection is gone
+		}
+		if !d.reachable() && d.s.alive {
+			d.stuck = append(d.stuck, m)
+			return
+		}
+		if !m.toNode && (!d.s.alive || !d.connected || d.number != m.number) {
+			return
+		}
+		m.arrive()
+	})
+}
+
+// call has something done at the switch, and says when it was, or that it may not have been.
+func (d *device) call(do func(), then func(error)) {
+	if !d.connected {
+		then(errConnection)
+		return
+	}
+	over := false
+	finish := func(err error) {
+		if !over && d.s.alive {
+			over = true
+			then(err)
+		}
+	}
+	d.pending = append(d.pending, finish)
+	number := d.number
+	d.send(number, true, func() {
+		err := errPrimary
+		if d.n.election <= d.s.election {
+			err = nil
+		}
+		if err == nil {
+			do()
+			if d.n.election > d.s.election {
+				err = errPrimary
+			}
+		}
+		d.send(number, false, func() {
+			d.pending = d.pending[1:] // they are answered in their order
+			finish(err)
+		})
+	})
+}
+
+// each has some things done one after the other, up to the first that fails.
+func (d *device) each(steps []func(), then func(error)) {
+	if len(steps) == 0 {
+		then(nil)
+		return
+	}
+	d.call(steps[0], func(err error) {
+		if err != nil {
+			then(err)
+			return
+		}
+		d.each(steps[1:], then)
+	})
+}
+
+// submit gives the device's worker something to do after all that it was given before.
+func (d *device) submit(job func(done func())) {
+	d.jobs = append(d.jobs, job)
+	d.work()
+}
+
+func (d *device) work() {
+	if d.busy || len(d.jobs) == 0 {
+		return
+	}
+	job := d.jobs[0]
+	d.jobs = d.jobs[1:]
+	d.busy = true
+	number := d.number
+	job(func() {
+		if d.number == number {
+			d.busy = false
+			d.work()
+		}
+	})
+}
+
+// packetOut sends a frame into the switch's pipeline. Nobody hears whether it arrived.
+func (d *device) packetOut(frame []byte) {
+	if !d.connected {
+		return
+	}
+	d.send(d.number, true, func() {
+		if d.n.election <= d.s.election {
+			d.n.process(cpuPort, frame)
+		}
+	})
+}
+
+const cpuPort = 510
+
+// toController takes a packet that a switch sends to whoever is its primary.
+func (w *world) toController(n *node, frame []byte) {
+	frame = append([]byte{}, frame...)
+	for _, s := range w.controllers {
+		if !s.alive || s.election != n.election {
+			continue
+		}
+		d := s.devices[n.index]
+		d.send(d.number, false, func() { s.packetIn(d, frame) })
+	}
+}
+
+// depose: another controller is primary at a switch. This one lets go of all.
+func (s *shell) depose(d *device) {
+	if s.deposed {
+		return
+	}
+	s.deposed = true
+	s.w.cover.add("controller.deposed", 1)
+	s.w.trace(s.name, "another controller is primary at %s: this one does nothing any more", d.n.name)
+	for _, d := range s.devices {
+		if d.ready {
+			d.ready = false
+			s.m.SwitchDown(s.now(), d.n.name)
+			s.flush()
+		}
+	}
+}
+
+// ---- What calls do at the switch ----
+
+func (n *node) setGroup(g p4rt.Group) {
+	replicas := []target.Replica{}
+	for _, r := range g.Replicas {
+		replicas = append(replicas, target.Replica{Port: r.Port, Instance: uint16(r.Instance)})
+	}
+	must(n.p.SetMulticastGroup(g.ID, replicas))
+}
+
+// dropOtherGroups removes the multicast groups of earlier configurations.
+func (n *node) dropOtherGroups(keep []p4rt.Group) {
+	for id := range n.p.MulticastGroups() {
+		kept := false
+		for _, g := range keep {
+			kept = kept || g.ID == id
+		}
+		if !kept {
+			must(n.p.SetMulticastGroup(id, nil))
+		}
+	}
+}
+
+// place makes or deletes the key_index entry of a key. A key's slot is its number, for want of a reason for another.
+func (n *node) place(key wire.Key, insert bool) {
+	slot := int(key & 0xFFFFFF)
+	if slot >= maxSlots {
+		panic(fmt.Sprintf("the key %v is beyond the %d slots of a run", key, maxSlots))
+	}
+	e := n.w.program.encode(controller.SlotEntry(key, slot))
+	if insert {
+		n.set(e)
+		n.slots[key] = slot
+	} else {
+		n.unset(e)
+		delete(n.slots, key)
+	}
+}
+
+// The entries of the service address at a switch, for their matches.
+func takeEntry(service netip.Addr) p4rt.Entry {
+	return p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(service)}, Action: "take"}
+}
+
+func routeEntry(service netip.Addr) p4rt.Entry {
+	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(service, 32)}, Action: "to_controller"}
+}

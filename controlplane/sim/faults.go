@@ -1,0 +1,263 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/controlplane/chain"
+)
+
+// plan is what chance has in store for one seed.
+type plan struct {
+	shape    *shape
+	keys     int
+	lease    time.Duration
+	duration time.Duration // of faults and of clients' work
+	net      conditions
+	every    time.Duration // mean time between faults
+	kinds    []fault       // that happen in this run
+	clients  int
+	sessions int // of each
+	calls    int // of all
+	patience time.Duration
+	drift    float64
+	slowDisk float64
+	control  time.Duration
+	resend   time.Duration // of clients
+}
+
+// fault is a kind of fault, or of an operator's doing.
+type fault string
+
+const (
+	killSwitch     fault = "switch killed"
+	isolateSwitch  fault = "switch cut off from the controller"
+	cutLinks       fault = "link cut"
+	cutHost        fault = "switch cut off from its host"
+	burst          fault = "burst of loss"
+	killController fault = "controller killed"
+	twoControllers fault = "second controller started"
+	killClient     fault = "client killed"
+	freeze         fault = "chain frozen"
+	reorder        fault = "chain reordered"
+	changeLease    fault = "lease changed"
+	removeMember   fault = "member removed by hand"
+)
+
+var allFaults = []fault{killSwitch, isolateSwitch, cutLinks, cutHost, burst, killController, twoControllers, killClient, freeze, reorder, changeLease, removeMember}
+
+// newPlan draws a plan. Runs differ in kind: in one nothing fails but packets, in another everything does.
+func newPlan(seed uint64) *plan {
+	d := newDice(seed, diceRun)
+	p := &plan{
+		shape: pick(d, shapes()...), keys: 1 + d.IntN(3), lease: pick(d, 20*time.Millisecond, 40*time.Millisecond, 80*time.Millisecond),
+		duration: d.between(150*time.Millisecond, 500*time.Millisecond), clients: 2 + d.IntN(4), sessions: 1 + d.IntN(2), calls: 100 + d.IntN(150),
+		every: d.between(15*time.Millisecond, 100*time.Millisecond), patience: d.between(5*time.Millisecond, 60*time.Millisecond),
+		drift: pick(d, 0, 0.004), slowDisk: pick(d, 0, 0.2), control: pick(d, 0, 50*time.Microsecond, time.Millisecond),
+		resend: pick(d, 2*time.Millisecond, 5*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond),
+	}
+	p.net = conditions{
+		delay: 10 * time.Microsecond, spread: pick(d, 0, 10*time.Microsecond, 200*time.Microsecond),
+		loss: pick(d, 0, 0.01, 0.05, 0.15), dup: pick(d, 0, 0.05, 0.2), reorder: pick(d, 0, 0.1, 0.3), overtaken: pick(d, time.Millisecond, 10*time.Millisecond),
+		late: pick(d, 0, 0, 0.01), lateBy: 200 * time.Millisecond,
+	}
+	for _, f := range allFaults {
+		if d.chance(0.35) {
+			p.kinds = append(p.kinds, f)
+		}
+	}
+	return p
+}
+
+// faults keeps causing faults until the plan's time is over.
+func (w *world) faults(p *plan, end time.Duration) {
+	d := w.dice.faults
+	var next func()
+	next = func() {
+		if w.loop.now >= end {
+			return
+		}
+		w.fault(pick(d, p.kinds...), p)
+		w.loop.after(d.about(p.every), next)
+	}
+	if len(p.kinds) > 0 {
+		w.loop.after(d.about(p.every), next)
+	}
+}
+
+// good says whether a switch can keep the chain's data: it is a member, it has the data, and the controller can reach it.
+func (w *world) good(n *node) bool {
+	return n.alive && !n.isolated && n.data && w.store.record.Config.IsMember(n.name)
+}
+
+// spare says whether there is a good switch besides n, so that n can fail: the protocol stands for as many failures as leave one.
+func (w *world) spare(n *node) bool {
+	for _, s := range w.controllers {
+		if s.alive && s.saving > 0 {
+			return false // who will be a member is being decided
+		}
+	}
+	return slices.ContainsFunc(w.nodes, func(x *node) bool { return x != n && w.good(x) })
+}
+
+// fault causes one fault, if it is possible now, and arranges its end.
+func (w *world) fault(f fault, p *plan) {
+	d := w.dice.faults
+	n := pick(d, w.nodes...)
+	length := d.between(time.Millisecond, 120*time.Millisecond)
+	s := w.controller()
+	switch f {
+	case killSwitch:
+		if !n.alive || !w.spare(n) {
+			return
+		}
+		w.cover.add("fault.killed at "+w.position(n), 1)
+		w.killNode(n)
+		w.loop.after(length, func() { w.startNode(n) })
+	case isolateSwitch:
+		if !n.alive || n.isolated || !w.spare(n) {
+			return
+		}
+		w.cover.add("fault.cut off at "+w.position(n), 1)
+		w.isolate(n, d.between(5*time.Millisecond, 40*time.Millisecond))
+		w.loop.after(length, func() { w.reconnect(n) })
+	case cutLinks:
+		l := pick(d, w.links()...)
+		w.cutLink(l, true)
+		w.loop.after(length, func() { w.cutLink(l, false) })
+	case cutHost:
+		l := w.hostLinks(n)[0]
+		w.cutLink(l, true)
+		w.loop.after(length, func() { w.cutLink(l, false) })
+	case burst:
+		w.trace("fault", "a burst of loss")
+		w.network.loss = 0.6
+		w.loop.after(length/8, func() { w.network.loss = p.net.loss })
+	case killController:
+		if !s.alive {
+			return
+		}
+		s.kill()
+		w.loop.after(length/2, func() {
+			if !w.controller().alive {
+				w.startController()
+			}
+		})
+	case twoControllers:
+		if !s.alive || len(w.controllers) > 5 {
+			return
+		}
+		w.startController()
+	case killClient:
+		c := pick(d, w.clients...)
+		if !c.alive || c.left == 0 || int(w.lastSession)+p.sessions >= maxSessions {
+			return
+		}
+		left := c.left
+		c.kill()
+		w.loop.after(length/8, func() { w.newWorker(p, left) })
+	default:
+		w.operate(f, n, length)
+		return
+	}
+	w.cover.add("fault."+string(f), 1)
+}
+
+// operate does what an operator may do.
+func (w *world) operate(f fault, n *node, length time.Duration) {
+	s := w.controller()
+	if !w.serving() {
+		return
+	}
+	members := slices.Clone(s.status.Config.Members)
+	var c chain.Change
+	switch f {
+	case freeze:
+		yes, no := true, false
+		c.Frozen = &yes
+		w.loop.after(length/4, func() {
+			if s := w.controller(); s.alive && !s.deposed {
+				s.propose(chain.Change{Frozen: &no})
+			}
+		})
+	case reorder:
+		w.dice.faults.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
+		c.Members = members
+	case changeLease:
+		lease := pick(w.dice.faults, 20*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond)
+		c.Lease = &lease
+	case removeMember:
+		if !slices.Contains(members, n.name) || !w.spare(n) {
+			return
+		}
+		c.Members = slices.DeleteFunc(members, func(m string) bool { return m == n.name })
+	default:
+		panic("no such fault: " + string(f))
+	}
+	w.trace("operator", "%s", f)
+	w.cover.add("fault."+string(f), 1)
+	s.propose(c)
+}
+
+// position is a switch's place in the chain.
+func (w *world) position(n *node) string {
+	members := w.store.record.Config.Members
+	i := slices.Index(members, n.name)
+	switch {
+	case i < 0:
+		return "outside"
+	case len(members) == 1:
+		return "only member"
+	case i == 0:
+		return "head"
+	case i == len(members)-1:
+		return "tail"
+	}
+	return "middle"
+}
+
+// operator removes members that are out of reach for long, and thaws a chain that was forgotten.
+func (w *world) operator(p *plan) {
+	down := map[*node]time.Duration{}
+	var look func()
+	look = func() {
+		w.loop.after(5*time.Millisecond, look)
+		s := w.controller()
+		if !s.alive || s.deposed || !s.status.Decided {
+			clear(down)
+			return
+		}
+		var left []string
+		for _, m := range s.status.Config.Members {
+			n := w.node(m)
+			if s.device(m).ready {
+				delete(down, n)
+			} else if down[n] == 0 {
+				down[n] = w.loop.now
+			}
+			if down[n] == 0 || w.loop.now-down[n] < p.patience {
+				left = append(left, m)
+			}
+		}
+		if n := len(left); n > 0 && n < len(s.status.Config.Members) && s.status.Config.Freeze == chain.Thawed {
+			s.propose(chain.Change{Members: left})
+		}
+	}
+	look()
+}
+
+// newWorker starts a client that makes calls of its own.
+func (w *world) newWorker(p *plan, calls int) {
+	d := w.dice.clients
+	c := w.newClient(fmt.Sprintf("client%d", len(w.clients)+1), pick(d, w.shape.topo.Hosts...), p.sessions, func(cfg *core.Config) {
+		cfg.Retransmit, cfg.ReturnAfter = p.resend, 100*time.Millisecond
+		tail := cfg.Addresses[1:]
+		d.Shuffle(len(tail), func(i, j int) { tail[i], tail[j] = tail[j], tail[i] })
+	})
+	c.left, c.think = calls, p.duration*time.Duration(p.clients)/time.Duration(p.calls)/2
+	for range p.sessions {
+		c.work()
+	}
+}

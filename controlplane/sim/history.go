@@ -1,0 +1,91 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+// operationOf is one call of a client: what it asked, when, and what it was told.
+type operationOf struct {
+	client    string
+	key       wire.Key
+	op        wire.Op // Read, Write or CAS
+	eventual  bool
+	del       bool         // of a write: it leaves no value
+	value     string       // that was read, or written
+	expected  wire.Version // of a CAS
+	call, end time.Duration
+
+	outcome outcome
+	why     error        // of an unknown outcome, and of nothing
+	version wire.Version // that was read, or given to the write; of a failed CAS, that was found
+	found   bool         // of a read or a failed CAS: there was a value
+	saw     string       // of a failed CAS
+}
+
+type outcome uint8
+
+const (
+	done    outcome = iota
+	failed          // a CAS, because of the version
+	unknown         // a write that may have been executed, or may yet be
+	nothing         // it says nothing: a read without an answer, a write that was never sent
+)
+
+// what is the kind of call and what came of it, for coverage.
+func (o *operationOf) what() string {
+	s := map[wire.Op]string{wire.Read: "read", wire.Write: "write", wire.CAS: "cas"}[o.op]
+	if o.eventual {
+		s = "eventual read"
+	}
+	return s + " " + [...]string{"done", "failed", "of unknown outcome", "without an answer"}[o.outcome]
+}
+
+// request is what was asked, for people.
+func (o *operationOf) request() string {
+	s := map[wire.Op]string{wire.Read: "read", wire.Write: "write", wire.CAS: "cas"}[o.op]
+	if o.eventual {
+		s = "eventual read"
+	}
+	s += fmt.Sprintf(" %v", o.key)
+	if o.op == wire.CAS {
+		s += fmt.Sprintf(" if %v", o.expected)
+	}
+	switch {
+	case o.op == wire.Read:
+	case o.del:
+		s += ": delete"
+	default:
+		s += fmt.Sprintf(": %q", o.value)
+	}
+	return s
+}
+
+// result is what came of it, for people.
+func (o *operationOf) result() string {
+	state := func(found bool, value string) string {
+		if !found {
+			return fmt.Sprintf("not found, version %v", o.version)
+		}
+		return fmt.Sprintf("%q, version %v", value, o.version)
+	}
+	switch o.outcome {
+	case failed:
+		return "failed: " + state(o.found, o.saw)
+	case unknown:
+		return fmt.Sprintf("outcome unknown (%v)", o.why)
+	case nothing:
+		return fmt.Sprintf("%v", o.why)
+	}
+	if o.op == wire.Read {
+		return state(o.found, o.value)
+	}
+	return fmt.Sprintf("done, version %v", o.version)
+}
+
+// history is all calls of a run that say something, in the order of their ends.
+type history struct{ ops []operationOf }
+
+func (h *history) add(o operationOf) { h.ops = append(h.ops, o) }

@@ -1,0 +1,85 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// Many runs n seeds from the one numbered from on, jobs at a time, with a rule removed (nil: none). each gets the results in the order of the seeds, one at a
+// time; it ends the run by returning false.
+func Many(ctx context.Context, m *Mutant, from, n uint64, jobs int, each func(*Result) bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type one struct {
+		r   *Result
+		err error
+	}
+	results := make([]chan one, max(jobs, 1))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for j := range results {
+		s, err := NewMutant(m)
+		if err != nil {
+			return err
+		}
+		results[j] = make(chan one, 16)
+		wg.Go(func() {
+			for i := uint64(j); i < n; i += uint64(len(results)) {
+				r, err := s.Run(from+i, nil)
+				select {
+				case results[j] <- one{r, err}:
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	for i := range n {
+		select {
+		case x := <-results[i%uint64(len(results))]:
+			if x.err != nil {
+				return fmt.Errorf("seed %d: %w", from+i, x.err)
+			}
+			if !each(x.r) {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Replay is the command that runs a seed again, and prints its timeline, cut to the key of its first violation.
+func (r *Result) Replay(mutant string) string {
+	s := fmt.Sprintf("go run ./controlplane/cmd/netcraq-sim --seed %d", r.Seed)
+	if mutant != "" {
+		s += " --mutant " + mutant
+	}
+	for _, v := range r.Violations {
+		if v.Key != 0 {
+			return s + fmt.Sprintf(" --key %v", v.Key)
+		}
+	}
+	return s
+}
+
+// Visualize writes porcupine's picture of a history that is not linearizable, as a page for a browser. It writes nothing for other violations.
+func (v Violation) Visualize(path string) (bool, error) {
+	if v.info == nil {
+		return false, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return false, err
+	}
+	if err := porcupine.VisualizePath(register1, *v.info, path); err != nil {
+		return false, fmt.Errorf("porcupine's picture: %w", err)
+	}
+	return true, nil
+}

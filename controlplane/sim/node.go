@@ -1,0 +1,217 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/switch/interp"
+	"github.com/netcraq/netcraq/switch/target"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// What a run uses of a switch. All of it is empty when a run begins and when a switch is started again.
+const (
+	maxSlots    = 8
+	maxSessions = 96
+	dirtyCells  = 4 // DIRTY_BITS 2
+	events      = 64
+)
+
+// engine is an interpreter with the program, used by one run after the other: making one takes longer than a run.
+type engine struct {
+	p       *interp.Pipeline
+	entries []entry // what a run has put into its tables
+	buffer  interp.Buffer
+}
+
+func newEngine(p *Program) (*engine, error) {
+	e := &engine{}
+	var err error
+	if e.p, err = interp.New(p.json, interp.Options{}); err != nil {
+		return nil, fmt.Errorf("the program: %w", err)
+	}
+	return e, nil
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err) // the simulator's own mistake
+	}
+}
+
+// The registers and counters of the program, and how many cells of each a run can touch, by what.
+var (
+	slotRegisters    = []string{"versions", "slot_writer"}
+	objectRegisters  = []string{"objects.objects_length", "objects.objects_store"}
+	sessionRegisters = []string{"session_request", "session_version"}
+)
+
+func register(name string) string { return "NetcraqIngress.pipeline.chain." + name }
+
+const eventsCounter = "NetcraqIngress.pipeline.events"
+
+// clear makes it as it was when it was made.
+func (e *engine) clear() {
+	for _, x := range e.entries {
+		must(e.p.DeleteEntry(x.table, x.e))
+	}
+	e.entries = e.entries[:0]
+	for id := range e.p.MulticastGroups() {
+		must(e.p.SetMulticastGroup(id, nil))
+	}
+	zero := func(name string, cells int) {
+		name = register(name)
+		width := (e.p.Program().Register(name).Width + 7) / 8
+		for i := range cells {
+			must(e.p.WriteRegister(name, i, make([]byte, width)))
+		}
+	}
+	for _, r := range slotRegisters {
+		zero(r, maxSlots)
+	}
+	for _, r := range objectRegisters {
+		zero(r, maxSlots*(dirtyCells+1))
+	}
+	for _, r := range sessionRegisters {
+		zero(r, maxSessions)
+	}
+	zero("lease_expiry", chainID+1)
+	for i := range events {
+		must(e.p.WriteCounter(eventsCounter, i, target.CounterData{}))
+	}
+}
+
+// set inserts an entry, or changes the one with its match.
+func (e *engine) set(x entry) {
+	for i, old := range e.entries {
+		if same(old, x) {
+			must(e.p.ModifyEntry(x.table, x.e))
+			e.entries[i] = x
+			return
+		}
+	}
+	must(e.p.InsertEntry(x.table, x.e))
+	e.entries = append(e.entries, x)
+}
+
+// unset deletes the entry with a match, if there is one.
+func (e *engine) unset(x entry) {
+	for i, old := range e.entries {
+		if same(old, x) {
+			must(e.p.DeleteEntry(x.table, x.e))
+			e.entries = append(e.entries[:i], e.entries[i+1:]...)
+			return
+		}
+	}
+}
+
+// same says whether two entries have the same match. The tables have one key each.
+func same(a, b entry) bool {
+	return a.table == b.table && a.e.Match[0].PrefixLen == b.e.Match[0].PrefixLen && string(a.e.Match[0].Value) == string(b.e.Match[0].Value)
+}
+
+// node is a switch: the program, the tables and registers, a clock of its own.
+type node struct {
+	w     *world
+	index int
+	sw    *topology.Switch
+	name  string
+	*engine
+
+	alive    bool
+	isolated bool          // no controller can reach it
+	data     bool          // it has what a member must have, as far as anybody can tell
+	born     time.Duration // when its clock was 0; the clock starts anew when the switch does
+	rate     float64       // of its clock
+	loaded   bool          // the program has been pushed since it was started
+	starts   int           // how often it was started
+
+	// What a controller reads back from it.
+	assignment *chain.Assignment
+	slots      map[wire.Key]int // key_index
+	election   uint64           // the highest election id that a controller has come with
+}
+
+// clock is what the program sees as the time.
+func (n *node) clock() time.Duration { return time.Duration(float64(n.w.loop.now-n.born) * n.rate) }
+
+// start is the process being started, with nothing in it.
+func (n *node) start() {
+	n.clear()
+	n.alive, n.loaded, n.assignment, n.election = true, false, nil, 0
+	n.slots = map[wire.Key]int{}
+	n.starts++
+	n.born = n.w.loop.now - n.w.control.between(0, time.Second)
+}
+
+// kill is kill -9: registers, tables and all are gone.
+func (n *node) kill() {
+	n.count()
+	n.alive, n.data = false, false
+}
+
+// count adds what became of the switch's packets to the run's coverage.
+func (n *node) count() {
+	for i := range events {
+		c, err := n.p.ReadCounter(eventsCounter, i)
+		must(err)
+		if c.Packets > 0 {
+			n.w.cover.add("packets."+controller.EventName(i), int(c.Packets))
+		}
+	}
+}
+
+// process takes a frame that came in by a port, and sends on what comes out.
+func (n *node) process(port uint32, frame []byte) {
+	if !n.alive {
+		return
+	}
+	w := n.w
+	w.packets++
+	var before [events]uint64
+	if w.tracing() {
+		n.events(&before)
+	}
+	n.p.ProcessInto(&n.buffer, n.clock(), port, frame)
+	if w.tracing() {
+		n.trace(port, frame, &before)
+	}
+	for _, o := range n.buffer.Outs {
+		if o.Port == topology.CPUPort {
+			w.toController(n, o.Frame)
+		} else {
+			w.fromNode(n, o.Port, o.Frame)
+		}
+	}
+}
+
+func (n *node) events(out *[events]uint64) {
+	for i := range out {
+		c, err := n.p.ReadCounter(eventsCounter, i)
+		must(err)
+		out[i] = c.Packets
+	}
+}
+
+// slot is what a switch holds for a key.
+type slot struct{ committed, latest wire.Version }
+
+func (n *node) slot(key wire.Key) (slot, bool) {
+	at, ok := n.slots[key]
+	if !ok {
+		return slot{}, false
+	}
+	b, err := n.p.ReadRegister(register("versions"), at)
+	must(err)
+	return slot{wire.Version(be64(b[:8])), wire.Version(be64(b[8:]))}, true
+}
+
+func be64(b []byte) (v uint64) {
+	for _, x := range b {
+		v = v<<8 | uint64(x)
+	}
+	return v
+}

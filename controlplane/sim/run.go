@@ -1,0 +1,172 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Result is what came of a seed.
+type Result struct {
+	Seed       uint64
+	Network    string // its shape
+	Violations []Violation
+	Coverage   Coverage
+	Calls      int           // that clients made and that say something
+	Packets    int           // that switches processed
+	Took       time.Duration // simulated
+}
+
+// How long things may take once faults have stopped.
+const (
+	readyWithin = 8 * time.Second // the chain is whole; draining it may take 5 s
+	cleanWithin = 2 * time.Second // every key is clean at every member
+	probeWithin = time.Second     // every key can be read and changed
+)
+
+// Run runs a seed. onLine gets its timeline; nil: nobody wants it. The same seed does the same, with a timeline and without.
+func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
+	p := newPlan(seed)
+	w, err := s.newWorld(p.shape, seed, onLine)
+	if err != nil {
+		return nil, err
+	}
+	w.lease, w.drift, w.controlDelay, w.slowDisk = p.lease, p.drift, p.control, p.slowDisk
+	for _, n := range w.nodes {
+		n.rate = w.clockRate()
+	}
+	r := &Result{Seed: seed, Network: p.shape.name, Coverage: w.cover}
+	if err := w.setUp(p.keys); err != nil {
+		r.Violations = []Violation{{Kind: NotSettled, What: "before any fault: " + err.Error()}}
+		return r, nil
+	}
+	end := w.loop.now + p.duration
+	w.network.conditions = p.net
+	for range p.clients {
+		w.newWorker(p, p.calls/p.clients)
+	}
+	w.operator(p)
+	w.faults(p, end)
+	w.loop.run(end, nil)
+	w.mend()
+	r.Violations = w.settle()
+	r.Violations = append(w.history.check(), r.Violations...)
+	for _, n := range w.nodes {
+		if n.alive {
+			n.count()
+		}
+	}
+	for _, c := range w.clients {
+		st := c.m.Stats()
+		w.cover.add("clients.retransmitted", int(st.Retransmits))
+		w.cover.add("clients.refused", int(st.Refusals))
+		w.cover.add("clients.strays", int(st.Strays))
+	}
+	r.Calls, r.Packets, r.Took = len(w.history.ops), w.packets, w.loop.now
+	return r, nil
+}
+
+// mend ends all faults: the network is perfect, switches run and are reached, there is a controller. Clients make no new calls.
+func (w *world) mend() {
+	w.trace("fault", "all faults end")
+	w.network.conditions = conditions{delay: 10 * time.Microsecond}
+	clear(w.network.cut)
+	w.network.rules = nil
+	w.release()
+	w.slowDisk = 0
+	for _, n := range w.nodes {
+		w.reconnect(n)
+		w.startNode(n)
+	}
+	if s := w.controller(); !s.alive || s.deposed {
+		w.startController()
+	}
+	for _, c := range w.clients {
+		c.left = 0
+	}
+}
+
+// settle gives everything the time to become whole, and says what did not.
+func (w *world) settle() (out []Violation) {
+	fail := func(key wire.Key, format string, args ...any) {
+		v := Violation{Kind: NotSettled, Key: key, What: fmt.Sprintf(format, args...)}
+		w.traceKey(key, "check", "%v", v)
+		out = append(out, v)
+	}
+	// A chain that an operator has frozen is not thawed by itself.
+	var thaw func()
+	thaw = func() {
+		if s := w.controller(); w.serving() && s.status.Config.Freeze != chain.Thawed {
+			no := false
+			s.propose(chain.Change{Frozen: &no})
+		}
+		w.loop.after(20*time.Millisecond, thaw)
+	}
+	thaw()
+	idle := func() bool {
+		return w.serving() && w.controller().status.Config.Freeze == chain.Thawed && !slices.ContainsFunc(w.clients, func(c *client) bool { return len(c.calls) > 0 })
+	}
+	w.loop.run(w.loop.now+readyWithin, idle)
+	if !w.serving() {
+		fail(0, "the chain is not whole after %v: %s", readyWithin, w.controller().status.Reason)
+		return out
+	}
+	var dirty string
+	var at wire.Key
+	w.loop.run(w.loop.now+cleanWithin, func() bool {
+		at, dirty = w.dirty()
+		return at == 0
+	})
+	if at, dirty = w.dirty(); at != 0 {
+		fail(at, "not clean after %v: %s", cleanWithin, dirty)
+	}
+	// One call after the other, by a client that nothing has happened to.
+	c := w.newClient("probe", w.shape.topo.Hosts[0], 1, nil)
+	for _, k := range w.keys {
+		probe := func(req core.Request) (o operationOf) {
+			req.Key, req.Deadline = k, w.loop.now+probeWithin
+			over := false
+			n := len(w.history.ops)
+			c.start(req, func(core.Result) { over = true })
+			w.loop.run(w.loop.now+2*probeWithin, func() bool { return over })
+			if len(w.history.ops) > n {
+				return w.history.ops[n]
+			}
+			return operationOf{outcome: nothing}
+		}
+		if o := probe(core.Request{Op: wire.Read}); o.outcome != done {
+			fail(k, "a read gets no answer after all faults have ended")
+		}
+		if o := probe(core.Request{Op: wire.CAS, Value: []byte("probe"), Expected: c.seen[k]}); o.outcome != done {
+			fail(k, "a compare and swap of what was just read is not done after all faults have ended: %s", o.result())
+		}
+	}
+	return out
+}
+
+// dirty is a key that is not clean at some member, or not the same at all; 0: there is none.
+func (w *world) dirty() (wire.Key, string) {
+	members := w.controller().status.Config.Members
+	for _, k := range w.keys {
+		var first slot
+		for i, m := range members {
+			x, ok := w.node(m).slot(k)
+			if i == 0 {
+				first = x
+			}
+			switch {
+			case !ok:
+				return k, fmt.Sprintf("%s has no slot for it", m)
+			case x.committed != x.latest:
+				return k, fmt.Sprintf("%s has committed %v and accepted %v", m, x.committed, x.latest)
+			case x.committed != first.committed:
+				return k, fmt.Sprintf("%s has version %v, %s has version %v", members[0], first.committed, m, x.committed)
+			}
+		}
+	}
+	return 0, ""
+}

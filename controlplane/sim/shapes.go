@@ -1,0 +1,115 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+// shape is a network that seeds run on: a topology, and what follows from it.
+type shape struct {
+	name   string
+	topo   *topology.Topology
+	layout *controller.Layout
+	base   map[*Program][][]entry // by switch
+	mu     sync.Mutex
+}
+
+// Shapes are the networks that there are. Every switch has a host at port 1.
+//
+//	line    s1 ─ s2 ─ s3 ─ s4     replies pass members on their way (read repair); a dead switch cuts the network in two
+//	star    all at a hub, s0      the hub has no part in the chain, and passes everything on
+//	mesh    each at each          the loss of a switch is no other's
+//	ring    s1 ─ s2 ─ s3 ─ s4 ─ s1
+var shapes = sync.OnceValue(func() []*shape {
+	var out []*shape
+	for _, n := range []int{2, 3, 4} {
+		out = append(out, newShape(fmt.Sprintf("line%d", n), n, false, func(a, b int) bool { return b == a+1 }))
+	}
+	for _, n := range []int{3, 4} {
+		out = append(out, newShape(fmt.Sprintf("star%d", n), n, true, func(a, b int) bool { return a == 0 }))
+	}
+	for _, n := range []int{3, 4} {
+		out = append(out, newShape(fmt.Sprintf("mesh%d", n), n, false, func(a, b int) bool { return true }))
+	}
+	out = append(out, newShape("ring4", 4, false, func(a, b int) bool { return b == a+1 || a == 1 && b == 4 }))
+	return out
+})
+
+// chainID is the one chain that is simulated.
+const chainID = 1
+
+// The addresses of a shape: a switch is 10.0.255.N and its host 10.0.0.N.
+func newShape(name string, n int, hub bool, linked func(a, b int) bool) *shape {
+	var switches, links, hosts, members []string
+	first := 1
+	if hub {
+		first = 0
+	}
+	ports := make([]int, n+1)
+	port := func(i int) string { ports[i]++; return fmt.Sprintf("s%d:%d", i, ports[i]) }
+	for i := first; i <= n; i++ {
+		switches = append(switches, fmt.Sprintf("  - {name: s%d, p4runtime: '127.0.0.1:%d', deviceId: %d, address: 10.0.255.%d}", i, 50051+i, i+1, 100+i))
+		hosts = append(hosts, fmt.Sprintf("  - {name: h%d, ip: 10.0.0.%d, mac: '02:00:00:00:00:%02x', port: '%s'}", i, 100+i, i+1, port(i)))
+		if i > 0 {
+			members = append(members, fmt.Sprintf("s%d", i))
+		}
+	}
+	for a := first; a <= n; a++ {
+		for b := a + 1; b <= n; b++ {
+			if linked(a, b) {
+				links = append(links, fmt.Sprintf("  - [%s, %s]", port(a), port(b)))
+			}
+		}
+	}
+	text := fmt.Sprintf("program: {json: netcraq-128.json, p4info: netcraq-128.p4info.txtpb}\nswitches:\n%s\nlinks:\n%s\nhosts:\n%s\n"+
+		"chains:\n  - {id: %d, name: main, address: 10.0.254.1, members: [%s], leaseMillis: 200}\n",
+		strings.Join(switches, "\n"), strings.Join(links, "\n"), strings.Join(hosts, "\n"), chainID, strings.Join(members, ", "))
+	t, err := topology.Parse([]byte(text), name)
+	if err != nil {
+		panic(fmt.Sprintf("the shape %s: %v\n%s", name, err, text))
+	}
+	layout, err := controller.NewLayout(t)
+	if err != nil {
+		panic(fmt.Sprintf("the shape %s: %v", name, err))
+	}
+	return &shape{name: name, topo: t, layout: layout, base: map[*Program][][]entry{}}
+}
+
+// findShape finds a shape by its name.
+func findShape(name string) (*shape, error) {
+	var names []string
+	for _, s := range shapes() {
+		if s.name == name {
+			return s, nil
+		}
+		names = append(names, s.name)
+	}
+	return nil, fmt.Errorf("there is no network %q; there is: %s", name, strings.Join(names, ", "))
+}
+
+// baseOf is what the switches of a shape hold whatever the chain is.
+func (s *shape) baseOf(p *Program) [][]entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.base[p] == nil {
+		for _, sw := range s.topo.Switches {
+			var entries []entry
+			for _, e := range s.layout.Base(sw) {
+				entries = append(entries, p.encode(e))
+			}
+			s.base[p] = append(s.base[p], entries)
+		}
+	}
+	return s.base[p]
+}
+
+// members is all switches that can be members, which is all but a hub.
+func (s *shape) members() []string { return s.topo.Chains[0].Members }
+
+// defaultLease is what a scenario runs with unless it says otherwise.
+const defaultLease = 100 * time.Millisecond

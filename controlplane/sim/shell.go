@@ -1,0 +1,529 @@
+package sim
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// This file is the simulator's counterpart of package controller: it carries out what chain.Machine asks for, on simulated switches, and reports back. do says
+// which action is which function; controller.do is the same for real switches. The machine is the real one, and so are the table entries
+// (controller.Layout) and the packets.
+
+// shell is a controller process.
+type shell struct {
+	w        *world
+	name     string
+	election uint64
+	alive    bool
+	origin   time.Duration // when its clock was 0
+	rate     float64       // of its clock
+	m        *chain.Machine
+	devices  []*device // as the switches
+	tick     int       // number of the newest timer
+	deposed  bool
+	savedAt  time.Duration // when the last record is written
+	saving   int           // records on their way to the store
+
+	port    uint16
+	waiting map[uint16]func(*wire.Packet)
+	lastOp  chain.OpID
+	ops     map[chain.OpID]*operation
+	done    func(chain.OpID, error) // told of every operation's end
+	request uint32                  // of its writer session
+	status  chain.Status            // after the last input
+}
+
+// operation is a change of keys, or of the configuration.
+type operation struct {
+	keys    []wire.Key
+	attempt int // the running one; what an older one still does is void
+}
+
+// The controller's own writer sessions are 1 to controllerSessions, one a key: a session has one write on its way at most.
+const controllerSessions = maxSlots
+
+// How long an exchange of the controller's may take, as in package controller.
+const (
+	writeTimeout = 5 * time.Second
+	fetchTimeout = 2 * time.Second
+	firstResend  = 30 * time.Millisecond
+	lastResend   = 500 * time.Millisecond
+	ackTimeout   = 100 * time.Millisecond
+	leasePort    = 20036
+)
+
+var (
+	errConnection = errors.New("the connection was lost")
+	errPrimary    = errors.New("another controller is primary")
+	errTimeout    = errors.New("no answer")
+)
+
+// newShell starts a controller with what an earlier one stored.
+func newShell(w *world, name string, election uint64) *shell {
+	s := &shell{w: w, name: name, election: election, alive: true, origin: w.loop.now, rate: w.clockRate(), port: 30000 + uint16(w.control.IntN(20000)),
+		waiting: map[uint16]func(*wire.Packet){}, ops: map[chain.OpID]*operation{}}
+	var names []string
+	for _, sw := range w.shape.topo.Switches {
+		names = append(names, sw.Name)
+	}
+	w.store.leader = election
+	o := chain.Options{Name: "main", Switches: names, Members: w.members, Lease: w.lease}
+	if w.store.record != nil {
+		r := *w.store.record
+		o.Record = &r
+	}
+	s.m = chain.New(o)
+	s.m.SetKeys(w.store.keys)
+	s.request = w.store.request
+	w.trace(name, "starts")
+	for _, n := range w.nodes {
+		d := &device{s: s, n: n}
+		s.devices = append(s.devices, d)
+		s.w.loop.after(w.control.between(0, time.Millisecond), d.connect)
+	}
+	s.m.Tick(0)
+	s.flush()
+	return s
+}
+
+// kill ends the process. What it has sent is on its way; what it stored stays.
+func (s *shell) kill() {
+	s.w.trace(s.name, "is killed")
+	s.alive = false
+}
+
+// now is its own clock.
+func (s *shell) now() chain.Time { return time.Duration(float64(s.w.loop.now-s.origin) * s.rate) }
+
+func (s *shell) device(sw string) *device {
+	return s.devices[slices.IndexFunc(s.devices, func(d *device) bool { return d.n.name == sw })]
+}
+
+// flush does what the machine asks for, until it asks for nothing more, and arranges its next tick.
+func (s *shell) flush() {
+	for actions := s.m.Actions(); len(actions) > 0; actions = s.m.Actions() {
+		for _, a := range actions {
+			if _, lease := a.(chain.Lease); s.w.tracing() {
+				s.w.onLine(Line{At: s.w.loop.now, Who: s.name, What: a.String(), Lease: lease})
+			}
+			s.do(a)
+		}
+	}
+	s.status = s.m.Status(s.now())
+	s.tick++
+	if at, ok := s.m.Next(s.now()); ok {
+		tick := s.tick
+		s.w.loop.at(s.origin+time.Duration(float64(at)/s.rate)+time.Microsecond, func() {
+			if s.alive && s.tick == tick {
+				s.m.Tick(s.now())
+				s.flush()
+			}
+		})
+	}
+}
+
+// do carries out one action.
+func (s *shell) do(a chain.Action) {
+	switch a := a.(type) {
+	case chain.Event:
+		s.w.cover.add("chain."+a.Type, 1)
+		if strings.HasPrefix(a.Message, "it is out of reach, and its lease") {
+			s.w.cover.add("controller.lease waited out", 1)
+		}
+	case chain.Persist:
+		s.persist(a)
+	case chain.Lease:
+		s.lease(a)
+	case chain.Install:
+		s.install(a)
+	case chain.Redrive:
+		s.redrive(a)
+	case chain.InsertKeys:
+		s.entries(a.Op, a.Attempt, a.Switch, true)
+	case chain.DeleteKeys:
+		s.entries(a.Op, a.Attempt, a.Switch, false)
+	case chain.WriteKeys:
+		s.values(a.Op, a.Attempt, a.Head)
+	case chain.DeleteValues:
+		s.values(a.Op, a.Attempt, a.Head)
+	case chain.CancelKeys:
+		if o := s.ops[a.Op]; o != nil {
+			o.attempt = -1
+		}
+	case chain.Done:
+		delete(s.ops, a.Op)
+		if s.done != nil {
+			s.done(a.Op, a.Err)
+		}
+	default:
+		panic(fmt.Sprintf("an action that the simulator does not know: %T", a))
+	}
+}
+
+// ---- Actions ----
+
+// store is what survives controllers: etcd, as DESIGN wants it. It knows who leads, and takes records from nobody else.
+type store struct {
+	record  *chain.Record
+	leader  uint64 // the election id of the controller that was started last
+	keys    int    // keys that the directory places in the chain
+	request uint32
+}
+
+var errLeader = errors.New("another controller leads")
+
+// persist makes a record durable, in a while. Whether or not the controller lives to hear of it.
+func (s *shell) persist(a chain.Persist) {
+	w := s.w
+	took := w.control.between(50*time.Microsecond, time.Millisecond)
+	if w.control.chance(w.slowDisk) {
+		took += w.control.between(0, 60*time.Millisecond)
+	}
+	s.saving++
+	// One after the other.
+	s.savedAt = max(s.savedAt, w.loop.now+took/2)
+	w.loop.at(s.savedAt, func() {
+		var err error
+		if w.store.leader == s.election {
+			r := a.Record
+			w.store.record = &r
+		} else {
+			err = errLeader
+		}
+		w.loop.after(took/2, func() {
+			if s.saving--; s.alive {
+				s.m.Persisted(s.now(), a.Seq, err)
+				s.flush()
+			}
+		})
+	})
+}
+
+// lease sends a LEASE.
+func (s *shell) lease(a chain.Lease) {
+	d := s.device(a.Switch)
+	d.packetOut(s.frame(d, leasePort, &wire.Packet{Op: wire.Lease, Epoch: a.Epoch, Key: wire.MakeKey(chainID, 0),
+		Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock)}))
+}
+
+// install writes a switch's part of a configuration: groups, the chain_config entry, the service address; then what nothing refers to any more. Packets
+// pass in between.
+func (s *shell) install(a chain.Install) {
+	d := s.device(a.Switch)
+	n := d.n
+	part := s.w.shape.layout.Chain(s.w.shape.topo.Chains[0], n.sw, a.Config)
+	encode := s.w.program.encode
+	steps := []func(){
+		func() {
+			for _, g := range part.Groups {
+				n.setGroup(g)
+			}
+		},
+		func() {
+			assignment := a.Assignment
+			n.set(encode(part.Config))
+			n.assignment, n.data = &assignment, assignment.Role.Member()
+		},
+		func() {
+			if part.Take != nil {
+				n.set(encode(*part.Take))
+			}
+			if part.Route != nil {
+				n.set(encode(*part.Route))
+			}
+		},
+		func() {
+			if part.Take == nil {
+				n.unset(s.w.serviceTake)
+			}
+			if part.Route == nil {
+				n.unset(s.w.serviceRoute)
+			}
+			n.dropOtherGroups(part.Groups)
+		},
+	}
+	d.submit(func(done func()) {
+		d.each(steps, func(err error) {
+			s.m.Installed(s.now(), a.Switch, a.Seq, err)
+			s.flush()
+			done()
+		})
+	})
+}
+
+// entries makes or deletes the key_index entries of an operation's keys at a switch.
+func (s *shell) entries(op chain.OpID, attempt int, sw string, insert bool) {
+	o := s.ops[op]
+	o.attempt = attempt
+	d := s.device(sw)
+	d.submit(func(done func()) {
+		d.call(func() {
+			for _, k := range o.keys {
+				d.n.place(k, insert)
+			}
+		}, func(err error) {
+			s.m.KeysDone(s.now(), op, attempt, err, true)
+			s.flush()
+			done()
+		})
+	})
+}
+
+// values writes a tombstone for each of an operation's keys at the head, until each is answered and clean at every member.
+func (s *shell) values(op chain.OpID, attempt int, head string) {
+	o := s.ops[op]
+	o.attempt = attempt
+	left := len(o.keys)
+	var failed error
+	for _, k := range o.keys {
+		s.write(o, attempt, s.device(head), k, func(err error) {
+			failed = errors.Join(failed, err)
+			if left--; left > 0 || o.attempt != attempt {
+				return
+			}
+			s.m.KeysDone(s.now(), op, attempt, failed, true)
+			s.flush()
+		})
+	}
+}
+
+// write writes a tombstone.
+func (s *shell) write(o *operation, attempt int, head *device, key wire.Key, then func(error)) {
+	s.request++
+	s.w.store.request = s.request
+	p := &wire.Packet{Op: wire.Write, Key: key, Session: 1 + uint16(key&0xFFFFFF), Request: s.request, Tombstone: true}
+	call := s.w.loop.now
+	deadline := call + writeTimeout
+	noted := false
+	var try func()
+	try = func() {
+		s.exchange(head, p, deadline, func(r *wire.Packet) bool { return r.Op == wire.WriteReply && r.Request == p.Request }, func(r *wire.Packet, err error) {
+			switch {
+			case err != nil:
+				then(err)
+			case o.attempt != attempt:
+			case r.Status == wire.OK || r.Status == wire.Superseded:
+				if !noted {
+					noted = true
+					s.w.history.add(operationOf{client: s.name, key: key, op: wire.Write, del: true, call: call, end: s.w.loop.now, outcome: done, version: r.Version})
+				}
+				s.clean(key, r.Version, s.w.loop.now+ackTimeout, func(ok bool) {
+					if ok {
+						then(nil)
+						return
+					}
+					try()
+				})
+			default:
+				s.w.loop.after(5*time.Millisecond, func() {
+					if s.alive && o.attempt == attempt {
+						try()
+					}
+				})
+			}
+		})
+	}
+	try()
+}
+
+// clean asks every member whether it has committed a version, for as long as the acknowledgement may be on its way.
+func (s *shell) clean(key wire.Key, version wire.Version, deadline time.Duration, then func(bool)) {
+	members := s.status.Config.Members
+	left, all := len(members), true
+	for _, sw := range members {
+		s.fetch(s.device(sw), key, 0, deadline, func(r *wire.Packet, err error) {
+			all = all && err == nil && r.Status != wire.Dirty && r.Version >= version
+			switch left--; {
+			case left > 0:
+			case all || s.w.loop.now >= deadline:
+				then(all)
+			default:
+				s.later(time.Millisecond, func() { s.clean(key, version, deadline, then) })
+			}
+		})
+	}
+}
+
+// redrive sends down again what is dirty at a switch, with Drain until all members hold the same.
+func (s *shell) redrive(a chain.Redrive) {
+	from, via := s.device(a.From), s.device(a.Via)
+	var failed error
+	left := len(s.w.keys)
+	finish := func(err error) {
+		failed = errors.Join(failed, err)
+		if left--; left > 0 {
+			return
+		}
+		if failed != nil || !a.Drain {
+			s.m.Redriven(s.now(), a.Epoch, failed)
+			s.flush()
+			return
+		}
+		s.drained(a, s.w.loop.now+writeTimeout)
+	}
+	for _, k := range s.w.keys {
+		deadline := s.w.loop.now + writeTimeout
+		pause := 2 * time.Millisecond
+		var try func()
+		try = func() {
+			s.fetch(from, k, wire.Newest, deadline, func(r *wire.Packet, err error) {
+				switch {
+				case err != nil:
+					finish(err)
+				case r.Status != wire.Dirty:
+					finish(nil)
+				case s.w.loop.now > deadline:
+					finish(errTimeout)
+				default:
+					s.w.cover.add("controller.redriven", 1)
+					via.packetOut(s.frame(via, leasePort, &wire.Packet{Op: wire.Write, Flags: wire.Stamped | wire.NoReply, Epoch: a.Epoch,
+						Session: r.Session, Request: r.Request, Key: k, Version: r.Version, Value: r.Value, Tombstone: r.Tombstone}))
+					s.later(pause, try)
+					pause = min(2*pause, 200*time.Millisecond)
+				}
+			})
+		}
+		try()
+	}
+}
+
+// drained waits until every member is clean and holds the same version of every key.
+func (s *shell) drained(a chain.Redrive, deadline time.Duration) {
+	members := s.status.Config.Members
+	equal, left := true, len(s.w.keys)*len(members)
+	for _, k := range s.w.keys {
+		var first *wire.Packet
+		for _, sw := range members {
+			s.fetch(s.device(sw), k, 0, deadline, func(r *wire.Packet, err error) {
+				switch {
+				case err != nil || r.Status == wire.Dirty:
+					equal = false
+				case first == nil:
+					first = r
+				default:
+					equal = equal && r.Version == first.Version
+				}
+				if left--; left > 0 {
+					return
+				}
+				switch {
+				case equal:
+					s.m.Redriven(s.now(), a.Epoch, nil)
+					s.flush()
+				case s.w.loop.now >= deadline:
+					s.m.Redriven(s.now(), a.Epoch, errTimeout)
+					s.flush()
+				default:
+					s.later(5*time.Millisecond, func() { s.drained(a, deadline) })
+				}
+			})
+		}
+	}
+}
+
+// propose asks the machine for a change of the configuration.
+func (s *shell) propose(c chain.Change) chain.OpID {
+	s.lastOp++
+	s.m.Propose(s.now(), s.lastOp, c)
+	s.flush()
+	return s.lastOp
+}
+
+// addKeys places keys.
+func (s *shell) addKeys(keys []wire.Key) chain.OpID {
+	s.lastOp++
+	s.ops[s.lastOp] = &operation{keys: keys}
+	s.w.store.keys = len(keys)
+	s.m.SetKeys(len(keys))
+	s.m.AddKeys(s.now(), s.lastOp)
+	s.flush()
+	return s.lastOp
+}
+
+// ---- Packets of the controller's ----
+
+// later does something if the controller still lives then.
+func (s *shell) later(d time.Duration, do func()) {
+	s.w.loop.after(d, func() {
+		if s.alive {
+			do()
+		}
+	})
+}
+
+// frame wraps a packet for packet-out at a switch, packet-out header included.
+func (s *shell) frame(d *device, srcPort uint16, p *wire.Packet) []byte {
+	payload, err := p.Marshal(profile)
+	must(err)
+	f := wire.Frame{Src: netip.AddrPortFrom(s.w.shape.topo.Controller.Address, srcPort), Dst: netip.AddrPortFrom(d.n.sw.Address, wire.Port)}
+	copy(f.EthernetDst[:], d.n.sw.MAC)
+	b, err := f.AppendTo([]byte{0, 0x40}, payload) // submit_to_ingress
+	must(err)
+	return b
+}
+
+// fetch reads a slot of a switch.
+func (s *shell) fetch(d *device, key wire.Key, flags wire.Flags, deadline time.Duration, then func(*wire.Packet, error)) {
+	p := &wire.Packet{Op: wire.Fetch, Flags: flags, Key: key, Request: 1}
+	s.exchange(d, p, min(deadline, s.w.loop.now+fetchTimeout), func(r *wire.Packet) bool { return r.Op == wire.FetchReply }, then)
+}
+
+// exchange sends a packet until an answer comes or the time is over.
+func (s *shell) exchange(d *device, p *wire.Packet, deadline time.Duration, accept func(*wire.Packet) bool, then func(*wire.Packet, error)) {
+	s.port++
+	port := s.port
+	over := false
+	finish := func(r *wire.Packet, err error) {
+		if !over {
+			over = true
+			delete(s.waiting, port)
+			then(r, err)
+		}
+	}
+	s.waiting[port] = func(r *wire.Packet) {
+		if r.Key == p.Key && accept(r) {
+			finish(r, nil)
+		}
+	}
+	frame := s.frame(d, port, p)
+	wait := firstResend
+	var send func()
+	send = func() {
+		switch {
+		case over:
+		case s.w.loop.now >= deadline:
+			finish(nil, fmt.Errorf("%s: %w", d.n.name, errTimeout))
+		default:
+			d.packetOut(frame)
+			s.later(min(wait, deadline-s.w.loop.now), send)
+			wait = min(2*wait, lastResend)
+		}
+	}
+	send()
+}
+
+// packetIn takes a packet that a switch sent to the controller, packet-in header included.
+func (s *shell) packetIn(d *device, frame []byte) {
+	f, payload, err := wire.ParseFrame(frame[2:])
+	var p wire.Packet
+	if err != nil || p.Unmarshal(payload, profile) != nil {
+		return
+	}
+	if p.Op == wire.LeaseReply {
+		s.m.LeaseReply(s.now(), d.n.name, uint64(p.Version), time.Duration(p.Request)*time.Microsecond, p.Status == wire.OK)
+		s.flush()
+		return
+	}
+	if then := s.waiting[f.Dst.Port()]; then != nil {
+		p.Value = bytes.Clone(p.Value)
+		then(&p)
+	}
+}

@@ -1,0 +1,100 @@
+package sim
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Line is one line of a timeline: when, who, what.
+type Line struct {
+	At   time.Duration
+	Who  string
+	What string
+	Key  wire.Key // that it is about; 0: it is of interest whatever the key
+	// Lease: it is about the renewal of a lease, of which there are many.
+	Lease bool
+}
+
+func (l Line) String() string {
+	return fmt.Sprintf("%10.3fms  %-10s %s", float64(l.At)/float64(time.Millisecond), l.Who, l.What)
+}
+
+// WriteTimeline writes the lines that are about a key (0: all of them).
+func WriteTimeline(w io.Writer, lines []Line, key wire.Key) error {
+	for _, l := range lines {
+		if key != 0 && (l.Lease || l.Key != 0 && l.Key != key) {
+			continue
+		}
+		if _, err := fmt.Fprintln(w, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tracing says whether anybody wants the timeline. A run is repeated with it where it is wanted: it costs more than the rest.
+func (w *world) tracing() bool { return w.onLine != nil }
+
+func (w *world) trace(who, format string, args ...any) { w.traceKey(0, who, format, args...) }
+
+func (w *world) traceKey(key wire.Key, who, format string, args ...any) {
+	if w.tracing() {
+		w.onLine(Line{At: w.loop.now, Who: who, What: fmt.Sprintf(format, args...), Key: key})
+	}
+}
+
+// trace writes what a switch did with a packet: the packet, the event it was counted as, and what came out.
+func (n *node) trace(port uint32, frame []byte, before *[events]uint64) {
+	var after [events]uint64
+	n.events(&after)
+	became := "nothing"
+	for i := range after {
+		if after[i] != before[i] {
+			became = strings.ToUpper(controller.EventName(i))
+		}
+	}
+	from := "the controller"
+	if port == topology.CPUPort {
+		frame = frame[2:]
+	} else if p, ok := n.sw.Port(port); ok && p.Peer != nil {
+		from = p.Peer.Name
+	} else if ok && p.Host != nil {
+		from = p.Host.Name
+	}
+	in := packetOf(frame)
+	l := Line{At: n.w.loop.now, Who: n.name, Key: keyOf(frame), Lease: in.Op == wire.Lease}
+	s := fmt.Sprintf("%v from %s: %s", in, from, became)
+	for _, o := range n.buffer.Outs {
+		to, out := "the controller", o.Frame
+		if o.Port == topology.CPUPort {
+			out = out[2:]
+		} else if p, ok := n.sw.Port(o.Port); ok && p.Peer != nil {
+			to = p.Peer.Name
+		} else if ok && p.Host != nil {
+			to = p.Host.Name
+		}
+		x := packetOf(out)
+		if len(n.buffer.Outs) == 1 && x.String() == in.String() {
+			s += "; on to " + to
+		} else {
+			s += fmt.Sprintf("; %v to %s", x, to)
+		}
+	}
+	l.What = s
+	n.w.onLine(l)
+}
+
+// packetOf is the packet in a frame, of a kind that there is not where there is none.
+func packetOf(frame []byte) *wire.Packet {
+	p := new(wire.Packet)
+	if _, payload, err := wire.ParseFrame(frame); err == nil {
+		_ = p.Unmarshal(payload, profile)
+	}
+	return p
+}

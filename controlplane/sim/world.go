@@ -1,0 +1,213 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// world is one run: a network with its switches, controllers and clients, and the time.
+type world struct {
+	program *Program
+	shape   *shape
+	loop    loop
+	dice    struct{ run, network, clients, faults dice }
+	control dice // delays of what controllers do, and clocks
+	onLine  func(Line)
+	cover   Coverage
+	packets int
+
+	network      network
+	nodes        []*node
+	byName       map[string]*node
+	hosts        map[*topology.Host]*host
+	base         [][]entry
+	serviceTake  entry
+	serviceRoute entry
+
+	controllers  []*shell
+	store        store
+	members      []string // as the topology file would want them
+	lease        time.Duration
+	controlDelay time.Duration // mean of what chance adds to the delay of a controller's messages
+	slowDisk     float64       // how often the store takes long
+	drift        float64       // of clocks, either way
+
+	keys        []wire.Key
+	clients     []*client
+	history     history
+	lastPort    uint16
+	lastSession uint16
+	lastValue   int
+}
+
+// Simulator runs seeds of one program, one after the other. Two goroutines need two.
+type Simulator struct {
+	program *Program
+	engines []*engine
+}
+
+// New makes a simulator of a program.
+func New(p *Program) *Simulator { return &Simulator{program: p} }
+
+// newWorld makes a network in which nothing has been started.
+func (s *Simulator) newWorld(sh *shape, seed uint64, onLine func(Line)) (*world, error) {
+	w := &world{program: s.program, shape: sh, onLine: onLine, cover: Coverage{}, byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
+		base: sh.baseOf(s.program), members: sh.members(), lease: defaultLease, lastPort: 40000, lastSession: controllerSessions}
+	w.dice.run, w.dice.network, w.dice.clients, w.dice.faults = newDice(seed, diceRun), newDice(seed, diceNetwork), newDice(seed, diceClients), newDice(seed, diceFaults)
+	w.control = newDice(seed, diceControl)
+	w.network = network{conditions: conditions{delay: 20 * time.Microsecond}, cut: map[link]bool{}}
+	for i, sw := range sh.topo.Switches {
+		if i == len(s.engines) {
+			e, err := newEngine(s.program)
+			if err != nil {
+				return nil, err
+			}
+			s.engines = append(s.engines, e)
+		}
+		n := &node{w: w, index: i, sw: sw, name: sw.Name, engine: s.engines[i], rate: w.clockRate()}
+		w.nodes = append(w.nodes, n)
+		w.byName[n.name] = n
+	}
+	for _, h := range sh.topo.Hosts {
+		w.hosts[h] = &host{h: h}
+	}
+	service := sh.topo.Chains[0].Address
+	w.serviceTake = s.program.encode(takeEntry(service))
+	w.serviceRoute = s.program.encode(routeEntry(service))
+	return w, nil
+}
+
+func (w *world) node(name string) *node { return w.byName[name] }
+
+// clockRate is how fast a clock runs: nearly right.
+func (w *world) clockRate() float64 {
+	if w.drift == 0 {
+		return 1
+	}
+	return 1 + w.drift*(2*w.control.Float64()-1)
+}
+
+// controller is the controller that was started last.
+func (w *world) controller() *shell { return w.controllers[len(w.controllers)-1] }
+
+// startController starts a controller, which takes over from those before it.
+func (w *world) startController() *shell {
+	n := len(w.controllers) + 1
+	s := newShell(w, fmt.Sprintf("controller%d", n), uint64(n))
+	w.controllers = append(w.controllers, s)
+	return s
+}
+
+// serving says whether a controller is there and the chain as it should be.
+func (w *world) serving() bool {
+	s := w.controller()
+	return s.alive && !s.deposed && s.status.Ready
+}
+
+// setUp starts the switches and a controller, forms the chain and places the keys.
+func (w *world) setUp(keys int) error {
+	for _, n := range w.nodes {
+		n.start()
+	}
+	for i := range keys {
+		w.keys = append(w.keys, wire.MakeKey(chainID, uint32(i+1)))
+	}
+	s := w.startController()
+	w.loop.run(w.loop.now+2*time.Second, w.serving)
+	if !w.serving() {
+		return fmt.Errorf("the chain did not form: %s", s.status.Reason)
+	}
+	placed := false
+	var failed error
+	s.done = func(_ chain.OpID, err error) { placed, failed = true, err }
+	s.addKeys(w.keys)
+	w.loop.run(w.loop.now+2*time.Second, func() bool { return placed })
+	s.done = nil
+	if !placed || failed != nil {
+		return fmt.Errorf("the keys were not placed: %v", failed)
+	}
+	return nil
+}
+
+// ---- Faults ----
+
+// isolate cuts a switch off from all controllers, but from nobody else; they notice after a while.
+func (w *world) isolate(n *node, notice time.Duration) {
+	w.trace("fault", "%s is cut off from the controller", n.name)
+	n.isolated = true
+	for _, s := range w.controllers {
+		s.devices[n.index].unreachable(notice)
+	}
+}
+
+// reconnect ends that.
+func (w *world) reconnect(n *node) {
+	if !n.isolated {
+		return
+	}
+	w.trace("fault", "%s is no longer cut off from the controller", n.name)
+	n.isolated = false
+	for _, s := range w.controllers {
+		s.devices[n.index].healed()
+	}
+}
+
+// cutLink cuts a link of the data plane, or mends it.
+func (w *world) cutLink(l link, cut bool) {
+	w.trace("fault", "the link %s - %s is %s", l.a, l.b, map[bool]string{true: "cut", false: "mended"}[cut])
+	if cut {
+		w.network.cut[l] = true
+	} else {
+		delete(w.network.cut, l)
+	}
+}
+
+// links is all links between switches, in order.
+func (w *world) links() []link {
+	var out []link
+	for _, n := range w.nodes {
+		for _, p := range n.sw.Ports {
+			if p.Peer != nil {
+				if l := between(n.name, p.Peer.Name); !slices.Contains(out, l) {
+					out = append(out, l)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// hostLinks is the links to a switch's host.
+func (w *world) hostLinks(n *node) []link {
+	var out []link
+	for _, p := range n.sw.Ports {
+		if p.Host != nil {
+			out = append(out, between(n.name, p.Host.Name))
+		}
+	}
+	return out
+}
+
+// killNode is kill -9 of a switch: what was in it is gone. Its connections break at once.
+func (w *world) killNode(n *node) {
+	w.trace("fault", "%s is killed", n.name)
+	n.kill()
+	for _, s := range w.controllers {
+		s.devices[n.index].stuck = nil
+		s.devices[n.index].unreachable(w.control.between(100*time.Microsecond, 2*time.Millisecond))
+	}
+}
+
+// startNode starts a killed switch, with nothing in it.
+func (w *world) startNode(n *node) {
+	if n.alive {
+		return
+	}
+	w.trace("fault", "%s is started", n.name)
+	n.start()
+}
