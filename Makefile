@@ -20,7 +20,7 @@ PYTHON := $(VENV)/bin/python
 GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])'; then echo go; else echo $(VENV)/bin/go; fi)
 COMMANDS := switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl
 
-.PHONY: help deps build run test sim sim-mutants lint p4 p4-check bench clean
+.PHONY: help deps build run test sim sim-mutants model mutants lint p4 p4-check bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -74,6 +74,12 @@ sim-mutants: deps ## remove every rule of the P4 program and the controller in t
 
 bench: build ## measure the switch: round trips and queries a second, beside BMv2's where it is installed
 	@$(SUDO) $(PYTHON) experiments/bench.py
+
+model: deps ## search the protocol model exhaustively, every configuration
+	@$(PYTHON) controlplane/model/check.py model
+
+mutants: deps ## remove each rule of the protocol in turn: the model must show what goes wrong
+	@$(PYTHON) controlplane/model/check.py mutants
 
 lint: deps ## gofmt, go vet, staticcheck, ruff
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt would change:" $$unformatted; exit 1; }

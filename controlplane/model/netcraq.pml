@@ -38,7 +38,16 @@
 #ifndef JOINS
 #define JOINS 0                /* switches that it lets in */
 #endif
-#define CONFIGS (1 + REMOVALS + 2 * JOINS)
+#ifndef TAKEOVERS
+#define TAKEOVERS 0            /* controllers that take over from one that is dead, or thought so */
+#endif
+#ifndef MOVES
+#define MOVES 0                /* times that the key is taken out and put into another slot */
+#endif
+#ifndef REDRIVE_FROM
+#define REDRIVE_FROM 1         /* the first configuration in which what is dirty is driven down again */
+#endif
+#define CONFIGS (1 + REMOVALS + 2 * JOINS + TAKEOVERS)
 #ifndef PACKETS
 #define PACKETS 12             /* different WRITE packets; running out is an error, not a truncation */
 #endif
@@ -69,7 +78,8 @@
 /* ---- The chain's configurations. config 0: none. ---- */
 byte members[CONFIGS + 1];           /* as CHAIN */
 bit frozen[CONFIGS + 1];
-#ifdef NO_PERSIST
+#if defined(NO_PERSIST) || defined(NO_STORE_COMPARE)
+#define EPOCHS
 byte epoch[CONFIGS + 1];             /* two configurations may have the same */
 #define EPOCH_OF(k) epoch[k]
 #else
@@ -83,6 +93,9 @@ byte tail[CONFIGS + 1], present[CONFIGS + 1];    /* what follows from members: t
 #define IN(k, n) ((present[k] >> (n)) & 1)
 
 /* ---- Nodes ---- */
+#if MOVES > 0
+byte unplaced;
+#endif
 byte config[NODES];                  /* 0: no role */
 byte latest[NODES], committed[NODES];
 byte newest_value[NODES];            /* the dirty cell that `latest` names, and who wrote it; both 0 while clean, when cell 0 is read */
@@ -90,9 +103,15 @@ byte newest_writer[NODES];
 byte value[NODES];                   /* cell 0 */
 byte session_request[NODES * 2];
 byte session_version[NODES * 2];
+byte empty_since[NODES];             /* it is empty, or was filled, since this configuration: it gets no part in one up to that */
 bit lease[NODES];                    /* it may be live: whether it is, each step decides anew. 0: it is over for certain */
 
 #define CLEAN(n) (latest[n] == committed[n])
+#if MOVES > 0
+#define PLACED(n) ((unplaced & (1 << (n))) == 0)     /* it has a key_index entry for the key */
+#else
+#define PLACED(n) true
+#endif
 #define MEMBER(n) IN(config[n], n)
 #define IS_HEAD(n) (config[n] != 0 && HEAD(config[n]) == (n))
 #define IS_TAIL(n) (config[n] != 0 && TAIL(config[n]) == (n))
@@ -114,8 +133,12 @@ short learn[NEWS];                   /* ACKs, and replies for read repair, to an
 byte told[NEWS];                     /* bit n: node n has got it, or it was lost on the way there */
 byte asked;                          /* bit w: the request of write w has arrived */
 byte driven;                         /* bit n: node n's newest was driven down again in this configuration */
+bit calm;                            /* from now on nothing is lost, and the chain does not change */
+bit judged;
+byte again;                          /* bit w: its client has asked once more, when all was at rest */
 #endif
-byte failing[VALUES];                /* stamped CASes on their way to the tail, by write: bit k: of configuration k */
+short failing[VALUES];               /* stamped CASes on their way to the tail, by write: bit 3 (k-1) + n: of configuration k, to node n */
+#define FAIL_BIT(k, n) (1 << (3 * ((k) - 1) + (n)))
 
 /* ---- Clients. Every request that was ever made can arrive anywhere at any time. ---- */
 byte state[2];
@@ -125,10 +148,18 @@ byte expected[VALUES];               /* of a CAS, the version ... */
 byte expected_value[VALUES];         /* ... and the write that was given it (the monitor's, the protocol does not know) */
 byte seen[2], seen_value[2];         /* the version and value that the client was told last */
 
-/* ---- Controller: what it has made durable; it has no other memory, so it can be restarted between any two steps ---- */
+/* ---- Controllers. Configurations are what is in the store; a decision compares and swaps `now_config` there. The steps of an installation look at the store and at
+ * the switches alone, so whoever takes them can be another controller than before; and one that has not heard of the newest configuration goes on with an older one. ---- */
 byte now_config;
-byte removals, joins;
-byte joining = NOBODY;
+byte removals, joins, takeovers;
+#if MOVES > 0
+byte moving, moved_version, moved_value;
+#endif
+#if JOINS > 0
+byte fetched_version, fetched_value, fetched_request[2], fetched_given[2];   /* ... and what it has read from the donor */
+byte filled_late = NOBODY;           /* the newcomer once it is a member */
+#endif
+byte joining = NOBODY;               /* a spare that is being filled; the one thing that is in the memory of a controller, and is lost with it */
 #define INSTALLED (config[HEAD(now_config)] == now_config && config[TAIL(now_config)] == now_config && \
                    (AT(now_config, 1) == NOBODY || config[AT(now_config, 1)] == now_config))
 
@@ -138,7 +169,7 @@ byte joining = NOBODY;
 #ifdef BREADTH_FIRST
 #define SCRATCH
 inline clear() {
-    n = 0; c = 0; q = 0; k = 0; v = 0; w = 0; x = 0; i = 0; j = 0; tmp = 0; cur = 0; d = 0; key = 0; newer = 0; equal = 0; assigned = 0; ok = 0;
+    n = 0; c = 0; q = 0; k = 0; v = 0; w = 0; x = 0; i = 0; j = 0; tmp = 0; cur = 0; d = 0; key = 0; newer = 0; equal = 0; assigned = 0; filled = 0; ok = 0; settled = 0; answered = 0;
     do :: i <= VALUES -> after[i] = 0; i++ :: else -> break od;
     i = 0
 }
@@ -148,7 +179,7 @@ inline clear() { skip }
 #endif
 SCRATCH byte n, c, q, k, v, w, x, i, j, tmp, cur, d;
 SCRATCH short key;
-SCRATCH byte newer, equal, assigned, ok;
+SCRATCH byte newer, equal, assigned, filled, ok, settled, answered;
 SCRATCH byte after[VALUES + 1];
 
 /* ---- The monitor: exact linearizability of a register with CAS.
@@ -224,7 +255,7 @@ inline answer_write(write, outcome, its_version) {
 inline send(its_config, its_version, its_write, no_session, to) {
     key = ((its_config) << 10) | ((its_version) << 4) | ((its_write) << 1) | (no_session);
     if
-#ifndef NO_EPOCH
+#if !defined(NO_EPOCH) && !defined(KEEP_ALL)
     :: config[to] > its_config -> skip                /* it would be dropped there, now and for ever: configurations only grow */
 #endif
     :: else ->
@@ -271,7 +302,7 @@ inline tell(its_version, its_value, its_write) {
 
 /* A switch that has a newer configuration drops what is on its way under an older one: forget it. */
 inline forget_packets_to(node) {
-#ifdef NO_EPOCH
+#if defined(NO_EPOCH) || defined(KEEP_ALL)
     skip
 #else
     i = 0; j = 0;
@@ -293,13 +324,24 @@ inline forget_packets_to(node) {
     :: i < VALUES ->
         tmp = 1;
         do
-        :: tmp <= CONFIGS -> if :: tmp != config[node] && TAIL(tmp) == (node) -> failing[i] = failing[i] & (255 ^ (1 << tmp)) :: else fi; tmp++
+        :: tmp <= CONFIGS ->
+            if :: tmp != config[node] && (failing[i] & FAIL_BIT(tmp, node)) != 0 -> failing[i] = failing[i] ^ FAIL_BIT(tmp, node) :: else fi;
+            tmp++
         :: else -> break
         od;
         i++
     :: else -> break
     od
 #endif
+}
+
+inline send_failing(write, its_config, to) {
+    if
+#if !defined(NO_EPOCH) && !defined(NO_EPOCH_ON_CAS) && !defined(KEEP_ALL)
+    :: config[to] > its_config -> skip
+#endif
+    :: else -> failing[write] = failing[write] | FAIL_BIT(its_config, to)
+    fi
 }
 
 /* While clean, cell 0 is what counts. */
@@ -340,7 +382,14 @@ inline on_request(node, write) {
 #endif
         fi;
         assigned = assigned && SEQ(latest[n]) < 7;
+#ifdef DROP_WHEN_FULL
+        filled = newer && latest[n] != committed[n];    /* the paper's rule, with one dirty cell */
+        assigned = assigned && !filled;
+#endif
         if
+#ifdef DROP_WHEN_FULL
+        :: filled -> printf("node %d (head): no dirty cell is free for write %d\n", n, w)
+#endif
         :: assigned ->
             v = VERSION(EPOCH_OF(k), SEQ(latest[n]) + 1);
             latest[n] = v;
@@ -381,7 +430,7 @@ inline on_request(node, write) {
                 :: CLEAN(n) && lease[n] -> answer_write(w, value[n], committed[n])
 #endif
                 :: TAIL(k) == n && CLEAN(n) -> answer_write(w, value[n], committed[n])
-                :: else -> if :: TAIL(k) != n -> failing[w] = failing[w] | (1 << k) :: else fi
+                :: else -> if :: TAIL(k) != n -> d = NEXT(k, n); send_failing(w, k, d) :: else fi
                 fi
             :: else                                   /* RETRY */
             fi
@@ -397,7 +446,12 @@ inline on_request(node, write) {
 #else
 #define SAME_EPOCH(node, p) (EPOCH_OF(config[node]) == EPOCH_OF(P_CONFIG(p)))
 #endif
-#define ACCEPTS(node, p) (MEMBER(node) && !frozen[config[node]] && SAME_EPOCH(node, p))
+#ifdef FREEZE_AT_HEAD_ONLY
+#define FROZEN(node) false
+#else
+#define FROZEN(node) frozen[config[node]]
+#endif
+#define ACCEPTS(node, p) (MEMBER(node) && !FROZEN(node) && SAME_EPOCH(node, p) && PLACED(node))
 
 inline on_write(node, p) {
     n = node; key = p; v = P_VERSION(p); w = P_WRITE(p); ok = P_NO_SESSION(p); tmp = P_CONFIG(p); k = config[n];
@@ -425,7 +479,8 @@ inline on_write(node, p) {
         :: equal -> if :: ok -> tell(v, value[n], 0) :: else -> tell(v, value[n], w) fi
         :: else
         fi;
-        answer_write(w, w, v)                         /* OK or SUPERSEDED */
+        /* OK or SUPERSEDED. (A re-driven write with its session may be answered too here, which is more than NO_REPLY allows.) */
+        if :: ok -> skip :: else -> answer_write(w, w, v) fi
     :: else ->
 #ifdef NO_STORE_ORDER
         newer = 1;
@@ -469,7 +524,9 @@ inline commit_news(node, its_version, its_value, its_write) {
     :: else
     fi;
     tidy(node);
+#ifndef ACK_WITHOUT_SESSION
     if :: its_write != 0 -> record_session(node, its_write, its_version) :: else fi
+#endif
 }
 
 inline on_news(node, l) {
@@ -485,8 +542,24 @@ inline on_news(node, l) {
 #else
 #define LEASE(node) lease[node]
 #endif
-#define SERVES(node) (MEMBER(node) && LEASE(node) && (CLEAN(node) || IS_TAIL(node)))
-#define SERVED(node) (CLEAN(node) -> value[node] : newest_value[node])
+#if defined(READ_NEWEST_ANYWHERE) || defined(READ_COMMITTED_ANYWHERE)
+#define READABLE(node) true
+#else
+#define READABLE(node) (CLEAN(node) || IS_TAIL(node))
+#endif
+#ifdef SHADOW_SERVES
+#define SERVES(node) ((MEMBER(node) && LEASE(node) || joining == (node)) && READABLE(node) && PLACED(node))
+#else
+#define SERVES(node) (MEMBER(node) && LEASE(node) && READABLE(node) && PLACED(node))
+#endif
+#define NEWEST(node) (CLEAN(node) -> value[node] : newest_value[node])
+#if defined(READ_COMMITTED_ANYWHERE) || defined(TAIL_READS_COMMITTED)
+#define SERVED(node) value[node]
+#define SERVED_VERSION(node) committed[node]
+#else
+#define SERVED(node) NEWEST(node)
+#define SERVED_VERSION(node) latest[node]
+#endif
 
 /* ---- Processes ---- */
 
@@ -497,12 +570,8 @@ inline on_news(node, l) {
 #endif
 
 #ifdef QUIET
-/* For the question of whether anything stays stuck: each packet arrives once; some are lost, as long as there is a change of the chain to come. */
-#ifdef LOSSY_FOR_EVER
-#define LOSSY true
-#else
-#define LOSSY (removals < REMOVALS || joins < JOINS)
-#endif
+/* For the question of whether anything stays stuck: each packet arrives once; some are lost, until there is a calm. */
+#define LOSSY (!calm)
 inline take(slot, node) {
     v = 0; i = slot; key = packet[slot];
     sent_to[i] = sent_to[i] & (7 ^ (1 << (node)));
@@ -535,7 +604,7 @@ proctype Network(byte slot) {
 }
 #endif
 
-#define LEARNS(node) (MEMBER(node) || joining == (node))
+#define LEARNS(node) ((MEMBER(node) || joining == (node)) && PLACED(node))
 
 #ifdef QUIET
 #define HEARS(slot, node) (slot < news && (told[slot] & (1 << (node))) == 0)
@@ -552,8 +621,30 @@ proctype News(byte slot) {
 
 /* When nothing is on its way any more and nobody asks. */
 #define SETTLED(node) (!IN(now_config, node) || CLEAN(node))
+#define WAITS(c) (state[c] == WRITING)
+#define ASKS_AGAIN(c) (WAITS(c) && (again & (1 << CURRENT(c))) == 0)
 proctype Judge() {
-    timeout -> assert(SETTLED(0) && SETTLED(1) && SETTLED(2))
+    do
+    :: timeout ->
+        d_step {
+#ifndef ANSWERS_ONLY
+            settled = SETTLED(0) && SETTLED(1) && SETTLED(2);
+            if :: !settled -> printf("    VIOLATION: all is at rest, and a member is dirty\n") :: else fi;
+            assert(settled);
+#endif
+            /* Clients that live ask again, one after the other: once must do. */
+            if
+            :: ASKS_AGAIN(0) -> printf("client 0: asks again\n"); again = again | (1 << CURRENT(0)); asked = asked & ~(1 << CURRENT(0))
+            :: !ASKS_AGAIN(0) && ASKS_AGAIN(1) -> printf("client 1: asks again\n"); again = again | (1 << CURRENT(1)); asked = asked & ~(1 << CURRENT(1))
+            :: else ->
+                answered = !WAITS(0) && !WAITS(1);
+                if :: !answered -> printf("    VIOLATION: all is at rest, and a client waits\n") :: else fi;
+                assert(answered);
+                judged = 1
+            fi
+        }
+    :: judged -> break
+    od
 }
 #else
 proctype News(byte slot) {
@@ -561,19 +652,21 @@ proctype News(byte slot) {
     :: d_step { RUNNING && slot < news && LEARNS(0) -> on_news(0, learn[slot]); clear() }
     :: d_step { RUNNING && slot < news && LEARNS(1) -> on_news(1, learn[slot]); clear() }
     :: d_step { RUNNING && slot < news && LEARNS(2) -> on_news(2, learn[slot]); clear() }
+    /* A reply with the same version. To a member it is as good as the ACK, since it has seen the WRITE and with it the session; not so to a newcomer. */
+    :: d_step { RUNNING && slot < news && joining != NOBODY && L_WRITE(learn[slot]) != 0 -> on_news(joining, (learn[slot] & ~7)); clear() }
     od
 }
 #endif
 
-/* The reply to some reader, on its way through members. Where the ACK of the same version is out, it can do nothing that the ACK cannot. */
+/* The reply to some reader, on its way through members. Where the ACK of the same version is out, News does what it can do. */
 inline repair(node) {
     n = node;
     ok = 0; i = 0;
-    do :: i < news -> if :: L_VERSION(learn[i]) == latest[n] -> ok = 1 :: else fi; i++ :: else -> break od;
+    do :: i < news -> if :: L_VERSION(learn[i]) == SERVED_VERSION(n) -> ok = 1 :: else fi; i++ :: else -> break od;
     if
-    :: !ok && latest[n] != 0 ->
-        printf("node %d: a reply to another reader leaves with version %d.%d\n", n, EPOCH(latest[n]), SEQ(latest[n]));
-        v = latest[n]; x = SERVED(n);
+    :: !ok && SERVED_VERSION(n) != 0 ->
+        v = SERVED_VERSION(n); x = SERVED(n);
+        printf("node %d: a reply to another reader leaves with %d (version %d.%d)\n", n, x, EPOCH(v), SEQ(v));
         tell(v, x, 0)
     :: else
     fi
@@ -587,12 +680,13 @@ proctype Reader() {
     od
 }
 
-#define SERVES_WRITE(node, write) (kind[write] != 0 && IS_HEAD(node) && !frozen[config[node]] && ASKS(write))
+#define SERVES_WRITE(node, write) (kind[write] != 0 && IS_HEAD(node) && !frozen[config[node]] && ASKS(node, write) && PLACED(node))
 #ifdef QUIET
-#define ASKS(write) ((asked & (1 << write)) == 0)
+/* Once; and once more of the head that there is in the end, whose client would not find out which that is but by trying. */
+#define ASKS(node, write) ((asked & (1 << write)) == 0 && ((again & (1 << write)) == 0 || HEAD(now_config) == (node)))
 #define ASKED(write) asked = asked | (1 << write);
 #else
-#define ASKS(write) true
+#define ASKS(node, write) true
 #define ASKED(write)
 #endif
 
@@ -602,15 +696,23 @@ proctype Requests(byte write) {
     :: d_step { RUNNING && SERVES_WRITE(0, write) -> ASKED(write) on_request(0, write); clear() }
     :: d_step { RUNNING && SERVES_WRITE(1, write) -> ASKED(write) on_request(1, write); clear() }
     :: d_step { RUNNING && SERVES_WRITE(2, write) -> ASKED(write) on_request(2, write); clear() }
-    /* A CAS that the head has found to fail, at the tail. */
-#define FAILS(node) (IS_TAIL(node) && !frozen[config[node]] && (failing[write] & (1 << config[node])) != 0 && CLEAN(node) && committed[node] != expected[write])
+    /* A CAS that the head has found to fail: it passes every member on its way to the tail, which answers it. */
+#if defined(NO_EPOCH) || defined(NO_EPOCH_ON_CAS)
+#define GETS_FAILING(node) (MEMBER(node) && !frozen[config[node]] && PLACED(node) && (failing[write] & (FAIL_BIT(1, node) | FAIL_BIT(2, node) | FAIL_BIT(3, node))) != 0)
+#else
+#define GETS_FAILING(node) (MEMBER(node) && !frozen[config[node]] && PLACED(node) && (failing[write] & FAIL_BIT(config[node], node)) != 0)
+#endif
+#define FAILS(node) (GETS_FAILING(node) && IS_TAIL(node) && CLEAN(node) && committed[node] != expected[write])
+#define PASSES(node) (GETS_FAILING(node) && !IS_TAIL(node) && (failing[write] & FAIL_BIT(config[node], NEXT(config[node], node))) == 0)
     :: d_step { RUNNING && FAILS(0) -> printf("node 0: CAS %d fails\n", write); answer_write(write, value[0], committed[0]); clear() }
     :: d_step { RUNNING && FAILS(1) -> printf("node 1: CAS %d fails\n", write); answer_write(write, value[1], committed[1]); clear() }
     :: d_step { RUNNING && FAILS(2) -> printf("node 2: CAS %d fails\n", write); answer_write(write, value[2], committed[2]); clear() }
+    :: d_step { RUNNING && PASSES(0) -> k = config[0]; d = NEXT(k, 0); printf("node 0: CAS %d passes\n", write); send_failing(write, k, d); clear() }
+    :: d_step { RUNNING && PASSES(1) -> k = config[1]; d = NEXT(k, 1); printf("node 1: CAS %d passes\n", write); send_failing(write, k, d); clear() }
+    :: d_step { RUNNING && PASSES(2) -> k = config[2]; d = NEXT(k, 2); printf("node 2: CAS %d passes\n", write); send_failing(write, k, d); clear() }
 #ifdef REPAIR_BY_ANY_STATUS
     /* The tail's RETRY to a stamped CAS: the expected version, and the value that the CAS would write. */
-#define RETRIES(node) (IS_TAIL(node) && !frozen[config[node]] && (failing[write] & (1 << config[node])) != 0 && expected[write] != 0 && \
-                       (!CLEAN(node) || committed[node] == expected[write]))
+#define RETRIES(node) (GETS_FAILING(node) && IS_TAIL(node) && expected[write] != 0 && (!CLEAN(node) || committed[node] == expected[write]))
     :: d_step { RUNNING && RETRIES(0) -> tell(expected[write], write, 0); clear() }
     :: d_step { RUNNING && RETRIES(1) -> tell(expected[write], write, 0); clear() }
     :: d_step { RUNNING && RETRIES(2) -> tell(expected[write], write, 0); clear() }
@@ -619,7 +721,7 @@ proctype Requests(byte write) {
 }
 
 inline read(me, node) {
-    n = node; v = latest[n]; w = SERVED(n);
+    n = node; v = SERVED_VERSION(n); w = SERVED(n);
     printf("node %d (config %d): READ of client %d: answer %d (version %d.%d)\n", n, config[n], me, w, EPOCH(v), SEQ(v));
     answer(me, w, v)
 }
@@ -683,7 +785,7 @@ inline decide(its_members, its_frozen) {
 #endif
     frozen[now_config] = its_frozen;
     set_members(now_config, its_members);
-#ifdef NO_PERSIST
+#ifdef EPOCHS
     epoch[now_config] = epoch[now_config - 1] + 1;
 #endif
     printf("controller: configuration %d: %d %d %d\n", now_config, AT(now_config, 0), AT(now_config, 1), AT(now_config, 2))
@@ -696,37 +798,57 @@ inline decide(its_members, its_frozen) {
     ((m) & 15) | 48))
 #define WITH(m, n) ((((m) >> 2) & 3) == NOBODY -> ((m) & 3) | ((n) << 2) | 48 : ((m) & 15) | ((n) << 4))
 
+inline forget_fetched() {
+    if
+    :: joining != NOBODY ->
+        fetched_version = 0; fetched_value = 0; fetched_request[0] = 0; fetched_request[1] = 0; fetched_given[0] = 0; fetched_given[1] = 0
+    :: else
+    fi
+}
+inline give_up_joining() {
+#if JOINS > 0
+    forget_fetched();
+#endif
+    joining = NOBODY
+}
+
 inline remove(node) {
     removals++;
     printf("controller: gives node %d up\n", node);
-    joining = NOBODY;
+    give_up_joining();
     tmp = members[now_config];
     tmp = WITHOUT(tmp, node);
     decide(tmp, 0)
 }
 #define REMOVABLE(node) (removals < REMOVALS && now_config < CONFIGS && IN(now_config, node) && AT(now_config, 1) != NOBODY)
 
-inline install(node) {
-    config[node] = now_config;
-    printf("node %d: has configuration %d\n", node, now_config);
+inline install(node, its_config) {
+    config[node] = its_config;
+    printf("node %d: has configuration %d\n", node, its_config);
     forget_packets_to(node);
     i = 0                                             /* (a d_step may not end in a loop) */
 }
+/* Fenced, or its lease is over. (A fenced member is one that happens to do nothing more under its old configuration.) */
 #ifdef NO_WAIT
-#define OUT(node) true
+#define OUT(k, node) true
 #else
-#define OUT(node) (IN(now_config, node) || !lease[node])
+#define OUT(k, node) (IN(k, node) || !lease[node])
 #endif
-#define LEFT_OUT (OUT(0) && OUT(1) && OUT(2))
-/* Is everything behind this node installed? */
-#define BEHIND(node) (TAIL(now_config) == (node) || (config[TAIL(now_config)] == now_config && \
-                      (AT(now_config, 1) == (node) || AT(now_config, 1) == NOBODY || config[AT(now_config, 1)] == now_config)))
+#define LEFT_OUT(k) (OUT(k, 0) && OUT(k, 1) && OUT(k, 2))
+/* Has everything behind this node acknowledged configuration k? (Some may have gone on to a later one.) */
+#define HAS(k, node) ((node) == NOBODY || config[node] >= (k))
+#define BEHIND(k, node) (TAIL(k) == (node) || (HAS(k, TAIL(k)) && (AT(k, 1) == (node) || HAS(k, AT(k, 1)))))
 #ifdef NO_ORDER
-#define TURN(node) true
+#define TURN(k, node) true
 #else
-#define TURN(node) BEHIND(node)
+#define TURN(k, node) BEHIND(k, node)
 #endif
-#define INSTALLABLE(node) (IN(now_config, node) && config[node] != now_config && LEFT_OUT && TURN(node))
+#ifdef NO_ARBITRATION
+#define OLDER(k, node) (config[node] != (k))
+#else
+#define OLDER(k, node) (config[node] < (k) && empty_since[node] < (k))
+#endif
+#define INSTALLABLE(k, node) ((k) >= 1 && (k) <= now_config && IN(k, node) && OLDER(k, node) && LEFT_OUT(k) && TURN(k, node))
 
 inline redrive(node) {
     n = node;
@@ -739,7 +861,12 @@ inline redrive(node) {
 #else
     ok = newest_writer[n] == 0;
 #endif
-    v = latest[n]; w = newest_value[n]; tmp = now_config; d = HEAD(now_config);
+#ifdef REDRIVE_LATER_EPOCH
+    tmp = now_config;
+#else
+    tmp = config[n];                                  /* the epoch of the FETCH_REPLY */
+#endif
+    v = latest[n]; w = newest_value[n]; d = HEAD(tmp);
     send(tmp, v, w, ok, d)
 }
 
@@ -749,7 +876,7 @@ inline redrive(node) {
 #define UNDRIVEN(node) true
 #endif
 #ifdef REDRIVE_HEAD_ONLY
-#define DRIVES(node) (HEAD(now_config) == (node))
+#define DRIVES(node) IS_HEAD(node)
 #else
 #define DRIVES(node) true
 #endif
@@ -758,7 +885,18 @@ inline redrive(node) {
 #else
 #define ENOUGH true
 #endif
-#define REDRIVABLE(node) (now_config > 1 && IN(now_config, node) && !CLEAN(node) && INSTALLED && !frozen[now_config] && DRIVES(node) && ENOUGH && UNDRIVEN(node))
+#ifdef QUIET
+/* Where it has to help, it is done once in a configuration, when all have it; and once more when nothing is lost any more (unless that is the rule removed). */
+#ifdef NO_PERIODIC
+#define TIME_TO_REDRIVE (now_config > 1)
+#else
+#define TIME_TO_REDRIVE (now_config > 1 || calm)
+#endif
+#define REDRIVABLE(node) (IN(now_config, node) && !CLEAN(node) && INSTALLED && !frozen[now_config] && DRIVES(node) && ENOUGH && UNDRIVEN(node) && TIME_TO_REDRIVE)
+#else
+/* Where it must not harm, whenever it likes. */
+#define REDRIVABLE(node) (config[node] >= REDRIVE_FROM && MEMBER(node) && !CLEAN(node) && DRIVES(node))
+#endif
 
 #define JOINABLE(node) (joins < JOINS && joining == NOBODY && !IN(now_config, node) && !lease[node] && INSTALLED && !frozen[now_config] && \
                         AT(now_config, 2) == NOBODY && now_config + 2 <= CONFIGS)
@@ -769,24 +907,45 @@ inline invite(node) {
     session_request[n * 2] = 0; session_request[n * 2 + 1] = 0; session_version[n * 2] = 0; session_version[n * 2 + 1] = 0;
 #ifndef JOINS_WITH_OLD_ROLE
     config[n] = 0;
+#ifndef EMPTY_GETS_OLD_ROLE
+    empty_since[n] = now_config;
+#endif
 #endif
     printf("controller: node %d comes back, empty\n", n)
 }
+/* Slots by SYNC (write if newer), then sessions. What was fetched last is put in once or several times, at any later time before the comparison. */
 #define DONOR TAIL(now_config)
-/* Slots by SYNC (write if newer), then sessions. */
-inline copy() {
-    n = joining; d = DONOR;
-    printf("controller: copies node %d to node %d\n", d, n);
-    v = latest[d]; x = SERVED(d);
+#ifdef COPY_COMMITTED
+#define COPIED_VERSION(d) committed[d]
+#define COPIED(d) value[d]
+#else
+#define COPIED_VERSION(d) latest[d]
+#define COPIED(d) NEWEST(d)
+#endif
+inline fetch() {
+    d = DONOR;
+    fetched_version = COPIED_VERSION(d); fetched_value = COPIED(d);
+    fetched_request[0] = session_request[d * 2]; fetched_request[1] = session_request[d * 2 + 1];
+    fetched_given[0] = session_version[d * 2]; fetched_given[1] = session_version[d * 2 + 1];
+    printf("controller: fetches from node %d: version %d.%d\n", d, EPOCH(fetched_version), SEQ(fetched_version))
+}
+inline sync(node) {
+    n = node;
+    printf("controller: SYNCs node %d with version %d.%d\n", n, EPOCH(fetched_version), SEQ(fetched_version));
+    v = fetched_version; x = fetched_value;
+#ifdef SYNC_ANYWAY
+    committed[n] = v; latest[n] = v; value[n] = x; tidy(n);
+#else
     commit_news(n, v, x, 0);
+#endif
 #ifndef COPY_WITHOUT_SESSIONS
     c = 0;
     do
     :: c < 2 ->
         if
-        :: session_request[d * 2 + c] >= session_request[n * 2 + c] ->
-            session_request[n * 2 + c] = session_request[d * 2 + c];
-            session_version[n * 2 + c] = session_version[d * 2 + c]
+        :: fetched_request[c] >= session_request[n * 2 + c] ->
+            session_request[n * 2 + c] = fetched_request[c];
+            session_version[n * 2 + c] = fetched_given[c]
         :: else
         fi;
         c++
@@ -795,25 +954,89 @@ inline copy() {
 #endif
     c = 0
 }
+#define SAME_SESSION(c) (session_request[joining * 2 + c] == session_request[DONOR * 2 + c] && session_version[joining * 2 + c] == session_version[DONOR * 2 + c])
 #ifdef COPY_WITHOUT_SESSIONS
 #define SAME_SESSIONS true
 #else
-#define SAME_SESSIONS (session_request[joining * 2] == session_request[DONOR * 2] && session_version[joining * 2] == session_version[DONOR * 2] && \
-                       session_request[joining * 2 + 1] == session_request[DONOR * 2 + 1] && session_version[joining * 2 + 1] == session_version[DONOR * 2 + 1])
+#define SAME_SESSIONS (SAME_SESSION(0) && SAME_SESSION(1))
 #endif
-#ifdef JOINS_WITH_OLD_ROLE
+#if defined(NO_COMPARISON)
+#define SAME (fetched_version != 0 && committed[joining] >= fetched_version)
+#elif defined(JOINS_WITH_OLD_ROLE)
 #define SAME (committed[joining] >= latest[DONOR])
 #else
-#define SAME (committed[joining] == latest[DONOR] && SAME_SESSIONS)
+#define SAME (committed[joining] == COPIED_VERSION(DONOR) && SAME_SESSIONS)
 #endif
+/* A SYNC that is late (of a controller that has been replaced, say) can arrive when the newcomer has long been a member. */
+#define WOULD_SYNC_SESSION(node, c) (fetched_request[c] >= session_request[(node) * 2 + c] && \
+    (fetched_request[c] != session_request[(node) * 2 + c] || fetched_given[c] != session_version[(node) * 2 + c]))
+#ifdef SYNC_ANYWAY
+#define WOULD_SYNC(node) (fetched_version != 0 && fetched_version != latest[node])
+#else
+#define WOULD_SYNC(node) (fetched_version != 0 && (fetched_version > committed[node] || WOULD_SYNC_SESSION(node, 0) || WOULD_SYNC_SESSION(node, 1)))
+#endif
+#define FETCHED_SESSION(c) (fetched_request[c] == session_request[DONOR * 2 + c] && fetched_given[c] == session_version[DONOR * 2 + c])
+#define FETCHED (fetched_version == COPIED_VERSION(DONOR) && FETCHED_SESSION(0) && FETCHED_SESSION(1))
 #ifdef NO_FREEZE
 #define STANDS_STILL true
 #else
 #define STANDS_STILL frozen[now_config]
 #endif
 
+#ifdef NO_STORE_COMPARE
+#define REMOVABLE2(node) (removals < REMOVALS && IN(1, node))
+inline decide_too(node) {
+    removals++;
+    tmp = members[1];
+    tmp = WITHOUT(tmp, node);
+    decide(tmp, 0);
+    epoch[now_config] = 2
+}
+#endif
+
+#if MOVES > 0
+/* The key is taken out, and put into another slot. What it holds then is taken for the tombstone of a DELETE: all members have it. Entries go head first and come tail first. */
+inline take_out(node) {
+    if
+    :: HEAD(now_config) == (node) -> moving = 1; moved_version = latest[node]; moved_value = value[node]
+    :: else
+    fi;
+    unplaced = unplaced | (1 << (node));
+    if :: unplaced == present[now_config] -> moving = 2 :: else fi;
+    printf("node %d: the key is taken out at version %d.%d\n", node, EPOCH(latest[node]), SEQ(latest[node]))
+}
+inline put_in(node) {
+    unplaced = unplaced & ~(1 << (node));
+#ifdef KEY_RESTARTS_LOWER
+    latest[node] = 0; committed[node] = 0;
+#else
+    latest[node] = moved_version; committed[node] = moved_version;
+#endif
+    value[node] = moved_value; newest_value[node] = 0; newest_writer[node] = 0;
+    if :: unplaced == 0 -> moving = 3; moved_version = 0; moved_value = 0 :: else fi;
+    printf("node %d: the key is put into another slot, at version %d.%d\n", node, EPOCH(latest[node]), SEQ(latest[node]))
+}
+#define LIKE_HEAD(node) (!IN(now_config, node) || (CLEAN(node) && committed[node] == committed[HEAD(now_config)]))
+#define REMOVABLE_KEY(node) (IN(now_config, node) && PLACED(node) && INSTALLED && (HEAD(now_config) == (node) -> \
+    (moving == 0 && latest[node] != 0 && LIKE_HEAD(0) && LIKE_HEAD(1) && LIKE_HEAD(2)) : \
+    (moving == 1 && !PLACED(HEAD(now_config)) && (AT(now_config, 1) == (node) || !PLACED(AT(now_config, 1))))))
+#define ADDABLE_KEY(node) (IN(now_config, node) && !PLACED(node) && INSTALLED && moving == 2 && (TAIL(now_config) == (node) || \
+    (PLACED(TAIL(now_config)) && (AT(now_config, 1) == (node) || PLACED(AT(now_config, 1))))))
+#endif
+
 proctype Controller() {
     do
+#ifdef QUIET
+    :: d_step {
+        !calm && removals == REMOVALS && joins == JOINS && takeovers == TAKEOVERS && joining == NOBODY && INSTALLED && !frozen[now_config] ->
+        printf("controller: (nothing is lost any more)\n");
+        calm = 1;
+#ifndef NO_PERIODIC
+        driven = 0;
+#endif
+        clear()
+    }
+#endif
     :: d_step { RUNNING && REMOVABLE(0) -> remove(0); clear() }
     :: d_step { RUNNING && REMOVABLE(1) -> remove(1); clear() }
     :: d_step { RUNNING && REMOVABLE(2) -> remove(2); clear() }
@@ -826,31 +1049,66 @@ proctype Controller() {
     :: d_step { RUNNING && !lease[1] && MEMBER(1) -> printf("node 1: a late LEASE arrives\n"); lease[1] = 1; clear() }
     :: d_step { RUNNING && !lease[2] && MEMBER(2) -> printf("node 2: a late LEASE arrives\n"); lease[2] = 1; clear() }
 #endif
-    :: d_step { RUNNING && INSTALLABLE(0) -> install(0); clear() }
-    :: d_step { RUNNING && INSTALLABLE(1) -> install(1); clear() }
-    :: d_step { RUNNING && INSTALLABLE(2) -> install(2); clear() }
+    :: d_step { RUNNING && INSTALLABLE(now_config, 0) -> install(0, now_config); clear() }
+    :: d_step { RUNNING && INSTALLABLE(now_config, 1) -> install(1, now_config); clear() }
+    :: d_step { RUNNING && INSTALLABLE(now_config, 2) -> install(2, now_config); clear() }
+#if REMOVALS + TAKEOVERS > 1 || JOINS > 0
+    /* On its way since before the newest was decided, or by a controller that does not know of that yet. */
+    :: d_step { RUNNING && INSTALLABLE(now_config - 1, 0) -> tmp = now_config - 1; install(0, tmp); clear() }
+    :: d_step { RUNNING && INSTALLABLE(now_config - 1, 1) -> tmp = now_config - 1; install(1, tmp); clear() }
+    :: d_step { RUNNING && INSTALLABLE(now_config - 1, 2) -> tmp = now_config - 1; install(2, tmp); clear() }
+#endif
+#if TAKEOVERS > 0
+    /* It knows what is in the store, and wants it under an epoch of its own. */
+    :: d_step {
+        RUNNING && takeovers < TAKEOVERS && now_config < CONFIGS ->
+        takeovers++; give_up_joining();
+        printf("controller: another takes over\n");
+        tmp = members[now_config];
+        decide(tmp, 0);
+        clear()
+    }
+#endif
 #ifndef NO_REDRIVE
     :: d_step { RUNNING && REDRIVABLE(0) -> redrive(0); clear() }
     :: d_step { RUNNING && REDRIVABLE(1) -> redrive(1); clear() }
     :: d_step { RUNNING && REDRIVABLE(2) -> redrive(2); clear() }
 #endif
+#if MOVES > 0
+    :: d_step { RUNNING && REMOVABLE_KEY(0) -> take_out(0); clear() }
+    :: d_step { RUNNING && REMOVABLE_KEY(1) -> take_out(1); clear() }
+    :: d_step { RUNNING && REMOVABLE_KEY(2) -> take_out(2); clear() }
+    :: d_step { RUNNING && ADDABLE_KEY(0) -> put_in(0); clear() }
+    :: d_step { RUNNING && ADDABLE_KEY(1) -> put_in(1); clear() }
+    :: d_step { RUNNING && ADDABLE_KEY(2) -> put_in(2); clear() }
+#endif
 #if JOINS > 0
     :: d_step { RUNNING && JOINABLE(0) -> invite(0); clear() }
     :: d_step { RUNNING && JOINABLE(1) -> invite(1); clear() }
     :: d_step { RUNNING && JOINABLE(2) -> invite(2); clear() }
-    :: d_step { RUNNING && joining != NOBODY && !SAME -> copy(); clear() }
+    :: d_step { RUNNING && joining != NOBODY && !FETCHED -> fetch(); clear() }
+    :: d_step { RUNNING && joining != NOBODY && fetched_version != 0 && !SAME -> sync(joining); clear() }
+#ifndef QUIET
+    :: d_step { RUNNING && filled_late != NOBODY && WOULD_SYNC(filled_late) -> sync(filled_late); clear() }
+#endif
 #ifndef NO_FREEZE
     :: d_step { RUNNING && joining != NOBODY && !frozen[now_config] && INSTALLED -> printf("controller: freeze\n"); tmp = members[now_config]; decide(tmp, 1); clear() }
 #endif
     :: d_step {
         RUNNING && joining != NOBODY && STANDS_STILL && INSTALLED && SAME ->
-        n = joining; joining = NOBODY; lease[n] = 1;
+        n = joining; joining = NOBODY; lease[n] = 1; filled_late = n;
         printf("controller: node %d is equal\n", n);
         tmp = members[now_config];
         tmp = WITH(tmp, n);
         decide(tmp, 0);
         clear()
     }
+#endif
+#ifdef NO_STORE_COMPARE
+    /* Another controller, which has not heard of configuration 2, decides for its own. */
+    :: d_step { RUNNING && now_config == 2 && REMOVABLE2(0) -> decide_too(0); clear() }
+    :: d_step { RUNNING && now_config == 2 && REMOVABLE2(1) -> decide_too(1); clear() }
+    :: d_step { RUNNING && now_config == 2 && REMOVABLE2(2) -> decide_too(2); clear() }
 #endif
 #ifdef NO_PERSIST
     /* It is restarted, and finds the configuration before. */
@@ -871,7 +1129,7 @@ init {
     d_step {
         members[0] = 63;
         set_members(1, CHAIN);
-#ifdef NO_PERSIST
+#ifdef EPOCHS
         epoch[1] = 1;
 #endif
         now_config = 1;
@@ -890,11 +1148,9 @@ init {
 #ifdef QUIET
         run Judge();
 #endif
-#if REMOVALS + JOINS > 0
-#ifndef QUIET
+#if REMOVALS + JOINS + TAKEOVERS > 0 && !defined(QUIET)
         run Reader();
 #endif
         run Controller()
-#endif
     }
 }

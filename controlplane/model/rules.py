@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is searched: the configurations (bounds) of the model, and its mutants, each of which is the protocol without one of its rules.
+
+The mutants stand in mutants.json, for whoever else breaks the protocol on purpose (the simulator).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+CHAIN_OF_2 = 0b110100  # nodes 0, 1; node 2 is spare
+CHAIN_OF_3 = 0b100100
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Bounds of one search, as the model's macros."""
+
+    name: str
+    what: str
+    bounds: dict[str, int]
+
+    def flags(self) -> list[str]:
+        """The -D that set them."""
+        return [f"-D{k}={v}" for k, v in self.bounds.items()]
+
+
+def bounds(chain: int, writes: tuple[int, int], reads: tuple[int, int], **more: int) -> dict[str, int]:
+    """Bounds: the first chain, writes and reads by client."""
+    return {"CHAIN": chain, "WRITES0": writes[0], "WRITES1": writes[1], "READS0": reads[0], "READS1": reads[1], **more}
+
+
+CONFIGURATIONS = {
+    c.name: c
+    for c in [
+        Configuration(
+            "steady",
+            "one configuration: loss, duplication, reordering, retries; 2 WRITEs or CASes and 2 READs a client",
+            bounds(CHAIN_OF_3, (2, 2), (2, 2), CASES=3, REDRIVE_FROM=2),
+        ),
+        Configuration(
+            "steady-redrive",
+            "the same with what is dirty driven down again at any moment; 2 WRITEs or CASes against 1 WRITE",
+            bounds(CHAIN_OF_3, (1, 2), (1, 2), CASES=2),
+        ),
+        Configuration(
+            "failover",
+            "any 1 of 3 members given up at any moment (crashed, cut off, or wrongly suspected); 2 WRITEs or CASes against 1 WRITE",
+            bounds(CHAIN_OF_3, (1, 2), (1, 1), CASES=2, REMOVALS=1, REDRIVE_FROM=2),
+        ),
+        Configuration(
+            "failover-redrive",
+            "the same with what is dirty driven down again at any moment; 1 WRITE or CAS against 1 WRITE",
+            bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=1),
+        ),
+        Configuration(
+            "failover-twice",
+            "any 2 of 3 members given up, the second at any moment of the first's failover",
+            bounds(CHAIN_OF_3, (1, 1), (1, 0), CASES=3, REMOVALS=2),
+        ),
+        Configuration(
+            "takeover",
+            "a member given up, and a second controller takes over at any moment of it, while the first may still act",
+            bounds(CHAIN_OF_3, (1, 1), (1, 1), REMOVALS=1, TAKEOVERS=1),
+        ),
+        Configuration(
+            "recovery",
+            "a spare or a removed node joins a chain of 2; 1 member given up, before, after or amid",
+            bounds(CHAIN_OF_2, (1, 1), (1, 1), CASES=2, REMOVALS=1, JOINS=1),
+        ),
+        Configuration(
+            "recovery-twice",
+            "the same with 2 members given up, so that the newcomer can be left alone",
+            bounds(CHAIN_OF_2, (1, 1), (1, 0), REMOVALS=2, JOINS=1),
+        ),
+        Configuration(
+            "recovery-takeover",
+            "a node joins a chain of 2, and a second controller takes over at any moment of it",
+            bounds(CHAIN_OF_2, (1, 1), (1, 1), CASES=2, JOINS=1, TAKEOVERS=1),
+        ),
+        Configuration(
+            "key-moves",
+            "the key is taken out and put into another slot; 1 member given up",
+            bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=1, MOVES=1),
+        ),
+        Configuration(
+            "same-value",
+            "for EVENTUAL reads: no two ACKs or replies ever give one version two values",
+            bounds(CHAIN_OF_3, (1, 2), (0, 1), CASES=2, REMOVALS=1, REDRIVE_FROM=2, SAME_VALUE=1),
+        ),
+        Configuration(
+            "settles",
+            "loss for a while: at rest no member is left dirty, and a client that asks once more is answered",
+            bounds(CHAIN_OF_3, (1, 1), (0, 0), CASES=2, QUIET=1),
+        ),
+        Configuration(
+            "settles-failover",
+            "the same with 2 members given up, loss throughout",
+            bounds(CHAIN_OF_3, (1, 1), (0, 0), CASES=2, REMOVALS=2, QUIET=1),
+        ),
+        Configuration(
+            "settles-takeover",
+            "the same with 1 member given up and a second controller",
+            bounds(CHAIN_OF_3, (1, 1), (0, 0), CASES=2, REMOVALS=1, TAKEOVERS=1, QUIET=1),
+        ),
+        Configuration(
+            "settles-recovery",
+            "the same for a chain of 2 with 1 member given up and 1 let in",
+            bounds(CHAIN_OF_2, (1, 1), (0, 0), REMOVALS=1, JOINS=1, QUIET=1),
+        ),
+    ]
+}
+
+# Where a mutant needs fewer operations than the configurations have.
+SMALL = {
+    "two-writes": bounds(CHAIN_OF_3, (1, 1), (1, 1)),
+    "two-by-one": bounds(CHAIN_OF_3, (2, 1), (1, 2), CASES=3),
+    "guess": bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2),
+    "failover-kept": bounds(CHAIN_OF_3, (1, 1), (1, 0), REMOVALS=1, REDRIVE_FROM=2),
+    "failover-small": bounds(CHAIN_OF_3, (1, 1), (1, 1), REMOVALS=1),
+    "failover-cas": bounds(CHAIN_OF_3, (1, 2), (0, 1), CASES=2, REMOVALS=1, REDRIVE_FROM=2),
+    "failover-no-cas": bounds(CHAIN_OF_3, (1, 1), (1, 1), REMOVALS=2),
+    "failover-order": bounds(CHAIN_OF_3, (1, 1), (1, 1), REMOVALS=2, REDRIVE_FROM=2),
+    "failover-one-writer": bounds(CHAIN_OF_3, (1, 0), (1, 1), REMOVALS=2),
+    "recovery-one-writer": bounds(CHAIN_OF_2, (1, 0), (1, 1), REMOVALS=1, JOINS=1),
+    "recovery-small": bounds(CHAIN_OF_2, (1, 1), (1, 1), JOINS=1),
+    "recovery-no-cas": bounds(CHAIN_OF_2, (1, 1), (1, 1), REMOVALS=1, JOINS=1),
+    "recovery-cas": bounds(CHAIN_OF_2, (1, 1), (1, 0), CASES=2, REMOVALS=1, JOINS=1),
+    "recovery-two-reads": bounds(CHAIN_OF_2, (1, 1), (2, 0), REMOVALS=2, JOINS=1),
+    "moves-small": bounds(CHAIN_OF_3, (1, 1), (1, 1), MOVES=1),
+    "settles-small": bounds(CHAIN_OF_3, (1, 1), (0, 0), QUIET=1),
+    "settles-once": bounds(CHAIN_OF_3, (1, 1), (0, 0), REMOVALS=1, QUIET=1),
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """The protocol without one rule, as mutants.json has it."""
+
+    id: str  # short and stable: the simulator uses it too
+    about: str  # what part of the protocol
+    rule: str  # what is kept, in one sentence
+    layer: str  # who keeps it: "program" (the P4 program), "controller" or "client"
+    paper: bool  # without it the algorithm is as the paper has it
+    redundant: bool  # no counter-example exists in the model
+    shows: str  # the counter-example in words; or, with redundant, why there is none
+    macros: list[str]  # the model's macros that remove it
+    where: list[str]  # configurations to search, in this order
+
+    def flags(self, where: str) -> list[str]:
+        """The -D of its search."""
+        at = SMALL[where] if where in SMALL else CONFIGURATIONS[where].bounds
+        return [f"-D{k}={v}" for k, v in at.items()] + [f"-D{d}" for d in self.macros]
+
+
+MUTANTS = [Mutant(**m) for m in json.loads(Path(__file__).with_name("mutants.json").read_text())]
+
+QUICK_CONFIGURATIONS = ["steady-redrive", "failover-redrive", "recovery-takeover", "settles", "settles-failover"]
+QUICK_MUTANTS = ["ACK_OF_ANYTHING", "NO_LEASE", "NO_PERIODIC", "KEY_RESTARTS_LOWER"]
