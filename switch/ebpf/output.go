@@ -166,9 +166,7 @@ func (t *translator) putBytes(v *value, off, size int) {
 func (t *translator) resize(drop string) {
 	shrink, done := t.newLabel("shrink"), t.newLabel("resized")
 	if t.hook == hookXDP {
-		t.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Sub.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R1, rCtx))
-		t.call(asm.FnXdpAdjustHead)
-		t.emit(asm.JNE.Imm(asm.R0, 0, drop))
+		t.resizeAtXDP(drop)
 	} else {
 		t.emit(asm.JGT.Reg(asm.R1, rEntry, shrink))
 		t.emit(asm.Mov.Reg(asm.R2, rEntry), asm.Sub.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R3, 0))

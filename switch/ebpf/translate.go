@@ -59,6 +59,9 @@ func translate(p *plan, h hook, f fds, opts Options, started int64) (insns asm.I
 	main := t.function("ingress", t.entry)
 	egress := t.function("egress", t.egress)
 	all := append([]*code{main, egress}, t.functions...)
+	if h == hookTC && f.handover != 0 {
+		all = append(all, t.function("headers", t.headers))
+	}
 	for i, c := range all {
 		part, err := c.finish(i == 0)
 		if err != nil {
@@ -92,8 +95,9 @@ func catch(err *error) {
 
 // Return values of the functions, and of the program at tc (linux/pkt_cls.h) and XDP (linux/bpf.h).
 const (
-	verdictDrop = 0
-	verdictSend = 1
+	verdictDrop   = 0
+	verdictSend   = 1
+	verdictPassed = xdpPass // the frame goes on at tc
 
 	tcShot  = 2
 	tcxNext = -1
@@ -167,7 +171,7 @@ func (t *translator) entry() {
 		t.storeBytes()
 	}
 	if t.hook == hookTC && t.fds.handover != 0 {
-		t.takeOver("ingress.done", "ingress.send")
+		t.takeOver("ingress.done", "ingress.deparse", "ingress.send")
 	}
 	t.lookupPHV(drop)
 
@@ -219,6 +223,10 @@ func (t *translator) entry() {
 	t.place("ingress.done")
 	t.afterIngress()
 	if t.hook == hookTC && t.fds.handover != 0 {
+		t.place("ingress.deparse")
+		t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
+		t.callFunction("headers")
+		t.emit(asm.JEq.Imm(asm.R0, verdictDrop, drop))
 		t.place("ingress.send")
 		t.send(false)
 	}
@@ -347,6 +355,7 @@ func (t *translator) afterIngress() {
 	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
 	t.callFunction("egress")
 	t.emit(asm.JEq.Imm(asm.R0, verdictDrop, "ingress.drop"))
+	t.leaveIfPassed()
 	t.send(false)
 }
 
@@ -356,7 +365,7 @@ func (t *translator) multicast() {
 	t.load(asm.R1, rPHV, grp.off, grp.size)
 	t.emit(asm.JEq.Imm(asm.R1, 0, unicast))
 	if t.hook == hookXDP && !t.captured { // captured frames are not sent, so XDP need not clone any
-		t.passUp(handoverCopies)
+		t.passUp(handoverCopies, xdpDrop)
 		t.place(unicast)
 		return
 	}
@@ -511,7 +520,7 @@ func (t *translator) sendFromXDP(nowhere string) {
 	t.emit(asm.LoadMapValue(asm.R1, t.fds.ports, portsIfindex), asm.Add.Reg(asm.R1, asm.R8))
 	t.load(asm.R2, asm.R1, 0, 4)
 	t.emit(asm.JEq.Imm(asm.R2, 0, nowhere))
-	t.passUp(handoverSend)
+	t.passUp(handoverSend, xdpDrop)
 }
 
 func (t *translator) loadEgressPort(dst asm.Register) {
