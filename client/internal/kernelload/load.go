@@ -1,0 +1,433 @@
+// Package kernelload puts load on switches from within the kernel: a closed loop that costs a fraction of what a socket does, so that the switch is measured and not the
+// generator.
+//
+//	           ┌───────────────── the client's interface ─────────────────┐
+//	answer ──▶ │ whose is it? how long did it take? is the value right?    │
+//	query  ◀── │ the next operation, key and request number, in its place  │
+//	           └───────────────────────────────────────────────────────────┘
+//
+// A program at the interface's tc ingress hook turns each answer into the next query and sends it back. This process only sends the first query of each of the slots (a
+// slot is one query on its way, with a UDP port and a session of its own), sends again what gets lost, and reads what was counted. A slot's values are its key and its
+// request's number, first and last in the value, so that a value of another key, or a torn one, is noticed: it is counted as wrong.
+//
+// Who works where: a frame over a veth pair is handled on the CPU that sent it. So with a switch in the kernel the whole round trip runs on the one CPU that sent the
+// first queries (Config.CPU), generator and switch together: one core in all. A switch in a process works on the CPU that it runs on, and the generator's part of each query
+// is done there, when it sends the answer.
+package kernelload
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Session is a session to write with: one for each slot.
+type Session struct {
+	ID          uint16
+	NextRequest uint32
+}
+
+// Config is what a run does. Everything happens in the calling thread's network namespace.
+type Config struct {
+	Iface    string         // the client's interface
+	Source   netip.Addr     // the client's address
+	Target   netip.AddrPort // the chain's service address, or a switch's
+	Gateway  [6]byte        // the Ethernet address that packets to it go to
+	Profile  wire.Profile
+	Keys     []wire.Key // drawn alike, or as Weights say
+	Weights  []float64
+	Sessions []Session // as many as Outstanding, where WritePercent is above 0
+
+	Outstanding  int // 1 to 1,024
+	WritePercent int
+	FirstPort    uint16 // of the slots' UDP ports
+	Duration     time.Duration
+	Resend       time.Duration // what is not answered by then is sent again
+	CPU          int           // on which the first queries are sent; -1: any
+	Reflected    bool          // answers are the queries themselves, with the addresses swapped
+	Seed         uint64
+}
+
+// Report is what a run measured.
+type Report struct {
+	Elapsed time.Duration
+	Read    OpReport
+	Write   OpReport
+	Resent  uint64 // queries that were sent again, as nothing came back
+	Stray   uint64 // answers that came twice, or to nothing
+	Wrong   uint64 // answers with a value or key that is not what was asked for
+}
+
+// OpReport is what became of one operation.
+type OpReport struct {
+	Answered  uint64
+	Status    [32]uint64 // by status; not where queries are reflected
+	Histogram []uint64   // by latency: 4,096 cells of 100 ns, then 4,096 of 10 us, the last of which has all that is longer
+}
+
+// Rate is the answers a second.
+func (r *Report) Rate() float64 {
+	return float64(r.Read.Answered+r.Write.Answered) / r.Elapsed.Seconds()
+}
+
+// Quantile is the latency that a share q of the answers was not slower than: the upper end of its cell.
+func (o *OpReport) Quantile(q float64) time.Duration {
+	var total uint64
+	for _, n := range o.Histogram {
+		total += n
+	}
+	if total == 0 {
+		return 0
+	}
+	var sum uint64
+	for i, n := range o.Histogram {
+		sum += n
+		if float64(sum) >= q*float64(total) {
+			if i < cells {
+				return time.Duration(i+1) * fineStep
+			}
+			return time.Duration(i-cells+1) * coarseStep
+		}
+	}
+	return cells * coarseStep
+}
+
+func (c *Config) check() error {
+	switch {
+	case !c.Source.Is4() || !c.Target.Addr().Is4():
+		return fmt.Errorf("addresses %v and %v are not both IPv4", c.Source, c.Target)
+	case c.Outstanding < 1 || c.Outstanding > maxSlots:
+		return fmt.Errorf("%d queries cannot be on their way at once: 1 to %d can", c.Outstanding, maxSlots)
+	case int(c.FirstPort)+c.Outstanding > 65536 || c.FirstPort == 0:
+		return fmt.Errorf("there are no %d UDP ports from %d on", c.Outstanding, c.FirstPort)
+	case len(c.Keys) == 0 || len(c.Weights) > 0 && len(c.Weights) != len(c.Keys):
+		return errors.New("a load needs keys, and as many weights as keys or none")
+	case c.WritePercent < 0 || c.WritePercent > 100:
+		return fmt.Errorf("%d is no percentage of writes", c.WritePercent)
+	case c.WritePercent > 0 && len(c.Sessions) < c.Outstanding && !c.Reflected:
+		return fmt.Errorf("%d sessions are too few to have %d writes on their way", len(c.Sessions), c.Outstanding)
+	case c.Duration <= 0 || c.Resend <= 0:
+		return errors.New("a load needs a duration, and a time after which queries are sent again")
+	case !c.Profile.Valid():
+		return fmt.Errorf("%w: VALUE_BITS %d", wire.ErrProfile, int(c.Profile))
+	}
+	return nil
+}
+
+// Value is the value of a key that a load takes for right: keys must have such values before they are read.
+func Value(profile wire.Profile, key wire.Key, request uint32) []byte {
+	b := make([]byte, profile.ValueBytes())
+	word := uint64(key)<<32 | uint64(request)
+	binary.BigEndian.PutUint64(b, word)
+	binary.BigEndian.PutUint64(b[len(b)-8:], word)
+	return b
+}
+
+// load is a run.
+type load struct {
+	cfg    *Config
+	ifi    *net.Interface
+	shared *ebpf.Map
+	mem    []byte
+	socket int
+	resent uint64
+}
+
+// Run puts load on a switch for a while. ctx may end it early, which is no error.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if cfg.CPU >= 0 {
+		back, err := pin(cfg.CPU)
+		if err != nil {
+			return nil, err
+		}
+		defer back()
+	}
+	l := &load{cfg: &cfg, socket: -1}
+	defer l.close()
+	if err := l.open(); err != nil {
+		return nil, err
+	}
+	prog, err := l.program()
+	if err != nil {
+		return nil, err
+	}
+	defer prog.Close()
+	attached, err := link.AttachTCX(link.TCXOptions{Interface: l.ifi.Index, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+	if err != nil {
+		return nil, fmt.Errorf("attaching the load program to %s (it needs root and Linux 6.6): %w", cfg.Iface, err)
+	}
+	defer attached.Close()
+	return l.run(ctx)
+}
+
+// pin keeps the calling thread on one CPU.
+func pin(cpu int) (back func(), err error) {
+	var before, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return nil, fmt.Errorf("asking for this thread's CPUs: %w", err)
+	}
+	one.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return nil, fmt.Errorf("staying on CPU %d: %w", cpu, err)
+	}
+	return func() { _ = unix.SchedSetaffinity(0, &before) }, nil
+}
+
+func (l *load) open() (err error) {
+	if l.ifi, err = net.InterfaceByName(l.cfg.Iface); err != nil {
+		return fmt.Errorf("interface %s: %w", l.cfg.Iface, err)
+	}
+	l.shared, err = ebpf.NewMap(&ebpf.MapSpec{Name: "load", Type: ebpf.Array, KeySize: 4, ValueSize: sharedBytes, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
+	if err != nil {
+		return fmt.Errorf("making the map of the load program (it needs root, or CAP_BPF and CAP_NET_ADMIN): %w", err)
+	}
+	page := unix.Getpagesize()
+	if l.mem, err = unix.Mmap(l.shared.FD(), 0, (sharedBytes+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		return fmt.Errorf("mapping the map of the load program: %w", err)
+	}
+	if l.socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("a packet socket (it needs root or CAP_NET_RAW): %w", err)
+	}
+	if err := unix.Bind(l.socket, &unix.SockaddrLinklayer{Ifindex: l.ifi.Index}); err != nil {
+		return fmt.Errorf("binding a packet socket to %s: %w", l.cfg.Iface, err)
+	}
+	return nil
+}
+
+func (l *load) close() {
+	if l.socket >= 0 {
+		unix.Close(l.socket)
+	}
+	if l.mem != nil {
+		_ = unix.Munmap(l.mem)
+	}
+	if l.shared != nil {
+		l.shared.Close()
+	}
+}
+
+func (l *load) program() (*ebpf.Program, error) {
+	insns, err := loop(l.shared, l.cfg)
+	if err != nil {
+		return nil, err
+	}
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "netcraq_load", Type: ebpf.SchedCLS, Instructions: insns, License: "GPL"})
+	if err != nil {
+		return nil, fmt.Errorf("loading the load program: %w", err)
+	}
+	return prog, nil
+}
+
+func (l *load) word(off int) *uint64   { return (*uint64)(unsafe.Pointer(&l.mem[off])) }
+func (l *load) word32(off int) *uint32 { return (*uint32)(unsafe.Pointer(&l.mem[off])) }
+
+func now() uint64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return uint64(ts.Nano())
+}
+
+// query is the frame of the query that a slot has on its way.
+func (l *load) query(slot int) ([]byte, error) {
+	at := offSlots + slot*slotBytes
+	key, request := wire.Key(atomic.LoadUint32(l.word32(at+slotKey))), atomic.LoadUint32(l.word32(at+slotRequest))
+	p := wire.Packet{Op: wire.Op(atomic.LoadUint32(l.word32(at + slotOp))), Request: request, Key: key}
+	if p.Op == wire.Write {
+		p.Session, p.Value = uint16(atomic.LoadUint32(l.word32(at+slotSession))), Value(l.cfg.Profile, key, request)
+	}
+	payload, err := p.Marshal(l.cfg.Profile)
+	if err != nil {
+		return nil, err
+	}
+	f := wire.Frame{EthernetDst: l.cfg.Gateway, Src: netip.AddrPortFrom(l.cfg.Source, l.cfg.FirstPort+uint16(slot)), Dst: l.cfg.Target}
+	copy(f.EthernetSrc[:], l.ifi.HardwareAddr)
+	return f.AppendTo(nil, payload)
+}
+
+// prepare fills what the program reads.
+func (l *load) prepare() error {
+	r := rand.New(rand.NewPCG(l.cfg.Seed, 0))
+	draw := l.drawer(r)
+	for i := range drawn {
+		binary.NativeEndian.PutUint32(l.mem[offDraw+4*i:], uint32(draw()))
+	}
+	for i := range l.cfg.Outstanding {
+		at := offSlots + i*slotBytes
+		op, session := wire.Read, Session{NextRequest: 1}
+		if l.cfg.WritePercent > 0 && r.IntN(100) < l.cfg.WritePercent {
+			op = wire.Write
+		}
+		if len(l.cfg.Sessions) > i {
+			session = l.cfg.Sessions[i]
+		}
+		*l.word32(at + slotRequest) = session.NextRequest
+		*l.word32(at + slotKey) = uint32(draw())
+		*l.word32(at + slotOp) = uint32(op)
+		*l.word32(at + slotSession) = uint32(session.ID)
+		*l.word(at + slotRandom) = r.Uint64() | 1
+	}
+	template, err := l.query(0)
+	if err != nil {
+		return err
+	}
+	copy(l.mem[offTemplate:], template[:offNetCRAQ])
+	return nil
+}
+
+// drawer draws keys.
+func (l *load) drawer(r *rand.Rand) func() wire.Key {
+	keys := l.cfg.Keys
+	if len(l.cfg.Weights) == 0 {
+		return func() wire.Key { return keys[r.IntN(len(keys))] }
+	}
+	sums := make([]float64, len(keys))
+	sum := 0.0
+	for i, w := range l.cfg.Weights {
+		sum += w
+		sums[i] = sum
+	}
+	return func() wire.Key {
+		x := r.Float64() * sum
+		lo, hi := 0, len(sums)-1
+		for lo < hi {
+			if mid := (lo + hi) / 2; sums[mid] > x {
+				hi = mid
+			} else {
+				lo = mid + 1
+			}
+		}
+		return keys[lo]
+	}
+}
+
+func (l *load) send(slot int) error {
+	frame, err := l.query(slot)
+	if err != nil {
+		return err
+	}
+	if _, err := unix.Write(l.socket, frame); err != nil {
+		return fmt.Errorf("sending by %s: %w", l.cfg.Iface, err)
+	}
+	return nil
+}
+
+func (l *load) run(ctx context.Context) (*Report, error) {
+	if err := l.prepare(); err != nil {
+		return nil, err
+	}
+	begun := now()
+	for i := range l.cfg.Outstanding {
+		atomic.StoreUint64(l.word(offSlots+i*slotBytes+slotSent), now())
+		if err := l.send(i); err != nil {
+			return nil, err
+		}
+	}
+	end := time.NewTimer(l.cfg.Duration)
+	defer end.Stop()
+	tick := time.NewTicker(max(l.cfg.Resend/4, time.Millisecond))
+	defer tick.Stop()
+	last := make([]uint32, l.cfg.Outstanding) // the request that was sent again, and when
+	when := make([]uint64, l.cfg.Outstanding)
+	for over := false; !over; {
+		select {
+		case <-ctx.Done():
+			over = true
+		case <-end.C:
+			over = true
+		case <-tick.C:
+			for i := range l.cfg.Outstanding {
+				at := offSlots + i*slotBytes
+				request, t := atomic.LoadUint32(l.word32(at+slotRequest)), now()
+				since := atomic.LoadUint64(l.word(at + slotSent))
+				if last[i] == request {
+					since = when[i]
+				}
+				if t < since || t-since < uint64(l.cfg.Resend) {
+					continue
+				}
+				// The program changes a slot in a moment; what is the same after one is a query whose answer does not come.
+				time.Sleep(50 * time.Microsecond)
+				if atomic.LoadUint32(l.word32(at+slotRequest)) != request || last[i] != request && atomic.LoadUint64(l.word(at+slotSent)) != since {
+					continue
+				}
+				last[i], when[i] = request, t
+				l.resent++
+				if err := l.send(i); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	elapsed := now() - begun
+	atomic.StoreUint64(l.word(offStop), 1)
+	out := l.report(time.Duration(elapsed))
+	time.Sleep(20 * time.Millisecond) // what is on its way comes in, and is not sent on
+	return out, nil
+}
+
+func (l *load) report(elapsed time.Duration) *Report {
+	r := &Report{Elapsed: elapsed, Resent: l.resent, Stray: atomic.LoadUint64(l.word(offStray)), Wrong: atomic.LoadUint64(l.word(offWrong))}
+	for op, o := range []*OpReport{&r.Read, &r.Write} {
+		for s := range o.Status {
+			o.Status[s] = atomic.LoadUint64(l.word(offStatus + (op*32+s)*8))
+		}
+		o.Histogram = make([]uint64, 2*cells)
+		for i := range o.Histogram {
+			o.Histogram[i] = atomic.LoadUint64(l.word(offHistogram + (op*2*cells+i)*8))
+			o.Answered += o.Histogram[i]
+		}
+	}
+	return r
+}
+
+// Way finds out by which interface, from which address and by which gateway packets go to a target, as the kernel would send them.
+func Way(target netip.Addr) (iface string, source netip.Addr, gateway [6]byte, err error) {
+	fail := func(err error) (string, netip.Addr, [6]byte, error) {
+		return "", netip.Addr{}, [6]byte{}, fmt.Errorf("the way to %v: %w", target, err)
+	}
+	routes, err := netlink.RouteGet(net.IP(target.AsSlice()))
+	if err != nil || len(routes) == 0 {
+		return fail(errors.Join(err, errors.New("there is no route")))
+	}
+	route := routes[0]
+	l, err := netlink.LinkByIndex(route.LinkIndex)
+	if err != nil {
+		return fail(err)
+	}
+	next := route.Gw
+	if next == nil {
+		next = net.IP(target.AsSlice())
+	}
+	neighbours, err := netlink.NeighList(route.LinkIndex, netlink.FAMILY_V4)
+	if err != nil {
+		return fail(err)
+	}
+	for _, n := range neighbours {
+		if n.IP.Equal(next) && len(n.HardwareAddr) == 6 {
+			source, _ = netip.AddrFromSlice(route.Src.To4())
+			copy(gateway[:], n.HardwareAddr)
+			return l.Attrs().Name, source, gateway, nil
+		}
+	}
+	return fail(fmt.Errorf("%s does not know the Ethernet address of %v: send it something first (netcraqctl get), or add it (ip neighbour)", l.Attrs().Name, next))
+}
