@@ -1,17 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure the chain of four switches: queries a second and latency, on the embedded switch and, where it is installed, on BMv2 (``make bench``).
+"""Measure switches side by side (``make bench``): queries a second and latency of NetCRAQ on eBPF at tc and at XDP, on the interpreter, and on BMv2.
 
-Both run the same compiled program on the same links, one after the other in one run, with the same load generator (``netcraqctl bench``) in a host at
-the first switch. What it asks for:
-
-    read, one switch     a clean read that the client's own switch answers
-    read, far switch     the same of the last switch of the line: there and back through all of them
-    write                from the client through head, replicas and tail, and the tail's reply back
-    mixed                95 % reads at the client's own switch, 5 % writes
-
-*serial* has one query on its way at a time (latency), *pipelined* 32 (throughput; BMv2 drops bursts of more than 32 frames a port). Beside each
-figure stands how much of a core the generator took: where that is near 1, the generator is the bottleneck and not the switch.
+All run the same compiled program on the same links in one run, one after the other and again from the start for each
+repetition, so that a machine that gets slower meets all of them. The load comes from the kernel (``netcraqctl bench
+--kernel``): a program at the client's interface turns each answer into the next query and compares every value. What it can
+do itself is measured the same way, against a program that only swaps addresses (*reflector*); where a switch comes near that,
+the figure is a lower bound and the table says so. docs/measuring.md explains the columns.
 """
 
 from __future__ import annotations
@@ -20,11 +15,14 @@ import argparse
 import json
 import os
 import platform
-import resource
+import re
 import shutil
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +30,54 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from rich.console import Console  # noqa: E402
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from topologies import p4app  # noqa: E402
+from topologies import namespaces, p4app  # noqa: E402
 from topologies.network import ChainNetwork  # noqa: E402
 
 KEYS = 256
-PIPELINED = 32
-CASES: list[tuple[str, str, list[str]]] = [
-    ("read, one switch", "serial", ["--switch", "s1", "--mix", "get=1", "--serial"]),
-    ("read, one switch", "pipelined", ["--switch", "s1", "--mix", "get=1", "--outstanding", str(PIPELINED)]),
-    ("read, far switch", "serial", ["--switch", "s4", "--mix", "get=1", "--serial"]),
-    ("read, far switch", "pipelined", ["--switch", "s4", "--mix", "get=1", "--outstanding", str(PIPELINED)]),
-    ("write", "serial", ["--mix", "put=1", "--serial"]),
-    ("write", "pipelined", ["--mix", "put=1", "--outstanding", str(PIPELINED), "--sessions", str(PIPELINED)]),
-    ("mixed", "pipelined", ["--mix", "get=95,put=5", "--outstanding", str(PIPELINED), "--sessions", str(PIPELINED)]),
+OUTSTANDING = 32
+"""Of the throughput runs. BMv2 drops bursts of more than 32 frames a port."""
+
+ENGINES: dict[str, dict[str, str]] = {
+    "ebpf tc": {"switch": "embedded", "engine": "ebpf", "hook": "tc"},
+    "ebpf xdp": {"switch": "embedded", "engine": "ebpf", "hook": "xdp"},
+    "interp": {"switch": "embedded", "engine": "interp"},
+    "BMv2": {"switch": "bmv2"},
+}
+REFERENCE = "BMv2"
+
+NEAR_CEILING = 0.8
+"""From this share of the reflector's throughput on, the generator may be what is measured."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked of the switches."""
+
+    chain: int
+    what: str
+    arguments: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{'one switch' if self.chain == 1 else f'chain of {self.chain}'}: {self.what}"
+
+
+CASES = [
+    Case(1, "read", ("--switch", "s1")),
+    Case(1, "write", ("--mix", "put=1")),
+    Case(1, "mixed, 5 % writes", ("--mix", "get=95,put=5")),
+    Case(4, "read, nearest switch", ("--switch", "s1")),
+    Case(4, "read, farthest switch", ("--switch", "s4")),
+    Case(4, "write", ("--mix", "put=1")),
+    Case(4, "mixed, 5 % writes", ("--mix", "get=95,put=5")),
 ]
+CPU = "0"
+"""Where the first queries are sent. Frames stay on the CPU that sent them, so with a switch in the kernel this one core does all the work."""
+MODES = {"throughput": ("-n", str(OUTSTANDING)), "serial": ("--serial",)}
 
 
 def versions() -> dict[str, str]:
@@ -69,93 +99,304 @@ def versions() -> dict[str, str]:
     }
 
 
-def measure(net: ChainNetwork, arguments: list[str], seconds: float) -> dict[str, Any]:
-    """One run of the load generator in h1: what it reports, and the share of a core that it took."""
-    command = ["bin/netcraqctl", "bench", "-o", "json", "--duration", f"{seconds}s", *arguments]
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = net.execute("h1", command, timeout=seconds + 60, check=False)
-    after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - start
+def topology(chain: int, bits: int) -> p4app.Topology:
+    """A line of switches with a host at each; a chain of one has a second switch beside it, which is not a member."""
+    content = p4app.line(max(chain, 2), profile=bits)
+    content["netcraq"]["chains"][0]["members"] = [f"s{i}" for i in range(1, chain + 1)]
+    checked = p4app.check(content, f"a chain of {chain}")
+    # A lease of 200 ms runs out when the load takes all CPUs from the controller; here that is not what is measured.
+    return replace(checked, chains=(replace(checked.chains[0], lease_ms=2000),))
+
+
+class Failed(Exception):
+    """A run that is no measurement: wrong or missing answers."""
+
+
+def checked(done: subprocess.CompletedProcess[str], command: list[str]) -> dict[str, Any]:
+    """The report of a load run."""
     if done.returncode != 0:
-        sys.exit(f"{' '.join(command)} failed:\n{done.stderr}{done.stdout}")
+        raise Failed(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
     report = json.loads(done.stdout)
-    report["generatorCores"] = (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / wall
+    if report.get("wrong"):
+        raise Failed(f"{' '.join(command)}: {report['wrong']} wrong values")
+    if report["failed"] + report["lost"] > report["queries"] / 100:
+        raise Failed(f"{' '.join(command)}: {report['failed']} of {report['queries']} queries were refused, {report['lost']} lost")
     return report
 
 
-def run(switch: str, engine: str, seconds: float, repetitions: int, console: Console) -> list[dict[str, Any]]:
-    """All cases on one kind of switch: of each, the repetition with the median throughput, and the spread."""
-    rows = []
-    with ChainNetwork(p4app.load(ROOT / "topologies" / "chain-4.json"), switch=switch, engine=engine) as net:
-        chain = net.topology.chains[0].name
-        net.admin.add_keys(chain, {f"/bench/{i}": f"value {i}".encode() for i in range(KEYS)})
-        for what, how, arguments in CASES:
-            console.print(f"[dim]{switch} {engine}: {what}, {how}[/dim]")
-            reports = sorted((measure(net, arguments, seconds) for _ in range(repetitions)), key=lambda r: r["queriesPerSecond"])
-            median = reports[len(reports) // 2]
-            rows.append(
-                {
-                    "switch": switch,
-                    "engine": engine,
-                    "case": what,
-                    "mode": how,
-                    "slowest": reports[0]["queriesPerSecond"],
-                    "fastest": reports[-1]["queriesPerSecond"],
-                    "repetitions": repetitions,
-                    "seconds": seconds,
-                    "report": median,
-                }
-            )
-    return rows
+class Bench:
+    """One run: all that is measured, and how far it is."""
 
+    def __init__(self, options: argparse.Namespace, progress: Progress) -> None:
+        self.options = options
+        self.progress = progress
+        self.engines = [name for name in ENGINES if name.split()[0] in options.engines or name in options.engines]
+        if not shutil.which("simple_switch_grpc"):
+            self.engines = [name for name in self.engines if ENGINES[name]["switch"] != "bmv2"]
+        self.cases = [case for case in CASES if case.chain in options.chains]
+        self.rows: list[dict[str, Any]] = []
+        self.failures: list[str] = []
+        per_network = len(MODES) * len(self.cases) + len(options.chains)
+        self.task = progress.add_task("", total=options.repetitions * len(options.bits) * (len(self.engines) * per_network + 2 * len(MODES)) + 1)
 
-def table(rows: list[dict[str, Any]]) -> Table:
-    """The rows for people, with each case's ratio to BMv2 where both were measured."""
-    out = Table(title="Four switches, 128-bit values (median of the repetitions)")
-    for column in ("case", "mode", "switch"):
-        out.add_column(column)
-    for column in ("queries/s", "spread", "p50 µs", "p99 µs", "lost", "generator", "to BMv2"):
-        out.add_column(column, justify="right")
-    bmv2 = {(row["case"], row["mode"]): row["report"]["queriesPerSecond"] for row in rows if row["switch"] == "bmv2"}
-    for row in sorted(rows, key=lambda r: [c[:2] for c in CASES].index((r["case"], r["mode"]))):
-        report, name = row["report"], row["switch"] if row["switch"] == "bmv2" else f"{row['switch']} {row['engine']}"
-        reference = bmv2.get((row["case"], row["mode"]))
-        ratio = f"{report['queriesPerSecond'] / reference:.2f}x" if reference and row["switch"] != "bmv2" else ""
-        out.add_row(
-            row["case"],
-            row["mode"],
-            name,
-            f"{report['queriesPerSecond']:,.0f}",
-            f"{row['slowest']:,.0f}-{row['fastest']:,.0f}",
-            f"{report['latencyMicros']['p50']:,.0f}",
-            f"{report['latencyMicros']['p99']:,.0f}",
-            f"{report['lost'] + report['failed']}",
-            f"{report['generatorCores']:.2f} cores",
-            ratio,
+    def note(self, engine: str, bits: int, case: str, mode: str, report: dict[str, Any]) -> None:
+        """Keep one measurement."""
+        latency = report["latencyMicros"]
+        self.rows.append(
+            {
+                "engine": engine,
+                "bits": bits,
+                "case": case,
+                "mode": mode,
+                "queries_per_second": report["queriesPerSecond"],
+                "p50_us": latency["p50"],
+                "p99_us": latency["p99"],
+                "queries": report["queries"],
+                "sent_again": report["retransmitted"],
+                "refused": report["failed"],
+                "generator": report.get("generator", "socket"),
+            }
         )
+
+    def step(self, what: str) -> None:
+        """Say what comes next."""
+        self.progress.update(self.task, advance=1, description=what)
+
+    def ceilings(self, bits: int) -> None:
+        """What the generator does against a reflector."""
+        for hook in ("tc", "xdp"):
+            for mode, arguments in MODES.items():
+                self.step(f"{bits} bits, reflector at {hook}")
+                command = [
+                    "bin/netcraqctl",
+                    "bench",
+                    "-o",
+                    "json",
+                    "--ceiling",
+                    hook,
+                    "--frame-bits",
+                    str(bits),
+                    "--duration",
+                    f"{self.options.seconds}s",
+                    *arguments,
+                ]
+                done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+                self.note(f"reflector {hook}", bits, "reflector", mode, checked(done, command))
+
+    def network(self, engine: str, bits: int, chain: int, out: Path) -> None:
+        """All cases on one network."""
+        with namespaces.private(), ChainNetwork(topology(chain, bits), **ENGINES[engine], out=out) as net:
+            running = net.running_engine
+            if engine.startswith("ebpf") and engine.split()[1] not in running.lower():
+                raise Failed(f"{engine}: the switches run {running}")
+            net.admin.add_keys(net.topology.chains[0].name, {f"/bench/{i}": b"" for i in range(KEYS)})
+            for case in self.cases:
+                if case.chain != chain:
+                    continue
+                for mode, arguments in MODES.items():
+                    self.step(f"{bits} bits, {engine}, {case.name}, {mode}")
+                    self.measure(net, engine, bits, case, mode, ["--kernel", "--cpu", CPU, *case.arguments, *arguments])
+            first = next(case for case in self.cases if case.chain == chain)
+            self.step(f"{bits} bits, {engine}, {first.name}, through a socket")
+            self.measure(net, engine, bits, first, "serial, socket", [*first.arguments, "--serial"])
+
+    def measure(self, net: ChainNetwork, engine: str, bits: int, case: Case, mode: str, arguments: list[str]) -> None:
+        """One case."""
+        command = ["bin/netcraqctl", "bench", "-o", "json", "--duration", f"{self.options.seconds}s", *arguments]
+        try:
+            done = net.execute("h1", command, timeout=self.options.seconds + 60, check=False)
+            self.note(engine, bits, case.name, mode, checked(done, command))
+        except Failed as failure:
+            self.failures.append(f"{engine}, {bits} bits, {case.name}, {mode}: {failure}")
+
+    def run(self) -> None:
+        """Everything, as often as asked."""
+        with tempfile.TemporaryDirectory(prefix="netcraq-bench-") as out:
+            for repetition in range(self.options.repetitions):
+                for bits in self.options.bits:
+                    self.ceilings(bits)
+                    turned = self.engines[repetition % len(self.engines) :] + self.engines[: repetition % len(self.engines)]
+                    for engine in turned:
+                        for chain in self.options.chains:
+                            self.network(engine, bits, chain, Path(out))
+
+
+def programs(console: Console, quick: bool) -> list[dict[str, Any]]:
+    """Nanoseconds of the programs alone, as the kernel runs them on a frame in memory (BPF_PROG_TEST_RUN): no devices, no generator."""
+    go = shutil.which("go") or str(ROOT / ".venv" / "bin" / "go")
+    command = [go, "test", "./p4src", "-run", "xxx", "-bench", "BenchmarkKernel", "-benchtime", "30000x" if quick else "300000x", "-count", "1" if quick else "3"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    found: dict[str, list[float]] = {}
+    for line in done.stdout.splitlines():
+        if match := re.match(r"BenchmarkKernel/(\S+?)-\d+\s.*?([\d.]+) ns/packet", line):
+            found.setdefault(match[1], []).append(float(match[2]))
+    if not found:
+        console.print(f"[red]The programs alone were not measured:[/red] {done.stderr or done.stdout}")
+    return [{"program": name, "ns_per_packet": statistics.median(all_of), "repetitions": all_of} for name, all_of in found.items()]
+
+
+def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each case: medians and spreads of its repetitions, and its ratios to BMv2's."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["bits"], row["case"], row["mode"], row["engine"]), []).append(row)
+    out = []
+    for (bits, case, mode, engine), same in groups.items():
+        rates = [row["queries_per_second"] for row in same]
+        out.append(
+            {
+                "bits": bits,
+                "case": case,
+                "mode": mode,
+                "engine": engine,
+                "queries_per_second": statistics.median(rates),
+                "slowest": min(rates),
+                "fastest": max(rates),
+                "p50_us": statistics.median(row["p50_us"] for row in same),
+                "p99_us": statistics.median(row["p99_us"] for row in same),
+                "sent_again": sum(row["sent_again"] for row in same),
+                "repetitions": len(same),
+            }
+        )
+    by = {(row["bits"], row["case"], row["mode"], row["engine"]): row for row in out}
+    for row in out:
+        key = (row["bits"], row["case"], row["mode"])
+        if (reference := by.get((*key, REFERENCE))) and row["engine"] != REFERENCE:
+            row["throughput_to_bmv2"] = row["queries_per_second"] / reference["queries_per_second"]
+            row["p50_to_bmv2"] = row["p50_us"] / reference["p50_us"]
+        hook = row["engine"].split()[-1] if row["engine"].startswith("ebpf") else "tc"
+        if (ceiling := by.get((row["bits"], "reflector", row["mode"], f"reflector {hook}"))) and row["case"] != "reflector":
+            row["share_of_ceiling"] = row["queries_per_second"] / ceiling["queries_per_second"]
+            row["ns_per_query"], row["ns_per_query_reflector"] = 1e9 / row["queries_per_second"], 1e9 / ceiling["queries_per_second"]
     return out
 
 
-def main() -> None:
-    """Command line."""
+def table(rows: list[dict[str, Any]], bits: int) -> Table:
+    """The rows of one width of values, for people."""
+    out = Table(title=f"{bits}-bit values (median of the repetitions; {OUTSTANDING} outstanding for throughput, one for serial)")
+    for column in ("case", "mode", "engine"):
+        out.add_column(column)
+    for column in ("queries/s", "spread", "p50 µs", "p99 µs", "sent again", "of reflector", "to BMv2", "p50 to BMv2"):
+        out.add_column(column, justify="right")
+    order = {case: n for n, case in enumerate(["reflector", *(case.name for case in CASES)])}
+    names = {name: n for n, name in enumerate(["reflector tc", "reflector xdp", *ENGINES])}
+    last = None
+    for row in sorted((row for row in rows if row["bits"] == bits), key=lambda row: (order[row["case"]], row["mode"], names[row["engine"]])):
+        if last is not None and last != (row["case"], row["mode"]):
+            out.add_section()
+        share = row.get("share_of_ceiling")
+        near = share is not None and row["mode"] == "throughput" and share > NEAR_CEILING
+        out.add_row(
+            row["case"] if last != (row["case"], row["mode"]) else "",
+            row["mode"] if last != (row["case"], row["mode"]) else "",
+            row["engine"],
+            f"{row['queries_per_second']:,.0f}",
+            f"{row['slowest']:,.0f}-{row['fastest']:,.0f}",
+            f"{row['p50_us']:,.1f}",
+            f"{row['p99_us']:,.1f}",
+            f"{row['sent_again']:,}",
+            "" if share is None or "socket" in row["mode"] else f"{share:.2f}{' (near)' if near else ''}",
+            f"{row['throughput_to_bmv2']:.1f}x" if "throughput_to_bmv2" in row else "",
+            f"{row['p50_to_bmv2']:.3f}" if "p50_to_bmv2" in row else "",
+        )
+        last = (row["case"], row["mode"])
+    return out
+
+
+def aims(rows: list[dict[str, Any]], alone: list[dict[str, Any]]) -> list[tuple[str, float, str, bool]]:
+    """What the project set out to reach, and what was measured."""
+    out = []
+    reads = {case.name for case in CASES if case.what in ("read", "read, nearest switch")}
+    for row in rows:
+        if not row["engine"].startswith("ebpf") or row["case"] not in reads:
+            continue
+        where = f"{row['engine']}, {row['bits']} bits, {row['case']}"
+        if row["mode"] == "throughput":
+            if "throughput_to_bmv2" in row:
+                out.append((f"read throughput at least 20 times BMv2's: {where}", row["throughput_to_bmv2"], "x", row["throughput_to_bmv2"] >= 20))
+            if "share_of_ceiling" in row:
+                times = row["ns_per_query"] / row["ns_per_query_reflector"]
+                both = f"{row['ns_per_query']:.0f} and {row['ns_per_query_reflector']:.0f} ns"
+                out.append((f"a read's whole round trip within 2 times the reflector's ({both}): {where}", times, "x", times <= 2))
+        elif row["mode"] == "serial" and "p50_to_bmv2" in row:
+            out.append((f"serial latency at most a tenth of BMv2's: {where}", row["p50_to_bmv2"], "", row["p50_to_bmv2"] <= 0.1))
+    ns = {item["program"]: item["ns_per_packet"] for item in alone}
+    for bits in (128, 8192):
+        for hook in ("tc", "xdp"):
+            read, least = ns.get(f"{hook}/{bits}/READ"), ns.get(f"{hook}/reflector")
+            if read and least:
+                text = f"the read path's program within 2 times the reflector's ({read:.0f} and {least:.0f} ns): ebpf {hook}, {bits} bits"
+                out.append((text, read / least, "x", read <= 2 * least))
+    return out
+
+
+def numbers(text: str) -> list[int]:
+    """``128,8192``."""
+    return [int(part) for part in text.split(",")]
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement (default: 3)")
-    parser.add_argument("--repetitions", type=int, default=3, help="of each measurement (default: 3)")
-    parser.add_argument("--engines", default="ebpf,interp", help="of the embedded switch, with commas (default: ebpf,interp)")
+    parser.add_argument("--seconds", type=float, default=0.7, help="of each measurement (default: 0.7)")
+    parser.add_argument("--repetitions", type=int, default=3, help="of all of them (default: 3)")
+    parser.add_argument("--engines", default="ebpf,interp,BMv2", type=lambda text: text.split(","), help="with commas (default: ebpf,interp,BMv2)")
+    parser.add_argument("--bits", default=[128, 8192], type=numbers, help="VALUE_BITS, with commas (default: 128,8192)")
+    parser.add_argument("--chains", default=[1, 4], type=numbers, help="lengths, with commas: 1, 4 or both (default: 1,4)")
+    parser.add_argument("--quick", action="store_true", help="one short repetition: a look, not a measurement")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "bench.json", help="where the figures go (default: out/bench.json)")
-    arguments = parser.parse_args()
-    console = Console() if sys.stdout.isatty() else Console(width=140)
-    rows = []
-    for engine in arguments.engines.split(","):
-        rows += run("embedded", engine, arguments.seconds, arguments.repetitions, console)
-    if shutil.which("simple_switch_grpc"):
-        rows += run("bmv2", "auto", arguments.seconds, arguments.repetitions, console)
-    else:
-        console.print("BMv2 is not measured: there is no simple_switch_grpc on PATH")
-    console.print(table(rows))
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps({"versions": versions(), "rows": rows}, indent=2) + "\n")
-    console.print(f"{arguments.out.relative_to(ROOT) if arguments.out.is_relative_to(ROOT) else arguments.out} has all of it")
+    return parser
+
+
+def main() -> int:
+    """Command line."""
+    options = arguments().parse_args()
+    if options.quick:
+        options.seconds, options.repetitions = min(options.seconds, 0.2), 1
+    if not set(options.chains) <= {1, 4} or not set(options.bits) <= set(p4app.PROFILES):
+        sys.exit(f"--chains is 1, 4 or both; --bits are of {', '.join(map(str, p4app.PROFILES))}")
+    console = Console() if sys.stdout.isatty() else Console(width=170)
+    began = time.monotonic()
+    columns = (TextColumn("[progress.percentage]{task.percentage:3.0f}%"), BarColumn(24), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True) as progress:
+        bench = Bench(options, progress)
+        bench.run()
+        bench.step("the programs alone")
+        alone = programs(console, options.quick)
+    rows = summarise(bench.rows)
+    for bits in options.bits:
+        console.print(table(rows, bits))
+    if alone:
+        out = Table(title="The programs alone: nanoseconds a packet, without devices (BPF_PROG_TEST_RUN)")
+        out.add_column("program")
+        out.add_column("ns", justify="right")
+        for item in alone:
+            out.add_row(item["program"], f"{item['ns_per_packet']:.0f}")
+        console.print(out)
+    reached = aims(rows, alone)
+    for text, measured, unit, met in reached:
+        console.print(f"  {'[green]met[/green]     ' if met else '[yellow]not met[/yellow] '} {measured:.2f}{unit}  {text}", highlight=False)
+    if REFERENCE not in bench.engines:
+        console.print("  BMv2 is not measured: there is no simple_switch_grpc on PATH, or it was not asked for")
+    for failure in bench.failures:
+        console.print(f"  [red]no figure[/red] {failure}", highlight=False)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    result = {
+        "versions": versions(),
+        "seconds": options.seconds,
+        "outstanding": OUTSTANDING,
+        "keys": KEYS,
+        "took_seconds": time.monotonic() - began,
+        "rows": rows,
+        "measurements": bench.rows,
+        "programs": alone,
+        "aims": [{"aim": text, "measured": measured, "met": met} for text, measured, _, met in reached],
+        "failures": bench.failures,
+    }
+    options.out.write_text(json.dumps(result, indent=2) + "\n")
+    console.print(f"  {time.monotonic() - began:.0f} s in all; {os.path.relpath(options.out)} has every repetition")
+    return 1 if bench.failures else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,9 +7,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Benchmark runs the committed program n times on a frame as if it had come in by a port, without sending what comes out, and returns what one run takes, the
-// setting back of the frame before each run included. What the runs do to registers and counters stays.
-func Benchmark(dev target.Device, number uint32, frame []byte, n int) (each time.Duration, err error) {
+// Benchmark runs the committed program n times, as it is at tc or at XDP, on a frame as if it had come in by a port, without sending what comes out, and returns what
+// one run takes, the setting back of the frame before each run included. What the runs do to registers and counters stays.
+func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) (each time.Duration, err error) {
 	d, ok := dev.(*device)
 	if !ok {
 		return 0, fmt.Errorf("a switch of another engine: %w", target.ErrInvalid)
@@ -28,11 +28,19 @@ func Benchmark(dev target.Device, number uint32, frame []byte, n int) (each time
 	copy(template.mem, frame)
 	f := p.fds
 	f.replay, f.replayLen = template.m.FD(), len(frame)
-	insns, err := translate(p.plan, hookTC, f, p.opts, d.started)
+	h := hookTC
+	if xdp {
+		h = hookXDP
+		for _, q := range d.ports { // none is really sent by
+			d.setXDP(q.Number, q.ifindex)
+			defer d.refresh(q)
+		}
+	}
+	insns, err := translate(p.plan, h, f, p.opts, d.started)
 	if err != nil {
 		return 0, err
 	}
-	prog, err := load("bench", hookTC, insns)
+	prog, err := load("bench", h, insns)
 	if err != nil {
 		return 0, err
 	}

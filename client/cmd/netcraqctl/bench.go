@@ -38,15 +38,19 @@ type benchFlags struct {
 	valueBytes                     int
 	duration                       time.Duration
 	count, seed                    uint64
+	kernel                         kernelFlags
 }
 
 func (c *cli) benchCommand() *cobra.Command {
 	var b benchFlags
 	cmd := &cobra.Command{
-		Use: "bench", Short: "Measure queries a second and latency", Long: benchHelp,
+		Use: "bench", Short: "Measure queries a second and latency", Long: benchHelp + kernelHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if b.count > 0 && !cmd.Flags().Changed("duration") {
 				b.duration = 0
+			}
+			if b.kernel.on || b.kernel.ceiling != "" {
+				return c.kernelBench(cmd.Context(), &b)
 			}
 			return c.bench(cmd.Context(), &b)
 		},
@@ -66,6 +70,10 @@ func (c *cli) benchCommand() *cobra.Command {
 	f.Uint64Var(&b.count, "count", 0, "how many queries (instead of --duration)")
 	f.IntVar(&b.sessions, "sessions", 16, "sessions to lease: the writes that can be on their way at once")
 	f.Uint64Var(&b.seed, "seed", 0, "of the choice of operations and keys (default: a random one)")
+	f.BoolVar(&b.kernel.on, "kernel", false, "make the queries in the kernel")
+	f.StringVar(&b.kernel.ceiling, "ceiling", "", "make them in the kernel, for a program at `tc|xdp` that only swaps addresses")
+	f.IntVar(&b.kernel.cpu, "cpu", -1, "with --kernel: the CPU on which the first queries are sent (default: any)")
+	f.IntVar(&b.kernel.bits, "frame-bits", 128, "with --ceiling: VALUE_BITS of the frames")
 	return cmd
 }
 

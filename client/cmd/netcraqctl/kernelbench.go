@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/client/internal/kernelload"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// kernelFlags are those of `bench --kernel`.
+type kernelFlags struct {
+	on      bool
+	ceiling string // tc or xdp: a reflector is measured, not a switch
+	cpu     int
+	bits    int // of the reflector's frames
+}
+
+const kernelHelp = `
+
+With --kernel the queries are made by a program in the kernel, at the interface by which they leave: each answer becomes the next query. That costs a fraction of what a
+socket does, so the switch is measured and not the generator. It needs root. The keys get values of their own first, of full width, and every value that is read is compared;
+a wrong one makes the command fail. Latencies are without the socket's share: cells of 100 ns up to 410 us, of 10 us above.
+
+--ceiling tc|xdp measures the generator itself against a program that only swaps addresses, on interfaces made for it: the most that can be measured on this machine.`
+
+// kernelBench puts load on a chain from within the kernel.
+func (c *cli) kernelBench(ctx context.Context, b *benchFlags) error {
+	mix, err := parseMix(b.mix)
+	if err != nil {
+		return err
+	}
+	if mix.CAS > 0 || b.eventual || b.count > 0 || b.workers > 1 {
+		return usageError{errors.New("--kernel does gets and puts for a --duration, with one loop: no cas, --eventual, --count or --workers")}
+	}
+	cfg := kernelload.Config{Outstanding: b.outstanding, WritePercent: 100 * mix.Put / (mix.Get + mix.Put), FirstPort: 40000, Duration: b.duration,
+		Resend: max(c.retransmit, 20*time.Millisecond), CPU: b.kernel.cpu, Seed: b.seed}
+	if b.serial {
+		cfg.Outstanding = 1
+	}
+	if b.kernel.ceiling != "" {
+		if b.kernel.ceiling != "tc" && b.kernel.ceiling != "xdp" {
+			return usageError{fmt.Errorf("--ceiling is tc or xdp, not %q", b.kernel.ceiling)}
+		}
+		cfg.Profile, cfg.Reflected = wire.Profile(b.kernel.bits), true
+		r, err := kernelload.Ceiling(ctx, cfg, b.kernel.ceiling == "xdp")
+		if err != nil {
+			return err
+		}
+		return c.showKernel(&cfg, r, "a reflector at "+b.kernel.ceiling)
+	}
+	keys, t, err := c.benchKeys(ctx, b)
+	if err != nil {
+		return err
+	}
+	if len(b.switches) > 0 {
+		if t.addresses, err = c.switchAddresses(ctx, b.switches[:1]); err != nil {
+			return err
+		}
+	}
+	cfg.Keys, cfg.Profile, cfg.Target = keys, t.profile, t.addresses[0]
+	if b.zipf > 0 {
+		for i := range keys {
+			cfg.Weights = append(cfg.Weights, math.Pow(float64(i+1), -b.zipf))
+		}
+	}
+	if err := c.fill(ctx, keys, t); err != nil {
+		return err
+	}
+	if cfg.Iface, cfg.Source, cfg.Gateway, err = kernelload.Way(cfg.Target.Addr()); err != nil {
+		return err
+	}
+	if cfg.WritePercent > 0 {
+		source, err := c.sessionSource(ctx, cfg.Outstanding, owner())
+		if err != nil {
+			return err
+		}
+		if source == nil {
+			return errors.New("--kernel writes with sessions, which a controller gives: name it with --admin")
+		}
+		asked, cancel := context.WithTimeout(ctx, c.timeout)
+		sessions, _, err := source.Acquire(asked)
+		cancel()
+		if err != nil {
+			return err
+		}
+		defer source.Release()
+		for _, s := range sessions {
+			cfg.Sessions = append(cfg.Sessions, kernelload.Session{ID: s.ID, NextRequest: s.NextRequest})
+		}
+	}
+	r, err := kernelload.Run(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if err := c.showKernel(&cfg, r, cfg.Target.String()); err != nil {
+		return err
+	}
+	if r.Wrong > 0 {
+		return fmt.Errorf("%d answers had a value or a key that is not what was asked for", r.Wrong)
+	}
+	return nil
+}
+
+// fill gives the keys the values that the load expects.
+func (c *cli) fill(ctx context.Context, keys []wire.Key, t *target) error {
+	source, err := c.sessionSource(ctx, 1, owner())
+	if err != nil {
+		return err
+	}
+	cl, err := client.New(ctx, client.Config{Addresses: t.addresses, Profile: t.profile, Retransmit: c.retransmit, Sessions: source, AtLeastOnce: source == nil})
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	for _, k := range keys {
+		ask, cancel := context.WithTimeout(ctx, c.timeout)
+		_, err := cl.Put(ask, k, kernelload.Value(t.profile, k, 0))
+		cancel()
+		if err != nil {
+			return fmt.Errorf("giving key %v a value that can be checked: %w", k, err)
+		}
+	}
+	return nil
+}
+
+// kernelOps are what became of a run's reads and writes, and of both.
+func kernelOps(r *kernelload.Report, reflected bool) (ops map[string]benchOp, failed uint64) {
+	ops = map[string]benchOp{}
+	for name, o := range map[string]*kernelload.OpReport{"get": &r.Read, "put": &r.Write} {
+		if o.Answered == 0 {
+			continue
+		}
+		us := func(q float64) float64 { return float64(o.Quantile(q)) / 1000 }
+		x := benchOp{Queries: o.Answered, OK: o.Status[wire.OK] + o.Status[wire.Superseded], NotFound: o.Status[wire.NotFound],
+			Latency: latency{Min: us(0), P50: us(0.5), P90: us(0.9), P99: us(0.99), P999: us(0.999), Max: us(1)}}
+		if reflected {
+			x.OK = o.Answered
+		}
+		x.Failed = x.Queries - min(x.Queries, x.OK+x.NotFound)
+		failed += x.Failed
+		ops[name] = x
+	}
+	return ops, failed
+}
+
+// kernelResult is a run's report for programs; what it shares with benchResult means the same.
+type kernelResult struct {
+	QueriesPerSecond float64            `json:"queriesPerSecond"`
+	Seconds          float64            `json:"seconds"`
+	Queries          uint64             `json:"queries"`
+	Lost             uint64             `json:"lost"` // of those on their way when the run ended, and before that none: they are sent again until they are answered
+	Failed           uint64             `json:"failed"`
+	Wrong            uint64             `json:"wrong"`
+	Stray            uint64             `json:"stray"`
+	Retransmitted    uint64             `json:"retransmitted"`
+	Latency          latency            `json:"latencyMicros"`
+	Ops              map[string]benchOp `json:"ops"`
+	Outstanding      int                `json:"outstanding"`
+	Keys             int                `json:"keys"`
+	ValueBits        int                `json:"valueBits"`
+	Generator        string             `json:"generator"`
+	CPU              int                `json:"cpu"`
+}
+
+func (c *cli) showKernel(cfg *kernelload.Config, r *kernelload.Report, to string) error {
+	ops, failed := kernelOps(r, cfg.Reflected)
+	all := kernelload.OpReport{Histogram: make([]uint64, len(r.Read.Histogram))}
+	for i := range all.Histogram {
+		all.Histogram[i] = r.Read.Histogram[i] + r.Write.Histogram[i]
+	}
+	us := func(q float64) float64 { return float64(all.Quantile(q)) / 1000 }
+	out := kernelResult{QueriesPerSecond: r.Rate(), Seconds: r.Elapsed.Seconds(), Queries: r.Read.Answered + r.Write.Answered, Failed: failed, Wrong: r.Wrong, Stray: r.Stray,
+		Retransmitted: r.Resent, Latency: latency{Min: us(0), P50: us(0.5), P90: us(0.9), P99: us(0.99), P999: us(0.999), Max: us(1)}, Ops: ops,
+		Outstanding: cfg.Outstanding, Keys: len(cfg.Keys), ValueBits: int(cfg.Profile), Generator: "kernel", CPU: cfg.CPU}
+	return c.show(out, func(w io.Writer) {
+		how := strings.Replace(plural(cfg.Outstanding, "query"), "querys", "queries", 1)
+		fmt.Fprintf(w, "%s queries in %s, %s outstanding, made in the kernel, to %s: %s a second\n\n", grouped(out.Queries), short(r.Elapsed), how, to, grouped(uint64(r.Rate())))
+		rows := [][]string{{"", "QUERIES", "OK", "NOT FOUND", "FAILED", "P50", "P90", "P99", "P99.9"}}
+		for _, name := range []string{"get", "put"} {
+			if o, ok := ops[name]; ok {
+				d := func(us float64) string { return short(time.Duration(us * 1000)) }
+				rows = append(rows, []string{name, grouped(o.Queries), grouped(o.OK), grouped(o.NotFound), grouped(o.Failed), d(o.Latency.P50), d(o.Latency.P90),
+					d(o.Latency.P99), d(o.Latency.P999)})
+			}
+		}
+		table(w, rows)
+		fmt.Fprintf(w, "\nsent again %s, wrong values %s, answers to nothing %s\n", grouped(out.Retransmitted), grouped(out.Wrong), grouped(out.Stray))
+	})
+}

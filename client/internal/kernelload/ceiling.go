@@ -1,0 +1,56 @@
+package kernelload
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Ceiling runs a load against a reflector, over a veth pair between two network namespaces that it makes and removes: what the generator and the kernel's way to and from a
+// switch cost without any switch. Of the configuration it uses the profile, the number outstanding, the mix, the duration and the CPU.
+func Ceiling(ctx context.Context, cfg Config, xdp bool) (*Report, error) {
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("this thread's network namespace: %w", err)
+	}
+	defer home.Close()
+	space, err := netns.New() // and this thread is in it
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("making a network namespace (it needs root): %w", err)
+	}
+	defer func() {
+		space.Close()
+		if netns.Set(home) == nil { // a thread that cannot go back is not given back
+			runtime.UnlockOSThread()
+		}
+	}()
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "load"}, PeerName: "reflector"}); err != nil {
+		return nil, fmt.Errorf("making a veth pair: %w", err)
+	}
+	for _, name := range []string{"load", "reflector"} {
+		l, err := netlink.LinkByName(name)
+		if err == nil {
+			err = netlink.LinkSetUp(l)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("interface %s: %w", name, err)
+		}
+	}
+	detach, err := Reflect("reflector", xdp, "load")
+	if err != nil {
+		return nil, err
+	}
+	defer detach()
+	cfg.Iface, cfg.Source, cfg.Target = "load", netip.AddrFrom4([4]byte{10, 0, 0, 1}), netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 2}), wire.Port)
+	cfg.Gateway, cfg.Reflected, cfg.Keys, cfg.Weights = [6]byte{2, 0, 0, 0, 0, 2}, true, []wire.Key{1 << 24}, nil
+	return Run(ctx, cfg)
+}
