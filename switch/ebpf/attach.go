@@ -3,12 +3,13 @@ package ebpf
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/switch/iface"
 )
 
 // attachment is the programs of one port: at tc always, at XDP where the port is there, too. All its functions are called on the thread of the namespace.
@@ -18,9 +19,10 @@ type attachment struct {
 	hook    hook // where frames are met first
 	clsact  bool // at tc by a filter, not by tcx
 
-	tc     link.Link // nil where clsact or nothing is attached
-	filter bool
-	xdp    link.Link
+	tc         link.Link // nil where clsact or nothing is attached
+	filter     bool      // clsact's
+	discipline bool      // clsact came with the filter
+	xdp        link.Link
 }
 
 // attached reports whether a program runs.
@@ -32,7 +34,7 @@ func (a *attachment) change(p *pipeline) (finish func(), err error) {
 	finish = func() {}
 	switch {
 	case a.clsact:
-		if err := a.setFilter(p.program); err != nil {
+		if finish, err = a.setFilter(p.program); err != nil {
 			return finish, err
 		}
 	case a.tc == nil:
@@ -79,7 +81,10 @@ func (a *attachment) attachTCX(prog *ebpf.Program, anchor link.Anchor) (link.Lin
 func attachXDP(ifindex int, prog *ebpf.Program) (link.Link, error) {
 	options := link.XDPOptions{Program: prog, Interface: ifindex, Flags: link.XDPDriverMode}
 	l, err := link.AttachXDP(options)
-	if errors.Is(err, unix.EBUSY) && removePass(ifindex) {
+	for range 3 { // the switch at the other end may be putting it back
+		if !errors.Is(err, unix.EBUSY) || !removePass(ifindex) {
+			break
+		}
 		l, err = link.AttachXDP(options)
 	}
 	if err != nil {
@@ -97,70 +102,83 @@ func (a *attachment) close() {
 	}
 	a.xdp, a.tc = nil, nil
 	if a.filter {
-		if err := a.removeFilter(); err == nil || errors.Is(err, unix.ENODEV) {
-			a.filter = false
-		}
+		a.removeFilters()
 	}
 }
 
 // ---- clsact: the hook of kernels before 6.6 ----
 //
-// A filter stays when the process that made it dies, and answers reads until the read lease that the program checks has run out. So its name says whose it is, and
-// whoever starts on the interface next takes away what the dead have left.
+// A filter stays when the process that made it dies, and answers reads until the read lease that the program checks has run out; package iface removes it then.
 
-const filterPriority, filterHandle = 1, 1
+// Priorities of filters: a new program runs before the old one, as long as frames are on their way that are the old one's.
+const (
+	filterNew    = 1
+	filterSteady = 2
+)
 
-func filterPrefix() string { return "netcraq-" }
-
-func filterName() string { return fmt.Sprintf("%s%d", filterPrefix(), os.Getpid()) }
-
-func (a *attachment) bpfFilter(prog *ebpf.Program) *netlink.BpfFilter {
-	f := &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: a.ifindex, Parent: netlink.HANDLE_MIN_INGRESS, Handle: filterHandle, Protocol: unix.ETH_P_ALL,
-		Priority: filterPriority}, Name: filterName(), DirectAction: true}
+func (a *attachment) bpfFilter(priority uint16, prog *ebpf.Program) (*netlink.BpfFilter, error) {
+	name, err := iface.FilterName(a.discipline)
+	if err != nil {
+		return nil, err
+	}
+	f := &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: a.ifindex, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: priority},
+		Name: name, DirectAction: true}
 	if prog != nil {
 		f.Fd = prog.FD()
 	}
-	return f
+	return f, nil
 }
 
-// setFilter puts the program into the interface's clsact queueing discipline, which is made if need be, in the place of any that is there.
-func (a *attachment) setFilter(prog *ebpf.Program) error {
-	discipline := &netlink.GenericQdisc{QdiscType: "clsact",
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: a.ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
-	if err := netlink.QdiscAdd(discipline); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("adding clsact to %s: %w", a.iface, err)
+// setFilter puts the program into the interface's clsact queueing discipline, which is made if need be. finish puts it into the place of the one before.
+func (a *attachment) setFilter(prog *ebpf.Program) (finish func(), err error) {
+	finish = func() {}
+	switch err := netlink.QdiscAdd(iface.Discipline(a.ifindex)); {
+	case err == nil:
+		a.discipline = true
+	case !errors.Is(err, unix.EEXIST):
+		return finish, fmt.Errorf("adding clsact to %s: %w", a.iface, err)
 	}
-	if err := netlink.FilterReplace(a.bpfFilter(prog)); err != nil {
-		return fmt.Errorf("attaching the program to %s with clsact: %w", a.iface, err)
+	put := func(priority uint16) error {
+		f, err := a.bpfFilter(priority, prog)
+		if err == nil {
+			err = netlink.FilterReplace(f)
+		}
+		if err != nil {
+			return fmt.Errorf("attaching the program to %s with clsact: %w", a.iface, err)
+		}
+		return nil
 	}
-	a.filter = true
-	return nil
+	if !a.filter {
+		err := put(filterSteady)
+		a.filter = err == nil
+		return finish, err
+	}
+	if err := put(filterNew); err != nil {
+		return finish, err
+	}
+	return func() {
+		if put(filterSteady) == nil {
+			_ = a.removeFilter(filterNew)
+		}
+	}, nil
 }
 
-func (a *attachment) removeFilter() error { return netlink.FilterDel(a.bpfFilter(nil)) }
-
-// removeFilters takes away the filters that dead switches have left on an interface.
-func removeFilters(ifindex int) error {
-	l, err := netlink.LinkByIndex(ifindex)
+func (a *attachment) removeFilter(priority uint16) error {
+	f, err := a.bpfFilter(priority, nil)
 	if err != nil {
 		return err
 	}
-	filters, err := netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)
-	if err != nil {
-		return fmt.Errorf("looking for filters of dead switches on %s: %w", l.Attrs().Name, err)
+	return netlink.FilterDel(f)
+}
+
+// removeFilters takes the program away, and clsact if it came with it.
+func (a *attachment) removeFilters() {
+	for _, priority := range []uint16{filterNew, filterSteady} {
+		_ = a.removeFilter(priority) // the interface may be gone, and only a push that failed leaves both
 	}
-	for _, f := range filters {
-		b, ok := f.(*netlink.BpfFilter)
-		var pid int
-		if !ok {
-			continue
-		}
-		if n, err := fmt.Sscanf(b.Name, filterPrefix()+"%d", &pid); n != 1 || err != nil || pid != os.Getpid() && unix.Kill(pid, 0) == nil {
-			continue
-		}
-		if err := netlink.FilterDel(f); err != nil {
-			return fmt.Errorf("removing the filter %q from %s: %w", b.Name, l.Attrs().Name, err)
-		}
+	a.filter = false
+	if l, err := netlink.LinkByIndex(a.ifindex); err == nil && a.discipline {
+		_ = iface.RemoveDiscipline(l)
 	}
-	return nil
+	a.discipline = false
 }

@@ -273,9 +273,12 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 	var finishes []func()
 	defer func() {
 		waitForPackets()
-		for _, finish := range finishes {
-			finish()
-		}
+		_ = d.home.do(func() error {
+			for _, finish := range finishes {
+				finish()
+			}
+			return nil
+		})
 	}()
 	for _, q := range d.ports {
 		finish, err := d.attach(q, p)
@@ -382,7 +385,7 @@ func (d *device) open(q *port) error {
 		if q.settings, err = iface.Off(q.Iface, index, iface.GenericReceive, iface.LargeReceive); err != nil {
 			d.log.Warn("frames that came in one by one may be seen as one, or the setting may outlive a kill", "port", q.Number, "iface", q.Iface, "err", err)
 		}
-		if err := removeFilters(index); err != nil {
+		if err := iface.RemoveFilters(l); err != nil {
 			d.log.Warn("a dead switch's filter may be left", "port", q.Number, "iface", q.Iface, "err", err)
 		}
 		return nil

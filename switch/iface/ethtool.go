@@ -34,8 +34,8 @@ var settings = map[Setting]commands{
 	TxVLAN:         {unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 7}, // ETH_FLAG_TXVLAN
 }
 
-// get says whether an interface of the calling thread's network namespace has a setting on. An interface that does not have it has it off.
-func get(name string, s Setting) (bool, error) {
+// IsOn says whether an interface of the calling thread's network namespace has a setting on. An interface that does not have the setting has it off.
+func IsOn(name string, s Setting) (bool, error) {
 	c := settings[s]
 	v, err := ethtool(name, c.get, 0)
 	if err == unix.EOPNOTSUPP {

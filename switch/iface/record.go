@@ -1,8 +1,8 @@
 // Package iface turns off settings of network interfaces that a switch cannot live with, and on again when the switch is gone, however it went.
 //
 // Before a setting is changed, a file says so: /run/netcraq-switch/NETNS-IFINDEX-SETTING, with the processes that need it off. The last one of them turns it on again.
-// A process that is killed cannot; the next one that uses this package in the same network namespace finds the file with nobody alive in it, and does it (or goes on
-// with the setting off, and the file still knows that it was on). Two switches at the two ends of a cable may need the same setting: neither turns it on under the other.
+// A process that is killed cannot; the next one that uses this package finds the file with nobody alive in it, and does it (or goes on with the setting off, and the
+// file still knows that it was on). Two switches at the two ends of a cable may need the same setting: neither turns it on under the other.
 package iface
 
 import (
@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,7 +87,7 @@ func Off(name string, index int, which ...Setting) (*Change, error) {
 	unlock, err := lock()
 	if err != nil { // without records: what is off stays off after a kill
 		for _, s := range which {
-			if on, e := get(name, s); e == nil && on {
+			if on, e := IsOn(name, s); e == nil && on {
 				err = errors.Join(err, put(name, s, false))
 			}
 		}
@@ -108,7 +109,7 @@ func (c *Change) off(s Setting) error {
 		return err
 	}
 	r, known := read(path)
-	on, err := get(c.name, s)
+	on, err := IsOn(c.name, s)
 	if err != nil {
 		return fmt.Errorf("%s of %s: %w", s, c.name, err)
 	}
@@ -161,7 +162,8 @@ func (c *Change) Restore() error {
 	return errors.Join(errs...)
 }
 
-// Recover turns on again what processes left off that are gone, on the interfaces of the calling thread's network namespace.
+// Recover undoes what processes that are gone have left: settings that are off, on interfaces of all network namespaces that can be found, and filters on those of the
+// calling thread's.
 func Recover() error {
 	unlock, err := lock()
 	if err != nil {
@@ -176,7 +178,7 @@ func Recover() error {
 	if err != nil {
 		return fmt.Errorf("looking for what dead switches left: %w", err)
 	}
-	var errs []error
+	errs := []error{removeAllFilters()}
 	for _, f := range files {
 		ns, rest, _ := strings.Cut(f.Name(), "-")
 		number, setting, ok := strings.Cut(rest, "-")
@@ -193,13 +195,14 @@ func Recover() error {
 		if len(r.Owners) > 0 {
 			continue
 		}
-		if ns != strconv.FormatUint(here, 10) {
-			if !exists(ns) {
-				errs = append(errs, os.Remove(path))
-			}
-			continue
+		undo := func() error { return settle(path, r, index, Setting(setting)) }
+		if ns == strconv.FormatUint(here, 10) {
+			errs = append(errs, undo())
+		} else if there, found := find(ns); found {
+			errs = append(errs, enter(there, undo))
+		} else {
+			errs = append(errs, os.Remove(path))
 		}
-		errs = append(errs, settle(path, r, index, Setting(setting)))
 	}
 	return errors.Join(errs...)
 }
@@ -221,28 +224,40 @@ func settle(path string, r record, index int, s Setting) error {
 	return nil
 }
 
-// exists reports whether some process is in a network namespace, given by its inode number.
-func exists(ns string) bool {
-	processes, err := filepath.Glob("/proc/[0-9]*/ns/net")
-	if err != nil {
-		return true
-	}
-	for _, p := range processes {
-		if to, err := os.Readlink(p); err == nil && to == "net:["+ns+"]" {
-			return true
+// find returns a file that stands for a network namespace, given by its inode number: that of some process in it, or of its name.
+func find(ns string) (path string, found bool) {
+	for _, pattern := range []string{"/run/netns/*", "/proc/[0-9]*/ns/net"} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			continue
+		}
+		for _, p := range paths {
+			var st unix.Stat_t
+			if unix.Stat(p, &st) == nil && strconv.FormatUint(st.Ino, 10) == ns {
+				return p, true
+			}
 		}
 	}
-	named, err := filepath.Glob("/run/netns/*")
+	return "", false
+}
+
+// enter runs f in another network namespace.
+func enter(path string, f func() error) error {
+	ns, err := os.Open(path)
 	if err != nil {
-		return true
+		return fmt.Errorf("entering a network namespace: %w", err)
 	}
-	for _, p := range named {
-		var st unix.Stat_t
-		if unix.Stat(p, &st) == nil && strconv.FormatUint(st.Ino, 10) == ns {
-			return true
+	defer ns.Close()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("entering a network namespace: %w", err)
+			return
 		}
-	}
-	return false
+		done <- f()
+	}()
+	return <-done
 }
 
 func living(all []owner) []owner {

@@ -3,6 +3,7 @@ package iface
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 )
@@ -59,7 +62,7 @@ func index(t *testing.T, name string) int {
 
 func is(t *testing.T, name string, s Setting, want bool) {
 	t.Helper()
-	on, err := get(name, s)
+	on, err := IsOn(name, s)
 	check(t, err)
 	if on != want {
 		t.Errorf("%s of %s is on: %v, want %v", s, name, on, want)
@@ -175,6 +178,76 @@ func TestKilled(t *testing.T) {
 	check(t, err)
 	check(t, c.Restore())
 	is(t, "a", TxChecksums, true)
+}
+
+// TestKilledElsewhere undoes from one namespace what a dead process has left in another, which a process is in.
+func TestKilledElsewhere(t *testing.T) {
+	inNamespace(t)
+	there, err := netns.Get()
+	check(t, err)
+	defer there.Close()
+	inside := exec.Command("sleep", "60") // inherits this thread's namespace
+	check(t, inside.Start())
+	defer func() { _ = inside.Process.Kill(); _ = inside.Wait() }()
+	path, err := pathOf(index(t, "a"), TxChecksums)
+	check(t, err)
+	check(t, os.MkdirAll(Dir, 0o700))
+	check(t, write(path, record{Iface: "a", Owners: []owner{{PID: os.Getpid(), Start: 1}}})) // this process is not that old
+	check(t, put("a", TxChecksums, false))
+	elsewhere, err := netns.New()
+	check(t, err)
+	defer elsewhere.Close()
+	check(t, Recover())
+	check(t, netns.Set(there))
+	is(t, "a", TxChecksums, true)
+	if n := records(t); n != 0 {
+		t.Errorf("%d records are left", n)
+	}
+}
+
+// TestFilters leaves filters of the living alone, and removes those of the dead, with the discipline that they brought.
+func TestFilters(t *testing.T) {
+	inNamespace(t)
+	l, err := netlink.LinkByName("a")
+	check(t, err)
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+	if err != nil {
+		t.Skipf("eBPF is not available: %v", err)
+	}
+	defer prog.Close()
+	mine, err := FilterName(false)
+	check(t, err)
+	count := func() (filters, disciplines int) {
+		t.Helper()
+		f, err := netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)
+		check(t, err)
+		q, err := netlink.QdiscList(l)
+		check(t, err)
+		for _, q := range q {
+			if q.Type() == "clsact" {
+				disciplines++
+			}
+		}
+		return len(f), disciplines
+	}
+	for _, c := range []struct {
+		name                 string
+		filters, disciplines int
+	}{
+		{mine, 1, 1}, {"somebody's", 1, 1}, {fmt.Sprintf("netcraq-%d-1", os.Getpid()), 0, 1}, {fmt.Sprintf("netcraq-%d-1-q", os.Getpid()), 0, 0},
+	} {
+		check(t, netlink.QdiscReplace(Discipline(l.Attrs().Index)))
+		f := &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: 3, Priority: 1},
+			Name: c.name, DirectAction: true, Fd: prog.FD()}
+		check(t, netlink.FilterAdd(f))
+		check(t, Recover())
+		if filters, disciplines := count(); filters != c.filters || disciplines != c.disciplines {
+			t.Errorf("%q: %d filters and %d disciplines are left, not %d and %d", c.name, filters, disciplines, c.filters, c.disciplines)
+		}
+		if c.filters > 0 {
+			check(t, netlink.FilterDel(f))
+		}
+	}
 }
 
 func TestWithoutRecords(t *testing.T) {
