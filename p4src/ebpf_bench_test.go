@@ -45,7 +45,7 @@ func BenchmarkKernel(b *testing.B) {
 
 func benchmarkKernel(b *testing.B, hook string, profile int, packet string) {
 	t := &testing.T{}
-	k := newKernel(t, profile)
+	k := newKernel(t, profile, ebpf.HookAuto)
 	defer k.device.Close()
 	s := &scenario{open: func(*testing.T, int) device { return k }}
 	for _, line := range []string{fmt.Sprintf("switch profile=%d", profile), "port 2 fabric", "address 10.0.100.1",

@@ -18,27 +18,29 @@ import (
 )
 
 var (
-	fuzzFrames = flag.Int("engine-frames", 10000, "frames that TestEnginesAgree gives to both engines")
+	fuzzFrames = flag.Int("engine-frames", 10000, "frames that TestEnginesAgree gives to the interpreter and to the kernel, at each hook")
 	fuzzSeed   = flag.Uint64("engine-seed", 1, "seed of TestEnginesAgree")
 )
 
-// TestEnginesAgree gives the same frames to the interpreter and to the kernel: NetCRAQ packets of every kind, whole and spoilt, by every port, to switches in every
+// TestEnginesAgree gives the same frames to the interpreter and to the kernel, at tc and at XDP: NetCRAQ packets of every kind, whole and spoilt, by every port, to switches in every
 // role. What comes out, frame by frame, and every register and counter at the end must be the same.
 func TestEnginesAgree(t *testing.T) {
 	if err := ebpf.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
 	}
 	roles := []string{"HEAD", "REPLICA", "TAIL", "HEAD_TAIL", "SHADOW", "NONE"}
-	for i, role := range roles {
-		profile := Profiles[i%len(Profiles)]
-		t.Run(fmt.Sprintf("%s-%d", role, profile), func(t *testing.T) {
-			agree(t, role, profile, rand.New(rand.NewPCG(*fuzzSeed, uint64(i))), *fuzzFrames/len(roles))
-		})
+	for _, hook := range hooks {
+		for i, role := range roles {
+			profile := Profiles[i%len(Profiles)]
+			t.Run(fmt.Sprintf("%s-%s-%d", hook, role, profile), func(t *testing.T) {
+				agree(t, hook, role, profile, rand.New(rand.NewPCG(*fuzzSeed, uint64(i))), *fuzzFrames/len(roles))
+			})
+		}
 	}
 }
 
-func agree(t *testing.T, role string, profile int, r *rand.Rand, frames int) {
-	k := newKernel(t, profile)
+func agree(t *testing.T, hook ebpf.Hook, role string, profile int, r *rand.Rand, frames int) {
+	k := newKernel(t, profile, hook)
 	in := newInterpreter(t, profile, nil)
 	for _, d := range []device{k, in} {
 		s := &scenario{open: func(*testing.T, int) device { return d }, profile: wire.Profile(profile)}

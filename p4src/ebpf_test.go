@@ -18,15 +18,22 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestScenariosInKernel runs the scenarios on the eBPF engine, on veth pairs in a network namespace of its own.
+// hooks are where the eBPF engine can be.
+var hooks = []ebpf.Hook{ebpf.HookTC, ebpf.HookXDP}
+
+// TestScenariosInKernel runs the scenarios on the eBPF engine at both hooks, on veth pairs in a network namespace of its own.
 func TestScenariosInKernel(t *testing.T) {
 	if err := ebpf.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
 	}
-	eachScenario(t, func(t *testing.T, file string) {
-		s := &scenario{open: func(t *testing.T, profile int) device { return newKernel(t, profile) }}
-		s.run(t, file)
-	})
+	for _, hook := range hooks {
+		t.Run(hook.String(), func(t *testing.T) {
+			eachScenario(t, func(t *testing.T, file string) {
+				s := &scenario{open: func(t *testing.T, profile int) device { return newKernel(t, profile, hook) }}
+				s.run(t, file)
+			})
+		})
+	}
 }
 
 // kernel is a switch in this process whose packets the kernel processes.
@@ -39,7 +46,7 @@ type kernel struct {
 	packets []output // packet-ins since the last send
 }
 
-func newKernel(t *testing.T, profile int) *kernel {
+func newKernel(t *testing.T, profile int, hook ebpf.Hook) *kernel {
 	t.Helper()
 	k := &kernel{interpreter: newInterpreter(t, profile, nil), sockets: map[uint32]int{}}
 	// The namespace is this thread's until the end of this function; it lives as long as the switch and the sockets.
@@ -55,7 +62,7 @@ func newKernel(t *testing.T, profile int) *kernel {
 	for _, file := range []string{"all", "default"} {
 		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+file+"/disable_ipv6", []byte("1"), 0) // quieter
 	}
-	k.device, err = ebpf.New(ebpf.Options{CPUPort: controllerPort})
+	k.device, err = ebpf.New(ebpf.Options{CPUPort: controllerPort, Hook: hook})
 	check(t, err)
 	t.Cleanup(func() { k.device.Close() })
 	k.device.OnPacketIn(func(frame []byte) {

@@ -34,10 +34,10 @@ type captured struct {
 	out chan stf.Packet
 }
 
-func newCaptured(t testing.TB, prog *bmv2json.Program) (*captured, error) {
+func newCaptured(t testing.TB, prog *bmv2json.Program, h Hook) (*captured, error) {
 	t.Helper()
 	needKernel(t)
-	d, err := newDevice(Options{captured: true})
+	d, err := newDevice(Options{captured: true, Hook: h})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,11 @@ func newCaptured(t testing.TB, prog *bmv2json.Program) (*captured, error) {
 // process runs the program on a frame and waits for as many frames as are expected to come out.
 func (c *captured) process(port uint32, frame []byte, expect int) ([]stf.Packet, error) {
 	c.setPort(1, port)
-	if _, err := c.pipeline.program.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+	program := c.pipeline.program
+	if c.opts.Hook == HookXDP {
+		program = c.pipeline.xdp
+	}
+	if _, err := program.Run(&ebpf.RunOptions{Data: frame}); err != nil {
 		return nil, err
 	}
 	var out []stf.Packet
@@ -72,6 +76,13 @@ func (c *captured) process(port uint32, frame []byte, expect int) ([]stf.Packet,
 			}
 			runtime.Gosched()
 		}
+	}
+}
+
+// eachHook runs a test at tc and at XDP.
+func eachHook(t *testing.T, name string, f func(t *testing.T, h Hook)) {
+	for _, h := range []Hook{HookTC, HookXDP} {
+		t.Run(name+"-"+h.String(), func(t *testing.T) { f(t, h) })
 	}
 }
 
@@ -98,8 +109,8 @@ func TestSTF(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			c, err := newCaptured(t, readProgram(t, file))
+		eachHook(t, filepath.Base(file), func(t *testing.T, h Hook) {
+			c, err := newCaptured(t, readProgram(t, file), h)
 			if errors.Is(err, target.ErrUnsupported) {
 				t.Skip(err)
 			}
@@ -136,7 +147,7 @@ func TestSTF(t *testing.T) {
 func TestLikeInterp(t *testing.T) {
 	needKernel(t)
 	for i, file := range programFiles(t) {
-		t.Run(filepath.Base(file), func(t *testing.T) {
+		eachHook(t, filepath.Base(file), func(t *testing.T, h Hook) {
 			prog, err := bmv2json.ReadFile(file)
 			if err != nil {
 				t.Skip(err)
@@ -145,7 +156,7 @@ func TestLikeInterp(t *testing.T) {
 			if err != nil {
 				t.Skip(err)
 			}
-			c, err := newCaptured(t, prog)
+			c, err := newCaptured(t, prog, h)
 			if errors.Is(err, target.ErrUnsupported) {
 				t.Skip(err)
 			}
