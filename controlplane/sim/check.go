@@ -100,7 +100,7 @@ func observe(ops []operationOf) (map[wire.Version]*observation, *Violation) {
 // A write of unknown outcome is pending for ever: it may have happened at any time since, or never. Every value is written once, so whether it did is
 // known where anybody has seen its value (or, of a deletion, nothing tells it from others: then it is one of the versions without a value that no known
 // write has). If somebody has, it has that version, and happened before he was answered. If nobody ever has, it may as well never have happened: nothing
-// else depends on it.
+// else depends on it: a CAS on its version would have been told of it by somebody, or has guessed.
 func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*observation) *Violation {
 	byValue := map[string]wire.Version{}
 	unexplained := map[wire.Version]bool{} // deletions that somebody saw
@@ -113,9 +113,13 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 			unexplained[v] = true
 		}
 	}
+	guessed := false // somebody's CAS was executed on a version that nobody was told
 	for _, o := range ops {
 		if o.outcome == done && o.op != wire.Read {
 			delete(unexplained, o.version)
+		}
+		if o.outcome == done && o.op == wire.CAS && o.expected != 0 && versions[o.expected] == nil {
+			guessed = true
 		}
 	}
 	var history []porcupine.Operation
@@ -135,6 +139,8 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 		case o.outcome == unknown:
 			if v, seen := byValue[o.value]; seen {
 				o.outcome, o.version = done, v
+				add(o, i, math.MaxInt64)
+			} else if guessed {
 				add(o, i, math.MaxInt64)
 			}
 		default:
@@ -181,11 +187,11 @@ var register1 = porcupine.Model{
 		case o.op == wire.Read:
 			s, ok := s.is(o.version)
 			return ok && s.found == o.found && s.value == o.value, s
-		case o.outcome == unknown: // a deletion; a CAS that does not find what it expects does nothing
+		case o.outcome == unknown: // nobody was told its version; a CAS that does not find what it expects does nothing
 			if o.op == wire.CAS && (s.version != o.expected || s.above) {
 				return true, s
 			}
-			return true, state{version: s.version, above: true}
+			return true, state{version: s.version, above: true, value: o.value, found: !o.del}
 		case o.op == wire.CAS:
 			s, ok := s.is(o.expected)
 			return ok && o.version > s.version, state{version: o.version, value: o.value, found: !o.del}

@@ -210,6 +210,9 @@ func (c *client) random() core.Request {
 	default:
 		req.Op, req.Value, req.Expected, req.Delete = wire.CAS, nil, c.seen[req.Key], true
 	}
+	if v := req.Expected; w.removed.toldVersions && v != 0 && d.chance(0.3) { // the one that somebody will be given next
+		req.Expected = wire.MakeVersion(v.Epoch(), v.Sequence()+1)
+	}
 	if req.Op == wire.Read && d.chance(0.3) { // of one switch, by its own address
 		s := pick(d, w.nodes...).sw
 		req.To = []netip.AddrPort{netip.AddrPortFrom(s.Address, wire.Port)}

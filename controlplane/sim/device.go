@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
@@ -60,7 +61,7 @@ func (d *device) connect() {
 	d.submit(func(done func()) {
 		d.each([]func(){
 			func() { // arbitration
-				backup = d.n.election > d.s.election
+				backup = d.n.election > d.s.election && !d.s.w.removed.arbitration
 				d.n.election = max(d.n.election, d.s.election)
 				d.n.tellBackups()
 			},
@@ -103,6 +104,9 @@ func (d *device) connect() {
 
 // tellBackups tells controllers that they are not primary any more.
 func (n *node) tellBackups() {
+	if n.w.removed.arbitration {
+		return
+	}
 	for _, s := range n.w.controllers {
 		if d := s.devices[n.index]; s.election < n.election && d.connected {
 			d.send(d.number, false, func() { s.depose(d) })
@@ -214,12 +218,12 @@ func (d *device) call(do func(), then func(error)) {
 	number := d.number
 	d.send(number, true, func() {
 		err := errPrimary
-		if d.n.election <= d.s.election {
+		if d.n.election <= d.s.election || d.s.w.removed.arbitration {
 			err = nil
 		}
 		if err == nil {
 			do()
-			if d.n.election > d.s.election {
+			if d.n.election > d.s.election && !d.s.w.removed.arbitration {
 				err = errPrimary
 			}
 		}
@@ -356,4 +360,17 @@ func takeEntry(service netip.Addr) p4rt.Entry {
 
 func routeEntry(service netip.Addr) p4rt.Entry {
 	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(service, 32)}, Action: "to_controller"}
+}
+
+// acknowledgeToo gives a replica the groups with which it can acknowledge as a tail does: the tree's ports, and the port by which the write goes on.
+func acknowledgeToo(part *controller.ChainPart) {
+	const base = 1000
+	if len(part.Groups) == 0 {
+		return
+	}
+	acks := part.Groups[0].Replicas
+	part.Config.Params["reply_group"] = uint16(base)
+	for port := uint32(1); port < 8; port++ {
+		part.Groups = append(part.Groups, p4rt.Group{ID: base + port, Replicas: append(slices.Clone(acks), p4rt.Replica{Port: port, Instance: 2})})
+	}
 }

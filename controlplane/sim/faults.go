@@ -39,6 +39,7 @@ const (
 	burst          fault = "burst of loss"
 	killController fault = "controller killed"
 	twoControllers fault = "second controller started"
+	cutController  fault = "controller cut off from some switches"
 	killClient     fault = "client killed"
 	freeze         fault = "chain frozen"
 	reorder        fault = "chain reordered"
@@ -46,7 +47,7 @@ const (
 	removeMember   fault = "member removed by hand"
 )
 
-var allFaults = []fault{killSwitch, isolateSwitch, cutLinks, cutHost, burst, killController, twoControllers, killClient, freeze, reorder, changeLease, removeMember}
+var allFaults = []fault{killSwitch, isolateSwitch, cutLinks, cutHost, burst, killController, twoControllers, cutController, killClient, freeze, reorder, changeLease, removeMember}
 
 // newPlan draws a plan. Runs differ in kind: in one nothing fails but packets, in another everything does.
 func newPlan(seed uint64) *plan {
@@ -89,7 +90,7 @@ func (w *world) faults(p *plan, end time.Duration) {
 
 // good says whether a switch can keep the chain's data: it is a member, it has the data, and the controller can reach it.
 func (w *world) good(n *node) bool {
-	return n.alive && !n.isolated && n.data && w.store.record.Config.IsMember(n.name)
+	return n.alive && !n.isolated && n.data && w.store.record.Config.IsMember(n.name) && !w.controller().devices[n.index].cut
 }
 
 // spare says whether there is a good switch besides n, so that n can fail: the protocol stands for as many failures as leave one.
@@ -149,7 +150,15 @@ func (w *world) fault(f fault, p *plan) {
 		if !s.alive || len(w.controllers) > 5 {
 			return
 		}
+		if d.chance(0.5) {
+			w.cutController(s, length)
+		}
 		w.startController()
+	case cutController:
+		if !s.alive {
+			return
+		}
+		w.cutController(s, length)
 	case killClient:
 		c := pick(d, w.clients...)
 		if !c.alive || c.left == 0 || int(w.lastSession)+p.sessions >= maxSessions {
@@ -163,6 +172,30 @@ func (w *world) fault(f fault, p *plan) {
 		return
 	}
 	w.cover.add("fault."+string(f), 1)
+}
+
+// cutController cuts a controller off from some switches, which others reach.
+func (w *world) cutController(s *shell, length time.Duration) {
+	d := w.dice.faults
+	for _, dev := range s.devices {
+		// Those who would be left must be enough for another.
+		if dev.cut || d.chance(0.5) || !w.spare(dev.n) {
+			continue
+		}
+		w.trace("fault", "%s cannot reach %s", s.name, dev.n.name)
+		dev.cut = true
+		dev.unreachable(d.between(5*time.Millisecond, 40*time.Millisecond))
+		w.loop.after(length, func() { w.rejoin(dev) })
+	}
+}
+
+// rejoin ends that.
+func (w *world) rejoin(dev *device) {
+	if dev.cut {
+		w.trace("fault", "%s reaches %s again", dev.s.name, dev.n.name)
+		dev.cut = false
+		dev.healed()
+	}
 }
 
 // operate does what an operator may do.

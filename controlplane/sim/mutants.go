@@ -12,6 +12,20 @@ type Mutant struct {
 	Rule string
 	// program edits the JSON that p4c made of the P4 program.
 	program func(*edit)
+	// remove takes away a rule of the controller, of its shell and store, or of clients.
+	remove func(*removed)
+	// settles: what it breaks is that the chain comes to rest, and not what clients are told.
+	settles bool
+}
+
+// noticed is the first violation that counts: without most rules clients are told what cannot be; only without some does the chain just not come to rest.
+func (m *Mutant) noticed(r *Result) *Violation {
+	for i, v := range r.Violations {
+		if (v.Kind == NotSettled) == m.settles {
+			return &r.Violations[i]
+		}
+	}
+	return nil
 }
 
 // Mutants are the rules that can be removed.
@@ -34,19 +48,22 @@ func FindMutant(id string) (*Mutant, error) {
 
 // NewMutant makes a simulator with a rule removed, or with all of them (nil).
 func NewMutant(m *Mutant) (*Simulator, error) {
-	if m == nil || m.program == nil {
-		p, err := LoadProgram(nil)
-		if err != nil {
-			return nil, err
-		}
-		s := New(p)
-		return s, nil
+	if m == nil {
+		m = &Mutant{}
 	}
-	p, err := LoadProgram(func(text []byte) ([]byte, error) { return editProgram(text, m.program) })
+	var change func([]byte) ([]byte, error)
+	if m.program != nil {
+		change = func(text []byte) ([]byte, error) { return editProgram(text, m.program) }
+	}
+	p, err := LoadProgram(change)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.ID, err)
 	}
-	return New(p), nil
+	s := New(p)
+	if m.remove != nil {
+		m.remove(&s.removed)
+	}
+	return s, nil
 }
 
 // Found is what a hunt came to.
@@ -60,7 +77,7 @@ func (f *Found) String() string {
 	if f.By == nil {
 		return fmt.Sprintf("not noticed in %d seeds", f.Seeds)
 	}
-	return fmt.Sprintf("noticed by the %dth seed: %v", f.Seeds, f.By.Violations[0])
+	return fmt.Sprintf("noticed after %d seeds, by %d: %v", f.Seeds, f.By.Seed, f.m.noticed(f.By))
 }
 
 // AsExpected says whether it was noticed.
@@ -71,7 +88,7 @@ func Hunt(ctx context.Context, m *Mutant, from, n uint64, jobs int) (*Found, err
 	f := &Found{m: m}
 	err := Many(ctx, m, from, n, jobs, func(r *Result) bool {
 		f.Seeds++
-		if len(r.Violations) > 0 {
+		if m.noticed(r) != nil {
 			f.By = r
 			return false
 		}
@@ -79,7 +96,3 @@ func Hunt(ctx context.Context, m *Mutant, from, n uint64, jobs int) (*Found, err
 	})
 	return f, err
 }
-
-type edit struct{}
-
-func editProgram(text []byte, change func(*edit)) ([]byte, error) { return text, nil }

@@ -105,7 +105,8 @@ func (w *world) carry(from, to string, frame []byte, arrive func()) {
 		w.lost(from, to, frame)
 		return
 	}
-	if d.chance(net.dup) {
+	// A frame that goes round and round (routes of two configurations do not always fit) would become too many.
+	if ttl := frame[22]; ttl > 52 && d.chance(net.dup) {
 		w.cover.add("network.duplicated", 1)
 		copies++
 	}

@@ -187,19 +187,23 @@ func (s *shell) persist(a chain.Persist) {
 	if w.control.chance(w.slowDisk) {
 		took += w.control.between(0, 60*time.Millisecond)
 	}
+	if w.removed.persist {
+		took += w.control.between(0, 60*time.Millisecond)
+		w.loop.after(0, func() { s.m.Persisted(s.now(), a.Seq, nil); s.flush() })
+	}
 	s.saving++
 	// One after the other.
 	s.savedAt = max(s.savedAt, w.loop.now+took/2)
 	w.loop.at(s.savedAt, func() {
 		var err error
-		if w.store.leader == s.election {
+		if w.store.leader == s.election || w.removed.storeCompare {
 			r := a.Record
 			w.store.record = &r
 		} else {
 			err = errLeader
 		}
 		w.loop.after(took/2, func() {
-			if s.saving--; s.alive {
+			if s.saving--; s.alive && !w.removed.persist {
 				s.m.Persisted(s.now(), a.Seq, err)
 				s.flush()
 			}
@@ -220,6 +224,9 @@ func (s *shell) install(a chain.Install) {
 	d := s.device(a.Switch)
 	n := d.n
 	part := s.w.shape.layout.Chain(s.w.shape.topo.Chains[0], n.sw, a.Config)
+	if s.w.removed.ackFromTailAlone && a.Assignment.Role == chain.Replica {
+		acknowledgeToo(&part)
+	}
 	encode := s.w.program.encode
 	steps := []func(){
 		func() {
@@ -354,6 +361,10 @@ func (s *shell) clean(key wire.Key, version wire.Version, deadline time.Duration
 
 // redrive sends down again what is dirty at a switch, with Drain until all members hold the same.
 func (s *shell) redrive(a chain.Redrive) {
+	if s.w.removed.redrive && !a.Drain {
+		s.later(0, func() { s.m.Redriven(s.now(), a.Epoch, nil); s.flush() })
+		return
+	}
 	from, via := s.device(a.From), s.device(a.Via)
 	var failed error
 	left := len(s.w.keys)
@@ -384,6 +395,9 @@ func (s *shell) redrive(a chain.Redrive) {
 					finish(errTimeout)
 				default:
 					s.w.cover.add("controller.redriven", 1)
+					if s.w.removed.redriveSession {
+						r.Session, r.Request = 0, 0
+					}
 					via.packetOut(s.frame(via, leasePort, &wire.Packet{Op: wire.Write, Flags: wire.Stamped | wire.NoReply, Epoch: a.Epoch,
 						Session: r.Session, Request: r.Request, Key: k, Version: r.Version, Value: r.Value, Tombstone: r.Tombstone}))
 					s.later(pause, try)

@@ -13,6 +13,7 @@ import (
 // world is one run: a network with its switches, controllers and clients, and the time.
 type world struct {
 	program *Program
+	removed removed
 	shape   *shape
 	loop    loop
 	dice    struct{ run, network, clients, faults dice }
@@ -48,6 +49,7 @@ type world struct {
 // Simulator runs seeds of one program, one after the other. Two goroutines need two.
 type Simulator struct {
 	program *Program
+	removed removed
 	engines []*engine
 }
 
@@ -56,7 +58,7 @@ func New(p *Program) *Simulator { return &Simulator{program: p} }
 
 // newWorld makes a network in which nothing has been started.
 func (s *Simulator) newWorld(sh *shape, seed uint64, onLine func(Line)) (*world, error) {
-	w := &world{program: s.program, shape: sh, onLine: onLine, cover: Coverage{}, byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
+	w := &world{program: s.program, removed: s.removed, shape: sh, onLine: onLine, cover: Coverage{}, byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
 		base: sh.baseOf(s.program), members: sh.members(), lease: defaultLease, lastPort: 40000, lastSession: controllerSessions}
 	w.dice.run, w.dice.network, w.dice.clients, w.dice.faults = newDice(seed, diceRun), newDice(seed, diceNetwork), newDice(seed, diceClients), newDice(seed, diceFaults)
 	w.control = newDice(seed, diceControl)

@@ -1,0 +1,24 @@
+package sim
+
+// removed is the rules that are not kept, of those that are not the P4 program's.
+type removed struct {
+	ackFromTailAlone bool // (what the program needs to break it: groups by which a replica can acknowledge)
+	storeCompare     bool
+	arbitration      bool
+	persist          bool
+	redrive          bool
+	redriveSession   bool
+	redriveEpoch     bool
+	toldVersions     bool
+}
+
+func init() {
+	Mutants = append(Mutants,
+		&Mutant{ID: "NO_STORE_COMPARE", Rule: "a controller records a configuration only if it has seen the newest one", remove: func(r *removed) { r.storeCompare = true }},
+		&Mutant{ID: "NO_ARBITRATION", Rule: "a switch takes no configuration from a controller that another has replaced", remove: func(r *removed) { r.arbitration = true }},
+		&Mutant{ID: "NO_PERSIST", Rule: "a configuration is durable before any switch has it", remove: func(r *removed) { r.persist = true }},
+		&Mutant{ID: "NO_REDRIVE", Rule: "what is dirty is driven down again", remove: func(r *removed) { r.redrive = true }, settles: true},
+		&Mutant{ID: "REDRIVE_WITHOUT_SESSION", Rule: "a re-driven write carries its session and request", remove: func(r *removed) { r.redriveSession = true }},
+		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
+	)
+}

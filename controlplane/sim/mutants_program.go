@@ -1,0 +1,135 @@
+package sim
+
+import "strings"
+
+// The rules of the P4 program. Each is taken out of what p4c compiled.
+func init() {
+	ack := func() expr { return equal(op, opAck) }
+	program := func(id, rule string, change func(*edit)) {
+		Mutants = append(Mutants, &Mutant{ID: id, Rule: rule, program: change})
+	}
+	member := func(e *edit) any { return e.condition("is_member") }
+	role := func(e *edit, n uint64) any { return equal(e.scalar("metadata_t._chain_role"), number(n)) }
+
+	program("ACK_OF_ANYTHING", "an ACK cleans its own version only", func(e *edit) {
+		e.assign("pair[127:64] = hdr.netcraq.version", 1, func(any) any {
+			return expr{"type": "expression", "value": operation2("|", e.latest(), operation2("<<", e.latest(), number(64)))}
+		})
+	})
+	program("NO_ACK_VERSION", "an ACK that is older than what is committed changes nothing", func(e *edit) {
+		for _, f := range []string{"newer = hdr.netcraq.version > committed", "newest = hdr.netcraq.version > latest"} {
+			e.assignFlag(f, 1, func(old any) any { return or(old, ack()) })
+		}
+	})
+	Mutants = append(Mutants, &Mutant{ID: "ACK_FROM_ANY", Rule: "ACKs come from the tail alone", program: func(e *edit) {
+		// A replica acknowledges what it stores, as the tail does what it commits.
+		e.alsoDo("touch_object = true", "fill_object = true", "= meta.chain.ack_group != 0")
+		e.whenIn("egress.p4", "instance == INSTANCE_ACK", 1, func(old any) any {
+			return or(old, and(equal(field("standard_metadata", "egress_rid"), number(1)), equal(op, opWrite)))
+		})
+	}, remove: func(r *removed) { r.ackFromTailAlone = true }})
+	program("ACK_WITHOUT_VALUE", "the ACK carries the value", func(e *edit) {
+		e.assignFlag("touch_object = newer", 1, func(old any) any { return and(old, not(ack())) })
+	})
+	program("NO_STORE_ORDER", "a node stores only what is newer than its latest", func(e *edit) {
+		e.assignFlag("newer = hdr.netcraq.version > latest", 1, always)
+		e.assignFlag("newest = newer", 1, always)
+	})
+	program("NO_COMMIT_ORDER", "the tail commits only what is newer", func(e *edit) {
+		commit := e.condition("work == work_t.COMMIT")
+		for _, f := range []string{"newer = hdr.netcraq.version > committed", "newest = hdr.netcraq.version > latest"} {
+			e.assignFlag(f, 1, func(old any) any { return or(old, commit) })
+		}
+	})
+	program("REPAIR_BY_ANY_STATUS", "read repair believes OK, CAS_FAILED and NOT_FOUND alone", func(e *edit) {
+		e.when("(is_member || meta.chain.role == role_t.SHADOW) && hdr.netcraq.version != 0", 1, func(old any) any {
+			return old.(map[string]any)["value"].(map[string]any)["left"]
+		})
+	})
+	program("READ_COMMITTED_ANYWHERE", "a node that is dirty does not answer with what is committed there", func(e *edit) {
+		read, tail := e.condition(workRead), e.condition("is_tail")
+		e.when("serve", 1, func(old any) any { return or(old, and(member(e), e.flag("pipeline_chain_lease_live"))) })
+		e.when("read_newest", 3, func(old any) any { return and(old, or(not(read), tail)) })
+	})
+	program("READ_NEWEST_ANYWHERE", "a node that is dirty does not answer with its newest version, unless it is the tail", func(e *edit) {
+		e.when("serve", 1, func(old any) any { return or(old, and(member(e), e.flag("pipeline_chain_lease_live"))) })
+	})
+	program("TAIL_READS_COMMITTED", "a tail that is dirty answers with its newest version", func(e *edit) {
+		read := e.condition(workRead)
+		e.when("read_newest", 3, func(old any) any { return and(old, not(read)) })
+	})
+	program("NO_LEASE", "reads take a live lease", func(e *edit) {
+		e.assignFlag("lease_live = ", 1, always)
+	})
+	program("NO_SESSION", "the head knows a retry by its session record", func(e *edit) {
+		e.assignFlag("request_newer = hdr.netcraq.request > recorded", 1, func(old any) any {
+			return or(old, equal(request, e.scalar("pipeline_chain_recorded")))
+		})
+		e.assignFlag("request_equal = hdr.netcraq.request == recorded", 1, never)
+	})
+	program("NO_OLD_DROP", "the head drops requests that are older than the recorded one", func(e *edit) {
+		other := func(any) any { return not(equal(request, e.scalar("pipeline_chain_recorded"))) }
+		e.assignFlag("request_newer = hdr.netcraq.request > recorded", 1, other)
+		e.when("session_write && request_newer", 1, func(old any) any { return and(e.condition("session_write"), other(nil)) })
+	})
+	program("SESSION_AT_HEAD_ONLY", "every node records the session, not only the head", func(e *edit) {
+		assign, session := e.condition("work == work_t.ASSIGN"), e.condition("work == work_t.SESSION")
+		e.when("hdr.netcraq.session != 0 && hdr.netcraq.session <", 1, func(old any) any { return and(old, or(assign, session)) })
+	})
+	program("SESSION_NOT_WHEN_OVERTAKEN", "a node records the session of an overtaken write too", func(e *edit) {
+		// The session's records come before the versions; for a replica that stores, they now come after them, where it is known whether the write is newer.
+		const first = "hdr.netcraq.session != 0 && hdr.netcraq.session <"
+		store := e.condition("work == work_t.STORE")
+		looks, writes, records := e.theOne(first), e.theOne("session_write && request_newer"), e.theOne("use_session && (!request_old || !session_write)")
+		look, write := looks["true_next"].(string), writes["true_next"].(string)
+		e.copyNode(records["name"].(string), "late_records", nil)
+		e.copyNode(write, "late_write", map[string]string{"base_default_next": "late_records"})
+		e.copyNode(writes["name"].(string), "late_writes", map[string]string{"true_next": "late_write", "false_next": "late_records"})
+		e.copyNode(look, "late_look", map[string]string{"base_default_next": "late_writes"})
+		e.copyNode(looks["name"].(string), "late_looks", map[string]string{"true_next": "late_look", "false_next": records["false_next"].(string)})
+		late := e.theNamed("late_looks")
+		late["expression"] = and(and(late["expression"], store), e.flag("pipeline_chain_newer"))
+		looks["expression"] = and(looks["expression"], not(store))
+		records["false_next"] = "late_looks"
+	})
+	program("CAS_FAILED_BY_HEAD", "a CAS that fails is answered by the tail, not the head", func(e *edit) {
+		for _, c := range e.conditions("chain.p4", "is_tail") {
+			if e.does(c["false_next"], "hdr.netcraq.epoch = meta.chain.epoch") && e.does(c["true_next"], "hdr.netcraq.version = committed") {
+				c["expression"] = truth(true)
+				return
+			}
+		}
+		e.fail("the head's answer to a CAS that fails is not where it was")
+	})
+	program("NO_EPOCH_ON_CAS", "a STAMPED CAS of another epoch is dropped", func(e *edit) {
+		e.when("hdr.netcraq.epoch != meta.chain.epoch", 1, func(old any) any { return and(old, not(equal(op, opCAS))) })
+	})
+	program("NO_EPOCH", "a STAMPED WRITE of another epoch is dropped", func(e *edit) {
+		e.when("hdr.netcraq.epoch != meta.chain.epoch", 1, func(old any) any { return and(old, equal(op, opCAS)) })
+	})
+	program("LATE_LEASE", "a LEASE counts from a moment that the switch itself named", func(e *edit) {
+		late := operation2("+", operation2("&", field("standard_metadata", "ingress_global_timestamp"), number(1<<64-1)), request)
+		late = operation2("&", late, number(1<<64-1))
+		e.when("hdr.netcraq.version + (bit<64>)hdr.netcraq.request > expiry", 1, func(any) any { return operation2(">", late, e.scalar("pipeline_chain_expiry")) })
+		e.assign("expiry = hdr.netcraq.version", 1, func(any) any { return expr{"type": "expression", "value": late} })
+	})
+	program("SHADOW_SERVES", "a shadow answers nobody", func(e *edit) {
+		e.when("serve", 1, func(old any) any { return or(old, role(e, 5)) })
+	})
+	program("SYNC_ANYWAY", "SYNC writes only what is newer", func(e *edit) {
+		for _, f := range []string{"newer = hdr.netcraq.version > committed", "newest = hdr.netcraq.version > latest"} {
+			e.assignFlag(f, 1, func(old any) any { return or(old, equal(op, opSync)) })
+		}
+	})
+	program("FREEZE_AT_HEAD_ONLY", "in a frozen chain every node drops STAMPED packets", func(e *edit) {
+		found := false
+		for _, c := range e.conditions("chain.p4", "meta.chain.frozen == 1") {
+			if strings.Contains(c["true_next"].(string), "refuse") {
+				c["expression"], found = truth(false), true
+			}
+		}
+		if !found {
+			e.fail("the drop of a frozen chain is not where it was")
+		}
+	})
+}
