@@ -60,7 +60,8 @@ type device struct {
 	portMap   *state
 	buffer    *ebpf.Map
 
-	packetIn *ring
+	packetIn  *ring
+	packetOut *state // see packetout.go
 	tap      *ring // nil if nobody asked for it
 
 	mu       sync.Mutex // guards what follows
@@ -128,6 +129,9 @@ func newDevice(opts Options) (d *device, err error) {
 		d.log.Warn("what a dead switch changed on interfaces may still be changed", "err", err)
 	}
 	if d.portMap, err = newState(portsSize); err != nil {
+		return nil, err
+	}
+	if d.packetOut, err = newState(packetOutSize); err != nil {
 		return nil, err
 	}
 	if d.buffer, err = newMapIn(ebpf.MapSpec{Name: "buffer", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: bufferSize, MaxEntries: 1}); err != nil {
@@ -463,29 +467,6 @@ func (d *device) Ports() map[target.Port]target.PortCounters {
 	return out
 }
 
-// PacketOut implements [target.Device]: the program is run on the frame as if it had come in by the CPU port.
-func (d *device) PacketOut(frame []byte) error {
-	d.mu.Lock()
-	p := d.pipeline
-	d.mu.Unlock()
-	if p == nil {
-		return fmt.Errorf("packet-out: %w", target.ErrNoPipeline)
-	}
-	if d.opts.CPUPort == 0 {
-		return fmt.Errorf("packet-out: the switch has no CPU port: %w", target.ErrInvalid)
-	}
-	const least = 15 // what the kernel takes for a frame: an Ethernet header and something
-	if len(frame) < least {
-		return fmt.Errorf("packet-out of %d bytes (at least %d): %w", len(frame), least, target.ErrInvalid)
-	}
-	return d.home.do(func() error {
-		if _, err := p.program.Run(&ebpf.RunOptions{Data: frame}); err != nil {
-			return fmt.Errorf("packet-out of %d bytes: %w", len(frame), err)
-		}
-		return nil
-	})
-}
-
 // OnPacketIn implements [target.Device].
 func (d *device) OnPacketIn(f func([]byte)) {
 	d.handlers.Lock()
@@ -537,11 +518,13 @@ func (d *device) Close() error {
 	if d.buffer != nil {
 		d.buffer.Close()
 	}
-	if d.portMap != nil {
-		d.portMap.close()
-	}
 	if d.home != nil {
-		d.home.close()
+		d.home.close() // after the packet-outs that are under way
+	}
+	for _, s := range []*state{d.portMap, d.packetOut} {
+		if s != nil {
+			s.close()
+		}
 	}
 	return nil
 }

@@ -242,6 +242,7 @@ func TestHooks(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cables := newCables(t, ports, c.hidden...)
 			var log bytes.Buffer
+			c.opts.CPUPort = 510
 			c.opts.Log = slog.New(slog.NewTextHandler(&log, nil))
 			d, err := newDevice(c.opts)
 			check(t, err)
@@ -268,8 +269,12 @@ func TestHooks(t *testing.T) {
 				t.Helper()
 				count++
 				want := hooksWant(frame, count)
-				_, err := unix.Write(cables.sockets[in], frame)
-				check(t, err)
+				if in == c.opts.CPUPort {
+					check(t, d.PacketOut(frame))
+				} else {
+					_, err := unix.Write(cables.sockets[in], frame)
+					check(t, err)
+				}
 				got := cables.take(t, len(want))
 				if show(got) != show(want) {
 					t.Fatalf("by port %d: %x\ncame %s\n not %s", in, frame[:min(len(frame), 64)], show(got), show(want))
@@ -289,6 +294,15 @@ func TestHooks(t *testing.T) {
 					}
 					try(in, hooksFrame(10, size))
 					try(in, hooksFrame(10, size, 9))
+				}
+			}
+			for _, size := range []int{14, 15, 63, 64, 65, 1500, 3700, 4000, 8192, 9014} {
+				try(c.opts.CPUPort, hooksFrame(2, size))
+				try(c.opts.CPUPort, hooksFrame(10, size))
+			}
+			for _, size := range []int{0, 13, 16001} {
+				if err := d.PacketOut(make([]byte, size)); !errors.Is(err, target.ErrInvalid) {
+					t.Errorf("a packet-out of %d bytes: %v", size, err)
 				}
 			}
 			cells, err := d.Pipeline().ReadRegisters("HooksIngress.seen", 0, 1)

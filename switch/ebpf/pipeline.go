@@ -67,7 +67,7 @@ func newPipeline(prog *bmv2json.Program, d *device) (p *pipeline, err error) {
 	if p.phv, err = newMapIn(ebpf.MapSpec{Name: "phv", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: uint32(pl.phvSize), MaxEntries: 1}); err != nil {
 		return p, err
 	}
-	f := fds{phv: p.phv.FD(), state: p.state.m.FD(), ports: d.portMap.m.FD(), packetIn: d.packetIn.m.FD(), buffer: d.buffer.FD(), lookups: map[int]int{}}
+	f := fds{phv: p.phv.FD(), state: p.state.m.FD(), ports: d.portMap.m.FD(), packetIn: d.packetIn.m.FD(), packetOut: d.packetOut.m.FD(), buffer: d.buffer.FD(), lookups: map[int]int{}}
 	for i, t := range pl.tables {
 		size := uint32(max(t.src.MaxSize, len(t.src.ConstEntries), 1))
 		spec := ebpf.MapSpec{Name: "hash", Type: ebpf.Hash, KeySize: uint32(t.keyBytes), ValueSize: 8, MaxEntries: size}

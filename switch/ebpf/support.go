@@ -54,7 +54,7 @@ func Supported() []Support {
 		{"csum16 over fields and headers, verified and updated", "instructions"},
 		{"Other checksum algorithms, checksums over the payload", ""},
 		{"Multicast, several replicas on a port included", "`bpf_clone_redirect` after egress for each"},
-		{"Packet-in and packet-out", "a ring buffer; `BPF_PROG_TEST_RUN`, frames of 15 to about 3,700 bytes"},
+		{"Packet-in and packet-out", "a ring buffer; `BPF_PROG_TEST_RUN`, frames of 14 to 16,000 bytes"},
 		{"Frames that leave with fewer than 14 bytes", "dropped"},
 	}
 }

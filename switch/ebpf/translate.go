@@ -20,8 +20,8 @@ func (h hook) String() string { return [...]string{"tc", "xdp"}[h] }
 
 // fds are the maps that a program uses.
 type fds struct {
-	phv, state, ports, packetIn, buffer int
-	lookups                             map[int]int // by Table.Index: hash tables and tries
+	phv, state, ports, packetIn, packetOut, buffer int
+	lookups                                        map[int]int // by Table.Index: hash tables and tries
 
 	// handover, where it is not 0, is the map of slots between XDP and tc. magic is the switch's, number the pipeline's: see handover.go.
 	// tap, where it is not 0, is the ring to which each frame is copied as it comes and as it goes.
@@ -186,6 +186,7 @@ func (t *translator) entry() {
 	t.emit(asm.JEq.Imm(asm.R3, 0, drop), asm.Sub.Imm(asm.R3, 1))
 	t.store(rPHV, phvPort, asm.R3, 4)
 	if t.hook == hookTC {
+		t.takePacketOut(drop)
 		t.restoreTags(drop)
 	}
 	t.frameLength(asm.R4)
