@@ -98,6 +98,7 @@ type process struct {
 	info      *p4rt.Info
 	installed map[string]bool
 	sockets   map[uint32]int // by port: an AF_PACKET socket on the other end of its veth pair
+	process   *os.Process
 
 	mu      sync.Mutex
 	packets []output // packet-ins since the last send
@@ -161,6 +162,7 @@ func startTarget(t *testing.T, command []string, profile int) device {
 	check(t, err)
 	cmd.Stdout = io.Discard
 	check(t, cmd.Start())
+	p.process = cmd.Process
 	var said strings.Builder
 	var done sync.WaitGroup
 	done.Go(func() {

@@ -62,7 +62,7 @@ type device struct {
 
 	packetIn  *ring
 	packetOut *state // see packetout.go
-	tap      *ring // nil if nobody asked for it
+	tap       *ring  // nil if nobody asked for it
 
 	mu       sync.Mutex // guards what follows
 	closed   bool
@@ -103,6 +103,9 @@ func New(opts Options) (Device, error) {
 func newDevice(opts Options) (d *device, err error) {
 	if opts.DropPort == 0 {
 		opts.DropPort = 511
+	}
+	if opts.Hook == HookClsact {
+		opts.Hook, opts.clsact = HookTC, true
 	}
 	if opts.Log == nil {
 		opts.Log = slog.Default()
@@ -403,7 +406,7 @@ func (d *device) open(q *port) error {
 			return err
 		}
 	}
-	d.log.Debug("port", "port", q.Number, "iface", q.Iface, "hook", q.hook, "why", q.why)
+	d.log.Info("port", "port", q.Number, "iface", q.Iface, "hook", q.hook, "why", q.why)
 	return nil
 }
 

@@ -178,7 +178,7 @@ func newFlagSets(o *options) *flagSets {
 	m.BoolVar(&o.noP4, "no-p4", false, "start without a program")
 	m.StringVar(&o.p4info, "p4info", "", "P4Info of PROGRAM.json (text or binary `FILE`): controllers can read and write at once,\nwithout pushing it first")
 	m.StringVar(&o.engine, "engine", "auto", "what runs the program: `auto|ebpf|interp`")
-	m.Var(&o.hook, "hook", "where ebpf meets frames: at `auto|tc|xdp`. xdp is on ports whose driver runs it natively, others are at tc;\nauto takes xdp on those but for veth, where it gains nothing")
+	m.Var(&o.hook, "hook", "where ebpf meets frames: at `auto|tc|xdp|clsact`. xdp is on ports whose driver runs it natively, others are at\ntc; auto takes xdp on those but for veth, where it gains nothing; clsact is tc as on Linux before 6.6")
 	m.BoolVar(&o.logConsole, "log-console", false, "log to stdout")
 	m.StringVar(&o.logFile, "log-file", "", "log to `FILE`")
 	m.StringVarP(&f.level, "log-level", "L", "info", "trace, debug, info, warn, error or off; `LEVEL`")
