@@ -237,6 +237,12 @@ func (m *Machine) advance(now Time) {
 	switch {
 	case !m.installed:
 		m.finish(now)
+	case m.cfg.Freeze == FreezeHead && m.change == nil:
+		// An earlier controller was reordering the chain, and did not come to the end of it. Which order was wanted is not on record.
+		m.event("chain.thawed", "", "an earlier controller did not finish changing its order: it stays as it is")
+		n := m.next(m.cfg.Epoch, m.cfg.Members)
+		n.Freeze = Thawed
+		m.begin(now, n, nil)
 	case !m.redriven: // an earlier controller may not have got to it
 		m.startRedrive()
 	}

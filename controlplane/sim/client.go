@@ -59,7 +59,7 @@ func (w *world) newClient(name string, h *topology.Host, sessions int, change fu
 	cfg := core.Config{Profile: profile, Seed: w.dice.clients.Uint64(), Addresses: []netip.AddrPort{netip.AddrPortFrom(w.shape.topo.Chains[0].Address, wire.Port)}}
 	for _, s := range w.shape.topo.Switches {
 		if s.Name != "s0" {
-			cfg.Addresses = append(cfg.Addresses, netip.AddrPortFrom(s.Address, wire.Port))
+			cfg.Addresses = append(cfg.Addresses, address(w.node(s.Name)))
 		}
 	}
 	if change != nil {
@@ -214,8 +214,10 @@ func (c *client) random() core.Request {
 		req.Expected = wire.MakeVersion(v.Epoch(), v.Sequence()+1)
 	}
 	if req.Op == wire.Read && d.chance(0.3) { // of one switch, by its own address
-		s := pick(d, w.nodes...).sw
-		req.To = []netip.AddrPort{netip.AddrPortFrom(s.Address, wire.Port)}
+		req.To = []netip.AddrPort{address(pick(d, w.nodes...))}
 	}
 	return req
 }
+
+// address is where a switch itself is asked.
+func address(n *node) netip.AddrPort { return netip.AddrPortFrom(n.sw.Address, wire.Port) }

@@ -51,7 +51,6 @@ func field(header, name string) expr { return expr{"type": "field", "value": []a
 // Fields and what is in them.
 var (
 	op       = field("netcraq", "KV_OP")
-	version  = field("netcraq", "version")
 	request  = field("netcraq", "request")
 	opAck    = number(5)
 	opWrite  = number(3)

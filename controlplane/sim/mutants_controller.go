@@ -8,7 +8,6 @@ type removed struct {
 	persist          bool
 	redrive          bool
 	redriveSession   bool
-	redriveEpoch     bool
 	toldVersions     bool
 }
 

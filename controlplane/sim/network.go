@@ -146,10 +146,10 @@ func (r *rule) takes(from, to string, frame []byte) bool {
 	return (r.op == 0 || p.Op == r.op) && p.Flags&r.flags == r.flags
 }
 
-// release lets go what rules hold back.
-func (w *world) release() {
-	held := w.network.held
-	w.network.held = nil
+// release lets go the first n frames that rules hold back.
+func (w *world) release(n int) {
+	held := w.network.held[:min(n, len(w.network.held))]
+	w.network.held = w.network.held[len(held):]
 	for i, h := range held {
 		w.trace("net", "let go: %s", h.what)
 		w.loop.after(time.Duration(i+1)*w.network.delay, h.arrive)

@@ -77,7 +77,7 @@ func (w *world) mend() {
 	w.network.conditions = conditions{delay: 10 * time.Microsecond}
 	clear(w.network.cut)
 	w.network.rules = nil
-	w.release()
+	w.release(len(w.network.held))
 	w.slowDisk = 0
 	for _, n := range w.nodes {
 		w.reconnect(n)
@@ -106,7 +106,7 @@ func (w *world) settle() (out []Violation) {
 	// A chain that an operator has frozen is not thawed by itself.
 	var thaw func()
 	thaw = func() {
-		if s := w.controller(); w.serving() && s.status.Config.Freeze != chain.Thawed {
+		if s := w.controller(); w.serving() && s.status.Config.Freeze == chain.FreezeAll {
 			no := false
 			s.propose(chain.Change{Frozen: &no})
 		}
@@ -120,6 +120,10 @@ func (w *world) settle() (out []Violation) {
 	w.loop.run(w.loop.now+longest, nil) // frames that are late yet
 	if !w.serving() {
 		fail(0, "the chain is not whole after %v: %s", readyWithin, w.controller().status.Reason)
+		return out
+	}
+	if f := w.controller().status.Config.Freeze; f != chain.Thawed {
+		fail(0, "the chain is still frozen after %v: %v", readyWithin, f)
 		return out
 	}
 	var dirty string

@@ -1,0 +1,313 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// TestScenarios runs the files in testdata: stories about a chain, the cases of DESIGN section 5 among them. Commands in, what happened out. The network is
+// perfect but for what the commands do to it, and nothing is left to chance. Keys are numbers, 1 to the number that network says.
+//
+//	network SHAPE [keys=N] [lease=D] [without=MUTANT]    a new network (shapes.go), its chain formed and its keys placed, never written
+//	client C at=HOST [resend=D]    a client; it asks the service address first, then the switches in order
+//	write C key=N value=V | delete C key=N | read C key=N [eventual] | cas C key=N expected=E.S value=V     a call begins; all take [timeout=D] [to=S]
+//	run D [packets] [leases] [quiet]       time passes. Printed is what clients, controllers and operators do and what the network loses; with packets also what
+//	                               each switch does with each packet, with leases renewals too; with quiet nothing
+//	isolate S [notice=D]           the controllers cannot reach a switch, but clients can; they notice after D (default 10ms)
+//	reconnect S
+//	cut A B, mend A B              a link
+//	kill S, start S                kill -9 of a switch, and a new start with nothing in it
+//	kill-controller, controller    the newest controller is killed; another one starts, from what was stored
+//	lose OP [from=A] [to=B] [times=N] [flags=F]    the next N (default 1) such packets are lost on that link
+//	hold OP ...                    ... are held back, until
+//	release [N]                    the first N of them, or all
+//	duplicate OP ...               ... arrive twice
+//	clear                          such rules end
+//	propose members=(...) | lease=D | frozen=BOOL   an operator asks for a change
+//	state [key=N]                  what each switch has: its part in the chain; its committed version, and the newest if it is dirty
+//	check                          what clients were told must be linearizable, one version have one value
+//	settle                         all faults end; then everything must become whole (run.go)
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		s := &scenario{t: t}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			s.t, s.d, s.out = t, d, strings.Builder{}
+			s.command()
+			if s.out.Len() == 0 {
+				return "ok\n"
+			}
+			return s.out.String()
+		})
+	})
+}
+
+// scenario is a file that is being run.
+type scenario struct {
+	t   *testing.T
+	d   *datadriven.TestData
+	out strings.Builder
+	w   *world
+	// What is printed of the timeline.
+	packets, quiet, leases bool
+	clients                map[string]*client
+}
+
+func (s *scenario) values(key string) []string {
+	for _, a := range s.d.CmdArgs {
+		if a.Key == key {
+			return a.Vals
+		}
+	}
+	return nil
+}
+
+func (s *scenario) value(key, otherwise string) string {
+	if v := s.values(key); len(v) > 0 {
+		return v[0]
+	}
+	return otherwise
+}
+
+func (s *scenario) has(key string) bool {
+	return slices.ContainsFunc(s.d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == key })
+}
+
+func (s *scenario) number(key string, otherwise int) int {
+	v := s.value(key, "")
+	if v == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(v)
+	s.check(err)
+	return n
+}
+
+func (s *scenario) duration(key string, otherwise time.Duration) time.Duration {
+	v := s.value(key, "")
+	if v == "" {
+		return otherwise
+	}
+	d, err := time.ParseDuration(v)
+	s.check(err)
+	return d
+}
+
+func (s *scenario) check(err error) {
+	if err != nil {
+		s.d.Fatalf(s.t, "%v", err)
+	}
+}
+
+// word is the n-th argument without a value.
+func (s *scenario) word(n int) string {
+	for _, a := range s.d.CmdArgs {
+		if len(a.Vals) == 0 {
+			if n == 0 {
+				return a.Key
+			}
+			n--
+		}
+	}
+	s.d.Fatalf(s.t, "%s: a word is missing", s.d.Cmd)
+	return ""
+}
+
+func (s *scenario) node() *node {
+	n := s.w.node(s.word(0))
+	if n == nil {
+		s.d.Fatalf(s.t, "there is no switch %s", s.word(0))
+	}
+	return n
+}
+
+// line prints a line of the timeline, if it is of the kind that is wanted.
+func (s *scenario) line(l Line) {
+	isSwitch := s.w != nil && s.w.node(l.Who) != nil
+	if s.quiet || l.Lease && !s.leases || isSwitch && !s.packets {
+		return
+	}
+	fmt.Fprintf(&s.out, "%8.2fms  %-11s %s\n", float64(l.At)/float64(time.Millisecond), l.Who, l.What)
+}
+
+func (s *scenario) command() {
+	d, w := s.d, s.w
+	switch d.Cmd {
+	case "network":
+		s.network()
+	case "client":
+		host := s.value("at", "")
+		for _, h := range w.shape.topo.Hosts {
+			if h.Name == host {
+				s.clients[s.word(0)] = w.newClient(s.word(0), h, 1, func(c *core.Config) {
+					c.Retransmit = s.duration("resend", 10*time.Millisecond)
+					c.RetryPause, c.MaxRetryPause = 4*time.Millisecond, 4*time.Millisecond
+				})
+				return
+			}
+		}
+		d.Fatalf(s.t, "there is no host %q", host)
+	case "write", "delete", "read", "cas":
+		s.call()
+	case "run":
+		s.packets, s.quiet, s.leases = s.has("packets"), s.has("quiet"), s.has("leases")
+		length, err := time.ParseDuration(s.word(0))
+		s.check(err)
+		w.loop.run(w.loop.now+length, nil)
+		s.packets, s.quiet, s.leases = false, false, false
+	case "isolate":
+		w.isolate(s.node(), s.duration("notice", 10*time.Millisecond))
+	case "reconnect":
+		w.reconnect(s.node())
+	case "cut", "mend":
+		w.cutLink(between(s.word(0), s.word(1)), d.Cmd == "cut")
+	case "kill":
+		w.killNode(s.node())
+	case "start":
+		w.startNode(s.node())
+	case "kill-controller":
+		w.controller().kill()
+	case "controller":
+		w.startController()
+	case "lose", "hold", "duplicate":
+		s.rule()
+	case "release":
+		n := len(w.network.held)
+		if len(d.CmdArgs) > 0 {
+			var err error
+			n, err = strconv.Atoi(s.word(0))
+			s.check(err)
+		}
+		w.release(n)
+	case "clear":
+		w.network.rules = nil
+	case "propose":
+		s.propose()
+	case "state":
+		s.state()
+	case "check":
+		for _, v := range w.history.check() {
+			fmt.Fprintln(&s.out, v)
+		}
+	case "settle":
+		s.quiet = true
+		w.mend()
+		found := w.settle()
+		s.quiet = false
+		for _, v := range append(w.history.check(), found...) {
+			fmt.Fprintln(&s.out, v)
+		}
+	default:
+		d.Fatalf(s.t, "no such command")
+	}
+}
+
+func (s *scenario) network() {
+	sh, err := findShape(s.word(0))
+	s.check(err)
+	m, err := FindMutant(s.value("without", ""))
+	s.check(err)
+	sim, err := NewMutant(m)
+	s.check(err)
+	s.quiet = true
+	s.w, err = sim.newWorld(sh, 1, s.line)
+	s.check(err)
+	s.clients = map[string]*client{}
+	s.w.lease = s.duration("lease", defaultLease)
+	s.check(s.w.setUp(s.number("keys", 1)))
+	s.w.loop.run(10*time.Millisecond, nil)
+	s.quiet = false
+	fmt.Fprintln(&s.out, s.w.controller().status.Config)
+}
+
+func (s *scenario) call() {
+	c := s.clients[s.word(0)]
+	if c == nil {
+		s.d.Fatalf(s.t, "there is no client %s", s.word(0))
+	}
+	req := core.Request{Op: map[string]wire.Op{"write": wire.Write, "delete": wire.Write, "read": wire.Read, "cas": wire.CAS}[s.d.Cmd],
+		Key: wire.MakeKey(chainID, uint32(s.number("key", 1))), Value: []byte(s.value("value", "")), Delete: s.d.Cmd == "delete", Eventual: s.has("eventual"),
+		Deadline: s.w.loop.now + s.duration("timeout", time.Second)}
+	if v := s.value("expected", ""); v != "" {
+		var err error
+		req.Expected, err = wire.ParseVersion(v)
+		s.check(err)
+	}
+	if to := s.value("to", ""); to != "" {
+		req.To = append(req.To, address(s.w.node(to)))
+	}
+	c.start(req, nil)
+}
+
+func (s *scenario) rule() {
+	r := &rule{from: s.value("from", ""), to: s.value("to", ""), times: s.number("times", 1), hold: s.d.Cmd == "hold"}
+	if s.d.Cmd == "duplicate" {
+		r.copies = 1
+	}
+	name := s.word(0)
+	for op := wire.Op(1); op.Valid(); op++ {
+		if op.String() == name {
+			r.op = op
+		}
+	}
+	if r.op == 0 && name != "ANY" {
+		s.d.Fatalf(s.t, "no such op: %s", name)
+	}
+	if s.value("flags", "") == "STAMPED" {
+		r.flags = wire.Stamped
+	}
+	s.w.network.rules = append(s.w.network.rules, r)
+}
+
+func (s *scenario) propose() {
+	var c chain.Change
+	if m := s.values("members"); m != nil {
+		c.Members = m
+	}
+	if v := s.value("lease", ""); v != "" {
+		l := s.duration("lease", 0)
+		c.Lease = &l
+	}
+	if v := s.value("frozen", ""); v != "" {
+		f := v == "true"
+		c.Frozen = &f
+	}
+	s.w.controller().propose(c)
+}
+
+func (s *scenario) state() {
+	keys := s.w.keys
+	if s.has("key") {
+		keys = []wire.Key{wire.MakeKey(chainID, uint32(s.number("key", 1)))}
+	}
+	for _, n := range s.w.nodes {
+		fmt.Fprintf(&s.out, "%s ", n.name)
+		if !n.alive {
+			fmt.Fprintln(&s.out, "does not run")
+			continue
+		}
+		if n.assignment == nil {
+			fmt.Fprint(&s.out, "has no part in the chain")
+		} else {
+			fmt.Fprintf(&s.out, "%v epoch %d", n.assignment.Role, n.assignment.Epoch)
+		}
+		for _, k := range keys {
+			if x, ok := n.slot(k); ok {
+				fmt.Fprintf(&s.out, "; key %d: %v", k&0xFFFFFF, x.committed)
+				if x.latest != x.committed {
+					fmt.Fprintf(&s.out, ", dirty %v", x.latest)
+				}
+			}
+		}
+		fmt.Fprintln(&s.out)
+	}
+}
