@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
 	"runtime"
@@ -170,7 +171,7 @@ func TestHoldSwitch(t *testing.T) {
 	if os.Getenv("NETCRAQ_HOLD_SWITCH") == "" {
 		t.Skip("only for TestKilled")
 	}
-	d, err := newDevice(Options{})
+	d, err := newDevice(Options{Log: slog.New(slog.DiscardHandler)}) // what it says first is "holding"
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
@@ -133,7 +134,9 @@ func TestHoldHooks(t *testing.T) {
 		t.Skip("only for TestKilledAndStarted")
 	}
 	iface.Dir = os.Getenv("NETCRAQ_TEST_RECORDS")
-	startHooks(t, kinds[kind], 1, 2)
+	opts := kinds[kind]
+	opts.Log = slog.New(slog.DiscardHandler) // what it says first is "holding"
+	startHooks(t, opts, 1, 2)
 	println("holding")
 	time.Sleep(time.Minute)
 }
