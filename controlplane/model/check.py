@@ -45,6 +45,7 @@ class Result:
     depth: int = 0
     seconds: float = 0
     megabytes: float = 0
+    unreached: list[int] = field(default_factory=list)  # lines of the model whose steps were never taken, in a search that ended
     violation: str = ""  # what was violated; empty: nothing was
     trail: list[str] = field(default_factory=list)  # its steps, in words
 
@@ -83,6 +84,7 @@ def search(flags: list[str], breadth_first: bool, optimize: str = "-O1") -> Resu
         if errors.group(1) == "0":
             if "Search not completed" in out:
                 raise ModelError(f"the search was cut short:\n{out[-2000:]}")
+            r.unreached = sorted({int(m.group(1)) for m in re.finditer(r':(\d+), state \d+, "(?!-end-)', out)})
             return r
         what = re.search(r"^pan:\d+: (.*?)(?: \(at depth \d+\))?$", out, re.M)
         r.violation = meaning(what.group(1) if what else "?")
@@ -147,7 +149,9 @@ def check_model(names: Iterable[str], jobs: int) -> bool:
                 f"{r.violation or 'no violation'}: {c.what}",
                 flush=True,
             )
-            if r.violation:
+            if r.unreached:
+                print(f"    never taken: the steps of netcraq.pml at lines {r.unreached}")
+            if r.violation or r.unreached:
                 good = False
                 print("\n".join("    " + s for s in r.trail))
     return good

@@ -537,7 +537,7 @@ inline on_news(node, l) {
 
 /* ---- READ ---- */
 
-#ifdef NO_LEASE
+#if defined(NO_LEASE) || defined(FAIL_STOP)
 #define LEASE(node) true
 #else
 #define LEASE(node) lease[node]
@@ -672,6 +672,8 @@ inline repair(node) {
     fi
 }
 
+#if REMOVALS + JOINS + TAKEOVERS > 0 && !defined(QUIET)
+#define READERS
 proctype Reader() {
     do
     :: d_step { RUNNING && SERVES(0) -> repair(0); clear() }
@@ -679,6 +681,7 @@ proctype Reader() {
     :: d_step { RUNNING && SERVES(2) -> repair(2); clear() }
     od
 }
+#endif
 
 #define SERVES_WRITE(node, write) (kind[write] != 0 && IS_HEAD(node) && !frozen[config[node]] && ASKS(node, write) && PLACED(node))
 #ifdef QUIET
@@ -818,7 +821,11 @@ inline remove(node) {
     give_up_joining();
     tmp = members[now_config];
     tmp = WITHOUT(tmp, node);
-    decide(tmp, 0)
+    decide(tmp, 0);
+#ifdef FAIL_STOP
+    config[node] = 0; empty_since[node] = now_config; /* it has stopped, or it would not be given up */
+#endif
+    n = 0
 }
 #define REMOVABLE(node) (removals < REMOVALS && now_config < CONFIGS && IN(now_config, node) && AT(now_config, 1) != NOBODY)
 
@@ -829,7 +836,7 @@ inline install(node, its_config) {
     i = 0                                             /* (a d_step may not end in a loop) */
 }
 /* Fenced, or its lease is over. (A fenced member is one that happens to do nothing more under its old configuration.) */
-#ifdef NO_WAIT
+#if defined(NO_WAIT) || defined(FAIL_STOP)
 #define OUT(k, node) true
 #else
 #define OUT(k, node) (IN(k, node) || !lease[node])
@@ -976,6 +983,7 @@ inline sync(node) {
 #define WOULD_SYNC(node) (fetched_version != 0 && (fetched_version > committed[node] || WOULD_SYNC_SESSION(node, 0) || WOULD_SYNC_SESSION(node, 1)))
 #endif
 #define FETCHED_SESSION(c) (fetched_request[c] == session_request[DONOR * 2 + c] && fetched_given[c] == session_version[DONOR * 2 + c])
+#define FETCHED_ANY (fetched_version != 0 || fetched_request[0] != 0 || fetched_request[1] != 0)
 #define FETCHED (fetched_version == COPIED_VERSION(DONOR) && FETCHED_SESSION(0) && FETCHED_SESSION(1))
 #ifdef NO_FREEZE
 #define STANDS_STILL true
@@ -1087,7 +1095,7 @@ proctype Controller() {
     :: d_step { RUNNING && JOINABLE(1) -> invite(1); clear() }
     :: d_step { RUNNING && JOINABLE(2) -> invite(2); clear() }
     :: d_step { RUNNING && joining != NOBODY && !FETCHED -> fetch(); clear() }
-    :: d_step { RUNNING && joining != NOBODY && fetched_version != 0 && !SAME -> sync(joining); clear() }
+    :: d_step { RUNNING && joining != NOBODY && FETCHED_ANY && !SAME -> sync(joining); clear() }
 #ifndef QUIET
     :: d_step { RUNNING && filled_late != NOBODY && WOULD_SYNC(filled_late) -> sync(filled_late); clear() }
 #endif
@@ -1148,7 +1156,7 @@ init {
 #ifdef QUIET
         run Judge();
 #endif
-#if REMOVALS + JOINS + TAKEOVERS > 0 && !defined(QUIET)
+#ifdef READERS
         run Reader();
 #endif
         run Controller()

@@ -61,9 +61,14 @@ CONFIGURATIONS = {
             bounds(CHAIN_OF_3, (1, 1), (1, 0), CASES=3, REMOVALS=2),
         ),
         Configuration(
+            "fail-stop",
+            "without leases (lease 0): the paper's assumption that a switch that is given up has stopped; 2 members given up",
+            bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=2, REDRIVE_FROM=2, FAIL_STOP=1),
+        ),
+        Configuration(
             "takeover",
             "a member given up, and a second controller takes over at any moment of it, while the first may still act",
-            bounds(CHAIN_OF_3, (1, 1), (1, 1), REMOVALS=1, TAKEOVERS=1),
+            bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=1, TAKEOVERS=1, REDRIVE_FROM=2),
         ),
         Configuration(
             "recovery",
@@ -74,6 +79,11 @@ CONFIGURATIONS = {
             "recovery-twice",
             "the same with 2 members given up, so that the newcomer can be left alone",
             bounds(CHAIN_OF_2, (1, 1), (1, 0), REMOVALS=2, JOINS=1),
+        ),
+        Configuration(
+            "recovery-all",
+            "the same with 1 member given up and a takeover, each at any moment of the others; 1 WRITE",
+            bounds(CHAIN_OF_2, (1, 0), (1, 1), REMOVALS=1, JOINS=1, TAKEOVERS=1),
         ),
         Configuration(
             "recovery-takeover",
@@ -108,7 +118,7 @@ CONFIGURATIONS = {
         Configuration(
             "settles-recovery",
             "the same for a chain of 2 with 1 member given up and 1 let in",
-            bounds(CHAIN_OF_2, (1, 1), (0, 0), REMOVALS=1, JOINS=1, QUIET=1),
+            bounds(CHAIN_OF_2, (1, 1), (0, 0), CASES=2, REMOVALS=1, JOINS=1, QUIET=1),
         ),
     ]
 }

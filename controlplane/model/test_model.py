@@ -27,6 +27,7 @@ def test_every_macro_is_in_the_model():
     for where in [*rules.SMALL.values(), *(c.bounds for c in rules.CONFIGURATIONS.values())]:
         used |= set(where)
     assert used <= tested
+    assert all(w in rules.SMALL or w in rules.CONFIGURATIONS for m in rules.MUTANTS for w in m.where)
 
 
 def test_every_mutant_is_told_of():
@@ -51,6 +52,7 @@ def test_a_name_that_is_not_there():
 def test_no_violation(name):
     r = check.search(rules.CONFIGURATIONS[name].flags(), breadth_first=False)
     assert not r.violation, r.trail
+    assert not r.unreached, "steps that are never taken are not checked"
     assert r.states > 10_000
 
 
