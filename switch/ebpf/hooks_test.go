@@ -261,7 +261,7 @@ func TestHooks(t *testing.T) {
 			if atXDP != c.xdp {
 				t.Fatalf("%d ports are at XDP, not %d: %s", atXDP, c.xdp, log.String())
 			}
-			if told := strings.Count(log.String(), "no process or name is found"); told != len(c.hidden) {
+			if told := strings.Count(log.String(), "level=WARN"); told != len(c.hidden) {
 				t.Errorf("%d of %d ports whose peer is out of reach were told of: %s", told, len(c.hidden), log.String())
 			}
 			count := uint32(0)
