@@ -7,7 +7,6 @@ import (
 )
 
 // deparse writes the valid headers, in the deparser's order, over the frame's old ones. Where they are longer or shorter in all, the payload moves.
-// Small headers are put together in plan.out and written at once; blocks are written from where they are.
 func (t *translator) deparse(drop string) {
 	if len(t.prog.Deparsers) == 0 {
 		return
@@ -31,6 +30,15 @@ func (t *translator) deparse(drop string) {
 	t.resize(drop)
 	t.place(same)
 
+	done := t.newLabel("deparsed")
+	t.deparseDirectly(d, done)
+	t.deparseByCopy(d, drop)
+	t.place(done)
+}
+
+// deparseByCopy writes the headers wherever their bytes are: also into what is not in the frame's linear part. Small headers are put together in plan.out and written
+// at once; blocks are written from where they are.
+func (t *translator) deparseByCopy(d *bmv2json.Deparser, drop string) {
 	// rEntry: where in the frame the next flush goes; rTemp: how much of plan.out is filled.
 	t.emit(asm.Mov.Imm(rEntry, 0), asm.Mov.Imm(rTemp, 0))
 	room := 0
@@ -46,7 +54,8 @@ func (t *translator) deparse(drop string) {
 			t.emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Imm(rEntry, int32(size)))
 		} else {
 			t.emit(asm.JGT.Imm(rTemp, int32(room), drop)) // never: for the verifier
-			t.putFields(h.Type, t.lay.base[h.Index])
+			t.emit(asm.Mov.Reg(asm.R3, rPHV), asm.Add.Reg(asm.R3, rTemp))
+			t.putFields(h.Type, t.lay.base[h.Index], t.out, false)
 			t.emit(asm.Add.Imm(rTemp, int32(size)))
 			room += size
 		}
@@ -68,10 +77,10 @@ func (t *translator) flush(room int, drop string) {
 	t.place(empty)
 }
 
-// putFields writes a header to plan.out at rTemp. Fields that do not fill whole bytes are put together in a word first.
-func (t *translator) putFields(h *bmv2json.HeaderType, base int) {
+// putFields writes a header to R3+out. Fields that do not fill whole bytes are put together in a word first. exact says that no byte after the header may be
+// written.
+func (t *translator) putFields(h *bmv2json.HeaderType, base, out int, exact bool) {
 	l := t.lay.types[h]
-	t.emit(asm.Mov.Reg(asm.R3, rPHV), asm.Add.Reg(asm.R3, rTemp))
 	// Chunks of whole bytes, 64 bits at most: [from, from+bits) of the header.
 	type piece struct {
 		v     *value
@@ -94,7 +103,7 @@ func (t *translator) putFields(h *bmv2json.HeaderType, base int) {
 				v = orValue(v, x)
 			}
 		}
-		t.putBytes(v, t.out+from/8, filled/8)
+		t.putBytes(v, out+from/8, filled/8, exact)
 		from, filled, run = from+filled, 0, nil
 	}
 	add := func(v *value, width int) { // the low width bits of v
@@ -121,7 +130,7 @@ func (t *translator) putFields(h *bmv2json.HeaderType, base int) {
 			}
 			if filled == 0 && width == 64 && wide(f.Width) { // a word that stays as it is
 				t.load(asm.R1, rPHV, p.off+(n-1-w)*8, 8)
-				t.store(asm.R3, t.out+from/8, asm.R1, 8)
+				t.store(asm.R3, out+from/8, asm.R1, 8)
 				from += 64
 				continue
 			}
@@ -133,8 +142,8 @@ func (t *translator) putFields(h *bmv2json.HeaderType, base int) {
 	}
 }
 
-// putBytes writes the low size bytes of v, big-endian, to R3+off. It may write up to 8 bytes; those after it are written later, or unused.
-func (t *translator) putBytes(v *value, off, size int) {
+// putBytes writes the low size bytes of v, big-endian, to R3+off. Unless exact is set it may write up to 8 bytes; those after it are written later, or unused.
+func (t *translator) putBytes(v *value, off, size int, exact bool) {
 	wide := size
 	switch {
 	case size == 3:
@@ -145,7 +154,7 @@ func (t *translator) putBytes(v *value, off, size int) {
 	v = shlValue(v, uint64(8*(wide-size)))
 	if v.op == vConst {
 		t.computeSwapped(konst(v.k<<(64-8*wide)), 0)
-		t.store(asm.R3, off, asm.R1, wide)
+		t.putRegister(off, size, wide, exact)
 		return
 	}
 	// R3 is taken: the registers after it are what is left to compute in.
@@ -159,7 +168,26 @@ func (t *translator) putBytes(v *value, off, size int) {
 	if wide > 1 {
 		t.emit(asm.HostTo(asm.BE, asm.R1, memSize(wide)))
 	}
-	t.store(asm.R3, off, asm.R1, wide)
+	t.putRegister(off, size, wide, exact)
+}
+
+// putRegister writes the first size bytes of R1, as memory has them, to R3+off: wide bytes at once, or, if that must be exact, in pieces.
+func (t *translator) putRegister(off, size, wide int, exact bool) {
+	if !exact || size == wide {
+		t.store(asm.R3, off, asm.R1, wide)
+		return
+	}
+	for size > 0 {
+		n := 4
+		for n > size {
+			n /= 2
+		}
+		t.store(asm.R3, off, asm.R1, n)
+		if size -= n; size > 0 {
+			t.emit(asm.RSh.Imm(asm.R1, int32(8*n)))
+			off += n
+		}
+	}
 }
 
 // resize makes the frame's headers rEntry bytes long instead of phvHead (R1). It uses all registers but rEntry, rPHV and rCtx.
