@@ -166,10 +166,7 @@ func (t *translator) stateAddress(dst asm.Register, off int) {
 func (t *translator) entry() {
 	drop := "ingress.drop"
 	t.emit(asm.Mov.Reg(rCtx, asm.R1))
-	if t.fds.replay != 0 {
-		t.emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.fds.replay, 0), asm.Mov.Imm(asm.R4, int32(t.fds.replayLen)))
-		t.storeBytes()
-	}
+	t.setBack()
 	if t.hook == hookTC && t.fds.handover != 0 {
 		t.takeOver("ingress.done", "ingress.deparse", "ingress.send")
 	}
@@ -212,10 +209,12 @@ func (t *translator) entry() {
 	t.emit(asm.JLE.Imm(asm.R4, int32(t.frameMax), whole), asm.Mov.Imm(asm.R4, int32(t.frameMax)))
 	t.place(whole)
 	t.emit(asm.JEq.Imm(asm.R4, 0, drop), asm.Mov.Reg(rTemp, asm.R4))
-	t.emit(asm.Mov.Reg(asm.R3, rPHV), asm.Add.Imm(asm.R3, int32(t.frame)))
-	t.emit(asm.Mov.Imm(asm.R2, 0))
+	loaded := t.newLabel("loaded")
+	t.loadDirectly(loaded)
+	t.emit(asm.Mov.Reg(asm.R3, rPHV), asm.Add.Imm(asm.R3, int32(t.frame)), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R4, rTemp))
 	t.loadBytes()
 	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
+	t.place(loaded)
 	t.emit(asm.Mov.Imm(rEntry, 0))
 	t.parse()
 	t.verifyChecksums()
