@@ -76,6 +76,7 @@ var primitives = map[string]string{
 	"register_read": "lrd", "register_write": "rdd", "count": "cd", "push": "sd", "pop": "sd",
 	"add_to_field": "ld", "subtract_from_field": "ld", "add": "ldd", "subtract": "ldd", "bit_xor": "ldd", "bit_or": "ldd", "bit_and": "ldd",
 	"shift_left": "ldd", "shift_right": "ldd",
+	"clone_ingress_pkt_to_egress": "dd", "clone_egress_pkt_to_egress": "dd", "resubmit": "d", "recirculate": "d", "truncate": "d",
 }
 
 func (t *translator) checkArgs(p *bmv2json.Primitive) {
@@ -153,13 +154,21 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 		t.emit(asm.JNE.Imm(asm.R1, 0, done))
 		t.zero(rPHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
 		t.storeConstant(rPHV, t.lay.validity(h), 1, 1)
+		t.grow(t.lay.types[h.Type].bytes)
 		t.place(done)
 	case "add_header_fast":
 		t.refuseUnion(arg[0].Header)
 		t.storeConstant(rPHV, t.lay.validity(arg[0].Header), 1, 1)
 	case "remove_header":
-		if !arg[0].Header.Metadata {
-			t.storeConstant(rPHV, t.lay.validity(arg[0].Header), 0, 1)
+		if h := arg[0].Header; !h.Metadata {
+			if t.measured() {
+				done := t.newLabel("was")
+				t.load(asm.R1, rPHV, t.lay.validity(h), 1)
+				t.emit(asm.JEq.Imm(asm.R1, 0, done))
+				t.grow(-t.lay.types[h.Type].bytes)
+				t.place(done)
+			}
+			t.storeConstant(rPHV, t.lay.validity(h), 0, 1)
 		}
 	case "register_read":
 		t.registerRead(t.placeOf(arg[0]), arg[1].Register, arg[2])
@@ -169,6 +178,11 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 		t.count(arg[0].Counter, arg[1])
 	case "push", "pop":
 		t.shiftStack(p)
+	case "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit", "recirculate", "truncate":
+		if exit == "" {
+			refuse(p.Path, "%s in a parser", p.Op)
+		}
+		t.request(p)
 	default: // the arithmetic of P4_14
 		op := map[string]bmv2json.ExprOp{
 			"add_to_field": bmv2json.OpAdd, "subtract_from_field": bmv2json.OpSub, "add": bmv2json.OpAdd, "subtract": bmv2json.OpSub,
@@ -180,6 +194,18 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 			l, r = arg[1], arg[2]
 		}
 		t.assignTo(t.placeOf(arg[0]), &bmv2json.Expr{Op: op, Left: l, Right: r, Path: p.Path})
+	}
+}
+
+// measured reports whether the program looks at packet_length, which BMv2 changes with each header that is added or removed.
+func (p *plan) measured() bool { return !p.std.packetLength.IsZero() && p.reads(p.std.packetLength) }
+
+// grow changes what packet_length will be in egress.
+func (t *translator) grow(bytes int) {
+	if t.measured() {
+		t.load(asm.R1, rPHV, phvLength, 4)
+		t.emit(asm.Add.Imm(asm.R1, int32(bytes)))
+		t.store(rPHV, phvLength, asm.R1, 4)
 	}
 }
 

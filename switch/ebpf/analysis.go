@@ -126,6 +126,9 @@ func (p *plan) egressWrites() []span {
 		add(p.lay.base[h.Index], p.lay.types[h.Type].size)
 		add(p.lay.validity(h), 1)
 	}
+	if p.measured() {
+		add(phvLength, 4)
+	}
 	for _, r := range []bmv2json.FieldRef{p.std.egressSpec, p.std.egressPort, p.std.egressRid, p.std.egressTime, p.std.packetLength, p.std.mcastGroup} {
 		field(r)
 	}

@@ -181,6 +181,13 @@ func (d *device) setPort(ifindex int, number uint32) {
 func (d *device) setInterface(number uint32, ifindex int) {
 	at := portsIfindex + int(number)*4
 	atomic.StoreUint32((*uint32)(unsafe.Pointer(&d.portMap.mem[at])), uint32(ifindex))
+	some := ifindex
+	for _, q := range d.ports {
+		if some == 0 && q.Number != number && !q.gone {
+			some = q.ifindex
+		}
+	}
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(&d.portMap.mem[portsAny])), uint32(some))
 }
 
 // setXDP makes an interface one that XDP sends a port's frames by; 0: they go by tc.

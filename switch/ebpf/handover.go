@@ -32,6 +32,7 @@ const (
 	handoverCopies  = 1 // on after ingress: the traffic manager
 	handoverSend    = 2 // on after deparsing: out by the port in egress_port
 	handoverDeparse = 3 // on after egress: the headers, which are longer than XDP has room for
+	handoverLeave   = 4 // on after the egress pipeline, with what it has asked for
 )
 
 // slotBusy keeps others away from a slot. A slot that is filled but was not taken yet may be filled again: its frame, 512 behind, is lost.
@@ -40,13 +41,11 @@ const slotBusy = -1
 // handoverStride is how far slots are apart.
 func (t *translator) handoverStride() int { return (slotPHV + t.phvSize + 63) &^ 63 }
 
-// passUp ends the function, as the program at XDP does: the frame goes to tc with a ticket, or is dropped where that cannot be. It uses all registers but rPHV and rCtx.
-func (t *translator) passUp(kind, drop int32) {
-	stride := t.handoverStride()
-	lost, free := t.newLabel("lost"), t.newLabel("free")
-	// The next run number.
+// fillSlot copies the PHV into the next slot: rTemp points to it then, and rEntry is its number. Without a free slot it goes to lost.
+func (t *translator) fillSlot(kind int32, lost string) {
+	free, filled := t.newLabel("free"), t.newLabel("filled")
 	t.emit(asm.LoadMapValue(asm.R1, t.fds.ports, portsHandovers), asm.Mov.Imm(rEntry, 1), atomically(asm.FetchAdd, asm.R1, rEntry, 0))
-	t.emit(asm.Mov.Reg(rTemp, rEntry), asm.And.Imm(rTemp, handoverSlots-1), asm.Mul.Imm(rTemp, int32(stride)), asm.Add.Imm(rEntry, 1))
+	t.emit(asm.Mov.Reg(rTemp, rEntry), asm.And.Imm(rTemp, handoverSlots-1), asm.Mul.Imm(rTemp, int32(t.handoverStride())), asm.Add.Imm(rEntry, 1))
 	t.emit(asm.LoadMapValue(asm.R1, t.fds.handover, 0), asm.Add.Reg(rTemp, asm.R1))
 	t.load(asm.R0, rTemp, slotNumber, 8)
 	t.emit(asm.JEq.Imm(asm.R0, slotBusy, lost), asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, slotBusy), atomically(asm.CmpXchg, rTemp, asm.R2, slotNumber))
@@ -56,6 +55,17 @@ func (t *translator) passUp(kind, drop int32) {
 	t.call(asm.FnProbeReadKernel)
 	t.emit(asm.JNE.Imm(asm.R0, 0, free))
 	t.emit(asm.Mov.Reg(asm.R1, rEntry), atomically(asm.Xchg, rTemp, asm.R1, slotNumber)) // after what was copied, on every machine
+	t.jump(filled)
+	t.place(free)
+	t.emit(asm.Mov.Imm(asm.R1, 0), atomically(asm.Xchg, rTemp, asm.R1, slotNumber))
+	t.jump(lost)
+	t.place(filled)
+}
+
+// passUp ends the function, as the program at XDP does: the frame goes to tc with a ticket, or is dropped where that cannot be. It uses all registers but rPHV and rCtx.
+func (t *translator) passUp(kind, drop int32) {
+	lost := t.newLabel("lost")
+	t.fillSlot(kind, lost)
 	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R2, -ticketSize))
 	t.call(asm.FnXdpAdjustMeta)
 	t.emit(asm.JNE.Imm(asm.R0, 0, lost))
@@ -68,8 +78,6 @@ func (t *translator) passUp(kind, drop int32) {
 	t.constant(asm.R2, t.fds.number)
 	t.store(asm.R1, ticketOwner, asm.R2, 8)
 	t.emit(asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
-	t.place(free)
-	t.emit(asm.Mov.Imm(asm.R1, 0), atomically(asm.Xchg, rTemp, asm.R1, slotNumber))
 	t.place(lost)
 	t.countLostHandover()
 	t.emit(asm.Mov.Imm(asm.R0, drop), asm.Return())
@@ -79,8 +87,8 @@ func (t *translator) countLostHandover() {
 	t.emit(asm.LoadMapValue(asm.R1, t.fds.ports, portsLost), asm.Mov.Imm(asm.R2, 1), atomically(asm.AddAtomic, asm.R1, asm.R2, 0))
 }
 
-// takeOver is what tc begins with: a frame with a ticket goes on where XDP left it, at one of three labels. Others go on here, with the context in rCtx and nothing else.
-func (t *translator) takeOver(copies, deparse, send string) {
+// takeOver is what tc begins with: a frame with a ticket goes on where XDP left it, at one of four labels. Others go on here, with the context in rCtx and nothing else.
+func (t *translator) takeOver(copies, deparse, leave, send string) {
 	plain, stale, foreign, free := t.newLabel("plain"), t.newLabel("stale"), t.newLabel("foreign"), t.newLabel("free")
 	t.load(asm.R2, rCtx, skbDataMeta, 4)
 	t.load(asm.R3, rCtx, skbData, 4)
@@ -108,6 +116,9 @@ func (t *translator) takeOver(copies, deparse, send string) {
 	t.restoreTags("ingress.drop")
 	t.load(asm.R8, asm.R10, -56, 8)
 	t.emit(asm.JEq.Imm(asm.R8, handoverSend, send), asm.JEq.Imm(asm.R8, handoverDeparse, deparse))
+	if t.requests.again() {
+		t.emit(asm.JEq.Imm(asm.R8, handoverLeave, leave))
+	}
 	t.jump(copies)
 
 	t.place(free)

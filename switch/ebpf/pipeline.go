@@ -35,6 +35,7 @@ type pipeline struct {
 	closed   bool
 	control  []*table // by Table.Index
 	groups   map[uint32]*group
+	sessions map[uint32]*session
 	replicas *runs
 }
 
@@ -55,7 +56,7 @@ func newMapIn(spec ebpf.MapSpec) (*ebpf.Map, error) {
 func newPipeline(prog *bmv2json.Program, d *device) (p *pipeline, err error) {
 	defer catch(&err)
 	pl := newPlan(prog)
-	p = &pipeline{plan: pl, opts: d.opts, lookups: map[int]*ebpf.Map{}, groups: map[uint32]*group{}, replicas: newRuns(maxReplicas)}
+	p = &pipeline{plan: pl, opts: d.opts, lookups: map[int]*ebpf.Map{}, groups: map[uint32]*group{}, sessions: map[uint32]*session{}, replicas: newRuns(maxReplicas)}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -88,7 +89,7 @@ func newPipeline(prog *bmv2json.Program, d *device) (p *pipeline, err error) {
 		f.tap = d.tap.m.FD()
 	}
 	p.number = d.pipelines.Add(1)
-	if d.opts.Hook != HookTC {
+	if d.opts.Hook != HookTC || pl.requests.again() {
 		stride := (&translator{plan: pl}).handoverStride()
 		if p.slots, err = newMapIn(ebpf.MapSpec{Name: "handover", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(stride * handoverSlots), MaxEntries: 1}); err != nil {
 			return p, err
@@ -523,14 +524,4 @@ func (p *pipeline) SetValueSet(name string, _ [][]target.FieldMatch) error {
 }
 func (p *pipeline) ValueSet(name string) ([][]target.FieldMatch, error) {
 	return nil, none("parser value set", name)
-}
-
-// SetCloneSession implements [target.Pipeline]. Programs that clone have been refused, so a session has no effect and is refused, too.
-func (p *pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
-	return fmt.Errorf("clone session %d: the program does not clone: %w", id, target.ErrUnsupported)
-}
-
-// CloneSessions implements [target.Pipeline].
-func (p *pipeline) CloneSessions() map[uint32]target.CloneSession {
-	return map[uint32]target.CloneSession{}
 }

@@ -32,6 +32,8 @@ type plan struct {
 	frameMax int
 	out      int // the headers, as they leave
 	blocks   map[*bmv2json.Header]bool
+
+	requests requests
 }
 
 // span is [off, off+size) of the PHV.
@@ -53,6 +55,7 @@ const (
 	phvHit    = 32 // 1 byte
 	phvLocked = 33 // 1 byte
 	phvAction = 34 // 2 bytes: 1 + the index of the action that a table has chosen
+	phvLength = 36 // 4 bytes: what packet_length is in egress: as received, and what headers the program has added and removed since
 	phvFields = 40
 )
 
@@ -150,6 +153,7 @@ func newPlan(prog *bmv2json.Program) *plan {
 		size += s.size
 	}
 	p.snapshot = take(size)
+	p.planRequests(take)
 	p.phvSize = at
 	if at > maxPHV {
 		refuse("", "headers and metadata of %d bytes in all (at most %d)", at, maxPHV)

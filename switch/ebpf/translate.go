@@ -61,6 +61,9 @@ func translate(p *plan, h hook, f fds, opts Options, started int64) (insns asm.I
 	all := append([]*code{main, egress}, t.functions...)
 	if h == hookTC && f.handover != 0 {
 		all = append(all, t.function("headers", t.headers))
+		if t.requests.again() {
+			all = append(all, t.function("leave", t.leaving))
+		}
 	}
 	for i, c := range all {
 		part, err := c.finish(i == 0)
@@ -110,6 +113,7 @@ const (
 const (
 	skbLen         = 0
 	skbIfindex     = 40
+	skbMark        = 8
 	skbVLANPresent = 20
 	skbVLANTCI     = 24
 	skbVLANProto   = 28
@@ -130,7 +134,8 @@ const (
 	portsHandovers = portsXDP + 4*maxPorts     // 8 bytes: frames that XDP has handed over to tc
 	portsLost      = portsHandovers + 8        // 8 bytes: those of them that tc could not take
 	portsPrevious  = portsLost + 8             // 8 bytes: the number of the pipeline whose programs are being replaced, 0 if none is
-	portsSize      = portsPrevious + 8
+	portsAny       = portsPrevious + 8         // 4 bytes: the interface of some port, 0 if there is none
+	portsSize      = portsAny + 8
 )
 
 // fieldIf calls use with the field's place if the program has it.
@@ -168,7 +173,12 @@ func (t *translator) entry() {
 	t.emit(asm.Mov.Reg(rCtx, asm.R1))
 	t.setBack()
 	if t.hook == hookTC && t.fds.handover != 0 {
-		t.takeOver("ingress.done", "ingress.deparse", "ingress.send")
+		t.takeOver("ingress.done", "ingress.deparse", "ingress.leave", "ingress.send")
+	}
+	again := t.requests.again() && t.hook == hookTC && !t.captured
+	if again {
+		t.takeAgain("clone.copies", "ingress.parse")
+		t.storeConstant(asm.R10, slotOnStack, 0, 8)
 	}
 	t.lookupPHV(drop)
 
@@ -182,6 +192,10 @@ func (t *translator) entry() {
 	t.load(asm.R3, asm.R2, 0, 4)
 	t.emit(asm.JEq.Imm(asm.R3, 0, drop), asm.Sub.Imm(asm.R3, 1))
 	t.store(rPHV, phvPort, asm.R3, 4)
+	t.startRequests()
+	if again {
+		t.place("ingress.parse")
+	}
 	if t.hook == hookTC {
 		t.takePacketOut(drop)
 		t.restoreTags(drop)
@@ -190,7 +204,7 @@ func (t *translator) entry() {
 	t.store(rPHV, phvLen, asm.R4, 4)
 	t.store(rPHV, phvInLen, asm.R4, 4)
 
-	if t.fds.tap != 0 {
+	if t.fds.tap != 0 { // (a packet that comes back is seen again)
 		t.tapFrame(tapIn, func(dst asm.Register) { t.load(dst, rPHV, phvPort, 4) })
 		t.load(asm.R4, rPHV, phvLen, 4)
 	}
@@ -198,10 +212,14 @@ func (t *translator) entry() {
 	// A packet starts with no header valid and all metadata 0.
 	t.zero(rPHV, t.lay.next&^7, t.lay.headers-t.lay.next&^7)
 	t.zero(rPHV, phvHit, 8)
+	t.store(rPHV, phvLength, asm.R4, 4)
 	t.setStandard(t.std.packetLength, asm.R4)
 	t.load(asm.R3, rPHV, phvPort, 4)
 	t.setStandard(t.std.ingressPort, asm.R3)
 	t.timestamp(t.std.ingressTime)
+	if again {
+		t.beforeParsing()
+	}
 
 	// The bytes that the parser may look at.
 	whole := t.newLabel("whole")
@@ -217,6 +235,9 @@ func (t *translator) entry() {
 	t.place(loaded)
 	t.emit(asm.Mov.Imm(rEntry, 0))
 	t.parse()
+	if again {
+		t.afterParsing("clone.copies")
+	}
 	t.verifyChecksums()
 
 	t.runPipeline("ingress")
@@ -229,6 +250,17 @@ func (t *translator) entry() {
 		t.emit(asm.JEq.Imm(asm.R0, verdictDrop, drop))
 		t.place("ingress.send")
 		t.send(false)
+		if t.requests.again() {
+			t.place("ingress.leave")
+			t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
+			t.callFunction("leave")
+			t.emit(asm.JEq.Imm(asm.R0, verdictDrop, drop))
+			t.jump("ingress.send")
+		}
+	}
+	if again && t.requests.clones {
+		t.place("clone.copies")
+		t.replicateClone()
 	}
 
 	t.place(drop)
@@ -344,6 +376,7 @@ func (t *translator) timestamp(r bmv2json.FieldRef) {
 
 // afterIngress is BMv2's traffic manager: copies, one copy or none, each through egress.
 func (t *translator) afterIngress() {
+	t.afterRequests()
 	if !t.std.mcastGroup.IsZero() {
 		t.multicast()
 	}
@@ -374,8 +407,17 @@ func (t *translator) multicast() {
 	t.emit(asm.Add.Reg(asm.R2, asm.R1))
 	t.load(asm.R3, asm.R2, 0, 8)
 	t.emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"))
-	t.store(rPHV, phvGroup, asm.R3, 8)
 	t.setStandardConstant(t.std.instanceType, instanceReplication)
+	if t.requests.any() {
+		t.storeConstant(rPHV, t.requests.copyCut, noCut, 4)
+	}
+	t.replicate()
+	t.place(unicast)
+}
+
+// replicate makes the copies that a word in R3 says: how many replicas, and where they start. It ends the packet.
+func (t *translator) replicate() {
+	t.store(rPHV, phvGroup, asm.R3, 8)
 	at := t.snapshot
 	for _, s := range t.saved {
 		t.copyWords(rPHV, at, rPHV, s.off, s.size)
@@ -388,9 +430,12 @@ func (t *translator) multicast() {
 	t.emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -16), asm.Mov.Imm(asm.R4, 0))
 	t.call(asm.FnLoop)
 	t.jump("ingress.drop") // the copies are gone; this is the original
-	replica := t.function("replica", t.replica)
-	t.functions = append(t.functions, replica)
-	t.place(unicast)
+	for _, f := range t.functions {
+		if f.name == "replica" {
+			return
+		}
+	}
+	t.functions = append(t.functions, t.function("replica", t.replica))
 }
 
 const instanceReplication = 5
@@ -405,6 +450,11 @@ func (t *translator) replica() {
 	for _, s := range t.saved {
 		t.copyWords(rPHV, s.off, rPHV, at, s.size)
 		at += s.size
+	}
+	if t.requests.any() {
+		t.clearRequests()
+		t.load(asm.R1, rPHV, t.requests.copyCut, 4)
+		t.store(rPHV, t.requests.cut, asm.R1, 4)
 	}
 	t.load(asm.R1, rPHV, phvGroup+4, 4)
 	t.emit(asm.Add.Reg(asm.R1, rEntry), asm.JGE.Imm(asm.R1, maxReplicas, next), asm.LSh.Imm(asm.R1, 3))
@@ -428,32 +478,47 @@ func (t *translator) egress() {
 	t.timestamp(t.std.egressTime)
 	// Not the port that drops, so that it drops only if egress says so.
 	t.setStandardConstant(t.std.egressSpec, t.dropPort+1)
-	t.load(asm.R1, rPHV, phvInLen, 4)
+	t.load(asm.R1, rPHV, phvLength, 4)
 	t.setStandard(t.std.packetLength, asm.R1)
 	t.runPipeline("egress")
+	t.leave("egress.drop")
+}
+
+// leave ends a function that the egress pipeline has been run for: the clone that it asked for, its verdict, checksums and headers.
+func (t *translator) leave(drop string) {
+	t.afterEgressPipeline()
 	spec := t.lay.field(t.std.egressSpec)
 	t.load(asm.R1, rPHV, spec.off, spec.size)
-	t.emit(asm.JEq.Imm(asm.R1, int32(t.dropPort), "egress.drop"))
+	t.emit(asm.JEq.Imm(asm.R1, int32(t.dropPort), drop))
 	t.updateChecksums()
-	t.deparse("egress.drop")
+	t.deparse(drop)
+	t.afterDeparsing(drop)
 	t.emit(asm.Mov.Imm(asm.R0, verdictSend), asm.Return())
-	t.place("egress.drop")
+	t.place(drop)
 	t.emit(asm.Mov.Imm(asm.R0, verdictDrop), asm.Return())
+}
+
+// leaving is the function at tc that goes on where XDP left a packet after the egress pipeline.
+func (t *translator) leaving() {
+	t.emit(asm.Mov.Reg(rCtx, asm.R1), asm.Mov.Reg(rPHV, asm.R2))
+	t.leave("leave.drop")
 }
 
 // send gives the frame to the port in egress_port: the controller, or an interface. A copy is sent at once and the frame stays; the last is handed over.
 func (t *translator) send(copied bool) {
-	done := t.newLabel("sent")
-	toPort := t.newLabel("port")
-	egress := t.lay.field(t.std.egressPort)
-	t.load(asm.R8, rPHV, egress.off, egress.size)
+	done, toPort, uncut := t.newLabel("sent"), t.newLabel("port"), t.newLabel("uncut")
+	end := func() {
+		t.place(uncut)
+		if !copied {
+			t.verdict(verdictDrop)
+		}
+	}
+	t.loadEgressPort(asm.R8)
+	restore := t.cutFrame(copied, uncut)
 	if t.captured {
 		t.sendToRing(t.fds.packetIn, func() { t.store(asm.R0, 0, asm.R8, 4) }, 4)
-		if copied {
-			t.place(done)
-			return
-		}
-		t.verdict(verdictDrop)
+		restore()
+		end()
 		return
 	}
 	if t.cpuPort != 0 {
@@ -465,7 +530,7 @@ func (t *translator) send(copied bool) {
 	if t.hook == hookXDP {
 		t.sendFromXDP(done)
 		t.place(done)
-		t.verdict(verdictDrop)
+		end()
 		return
 	}
 	t.tapFrame(tapOut, t.loadEgressPort)
@@ -483,6 +548,8 @@ func (t *translator) send(copied bool) {
 	if copied {
 		clone()
 		t.place(done)
+		restore()
+		end()
 		return
 	}
 	// A packet-out is run without a device under it that could carry a redirect out.
@@ -495,7 +562,7 @@ func (t *translator) send(copied bool) {
 	t.call(asm.FnRedirect)
 	t.emit(asm.Return())
 	t.place(done)
-	t.verdict(verdictDrop)
+	end()
 }
 
 // sendFromXDP sends the frame by the port in R8: back by its own interface, by another one that takes frames from XDP, or through tc.

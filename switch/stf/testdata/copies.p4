@@ -113,7 +113,7 @@ control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t sm) {
             } else if (h.doit.egress_op == 3) {
                 mark_to_drop(sm);
             } else if (h.doit.egress_op == 4) {
-                truncate(20);
+                truncate(40);
             }
         }
     }

@@ -1,0 +1,471 @@
+package ebpf
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// Clones, resubmitted and recirculated packets go through the program once more. An eBPF program cannot go back to its start, so a copy of the frame is put in front of
+// the port's tc ingress hook again (bpf_clone_redirect with BPF_F_INGRESS), with the PHV of the packet that asked for it in a slot of the ring that XDP and tc share
+// (handover.go), and the slot's number in the frame's mark:
+//
+//	ingress ──▶ clone I2E: parse anew, keep a field list ──────────────▶ egress, for each replica of the session
+//	        ──▶ resubmit:  keep a field list, parse anew ──────────────▶ ingress
+//	egress  ──▶ clone E2E: the PHV as egress left it, a field list ────▶ egress, for each replica of the session
+//	deparse ──▶ recirculate: keep a field list, parse what was written ─▶ ingress
+//
+// What a packet asked for is kept in its PHV (requests) until its pipeline has ended; the last request of a kind counts. At XDP a packet that has asked for something goes
+// on at tc. A program that asks for nothing of this has no code for it.
+type requests struct {
+	clones, truncates, comesBack bool // what the program can ask for; comesBack: resubmit and recirculate
+
+	// In the PHV.
+	session  int // 4 bytes: of the clone
+	cut      int // 4 bytes: the longest frame that may leave; noCut
+	copyCut  int // 4 bytes: the same for the copies that are being made
+	passes   int // 4 bytes: how often the packet came back
+	list     int // 2 bytes: the clone's field list
+	resubmit int // 2 bytes: the field list; 0: not asked for (as in BMv2, whose empty list therefore asks for nothing)
+	recirc   int // 2 bytes: the same
+	cloning  int // 1 byte
+	end      int
+
+	// In the state.
+	sessions int // 8 bytes for each clone session, as of a multicast group
+	cuts     int // 4 bytes for each: 0: as long as it is
+}
+
+const (
+	maxSessions = 1 << 15 // BMv2's
+	maxPasses   = 4096    // as the interpreter has it
+	noCut       = 0x7fffffff
+
+	// Kinds of slots, besides those of handover.go.
+	againCloneIngress = 16
+	againCloneEgress  = 17
+	againResubmit     = 18
+	againRecirculate  = 19
+
+	instanceIngressClone = 1
+	instanceEgressClone  = 2
+	instanceRecirculated = 4
+	instanceResubmitted  = 6
+
+	cloneIngressFlag = 1 // BPF_F_INGRESS
+)
+
+// any reports whether the program needs any of it.
+func (q *requests) any() bool { return q.clones || q.truncates || q.comesBack }
+
+// again reports whether packets come back.
+func (q *requests) again() bool { return q.clones || q.comesBack }
+
+// planRequests finds out what the program asks for, and makes room for it.
+func (p *plan) planRequests(take func(bytes int) int) {
+	q := &p.requests
+	for _, a := range p.prog.Actions {
+		for _, prim := range a.Primitives {
+			switch prim.Op {
+			case "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress":
+				q.clones = true
+			case "resubmit", "recirculate":
+				q.comesBack = true
+			case "truncate":
+				q.truncates = true
+			}
+		}
+	}
+	if !q.any() {
+		return
+	}
+	at := take(24)
+	q.session, q.cut, q.copyCut, q.passes, q.list, q.resubmit, q.recirc, q.cloning = at, at+4, at+8, at+12, at+16, at+18, at+20, at+22
+	q.end = at + 24
+	if q.clones {
+		q.sessions, q.cuts = p.allocate(8*maxSessions), p.allocate(4*maxSessions)
+	}
+}
+
+// clearRequests makes a packet one that has asked for nothing, but for how often it came back.
+func (t *translator) clearRequests() {
+	q := &t.requests
+	if !q.any() {
+		return
+	}
+	t.storeConstant(rPHV, q.session, 0, 4)
+	t.storeConstant(rPHV, q.cut, noCut, 4)
+	t.storeConstant(rPHV, q.list, 0, 4) // and resubmit
+	t.storeConstant(rPHV, q.recirc, 0, 2)
+	t.storeConstant(rPHV, q.cloning, 0, 1)
+}
+
+// startRequests does it for a packet that has come in.
+func (t *translator) startRequests() {
+	if t.requests.any() {
+		t.clearRequests()
+		t.storeConstant(rPHV, t.requests.copyCut, noCut, 4)
+		t.storeConstant(rPHV, t.requests.passes, 0, 4)
+	}
+}
+
+// request emits a primitive that asks for something.
+func (t *translator) request(p *bmv2json.Primitive) {
+	q, arg := &t.requests, p.Args
+	number := func(e *bmv2json.Expr, mask uint64) asm.Register {
+		return t.compute(andValue(t.index(e), konst(mask)), 0)
+	}
+	switch p.Op {
+	case "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress":
+		t.checkFieldList(arg[1])
+		t.store(rPHV, q.session, number(arg[0], maxSessions-1), 4)
+		t.store(rPHV, q.list, number(arg[1], 0xffff), 2)
+		t.storeConstant(rPHV, q.cloning, 1, 1)
+	case "resubmit":
+		t.checkFieldList(arg[0])
+		t.store(rPHV, q.resubmit, number(arg[0], 0xffff), 2)
+	case "recirculate":
+		t.checkFieldList(arg[0])
+		t.store(rPHV, q.recirc, number(arg[0], 0xffff), 2)
+	case "truncate":
+		less := t.newLabel("longer")
+		t.compute(t.index(arg[0]), 0)
+		t.load(asm.R2, rPHV, q.cut, 4)
+		t.emit(asm.JGE.Reg(asm.R1, asm.R2, less))
+		t.store(rPHV, q.cut, asm.R1, 4)
+		t.place(less)
+	}
+}
+
+func (t *translator) checkFieldList(e *bmv2json.Expr) {
+	if e.Op == bmv2json.OpConst && e.Const.Sign() != 0 && (!e.Const.IsInt64() || t.prog.FieldList(int(e.Const.Int64())) == nil) {
+		refuse(e.Path, "field list %s, which there is not", e.Const)
+	}
+}
+
+// afterRequests follows ingress: the packet's clone is made, and if it is to be resubmitted it ends here.
+func (t *translator) afterRequests() {
+	q := &t.requests
+	if !q.again() || t.captured {
+		return
+	}
+	if t.hook == hookXDP {
+		stay := t.newLabel("stay")
+		up := t.newLabel("up")
+		t.load(asm.R1, rPHV, q.cloning, 1)
+		t.load(asm.R2, rPHV, q.resubmit, 2)
+		t.emit(asm.Or.Reg(asm.R1, asm.R2), asm.JEq.Imm(asm.R1, 0, stay))
+		t.place(up)
+		t.passUp(handoverCopies, xdpDrop)
+		t.place(stay)
+		return
+	}
+	if q.clones {
+		none := t.newLabel("unclone")
+		t.load(asm.R1, rPHV, q.cloning, 1)
+		t.emit(asm.JEq.Imm(asm.R1, 0, none))
+		t.storeConstant(rPHV, q.cloning, 0, 1)
+		t.putBack(againCloneIngress)
+		t.place(none)
+	}
+	if q.comesBack {
+		on := t.newLabel("on")
+		t.load(asm.R1, rPHV, q.resubmit, 2)
+		t.emit(asm.JEq.Imm(asm.R1, 0, on))
+		t.putBack(againResubmit)
+		t.jump("ingress.drop")
+		t.place(on)
+	}
+}
+
+// putBack puts a copy of the frame in front of the port again, with the PHV in a slot. Where that cannot be the copy is lost, and counted. It uses all registers but rPHV
+// and rCtx.
+func (t *translator) putBack(kind int32) {
+	lost, done := t.newLabel("lost"), t.newLabel("back")
+	t.load(asm.R1, rPHV, t.requests.passes, 4)
+	t.emit(asm.JGE.Imm(asm.R1, maxPasses, lost), asm.Add.Imm(asm.R1, 1))
+	t.store(rPHV, t.requests.passes, asm.R1, 4)
+	t.fillSlot(kind, lost)
+	// The number becomes a mark that is nobody else's, and never 0.
+	t.emit(asm.Mov.Reg(asm.R1, rEntry))
+	t.scramble(asm.R1)
+	t.store(rCtx, skbMark, asm.R1, 4)
+	// Back to the port it came by; what came from the controller has none, and goes to any.
+	port, own := t.newLabel("port"), t.newLabel("own")
+	t.load(asm.R2, rCtx, skbIfindex, 4)
+	t.emit(asm.JNE.Imm(asm.R2, 1, own))
+	t.emit(asm.LoadMapValue(asm.R2, t.fds.ports, portsAny))
+	t.load(asm.R2, asm.R2, 0, 4)
+	t.place(own)
+	t.emit(asm.JNE.Imm(asm.R2, 0, port))
+	t.storeConstant(rTemp, slotNumber, 0, 8)
+	t.jump(lost)
+	t.place(port)
+	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R3, cloneIngressFlag))
+	t.call(asm.FnCloneRedirect)
+	t.emit(asm.Mov.Imm(asm.R1, 0))
+	t.store(rCtx, skbMark, asm.R1, 4)
+	t.emit(asm.JEq.Imm(asm.R0, 0, done))
+	t.place(lost)
+	t.countLostHandover()
+	t.place(done)
+}
+
+// scramble turns the low 31 bits of a slot's number into a mark, and a mark back.
+func (t *translator) scramble(r asm.Register) {
+	t.emit(asm.Xor.Imm(r, int32(t.fds.magic&0x7fffffff)), asm.And.Imm(r, 0x7fffffff), asm.Or.Imm32(r, -1<<31))
+}
+
+// takeAgain is what tc begins with where packets come back: a frame with the mark of a slot goes on at one of two labels, with the PHV of who sent it in the slot at rTemp: at
+// copies, with its own PHV back, or at parse with the port, kind (rEntry) and standard fields of a new packet, to be parsed. Others go on here.
+func (t *translator) takeAgain(copies, parse string) {
+	plain, egressClone := t.newLabel("unmarked"), t.newLabel("egressClone")
+	t.load(rEntry, rCtx, skbMark, 4)
+	t.emit(asm.JEq.Imm(rEntry, 0, plain))
+	t.scramble(rEntry)
+	t.emit(asm.And.Imm(rEntry, 0x7fffffff))
+	t.emit(asm.Mov.Reg(rTemp, rEntry), asm.Sub.Imm(rTemp, 1), asm.And.Imm(rTemp, handoverSlots-1), asm.Mul.Imm(rTemp, int32(t.handoverStride())))
+	t.emit(asm.LoadMapValue(asm.R1, t.fds.handover, 0), asm.Add.Reg(rTemp, asm.R1))
+	t.load(asm.R0, rTemp, slotNumber, 8)
+	t.emit(asm.JEq.Imm(asm.R0, slotBusy, plain), asm.Mov.Reg(asm.R1, asm.R0), asm.And.Imm(asm.R1, 0x7fffffff), asm.JNE.Reg(asm.R1, rEntry, plain))
+	t.load(asm.R1, rTemp, slotKind, 4)
+	t.emit(asm.JLT.Imm(asm.R1, againCloneIngress, plain)) // a ticket's: another way to come back
+	t.emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, slotBusy), atomically(asm.CmpXchg, rTemp, asm.R2, slotNumber), asm.JNE.Reg(asm.R0, asm.R3, plain))
+	t.emit(asm.Mov.Imm(asm.R1, 0))
+	t.store(rCtx, skbMark, asm.R1, 4)
+	t.store(asm.R10, slotOnStack, rTemp, 8)
+	t.lookupPHV("ingress.drop")
+	t.load(rTemp, asm.R10, slotOnStack, 8)
+	t.load(rEntry, rTemp, slotKind, 4)
+	t.emit(asm.JEq.Imm(rEntry, againCloneEgress, egressClone))
+	for _, f := range []int{phvPort, t.requests.passes} {
+		t.load(asm.R1, rTemp, slotPHV+f, 4)
+		t.store(rPHV, f, asm.R1, 4)
+	}
+	t.clearRequests()
+	t.storeConstant(rPHV, t.requests.copyCut, noCut, 4)
+	t.jump(parse)
+
+	// A clone of what egress has left: its PHV, with the metadata of the field list alone.
+	t.place(egressClone)
+	t.emit(asm.Mov.Reg(asm.R1, rPHV), asm.Mov.Imm(asm.R2, int32(t.phvSize)), asm.Mov.Reg(asm.R3, rTemp), asm.Add.Imm(asm.R3, slotPHV))
+	t.call(asm.FnProbeReadKernel)
+	t.emit(asm.JNE.Imm(asm.R0, 0, "ingress.drop"))
+	t.keepInSlot(instanceEgressClone, t.requests.list)
+	t.restoreTags("ingress.drop")
+	t.jump(copies)
+	t.place(plain)
+}
+
+// slotOnStack is where the slot's address is while the packet is parsed anew.
+const slotOnStack = -64
+
+// keepInSlot clears the metadata but for the fields of the list that the packet in the slot (at rTemp) had named at an offset of its PHV, sets the instance type, and frees
+// the slot.
+func (t *translator) keepInSlot(instance uint32, list int) {
+	t.zero(rPHV, t.lay.meta, t.lay.headers-t.lay.meta)
+	t.keepFields(list)
+	t.setStandardConstant(t.std.instanceType, instance)
+	t.freeSlot()
+}
+
+func (t *translator) freeSlot() {
+	t.emit(asm.Mov.Imm(asm.R1, 0), atomically(asm.Xchg, rTemp, asm.R1, slotNumber))
+}
+
+// keepFields copies the fields of a list from the slot at rTemp. Which list it is only the packet knows.
+func (t *translator) keepFields(list int) {
+	for _, l := range t.prog.FieldLists {
+		other := t.newLabel("list")
+		t.load(asm.R1, rTemp, slotPHV+list, 2)
+		t.emit(asm.JNE.Imm(asm.R1, int32(l.ID), other))
+		for _, f := range l.Fields {
+			if f.IsValidity() || f.Field.VL {
+				refuse(l.Path, "a field list with %s", f)
+			}
+			p := t.lay.field(f)
+			for off := 0; off < p.size; off += 8 {
+				n := min(8, p.size-off)
+				t.load(asm.R2, rTemp, slotPHV+p.off+off, n)
+				t.store(rPHV, p.off+off, asm.R2, n)
+			}
+		}
+		t.place(other)
+	}
+}
+
+// beforeParsing gives a packet that is parsed anew what it has before the parser runs.
+func (t *translator) beforeParsing() {
+	plain, back := t.newLabel("first"), t.newLabel("cameBack")
+	t.load(asm.R1, asm.R10, slotOnStack, 8)
+	t.emit(asm.JEq.Imm(asm.R1, 0, plain), asm.Mov.Reg(rTemp, asm.R1))
+	t.load(rEntry, rTemp, slotKind, 4)
+	t.load(asm.R4, rPHV, phvLen, 4)
+	t.setStandard(t.std.packetLength, asm.R4)
+	if t.requests.clones {
+		t.emit(asm.JEq.Imm(rEntry, againCloneIngress, plain))
+	}
+	t.setStandardConstant(t.std.ingressPort, 0) // as it is cleared, unless a list has it
+	t.fieldIf(t.std.ingressTime, func(p place) { t.storeConstant(rPHV, p.off, 0, p.size) })
+	if t.requests.comesBack {
+		recirculated := t.newLabel("recirculated")
+		t.emit(asm.JEq.Imm(rEntry, againRecirculate, recirculated))
+		t.keepFields(t.requests.resubmit)
+		t.setStandardConstant(t.std.instanceType, instanceResubmitted)
+		t.jump(back)
+		t.place(recirculated)
+		t.keepFields(t.requests.recirc)
+		t.setStandardConstant(t.std.instanceType, instanceRecirculated)
+		t.place(back)
+		t.load(asm.R4, rPHV, phvLen, 4)
+		t.setStandard(t.std.packetLength, asm.R4)
+		t.freeSlot()
+	}
+	t.place(plain)
+}
+
+// afterParsing sends an ingress clone, which is parsed anew, on to egress.
+func (t *translator) afterParsing(copies string) {
+	if !t.requests.clones {
+		return
+	}
+	on := t.newLabel("on")
+	t.load(asm.R1, asm.R10, slotOnStack, 8)
+	t.emit(asm.JEq.Imm(asm.R1, 0, on), asm.Mov.Reg(rTemp, asm.R1))
+	t.load(asm.R1, rTemp, slotKind, 4)
+	t.emit(asm.JNE.Imm(asm.R1, againCloneIngress, on))
+	t.load(asm.R1, rTemp, slotPHV+t.requests.session, 4)
+	t.store(rPHV, t.requests.session, asm.R1, 4)
+	t.keepInSlot(instanceIngressClone, t.requests.list)
+	t.jump(copies)
+	t.place(on)
+}
+
+// replicateClone sends a clone to the ports of its session, as multicast does for a group's.
+func (t *translator) replicateClone() {
+	t.load(asm.R1, rPHV, t.requests.session, 4)
+	t.emit(asm.JGE.Imm(asm.R1, maxSessions, "ingress.drop"), asm.Mov.Reg(rEntry, asm.R1))
+	t.emit(asm.LSh.Imm(asm.R1, 2))
+	t.stateAddress(asm.R2, t.requests.cuts)
+	t.emit(asm.Add.Reg(asm.R2, asm.R1))
+	t.load(asm.R3, asm.R2, 0, 4)
+	whole := t.newLabel("whole")
+	t.emit(asm.JNE.Imm(asm.R3, 0, whole), asm.Mov.Imm(asm.R3, noCut))
+	t.place(whole)
+	t.store(rPHV, t.requests.copyCut, asm.R3, 4)
+	t.emit(asm.LSh.Imm(rEntry, 3))
+	t.stateAddress(asm.R2, t.requests.sessions)
+	t.emit(asm.Add.Reg(asm.R2, rEntry))
+	t.load(asm.R3, asm.R2, 0, 8)
+	t.emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"))
+	t.replicate()
+}
+
+// afterEgressPipeline makes the clone that egress asked for. At XDP the packet goes on at tc if it has asked for anything.
+func (t *translator) afterEgressPipeline() {
+	q := &t.requests
+	if !q.again() || t.captured {
+		return
+	}
+	if t.hook == hookXDP {
+		stay := t.newLabel("stay")
+		t.load(asm.R1, rPHV, q.cloning, 1)
+		t.load(asm.R2, rPHV, q.recirc, 2)
+		t.emit(asm.Or.Reg(asm.R1, asm.R2), asm.JEq.Imm(asm.R1, 0, stay))
+		t.passUp(handoverLeave, verdictDrop)
+		t.place(stay)
+		return
+	}
+	if q.clones {
+		none := t.newLabel("unclone")
+		t.load(asm.R1, rPHV, q.cloning, 1)
+		t.emit(asm.JEq.Imm(asm.R1, 0, none))
+		t.storeConstant(rPHV, q.cloning, 0, 1)
+		t.putBack(againCloneEgress)
+		t.place(none)
+	}
+}
+
+// afterDeparsing ends a packet that is recirculated.
+func (t *translator) afterDeparsing(drop string) {
+	q := &t.requests
+	if !q.comesBack || t.captured || t.hook == hookXDP {
+		return
+	}
+	on := t.newLabel("on")
+	t.load(asm.R1, rPHV, q.recirc, 2)
+	t.emit(asm.JEq.Imm(asm.R1, 0, on))
+	t.putBack(againRecirculate)
+	t.jump(drop)
+	t.place(on)
+}
+
+// cutFrame makes the frame no longer than was asked for. The last frame is cut; of one that is needed again (copied) restoreFrame puts back what cutFrame has taken off.
+func (t *translator) cutFrame(copied bool, drop string) (restore func()) {
+	q := &t.requests
+	if !q.any() {
+		return func() {}
+	}
+	whole := t.newLabel("whole")
+	t.load(asm.R1, rPHV, q.cut, 4)
+	t.load(asm.R2, rPHV, phvLen, 4)
+	t.storeConstant(asm.R10, lengthOnStack, 0, 8)
+	t.emit(asm.JGE.Reg(asm.R1, asm.R2, whole))
+	t.store(asm.R10, lengthOnStack, asm.R2, 4)
+	t.store(rPHV, phvLen, asm.R1, 4)
+	if t.captured {
+		t.place(whole)
+		return func() { t.uncut(false) }
+	}
+	if t.hook == hookXDP {
+		t.emit(asm.Sub.Reg(asm.R1, asm.R2), asm.Mov.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, rCtx))
+		t.call(asm.FnXdpAdjustTail)
+		t.emit(asm.JNE.Imm(asm.R0, 0, drop))
+		t.place(whole)
+		return func() {}
+	}
+	if copied {
+		t.moveTail(true, drop)
+	}
+	t.load(asm.R2, rPHV, phvLen, 4)
+	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R3, 0))
+	t.call(asm.FnSkbChangeTail)
+	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
+	t.place(whole)
+	return func() { t.uncut(copied) }
+}
+
+// lengthOnStack is the length of the frame before it was cut; 0 where it was not.
+const lengthOnStack = -72
+
+func (t *translator) uncut(tail bool) {
+	whole := t.newLabel("uncut")
+	t.load(asm.R1, asm.R10, lengthOnStack, 4)
+	t.emit(asm.JEq.Imm(asm.R1, 0, whole))
+	if tail {
+		t.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R3, 0))
+		t.call(asm.FnSkbChangeTail)
+		t.emit(asm.JNE.Imm(asm.R0, 0, whole))
+		t.moveTail(false, whole)
+		t.load(asm.R1, asm.R10, lengthOnStack, 4)
+	}
+	t.store(rPHV, phvLen, asm.R1, 4)
+	t.place(whole)
+}
+
+// moveTail copies what is cut off from the frame to the buffer, or back.
+func (t *translator) moveTail(off bool, failed string) {
+	t.storeConstant(asm.R10, -4, 0, 4)
+	t.emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.call(asm.FnMapLookupElem)
+	t.emit(asm.JEq.Imm(asm.R0, 0, failed), asm.Mov.Reg(asm.R3, asm.R0))
+	t.load(asm.R2, rPHV, phvLen, 4)
+	t.load(asm.R4, asm.R10, lengthOnStack, 4)
+	t.emit(asm.Sub.Reg(asm.R4, asm.R2), asm.JGT.Imm(asm.R4, bufferSize, failed), asm.JEq.Imm(asm.R4, 0, failed))
+	if off {
+		t.loadBytes()
+	} else {
+		t.storeBytes()
+	}
+	t.emit(asm.JNE.Imm(asm.R0, 0, failed))
+}

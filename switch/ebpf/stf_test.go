@@ -1,0 +1,67 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/switch/stf"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// TestSTF runs the project's STF files on this engine, on real interfaces at both hooks, for the programs that it takes.
+func TestSTF(t *testing.T) {
+	needKernel(t)
+	for _, hook := range []Hook{HookTC, HookXDP} {
+		for _, file := range programFiles(t) {
+			text, err := os.ReadFile(strings.TrimSuffix(file, ".json") + ".stf")
+			if err != nil {
+				continue
+			}
+			t.Run(hook.String()+"/"+filepath.Base(file), func(t *testing.T) { runSTF(t, hook, file, text) })
+		}
+	}
+}
+
+func runSTF(t *testing.T, hook Hook, file string, text []byte) {
+	f, err := stf.Parse(file, text)
+	check(t, err)
+	var ports []uint32
+	for _, c := range f.Commands {
+		if (c.Verb == "packet" || c.Verb == "expect") && !slices.Contains(ports, c.Port) {
+			ports = append(ports, c.Port)
+		}
+	}
+	c := newCables(t, ports)
+	d, err := newDevice(Options{Hook: hook})
+	check(t, err)
+	defer d.Close()
+	err = d.Commit(readProgram(t, file))
+	if errors.Is(err, target.ErrUnsupported) {
+		t.Skip(err)
+	}
+	check(t, err)
+	for _, n := range ports {
+		check(t, d.AddPort(target.Port{Number: n, Iface: fmt.Sprintf("s%d", n)}))
+		if q := d.ports[n]; (q.hook == hookXDP) != (hook == HookXDP) {
+			t.Fatalf("port %d is at %v: %s", n, q.hook, q.why)
+		}
+	}
+	differences, err := stf.Run(f, stf.Switch{Pipeline: d.Pipeline(), Process: func(_ time.Duration, port uint32, frame []byte) []stf.Packet {
+		if _, err := unix.Write(c.sockets[port], frame); err != nil {
+			t.Fatalf("sending %x by port %d: %v", frame, port, err)
+		}
+		return c.take(t, 0)
+	}})
+	check(t, err)
+	for _, d := range differences {
+		t.Error(d)
+	}
+}
