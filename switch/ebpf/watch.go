@@ -2,6 +2,7 @@ package ebpf
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -94,15 +95,31 @@ func xdpFeatures(ifindex int) (uint64, error) {
 	return 0, nil
 }
 
-// refresh says whether XDP programs may send by a port: its device takes frames from them (a veth while its peer polls), or the frames go by tc.
+// refresh says whether XDP programs may send by a port: its device takes frames from them (a veth while its peer polls), and nobody has given it a queueing discipline
+// that they would go past, for a rate, a delay or a loss. Else the frames go by tc.
 func (d *device) refresh(q *port) {
 	to := 0
 	if d.opts.Hook != HookTC && !q.gone {
-		if f, err := d.features(q.ifindex); err == nil && f&xdpXmit != 0 {
+		if f, err := d.features(q.ifindex); err == nil && f&xdpXmit != 0 && !d.shaped(q.ifindex) {
 			to = q.ifindex
 		}
 	}
 	d.setXDP(q.Number, to)
+}
+
+// plainDisciplines are those that interfaces have by themselves, and those that hold programs.
+var plainDisciplines = []string{"noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "clsact", "ingress"}
+
+// shaped reports whether an interface has a queueing discipline that somebody has chosen.
+func (d *device) shaped(ifindex int) (yes bool) {
+	_ = d.home.do(func() error {
+		disciplines, err := netlink.QdiscList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}})
+		for _, q := range disciplines {
+			yes = yes || !slices.Contains(plainDisciplines, q.Type())
+		}
+		return err
+	})
+	return yes
 }
 
 // watcher sees to it that what was attached stays attached: interfaces go and come back, and peers lose the program that another switch had there.
