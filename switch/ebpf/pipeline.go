@@ -97,6 +97,7 @@ func newPipeline(prog *bmv2json.Program, d *device) (p *pipeline, err error) {
 		f.handover, f.magic, f.number = p.slots.FD(), d.magic, p.number
 	}
 	p.fds = f
+	p.fillTables()
 	if p.program, err = p.loadAt(hookTC, d.started); err != nil {
 		return p, err
 	}

@@ -33,7 +33,10 @@ type plan struct {
 	out      int // the headers, as they leave
 	blocks   map[*bmv2json.Header]bool
 
-	requests requests
+	requests  requests
+	hashIn    int            // the bytes that are hashed
+	hashMax   int            // how many there are at most
+	crcTables map[string]int // in the state
 }
 
 // span is [off, off+size) of the PHV.
@@ -154,6 +157,7 @@ func newPlan(prog *bmv2json.Program) *plan {
 	}
 	p.snapshot = take(size)
 	p.planRequests(take)
+	p.planHashes(take)
 	p.phvSize = at
 	if at > maxPHV {
 		refuse("", "headers and metadata of %d bytes in all (at most %d)", at, maxPHV)

@@ -1,0 +1,386 @@
+package ebpf
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// Hashes. The inputs are put together, bit by bit, into bytes in the PHV (plan.hashIn); then a function goes over the bytes. Inputs whose header is not valid are left
+// out, so how many bytes there are is known only as the packet passes. CRCs go by a table of 256 entries in the state.
+
+// hashAlgorithms are the algorithms that p4c calls by name, by what computes them. The "custom" CRCs have the parameters that BMv2 starts them with.
+var hashAlgorithms = map[string]string{
+	"crc32": "crc32", "crc32_custom": "crc32", "crc16": "crc16", "crc16_custom": "crc16", "crcCCITT": "ccitt", "crc8_custom": "crc8", "crc64_custom": "crc64",
+	"csum16": "csum16", "cksum16": "csum16", "xor16": "xor16", "xor32": "xor32", "identity": "identity", "random": "random",
+}
+
+// crc is a cyclic redundancy check as a table walk: v = v >> 8 ^ table[(v ^ byte) & 0xff] where it is reflected, else from the top.
+type crc struct {
+	width     int
+	poly      uint64
+	reflected bool
+	start     uint64
+	final     uint64 // by which the result is inverted
+}
+
+var crcs = map[string]crc{
+	"crc32": {32, 0x04c11db7, true, 0xffffffff, 0xffffffff},
+	"crc16": {16, 0x8005, true, 0, 0},
+	"ccitt": {16, 0x1021, false, 0xffff, 0},
+	"crc8":  {8, 0x07, false, 0, 0},
+	"crc64": {64, 0x1b, true, 0, 0},
+}
+
+// table is the check's table, 8 bytes an entry.
+func (c crc) table() []byte {
+	var out []byte
+	mask := ones(c.width)
+	poly := c.poly
+	if c.reflected {
+		poly = bits.Reverse64(poly) >> (64 - c.width)
+	}
+	for i := range uint64(256) {
+		v := i
+		if !c.reflected {
+			v <<= c.width - 8
+		}
+		for range 8 {
+			switch {
+			case c.reflected && v&1 == 1:
+				v = v>>1 ^ poly
+			case c.reflected:
+				v >>= 1
+			case v>>(c.width-1)&1 == 1:
+				v = v<<1 ^ poly
+			default:
+				v <<= 1
+			}
+			v &= mask
+		}
+		out = binary.NativeEndian.AppendUint64(out, v)
+	}
+	return out
+}
+
+const (
+	maxHashInput = 512 // bytes
+	tableBytes   = 256 * 8
+)
+
+// planHashes finds what the program hashes, makes room for the longest input, and for the tables.
+func (p *plan) planHashes(take func(bytes int) int) {
+	p.crcTables = map[string]int{}
+	longest := 0
+	for _, k := range p.prog.Calculations {
+		if !p.hashed(k) {
+			continue
+		}
+		n := 0
+		for i := range k.Input {
+			n += (widthOfInput(&k.Input[i]) + 7) / 8
+		}
+		longest = max(longest, n+8)
+		if name := hashAlgorithms[k.Algo]; crcs[name].width > 0 {
+			if _, ok := p.crcTables[name]; !ok {
+				p.crcTables[name] = p.allocate(tableBytes)
+			}
+		}
+	}
+	if longest > 0 {
+		p.hashMax = longest
+		p.hashIn = take(longest + 8)
+	}
+}
+
+// hashed reports whether a primitive uses a calculation, besides checksums.
+func (p *plan) hashed(k *bmv2json.Calculation) bool {
+	for _, a := range p.prog.Actions {
+		for _, prim := range a.Primitives {
+			for _, e := range prim.Args {
+				if e.Op == bmv2json.OpCalculation && e.Calc == k {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// fillTables writes the tables of the CRCs into the state.
+func (p *pipeline) fillTables() {
+	for name, at := range p.crcTables {
+		copy(p.state.mem[at:], crcs[name].table())
+	}
+}
+
+// hash emits hash(dst, base, input, size): base + value mod size, in 64 bits.
+func (t *translator) hash(p *bmv2json.Primitive) {
+	k := p.Args[2].Calc
+	name, ok := hashAlgorithms[k.Algo]
+	if !ok {
+		refuse(k.Path, "the hash algorithm %q", k.Algo)
+	}
+	if isWide(p.Args[1]) && !rangeOf(p.Args[1]).within(rangeU64) || isWide(p.Args[3]) && !rangeOf(p.Args[3]).within(rangeU64) {
+		refuse(p.Path, "a hash with a base or size of more than 64 bits")
+	}
+	if name == "random" {
+		t.random64()
+	} else {
+		t.hashInput(k)
+		t.emit(asm.Mov.Reg(asm.R1, rTemp), asm.Mov.Reg(asm.R2, rPHV), asm.Add.Imm(asm.R2, int32(t.hashIn)))
+		t.callFunction(t.hashFunction(name))
+	}
+	t.store(asm.R10, hashOnStack, asm.R0, 8)
+	// The size may be 0, which is as good as 1.
+	one := t.newLabel("one")
+	t.compute(t.word(p.Args[3], 0), 0)
+	t.load(asm.R0, asm.R10, hashOnStack, 8)
+	t.emit(asm.JNE.Imm(asm.R1, 0, one), asm.Mov.Imm(asm.R1, 1))
+	t.place(one)
+	t.emit(asm.Mod.Reg(asm.R0, asm.R1))
+	t.store(asm.R10, hashOnStack, asm.R0, 8)
+	t.compute(t.word(p.Args[1], 0), 0)
+	t.load(asm.R0, asm.R10, hashOnStack, 8)
+	t.emit(asm.Add.Reg(asm.R1, asm.R0))
+	t.storeNumber(p.Args[0])
+}
+
+// hashOnStack is where a number waits while operands are computed.
+const hashOnStack = -80
+
+// storeNumber stores the number in R1 into a field, cut to its width; the upper words of a wide one become 0.
+func (t *translator) storeNumber(dst *bmv2json.Expr) {
+	pl := t.placeOf(dst)
+	if pl.stack != nil {
+		refuse(dst.Path, "assigning to the last element of a stack")
+	}
+	if !wide(pl.width) {
+		t.mask(asm.R1, ones(pl.width), 0)
+		t.store(rPHV, pl.off, asm.R1, pl.size)
+		return
+	}
+	n := wordsOf(pl.width)
+	t.zero(rPHV, pl.off, (n-1)*8)
+	t.emit(asm.HostTo(asm.BE, asm.R1, asm.DWord))
+	t.store(rPHV, pl.off+(n-1)*8, asm.R1, 8)
+}
+
+// random64 leaves 64 random bits in R0. They are the kernel's: not those of the interpreter.
+func (t *translator) random64() {
+	t.call(asm.FnGetPrandomU32)
+	t.emit(asm.LSh.Imm(asm.R0, 32))
+	t.store(asm.R10, hashOnStack, asm.R0, 8)
+	t.call(asm.FnGetPrandomU32)
+	t.emit(asm.Mov.Imm32(asm.R1, -1), asm.And.Reg(asm.R0, asm.R1))
+	t.load(asm.R1, asm.R10, hashOnStack, 8)
+	t.emit(asm.Or.Reg(asm.R0, asm.R1))
+}
+
+// random emits random(dst, lo, hi). An empty range leaves dst as it is.
+func (t *translator) random(p *bmv2json.Primitive) {
+	empty, all := t.newLabel("empty"), t.newLabel("all")
+	lo, hi := t.index(p.Args[1]), t.index(p.Args[2])
+	t.random64()
+	t.store(asm.R10, hashOnStack, asm.R0, 8)
+	t.compute(hi, 0)
+	t.store(asm.R10, hashOnStack-8, asm.R1, 8)
+	t.compute(lo, 0)
+	t.load(asm.R2, asm.R10, hashOnStack-8, 8)
+	t.load(asm.R0, asm.R10, hashOnStack, 8)
+	t.emit(asm.JGT.Reg(asm.R1, asm.R2, empty), asm.Sub.Reg(asm.R2, asm.R1), asm.Add.Imm(asm.R2, 1), asm.JEq.Imm(asm.R2, 0, all), asm.Mod.Reg(asm.R0, asm.R2))
+	t.place(all)
+	t.emit(asm.Add.Reg(asm.R1, asm.R0))
+	t.storeNumber(p.Args[0])
+	t.place(empty)
+}
+
+// hashInput puts the inputs of a calculation together at plan.hashIn; rTemp is how many bytes there are. rEntry, which may hold a table's entry, is kept.
+func (t *translator) hashInput(k *bmv2json.Calculation) {
+	total := 0
+	groups := 0
+	for i := range k.Input {
+		in := &k.Input[i]
+		if in.Payload {
+			refuse(k.Path, "a hash over the payload")
+		}
+		total += widthOfInput(in)
+		if i == 0 || headerOfInput(in) != headerOfInput(&k.Input[i-1]) {
+			groups++
+		}
+	}
+	if (total+7)/8 > maxHashInput {
+		refuse(k.Path, "a hash over %d bytes (at most %d)", (total+7)/8, maxHashInput)
+	}
+	t.emit(asm.Mov.Imm(rTemp, 0))
+	most := 0
+	for i := 0; i < len(k.Input); {
+		h := headerOfInput(&k.Input[i])
+		j, width := i, 0
+		var pieces []hashPiece
+		for ; j < len(k.Input) && headerOfInput(&k.Input[j]) == h; j++ {
+			pieces = append(pieces, t.hashPieces(k, &k.Input[j])...)
+			width += widthOfInput(&k.Input[j])
+		}
+		absent := t.newLabel("absent")
+		if h != nil && !h.Metadata {
+			if width%8 != 0 && j < len(k.Input) {
+				refuse(k.Path, "a hash over %d bits of %s, with more after them", width, h.Name)
+			}
+			t.load(asm.R1, rPHV, t.lay.validity(h), 1)
+			t.emit(asm.JEq.Imm(asm.R1, 0, absent))
+		} else if width%8 != 0 && j < len(k.Input) && groups > 1 {
+			refuse(k.Path, "a hash over %d bits, with a header's after them", width)
+		}
+		t.emit(asm.JGT.Imm(rTemp, int32(most), absent)) // never: for the verifier
+		t.emit(asm.Mov.Reg(asm.R0, rPHV), asm.Add.Reg(asm.R0, rTemp))
+		t.putPieces(pieces)
+		t.emit(asm.Add.Imm(rTemp, int32((width+7)/8)))
+		t.place(absent)
+		most += (width + 7) / 8
+		i = j
+	}
+}
+
+// hashPiece is up to 64 bits of the input.
+type hashPiece struct {
+	v     *value
+	width int
+}
+
+func (t *translator) hashPieces(k *bmv2json.Calculation, in *bmv2json.CalcInput) (out []hashPiece) {
+	field := func(word func(int) *value, width int) {
+		for w := wordsOf(width) - 1; w >= 0; w-- {
+			n := min(64, width-64*w)
+			out = append(out, hashPiece{andValue(word(w), konst(ones(n))), n})
+		}
+	}
+	switch {
+	case in.Header != nil:
+		for _, f := range in.Header.Type.Fields {
+			if f.VL {
+				refuse(k.Path, "a hash over a field of variable length (%s)", f.Name)
+			}
+			p := t.lay.field(bmv2json.FieldRef{Header: in.Header, Field: f})
+			p.signed = false
+			field(func(i int) *value { return t.wordOfPlace(p, i) }, f.Width)
+		}
+	case in.Const != nil:
+		field(func(i int) *value { return konst(wordOfBig(in.Const, i)) }, in.Width)
+	default:
+		if in.Field.IsValidity() || in.Field.Field.VL {
+			refuse(k.Path, "a hash over %s", in.Field)
+		}
+		p := t.lay.field(in.Field)
+		p.signed = false
+		field(func(i int) *value { return t.wordOfPlace(p, i) }, p.width)
+	}
+	return out
+}
+
+// putPieces writes pieces one after the other, from the top bit on, to R0 + plan.hashIn. It writes up to 7 bytes beyond them.
+func (t *translator) putPieces(pieces []hashPiece) {
+	var run *value
+	filled, at := 0, 0
+	flush := func() {
+		if filled == 0 {
+			return
+		}
+		v := shlValue(run, uint64(64-filled))
+		if v.need() >= len(pool) {
+			refuse(t.where, "a hash over an expression with too many intermediate values")
+		}
+		t.compute(v, 0)
+		t.emit(asm.HostTo(asm.BE, asm.R1, asm.DWord))
+		t.store(asm.R0, t.hashIn+at, asm.R1, 8)
+		at, run, filled = at+8, nil, 0
+	}
+	for _, p := range pieces {
+		for left := p.width; left > 0; {
+			n := min(left, 64-filled)
+			part := andValue(shrValue(p.v, uint64(left-n)), konst(ones(n)))
+			if run == nil {
+				run = part
+			} else {
+				run = orValue(shlValue(run, uint64(n)), part)
+			}
+			filled, left = filled+n, left-n
+			if filled == 64 {
+				flush()
+			}
+		}
+	}
+	flush()
+}
+
+// hashFunction is the function that goes over the bytes: R1 is how many there are, R2 where. It returns the value in R0.
+func (t *translator) hashFunction(name string) string {
+	full := "hash_" + name
+	for _, f := range t.functions {
+		if f.name == full {
+			return full
+		}
+	}
+	t.functions = append(t.functions, t.function(full, func() {
+		next, done := full+".next", full+".done"
+		const bytesAt, count, i, v = asm.R6, asm.R7, asm.R8, asm.R9
+		check, isCRC := crcs[name]
+		t.emit(asm.Mov.Reg(count, asm.R1), asm.Mov.Reg(bytesAt, asm.R2), asm.Mov.Imm(i, 0))
+		t.constant(v, check.start)
+		t.place(next)
+		t.emit(asm.JGE.Reg(i, count, done), asm.JGE.Imm(i, int32(t.hashMax), done))
+		t.emit(asm.Mov.Reg(asm.R1, bytesAt), asm.Add.Reg(asm.R1, i))
+		t.load(asm.R2, asm.R1, 0, 1) // the byte
+		switch {
+		case isCRC:
+			t.emit(asm.Mov.Reg(asm.R3, v))
+			if !check.reflected && check.width > 8 {
+				t.emit(asm.RSh.Imm(asm.R3, int32(check.width-8)))
+			}
+			t.emit(asm.Xor.Reg(asm.R3, asm.R2), asm.And.Imm(asm.R3, 0xff), asm.LSh.Imm(asm.R3, 3))
+			t.stateAddress(asm.R4, t.crcTables[name])
+			t.emit(asm.Add.Reg(asm.R4, asm.R3))
+			t.load(asm.R4, asm.R4, 0, 8)
+			switch {
+			case check.width == 8:
+				t.emit(asm.Mov.Imm(v, 0))
+			case check.reflected:
+				t.emit(asm.RSh.Imm(v, 8))
+			default:
+				t.emit(asm.LSh.Imm(v, 8))
+			}
+			t.emit(asm.Xor.Reg(v, asm.R4))
+			if !check.reflected {
+				t.mask(v, ones(check.width), 3)
+			}
+		case name == "identity": // the first eight bytes, or all where there are fewer
+			t.emit(asm.JGE.Imm(i, 8, done), asm.LSh.Imm(v, 8), asm.Or.Reg(v, asm.R2))
+		default: // by words: the byte goes to its place in one
+			size := map[string]int32{"csum16": 2, "xor16": 2, "xor32": 4}[name]
+			t.emit(asm.Mov.Reg(asm.R3, i), asm.And.Imm(asm.R3, size-1), asm.Xor.Imm(asm.R3, size-1), asm.LSh.Imm(asm.R3, 3), asm.LSh.Reg(asm.R2, asm.R3))
+			if name == "csum16" {
+				t.emit(asm.Add.Reg(v, asm.R2))
+			} else {
+				t.emit(asm.Xor.Reg(v, asm.R2))
+			}
+		}
+		t.emit(asm.Add.Imm(i, 1))
+		t.jump(next)
+		t.place(done)
+		switch {
+		case isCRC && check.final != 0:
+			t.constant(asm.R1, check.final)
+			t.emit(asm.Xor.Reg(v, asm.R1))
+		case name == "csum16":
+			for range 3 {
+				t.emit(asm.Mov.Reg(asm.R1, v), asm.RSh.Imm(asm.R1, 16), asm.And.Imm(v, 0xffff), asm.Add.Reg(v, asm.R1))
+			}
+			t.emit(asm.Xor.Imm(v, 0xffff), asm.And.Imm(v, 0xffff))
+		}
+		t.emit(asm.Mov.Reg(asm.R0, v), asm.Return())
+	}))
+	return full
+}
