@@ -95,6 +95,9 @@ func (a Persist) String() string {
 	if len(a.Record.Fence) > 0 {
 		s += "; to fence: " + strings.Join(a.Record.Fence, ", ")
 	}
+	if a.Record.FenceLease > a.Record.Config.Lease {
+		s += fmt.Sprintf("; leases of %v may be live", a.Record.FenceLease)
+	}
 	return s
 }
 func (a Install) String() string {

@@ -30,10 +30,12 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 		drain := m.next(m.cfg.Epoch, m.cfg.Members)
 		drain.Freeze = FreezeHead
 		m.begin(now, drain, &change{op: op, then: &next})
-	case same && (next.Lease > 0) == (m.cfg.Lease > 0):
-		// No switch sees a difference: the length of a lease stands in each LEASE. Shorter ones take over as the longer ones run out.
+	case same && next.Lease > 0 && next.Lease < m.cfg.Lease:
+		// No switch sees a difference: the length of a lease stands in each LEASE. Shorter ones take over as the longer ones run out. (Longer ones must be on
+		// record before the first is given, for a controller that comes after this one.)
+		m.shorten(now)
 		m.cfg.Lease = next.Lease
-		m.save()
+		m.save(now)
 		for _, v := range m.view {
 			v.lease.next = now
 		}

@@ -128,7 +128,7 @@ type Record struct {
 	// Blank: no switch holds data of the chain, because it is new or everything was lost. Until Config is installed any switch may be a member.
 	Blank bool `json:"blank,omitempty"`
 	// Fence lists switches that were members before and are not in Config; until they are fenced, none of Config may be installed. FenceLease is the
-	// longest lease that they can hold.
+	// longest lease that any switch can hold from before, where that is longer than Config's.
 	Fence      []string      `json:"fence,omitempty"`
 	FenceLease time.Duration `json:"fenceLease,omitempty"`
 }

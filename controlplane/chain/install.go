@@ -46,11 +46,11 @@ func (m *Machine) begin(now Time, c Config, op *change) {
 	m.persist(now)
 }
 
-func (m *Machine) persist(Time) {
+func (m *Machine) persist(now Time) {
 	m.persisting.retryAt = 0
-	r := Record{Config: m.persisting.config, Fence: m.leavers(m.persisting.config), Blank: m.blank}
-	if len(r.Fence) > 0 {
-		r.FenceLease = max(m.cfg.Lease, m.fenceMax)
+	r := Record{Config: m.persisting.config, Fence: m.leavers(m.persisting.config), Blank: m.blank, FenceLease: m.longest(now)}
+	if len(r.Fence) > 0 || r.Config.Lease < m.cfg.Lease {
+		r.FenceLease = max(m.cfg.Lease, m.fenceMax, r.FenceLease)
 	}
 	m.seq++
 	m.persisting.seq = m.seq
@@ -58,9 +58,9 @@ func (m *Machine) persist(Time) {
 }
 
 // save makes the present state durable; nothing waits for it.
-func (m *Machine) save() {
+func (m *Machine) save(now Time) {
 	m.seq++
-	m.do(Persist{Record{Config: m.cfg, Installed: m.installed, Blank: m.blank}, m.seq})
+	m.do(Persist{Record{Config: m.cfg, Installed: m.installed, Blank: m.blank, FenceLease: m.longest(now)}, m.seq})
 }
 
 // leavers are the switches to fence before c: members that are not in it, and those that were not fenced yet.
@@ -104,6 +104,9 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 		}
 		if len(m.fence) > 0 {
 			m.fenceMax = max(m.cfg.Lease, m.fenceMax)
+		}
+		if p.config.Lease < m.cfg.Lease {
+			m.shorten(now)
 		}
 		m.cfg, m.installed, m.change = p.config, false, p
 		m.redriving, m.redriveAt = false, 0
@@ -251,7 +254,7 @@ func (m *Machine) advance(now Time) {
 // finish: all members have the configuration.
 func (m *Machine) finish(now Time) {
 	m.installed, m.blank = true, false
-	m.save()
+	m.save(now)
 	m.event("chain.installed", "", "%v", m.cfg)
 	c := m.change
 	if c != nil && c.then != nil {

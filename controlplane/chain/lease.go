@@ -72,6 +72,19 @@ func (m *Machine) sendLeases(now Time) {
 	}
 }
 
+// shorten: from now on leases are shorter. What was given is not.
+func (m *Machine) shorten(now Time) {
+	m.longer, m.longerUntil = max(m.cfg.Lease, m.longest(now)), max(m.longerUntil, now+margin(m.cfg.Lease))
+}
+
+// longest is the longest lease that a switch can hold from before it was made shorter; 0: none.
+func (m *Machine) longest(now Time) time.Duration {
+	if now >= m.longerUntil {
+		return 0
+	}
+	return m.longer
+}
+
 // LeaseReply: a switch has answered a LEASE. clock is its clock in microseconds, left what is left of its lease, granted is false where it has
 // another epoch.
 func (m *Machine) LeaseReply(now Time, sw string, clock uint64, left time.Duration, granted bool) {

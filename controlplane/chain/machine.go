@@ -63,6 +63,9 @@ type Machine struct {
 	blank     bool            // no switch holds data of the chain: it is new, or all was lost
 	fence     map[string]bool // must be fenced before anything of cfg is installed
 	fenceMax  time.Duration   // the longest lease that they can hold
+	// longer is the longest lease that a switch can hold from before the lease was made shorter, and longerUntil when that is over.
+	longer      time.Duration
+	longerUntil Time
 	redriven  bool            // what an earlier controller may have left dirty has been driven down
 	keys      int             // keys that the directory places in this chain
 	waiting   string          // what was last said to be waited for
@@ -88,6 +91,7 @@ func New(o Options) *Machine {
 	if r := o.Record; r != nil {
 		m.decided, m.cfg, m.installed, m.blank = true, r.Config, r.Installed, r.Blank
 		m.fenceMax = r.FenceLease
+		m.longer, m.longerUntil = r.FenceLease, margin(r.FenceLease)
 		for _, s := range r.Fence {
 			m.fence[s] = true
 		}
@@ -330,7 +334,7 @@ func (m *Machine) adopt(now Time, c Config) {
 		m.begin(now, n, nil)
 		return
 	}
-	m.save()
+	m.save(now)
 	for _, s := range m.o.Switches {
 		m.install(now, s) // writes only what is missing
 	}

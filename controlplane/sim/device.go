@@ -277,7 +277,7 @@ func (d *device) packetOut(frame []byte) {
 		return
 	}
 	d.send(d.number, true, func() {
-		if d.n.election <= d.s.election {
+		if d.n.election <= d.s.election || d.s.w.removed.arbitration {
 			d.n.process(cpuPort, frame)
 		}
 	})
@@ -289,7 +289,7 @@ const cpuPort = 510
 func (w *world) toController(n *node, frame []byte) {
 	frame = append([]byte{}, frame...)
 	for _, s := range w.controllers {
-		if !s.alive || s.election != n.election {
+		if !s.alive || s.election != n.election && !w.removed.arbitration {
 			continue
 		}
 		d := s.devices[n.index]

@@ -154,8 +154,11 @@ func (w *world) fault(f fault, p *plan) {
 			w.cutController(s, length)
 		}
 		w.startController()
+		if d.chance(0.3) {
+			w.cutController(w.controller(), length)
+		}
 	case cutController:
-		if !s.alive {
+		if s = pick(d, w.controllers...); !s.alive {
 			return
 		}
 		w.cutController(s, length)
@@ -251,34 +254,38 @@ func (w *world) position(n *node) string {
 	return "middle"
 }
 
-// operator removes members that are out of reach for long, and thaws a chain that was forgotten.
+// operator removes members that are out of reach for long: one operator for each controller, for they do not know of each other.
 func (w *world) operator(p *plan) {
-	down := map[*node]time.Duration{}
+	down := map[*device]time.Duration{}
 	var look func()
 	look = func() {
 		w.loop.after(5*time.Millisecond, look)
-		s := w.controller()
-		if !s.alive || s.deposed || !s.status.Decided {
-			clear(down)
-			return
-		}
-		var left []string
-		for _, m := range s.status.Config.Members {
-			n := w.node(m)
-			if s.device(m).ready {
-				delete(down, n)
-			} else if down[n] == 0 {
-				down[n] = w.loop.now
+		for _, s := range w.controllers {
+			if s.alive && !s.deposed && s.status.Decided {
+				s.giveUp(down, p.patience)
 			}
-			if down[n] == 0 || w.loop.now-down[n] < p.patience {
-				left = append(left, m)
-			}
-		}
-		if n := len(left); n > 0 && n < len(s.status.Config.Members) && s.status.Config.Freeze == chain.Thawed {
-			s.propose(chain.Change{Members: left})
 		}
 	}
 	look()
+}
+
+// giveUp proposes a chain without the members that have not been reached for long.
+func (s *shell) giveUp(down map[*device]time.Duration, patience time.Duration) {
+	var left []string
+	for _, m := range s.status.Config.Members {
+		d := s.device(m)
+		if d.ready {
+			delete(down, d)
+		} else if down[d] == 0 {
+			down[d] = s.w.loop.now
+		}
+		if down[d] == 0 || s.w.loop.now-down[d] < patience {
+			left = append(left, m)
+		}
+	}
+	if n := len(left); n > 0 && n < len(s.status.Config.Members) && s.status.Config.Freeze == chain.Thawed {
+		s.propose(chain.Change{Members: left})
+	}
 }
 
 // newWorker starts a client that makes calls of its own.

@@ -14,6 +14,8 @@ type Mutant struct {
 	program func(*edit)
 	// remove takes away a rule of the controller, of its shell and store, or of clients.
 	remove func(*removed)
+	// own: the model has no mutant for it.
+	own bool
 	// settles: what it breaks is that the chain comes to rest, and not what clients are told.
 	settles bool
 }

@@ -4,6 +4,7 @@ package sim
 type removed struct {
 	ackFromTailAlone bool // (what the program needs to break it: groups by which a replica can acknowledge)
 	storeCompare     bool
+	leads            bool
 	arbitration      bool
 	persist          bool
 	redrive          bool
@@ -14,6 +15,7 @@ type removed struct {
 func init() {
 	Mutants = append(Mutants,
 		&Mutant{ID: "NO_STORE_COMPARE", Rule: "a controller records a configuration only if it has seen the newest one", remove: func(r *removed) { r.storeCompare = true }},
+		&Mutant{ID: "LEASES_WITHOUT_LEADING", Rule: "a controller renews leases only if it has heard lately that it leads", own: true, remove: func(r *removed) { r.leads = true }},
 		&Mutant{ID: "NO_ARBITRATION", Rule: "a switch takes no configuration from a controller that another has replaced", remove: func(r *removed) { r.arbitration = true }},
 		&Mutant{ID: "NO_PERSIST", Rule: "a configuration is durable before any switch has it", remove: func(r *removed) { r.persist = true }},
 		&Mutant{ID: "NO_REDRIVE", Rule: "what is dirty is driven down again", remove: func(r *removed) { r.redrive = true }, settles: true},

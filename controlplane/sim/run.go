@@ -78,7 +78,7 @@ func (w *world) mend() {
 	clear(w.network.cut)
 	w.network.rules = nil
 	w.release(len(w.network.held))
-	w.slowDisk = 0
+	w.slowDisk, w.controlDelay = 0, 0
 	for _, n := range w.nodes {
 		w.reconnect(n)
 		w.startNode(n)

@@ -28,6 +28,7 @@ import (
 //	cut A B, mend A B              a link
 //	kill S, start S                kill -9 of a switch, and a new start with nothing in it
 //	kill-controller, controller    the newest controller is killed; another one starts, from what was stored
+//	slow-store     from now on the store takes tens of milliseconds
 //	lose OP [from=A] [to=B] [times=N] [flags=F]    the next N (default 1) such packets are lost on that link
 //	hold OP ...                    ... are held back, until
 //	release [N]                    the first N of them, or all
@@ -178,6 +179,8 @@ func (s *scenario) command() {
 		w.controller().kill()
 	case "controller":
 		w.startController()
+	case "slow-store":
+		w.slowDisk = 1
 	case "lose", "hold", "duplicate":
 		s.rule()
 	case "release":

@@ -29,6 +29,7 @@ type shell struct {
 	devices  []*device // as the switches
 	tick     int       // number of the newest timer
 	deposed  bool
+	led      time.Duration // when it asked the store whether it leads, and it did
 	savedAt  time.Duration // when the last record is written
 	saving   int           // records on their way to the store
 
@@ -66,32 +67,64 @@ var (
 	errTimeout    = errors.New("no answer")
 )
 
-// newShell starts a controller with what an earlier one stored.
+// leading is for how long a controller may act on having heard from the store that it leads. One that takes over does nothing for as long, and a bit more for
+// clocks that do not run at the same rate: then no lease is renewed any more that it does not know of.
+const leading = 10 * time.Millisecond
+
+// newShell starts a controller, which takes over in the store, and goes on from what an earlier one stored.
 func newShell(w *world, name string, election uint64) *shell {
-	s := &shell{w: w, name: name, election: election, alive: true, origin: w.loop.now, rate: w.clockRate(), port: 30000 + uint16(w.control.IntN(20000)),
-		waiting: map[uint16]func(*wire.Packet){}, ops: map[chain.OpID]*operation{}}
+	s := &shell{w: w, name: name, election: election, alive: true, rate: w.clockRate(), port: 30000 + uint16(w.control.IntN(20000)),
+		waiting: map[uint16]func(*wire.Packet){}, ops: map[chain.OpID]*operation{}, request: w.store.request}
+	w.trace(name, "starts")
+	for _, n := range w.nodes {
+		s.devices = append(s.devices, &device{s: s, n: n})
+	}
+	w.store.leader = election
+	s.later(leading+leading/50, s.begin)
+	return s
+}
+
+// begin makes the machine.
+func (s *shell) begin() {
+	w := s.w
+	if w.store.leader != s.election {
+		s.deposed = true
+		return
+	}
 	var names []string
 	for _, sw := range w.shape.topo.Switches {
 		names = append(names, sw.Name)
 	}
-	w.store.leader = election
 	o := chain.Options{Name: "main", Switches: names, Members: w.members, Lease: w.lease}
 	if w.store.record != nil {
 		r := *w.store.record
 		o.Record = &r
 	}
+	s.origin = w.loop.now
 	s.m = chain.New(o)
 	s.m.SetKeys(w.store.keys)
-	s.request = w.store.request
-	w.trace(name, "starts")
-	for _, n := range w.nodes {
-		d := &device{s: s, n: n}
-		s.devices = append(s.devices, d)
-		s.w.loop.after(w.control.between(0, time.Millisecond), d.connect)
+	for _, d := range s.devices {
+		w.loop.after(w.control.between(0, time.Millisecond), d.connect)
 	}
+	s.lead()
 	s.m.Tick(0)
 	s.flush()
-	return s
+}
+
+// lead asks the store again and again whether this controller still leads.
+func (s *shell) lead() {
+	asked := s.w.loop.now
+	s.w.loop.after(s.w.control.between(50*time.Microsecond, 500*time.Microsecond), func() {
+		if !s.alive {
+			return
+		}
+		if s.w.store.leader != s.election {
+			s.w.cover.add("controller.heard that another leads", 1)
+			return
+		}
+		s.led = asked
+		s.later(leading/4, s.lead)
+	})
 }
 
 // kill ends the process. What it has sent is on its way; what it stored stays.
@@ -213,6 +246,9 @@ func (s *shell) persist(a chain.Persist) {
 
 // lease sends a LEASE.
 func (s *shell) lease(a chain.Lease) {
+	if s.w.loop.now-s.led > leading && !s.w.removed.leads {
+		return
+	}
 	d := s.device(a.Switch)
 	d.packetOut(s.frame(d, leasePort, &wire.Packet{Op: wire.Lease, Epoch: a.Epoch, Key: wire.MakeKey(chainID, 0),
 		Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock)}))
@@ -443,8 +479,11 @@ func (s *shell) drained(a chain.Redrive, deadline time.Duration) {
 	}
 }
 
-// propose asks the machine for a change of the configuration.
+// propose asks the machine for a change of the configuration. A controller that has just been started refuses (0).
 func (s *shell) propose(c chain.Change) chain.OpID {
+	if s.m == nil {
+		return 0
+	}
 	s.lastOp++
 	s.m.Propose(s.now(), s.lastOp, c)
 	s.flush()
