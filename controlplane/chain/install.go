@@ -77,6 +77,11 @@ func (m *Machine) leavers(c Config) []string {
 // Persisted answers Persist.
 func (m *Machine) Persisted(now Time, seq uint64, err error) {
 	p := m.persisting
+	if seq == m.unrecorded {
+		if m.unrecorded = 0; err != nil {
+			m.recordAt = now + retry
+		}
+	}
 	switch {
 	case p == nil || p.seq != seq: // the record of something done
 		if err != nil {
@@ -169,6 +174,11 @@ func (m *Machine) step(now Time) {
 	if m.persisting != nil && m.persisting.retryAt > 0 && now >= m.persisting.retryAt {
 		m.persist(now)
 	}
+	if m.recordAt > 0 && now >= m.recordAt {
+		m.recordAt = 0
+		m.save(now)
+		m.unrecorded = m.seq
+	}
 	if m.decided && m.persisting == nil {
 		m.advance(now)
 		m.stepKeys(now)
@@ -253,8 +263,12 @@ func (m *Machine) advance(now Time) {
 
 // finish: all members have the configuration.
 func (m *Machine) finish(now Time) {
+	first := m.blank
 	m.installed, m.blank = true, false
 	m.save(now)
+	if first { // nobody writes before it is on record that there is something to lose
+		m.unrecorded = m.seq
+	}
 	m.event("chain.installed", "", "%v", m.cfg)
 	c := m.change
 	if c != nil && c.then != nil {

@@ -45,8 +45,11 @@ func (m *Machine) startKeys(now Time, o *keyOp) {
 
 // canKeys says whether the configuration takes writes.
 func (m *Machine) canKeys() bool {
-	return m.decided && m.installed && m.persisting == nil && m.change == nil && m.cfg.Freeze == Thawed
+	return m.decided && m.installed && m.recorded() && m.persisting == nil && m.change == nil && m.cfg.Freeze == Thawed
 }
+
+// recorded says whether it is on record that the chain holds data.
+func (m *Machine) recorded() bool { return m.unrecorded == 0 && m.recordAt == 0 }
 
 // restart begins an operation anew, with the members as they are now. Each of its steps may have been done before, in part.
 func (m *Machine) restart(o *keyOp) {

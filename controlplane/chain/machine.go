@@ -59,16 +59,20 @@ type Machine struct {
 	decided   bool // cfg is valid
 	found     bool // ... and came from the switches
 	cfg       Config
-	installed bool            // all members have cfg
-	blank     bool            // no switch holds data of the chain: it is new, or all was lost
-	fence     map[string]bool // must be fenced before anything of cfg is installed
-	fenceMax  time.Duration   // the longest lease that they can hold
+	installed bool // all members have cfg
+	blank     bool // no switch holds data of the chain: it is new, or all was lost
+	// unrecorded is the sequence number of the Persist that says that it is blank no more; recordAt is when to try again. While either is not 0, no key may
+	// be placed: a controller that comes after this one would think that there is nothing to lose.
+	unrecorded uint64
+	recordAt   Time
+	fence      map[string]bool // must be fenced before anything of cfg is installed
+	fenceMax   time.Duration   // the longest lease that they can hold
 	// longer is the longest lease that a switch can hold from before the lease was made shorter, and longerUntil when that is over.
 	longer      time.Duration
 	longerUntil Time
-	redriven  bool            // what an earlier controller may have left dirty has been driven down
-	keys      int             // keys that the directory places in this chain
-	waiting   string          // what was last said to be waited for
+	redriven    bool   // what an earlier controller may have left dirty has been driven down
+	keys        int    // keys that the directory places in this chain
+	waiting     string // what was last said to be waited for
 
 	persisting *change // waits for Persisted
 	change     *change // the operation that asked for cfg, while it is not done
@@ -414,6 +418,7 @@ func (m *Machine) Next(now Time) (Time, bool) {
 		}
 	}
 	at(m.redriveAt)
+	at(m.recordAt)
 	if m.persisting != nil {
 		at(m.persisting.retryAt)
 	}

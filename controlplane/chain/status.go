@@ -20,7 +20,7 @@ type MemberStatus struct {
 
 // Status is the state now.
 func (m *Machine) Status(now Time) Status {
-	s := Status{Config: m.cfg, Decided: m.decided, Found: m.found, Ready: m.decided && m.installed && m.persisting == nil && m.change == nil}
+	s := Status{Config: m.cfg, Decided: m.decided, Found: m.found, Ready: m.decided && m.installed && m.recorded() && m.persisting == nil && m.change == nil}
 	if !m.decided {
 		s.Config = Config{Members: m.o.Members, Lease: m.o.Lease}
 	}
@@ -33,7 +33,7 @@ func (m *Machine) Status(now Time) Status {
 	for _, sw := range s.Config.Members {
 		v := m.view[sw]
 		ms := MemberStatus{Switch: sw, Role: s.Config.Assignment(sw).Role}
-		ms.Ready = m.decided && v.up && m.has(sw)
+		ms.Ready = m.decided && m.recorded() && v.up && m.has(sw)
 		ms.LeaseLive = ms.Ready && (s.Config.Lease == 0 || now < v.lease.live)
 		switch {
 		case !ms.Ready && s.Ready:

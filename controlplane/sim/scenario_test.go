@@ -18,7 +18,7 @@ import (
 // TestScenarios runs the files in testdata: stories about a chain, the cases of DESIGN section 5 among them. Commands in, what happened out. The network is
 // perfect but for what the commands do to it, and nothing is left to chance. Keys are numbers, 1 to the number that network says.
 //
-//	network SHAPE [keys=N] [lease=D] [without=MUTANT]    a new network (shapes.go), its chain formed and its keys placed, never written
+//	network SHAPE [keys=N] [lease=D] [without=MUTANT] [slow-store]    a new network (shapes.go), its chain formed and its keys placed, never written
 //	client C at=HOST [resend=D]    a client; it asks the service address first, then the switches in order
 //	write C key=N value=V | delete C key=N | read C key=N [eventual] | cas C key=N expected=E.S value=V     a call begins; all take [timeout=D] [to=S]
 //	run D [packets] [leases] [quiet]       time passes. Printed is what clients, controllers and operators do and what the network loses; with packets also what
@@ -226,8 +226,13 @@ func (s *scenario) network() {
 	s.check(err)
 	s.clients = map[string]*client{}
 	s.w.lease = s.duration("lease", defaultLease)
+	if s.has("slow-store") {
+		s.w.slowDisk = 1
+	}
 	s.check(s.w.setUp(s.number("keys", 1)))
-	s.w.loop.run(10*time.Millisecond, nil)
+	if !s.has("slow-store") {
+		s.w.loop.run(10*time.Millisecond, nil)
+	}
 	s.quiet = false
 	fmt.Fprintln(&s.out, s.w.controller().status.Config)
 }
