@@ -224,7 +224,8 @@ class Bench:
 def programs(console: Console, quick: bool) -> list[dict[str, Any]]:
     """Nanoseconds of the programs alone, as the kernel runs them on a frame in memory (BPF_PROG_TEST_RUN): no devices, no generator."""
     go = shutil.which("go") or str(ROOT / ".venv" / "bin" / "go")
-    command = [go, "test", "./p4src", "-run", "xxx", "-bench", "BenchmarkKernel", "-benchtime", "30000x" if quick else "300000x", "-count", "1" if quick else "3"]
+    often = ["-benchtime", "30000x", "-count", "1"] if quick else ["-benchtime", "300000x", "-count", "3"]
+    command = [go, "test", "./p4src", "-run", "xxx", "-bench", "BenchmarkKernel", *often]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     found: dict[str, list[float]] = {}
     for line in done.stdout.splitlines():
