@@ -96,7 +96,7 @@ func programFiles(t *testing.T) []string {
 		}
 		files = append(files, more...)
 	}
-	return append(files, "testdata/tally.json", "testdata/hashes.json")
+	return append(files, "testdata/tally.json", "testdata/hashes.json", "testdata/valuesets.json")
 }
 
 // TestLikeInterp gives random frames to random tables of every program that this engine takes, and to the interpreter.
@@ -183,6 +183,24 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 		replicas := []target.Replica{{Port: g, Instance: 1}, {Port: g, Instance: 2}, {Port: 7, Instance: 3}}
 		_ = in.SetMulticastGroup(g, replicas)
 		_ = c.pipeline.SetMulticastGroup(g, replicas)
+	}
+	for _, s := range prog.ValueSets {
+		var members [][]target.FieldMatch
+		for range r.IntN(s.MaxSize + 1) {
+			var m []target.FieldMatch
+			for _, w := range s.Widths {
+				f := target.FieldMatch{Value: value(w)}
+				if r.IntN(4) == 0 {
+					f.Mask = value(w)
+				}
+				m = append(m, f)
+			}
+			members = append(members, m)
+		}
+		for range 2 { // in either of the two copies
+			check(t, in.SetValueSet(s.Name, members))
+			check(t, c.pipeline.SetValueSet(s.Name, members))
+		}
 	}
 	clocked := usesClock(prog)
 	came := 0

@@ -279,18 +279,20 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 	}
 	for _, tr := range s.Transitions {
 		t.where = tr.Path
-		switch tr.Kind {
-		case bmv2json.TransDefault:
+		if tr.Kind == bmv2json.TransDefault {
 			t.jump(label(tr.Next))
 			return
-		case bmv2json.TransValueSet:
-			refuse(tr.Path, "a parser value set")
 		}
-		c := always
-		values, masks := splitKey(tr.Value, s.KeyWidths), fullMasks(widths)
+		masks := fullMasks(widths)
 		if tr.Mask != nil {
 			masks = splitKey(tr.Mask, s.KeyWidths)
 		}
+		if tr.Kind == bmv2json.TransValueSet {
+			t.inSet(tr, parts, masks, label(tr.Next))
+			continue
+		}
+		c := always
+		values := splitKey(tr.Value, s.KeyWidths)
 		for i, p := range parts {
 			c = andCondition(c, compare(cmpEq, andValue(p, konst(masks[i])), konst(values[i]&masks[i]), false))
 		}

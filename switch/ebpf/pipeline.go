@@ -36,6 +36,7 @@ type pipeline struct {
 	control  []*table // by Table.Index
 	groups   map[uint32]*group
 	sessions map[uint32]*session
+	sets     map[string][][]target.FieldMatch // value sets by name, as they were given
 	replicas *runs
 }
 
@@ -56,7 +57,7 @@ func newMapIn(spec ebpf.MapSpec) (*ebpf.Map, error) {
 func newPipeline(prog *bmv2json.Program, d *device) (p *pipeline, err error) {
 	defer catch(&err)
 	pl := newPlan(prog)
-	p = &pipeline{plan: pl, opts: d.opts, lookups: map[int]*ebpf.Map{}, groups: map[uint32]*group{}, sessions: map[uint32]*session{}, replicas: newRuns(maxReplicas)}
+	p = &pipeline{plan: pl, opts: d.opts, lookups: map[int]*ebpf.Map{}, groups: map[uint32]*group{}, sessions: map[uint32]*session{}, sets: map[string][][]target.FieldMatch{}, replicas: newRuns(maxReplicas)}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -519,10 +520,4 @@ func (p *pipeline) ReadMeter(name string, _ int) (*target.MeterConfig, error) {
 }
 func (p *pipeline) WriteMeter(name string, _ int, _ *target.MeterConfig) error {
 	return none("meter", name)
-}
-func (p *pipeline) SetValueSet(name string, _ [][]target.FieldMatch) error {
-	return none("parser value set", name)
-}
-func (p *pipeline) ValueSet(name string) ([][]target.FieldMatch, error) {
-	return nil, none("parser value set", name)
 }

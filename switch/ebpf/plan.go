@@ -34,6 +34,7 @@ type plan struct {
 	blocks   map[*bmv2json.Header]bool
 
 	requests  requests
+	valueSets []setPlan      // by ValueSet.Index
 	hashIn    int            // the bytes that are hashed
 	hashMax   int            // how many there are at most
 	crcTables map[string]int // in the state
@@ -158,6 +159,7 @@ func newPlan(prog *bmv2json.Program) *plan {
 	p.snapshot = take(size)
 	p.planRequests(take)
 	p.planHashes(take)
+	p.planValueSets()
 	p.phvSize = at
 	if at > maxPHV {
 		refuse("", "headers and metadata of %d bytes in all (at most %d)", at, maxPHV)

@@ -48,7 +48,7 @@ func Supported() []Support {
 		{"Header stacks: extract, last, constant index, push and pop by constants", "code for each element"},
 		{"Header stacks indexed while packets pass; header unions; fields of variable length", ""},
 		{"Parsers: select with masks, look ahead to 64 bits, advance by constants, verify", "as the interpreter does it"},
-		{"Parser value sets", ""},
+		{"Parser value sets", "lists of at most 256 members"},
 		{"Arithmetic to 64 bits; sums to 128; bitwise operations and constant shifts of any width", "word by word"},
 		{"Products, divisions, variable shifts and saturation of more than 64 bits", ""},
 		{"csum16 over fields and headers, verified and updated", "instructions"},
