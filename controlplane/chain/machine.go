@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/netcraq/netcraq/controlplane/internal/rules"
 )
 
 // The kinds of failure of an operation; errors wrap one of them and say what would help.
@@ -27,6 +29,8 @@ type Options struct {
 	Lease   time.Duration
 	// Record is what an earlier controller left behind, nil where there is nothing.
 	Record *Record
+	// Removed is for the simulator's mutants alone.
+	Removed rules.Removed
 }
 
 // Report is what a switch that has just connected says about its part in the chain.

@@ -95,7 +95,7 @@ func (s *shell) begin() {
 	for _, sw := range w.shape.topo.Switches {
 		names = append(names, sw.Name)
 	}
-	o := chain.Options{Name: "main", Switches: names, Members: w.members, Lease: w.lease}
+	o := chain.Options{Name: "main", Switches: names, Members: w.members, Lease: w.lease, Removed: w.removed.machine}
 	if w.store.record != nil {
 		r := *w.store.record
 		o.Record = &r
