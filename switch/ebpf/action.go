@@ -127,7 +127,7 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 		if src.Type == bmv2json.TypeBool {
 			src = &bmv2json.Expr{Op: bmv2json.OpBoolToData, Right: src, Path: src.Path}
 		}
-		t.assignTo(t.placeOf(arg[0]), src)
+		t.toPlace(arg[0], func(dst place) { t.assignTo(dst, src) })
 	case "assign_header", "copy_header":
 		t.assignHeader(arg[0].Header, arg[1].Header)
 	case "exit":
@@ -174,7 +174,7 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 			t.storeConstant(rPHV, t.lay.validity(h), 0, 1)
 		}
 	case "register_read":
-		t.registerRead(t.placeOf(arg[0]), arg[1].Register, arg[2])
+		t.toPlace(arg[0], func(dst place) { t.registerRead(dst, arg[1].Register, arg[2]) })
 	case "register_write":
 		t.registerWrite(arg[0].Register, arg[1], arg[2])
 	case "count":

@@ -145,7 +145,7 @@ func (p *plan) egressWrites() []span {
 								continue // the argument of mark_to_drop
 							}
 							header(e.Header)
-						case bmv2json.OpAccessField:
+						case bmv2json.OpAccessField: // whichever element
 							if e.Left.Op == bmv2json.OpStackElem && e.Left.Left.Op == bmv2json.OpStack {
 								for _, h := range e.Left.Left.Stack.Headers {
 									header(h)

@@ -51,6 +51,9 @@ func (t *translator) word(e *bmv2json.Expr, i int) *value {
 		if e.Op == bmv2json.OpField && e.Field.IsValidity() {
 			return loadField(t.lay.validity(e.Field.Header), 1, 1)
 		}
+		if elements, index, ok := t.indexed(e); ok {
+			return t.indexedWord(elements, index, i)
+		}
 		return t.wordOfPlace(t.placeOf(e), i)
 	case bmv2json.OpLocal:
 		return t.param(e, i)
