@@ -60,6 +60,7 @@ test: build ## every test that this machine can run; names what it leaves out
 	@$(PYTHON) p4src/compile.py check
 	@$(SUDO) $(GO) tool gotestsum --format pkgname-and-test-fails --hide-summary=output -- -race -timeout 20m ./...
 	@$(GO) test -run TestSeeds ./controlplane/sim
+	@$(SUDO) $(GO) test -run TestMemory ./p4src
 	@$(SUDO) $(PYTHON) -m pytest -q -rs
 
 # ---- The simulator (controlplane/sim): make sim SEEDS=100000 FROM=1; one seed and its timeline: go run ./controlplane/cmd/netcraq-sim --seed 17 ----

@@ -20,6 +20,9 @@ func TestMemory(t *testing.T) {
 	if err := ebpf.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
 	}
+	if raceDetector {
+		t.Skip("with the race detector the process takes several times as much: make test runs this without it, too")
+	}
 	for _, c := range []struct{ profile, slots int }{{128, 65536}, {8192, 8192}} {
 		t.Run(fmt.Sprintf("%d-bits", c.profile), func(t *testing.T) {
 			k := newKernel(t, c.profile, ebpf.HookAuto)

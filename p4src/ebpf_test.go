@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -143,6 +144,10 @@ func (k *kernel) send(port uint32, frame []byte) ([]output, error) {
 	k.mu.Lock()
 	k.packets = nil
 	k.mu.Unlock()
+	before, err := k.events()
+	if err != nil {
+		return nil, err
+	}
 	if port == controllerPort {
 		if err := k.device.PacketOut(frame); err != nil {
 			return nil, err
@@ -150,9 +155,19 @@ func (k *kernel) send(port uint32, frame []byte) ([]output, error) {
 	} else if _, err := unix.Write(k.sockets[port], frame); err != nil {
 		return nil, fmt.Errorf("sending by port %d: %w", port, err)
 	}
+	// Where the machine is busy the frame may wait for its turn: every packet counts an event.
+	for deadline := time.Now().Add(300 * time.Millisecond); time.Now().Before(deadline); time.Sleep(50 * time.Microsecond) {
+		after, err := k.events()
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Equal(before, after) {
+			break
+		}
+	}
 	var out []output
 	buffer := make([]byte, 65536)
-	for last := time.Now(); time.Since(last) < 4*time.Millisecond; time.Sleep(200 * time.Microsecond) {
+	for last := time.Now(); time.Since(last) < 4*time.Millisecond || ebpf.Pending(k.device); time.Sleep(200 * time.Microsecond) {
 		for number, fd := range k.sockets {
 			n, from, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
 			if errors.Is(err, unix.EAGAIN) {

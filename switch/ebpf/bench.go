@@ -95,3 +95,9 @@ func (t *translator) setBack() {
 	t.emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.fds.replay, 0), asm.Mov.Imm(asm.R4, int32(t.fds.replayLen)))
 	t.storeBytes()
 }
+
+// Pending reports whether frames for OnPacketIn have left a program and were not handed over yet: for tests that wait for all that a packet causes.
+func Pending(dev target.Device) bool {
+	d, ok := dev.(*device)
+	return ok && d.packetIn.pending()
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
@@ -15,6 +16,8 @@ type ring struct {
 	m      *ebpf.Map
 	reader *ringbuf.Reader
 	done   sync.WaitGroup
+	taken  atomic.Uint64 // records that were handled
+	seen   atomic.Uint64 // records that were read
 }
 
 // newRing makes a ring of a number of bytes, a power of two, and has each record handled. handle must not keep what it is given.
@@ -38,10 +41,17 @@ func newRing(name string, bytes uint32, log *slog.Logger, handle func(record []b
 				}
 				return
 			}
+			r.seen.Add(1)
 			handle(rec.RawSample)
+			r.taken.Add(1)
 		}
 	})
 	return r, nil
+}
+
+// pending reports whether a record waits or is being handled. One that is being read at this moment may be missed.
+func (r *ring) pending() bool {
+	return r.reader.AvailableBytes() > 0 || r.seen.Load() != r.taken.Load()
 }
 
 func (r *ring) close() {

@@ -1,0 +1,5 @@
+//go:build !race
+
+package p4src
+
+const raceDetector = false
