@@ -130,9 +130,8 @@ func (d *device) broken(number int) {
 		return
 	}
 	d.connected = false
-	d.jobs, d.busy = nil, false
-	pending := d.pending
-	d.pending = nil
+	pending, jobs := d.pending, d.jobs
+	d.pending, d.jobs, d.busy = nil, nil, false
 	if d.ready {
 		d.ready = false
 		d.s.w.trace(d.s.name, "the connection to %s is lost", d.n.name)
@@ -141,6 +140,9 @@ func (d *device) broken(number int) {
 	}
 	for _, p := range pending {
 		p(errConnection)
+	}
+	for _, job := range jobs { // each finds that there is no connection
+		job(func() {})
 	}
 	d.s.w.loop.after(d.s.w.control.between(time.Millisecond, 20*time.Millisecond), d.connect)
 }

@@ -135,7 +135,11 @@ func (w *world) fault(f fault, p *plan) {
 	case burst:
 		w.trace("fault", "a burst of loss")
 		w.network.loss = 0.6
-		w.loop.after(length/8, func() { w.network.loss = p.net.loss })
+		w.loop.after(length/8, func() {
+			if !w.mended {
+				w.network.loss = p.net.loss
+			}
+		})
 	case killController:
 		if !s.alive {
 			return

@@ -74,6 +74,7 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 // mend ends all faults: the network is perfect, switches run and are reached, there is a controller. Clients make no new calls.
 func (w *world) mend() {
 	w.trace("fault", "all faults end")
+	w.mended = true
 	w.network.conditions = conditions{delay: 10 * time.Microsecond}
 	clear(w.network.cut)
 	w.network.rules = nil

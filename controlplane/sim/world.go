@@ -21,6 +21,7 @@ type world struct {
 	onLine  func(Line)
 	cover   Coverage
 	packets int
+	mended  bool // faults have ended
 
 	network      network
 	nodes        []*node
