@@ -53,15 +53,7 @@ func agree(t *testing.T, hook ebpf.Hook, role string, profile int, r *rand.Rand,
 	}
 	came := 0
 	for n := range frames {
-		port := []uint32{1, 2, 2, 3, controllerPort}[r.IntN(5)]
-		frame := randomFrame(r, wire.Profile(profile))
-		if port == controllerPort {
-			header := []byte{0, 0x40}
-			if r.IntN(8) == 0 {
-				header = []byte{0, 0x80} // to port 1, as it is
-			}
-			frame = append(header, frame...)
-		}
+		port, frame := randomInput(r, wire.Profile(profile))
 		want, err := in.send(port, bytes.Clone(frame))
 		check(t, err)
 		got, err := k.sendFast(port, frame, len(want))

@@ -1,6 +1,7 @@
 package p4src
 
 import (
+	"log/slog"
 	"net"
 	"net/netip"
 	"runtime"
@@ -48,7 +49,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	must(netlink.LinkSetNsFd(peer, int(client)))
 
 	k := &kernel{interpreter: newInterpreter(&testing.T{}, 128, nil)}
-	k.device, err = ebpf.New(ebpf.Options{CPUPort: controllerPort})
+	k.device, err = ebpf.New(ebpf.Options{CPUPort: controllerPort, Log: slog.New(slog.DiscardHandler)})
 	must(err)
 	defer k.device.Close()
 	must(k.device.Commit(k.program))

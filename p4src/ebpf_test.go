@@ -3,6 +3,7 @@ package p4src
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"slices"
@@ -63,7 +64,7 @@ func newKernel(t *testing.T, profile int, hook ebpf.Hook) *kernel {
 	for _, file := range []string{"all", "default"} {
 		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+file+"/disable_ipv6", []byte("1"), 0) // quieter
 	}
-	k.device, err = ebpf.New(ebpf.Options{CPUPort: controllerPort, Hook: hook})
+	k.device, err = ebpf.New(ebpf.Options{CPUPort: controllerPort, Hook: hook, Log: slog.New(slog.DiscardHandler)})
 	check(t, err)
 	t.Cleanup(func() { k.device.Close() })
 	k.device.OnPacketIn(func(frame []byte) {

@@ -51,6 +51,20 @@ func fuzzConfiguration(role string) []string {
 		"group 7 2:0 3:0", "group 257 1:2 2:1", "group 258 2:2 3:1 2:1", "group 259 3:2 3:1"}
 }
 
+// randomInput is a random frame and the port that it comes in by: from the controller, with its header.
+func randomInput(r *rand.Rand, profile wire.Profile) (port uint32, frame []byte) {
+	port = []uint32{1, 2, 2, 3, controllerPort}[r.IntN(5)]
+	frame = randomFrame(r, profile)
+	if port != controllerPort {
+		return port, frame
+	}
+	header := []byte{0, 0x40}
+	if r.IntN(8) == 0 {
+		header = []byte{0, 0x80} // to port 1, as it is
+	}
+	return port, append(header, frame...)
+}
+
 func compare(t *testing.T, p *process, role string, profile int, r *rand.Rand, frames int) {
 	in := newInterpreter(t, profile, nil)
 	for _, d := range []device{p, in} {
@@ -61,15 +75,7 @@ func compare(t *testing.T, p *process, role string, profile int, r *rand.Rand, f
 	}
 	came := 0
 	for n := range frames {
-		port := []uint32{1, 2, 2, 3, controllerPort}[r.IntN(5)]
-		frame := randomFrame(r, wire.Profile(profile))
-		if port == controllerPort {
-			header := []byte{0, 0x40}
-			if r.IntN(8) == 0 {
-				header = []byte{0, 0x80} // to port 1, as it is
-			}
-			frame = append(header, frame...)
-		}
+		port, frame := randomInput(r, wire.Profile(profile))
 		want, err := in.send(port, bytes.Clone(frame))
 		check(t, err)
 		got, err := p.exchange(port, frame, uint32(n), len(want))
