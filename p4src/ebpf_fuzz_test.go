@@ -2,6 +2,7 @@ package p4src
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -148,6 +149,9 @@ func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 		fixChecksum(frame)
 	case 4: // a byte of the NetCRAQ header that does not show in a checksum
 		frame[42+r.IntN(24)] ^= byte(1 << r.IntN(8))
+	}
+	if t := binary.BigEndian.Uint16(frame[12:]); t == 0x8100 || t == 0x88a8 {
+		frame[13]++ // what a packet socket receives has its 802.1Q tag beside it; TestHooks in switch/ebpf looks there
 	}
 	if len(frame) > 42 && frame[42] == byte(wire.Lease) {
 		frame[42] = byte(wire.Read) // its answer says the time
