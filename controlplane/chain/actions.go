@@ -35,12 +35,32 @@ type Lease struct {
 	Duration time.Duration // from then on
 }
 
-// Redrive asks for the newest version of each key that is dirty at From to be sent down again from Via, and for Redriven. With Drain it is not done
-// until every member is clean and all hold the same version of every key.
+// Redrive asks for the newest version of each key that is dirty at any of From to be sent down again from Via, and for Redriven. Only what is read from a
+// switch that has Epoch is sent, with that epoch. With Drain it is not done until every member is clean and all hold the same version of every key; with
+// Stuck only what is dirty with the same version at two looks, StuckFor apart, is sent: during every write a key is dirty for a moment.
 type Redrive struct {
+	Epoch uint16
+	From  []string
+	Via   string
+	Drain bool
+	Stuck bool
+}
+
+// Erase asks for a switch's registers to be emptied, which only loading its program does, and for the SwitchUp that follows (Report.Fresh), or for
+// EraseFailed. It must be refused where the switch is a member of another chain.
+type Erase struct {
+	Switch string
+	Seq    uint64
+}
+
+// Copy asks for what Donor has of a chain to be written into To: first its key index entries, then every slot's newest version and every session's
+// record, each only where To has an older one; and for Copied. With Compare it is not done until To has committed the newest version of every slot of
+// Donor's, and has Donor's session records.
+type Copy struct {
 	Epoch     uint16
-	From, Via string
-	Drain     bool
+	Donor, To string
+	Compare   bool
+	Seq       uint64
 }
 
 // InsertKeys and DeleteKeys ask for the key_index entries of an operation's keys at one switch, and for KeysDone.
@@ -111,9 +131,20 @@ func (a Lease) String() string {
 	return fmt.Sprintf("lease %s: epoch %d, %v from its clock %d us", a.Switch, a.Epoch, a.Duration, a.Clock)
 }
 func (a Redrive) String() string {
-	s := fmt.Sprintf("redrive what is dirty at %s via %s, epoch %d", a.From, a.Via, a.Epoch)
+	s := fmt.Sprintf("redrive what is dirty at %s via %s, epoch %d", strings.Join(a.From, ", "), a.Via, a.Epoch)
+	if a.Stuck {
+		s = fmt.Sprintf("redrive what stays dirty at %s via %s, epoch %d", strings.Join(a.From, ", "), a.Via, a.Epoch)
+	}
 	if a.Drain {
 		s += ", until all members are equal"
+	}
+	return s
+}
+func (a Erase) String() string { return "erase " + a.Switch }
+func (a Copy) String() string {
+	s := fmt.Sprintf("copy %s to %s, epoch %d", a.Donor, a.To, a.Epoch)
+	if a.Compare {
+		s += ", until they are equal"
 	}
 	return s
 }

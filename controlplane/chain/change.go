@@ -89,8 +89,7 @@ func (m *Machine) plan(ch Change) (next Config, reorder bool, err error) {
 		}
 	}
 	if len(joining) > 0 && m.holdsData() {
-		return fail(ErrRefused, "%s would start empty, and filling a switch (recovery) does not exist yet: "+
-			"a chain that holds keys can shrink and change its order; it can grow when all its keys are removed", strings.Join(joining, ", "))
+		return fail(ErrRefused, "%s would start empty: a chain that holds keys grows by recovery, one switch at a time, and behind its tail", strings.Join(joining, ", "))
 	}
 	if len(away) > 0 {
 		return fail(ErrUnavailable, "%s must have the new configuration and is not connected: try again, or leave it out", strings.Join(away, ", "))

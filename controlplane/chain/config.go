@@ -53,6 +53,8 @@ type Config struct {
 	Members []string      `json:"members"` // head first
 	Freeze  Freeze        `json:"freeze,omitempty"`
 	Lease   time.Duration `json:"lease"` // nanoseconds in JSON; 0: members serve without one
+	// Shadow is the switch that is being filled behind the tail, "" where there is none.
+	Shadow string `json:"shadow,omitempty"`
 }
 
 // Assignment is a switch's part of a configuration: what its chain_config entry says, with switches for addresses.
@@ -70,6 +72,9 @@ func (c Config) Assignment(sw string) Assignment {
 	a := Assignment{Epoch: c.Epoch, Head: c.Members[0], Tail: c.Members[last]}
 	i := slices.Index(c.Members, sw)
 	if i < 0 {
+		if sw == c.Shadow {
+			a.Role = Shadow
+		}
 		return a
 	}
 	a.Frozen = c.Freeze == FreezeAll || c.Freeze == FreezeHead && i == 0
@@ -90,11 +95,23 @@ func (c Config) Assignment(sw string) Assignment {
 	return a
 }
 
+// Learners is who hears of what the tail commits: the members, and behind them the shadow.
+func (c Config) Learners() []string {
+	out := slices.Clone(c.Members)
+	if c.Shadow != "" {
+		out = append(out, c.Shadow)
+	}
+	return out
+}
+
 // IsMember says whether a switch is a member.
 func (c Config) IsMember(sw string) bool { return slices.Contains(c.Members, sw) }
 
 func (c Config) String() string {
 	s := fmt.Sprintf("epoch %d: %s", c.Epoch, strings.Join(c.Members, " -> "))
+	if c.Shadow != "" {
+		s += " (shadow " + c.Shadow + ")"
+	}
 	if c.Lease > 0 {
 		s += fmt.Sprintf(", lease %v", c.Lease)
 	} else {

@@ -18,6 +18,9 @@ type change struct {
 	seq     uint64 // of its Persist
 	retryAt Time
 	tried   bool
+	// newcomer is the switch that is being recovered, "" where this is none; stage how far that is.
+	newcomer string
+	stage    stage
 }
 
 // begin starts a configuration: it is made durable first, and nobody is told before. op is who asked (nil: the machine itself); what was on its way
@@ -30,8 +33,11 @@ func (m *Machine) begin(now Time, c Config, op *change) {
 		}
 		return
 	}
-	if m.persisting != nil && m.persisting.op != 0 {
+	if m.persisting != nil && m.persisting.op != 0 && (op == nil || op.op != m.persisting.op) {
 		m.do(Done{m.persisting.op, fmt.Errorf("%w: a switch was lost meanwhile, and the chain changes for that", ErrUnavailable)})
+		if m.change != nil && m.change.op == m.persisting.op {
+			m.change = nil
+		}
 	}
 	if m.change != nil && m.change.op != 0 && (op == nil || op.op != m.change.op) {
 		m.do(Done{m.change.op, fmt.Errorf("%w: a switch was lost meanwhile, and the chain changes for that", ErrUnavailable)})
@@ -114,7 +120,7 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 			m.shorten(now)
 		}
 		m.cfg, m.installed, m.change = p.config, false, p
-		m.redriving, m.redriveAt = false, 0
+		m.redriving, m.redriveAt, m.redriveBad, m.copying = false, 0, false, 0
 		for _, v := range m.view {
 			v.everAcked, v.installs, v.failed = false, 0, false
 		}
@@ -137,6 +143,9 @@ func (m *Machine) install(now Time, sw string) {
 	}
 	m.seq++
 	v.installs = m.seq
+	if m.cfg.Assignment(sw).Role != None {
+		v.empty = false
+	}
 	if a := m.cfg.Assignment(sw); a.Role.Member() && !a.LeaseRequired {
 		v.unleased = true
 	}
@@ -179,12 +188,16 @@ func (m *Machine) step(now Time) {
 		m.save(now)
 		m.unrecorded = m.seq
 	}
+	m.failover(now)
 	if m.decided && m.persisting == nil {
 		m.advance(now)
 		m.stepKeys(now)
 		if m.redriveAt > 0 && now >= m.redriveAt {
 			m.redriveAt = 0
-			m.startRedrive()
+			m.sweep()
+		}
+		if m.redriveAt == 0 && !m.redriving && m.installed {
+			m.redriveAt = now + sweepEvery
 		}
 	}
 	m.sendLeases(now)
@@ -230,11 +243,11 @@ func (m *Machine) advance(now Time) {
 	}
 	m.fenceMax = 0
 	for _, s := range m.o.Switches {
-		if !m.cfg.IsMember(s) && !m.has(s) {
+		if !m.cfg.IsMember(s) && s != m.cfg.Shadow && !m.has(s) {
 			m.install(now, s) // nobody waits for these
 		}
 	}
-	for _, s := range slices.Backward(m.cfg.Members) {
+	for _, s := range slices.Backward(m.cfg.Learners()) {
 		if m.has(s) {
 			continue
 		}
@@ -250,6 +263,9 @@ func (m *Machine) advance(now Time) {
 	switch {
 	case !m.installed:
 		m.finish(now)
+	case m.cfg.Shadow != "" && m.change == nil:
+		m.event("chain.recovery-abandoned", m.cfg.Shadow, "an earlier controller did not finish bringing it in: it begins again, empty, when it is asked to")
+		m.begin(now, m.next(m.cfg.Epoch, m.cfg.Members), nil)
 	case m.cfg.Freeze == FreezeHead && m.change == nil:
 		// An earlier controller was reordering the chain, and did not come to the end of it. Which order was wanted is not on record.
 		m.event("chain.thawed", "", "an earlier controller did not finish changing its order: it stays as it is")
@@ -273,7 +289,11 @@ func (m *Machine) finish(now Time) {
 	c := m.change
 	if c != nil && c.then != nil {
 		m.redriving = true
-		m.do(Redrive{Epoch: m.cfg.Epoch, From: m.cfg.Members[0], Via: m.cfg.Members[1], Drain: true})
+		m.do(Redrive{Epoch: m.cfg.Epoch, From: slices.Clone(m.cfg.Members), Via: m.cfg.Members[1], Drain: true})
+		return
+	}
+	if c != nil && c.newcomer != "" && m.recoveryInstalled(c) {
+		m.startRedrive()
 		return
 	}
 	m.change = nil
@@ -287,11 +307,32 @@ func (m *Machine) finish(now Time) {
 // startRedrive drives down again what an earlier configuration left dirty. A frozen chain would drop it; it is done when the chain is thawed.
 func (m *Machine) startRedrive() {
 	m.redriven = true
-	if m.redriving || !m.installed || m.cfg.Freeze != Thawed || len(m.cfg.Members) == 1 || !m.holdsKeys() {
-		return
+	if m.canRedrive() {
+		m.redriving = true
+		m.do(Redrive{Epoch: m.cfg.Epoch, From: slices.Clone(m.cfg.Members), Via: m.cfg.Members[0]})
 	}
-	m.redriving = true
-	m.do(Redrive{Epoch: m.cfg.Epoch, From: m.cfg.Members[0], Via: m.cfg.Members[0]})
+}
+
+func (m *Machine) canRedrive() bool {
+	return !m.redriving && m.installed && m.cfg.Freeze == Thawed && m.holdsKeys()
+}
+
+// StuckFor is for how long a key must have been dirty with one version to be driven down again while the configuration lasts; that is looked at every
+// sweepEvery.
+const (
+	StuckFor   = 300 * time.Millisecond
+	sweepEvery = 500 * time.Millisecond
+)
+
+// sweep looks for what stays dirty although the configuration is the same: the acknowledgement was lost, or the write and its client.
+func (m *Machine) sweep() {
+	switch {
+	case m.redriveBad:
+		m.startRedrive()
+	case m.canRedrive():
+		m.redriving = true
+		m.do(Redrive{Epoch: m.cfg.Epoch, From: slices.Clone(m.cfg.Members), Via: m.cfg.Members[0], Stuck: true})
+	}
 }
 
 // Redriven answers Redrive.
@@ -312,12 +353,16 @@ func (m *Machine) Redriven(now Time, epoch uint16, err error) {
 		n.Freeze = Thawed
 		m.begin(now, n, nil)
 	case err != nil:
-		m.event("chain.not-redriven", "", "%v; trying again", err)
-		m.redriveAt = now + retry
+		if !m.redriveBad {
+			m.event("chain.not-redriven", "", "%v; trying again", err)
+		}
+		m.redriveBad, m.redriveAt = true, now+retry
 	case draining:
 		n := *c.then
 		n.Epoch = m.cfg.Epoch + 1
 		m.begin(now, n, &change{op: c.op})
+	default:
+		m.redriveBad, m.redriveAt = false, now+sweepEvery
 	}
 	m.step(now)
 }

@@ -31,14 +31,15 @@ type leaseView struct {
 	next    Time // when to renew
 	until   Time // it has run out by then, whatever happens
 	live    Time // by its last reply, it lives until about then
+	unheard int  // LEASEs sent since the last reply
 	refused int  // how many replies in a row said that the epoch is not its own
 }
 
 // connected: the clock that was heard may be that of the switch before it was restarted.
-func (l *leaseView) connected(now Time) { l.heard, l.next = false, now }
+func (l *leaseView) connected(now Time) { l.heard, l.next, l.unheard = false, now, 0 }
 
 // forget: it holds no lease that it could use.
-func (l *leaseView) forget() { l.heard, l.live = false, 0 }
+func (l *leaseView) forget() { l.heard, l.live, l.unheard = false, 0, 0 }
 
 // leases says whether a switch's lease is to be renewed.
 func (m *Machine) leases(sw string) bool {
@@ -68,6 +69,7 @@ func (m *Machine) sendLeases(now Time) {
 		}
 		l.until = max(l.until, from+margin(m.cfg.Lease))
 		l.next = now + m.cfg.Lease/renewals
+		l.unheard++
 		m.do(Lease{Switch: s, Epoch: m.view[s].acks.Epoch, Clock: clock, Duration: m.cfg.Lease})
 	}
 }
@@ -94,6 +96,7 @@ func (m *Machine) LeaseReply(now Time, sw string, clock uint64, left time.Durati
 		return
 	}
 	first := !l.heard
+	l.unheard = 0
 	l.heard, l.clock, l.heardAt = true, clock, now
 	switch {
 	case granted:

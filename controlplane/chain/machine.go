@@ -27,6 +27,9 @@ type Options struct {
 	// Members and Lease are what the topology file wants. They rule when the chain is first made; from then on what was recorded does.
 	Members []string
 	Lease   time.Duration
+	// Patience is for how long a member may be out of reach before the chain goes on without it; 0: until an operator says so. It should be shorter than
+	// the lease, which has to run out in any case.
+	Patience time.Duration
 	// Record is what an earlier controller left behind, nil where there is nothing.
 	Record *Record
 	// Removed is for the simulator's mutants alone.
@@ -42,9 +45,12 @@ type Report struct {
 
 // view is what is known of one switch.
 type view struct {
-	up   bool // connected and reported
-	acks *Assignment
-	keys int // key_index entries that it reported
+	up     bool // connected and reported
+	downAt Time // since when it is not
+	met    bool // it has been connected to this controller
+	empty  bool // its registers are, and it has had no role since
+	acks   *Assignment
+	keys   int // key_index entries that it reported
 	// everAcked: it has acknowledged, or the record says that it had, the present configuration.
 	everAcked bool
 	lost      bool   // its registers are empty while the chain holds keys
@@ -81,7 +87,9 @@ type Machine struct {
 	persisting *change // waits for Persisted
 	change     *change // the operation that asked for cfg, while it is not done
 	redriving  bool
-	redriveAt  Time // not 0: the last one failed
+	redriveAt  Time   // when to look for what stays dirty
+	redriveBad bool   // the last one failed; said in an event once
+	copying    uint64 // the sequence number of the Copy that is under way; 0: none
 
 	ops map[OpID]*keyOp
 
@@ -143,7 +151,8 @@ func (m *Machine) holdsKeys() bool {
 // SwitchUp: a switch is connected, this controller is its primary, the program runs, and what does not depend on the chain is installed.
 func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 	v := m.view[sw]
-	v.up, v.acks, v.keys, v.installs, v.failed = true, r.Assignment, r.Keys, 0, false
+	v.up, v.acks, v.keys, v.installs, v.failed, v.met = true, r.Assignment, r.Keys, 0, false, true
+	v.empty = r.Fresh || v.empty && (r.Assignment == nil || r.Assignment.Role == None)
 	v.unleased = r.Assignment != nil && r.Assignment.Role.Member() && !r.Assignment.LeaseRequired
 	v.lease.connected(now)
 	if r.Fresh {
@@ -154,13 +163,18 @@ func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 		return
 	}
 	m.compare(now, sw, r.Fresh)
+	m.newcomerUp(now, sw)
 	m.step(now)
 }
 
 // SwitchDown: the connection to a switch is lost. It may be running and answering all the same.
 func (m *Machine) SwitchDown(now Time, sw string) {
 	v := m.view[sw]
+	if v.up {
+		v.downAt = now
+	}
 	v.up, v.installs = false, 0
+	m.newcomerDown(now, sw)
 	m.step(now)
 }
 
@@ -211,7 +225,7 @@ func (m *Machine) lose(now Time, sw string) {
 		return
 	}
 	m.event("chain.lost-member", sw, "it has lost its values (it was restarted, or its configuration was deleted): the chain goes on without it; "+
-		"it can come back when the chain holds no keys")
+		"it can be brought back (recover)")
 	m.begin(now, m.next(m.cfg.Epoch, left), nil)
 }
 
@@ -224,6 +238,9 @@ func (m *Machine) next(epoch uint16, members []string) Config {
 	}
 	c.Epoch++ // Wraps at MaxEpoch: begin refuses.
 	c.Members = slices.Clone(members)
+	if c.Shadow != "" { // whatever comes instead of a recovery thaws the chain
+		c.Shadow, c.Freeze = "", Thawed
+	}
 	return c
 }
 
@@ -319,6 +336,11 @@ func (m *Machine) running(epoch uint16) (Config, bool) {
 			return Config{}, false
 		}
 	}
+	for _, s := range m.o.Switches {
+		if v := m.view[s]; v.up && v.acks != nil && v.acks.Epoch == epoch && v.acks.Role == Shadow {
+			c.Shadow = s // an earlier controller did not get to the end of a recovery
+		}
+	}
 	return c, true
 }
 
@@ -333,7 +355,7 @@ func (m *Machine) adopt(now Time, c Config) {
 		m.event("chain.differs", "", "the topology file says %v; the running %v stays until it is changed by PUT /v1/chains/%s",
 			m.o.Members, c.Members, m.o.Name)
 	}
-	if c.Lease != m.o.Lease || c.Freeze == FreezeHead {
+	if c.Lease != m.o.Lease || c.Freeze == FreezeHead || c.Shadow != "" {
 		n := m.next(c.Epoch, c.Members)
 		n.Lease = m.o.Lease
 		if n.Freeze == FreezeHead { // an earlier controller did not get to the end of a reordering
@@ -419,6 +441,9 @@ func (m *Machine) Next(now Time) (Time, bool) {
 		}
 		if m.fence[s] {
 			at(v.lease.until)
+		}
+		if at0, ok := m.givenUpAt(s); ok {
+			at(at0)
 		}
 	}
 	at(m.redriveAt)

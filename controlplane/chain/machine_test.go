@@ -15,7 +15,7 @@ import (
 // TestScenarios runs the files in testdata. Each is a story: commands in, what the machine asks for out. Around the machine is a world of simulated
 // switches that remember what was installed in them, and answer leases with a clock of their own. Commands:
 //
-//	network switches=(...) [members=(...)] [lease=D] [keys=N]   a new world and a controller without a record
+//	network switches=(...) [members=(...)] [lease=D] [keys=N] [patience=D]   a new world and a controller without a record
 //	controller [record=none] [members=(...)] [lease=D]          the controller is restarted, with the last record or without
 //	up S...         switches connect (again); they report what they have
 //	down S...       their connection is lost; they go on running, but nothing reaches them
@@ -31,7 +31,10 @@ import (
 //	add OP, remove OP, abandon OP
 //	done OP [error=E] [again]   the running step of an operation on keys ends
 //	redriven [error=E]
-//	leases lost     from now on switches do not answer leases
+//	recover OP S    bring a switch in
+//	erased S        a switch has been emptied, and is connected anew; erased S error=E: it was not
+//	copied [error=E]
+//	leases lost [S...]   from now on (these) switches do not answer leases
 //	lease-reply S clock=US left=D [refused]
 //	status
 func TestScenarios(t *testing.T) {
@@ -72,7 +75,9 @@ type world struct {
 	quiet    bool
 	running  map[OpID]int // attempt of the running step
 	redrive  uint16
-	unleased bool
+	erase    uint64
+	copy     uint64
+	unleased func(sw string) bool
 }
 
 func (w *world) command(d *datadriven.TestData) {
@@ -122,11 +127,14 @@ func (w *world) command(d *datadriven.TestData) {
 	switch d.Cmd {
 	case "network", "controller":
 		if d.Cmd == "network" {
-			*w = world{t: w.t, switches: map[string]*simSwitch{}}
+			*w = world{t: w.t, switches: map[string]*simSwitch{}, unleased: func(string) bool { return false }}
 			w.o = Options{Name: "main", Switches: vals("switches"), Members: vals("switches"), Lease: 200 * time.Millisecond}
 			for _, s := range w.o.Switches {
 				w.switches[s] = &simSwitch{fresh: true}
 			}
+		}
+		if has("patience") {
+			w.o.Patience = dur(val("patience"))
 		}
 		if has("members") {
 			w.o.Members = vals("members")
@@ -239,7 +247,18 @@ func (w *world) command(d *datadriven.TestData) {
 	case "lease-reply":
 		w.m.LeaseReply(w.now, args[0], uint64(num(val("clock"))), dur(val("left")), !has("refused"))
 	case "leases":
-		w.unleased = args[0] == "lost"
+		w.unleased = func(sw string) bool { return args[0] == "lost" && (len(args) == 1 || slices.Contains(args[1:], sw)) }
+	case "recover":
+		w.m.Recover(w.now, OpID(num(args[0])), args[1])
+	case "erased":
+		if err := failure(); err != nil {
+			w.m.EraseFailed(w.now, w.erase, err)
+			break
+		}
+		*w.switches[args[0]] = simSwitch{born: w.now, connected: true}
+		w.m.SwitchUp(w.now, args[0], Report{Fresh: true})
+	case "copied":
+		w.m.Copied(w.now, w.copy, failure())
 	case "status":
 		s := w.m.Status(w.now)
 		fmt.Fprintf(&w.out, "%v, ready %v", s.Config, s.Ready)
@@ -299,6 +318,10 @@ func (w *world) drain() {
 				w.lease(l)
 			case Redrive:
 				w.redrive = a.Epoch
+			case Erase:
+				w.erase = a.Seq
+			case Copy:
+				w.copy = a.Seq
 			case InsertKeys:
 				w.running[a.Op] = a.Attempt
 			case DeleteKeys:
@@ -322,7 +345,7 @@ func (w *world) stamp() string {
 // lease answers as a switch would, a moment later.
 func (w *world) lease(l Lease) {
 	s := w.switches[l.Switch]
-	if !s.connected || w.unleased {
+	if !s.connected || w.unleased(l.Switch) {
 		return
 	}
 	clock := uint64((w.now - s.born).Microseconds()) + 1

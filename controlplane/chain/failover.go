@@ -1,0 +1,75 @@
+package chain
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Failover: who is taken to have failed, and the chain without it. Nothing here is needed for safety: a member that is given up although it lives is fenced,
+// or its lease runs out, before the shorter chain is installed (advance), as one is that an operator takes out.
+
+// unheardLeases is how many LEASEs in a row may have no answer. Counting what was sent, rather than the time that has passed, a controller that was itself
+// stopped for a while gives nobody up.
+const unheardLeases = renewals + 1
+
+// stranger is how much longer than Patience a controller that has just started waits for a member that it has not met.
+const stranger = 10
+
+// givenUpAt is when a member that is not connected will be taken to have failed.
+func (m *Machine) givenUpAt(sw string) (Time, bool) {
+	v := m.view[sw]
+	if m.o.Patience == 0 || v.up || !m.cfg.IsMember(sw) {
+		return 0, false
+	}
+	if !v.met {
+		return stranger * max(m.o.Patience, 200*time.Millisecond), true
+	}
+	return v.downAt + m.o.Patience, true
+}
+
+// suspect says why a member is taken to have failed, "" where it is not.
+func (m *Machine) suspect(now Time, sw string) string {
+	v := m.view[sw]
+	if at, ok := m.givenUpAt(sw); ok && now >= at {
+		return "it is out of reach"
+	}
+	if m.o.Patience > 0 && v.up && m.leases(sw) && v.lease.unheard >= unheardLeases && now >= v.lease.next {
+		return "it is connected, and answers no lease"
+	}
+	return ""
+}
+
+// failover goes on without the members that have failed, as long as one is left.
+func (m *Machine) failover(now Time) {
+	if m.o.Patience == 0 || !m.decided || m.blank {
+		return
+	}
+	goal := m.cfg
+	if m.persisting != nil {
+		goal = m.persisting.config
+	}
+	var left, gone []string
+	why := ""
+	for _, s := range m.cfg.Members {
+		reason := m.suspect(now, s)
+		switch {
+		case reason != "":
+			why = reason
+			if goal.IsMember(s) {
+				gone = append(gone, s)
+			}
+		case !m.view[s].lost:
+			left = append(left, s)
+		}
+	}
+	if len(gone) == 0 || !slices.ContainsFunc(left, func(s string) bool { return m.view[s].up }) {
+		return
+	}
+	m.event("chain.failover", strings.Join(gone, ", "), "%s: the chain goes on without it", why)
+	n := m.next(m.cfg.Epoch, left)
+	if n.Freeze == FreezeHead { // it was draining to change its order, which has to be asked for again
+		n.Freeze = Thawed
+	}
+	m.begin(now, n, nil)
+}

@@ -1,0 +1,140 @@
+package chain
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Recovery: a switch is filled behind the tail while the chain works on, and becomes its tail (docs/protocol.md, "Recovery"). Each stage that changes the
+// chain is a configuration of its own, so a controller that finds one of them on record knows that it is to be left: it thaws the chain without the
+// newcomer. The stages are in a change, which waits in Machine.change for its configuration as any other does.
+
+// stage is how far a recovery has come.
+type stage int
+
+const (
+	erasing   stage = iota // the newcomer's registers are being emptied
+	shadowing              // it is a shadow, and is being filled
+	comparing              // the chain is frozen, and it is compared with the tail
+	joining                // it becomes the tail
+)
+
+// Recover brings a switch in behind the tail. Done comes when it is a member, or with the reason why it is none.
+func (m *Machine) Recover(now Time, op OpID, sw string) {
+	fail := func(kind error, format string, args ...any) {
+		m.do(Done{op, fmt.Errorf("%w: "+format, append([]any{kind}, args...)...)})
+	}
+	v := m.view[sw]
+	switch {
+	case v == nil:
+		fail(ErrInvalid, "there is no switch %q: the switches are %s", sw, strings.Join(m.o.Switches, ", "))
+	case !m.decided || !m.installed || m.persisting != nil || m.change != nil:
+		fail(ErrUnavailable, "the chain is being set up or changed (%s): try again when it is ready", m.Status(0).Reason)
+	case m.cfg.IsMember(sw):
+		fail(ErrInvalid, "%s is a member already", sw)
+	case m.cfg.Freeze != Thawed:
+		fail(ErrRefused, "the chain is frozen: thaw it first")
+	case !v.up:
+		fail(ErrUnavailable, "%s is not connected, or does not run the program", sw)
+	case !m.holdsKeys(): // there is nothing to fill it with
+		m.begin(now, m.next(m.cfg.Epoch, append(m.cfg.Learners(), sw)), &change{op: op})
+		m.step(now)
+	default:
+		c := &change{op: op, newcomer: sw}
+		m.change = c
+		m.pauseKeys()
+		if !v.empty {
+			m.event("chain.recovering", sw, "what it holds is of no use: it begins empty")
+			m.seq++
+			c.seq = m.seq
+			m.do(Erase{Switch: sw, Seq: c.seq})
+			return
+		}
+		m.shadow(now, c)
+		m.step(now)
+	}
+}
+
+// EraseFailed answers Erase.
+func (m *Machine) EraseFailed(now Time, seq uint64, err error) {
+	if c := m.change; c != nil && c.newcomer != "" && c.stage == erasing && c.seq == seq && m.persisting == nil {
+		m.giveUp(now, err)
+		m.step(now)
+	}
+}
+
+// shadow begins the configuration in which the newcomer is filled.
+func (m *Machine) shadow(now Time, c *change) {
+	n := m.next(m.cfg.Epoch, m.cfg.Members)
+	n.Shadow = c.newcomer
+	m.event("chain.recovering", c.newcomer, "it is filled behind %s", n.Members[len(n.Members)-1])
+	m.begin(now, n, &change{op: c.op, newcomer: c.newcomer, stage: shadowing})
+}
+
+// newcomerUp: a switch that was emptied is there again.
+func (m *Machine) newcomerUp(now Time, sw string) {
+	if c := m.change; c != nil && c.newcomer == sw && c.stage == erasing && m.persisting == nil && m.view[sw].empty {
+		m.shadow(now, c)
+	}
+}
+
+// newcomerDown: while it is being filled a newcomer must not be lost from sight, because it may come back empty.
+func (m *Machine) newcomerDown(now Time, sw string) {
+	for _, c := range []*change{m.persisting, m.change} {
+		if c != nil && c.newcomer == sw && c.stage != erasing && !m.cfg.IsMember(sw) {
+			m.giveUp(now, fmt.Errorf("the connection to %s was lost", sw))
+			return
+		}
+	}
+}
+
+// giveUp ends a recovery: the chain is as it was before, if need be by another configuration.
+func (m *Machine) giveUp(now Time, why error) {
+	c := m.change
+	if m.persisting != nil {
+		c = m.persisting
+	}
+	m.event("chain.not-recovered", c.newcomer, "%v", why)
+	m.do(Done{c.op, fmt.Errorf("%w: %s was not brought in: %w", ErrUnavailable, c.newcomer, why)})
+	untouched := m.persisting == nil && m.cfg.Shadow == ""
+	c.op, m.change = 0, nil
+	if untouched {
+		m.resumeKeys(now)
+		return
+	}
+	m.begin(now, m.next(m.cfg.Epoch, m.cfg.Members), nil)
+}
+
+// recoveryInstalled: all have a configuration of a recovery. It says whether there is more to do.
+func (m *Machine) recoveryInstalled(c *change) bool {
+	if c.stage == joining {
+		m.view[c.newcomer].lost = false
+		m.event("chain.recovered", c.newcomer, "it is the tail")
+		return false
+	}
+	m.seq++
+	m.copying = m.seq
+	m.do(Copy{Epoch: m.cfg.Epoch, Donor: m.cfg.Members[len(m.cfg.Members)-1], To: c.newcomer, Compare: c.stage == comparing, Seq: m.seq})
+	return true
+}
+
+// Copied answers Copy.
+func (m *Machine) Copied(now Time, seq uint64, err error) {
+	c := m.change
+	if m.copying != seq || m.persisting != nil || c == nil || c.newcomer == "" {
+		return
+	}
+	m.copying = 0
+	switch {
+	case err != nil:
+		m.giveUp(now, err)
+	case c.stage == shadowing:
+		n := m.next(m.cfg.Epoch, m.cfg.Members)
+		n.Shadow, n.Freeze = c.newcomer, FreezeAll
+		m.begin(now, n, &change{op: c.op, newcomer: c.newcomer, stage: comparing})
+	default:
+		n := m.next(m.cfg.Epoch, m.cfg.Learners())
+		m.begin(now, n, &change{op: c.op, newcomer: c.newcomer, stage: joining})
+	}
+	m.step(now)
+}
