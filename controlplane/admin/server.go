@@ -35,6 +35,9 @@ type Backend interface {
 	Chains(context.Context) ([]api.Chain, error)
 	Chain(ctx context.Context, chain string) (*api.Chain, error)
 	ChangeChain(ctx context.Context, chain string, change api.ChainChange) (*api.Chain, error)
+	// Recover brings a switch in behind a chain's tail.
+	Recover(ctx context.Context, chain, sw string) (*api.Chain, error)
+	Metrics() http.Handler
 	Keys(ctx context.Context, chain string) ([]api.Key, error)
 	AddKeys(ctx context.Context, chain string, keys []api.KeySpec) ([]api.Key, error)
 	RemoveKey(ctx context.Context, chain, nameOrID string) error
@@ -61,6 +64,8 @@ func Handler(b Backend) http.Handler {
 	handle("GET /v1/chains", func(r *http.Request) (any, error) { return b.Chains(r.Context()) })
 	handle("GET /v1/chains/{chain}", func(r *http.Request) (any, error) { return b.Chain(r.Context(), r.PathValue("chain")) })
 	handle("PUT /v1/chains/{chain}", s.changeChain)
+	handle("POST /v1/chains/{chain}/recover", s.recoverMember)
+	mux.Handle("GET /metrics", b.Metrics())
 	handle("GET /v1/chains/{chain}/keys", func(r *http.Request) (any, error) { return b.Keys(r.Context(), r.PathValue("chain")) })
 	handle("POST /v1/chains/{chain}/keys", s.addKeys)
 	handle("DELETE /v1/chains/{chain}/keys/{key}", func(r *http.Request) (any, error) {
@@ -182,6 +187,19 @@ func (s *server) changeChain(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return s.b.ChangeChain(r.Context(), r.PathValue("chain"), change)
+}
+
+// recoverMember takes the switch to bring in.
+func (s *server) recoverMember(r *http.Request) (any, error) {
+	body, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	var what api.Recovery
+	if err := decode(body, &what); err != nil {
+		return nil, err
+	}
+	return s.b.Recover(r.Context(), r.PathValue("chain"), what.Switch)
 }
 
 // addKeys takes one key or a list.

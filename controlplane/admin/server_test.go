@@ -39,6 +39,12 @@ func (b *backend) Chains(context.Context) ([]api.Chain, error) {
 func (b *backend) Chain(_ context.Context, c string) (*api.Chain, error) {
 	return &api.Chain{Name: c}, b.note("chain", c)
 }
+func (b *backend) Recover(_ context.Context, c, sw string) (*api.Chain, error) {
+	return &api.Chain{Name: c}, b.note("recover", c, sw)
+}
+
+func (b *backend) Metrics() http.Handler { return http.NotFoundHandler() }
+
 func (b *backend) ChangeChain(_ context.Context, c string, ch api.ChainChange) (*api.Chain, error) {
 	what := []string{"change", c}
 	if ch.Frozen != nil {
@@ -109,6 +115,7 @@ func TestClient(t *testing.T) {
 	}{
 		{"chains", func() error { _, err := c.Chains(ctx); return err }},
 		{"chain main", func() error { _, err := c.Chain(ctx, "main"); return err }},
+		{"recover main s3", func() error { _, err := c.Recover(ctx, "main", "s3"); return err }},
 		{"change main frozen", func() error { _, err := c.ChangeChain(ctx, "main", api.ChainChange{Frozen: &frozen}); return err }},
 		{"change main s2 s1", func() error {
 			_, err := c.ChangeChain(ctx, "main", api.ChainChange{Members: &[]string{"s2", "s1"}})

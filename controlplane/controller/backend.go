@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net/http"
 	"fmt"
 	"slices"
 	"strings"
@@ -102,6 +103,17 @@ func (c *Controller) ChangeChain(ctx context.Context, name string, ch api.ChainC
 	}
 	return c.Chain(ctx, name)
 }
+
+// Recover brings a switch in behind a chain's tail, and returns when it is the tail.
+func (c *Controller) Recover(ctx context.Context, name, sw string) (*api.Chain, error) {
+	if err := c.recover(ctx, name, sw); err != nil {
+		return nil, apiError(err)
+	}
+	return c.Chain(ctx, name)
+}
+
+// Metrics serves what there is to count and measure, for Prometheus.
+func (c *Controller) Metrics() http.Handler { return c.metrics.handler() }
 
 // Keys lists the keys of a chain by name.
 func (c *Controller) Keys(ctx context.Context, chainName string) ([]api.Key, error) {

@@ -38,6 +38,7 @@ type Controller struct {
 	log      *slog.Logger
 	events   *eventLog
 	requests *requests
+	metrics  *metrics
 	start    time.Time
 	devices  []*device // as the topology lists the switches
 	byName   map[string]*device
@@ -120,7 +121,7 @@ func New(o Options) (*Controller, error) {
 	for i, ct := range t.Chains {
 		ch := &chainState{topo: ct, space: spaces[i], waiting: map[chain.OpID]chan error{}, ops: map[chain.OpID]*keyOperation{},
 			entries: map[string]map[wire.Key]int{}, untidy: map[string]bool{}}
-		mo := chain.Options{Name: ct.Name, Switches: switches, Members: ct.Members, Lease: ct.Lease}
+		mo := chain.Options{Name: ct.Name, Switches: switches, Members: ct.Members, Lease: ct.Lease, Patience: ct.Patience}
 		if r, ok := saved.Chains[ct.Name]; ok && c.known(r) {
 			mo.Record = &r
 		}
@@ -140,6 +141,8 @@ func New(o Options) (*Controller, error) {
 		c.byName[s.Name] = d
 	}
 	c.pool = newSessionPool(t.Sessions.Controller)
+	c.metrics = newMetrics()
+	c.events.count = c.metrics.count
 	return c, nil
 }
 
@@ -251,6 +254,7 @@ func (c *Controller) flush(ch *chainState) {
 	st := ch.m.Status(c.now())
 	c.tidy(ch, st)
 	c.announce(ch, st)
+	c.metrics.chain(ch.topo.Name, st)
 	if !c.saved && st.Found {
 		c.saved = true
 		c.sess.Rest(c.now())
@@ -293,6 +297,21 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 		go func() {
 			err := c.redrive(c.ctx, a, keys)
 			c.post(func() { c.touch(ch).Redriven(c.now(), a.Epoch, err) })
+		}()
+	case chain.Erase:
+		c.erase(ch, a)
+	case chain.Copy:
+		keys := c.dir.Chain(ch.topo.ID)
+		go func() {
+			start := time.Now()
+			n, err := c.copy(c.ctx, ch, a, keys)
+			c.post(func() {
+				what := map[bool]string{true: "chain.compared", false: "chain.copied"}[a.Compare]
+				if err == nil {
+					c.events.add(what, a.To, ch.topo.Name, fmt.Sprintf("%d slots and sessions written, of %d keys, in %v", n, len(keys), time.Since(start)))
+				}
+				c.touch(ch).Copied(c.now(), a.Seq, err)
+			})
 		}()
 	case chain.InsertKeys:
 		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, true)
@@ -428,6 +447,11 @@ func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uin
 
 // change changes a running chain; it returns when all members have the new configuration.
 func (c *Controller) change(ctx context.Context, name string, ch chain.Change) error {
+	return c.ask(ctx, name, func(m *chain.Machine, op chain.OpID) { m.Propose(c.now(), op, ch) })
+}
+
+// ask asks a chain's machine for an operation, and waits for its end.
+func (c *Controller) ask(ctx context.Context, name string, begin func(*chain.Machine, chain.OpID)) error {
 	done := make(chan error, 1)
 	err := c.call(ctx, func() {
 		cs, err := c.findChain(name)
@@ -437,7 +461,7 @@ func (c *Controller) change(ctx context.Context, name string, ch chain.Change) e
 		}
 		op := c.nextOp()
 		cs.waiting[op] = done
-		c.touch(cs).Propose(c.now(), op, ch)
+		begin(c.touch(cs), op)
 	})
 	if err != nil {
 		return err
@@ -450,6 +474,11 @@ func (c *Controller) change(ctx context.Context, name string, ch chain.Change) e
 	case <-c.stopped:
 		return errStopped
 	}
+}
+
+// recover brings a switch in behind a chain's tail; it returns when it is the tail.
+func (c *Controller) recover(ctx context.Context, name, sw string) error {
+	return c.ask(ctx, name, func(m *chain.Machine, op chain.OpID) { m.Recover(c.now(), op, sw) })
 }
 
 // inCharge fails where another controller has taken over.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -31,6 +32,8 @@ type device struct {
 	mu   sync.Mutex
 	jobs []func(context.Context)
 	wake chan struct{}
+
+	noRegisters atomic.Bool // the target shows no registers over P4Runtime
 
 	// What the controller's goroutine knows.
 	state     p4rt.State

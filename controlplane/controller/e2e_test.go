@@ -506,8 +506,8 @@ func TestRing(t *testing.T) {
 				return
 			}
 			nw := newNetwork(t, engine, layout{n: 5, links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 1}, {1, 4}}, chains: []chainSpec{
-				{3, "main", []int{2, 5, 4}, 1000},
-				{9, "other", []int{4, 3, 1}, 0},
+				{id: 3, name: "main", members: []int{2, 5, 4}, lease: 1000},
+				{id: 9, name: "other", members: []int{4, 3, 1}},
 			}})
 			c := nw.startController("state.json")
 			c.waitAllReady()

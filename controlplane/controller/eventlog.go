@@ -14,7 +14,8 @@ const eventHistory = 4096
 
 // eventLog is the events of this controller's life, for those who ask later and those who listen. It is safe for concurrent use.
 type eventLog struct {
-	log *slog.Logger
+	log   *slog.Logger
+	count func(api.Event) // each event as well; nil: nobody counts
 
 	mu     sync.Mutex
 	events []api.Event // the last eventHistory
@@ -33,7 +34,11 @@ func (l *eventLog) add(kind, sw, chainName, message string) {
 	}
 	close(l.grown)
 	l.grown = make(chan struct{})
+	e := l.events[len(l.events)-1]
 	l.mu.Unlock()
+	if l.count != nil {
+		l.count(e)
+	}
 	args := []any{"event", kind}
 	if sw != "" {
 		args = append(args, "switch", sw)

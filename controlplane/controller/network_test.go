@@ -95,11 +95,13 @@ type chainSpec struct {
 	name    string
 	members []int
 	lease   int // milliseconds
+	// patience is in milliseconds; 0: nobody is taken out of the chain but by hand
+	patience int
 }
 
 // line is n switches in a row and a chain over all of them.
 func line(n, lease int) layout {
-	l := layout{n: n, chains: []chainSpec{{3, "main", nil, lease}}}
+	l := layout{n: n, chains: []chainSpec{{id: 3, name: "main", lease: lease}}}
 	for i := 1; i <= n; i++ {
 		l.chains[0].members = append(l.chains[0].members, i)
 		if i < n {
@@ -237,7 +239,7 @@ func (nw *network) writeTopology(links [][]string) {
 		hosts = append(hosts, m{"name": fmt.Sprintf("h%d", i), "ip": hostAddr(i).String(), "mac": hostMAC(i), "port": name + ":1"})
 	}
 	for _, c := range nw.layout.chains {
-		chains = append(chains, m{"id": c.id, "name": c.name, "address": serviceAddrOf(c.id).String(), "members": names(c.members), "leaseMillis": c.lease})
+		chains = append(chains, m{"id": c.id, "name": c.name, "address": serviceAddrOf(c.id).String(), "members": names(c.members), "leaseMillis": c.lease, "patienceMillis": c.patience})
 	}
 	b, err := json.MarshalIndent(m{
 		"program":  m{"profile": "128", "json": filepath.Join(compiled, "netcraq-128.json"), "p4info": filepath.Join(compiled, "netcraq-128.p4info.txtpb")},

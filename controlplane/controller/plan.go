@@ -257,15 +257,15 @@ func (p *plan) chain(c *topology.Chain, s *topology.Switch, conf chain.Config) c
 	ids := p.groups[s.Name][c.ID]
 	parity := conf.Epoch % 2
 	var out chainPlan
-	// The tail's acknowledgements go down a tree to all members, by way of others where need be. A chain of one acknowledges to nobody.
+	// The tail's acknowledgements go down a tree to all members and the shadow, by way of others where need be. A chain of one without a shadow acknowledges to nobody.
 	var acks []p4rt.Replica
-	for _, port := range p.graph.Tree(a.Tail, conf.Members)[s.Name] {
+	for _, port := range p.graph.Tree(a.Tail, conf.Learners())[s.Name] {
 		acks = append(acks, p4rt.Replica{Port: port, Instance: instanceAck})
 	}
 	if len(acks) > 0 {
 		part.ackGroup = ids.ack[parity]
 		out.groups = append(out.groups, p4rt.Group{ID: uint32(part.ackGroup), Replicas: acks})
-		if a.Role == chain.Tail {
+		if s.Name == a.Tail {
 			part.replyGroup = ids.reply[parity]
 			for _, port := range replyPorts(s) {
 				out.groups = append(out.groups, p4rt.Group{

@@ -64,7 +64,7 @@ func newFakes(t *testing.T, change func(topology map[string]any)) *fakes {
 		"switches": switches,
 		"links":    [][]string{{"s1:2", "s2:2"}, {"s2:3", "s3:2"}},
 		"hosts":    []m{{"name": "h1", "ip": "10.0.0.1", "mac": "02:00:00:00:00:01", "port": "s1:1"}},
-		"chains":   []m{{"id": 0, "name": "main", "address": "10.0.254.1", "members": []string{"s1", "s2", "s3"}, "leaseMillis": 0}},
+		"chains":   []m{{"id": 0, "name": "main", "address": "10.0.254.1", "members": []string{"s1", "s2", "s3"}, "leaseMillis": 0, "patienceMillis": 0}},
 	}
 	if change != nil {
 		change(top)

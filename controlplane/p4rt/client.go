@@ -461,6 +461,38 @@ func (c *Client) ReadRegister(ctx context.Context, register string, index int) (
 	return out, err
 }
 
+// ReadRegisterCells reads some cells of a register, in the order of cells. Where the target has no registers over P4Runtime, IsUnsupported(err).
+func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells []int) ([]Value, error) {
+	var what []*v1.Entity
+	at := make(map[int64][]int, len(cells))
+	for n, i := range cells {
+		e, err := c.o.Info.registerEntity(register, max(i, 0), nil)
+		if err != nil {
+			return nil, err
+		}
+		what = append(what, e)
+		at[int64(i)] = append(at[int64(i)], n)
+	}
+	out := make([]Value, len(cells))
+	if len(cells) == 0 {
+		return out, nil
+	}
+	read := 0
+	err := c.Read(ctx, func(e *v1.Entity) error {
+		if r := e.GetRegisterEntry(); r != nil {
+			for _, n := range at[r.GetIndex().GetIndex()] {
+				out[n] = Value(r.GetData().GetBitstring())
+				read++
+			}
+		}
+		return nil
+	}, what...)
+	if err == nil && read < len(cells) {
+		err = fmt.Errorf("reading from %s: %d of %d cells of register %s", c.o.Name, read, len(cells), register)
+	}
+	return out, err
+}
+
 // WriteRegister sets one cell of a register. Where the target has no registers over P4Runtime, IsUnsupported(err).
 func (c *Client) WriteRegister(ctx context.Context, register string, index int, value any) error {
 	e, err := c.o.Info.registerEntity(register, index, value)

@@ -121,6 +121,11 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 	return Committed, c.setPipeline(ctx, p, v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT)
 }
 
+// Reload loads p into the switch although it runs it already: that empties all its tables, registers and counters. The client must be primary.
+func (c *Client) Reload(ctx context.Context, p *Pipeline) error {
+	return c.setPipeline(ctx, p, v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT)
+}
+
 func (c *Client) setPipeline(ctx context.Context, p *Pipeline, action v1.SetForwardingPipelineConfigRequest_Action) error {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()

@@ -22,6 +22,7 @@ type plan struct {
 	sessions int // of each
 	calls    int // of all
 	patience time.Duration
+	auto     bool // controllers give members up by themselves
 	drift    float64
 	slowDisk float64
 	control  time.Duration
@@ -45,9 +46,10 @@ const (
 	reorder        fault = "chain reordered"
 	changeLease    fault = "lease changed"
 	removeMember   fault = "member removed by hand"
+	recoverMember  fault = "member recovered"
 )
 
-var allFaults = []fault{killSwitch, isolateSwitch, cutLinks, cutHost, burst, killController, twoControllers, cutController, killClient, freeze, reorder, changeLease, removeMember}
+var allFaults = []fault{killSwitch, isolateSwitch, cutLinks, cutHost, burst, killController, twoControllers, cutController, killClient, freeze, reorder, changeLease, removeMember, recoverMember}
 
 // newPlan draws a plan. Runs differ in kind: in one nothing fails but packets, in another everything does.
 func newPlan(seed uint64) *plan {
@@ -69,6 +71,7 @@ func newPlan(seed uint64) *plan {
 			p.kinds = append(p.kinds, f)
 		}
 	}
+	p.auto = d.chance(0.5)
 	return p
 }
 
@@ -233,6 +236,14 @@ func (w *world) operate(f fault, n *node, length time.Duration) {
 			return
 		}
 		c.Members = slices.DeleteFunc(members, func(m string) bool { return m == n.name })
+	case recoverMember:
+		if slices.Contains(members, n.name) {
+			return
+		}
+		w.trace("operator", "%s: %s", f, n.name)
+		w.cover.add("fault."+string(f), 1)
+		s.recover(n.name)
+		return
 	default:
 		panic("no such fault: " + string(f))
 	}

@@ -37,6 +37,9 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 		return nil, err
 	}
 	w.lease, w.drift, w.controlDelay, w.slowDisk = p.lease, p.drift, p.control, p.slowDisk
+	if p.auto {
+		w.patience = p.patience
+	}
 	for _, n := range w.nodes {
 		n.rate = w.clockRate()
 	}
@@ -50,7 +53,9 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	for range p.clients {
 		w.newWorker(p, p.calls/p.clients)
 	}
-	w.operator(p)
+	if !p.auto {
+		w.operator(p)
+	}
 	w.faults(p, end)
 	w.loop.run(end, nil)
 	w.mend()

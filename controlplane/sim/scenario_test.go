@@ -18,7 +18,7 @@ import (
 // TestScenarios runs the files in testdata: stories about a chain, the cases of DESIGN section 5 among them. Commands in, what happened out. The network is
 // perfect but for what the commands do to it, and nothing is left to chance. Keys are numbers, 1 to the number that network says.
 //
-//	network SHAPE [keys=N] [lease=D] [without=MUTANT] [slow-store]    a new network (shapes.go), its chain formed and its keys placed, never written
+//	network SHAPE [keys=N] [lease=D] [patience=D] [without=MUTANT] [slow-store]    a new network (shapes.go), its chain formed and its keys placed, never written
 //	client C at=HOST [resend=D]    a client; it asks the service address first, then the switches in order
 //	write C key=N value=V | delete C key=N | read C key=N [eventual] | cas C key=N expected=E.S value=V     a call begins; all take [timeout=D] [to=S]
 //	run D [packets] [leases] [quiet]       time passes. Printed is what clients, controllers and operators do and what the network loses; with packets also what
@@ -34,6 +34,7 @@ import (
 //	release [N]                    the first N of them, or all
 //	duplicate OP ...               ... arrive twice
 //	clear                          such rules end
+//	recover S                      an operator asks for a switch to be brought in
 //	propose members=(...) | lease=D | frozen=BOOL   an operator asks for a change
 //	state [key=N]                  what each switch has: its part in the chain; its committed version, and the newest if it is dirty
 //	check                          what clients were told must be linearizable, one version have one value
@@ -195,6 +196,8 @@ func (s *scenario) command() {
 		w.network.rules = nil
 	case "propose":
 		s.propose()
+	case "recover":
+		s.w.controller().recover(s.word(0))
 	case "state":
 		s.state()
 	case "check":
@@ -226,6 +229,7 @@ func (s *scenario) network() {
 	s.check(err)
 	s.clients = map[string]*client{}
 	s.w.lease = s.duration("lease", defaultLease)
+	s.w.patience = s.duration("patience", 0)
 	if s.has("slow-store") {
 		s.w.slowDisk = 1
 	}

@@ -95,7 +95,7 @@ func (s *shell) begin() {
 	for _, sw := range w.shape.topo.Switches {
 		names = append(names, sw.Name)
 	}
-	o := chain.Options{Name: "main", Switches: names, Members: w.members, Lease: w.lease, Removed: w.removed.machine}
+	o := chain.Options{Name: "main", Switches: names, Members: w.members, Lease: w.lease, Patience: w.patience, Removed: w.removed.machine}
 	if w.store.record != nil {
 		r := *w.store.record
 		o.Record = &r
@@ -179,6 +179,10 @@ func (s *shell) do(a chain.Action) {
 		s.install(a)
 	case chain.Redrive:
 		s.redrive(a)
+	case chain.Erase:
+		s.erase(a)
+	case chain.Copy:
+		s.copy(a)
 	case chain.InsertKeys:
 		s.entries(a.Op, a.Attempt, a.Switch, true)
 	case chain.DeleteKeys:
@@ -392,56 +396,6 @@ func (s *shell) clean(key wire.Key, version wire.Version, deadline time.Duration
 				s.later(time.Millisecond, func() { s.clean(key, version, deadline, then) })
 			}
 		})
-	}
-}
-
-// redrive sends down again what is dirty at a switch, with Drain until all members hold the same.
-func (s *shell) redrive(a chain.Redrive) {
-	if s.w.removed.redrive && !a.Drain {
-		s.later(0, func() { s.m.Redriven(s.now(), a.Epoch, nil); s.flush() })
-		return
-	}
-	from, via := s.device(a.From), s.device(a.Via)
-	var failed error
-	left := len(s.w.keys)
-	finish := func(err error) {
-		failed = errors.Join(failed, err)
-		if left--; left > 0 {
-			return
-		}
-		if failed != nil || !a.Drain {
-			s.m.Redriven(s.now(), a.Epoch, failed)
-			s.flush()
-			return
-		}
-		s.drained(a, s.w.loop.now+writeTimeout)
-	}
-	for _, k := range s.w.keys {
-		deadline := s.w.loop.now + writeTimeout
-		pause := 2 * time.Millisecond
-		var try func()
-		try = func() {
-			s.fetch(from, k, wire.Newest, deadline, func(r *wire.Packet, err error) {
-				switch {
-				case err != nil:
-					finish(err)
-				case r.Status != wire.Dirty:
-					finish(nil)
-				case s.w.loop.now > deadline:
-					finish(errTimeout)
-				default:
-					s.w.cover.add("controller.redriven", 1)
-					if s.w.removed.redriveSession {
-						r.Session, r.Request = 0, 0
-					}
-					via.packetOut(s.frame(via, leasePort, &wire.Packet{Op: wire.Write, Flags: wire.Stamped | wire.NoReply, Epoch: a.Epoch,
-						Session: r.Session, Request: r.Request, Key: k, Version: r.Version, Value: r.Value, Tombstone: r.Tombstone}))
-					s.later(pause, try)
-					pause = min(2*pause, 200*time.Millisecond)
-				}
-			})
-		}
-		try()
 	}
 }
 

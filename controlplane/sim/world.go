@@ -35,6 +35,7 @@ type world struct {
 	store        store
 	members      []string // as the topology file would want them
 	lease        time.Duration
+	patience     time.Duration // of controllers with members that are out of reach; 0: an operator gives them up
 	controlDelay time.Duration // mean of what chance adds to the delay of a controller's messages
 	slowDisk     float64       // how often the store takes long
 	drift        float64       // of clocks, either way

@@ -67,6 +67,7 @@ type fileChain struct {
 	Address     string   `yaml:"address"`
 	Members     []string `yaml:"members"`
 	LeaseMillis *int     `yaml:"leaseMillis"`
+	Patience    *int     `yaml:"patienceMillis"`
 	Slots       int      `yaml:"slots"`
 }
 
@@ -510,6 +511,17 @@ func (p *parser) addChain(i int, f *fileChain) {
 		c.Lease = time.Duration(*ms) * time.Millisecond
 		if *ms != 0 && (*ms < 20 || *ms > 60000) {
 			p.add(path+".leaseMillis", f.Name, "a lease of %d ms: give 20 to 60000, or 0 for none (the paper's fail-stop assumption)", *ms)
+		}
+	}
+	// Half a lease costs nothing, because the lease has to run out in any case. Without one a member that is given up is taken to have stopped.
+	c.Patience = max(c.Lease/2, 50*time.Millisecond)
+	if c.Lease == 0 {
+		c.Patience = time.Second
+	}
+	if ms := f.Patience; ms != nil {
+		c.Patience = time.Duration(*ms) * time.Millisecond
+		if *ms < 0 || *ms > 3600_000 {
+			p.add(path+".patienceMillis", f.Name, "%d ms: give up to 3600000, or 0 to have nobody taken out of the chain but by hand", *ms)
 		}
 	}
 	if f.Slots < 0 {

@@ -102,6 +102,8 @@ type Chain struct {
 	Address netip.Addr    // the service address
 	Members []string      // head first
 	Lease   time.Duration // 0: without
+	// Patience is for how long a member may be out of the controller's reach before the chain goes on without it; 0: until somebody says so.
+	Patience time.Duration
 	Slots   int           // how many key slots it may use; 0: a share of what the program has
 }
 

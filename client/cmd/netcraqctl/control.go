@@ -98,7 +98,7 @@ func yes(b bool) string {
 
 func (c *cli) chainCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "chain", Short: "Show and change chains, and which keys are in them"}
-	cmd.AddCommand(c.chainShow(), c.chainKeys(), c.chainAddKey(), c.chainRemoveKey(), c.chainSet())
+	cmd.AddCommand(c.chainShow(), c.chainKeys(), c.chainAddKey(), c.chainRemoveKey(), c.chainSet(), c.chainFail(), c.chainRecover(), c.chainWatch())
 	return cmd
 }
 
@@ -262,7 +262,7 @@ func (c *cli) chainSet() *cobra.Command {
 	var members []string
 	cmd := &cobra.Command{
 		Use: "set CHAIN", Short: "Change a running chain", Args: cobra.ExactArgs(1),
-		Long: "Change a running chain. --members may leave members out, head first; adding one needs recovery.",
+		Long: "Change a running chain. --members may leave members out, head first; adding one is \"chain recover\".",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var change api.ChainChange
 			if cmd.Flags().Changed("lease") {

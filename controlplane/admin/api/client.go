@@ -53,6 +53,12 @@ func (c *Client) ChangeChain(ctx context.Context, chain string, change ChainChan
 	return out, c.do(ctx, http.MethodPut, "/v1/chains/"+segment(chain), change, out)
 }
 
+// Recover brings a switch in behind a chain's tail and returns the chain as it is then.
+func (c *Client) Recover(ctx context.Context, chain, sw string) (*Chain, error) {
+	out := new(Chain)
+	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/recover", Recovery{sw}, out)
+}
+
 // Keys lists the keys of a chain by name.
 func (c *Client) Keys(ctx context.Context, chain string) ([]Key, error) {
 	var out []Key

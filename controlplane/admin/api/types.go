@@ -50,6 +50,11 @@ type ChainChange struct {
 	Members     *[]string `json:"members,omitempty"` // switch names, head first: may leave members out; adding one needs recovery
 }
 
+// Recovery is the body of POST /v1/chains/{chain}/recover: the switch to fill behind the tail. It is the tail when the answer comes.
+type Recovery struct {
+	Switch string `json:"switch"`
+}
+
 // KeySpec asks for a key to be placed in a chain.
 type KeySpec struct {
 	Name  string  `json:"name"`            // the etcd key, or any other non-empty name

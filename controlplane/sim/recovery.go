@@ -1,0 +1,211 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// This file carries out what a failover and a recovery ask for: driving down again, emptying a switch, and copying. It is the counterpart of redrive.go and
+// recover.go in package controller.
+
+// redrive sends down again what is dirty at any of some switches, with Drain until all members hold the same.
+func (s *shell) redrive(a chain.Redrive) {
+	report := func(err error) { s.m.Redriven(s.now(), a.Epoch, err); s.flush() }
+	if s.w.removed.redrive && !a.Drain {
+		s.later(0, func() { report(nil) })
+		return
+	}
+	var failed error
+	left := len(s.w.keys) * len(a.From)
+	finish := func(err error) {
+		failed = errors.Join(failed, err)
+		if left--; left > 0 {
+			return
+		}
+		if failed != nil || !a.Drain {
+			report(failed)
+			return
+		}
+		s.drained(a, s.w.loop.now+writeTimeout)
+	}
+	for _, sw := range a.From {
+		for _, k := range s.w.keys {
+			s.redriveKey(a, s.device(sw), k, finish)
+		}
+	}
+}
+
+// redriveKey sends a key's newest version down again until it is clean at a switch, or a newer one is on its way there.
+func (s *shell) redriveKey(a chain.Redrive, from *device, key wire.Key, finish func(error)) {
+	via := s.device(a.Via)
+	deadline := s.w.loop.now + writeTimeout
+	pause := 2 * time.Millisecond
+	var version wire.Version
+	looks := 0
+	var try func()
+	try = func() {
+		s.fetch(from, key, wire.Newest, deadline, func(r *wire.Packet, err error) {
+			looks++
+			switch {
+			case err != nil:
+				finish(err)
+			case r.Status != wire.Dirty || looks > 1 && r.Version != version:
+				finish(nil)
+			case r.Epoch != a.Epoch:
+				finish(fmt.Errorf("%s: %w", from.n.name, errEpoch))
+			case s.w.loop.now > deadline:
+				finish(errTimeout)
+			case looks == 1 && a.Stuck:
+				version = r.Version
+				s.later(chain.StuckFor, try)
+			default:
+				version = r.Version
+				s.w.cover.add("controller.redriven", 1)
+				if s.w.removed.redriveSession {
+					r.Session, r.Request = 0, 0
+				}
+				via.packetOut(s.frame(via, leasePort, &wire.Packet{Op: wire.Write, Flags: wire.Stamped | wire.NoReply, Epoch: r.Epoch,
+					Session: r.Session, Request: r.Request, Key: key, Version: r.Version, Value: r.Value, Tombstone: r.Tombstone}))
+				s.later(pause, try)
+				pause = min(2*pause, 200*time.Millisecond)
+			}
+		})
+	}
+	try()
+}
+
+var errEpoch = errors.New("it has another epoch")
+
+// recover asks the machine to bring a switch in.
+func (s *shell) recover(sw string) chain.OpID {
+	s.lastOp++
+	s.m.Recover(s.now(), s.lastOp, sw)
+	s.flush()
+	return s.lastOp
+}
+
+// erase loads the program anew, which empties everything.
+func (s *shell) erase(a chain.Erase) {
+	d := s.device(a.Switch)
+	n := d.n
+	d.submit(func(done func()) {
+		d.each([]func(){
+			func() {
+				n.count()
+				n.clear()
+				n.assignment, n.data, n.slots = nil, false, map[wire.Key]int{}
+			},
+			func() {
+				for _, e := range s.w.base[n.index] {
+					n.set(e)
+				}
+			},
+		}, func(err error) {
+			if err != nil {
+				s.m.EraseFailed(s.now(), a.Seq, err)
+			} else {
+				s.m.SwitchUp(s.now(), a.Switch, chain.Report{Fresh: true})
+			}
+			s.flush()
+			done()
+		})
+	})
+}
+
+// copy fills a switch, or compares it.
+func (s *shell) copy(a chain.Copy) {
+	report := func(err error) {
+		if err == nil {
+			s.w.cover.add(map[bool]string{true: "controller.compared", false: "controller.copied"}[a.Compare], 1)
+		}
+		s.m.Copied(s.now(), a.Seq, err)
+		s.flush()
+	}
+	to := s.device(a.To)
+	if a.Compare {
+		s.copyAll(a, s.w.loop.now+writeTimeout, report)
+		return
+	}
+	keys := s.w.keys
+	to.submit(func(done func()) {
+		to.call(func() {
+			for _, k := range keys {
+				to.n.place(k, true)
+			}
+		}, func(err error) {
+			done()
+			if err != nil {
+				report(err)
+				return
+			}
+			s.copyAll(a, s.w.loop.now+writeTimeout, report)
+		})
+	})
+}
+
+// copyAll copies what differs, slots and sessions; with Compare until nothing does.
+func (s *shell) copyAll(a chain.Copy, deadline time.Duration, then func(error)) {
+	var failed error
+	differs := false
+	left := len(s.w.keys) + maxSessions - 1
+	finish := func(same bool, err error) {
+		failed = errors.Join(failed, err)
+		differs = differs || !same
+		if left--; left > 0 {
+			return
+		}
+		switch {
+		case failed != nil || !differs || !a.Compare:
+			then(failed)
+		case s.w.loop.now > deadline:
+			then(errTimeout)
+		default:
+			s.copyAll(a, deadline, then)
+		}
+	}
+	for _, k := range s.w.keys {
+		s.copyOne(a, &wire.Packet{Key: k, Flags: wire.Newest}, deadline, finish)
+	}
+	for i := uint16(1); i < maxSessions; i++ {
+		s.copyOne(a, &wire.Packet{Key: wire.MakeKey(chainID, 0), Flags: wire.Session, Session: i}, deadline, finish)
+	}
+}
+
+// copyOne copies one slot or session if it differs.
+func (s *shell) copyOne(a chain.Copy, what *wire.Packet, deadline time.Duration, then func(same bool, err error)) {
+	donor, to := s.device(a.Donor), s.device(a.To)
+	get := func(d *device, then2 func(*wire.Packet)) {
+		p := *what
+		p.Op, p.Request = wire.Fetch, 1
+		s.exchange(d, &p, deadline, func(r *wire.Packet) bool {
+			return r.Op == wire.FetchReply && (r.Session == p.Session || p.Flags != wire.Session)
+		},
+			func(r *wire.Packet, err error) {
+				if err == nil && r.Epoch != a.Epoch {
+					err = fmt.Errorf("%s: %w", d.n.name, errEpoch)
+				}
+				if err != nil {
+					then(false, err)
+					return
+				}
+				then2(r)
+			})
+	}
+	get(donor, func(r *wire.Packet) {
+		get(to, func(q *wire.Packet) {
+			session := what.Flags == wire.Session
+			if session && q.Request == r.Request && q.Version == r.Version || !session && q.Status != wire.Dirty && q.Version == r.Version {
+				then(true, nil)
+				return
+			}
+			p := &wire.Packet{Op: wire.Sync, Key: what.Key, Flags: what.Flags & wire.Session, Session: r.Session, Request: r.Request, Version: r.Version,
+				Value: r.Value, Tombstone: r.Tombstone}
+			s.exchange(to, p, deadline, func(r *wire.Packet) bool { return r.Op == wire.SyncReply },
+				func(_ *wire.Packet, err error) { then(false, err) })
+		})
+	})
+}
