@@ -104,7 +104,7 @@ type Chain struct {
 	Lease   time.Duration // 0: without
 	// Patience is for how long a member may be out of the controller's reach before the chain goes on without it; 0: until somebody says so.
 	Patience time.Duration
-	Slots   int           // how many key slots it may use; 0: a share of what the program has
+	Slots    int // how many key slots it may use; 0: a share of what the program has
 }
 
 // Switch finds a switch by name, nil where there is none.
