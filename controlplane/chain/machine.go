@@ -198,6 +198,7 @@ func (m *Machine) compare(now Time, sw string, fresh bool) {
 	}
 	v.lease.forget() // what it held is not what it has
 	switch {
+	case m.o.Removed.Lost:
 	case m.holdsData() && (fresh || a == nil || !a.Role.Member() || v.everAcked):
 		m.lose(now, sw)
 	case v.everAcked:

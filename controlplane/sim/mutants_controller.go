@@ -12,6 +12,15 @@ type removed struct {
 	persist          bool
 	redrive          bool
 	redriveSession   bool
+	redriveEpoch     bool
+	redriveStuck     bool
+	redriveAlone     bool
+	redriveAll       bool
+	redriveThawed    bool
+	copySessions     bool
+	copyNewest       bool
+	comparison       bool
+	emptyHasNoRole   bool
 	toldVersions     bool
 }
 
@@ -24,6 +33,16 @@ func init() {
 		&Mutant{ID: "NO_PERSIST", Rule: "a configuration is durable before any switch has it", remove: func(r *removed) { r.persist = true }},
 		&Mutant{ID: "NO_REDRIVE", Rule: "what is dirty is driven down again", remove: func(r *removed) { r.redrive = true }, settles: true},
 		&Mutant{ID: "REDRIVE_WITHOUT_SESSION", Rule: "a re-driven write carries its session and request", remove: func(r *removed) { r.redriveSession = true }},
+		&Mutant{ID: "REDRIVE_LATER_EPOCH", Rule: "a re-driven write carries the epoch under which it was fetched", remove: func(r *removed) { r.redriveEpoch = true }},
+		&Mutant{ID: "NO_PERIODIC", Rule: "what is dirty is driven down again at intervals, not only after a change of the chain", remove: func(r *removed) { r.redriveStuck = true }, settles: true},
+		&Mutant{ID: "REDRIVE_HEAD_ONLY", Rule: "what is dirty is driven down again from every member, not only from the head", remove: func(r *removed) { r.redriveAll = true }, settles: true},
+		&Mutant{ID: "REDRIVE_NOT_ALONE", Rule: "what is dirty is driven down again in a chain of one too", remove: func(r *removed) { r.redriveAlone = true }, settles: true},
+		&Mutant{ID: "COPY_WITHOUT_SESSIONS", Rule: "recovery copies the sessions", remove: func(r *removed) { r.copySessions = true }},
+		&Mutant{ID: "COPY_COMMITTED", Rule: "recovery copies the donor's newest version, not its committed one", remove: func(r *removed) { r.copyNewest = true }},
+		&Mutant{ID: "NO_COMPARISON", Rule: "the roles flip only when donor and newcomer were found equal", remove: func(r *removed) { r.comparison = true }},
+		&Mutant{ID: "NO_FREEZE", Rule: "donor and newcomer are compared under a freeze of writes, which lasts until the roles flip", remove: func(r *removed) { r.machine.Freeze = true }},
+		&Mutant{ID: "JOINS_WITH_OLD_ROLE", Rule: "a switch that comes back has no role until a configuration gives it one", remove: func(r *removed) { r.emptyHasNoRole = true }},
+		&Mutant{ID: "EMPTY_GETS_OLD_ROLE", Rule: "an empty switch gets no role from a configuration that was decided before it came back", remove: func(r *removed) { r.machine.Lost = true }},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)
 }

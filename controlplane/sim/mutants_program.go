@@ -121,7 +121,8 @@ func init() {
 			e.assignFlag(f, 1, func(old any) any { return or(old, equal(op, opSync)) })
 		}
 	})
-	program("FREEZE_AT_HEAD_ONLY", "in a frozen chain every node drops STAMPED packets", func(e *edit) {
+	// Nothing STAMPED has the epoch of a freeze unless a controller drives down in a frozen chain, so this one does.
+	Mutants = append(Mutants, &Mutant{ID: "FREEZE_AT_HEAD_ONLY", Rule: "in a frozen chain every node drops STAMPED packets", program: func(e *edit) {
 		found := false
 		for _, c := range e.conditions("chain.p4", "meta.chain.frozen == 1") {
 			if strings.Contains(c["true_next"].(string), "refuse") {
@@ -131,5 +132,5 @@ func init() {
 		if !found {
 			e.fail("the drop of a frozen chain is not where it was")
 		}
-	})
+	}, remove: func(r *removed) { r.redriveThawed = true }})
 }

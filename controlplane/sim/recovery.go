@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
@@ -15,9 +16,13 @@ import (
 // redrive sends down again what is dirty at any of some switches, with Drain until all members hold the same.
 func (s *shell) redrive(a chain.Redrive) {
 	report := func(err error) { s.m.Redriven(s.now(), a.Epoch, err); s.flush() }
-	if s.w.removed.redrive && !a.Drain {
+	r := &s.w.removed
+	if !a.Drain && (r.redrive || r.redriveStuck && a.Stuck || r.redriveAlone && len(a.From) == 1) {
 		s.later(0, func() { report(nil) })
 		return
+	}
+	if r.redriveAll {
+		a.From = a.From[:1]
 	}
 	var failed error
 	left := len(s.w.keys) * len(a.From)
@@ -55,7 +60,7 @@ func (s *shell) redriveKey(a chain.Redrive, from *device, key wire.Key, finish f
 				finish(err)
 			case r.Status != wire.Dirty || looks > 1 && r.Version != version:
 				finish(nil)
-			case r.Epoch != a.Epoch:
+			case r.Epoch != a.Epoch && !s.w.removed.redriveEpoch:
 				finish(fmt.Errorf("%s: %w", from.n.name, errEpoch))
 			case s.w.loop.now > deadline:
 				finish(errTimeout)
@@ -67,6 +72,9 @@ func (s *shell) redriveKey(a chain.Redrive, from *device, key wire.Key, finish f
 				s.w.cover.add("controller.redriven", 1)
 				if s.w.removed.redriveSession {
 					r.Session, r.Request = 0, 0
+				}
+				if s.w.removed.redriveEpoch {
+					r.Epoch = s.status.Config.Epoch
 				}
 				via.packetOut(s.frame(via, leasePort, &wire.Packet{Op: wire.Write, Flags: wire.Stamped | wire.NoReply, Epoch: r.Epoch,
 					Session: r.Session, Request: r.Request, Key: key, Version: r.Version, Value: r.Value, Tombstone: r.Tombstone}))
@@ -94,11 +102,7 @@ func (s *shell) erase(a chain.Erase) {
 	n := d.n
 	d.submit(func(done func()) {
 		d.each([]func(){
-			func() {
-				n.count()
-				n.clear()
-				n.assignment, n.data, n.slots = nil, false, map[wire.Key]int{}
-			},
+			n.erase,
 			func() {
 				for _, e := range s.w.base[n.index] {
 					n.set(e)
@@ -116,6 +120,22 @@ func (s *shell) erase(a chain.Erase) {
 	})
 }
 
+// erase is the program being loaded anew: nothing is in the switch. The clock goes on.
+func (n *node) erase() {
+	n.count()
+	entries, assignment := slices.Clone(n.entries), n.assignment
+	n.clear()
+	n.assignment, n.data = nil, false
+	if n.w.removed.emptyHasNoRole {
+		for _, e := range entries {
+			n.set(e)
+		}
+		n.assignment = assignment
+		return
+	}
+	n.slots = map[wire.Key]int{}
+}
+
 // copy fills a switch, or compares it.
 func (s *shell) copy(a chain.Copy) {
 	report := func(err error) {
@@ -126,6 +146,10 @@ func (s *shell) copy(a chain.Copy) {
 		s.flush()
 	}
 	to := s.device(a.To)
+	if a.Compare && s.w.removed.comparison {
+		s.later(0, func() { report(nil) })
+		return
+	}
 	if a.Compare {
 		s.copyAll(a, s.w.loop.now+writeTimeout, report)
 		return
@@ -151,7 +175,11 @@ func (s *shell) copy(a chain.Copy) {
 func (s *shell) copyAll(a chain.Copy, deadline time.Duration, then func(error)) {
 	var failed error
 	differs := false
-	left := len(s.w.keys) + maxSessions - 1
+	sessions := uint16(maxSessions)
+	if s.w.removed.copySessions {
+		sessions = 1
+	}
+	left := len(s.w.keys) + int(sessions) - 1
 	finish := func(same bool, err error) {
 		failed = errors.Join(failed, err)
 		differs = differs || !same
@@ -168,9 +196,13 @@ func (s *shell) copyAll(a chain.Copy, deadline time.Duration, then func(error)) 
 		}
 	}
 	for _, k := range s.w.keys {
-		s.copyOne(a, &wire.Packet{Key: k, Flags: wire.Newest}, deadline, finish)
+		flags := wire.Newest
+		if s.w.removed.copyNewest {
+			flags = 0
+		}
+		s.copyOne(a, &wire.Packet{Key: k, Flags: flags}, deadline, finish)
 	}
-	for i := uint16(1); i < maxSessions; i++ {
+	for i := uint16(1); i < sessions; i++ {
 		s.copyOne(a, &wire.Packet{Key: wire.MakeKey(chainID, 0), Flags: wire.Session, Session: i}, deadline, finish)
 	}
 }
@@ -208,4 +240,22 @@ func (s *shell) copyOne(a chain.Copy, what *wire.Packet, deadline time.Duration,
 				func(_ *wire.Packet, err error) { then(false, err) })
 		})
 	})
+}
+
+// driveFrozen drives down what is dirty at the members of a frozen chain, again and again: what a controller must not do, and what the members of a frozen chain
+// must not take.
+func (w *world) driveFrozen() {
+	w.loop.after(2*time.Millisecond, w.driveFrozen)
+	s := w.controller()
+	if !s.alive || s.deposed || !s.status.Decided || s.status.Config.Freeze != chain.FreezeAll {
+		return
+	}
+	for _, m := range s.status.Config.Members {
+		if !s.device(m).ready {
+			continue
+		}
+		for _, k := range w.keys {
+			s.redriveKey(chain.Redrive{Epoch: s.status.Config.Epoch, Via: s.status.Config.Members[0]}, s.device(m), k, func(error) {})
+		}
+	}
 }

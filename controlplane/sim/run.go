@@ -56,6 +56,9 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	if !p.auto {
 		w.operator(p)
 	}
+	if w.removed.redriveThawed {
+		w.driveFrozen()
+	}
 	w.faults(p, end)
 	w.loop.run(end, nil)
 	w.mend()
