@@ -140,9 +140,8 @@ func (n *node) clock() time.Duration { return time.Duration(float64(n.w.loop.now
 
 // start is the process being started, with nothing in it.
 func (n *node) start() {
-	n.clear()
-	n.alive, n.loaded, n.assignment, n.election = true, false, nil, 0
-	n.slots = map[wire.Key]int{}
+	n.wipe()
+	n.alive, n.loaded, n.election = true, false, 0
 	n.starts++
 	n.born = n.w.loop.now - n.w.control.between(0, time.Second)
 }

@@ -123,17 +123,21 @@ func (s *shell) erase(a chain.Erase) {
 // erase is the program being loaded anew: nothing is in the switch. The clock goes on.
 func (n *node) erase() {
 	n.count()
-	entries, assignment := slices.Clone(n.entries), n.assignment
+	n.wipe()
+}
+
+// wipe empties a switch.
+func (n *node) wipe() {
+	entries := slices.Clone(n.entries)
 	n.clear()
-	n.assignment, n.data = nil, false
-	if n.w.removed.emptyHasNoRole {
+	n.data = false
+	if n.w.removed.emptyHasNoRole && n.starts > 0 { // its registers alone
 		for _, e := range entries {
 			n.set(e)
 		}
-		n.assignment = assignment
 		return
 	}
-	n.slots = map[wire.Key]int{}
+	n.assignment, n.slots = nil, map[wire.Key]int{}
 }
 
 // copy fills a switch, or compares it.
@@ -245,7 +249,7 @@ func (s *shell) copyOne(a chain.Copy, what *wire.Packet, deadline time.Duration,
 // driveFrozen drives down what is dirty at the members of a frozen chain, again and again: what a controller must not do, and what the members of a frozen chain
 // must not take.
 func (w *world) driveFrozen() {
-	w.loop.after(2*time.Millisecond, w.driveFrozen)
+	w.loop.after(300*time.Microsecond, w.driveFrozen)
 	s := w.controller()
 	if !s.alive || s.deposed || !s.status.Decided || s.status.Config.Freeze != chain.FreezeAll {
 		return
@@ -257,5 +261,27 @@ func (w *world) driveFrozen() {
 		for _, k := range w.keys {
 			s.redriveKey(chain.Redrive{Epoch: s.status.Config.Epoch, Via: s.status.Config.Members[0]}, s.device(m), k, func(error) {})
 		}
+	}
+}
+
+// recoveries brings switches in that are there and are no members, soon after they have come back.
+func (w *world) recoveries() {
+	d := w.dice.faults
+	w.loop.after(d.between(2*time.Millisecond, 30*time.Millisecond), w.recoveries)
+	if w.mended || !w.serving() || w.controller().status.Config.Freeze != chain.Thawed {
+		return
+	}
+	s := w.controller()
+	var candidates []string
+	for _, m := range w.members {
+		if !s.status.Config.IsMember(m) && s.device(m).ready {
+			candidates = append(candidates, m)
+		}
+	}
+	if len(candidates) > 0 {
+		sw := pick(d, candidates...)
+		w.trace("operator", "%s: %s", recoverMember, sw)
+		w.cover.add("fault."+string(recoverMember), 1)
+		s.recover(sw)
 	}
 }

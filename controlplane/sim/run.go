@@ -56,6 +56,9 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	if !p.auto {
 		w.operator(p)
 	}
+	if slices.Contains(p.kinds, recoverMember) {
+		w.recoveries()
+	}
 	if w.removed.redriveThawed {
 		w.driveFrozen()
 	}
