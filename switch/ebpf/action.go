@@ -68,7 +68,7 @@ func (t *translator) runAction(a *bmv2json.Action, exit string) {
 	t.place(labels[len(a.Primitives)])
 }
 
-// primitives is what each primitive takes: d data, b data or bool, l a place to store a number, h header, r register, c counter, k calculation. It is also the list of what
+// primitives is what each primitive takes: d data, b data or bool, l a place to store a number, h header, r register, c counter, k calculation, m meter. It is also the list of what
 // this engine can do; docs/switch.md is made from it.
 var primitives = map[string]string{
 	"assign": "lb", "modify_field": "lb", "assign_header": "hh", "copy_header": "hh", "_jump": "d", "_jump_if_zero": "bd", "exit": "", "no_op": "",
@@ -77,7 +77,7 @@ var primitives = map[string]string{
 	"add_to_field": "ld", "subtract_from_field": "ld", "add": "ldd", "subtract": "ldd", "bit_xor": "ldd", "bit_or": "ldd", "bit_and": "ldd",
 	"shift_left": "ldd", "shift_right": "ldd",
 	"clone_ingress_pkt_to_egress": "dd", "clone_egress_pkt_to_egress": "dd", "resubmit": "d", "recirculate": "d", "truncate": "d",
-	"modify_field_with_hash_based_offset": "ldkd", "modify_field_rng_uniform": "ldd",
+	"modify_field_with_hash_based_offset": "ldkd", "modify_field_rng_uniform": "ldd", "execute_meter": "mdl", "generate_digest": "dd",
 }
 
 func (t *translator) checkArgs(p *bmv2json.Primitive) {
@@ -106,6 +106,8 @@ func (t *translator) checkArgs(p *bmv2json.Primitive) {
 			ok = a.Op == bmv2json.OpStack
 		case 'r':
 			ok = a.Op == bmv2json.OpRegisterArray
+		case 'm':
+			ok = a.Op == bmv2json.OpMeterArray && !a.Meter.Direct
 		case 'k':
 			ok = a.Op == bmv2json.OpCalculation
 		case 'c':
@@ -185,6 +187,13 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 		t.hash(p)
 	case "modify_field_rng_uniform":
 		t.random(p)
+	case "execute_meter":
+		t.executeMeter(p)
+	case "generate_digest":
+		if exit == "" {
+			refuse(p.Path, "generate_digest in a parser")
+		}
+		t.generateDigest(p)
 	case "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit", "recirculate", "truncate":
 		if exit == "" {
 			refuse(p.Path, "%s in a parser", p.Op)

@@ -143,24 +143,19 @@ func (t *translator) checkFieldList(e *bmv2json.Expr) {
 	}
 }
 
-// afterRequests follows ingress: the packet's clone is made, and if it is to be resubmitted it ends here.
+// afterRequests follows ingress: the packet's clone is made, its digest sent, and if it is to be resubmitted it ends here.
 func (t *translator) afterRequests() {
 	q := &t.requests
-	if !q.again() || t.captured {
-		return
-	}
-	if t.hook == hookXDP {
+	again := q.again() && !t.captured
+	if again && t.hook == hookXDP {
 		stay := t.newLabel("stay")
-		up := t.newLabel("up")
 		t.load(asm.R1, rPHV, q.cloning, 1)
 		t.load(asm.R2, rPHV, q.resubmit, 2)
 		t.emit(asm.Or.Reg(asm.R1, asm.R2), asm.JEq.Imm(asm.R1, 0, stay))
-		t.place(up)
 		t.passUp(handoverCopies, xdpDrop)
 		t.place(stay)
-		return
 	}
-	if q.clones {
+	if again && q.clones && t.hook == hookTC {
 		none := t.newLabel("unclone")
 		t.load(asm.R1, rPHV, q.cloning, 1)
 		t.emit(asm.JEq.Imm(asm.R1, 0, none))
@@ -168,7 +163,8 @@ func (t *translator) afterRequests() {
 		t.putBack(againCloneIngress)
 		t.place(none)
 	}
-	if q.comesBack {
+	t.sample()
+	if again && q.comesBack && t.hook == hookTC {
 		on := t.newLabel("on")
 		t.load(asm.R1, rPHV, q.resubmit, 2)
 		t.emit(asm.JEq.Imm(asm.R1, 0, on))
@@ -243,6 +239,7 @@ func (t *translator) takeAgain(copies, parse string) {
 		t.store(rPHV, f, asm.R1, 4)
 	}
 	t.clearRequests()
+	t.startDigest()
 	t.storeConstant(rPHV, t.requests.copyCut, noCut, 4)
 	t.jump(parse)
 

@@ -69,30 +69,40 @@ func (t *translator) internetChecksum(k *bmv2json.Calculation) {
 	if k.Algo != "csum16" {
 		refuse(k.Path, "the checksum algorithm %q", k.Algo)
 	}
+	inputs := k.Input
+	withPayload := len(inputs) > 0 && inputs[len(inputs)-1].Payload
+	if withPayload { // first, as it calls
+		inputs = inputs[:len(inputs)-1]
+		t.payloadSum(k, inputs)
+	}
 	t.emit(asm.Mov.Imm(asm.R1, 0))
 	bit := 0
-	for i := 0; i < len(k.Input); {
+	for i := 0; i < len(inputs); {
 		// Fields of one header come and go together.
 		j, bits := i, 0
-		h := headerOfInput(&k.Input[i])
-		for ; j < len(k.Input) && headerOfInput(&k.Input[j]) == h; j++ {
-			if k.Input[j].Payload {
-				refuse(k.Path, "a checksum over the payload")
+		h := headerOfInput(&inputs[i])
+		for ; j < len(inputs) && headerOfInput(&inputs[j]) == h; j++ {
+			if inputs[j].Payload {
+				refuse(k.Path, "a checksum over the payload and what comes after it")
 			}
-			bits += widthOfInput(&k.Input[j])
+			bits += widthOfInput(&inputs[j])
 		}
 		skip := t.newLabel("absent")
 		if h != nil && !h.Metadata {
-			if bits%16 != 0 && j < len(k.Input) {
+			if bits%16 != 0 && (j < len(inputs) || withPayload) {
 				refuse(k.Path, "a checksum over %d bits of %s, with more after them", bits, h.Name)
 			}
 			t.load(asm.R2, rPHV, t.lay.validity(h), 1)
 			t.emit(asm.JEq.Imm(asm.R2, 0, skip))
 		}
 		for ; i < j; i++ {
-			bit = t.addToChecksum(&k.Input[i], bit)
+			bit = t.addToChecksum(&inputs[i], bit)
 		}
 		t.place(skip)
+	}
+	if withPayload {
+		t.load(asm.R2, asm.R10, payloadOnStack, 8)
+		t.emit(asm.Add.Reg(asm.R1, asm.R2))
 	}
 	for range 3 { // 64 bits to 33, to 18, to 16
 		t.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.RSh.Imm(asm.R2, 16), asm.And.Imm(asm.R1, 0xffff), asm.Add.Reg(asm.R1, asm.R2))
@@ -158,4 +168,99 @@ func (t *translator) addToChecksum(in *bmv2json.CalcInput, bit int) int {
 		parts(func(i int) *value { return t.wordOfPlace(p, i) }, p.width)
 	}
 	return bit
+}
+
+// payloadOnStack is where the sum of the payload waits.
+const payloadOnStack = -112
+
+const (
+	payloadChunk  = 512 // bytes: as many as bpf_csum_diff takes in any kernel
+	payloadChunks = 140 // enough for 64 KiB and headers
+)
+
+// payloadSum leaves the sum of the frame's bytes behind its headers in payloadOnStack, as 16-bit words from where the inputs before it end.
+func (t *translator) payloadSum(k *bmv2json.Calculation, before []bmv2json.CalcInput) {
+	bits := 0
+	for i := range before {
+		bits += widthOfInput(&before[i])
+	}
+	const name = "payload"
+	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
+	t.callFunction(name)
+	if (bits+7)/8%2 == 0 { // on an even byte: the words as they stand; on an odd one they are turned round, as they are in a machine with the low byte first
+		t.emit(asm.HostTo(asm.BE, asm.R0, asm.Half))
+	} else {
+		t.emit(asm.HostTo(asm.LE, asm.R0, asm.Half))
+	}
+	t.store(asm.R10, payloadOnStack, asm.R0, 8)
+	for _, f := range t.functions {
+		if f.name == name {
+			return
+		}
+	}
+	t.functions = append(t.functions, t.function(name, t.sumPayload))
+}
+
+// What sumPayload and its loop share, on sumPayload's stack.
+const (
+	sumShared = -40 // where it starts
+	sumCtx    = 0
+	sumPHV    = 8
+	sumAt     = 16 // how far into the frame
+	sumSum    = 24
+)
+
+// sumPayload is the function that adds up the payload, in the machine's order of bytes, to 16 bits.
+func (t *translator) sumPayload() {
+	t.store(asm.R10, sumShared+sumCtx, asm.R1, 8)
+	t.store(asm.R10, sumShared+sumPHV, asm.R2, 8)
+	t.load(asm.R3, asm.R2, phvHead, 4)
+	t.store(asm.R10, sumShared+sumAt, asm.R3, 8)
+	t.storeConstant(asm.R10, sumShared+sumSum, 0, 8)
+	t.emit(asm.Mov.Imm(asm.R1, payloadChunks))
+	t.functionPointer(asm.R2, "chunk")
+	t.emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, sumShared), asm.Mov.Imm(asm.R4, 0))
+	t.call(asm.FnLoop)
+	t.load(asm.R0, asm.R10, sumShared+sumSum, 8)
+	t.emit(asm.LSh.Imm(asm.R0, 32), asm.RSh.Imm(asm.R0, 32))
+	for range 2 {
+		t.emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 16), asm.And.Imm(asm.R0, 0xffff), asm.Add.Reg(asm.R0, asm.R1))
+	}
+	t.emit(asm.Return())
+	t.functions = append(t.functions, t.function("chunk", t.sumChunk))
+}
+
+// sumChunk is called for one chunk after the other, until it returns 1.
+func (t *translator) sumChunk() {
+	end := "chunk.end"
+	t.emit(asm.Mov.Reg(rEntry, asm.R2))
+	t.load(rCtx, rEntry, sumCtx, 8)
+	t.load(rPHV, rEntry, sumPHV, 8)
+	t.storeConstant(asm.R10, -4, 0, 4)
+	t.emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.call(asm.FnMapLookupElem)
+	t.emit(asm.JEq.Imm(asm.R0, 0, end), asm.Mov.Reg(rTemp, asm.R0))
+	whole := t.newLabel("whole")
+	t.load(asm.R4, rPHV, phvLen, 4)
+	t.load(asm.R2, rEntry, sumAt, 8)
+	t.emit(asm.JLE.Reg(asm.R4, asm.R2, end), asm.Sub.Reg(asm.R4, asm.R2), asm.JLE.Imm(asm.R4, payloadChunk, whole), asm.Mov.Imm(asm.R4, payloadChunk))
+	t.place(whole)
+	t.emit(asm.JEq.Imm(asm.R4, 0, end), asm.JGT.Imm(asm.R4, payloadChunk, end)) // never: for the verifier
+	t.emit(asm.Mov.Reg(asm.R3, rTemp), asm.Add.Reg(asm.R3, asm.R4))
+	t.storeConstant(asm.R3, 0, 0, 4) // what fills the last word
+	t.store(asm.R10, -16, asm.R4, 8)
+	t.emit(asm.Mov.Reg(asm.R1, asm.R2), asm.Add.Reg(asm.R1, asm.R4))
+	t.store(rEntry, sumAt, asm.R1, 8)
+	t.emit(asm.Mov.Reg(asm.R3, rTemp))
+	t.loadBytes()
+	t.emit(asm.JNE.Imm(asm.R0, 0, end))
+	t.load(asm.R4, asm.R10, -16, 8)
+	t.emit(asm.Add.Imm(asm.R4, 3), asm.And.Imm(asm.R4, payloadChunk*2-4))
+	t.load(asm.R5, rEntry, sumSum, 8)
+	t.emit(asm.Mov.Reg(asm.R3, rTemp), asm.Mov.Imm(asm.R1, 0), asm.Mov.Imm(asm.R2, 0))
+	t.call(asm.FnCsumDiff)
+	t.store(rEntry, sumSum, asm.R0, 8)
+	t.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	t.place(end)
+	t.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
 }

@@ -78,11 +78,14 @@ func actionsOf(n bmv2json.Node) []*bmv2json.Action {
 	return nil
 }
 
-// touchesRegister reports whether a node reads or writes registers.
+// touchesRegister reports whether a node reads or writes registers, or asks meters.
 func touchesRegister(n bmv2json.Node) bool {
+	if t, ok := n.(*bmv2json.Table); ok && t.DirectMeter != nil {
+		return true
+	}
 	for _, a := range actionsOf(n) {
 		for _, p := range a.Primitives {
-			if p.Op == "register_read" || p.Op == "register_write" {
+			if p.Op == "register_read" || p.Op == "register_write" || p.Op == "execute_meter" {
 				return true
 			}
 		}

@@ -63,11 +63,13 @@ type device struct {
 	packetIn  *ring
 	packetOut *state // see packetout.go
 	tap       *ring  // nil if nobody asked for it
+	digests   *ring
 
-	mu       sync.Mutex // guards what follows
-	closed   bool
-	ports    map[uint32]*port
-	pipeline *pipeline
+	mu        sync.Mutex // guards what follows
+	closed    bool
+	ports     map[uint32]*port
+	pipeline  *pipeline
+	committed atomic.Pointer[pipeline] // the same, for who does not hold mu
 
 	handlers sync.Mutex
 	onPacket func([]byte)
@@ -147,6 +149,9 @@ func newDevice(opts Options) (d *device, err error) {
 		handle(frame)
 	})
 	if err != nil {
+		return nil, err
+	}
+	if d.digests, err = newRing("digests", digestRing, d.log, d.handDigest); err != nil {
 		return nil, err
 	}
 	if opts.Tap != nil {
@@ -311,6 +316,7 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 		return err
 	}
 	d.pipeline = p
+	d.committed.Store(p)
 	if old != nil {
 		waitForPackets()
 		old.close()
@@ -484,11 +490,27 @@ func (d *device) OnPacketIn(f func([]byte)) {
 	d.handlers.Unlock()
 }
 
-// OnDigest implements [target.Device]. Programs that send digests are refused, so f is never called.
+// OnDigest implements [target.Device].
 func (d *device) OnDigest(f func(target.Digest)) {
 	d.handlers.Lock()
 	d.onDigest = f
 	d.handlers.Unlock()
+}
+
+// handDigest gives a digest to who asked for them.
+func (d *device) handDigest(record []byte) {
+	p := d.committed.Load()
+	if p == nil {
+		return
+	}
+	m, ok := p.decodeDigest(record)
+	if !ok { // of a program that is gone
+		return
+	}
+	d.handlers.Lock()
+	handle := d.onDigest
+	d.handlers.Unlock()
+	handle(m)
 }
 
 // Now implements [target.Device].
@@ -516,7 +538,7 @@ func (d *device) Close() error {
 			d.forget(q)
 		}
 	}
-	for _, r := range []*ring{d.packetIn, d.tap} {
+	for _, r := range []*ring{d.packetIn, d.digests, d.tap} {
 		if r != nil {
 			r.close()
 		}

@@ -350,6 +350,9 @@ func (p *pipeline) ModifyEntry(name string, e *target.TableEntry) error {
 				atomic.AddUint64(t.p.state.word(to+off), t.p.state.load(from+off))
 			}
 		}
+		if t.tablePlan.meter >= 0 {
+			t.keepMeter(old, word)
+		}
 		t.free(old)
 		priority := have.Priority
 		have.TableEntry = copyEntry(e, have.Match)

@@ -86,10 +86,14 @@ func newPipeline(prog *bmv2json.Program, d *device) (p *pipeline, err error) {
 		}
 		p.lookups[i], f.lookups[i] = m, m.FD()
 	}
+	if pl.digest != 0 {
+		f.digests = d.digests.m.FD()
+	}
 	if d.tap != nil {
 		f.tap = d.tap.m.FD()
 	}
 	p.number = d.pipelines.Add(1)
+	f.number = p.number
 	if d.opts.Hook != HookTC || pl.requests.again() {
 		stride := (&translator{plan: pl}).handoverStride()
 		if p.slots, err = newMapIn(ebpf.MapSpec{Name: "handover", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(stride * handoverSlots), MaxEntries: 1}); err != nil {
@@ -508,16 +512,4 @@ func (p *pipeline) DeleteGroup(profile string, _ uint32) error {
 }
 func (p *pipeline) Groups(profile string) (map[uint32][]target.WeightedMember, error) {
 	return nil, none("action profile", profile)
-}
-func (p *pipeline) DirectMeter(table string, _ *target.TableEntry) (*target.MeterConfig, error) {
-	return nil, none("direct meter of table", table)
-}
-func (p *pipeline) SetDirectMeter(table string, _ *target.TableEntry, _ *target.MeterConfig) error {
-	return none("direct meter of table", table)
-}
-func (p *pipeline) ReadMeter(name string, _ int) (*target.MeterConfig, error) {
-	return nil, none("meter", name)
-}
-func (p *pipeline) WriteMeter(name string, _ int, _ *target.MeterConfig) error {
-	return none("meter", name)
 }

@@ -20,6 +20,7 @@ type plan struct {
 	lock      int // in the state: 0, or 1 while a packet has registers to itself
 	registers []arrayPlan
 	counters  []arrayPlan
+	meters    []arrayPlan
 	tables    []*tablePlan // by Table.Index
 	groups    int          // one word for each multicast group id: 1 + where its replicas start, and how many there are
 	replicas  int
@@ -34,6 +35,7 @@ type plan struct {
 	blocks   map[*bmv2json.Header]bool
 
 	requests  requests
+	digest    int            // 2 bytes in the PHV: the learn list to send; 0 where the program sends none
 	valueSets []setPlan      // by ValueSet.Index
 	hashIn    int            // the bytes that are hashed
 	hashMax   int            // how many there are at most
@@ -118,6 +120,7 @@ func newPlan(prog *bmv2json.Program) *plan {
 		}
 		p.counters = append(p.counters, a)
 	}
+	p.planMeters()
 	keys := 8
 	for _, t := range prog.Tables() {
 		tp := p.planTable(t)
@@ -158,6 +161,7 @@ func newPlan(prog *bmv2json.Program) *plan {
 	}
 	p.snapshot = take(size)
 	p.planRequests(take)
+	p.planDigests(take)
 	p.planHashes(take)
 	p.planValueSets()
 	p.phvSize = at

@@ -54,7 +54,9 @@ func runSTF(t *testing.T, hook Hook, file string, text []byte) {
 			t.Fatalf("port %d is at %v: %s", n, q.hook, q.why)
 		}
 	}
-	differences, err := stf.Run(f, stf.Switch{Pipeline: d.Pipeline(), Process: func(_ time.Duration, port uint32, frame []byte) []stf.Packet {
+	begun := time.Now()
+	differences, err := stf.Run(f, stf.Switch{Pipeline: d.Pipeline(), Process: func(now time.Duration, port uint32, frame []byte) []stf.Packet {
+		time.Sleep(now - time.Since(begun)) // the file's clock may go ahead; the kernel's does not
 		if _, err := unix.Write(c.sockets[port], frame); err != nil {
 			t.Fatalf("sending %x by port %d: %v", frame, port, err)
 		}

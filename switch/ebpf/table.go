@@ -46,6 +46,7 @@ type tablePlan struct {
 	slotSize int
 	nSlots   int
 	counter  int         // in the slot; -1: nothing is counted
+	meter    int         // in the slot; -1: there is none
 	def      int         // in the state: the word of the default entry
 	params   []paramPlan // by action of the table
 }
@@ -60,17 +61,14 @@ type keyPart struct {
 const slotCounter = 0 // the counter is at a slot's start
 
 func (p *plan) planTable(src *bmv2json.Table) *tablePlan {
-	t := &tablePlan{src: src, counter: -1}
+	t := &tablePlan{src: src, counter: -1, meter: -1}
 	if src.Kind != bmv2json.TableSimple {
 		refuse(src.Path, "a table with an action profile or selector (%s)", src.Name)
-	}
-	if src.DirectMeter != nil {
-		refuse(src.Path, "a table with direct meters (%s)", src.Name)
 	}
 	t.planKeys()
 	t.def = p.allocate(8)
 	// Parameters: in the word if those of every action fit beside the action's number.
-	t.inline = !src.WithCounters
+	t.inline = !src.WithCounters && src.DirectMeter == nil
 	for _, a := range src.Actions {
 		bits := 0
 		for _, q := range a.Params {
@@ -81,6 +79,9 @@ func (p *plan) planTable(src *bmv2json.Table) *tablePlan {
 	from := 0
 	if src.WithCounters {
 		t.counter, from = slotCounter, 16
+	}
+	if src.DirectMeter != nil {
+		t.meter, from = from, from+meterBytes
 	}
 	for _, a := range src.Actions {
 		q := paramPlan{inline: t.inline, at: make([]int, len(a.Params)), widths: make([]int, len(a.Params))}
@@ -287,6 +288,9 @@ func (t *translator) applyTable(tp *tablePlan, next func(bmv2json.Node)) {
 		t.slotAddress(tp, miss)
 		if tp.counter >= 0 {
 			t.addToCounter(rEntry, tp.counter)
+		}
+		if tp.meter >= 0 {
+			t.directMeter(tp)
 		}
 		t.place(run + ".chosen")
 		t.load(asm.R1, rPHV, phvAction, 2)

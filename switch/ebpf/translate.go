@@ -26,6 +26,8 @@ type fds struct {
 	// handover, where it is not 0, is the map of slots between XDP and tc. magic is the switch's, number the pipeline's: see handover.go.
 	// tap, where it is not 0, is the ring to which each frame is copied as it comes and as it goes.
 	tap int
+	// digests is the ring for digests, where the program sends any.
+	digests int
 
 	handover      int
 	magic, number uint64
@@ -193,6 +195,7 @@ func (t *translator) entry() {
 	t.emit(asm.JEq.Imm(asm.R3, 0, drop), asm.Sub.Imm(asm.R3, 1))
 	t.store(rPHV, phvPort, asm.R3, 4)
 	t.startRequests()
+	t.startDigest()
 	if again {
 		t.place("ingress.parse")
 	}

@@ -1,0 +1,111 @@
+package ebpf
+
+import (
+	"encoding/binary"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// Digests: the values of a learn list go through a ring to the process, at most one list a packet, taken when ingress has ended. Where the process does not keep up they are
+// lost, as a digest may be.
+//
+// A record: the pipeline's number (8 bytes), the list's id (8 bytes), and each value in words of 8 bytes in host order, the most significant one first.
+const (
+	digestHeader = 16
+	digestRing   = 1 << 20
+)
+
+// planDigests finds out whether the program sends digests.
+func (p *plan) planDigests(take func(bytes int) int) {
+	for _, a := range p.prog.Actions {
+		for _, prim := range a.Primitives {
+			if prim.Op == "generate_digest" && p.digest == 0 {
+				p.digest = take(2)
+			}
+		}
+	}
+}
+
+// generateDigest emits the primitive: the last list that was named is sent.
+func (t *translator) generateDigest(p *bmv2json.Primitive) {
+	id := p.Args[1]
+	if id.Op == bmv2json.OpConst && (!id.Const.IsInt64() || t.prog.LearnList(int(id.Const.Int64())) == nil) {
+		refuse(id.Path, "a digest of learn list %s, which there is not", id.Const)
+	}
+	t.store(rPHV, t.digest, t.compute(andValue(t.index(id), konst(0xffff)), 0), 2)
+}
+
+// startDigest makes a packet one that has asked for no digest.
+func (t *translator) startDigest() {
+	if t.digest != 0 {
+		t.storeConstant(rPHV, t.digest, 0, 2)
+	}
+}
+
+// sample sends the digest that ingress has asked for. It uses all registers but rPHV and rCtx.
+func (t *translator) sample() {
+	if t.digest == 0 {
+		return
+	}
+	done := t.newLabel("sampled")
+	t.load(asm.R1, rPHV, t.digest, 2)
+	t.emit(asm.JEq.Imm(asm.R1, 0, done), asm.Mov.Reg(rEntry, asm.R1))
+	t.storeConstant(rPHV, t.digest, 0, 2)
+	t.storeConstant(asm.R10, -4, 0, 4)
+	t.emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.call(asm.FnMapLookupElem)
+	t.emit(asm.JEq.Imm(asm.R0, 0, done), asm.Mov.Reg(rTemp, asm.R0))
+	t.constant(asm.R1, t.fds.number)
+	t.store(rTemp, 0, asm.R1, 8)
+	t.store(rTemp, 8, rEntry, 8)
+	for _, l := range t.prog.LearnLists {
+		other := t.newLabel("list")
+		t.emit(asm.JNE.Imm(rEntry, int32(l.ID), other))
+		at := digestHeader
+		for i, e := range l.Elements {
+			n := wordsOf(l.Widths[i])
+			if at+8*n > bufferSize {
+				refuse(l.Path, "a digest of more than %d bytes", bufferSize)
+			}
+			for w := n - 1; w >= 0; w-- {
+				t.compute(andValue(t.word(e, w), konst(ones(min(64, l.Widths[i]-64*w)))), 0)
+				t.store(rTemp, at, asm.R1, 8)
+				at += 8
+			}
+		}
+		t.emit(asm.LoadMapPtr(asm.R1, t.fds.digests), asm.Mov.Reg(asm.R2, rTemp), asm.Mov.Imm(asm.R3, int32(at)), asm.Mov.Imm(asm.R4, 0))
+		t.call(asm.FnRingbufOutput)
+		t.jump(done)
+		t.place(other)
+	}
+	t.place(done)
+}
+
+// decodeDigest reads a record of this pipeline.
+func (p *pipeline) decodeDigest(b []byte) (d target.Digest, ok bool) {
+	if len(b) < digestHeader || binary.NativeEndian.Uint64(b) != p.number {
+		return d, false
+	}
+	l := p.prog.LearnList(int(binary.NativeEndian.Uint64(b[8:])))
+	if l == nil {
+		return d, false
+	}
+	d.Name = l.Name
+	b = b[digestHeader:]
+	for _, width := range l.Widths {
+		n := wordsOf(width)
+		if len(b) < 8*n {
+			return d, false
+		}
+		var v []byte
+		for ; n > 0; n-- {
+			v = binary.BigEndian.AppendUint64(v, binary.NativeEndian.Uint64(b))
+			b = b[8:]
+		}
+		d.Fields = append(d.Fields, v[len(v)-(width+7)/8:])
+	}
+	return d, true
+}
