@@ -56,6 +56,7 @@ type Controller struct {
 	records map[string]chain.Record // of the chains, by name
 	saved   bool                    // an earlier controller's state was there
 	lastOp  chain.OpID
+	avoided map[string]bool      // switches that routes go around
 	touched map[*chainState]bool // chains whose machines may ask for something
 	deposed string               // why this controller does nothing any more: another has taken over
 	ctx     context.Context      // Run's
@@ -93,6 +94,7 @@ func New(o Options) (*Controller, error) {
 	c := &Controller{topo: t, prog: prog, saver: newSaver(o.Store), log: o.Log, events: newEventLog(o.Log), requests: newRequests(), start: time.Now(),
 		byName: map[string]*device{}, byID: map[uint8]*chainState{}, touched: map[*chainState]bool{},
 		wake: make(chan struct{}, 1), stopped: make(chan struct{})}
+	c.avoided = map[string]bool{}
 	if c.plan, err = newPlan(t); err != nil {
 		return nil, err
 	}
@@ -111,6 +113,12 @@ func New(o Options) (*Controller, error) {
 	if c.dir, err = directory.New(spaces, saved.Directory); err != nil {
 		return nil, err
 	}
+	for _, s := range saved.Avoided {
+		if t.Switch(s) != nil {
+			c.avoided[s] = true
+		}
+	}
+	c.plan.avoid(c.avoided)
 	c.sess = sessions.New(uint16(t.Sessions.Controller)+1, prog.lastSession(t), t.Sessions.TTL, saved.Sessions)
 	c.records = map[string]chain.Record{}
 	maps.Copy(c.records, saved.Chains)
@@ -363,7 +371,8 @@ func (c *Controller) save(done func(error)) {
 			}
 		}
 	}
-	s := &State{Version: stateVersion, Chains: maps.Clone(c.records), Directory: c.dir.Snapshot(), Sessions: c.sess.Leases()}
+	s := &State{Version: stateVersion, Chains: maps.Clone(c.records), Directory: c.dir.Snapshot(), Sessions: c.sess.Leases(),
+		Avoided: slices.Sorted(maps.Keys(c.avoided))}
 	c.saver.save(s, func(err error) { c.post(func() { done(err) }) })
 }
 
@@ -382,6 +391,7 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 		for _, ch := range c.chains {
 			c.touch(ch).SwitchDown(c.now(), d.sw.Name)
 		}
+		c.avoidLater(d)
 	}
 	if s.Phase == p4rt.Backup && c.deposed == "" {
 		c.depose(d, s)
@@ -437,6 +447,10 @@ func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uin
 		return // it was lost again meanwhile
 	}
 	d.ready, d.lastError = true, ""
+	if c.avoided[d.sw.Name] {
+		delete(c.avoided, d.sw.Name)
+		c.reroute("switch.rerouted", d, "it is there again: routes go by it")
+	}
 	for _, ch := range c.chains {
 		r := reports[ch.topo.ID]
 		ch.entries[d.sw.Name] = r.keys

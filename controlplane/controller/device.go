@@ -45,10 +45,11 @@ type device struct {
 	freshAt  int // the connection in which the program was loaded last
 	entries  map[string]map[string]*v1.TableEntry
 	groups   map[uint32]p4rt.Group
+	parts    map[uint8]chain.Config // of each chain, the configuration of the last install in this connection
 }
 
 func newDevice(c *Controller, sw *topology.Switch, election p4rt.ElectionID) (*device, error) {
-	d := &device{c: c, sw: sw, sender: make(chan []byte, 1024), wake: make(chan struct{}, 1)}
+	d := &device{c: c, sw: sw, sender: make(chan []byte, 1024), wake: make(chan struct{}, 1), parts: map[uint8]chain.Config{}}
 	var err error
 	d.client, err = p4rt.New(p4rt.Options{
 		Name: sw.Name, Target: sw.P4Runtime, DeviceID: sw.DeviceID, ElectionID: election, Info: c.prog.pipeline.Info, Log: c.log,
@@ -205,6 +206,7 @@ func (d *device) load(ctx context.Context, stream int) error {
 		groups[g.ID] = g
 	}
 	d.entries, d.groups, d.loadedAt = entries, groups, stream
+	clear(d.parts) // it may have been restarted: nothing of before may be installed again but by the machine's word
 	return nil
 }
 
@@ -390,6 +392,7 @@ func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 	if err := d.load(ctx, s.Stream); err != nil {
 		return err
 	}
+	d.parts[ct.ID] = conf // before anything of it is written, so that refresh never goes back to an older one
 	p := d.c.plan
 	want := p.chain(ct, d.sw, conf)
 	ids := p.groups[d.sw.Name][ct.ID]

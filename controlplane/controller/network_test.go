@@ -412,7 +412,7 @@ func (r *running) chain() api.Chain {
 func (r *running) history() string {
 	var b strings.Builder
 	r.api.Events(context.Background(), 0, false, func(e api.Event) error {
-		fmt.Fprintf(&b, "  %s %s %s %s\n", e.Type, e.Chain, e.Switch, e.Message)
+		fmt.Fprintf(&b, "  %s %s %s %s %s\n", e.Time.Format("05.0000"), e.Type, e.Chain, e.Switch, e.Message)
 		return nil
 	})
 	return b.String()
@@ -449,12 +449,14 @@ type hostRequest struct {
 	To      netip.AddrPort
 	Payload []byte
 	Timeout time.Duration
+	Work    *workload // instead of a packet
 }
 
 type hostReply struct {
 	ID      int
 	From    netip.AddrPort
 	Payload []byte
+	History []call
 	Err     string
 }
 
@@ -517,10 +519,20 @@ func (h *host) ask(to netip.Addr, p *wire.Packet, timeout time.Duration) (*wire.
 	if err != nil {
 		return nil, err
 	}
+	r, err := h.request(hostRequest{To: netip.AddrPortFrom(to, wire.Port), Payload: payload, Timeout: timeout})
+	if err != nil {
+		return nil, err
+	}
+	out := new(wire.Packet)
+	return out, out.Unmarshal(r.Payload, wire.Profile128)
+}
+
+// request asks the host process for something.
+func (h *host) request(req hostRequest) (hostReply, error) {
 	ch := make(chan hostReply, 1)
 	h.mu.Lock()
 	h.next++
-	req := hostRequest{ID: h.next, To: netip.AddrPortFrom(to, wire.Port), Payload: payload, Timeout: timeout}
+	req.ID = h.next
 	h.waits[req.ID] = ch
 	b, err := json.Marshal(req)
 	if err == nil {
@@ -528,17 +540,16 @@ func (h *host) ask(to netip.Addr, p *wire.Packet, timeout time.Duration) (*wire.
 	}
 	h.mu.Unlock()
 	if err != nil {
-		return nil, err
+		return hostReply{}, err
 	}
 	select {
 	case r := <-ch:
 		if r.Err != "" {
-			return nil, errors.New(r.Err)
+			return r, errors.New(r.Err)
 		}
-		out := new(wire.Packet)
-		return out, out.Unmarshal(r.Payload, wire.Profile128)
+		return r, nil
 	case <-h.closed:
-		return nil, errors.New("the host process ended")
+		return hostReply{}, errors.New("the host process ended")
 	}
 }
 
@@ -556,7 +567,16 @@ func hostMain() {
 		limit <- struct{}{}
 		go func() {
 			defer func() { <-limit }()
-			r := exchangeUDP(req)
+			var r hostReply
+			if req.Work != nil {
+				history, err := req.Work.run()
+				if r.History = history; err != nil {
+					r.Err = err.Error()
+				}
+			} else {
+				r = exchangeUDP(req)
+			}
+			r.ID = req.ID
 			mu.Lock()
 			defer mu.Unlock()
 			enc.Encode(r)

@@ -2,9 +2,11 @@ package controller
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/directory"
@@ -178,7 +180,8 @@ func (g groupIDs) owns(s *topology.Switch, id uint32) bool {
 // plan is the topology with what was allocated for it.
 type plan struct {
 	t      *topology.Topology
-	graph  *topology.Graph
+	full   *topology.Graph                // of all switches
+	around atomic.Pointer[topology.Graph] // of those that are not given up
 	groups groupTable
 }
 
@@ -187,12 +190,28 @@ func newPlan(t *topology.Topology) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &plan{t: t, graph: t.Graph(nil), groups: groups}, nil
+	p := &plan{t: t, full: t.Graph(nil), groups: groups}
+	p.avoid(nil)
+	return p, nil
+}
+
+// avoid makes the ways go around some switches from now on, where there is a way around.
+func (p *plan) avoid(down map[string]bool) { p.around.Store(p.t.Graph(maps.Clone(down))) }
+
+// graph is the network in which all of some switches can be reached from one: without those that are given up if they can, else whole.
+func (p *plan) graph(from string, to ...string) *topology.Graph {
+	g := p.around.Load()
+	for _, s := range to {
+		if _, ok := g.Distance(from, s); !ok {
+			return p.full
+		}
+	}
+	return g
 }
 
 // towards is the route at a switch to an address that is at, or behind, another switch.
 func (p *plan) towards(from *topology.Switch, to netip.Addr, at string) (p4rt.Entry, bool) {
-	hop, ok := p.graph.NextHop(from.Name, at)
+	hop, ok := p.graph(from.Name, at).NextHop(from.Name, at)
 	if !ok {
 		return p4rt.Entry{}, false
 	}
@@ -259,7 +278,7 @@ func (p *plan) chain(c *topology.Chain, s *topology.Switch, conf chain.Config) c
 	var out chainPlan
 	// The tail's acknowledgements go down a tree to all members and the shadow, by way of others where need be. A chain of one without a shadow acknowledges to nobody.
 	var acks []p4rt.Replica
-	for _, port := range p.graph.Tree(a.Tail, conf.Learners())[s.Name] {
+	for _, port := range p.graph(a.Tail, conf.Learners()...).Tree(a.Tail, conf.Learners())[s.Name] {
 		acks = append(acks, p4rt.Replica{Port: port, Instance: instanceAck})
 	}
 	if len(acks) > 0 {
@@ -279,7 +298,7 @@ func (p *plan) chain(c *topology.Chain, s *topology.Switch, conf chain.Config) c
 	if a.Role.Member() {
 		e := takeAddress(c.Address)
 		out.take = &e
-	} else if e, ok := p.towards(s, c.Address, p.graph.Nearest(s.Name, conf.Members)); ok {
+	} else if e, ok := p.towards(s, c.Address, p.graph(s.Name, conf.Members...).Nearest(s.Name, conf.Members)); ok {
 		out.route = &e
 	}
 	return out

@@ -21,6 +21,7 @@ type State struct {
 	Chains    map[string]chain.Record `json:"chains"` // by name
 	Directory directory.Snapshot      `json:"directory"`
 	Sessions  []sessions.Lease        `json:"sessions"`
+	Avoided   []string                `json:"avoided,omitempty"` // switches that routes go around
 }
 
 // stateVersion is the version of the state's form that this controller writes and reads.

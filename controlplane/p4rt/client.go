@@ -463,22 +463,36 @@ func (c *Client) ReadRegister(ctx context.Context, register string, index int) (
 
 // ReadRegisterCells reads some cells of a register, in the order of cells. Where the target has no registers over P4Runtime, IsUnsupported(err).
 func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells []int) ([]Value, error) {
+	size, _, err := c.o.Info.RegisterSize(register)
+	if err != nil {
+		return nil, err
+	}
+	all := len(cells) > size/2 // to ask for each by itself costs more than the cells that nobody wants
 	var what []*v1.Entity
 	at := make(map[int64][]int, len(cells))
 	for n, i := range cells {
-		e, err := c.o.Info.registerEntity(register, max(i, 0), nil)
+		if !all {
+			e, err := c.o.Info.registerEntity(register, max(i, 0), nil)
+			if err != nil {
+				return nil, err
+			}
+			what = append(what, e)
+		}
+		at[int64(i)] = append(at[int64(i)], n)
+	}
+	if all {
+		e, err := c.o.Info.registerEntity(register, -1, nil)
 		if err != nil {
 			return nil, err
 		}
 		what = append(what, e)
-		at[int64(i)] = append(at[int64(i)], n)
 	}
 	out := make([]Value, len(cells))
 	if len(cells) == 0 {
 		return out, nil
 	}
 	read := 0
-	err := c.Read(ctx, func(e *v1.Entity) error {
+	err = c.Read(ctx, func(e *v1.Entity) error {
 		if r := e.GetRegisterEntry(); r != nil {
 			for _, n := range at[r.GetIndex().GetIndex()] {
 				out[n] = Value(r.GetData().GetBitstring())

@@ -1,0 +1,54 @@
+package controller
+
+import (
+	"context"
+	"time"
+)
+
+// A switch that the controller has lost may have stopped, and then what is sent to others by way of it is lost. So routes and acknowledgement trees go
+// around it, where there is a way around. That it may be running all the same does no harm: they go another way, that is all. Which switches are avoided is on
+// record, so that a controller that starts does not send packets to the dead again.
+
+// avoidAfter is for how long a switch may be out of reach before routes go around it. A chain cannot be shortened sooner, for the lease has to run out.
+const avoidAfter = 50 * time.Millisecond
+
+// avoidLater has a switch avoided if it does not come back soon.
+func (c *Controller) avoidLater(d *device) {
+	time.AfterFunc(avoidAfter, func() {
+		c.post(func() {
+			if d.ready || c.deposed != "" || c.avoided[d.sw.Name] {
+				return
+			}
+			c.avoided[d.sw.Name] = true
+			c.reroute("switch.avoided", d, "it is out of reach: routes go around it where they can")
+		})
+	})
+}
+
+// reroute brings what follows from the ways through the network to all switches.
+func (c *Controller) reroute(kind string, about *device, why string) {
+	c.plan.avoid(c.avoided)
+	c.events.add(kind, about.sw.Name, "", why)
+	c.save(nil)
+	for _, d := range c.devices {
+		if d.ready {
+			d.submit(d.refresh)
+		}
+	}
+}
+
+// refresh writes what has changed of a switch's routes and of the multicast groups of its chains.
+func (d *device) refresh(ctx context.Context) {
+	err := d.load(ctx, d.client.State().Stream)
+	if err == nil {
+		err = d.writeBase(ctx)
+	}
+	for id, conf := range d.parts {
+		if ch := d.c.byID[id]; err == nil && ch != nil {
+			err = d.install(ctx, ch.topo, conf, false)
+		}
+	}
+	if err != nil && !passing(err) { // one that is lost gets everything when it is back
+		d.c.post(func() { d.c.events.add("switch.not-rerouted", d.sw.Name, "", err.Error()) })
+	}
+}
