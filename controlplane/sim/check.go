@@ -28,6 +28,8 @@ const (
 	NotLinearizable = "not linearizable"
 	TwoValues       = "one version, two values"
 	NotSettled      = "not settled"
+	NotWritable     = "not writable"
+	Storm           = "a storm of packets"
 )
 
 // check judges a run's history, key by key.

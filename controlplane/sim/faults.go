@@ -72,6 +72,12 @@ func newPlan(seed uint64) *plan {
 		}
 	}
 	p.auto = d.chance(0.5)
+	if d.chance(0.25) { // turmoil: a chain that changes all the time, one key, many calls
+		p.keys, p.calls, p.every, p.auto = 1, 300, d.between(3*time.Millisecond, 15*time.Millisecond), true
+		p.lease, p.patience = 20*time.Millisecond, d.between(time.Millisecond, 10*time.Millisecond)
+		p.net.loss = pick(d, 0.05, 0.15, 0.3)
+		p.kinds = []fault{recoverMember, removeMember, isolateSwitch, pick(d, killSwitch, killController, burst, freeze)}
+	}
 	return p
 }
 

@@ -16,14 +16,15 @@ type Mutant struct {
 	remove func(*removed)
 	// own: the model has no mutant for it.
 	own bool
-	// settles: what it breaks is that the chain comes to rest, and not what clients are told.
-	settles bool
+	// shows is the kind of violation that counts, where what it breaks is that the chain comes to rest; "": clients are told what cannot be, or packets become
+	// more and more.
+	shows string
 }
 
-// noticed is the first violation that counts: without most rules clients are told what cannot be; only without some does the chain just not come to rest.
+// noticed is the first violation that counts.
 func (m *Mutant) noticed(r *Result) *Violation {
 	for i, v := range r.Violations {
-		if (v.Kind == NotSettled) == m.settles {
+		if v.Kind == m.shows || m.shows == "" && v.Kind != NotSettled && v.Kind != NotWritable {
 			return &r.Violations[i]
 		}
 	}

@@ -92,6 +92,11 @@ func init() {
 		looks["expression"] = and(looks["expression"], not(store))
 		records["false_next"] = "late_looks"
 	})
+	// With one dirty cell, as the model has it. Driving down again at intervals would mend it.
+	Mutants = append(Mutants, &Mutant{ID: "DROP_WHEN_FULL", Rule: "when the dirty cells are full the oldest is overwritten, and the write not dropped", program: func(e *edit) {
+		clean := e.condition("clean")
+		e.assignFlag("assigned = may_assign", 1, func(old any) any { return and(old, clean) })
+	}, remove: func(r *removed) { r.redriveStuck = true }, shows: NotWritable})
 	program("CAS_FAILED_BY_HEAD", "a CAS that fails is answered by the tail, not the head", func(e *edit) {
 		for _, c := range e.conditions("chain.p4", "is_tail") {
 			if e.does(c["false_next"], "hdr.netcraq.epoch = meta.chain.epoch") && e.does(c["true_next"], "hdr.netcraq.version = committed") {
@@ -121,6 +126,9 @@ func init() {
 			e.assignFlag(f, 1, func(old any) any { return or(old, equal(op, opSync)) })
 		}
 	})
+	Mutants = append(Mutants, &Mutant{ID: "NO_ACK_HOP", Rule: "an ACK does not go far among switches of another epoch than its own", own: true, program: func(e *edit) {
+		e.when("meta.chain.epoch != hdr.netcraq.epoch", 1, never)
+	}})
 	// Nothing STAMPED has the epoch of a freeze unless a controller drives down in a frozen chain, so this one does.
 	Mutants = append(Mutants, &Mutant{ID: "FREEZE_AT_HEAD_ONLY", Rule: "in a frozen chain every node drops STAMPED packets", program: func(e *edit) {
 		found := false

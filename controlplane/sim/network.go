@@ -2,6 +2,8 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -25,6 +27,9 @@ type network struct {
 	cut   map[link]bool
 	rules []*rule
 	held  []heldFrame
+
+	flying int    // frames on their way
+	storm  string // when there were too many
 }
 
 // link is the link between two switches (by name, in order), or between a switch and its host.
@@ -123,8 +128,27 @@ func (w *world) carry(from, to string, frame []byte, arrive func()) {
 			w.cover.add("network.late", 1)
 			delay += d.between(0, net.lateBy)
 		}
-		w.loop.after(delay, arrive)
+		if net.flying == maxFlying {
+			net.storm = cmp.Or(net.storm, fmt.Sprintf("at %v, %s to %s: %s", w.loop.now, from, to, describe(frame)))
+			return
+		}
+		net.flying++
+		w.loop.after(delay, func() {
+			net.flying--
+			arrive()
+		})
 	}
+}
+
+// maxFlying is how many frames there may be on all links at once. Clients and controllers have some dozens on their way; so many come only from switches that
+// make several of one, again and again.
+const maxFlying = 2000
+
+func (n *network) storms() (out []Violation) {
+	if n.storm != "" {
+		out = append(out, Violation{Kind: Storm, What: fmt.Sprintf("%d frames on their way %s", maxFlying, n.storm)})
+	}
+	return out
 }
 
 func (w *world) lost(from, to string, frame []byte) {

@@ -67,6 +67,7 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	w.mend()
 	r.Violations = w.settle()
 	r.Violations = append(w.history.check(), r.Violations...)
+	r.Violations = append(r.Violations, w.network.storms()...)
 	for _, n := range w.nodes {
 		if n.alive {
 			n.count()
@@ -166,6 +167,9 @@ func (w *world) settle() (out []Violation) {
 		}
 		if o := probe(core.Request{Op: wire.CAS, Value: []byte("probe"), Expected: c.seen[k]}); o.outcome != done && o.outcome != failed {
 			fail(k, "a compare and swap of what was just read is not decided after all faults have ended: %s", o.result())
+		}
+		if o := probe(core.Request{Op: wire.Write, Value: []byte("probe of writing")}); o.outcome != done {
+			out = append(out, Violation{Kind: NotWritable, Key: k, What: "a write is not executed after all faults have ended"})
 		}
 	}
 	return out

@@ -37,7 +37,7 @@ import (
 //	recover S                      an operator asks for a switch to be brought in
 //	propose members=(...) | lease=D | frozen=BOOL   an operator asks for a change
 //	state [key=N]                  what each switch has: its part in the chain; its committed version, and the newest if it is dirty
-//	check                          what clients were told must be linearizable, one version have one value
+//	check                          what clients were told must be linearizable, one version have one value, and packets not become more and more
 //	settle                         all faults end; then everything must become whole (run.go)
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -201,7 +201,7 @@ func (s *scenario) command() {
 	case "state":
 		s.state()
 	case "check":
-		for _, v := range w.history.check() {
+		for _, v := range append(w.history.check(), w.network.storms()...) {
 			fmt.Fprintln(&s.out, v)
 		}
 	case "settle":

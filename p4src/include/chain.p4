@@ -595,13 +595,19 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
             }
         }
 
-        /* An ACK goes on down the tree. At a leaf it ends, and has counted as what it did here. */
+        /* An ACK goes on down the tree. At a leaf it ends, and has counted as what it did here.
+         * While a chain changes, trees of two configurations, with different tails, can send it round and multiply it each time. Each round has a
+         * switch of another configuration than the ACK's, because one tree alone has no circles; such a hop costs so much that there are few of them. */
         if (hdr.netcraq.KV_OP == kv_op_t.ACK && !meta.forwarding.drop) {
+            bit<8> hop = ACK_HOP;
+            if (meta.chain.epoch != hdr.netcraq.epoch) {
+                hop = ACK_HOP_OF_ANOTHER_EPOCH;
+            }
             meta.forwarding.multicast_group = meta.chain.ack_group;
-            if (meta.chain.ack_group == 0 || hdr.ipv4.ttl <= 1) {
+            if (meta.chain.ack_group == 0 || hdr.ipv4.ttl <= hop) {
                 meta.forwarding.drop = true;
             } else {
-                hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+                hdr.ipv4.ttl = hdr.ipv4.ttl - hop;
             }
         }
     }

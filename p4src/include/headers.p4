@@ -73,6 +73,10 @@ enum bit<8> trust_t {
 const bit<16> INSTANCE_ACK   = 1;
 const bit<16> INSTANCE_REPLY = 2;
 
+/* What of its time to live (64 at the tail) an ACK spends at a switch of its own configuration, and at one of another. */
+const bit<8> ACK_HOP                  = 1;
+const bit<8> ACK_HOP_OF_ANOTHER_EPOCH = 16;
+
 @controller_header("packet_in")
 header packet_in_header_t {
     bit<9> ingress_port;
