@@ -56,6 +56,7 @@ func (t *translator) runAction(a *bmv2json.Action, exit string) {
 			if !ok || to <= i {
 				refuse(p.Path, "a jump backwards or to nowhere")
 			}
+			t.begin(t.wanted(p)...)
 			if p.Op == "_jump" {
 				t.jump(labels[to])
 			} else {
@@ -122,6 +123,7 @@ func (t *translator) checkArgs(p *bmv2json.Primitive) {
 // primitive emits one call.
 func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 	t.checkArgs(p)
+	t.begin(t.wanted(p)...)
 	arg := p.Args
 	switch p.Op {
 	case "assign", "modify_field":
@@ -200,16 +202,7 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 		}
 		t.request(p)
 	default: // the arithmetic of P4_14
-		op := map[string]bmv2json.ExprOp{
-			"add_to_field": bmv2json.OpAdd, "subtract_from_field": bmv2json.OpSub, "add": bmv2json.OpAdd, "subtract": bmv2json.OpSub,
-			"bit_xor": bmv2json.OpBitXor, "bit_or": bmv2json.OpBitOr, "bit_and": bmv2json.OpBitAnd,
-			"shift_left": bmv2json.OpShl, "shift_right": bmv2json.OpShr,
-		}[p.Op]
-		l, r := arg[0], arg[1]
-		if len(arg) == 3 {
-			l, r = arg[1], arg[2]
-		}
-		t.assignTo(t.placeOf(arg[0]), &bmv2json.Expr{Op: op, Left: l, Right: r, Path: p.Path})
+		t.assignTo(t.placeOf(arg[0]), t.arithmeticOf(p))
 	}
 }
 
@@ -290,7 +283,13 @@ func (t *translator) assignTo(dst place, src *bmv2json.Expr) {
 	}
 	at := func(i int) int { return dst.off + (n-1-i)*8 }
 	if len(moved) > 3 && readsAnyOf(words, dst.off, n*8) {
-		refuse(src.Path, "an operation on a field of %d bits that changes it in place", dst.width)
+		at := t.words(n) // computed elsewhere first: a word may be wanted after it has been stored
+		for i, w := range words {
+			t.computeSwapped(w, 0)
+			t.store(rPHV, at+(n-1-i)*8, pool[0], 8)
+		}
+		t.copyWords(rPHV, dst.off, rPHV, at, n*8)
+		return
 	}
 	if len(moved) <= 3 {
 		for j, i := range moved {

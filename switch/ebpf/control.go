@@ -168,6 +168,7 @@ func (t *translator) runPipeline(name string) {
 		switch n := n.(type) {
 		case *bmv2json.Conditional:
 			t.where = n.Path
+			t.begin(operand{n.Expr, 1})
 			t.branch(t.condition(n.Expr), toward(in, n.True), toward(in, n.False), following, 0)
 		case *bmv2json.ActionCall:
 			t.konsts = [][]byte{}

@@ -44,6 +44,9 @@ func (t *translator) word(e *bmv2json.Expr, i int) *value {
 		}
 		return sarValue(t.word(e, 0), 63)
 	}
+	if v, ok := t.stepWord(e, i); ok {
+		return v
+	}
 	switch e.Op {
 	case bmv2json.OpConst:
 		return konst(wordOfBig(e.Const, i))
@@ -71,6 +74,11 @@ func (t *translator) word(e *bmv2json.Expr, i int) *value {
 	case bmv2json.OpTernary:
 		return selectValue(t.condition(e.Cond), t.word(e.Left, i), t.word(e.Right, i))
 	case bmv2json.OpBitAnd:
+		for _, side := range []*bmv2json.Expr{e.Left, e.Right} {
+			if side.Op == bmv2json.OpConst && wordOfBig(side.Const, i) == 0 {
+				return konst(0) // the other side may have no such word
+			}
+		}
 		return andValue(t.word(e.Left, i), t.word(e.Right, i))
 	case bmv2json.OpBitOr:
 		return orValue(t.word(e.Left, i), t.word(e.Right, i))
@@ -78,8 +86,14 @@ func (t *translator) word(e *bmv2json.Expr, i int) *value {
 		return xorValue(t.word(e.Left, i), t.word(e.Right, i))
 	case bmv2json.OpBitNot:
 		return xorValue(t.word(e.Right, i), konst(^uint64(0)))
-	case bmv2json.OpAdd, bmv2json.OpSub:
-		return t.sum(e, i)
+	case bmv2json.OpAdd:
+		if i == 0 {
+			return addValue(t.word(e.Left, 0), t.word(e.Right, 0))
+		}
+	case bmv2json.OpSub:
+		if i == 0 {
+			return subValue(t.word(e.Left, 0), t.word(e.Right, 0))
+		}
 	case bmv2json.OpMul:
 		if i == 0 {
 			return mulValue(t.word(e.Left, 0), t.word(e.Right, 0))
@@ -100,9 +114,16 @@ func (t *translator) word(e *bmv2json.Expr, i int) *value {
 		if rangeOf(e.Left).within(signedRange(e.Width)) {
 			return t.word(e.Left, i)
 		}
-		if e.Width <= 64 {
-			return sextValue(andValue(t.word(e.Left, 0), konst(ones(e.Width))), e.Width)
+		last := wordsOf(e.Width) - 1
+		if i < last {
+			return t.word(e.Left, i)
 		}
+		width := e.Width - 64*last
+		top := sextValue(andValue(t.word(e.Left, last), konst(ones(width))), width)
+		if i > last {
+			return sarValue(top, 63)
+		}
+		return top
 	case bmv2json.OpSatCast, bmv2json.OpUsatCast:
 		return t.saturate(e)
 	}
@@ -113,28 +134,6 @@ func (t *translator) word(e *bmv2json.Expr, i int) *value {
 func wordOfBig(v *big.Int, i int) uint64 {
 	x := new(big.Int).Rsh(v, uint(64*i)) // rounds towards minus infinity, as two's complement does
 	return new(big.Int).And(x, rangeU64.hi).Uint64()
-}
-
-// sum is a word of a sum or difference.
-func (t *translator) sum(e *bmv2json.Expr, i int) *value {
-	a, b := t.word(e.Left, i), t.word(e.Right, i)
-	add := e.Op == bmv2json.OpAdd
-	out := subValue(a, b)
-	if add {
-		out = addValue(a, b)
-	}
-	switch i {
-	case 0:
-		return out
-	case 1: // the carry or borrow of the low words
-		x, y := t.word(e.Left, 0), t.word(e.Right, 0)
-		if add {
-			return addValue(out, selectValue(compare(cmpLt, addValue(x, y), x, false), konst(1), konst(0)))
-		}
-		return subValue(out, selectValue(compare(cmpLt, x, y, false), konst(1), konst(0)))
-	}
-	refuse(e.Path, "the operation %q on values of more than 128 bits", e.Op)
-	return nil
 }
 
 // constant reports the value of a constant that is not negative and below limit.
@@ -158,7 +157,7 @@ func (t *translator) shiftLeft(e *bmv2json.Expr, i int) *value {
 		return out
 	}
 	if i > 0 {
-		refuse(e.Path, "a value of more than 64 bits shifted by an amount that is not constant")
+		refuse(e.Path, "a value of more than 64 bits shifted by an amount that is not constant, in this place")
 	}
 	return shiftValue(vShl, t.word(e.Left, 0), t.index(e.Right))
 }
@@ -179,7 +178,7 @@ func (t *translator) shiftRight(e *bmv2json.Expr, i int) *value {
 	}
 	k, ok := constant(e.Right, maxShift)
 	if !ok {
-		refuse(e.Path, "a value of more than 64 bits shifted by an amount that is not constant")
+		refuse(e.Path, "a value of more than 64 bits shifted by an amount that is not constant, in this place")
 	}
 	if r := rangeOf(e.Left); !r.bounded() {
 		refuse(e.Path, "a right shift of a value that has no bound")
@@ -319,41 +318,15 @@ func (t *translator) truth(e *bmv2json.Expr) *condition {
 
 func (t *translator) notZero(e *bmv2json.Expr) *condition {
 	c := never
-	for i := range t.exactWords(e) {
+	for i := range exactWords(e) {
 		c = orCondition(c, compare(cmpNe, t.word(e, i), konst(0), false))
 	}
 	return c
 }
 
-// exactWords is how many words hold every value of e, its sign included.
-func (t *translator) exactWords(e *bmv2json.Expr) int {
-	if !isWide(e) {
-		return 1
-	}
-	r := rangeOf(e)
-	if !r.bounded() {
-		refuse(e.Path, "the value of this %q has no bound that can be told when the program is loaded", e.Op)
-	}
-	if r.nonNegative() {
-		return wordsOf(r.hi.BitLen())
-	}
-	return wordsOf(r.bits())
-}
-
 func (t *translator) comparison(e *bmv2json.Expr) *condition {
 	op := map[bmv2json.ExprOp]compareOp{bmv2json.OpEq: cmpEq, bmv2json.OpNe: cmpNe, bmv2json.OpLt: cmpLt, bmv2json.OpLe: cmpLe, bmv2json.OpGt: cmpGt, bmv2json.OpGe: cmpGe}[e.Op]
-	both := rangeOf(e.Left).hull(rangeOf(e.Right))
-	switch {
-	case both.within(rangeU64):
-		return compare(op, t.number(e.Left), t.number(e.Right), false)
-	case both.within(rangeI64):
-		return compare(op, t.number(e.Left), t.number(e.Right), true)
-	}
-	n := max(t.exactWords(e.Left), t.exactWords(e.Right))
-	negative := !both.nonNegative()
-	if negative {
-		n = max(n, wordsOf(both.bits()))
-	}
+	n, signed := comparedWords(e)
 	switch op {
 	case cmpEq, cmpNe:
 		c := always
@@ -367,10 +340,10 @@ func (t *translator) comparison(e *bmv2json.Expr) *condition {
 	}
 	// From the most significant word down: decided there, or equal and decided below.
 	strict := map[compareOp]compareOp{cmpLt: cmpLt, cmpLe: cmpLt, cmpGt: cmpGt, cmpGe: cmpGt}[op]
-	c := compare(op, t.word(e.Left, 0), t.word(e.Right, 0), n == 1 && negative)
+	c := compare(op, t.word(e.Left, 0), t.word(e.Right, 0), n == 1 && signed)
 	for i := 1; i < n; i++ {
 		a, b := t.word(e.Left, i), t.word(e.Right, i)
-		c = orCondition(compare(strict, a, b, i == n-1 && negative), andCondition(compare(cmpEq, a, b, false), c))
+		c = orCondition(compare(strict, a, b, i == n-1 && signed), andCondition(compare(cmpEq, a, b, false), c))
 	}
 	return c
 }

@@ -69,6 +69,7 @@ func (t *translator) available(off, bytes int) {
 }
 
 func (t *translator) parserOp(o *bmv2json.ParserOp) {
+	t.begin(parserOperands(o)...)
 	switch o.Kind {
 	case bmv2json.ParserExtract:
 		switch {

@@ -34,6 +34,9 @@ type plan struct {
 	out      int // the headers, as they leave
 	blocks   map[*bmv2json.Header]bool
 
+	scratch, scratchEnd int // words for arithmetic on wide values (wide.go)
+	operations          map[*bmv2json.Primitive]*bmv2json.Expr
+
 	requests  requests
 	digest    int            // 2 bytes in the PHV: the learn list to send; 0 where the program sends none
 	valueSets []setPlan      // by ValueSet.Index
@@ -104,7 +107,7 @@ func (p *plan) allocate(bytes int) int {
 }
 
 func newPlan(prog *bmv2json.Program) *plan {
-	p := &plan{prog: prog, std: findStandardFields(prog), lay: newLayout(prog, phvFields)}
+	p := &plan{prog: prog, std: findStandardFields(prog), lay: newLayout(prog, phvFields), operations: map[*bmv2json.Primitive]*bmv2json.Expr{}}
 	if p.std.egressSpec.IsZero() {
 		refuse("", "a program without standard_metadata.egress_spec (an architecture other than v1model)")
 	}
@@ -164,6 +167,7 @@ func newPlan(prog *bmv2json.Program) *plan {
 	p.planDigests(take)
 	p.planHashes(take)
 	p.planValueSets()
+	p.planWide(take)
 	p.phvSize = at
 	if at > maxPHV {
 		refuse("", "headers and metadata of %d bytes in all (at most %d)", at, maxPHV)

@@ -52,6 +52,7 @@ type translator struct {
 	params   *paramPlan // of the action that is being translated
 	konsts   [][]byte   // instead, its parameters where they are known
 	pipeline *pipelineState
+	steps    steps
 }
 
 // translate writes the whole program.

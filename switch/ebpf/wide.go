@@ -1,0 +1,502 @@
+package ebpf
+
+import (
+	"encoding/binary"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// Arithmetic on values of more than 64 bits. Bitwise operations and shifts by constants need one or two words of their operands for one of their result, and stay trees
+// (expr.go). Sums, products, saturation and shifts by amounts that only the packet knows need many. These are steps: before the statement they are in, they are computed into
+// words of scratch memory, the innermost first, and the trees above them load those.
+//
+// BMv2's integers have no bound, and what is stored is cut to a width. So each step computes as many low words, as two's complement, as what is above it wants; only
+// comparisons, saturation and right shifts want all of a value, which must then have a bound.
+
+// maxProduct bounds the instructions of a product: how many pairs of 32-bit digits are multiplied. It lets 1,024 bits be multiplied by 1,024 bits.
+const maxProduct = 528
+
+// operand is an expression, and how many low words of it are wanted.
+type operand struct {
+	expr  *bmv2json.Expr
+	words int
+}
+
+// exactWords is how many words hold every value of e, its sign included.
+func exactWords(e *bmv2json.Expr) int {
+	if !isWide(e) {
+		return 1
+	}
+	r := rangeOf(e)
+	if !r.bounded() {
+		refuse(e.Path, "the value of this %q has no bound that can be told when the program is loaded", e.Op)
+	}
+	if r.nonNegative() {
+		return wordsOf(r.hi.BitLen())
+	}
+	return wordsOf(r.bits())
+}
+
+// comparedWords is how many words of both sides decide a comparison of numbers, and whether the last one is signed.
+func comparedWords(e *bmv2json.Expr) (n int, signed bool) {
+	both := rangeOf(e.Left).hull(rangeOf(e.Right))
+	switch {
+	case both.within(rangeU64):
+		return 1, false
+	case both.within(rangeI64):
+		return 1, true
+	}
+	n = max(exactWords(e.Left), exactWords(e.Right))
+	if !both.nonNegative() {
+		return max(n, wordsOf(both.bits())), true
+	}
+	return n, false
+}
+
+// wideSteps calls step for everything within an expression that is computed as a step, the innermost first.
+func wideSteps(o operand, step func(operand)) {
+	e, n := o.expr, o.words
+	if e == nil {
+		return
+	}
+	if e.Type == bmv2json.TypeBool {
+		wideStepsOfCondition(e, step)
+		return
+	}
+	if !isWide(e) {
+		n = 1
+	}
+	both := func(l, r int) {
+		wideSteps(operand{e.Left, l}, step)
+		wideSteps(operand{e.Right, r}, step)
+	}
+	switch e.Op {
+	case bmv2json.OpAccessField:
+		if e.Left.Op == bmv2json.OpStackElem {
+			wideSteps(operand{e.Left.Right, 1}, step)
+		}
+	case bmv2json.OpBoolToData:
+		wideStepsOfCondition(e.Right, step)
+	case bmv2json.OpTernary:
+		wideStepsOfCondition(e.Cond, step)
+		both(n, n)
+	case bmv2json.OpBitNot:
+		wideSteps(operand{e.Right, n}, step)
+	case bmv2json.OpBitAnd:
+		for _, side := range []*bmv2json.Expr{e.Left, e.Right} {
+			if side.Op == bmv2json.OpConst && side.Const.Sign() >= 0 {
+				n = max(1, min(n, wordsOf(side.Const.BitLen())))
+			}
+		}
+		both(n, n)
+	case bmv2json.OpBitOr, bmv2json.OpBitXor:
+		both(n, n)
+	case bmv2json.OpTwoCompMod:
+		wideSteps(operand{e.Left, min(n, wordsOf(e.Width))}, step)
+	case bmv2json.OpAdd, bmv2json.OpSub, bmv2json.OpMul:
+		both(n, n)
+		if n > 1 {
+			step(operand{e, n})
+		}
+	case bmv2json.OpShl:
+		both(n, 1)
+		if _, ok := constant(e.Right, maxShift); !ok && n > 1 {
+			step(operand{e, n})
+		}
+	case bmv2json.OpShr:
+		if k, ok := constant(e.Right, maxShift); ok {
+			want := k/64 + n
+			if k%64 != 0 {
+				want++
+			}
+			both(want, 1)
+			return
+		}
+		if !isWide(e.Left) {
+			both(1, 1)
+			return
+		}
+		both(exactWords(e.Left), 1)
+		step(operand{e, n})
+	case bmv2json.OpSatCast, bmv2json.OpUsatCast:
+		both(exactWords(e.Left), 1)
+		if isWide(e.Left) || e.Width > 64 {
+			step(operand{e, n})
+		}
+	case bmv2json.OpDiv, bmv2json.OpMod:
+		both(1, 1)
+	}
+}
+
+func wideStepsOfCondition(e *bmv2json.Expr, step func(operand)) {
+	if e == nil {
+		return
+	}
+	switch e.Op {
+	case bmv2json.OpNot:
+		wideStepsOfCondition(e.Right, step)
+	case bmv2json.OpDataToBool:
+		wideSteps(operand{e.Right, exactWords(e.Right)}, step)
+	case bmv2json.OpTernary:
+		wideStepsOfCondition(e.Cond, step)
+		wideStepsOfCondition(e.Left, step)
+		wideStepsOfCondition(e.Right, step)
+	case bmv2json.OpAnd, bmv2json.OpOr:
+		wideStepsOfCondition(e.Left, step)
+		wideStepsOfCondition(e.Right, step)
+	case bmv2json.OpEq, bmv2json.OpNe, bmv2json.OpLt, bmv2json.OpLe, bmv2json.OpGt, bmv2json.OpGe:
+		switch e.Left.Type {
+		case bmv2json.TypeData:
+			n, _ := comparedWords(e)
+			wideSteps(operand{e.Left, n}, step)
+			wideSteps(operand{e.Right, n}, step)
+		case bmv2json.TypeBool:
+			wideStepsOfCondition(e.Left, step)
+			wideStepsOfCondition(e.Right, step)
+		}
+	}
+}
+
+// wanted are the expressions that a primitive computes. A statement that stores more than 64 bits wants as many words as it stores.
+func (p *plan) wanted(q *bmv2json.Primitive) (out []operand) {
+	if _, ok := arithmetic[q.Op]; ok {
+		return []operand{{p.arithmeticOf(q), wordsOf(q.Args[0].Width)}}
+	}
+	for i, a := range q.Args {
+		words := 1
+		switch {
+		case i == 1 && (q.Op == "assign" || q.Op == "modify_field"):
+			words = wordsOf(q.Args[0].Width)
+		case i == 2 && q.Op == "register_write" && q.Args[0].Register != nil:
+			words = wordsOf(q.Args[0].Register.Width)
+		case q.Op == "_jump_if_zero" || q.Op == "assume" || q.Op == "assert":
+			if a.Type == bmv2json.TypeData {
+				words = exactWords(a)
+			}
+		}
+		if a.Type == bmv2json.TypeData || a.Type == bmv2json.TypeBool {
+			out = append(out, operand{a, words})
+		}
+	}
+	return out
+}
+
+// arithmetic are the primitives of P4_14 that store the result of one operation.
+var arithmetic = map[string]bmv2json.ExprOp{
+	"add_to_field": bmv2json.OpAdd, "subtract_from_field": bmv2json.OpSub, "add": bmv2json.OpAdd, "subtract": bmv2json.OpSub,
+	"bit_xor": bmv2json.OpBitXor, "bit_or": bmv2json.OpBitOr, "bit_and": bmv2json.OpBitAnd,
+	"shift_left": bmv2json.OpShl, "shift_right": bmv2json.OpShr,
+}
+
+// arithmeticOf is the operation of such a primitive as an expression.
+func (p *plan) arithmeticOf(q *bmv2json.Primitive) *bmv2json.Expr {
+	if e, ok := p.operations[q]; ok {
+		return e
+	}
+	l, r := q.Args[0], q.Args[1]
+	if len(q.Args) == 3 {
+		l, r = q.Args[1], q.Args[2]
+	}
+	e := &bmv2json.Expr{Op: arithmetic[q.Op], Type: bmv2json.TypeData, Left: l, Right: r, Path: q.Path}
+	p.operations[q] = e
+	return e
+}
+
+// planWide finds how much scratch memory the statement that needs the most takes.
+func (p *plan) planWide(take func(int) int) {
+	most := 0
+	statement := func(list ...operand) {
+		words := 0
+		for _, o := range list {
+			words += o.words // for a result that is stored over what it is computed from
+			wideSteps(o, func(o operand) { words += stepWords(o) })
+		}
+		if words > len(list) {
+			most = max(most, words)
+		}
+	}
+	primitive := func(q *bmv2json.Primitive) {
+		if types, ok := primitives[q.Op]; ok && len(types) == len(q.Args) {
+			statement(p.wanted(q)...)
+		}
+	}
+	for _, a := range p.prog.Actions {
+		for _, q := range a.Primitives {
+			primitive(q)
+		}
+	}
+	for _, q := range p.prog.Pipelines {
+		for _, c := range q.Conditionals {
+			statement(operand{c.Expr, 1})
+		}
+	}
+	for _, q := range p.prog.Parsers {
+		for _, s := range q.States {
+			for _, o := range s.Ops {
+				if o.Primitive != nil {
+					primitive(o.Primitive)
+					continue
+				}
+				statement(parserOperands(o)...)
+			}
+		}
+	}
+	p.scratch = take(8 * most)
+	p.scratchEnd = p.scratch + 8*most
+}
+
+// parserOperands are the expressions that a parser's operation computes.
+func parserOperands(o *bmv2json.ParserOp) (out []operand) {
+	if o.Kind == bmv2json.ParserSet && o.Value.Op != bmv2json.OpLookahead {
+		out = append(out, operand{o.Value, wordsOf(o.Dest.Width())})
+	}
+	for _, e := range []*bmv2json.Expr{o.Cond, o.Length} {
+		if e != nil {
+			out = append(out, operand{e, 1})
+		}
+	}
+	return out
+}
+
+// stepWords is how much scratch memory a step takes, in words.
+func stepWords(o operand) int {
+	n := o.words
+	switch o.expr.Op {
+	case bmv2json.OpAdd, bmv2json.OpSub:
+		return n + 1 // and the carry
+	case bmv2json.OpMul:
+		return 3 * n
+	case bmv2json.OpShl:
+		return n + 2*n + 1
+	case bmv2json.OpShr:
+		return n + n + exactWords(o.expr.Left) + 1
+	}
+	return n
+}
+
+// steps are what the statement that is being translated has computed.
+type steps struct {
+	free   int // in the PHV
+	values map[*bmv2json.Expr][]*value
+}
+
+// begin forgets the steps of the statement before, and computes those of the next one.
+func (t *translator) begin(list ...operand) {
+	t.steps = steps{free: t.scratch, values: map[*bmv2json.Expr][]*value{}}
+	for _, o := range list {
+		wideSteps(o, t.step)
+	}
+}
+
+// words reserves n words of scratch memory.
+func (t *translator) words(n int) int {
+	at := t.steps.free
+	if t.steps.free += 8 * n; t.steps.free > t.scratchEnd {
+		refuse(t.where, "an expression that takes more than %d words", (t.scratchEnd-t.scratch)/8)
+	}
+	return at
+}
+
+// stepWord is a word of a value that has been computed as a step.
+func (t *translator) stepWord(e *bmv2json.Expr, i int) (*value, bool) {
+	words, ok := t.steps.values[e]
+	switch {
+	case !ok:
+		return nil, false
+	case i < len(words):
+		return words[i], true
+	case len(words) < exactWords(e):
+		refuse(e.Path, "more words of this %q than were computed", e.Op)
+	case rangeOf(e).nonNegative():
+		return konst(0), true
+	}
+	return sarValue(words[len(words)-1], 63), true
+}
+
+// step computes the words of one operation.
+func (t *translator) step(o operand) {
+	e, n := o.expr, o.words
+	at := t.words(n)
+	switch e.Op {
+	case bmv2json.OpAdd, bmv2json.OpSub:
+		t.wideSum(e, at, n)
+	case bmv2json.OpMul:
+		t.wideProduct(e, at, n)
+	case bmv2json.OpShl:
+		t.wideShiftLeft(e, at, n)
+	case bmv2json.OpShr:
+		t.wideShiftRight(e, at, n)
+	default:
+		t.wideSaturation(e, at, n)
+	}
+	words := make([]*value, n)
+	for i := range words {
+		words[i] = loadField(at+8*i, 8, 64)
+	}
+	t.steps.values[e] = words
+}
+
+// keep stores words of an expression, the least significant first.
+func (t *translator) keep(e *bmv2json.Expr, at, n int) {
+	for i := range n {
+		t.store(rPHV, at+8*i, t.compute(t.word(e, i), 0), 8)
+	}
+}
+
+// wideSum adds or subtracts word by word. The carry is computed from the words' top bits, without a branch for the verifier to follow.
+func (t *translator) wideSum(e *bmv2json.Expr, at, n int) {
+	carry := t.words(1)
+	add := e.Op == bmv2json.OpAdd
+	for i := range n {
+		t.compute(t.word(e.Left, i), 0)
+		t.compute(t.word(e.Right, i), 1)
+		a, b, c, sum := pool[0], pool[1], pool[2], pool[3]
+		op := asm.Sub
+		if add {
+			op = asm.Add
+		}
+		t.emit(asm.Mov.Reg(sum, a), op.Reg(sum, b))
+		if i > 0 {
+			t.load(c, rPHV, carry, 8)
+			t.emit(op.Reg(sum, c))
+		}
+		t.store(rPHV, at+8*i, sum, 8)
+		if i == n-1 {
+			break
+		}
+		// a + b carries where both have the bit, or one has it and the sum has not; a - b borrows where b has it and a has not, or ...
+		if add {
+			t.emit(asm.Xor.Imm(sum, -1))
+		} else {
+			t.emit(asm.Xor.Imm(a, -1))
+		}
+		t.emit(asm.Mov.Reg(c, a), asm.And.Reg(c, b), asm.Or.Reg(a, b), asm.And.Reg(a, sum), asm.Or.Reg(c, a), asm.RSh.Imm(c, 63))
+		t.store(rPHV, carry, c, 8)
+	}
+}
+
+// digits is how many 32-bit digits hold the value of e modulo 2^(64n).
+func digits(e *bmv2json.Expr, n int) int {
+	if r := rangeOf(e); r.bounded() && r.nonNegative() {
+		return min(2*n, (r.hi.BitLen()+31)/32)
+	}
+	return 2 * n
+}
+
+// digit is where the k-th 32-bit digit of words of memory is.
+func digit(at, k int) int {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		k ^= 1
+	}
+	return at + 4*k
+}
+
+// wideProduct multiplies digit by digit, as on paper: x * y + a digit + a carry fits 64 bits.
+func (t *translator) wideProduct(e *bmv2json.Expr, at, n int) {
+	left, right := e.Left, e.Right
+	x, y := t.words(n), t.words(n)
+	nx, ny := digits(left, n), digits(right, n)
+	if right.Op == bmv2json.OpConst || left.Op != bmv2json.OpConst && ny < nx { // the one of fewer digits gives the rows
+		left, right, nx, ny = right, left, ny, nx
+	}
+	isZero := func(i int) bool {
+		return left.Op == bmv2json.OpConst && uint32(wordOfBig(left.Const, i/2)>>(32*(i%2))) == 0
+	}
+	pairs := 0
+	for i := range nx {
+		if !isZero(i) {
+			pairs += min(ny, 2*n-i)
+		}
+	}
+	if pairs > maxProduct {
+		refuse(e.Path, "a product of %d and %d bits", 32*nx, 32*ny)
+	}
+	t.keep(left, x, (nx+1)/2)
+	t.keep(right, y, (ny+1)/2)
+	t.zero(rPHV, at, 8*n)
+	for i := range nx {
+		if isZero(i) {
+			continue
+		}
+		t.load(asm.R1, rPHV, digit(x, i), 4)
+		t.emit(asm.Mov.Imm(asm.R4, 0))
+		last := min(ny, 2*n-i)
+		for j := range last {
+			t.load(asm.R2, rPHV, digit(y, j), 4)
+			t.load(asm.R3, rPHV, digit(at, i+j), 4)
+			t.emit(asm.Mul.Reg(asm.R2, asm.R1), asm.Add.Reg(asm.R2, asm.R3), asm.Add.Reg(asm.R2, asm.R4))
+			t.store(rPHV, digit(at, i+j), asm.R2, 4)
+			t.emit(asm.Mov.Reg(asm.R4, asm.R2), asm.RSh.Imm(asm.R4, 32))
+		}
+		if i+last < 2*n {
+			t.store(rPHV, digit(at, i+last), asm.R4, 4)
+		}
+	}
+}
+
+// shiftAmount leaves in R3 a pointer into the PHV, in R4 the bits within a word by which to shift, and in R5 63 minus these. Amounts of limit words and more shift by these.
+func (t *translator) shiftAmount(amount *bmv2json.Expr, at, limit int, backwards bool) {
+	fits := t.newLabel("fits")
+	t.compute(t.index(amount), 0)
+	t.emit(asm.JLE.Imm(asm.R1, int32(64*limit), fits), asm.Mov.Imm(asm.R1, int32(64*limit)))
+	t.place(fits)
+	t.emit(asm.Mov.Reg(asm.R4, asm.R1), asm.And.Imm(asm.R4, 63), asm.Mov.Imm(asm.R5, 63), asm.Sub.Reg(asm.R5, asm.R4), asm.RSh.Imm(asm.R1, 6))
+	if backwards {
+		t.emit(asm.Mov.Imm(asm.R3, int32(limit)), asm.Sub.Reg(asm.R3, asm.R1))
+	} else {
+		t.emit(asm.Mov.Reg(asm.R3, asm.R1))
+	}
+	t.emit(asm.LSh.Imm(asm.R3, 3), asm.Add.Reg(asm.R3, rPHV), asm.Add.Imm(asm.R3, int32(at)))
+}
+
+// wideShiftLeft shifts by an amount that only the packet knows: zeros stand before the words, and the pointer goes back into them.
+func (t *translator) wideShiftLeft(e *bmv2json.Expr, at, n int) {
+	from := t.words(2*n + 1)
+	t.zero(rPHV, from, 8*(n+1))
+	t.keep(e.Left, from+8*(n+1), n)
+	t.shiftAmount(e.Right, from, n, true)
+	for i := range n {
+		t.load(asm.R1, asm.R3, 8*(i+1), 8)
+		t.load(asm.R2, asm.R3, 8*i, 8)
+		t.emit(asm.LSh.Reg(asm.R1, asm.R4), asm.RSh.Imm(asm.R2, 1), asm.RSh.Reg(asm.R2, asm.R5), asm.Or.Reg(asm.R1, asm.R2))
+		t.store(rPHV, at+8*i, asm.R1, 8)
+	}
+}
+
+// wideShiftRight is the same to the right: the sign stands behind the words.
+func (t *translator) wideShiftRight(e *bmv2json.Expr, at, n int) {
+	m := exactWords(e.Left)
+	from := t.words(m + n + 1)
+	t.keep(e.Left, from, m+n+1)
+	t.shiftAmount(e.Right, from, m, false)
+	for i := range n {
+		t.load(asm.R1, asm.R3, 8*i, 8)
+		t.load(asm.R2, asm.R3, 8*(i+1), 8)
+		t.emit(asm.RSh.Reg(asm.R1, asm.R4), asm.LSh.Imm(asm.R2, 1), asm.LSh.Reg(asm.R2, asm.R5), asm.Or.Reg(asm.R1, asm.R2))
+		t.store(rPHV, at+8*i, asm.R1, 8)
+	}
+}
+
+// wideSaturation keeps a value within the bounds of its type.
+func (t *translator) wideSaturation(e *bmv2json.Expr, at, n int) {
+	bound := rangeOf(e)
+	low := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.lo, Path: e.Path}
+	high := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.hi, Path: e.Path}
+	below, notBelow, above, within, end := t.newLabel("below"), t.newLabel("notbelow"), t.newLabel("above"), t.newLabel("within"), t.newLabel("end")
+	less := &bmv2json.Expr{Op: bmv2json.OpLt, Type: bmv2json.TypeBool, Left: e.Left, Right: low, Path: e.Path}
+	more := &bmv2json.Expr{Op: bmv2json.OpGt, Type: bmv2json.TypeBool, Left: e.Left, Right: high, Path: e.Path}
+	t.branch(t.comparison(less), below, notBelow, notBelow, 0)
+	t.place(notBelow)
+	t.branch(t.comparison(more), above, within, within, 0)
+	t.place(within)
+	t.keep(e.Left, at, n)
+	t.jump(end)
+	t.place(below)
+	t.keep(low, at, n)
+	t.jump(end)
+	t.place(above)
+	t.keep(high, at, n)
+	t.place(end)
+}
