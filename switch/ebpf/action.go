@@ -69,10 +69,10 @@ func (t *translator) runAction(a *bmv2json.Action, exit string) {
 	t.place(labels[len(a.Primitives)])
 }
 
-// primitives is what each primitive takes: d data, b data or bool, l a place to store a number, h header, r register, c counter, k calculation, m meter. It is also the list of what
+// primitives is what each primitive takes: d data, b data or bool, l a place to store a number, v a varbit field, h header, u header union, s stack, r register, c counter, k calculation, m meter. It is also the list of what
 // this engine can do; docs/switch.md is made from it.
 var primitives = map[string]string{
-	"assign": "lb", "modify_field": "lb", "assign_header": "hh", "copy_header": "hh", "_jump": "d", "_jump_if_zero": "bd", "exit": "", "no_op": "",
+	"assign": "lb", "modify_field": "lb", "assign_VL": "vv", "assign_header": "hh", "assign_union": "uu", "assign_header_stack": "ss", "assign_union_stack": "ss", "copy_header": "hh", "_jump": "d", "_jump_if_zero": "bd", "exit": "", "no_op": "",
 	"assume": "b", "assert": "b", "log_msg": "*", "mark_to_drop": "h", "drop": "", "add_header": "h", "add_header_fast": "h", "remove_header": "h",
 	"register_read": "lrd", "register_write": "rdd", "count": "cd", "push": "sd", "pop": "sd",
 	"add_to_field": "ld", "subtract_from_field": "ld", "add": "ldd", "subtract": "ldd", "bit_xor": "ldd", "bit_or": "ldd", "bit_and": "ldd",
@@ -101,10 +101,14 @@ func (t *translator) checkArgs(p *bmv2json.Primitive) {
 			ok = a.Type == bmv2json.TypeData || a.Type == bmv2json.TypeBool
 		case 'l':
 			ok = a.Op == bmv2json.OpField && !a.Field.IsValidity() || a.Op == bmv2json.OpAccessField
+		case 'v':
+			ok = a.Op == bmv2json.OpField && !a.Field.IsValidity() && a.Field.Field.VL
 		case 'h':
-			ok = a.Op == bmv2json.OpHeader
+			ok = a.Type == bmv2json.TypeHeader
+		case 'u':
+			ok = a.Type == bmv2json.TypeUnion
 		case 's':
-			ok = a.Op == bmv2json.OpStack
+			ok = a.Op == bmv2json.OpStack || a.Op == bmv2json.OpUnionStack
 		case 'r':
 			ok = a.Op == bmv2json.OpRegisterArray
 		case 'm':
@@ -133,7 +137,14 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 		}
 		t.toPlace(arg[0], func(dst place) { t.assignTo(dst, src) })
 	case "assign_header", "copy_header":
-		t.assignHeader(arg[0].Header, arg[1].Header)
+		src := t.theHeader(arg[1])
+		t.toHeader(arg[0], func(dst *bmv2json.Header) { t.assignHeader(dst, src) })
+	case "assign_union":
+		t.assignUnion(t.theUnion(arg[0]).Headers, t.theUnion(arg[1]).Headers)
+	case "assign_header_stack", "assign_union_stack":
+		t.assignStack(p)
+	case "assign_VL":
+		t.assignVarbit(p)
 	case "exit":
 		if exit == "" {
 			refuse(p.Path, "exit in a parser")
@@ -154,29 +165,11 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 	case "mark_to_drop", "drop":
 		t.markToDrop()
 	case "add_header":
-		h := arg[0].Header
-		t.refuseUnion(h)
-		done := t.newLabel("was")
-		t.load(asm.R1, rPHV, t.lay.validity(h), 1)
-		t.emit(asm.JNE.Imm(asm.R1, 0, done))
-		t.zero(rPHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
-		t.storeConstant(rPHV, t.lay.validity(h), 1, 1)
-		t.grow(t.lay.types[h.Type].bytes)
-		t.place(done)
+		t.toHeader(arg[0], t.addHeader)
 	case "add_header_fast":
-		t.refuseUnion(arg[0].Header)
-		t.storeConstant(rPHV, t.lay.validity(arg[0].Header), 1, 1)
+		t.toHeader(arg[0], t.setValid)
 	case "remove_header":
-		if h := arg[0].Header; !h.Metadata {
-			if t.measured() {
-				done := t.newLabel("was")
-				t.load(asm.R1, rPHV, t.lay.validity(h), 1)
-				t.emit(asm.JEq.Imm(asm.R1, 0, done))
-				t.grow(-t.lay.types[h.Type].bytes)
-				t.place(done)
-			}
-			t.storeConstant(rPHV, t.lay.validity(h), 0, 1)
-		}
+		t.toHeader(arg[0], t.removeHeader)
 	case "register_read":
 		t.toPlace(arg[0], func(dst place) { t.registerRead(dst, arg[1].Register, arg[2]) })
 	case "register_write":
@@ -203,24 +196,6 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 		t.request(p)
 	default: // the arithmetic of P4_14
 		t.assignTo(t.placeOf(arg[0]), t.arithmeticOf(p))
-	}
-}
-
-// measured reports whether the program looks at packet_length, which BMv2 changes with each header that is added or removed.
-func (p *plan) measured() bool { return !p.std.packetLength.IsZero() && p.reads(p.std.packetLength) }
-
-// grow changes what packet_length will be in egress.
-func (t *translator) grow(bytes int) {
-	if t.measured() {
-		t.load(asm.R1, rPHV, phvLength, 4)
-		t.emit(asm.Add.Imm(asm.R1, int32(bytes)))
-		t.store(rPHV, phvLength, asm.R1, 4)
-	}
-}
-
-func (t *translator) refuseUnion(h *bmv2json.Header) {
-	if h.Union != nil {
-		refuse(t.where, "a header union (%s)", h.Union.Name)
 	}
 }
 
@@ -258,7 +233,7 @@ func (t *translator) storeValue(p place, v *value) {
 
 // assignTo emits dst = src, cut to dst's width.
 func (t *translator) assignTo(dst place, src *bmv2json.Expr) {
-	if dst.stack != nil {
+	if dst.last {
 		refuse(src.Path, "assigning to the last element of a stack")
 	}
 	if !wide(dst.width) {
@@ -347,76 +322,6 @@ func readsAnyOf(words []*value, off, size int) bool {
 		}
 	}
 	return false
-}
-
-// assignHeader copies a header, validity included.
-func (t *translator) assignHeader(dst, src *bmv2json.Header) {
-	if dst == src {
-		return
-	}
-	if dst.Type != src.Type {
-		refuse(t.where, "copying a header of type %s to one of type %s", src.Type.Name, dst.Type.Name)
-	}
-	t.refuseUnion(dst)
-	t.refuseUnion(src)
-	size := t.lay.types[dst.Type].size
-	if src.Metadata {
-		t.copyWords(rPHV, t.lay.base[dst.Index], rPHV, t.lay.base[src.Index], size)
-		if !dst.Metadata {
-			t.storeConstant(rPHV, t.lay.validity(dst), 1, 1)
-		}
-		return
-	}
-	done := t.newLabel("invalid")
-	t.load(asm.R1, rPHV, t.lay.validity(src), 1)
-	if !dst.Metadata {
-		t.store(rPHV, t.lay.validity(dst), asm.R1, 1)
-	}
-	t.emit(asm.JEq.Imm(asm.R1, 0, done))
-	t.copyWords(rPHV, t.lay.base[dst.Index], rPHV, t.lay.base[src.Index], size)
-	t.place(done)
-}
-
-// shiftStack emits push_front and pop_front by a constant.
-func (t *translator) shiftStack(p *bmv2json.Primitive) {
-	s := p.Args[0].Stack
-	size := len(s.Headers)
-	by, ok := constant(p.Args[1], 256)
-	if !ok {
-		refuse(p.Path, "%s by a number that is not constant", p.Op)
-	}
-	by = min(by, size)
-	if by == 0 {
-		return
-	}
-	width := t.lay.types[s.Type].size
-	move := func(dst, src *bmv2json.Header) {
-		t.load(asm.R1, rPHV, t.lay.validity(src), 1)
-		t.store(rPHV, t.lay.validity(dst), asm.R1, 1)
-		t.copyWords(rPHV, t.lay.base[dst.Index], rPHV, t.lay.base[src.Index], width)
-	}
-	next, end := t.lay.next+s.Index, t.newLabel("count")
-	if p.Op == "push" {
-		for i := size - 1; i >= by; i-- {
-			move(s.Headers[i], s.Headers[i-by])
-		}
-		for i := range by {
-			t.storeConstant(rPHV, t.lay.validity(s.Headers[i]), 0, 1)
-		}
-		t.load(asm.R1, rPHV, next, 1)
-		t.emit(asm.Add.Imm(asm.R1, int32(by)), asm.JLE.Imm(asm.R1, int32(size), end), asm.Mov.Imm(asm.R1, int32(size)))
-	} else {
-		for i := range size - by {
-			move(s.Headers[i], s.Headers[i+by])
-		}
-		for i := size - by; i < size; i++ {
-			t.storeConstant(rPHV, t.lay.validity(s.Headers[i]), 0, 1)
-		}
-		t.load(asm.R1, rPHV, next, 1)
-		t.emit(asm.Sub.Imm(asm.R1, int32(by)), asm.JSGE.Imm(asm.R1, 0, end), asm.Mov.Imm(asm.R1, 0))
-	}
-	t.place(end)
-	t.store(rPHV, next, asm.R1, 1)
 }
 
 // cell puts the address of a cell into R2; an index beyond the array goes to beyond.

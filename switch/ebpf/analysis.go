@@ -136,26 +136,25 @@ func (p *plan) egressWrites() []span {
 		for _, n := range nodes(q) {
 			for _, a := range actionsOf(n) {
 				for _, prim := range a.Primitives {
-					for _, e := range prim.Args[:min(1, len(prim.Args))] {
-						switch e.Op {
-						case bmv2json.OpField:
+					written := prim.Args[:min(1, len(prim.Args))]
+					if prim.Op == "execute_meter" && len(prim.Args) == 3 {
+						written = prim.Args[2:]
+					}
+					for _, e := range written {
+						if e.Op == bmv2json.OpField && !e.Field.IsValidity() && !e.Field.Field.VL {
 							field(e.Field)
-						case bmv2json.OpHeader:
-							if e.Header.Metadata {
-								continue // the argument of mark_to_drop
-							}
-							header(e.Header)
-						case bmv2json.OpAccessField: // whichever element
-							if e.Left.Op == bmv2json.OpStackElem && e.Left.Left.Op == bmv2json.OpStack {
-								for _, h := range e.Left.Left.Stack.Headers {
-									header(h)
-								}
-							}
-						case bmv2json.OpStack:
-							add(p.lay.next+e.Stack.Index, 1)
-							for _, h := range e.Stack.Headers {
+							continue
+						}
+						for _, h := range possibleHeaders(e) {
+							if prim.Op != "mark_to_drop" {
 								header(h)
 							}
+						}
+						switch e.Op {
+						case bmv2json.OpStack:
+							add(p.lay.nextOf(e.Stack), 1)
+						case bmv2json.OpUnionStack:
+							add(p.lay.nextOfUnions(e.UnionStack), 1)
 						}
 					}
 				}

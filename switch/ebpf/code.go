@@ -62,8 +62,10 @@ func (c *code) constant(dst asm.Register, v uint64) {
 
 func (c *code) call(fn asm.BuiltinFunc) { c.emit(fn.Call()) }
 
-// callFunction calls another function of the program.
+// callFunction calls another function of the program, with the arguments that R1 and R2 hold.
 func (c *code) callFunction(name string) {
+	// The verifier takes all of R1 to R5 for arguments: what is in them would tell paths apart that are the same.
+	c.emit(asm.Mov.Imm(asm.R3, 0), asm.Mov.Imm(asm.R4, 0), asm.Mov.Imm(asm.R5, 0))
 	c.emit(asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.Call), Src: asm.PseudoCall, Constant: -1}.WithReference(name))
 }
 
@@ -243,4 +245,12 @@ func atomically(op asm.AtomicOp, base, src asm.Register, off int) asm.Instructio
 	in := op.Mem(base, src, asm.DWord, int16(off))
 	in.Constant = int64(op >> 8)
 	return in
+}
+
+// forget makes the verifier forget what it knows of a register, by way of memory, and says that it is no more than most (it goes to never if it is). Where many paths meet that differ
+// in a number only, it would follow all of them to the end.
+func (t *translator) forget(r asm.Register, most int, never string) {
+	t.store(rPHV, phvForget, r, 8)
+	t.load(r, rPHV, phvForget, 8)
+	t.emit(asm.JGT.Imm(r, int32(most), never))
 }

@@ -54,19 +54,21 @@ func (t *translator) word(e *bmv2json.Expr, i int) *value {
 		if e.Op == bmv2json.OpField && e.Field.IsValidity() {
 			return loadField(t.lay.validity(e.Field.Header), 1, 1)
 		}
-		if elements, index, ok := t.indexed(e); ok {
-			return t.indexedWord(elements, index, i)
+		places, index := t.places(e)
+		if index != nil {
+			return t.indexedWord(places, index, i)
 		}
-		return t.wordOfPlace(t.placeOf(e), i)
+		return t.wordOfPlace(places[0], i)
 	case bmv2json.OpLocal:
 		return t.param(e, i)
 	case bmv2json.OpBoolToData:
 		return selectValue(t.condition(e.Right), konst(1), konst(0))
 	case bmv2json.OpLastIndex, bmv2json.OpStackSize:
-		if e.Right.Op != bmv2json.OpStack {
+		if e.Right.Op != bmv2json.OpStack && e.Right.Op != bmv2json.OpUnionStack {
 			refuse(e.Path, "the size of a %s", e.Right.Op)
 		}
-		n := loadField(t.lay.next+e.Right.Stack.Index, 1, 8)
+		_, next := t.stackElements(e.Right)
+		n := loadField(next, 1, 8)
 		if e.Op == bmv2json.OpStackSize {
 			return n
 		}
@@ -218,16 +220,23 @@ func (t *translator) placeOf(e *bmv2json.Expr) place {
 		return t.lay.field(e.Field)
 	case bmv2json.OpStackField:
 		p := t.lay.field(bmv2json.FieldRef{Header: e.Stack.Headers[0], Field: e.Stack.Type.Fields[e.Index]})
-		p.stack, p.stride = e.Stack, t.lay.types[e.Stack.Type].size
+		p.last, p.next, p.elements, p.stride = true, t.lay.nextOf(e.Stack), len(e.Stack.Headers), t.lay.types[e.Stack.Type].size
+		return p
+	case bmv2json.OpUnionStackField:
+		first := e.UnionStack.Unions[0]
+		member := first.Headers[e.Member]
+		p := t.lay.field(bmv2json.FieldRef{Header: member, Field: member.Type.Fields[e.Index]})
+		p.last, p.next, p.elements = true, t.lay.nextOfUnions(e.UnionStack), len(e.UnionStack.Unions)
+		for _, h := range first.Headers {
+			p.stride += t.lay.types[h.Type].size
+		}
 		return p
 	case bmv2json.OpAccessField:
-		if e.Left.Op == bmv2json.OpStackElem && e.Left.Left.Op == bmv2json.OpStack {
-			s := e.Left.Left.Stack
-			if i, ok := constant(e.Left.Right, int64(len(s.Headers))); ok {
-				return t.lay.field(bmv2json.FieldRef{Header: s.Headers[i], Field: s.Type.Fields[e.Index]})
-			}
+		places, index := t.places(e)
+		if index != nil {
+			refuse(e.Path, "a field of a header that is computed while packets pass, in this place")
 		}
-		refuse(e.Path, "a field of a header that is computed while packets pass")
+		return places[0]
 	}
 	refuse(e.Path, "a %q", e.Op)
 	return place{}
@@ -248,8 +257,8 @@ func (t *translator) wordOfPlace(p place, i int) *value {
 	default:
 		return konst(0)
 	}
-	if p.stack != nil {
-		v.op, v.next, v.stride, v.k = vLast, t.lay.next+p.stack.Index, p.stride, uint64(len(p.stack.Headers))
+	if p.last {
+		v.op, v.next, v.stride, v.k = vLast, p.next, p.stride, uint64(p.elements)
 	}
 	if p.signed && p.width-64*i < 64 {
 		v = sextValue(v, p.width-64*i)
@@ -274,15 +283,18 @@ func (t *translator) condition(e *bmv2json.Expr) *condition {
 	case bmv2json.OpDataToBool:
 		return t.notZero(e.Right)
 	case bmv2json.OpValid:
-		if e.Right.Op == bmv2json.OpHeader {
-			return compare(cmpNe, loadField(t.lay.validity(e.Right.Header), 1, 1), konst(0), false)
-		}
-		if e.Right.Op == bmv2json.OpStackElem && e.Right.Left.Op == bmv2json.OpStack {
-			if i, ok := constant(e.Right.Right, int64(len(e.Right.Left.Stack.Headers))); ok {
-				return compare(cmpNe, loadField(t.lay.validity(e.Right.Left.Stack.Headers[i]), 1, 1), konst(0), false)
+		return t.validity(t.headersOf(e.Right))
+	case bmv2json.OpValidUnion:
+		unions, index := t.unionsOf(e.Right)
+		c := never
+		for i := range unions[0].Headers {
+			var members []*bmv2json.Header
+			for _, u := range unions {
+				members = append(members, u.Headers[i])
 			}
+			c = orCondition(c, t.validity(members, index))
 		}
-		refuse(e.Path, "the validity of a header that is computed while packets pass")
+		return c
 	case bmv2json.OpEq, bmv2json.OpNe:
 		switch e.Left.Type {
 		case bmv2json.TypeData:
@@ -294,7 +306,17 @@ func (t *translator) condition(e *bmv2json.Expr) *condition {
 			}
 			return &condition{op: cSelect, sel: l, left: r, right: notCondition(r)}
 		case bmv2json.TypeHeader:
-			c := t.headersEqual(e.Left, e.Right)
+			c := t.headersEqual(t.theHeader(e.Left), t.theHeader(e.Right), e.Path)
+			if e.Op == bmv2json.OpNe {
+				c = notCondition(c)
+			}
+			return c
+		}
+		if e.Left.Type == bmv2json.TypeUnion { // equal if the same member is valid in both, and equal
+			a, b, c := t.theUnion(e.Left), t.theUnion(e.Right), never
+			for i := range min(len(a.Headers), len(b.Headers)) {
+				c = orCondition(c, t.headersEqual(a.Headers[i], b.Headers[i], e.Path))
+			}
 			if e.Op == bmv2json.OpNe {
 				c = notCondition(c)
 			}
@@ -349,20 +371,16 @@ func (t *translator) comparison(e *bmv2json.Expr) *condition {
 }
 
 // headersEqual compares as BMv2 does: two headers are equal if both are valid and all their fields are; two invalid ones are not.
-func (t *translator) headersEqual(a, b *bmv2json.Expr) *condition {
-	if a.Op != bmv2json.OpHeader || b.Op != bmv2json.OpHeader {
-		refuse(a.Path, "comparing headers that are computed while packets pass")
-	}
-	if a.Header.Type != b.Header.Type {
+func (t *translator) headersEqual(a, b *bmv2json.Header, path string) *condition {
+	if a.Type != b.Type {
 		return never
 	}
-	c := andCondition(compare(cmpNe, loadField(t.lay.validity(a.Header), 1, 1), konst(0), false),
-		compare(cmpNe, loadField(t.lay.validity(b.Header), 1, 1), konst(0), false))
-	for _, f := range a.Header.Type.Fields {
+	c := andCondition(t.validity([]*bmv2json.Header{a}, nil), t.validity([]*bmv2json.Header{b}, nil))
+	for _, f := range a.Type.Fields {
 		if f.VL {
-			refuse(a.Path, "comparing headers of variable length")
+			refuse(path, "comparing headers of variable length")
 		}
-		x, y := t.lay.field(bmv2json.FieldRef{Header: a.Header, Field: f}), t.lay.field(bmv2json.FieldRef{Header: b.Header, Field: f})
+		x, y := t.lay.field(bmv2json.FieldRef{Header: a, Field: f}), t.lay.field(bmv2json.FieldRef{Header: b, Field: f})
 		for i := range wordsOf(f.Width) {
 			c = andCondition(c, compare(cmpEq, t.wordOfPlace(x, i), t.wordOfPlace(y, i), false))
 		}

@@ -155,7 +155,7 @@ const hashOnStack = -80
 // storeNumber stores the number in R1 into a field, cut to its width; the upper words of a wide one become 0.
 func (t *translator) storeNumber(dst *bmv2json.Expr) {
 	pl := t.placeOf(dst)
-	if pl.stack != nil {
+	if pl.last {
 		refuse(dst.Path, "assigning to the last element of a stack")
 	}
 	if !wide(pl.width) {

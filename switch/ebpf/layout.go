@@ -16,7 +16,8 @@ type layout struct {
 	types   map[*bmv2json.HeaderType]*typeLayout
 	base    []int // by Header.Index
 	valid   int   // one byte for each header, by Header.Index
-	next    int   // one byte for each stack, by HeaderStack.Index: how many elements are in use
+	next    int   // one byte for each stack, and then for each stack of unions, by Index: how many elements are in use
+	stacks  int   // how many stacks of headers there are
 	meta    int   // metadata headers: [meta, headers)
 	headers int   // packet headers: [headers, end)
 	end     int
@@ -29,6 +30,8 @@ type typeLayout struct {
 	bytes  int // on the wire
 	// block is set where the PHV's bytes are the wire's bytes: wide fields of whole words alone. Such a header goes between packet and PHV in one copy.
 	block bool
+	// vlMax is the largest length of the header's varbit field, in bytes, and vlLength where the 2 bytes are, from the header's base, that say its length now.
+	vlMax, vlLength int
 }
 
 // fieldLayout is where one field is.
@@ -62,7 +65,11 @@ func newTypeLayout(t *bmv2json.HeaderType) *typeLayout {
 	for i, f := range t.Fields {
 		order[i] = i
 		l.fields[i] = fieldLayout{size: slotSize(f.Width), bit: f.Offset}
-		if f.Width%64 != 0 {
+		if f.VL {
+			l.fields[i].size = (f.Width + 63) / 64 * 8
+			l.vlMax = f.Width / 8
+		}
+		if f.Width%64 != 0 || f.VL {
 			l.block = false
 		}
 	}
@@ -76,6 +83,10 @@ func newTypeLayout(t *bmv2json.HeaderType) *typeLayout {
 		l.fields[i].off = l.size
 		l.size += l.fields[i].size
 	}
+	if t.VL >= 0 {
+		l.vlLength = l.size
+		l.size += 2
+	}
 	l.size = (l.size + 7) &^ 7
 	return l
 }
@@ -86,8 +97,8 @@ func newLayout(p *bmv2json.Program, from int) *layout {
 		l.types[t] = newTypeLayout(t)
 	}
 	at := from
-	l.next = at
-	at += len(p.Stacks)
+	l.next, l.stacks = at, len(p.Stacks)
+	at += len(p.Stacks) + len(p.UnionStacks)
 	l.valid = at
 	at = (at + len(p.Headers) + 7) &^ 7
 	place := func(metadata bool) {
@@ -108,8 +119,16 @@ func newLayout(p *bmv2json.Program, from int) *layout {
 			at += l.types[h.Type].size
 		}
 	}
+	for _, s := range p.UnionStacks {
+		for _, u := range s.Unions {
+			for _, h := range u.Headers {
+				l.base[h.Index] = at
+				at += l.types[h.Type].size
+			}
+		}
+	}
 	for _, h := range p.Headers {
-		if !h.Metadata && h.Stack == nil {
+		if !h.Metadata && h.Stack == nil && (h.Union == nil || h.Union.Stack == nil) {
 			l.base[h.Index] = at
 			at += l.types[h.Type].size
 		}
@@ -122,14 +141,18 @@ func newLayout(p *bmv2json.Program, from int) *layout {
 type place struct {
 	off, size, width int
 	signed           bool
-	// stack is set for a field of the last valid element of a stack: off is that of the first element.
-	stack  *bmv2json.HeaderStack
-	stride int
+	// last is set for a field of the last element in use of a stack: off is that of the first element, next where the stack's count is.
+	last                   bool
+	next, elements, stride int
 }
 
 func (l *layout) field(r bmv2json.FieldRef) place {
 	f := l.types[r.Header.Type].fields[r.Field.Index]
 	return place{off: l.base[r.Header.Index] + f.off, size: f.size, width: r.Field.Width, signed: r.Field.Signed}
 }
+
+// nextOf and nextOfUnions are where the count of a stack's elements in use is.
+func (l *layout) nextOf(s *bmv2json.HeaderStack) int            { return l.next + s.Index }
+func (l *layout) nextOfUnions(s *bmv2json.HeaderUnionStack) int { return l.next + l.stacks + s.Index }
 
 func (l *layout) validity(h *bmv2json.Header) int { return l.valid + h.Index }

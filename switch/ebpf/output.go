@@ -1,6 +1,8 @@
 package ebpf
 
 import (
+	"slices"
+
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
@@ -18,11 +20,20 @@ func (t *translator) deparse(drop string) {
 	t.where = d.Path
 	// How long will they be?
 	t.emit(asm.Mov.Imm(rEntry, 0))
+	most := 0
 	for _, h := range d.Order {
 		skip := t.newLabel("skip")
+		most += t.lay.types[h.Type].bytes + t.lay.types[h.Type].vlMax
 		t.load(asm.R1, rPHV, t.lay.validity(h), 1)
 		t.emit(asm.JEq.Imm(asm.R1, 0, skip), asm.Add.Imm(rEntry, int32(t.lay.types[h.Type].bytes)))
+		if h.Type.VL >= 0 {
+			t.varbitLength(asm.R1, h, drop)
+			t.emit(asm.Add.Reg(rEntry, asm.R1))
+		}
 		t.place(skip)
+		if varbit(d) {
+			t.forget(rEntry, most, drop)
+		}
 	}
 	same := t.newLabel("same")
 	t.load(asm.R1, rPHV, phvHead, 4)
@@ -31,9 +42,16 @@ func (t *translator) deparse(drop string) {
 	t.place(same)
 
 	done := t.newLabel("deparsed")
-	t.deparseDirectly(d, done)
+	if !varbit(d) {
+		t.deparseDirectly(d, done)
+	}
 	t.deparseByCopy(d, drop)
 	t.place(done)
+}
+
+// varbit reports whether one of a deparser's headers has a field of variable length.
+func varbit(d *bmv2json.Deparser) bool {
+	return slices.ContainsFunc(d.Order, func(h *bmv2json.Header) bool { return h.Type.VL >= 0 })
 }
 
 // deparseByCopy writes the headers wherever their bytes are: also into what is not in the frame's linear part. Small headers are put together in plan.out and written
@@ -55,11 +73,19 @@ func (t *translator) deparseByCopy(d *bmv2json.Deparser, drop string) {
 		} else {
 			t.emit(asm.JGT.Imm(rTemp, int32(room), drop)) // never: for the verifier
 			t.emit(asm.Mov.Reg(asm.R3, rPHV), asm.Add.Reg(asm.R3, rTemp))
-			t.putFields(h.Type, t.lay.base[h.Index], t.out, false)
+			if h.Type.VL >= 0 {
+				t.putVarbit(h, drop)
+				room += t.lay.types[h.Type].vlMax
+			} else {
+				t.putFields(h.Type, t.lay.base[h.Index], t.out, false)
+			}
 			t.emit(asm.Add.Imm(rTemp, int32(size)))
 			room += size
 		}
 		t.place(skip)
+		if varbit(d) {
+			t.forget(rTemp, room, drop)
+		}
 	}
 	t.flush(room, drop)
 }
@@ -80,6 +106,14 @@ func (t *translator) flush(room int, drop string) {
 // putFields writes a header to R3+out. Fields that do not fill whole bytes are put together in a word first. exact says that no byte after the header may be
 // written.
 func (t *translator) putFields(h *bmv2json.HeaderType, base, out int, exact bool) {
+	t.putSomeFields(h, 0, len(h.Fields), base, out, exact)
+}
+
+// putSomeFields writes the fields [first, last), which start and end on a byte, to where they are if no field of variable length is before them.
+func (t *translator) putSomeFields(h *bmv2json.HeaderType, first, last, base, out int, exact bool) {
+	if first == last {
+		return
+	}
 	l := t.lay.types[h]
 	// Chunks of whole bytes, 64 bits at most: [from, from+bits) of the header.
 	type piece struct {
@@ -87,7 +121,7 @@ func (t *translator) putFields(h *bmv2json.HeaderType, base, out int, exact bool
 		width int
 	}
 	var run []piece
-	from, filled := 0, 0
+	from, filled := h.Fields[first].Offset, 0
 	put := func() {
 		if filled == 0 {
 			return
@@ -117,9 +151,9 @@ func (t *translator) putFields(h *bmv2json.HeaderType, base, out int, exact bool
 			}
 		}
 	}
-	for i, f := range h.Fields {
-		if f.VL {
-			refuse(h.Path, "a field of variable length (%s)", f.Name)
+	for i, f := range h.Fields[:last] {
+		if i < first {
+			continue
 		}
 		p := place{off: base + l.fields[i].off, size: l.fields[i].size, width: f.Width}
 		n := wordsOf(f.Width)

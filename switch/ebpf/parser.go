@@ -59,10 +59,15 @@ func (t *translator) parserError(name string) {
 }
 
 // available makes sure that bytes at offset off from the cursor are there.
+//
+// A parser that goes round without a stack may come to the end of the buffer before it comes to the end of the frame. There is no answer to that: the frame is dropped.
 func (t *translator) available(off, bytes int) {
-	short, ok := t.newLabel("short"), t.newLabel("there")
-	t.emit(asm.JGT.Imm(rEntry, int32(max(t.frameMax-off-bytes, 0)), short))
-	t.emit(asm.Mov.Reg(asm.R1, rEntry), asm.Add.Imm(asm.R1, int32(off+bytes)), asm.JLE.Reg(asm.R1, rTemp, ok))
+	beyond, short, ok := t.newLabel("beyond"), t.newLabel("short"), t.newLabel("there")
+	t.emit(asm.Mov.Reg(asm.R1, rEntry), asm.Add.Imm(asm.R1, int32(off+bytes)))
+	t.emit(asm.JGT.Imm(rEntry, int32(max(t.frameMax-off-bytes, 0)), beyond), asm.JLE.Reg(asm.R1, rTemp, ok), asm.Ja.Label(short))
+	t.place(beyond)
+	t.load(asm.R2, rPHV, phvLen, 4)
+	t.emit(asm.JLE.Reg(asm.R1, asm.R2, "ingress.drop"))
 	t.place(short)
 	t.parserError("PacketTooShort")
 	t.place(ok)
@@ -76,20 +81,25 @@ func (t *translator) parserOp(o *bmv2json.ParserOp) {
 		case o.Header != nil:
 			t.extract(o.Header)
 		case o.Stack != nil:
-			t.extractNext(o.Stack)
+			t.extractNext(o.Stack.Headers, t.lay.nextOf(o.Stack), t.extract)
 		default:
-			refuse(o.Path, "extracting into a stack of header unions")
+			t.extractNext(members(o), t.lay.nextOfUnions(o.UnionStack), t.extract)
 		}
 	case bmv2json.ParserExtractVL:
-		refuse(o.Path, "extracting a header of variable length")
+		take := func(h *bmv2json.Header) { t.extractVarbit(h, o.Length) }
+		switch {
+		case o.Header != nil:
+			take(o.Header)
+		case o.Stack != nil:
+			t.extractNext(o.Stack.Headers, t.lay.nextOf(o.Stack), take)
+		default:
+			t.extractNext(members(o), t.lay.nextOfUnions(o.UnionStack), take)
+		}
 	case bmv2json.ParserSet:
 		if o.Value.Op == bmv2json.OpLookahead {
 			t.available(0, (o.Value.Offset+o.Value.Width+7)/8)
 			p := t.lay.field(o.Dest)
-			if wide(p.width) || o.Value.Width > 64 {
-				refuse(o.Path, "a look ahead over more than 64 bits")
-			}
-			t.storeValue(p, t.frameBits(o.Value.Offset, o.Value.Width))
+			t.lookAhead(p, o.Value)
 			return
 		}
 		t.assignTo(t.lay.field(o.Dest), o.Value)
@@ -101,22 +111,59 @@ func (t *translator) parserOp(o *bmv2json.ParserOp) {
 		t.jump("parse.error")
 		t.place(ok)
 	case bmv2json.ParserAdvance:
-		n, ok := constant(o.Value, 8*256+1)
-		if !ok || n%8 != 0 {
-			refuse(o.Path, "advancing by other than a constant number of bytes, 256 at most")
-		}
-		t.available(0, n/8)
-		t.emit(asm.Add.Imm(rEntry, int32(n/8)))
+		t.advance(o.Value)
 	default:
 		t.primitive(o.Primitive, "")
 	}
 }
 
+// members are what an extraction into the next union of a stack may fill.
+func members(o *bmv2json.ParserOp) (list []*bmv2json.Header) {
+	for _, u := range o.UnionStack.Unions {
+		list = append(list, u.Headers[o.UnionMember])
+	}
+	return list
+}
+
+// advance moves the cursor.
+func (t *translator) advance(by *bmv2json.Expr) {
+	if n, ok := constant(by, 8*maxAdvance+1); ok && n%8 == 0 {
+		t.available(0, n/8)
+		t.emit(asm.Add.Imm(rEntry, int32(n/8)))
+		return
+	}
+	whole, there := t.newLabel("whole"), t.newLabel("there")
+	t.compute(t.index(by), 0)
+	t.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.And.Imm(asm.R2, 7), asm.JEq.Imm(asm.R2, 0, whole))
+	t.parserError("ParserInvalidArgument")
+	t.place(whole)
+	t.load(asm.R2, rPHV, phvLen, 4)
+	t.emit(asm.RSh.Imm(asm.R1, 3), asm.Sub.Reg(asm.R2, rEntry), asm.JLE.Reg(asm.R1, asm.R2, there))
+	t.parserError("PacketTooShort")
+	t.place(there)
+	t.emit(asm.Add.Reg(rEntry, asm.R1))
+	t.forget(rEntry, t.frameMax, "ingress.drop")
+}
+
+// lookAhead stores bits of the frame into a field.
+func (t *translator) lookAhead(p place, e *bmv2json.Expr) {
+	if !wide(p.width) {
+		low := min(e.Width, 64)
+		t.storeValue(p, t.frameBits(e.Offset+e.Width-low, low))
+		return
+	}
+	for i, n := 0, wordsOf(p.width); i < n; i++ {
+		v := konst(0)
+		if width := min(64, e.Width-64*i); width > 0 {
+			v = t.frameBits(e.Offset+e.Width-64*i-width, width)
+		}
+		t.computeSwapped(andValue(v, konst(ones(min(64, p.width-64*i)))), 0)
+		t.store(rPHV, p.off+(n-1-i)*8, pool[0], 8)
+	}
+}
+
 // extract takes the header at the cursor.
 func (t *translator) extract(h *bmv2json.Header) {
-	if h.Union != nil {
-		refuse(t.where, "a header union (%s)", h.Union.Name)
-	}
 	bytes := t.lay.types[h.Type].bytes
 	if t.blocks[h] {
 		ok := t.newLabel("there")
@@ -131,17 +178,17 @@ func (t *translator) extract(h *bmv2json.Header) {
 		t.takeFields(h.Type, t.lay.base[h.Index], rPHV)
 	}
 	t.emit(asm.Add.Imm(rEntry, int32(bytes)))
-	t.storeConstant(rPHV, t.lay.validity(h), 1, 1)
+	t.setValid(h)
 }
 
-// extractNext takes the header at the cursor into the next element of a stack. Each element has code of its own.
-func (t *translator) extractNext(s *bmv2json.HeaderStack) {
-	done, next := t.newLabel("taken"), t.lay.next+s.Index
-	for i, h := range s.Headers {
+// extractNext takes the header at the cursor into the next element of a stack, whose count is at next. Each element has code of its own.
+func (t *translator) extractNext(elements []*bmv2json.Header, next int, take func(*bmv2json.Header)) {
+	done := t.newLabel("taken")
+	for i, h := range elements {
 		other := t.newLabel("other")
 		t.load(asm.R1, rPHV, next, 1)
 		t.emit(asm.JNE.Imm(asm.R1, int32(i), other))
-		t.extract(h)
+		take(h)
 		t.storeConstant(rPHV, next, int32(i+1), 1)
 		t.jump(done)
 		t.place(other)
@@ -152,11 +199,19 @@ func (t *translator) extractNext(s *bmv2json.HeaderStack) {
 
 // takeFields reads the fields of a header from the frame at the cursor.
 func (t *translator) takeFields(h *bmv2json.HeaderType, base int, to asm.Register) {
+	if h.VL >= 0 {
+		refuse(h.Path, "extracting a header of variable length (%s) without a length", h.Name)
+	}
+	t.takeSomeFields(h, 0, len(h.Fields), base, to)
+}
+
+// takeSomeFields reads the fields [first, last) of a header that starts at the cursor, or would if the field of variable length before them were empty.
+func (t *translator) takeSomeFields(h *bmv2json.HeaderType, first, last, base int, to asm.Register) {
 	l := t.lay.types[h]
 	t.emit(asm.Mov.Reg(asm.R3, rPHV), asm.Add.Reg(asm.R3, rEntry))
-	for i, f := range h.Fields {
-		if f.VL {
-			refuse(h.Path, "a field of variable length (%s)", f.Name)
+	for i, f := range h.Fields[:last] {
+		if i < first {
+			continue
 		}
 		fl := l.fields[i]
 		if !wide(f.Width) {
@@ -239,10 +294,11 @@ func (t *translator) readBits(dst, tmp asm.Register, off, bit, width int) {
 // frameBits is a number at a bit offset from the cursor; its bytes must have been found available.
 func (t *translator) frameBits(bit, width int) *value {
 	in, at := bit%8, t.frame+bit/8
-	if in+width > 64 {
-		refuse(t.where, "a look ahead at %d bits that do not start on a byte", width)
-	}
 	v := &value{op: vFrame, off: at, size: 8, swapped: true, max: ^uint64(0)}
+	if in+width > 64 { // nine bytes
+		last := &value{op: vFrame, off: at + 8, size: 1, max: 0xff}
+		return shrValue(orValue(shlValue(v, uint64(in)), shrValue(last, uint64(8-in))), uint64(64-width))
+	}
 	return shrValue(shlValue(v, uint64(in)), uint64(64-width))
 }
 
@@ -260,9 +316,9 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 				parts, widths = append(parts, t.frameBits(k.Offset+bit, n)), append(widths, n)
 			}
 			continue
-		case k.Op == bmv2json.OpStackField:
+		case k.Op == bmv2json.OpStackField || k.Op == bmv2json.OpUnionStackField:
 			ok := t.newLabel("element")
-			t.load(asm.R1, rPHV, t.lay.next+k.Stack.Index, 1)
+			t.load(asm.R1, rPHV, t.placeOf(k).next, 1)
 			t.emit(asm.JNE.Imm(asm.R1, 0, ok))
 			t.parserError("StackOutOfBounds")
 			t.place(ok)

@@ -65,7 +65,8 @@ const (
 	phvLocked = 33 // 1 byte
 	phvAction = 34 // 2 bytes: 1 + the index of the action that a table has chosen
 	phvLength = 36 // 4 bytes: what packet_length is in egress: as received, and what headers the program has added and removed since
-	phvFields = 40
+	phvForget = 40 // 8 bytes: see forget
+	phvFields = 48
 )
 
 const (
@@ -144,19 +145,23 @@ func newPlan(prog *bmv2json.Program) *plan {
 	head, out := 0, 0
 	for _, h := range prog.Headers {
 		if !h.Metadata && !p.blocks[h] {
-			head += p.lay.types[h.Type].bytes
+			head += p.lay.types[h.Type].bytes + p.lay.types[h.Type].vlMax
 		}
 	}
 	for _, d := range prog.Deparsers {
 		for _, h := range d.Order {
 			if !p.blocks[h] {
-				out += p.lay.types[h.Type].bytes
+				out += p.lay.types[h.Type].bytes + p.lay.types[h.Type].vlMax
 			}
 		}
 	}
 	p.frameMax = max(64, head+slackOfParsers(prog))
-	p.frame = take(p.frameMax + cpuSlack)
-	p.out = take(out + cpuSlack)
+	varbit := 0 // copied as a whole, whatever its length
+	for _, l := range p.lay.types {
+		varbit = max(varbit, l.vlMax+cpuSlack)
+	}
+	p.frame = take(p.frameMax + varbit + cpuSlack)
+	p.out = take(out + varbit + cpuSlack)
 	p.saved = p.egressWrites()
 	size := 0
 	for _, s := range p.saved {
@@ -178,6 +183,9 @@ func newPlan(prog *bmv2json.Program) *plan {
 	return p
 }
 
+// maxAdvance is how far a parser may advance by a constant, in bytes, and what the buffer has for those that advance by what the packet says.
+const maxAdvance = 256
+
 // slackOfParsers is for what parsers look at without extracting it.
 func slackOfParsers(prog *bmv2json.Program) int {
 	n := 0
@@ -186,7 +194,7 @@ func slackOfParsers(prog *bmv2json.Program) int {
 			for _, o := range s.Ops {
 				switch {
 				case o.Kind == bmv2json.ParserAdvance:
-					n = max(n, 256)
+					n = max(n, maxAdvance)
 				case o.Value != nil && o.Value.Op == bmv2json.OpLookahead:
 					n = max(n, (o.Value.Offset+o.Value.Width+7)/8)
 				}

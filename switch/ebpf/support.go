@@ -34,9 +34,11 @@ func Supported() []Support {
 			run = append(run, p)
 		}
 	}
-	return []Support{
-		{"Primitives: " + list(run), "instructions; `log_msg` says nothing"},
-		{"Primitives: " + list(refused), ""},
+	rows := []Support{{"Primitives: " + list(run), "instructions; `log_msg` says nothing"}}
+	if len(refused) > 0 {
+		rows = append(rows, Support{"Primitives: " + list(refused), ""})
+	}
+	return append(rows, []Support{
 		{"Exact keys of at most 12 bits in all", lookupDirect.String()},
 		{"Exact keys", lookupHash.String()},
 		{"One prefix, with or without exact keys", lookupTrie.String()},
@@ -46,14 +48,16 @@ func Supported() []Support {
 		{"Action profiles and selectors", ""},
 		{"Meters, indirect and direct", "two token buckets, under the registers' lock"},
 		{"Digests", "a ring buffer"},
-		{"Headers and metadata of fields up to 2,048 bits and more", "32,000 bytes in all"},
+		{"Headers and metadata of fields up to 2,048 bits and more; header unions and stacks of them; fields of variable length (varbit)", "32,000 bytes in all"},
 		{"Header stacks: extract, last, constant index, push and pop by constants", "code for each element"},
-		{"Header stacks indexed while packets pass: reading and writing fields", "code for each element"},
-		{"The validity of elements indexed while packets pass; header unions; fields of variable length", ""},
-		{"Parsers: select with masks, look ahead to 64 bits, advance by constants, verify", "as the interpreter does it"},
+		{"Header stacks indexed while packets pass", "code for each element"},
+		{"Comparing headers of variable length; copying a header or union that is chosen while packets pass", ""},
+		{"Parsers: select with masks, look ahead, advance, verify, extraction of fixed and variable length", "as the interpreter does it"},
+		{"Parsers that go round without a stack", "a frame whose parsing takes more than all headers together and 256 bytes is dropped"},
 		{"Parser value sets", "lists of at most 256 members"},
-		{"Arithmetic to 64 bits; sums to 128; bitwise operations and constant shifts of any width", "word by word"},
-		{"Products, divisions, variable shifts and saturation of more than 64 bits", ""},
+		{"Arithmetic to 64 bits; bitwise operations and constant shifts of any width", "instructions"},
+		{"Sums, products to 1,024 by 1,024 bits, shifts by amounts that the packet says, saturation, comparisons: of any width", "step by step, in memory"},
+		{"Divisions of more than 64 bits", ""},
 		{"csum16 over fields and headers, verified and updated", "instructions"},
 		{"csum16 over these and the payload", "a loop over chunks of 512 bytes"},
 		{"Other checksum algorithms", ""},
@@ -65,7 +69,7 @@ func Supported() []Support {
 		{"truncate, clones that are cut", "a frame shorter than 14 bytes and the headers that were added is dropped at tc"},
 		{"Packet-in and packet-out", "a ring buffer; `BPF_PROG_TEST_RUN`, frames of 14 to 16,000 bytes"},
 		{"Frames that leave with fewer than 14 bytes", "dropped"},
-	}
+	}...)
 }
 
 func list(names []string) string { return "`" + strings.Join(names, "`, `") + "`" }

@@ -8,6 +8,7 @@ error {
 }
 
 header kind_t {
+    bit<112> start; // no frame is shorter, where frames go over interfaces
     bit<8> kind;
     bit<8> arg;
 }
