@@ -137,8 +137,10 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 		}
 		t.toPlace(arg[0], func(dst place) { t.assignTo(dst, src) })
 	case "assign_header", "copy_header":
-		src := t.theHeader(arg[1])
-		t.toHeader(arg[0], func(dst *bmv2json.Header) { t.assignHeader(dst, src) })
+		list, index := t.headersOf(arg[1])
+		t.toHeader(arg[0], func(dst *bmv2json.Header) {
+			t.each(len(list), index, func(i int) { t.assignHeader(dst, list[i]) }, func() { t.storeConstant(rPHV, t.lay.validity(dst), 0, 1) })
+		})
 	case "assign_union":
 		t.assignUnion(t.theUnion(arg[0]).Headers, t.theUnion(arg[1]).Headers)
 	case "assign_header_stack", "assign_union_stack":

@@ -24,6 +24,10 @@ func (t *translator) headersOf(e *bmv2json.Expr) (list []*bmv2json.Header, index
 			list = append(list, u.Headers[e.Index])
 		}
 		return list, i
+	case e.Op == bmv2json.OpTernary:
+		l, at := t.chosen(e.Left)
+		r, behind := t.chosen(e.Right)
+		return append(append(list, l...), r...), selectValue(t.condition(e.Cond), at, addValue(behind, konst(uint64(len(l)))))
 	default:
 		refuse(e.Path, "a header that is given by a %q", e.Op)
 	}
@@ -31,6 +35,18 @@ func (t *translator) headersOf(e *bmv2json.Expr) (list []*bmv2json.Header, index
 		return list[i : i+1], nil
 	}
 	return list, t.index(at)
+}
+
+// chosen is the same for one side of a choice, with an index that names one of the headers whatever the packet says.
+func (t *translator) chosen(e *bmv2json.Expr) ([]*bmv2json.Header, *value) {
+	list, index := t.headersOf(e)
+	switch {
+	case index == nil:
+		return list, konst(0)
+	case e.Op != bmv2json.OpTernary:
+		refuse(e.Path, "a choice of headers that are computed while packets pass")
+	}
+	return list, index
 }
 
 // unionsOf is the same for header unions.

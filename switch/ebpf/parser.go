@@ -141,8 +141,7 @@ func (t *translator) advance(by *bmv2json.Expr) {
 	t.emit(asm.RSh.Imm(asm.R1, 3), asm.Sub.Reg(asm.R2, rEntry), asm.JLE.Reg(asm.R1, asm.R2, there))
 	t.parserError("PacketTooShort")
 	t.place(there)
-	t.emit(asm.Add.Reg(rEntry, asm.R1))
-	t.forget(rEntry, t.frameMax, "ingress.drop")
+	t.emit(asm.Add.Reg(rEntry, asm.R1), asm.JGT.Imm(rEntry, int32(t.frameMax), "ingress.drop"))
 }
 
 // lookAhead stores bits of the frame into a field.

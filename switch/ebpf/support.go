@@ -51,7 +51,7 @@ func Supported() []Support {
 		{"Headers and metadata of fields up to 2,048 bits and more; header unions and stacks of them; fields of variable length (varbit)", "32,000 bytes in all"},
 		{"Header stacks: extract, last, constant index, push and pop by constants", "code for each element"},
 		{"Header stacks indexed while packets pass", "code for each element"},
-		{"Comparing headers of variable length; copying a header or union that is chosen while packets pass", ""},
+		{"Comparing headers of variable length; comparing headers, and copying unions, that are chosen while packets pass", ""},
 		{"Parsers: select with masks, look ahead, advance, verify, extraction of fixed and variable length", "as the interpreter does it"},
 		{"Parsers that go round without a stack", "a frame whose parsing takes more than all headers together and 256 bytes is dropped"},
 		{"Parser value sets", "lists of at most 256 members"},

@@ -39,7 +39,6 @@ func (t *translator) extractVarbit(h *bmv2json.Header, length *bmv2json.Expr) {
 	t.emit(asm.Add.Reg(rEntry, asm.R1))
 	t.takeSomeFields(h.Type, h.Type.VL+1, len(h.Type.Fields), base, rPHV)
 	t.emit(asm.Add.Imm(rEntry, int32(l.bytes)))
-	t.forget(rEntry, t.frameMax, "ingress.drop")
 	t.setValid(h)
 }
 
