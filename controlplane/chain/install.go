@@ -120,6 +120,9 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 			m.shorten(now)
 		}
 		m.cfg, m.installed, m.change = p.config, false, p
+		if p.newcomer != "" && p.stage == joining { // it was found equal to the tail: from here on it counts
+			m.view[p.newcomer].lost = false
+		}
 		m.redriving, m.redriveAt, m.redriveBad, m.copying = false, 0, false, 0
 		for _, v := range m.view {
 			v.everAcked, v.installs, v.failed = false, 0, false

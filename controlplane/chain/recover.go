@@ -108,7 +108,6 @@ func (m *Machine) giveUp(now Time, why error) {
 // recoveryInstalled: all have a configuration of a recovery. It says whether there is more to do.
 func (m *Machine) recoveryInstalled(c *change) bool {
 	if c.stage == joining {
-		m.view[c.newcomer].lost = false
 		m.event("chain.recovered", c.newcomer, "it is the tail")
 		return false
 	}

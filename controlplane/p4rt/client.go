@@ -32,9 +32,11 @@ func (e ElectionID) String() string {
 
 // Options say which switch to connect to, and how.
 type Options struct {
-	Name       string // for messages
-	Target     string // host:port of the P4Runtime server
-	DeviceID   uint64
+	Name     string // for messages
+	Target   string // host:port of the P4Runtime server
+	DeviceID uint64
+	// ElectionID is that of the first stream. Each further one adds 1 to Low: what is left of a stream that was given up, which may still be on its way, then
+	// comes from somebody who is not primary any more.
 	ElectionID ElectionID
 	Info       *Info // of the program that the controller works with
 
@@ -89,9 +91,10 @@ type Client struct {
 	conn    *grpc.ClientConn
 	rpc     v1.P4RuntimeClient
 
-	mu     sync.Mutex
-	state  State
-	stream v1.P4Runtime_StreamChannelClient // nil unless connected
+	mu       sync.Mutex
+	state    State
+	election ElectionID                       // of the present stream, or of the last
+	stream   v1.P4Runtime_StreamChannelClient // nil unless connected
 
 	sendMu sync.Mutex // a stream takes one Send at a time
 }
@@ -132,7 +135,7 @@ func New(o Options, h Handler) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: the P4Runtime address %q: %w", o.Name, o.Target, err)
 	}
-	return &Client{o: o, handler: h, conn: conn, rpc: v1.NewP4RuntimeClient(conn)}, nil
+	return &Client{o: o, handler: h, conn: conn, rpc: v1.NewP4RuntimeClient(conn), election: o.ElectionID}, nil
 }
 
 // Name is the switch's name.
@@ -149,6 +152,13 @@ func (c *Client) State() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state
+}
+
+// electionID is what requests say who they come from.
+func (c *Client) electionID() ElectionID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.election
 }
 
 // Run keeps the client connected until ctx ends, and closes it then.
@@ -182,8 +192,12 @@ func (c *Client) session(ctx context.Context) (connected bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("connecting to %s at %s: %w", c.o.Name, c.o.Target, err)
 	}
+	c.mu.Lock()
+	c.election = ElectionID{c.o.ElectionID.High, c.o.ElectionID.Low + uint64(c.state.Stream)}
+	election := c.election
+	c.mu.Unlock()
 	err = stream.Send(&v1.StreamMessageRequest{Update: &v1.StreamMessageRequest_Arbitration{Arbitration: &v1.MasterArbitrationUpdate{
-		DeviceId: c.o.DeviceID, ElectionId: c.o.ElectionID.proto(),
+		DeviceId: c.o.DeviceID, ElectionId: election.proto(),
 	}}})
 	if err != nil && !errors.Is(err, io.EOF) { // EOF: the stream's own error comes from Recv
 		return false, fmt.Errorf("connecting to %s at %s: %w", c.o.Name, c.o.Target, err)
@@ -222,7 +236,7 @@ func (c *Client) streamEnd(err error) error {
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("%s ended the stream", c.o.Name)
 	case status.Code(err) == codes.InvalidArgument:
-		return fmt.Errorf("%s refused the arbitration (another controller may have the same election id %v): %w", c.o.Name, c.o.ElectionID, err)
+		return fmt.Errorf("%s refused the arbitration (another controller may have the same election id %v): %w", c.o.Name, c.electionID(), err)
 	case status.Code(err) == codes.NotFound:
 		return fmt.Errorf("%s at %s has no device with id %d (check deviceId in the topology and --device-id of the switch): %w",
 			c.o.Name, c.o.Target, c.o.DeviceID, err)
@@ -238,7 +252,7 @@ func (c *Client) arbitrated(stream v1.P4Runtime_StreamChannelClient, a *v1.Maste
 	}
 	if codes.Code(a.GetStatus().GetCode()) == codes.OK {
 		s.Phase = Primary
-		s.Primary = c.o.ElectionID
+		s.Primary = c.electionID()
 	}
 	c.setState(s, stream)
 }
@@ -329,7 +343,7 @@ func (c *Client) Write(ctx context.Context, updates ...*v1.Update) error {
 func (c *Client) writeBatch(ctx context.Context, batch []*v1.Update) error {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
-	_, err := c.rpc.Write(ctx, &v1.WriteRequest{DeviceId: c.o.DeviceID, ElectionId: c.o.ElectionID.proto(), Updates: batch})
+	_, err := c.rpc.Write(ctx, &v1.WriteRequest{DeviceId: c.o.DeviceID, ElectionId: c.electionID().proto(), Updates: batch})
 	if status.Code(err) == codes.PermissionDenied {
 		return fmt.Errorf("%w: %s", ErrNotPrimary, status.Convert(err).Message())
 	}

@@ -138,6 +138,26 @@ func TestArbitration(t *testing.T) {
 	})
 }
 
+// TestLateRequest: what comes late of a stream that was given up is refused, because the next stream has a higher election id.
+func TestLateRequest(t *testing.T) {
+	s := start(t, &p4rttest.Server{})
+	var f follower
+	c := connect(t, s, 10, &f)
+	wait(t, "it is primary", primary(c))
+	s.BreakStreams()
+	wait(t, "it is primary again", func() bool { return primary(c)() && c.State().Stream == 2 })
+	if got, want := c.State().Primary, (p4rt.ElectionID{Low: 11}); got != want {
+		t.Errorf("its second stream has the election id %v, want %v", got, want)
+	}
+	_, err := s.Write(t.Context(), &v1.WriteRequest{DeviceId: 1, ElectionId: &v1.Uint128{Low: 10}})
+	if status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a request of the first stream: %v", err)
+	}
+	if _, err := s.Write(t.Context(), &v1.WriteRequest{DeviceId: 1, ElectionId: &v1.Uint128{Low: 11}}); status.Code(err) == codes.PermissionDenied {
+		t.Errorf("a request of the second stream: %v", err)
+	}
+}
+
 func TestWrongDevice(t *testing.T) {
 	s := start(t, &p4rttest.Server{})
 	s.DeviceID = 2

@@ -131,7 +131,7 @@ func (c *Client) setPipeline(ctx context.Context, p *Pipeline, action v1.SetForw
 	defer cancel()
 	_, err := c.rpc.SetForwardingPipelineConfig(ctx, &v1.SetForwardingPipelineConfigRequest{
 		DeviceId:   c.o.DeviceID,
-		ElectionId: c.o.ElectionID.proto(),
+		ElectionId: c.electionID().proto(),
 		Action:     action,
 		Config: &v1.ForwardingPipelineConfig{
 			P4Info:         p.Info.P4Info,

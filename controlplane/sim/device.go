@@ -35,7 +35,8 @@ type device struct {
 }
 
 type message struct {
-	number int
+	number int // of the connection
+	starts int // n.starts when it was sent: with the process, its connections end
 	arrive func()
 	toNode bool
 }
@@ -62,7 +63,9 @@ func (d *device) connect() {
 		d.each([]func(){
 			func() { // arbitration
 				backup = d.n.election > d.s.election && !d.s.w.removed.arbitration
-				d.n.election = max(d.n.election, d.s.election)
+				if d.n.election <= d.s.election {
+					d.n.election, d.n.connection = d.s.election, number
+				}
 				d.n.tellBackups()
 			},
 			func() {
@@ -161,16 +164,37 @@ func (d *device) unreachable(notice time.Duration) {
 func (d *device) healed() {
 	stuck := d.stuck
 	d.stuck = nil
+	late := d.s.w.late
+	if late == 0 && len(stuck) > 0 {
+		late = d.s.w.control.between(0, 80*time.Millisecond)
+	}
 	for _, m := range stuck {
-		if m.number == d.number && d.connected || m.toNode && d.s.w.control.chance(0.5) {
+		switch {
+		case m.starts != d.n.starts:
+		case m.number == d.number && d.connected:
 			d.deliver(m)
+		case m.toNode && (d.s.w.late > 0 || d.s.w.control.chance(0.5)): // TCP sends what was written before the end of a connection, with pauses of its own
+			d.s.w.loop.after(late, func() {
+				if d.n.alive && d.n.starts == m.starts && d.reachable() {
+					m.arrive()
+				}
+			})
 		}
 	}
 }
 
+// primary says whether the switch takes what comes by a connection: it takes nothing of an earlier one, nor from an earlier controller.
+func (d *device) primary(number int) bool {
+	r := d.s.w.removed
+	return r.arbitration || d.n.election < d.s.election || d.n.election == d.s.election && (number >= d.n.connection || r.connections)
+}
+
 // send sends a message by a connection, either way.
 func (d *device) send(number int, toNode bool, arrive func()) {
-	m := message{number, arrive, toNode}
+	m := message{number, d.n.starts, arrive, toNode}
+	if !d.n.alive {
+		return
+	}
 	if !d.reachable() {
 		d.stuck = append(d.stuck, m)
 		return
@@ -220,13 +244,10 @@ func (d *device) call(do func(), then func(error)) {
 	number := d.number
 	d.send(number, true, func() {
 		err := errPrimary
-		if d.n.election <= d.s.election || d.s.w.removed.arbitration {
-			err = nil
-		}
-		if err == nil {
+		if d.primary(number) {
 			do()
-			if d.n.election > d.s.election && !d.s.w.removed.arbitration {
-				err = errPrimary
+			if d.primary(number) {
+				err = nil
 			}
 		}
 		d.send(number, false, func() {
@@ -278,8 +299,9 @@ func (d *device) packetOut(frame []byte) {
 	if !d.connected {
 		return
 	}
-	d.send(d.number, true, func() {
-		if d.n.election <= d.s.election || d.s.w.removed.arbitration {
+	number := d.number
+	d.send(number, true, func() {
+		if d.primary(number) {
 			d.n.process(cpuPort, frame)
 		}
 	})

@@ -97,9 +97,11 @@ func (w *world) faults(p *plan, end time.Duration) {
 	}
 }
 
-// good says whether a switch can keep the chain's data: it is a member, it has the data, and the controller can reach it.
+// good says whether a switch can keep the chain's data: it is a member, it has the data, and the controller reaches it. One that the controller has lost from
+// sight may be given up at any moment, so it counts as failed.
 func (w *world) good(n *node) bool {
-	return n.alive && !n.isolated && n.data && w.store.record.Config.IsMember(n.name) && !w.controller().devices[n.index].cut
+	d := w.controller().devices[n.index]
+	return n.alive && !n.isolated && n.data && w.store.record.Config.IsMember(n.name) && !d.cut && d.ready
 }
 
 // spare says whether there is a good switch besides n, so that n can fail: the protocol stands for as many failures as leave one.

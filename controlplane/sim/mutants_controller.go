@@ -9,6 +9,7 @@ type removed struct {
 	storeCompare     bool
 	leads            bool
 	arbitration      bool
+	connections      bool
 	persist          bool
 	redrive          bool
 	redriveSession   bool
@@ -30,6 +31,7 @@ func init() {
 		&Mutant{ID: "NO_STORE_COMPARE", Rule: "a controller records a configuration only if it has seen the newest one", remove: func(r *removed) { r.storeCompare = true }},
 		&Mutant{ID: "LEASES_WITHOUT_LEADING", Rule: "a controller renews leases only if it has heard lately that it leads", own: true, remove: func(r *removed) { r.leads = true }},
 		&Mutant{ID: "NO_ARBITRATION", Rule: "a switch takes no configuration from a controller that another has replaced", remove: func(r *removed) { r.arbitration = true }},
+		&Mutant{ID: "NO_CONNECTION_ORDER", Rule: "a switch takes nothing that comes late by a connection that its controller has replaced", own: true, remove: func(r *removed) { r.connections = true }},
 		&Mutant{ID: "NO_PERSIST", Rule: "a configuration is durable before any switch has it", remove: func(r *removed) { r.persist = true }},
 		&Mutant{ID: "NO_REDRIVE", Rule: "what is dirty is driven down again", remove: func(r *removed) { r.redrive = true }, shows: NotSettled},
 		&Mutant{ID: "REDRIVE_WITHOUT_SESSION", Rule: "a re-driven write carries its session and request", remove: func(r *removed) { r.redriveSession = true }},

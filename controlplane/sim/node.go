@@ -133,6 +133,7 @@ type node struct {
 	assignment *chain.Assignment
 	slots      map[wire.Key]int // key_index
 	election   uint64           // the highest election id that a controller has come with
+	connection int              // ... and the newest of its connections
 }
 
 // clock is what the program sees as the time.
@@ -141,7 +142,7 @@ func (n *node) clock() time.Duration { return time.Duration(float64(n.w.loop.now
 // start is the process being started, with nothing in it.
 func (n *node) start() {
 	n.wipe()
-	n.alive, n.loaded, n.election = true, false, 0
+	n.alive, n.loaded, n.election, n.connection = true, false, 0, 0
 	n.starts++
 	n.born = n.w.loop.now - n.w.control.between(0, time.Second)
 }

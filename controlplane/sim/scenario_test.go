@@ -24,7 +24,7 @@ import (
 //	run D [packets] [leases] [quiet]       time passes. Printed is what clients, controllers and operators do and what the network loses; with packets also what
 //	                               each switch does with each packet, with leases renewals too; with quiet nothing
 //	isolate S [notice=D]           the controllers cannot reach a switch, but clients can; they notice after D (default 10ms)
-//	reconnect S
+//	reconnect S [late=D]           what was sent by connections that were given up meanwhile arrives D later
 //	cut A B, mend A B              a link
 //	kill S, start S                kill -9 of a switch, and a new start with nothing in it
 //	kill-controller, controller    the newest controller is killed; another one starts, from what was stored
@@ -169,7 +169,9 @@ func (s *scenario) command() {
 	case "isolate":
 		w.isolate(s.node(), s.duration("notice", 10*time.Millisecond))
 	case "reconnect":
+		w.late = s.duration("late", 0)
 		w.reconnect(s.node())
+		w.late = 0
 	case "cut", "mend":
 		w.cutLink(between(s.word(0), s.word(1)), d.Cmd == "cut")
 	case "kill":

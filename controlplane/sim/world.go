@@ -36,6 +36,7 @@ type world struct {
 	members      []string // as the topology file would want them
 	lease        time.Duration
 	patience     time.Duration // of controllers with members that are out of reach; 0: an operator gives them up
+	late         time.Duration // what was sent by connections that were given up comes so long after the network is whole; 0: chance decides when, and whether
 	controlDelay time.Duration // mean of what chance adds to the delay of a controller's messages
 	slowDisk     float64       // how often the store takes long
 	drift        float64       // of clocks, either way
