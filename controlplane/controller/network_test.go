@@ -59,7 +59,7 @@ func inNamespace(t *testing.T) bool {
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("skipped: needs ip (iproute2)")
 	}
-	args := []string{"-test.run=^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$", "-test.v", "-test.timeout=5m"}
+	args := []string{"-test.run=^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$", "-test.v", "-test.timeout=15m"}
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), envInside+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
@@ -88,6 +88,8 @@ type layout struct {
 	n      int
 	links  [][2]int
 	chains []chainSpec
+	// faults are what the cables do to frames (netcraq-switch --faults), those to the hosts included; "": they do nothing.
+	faults string
 }
 
 type chainSpec struct {
@@ -120,6 +122,7 @@ type network struct {
 	options  []string   // of the switch
 	ports    [][]string // of each switch, its interfaces; port 1 first
 	switches []*exec.Cmd
+	cables   []string // the ends in the box of cables, two for each
 	hosts    []*host
 	proxies  []*proxy
 	file     string // the topology
@@ -134,7 +137,7 @@ func serviceAddrOf(chain int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0,
 
 var serviceAddr = serviceAddrOf(3)
 
-// newNetwork starts the switches and hosts of a layout. engine is the embedded switch's (--engine), or bmv2.
+// newNetwork starts the switches and hosts of a layout. engine is the embedded switch's (--engine), tc or xdp for the kernel at that hook, or bmv2.
 func newNetwork(t *testing.T, engine string, l layout) *network {
 	t.Helper()
 	nw := &network{t: t, layout: l, dir: t.TempDir(), ports: make([][]string, l.n+1), switches: make([]*exec.Cmd, l.n+1), proxies: make([]*proxy, l.n+1)}
@@ -143,7 +146,13 @@ func newNetwork(t *testing.T, engine string, l layout) *network {
 	} else {
 		nw.binary = filepath.Join(nw.dir, "netcraq-switch")
 		nw.options = []string{"--engine", engine}
-		sh(t, "go", "build", "-o", nw.binary, "github.com/netcraq/netcraq/switch/cmd/netcraq-switch")
+		if engine == "tc" || engine == "xdp" {
+			nw.options = []string{"--engine", "ebpf", "--hook", engine}
+		}
+	}
+	box := filepath.Join(nw.dir, "netcraq-switch")
+	if nw.binary == box || l.faults != "" {
+		sh(t, "go", "build", "-o", box, "github.com/netcraq/netcraq/switch/cmd/netcraq-switch")
 	}
 	port := func(i int) string {
 		name := fmt.Sprintf("s%d-%d", i, len(nw.ports[i])+1)
@@ -159,6 +168,7 @@ func newNetwork(t *testing.T, engine string, l layout) *network {
 		nw.link(a, b)
 		links = append(links, []string{strings.Replace(a, "-", ":", 1), strings.Replace(b, "-", ":", 1)})
 	}
+	nw.startCables(box)
 	for i := 1; i <= l.n; i++ {
 		nw.startSwitch(i)
 		nw.hosts = append(nw.hosts, startHost(t, i))
@@ -177,7 +187,34 @@ func mustLook(t *testing.T, name string) string {
 	return path
 }
 
+// link connects two interfaces that it makes: by a veth pair, or, where cables have faults, by two with the box of cables in between.
 func (nw *network) link(a, b string) {
+	nw.t.Helper()
+	if nw.layout.faults != "" {
+		c := fmt.Sprintf("c%d", len(nw.cables)/2+1)
+		nw.cables = append(nw.cables, c+"a", c+"b")
+		nw.veth(a, c+"a")
+		nw.veth(c+"b", b)
+		return
+	}
+	nw.veth(a, b)
+}
+
+// startCables starts the switch that all cables go through, if they have faults.
+func (nw *network) startCables(binary string) {
+	nw.t.Helper()
+	if len(nw.cables) == 0 {
+		return
+	}
+	args := []string{"--engine", "interp", "--faults", nw.layout.faults}
+	for n, ifc := range nw.cables {
+		args = append(args, "-i", fmt.Sprintf("%d@%s", n+1, ifc))
+	}
+	args = append(args, "testdata/cables.json", "--", "--grpc-server-addr", fmt.Sprintf("127.0.0.1:%d", basePort-1))
+	nw.start(exec.Command(binary, args...), "cables", basePort-1)
+}
+
+func (nw *network) veth(a, b string) {
 	nw.t.Helper()
 	sh(nw.t, "ip", "link", "add", a, "type", "veth", "peer", "name", b)
 	for _, x := range []string{a, b} {
@@ -193,8 +230,13 @@ func (nw *network) startSwitch(i int) {
 		args = append(args, "-i", fmt.Sprintf("%d@%s", n+1, ifc))
 	}
 	args = append(args, "--", "--grpc-server-addr", fmt.Sprintf("127.0.0.1:%d", basePort+i-1), "--cpu-port", "510")
-	cmd := exec.Command(nw.binary, args...)
-	log, err := os.OpenFile(filepath.Join(nw.dir, fmt.Sprintf("s%d.log", i)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	nw.switches[i] = nw.start(exec.Command(nw.binary, args...), fmt.Sprintf("s%d", i), basePort+i-1)
+}
+
+// start starts a switch process and waits until it serves P4Runtime.
+func (nw *network) start(cmd *exec.Cmd, name string, port int) *exec.Cmd {
+	nw.t.Helper()
+	log, err := os.OpenFile(filepath.Join(nw.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		nw.t.Fatal(err)
 	}
@@ -204,17 +246,17 @@ func (nw *network) startSwitch(i int) {
 	if err := cmd.Start(); err != nil {
 		nw.t.Fatal(err)
 	}
-	nw.switches[i] = cmd
 	nw.t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", basePort+i-1))
+		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			conn.Close()
-			return
+			return cmd
 		}
 		if time.Now().After(deadline) {
-			nw.t.Fatalf("switch %d does not serve P4Runtime: %v", i, err)
+			b, _ := os.ReadFile(log.Name())
+			nw.t.Fatalf("%s does not serve P4Runtime: %v\n%s", name, err, tail(b, 20))
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -450,6 +492,7 @@ type hostRequest struct {
 	Payload []byte
 	Timeout time.Duration
 	Work    *workload // instead of a packet
+	Watch   *watch    // the same
 }
 
 type hostReply struct {
@@ -457,6 +500,7 @@ type hostReply struct {
 	From    netip.AddrPort
 	Payload []byte
 	History []call
+	Answers []int64 // of a watch
 	Err     string
 }
 
@@ -568,13 +612,17 @@ func hostMain() {
 		go func() {
 			defer func() { <-limit }()
 			var r hostReply
-			if req.Work != nil {
-				history, err := req.Work.run()
-				if r.History = history; err != nil {
-					r.Err = err.Error()
-				}
-			} else {
+			var err error
+			switch {
+			case req.Work != nil:
+				r.History, err = req.Work.run()
+			case req.Watch != nil:
+				r.Answers, err = req.Watch.run()
+			default:
 				r = exchangeUDP(req)
+			}
+			if err != nil {
+				r.Err = err.Error()
 			}
 			r.ID = req.ID
 			mu.Lock()
