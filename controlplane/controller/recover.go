@@ -27,18 +27,23 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 			return
 		}
 	}
-	d.submit(func(ctx context.Context) {
-		s := d.client.State()
-		err := error(errNotConnected)
-		if s.Phase == p4rt.Primary {
-			err = d.client.Reload(ctx, c.prog.pipeline)
-		}
-		if err != nil {
-			c.post(func() { c.touch(ch).EraseFailed(c.now(), a.Seq, err) })
-			return
-		}
-		d.freshAt, d.loadedAt = s.Stream, 0
-		d.setUp(ctx, s.Stream)
+	// While it is empty it routes nothing either.
+	c.avoided[d.sw.Name] = true
+	c.reroute("switch.avoided", d, "it is being emptied: routes go around it where they can")
+	c.afterOthers(d, func() {
+		d.submit(func(ctx context.Context) {
+			s := d.client.State()
+			err := error(errNotConnected)
+			if s.Phase == p4rt.Primary {
+				err = d.client.Reload(ctx, c.prog.pipeline)
+			}
+			if err != nil {
+				c.post(func() { c.touch(ch).EraseFailed(c.now(), a.Seq, err) })
+				return
+			}
+			d.freshAt, d.loadedAt = s.Stream, 0
+			d.setUp(ctx, s.Stream)
+		})
 	})
 }
 

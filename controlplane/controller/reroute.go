@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -35,6 +36,26 @@ func (c *Controller) reroute(kind string, about *device, why string) {
 			d.submit(d.refresh)
 		}
 	}
+}
+
+// afterOthers calls then when the other switches have done what they were given to do, or had a second to do it.
+func (c *Controller) afterOthers(d *device, then func()) {
+	var once sync.Once
+	start := func() { once.Do(then) }
+	left := 1
+	done := func() {
+		if left--; left == 0 {
+			start()
+		}
+	}
+	for _, other := range c.devices {
+		if other != d && other.ready {
+			left++
+			other.submit(func(context.Context) { c.post(done) })
+		}
+	}
+	time.AfterFunc(time.Second, func() { c.post(start) })
+	done()
 }
 
 // refresh writes what has changed of a switch's routes and of the multicast groups of its chains.

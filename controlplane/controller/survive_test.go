@@ -210,6 +210,11 @@ func survive(t *testing.T, engine string) {
 			t.Errorf("%s (%s) lost: a switch that was left did not answer a read of a clean key for %.0f ms", x.Switch, x.Position, x.Survivors)
 		}
 	}
+	for _, x := range f.Joining {
+		if x.Writes > x.Frozen+surviveLease {
+			t.Errorf("%s recovered: no write was done for %.0f ms, and the chain was frozen for %.0f ms only", x.Switch, x.Writes, x.Frozen)
+		}
+	}
 	if result := porcupine.CheckOperationsTimeout(registers, ops, 2*time.Minute); result != porcupine.Ok {
 		t.Errorf("the history is not linearizable: %v\n%s", result, c.history())
 	}
