@@ -30,6 +30,8 @@ type Options struct {
 	// Patience is for how long a member may be out of reach before the chain goes on without it; 0: until an operator says so. It should be shorter than
 	// the lease, which has to run out in any case.
 	Patience time.Duration
+	// Before is for how long after this machine was made an earlier controller may have gone on giving leases.
+	Before time.Duration
 	// Record is what an earlier controller left behind, nil where there is nothing.
 	Record *Record
 	// Removed is for the simulator's mutants alone.
@@ -102,17 +104,17 @@ func New(o Options) *Machine {
 	m := &Machine{o: o, view: map[string]*view{}, fence: map[string]bool{}, ops: map[OpID]*keyOp{}}
 	for _, s := range o.Switches {
 		// Until this controller has given leases of its own, an earlier one's may be live.
-		m.view[s] = &view{lease: leaseView{until: margin(maxLease)}}
+		m.view[s] = &view{lease: leaseView{until: margin(o.Before + maxLease)}}
 	}
 	if r := o.Record; r != nil {
 		m.decided, m.cfg, m.installed, m.blank = true, r.Config, r.Installed, r.Blank
 		m.fenceMax = r.FenceLease
-		m.longer, m.longerUntil = r.FenceLease, margin(r.FenceLease)
+		m.longer, m.longerUntil = r.FenceLease, margin(o.Before+r.FenceLease)
 		for _, s := range r.Fence {
 			m.fence[s] = true
 		}
 		for s, v := range m.view {
-			v.lease.until = margin(max(r.Config.Lease, r.FenceLease))
+			v.lease.until = margin(o.Before + max(r.Config.Lease, r.FenceLease))
 			v.unleased = r.Config.Lease == 0 && r.Config.IsMember(s)
 			v.everAcked = r.Installed && r.Config.IsMember(s)
 		}

@@ -26,7 +26,11 @@ type Options struct {
 	Store    Store
 	// ElectionID orders controllers: of two that run at once the higher is primary at the switches. Zero: the time, so that the one started last is.
 	ElectionID p4rt.ElectionID
-	Log        *slog.Logger
+	// Led is when this controller was last known to lead, where there are several (nil: it is alone). It gives leases for Leading from then on, and takes it that
+	// the one before it did so for Leading after this one was made.
+	Led     func() time.Time
+	Leading time.Duration
+	Log     *slog.Logger
 }
 
 // Controller runs a network. Its exported methods are safe for concurrent use once Run has started.
@@ -59,8 +63,11 @@ type Controller struct {
 	avoided map[string]bool      // switches that routes go around
 	touched map[*chainState]bool // chains whose machines may ask for something
 	deposed string               // why this controller does nothing any more: another has taken over
-	ctx     context.Context      // Run's
-	stopped chan struct{}        // closed when Run ends
+	letGo   chan struct{}        // closed then
+	led     func() time.Time     // Options
+	leading time.Duration
+	ctx     context.Context // Run's
+	stopped chan struct{}   // closed when Run ends
 }
 
 // chainState is a chain: its machine, and what the shell does for it.
@@ -93,7 +100,7 @@ func New(o Options) (*Controller, error) {
 	}
 	c := &Controller{topo: t, prog: prog, saver: newSaver(o.Store), log: o.Log, events: newEventLog(o.Log), requests: newRequests(), start: time.Now(),
 		byName: map[string]*device{}, byID: map[uint8]*chainState{}, touched: map[*chainState]bool{},
-		wake: make(chan struct{}, 1), stopped: make(chan struct{})}
+		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led, leading: o.Leading}
 	c.avoided = map[string]bool{}
 	if c.plan, err = newPlan(t); err != nil {
 		return nil, err
@@ -129,7 +136,7 @@ func New(o Options) (*Controller, error) {
 	for i, ct := range t.Chains {
 		ch := &chainState{topo: ct, space: spaces[i], waiting: map[chain.OpID]chan error{}, ops: map[chain.OpID]*keyOperation{},
 			entries: map[string]map[wire.Key]int{}, untidy: map[string]bool{}}
-		mo := chain.Options{Name: ct.Name, Switches: switches, Members: ct.Members, Lease: ct.Lease, Patience: ct.Patience}
+		mo := chain.Options{Name: ct.Name, Switches: switches, Members: ct.Members, Lease: ct.Lease, Patience: ct.Patience, Before: o.Leading}
 		if r, ok := saved.Chains[ct.Name]; ok && c.known(r) {
 			mo.Record = &r
 		}
@@ -349,6 +356,9 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 
 // lease sends one LEASE.
 func (c *Controller) lease(ch *chainState, a chain.Lease) {
+	if c.led != nil && time.Since(c.led()) > c.leading {
+		return // another may lead, and count on it that none are given
+	}
 	d := c.byName[a.Switch]
 	frame, err := c.frame(d.sw, d.sw.Address, leasePort, &wire.Packet{
 		Op: wire.Lease, Epoch: a.Epoch, Key: wire.MakeKey(ch.topo.ID, 0), Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock),
@@ -371,9 +381,16 @@ func (c *Controller) save(done func(error)) {
 			}
 		}
 	}
-	s := &State{Version: stateVersion, Chains: maps.Clone(c.records), Directory: c.dir.Snapshot(), Sessions: c.sess.Leases(),
+	s := &State{Version: StateVersion, Chains: maps.Clone(c.records), Directory: c.dir.Snapshot(), Sessions: c.sess.Leases(),
 		Avoided: slices.Sorted(maps.Keys(c.avoided))}
-	c.saver.save(s, func(err error) { c.post(func() { done(err) }) })
+	c.saver.save(s, func(err error) {
+		c.post(func() {
+			if errors.Is(err, ErrNotLeading) {
+				c.depose("", fmt.Sprintf("%v: this one does nothing any more", err))
+			}
+			done(err)
+		})
+	})
 }
 
 // nextOp names an operation.
@@ -394,7 +411,8 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 		c.avoidLater(d)
 	}
 	if s.Phase == p4rt.Backup && c.deposed == "" {
-		c.depose(d, s)
+		c.depose(d.sw.Name, fmt.Sprintf("another controller (election id %v) has taken over at %s: this one does nothing any more; "+
+			"restart it to take the network back", s.Primary, d.sw.Name))
 	}
 	switch s.Phase {
 	case p4rt.Disconnected:
@@ -425,12 +443,15 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 	}
 }
 
-// depose: another controller is primary at a switch. It may change everything, so what this one knows is worth nothing from now on: it lets go of all
-// switches, and does not take them back by itself, even if it becomes primary again. Otherwise two controllers would undo each other's work.
-func (c *Controller) depose(d *device, s p4rt.State) {
-	c.deposed = fmt.Sprintf("another controller (election id %v) has taken over at %s: this one does nothing any more; "+
-		"restart it to take the network back", s.Primary, d.sw.Name)
-	c.events.add("controller.deposed", d.sw.Name, "", c.deposed)
+// depose: another controller has taken over, at a switch or in the store. It may change everything, so what this one knows is worth nothing from now on: it
+// lets go of all switches, and does not take them back by itself, even if it becomes primary again. Otherwise two controllers would undo each other's work.
+func (c *Controller) depose(at, why string) {
+	if c.deposed != "" {
+		return
+	}
+	c.deposed = why
+	close(c.letGo)
+	c.events.add("controller.deposed", at, "", why)
 	for _, d := range c.devices {
 		if d.ready {
 			d.ready = false
@@ -440,6 +461,9 @@ func (c *Controller) depose(d *device, s p4rt.State) {
 		}
 	}
 }
+
+// Deposed is closed when another controller has taken over, and this one does nothing any more.
+func (c *Controller) Deposed() <-chan struct{} { return c.letGo }
 
 // switchUp: a switch has all that follows from the topology.
 func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uint8]chainReport) {

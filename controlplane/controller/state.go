@@ -24,14 +24,17 @@ type State struct {
 	Avoided   []string                `json:"avoided,omitempty"` // switches that routes go around
 }
 
-// stateVersion is the version of the state's form that this controller writes and reads.
-const stateVersion = 1
+// StateVersion is the version of the state's form that this controller writes and reads.
+const StateVersion = 1
 
-// Store keeps the state. A file does for now; etcd is to take its place. One call is made at a time.
+// ErrNotLeading: the store takes nothing from this controller any more, because another leads.
+var ErrNotLeading = errors.New("another controller leads")
+
+// Store keeps the state: in a file on a single machine (File), in etcd for several controllers (package etcdstore). One call is made at a time.
 type Store interface {
 	// Load reads the state, nil where none was ever saved.
 	Load() (*State, error)
-	// Save makes the state durable before it returns.
+	// Save makes the state durable before it returns. ErrNotLeading: it never will.
 	Save(*State) error
 }
 
@@ -60,8 +63,8 @@ func (f File) Load() (*State, error) {
 	if err := json.Unmarshal(b, s); err != nil {
 		return nil, fmt.Errorf("reading the state %s: %w (move it away to start without: the controller then asks the switches)", f, err)
 	}
-	if s.Version != stateVersion {
-		return nil, fmt.Errorf("the state %s is of version %d, and this controller reads version %d", f, s.Version, stateVersion)
+	if s.Version != StateVersion {
+		return nil, fmt.Errorf("the state %s is of version %d, and this controller reads version %d", f, s.Version, StateVersion)
 	}
 	return s, nil
 }

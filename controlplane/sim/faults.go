@@ -165,6 +165,10 @@ func (w *world) fault(f fault, p *plan) {
 		if !s.alive || len(w.controllers) > 5 {
 			return
 		}
+		if d.chance(0.3) {
+			w.splitControllers(s)
+			break
+		}
 		if d.chance(0.5) {
 			w.cutController(s, length)
 		}
@@ -205,6 +209,37 @@ func (w *world) cutController(s *shell, length time.Duration) {
 		dev.unreachable(d.between(5*time.Millisecond, 40*time.Millisecond))
 		w.loop.after(length, func() { w.rejoin(dev) })
 	}
+}
+
+// splitControllers starts a controller that reaches some switches, while the one before it goes on with the others. The new one must have a good switch.
+func (w *world) splitControllers(s *shell) {
+	d := w.dice.faults
+	var good []*node
+	for _, n := range w.nodes {
+		if w.good(n) {
+			good = append(good, n)
+		}
+	}
+	if len(good) == 0 || s.saving > 0 {
+		return
+	}
+	keep := pick(d, good...)
+	length := d.between(50*time.Millisecond, 250*time.Millisecond)
+	next := w.startController()
+	for i, n := range w.nodes {
+		dev := s.devices[i]
+		if n != keep && d.chance(0.5) {
+			dev = next.devices[i]
+		}
+		if dev.cut {
+			continue
+		}
+		w.trace("fault", "%s cannot reach %s", dev.s.name, n.name)
+		dev.cut = true
+		dev.unreachable(d.between(5*time.Millisecond, 40*time.Millisecond))
+		w.loop.after(length, func() { w.rejoin(dev) })
+	}
+	w.cover.add("fault.controllers split", 1)
 }
 
 // rejoin ends that.

@@ -8,6 +8,7 @@ type removed struct {
 	ackFromTailAlone bool // (what the program needs to break it: groups by which a replica can acknowledge)
 	storeCompare     bool
 	leads            bool
+	before           bool
 	arbitration      bool
 	connections      bool
 	persist          bool
@@ -30,6 +31,7 @@ func init() {
 		&Mutant{ID: "NO_WAIT", Rule: "a configuration is installed when the members that it leaves out are fenced, or their lease is over", remove: func(r *removed) { r.machine.Wait = true }},
 		&Mutant{ID: "NO_STORE_COMPARE", Rule: "a controller records a configuration only if it has seen the newest one", remove: func(r *removed) { r.storeCompare = true }},
 		&Mutant{ID: "LEASES_WITHOUT_LEADING", Rule: "a controller renews leases only if it has heard lately that it leads", own: true, remove: func(r *removed) { r.leads = true }},
+		&Mutant{ID: "NO_LEASES_BEFORE", Rule: "a controller that takes over waits out the leases that the one before may have given since", own: true, remove: func(r *removed) { r.before = true }},
 		&Mutant{ID: "NO_ARBITRATION", Rule: "a switch takes no configuration from a controller that another has replaced", remove: func(r *removed) { r.arbitration = true }},
 		&Mutant{ID: "NO_CONNECTION_ORDER", Rule: "a switch takes nothing that comes late by a connection that its controller has replaced", own: true, remove: func(r *removed) { r.connections = true }},
 		&Mutant{ID: "NO_PERSIST", Rule: "a configuration is durable before any switch has it", remove: func(r *removed) { r.persist = true }},

@@ -67,9 +67,11 @@ var (
 	errTimeout    = errors.New("no answer")
 )
 
-// leading is for how long a controller may act on having heard from the store that it leads. One that takes over does nothing for as long, and a bit more for
-// clocks that do not run at the same rate: then no lease is renewed any more that it does not know of.
-const leading = 10 * time.Millisecond
+// leading is for how long a controller may give leases after it has heard from the store that it leads. One that takes over takes it that the one before did.
+const leading = 40 * time.Millisecond
+
+// storeReads is how long the store takes to answer a controller that has just been elected.
+const storeReads = 200 * time.Microsecond
 
 // newShell starts a controller, which takes over in the store, and goes on from what an earlier one stored.
 func newShell(w *world, name string, election uint64) *shell {
@@ -80,7 +82,7 @@ func newShell(w *world, name string, election uint64) *shell {
 		s.devices = append(s.devices, &device{s: s, n: n})
 	}
 	w.store.leader = election
-	s.later(leading+leading/50, s.begin)
+	s.later(storeReads, s.begin)
 	return s
 }
 
@@ -95,7 +97,10 @@ func (s *shell) begin() {
 	for _, sw := range w.shape.topo.Switches {
 		names = append(names, sw.Name)
 	}
-	o := chain.Options{Name: "main", Switches: names, Members: w.members, Lease: w.lease, Patience: w.patience, Removed: w.removed.machine}
+	o := chain.Options{Name: "main", Switches: names, Members: w.members, Lease: w.lease, Patience: w.patience, Before: leading, Removed: w.removed.machine}
+	if w.removed.before {
+		o.Before = 0
+	}
 	if w.store.record != nil {
 		r := *w.store.record
 		o.Record = &r

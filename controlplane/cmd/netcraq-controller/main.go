@@ -36,6 +36,7 @@ type options struct {
 	state    string
 	logLevel string
 	check    bool
+	etcd     etcdOptions
 }
 
 func main() {
@@ -60,12 +61,16 @@ It can be stopped and started again at any time: the switches run on, and what t
 kept. While it is away the leases run out, and then reads are answered by nobody
 (NOT_SERVING) until it is back; with leaseMillis: 0 they are answered all the while.
 
+Several controllers may run with the same topology and --etcd: they elect a leader, which
+does the work; the others take over when it dies, and send admin requests on to it.
+
 When every chain serves it prints one line on stdout that begins with "ready:". It ends on
 SIGINT and SIGTERM. Exit code 0: ended so; 1: could not start or run; 2: mistake on the
 command line, in the topology, the program or the state file.
 
 The topology file is described by controlplane/topology/example.yaml.`,
 		Example: `  netcraq-controller --topology net.yaml --state out/controller.json
+  netcraq-controller --topology net.yaml --etcd 10.0.0.1:2379,10.0.0.2:2379
   netcraq-controller --topology net.yaml --check`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -77,6 +82,7 @@ The topology file is described by controlplane/topology/example.yaml.`,
 	f.StringVar(&o.admin, "admin", api.DefaultAddress, "where to serve the admin API; it has no authentication,\nso keep it on a loopback address")
 	f.StringVar(&o.state, "state", "", "file for what must survive a restart: names of keys, epochs,\nsessions (default: none; a restarted controller then asks\n"+
 		"the switches, knows keys by their KEY_IDs only, and gives no\nsessions for two TTLs)")
+	o.etcd.flags(f)
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.BoolVar(&o.check, "check", false, "check the topology, the program and the state file, and end")
 	cmd.SetArgs(args)
@@ -109,6 +115,12 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	top, err := topology.Load(o.topology)
 	if err != nil {
 		return badInput{err}
+	}
+	if o.etcd.endpoints != nil && !o.check {
+		if o.state != "" {
+			return badInput{errors.New("--state and --etcd: give one place for the state")}
+		}
+		return serveReplicated(ctx, o, top, log, stdout)
 	}
 	var store controller.Store = controller.Memory{}
 	if o.state != "" {

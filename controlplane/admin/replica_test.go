@@ -1,0 +1,44 @@
+package admin
+
+import (
+	"context"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+)
+
+// TestReplica: a controller that stands by sends requests on to the leader, bodies and all; with nobody to send them to it says so.
+func TestReplica(t *testing.T) {
+	leading, standing := &Replica{}, &Replica{}
+	leader, standby := httptest.NewServer(leading), httptest.NewServer(standing)
+	defer leader.Close()
+	defer standby.Close()
+	b := &backend{}
+	leading.Lead(b)
+	c := api.NewClient(standby.URL)
+	if _, err := c.Chains(context.Background()); err == nil || !strings.Contains(err.Error(), "this controller stands by") {
+		t.Errorf("with no leader known: %v", err)
+	}
+	standing.StandBy(strings.TrimPrefix(leader.URL, "http://"))
+	if _, err := c.Chains(context.Background()); err != nil {
+		t.Errorf("chains: %v", err)
+	}
+	lease := 50
+	if _, err := c.ChangeChain(context.Background(), "main", api.ChainChange{LeaseMillis: &lease}); err != nil {
+		t.Errorf("a change: %v", err)
+	}
+	r, err := standby.Client().Get(standby.URL + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != 503 {
+		t.Errorf("readyz of one that stands by: %s", r.Status)
+	}
+	standing.Lead(b)
+	if _, err := c.Chains(context.Background()); err != nil {
+		t.Errorf("chains, leading: %v", err)
+	}
+}

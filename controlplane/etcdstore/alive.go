@@ -1,0 +1,71 @@
+package etcdstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"syscall"
+	"time"
+)
+
+// AlivePath is where a controller's admin API shows that its process lives: the answer begins with its Identity, and does not end while it lives.
+const AlivePath = "/v1/alive"
+
+// Alive serves AlivePath.
+func Alive(id Identity) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if json.NewEncoder(w).Encode(id) != nil {
+			return
+		}
+		http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+}
+
+// hasEnded waits until a leader's process has ended (true) or ctx (false). That it has is only said of one that has shown itself at the address: its kernel
+// has ended the connection, and takes no other there. Of a machine that is silent nothing is said.
+func hasEnded(ctx context.Context, leader Identity) bool {
+	if leader.Admin == "" {
+		return false
+	}
+	met := false
+	for ctx.Err() == nil {
+		who, err := follow(ctx, leader.Admin)
+		switch {
+		case who != "":
+			met = who == leader.Name
+			if !met { // another process is there now
+				return false
+			}
+		case met && errors.Is(err, syscall.ECONNREFUSED):
+			return true
+		default:
+			pause(ctx, 100*time.Millisecond)
+		}
+	}
+	return false
+}
+
+// follow reads the answer of a controller that lives until it ends, and says whose it was.
+func follow(ctx context.Context, address string) (name string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+AlivePath, nil)
+	if err != nil {
+		return "", err
+	}
+	tr := &http.Transport{DisableKeepAlives: true}
+	defer tr.CloseIdleConnections()
+	r, err := tr.RoundTrip(req)
+	if err != nil {
+		return "", err
+	}
+	defer r.Body.Close()
+	var id Identity
+	if err := json.NewDecoder(r.Body).Decode(&id); err != nil || r.StatusCode != http.StatusOK {
+		return "", errors.Join(err, errors.New(r.Status))
+	}
+	io.Copy(io.Discard, r.Body)
+	return id.Name, nil
+}

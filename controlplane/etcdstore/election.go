@@ -1,0 +1,203 @@
+package etcdstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+)
+
+// Times of an election.
+const (
+	// ttlSeconds is for how long a leader that is not heard of stays leader, unless a candidate notices that its process has ended (watchLeader). etcd gives
+	// no leases shorter than one and a half of its own election timeouts, which is 2 s by default.
+	ttlSeconds = 3
+	// Leading is for how long a leader may act on having heard that it leads, where nothing but that tells (leases).
+	Leading = time.Second
+	// asking is how long one question to etcd may take.
+	asking = Leading
+)
+
+// Candidate is a controller that would lead.
+type Candidate struct {
+	Client *clientv3.Client
+	Prefix string // of all keys; it ends in a slash
+	// Identity says who this is, in messages and to other candidates.
+	Identity Identity
+	Log      *slog.Logger
+}
+
+// Identity is what the candidates know of each other.
+type Identity struct {
+	Name string `json:"name"`
+	// Admin is the address of the admin API, as others can reach it; "": they cannot.
+	Admin string `json:"admin,omitempty"`
+}
+
+// Term is the time for which a candidate leads. It is the controller's Store meanwhile.
+type Term struct {
+	c        *Candidate
+	session  *concurrency.Session
+	election *concurrency.Election
+	key      string // its own in the election
+	rev      int64  // ... which was made in this revision
+	led      atomic.Pointer[time.Time]
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	cache    cache
+}
+
+// errOver: the term is over, for the reason that is beside it.
+var errOver = errors.New("this controller no longer leads")
+
+// Campaign waits until this candidate leads. observe is told who leads meanwhile, each time that is somebody else.
+func (c *Candidate) Campaign(ctx context.Context, observe func(Identity)) (*Term, error) {
+	session, err := concurrency.NewSession(c.Client, concurrency.WithTTL(ttlSeconds), concurrency.WithContext(context.WithoutCancel(ctx)))
+	if err != nil {
+		return nil, fmt.Errorf("etcd gives no lease for the election of a leader: %w", err)
+	}
+	value, err := json.Marshal(c.Identity)
+	if err != nil {
+		return nil, err
+	}
+	e := concurrency.NewElection(session, c.Prefix+"leader")
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	go c.watchLeader(waiting, e, observe)
+	go func() { // Campaign does not end with its session
+		select {
+		case <-session.Done():
+			stop()
+		case <-waiting.Done():
+		}
+	}()
+	if err := e.Campaign(waiting, string(value)); err != nil {
+		session.Close()
+		return nil, fmt.Errorf("standing for leader: %w", err)
+	}
+	t := &Term{c: c, session: session, election: e, key: e.Key(), rev: e.Rev()}
+	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	if err := t.ask(); err != nil {
+		t.Resign()
+		return nil, err
+	}
+	go t.keepAsking()
+	return t, nil
+}
+
+// ElectionID is what the switches are told: higher than that of every earlier leader.
+func (t *Term) ElectionID() p4rt.ElectionID { return p4rt.ElectionID{High: uint64(t.rev)} }
+
+// Led is when etcd was asked whether this controller leads, the last time that it did.
+func (t *Term) Led() time.Time { return *t.led.Load() }
+
+// Over is closed when the term is over. Err says why.
+func (t *Term) Over() <-chan struct{} { return t.ctx.Done() }
+
+// Err is why the term is over.
+func (t *Term) Err() error { return context.Cause(t.ctx) }
+
+// Resign ends the term: the next candidate leads at once.
+func (t *Term) Resign() {
+	t.cancel(fmt.Errorf("%w: it has resigned", errOver))
+	t.session.Close() // revokes the lease, if etcd is there; else it runs out
+}
+
+// ask asks etcd whether this controller leads.
+func (t *Term) ask() error {
+	ctx, cancel := context.WithTimeout(t.ctx, asking)
+	defer cancel()
+	now := time.Now()
+	r, err := t.c.Client.Get(ctx, t.key)
+	switch {
+	case err != nil:
+		return fmt.Errorf("asking etcd who leads: %w", err)
+	case len(r.Kvs) == 0 || r.Kvs[0].CreateRevision != t.rev:
+		return fmt.Errorf("%w: its key in etcd is gone (etcd had not heard of it for %d s, or another candidate found its process dead)", errOver, ttlSeconds)
+	}
+	t.led.Store(&now)
+	return nil
+}
+
+func (t *Term) keepAsking() {
+	tick := time.NewTicker(Leading / 5)
+	defer tick.Stop()
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-t.session.Done():
+			t.cancel(fmt.Errorf("%w: its lease in etcd has run out", errOver))
+			return
+		case <-tick.C:
+			if err := t.ask(); errors.Is(err, errOver) {
+				t.cancel(err)
+				return
+			}
+		}
+	}
+}
+
+// notLeading is the error of a write that came too late; the controller lets go of the switches.
+func (t *Term) notLeading() error {
+	t.cancel(fmt.Errorf("%w: etcd takes no more state from it", errOver))
+	return fmt.Errorf("%w: %w", controller.ErrNotLeading, t.Err())
+}
+
+// watchLeader tells who leads, and ends the lease of a leader whose process has ended, so that nobody waits for it to run out.
+func (c *Candidate) watchLeader(ctx context.Context, e *concurrency.Election, observe func(Identity)) {
+	for ctx.Err() == nil {
+		r, err := e.Leader(ctx)
+		if err != nil || len(r.Kvs) == 0 {
+			pause(ctx, 50*time.Millisecond)
+			continue
+		}
+		kv := r.Kvs[0]
+		var leader Identity
+		if json.Unmarshal(kv.Value, &leader) != nil || leader.Name == c.Identity.Name {
+			pause(ctx, 50*time.Millisecond)
+			continue
+		}
+		observe(leader)
+		gone, stop := context.WithCancel(ctx)
+		go func() { // its key goes by itself when its lease runs out, or it resigns
+			defer stop()
+			w := c.Client.Watch(gone, string(kv.Key), clientv3.WithRev(r.Header.Revision+1))
+			for x := range w {
+				for _, ev := range x.Events {
+					if ev.Type == clientv3.EventTypeDelete {
+						return
+					}
+				}
+				if x.Err() != nil {
+					return
+				}
+			}
+		}()
+		if hasEnded(gone, leader) {
+			c.Log.Info("the leader's process has ended", "leader", leader.Name)
+			// If it lives all the same, it finds that it no longer leads: safety does not hang on this.
+			if _, err := c.Client.Revoke(ctx, clientv3.LeaseID(kv.Lease)); err != nil && !strings.Contains(err.Error(), "lease not found") {
+				c.Log.Debug("revoking the leader's lease", "error", err)
+			}
+		}
+		<-gone.Done()
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
