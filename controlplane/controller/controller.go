@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
@@ -82,6 +83,7 @@ type chainState struct {
 	next    chain.Time                  // when its machine must be ticked; 0: not
 	tidying map[wire.Key]bool           // keys whose entries are being made or dropped for that
 	ready   bool                        // as was last said in an event
+	held    atomic.Pointer[held]        // of the newcomer, between the copy and the comparison
 }
 
 // New reads the program and the saved state, and checks that they fit the topology. It touches no switch.
@@ -364,7 +366,7 @@ func (c *Controller) lease(ch *chainState, a chain.Lease) {
 		Op: wire.Lease, Epoch: a.Epoch, Key: wire.MakeKey(ch.topo.ID, 0), Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock),
 	})
 	if err == nil {
-		err = d.send(frame)
+		err = d.sendLease(frame)
 	}
 	if err != nil {
 		c.log.Debug("lease not sent", "switch", a.Switch, "chain", ch.topo.Name, "error", err)

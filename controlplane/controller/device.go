@@ -28,6 +28,7 @@ type device struct {
 	sw     *topology.Switch
 	client *p4rt.Client
 	sender chan []byte // frames for packet-out
+	leases chan []byte // the same, before all others: a switch that is being filled must not lose its lease for that
 
 	mu   sync.Mutex
 	jobs []func(context.Context)
@@ -49,7 +50,7 @@ type device struct {
 }
 
 func newDevice(c *Controller, sw *topology.Switch, election p4rt.ElectionID) (*device, error) {
-	d := &device{c: c, sw: sw, sender: make(chan []byte, 1024), wake: make(chan struct{}, 1), parts: map[uint8]chain.Config{}}
+	d := &device{c: c, sw: sw, sender: make(chan []byte, 1024), leases: make(chan []byte, 64), wake: make(chan struct{}, 1), parts: map[uint8]chain.Config{}}
 	var err error
 	d.client, err = p4rt.New(p4rt.Options{
 		Name: sw.Name, Target: sw.P4Runtime, DeviceID: sw.DeviceID, ElectionID: election, Info: c.prog.pipeline.Info, Log: c.log,
@@ -98,12 +99,17 @@ func (d *device) submit(job func(context.Context)) {
 }
 
 // send sends a frame into the switch's pipeline. It does not wait: packets may be lost here as anywhere.
-func (d *device) send(frame []byte) error {
+func (d *device) send(frame []byte) error { return d.queue(d.sender, frame) }
+
+// sendLease is send for a LEASE.
+func (d *device) sendLease(frame []byte) error { return d.queue(d.leases, frame) }
+
+func (d *device) queue(q chan []byte, frame []byte) error {
 	if s := d.client.State(); s.Phase != p4rt.Primary {
 		return fmt.Errorf("%s is not connected: %w", d.sw.Name, errors.Join(s.Err, errNotConnected))
 	}
 	select {
-	case d.sender <- frame:
+	case q <- frame:
 		return nil
 	default:
 		return fmt.Errorf("%s: too many packets wait to be sent to it", d.sw.Name)
@@ -112,16 +118,22 @@ func (d *device) send(frame []byte) error {
 
 var errNotConnected = errors.New("the controller has no stream to it, or is not its primary")
 
-// sendQueued sends what send queues; a stream that is stuck holds up nobody else.
+// sendQueued sends what is queued; a stream that is stuck holds up nobody else.
 func (d *device) sendQueued(ctx context.Context) {
 	for {
+		var f []byte
 		select {
-		case <-ctx.Done():
-			return
-		case f := <-d.sender:
-			if err := d.client.PacketOut(f, map[string]uint64{"submit_to_ingress": 1}); err != nil {
-				d.c.log.Debug("packet not sent", "switch", d.sw.Name, "error", err)
+		case f = <-d.leases:
+		default:
+			select {
+			case <-ctx.Done():
+				return
+			case f = <-d.leases:
+			case f = <-d.sender:
 			}
+		}
+		if err := d.client.PacketOut(f, map[string]uint64{"submit_to_ingress": 1}); err != nil {
+			d.c.log.Debug("packet not sent", "switch", d.sw.Name, "error", err)
 		}
 	}
 }

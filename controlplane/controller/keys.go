@@ -181,7 +181,7 @@ func (c *Controller) startOperation(ch *chainState, op *keyOperation) {
 // undoUnfinished takes out the keys that an earlier controller did not get to the end with, adding or removing.
 func (c *Controller) undoUnfinished() {
 	for _, ch := range c.chains {
-		keys := slices.DeleteFunc(c.dir.Chain(ch.topo.ID), func(k directory.Key) bool { return k.State == directory.Placed })
+		keys := slices.DeleteFunc(slices.Clone(c.dir.Chain(ch.topo.ID)), func(k directory.Key) bool { return k.State == directory.Placed })
 		if len(keys) > 0 {
 			c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf(
 				"%d keys were being added or removed when the last controller ended: they are taken out", len(keys)))

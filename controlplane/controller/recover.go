@@ -50,24 +50,62 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 // copyTimeout bounds one copy or comparison.
 const copyTimeout = 60 * time.Second
 
+// A copy is made in rounds, because there are writes meanwhile: until so few slots and sessions differ that to look at each takes no time, or for so many rounds.
+const (
+	copyRounds = 8
+	fewDiffer  = 64
+)
+
+// held is what a newcomer was seen to hold by the end of the copy, in the configuration of an epoch. It holds that or something newer for as long as it is the
+// newcomer: SYNC and ACK only ever raise a slot's version, and a newcomer that is lost from sight is given up. So when writes have been stopped it is enough to look
+// at the donor, and at the newcomer only for what the donor has beyond this: each look at 65,536 slots is ten milliseconds in which no write is done.
+type held struct {
+	epoch uint16
+	look  look
+}
+
 // copy fills a switch, or compares it, and says how many slots and sessions it wrote.
 func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, keys []directory.Key) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
 	defer cancel()
+	donor, to := c.byName[a.Donor], c.byName[a.To]
+	records := make([]uint16, 0, c.prog.sessions)
+	for i := 1; i < c.prog.sessions; i++ {
+		records = append(records, uint16(i))
+	}
 	if !a.Compare {
 		if err := c.placeAll(ctx, ch, a.To, keys); err != nil {
 			return 0, err
 		}
+	} else if h := ch.held.Swap(nil); h != nil && h.epoch+1 == a.Epoch && slices.Equal(h.look.keys, keys) {
+		at, err := c.look(ctx, donor, ch.topo.ID, a.Epoch, keys, records)
+		if err != nil {
+			return 0, err
+		}
+		keys, records = beyond(at, h.look)
 	}
 	written := 0
-	for {
-		what, err := c.differences(ctx, ch, a, keys)
+	for round := 1; ; round++ {
+		var looks [2]look
+		err := forEach(ctx, []int{0, 1}, func(ctx context.Context, i int) (err error) {
+			looks[i], err = c.look(ctx, []*device{donor, to}[i], ch.topo.ID, a.Epoch, keys, records)
+			return err
+		})
 		if err != nil {
 			return written, err
 		}
-		n, err := c.syncAll(ctx, a, what)
-		if written += n; err != nil || !a.Compare || len(what) == 0 {
+		differ, recordsDiffer := beyond(looks[0], looks[1])
+		n, err := c.syncAll(ctx, ch.topo.ID, a, differ, recordsDiffer)
+		if written += n; err != nil {
 			return written, err
+		}
+		few := len(differ)+len(recordsDiffer) <= fewDiffer
+		switch {
+		case a.Compare && len(differ)+len(recordsDiffer) == 0:
+			return written, nil
+		case !a.Compare && (few || round == copyRounds):
+			ch.held.Store(&held{a.Epoch, looks[1]})
+			return written, nil
 		}
 	}
 }
@@ -113,123 +151,122 @@ func (c *Controller) placeAll(ctx context.Context, ch *chainState, sw string, ke
 	}
 }
 
-// slotOrSession names one thing to copy: a key's slot, or with session not 0 that session's record.
-type slotOrSession struct {
-	key     wire.Key
-	session uint16
+// look is what a switch holds: the versions of slots, and sessions' records.
+type look struct {
+	keys     []directory.Key
+	versions []slotVersions // of keys
+	sessions []uint16
+	records  []record // of sessions
 }
 
-// differences is what the newcomer has not, or not as the donor has it.
-func (c *Controller) differences(ctx context.Context, ch *chainState, a chain.Copy, keys []directory.Key) ([]slotOrSession, error) {
-	donor, to := c.byName[a.Donor], c.byName[a.To]
-	if !donor.noRegisters.Load() && !to.noRegisters.Load() {
-		out, err := c.differingRegisters(ctx, ch, donor, to, keys)
-		if !p4rt.IsUnsupported(err) {
-			return out, err
+// record is the last request of a session and the version that it was given, 0 where it was not executed.
+type record struct {
+	request uint32
+	version wire.Version
+}
+
+// beyond is what a donor holds and another switch has not committed, or not recorded.
+func beyond(donor, other look) (keys []directory.Key, sessions []uint16) {
+	for i, k := range donor.keys {
+		if v := other.versions[i]; v.latest != v.committed || v.committed != donor.versions[i].latest {
+			keys = append(keys, k)
 		}
-		donor.noRegisters.Store(true)
 	}
-	var all []slotOrSession
-	for _, k := range keys {
-		all = append(all, slotOrSession{key: k.ID})
+	for i, s := range donor.sessions {
+		if donor.records[i] != other.records[i] {
+			sessions = append(sessions, s)
+		}
 	}
-	for i := 1; i < c.prog.sessions; i++ {
-		all = append(all, slotOrSession{wire.MakeKey(ch.topo.ID, 0), uint16(i)})
+	return keys, sessions
+}
+
+// look looks at slots and sessions of a switch: at its registers where it shows them, else by a FETCH for each.
+func (c *Controller) look(ctx context.Context, d *device, chainID uint8, epoch uint16, keys []directory.Key, sessions []uint16) (look, error) {
+	if !d.noRegisters.Load() {
+		l, err := c.lookAtRegisters(ctx, d, keys, sessions)
+		if !p4rt.IsUnsupported(err) {
+			return l, err
+		}
+		d.noRegisters.Store(true)
 	}
-	differs := make([]bool, len(all))
-	index := make([]int, len(all))
+	l := look{keys, make([]slotVersions, len(keys)), sessions, make([]record, len(sessions))}
+	index := make([]int, len(keys)+len(sessions))
 	for i := range index {
 		index[i] = i
 	}
 	err := forEach(ctx, index, func(ctx context.Context, i int) error {
-		r, err := c.fetchFor(ctx, donor, all[i], a.Epoch)
-		if err != nil {
+		if i -= len(keys); i >= 0 {
+			r, err := c.fetchFor(ctx, d, wire.MakeKey(chainID, 0), sessions[i], epoch)
+			if err == nil {
+				l.records[i] = record{r.Request, r.Version}
+			}
 			return err
 		}
-		q, err := c.fetchFor(ctx, to, all[i], a.Epoch)
-		if err != nil {
-			return err
+		i += len(keys)
+		r, err := c.fetchFor(ctx, d, keys[i].ID, 0, epoch)
+		if err == nil {
+			l.versions[i] = slotVersions{committed: r.Version, latest: r.Version}
+			if r.Status == wire.Dirty {
+				l.versions[i].committed = 0 // something older
+			}
 		}
-		if all[i].session != 0 {
-			differs[i] = r.Request != q.Request || r.Version != q.Version
-		} else {
-			differs[i] = q.Status == wire.Dirty || r.Version != q.Version
-		}
-		return nil
+		return err
 	})
-	var out []slotOrSession
-	for i, x := range all {
-		if differs[i] {
-			out = append(out, x)
-		}
-	}
-	return out, err
+	return l, err
 }
 
-// fetchFor fetches the newest of a slot, or a session's record, from a switch of an epoch.
-func (c *Controller) fetchFor(ctx context.Context, d *device, x slotOrSession, epoch uint16) (*wire.Packet, error) {
+// lookAtRegisters is look by the switch's registers.
+func (c *Controller) lookAtRegisters(ctx context.Context, d *device, keys []directory.Key, sessions []uint16) (look, error) {
+	l := look{keys, nil, sessions, make([]record, len(sessions))}
+	cells := make([]int, len(sessions))
+	for i, s := range sessions {
+		cells[i] = int(s)
+	}
+	var requests, versions []p4rt.Value
+	err := forEach(ctx, []int{0, 1, 2}, func(ctx context.Context, i int) (err error) {
+		switch i {
+		case 0:
+			l.versions, err = c.versionsAt(ctx, d, keys)
+		case 1:
+			requests, err = d.client.ReadRegisterCells(ctx, "session_request", cells)
+		case 2:
+			versions, err = d.client.ReadRegisterCells(ctx, "session_version", cells)
+		}
+		return err
+	})
+	if err != nil {
+		return look{}, err
+	}
+	for i := range sessions {
+		l.records[i] = record{uint32(low64(requests[i])), wire.Version(low64(versions[i]))}
+	}
+	return l, nil
+}
+
+// fetchFor fetches the newest of a key's slot, or a session's record where session is not 0, from a switch of an epoch.
+func (c *Controller) fetchFor(ctx context.Context, d *device, key wire.Key, session, epoch uint16) (*wire.Packet, error) {
 	flags := wire.Newest
-	if x.session != 0 {
+	if session != 0 {
 		flags = wire.Session
 	}
-	r, err := c.fetch(ctx, d, x.key, flags, x.session)
+	r, err := c.fetch(ctx, d, key, flags, session)
 	if err == nil && r.Epoch != epoch {
 		err = fmt.Errorf("%s has epoch %d, not %d", d.sw.Name, r.Epoch, epoch)
 	}
 	return r, err
 }
 
-// differingRegisters is differences by the registers of both.
-func (c *Controller) differingRegisters(ctx context.Context, ch *chainState, donor, to *device, keys []directory.Key) ([]slotOrSession, error) {
-	sessions := make([]int, 0, c.prog.sessions)
-	for i := 1; i < c.prog.sessions; i++ {
-		sessions = append(sessions, i)
-	}
-	type state struct {
-		versions map[wire.Key]slotVersions
-		request  []p4rt.Value
-		version  []p4rt.Value
-	}
-	states := make([]state, 2)
-	err := forEach(ctx, []int{0, 1}, func(ctx context.Context, i int) (err error) {
-		d := []*device{donor, to}[i]
-		if states[i].versions, err = c.versionsAt(ctx, d, keys); err != nil {
-			return err
-		}
-		if states[i].request, err = d.client.ReadRegisterCells(ctx, "session_request", sessions); err != nil {
-			return err
-		}
-		states[i].version, err = d.client.ReadRegisterCells(ctx, "session_version", sessions)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	var out []slotOrSession
-	for _, k := range keys {
-		if v := states[1].versions[k.ID]; v.latest != v.committed || v.committed != states[0].versions[k.ID].latest {
-			out = append(out, slotOrSession{key: k.ID})
-		}
-	}
-	for n, i := range sessions {
-		if low64(states[0].request[n]) != low64(states[1].request[n]) || low64(states[0].version[n]) != low64(states[1].version[n]) {
-			out = append(out, slotOrSession{wire.MakeKey(ch.topo.ID, 0), uint16(i)})
-		}
-	}
-	return out, nil
-}
-
 // syncAll copies slots and sessions, and says how many.
-func (c *Controller) syncAll(ctx context.Context, a chain.Copy, what []slotOrSession) (int, error) {
+func (c *Controller) syncAll(ctx context.Context, chainID uint8, a chain.Copy, keys []directory.Key, sessions []uint16) (int, error) {
 	donor, to := c.byName[a.Donor], c.byName[a.To]
 	var n atomic.Int64
-	err := forEach(ctx, what, func(ctx context.Context, x slotOrSession) error {
-		r, err := c.fetchFor(ctx, donor, x, a.Epoch)
+	one := func(ctx context.Context, key wire.Key, session uint16) error {
+		r, err := c.fetchFor(ctx, donor, key, session, a.Epoch)
 		if err != nil {
 			return err
 		}
-		p := &wire.Packet{Op: wire.Sync, Key: x.key, Session: r.Session, Request: r.Request, Version: r.Version, Value: r.Value, Tombstone: r.Tombstone}
-		if x.session != 0 {
+		p := &wire.Packet{Op: wire.Sync, Key: key, Session: r.Session, Request: r.Request, Version: r.Version, Value: r.Value, Tombstone: r.Tombstone}
+		if session != 0 {
 			p.Flags = wire.Session
 		}
 		reply, err := c.exchange(ctx, to, p, func(r *wire.Packet) bool { return r.Op == wire.SyncReply })
@@ -237,10 +274,14 @@ func (c *Controller) syncAll(ctx context.Context, a chain.Copy, what []slotOrSes
 			return err
 		}
 		if reply.Status != wire.OK {
-			return fmt.Errorf("%s answered the SYNC of %v with %v", to.sw.Name, x.key, reply.Status)
+			return fmt.Errorf("%s answered the SYNC of %v with %v", to.sw.Name, key, reply.Status)
 		}
 		n.Add(1)
 		return nil
-	})
+	}
+	err := forEach(ctx, keys, func(ctx context.Context, k directory.Key) error { return one(ctx, k.ID, 0) })
+	if err == nil {
+		err = forEach(ctx, sessions, func(ctx context.Context, s uint16) error { return one(ctx, wire.MakeKey(chainID, 0), s) })
+	}
 	return int(n.Load()), err
 }

@@ -81,7 +81,7 @@ func (c *Controller) redrive(ctx context.Context, a chain.Redrive, keys []direct
 type slotVersions struct{ committed, latest wire.Version }
 
 // versionsAt reads the versions of keys' slots over P4Runtime, at once. p4rt.IsUnsupported(err) where the target has no registers there (BMv2).
-func (c *Controller) versionsAt(ctx context.Context, d *device, keys []directory.Key) (map[wire.Key]slotVersions, error) {
+func (c *Controller) versionsAt(ctx context.Context, d *device, keys []directory.Key) ([]slotVersions, error) {
 	cells := make([]int, len(keys))
 	for i, k := range keys {
 		cells[i] = k.Slot
@@ -90,9 +90,9 @@ func (c *Controller) versionsAt(ctx context.Context, d *device, keys []directory
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[wire.Key]slotVersions, len(keys))
+	out := make([]slotVersions, len(keys))
 	for i, v := range values {
-		out[keys[i].ID] = slotVersions{wire.Version(high64(v)), wire.Version(low64(v))}
+		out[i] = slotVersions{wire.Version(high64(v)), wire.Version(low64(v))}
 	}
 	return out, nil
 }
@@ -142,9 +142,9 @@ func (c *Controller) dirtyAt(ctx context.Context, d *device, keys []directory.Ke
 		d.noRegisters.Store(true)
 		return c.dirtyAt(ctx, d, keys)
 	}
-	for id, v := range versions {
+	for i, v := range versions {
 		if v.latest != v.committed {
-			out[id] = v.latest
+			out[keys[i].ID] = v.latest
 		}
 	}
 	return out, err

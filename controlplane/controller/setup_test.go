@@ -21,6 +21,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/directory"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/p4rt/p4rttest"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -415,6 +416,46 @@ func TestState(t *testing.T) {
 		if _, err := f.Load(); err == nil {
 			t.Errorf("%q was taken for a state", bad)
 		}
+	}
+	// The keys have a file of their own, which is written when they have changed.
+	keys := strings.TrimSuffix(path, ".json") + ".keys.json"
+	d, err := directory.New([]directory.Space{{Chain: 1, Count: 9}}, directory.Snapshot{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var written []time.Time
+	for _, name := range []string{"a", "", "b", ""} {
+		if name != "" {
+			if _, err := d.Add(1, name, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(5 * time.Millisecond)
+		if err := f.Save(&controller.State{Version: 1, Directory: d.Snapshot(), Avoided: []string{name}}); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		written = append(written, info.ModTime())
+		s, err := controller.File(path).Load()
+		if err != nil || len(s.Directory.Keys) != len(d.Chain(1)) || s.Avoided[0] != name {
+			t.Fatal(s, err)
+		}
+	}
+	if !written[0].Equal(written[1]) || written[1].Equal(written[2]) || !written[2].Equal(written[3]) {
+		t.Errorf("%s was written at %v", keys, written)
+	}
+	// One that an earlier version wrote has them in the same file.
+	if err := os.Remove(keys); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(`{"version":1,"chains":{},"directory":{"keys":[{"name":"old","id":16777217,"slot":2,"state":"placed"}],"next":{"1":2}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := controller.File(path).Load(); err != nil || len(s.Directory.Keys) != 1 || s.Directory.Keys[0].Name != "old" {
+		t.Error(s, err)
 	}
 	if err := controller.File("/nowhere/state.json").Save(&controller.State{}); err == nil {
 		t.Error("a state was saved nowhere")

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
@@ -19,7 +20,7 @@ import (
 type State struct {
 	Version   int                     `json:"version"`
 	Chains    map[string]chain.Record `json:"chains"` // by name
-	Directory directory.Snapshot      `json:"directory"`
+	Directory directory.Snapshot      `json:"directory,omitzero"`
 	Sessions  []sessions.Lease        `json:"sessions"`
 	Avoided   []string                `json:"avoided,omitempty"` // switches that routes go around
 }
@@ -47,37 +48,73 @@ func (Memory) Load() (*State, error) { return nil, nil }
 // Save implements Store.
 func (Memory) Save(*State) error { return nil }
 
-// File is a Store in one JSON file, which is replaced as a whole.
-type File string
+// File is a Store in JSON files, each of which is replaced as a whole: one of the name given, and beside it one of the directory of keys (state.keys.json beside
+// state.json), which is large and seldom changes. A chain waits for its record with writes stopped, so the record must not wait for the keys.
+func File(path string) Store {
+	ext := filepath.Ext(path)
+	return &fileStore{path: path, keys: strings.TrimSuffix(path, ext) + ".keys" + ext}
+}
+
+type fileStore struct {
+	path, keys string
+	edit       uint64 // of the directory that is in the file; 0: not known
+}
 
 // Load implements Store.
-func (f File) Load() (*State, error) {
-	b, err := os.ReadFile(string(f))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the state: %w", err)
-	}
+func (f *fileStore) Load() (*State, error) {
 	s := new(State)
-	if err := json.Unmarshal(b, s); err != nil {
-		return nil, fmt.Errorf("reading the state %s: %w (move it away to start without: the controller then asks the switches)", f, err)
+	if ok, err := load(f.path, s); !ok {
+		return nil, err
 	}
 	if s.Version != StateVersion {
-		return nil, fmt.Errorf("the state %s is of version %d, and this controller reads version %d", f, s.Version, StateVersion)
+		return nil, fmt.Errorf("the state %s is of version %d, and this controller reads version %d", f.path, s.Version, StateVersion)
+	}
+	if s.Directory.Keys == nil {
+		if _, err := load(f.keys, &s.Directory); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }
 
-// Save implements Store: a new file beside the old one, forced to the disk, takes its place.
-func (f File) Save(s *State) error {
-	fail := func(err error) error { return fmt.Errorf("saving the state %s: %w", f, err) }
-	s.Directory.Sort()
-	b, err := json.Marshal(s)
+// load reads a file, and says whether it is there.
+func load(path string, into any) (bool, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading the state: %w", err)
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return false, fmt.Errorf("reading the state %s: %w (move it away to start without: the controller then asks the switches)", path, err)
+	}
+	return true, nil
+}
+
+// Save implements Store. The directory is written first: a state without it would be one without keys.
+func (f *fileStore) Save(s *State) error {
+	if s.Directory.Edit == 0 || s.Directory.Edit != f.edit {
+		f.edit = 0
+		s.Directory.Sort()
+		if err := replace(f.keys, s.Directory); err != nil {
+			return err
+		}
+		f.edit = s.Directory.Edit
+	}
+	rest := *s
+	rest.Directory = directory.Snapshot{}
+	return replace(f.path, rest)
+}
+
+// replace puts a new file, forced to the disk, into the place of an old one.
+func replace(path string, content any) error {
+	fail := func(err error) error { return fmt.Errorf("saving the state %s: %w", path, err) }
+	b, err := json.Marshal(content)
 	if err != nil {
 		return fail(err)
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(string(f)), filepath.Base(string(f))+".*")
+	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
 		return fail(err)
 	}
@@ -90,7 +127,7 @@ func (f File) Save(s *State) error {
 		err = closeErr
 	}
 	if err == nil {
-		err = os.Rename(tmp.Name(), string(f))
+		err = os.Rename(tmp.Name(), path)
 	}
 	if err != nil {
 		return fail(err)

@@ -52,8 +52,10 @@ type Space struct {
 	Count int
 }
 
-// Snapshot is a directory as it is saved.
+// Snapshot is a directory as it is saved. Its keys may be those of other snapshots as well: they are only to be read, but for Sort.
 type Snapshot struct {
+	// Edit counts the changes of a directory: of two snapshots of one directory, those with the same Edit are the same. 0: it is of none.
+	Edit uint64           `json:"-"`
 	Keys []Key            `json:"keys"`
 	Next map[uint8]uint32 `json:"next"` // by chain: where the search for the next number starts
 }
@@ -67,6 +69,16 @@ type Directory struct {
 	counts map[uint8]int
 	next   map[uint8]uint32
 	lowest map[uint8]int // no slot of the chain's space below is free
+
+	edit     uint64 // how many changes there were
+	snapshot *Snapshot
+	chains   map[uint8][]Key // what Chain has answered since the last change
+}
+
+// changed forgets what was made of the keys as they were.
+func (d *Directory) changed() {
+	d.edit++
+	d.snapshot, d.chains = nil, map[uint8][]Key{}
 }
 
 // New makes a directory of what was saved (the zero Snapshot: nothing).
@@ -87,6 +99,7 @@ func New(spaces []Space, s Snapshot) (*Directory, error) {
 	for c, n := range s.Next {
 		d.next[c] = n
 	}
+	d.changed()
 	return d, nil
 }
 
@@ -94,16 +107,20 @@ func (d *Directory) put(k Key) *Key {
 	p := &k
 	d.names[k.Name], d.ids[k.ID], d.slots[k.Slot] = p, p, p
 	d.counts[k.ID.Chain()]++
+	d.changed()
 	return p
 }
 
-// Snapshot is the directory as it is to be saved, its keys in no order.
+// Snapshot is the directory as it is to be saved, its keys in no order. A directory of many keys is saved with every step of a chain's change, and mostly has not
+// changed itself.
 func (d *Directory) Snapshot() Snapshot {
-	s := Snapshot{Next: maps.Clone(d.next), Keys: make([]Key, 0, len(d.ids))}
-	for _, k := range d.ids {
-		s.Keys = append(s.Keys, *k)
+	if d.snapshot == nil {
+		d.snapshot = &Snapshot{Edit: d.edit + 1, Next: maps.Clone(d.next), Keys: make([]Key, 0, len(d.ids))}
+		for _, k := range d.ids {
+			d.snapshot.Keys = append(d.snapshot.Keys, *k)
+		}
 	}
-	return s
+	return *d.snapshot
 }
 
 // Sort puts a snapshot's keys into the order of their names.
@@ -173,8 +190,9 @@ func (d *Directory) Adopt(id wire.Key, slot int) (Key, error) {
 
 // SetState changes a key's state.
 func (d *Directory) SetState(id wire.Key, s State) {
-	if k := d.ids[id]; k != nil {
+	if k := d.ids[id]; k != nil && k.State != s {
 		k.State = s
+		d.changed()
 	}
 }
 
@@ -187,6 +205,7 @@ func (d *Directory) Delete(id wire.Key) {
 	delete(d.names, k.Name)
 	delete(d.ids, k.ID)
 	delete(d.slots, k.Slot)
+	d.changed()
 	d.counts[id.Chain()]--
 	if c := id.Chain(); k.Slot < d.lowest[c] && k.Slot >= d.spaces[c].First {
 		d.lowest[c] = k.Slot
@@ -236,6 +255,9 @@ func (d *Directory) List(prefix string) []Key {
 
 // Chain is the keys of a chain, by KEY_ID.
 func (d *Directory) Chain(chain uint8) []Key {
+	if out, ok := d.chains[chain]; ok {
+		return out
+	}
 	var out []Key
 	for id, k := range d.ids {
 		if id.Chain() == chain {
@@ -243,6 +265,7 @@ func (d *Directory) Chain(chain uint8) []Key {
 		}
 	}
 	slices.SortFunc(out, func(a, b Key) int { return int(int64(a.ID) - int64(b.ID)) })
+	d.chains[chain] = out
 	return out
 }
 

@@ -123,6 +123,7 @@ func TestSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, after := d.Snapshot(), e.Snapshot()
+	before.Edit, after.Edit = 0, 0 // of two directories
 	before.Sort()
 	after.Sort()
 	if diff := cmp.Diff(before, after); diff != "" {
@@ -148,5 +149,37 @@ func TestAdopt(t *testing.T) {
 	}
 	if a, b := add(t, d, 0, "a"), add(t, d, 0, "b"); a.ID != 10 || a.Slot != 0 || b.Slot != 2 {
 		t.Error(a, b)
+	}
+}
+
+// TestAnswersAreKept: a directory that has not changed answers with what it has answered before, and one that has does not.
+func TestAnswersAreKept(t *testing.T) {
+	d := fresh(t)
+	a := add(t, d, 0, "a")
+	for name, change := range map[string]func(){
+		"add":    func() { add(t, d, 0, "b") },
+		"place":  func() { d.SetState(a.ID, Placed) },
+		"delete": func() { d.Delete(a.ID) },
+		"adopt": func() {
+			if _, err := d.Adopt(wire.MakeKey(7, 9), 4); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		before, keys := d.Snapshot(), len(d.Chain(0))+len(d.Chain(7))
+		if again := d.Snapshot(); again.Edit != before.Edit || again.Edit == 0 {
+			t.Errorf("%s: edit %d, then %d without a change", name, before.Edit, again.Edit)
+		}
+		change()
+		after := d.Snapshot()
+		if after.Edit <= before.Edit {
+			t.Errorf("%s: edit %d, then %d", name, before.Edit, after.Edit)
+		}
+		if n := len(d.Chain(0)) + len(d.Chain(7)); n != len(after.Keys) || name != "place" && n == keys {
+			t.Errorf("%s: %d keys in chains, %d in the snapshot, %d before", name, n, len(after.Keys), keys)
+		}
+		if k, ok := d.ByID(a.ID); name == "place" && ok && d.Chain(0)[0].State != k.State {
+			t.Errorf("Chain says %v", d.Chain(0)[0])
+		}
 	}
 }

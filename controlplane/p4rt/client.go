@@ -126,6 +126,8 @@ func New(o Options, h Handler) (*Client, error) {
 	dial = append([]grpc.DialOption{
 		// A read of all counters of a large program is one message from some targets.
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(256 << 20)),
+		// All cells of a register are megabytes: they should not wait for leave to be sent, 64 KiB at a time.
+		grpc.WithInitialWindowSize(8 << 20), grpc.WithInitialConnWindowSize(16 << 20),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: o.MinBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: o.MaxBackoff},
 			MinConnectTimeout: 2 * time.Second,
@@ -471,52 +473,6 @@ func (c *Client) ReadRegister(ctx context.Context, register string, index int) (
 	}, what)
 	if err == nil && out == nil {
 		err = fmt.Errorf("reading from %s: no answer for register %s[%d]", c.o.Name, register, index)
-	}
-	return out, err
-}
-
-// ReadRegisterCells reads some cells of a register, in the order of cells. Where the target has no registers over P4Runtime, IsUnsupported(err).
-func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells []int) ([]Value, error) {
-	size, _, err := c.o.Info.RegisterSize(register)
-	if err != nil {
-		return nil, err
-	}
-	all := len(cells) > size/2 // to ask for each by itself costs more than the cells that nobody wants
-	var what []*v1.Entity
-	at := make(map[int64][]int, len(cells))
-	for n, i := range cells {
-		if !all {
-			e, err := c.o.Info.registerEntity(register, max(i, 0), nil)
-			if err != nil {
-				return nil, err
-			}
-			what = append(what, e)
-		}
-		at[int64(i)] = append(at[int64(i)], n)
-	}
-	if all {
-		e, err := c.o.Info.registerEntity(register, -1, nil)
-		if err != nil {
-			return nil, err
-		}
-		what = append(what, e)
-	}
-	out := make([]Value, len(cells))
-	if len(cells) == 0 {
-		return out, nil
-	}
-	read := 0
-	err = c.Read(ctx, func(e *v1.Entity) error {
-		if r := e.GetRegisterEntry(); r != nil {
-			for _, n := range at[r.GetIndex().GetIndex()] {
-				out[n] = Value(r.GetData().GetBitstring())
-				read++
-			}
-		}
-		return nil
-	}, what...)
-	if err == nil && read < len(cells) {
-		err = fmt.Errorf("reading from %s: %d of %d cells of register %s", c.o.Name, read, len(cells), register)
 	}
 	return out, err
 }

@@ -1,6 +1,7 @@
 package p4rt_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -219,6 +220,29 @@ func TestTargets(t *testing.T) {
 				t.Errorf("%v, %v, %v", v, err, readErr)
 			} else if r := fetchSession(t, c, &f); r.Request != 77 {
 				t.Errorf("%v, want the request 77", r)
+			} else {
+				// Some cells are asked for one by one; many with all there are, and then each is in its place.
+				wide, _, err := pl.Info.RegisterSize("versions")
+				fatal(err)
+				value := append([]byte{9, 8, 7, 6, 5, 4, 3, 2}, 0, 0, 0, 0, 0, 0, 1, 0)
+				fatal(c.WriteRegister(ctx, "versions", wide-1, value))
+				fatal(c.WriteRegister(ctx, "versions", 3, 3))
+				for _, cells := range [][]int{{wide - 1, 0, 3}, upTo(wide)} {
+					got, err := c.ReadRegisterCells(ctx, "versions", cells)
+					fatal(err)
+					for n, i := range cells {
+						want := map[int][]byte{3: {3}, wide - 1: value}[i]
+						if want == nil {
+							want = []byte{0}
+						}
+						if !bytes.Equal(got[n], want) {
+							t.Fatalf("cell %d of versions is %x, want %x", i, got[n], want)
+						}
+					}
+				}
+				if _, err := c.ReadRegisterCells(ctx, "versions", []int{wide}); err == nil || !strings.Contains(err.Error(), "has no cell") {
+					t.Errorf("a cell beyond the register: %v", err)
+				}
 			}
 
 			// Another build of the program: the tables are kept. (PI cannot reconcile a program with counters: it is loaded anew.)
@@ -262,6 +286,14 @@ func TestTargets(t *testing.T) {
 			})
 		})
 	}
+}
+
+// upTo is 0 to n-1.
+func upTo(n int) (out []int) {
+	for i := range n {
+		out = append(out, i)
+	}
+	return out
 }
 
 // fetchSession asks for the record of session 5.

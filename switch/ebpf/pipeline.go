@@ -348,11 +348,11 @@ func encodeCell(cell, value []byte) {
 	}
 }
 
-// decodeCell is its inverse.
-func decodeCell(cell []byte, width int) []byte {
+// appendCell is its inverse: it appends what a cell holds.
+func appendCell(to, cell []byte, width int) []byte {
 	n := (width + 7) / 8
 	if wide(width) {
-		return slices.Clone(cell[len(cell)-n:])
+		return append(to, cell[len(cell)-n:]...)
 	}
 	var v uint64
 	switch len(cell) {
@@ -367,7 +367,7 @@ func decodeCell(cell []byte, width int) []byte {
 	}
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], v)
-	return slices.Clone(b[8-n:])
+	return append(to, b[8-n:]...)
 }
 
 // ReadRegister implements [target.Pipeline].
@@ -391,7 +391,8 @@ func (p *pipeline) ReadRegisters(name string, first, count int) ([][]byte, error
 		return nil, err
 	}
 	out := make([][]byte, 0, count)
-	buffer := make([]byte, cellsHeader+cellsMax)
+	values := make([]byte, 0, count*((r.Width+7)/8)) // of all: one for each would take longer than reading them
+	buffer := make([]byte, cellsHeader+min(cellsMax, count*a.cell))
 	for each := cellsMax / a.cell; count > 0; {
 		n := min(count, each)
 		data := buffer[:cellsHeader+n*a.cell]
@@ -399,7 +400,9 @@ func (p *pipeline) ReadRegisters(name string, first, count int) ([][]byte, error
 			return nil, fmt.Errorf("register %q: %w", name, err)
 		}
 		for b := data[cellsHeader:]; len(b) > 0; b = b[a.cell:] {
-			out = append(out, decodeCell(b[:a.cell], r.Width))
+			from := len(values)
+			values = appendCell(values, b[:a.cell], r.Width)
+			out = append(out, values[from:len(values):len(values)])
 		}
 		first, count = first+n, count-n
 	}

@@ -34,23 +34,45 @@ func (s *Server) collect(req *p4v1.ReadRequest) ([]*p4v1.ReadResponse, []error, 
 	if err != nil {
 		return nil, nil, err
 	}
-	var chunks []*p4v1.ReadResponse
-	room := 0
-	emit := func(e *p4v1.Entity) {
-		size := proto.Size(e)
-		if len(chunks) == 0 || size > room {
-			chunks = append(chunks, &p4v1.ReadResponse{})
-			room = chunkBytes
-		}
-		room -= size
-		last := chunks[len(chunks)-1]
-		last.Entities = append(last.Entities, e)
-	}
+	var out response
 	outcome := make([]error, len(req.Entities))
 	for i, e := range req.Entities {
-		outcome[i] = c.read(e, emit)
+		if r := e.GetRegisterEntry(); r != nil {
+			outcome[i] = c.readRegisters(r, &out)
+			continue
+		}
+		outcome[i] = c.read(e, out.add)
 	}
-	return chunks, outcome, nil
+	return out.chunks, outcome, nil
+}
+
+// response collects what is read, in order.
+type response struct {
+	chunks []*p4v1.ReadResponse
+	room   int // bytes left in the last
+}
+
+func (r *response) add(e *p4v1.Entity) {
+	size := proto.Size(e)
+	r.reserve(size)
+	last := r.chunks[len(r.chunks)-1]
+	last.Entities = append(last.Entities, e)
+}
+
+// addEncoded adds entities that are encoded as fields of a ReadResponse. A message that has them is closed: its other fields would be sent before them.
+func (r *response) addEncoded(b []byte) {
+	r.reserve(len(b))
+	last := r.chunks[len(r.chunks)-1].ProtoReflect()
+	last.SetUnknown(append(last.GetUnknown(), b...))
+	r.room = 0
+}
+
+func (r *response) reserve(size int) {
+	if len(r.chunks) == 0 || size > r.room {
+		r.chunks = append(r.chunks, &p4v1.ReadResponse{})
+		r.room = chunkBytes
+	}
+	r.room -= size
 }
 
 func (c *config) read(q *p4v1.Entity, emit func(*p4v1.Entity)) error {
@@ -73,8 +95,6 @@ func (c *config) read(q *p4v1.Entity, emit func(*p4v1.Entity)) error {
 		return c.readReplication(e.PacketReplicationEngineEntry, emit)
 	case *p4v1.Entity_ValueSetEntry:
 		return c.readValueSets(e.ValueSetEntry, emit)
-	case *p4v1.Entity_RegisterEntry:
-		return c.readRegisters(e.RegisterEntry, emit)
 	case *p4v1.Entity_DigestEntry:
 		return c.readDigests(e.DigestEntry, emit)
 	case *p4v1.Entity_ExternEntry:

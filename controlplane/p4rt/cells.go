@@ -1,0 +1,214 @@
+package p4rt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// Cells of registers. A controller compares two switches while a chain takes no writes, and then ten milliseconds count. A P4Runtime response has one Entity for each
+// cell; to have the protobuf library make objects of them takes several times as long as reading them does, so they are read from the encoding.
+
+// ReadRegisterCells reads some cells of a register, in the order of cells. Where the target has no registers over P4Runtime, IsUnsupported(err).
+func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells []int) ([]Value, error) {
+	size, _, err := c.o.Info.RegisterSize(register)
+	if err != nil {
+		return nil, err
+	}
+	if len(cells) == 0 {
+		return nil, nil
+	}
+	// To ask for each by itself costs more than the cells that nobody wants: each is then a request to be read and a look into the switch.
+	all := len(cells) > size/64
+	var what []*v1.Entity
+	if all {
+		e, err := c.o.Info.registerEntity(register, -1, nil)
+		if err != nil {
+			return nil, err
+		}
+		what = append(what, e)
+	}
+	for _, i := range cells {
+		if i < 0 || i >= size {
+			return nil, fmt.Errorf("register %s has no cell %d, only %d", register, i, size)
+		}
+		if !all {
+			e, err := c.o.Info.registerEntity(register, i, nil)
+			if err != nil {
+				return nil, err
+			}
+			what = append(what, e)
+		}
+	}
+	found := make([]Value, size)
+	if err := c.readCells(ctx, found, what); err != nil {
+		return nil, fmt.Errorf("reading register %s from %s: %w", register, c.o.Name, err)
+	}
+	out := make([]Value, len(cells))
+	for n, i := range cells {
+		if out[n] = found[i]; out[n] == nil {
+			return nil, fmt.Errorf("reading register %s from %s: it did not say what cell %d is", register, c.o.Name, i)
+		}
+	}
+	return out, nil
+}
+
+// readCells reads cells of one register into the places of their indices.
+func (c *Client) readCells(ctx context.Context, into []Value, what []*v1.Entity) error {
+	ctx, cancel := c.rpcContext(ctx)
+	defer cancel()
+	stream, err := c.rpc.Read(ctx, &v1.ReadRequest{DeviceId: c.o.DeviceID, Entities: what}, grpc.ForceCodec(encoded{}))
+	if err != nil {
+		return err
+	}
+	for {
+		var b []byte
+		err := stream.RecvMsg(&b)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := eachCell(b, func(index uint64, v []byte) error {
+			if index >= uint64(len(into)) {
+				return fmt.Errorf("it has told of a cell %d, and the program has %d", index, len(into))
+			}
+			into[index] = v
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+}
+
+// encoded is gRPC's codec for protobuf, but that responses are not decoded.
+type encoded struct{}
+
+// Name implements encoding.Codec: what is on the wire is protobuf.
+func (encoded) Name() string { return "proto" }
+
+// Marshal implements encoding.Codec.
+func (encoded) Marshal(m any) ([]byte, error) { return proto.Marshal(m.(proto.Message)) }
+
+// Unmarshal implements encoding.Codec. The bytes are not the caller's to keep.
+func (encoded) Unmarshal(b []byte, into any) error {
+	*into.(*[]byte) = append([]byte(nil), b...)
+	return nil
+}
+
+// Numbers of the fields that lead from a ReadResponse to a cell's value (p4runtime.proto).
+const (
+	fieldEntities      = 1  // ReadResponse, of Entity
+	fieldRegisterEntry = 11 // Entity, of RegisterEntry
+	fieldIndex         = 2  // RegisterEntry, of Index
+	fieldIndexIndex    = 1  // Index
+	fieldData          = 3  // RegisterEntry, of P4Data
+	fieldBitstring     = 1  // P4Data
+)
+
+// eachCell calls f for each cell of an encoded ReadResponse. The value is part of b.
+func eachCell(b []byte, f func(index uint64, value []byte) error) error {
+	for len(b) > 0 {
+		entity, rest, err := field(b, fieldEntities)
+		if err != nil {
+			return err
+		}
+		b = rest
+		entry, err := only(entity, fieldRegisterEntry)
+		if err != nil {
+			return err
+		}
+		var index uint64
+		var value []byte
+		for len(entry) > 0 {
+			n, typ, size := protowire.ConsumeTag(entry)
+			if size < 0 {
+				return protowire.ParseError(size)
+			}
+			entry = entry[size:]
+			if typ != protowire.BytesType {
+				if size = protowire.ConsumeFieldValue(n, typ, entry); size < 0 {
+					return protowire.ParseError(size)
+				}
+				entry = entry[size:]
+				continue
+			}
+			part, size := protowire.ConsumeBytes(entry)
+			if size < 0 {
+				return protowire.ParseError(size)
+			}
+			entry = entry[size:]
+			switch n {
+			case fieldIndex:
+				if index, err = number(part, fieldIndexIndex); err != nil {
+					return err
+				}
+			case fieldData:
+				if value, err = only(part, fieldBitstring); err != nil {
+					return err
+				}
+			}
+		}
+		if value != nil {
+			if err := f(index, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// field takes the first field off an encoded message: its bytes if it is the one wanted, else nil.
+func field(b []byte, want protowire.Number) (value, rest []byte, err error) {
+	n, typ, size := protowire.ConsumeTag(b)
+	if size < 0 {
+		return nil, nil, protowire.ParseError(size)
+	}
+	b = b[size:]
+	if n == want && typ == protowire.BytesType {
+		if value, size = protowire.ConsumeBytes(b); size >= 0 {
+			return value, b[size:], nil
+		}
+	} else if size = protowire.ConsumeFieldValue(n, typ, b); size >= 0 {
+		return nil, b[size:], nil
+	}
+	return nil, nil, protowire.ParseError(size)
+}
+
+// only is the bytes of a field of a message, nil where it is not there.
+func only(b []byte, want protowire.Number) (value []byte, err error) {
+	for len(b) > 0 && value == nil {
+		if value, b, err = field(b, want); err != nil {
+			return nil, err
+		}
+	}
+	return value, nil
+}
+
+// number is a field that is a number, 0 where it is not there.
+func number(b []byte, want protowire.Number) (v uint64, err error) {
+	for len(b) > 0 {
+		n, typ, size := protowire.ConsumeTag(b)
+		if size < 0 {
+			return 0, protowire.ParseError(size)
+		}
+		b = b[size:]
+		if n == want && typ == protowire.VarintType {
+			v, size = protowire.ConsumeVarint(b)
+		} else {
+			size = protowire.ConsumeFieldValue(n, typ, b)
+		}
+		if size < 0 {
+			return 0, protowire.ParseError(size)
+		}
+		b = b[size:]
+	}
+	return v, nil
+}
