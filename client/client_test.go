@@ -135,6 +135,45 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
+// TestLostSwitch: a client whose switch dies without a word has its answer from another within 50 ms of the time it waits for one, with that time as it is by default; and while
+// its switch stays away it does not wait for it with every call.
+func TestLostSwitch(t *testing.T) {
+	const retransmit, aim = 50 * time.Millisecond, 50 * time.Millisecond
+	for _, write := range []bool{false, true} {
+		t.Run(map[bool]string{false: "read", true: "write"}[write], func(t *testing.T) {
+			chain, c := start(t, refchain.Config{Members: 3}, 1, func(cfg *Config) { cfg.Retransmit, cfg.MaxRetransmit = 0, 0 })
+			ctx := within(t, 10*time.Second)
+			call := func() Result {
+				t.Helper()
+				r, err := c.Get(ctx, key(1))
+				if write {
+					r, err = c.Put(ctx, key(1), []byte("x"))
+				}
+				if err != nil && !errors.Is(err, ErrNotFound) {
+					t.Fatal(err)
+				}
+				return r
+			}
+			call()
+			chain.SetDown(0, true)
+			r := call()
+			if r.Attempts != 2 || r.RTT < retransmit || r.RTT > retransmit+aim {
+				t.Errorf("answered after %v, to the packet %d; want it from another switch, %v to %v after it was sent", r.RTT, r.Attempts, retransmit, retransmit+aim)
+			}
+			t.Logf("answered %v after the %v that a switch is given", (r.RTT - retransmit).Round(time.Microsecond), retransmit)
+			waits := 0
+			for range 20 {
+				if call().Attempts > 1 {
+					waits++
+				}
+			}
+			if waits > 3 {
+				t.Errorf("%d of 20 calls asked the switch that is away first", waits)
+			}
+		})
+	}
+}
+
 func TestFrozenChain(t *testing.T) {
 	chain, c := start(t, refchain.Config{}, 1, nil)
 	chain.SetFrozen(true)

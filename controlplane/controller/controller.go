@@ -159,6 +159,9 @@ func New(o Options) (*Controller, error) {
 	}
 	c.pool = newSessionPool(t.Sessions.Controller)
 	c.metrics = newMetrics()
+	for _, d := range c.devices {
+		c.metrics.device(d.sw.Name, false)
+	}
 	c.events.count = c.metrics.count
 	return c, nil
 }
@@ -325,6 +328,7 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 			c.post(func() {
 				what := map[bool]string{true: "chain.compared", false: "chain.copied"}[a.Compare]
 				if err == nil {
+					c.metrics.copied.WithLabelValues(ch.topo.Name).Add(float64(n))
 					c.events.add(what, a.To, ch.topo.Name, fmt.Sprintf("%d slots and sessions written, of %d keys, in %v", n, len(keys), time.Since(start)))
 				}
 				c.touch(ch).Copied(c.now(), a.Seq, err)
@@ -406,7 +410,7 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 	was := d.state
 	d.state = s
 	if d.ready && (s.Phase != p4rt.Primary || s.Stream != was.Stream) {
-		d.ready = false
+		c.setReady(d, false)
 		for _, ch := range c.chains {
 			c.touch(ch).SwitchDown(c.now(), d.sw.Name)
 		}
@@ -445,6 +449,12 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 	}
 }
 
+// setReady: a switch can be worked with, or not any more.
+func (c *Controller) setReady(d *device, ready bool) {
+	d.ready = ready
+	c.metrics.device(d.sw.Name, ready)
+}
+
 // depose: another controller has taken over, at a switch or in the store. It may change everything, so what this one knows is worth nothing from now on: it
 // lets go of all switches, and does not take them back by itself, even if it becomes primary again. Otherwise two controllers would undo each other's work.
 func (c *Controller) depose(at, why string) {
@@ -456,7 +466,7 @@ func (c *Controller) depose(at, why string) {
 	c.events.add("controller.deposed", at, "", why)
 	for _, d := range c.devices {
 		if d.ready {
-			d.ready = false
+			c.setReady(d, false)
 			for _, ch := range c.chains {
 				c.touch(ch).SwitchDown(c.now(), d.sw.Name)
 			}
@@ -472,7 +482,8 @@ func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uin
 	if c.deposed != "" || d.state.Phase != p4rt.Primary || d.state.Stream != stream {
 		return // it was lost again meanwhile
 	}
-	d.ready, d.lastError = true, ""
+	d.lastError = ""
+	c.setReady(d, true)
 	if c.avoided[d.sw.Name] {
 		delete(c.avoided, d.sw.Name)
 		c.reroute("switch.rerouted", d, "it is there again: routes go by it")

@@ -2,6 +2,8 @@ package controller
 
 import (
 	"net/http"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -20,6 +22,23 @@ type metrics struct {
 	members  *prometheus.GaugeVec
 	ready    *prometheus.GaugeVec
 	frozen   *prometheus.GaugeVec
+	shadow   *prometheus.GaugeVec
+	lease    *prometheus.GaugeVec
+	switches *prometheus.GaugeVec
+	copied   *prometheus.CounterVec
+
+	failover *prometheus.HistogramVec
+	recovery *prometheus.HistogramVec
+	pause    *prometheus.HistogramVec
+
+	mu      sync.Mutex
+	running map[string]*spans // by chain
+}
+
+// spans are when the steps of what is under way with a chain began; zero: not under way.
+type spans struct {
+	failover, recovery, frozen time.Time
+	epoch                      uint16 // of the configuration that was shown last
 }
 
 func newMetrics() *metrics {
@@ -36,7 +55,22 @@ func newMetrics() *metrics {
 		ready:    gauge("ready", "1 where every member has the configuration and a live lease."),
 		frozen:   gauge("frozen", "1 where the chain takes no writes."),
 	}
-	m.registry.MustRegister(m.events, m.redriven, m.epoch, m.members, m.ready, m.frozen)
+	histogram := func(name, help string, buckets ...float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "netcraq_chain_" + name + "_seconds", Help: help, Buckets: buckets}, []string{"chain"})
+	}
+	m.running = map[string]*spans{}
+	m.shadow = gauge("recovering", "1 while a switch is being brought in.")
+	m.copied = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "netcraq_chain_copied_total", Help: "Slots and session records written into switches that were brought in."},
+		[]string{"chain"})
+	m.lease = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "netcraq_chain_member_lease", Help: "1 where the member may answer reads, by its last word; one series a member."},
+		[]string{"chain", "switch"})
+	m.switches = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "netcraq_switch_ready", Help: "1 where the switch is connected, runs the program and has its routes."},
+		[]string{"switch"})
+	m.failover = histogram("failover", "From giving a member up to the chain without it being installed: writes wait that long, and as long as the member was missed.",
+		.005, .01, .025, .05, .1, .2, .3, .5, 1, 2, 5)
+	m.recovery = histogram("recovery", "From the request to bring a switch in to its being the tail.", .1, .25, .5, 1, 2.5, 5, 10, 25, 60)
+	m.pause = histogram("frozen", "How long a chain took no writes.", .0025, .005, .01, .02, .03, .05, .1, .2, .5, 1, 5)
+	m.registry.MustRegister(m.events, m.redriven, m.epoch, m.members, m.ready, m.frozen, m.shadow, m.lease, m.switches, m.copied, m.failover, m.recovery, m.pause)
 	return m
 }
 
@@ -44,7 +78,48 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-func (m *metrics) count(e api.Event) { m.events.WithLabelValues(e.Type, e.Chain, e.Switch).Inc() }
+// count counts an event, and measures from it what it begins or ends. Events of a chain come in order, from one goroutine or after one another.
+func (m *metrics) count(e api.Event) {
+	m.events.WithLabelValues(e.Type, e.Chain, e.Switch).Inc()
+	if e.Chain == "" {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.spans(e.Chain)
+	switch e.Type {
+	case "chain.failover", "chain.lost-member":
+		if s.failover.IsZero() { // a second failure on top of the first is one outage
+			s.failover = e.Time
+		}
+		s.recovery = time.Time{} // a failure ends a recovery
+	case "chain.installed":
+		if !s.failover.IsZero() {
+			m.failover.WithLabelValues(e.Chain).Observe(e.Time.Sub(s.failover).Seconds())
+			s.failover = time.Time{}
+		}
+	case "chain.recovering":
+		if s.recovery.IsZero() {
+			s.recovery = e.Time
+		}
+	case "chain.recovered":
+		if !s.recovery.IsZero() {
+			m.recovery.WithLabelValues(e.Chain).Observe(e.Time.Sub(s.recovery).Seconds())
+		}
+		s.recovery = time.Time{}
+	case "chain.not-recovered":
+		s.recovery = time.Time{}
+	}
+}
+
+func (m *metrics) spans(chain string) *spans {
+	s := m.running[chain]
+	if s == nil {
+		s = &spans{}
+		m.running[chain] = s
+	}
+	return s
+}
 
 // chain shows a chain's state.
 func (m *metrics) chain(name string, s chain.Status) {
@@ -53,4 +128,29 @@ func (m *metrics) chain(name string, s chain.Status) {
 	m.members.WithLabelValues(name).Set(float64(len(s.Config.Members)))
 	m.ready.WithLabelValues(name).Set(bit[s.Ready])
 	m.frozen.WithLabelValues(name).Set(bit[s.Config.Freeze != chain.Thawed])
+	m.shadow.WithLabelValues(name).Set(bit[s.Config.Shadow != ""])
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.spans(name)
+	if t.epoch != s.Config.Epoch { // members may have left
+		t.epoch = s.Config.Epoch
+		m.lease.DeletePartialMatch(prometheus.Labels{"chain": name})
+	}
+	everywhere := true
+	for _, sw := range s.Members {
+		m.lease.WithLabelValues(name, sw.Switch).Set(bit[sw.LeaseLive])
+		everywhere = everywhere && sw.Ready
+	}
+	switch {
+	case s.Config.Freeze != chain.Thawed && t.frozen.IsZero():
+		t.frozen = time.Now()
+	case s.Config.Freeze == chain.Thawed && everywhere && !t.frozen.IsZero():
+		m.pause.WithLabelValues(name).Observe(time.Since(t.frozen).Seconds())
+		t.frozen = time.Time{}
+	}
+}
+
+// device shows whether a switch can be worked with.
+func (m *metrics) device(name string, ready bool) {
+	m.switches.WithLabelValues(name).Set(map[bool]float64{true: 1}[ready])
 }

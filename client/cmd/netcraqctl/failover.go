@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +14,12 @@ import (
 )
 
 // The commands about members that fail and come back.
+
+// recoverTimeout is how long "chain recover" waits unless --timeout says otherwise: to fill a switch takes seconds.
+const recoverTimeout = 2 * time.Minute
+
+// failTimeout is the same for "chain fail": a switch that is out of reach is waited for until its lease is over.
+const failTimeout = 10 * time.Second
 
 func (c *cli) chainFail() *cobra.Command {
 	var chain string
@@ -23,14 +31,22 @@ func (c *cli) chainFail() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			members := []string{}
+			members, here := []string{}, []string{}
 			for _, m := range ch.Members {
+				here = append(here, m.Switch)
 				if m.Switch != args[0] {
 					members = append(members, m.Switch)
 				}
 			}
-			if len(members) == len(ch.Members) {
-				return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s is no member of chain %s", args[0], ch.Name)}
+			switch {
+			case len(members) == len(here):
+				return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s is no member of chain %s, whose members are %s", args[0], ch.Name, list(here))}
+			case len(members) == 0:
+				return &api.Error{Code: api.CodeFailedPrecondition, Message: fmt.Sprintf(
+					"%s is the only member of chain %s, and without it the values would be gone: bring another in first (chain recover)", args[0], ch.Name)}
+			}
+			if !cmd.Flags().Changed("timeout") {
+				c.timeout = max(failTimeout, 2*time.Duration(ch.LeaseMillis)*time.Millisecond)
 			}
 			return c.ask(cmd, func(ctx context.Context) error {
 				ch, err := c.api.ChangeChain(ctx, ch.Name, api.ChainChange{Members: &members})
@@ -56,6 +72,9 @@ func (c *cli) chainRecover() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if !cmd.Flags().Changed("timeout") {
+				c.timeout = recoverTimeout
+			}
 			return c.ask(cmd, func(ctx context.Context) error {
 				ch, err := c.api.Recover(ctx, ch.Name, args[0])
 				if err != nil {
@@ -70,16 +89,36 @@ func (c *cli) chainRecover() *cobra.Command {
 }
 
 func (c *cli) chainWatch() *cobra.Command {
-	return &cobra.Command{
-		Use: "watch [CHAIN]", Short: "Show what happens to chains from now on", Args: cobra.MaximumNArgs(1),
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "watch [CHAIN]", Short: "Show what happens to chains and switches from now on", Args: cobra.MaximumNArgs(1),
+		Long: "Show what happens to chains and switches from now on, until it is interrupted. With CHAIN, what happens to other chains is left out. What has\n" +
+			"happened before is shown by \"events\".",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := c.api.Events(cmd.Context(), 0, true, func(e api.Event) error {
-				if e.Chain == "" || len(args) > 0 && !slices.Contains(args, e.Chain) {
+			asJSON = asJSON || c.output == "json"
+			chain := ""
+			if len(args) > 0 {
+				ch, err := c.chainOf(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				chain = ch.Name
+			}
+			var last uint64
+			if err := c.ask(cmd, func(ctx context.Context) error {
+				return c.api.Events(ctx, 0, false, func(e api.Event) error { last = e.ID; return nil })
+			}); err != nil {
+				return err
+			}
+			err := c.api.Events(cmd.Context(), last, true, func(e api.Event) error {
+				if chain != "" && e.Chain != "" && e.Chain != chain {
 					return nil
 				}
-				return c.show(e, func(w io.Writer) {
-					fmt.Fprintf(w, "%s  %-24s %-12s %s\n", e.Time.Format("15:04:05.000"), e.Type, e.Chain+" "+e.Switch, e.Message)
-				})
+				if asJSON {
+					return json.NewEncoder(c.std.out).Encode(e)
+				}
+				_, err := fmt.Fprintf(c.std.out, "%s  %-24s %-12s %s\n", e.Time.Format("15:04:05.000"), e.Type, strings.TrimSpace(e.Chain+" "+e.Switch), e.Message)
+				return err
 			})
 			if cmd.Context().Err() != nil {
 				return nil // interrupted
@@ -87,4 +126,6 @@ func (c *cli) chainWatch() *cobra.Command {
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "a JSON object on each line")
+	return cmd
 }

@@ -84,6 +84,25 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 		if change.LeaseMillis != nil {
 			c.info.LeaseMillis = *change.LeaseMillis
 		}
+		if change.Members != nil {
+			c.info.Members = nil
+			for _, m := range *change.Members {
+				c.info.Members = append(c.info.Members, api.Member{Switch: m, Role: "REPLICA", Address: a[1].String(), Ready: true, LeaseLive: true})
+			}
+		}
+		return c.info, nil
+	})
+	handle("POST /v1/chains/{chain}/recover", func(r *http.Request) (any, error) {
+		var what api.Recovery
+		if err := json.NewDecoder(r.Body).Decode(&what); err != nil {
+			return nil, api.Errorf(api.CodeInvalidArgument, "%v", err)
+		}
+		for _, m := range c.info.Members {
+			if m.Switch == what.Switch {
+				return nil, api.Errorf(api.CodeInvalidArgument, "invalid: %s is a member already", what.Switch)
+			}
+		}
+		c.info.Members = append(c.info.Members, api.Member{Switch: what.Switch, Role: "TAIL", Address: a[1].String(), Ready: true, LeaseLive: true})
 		return c.info, nil
 	})
 	handle("GET /v1/chains/{chain}/keys", func(*http.Request) (any, error) {
@@ -169,7 +188,19 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 		c.returned++
 		return nil, nil
 	})
-	mux.HandleFunc("GET /v1/events", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
+		if since := r.FormValue("since"); since != "0" {
+			for id, e := range []api.Event{
+				{Type: "chain.failover", Chain: "main", Switch: "s2", Message: "it is out of reach"},
+				{Type: "chain.failover", Chain: "other", Switch: "s2", Message: "it is out of reach there"},
+				{Type: "switch.avoided", Switch: "s2", Message: "routes go around it"},
+			} {
+				e.ID, e.Time = uint64(id+2), time.Now()
+				b, _ := json.Marshal(e)
+				fmt.Fprintf(w, "id: %d\ndata: %s\n\n", e.ID, b)
+			}
+			return
+		}
 		b, _ := json.Marshal(api.Event{ID: 1, Time: time.Now(), Type: "chain.ready", Chain: "main", Message: "all members serve"})
 		fmt.Fprintf(w, "id: 1\ndata: %s\n\n", b)
 	})
@@ -290,6 +321,43 @@ func TestVerbs(t *testing.T) {
 	defer c.mu.Unlock()
 	if c.returned == 0 || string(c.values["/b"]) != "\x00\xff" {
 		t.Errorf("leases given back: %d; value of /b: %x", c.returned, c.values["/b"])
+	}
+}
+
+// TestMembers: members fail by hand, are brought back, and events are watched; and what cannot be is said.
+func TestMembers(t *testing.T) {
+	c := newController(t, refchain.Config{})
+	env := map[string]string{adminVariable: c.url}
+	for i, tc := range []struct {
+		args string
+		code int
+		want []string // in what it says
+		not  string
+	}{
+		{args: "chain fail s1", code: exitError, want: []string{"s1 is the only member of chain main", "bring another in first"}},
+		{args: "chain fail s7", code: exitNotFound, want: []string{"s7 is no member of chain main, whose members are s1"}},
+		{args: "chain fail", code: exitUsage, want: []string{"usage: netcraqctl chain fail SWITCH"}},
+		{args: "chain fail s1 --chain nowhere", code: exitNotFound, want: []string{"no such chain"}},
+		{args: "chain recover s1", code: exitError, want: []string{"s1 is a member already"}},
+		{args: "chain recover", code: exitUsage, want: []string{"usage: netcraqctl chain recover SWITCH"}},
+		{args: "chain recover s2", want: []string{"s2", "TAIL"}},
+		{args: "chain fail s1", want: []string{"s2"}, not: "s1"},
+		{args: "chain recover s1 -o json", want: []string{`"switch": "s1"`}},
+		{args: "chain watch", code: exitError, want: []string{"chain.failover", "main s2", "other s2", "switch.avoided", "ended the event stream"}, not: "all members serve"},
+		{args: "chain watch main", code: exitError, want: []string{"main s2", "switch.avoided"}, not: "other s2"},
+		{args: "chain watch main --json", code: exitError, want: []string{`"type":"chain.failover","switch":"s2","chain":"main","message":"it is out of reach"}` + "\n"}, not: "other"},
+		{args: "chain watch nowhere", code: exitNotFound, want: []string{"no such chain"}},
+	} {
+		out, errs, code := ctl(t, env, "", strings.Fields(tc.args)...)
+		said := out + errs
+		if code != tc.code || tc.not != "" && strings.Contains(said, tc.not) {
+			t.Errorf("%d: %s: code %d, want %d, and nothing of %q:\n%s", i, tc.args, code, tc.code, tc.not, said)
+		}
+		for _, w := range tc.want {
+			if !strings.Contains(said, w) {
+				t.Errorf("%d: %s: no %q in:\n%s", i, tc.args, w, said)
+			}
+		}
 	}
 }
 

@@ -89,6 +89,19 @@ def test_redirect_and_refusals(make_chain) -> None:
         assert e.value.outcome_unknown
 
 
+@pytest.mark.parametrize("write", [False, True])
+def test_a_lost_switch(make_chain, write: bool) -> None:
+    """A client whose switch dies without a word has its answer from another within 50 ms of the time it waits for one."""
+    chain = make_chain(addresses=3)
+    with Client(chain.addresses, session=Session(3)) as c:
+        c.put(KEY, b"x")
+        chain.down.add(0)
+        r = c.put(KEY, b"y") if write else c.get(KEY)
+        assert r.attempts == 2
+        assert 0.05 <= r.rtt <= 0.1
+        assert c.get(KEY).value == (b"y" if write else b"x")
+
+
 def test_timeout(make_chain) -> None:
     chain = make_chain(loss=1)
     with Client(chain.addresses, session=Session(3), timeout=0.12) as c:
