@@ -176,6 +176,8 @@ class Bench:
                     hook,
                     "--frame-bits",
                     str(bits),
+                    "--cpu",
+                    CPU,
                     "--duration",
                     f"{self.options.seconds}s",
                     *arguments,

@@ -115,21 +115,27 @@ func endToEnd(t *testing.T, engine string, lease int) {
 			start := time.Now()
 			again := h.readAll(switchAddr(i+1), keys, value)
 			t.Logf("%d keys read at s%d in %v", count, i+1, time.Since(start).Round(time.Millisecond))
+			asked := fmt.Sprintf("s%d", i+1)
+			// The ACK of a key's first write may come late to a busy machine's switches; a read before it goes to the tail.
+			forwarded := uint64(0)
+			for _, sc := range c.counters(asked).Slots {
+				if forwarded += sc.Forwards; sc.Reads+sc.Forwards < 1 || sc.Writes != 1 || sc.Name == "" {
+					t.Fatalf("%s: %+v", asked, sc)
+				}
+			}
+			if forwarded > count/50 {
+				t.Errorf("%s sent %d of %d reads to the tail", asked, forwarded, count)
+			}
 			for _, s := range []string{"s1", "s2", "s3", "s4"} {
 				after := c.counters(s)
-				var want, most uint64
-				if s == fmt.Sprintf("s%d", i+1) {
-					want, most = count, count+again
-					for _, sc := range after.Slots {
-						if sc.Reads < 1 || sc.Writes != 1 || sc.Name == "" {
-							t.Fatalf("%s: %+v", s, sc)
-						}
-					}
+				want, most := uint64(0), forwarded
+				if s == asked {
+					want, most = count-forwarded, count+again
 				}
 				if got := after.Events["read_clean"] - before[s]["read_clean"]; got < want || got > most {
 					t.Errorf("reads at s%d: %s answered %d, want %d", i+1, s, got, want)
 				}
-				if got := after.Events["transit"] - before[s]["transit"]; got != 0 {
+				if got := after.Events["transit"] - before[s]["transit"]; got > 2*forwarded {
 					t.Errorf("reads at s%d: %d packets passed through %s", i+1, got, s)
 				}
 			}

@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -70,29 +71,53 @@ func xdpFeatures(ifindex int) (uint64, error) {
 		attrIfindex     = 1 // NETDEV_A_DEV_IFINDEX
 		attrXDPFeatures = 3 // NETDEV_A_DEV_XDP_FEATURES
 	)
-	family, err := netlink.GenlFamilyGet("netdev")
+	family, err := netdevFamily()
 	if err != nil {
 		return 0, fmt.Errorf("asking for XDP features (Linux 6.3): %w", err)
 	}
-	req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
-	// struct genlmsghdr and the attribute; nl.Genlmsg leaves the reserved bytes to chance, which this family refuses.
-	req.AddRawData(append([]byte{devGet, 1, 0, 0}, nl.NewRtAttr(attrIfindex, nl.Uint32Attr(uint32(ifindex))).Serialize()...))
-	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	value, err := askGeneric(family, devGet, nl.NewRtAttr(attrIfindex, nl.Uint32Attr(uint32(ifindex))), attrXDPFeatures)
 	if err != nil {
 		return 0, fmt.Errorf("asking for the XDP features of interface %d: %w", ifindex, err)
+	}
+	if len(value) != 8 {
+		return 0, nil
+	}
+	return nl.NativeEndian().Uint64(value), nil
+}
+
+// netdevFamily is the number of the kernel's netdev family.
+var netdevFamily = sync.OnceValues(func() (int, error) {
+	value, err := askGeneric(unix.GENL_ID_CTRL, unix.CTRL_CMD_GETFAMILY, nl.NewRtAttr(unix.CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated("netdev")), unix.CTRL_ATTR_FAMILY_ID)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("the kernel's netdev family: %w", err)
+	case len(value) != 2:
+		return 0, errors.New("the kernel's netdev family has no number")
+	}
+	return int(nl.NativeEndian().Uint16(value)), nil
+})
+
+// askGeneric sends a command with one attribute to a family of generic netlink, and gives an attribute of the answer; nil if it has none. The header is written out here: nl.Genlmsg
+// takes its reserved bytes from whatever is behind it in memory.
+func askGeneric(family int, command byte, with *nl.RtAttr, want uint16) ([]byte, error) {
+	req := nl.NewNetlinkRequest(family, unix.NLM_F_ACK)
+	req.AddRawData(append([]byte{command, 1, 0, 0}, with.Serialize()...))
+	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	if err != nil {
+		return nil, err
 	}
 	for _, a := range answers {
 		attrs, err := nl.ParseRouteAttr(a[nl.SizeofGenlmsg:])
 		if err != nil {
-			return 0, fmt.Errorf("the XDP features of interface %d: %w", ifindex, err)
+			return nil, err
 		}
 		for _, attr := range attrs {
-			if attr.Attr.Type == attrXDPFeatures && len(attr.Value) == 8 {
-				return nl.NativeEndian().Uint64(attr.Value), nil
+			if attr.Attr.Type == want {
+				return attr.Value, nil
 			}
 		}
 	}
-	return 0, nil
+	return nil, nil
 }
 
 // refresh says whether XDP programs may send by a port: its device takes frames from them (a veth while its peer polls), and nobody has given it a queueing discipline
