@@ -7,6 +7,7 @@
 //	GET    /v1/chains/{chain}/keys             GET    /v1/switches/{switch}/counters
 //	POST   /v1/chains/{chain}/keys             GET    /v1/events
 //	DELETE /v1/chains/{chain}/keys/{key}       GET    /healthz
+//	POST   /v1/chains/{chain}/keys/{key}/move
 //	GET    /v1/keys  /v1/keys/{name}           GET    /readyz
 //	POST   /v1/sessions
 //
@@ -41,6 +42,8 @@ type Backend interface {
 	Keys(ctx context.Context, chain string) ([]api.Key, error)
 	AddKeys(ctx context.Context, chain string, keys []api.KeySpec) ([]api.Key, error)
 	RemoveKey(ctx context.Context, chain, nameOrID string) error
+	// MoveKey moves a key to another chain, where it has another KEY_ID.
+	MoveKey(ctx context.Context, chain, nameOrID, to string) (*api.Key, error)
 	Directory(ctx context.Context, prefix string, state bool) ([]api.Key, error)
 	Lookup(ctx context.Context, name string, state bool) (*api.Key, error)
 	Switches(context.Context) ([]api.Switch, error)
@@ -71,6 +74,7 @@ func Handler(b Backend) http.Handler {
 	handle("DELETE /v1/chains/{chain}/keys/{key}", func(r *http.Request) (any, error) {
 		return nil, b.RemoveKey(r.Context(), r.PathValue("chain"), r.PathValue("key"))
 	})
+	handle("POST /v1/chains/{chain}/keys/{key}/move", s.moveKey)
 	handle("GET /v1/keys", func(r *http.Request) (any, error) {
 		return b.Directory(r.Context(), r.URL.Query().Get("prefix"), wantsState(r))
 	})
@@ -200,6 +204,19 @@ func (s *server) recoverMember(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return s.b.Recover(r.Context(), r.PathValue("chain"), what.Switch)
+}
+
+// moveKey takes the chain to move a key to.
+func (s *server) moveKey(r *http.Request) (any, error) {
+	body, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	var what api.Move
+	if err := decode(body, &what); err != nil {
+		return nil, err
+	}
+	return s.b.MoveKey(r.Context(), r.PathValue("chain"), r.PathValue("key"), what.To)
 }
 
 // addKeys takes one key or a list.

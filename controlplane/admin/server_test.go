@@ -69,6 +69,9 @@ func (b *backend) AddKeys(_ context.Context, c string, specs []api.KeySpec) ([]a
 	}
 	return out, b.err
 }
+func (b *backend) MoveKey(_ context.Context, c, k, to string) (*api.Key, error) {
+	return &api.Key{Name: k, Chain: to}, b.note("move", c, k, to)
+}
 func (b *backend) RemoveKey(_ context.Context, c, k string) error { return b.note("remove", c, k) }
 func (b *backend) Directory(_ context.Context, p string, state bool) ([]api.Key, error) {
 	return []api.Key{}, b.note("directory", p, map[bool]string{true: "state"}[state])

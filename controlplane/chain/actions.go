@@ -63,16 +63,27 @@ type Copy struct {
 	Seq       uint64
 }
 
-// InsertKeys and DeleteKeys ask for the key_index entries of an operation's keys at one switch, and for KeysDone.
+// InsertKeys and DeleteKeys ask for the key_index entries of an operation's keys, or of their aliases, at one switch, and for KeysDone.
 type InsertKeys struct {
 	Op      OpID
 	Attempt int
 	Switch  string
+	Alias   bool
 }
 type DeleteKeys struct {
 	Op      OpID
 	Attempt int
 	Switch  string
+	Alias   bool
+}
+
+// DrainKeys asks for what is dirty in the slots of an operation's keys to be driven down again, by their aliases, until all members are clean and equal; for what
+// they hold to be kept; and for KeysDone.
+type DrainKeys struct {
+	Op      OpID
+	Attempt int
+	Epoch   uint16
+	Members []string // head first
 }
 
 // WriteKeys asks for the first write of each of an operation's keys to be sent to the head until it is answered and every member is clean, DeleteValues
@@ -149,10 +160,20 @@ func (a Copy) String() string {
 	return s
 }
 func (a InsertKeys) String() string {
-	return fmt.Sprintf("op %d.%d: insert entries at %s", a.Op, a.Attempt, a.Switch)
+	return fmt.Sprintf("op %d.%d: insert %s at %s", a.Op, a.Attempt, entriesOf(a.Alias), a.Switch)
 }
 func (a DeleteKeys) String() string {
-	return fmt.Sprintf("op %d.%d: delete entries at %s", a.Op, a.Attempt, a.Switch)
+	return fmt.Sprintf("op %d.%d: delete %s at %s", a.Op, a.Attempt, entriesOf(a.Alias), a.Switch)
+}
+func (a DrainKeys) String() string {
+	return fmt.Sprintf("op %d.%d: drain slots of %s, epoch %d", a.Op, a.Attempt, strings.Join(a.Members, ", "), a.Epoch)
+}
+
+func entriesOf(alias bool) string {
+	if alias {
+		return "aliases"
+	}
+	return "entries"
 }
 func (a WriteKeys) String() string {
 	return fmt.Sprintf("op %d.%d: write values at %s", a.Op, a.Attempt, a.Head)

@@ -6,40 +6,82 @@ import (
 	"slices"
 )
 
-// keyStage is how far an operation on keys has come.
+// keyWork is what an operation on keys does.
+type keyWork int
+
+const (
+	addKeys    keyWork = iota
+	removeKeys         // with their values
+	takeKeys           // out of clients' sight, with their values left in the slots, under an alias
+	backKeys           // undoes that
+)
+
+// keyStage is one stage of an operation. Those that make or delete entries go from member to member, the others are one step.
 type keyStage int
 
 const (
-	waitingStage keyStage = iota // for the configuration
-	insertStage                  // entries, tail first
-	writeStage                   // first write through the chain
-	removeStage                  // tombstones through the chain, then all clean
-	deleteStage                  // entries, head first
+	insertStage      keyStage = iota // entries, tail first
+	writeStage                       // first write through the chain
+	removeStage                      // tombstones through the chain, then all clean
+	deleteStage                      // entries, head first
+	insertAliasStage                 // entries of the aliases, tail first
+	deleteAliasStage                 // ... head first
+	drainStage                       // what is dirty in the slots is driven down, until all members are equal; then what they hold is read
 )
 
-// keyOp adds or removes some keys. The machine knows the operation, the shell its keys.
-type keyOp struct {
-	id       OpID
-	add      bool
-	stage    keyStage
-	attempt  int
-	at       int // the member, from the tail when inserting, from the head when deleting
-	running  bool
-	retryAt  Time
-	rollback error // an insertion failed for this reason: delete the entries again
+// stages are those of a kind of work. To move a key (docs/protocol.md, "Moving keys") the controller must still reach its slot when clients do not any more: by
+// an entry of another KEY_ID, the alias, that nobody else knows.
+var stages = map[keyWork][]keyStage{
+	addKeys:    {insertStage, writeStage},
+	removeKeys: {removeStage, deleteStage},
+	takeKeys:   {insertAliasStage, deleteStage, drainStage},
+	backKeys:   {insertStage, deleteAliasStage},
 }
 
+// undone is what takes back work whose first stage a switch has refused.
+var undone = map[keyWork][]keyStage{
+	addKeys:  {deleteStage},
+	takeKeys: {insertStage, deleteAliasStage},
+	backKeys: {insertStage, deleteAliasStage},
+}
+
+// keyOp is an operation on some keys. The machine knows the operation, the shell its keys.
+type keyOp struct {
+	id       OpID
+	work     keyWork
+	waiting  bool // for the configuration
+	at       int  // the stage
+	member   int  // in it, from the tail when inserting, from the head when deleting
+	attempt  int
+	running  bool
+	retryAt  Time
+	rollback error // an insertion failed for this reason
+}
+
+func (o *keyOp) stages() []keyStage {
+	if o.rollback != nil {
+		return undone[o.work]
+	}
+	return stages[o.work]
+}
+
+func (o *keyOp) stage() keyStage { return o.stages()[o.at] }
+
 // AddKeys starts an operation that places keys: entries tail first, then their first write.
-func (m *Machine) AddKeys(now Time, op OpID) { m.startKeys(now, &keyOp{id: op, add: true}) }
+func (m *Machine) AddKeys(now Time, op OpID) { m.startKeys(now, op, addKeys) }
 
 // RemoveKeys starts an operation that takes keys out: tombstones, then entries head first.
-func (m *Machine) RemoveKeys(now Time, op OpID) { m.startKeys(now, &keyOp{id: op}) }
+func (m *Machine) RemoveKeys(now Time, op OpID) { m.startKeys(now, op, removeKeys) }
 
-func (m *Machine) startKeys(now Time, o *keyOp) {
-	m.ops[o.id] = o
-	if m.canKeys() {
-		m.restart(o)
-	}
+// TakeKeys starts an operation that takes keys out of clients' sight, and reads what they had. Nobody can read or write them when it is done, but for the
+// controller by their aliases.
+func (m *Machine) TakeKeys(now Time, op OpID) { m.startKeys(now, op, takeKeys) }
+
+// PutBackKeys starts an operation that undoes TakeKeys, finished or not.
+func (m *Machine) PutBackKeys(now Time, op OpID) { m.startKeys(now, op, backKeys) }
+
+func (m *Machine) startKeys(now Time, op OpID, work keyWork) {
+	m.ops[op] = &keyOp{id: op, work: work, waiting: true}
 	m.step(now)
 }
 
@@ -54,40 +96,22 @@ func (m *Machine) recorded() bool { return m.unrecorded == 0 && m.recordAt == 0 
 // restart begins an operation anew, with the members as they are now. Each of its steps may have been done before, in part.
 func (m *Machine) restart(o *keyOp) {
 	o.attempt++
-	o.at, o.running, o.retryAt = 0, false, 0
-	switch {
-	case o.rollback != nil:
-		o.stage = deleteStage
-	case o.add:
-		o.stage = insertStage
-	default:
-		o.stage = removeStage
-	}
+	o.waiting, o.at, o.member, o.running, o.retryAt = false, 0, 0, false, 0
 }
 
 // pauseKeys stops all operations for a change of the configuration.
 func (m *Machine) pauseKeys() {
 	for _, id := range slices.Sorted(maps.Keys(m.ops)) {
-		if o := m.ops[id]; o.stage != waitingStage {
+		if o := m.ops[id]; !o.waiting {
 			if o.running {
 				m.do(CancelKeys{id})
 			}
-			o.stage, o.running, o.retryAt = waitingStage, false, 0
+			o.waiting, o.running, o.retryAt = true, false, 0
 		}
 	}
 }
 
-func (m *Machine) resumeKeys(now Time) {
-	if !m.canKeys() {
-		return
-	}
-	for _, o := range m.ops {
-		if o.stage == waitingStage {
-			m.restart(o)
-		}
-	}
-	m.stepKeys(now)
-}
+func (m *Machine) resumeKeys(now Time) { m.stepKeys(now) }
 
 // stepKeys starts what each operation needs next.
 func (m *Machine) stepKeys(now Time) {
@@ -96,7 +120,7 @@ func (m *Machine) stepKeys(now Time) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.ops)) {
 		o := m.ops[id]
-		if o.stage == waitingStage {
+		if o.waiting {
 			m.restart(o)
 		}
 		if o.running || now < o.retryAt {
@@ -104,57 +128,59 @@ func (m *Machine) stepKeys(now Time) {
 		}
 		members := m.cfg.Members
 		target := members[0]
-		switch o.stage {
-		case insertStage:
-			target = members[len(members)-1-o.at]
-		case deleteStage:
-			target = members[o.at]
+		switch o.stage() {
+		case insertStage, insertAliasStage:
+			target = members[len(members)-1-o.member]
+		case deleteStage, deleteAliasStage:
+			target = members[o.member]
 		}
 		if !m.view[target].up {
 			continue // SwitchUp comes back here
 		}
 		o.running, o.retryAt = true, 0
-		switch o.stage {
+		switch o.stage() {
 		case insertStage:
-			m.do(InsertKeys{id, o.attempt, target})
+			m.do(InsertKeys{id, o.attempt, target, false})
+		case insertAliasStage:
+			m.do(InsertKeys{id, o.attempt, target, true})
 		case writeStage:
 			m.do(WriteKeys{id, o.attempt, target})
 		case removeStage:
 			m.do(DeleteValues{id, o.attempt, target})
 		case deleteStage:
-			m.do(DeleteKeys{id, o.attempt, target})
+			m.do(DeleteKeys{id, o.attempt, target, false})
+		case deleteAliasStage:
+			m.do(DeleteKeys{id, o.attempt, target, true})
+		case drainStage:
+			m.do(DrainKeys{id, o.attempt, m.cfg.Epoch, slices.Clone(members)})
 		}
 	}
 }
 
-// KeysDone answers InsertKeys, DeleteKeys, WriteKeys and DeleteValues. An error that the switch gave for good (the table is full) has again false;
-// one that may go away (the connection was lost) has it true.
+// KeysDone answers InsertKeys, DeleteKeys, WriteKeys, DeleteValues and DrainKeys. An error that the switch gave for good (the table is full) has again
+// false; one that may go away (the connection was lost) has it true.
 func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool) {
 	o := m.ops[op]
 	if o == nil || o.attempt != attempt || !o.running {
 		return
 	}
 	o.running = false
+	inserting := o.stage() == insertStage || o.stage() == insertAliasStage
+	perMember := inserting || o.stage() == deleteStage || o.stage() == deleteAliasStage
 	switch {
 	case err != nil && again:
 		o.retryAt = now + retry
-	case err != nil && o.stage == insertStage:
+	case err != nil && inserting && o.rollback == nil:
 		// Those that have entries give them up again, in the order in which entries go.
 		o.rollback = err
 		m.restart(o)
 	case err != nil:
 		m.endKeys(o, err)
 	default:
-		o.at++
-		last := o.at == len(m.cfg.Members)
-		switch {
-		case o.stage == insertStage && last:
-			o.stage = writeStage
-		case o.stage == removeStage:
-			o.stage, o.at = deleteStage, 0
-		case o.stage == writeStage:
-			m.endKeys(o, nil)
-		case o.stage == deleteStage && last:
+		if o.member++; perMember && o.member < len(m.cfg.Members) {
+			break
+		}
+		if o.at, o.member = o.at+1, 0; o.at == len(o.stages()) {
 			m.endKeys(o, o.rollback)
 		}
 	}

@@ -29,6 +29,7 @@ import (
 //	keys N          the directory has so many keys
 //	propose OP [lease=D] [frozen=B] [members=(...)]
 //	add OP, remove OP, abandon OP
+//	take OP, put-back OP    operations on keys that move
 //	done OP [error=E] [again]   the running step of an operation on keys ends
 //	redriven [error=E]
 //	recover OP S    bring a switch in
@@ -237,6 +238,10 @@ func (w *world) command(d *datadriven.TestData) {
 		w.m.AddKeys(w.now, OpID(num(args[0])))
 	case "remove":
 		w.m.RemoveKeys(w.now, OpID(num(args[0])))
+	case "take":
+		w.m.TakeKeys(w.now, OpID(num(args[0])))
+	case "put-back":
+		w.m.PutBackKeys(w.now, OpID(num(args[0])))
 	case "abandon":
 		w.m.AbandonKeys(w.now, OpID(num(args[0])), errors.New("nobody waits"))
 	case "done":
@@ -329,6 +334,8 @@ func (w *world) drain() {
 			case WriteKeys:
 				w.running[a.Op] = a.Attempt
 			case DeleteValues:
+				w.running[a.Op] = a.Attempt
+			case DrainKeys:
 				w.running[a.Op] = a.Attempt
 			}
 		}

@@ -168,6 +168,16 @@ func (c *Controller) RemoveKey(ctx context.Context, chainName, nameOrID string) 
 	return apiError(c.removeKey(ctx, chainName, nameOrID))
 }
 
+// MoveKey moves a key to another chain, where it has another KEY_ID. Until that is on record lookups of its name are Unavailable.
+func (c *Controller) MoveKey(ctx context.Context, chainName, nameOrID, to string) (*api.Key, error) {
+	k, err := c.moveKey(ctx, chainName, nameOrID, to)
+	if err != nil {
+		return nil, apiError(err)
+	}
+	out := c.describeKey(k)
+	return &out, nil
+}
+
 // Directory lists the keys of all chains whose names start with prefix; with state, what each member holds is fetched from it.
 func (c *Controller) Directory(ctx context.Context, prefix string, state bool) ([]api.Key, error) {
 	var keys []directory.Key
@@ -181,8 +191,17 @@ func (c *Controller) Directory(ctx context.Context, prefix string, state bool) (
 func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.Key, error) {
 	var k directory.Key
 	var ok bool
-	if err := c.call(ctx, func() { k, ok = c.dir.ByName(name) }); err != nil {
-		return nil, apiError(err)
+	var failed error
+	if err := c.call(ctx, func() {
+		k, ok = c.dir.ByName(name)
+		switch {
+		case k.Alias != 0 || c.moved[name]:
+			failed = fmt.Errorf("%w: the key %q is being moved: ask again", chain.ErrUnavailable, name)
+		case c.led != nil && time.Since(c.led()) > c.leading:
+			failed = fmt.Errorf("%w: this controller has not heard from the store that it leads", chain.ErrUnavailable)
+		}
+	}); err != nil || failed != nil {
+		return nil, apiError(errors.Join(err, failed))
 	}
 	if !ok {
 		return nil, api.Errorf(api.CodeNotFound, "no key %q is placed in the network", name)

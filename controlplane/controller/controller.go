@@ -62,6 +62,7 @@ type Controller struct {
 	saved   bool                    // an earlier controller's state was there
 	lastOp  chain.OpID
 	avoided map[string]bool      // switches that routes go around
+	moved   map[string]bool      // names of keys whose move is done, and not on record yet
 	touched map[*chainState]bool // chains whose machines may ask for something
 	deposed string               // why this controller does nothing any more: another has taken over
 	letGo   chan struct{}        // closed then
@@ -103,7 +104,7 @@ func New(o Options) (*Controller, error) {
 	c := &Controller{topo: t, prog: prog, saver: newSaver(o.Store), log: o.Log, events: newEventLog(o.Log), requests: newRequests(), start: time.Now(),
 		byName: map[string]*device{}, byID: map[uint8]*chainState{}, touched: map[*chainState]bool{},
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led, leading: o.Leading}
-	c.avoided = map[string]bool{}
+	c.avoided, c.moved = map[string]bool{}, map[string]bool{}
 	if c.plan, err = newPlan(t); err != nil {
 		return nil, err
 	}
@@ -313,7 +314,7 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 			c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
 		})
 	case chain.Redrive:
-		keys := c.dir.Chain(ch.topo.ID)
+		keys := c.reachable(ch)
 		go func() {
 			err := c.redrive(c.ctx, a, keys)
 			c.post(func() { c.touch(ch).Redriven(c.now(), a.Epoch, err) })
@@ -321,7 +322,7 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 	case chain.Erase:
 		c.erase(ch, a)
 	case chain.Copy:
-		keys := c.dir.Chain(ch.topo.ID)
+		keys := c.reachable(ch)
 		go func() {
 			start := time.Now()
 			n, err := c.copy(c.ctx, ch, a, keys)
@@ -335,13 +336,15 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 			})
 		}()
 	case chain.InsertKeys:
-		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, true)
+		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, true, a.Alias)
 	case chain.DeleteKeys:
-		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, false)
+		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, false, a.Alias)
 	case chain.WriteKeys:
 		c.valuesOf(ch, a.Op, a.Attempt, a.Head, false)
 	case chain.DeleteValues:
 		c.valuesOf(ch, a.Op, a.Attempt, a.Head, true)
+	case chain.DrainKeys:
+		c.drainKeys(ch, a)
 	case chain.CancelKeys:
 		if o := ch.ops[a.Op]; o != nil && o.cancel != nil {
 			o.cancel()
@@ -529,6 +532,20 @@ func (c *Controller) ask(ctx context.Context, name string, begin func(*chain.Mac
 
 // recover brings a switch in behind a chain's tail; it returns when it is the tail.
 func (c *Controller) recover(ctx context.Context, name, sw string) error {
+	var moving error
+	if err := c.call(ctx, func() {
+		ch, err := c.findChain(name)
+		if moving = err; err != nil {
+			return
+		}
+		for _, k := range c.dir.Chain(ch.topo.ID) {
+			if k.State == directory.Moving { // by which KEY_ID its slot can be copied changes
+				moving = fmt.Errorf("%w: the key %q is being moved: try again in a moment", chain.ErrUnavailable, k.Name)
+			}
+		}
+	}); err != nil || moving != nil {
+		return errors.Join(err, moving)
+	}
 	return c.ask(ctx, name, func(m *chain.Machine, op chain.OpID) { m.Recover(c.now(), op, sw) })
 }
 
@@ -579,6 +596,11 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	for _, o := range ch.ops {
 		for _, k := range o.keys {
 			busy[k.ID] = true
+		}
+	}
+	for _, k := range c.dir.Chain(ch.topo.ID) {
+		if k.Alias != 0 { // it is being moved
+			busy[k.ID], busy[k.Alias] = true, true
 		}
 	}
 	members := st.Config.Members

@@ -30,6 +30,7 @@ type keyOperation struct {
 	keys   []directory.Key
 	values [][]byte // of an addition, parallel to keys; nil: a tombstone
 	cancel context.CancelFunc
+	finish func(error)   // of a move's steps: does what keysDone does for additions and removals
 	done   chan struct{} // closed at the end; err and errs are valid then
 	given  error         // nobody waits for it any more, for this reason
 
@@ -181,7 +182,13 @@ func (c *Controller) startOperation(ch *chainState, op *keyOperation) {
 // undoUnfinished takes out the keys that an earlier controller did not get to the end with, adding or removing.
 func (c *Controller) undoUnfinished() {
 	for _, ch := range c.chains {
-		keys := slices.DeleteFunc(slices.Clone(c.dir.Chain(ch.topo.ID)), func(k directory.Key) bool { return k.State == directory.Placed })
+		for _, k := range c.dir.Chain(ch.topo.ID) {
+			if k.Alias != 0 {
+				c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf("%q was being moved when the last controller ended: it stays here", k.Name))
+				c.putBack(ch, k)
+			}
+		}
+		keys := slices.DeleteFunc(slices.Clone(c.dir.Chain(ch.topo.ID)), func(k directory.Key) bool { return k.State == directory.Placed || k.Alias != 0 })
 		if len(keys) > 0 {
 			c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf(
 				"%d keys were being added or removed when the last controller ended: they are taken out", len(keys)))
@@ -193,6 +200,13 @@ func (c *Controller) undoUnfinished() {
 // keysDone: the machine has finished an operation.
 func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	op.err = err
+	if op.finish != nil {
+		delete(ch.ops, op.id)
+		op.finish(err)
+		c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
+		close(op.done)
+		return
+	}
 	var undo []directory.Key
 	done := 0
 	for i, k := range op.keys {
@@ -229,12 +243,15 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	close(op.done)
 }
 
-// entriesOf makes or deletes an operation's key_index entries at one switch.
-func (c *Controller) entriesOf(ch *chainState, id chain.OpID, attempt int, sw string, insert bool) {
+// entriesOf makes or deletes the key_index entries of an operation's keys, or of their aliases, at one switch.
+func (c *Controller) entriesOf(ch *chainState, id chain.OpID, attempt int, sw string, insert, alias bool) {
 	op := ch.ops[id]
 	d := c.byName[sw]
 	var keys []keySlot
 	for _, k := range op.keys {
+		if alias {
+			k.ID = k.Alias
+		}
 		keys = append(keys, keySlot{k.ID, k.Slot})
 	}
 	d.submit(func(ctx context.Context) {

@@ -32,6 +32,8 @@ const (
 	Adding   State = "adding"   // recorded; its entries and first write may or may not have been made
 	Placed   State = "placed"   //
 	Removing State = "removing" // recorded; it may be gone from some switches
+	Moving   State = "moving"   // recorded; switches may have entries of it, of its alias, or both
+	Taken    State = "taken"    // it is being moved, and only its alias has entries
 )
 
 // MaxName is the longest name, in bytes.
@@ -43,6 +45,8 @@ type Key struct {
 	ID    wire.Key `json:"id"`
 	Slot  int      `json:"slot"`
 	State State    `json:"state"`
+	// Alias is another KEY_ID for the slot, which only the controller knows; 0: there is none. A key has one while it is moved.
+	Alias wire.Key `json:"alias,omitempty"`
 }
 
 // Space is where a chain may place keys: the slots from First, Count of them, the same at each of its switches.
@@ -162,16 +166,53 @@ func (d *Directory) Add(chain uint8, name string, id *wire.Key) (Key, error) {
 		return Key{}, fmt.Errorf("%w: all %d slots of chain %d are taken: remove keys, or give the chain more slots", ErrFull, sp.Count, chain)
 	}
 	if id == nil {
-		const numbers = 1 << 24
-		n := d.next[chain] % numbers
-		for d.ids[wire.MakeKey(chain, n)] != nil {
-			n = (n + 1) % numbers
-		}
-		k.ID = wire.MakeKey(chain, n)
-		d.next[chain] = (n + 1) % numbers
+		k.ID = d.number(chain)
 	}
 	return *d.put(k), nil
 }
+
+// number is a KEY_ID that has not been used for as long as possible.
+func (d *Directory) number(chain uint8) wire.Key {
+	const numbers = 1 << 24
+	n := d.next[chain] % numbers
+	for n == 0 || d.ids[wire.MakeKey(chain, n)] != nil {
+		n = (n + 1) % numbers
+	}
+	d.next[chain] = (n + 1) % numbers
+	return wire.MakeKey(chain, n)
+}
+
+// StartMove records a key as Moving, and gives it an alias.
+func (d *Directory) StartMove(id wire.Key) Key {
+	k := d.ids[id]
+	k.State, k.Alias = Moving, d.number(id.Chain())
+	d.changed()
+	return *k
+}
+
+// StayPut records that a key is not moved after all.
+func (d *Directory) StayPut(id wire.Key) {
+	if k := d.ids[id]; k != nil {
+		k.State, k.Alias = Placed, 0
+		d.changed()
+	}
+}
+
+// FinishMove gives a key's name to another, which is Placed then. What is left of it is its slot, under its alias, as a key that is Removing.
+func (d *Directory) FinishMove(from, to wire.Key) (left Key) {
+	old, now := *d.ids[from], d.ids[to]
+	d.Delete(from)
+	delete(d.names, now.Name)
+	now.Name, now.State = old.Name, Placed
+	d.names[now.Name] = now
+	return *d.put(Key{Name: movedPrefix + old.Alias.String(), ID: old.Alias, Slot: old.Slot, State: Removing})
+}
+
+// movedPrefix starts the names of what is left of moved keys, and MovingPrefix those of keys that are to take the place of others.
+const (
+	movedPrefix  = "moved:"
+	MovingPrefix = "moving:"
+)
 
 // adoptedPrefix starts the names of keys that were found in the switches and nobody remembers.
 const adoptedPrefix = "keyid:"

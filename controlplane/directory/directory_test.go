@@ -156,16 +156,20 @@ func TestAdopt(t *testing.T) {
 func TestAnswersAreKept(t *testing.T) {
 	d := fresh(t)
 	a := add(t, d, 0, "a")
-	for name, change := range map[string]func(){
-		"add":    func() { add(t, d, 0, "b") },
-		"place":  func() { d.SetState(a.ID, Placed) },
-		"delete": func() { d.Delete(a.ID) },
-		"adopt": func() {
+	for _, step := range []struct {
+		name   string
+		change func()
+	}{
+		{"add", func() { add(t, d, 0, "b") }},
+		{"place", func() { d.SetState(a.ID, Placed) }},
+		{"delete", func() { d.Delete(a.ID) }},
+		{"adopt", func() {
 			if _, err := d.Adopt(wire.MakeKey(7, 9), 4); err != nil {
 				t.Fatal(err)
 			}
-		},
+		}},
 	} {
+		name, change := step.name, step.change
 		before, keys := d.Snapshot(), len(d.Chain(0))+len(d.Chain(7))
 		if again := d.Snapshot(); again.Edit != before.Edit || again.Edit == 0 {
 			t.Errorf("%s: edit %d, then %d without a change", name, before.Edit, again.Edit)
@@ -181,5 +185,37 @@ func TestAnswersAreKept(t *testing.T) {
 		if k, ok := d.ByID(a.ID); name == "place" && ok && d.Chain(0)[0].State != k.State {
 			t.Errorf("Chain says %v", d.Chain(0)[0])
 		}
+	}
+}
+
+// TestMove: a key's name goes to its successor, and what is left of it is a slot under its alias.
+func TestMove(t *testing.T) {
+	d := fresh(t)
+	a := add(t, d, 0, "a")
+	d.SetState(a.ID, Placed)
+	before := d.Snapshot().Edit
+	moving := d.StartMove(a.ID)
+	if moving.State != Moving || moving.Alias == 0 || moving.Alias == a.ID || moving.Alias.Chain() != 0 || d.Snapshot().Edit == before {
+		t.Errorf("%+v", moving)
+	}
+	d.StayPut(a.ID)
+	if k, _ := d.ByName("a"); k != (Key{Name: "a", ID: a.ID, Slot: a.Slot, State: Placed}) {
+		t.Errorf("back: %+v", k)
+	}
+	moving = d.StartMove(a.ID)
+	d.SetState(a.ID, Taken)
+	to := add(t, d, 7, MovingPrefix+"a")
+	left := d.FinishMove(a.ID, to.ID)
+	if left.ID != moving.Alias || left.Slot != a.Slot || left.State != Removing {
+		t.Errorf("left: %+v", left)
+	}
+	if k, _ := d.ByName("a"); k != (Key{Name: "a", ID: to.ID, Slot: to.Slot, State: Placed}) {
+		t.Errorf("moved: %+v", k)
+	}
+	if _, ok := d.ByID(a.ID); ok || d.Count(0) != 1 || d.Count(7) != 1 {
+		t.Errorf("%+v", d.Snapshot())
+	}
+	if _, err := New([]Space{{Chain: 0, Count: 4}, {Chain: 7, First: 4, Count: 4}}, d.Snapshot()); err != nil {
+		t.Error(err)
 	}
 }

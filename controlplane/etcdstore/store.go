@@ -27,6 +27,7 @@ type cache struct {
 	revision int64                      // ModRevision of "revision"; 0: there is none
 	keys     map[wire.Key]directory.Key // PREFIX keys/...
 	others   map[string]string          // the other keys, without the prefix
+	edit     uint64                     // of the directory whose keys those are; 0: not known
 }
 
 func keyName(id wire.Key) string { return fmt.Sprintf("keys/%08x", uint32(id)) }
@@ -151,6 +152,9 @@ func (t *Term) write(s *controller.State) (bool, error) {
 			}
 		}
 	}
+	if err == nil {
+		t.cache.edit = s.Directory.Edit
+	}
 	return err == nil, err
 }
 
@@ -164,14 +168,19 @@ func (t *Term) changes(s *controller.State) (keys, others []change, err error) {
 		return clientv3.OpPut(t.c.Prefix+name, string(b)), string(b)
 	}
 	there := map[wire.Key]bool{}
-	for _, k := range s.Directory.Keys {
+	all := s.Directory.Keys
+	known := t.cache.keys
+	if s.Directory.Edit != 0 && s.Directory.Edit == t.cache.edit { // seldom is it the directory that has changed, and it can be large
+		all, known = nil, nil
+	}
+	for _, k := range all {
 		there[k.ID] = true
 		if t.cache.keys[k.ID] != k {
 			op, _ := put(keyName(k.ID), k)
 			keys = append(keys, change{op, func(c *cache) { c.keys[k.ID] = k }})
 		}
 	}
-	for id := range t.cache.keys {
+	for id := range known {
 		if !there[id] {
 			keys = append(keys, change{clientv3.OpDelete(t.c.Prefix + keyName(id)), func(c *cache) { delete(c.keys, id) }})
 		}

@@ -98,7 +98,7 @@ func yes(b bool) string {
 
 func (c *cli) chainCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "chain", Short: "Show and change chains, and which keys are in them"}
-	cmd.AddCommand(c.chainShow(), c.chainKeys(), c.chainAddKey(), c.chainRemoveKey(), c.chainSet(), c.chainFail(), c.chainRecover(), c.chainWatch())
+	cmd.AddCommand(c.chainShow(), c.chainKeys(), c.chainAddKey(), c.chainRemoveKey(), c.chainMoveKey(), c.chainSet(), c.chainFail(), c.chainRecover(), c.chainWatch())
 	return cmd
 }
 
@@ -253,6 +253,36 @@ func (c *cli) chainRemoveKey() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&chain, "chain", "", "the chain, by name or number (default: the only one)")
+	return cmd
+}
+
+func (c *cli) chainMoveKey() *cobra.Command {
+	var from, to string
+	cmd := &cobra.Command{
+		Use: "move-key KEY --to CHAIN", Short: "Move a key to another chain", Args: cobra.ExactArgs(1),
+		Long: "Move a key to another chain, where it has another KEY_ID. Who knows it by its name looks it up again when the old KEY_ID is NOT_FOUND;\n" +
+			"meanwhile, for some milliseconds, it can neither be read nor written.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if to == "" {
+				return usageError{fmt.Errorf("where to? give --to CHAIN")}
+			}
+			ch, err := c.chainOf(cmd.Context(), from)
+			if err != nil {
+				return err
+			}
+			return c.ask(cmd, func(ctx context.Context) error {
+				k, err := c.api.MoveKey(ctx, ch.Name, args[0], to)
+				if err != nil {
+					return err
+				}
+				return c.show(k, func(w io.Writer) {
+					fmt.Fprintf(w, "%s is %v in chain %s, slot %d\n", k.Name, wire.Key(k.KeyID), k.Chain, k.Slot)
+				})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&from, "chain", "", "the chain that it is in, by name or number (default: the only one)")
+	cmd.Flags().StringVar(&to, "to", "", "the chain to move it to, by name or number")
 	return cmd
 }
 

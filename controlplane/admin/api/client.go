@@ -59,6 +59,12 @@ func (c *Client) Recover(ctx context.Context, chain, sw string) (*Chain, error) 
 	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/recover", Recovery{sw}, out)
 }
 
+// MoveKey moves a key, by name or KEY_ID, from a chain to another, and returns it as it is there, with its new KEY_ID.
+func (c *Client) MoveKey(ctx context.Context, chain, key, to string) (*Key, error) {
+	out := new(Key)
+	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/keys/"+segment(key)+"/move", Move{to}, out)
+}
+
 // Keys lists the keys of a chain by name.
 func (c *Client) Keys(ctx context.Context, chain string) ([]Key, error) {
 	var out []Key

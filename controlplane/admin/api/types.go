@@ -50,6 +50,11 @@ type ChainChange struct {
 	Members     *[]string `json:"members,omitempty"` // switch names, head first: may leave members out; adding one needs recovery
 }
 
+// Move names the chain that a key is moved to (POST /v1/chains/{chain}/keys/{key}/move).
+type Move struct {
+	To string `json:"to"`
+}
+
 // Recovery is the body of POST /v1/chains/{chain}/recover: the switch to fill behind the tail. It is the tail when the answer comes.
 type Recovery struct {
 	Switch string `json:"switch"`

@@ -1,0 +1,312 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// fourChains is four switches that are all linked, and four chains over them, each with another head and another tail.
+func fourChains() layout {
+	l := layout{n: 4, links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 1}, {1, 3}, {2, 4}}}
+	for i := range 4 {
+		c := chainSpec{id: 1 + i, name: fmt.Sprintf("c%d", 1+i), lease: 200, patience: 100}
+		for n := range 4 {
+			c.members = append(c.members, 1+(i+n)%4)
+		}
+		l.chains = append(l.chains, c)
+	}
+	return l
+}
+
+// sessionsFor opens sessions, and keeps them until the test ends.
+func (r *running) sessionsFor(n int) []api.Session {
+	r.t.Helper()
+	s, err := r.api.NewSessions(r.t.Context(), n, r.t.Name())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx := r.t.Context()
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(s.TTL() / 4):
+				r.api.KeepSessions(ctx, s.Lease)
+			}
+		}
+	}()
+	return s.Sessions
+}
+
+// allReady says whether all chains are ready, with so many members each.
+func (r *running) allReady(members int) bool {
+	chains, err := r.api.Chains(r.t.Context())
+	return err == nil && !slices.ContainsFunc(chains, func(c api.Chain) bool { return !c.Ready || len(c.Members) != members })
+}
+
+// TestFourChains kills a switch that is in all of four chains, in another position in each. Each chain goes on without it by itself; then it is brought back
+// into each. Keys of all chains are read and written all the while.
+func TestFourChains(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	nw := newNetwork(t, "auto", fourChains())
+	c := nw.startController("state.json")
+	c.waitAllReady()
+	const length = 6 * time.Second
+	sessions := c.sessionsFor(8)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	history := map[uint8][]call{}
+	for i := range 8 {
+		id := uint8(1 + i%4)
+		if i < 4 {
+			if _, err := c.api.AddKey(t.Context(), fmt.Sprint(id), api.KeySpec{Name: fmt.Sprintf("k%d", id), KeyID: ptr(uint32(wire.MakeKey(id, 7)))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := workload{Client: i, Service: serviceAddrOf(int(id)), Keys: []uint32{uint32(wire.MakeKey(id, 7))}, Session: sessions[i], Duration: length}
+		for n := range nw.hosts {
+			w.Others = append(w.Others, switchAddr(1+(i+n)%4))
+		}
+		wg.Go(func() {
+			h, err := nw.hosts[i%4].work(w)
+			if err != nil {
+				t.Errorf("client %d: %v", i, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			history[id] = append(history[id], h...)
+		})
+	}
+	time.Sleep(500 * time.Millisecond)
+	killed := time.Now()
+	nw.killSwitch(2)
+	c.waitUntil(func() bool { return c.allReady(3) }, "each chain to go on without s2")
+	t.Logf("all four chains are shorter after %v", time.Since(killed).Round(time.Millisecond))
+	chains, err := c.api.Chains(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, ch := range chains {
+		var got, want []string
+		for _, m := range ch.Members {
+			got = append(got, m.Switch)
+		}
+		for n := range 4 {
+			if s := 1 + (i+n)%4; s != 2 {
+				want = append(want, fmt.Sprintf("s%d", s))
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("chain %s has the members %v, not %v", ch.Name, got, want)
+		}
+	}
+	nw.startSwitch(2)
+	c.waitUntil(func() bool {
+		all, err := c.api.Switches(t.Context())
+		return err == nil && all[1].Ready
+	}, "s2 to be set up")
+	for _, ch := range chains {
+		if _, err := c.api.Recover(t.Context(), ch.Name, "s2"); err != nil {
+			t.Fatalf("%s: %v\n%s", ch.Name, err, c.history())
+		}
+	}
+	c.waitUntil(func() bool { return c.allReady(4) }, "each chain to have s2 again")
+	wg.Wait()
+	for id, h := range history {
+		var f figures
+		ops := operations(h, &f)
+		t.Logf("chain %d: %d calls, %d of unknown outcome; longest time without a write %.0f ms", id, f.Calls, f.Unknown,
+			longestGap(ends(h, func(c call) bool { return c.Op == wire.Write }), killed, killed.Add(time.Second)))
+		if f.Calls < 500 {
+			t.Errorf("chain %d: only %d calls: this says little", id, f.Calls)
+		}
+		if result := porcupine.CheckOperationsTimeout(registers, ops, time.Minute); result != porcupine.Ok {
+			t.Errorf("chain %d: the history is not linearizable: %v\n%s", id, result, c.history())
+		}
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// named is a key's state as those see it who know it by its name: a version counts together with its KEY_ID.
+type named struct {
+	value string
+	key   uint32
+	is    wire.Version
+	open  bool // after a write of unknown outcome: its version is not known
+}
+
+// names1 is what a name may do, wherever its key is.
+var names1 = porcupine.Model{
+	Init: func() any { return named{open: true} },
+	Step: func(state, input, _ any) (bool, any) {
+		s, x := state.(named), input.(call)
+		switch {
+		case x.Op == wire.Read:
+			if x.Key == s.key && !s.open && x.Version != s.is {
+				return false, s
+			}
+			return x.Got == s.value, named{value: x.Got, key: x.Key, is: x.Version}
+		case x.Unknown:
+			return true, named{value: x.Value, open: true}
+		}
+		return x.Key != s.key || s.open || x.Version > s.is, named{value: x.Value, key: x.Key, is: x.Version}
+	},
+	DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
+}
+
+// TestMoveKey moves a key from chain to chain, over and over, while clients that know it by its name read and write it, and a switch is killed. A client that is told NOT_FOUND
+// looks the name up again.
+func TestMoveKey(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	nw := newNetwork(t, "auto", fourChains())
+	c := nw.startController("state.json")
+	c.waitAllReady()
+	const name = "wanderer"
+	if _, err := c.api.AddKey(t.Context(), "c1", api.KeySpec{Name: name}); err != nil {
+		t.Fatal(err)
+	}
+	const length = 8 * time.Second
+	end := time.Now().Add(length)
+	sessions := c.sessionsFor(4)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var history []call
+	lookedUp, missed := 0, 0
+	for i := range 4 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(2, uint64(i)))
+			session, request := sessions[i].ID, sessions[i].NextRequest
+			lookup := func() uint32 {
+				for {
+					mu.Lock()
+					lookedUp++
+					mu.Unlock()
+					k, err := c.api.Lookup(context.Background(), name)
+					if err == nil {
+						return k.KeyID
+					}
+					if !errors.Is(err, &api.Error{Code: api.CodeUnavailable}) {
+						t.Errorf("lookup: %v", err)
+						return 0
+					}
+					time.Sleep(2 * time.Millisecond)
+				}
+			}
+			key := lookup()
+			for n := 0; time.Now().Before(end) && key != 0; n++ {
+				x := call{Client: i, Op: wire.Read, Begin: time.Now().UnixNano(), Value: fmt.Sprintf("%d.%d", i, n)}
+				write := r.IntN(2) == 0
+				for sent := false; ; {
+					x.Key = key
+					p := &wire.Packet{Op: wire.Read, Key: wire.Key(key), Request: uint32(n + 1)}
+					if write {
+						x.Op = wire.Write
+						p = &wire.Packet{Op: wire.Write, Key: wire.Key(key), Session: session, Request: request, Value: []byte(x.Value)}
+					}
+					reply, err := nw.hosts[i].ask(switchAddr(1+r.IntN(4)), p, 40*time.Millisecond)
+					x.End = time.Now().UnixNano()
+					sent = sent || err != nil // it may have been executed
+					if x.Unknown = write && sent; time.Now().After(end) {
+						x.Nothing = !x.Unknown
+						break
+					}
+					x.Unknown = false
+					if err != nil || reply.Status == wire.Retry || reply.Status == wire.NotServing || reply.Status == wire.NoChain {
+						continue
+					}
+					if reply.Status == wire.NotFound {
+						mu.Lock()
+						missed++
+						mu.Unlock()
+						next := lookup()
+						if write && sent { // nobody knows
+							x.Unknown = true
+							key = next
+							break
+						}
+						if next == key && !write { // it is there, and has no value
+							x.Got, x.Version = "", reply.Version
+							break
+						}
+						key, request = next, request+1 // a request number is one key's
+						continue
+					}
+					x.Version = reply.Version
+					if !write {
+						x.Got = string(reply.Value)
+					}
+					break
+				}
+				request++
+				mu.Lock()
+				history = append(history, x)
+				mu.Unlock()
+				time.Sleep(time.Duration(r.Int64N(int64(3 * time.Millisecond))))
+			}
+		})
+	}
+	moves, at := 0, 1
+	killed := false
+	var longest time.Duration
+	for time.Now().Before(end.Add(-time.Second)) {
+		to := 1 + at%4
+		began := time.Now()
+		k, err := c.api.MoveKey(t.Context(), fmt.Sprint("c", at), name, fmt.Sprint("c", to))
+		switch {
+		case err == nil:
+			moves, at = moves+1, to
+			if wire.Key(k.KeyID).Chain() != uint8(to) || k.Name != name {
+				t.Errorf("moved to chain %d, it is %+v", to, k)
+			}
+		case !errors.Is(err, &api.Error{Code: api.CodeUnavailable}):
+			t.Fatalf("moving: %v\n%s", err, c.history())
+		}
+		longest = max(longest, time.Since(began))
+		if moves == 10 && !killed {
+			killed = true
+			go nw.killSwitch(3)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	wg.Wait()
+	t.Logf("%d moves, the longest took %v; %d calls, %d lookups, %d times NOT_FOUND", moves, longest.Round(time.Millisecond), len(history), lookedUp, missed)
+	if moves < 15 || missed == 0 || len(history) < 500 {
+		t.Error("this says little")
+	}
+	keys, err := c.api.Directory(t.Context(), "", false)
+	if err != nil || len(keys) > 2 { // (what is left of the last one may be on its way out)
+		t.Errorf("the directory has %v, %v", keys, err)
+	}
+	var ops []porcupine.Operation
+	for n, x := range history {
+		if x.Nothing {
+			continue
+		}
+		o := porcupine.Operation{ClientId: x.Client, Input: x, Call: x.Begin, Return: x.End}
+		if x.Unknown {
+			o.Return, o.ClientId = math.MaxInt64, 1000+n
+		}
+		ops = append(ops, o)
+	}
+	if result := porcupine.CheckOperationsTimeout(names1, ops, time.Minute); result != porcupine.Ok {
+		t.Errorf("the history is not linearizable: %v\n%s", result, c.history())
+	}
+}
