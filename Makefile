@@ -61,7 +61,7 @@ run: build ## start a chain, load real etcd keys, query every switch, write at t
 	@$(SUDO) $(PYTHON) experiments/run_chain.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --profile $(PROFILE) $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
 
 test: build ## every test that this machine can run; names what it leaves out
-	@$(PYTHON) p4src/compile.py check
+	@$(PYTHON) p4src/compile.py check && $(PYTHON) p4src/compile.py check netchain-baseline
 	@$(SUDO) $(GO) tool gotestsum --format pkgname-and-test-fails --hide-summary=output -- -race -timeout 20m ./...
 	@$(GO) test -run TestSeeds ./controlplane/sim
 	@$(SUDO) $(GO) test -run TestMemory ./p4src
@@ -99,10 +99,10 @@ lint: deps ## gofmt, go vet, staticcheck, ruff
 	@$(PYTHON) -m ruff format --check .
 
 p4: ## compile the P4 programs (needs p4c)
-	@/usr/bin/python3 p4src/compile.py make
+	@/usr/bin/python3 p4src/compile.py make && /usr/bin/python3 p4src/compile.py make netchain-baseline
 
 p4-check: ## check that P4 sources and compiled outputs agree
-	@/usr/bin/python3 p4src/compile.py check
+	@/usr/bin/python3 p4src/compile.py check && /usr/bin/python3 p4src/compile.py check netchain-baseline
 
 clean: ## remove what builds and runs made
 	@rm -rf bin out $(VENV)

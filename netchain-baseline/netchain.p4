@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * NetChain for v1model: chain replication in switch registers (Jin et al., "NetChain: Scale-Free Sub-RTT Coordination", NSDI 2018), as the paper "Scalable Data Plane
+ * Caching for Kubernetes" (CNSM 2022) compares against it. Written from the papers, to be as good as its authors would make it.
+ *
+ *   parser ─▶ Detour ─▶ Replica ─▶ Detour ─▶ Routing ─▶ deparser
+ *             around    read, or    the same   IPv4
+ *             switches  write and   for the
+ *             that are  go on       next one
+ *             gone
+ *
+ * The client puts the chain into the packet: the switch to ask is the IPv4 destination, those that come after it are the list in the header, SC of them.
+ * A switch that has done its part makes the next one the destination. A read is sent to the tail alone; its list has the others from tail to head, for when the tail is gone.
+ *
+ *   -D SEQ_BITS=16 | 128    width of the sequence number: 16 as NetChain published it, 128 as in the CNSM comparison
+ *   -D SLOTS=n              how many keys a switch holds
+ */
+#include <core.p4>
+#include <v1model.p4>
+
+#ifndef SEQ_BITS
+#define SEQ_BITS 128
+#endif
+#ifndef SLOTS
+#define SLOTS 65536
+#endif
+
+/* A number is one of a session (the upper bits) and counts in it (the lower ones). Every new head begins a session, so that it never gives a number that the one before it
+ * has given (NetChain, section 5.1). With 16 bits there is room for counting alone. */
+#if SEQ_BITS == 16
+#define SESSION_BITS 0
+#else
+#define SESSION_BITS 32
+#endif
+#define COUNT_BITS (SEQ_BITS - SESSION_BITS)
+
+#define VALUE_BITS 128
+#define VALUE_BYTES 16
+#define CPU_PORT 510
+
+/* OP, STATUS, SC (1 + 1 + 2 bytes), KEY (4), SEQ, VALUE (16), and eight addresses: 58 bytes with a SEQ of 16 bits, 72 with 128. */
+#define NETCHAIN_UDP_LENGTH (8 + 8 + SEQ_BITS / 8 + VALUE_BYTES + 32)
+
+typedef bit<48> mac_addr_t;
+typedef bit<32> ipv4_addr_t;
+
+const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<8>  PROTOCOL_UDP   = 17;
+const bit<16> NETCHAIN_PORT  = 8888;      // NetChain, section 3
+
+enum bit<8> op_t {
+    READ         = 1,
+    READ_REPLY   = 2,
+    WRITE        = 3,
+    WRITE_REPLY  = 4,
+    CAS          = 5,
+    CAS_REPLY    = 6,
+    DELETE       = 7,
+    DELETE_REPLY = 8
+}
+
+/* In a reply the outcome. In a request whether the head has given it a number, and whether it has found that a CAS fails. */
+const bit<8> STATUS_OK         = 0;
+const bit<8> STATUS_NOT_FOUND  = 1;
+const bit<8> STATUS_CAS_FAILED = 2;
+const bit<8> STATUS_GONE       = 3;       // no switch of the list is left
+const bit<8> NUMBERED          = 0x80;
+
+header ethernet_t {
+    mac_addr_t dst;
+    mac_addr_t src;
+    bit<16>    ether_type;
+}
+
+header ipv4_t {
+    bit<4>      version;
+    bit<4>      ihl;
+    bit<8>      tos;
+    bit<16>     total_length;
+    bit<16>     identification;
+    bit<3>      flags;
+    bit<13>     fragment_offset;
+    bit<8>      ttl;
+    bit<8>      protocol;
+    bit<16>     checksum;
+    ipv4_addr_t src;
+    ipv4_addr_t dst;
+}
+
+header udp_t {
+    bit<16> src_port;
+    bit<16> dst_port;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+header netchain_t {
+    op_t            OP;
+    bit<8>          STATUS;
+    bit<16>         SC;
+    bit<32>         KEY;
+    bit<SEQ_BITS>   SEQ;
+    bit<VALUE_BITS> VALUE;                // of a CAS: what is expected (64 bits), what is to be written (64)
+    bit<256>        CHAIN;                // the addresses still to be visited, the next one first
+}
+
+struct headers_t {
+    ethernet_t ethernet;
+    ipv4_t     ipv4;
+    udp_t      udp;
+    netchain_t netchain;
+}
+
+struct metadata_t {
+    bit<32>       slot;
+    bit<32>       session;
+    bool          taken;
+}
+
+parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    state start {
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.ether_type) {
+            ETHERTYPE_IPV4: parse_ipv4;
+            default: accept;
+        }
+    }
+    state parse_ipv4 {
+        packet.extract(hdr.ipv4);
+        transition select(hdr.ipv4.ihl, hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
+            (5, 0, PROTOCOL_UDP): parse_udp;
+            default: accept;
+        }
+    }
+    state parse_udp {
+        packet.extract(hdr.udp);
+        transition select(hdr.udp.dst_port, hdr.udp.length) {
+            (NETCHAIN_PORT, NETCHAIN_UDP_LENGTH): parse_netchain;
+            default: accept;
+        }
+    }
+    state parse_netchain {
+        packet.extract(hdr.netchain);
+        transition accept;
+    }
+}
+
+control CheckChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
+            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.fragment_offset,
+              hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
+            hdr.ipv4.checksum, HashAlgorithm.csum16);
+    }
+}
+
+/* What a switch of the chain does with a packet that is addressed to it (NetChain, algorithm 1):
+ *
+ *   READ    ─▶ answer
+ *   WRITE   ─▶ at the head: give it the next number ─┐
+ *   CAS     ─▶ at the head: does the value match? ───┤─▶ newer than what is here? ─▶ store ─▶ on to the next, or, from the last, answer
+ *                           no: on to the tail        │
+ *   DELETE  ─▶ as a WRITE of nothing ────────────────┘        └─ no: drop
+ *
+ * Each register is read and written once. */
+control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    register<bit<SEQ_BITS>>(SLOTS) sequence;              // of what a slot holds
+    register<bit<VALUE_BITS>>(SLOTS) objects;
+    register<bit<1>>(SLOTS) present;                      // 0: never written, or deleted
+    counter(SLOTS, CounterType.packets) reads;
+    counter(SLOTS, CounterType.packets) writes;
+    counter(4, CounterType.packets) dropped;              // 0: no slot, 1: not newer, 2: wrong operation, 3: no route
+
+    @hidden action answer(op_t op, bit<8> status) {
+        ipv4_addr_t client = hdr.ipv4.src;
+        hdr.ipv4.src = hdr.ipv4.dst;
+        hdr.ipv4.dst = client;
+        hdr.udp.dst_port = hdr.udp.src_port;
+        hdr.udp.src_port = NETCHAIN_PORT;
+        hdr.udp.checksum = 0;
+        hdr.ipv4.ttl = 64;
+        hdr.netchain.OP = op;
+        hdr.netchain.STATUS = status;
+    }
+    @hidden action go_on() {
+        hdr.ipv4.dst = hdr.netchain.CHAIN[255:224];
+        hdr.netchain.CHAIN = hdr.netchain.CHAIN << 32;
+        hdr.netchain.SC = hdr.netchain.SC - 1;
+        hdr.udp.checksum = 0;
+    }
+
+    action set_slot(bit<32> slot) {
+        meta.slot = slot;
+    }
+    action not_placed() {
+        meta.slot = SLOTS;
+    }
+    /* The keys of this switch's virtual groups. */
+    table key_index {
+        key = { hdr.netchain.KEY: exact @name("KEY"); }
+        actions = { set_slot; @defaultonly not_placed; }
+        const default_action = not_placed();
+        size = SLOTS;
+    }
+
+    action begin_session(bit<32> session) {
+        meta.session = session;
+    }
+    /* The session in which this switch gives numbers as a head, by virtual group (the key's top byte). The controller raises it when the switch becomes one. */
+    table head_session {
+        key = { hdr.netchain.KEY[31:24]: exact @name("group"); }
+        actions = { begin_session; @defaultonly NoAction; }
+        const default_action = NoAction();
+        size = 256;
+    }
+
+    op_t reply = op_t.READ_REPLY;
+    bool fresh = false;
+
+    apply {
+        key_index.apply();
+        head_session.apply();
+        if (hdr.netchain.OP == op_t.WRITE) {
+            reply = op_t.WRITE_REPLY;
+        } else if (hdr.netchain.OP == op_t.CAS) {
+            reply = op_t.CAS_REPLY;
+        } else if (hdr.netchain.OP == op_t.DELETE) {
+            reply = op_t.DELETE_REPLY;
+        }
+        if (hdr.netchain.OP != op_t.READ && hdr.netchain.OP != op_t.WRITE && hdr.netchain.OP != op_t.CAS && hdr.netchain.OP != op_t.DELETE) {
+            dropped.count(2);
+            mark_to_drop(standard_metadata);
+        } else if (meta.slot == SLOTS) {
+            dropped.count(0);
+            answer(reply, STATUS_NOT_FOUND);
+        } else {
+            bit<SEQ_BITS> stored;
+            bit<1> there;
+            bit<VALUE_BITS> value;
+            sequence.read(stored, meta.slot);
+            present.read(there, meta.slot);
+            objects.read(value, meta.slot);
+            if (hdr.netchain.OP == op_t.READ) {
+                reads.count(meta.slot);
+                hdr.netchain.SEQ = stored;
+                hdr.netchain.VALUE = value;
+                if (there == 1) {
+                    answer(reply, STATUS_OK);
+                } else {
+                    answer(reply, STATUS_NOT_FOUND);
+                }
+            } else {
+                bool failed = false;
+                if ((hdr.netchain.STATUS & NUMBERED) == 0) {
+                    /* This is the head. */
+                    if (hdr.netchain.OP == op_t.CAS) {
+                        failed = value[63:0] != hdr.netchain.VALUE[127:64];
+                        hdr.netchain.VALUE = 64w0 ++ hdr.netchain.VALUE[63:0];
+                    }
+#if SEQ_BITS == 16
+                    hdr.netchain.SEQ = stored + 1;
+#else
+                    /* A new session counts on from where the last one was: its numbers are the larger ones whatever was lost. */
+                    hdr.netchain.SEQ = meta.session ++ (stored[COUNT_BITS - 1:0] + 1);
+#endif
+                    fresh = true;
+                    hdr.netchain.STATUS = NUMBERED;
+                    if (failed) {
+                        /* What it failed against is on its way down the chain: the tail says so when that has come there. */
+                        hdr.netchain.STATUS = NUMBERED | STATUS_CAS_FAILED;
+                        hdr.netchain.SEQ = stored;
+                        hdr.netchain.VALUE = value;
+                    }
+                } else if ((hdr.netchain.STATUS & STATUS_CAS_FAILED) != 0) {
+                    failed = true;
+                } else {
+#if SEQ_BITS == 16
+                    /* 16 bits wrap: what is less than half the circle ahead is newer (RFC 1982). */
+                    bit<SEQ_BITS> ahead = hdr.netchain.SEQ - stored;
+                    fresh = ahead != 0 && ahead < 0x8000;
+#else
+                    fresh = hdr.netchain.SEQ > stored;
+#endif
+                }
+                if (failed) {
+                    if (hdr.netchain.SC == 0) {
+                        answer(reply, STATUS_CAS_FAILED);
+                    } else {
+                        go_on();
+                    }
+                } else if (!fresh) {
+                    /* Overtaken by a newer one: that one's reply says all that there is to say (algorithm 1, line 12). */
+                    dropped.count(1);
+                    mark_to_drop(standard_metadata);
+                } else {
+                    writes.count(meta.slot);
+                    sequence.write(meta.slot, hdr.netchain.SEQ);
+                    objects.write(meta.slot, hdr.netchain.VALUE);
+                    if (hdr.netchain.OP == op_t.DELETE) {
+                        present.write(meta.slot, 0);
+                    } else {
+                        present.write(meta.slot, 1);
+                    }
+                    if (hdr.netchain.SC == 0) {
+                        answer(reply, STATUS_OK);
+                    } else {
+                        go_on();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* Failover and recovery without the clients' knowing (NetChain, section 5): the neighbours of a switch that is gone take its packets. */
+control Detour(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
+    /* The next switch of the list takes the place of the one that is gone. If there is none it was the last: what it should have answered is answered here. */
+    action skip() {
+        hdr.ipv4.dst = hdr.netchain.CHAIN[255:224];
+        hdr.netchain.CHAIN = hdr.netchain.CHAIN << 32;
+        hdr.netchain.SC = hdr.netchain.SC - 1;
+        hdr.udp.checksum = 0;
+    }
+    action answer_for_the_last() {
+        ipv4_addr_t client = hdr.ipv4.src;
+        hdr.ipv4.src = hdr.ipv4.dst;
+        hdr.ipv4.dst = client;
+        hdr.udp.dst_port = hdr.udp.src_port;
+        hdr.udp.src_port = NETCHAIN_PORT;
+        hdr.udp.checksum = 0;
+        hdr.ipv4.ttl = 64;
+        if (hdr.netchain.OP == op_t.READ) {
+            hdr.netchain.OP = op_t.READ_REPLY;
+            hdr.netchain.STATUS = STATUS_GONE;
+        } else {
+            if (hdr.netchain.OP == op_t.WRITE) {
+                hdr.netchain.OP = op_t.WRITE_REPLY;
+            } else if (hdr.netchain.OP == op_t.CAS) {
+                hdr.netchain.OP = op_t.CAS_REPLY;
+            } else {
+                hdr.netchain.OP = op_t.DELETE_REPLY;
+            }
+            /* One without a number has been nowhere. */
+            if ((hdr.netchain.STATUS & NUMBERED) == 0) {
+                hdr.netchain.STATUS = STATUS_GONE;
+            } else {
+                hdr.netchain.STATUS = STATUS_OK;
+            }
+        }
+    }
+    /* Recovery, a virtual group at a time: another switch takes the place; or writes wait (the client asks again) while it is filled. */
+    action redirect(ipv4_addr_t addr) {
+        hdr.ipv4.dst = addr;
+        hdr.udp.checksum = 0;
+    }
+    action hold() {
+        mark_to_drop(standard_metadata);
+    }
+    /* By the switch that is gone, the virtual group (the key's top byte), and whether there are more in the list. */
+    table detours {
+        key = {
+            hdr.ipv4.dst: exact @name("ipv4_dst");
+            hdr.netchain.KEY[31:24]: ternary @name("group");
+            hdr.netchain.SC: ternary @name("SC");
+            hdr.netchain.OP: ternary @name("OP");
+        }
+        actions = { skip; answer_for_the_last; redirect; hold; @defaultonly NoAction; }
+        const default_action = NoAction();
+        size = 1024;
+    }
+    apply {
+        detours.apply();
+    }
+}
+
+control NetchainIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    Replica() replica;
+    Detour() detour;
+    Detour() detour_next;
+
+    action take() {
+        meta.taken = true;
+    }
+    /* This switch's own address. */
+    table local_address {
+        key = { hdr.ipv4.dst: exact @name("ipv4_dst"); }
+        actions = { take; @defaultonly NoAction; }
+        const default_action = NoAction();
+        size = 16;
+    }
+    action forward(mac_addr_t dst_mac, bit<9> port) {
+        standard_metadata.egress_spec = port;
+        hdr.ethernet.src = hdr.ethernet.dst;
+        hdr.ethernet.dst = dst_mac;
+        hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+    }
+    action no_route() {
+        mark_to_drop(standard_metadata);
+    }
+    table ipv4_lpm {
+        key = { hdr.ipv4.dst: lpm @name("ipv4_dst"); }
+        actions = { forward; no_route; }
+        const default_action = no_route();
+        size = 1024;
+    }
+
+    apply {
+        if (!hdr.ipv4.isValid() || hdr.ipv4.ttl == 0 || standard_metadata.checksum_error == 1) {
+            mark_to_drop(standard_metadata);
+        } else {
+            if (hdr.netchain.isValid()) {
+                detour.apply(hdr, standard_metadata);
+                local_address.apply();
+                if (meta.taken && standard_metadata.egress_spec != 511 && hdr.udp.dst_port == NETCHAIN_PORT) {
+                    replica.apply(hdr, meta, standard_metadata);
+                    if (standard_metadata.egress_spec != 511 && hdr.udp.dst_port == NETCHAIN_PORT) {
+                        detour_next.apply(hdr, standard_metadata);
+                    }
+                }
+            }
+            if (standard_metadata.egress_spec != 511) {
+                ipv4_lpm.apply();
+            }
+        }
+    }
+}
+
+control NetchainEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    apply { }
+}
+
+control UpdateChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        update_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
+            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.fragment_offset,
+              hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
+            hdr.ipv4.checksum, HashAlgorithm.csum16);
+    }
+}
+
+control PacketDeparser(packet_out packet, in headers_t hdr) {
+    apply {
+        packet.emit(hdr);
+    }
+}
+
+V1Switch(PacketParser(), CheckChecksum(), NetchainIngress(), NetchainEgress(), UpdateChecksum(), PacketDeparser()) main;

@@ -1,0 +1,133 @@
+package netchain
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// Port is NetChain's UDP port (NSDI 2018, section 3).
+const Port = 8888
+
+// Sizes in bytes.
+const (
+	ValueBytes = 16
+	MaxChain   = 9 // the switch that is asked first is the destination, eight more fit the list
+	listBytes  = 4 * (MaxChain - 1)
+	fixedBytes = 1 + 1 + 2 + 4
+)
+
+// Op is the operation, 8 bits. A reply's is one more than its request's.
+type Op uint8
+
+const (
+	Read        Op = 1
+	ReadReply   Op = 2
+	Write       Op = 3
+	WriteReply  Op = 4
+	CAS         Op = 5
+	CASReply    Op = 6
+	Delete      Op = 7
+	DeleteReply Op = 8
+)
+
+// Status is the outcome in a reply, 8 bits.
+type Status uint8
+
+const (
+	OK        Status = 0
+	NotFound  Status = 1
+	CASFailed Status = 2
+	Gone      Status = 3 // no switch of the list is left
+)
+
+// numbered says in a request that the head has given it a sequence number.
+const numbered = 0x80
+
+// Packet is a NetChain header. In a CAS the value is what is expected (its first 8 bytes; compared with the last 8 of what is stored) and what is to be written (the last 8).
+type Packet struct {
+	Op     Op
+	Status Status
+	Key    uint32 // the top 8 bits name the virtual group
+	// Seq is the sequence number: with 128 bits the session (32) in the upper word's upper half and a count (96); with 16 bits the count alone, in Low.
+	Seq   Seq
+	Value [ValueBytes]byte
+	// Rest are the switches that come after the IPv4 destination: SC of them. A reply's list is what was left of it.
+	Rest []netip.Addr
+}
+
+// Seq is a sequence number of up to 128 bits.
+type Seq struct{ High, Low uint64 }
+
+// ErrMalformed is what is no NetChain packet.
+var ErrMalformed = errors.New("malformed NetChain packet")
+
+// Size is how many bytes a packet has with sequence numbers of seqBits bits: 58 with 16, 72 with 128.
+func Size(seqBits int) int { return fixedBytes + seqBits/8 + ValueBytes + listBytes }
+
+// Marshal encodes a packet (the UDP payload), in network byte order: OP, STATUS (8 bits each), SC (16), KEY (32), SEQ, VALUE (128), eight addresses.
+func (p *Packet) Marshal(seqBits int) ([]byte, error) {
+	if len(p.Rest) > MaxChain-1 {
+		return nil, fmt.Errorf("a chain of %d switches: at most %d fit a packet", len(p.Rest)+1, MaxChain)
+	}
+	b := make([]byte, 0, Size(seqBits))
+	b = append(b, byte(p.Op), byte(p.Status))
+	b = binary.BigEndian.AppendUint16(b, uint16(len(p.Rest)))
+	b = binary.BigEndian.AppendUint32(b, p.Key)
+	switch seqBits {
+	case 16:
+		b = binary.BigEndian.AppendUint16(b, uint16(p.Seq.Low))
+	case 128:
+		b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, p.Seq.High), p.Seq.Low)
+	default:
+		return nil, fmt.Errorf("sequence numbers of %d bits: there are 16 and 128", seqBits)
+	}
+	b = append(b, p.Value[:]...)
+	for _, a := range p.Rest {
+		if !a.Is4() {
+			return nil, fmt.Errorf("%v in the chain is no IPv4 address", a)
+		}
+		b = append(b, a.AsSlice()...)
+	}
+	return append(b, make([]byte, Size(seqBits)-len(b))...), nil
+}
+
+// Unmarshal decodes a UDP payload.
+func (p *Packet) Unmarshal(b []byte, seqBits int) error {
+	if len(b) != Size(seqBits) {
+		return fmt.Errorf("%w: %d bytes instead of %d", ErrMalformed, len(b), Size(seqBits))
+	}
+	left := int(binary.BigEndian.Uint16(b[2:]))
+	if left > MaxChain-1 {
+		return fmt.Errorf("%w: a list of %d switches", ErrMalformed, left)
+	}
+	*p = Packet{Op: Op(b[0]), Status: Status(b[1]), Key: binary.BigEndian.Uint32(b[4:])}
+	b = b[fixedBytes:]
+	if seqBits == 16 {
+		p.Seq.Low = uint64(binary.BigEndian.Uint16(b))
+	} else {
+		p.Seq = Seq{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])}
+	}
+	b = b[seqBits/8:]
+	copy(p.Value[:], b)
+	b = b[ValueBytes:]
+	for i := range left {
+		p.Rest = append(p.Rest, netip.AddrFrom4([4]byte(b[4*i:])))
+	}
+	return nil
+}
+
+// Request prepares a packet for a chain (head first): a READ goes to the tail and names the others from there to the head, everything else goes to the head. It gives the switch to send
+// it to.
+func (p *Packet) Request(chain []netip.Addr) (to netip.Addr) {
+	p.Status, p.Rest = 0, nil
+	if p.Op != Read {
+		p.Rest = append(p.Rest, chain[1:]...)
+		return chain[0]
+	}
+	for i := len(chain) - 2; i >= 0; i-- {
+		p.Rest = append(p.Rest, chain[i])
+	}
+	return chain[len(chain)-1]
+}
