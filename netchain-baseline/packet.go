@@ -42,8 +42,7 @@ const (
 	Gone      Status = 3 // no switch of the list is left
 )
 
-// numbered says in a request that the head has given it a sequence number.
-const numbered = 0x80
+// (The switches use the upper bit of a request's status to say that the head has given it a sequence number.)
 
 // Packet is a NetChain header. In a CAS the value is what is expected (its first 8 bytes; compared with the last 8 of what is stored) and what is to be written (the last 8).
 type Packet struct {
