@@ -24,7 +24,7 @@ PYTHON := $(VENV)/bin/python
 GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])'; then echo go; else echo $(VENV)/bin/go; fi)
 COMMANDS := switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl
 
-.PHONY: help deps build run test sim sim-mutants survive model mutants lint p4 p4-check bench clean
+.PHONY: help deps build run test sim sim-mutants survive timeline model mutants lint p4 p4-check bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -81,6 +81,9 @@ survive: deps ## kill and cut off switches of a real chain under load, on bad ca
 	@mkdir -p out
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_SURVIVE_ENGINES=$(SURVIVE) NETCRAQ_SURVIVE_SECONDS=$(SECONDS) NETCRAQ_SURVIVE_KEYS=$(SLOTS) NETCRAQ_SURVIVE_OUT=$(CURDIR)/out \
 	  $(GO) test ./controlplane/controller -run '^TestSurvive$$' -count 1 -v -timeout 60m
+
+timeline: build ## plot throughput and latency while a switch dies and is brought back (out/timeline.png, .svg, .csv)
+	@$(SUDO) $(PYTHON) experiments/timeline.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)
 
 bench: build ## measure the switch: round trips and queries a second, beside BMv2's where it is installed
 	@$(SUDO) $(PYTHON) experiments/bench.py

@@ -8,6 +8,7 @@ import json
 import subprocess
 import time
 import urllib.parse
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,16 @@ class Operator(Admin):
     def change_chain(self, chain: str, **change: Any) -> dict[str, Any]:
         """Change a running chain: ``leaseMillis``, ``frozen``, ``members``."""
         return self._do("PUT", f"/v1/chains/{_segment(chain)}", change)
+
+    def recover(self, chain: str, switch: str) -> dict[str, Any]:
+        """Fill a switch behind a chain's tail; returns when it is the tail."""
+        return self._do("POST", f"/v1/chains/{_segment(chain)}/recover", {"switch": switch})
+
+    def events(self) -> list[dict[str, Any]]:
+        """What has happened to chains, switches and keys, as far as the controller remembers."""
+        with urllib.request.urlopen(self.url + "/v1/events?follow=0", timeout=self.timeout) as response:
+            lines = response.read().decode().splitlines()
+        return [json.loads(line.removeprefix("data:")) for line in lines if line.startswith("data:")]
 
     def add_keys(self, chain: str, keys: dict[str, bytes | None]) -> list[dict[str, Any]]:
         """Place keys, by name, with their first values (None: none yet). An entry with an ``error`` was not placed; the others were."""

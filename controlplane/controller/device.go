@@ -54,6 +54,7 @@ func newDevice(c *Controller, sw *topology.Switch, election p4rt.ElectionID) (*d
 	var err error
 	d.client, err = p4rt.New(p4rt.Options{
 		Name: sw.Name, Target: sw.P4Runtime, DeviceID: sw.DeviceID, ElectionID: election, Info: c.prog.pipeline.Info, Log: c.log,
+		MaxBackoff: 500 * time.Millisecond, // a switch that is started again is wanted back
 	}, p4rt.Handler{
 		StateChanged: func(s p4rt.State) { c.post(func() { c.connection(d, s) }) },
 		PacketIn:     func(p p4rt.PacketIn) { c.packetIn(d, p.Payload) },

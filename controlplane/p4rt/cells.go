@@ -24,8 +24,8 @@ func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells [
 	if len(cells) == 0 {
 		return nil, nil
 	}
-	// To ask for each by itself costs more than the cells that nobody wants: each is then a request to be read and a look into the switch.
-	all := len(cells) > size/64
+	// To ask for each by itself costs more than the cells that nobody wants: each is then a request to be read.
+	all := len(cells) > size/16
 	var what []*v1.Entity
 	if all {
 		e, err := c.o.Info.registerEntity(register, -1, nil)

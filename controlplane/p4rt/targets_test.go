@@ -227,7 +227,7 @@ func TestTargets(t *testing.T) {
 				value := append([]byte{9, 8, 7, 6, 5, 4, 3, 2}, 0, 0, 0, 0, 0, 0, 1, 0)
 				fatal(c.WriteRegister(ctx, "versions", wide-1, value))
 				fatal(c.WriteRegister(ctx, "versions", 3, 3))
-				for _, cells := range [][]int{{wide - 1, 0, 3}, upTo(wide)} {
+				for _, cells := range [][]int{{wide - 1, 0, 3}, upTo(100), {wide - 2, wide - 1, 2, 3, 4}, upTo(wide)} {
 					got, err := c.ReadRegisterCells(ctx, "versions", cells)
 					fatal(err)
 					for n, i := range cells {

@@ -36,12 +36,21 @@ func (s *Server) collect(req *p4v1.ReadRequest) ([]*p4v1.ReadResponse, []error, 
 	}
 	var out response
 	outcome := make([]error, len(req.Entities))
-	for i, e := range req.Entities {
-		if r := e.GetRegisterEntry(); r != nil {
-			outcome[i] = c.readRegisters(r, &out)
+	for i := 0; i < len(req.Entities); i++ {
+		e := req.Entities[i]
+		r := e.GetRegisterEntry()
+		if r == nil {
+			outcome[i] = c.read(e, out.add)
 			continue
 		}
-		outcome[i] = c.read(e, out.add)
+		// Cells that follow one another are read at once: each look into an engine has its price.
+		n := c.adjacent(req.Entities[i:])
+		if outcome[i] = c.readRegisters(r, n, &out); n > 1 {
+			for j := range n - 1 {
+				outcome[i+1+j] = outcome[i]
+			}
+			i += n - 1
+		}
 	}
 	return out.chunks, outcome, nil
 }

@@ -30,7 +30,25 @@ func (c *config) writeRegister(typ p4v1.Update_Type, e *p4v1.RegisterEntry) erro
 	return c.pipe.WriteRegister(r.name, first, v)
 }
 
-func (c *config) readRegisters(q *p4v1.RegisterEntry, out *response) error {
+// adjacent is how many of the entities, from the first on, ask for cells of one register that follow one another and are there; at least 1.
+func (c *config) adjacent(entities []*p4v1.Entity) int {
+	first := entities[0].GetRegisterEntry()
+	r := c.registers[first.RegisterId]
+	if r == nil || first.Index == nil || first.Index.Index < 0 {
+		return 1
+	}
+	n := 1
+	for ; n < len(entities) && first.Index.Index+int64(n) < int64(r.size); n++ {
+		q := entities[n].GetRegisterEntry()
+		if q == nil || q.RegisterId != first.RegisterId || q.Index == nil || q.Index.Index != first.Index.Index+int64(n) {
+			break
+		}
+	}
+	return n
+}
+
+// readRegisters reads the cells that a request asks for; where it asks for one, the n from that one on.
+func (c *config) readRegisters(q *p4v1.RegisterEntry, n int, out *response) error {
 	which, err := pick("register", q.RegisterId, c.registers, c.registerOrder)
 	if err != nil {
 		return err
@@ -43,6 +61,9 @@ func (c *config) readRegisters(q *p4v1.RegisterEntry, out *response) error {
 		first, count, err := cells("register "+r.name, r.size, index)
 		if err != nil {
 			return err
+		}
+		if n > 1 {
+			count = n
 		}
 		values, err := c.pipe.ReadRegisters(r.name, first, count)
 		if err != nil {

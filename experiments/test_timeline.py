@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make timeline``: what is made of the answers, and a short run."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from experiments import timeline
+from experiments.timeline import Answer, Event
+from topologies import p4app
+from topologies.tests.conftest import why_not
+
+
+def test_a_row_has_the_answers_of_its_time():
+    answers = [
+        Answer("get", 0.001, 0.0001),
+        Answer("get", 0.019, 0.0003),
+        Answer("put", 0.021, 0.002),
+        Answer("get", -0.1, 1),
+        Answer("get", 0.041, 1),
+    ]
+    first, second = timeline.rows(answers, 0.04)
+    assert (first["reads_per_second"], first["reads_p50_ms"], first["reads_max_ms"]) == (100, 0.1, 0.3)
+    assert (first["writes_per_second"], first["writes_p50_ms"]) == (0, None)
+    assert (second["seconds"], second["reads_per_second"], second["writes_per_second"], second["writes_max_ms"]) == (0.02, 0, 50, 2)
+
+
+def test_the_gap_counts_from_the_moment_to_the_end():
+    answers = [Answer("put", at, 0.001) for at in (0.9, 1.1, 1.2, 1.5, 1.9)] + [Answer("get", 1.3, 0.001)]
+    assert timeline.longest_gap(answers, "put", 1.0, 1.6) == 300
+    assert timeline.longest_gap(answers, "put", 1.0, 1.9) == 400
+    assert timeline.longest_gap(answers, "get", 1.0, 1.4) == 300
+    assert timeline.longest_gap([], "get", 1.0, 1.4) == 400
+
+
+def test_the_pause_ends_with_the_thaw_not_with_the_freeze():
+    events = [
+        Event(1.0, "chain.installed", "", "epoch 3: s1 -> s2, lease 200ms"),
+        Event(2.0, "chain.installing", "", "epoch 4: s1 -> s2 (shadow s3), lease 200ms, frozen"),
+        Event(2.1, "chain.installed", "", "epoch 4: s1 -> s2 (shadow s3), lease 200ms, frozen"),
+        Event(2.2, "chain.installed", "", "epoch 5: s1 -> s2 -> s3, lease 200ms"),
+    ]
+    assert timeline.frozen(events) == (2.0, 2.2)
+    assert timeline.frozen(events[:3]) is None
+    assert timeline.frozen(events[:1]) is None
+
+
+def test_a_plot_of_nothing_but_an_outage(tmp_path):
+    timeline.plot(timeline.rows([], 0.1), [Event(0.05, "killed", "s3", "")], "nobody answers", tmp_path / "x")
+    assert (tmp_path / "x.png").stat().st_size > 1000
+    assert "s3 killed" in (tmp_path / "x.svg").read_text()
+
+
+@pytest.mark.parametrize("switch", ["embedded", "bmv2"])
+def test_a_short_run(tmp_path, switch):
+    if reason := why_not(switch):
+        pytest.skip(reason)
+    out = tmp_path / "timeline"
+    short = ["--switch", switch, "--keys", "100", "--before", "1", "--away", "1", "--after", "8", "--out", str(out)]
+    done = subprocess.run(
+        [sys.executable, "experiments/timeline.py", *short], cwd=p4app.ROOT, capture_output=True, text=True, check=False, env=os.environ
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(out.with_suffix(".json").read_text())
+    assert 0 < result["failover"]["write_outage_ms"] < 2000
+    assert 0 < result["recovery"]["frozen_ms"] < 2000
+    with out.with_suffix(".csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == 500
+    assert sum(int(row["reads_per_second"]) for row in table) * timeline.BIN > 1000
+    with (tmp_path / "timeline-events.csv").open() as file:
+        kinds = [row["event"] for row in csv.DictReader(file)]
+    wanted = [
+        "killed",
+        "switch.disconnected",
+        "chain.failover",
+        "chain.fenced",
+        "chain.installed",
+        "restarted",
+        "chain.copied",
+        "chain.compared",
+        "chain.recovered",
+    ]
+    assert [kind for kind in dict.fromkeys(kinds) if kind in wanted] == wanted
+    for suffix in (".png", ".svg"):
+        assert out.with_suffix(suffix).stat().st_size > 10_000
