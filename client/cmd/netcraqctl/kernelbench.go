@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/client"
-	"github.com/netcraq/netcraq/client/internal/kernelload"
+	"github.com/netcraq/netcraq/internal/kernelload"
 	"github.com/netcraq/netcraq/wire"
 )
 

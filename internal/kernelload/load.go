@@ -46,9 +46,10 @@ type Session struct {
 type Config struct {
 	Iface    string         // the client's interface
 	Source   netip.Addr     // the client's address
-	Target   netip.AddrPort // the chain's service address, or a switch's
+	Target   netip.AddrPort // the chain's service address, or a switch's; not asked where Protocol is set
 	Gateway  [6]byte        // the Ethernet address that packets to it go to
 	Profile  wire.Profile
+	Protocol Protocol   // nil: NetCRAQ's, to Target, with values of Profile
 	Keys     []wire.Key // drawn alike, or as Weights say
 	Weights  []float64
 	Sessions []Session // as many as Outstanding, where WritePercent is above 0
@@ -109,7 +110,7 @@ func (o *OpReport) Quantile(q float64) time.Duration {
 
 func (c *Config) check() error {
 	switch {
-	case !c.Source.Is4() || !c.Target.Addr().Is4():
+	case !c.Source.Is4() || c.Protocol == nil && !c.Target.Addr().Is4():
 		return fmt.Errorf("addresses %v and %v are not both IPv4", c.Source, c.Target)
 	case c.Outstanding < 1 || c.Outstanding > maxSlots:
 		return fmt.Errorf("%d queries cannot be on their way at once: 1 to %d can", c.Outstanding, maxSlots)
@@ -119,11 +120,11 @@ func (c *Config) check() error {
 		return errors.New("a load needs keys, and as many weights as keys or none")
 	case c.WritePercent < 0 || c.WritePercent > 100:
 		return fmt.Errorf("%d is no percentage of writes", c.WritePercent)
-	case c.WritePercent > 0 && len(c.Sessions) < c.Outstanding && !c.Reflected:
+	case c.WritePercent > 0 && len(c.Sessions) < c.Outstanding && !c.Reflected && c.protocol().Shape().Session >= 0:
 		return fmt.Errorf("%d sessions are too few to have %d writes on their way", len(c.Sessions), c.Outstanding)
 	case c.Duration <= 0 || c.Resend <= 0:
 		return errors.New("a load needs a duration, and a time after which queries are sent again")
-	case !c.Profile.Valid():
+	case c.Protocol == nil && !c.Profile.Valid():
 		return fmt.Errorf("%w: VALUE_BITS %d", wire.ErrProfile, int(c.Profile))
 	}
 	return nil
@@ -131,7 +132,11 @@ func (c *Config) check() error {
 
 // Value is the value of a key that a load takes for right: keys must have such values before they are read.
 func Value(profile wire.Profile, key wire.Key, request uint32) []byte {
-	b := make([]byte, profile.ValueBytes())
+	return value(profile.ValueBytes(), key, request)
+}
+
+func value(bytes int, key wire.Key, request uint32) []byte {
+	b := make([]byte, bytes)
 	word := uint64(key)<<32 | uint64(request)
 	binary.BigEndian.PutUint64(b, word)
 	binary.BigEndian.PutUint64(b[len(b)-8:], word)
@@ -250,16 +255,17 @@ func now() uint64 {
 // query is the frame of the query that a slot has on its way.
 func (l *load) query(slot int) ([]byte, error) {
 	at := offSlots + slot*slotBytes
-	key, request := wire.Key(atomic.LoadUint32(l.word32(at+slotKey))), atomic.LoadUint32(l.word32(at+slotRequest))
-	p := wire.Packet{Op: wire.Op(atomic.LoadUint32(l.word32(at + slotOp))), Request: request, Key: key}
-	if p.Op == wire.Write {
-		p.Session, p.Value = uint16(atomic.LoadUint32(l.word32(at+slotSession))), Value(l.cfg.Profile, key, request)
-	}
-	payload, err := p.Marshal(l.cfg.Profile)
+	op, key, request := wire.Op(atomic.LoadUint32(l.word32(at+slotOp))), atomic.LoadUint32(l.word32(at+slotKey)), atomic.LoadUint32(l.word32(at+slotRequest))
+	return l.encode(slot, op, wire.Key(key), request, uint16(atomic.LoadUint32(l.word32(at+slotSession))))
+}
+
+// encode makes a query's frame.
+func (l *load) encode(slot int, op wire.Op, key wire.Key, request uint32, session uint16) ([]byte, error) {
+	to, payload, err := l.cfg.protocol().Query(op, key, request, session)
 	if err != nil {
 		return nil, err
 	}
-	f := wire.Frame{EthernetDst: l.cfg.Gateway, Src: netip.AddrPortFrom(l.cfg.Source, l.cfg.FirstPort+uint16(slot)), Dst: l.cfg.Target}
+	f := wire.Frame{EthernetDst: l.cfg.Gateway, Src: netip.AddrPortFrom(l.cfg.Source, l.cfg.FirstPort+uint16(slot)), Dst: to}
 	copy(f.EthernetSrc[:], l.ifi.HardwareAddr)
 	return f.AppendTo(nil, payload)
 }
@@ -286,11 +292,13 @@ func (l *load) prepare() error {
 		*l.word32(at + slotSession) = uint32(session.ID)
 		*l.word(at + slotRandom) = r.Uint64() | 1
 	}
-	template, err := l.query(0)
-	if err != nil {
-		return err
+	for i, op := range []wire.Op{wire.Read, wire.Write} {
+		template, err := l.encode(0, op, 0, 0, 0)
+		if err != nil {
+			return err
+		}
+		copy(l.mem[offTemplate+i*templateBytes:][:templateBytes], template[:l.cfg.protocol().Shape().covered()])
 	}
-	copy(l.mem[offTemplate:], template[:offNetCRAQ])
 	return nil
 }
 

@@ -11,14 +11,15 @@ import (
 
 // Where things are in the memory that the program shares with this process: one value of one map.
 const (
-	offStop     = 0   // 8 bytes: 1: frames that come back are not sent on
-	offParked   = 8   // 8 bytes: frames that came back after that
-	offStray    = 16  // 8 bytes: answers to a query that had been answered, or to none
-	offWrong    = 24  // 8 bytes: values or keys that are not what was asked for
-	offStatus   = 64  // 8 bytes for each status of each op: 2 * 32
-	offTemplate = 640 // the first 42 bytes of every query
-	offSlots    = 4096
-	slotBytes   = 64
+	offStop       = 0   // 8 bytes: 1: frames that come back are not sent on
+	offParked     = 8   // 8 bytes: frames that came back after that
+	offStray      = 16  // 8 bytes: answers to a query that had been answered, or to none
+	offWrong      = 24  // 8 bytes: values or keys that are not what was asked for
+	offStatus     = 64  // 8 bytes for each status of each op: 2 * 32
+	offTemplate   = 640 // the queries without what is different in each: a READ, and templateBytes on a WRITE
+	templateBytes = 256
+	offSlots      = 4096
+	slotBytes     = 64
 
 	slotSent    = 0  // 8 bytes: nanoseconds of the kernel's monotonic clock
 	slotRequest = 8  // 4 bytes: of the query that is on its way, host order
@@ -38,16 +39,11 @@ const (
 	coarseStep   = 10_000
 	sharedBytes  = offHistogram + 2*2*cells*8
 
-	// In a frame.
-	offNetCRAQ = 14 + 20 + 8
-	offValue   = offNetCRAQ + wire.HeaderBytes
+	headers = 14 + 20 + 8 // of a frame, before what a protocol has
 )
 
-// Where a reply's fields are, and in the context.
+// Where things are in the context.
 const (
-	fieldOp, fieldStatus, fieldSession, fieldLength = offNetCRAQ, offNetCRAQ + 1, offNetCRAQ + 4, offNetCRAQ + 6
-	fieldRequest, fieldKey, fieldVersion            = offNetCRAQ + 8, offNetCRAQ + 12, offNetCRAQ + 16
-
 	skbIfindex, skbData, skbDataEnd = 40, 76, 80
 	xdpData, xdpDataEnd             = 0, 4
 
@@ -59,17 +55,35 @@ const (
 //
 // R6 is the context, R7 the frame, R8 the slot that the answer belongs to, R9 the time.
 func loop(shared *ebpf.Map, cfg *Config) (asm.Instructions, error) {
-	value := cfg.Profile.ValueBytes()
-	end := int32(offValue + value)
+	shape := cfg.protocol().Shape()
+	in := func(off int) int16 { return int16(headers + off) }
+	end := int32(headers + shape.Size)
+	first, last := in(shape.Value), in(shape.Value+shape.ValueBytes-8)
+	// where emits f for where a field is: it can be elsewhere in a WRITE, of which R5 is wire.Write, than in a READ.
+	n := 0
+	var p asm.Instructions
+	emit := func(in ...asm.Instruction) { p = append(p, in...) }
+	label := func(name string) { p = append(p, asm.Mov.Reg(asm.R0, asm.R10).WithSymbol(name)) } // an instruction without effect to carry the label
+	where := func(offs [2]int, f func(off int16)) {
+		if offs[0] == offs[1] {
+			f(in(offs[0]))
+			return
+		}
+		n++
+		write, done := fmt.Sprintf("write%d", n), fmt.Sprintf("done%d", n)
+		emit(asm.JEq.Imm(asm.R5, int32(wire.Write), write))
+		f(in(offs[0]))
+		emit(asm.Ja.Label(done))
+		label(write)
+		f(in(offs[1]))
+		label(done)
+	}
 	at := func(dst asm.Register, off int) asm.Instruction {
 		return asm.LoadMapValue(dst, shared.FD(), uint32(off))
 	}
 	add := func(off int) asm.Instructions { // one more of a counter
 		return asm.Instructions{at(asm.R1, off), asm.Mov.Imm(asm.R2, 1), increment(asm.R1, asm.R2)}
 	}
-	var p asm.Instructions
-	emit := func(in ...asm.Instruction) { p = append(p, in...) }
-	label := func(name string) { p = append(p, asm.Mov.Reg(asm.R0, asm.R10).WithSymbol(name)) } // an instruction without effect to carry the label
 
 	emit(asm.Mov.Reg(asm.R6, asm.R1))
 	emit(frame(end, skbData, skbDataEnd, "whole")...)
@@ -81,17 +95,20 @@ func loop(shared *ebpf.Map, cfg *Config) (asm.Instructions, error) {
 	emit(
 		asm.LoadMem(asm.R1, asm.R7, 12, asm.Half), asm.HostTo(asm.BE, asm.R1, asm.Half), asm.JNE.Imm(asm.R1, 0x0800, "other"),
 		asm.LoadMem(asm.R1, asm.R7, 23, asm.Byte), asm.JNE.Imm(asm.R1, 17, "other"),
-		asm.LoadMem(asm.R1, asm.R7, 34, asm.Half), asm.HostTo(asm.BE, asm.R1, asm.Half), asm.JNE.Imm(asm.R1, wire.Port, "other"),
+		asm.LoadMem(asm.R1, asm.R7, 34, asm.Half), asm.HostTo(asm.BE, asm.R1, asm.Half), asm.JNE.Imm(asm.R1, int32(shape.Port), "other"),
 		asm.LoadMem(asm.R1, asm.R7, 36, asm.Half), asm.HostTo(asm.BE, asm.R1, asm.Half), asm.Sub.Imm(asm.R1, int32(cfg.FirstPort)),
 		asm.JGE.Imm(asm.R1, int32(cfg.Outstanding), "other"), asm.JGE.Imm(asm.R1, maxSlots, "other"),
 		asm.Mul.Imm(asm.R1, slotBytes), at(asm.R8, offSlots), asm.Add.Reg(asm.R8, asm.R1),
 	)
 	emit(asm.FnKtimeGetNs.Call(), asm.Mov.Reg(asm.R9, asm.R0))
 	// Of the query that is on its way? Whoever changes the number has the answer.
-	emit(
-		asm.LoadMem(asm.R3, asm.R7, fieldRequest, asm.Word), asm.HostTo(asm.BE, asm.R3, asm.Word),
-		asm.LoadMem(asm.R4, asm.R7, fieldOp, asm.Byte), asm.LoadMem(asm.R5, asm.R8, slotOp, asm.Word),
-	)
+	answer := shape.Answer
+	if cfg.Reflected {
+		answer = shape.Query
+	}
+	emit(asm.LoadMem(asm.R5, asm.R8, slotOp, asm.Word))
+	where(answer, func(off int16) { emit(asm.LoadMem(asm.R3, asm.R7, off, asm.Word)) })
+	emit(asm.HostTo(asm.BE, asm.R3, asm.Word), asm.LoadMem(asm.R4, asm.R7, in(shape.Op), asm.Byte))
 	if !cfg.Reflected {
 		emit(asm.Add.Imm(asm.R5, 1)) // a reply's op follows its request's
 	}
@@ -117,14 +134,18 @@ func loop(shared *ebpf.Map, cfg *Config) (asm.Instructions, error) {
 	// What did it say?
 	if !cfg.Reflected {
 		emit(
-			asm.LoadMem(asm.R1, asm.R7, fieldStatus, asm.Byte), asm.And.Imm(asm.R1, 31), asm.Mov.Reg(asm.R4, asm.R1),
+			asm.LoadMem(asm.R1, asm.R7, in(shape.Status), asm.Byte), asm.And.Imm(asm.R1, 31), asm.Mov.Reg(asm.R4, asm.R1),
 			asm.Mov.Reg(asm.R3, asm.R5), asm.LSh.Imm(asm.R3, 5), asm.Add.Reg(asm.R3, asm.R1), asm.LSh.Imm(asm.R3, 3),
 			at(asm.R1, offStatus), asm.Add.Reg(asm.R1, asm.R3), asm.Mov.Imm(asm.R2, 1), increment(asm.R1, asm.R2),
-			asm.LoadMem(asm.R1, asm.R7, fieldKey, asm.Word), asm.HostTo(asm.BE, asm.R1, asm.Word), asm.LoadMem(asm.R2, asm.R8, slotKey, asm.Word),
+			asm.LoadMem(asm.R1, asm.R7, in(shape.Key), asm.Word), asm.HostTo(asm.BE, asm.R1, asm.Word), asm.LoadMem(asm.R2, asm.R8, slotKey, asm.Word),
 			asm.JNE.Reg(asm.R1, asm.R2, "wrong"),
 			asm.JNE.Imm(asm.R5, 0, "next"), asm.JNE.Imm(asm.R4, int32(wire.OK), "next"),
-			asm.LoadMem(asm.R1, asm.R7, fieldLength, asm.Half), asm.HostTo(asm.BE, asm.R1, asm.Half), asm.JNE.Imm(asm.R1, int32(value), "wrong"),
-			asm.LoadMem(asm.R1, asm.R7, offValue, asm.DWord), asm.LoadMem(asm.R3, asm.R7, int16(end-8), asm.DWord), asm.JNE.Reg(asm.R1, asm.R3, "wrong"),
+		)
+		if shape.Length >= 0 {
+			emit(asm.LoadMem(asm.R1, asm.R7, in(shape.Length), asm.Half), asm.HostTo(asm.BE, asm.R1, asm.Half), asm.JNE.Imm(asm.R1, int32(shape.ValueBytes), "wrong"))
+		}
+		emit(
+			asm.LoadMem(asm.R1, asm.R7, first, asm.DWord), asm.LoadMem(asm.R3, asm.R7, last, asm.DWord), asm.JNE.Reg(asm.R1, asm.R3, "wrong"),
 			asm.HostTo(asm.BE, asm.R1, asm.DWord), asm.RSh.Imm(asm.R1, 32), asm.JEq.Reg(asm.R1, asm.R2, "next"),
 		)
 		label("wrong")
@@ -148,29 +169,37 @@ func loop(shared *ebpf.Map, cfg *Config) (asm.Instructions, error) {
 	emit(
 		asm.StoreMem(asm.R8, slotKey, asm.R4, asm.Word), asm.StoreMem(asm.R8, slotOp, asm.R5, asm.Word), asm.StoreMem(asm.R8, slotSent, asm.R9, asm.DWord),
 		asm.LoadMem(asm.R3, asm.R8, slotRequest, asm.Word), // R3: the request
-		asm.LoadMem(asm.R2, asm.R7, 36, asm.Half),          // the slot's port, as it stands in the frame
-		at(asm.R1, offTemplate),
+		asm.LoadMem(asm.R2, asm.R7, 34+2, asm.Half),        // the slot's port, as it stands in the frame
+		// R1: the template
+		asm.Mov.Reg(asm.R0, asm.R5), asm.RSh.Imm(asm.R0, 1), asm.And.Imm(asm.R0, 1), asm.Mul.Imm(asm.R0, templateBytes), at(asm.R1, offTemplate), asm.Add.Reg(asm.R1, asm.R0),
 	)
-	for off := int16(0); off < 40; off += 8 {
-		emit(asm.LoadMem(asm.R0, asm.R1, off, asm.DWord), asm.StoreMem(asm.R7, off, asm.R0, asm.DWord))
+	for off, left := int16(0), shape.covered(); left > 0; {
+		size, bytes := asm.DWord, 8
+		for bytes > left {
+			size, bytes = map[int]asm.Size{8: asm.Word, 4: asm.Half, 2: asm.Byte}[bytes], bytes/2
+		}
+		emit(asm.LoadMem(asm.R0, asm.R1, off, size), asm.StoreMem(asm.R7, off, asm.R0, size))
+		off, left = off+int16(bytes), left-bytes
 	}
 	emit(
-		asm.LoadMem(asm.R0, asm.R1, 40, asm.Half), asm.StoreMem(asm.R7, 40, asm.R0, asm.Half), asm.StoreMem(asm.R7, 34, asm.R2, asm.Half),
-		asm.StoreMem(asm.R7, fieldOp, asm.R5, asm.Byte), asm.StoreImm(asm.R7, fieldStatus, 0, asm.Byte), asm.StoreImm(asm.R7, fieldStatus+1, 0, asm.Half),
-		asm.StoreImm(asm.R7, fieldVersion, 0, asm.Word), asm.StoreImm(asm.R7, fieldVersion+4, 0, asm.Word),
+		asm.StoreMem(asm.R7, 34, asm.R2, asm.Half),
 		// The value: the key and the request, first and last.
 		asm.Mov.Reg(asm.R1, asm.R4), asm.LSh.Imm(asm.R1, 32), asm.Or.Reg(asm.R1, asm.R3), asm.HostTo(asm.BE, asm.R1, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R8, slotSession, asm.Word), asm.HostTo(asm.BE, asm.R2, asm.Half),
-		asm.HostTo(asm.BE, asm.R3, asm.Word), asm.StoreMem(asm.R7, fieldRequest, asm.R3, asm.Word),
-		asm.HostTo(asm.BE, asm.R4, asm.Word), asm.StoreMem(asm.R7, fieldKey, asm.R4, asm.Word),
-		asm.Mov.Imm(asm.R3, int32(value)), asm.HostTo(asm.BE, asm.R3, asm.Half),
+		asm.HostTo(asm.BE, asm.R3, asm.Word),
+		asm.HostTo(asm.BE, asm.R4, asm.Word), asm.StoreMem(asm.R7, in(shape.Key), asm.R4, asm.Word),
+	)
+	where(shape.Query, func(off int16) { emit(asm.StoreMem(asm.R7, off, asm.R3, asm.Word)) })
+	emit(
 		asm.JEq.Imm(asm.R5, int32(wire.Write), "put"),
-		asm.Mov.Imm(asm.R1, 0), asm.Mov.Imm(asm.R2, 0), asm.Mov.Imm(asm.R3, 0), // a READ has none of these
+		asm.Mov.Imm(asm.R1, 0), asm.Mov.Imm(asm.R2, 0), // a READ has neither
 	)
 	label("put")
+	if shape.Session >= 0 {
+		emit(asm.StoreMem(asm.R7, in(shape.Session), asm.R2, asm.Half))
+	}
 	emit(
-		asm.StoreMem(asm.R7, fieldSession, asm.R2, asm.Half), asm.StoreMem(asm.R7, fieldLength, asm.R3, asm.Half),
-		asm.StoreMem(asm.R7, offValue, asm.R1, asm.DWord), asm.StoreMem(asm.R7, int16(end-8), asm.R1, asm.DWord),
+		asm.StoreMem(asm.R7, first, asm.R1, asm.DWord), asm.StoreMem(asm.R7, last, asm.R1, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R6, skbIfindex, asm.Word), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return(),
 	)
 	label("stray")
@@ -214,7 +243,7 @@ func reflector(xdp bool) asm.Instructions {
 	if xdp {
 		data, end = xdpData, xdpDataEnd
 	}
-	p := append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, frame(offNetCRAQ, data, end, "whole")...)
+	p := append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, frame(headers, data, end, "whole")...)
 	p = append(p, asm.Ja.Label("other"), asm.LoadMem(asm.R1, asm.R7, 12, asm.Half).WithSymbol("whole"), asm.HostTo(asm.BE, asm.R1, asm.Half),
 		asm.JNE.Imm(asm.R1, 0x0800, "other"), asm.LoadMem(asm.R1, asm.R7, 23, asm.Byte), asm.JNE.Imm(asm.R1, 17, "other"))
 	swap := func(a, b int16, size asm.Size) {

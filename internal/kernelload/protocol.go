@@ -1,0 +1,62 @@
+package kernelload
+
+import (
+	"net/netip"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Protocol is what queries and answers look like. Operations are named by NetCRAQ's READ (1) and WRITE (3), which every protocol must call so; an answer's op is one more.
+type Protocol interface {
+	Shape() Shape
+	// Query makes the UDP payload of a query and says where it goes. A WRITE's value has [Value]'s form.
+	Query(op wire.Op, key wire.Key, request uint32, session uint16) (to netip.AddrPort, payload []byte, err error)
+}
+
+// Shape says where fields are in the UDP payload, in bytes. All are in network byte order.
+type Shape struct {
+	Port              uint16 // UDP source of answers
+	Size              int
+	Op, Status        int // 8 bits each; status 0: done, with a value
+	Key               int // 32 bits
+	Value, ValueBytes int
+	// Query and Answer are where the number is by which an answer is known, 32 bits: of a READ, and of a WRITE.
+	Query, Answer [2]int
+	// Session (16 bits) and Length (of the value in bytes, 16 bits) are negative where there is none.
+	Session, Length int
+}
+
+// covered is how much of a frame is the same in all queries of an operation, but for what is put in by field: all, or what comes before a value at its end.
+func (s Shape) covered() int {
+	if s.Value+s.ValueBytes == s.Size {
+		return headers + s.Value
+	}
+	return headers + s.Size
+}
+
+func (c *Config) protocol() Protocol {
+	if c.Protocol != nil {
+		return c.Protocol
+	}
+	return netcraq{c.Profile, c.Target}
+}
+
+// netcraq is NetCRAQ's packets (docs/protocol.md).
+type netcraq struct {
+	profile wire.Profile
+	target  netip.AddrPort
+}
+
+func (n netcraq) Shape() Shape {
+	return Shape{Port: wire.Port, Size: wire.HeaderBytes + n.profile.ValueBytes(), Op: 0, Status: 1, Session: 4, Length: 6, Key: 12, Value: wire.HeaderBytes,
+		ValueBytes: n.profile.ValueBytes(), Query: [2]int{8, 8}, Answer: [2]int{8, 8}}
+}
+
+func (n netcraq) Query(op wire.Op, key wire.Key, request uint32, session uint16) (netip.AddrPort, []byte, error) {
+	p := wire.Packet{Op: op, Key: key, Request: request}
+	if op == wire.Write {
+		p.Session, p.Value = session, Value(n.profile, key, request)
+	}
+	payload, err := p.Marshal(n.profile)
+	return n.target, payload, err
+}
