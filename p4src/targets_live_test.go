@@ -46,12 +46,12 @@ func TestTargetsServeDuringWrites(t *testing.T) {
 			reads := 0
 			go func() { done <- p.keepReading(t, stop, &reads) }()
 			rounds := 0
-			for end := time.Now().Add(time.Second); time.Now().Before(end); rounds++ {
+			for end := time.Now().Add(time.Second); time.Now().Before(end) || rounds < 3; rounds++ {
 				p.disturb(t, s, uint64(rounds), target.name != "simple_switch_grpc") // BMv2 has no registers over P4Runtime
 			}
 			close(stop)
 			check(t, <-done)
-			if reads < 100 || rounds < 2 {
+			if reads < 100 {
 				t.Errorf("only %d reads during %d rounds of writes: they say little", reads, rounds)
 			}
 			t.Logf("%d reads answered during %d rounds of writes", reads, rounds)
