@@ -236,11 +236,16 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	}
 	delete(ch.ops, op.id)
 	c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
-	c.save(nil)
+	// It is not done before it is on record: a controller that comes after this one would take keys out that are not recorded as placed.
+	c.save(func(err error) {
+		if err != nil && op.add {
+			op.err = cmpErr(op.err, fmt.Errorf("%w: the keys are placed, but that could not be recorded: %w", chain.ErrUnavailable, err))
+		}
+		close(op.done)
+	})
 	if len(undo) > 0 {
 		c.remove(ch, undo)
 	}
-	close(op.done)
 }
 
 // entriesOf makes or deletes the key_index entries of an operation's keys, or of their aliases, at one switch.

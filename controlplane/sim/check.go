@@ -104,10 +104,21 @@ func observe(ops []operationOf) (map[wire.Version]*observation, *Violation) {
 // write has). If somebody has, it has that version, and happened before he was answered. If nobody ever has, it may as well never have happened: nothing
 // else depends on it: a CAS on its version would have been told of it by somebody, or has guessed.
 func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*observation) *Violation {
+	// What a move puts under another KEY_ID was written before: its version says nothing of that write's.
+	moved := map[wire.Version]bool{}
+	movedAny := false
+	for _, o := range ops {
+		if o.move {
+			moved[o.version], movedAny = true, true
+		}
+	}
 	byValue := map[string]wire.Version{}
+	movedValue := map[string]bool{}
 	unexplained := map[wire.Version]bool{} // deletions that somebody saw
 	for v, seen := range versions {
-		if seen.found {
+		if seen.found && moved[v] {
+			movedValue[seen.value] = true
+		} else if seen.found {
 			if old, twice := byValue[seen.value]; !twice || v < old {
 				byValue[seen.value] = v
 			}
@@ -135,14 +146,14 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 		switch {
 		case o.eventual: // apart: they may see any version that was ever committed, which makes them witnesses (observe), no more
 		case o.outcome == unknown && o.del:
-			if len(unexplained) > 0 {
+			if len(unexplained) > 0 || movedAny {
 				add(o, i, math.MaxInt64)
 			}
 		case o.outcome == unknown:
 			if v, seen := byValue[o.value]; seen {
 				o.outcome, o.version = done, v
 				add(o, i, math.MaxInt64)
-			} else if guessed {
+			} else if guessed || movedValue[o.value] {
 				add(o, i, math.MaxInt64)
 			}
 		default:
@@ -190,10 +201,16 @@ var register1 = porcupine.Model{
 			s, ok := s.is(o.version)
 			return ok && s.found == o.found && s.value == o.value, s
 		case o.outcome == unknown: // nobody was told its version; a CAS that does not find what it expects does nothing
-			if o.op == wire.CAS && (s.version != o.expected || s.above) {
-				return true, s
+			if o.op == wire.CAS {
+				at, ok := s.is(o.expected)
+				if !ok {
+					return true, s
+				}
+				s = at
 			}
 			return true, state{version: s.version, above: true, value: o.value, found: !o.del}
+		case o.move:
+			return o.version > s.version && s.found == !o.del && s.value == o.value, state{version: o.version, value: o.value, found: !o.del}
 		case o.op == wire.CAS:
 			s, ok := s.is(o.expected)
 			return ok && o.version > s.version, state{version: o.version, value: o.value, found: !o.del}

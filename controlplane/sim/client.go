@@ -33,29 +33,32 @@ func (h *host) receive(frame []byte) {
 
 // client is a client process: the client library's machine, and what calls it.
 type client struct {
-	w     *world
-	name  string
-	h     *topology.Host
-	port  uint16
-	alive bool
-	m     *core.Machine
-	timer int // number of the newest
-	calls map[core.CallID]*call
-	think time.Duration
-	seen  map[wire.Key]wire.Version // the version that it was told last
-	left  int                       // how many calls it still makes by itself
+	w       *world
+	name    string
+	h       *topology.Host
+	port    uint16
+	alive   bool
+	m       *core.Machine
+	timer   int // number of the newest
+	calls   map[core.CallID]*call
+	think   time.Duration
+	seen    map[wire.Key]wire.Version // the version that it was told last
+	known   map[wire.Key]wire.Key     // the KEY_IDs that names had when it asked last
+	looking int                       // calls that wait for the directory
+	left    int                       // how many calls it still makes by itself
 }
 
 // call is a call and who waits for it.
 type call struct {
 	op   operationOf
+	req  core.Request // with the KEY_ID for the key
 	then func(core.Result)
 }
 
 // newClient starts a client at a host, with sessions of its own.
 func (w *world) newClient(name string, h *topology.Host, sessions int, change func(*core.Config)) *client {
 	w.lastPort++
-	c := &client{w: w, name: name, h: h, port: w.lastPort, alive: true, calls: map[core.CallID]*call{}, seen: map[wire.Key]wire.Version{}}
+	c := &client{w: w, name: name, h: h, port: w.lastPort, alive: true, calls: map[core.CallID]*call{}, seen: map[wire.Key]wire.Version{}, known: map[wire.Key]wire.Key{}}
 	cfg := core.Config{Profile: profile, Seed: w.dice.clients.Uint64(), Addresses: []netip.AddrPort{netip.AddrPortFrom(w.shape.topo.Chains[0].Address, wire.Port)}}
 	for _, s := range w.shape.topo.Switches {
 		if s.Name != "s0" {
@@ -94,11 +97,20 @@ func (c *client) kill() {
 // start makes a call. then is told what came of it, and may be nil.
 func (c *client) start(req core.Request, then func(core.Result)) {
 	op := operationOf{client: c.name, key: req.Key, op: req.Op, value: string(req.Value), del: req.Delete, expected: req.Expected, eventual: req.Eventual, call: c.w.loop.now}
-	if c.w.tracing() {
-		c.w.traceKey(req.Key, c.name, "%s", op.request())
+	if _, ok := c.known[req.Key]; !ok {
+		c.known[req.Key] = c.w.id(req.Key)
 	}
-	id := c.m.Start(c.w.loop.now, req)
-	c.calls[id] = &call{op, then}
+	req.Key = c.known[req.Key]
+	req.Expected, op.expected = c.w.expected(req.Key, req.Expected)
+	if c.w.tracing() {
+		c.w.traceKey(op.key, c.name, "%s", op.request())
+	}
+	c.begin(&call{op, req, then})
+}
+
+// begin makes a call, or makes it again.
+func (c *client) begin(k *call) {
+	c.calls[c.m.Start(c.w.loop.now, k.req)] = k
 	c.flush()
 }
 
@@ -137,8 +149,36 @@ func (c *client) flush() {
 func (c *client) complete(x core.Completion) {
 	k := c.calls[x.ID]
 	delete(c.calls, x.ID)
+	var e *core.OpError
+	if c.w.moving && c.alive && errors.As(x.Result.Err, &e) && errors.Is(e, core.ErrNotFound) && !c.w.removed.lookupOnce && (k.op.op != wire.Read || e.Version == 0) {
+		e.OutcomeUnknown = k.op.op != wire.Read // (the answer may be to a copy of what was executed)
+		if e.OutcomeUnknown {
+			c.lookup(k.op.key, func(id wire.Key) { c.known[k.op.key] = id })
+		} else {
+			c.looking++
+			c.lookup(k.op.key, func(id wire.Key) {
+				c.looking--
+				c.known[k.op.key] = id
+				if k.req.Key = id; c.w.loop.now < k.req.Deadline {
+					c.begin(k)
+					return
+				}
+				x.Result.Err = &core.OpError{Err: core.ErrTimeout}
+				c.finish(k, x)
+			})
+			return
+		}
+	}
+	c.finish(k, x)
+}
+
+// finish notes what came of a call at last.
+func (c *client) finish(k *call, x core.Completion) {
 	k.op.end = c.w.loop.now
 	k.op.take(x.Result)
+	if k.op.outcome == done || k.op.outcome == failed {
+		k.op.version = c.w.composed(k.req.Key, k.op.version)
+	}
 	if k.op.outcome != nothing {
 		c.w.history.add(k.op)
 	}

@@ -361,9 +361,8 @@ func (n *node) dropOtherGroups(keep []p4rt.Group) {
 	}
 }
 
-// place makes or deletes the key_index entry of a key. A key's slot is its number, for want of a reason for another.
-func (n *node) place(key wire.Key, insert bool) {
-	slot := int(key & 0xFFFFFF)
+// place makes or deletes the key_index entry of a key.
+func (n *node) place(key wire.Key, slot int, insert bool) {
 	if slot >= maxSlots {
 		panic(fmt.Sprintf("the key %v is beyond the %d slots of a run", key, maxSlots))
 	}

@@ -47,9 +47,10 @@ const (
 	changeLease    fault = "lease changed"
 	removeMember   fault = "member removed by hand"
 	recoverMember  fault = "member recovered"
+	moveKey        fault = "key moved"
 )
 
-var allFaults = []fault{killSwitch, isolateSwitch, cutLinks, cutHost, burst, killController, twoControllers, cutController, killClient, freeze, reorder, changeLease, removeMember, recoverMember}
+var allFaults = []fault{killSwitch, isolateSwitch, cutLinks, cutHost, burst, killController, twoControllers, cutController, killClient, freeze, reorder, changeLease, removeMember, recoverMember, moveKey}
 
 // newPlan draws a plan. Runs differ in kind: in one nothing fails but packets, in another everything does.
 func newPlan(seed uint64) *plan {
@@ -271,6 +272,10 @@ func (w *world) operate(f fault, n *node, length time.Duration) {
 	case reorder:
 		w.dice.faults.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
 		c.Members = members
+	case moveKey:
+		w.cover.add("fault."+string(f), 1)
+		s.move(pick(w.dice.faults, w.keys...))
+		return
 	case changeLease:
 		lease := pick(w.dice.faults, 20*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond)
 		c.Lease = &lease

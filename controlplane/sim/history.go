@@ -13,6 +13,7 @@ type operationOf struct {
 	key       wire.Key
 	op        wire.Op // Read, Write or CAS
 	eventual  bool
+	move      bool         // a write that puts the value that the key has under another KEY_ID
 	del       bool         // of a write: it leaves no value
 	value     string       // that was read, or written
 	expected  wire.Version // of a CAS
@@ -55,6 +56,8 @@ func (o *operationOf) request() string {
 	}
 	switch {
 	case o.op == wire.Read:
+	case o.move:
+		s = fmt.Sprintf("move %v: %q", o.key, o.value)
 	case o.del:
 		s += ": delete"
 	default:

@@ -11,6 +11,9 @@ type removed struct {
 	before           bool
 	arbitration      bool
 	connections      bool
+	moveLeaves       bool
+	drainless        bool
+	lookupOnce       bool
 	persist          bool
 	redrive          bool
 	redriveSession   bool
@@ -47,6 +50,9 @@ func init() {
 		&Mutant{ID: "NO_FREEZE", Rule: "donor and newcomer are compared under a freeze of writes, which lasts until the roles flip", remove: func(r *removed) { r.machine.Freeze = true }},
 		&Mutant{ID: "JOINS_WITH_OLD_ROLE", Rule: "a switch that comes back has no role until a configuration gives it one", remove: func(r *removed) { r.emptyHasNoRole = true }},
 		&Mutant{ID: "EMPTY_GETS_OLD_ROLE", Rule: "an empty switch gets no role from a configuration that was decided before it came back", remove: func(r *removed) { r.machine.Lost = true }},
+		&Mutant{ID: "MOVE_LEAVES_ENTRIES", Rule: "a key that is moved is placed again when no member has its old entry any more", own: true, remove: func(r *removed) { r.moveLeaves = true }},
+		&Mutant{ID: "MOVE_WITHOUT_DRAINING", Rule: "what is moved is what all members agree on when nobody can write the key any more", own: true, remove: func(r *removed) { r.drainless = true }},
+		&Mutant{ID: "NO_LOOKUP_AGAIN", Rule: "NOT_FOUND without a version is no answer: the key is looked up, and asked for, again", own: true, remove: func(r *removed) { r.lookupOnce = true }},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)
 }

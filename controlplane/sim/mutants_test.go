@@ -47,19 +47,41 @@ func TestMutantsApply(t *testing.T) {
 	}
 }
 
-// TestMutantsAreTheModels: the ids are those that the model uses for the same rules.
+// lacking are the model's rules that the simulator does not remove, each with the reason.
+var lacking = map[string]string{
+	"KEY_RESTARTS_LOWER": "no KEY_ID comes back: the directory gives the next number each time, also to a key that moves (docs/protocol.md, Known to fall short, says where that ends)",
+}
+
+// TestMutantsAreTheModels: for each rule of the model that is not redundant there is a mutant of the simulator's, under the same id, or a reason why there is none; and what
+// has another id is said to be the simulator's own. The table is in the test's log.
 func TestMutantsAreTheModels(t *testing.T) {
 	text, err := os.ReadFile("../model/mutants.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var list []struct{ ID string }
+	var list []struct {
+		ID        string
+		Layer     string
+		Redundant bool
+	}
 	if err := json.Unmarshal(text, &list); err != nil {
 		t.Fatal(err)
 	}
 	known := map[string]bool{}
 	for _, m := range list {
 		known[m.ID] = true
+		found, _ := FindMutant(m.ID)
+		why := lacking[m.ID]
+		switch {
+		case found != nil && why == "":
+			t.Logf("%-28s %-10s removed here too: %s", m.ID, m.Layer, found.Rule)
+		case found == nil && m.Redundant:
+			t.Logf("%-28s %-10s redundant by the model", m.ID, m.Layer)
+		case found == nil && why != "":
+			t.Logf("%-28s %-10s not removed: %s", m.ID, m.Layer, why)
+		default:
+			t.Errorf("%s: a mutant of the simulator's: %v; a reason why there is none: %q", m.ID, found != nil, why)
+		}
 	}
 	for _, m := range Mutants {
 		if known[m.ID] == m.own {

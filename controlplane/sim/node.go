@@ -196,6 +196,16 @@ func (n *node) events(out *[events]uint64) {
 	}
 }
 
+// id is the KEY_ID that a name has now, as the store knows.
+func (w *world) id(name wire.Key) wire.Key {
+	for _, k := range w.store.dir.Keys {
+		if k.Name == nameOf(name) {
+			return k.ID
+		}
+	}
+	return name
+}
+
 // slot is what a switch holds for a key.
 type slot struct{ committed, latest wire.Version }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/directory"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -24,8 +25,13 @@ func (s *shell) redrive(a chain.Redrive) {
 	if r.redriveAll {
 		a.From = a.From[:1]
 	}
+	keys := s.reachable()
 	var failed error
-	left := len(s.w.keys) * len(a.From)
+	left := len(keys) * len(a.From)
+	if left == 0 {
+		s.later(0, func() { report(nil) })
+		return
+	}
 	finish := func(err error) {
 		failed = errors.Join(failed, err)
 		if left--; left > 0 {
@@ -35,11 +41,11 @@ func (s *shell) redrive(a chain.Redrive) {
 			report(failed)
 			return
 		}
-		s.drained(a, s.w.loop.now+writeTimeout)
+		s.drained(ids(keys), s.status.Config.Members, s.w.loop.now+writeTimeout, report)
 	}
 	for _, sw := range a.From {
-		for _, k := range s.w.keys {
-			s.redriveKey(a, s.device(sw), k, finish)
+		for _, k := range keys {
+			s.redriveKey(a, s.device(sw), k.ID, finish)
 		}
 	}
 }
@@ -90,6 +96,9 @@ var errEpoch = errors.New("it has another epoch")
 
 // recover asks the machine to bring a switch in.
 func (s *shell) recover(sw string) chain.OpID {
+	if slices.ContainsFunc(s.dir.Chain(chainID), func(k directory.Key) bool { return k.State == directory.Moving }) {
+		return 0
+	}
 	s.lastOp++
 	s.m.Recover(s.now(), s.lastOp, sw)
 	s.flush()
@@ -158,11 +167,11 @@ func (s *shell) copy(a chain.Copy) {
 		s.copyAll(a, s.w.loop.now+writeTimeout, report)
 		return
 	}
-	keys := s.w.keys
+	keys := s.reachable()
 	to.submit(func(done func()) {
 		to.call(func() {
 			for _, k := range keys {
-				to.n.place(k, true)
+				to.n.place(k.ID, k.Slot, true)
 			}
 		}, func(err error) {
 			done()
@@ -183,7 +192,8 @@ func (s *shell) copyAll(a chain.Copy, deadline time.Duration, then func(error)) 
 	if s.w.removed.copySessions {
 		sessions = 1
 	}
-	left := len(s.w.keys) + int(sessions) - 1
+	keys := s.reachable()
+	left := len(keys) + int(sessions) - 1
 	finish := func(same bool, err error) {
 		failed = errors.Join(failed, err)
 		differs = differs || !same
@@ -199,12 +209,12 @@ func (s *shell) copyAll(a chain.Copy, deadline time.Duration, then func(error)) 
 			s.copyAll(a, deadline, then)
 		}
 	}
-	for _, k := range s.w.keys {
+	for _, k := range keys {
 		flags := wire.Newest
 		if s.w.removed.copyNewest {
 			flags = 0
 		}
-		s.copyOne(a, &wire.Packet{Key: k, Flags: flags}, deadline, finish)
+		s.copyOne(a, &wire.Packet{Key: k.ID, Flags: flags}, deadline, finish)
 	}
 	for i := uint16(1); i < sessions; i++ {
 		s.copyOne(a, &wire.Packet{Key: wire.MakeKey(chainID, 0), Flags: wire.Session, Session: i}, deadline, finish)
@@ -258,8 +268,8 @@ func (w *world) driveFrozen() {
 		if !s.device(m).ready {
 			continue
 		}
-		for _, k := range w.keys {
-			s.redriveKey(chain.Redrive{Epoch: s.status.Config.Epoch, Via: s.status.Config.Members[0]}, s.device(m), k, func(error) {})
+		for _, k := range s.reachable() {
+			s.redriveKey(chain.Redrive{Epoch: s.status.Config.Epoch, Via: s.status.Config.Members[0]}, s.device(m), k.ID, func(error) {})
 		}
 	}
 }

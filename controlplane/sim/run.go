@@ -7,6 +7,7 @@ import (
 
 	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/directory"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -58,6 +59,9 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	}
 	if slices.Contains(p.kinds, recoverMember) {
 		w.recoveries()
+	}
+	if w.moving = slices.Contains(p.kinds, moveKey); w.moving {
+		w.moves()
 	}
 	if w.removed.redriveThawed {
 		w.driveFrozen()
@@ -127,13 +131,20 @@ func (w *world) settle() (out []Violation) {
 	}
 	thaw()
 	idle := func() bool {
-		return w.serving() && w.controller().status.Config.Freeze == chain.Thawed && !slices.ContainsFunc(w.clients, func(c *client) bool { return len(c.calls) > 0 })
+		return w.serving() && w.controller().status.Config.Freeze == chain.Thawed &&
+			!slices.ContainsFunc(w.store.dir.Keys, func(k directory.Key) bool { return k.State != directory.Placed }) && !slices.ContainsFunc(w.clients, func(c *client) bool { return c.alive && len(c.calls)+c.looking > 0 })
 	}
 	w.loop.run(w.loop.now+readyWithin, idle)
 	w.loop.run(w.loop.now+longest, nil) // frames that are late yet
 	if !w.serving() {
 		fail(0, "the chain is not whole after %v: %s", readyWithin, w.controller().status.Reason)
 		return out
+	}
+	for _, k := range w.store.dir.Keys {
+		if k.State != directory.Placed {
+			fail(k.ID, "the key %s is still %s after %v", k.Name, k.State, readyWithin)
+			return out
+		}
 	}
 	if f := w.controller().status.Config.Freeze; f != chain.Thawed {
 		fail(0, "the chain is still frozen after %v: %v", readyWithin, f)
@@ -181,7 +192,7 @@ func (w *world) dirty() (wire.Key, string) {
 	for _, k := range w.keys {
 		var first slot
 		for i, m := range members {
-			x, ok := w.node(m).slot(k)
+			x, ok := w.node(m).slot(w.id(k))
 			if i == 0 {
 				first = x
 			}

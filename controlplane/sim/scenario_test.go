@@ -34,6 +34,7 @@ import (
 //	release [N]                    the first N of them, or all
 //	duplicate OP ...               ... arrive twice
 //	clear                          such rules end
+//	move N                         an operator asks for a key to be moved, to another KEY_ID and slot
 //	recover S                      an operator asks for a switch to be brought in
 //	propose members=(...) | lease=D | frozen=BOOL   an operator asks for a change
 //	state [key=N]                  what each switch has: its part in the chain; its committed version, and the newest if it is dirty
@@ -198,6 +199,11 @@ func (s *scenario) command() {
 		w.network.rules = nil
 	case "propose":
 		s.propose()
+	case "move":
+		n, err := strconv.Atoi(s.word(0))
+		s.check(err)
+		w.moving = true
+		w.controller().move(w.keys[n-1])
 	case "recover":
 		s.w.controller().recover(s.word(0))
 	case "state":
@@ -315,7 +321,7 @@ func (s *scenario) state() {
 			fmt.Fprintf(&s.out, "%v epoch %d", n.assignment.Role, n.assignment.Epoch)
 		}
 		for _, k := range keys {
-			if x, ok := n.slot(k); ok {
+			if x, ok := n.slot(s.w.id(k)); ok {
 				fmt.Fprintf(&s.out, "; key %d: %v", k&0xFFFFFF, x.committed)
 				if x.latest != x.committed {
 					fmt.Fprintf(&s.out, ", dirty %v", x.latest)

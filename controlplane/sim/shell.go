@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/directory"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -34,21 +35,30 @@ type shell struct {
 	saving   int           // records on their way to the store
 
 	port    uint16
+	dir     *directory.Directory
 	waiting map[uint16]func(*wire.Packet)
 	lastOp  chain.OpID
 	ops     map[chain.OpID]*operation
 	done    func(chain.OpID, error) // told of every operation's end
-	request uint32                  // of its writer session
 	status  chain.Status            // after the last input
 }
 
-// operation is a change of keys, or of the configuration.
+// operation is a change of keys.
 type operation struct {
-	keys    []wire.Key
+	keys    []directory.Key
 	attempt int // the running one; what an older one still does is void
+	written
+	noted func(key wire.Key, call time.Duration, version wire.Version) // told of each write that was answered; nil: nobody is
+	done  func(error)                                                  // what follows its end; nil: nothing
 }
 
-// The controller's own writer sessions are 1 to controllerSessions, one a key: a session has one write on its way at most.
+// written is what the first write of an operation's keys writes, or what was drained from their slots.
+type written struct {
+	value     []byte
+	tombstone bool
+}
+
+// The controller's own writer sessions are 1 to controllerSessions, one a slot: a session has one write on its way at most.
 const controllerSessions = maxSlots
 
 // How long an exchange of the controller's may take, as in package controller.
@@ -76,7 +86,7 @@ const storeReads = 200 * time.Microsecond
 // newShell starts a controller, which takes over in the store, and goes on from what an earlier one stored.
 func newShell(w *world, name string, election uint64) *shell {
 	s := &shell{w: w, name: name, election: election, alive: true, rate: w.clockRate(), port: 30000 + uint16(w.control.IntN(20000)),
-		waiting: map[uint16]func(*wire.Packet){}, ops: map[chain.OpID]*operation{}, request: w.store.request}
+		waiting: map[uint16]func(*wire.Packet){}, ops: map[chain.OpID]*operation{}}
 	w.trace(name, "starts")
 	for _, n := range w.nodes {
 		s.devices = append(s.devices, &device{s: s, n: n})
@@ -107,11 +117,15 @@ func (s *shell) begin() {
 	}
 	s.origin = w.loop.now
 	s.m = chain.New(o)
-	s.m.SetKeys(w.store.keys)
+	var err error
+	s.dir, err = directory.New([]directory.Space{{Chain: chainID, Count: maxSlots}}, w.store.dir)
+	must(err)
+	s.m.SetKeys(s.dir.Count(chainID))
 	for _, d := range s.devices {
 		w.loop.after(w.control.between(0, time.Millisecond), d.connect)
 	}
 	s.lead()
+	s.undoUnfinished()
 	s.m.Tick(0)
 	s.flush()
 }
@@ -189,19 +203,26 @@ func (s *shell) do(a chain.Action) {
 	case chain.Copy:
 		s.copy(a)
 	case chain.InsertKeys:
-		s.entries(a.Op, a.Attempt, a.Switch, true)
+		s.entries(a.Op, a.Attempt, a.Switch, true, a.Alias)
 	case chain.DeleteKeys:
-		s.entries(a.Op, a.Attempt, a.Switch, false)
+		s.entries(a.Op, a.Attempt, a.Switch, false, a.Alias)
+	case chain.DrainKeys:
+		s.drain(a)
 	case chain.WriteKeys:
 		s.values(a.Op, a.Attempt, a.Head)
 	case chain.DeleteValues:
+		s.ops[a.Op].written = written{tombstone: true}
 		s.values(a.Op, a.Attempt, a.Head)
 	case chain.CancelKeys:
 		if o := s.ops[a.Op]; o != nil {
 			o.attempt = -1
 		}
 	case chain.Done:
+		o := s.ops[a.Op]
 		delete(s.ops, a.Op)
+		if o != nil && o.done != nil {
+			o.done(a.Err)
+		}
 		if s.done != nil {
 			s.done(a.Op, a.Err)
 		}
@@ -216,8 +237,8 @@ func (s *shell) do(a chain.Action) {
 type store struct {
 	record  *chain.Record
 	leader  uint64 // the election id of the controller that was started last
-	keys    int    // keys that the directory places in the chain
-	request uint32
+	dir     directory.Snapshot
+	request uint32 // of the controllers' writer sessions, each of which is above what those before it used
 }
 
 var errLeader = errors.New("another controller leads")
@@ -311,15 +332,21 @@ func (s *shell) install(a chain.Install) {
 	})
 }
 
-// entries makes or deletes the key_index entries of an operation's keys at a switch.
-func (s *shell) entries(op chain.OpID, attempt int, sw string, insert bool) {
+// entries makes or deletes the key_index entries of an operation's keys, or of their aliases, at a switch.
+func (s *shell) entries(op chain.OpID, attempt int, sw string, insert, alias bool) {
 	o := s.ops[op]
 	o.attempt = attempt
 	d := s.device(sw)
 	d.submit(func(done func()) {
 		d.call(func() {
 			for _, k := range o.keys {
-				d.n.place(k, insert)
+				if s.w.removed.moveLeaves && !insert && !alias && k.Alias != 0 && sw != s.status.Config.Members[0] {
+					continue
+				}
+				if alias {
+					k.ID = k.Alias
+				}
+				d.n.place(k.ID, k.Slot, insert)
 			}
 		}, func(err error) {
 			s.m.KeysDone(s.now(), op, attempt, err, true)
@@ -329,7 +356,7 @@ func (s *shell) entries(op chain.OpID, attempt int, sw string, insert bool) {
 	})
 }
 
-// values writes a tombstone for each of an operation's keys at the head, until each is answered and clean at every member.
+// values writes the values of an operation's keys at the head, until each is answered and clean at every member.
 func (s *shell) values(op chain.OpID, attempt int, head string) {
 	o := s.ops[op]
 	o.attempt = attempt
@@ -347,11 +374,11 @@ func (s *shell) values(op chain.OpID, attempt int, head string) {
 	}
 }
 
-// write writes a tombstone.
-func (s *shell) write(o *operation, attempt int, head *device, key wire.Key, then func(error)) {
-	s.request++
-	s.w.store.request = s.request
-	p := &wire.Packet{Op: wire.Write, Key: key, Session: 1 + uint16(key&0xFFFFFF), Request: s.request, Tombstone: true}
+// write writes one of them.
+func (s *shell) write(o *operation, attempt int, head *device, k directory.Key, then func(error)) {
+	s.w.store.request++
+	key := k.ID
+	p := &wire.Packet{Op: wire.Write, Key: key, Session: 1 + uint16(k.Slot), Request: s.w.store.request, Value: o.value, Tombstone: o.tombstone}
 	call := s.w.loop.now
 	deadline := call + writeTimeout
 	noted := false
@@ -363,10 +390,10 @@ func (s *shell) write(o *operation, attempt int, head *device, key wire.Key, the
 				then(err)
 			case o.attempt != attempt:
 			case r.Status == wire.OK || r.Status == wire.Superseded:
-				if !noted {
-					noted = true
-					s.w.history.add(operationOf{client: s.name, key: key, op: wire.Write, del: true, call: call, end: s.w.loop.now, outcome: done, version: r.Version})
+				if !noted && o.noted != nil {
+					o.noted(key, call, r.Version)
 				}
+				noted = true
 				s.clean(key, r.Version, s.w.loop.now+ackTimeout, func(ok bool) {
 					if ok {
 						then(nil)
@@ -374,6 +401,8 @@ func (s *shell) write(o *operation, attempt int, head *device, key wire.Key, the
 					}
 					try()
 				})
+			case r.Status == wire.NotFound && o.tombstone: // its entry is gone already
+				then(nil)
 			default:
 				s.w.loop.after(5*time.Millisecond, func() {
 					if s.alive && o.attempt == attempt {
@@ -392,7 +421,8 @@ func (s *shell) clean(key wire.Key, version wire.Version, deadline time.Duration
 	left, all := len(members), true
 	for _, sw := range members {
 		s.fetch(s.device(sw), key, 0, deadline, func(r *wire.Packet, err error) {
-			all = all && err == nil && r.Status != wire.Dirty && r.Version >= version
+			noSlot := err == nil && r.Status == wire.NotFound && r.Version == 0
+			all = all && err == nil && (noSlot || r.Status != wire.Dirty && r.Version >= version)
 			switch left--; {
 			case left > 0:
 			case all || s.w.loop.now >= deadline:
@@ -405,10 +435,9 @@ func (s *shell) clean(key wire.Key, version wire.Version, deadline time.Duration
 }
 
 // drained waits until every member is clean and holds the same version of every key.
-func (s *shell) drained(a chain.Redrive, deadline time.Duration) {
-	members := s.status.Config.Members
-	equal, left := true, len(s.w.keys)*len(members)
-	for _, k := range s.w.keys {
+func (s *shell) drained(keys []wire.Key, members []string, deadline time.Duration, then func(error)) {
+	equal, left := true, len(keys)*len(members)
+	for _, k := range keys {
 		var first *wire.Packet
 		for _, sw := range members {
 			s.fetch(s.device(sw), k, 0, deadline, func(r *wire.Packet, err error) {
@@ -425,13 +454,11 @@ func (s *shell) drained(a chain.Redrive, deadline time.Duration) {
 				}
 				switch {
 				case equal:
-					s.m.Redriven(s.now(), a.Epoch, nil)
-					s.flush()
+					then(nil)
 				case s.w.loop.now >= deadline:
-					s.m.Redriven(s.now(), a.Epoch, errTimeout)
-					s.flush()
+					then(errTimeout)
 				default:
-					s.later(5*time.Millisecond, func() { s.drained(a, deadline) })
+					s.later(5*time.Millisecond, func() { s.drained(keys, members, deadline, then) })
 				}
 			})
 		}
@@ -445,17 +472,6 @@ func (s *shell) propose(c chain.Change) chain.OpID {
 	}
 	s.lastOp++
 	s.m.Propose(s.now(), s.lastOp, c)
-	s.flush()
-	return s.lastOp
-}
-
-// addKeys places keys.
-func (s *shell) addKeys(keys []wire.Key) chain.OpID {
-	s.lastOp++
-	s.ops[s.lastOp] = &operation{keys: keys}
-	s.w.store.keys = len(keys)
-	s.m.SetKeys(len(keys))
-	s.m.AddKeys(s.now(), s.lastOp)
 	s.flush()
 	return s.lastOp
 }

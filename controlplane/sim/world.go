@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/directory"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -41,12 +42,14 @@ type world struct {
 	slowDisk     float64       // how often the store takes long
 	drift        float64       // of clocks, either way
 
-	keys        []wire.Key
-	clients     []*client
-	history     history
-	lastPort    uint16
-	lastSession uint16
-	lastValue   int
+	keys         []wire.Key               // the first KEY_ID of each: for clients, its name
+	incarnations map[wire.Key]incarnation // of all KEY_IDs that a name has had
+	moving       bool                     // keys are moved
+	clients      []*client
+	history      history
+	lastPort     uint16
+	lastSession  uint16
+	lastValue    int
 }
 
 // Simulator runs seeds of one program, one after the other. Two goroutines need two.
@@ -61,7 +64,7 @@ func New(p *Program) *Simulator { return &Simulator{program: p} }
 
 // newWorld makes a network in which nothing has been started.
 func (s *Simulator) newWorld(sh *shape, seed uint64, onLine func(Line)) (*world, error) {
-	w := &world{program: s.program, removed: s.removed, shape: sh, onLine: onLine, cover: Coverage{}, byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
+	w := &world{program: s.program, removed: s.removed, shape: sh, onLine: onLine, cover: Coverage{}, incarnations: map[wire.Key]incarnation{}, byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
 		base: sh.baseOf(s.program), members: sh.members(), lease: defaultLease, lastPort: 40000, lastSession: controllerSessions}
 	w.dice.run, w.dice.network, w.dice.clients, w.dice.faults = newDice(seed, diceRun), newDice(seed, diceNetwork), newDice(seed, diceClients), newDice(seed, diceFaults)
 	w.control = newDice(seed, diceControl)
@@ -131,7 +134,9 @@ func (w *world) setUp(keys int) error {
 	var failed error
 	s.done = func(_ chain.OpID, err error) { placed, failed = true, err }
 	s.addKeys(w.keys)
-	w.loop.run(w.loop.now+2*time.Second, func() bool { return placed })
+	w.loop.run(w.loop.now+2*time.Second, func() bool {
+		return placed && !slices.ContainsFunc(w.store.dir.Keys, func(k directory.Key) bool { return k.State != directory.Placed })
+	})
 	s.done = nil
 	if !placed || failed != nil {
 		return fmt.Errorf("the keys were not placed: %v", failed)

@@ -1,0 +1,301 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Keys, and their moves: the counterpart of keys.go and move.go in package controller. The directory is the real one; there is one chain, so a key moves within it,
+// to another KEY_ID and another slot, which is what a move to another chain is to all who have a part in it.
+//
+// Clients know a key by its name. For the history that is the KEY_ID that it had first; a version of its later KEY_IDs, which are numbered as they come, is put above all
+// versions of those before it (world.composed), because nothing may be seen of an earlier one when something was seen of a later one.
+
+// nameOf is the name of a key in the directory, by its first KEY_ID.
+func nameOf(key wire.Key) string { return fmt.Sprintf("k%d", key&0xFFFFFF) }
+
+// incarnation says which of its name's KEY_IDs one is: 0 is the first.
+type incarnation struct {
+	name   wire.Key
+	number int
+}
+
+// composed puts the versions of a name's KEY_IDs into one order. Epochs of a run have 10 bits, and a name no more than 64 KEY_IDs.
+const composedShift = 58
+
+func (w *world) composed(id wire.Key, v wire.Version) wire.Version {
+	if v.Epoch() >= 1<<(composedShift-48) {
+		panic("a run has more epochs than a composed version can tell")
+	}
+	return v + wire.Version(w.incarnations[id].number)<<composedShift
+}
+
+// expected is the version to name in a CAS under a KEY_ID: 0 where the last that was seen was another's.
+func (w *world) expected(id wire.Key, v wire.Version) (own, composed wire.Version) {
+	if int(v>>composedShift) != w.incarnations[id].number {
+		return 0, 0
+	}
+	return v & (1<<composedShift - 1), v
+}
+
+func ids(keys []directory.Key) (out []wire.Key) {
+	for _, k := range keys {
+		out = append(out, k.ID)
+	}
+	return out
+}
+
+// reachable is the keys with the KEY_IDs under which the controller finds their slots.
+func (s *shell) reachable() []directory.Key {
+	var out []directory.Key
+	for _, k := range s.dir.Chain(chainID) {
+		if k.State == directory.Taken {
+			k.ID = k.Alias
+		}
+		out = append(out, k)
+	}
+	return out
+}
+
+// saveDirectory makes the directory as it is now durable, in a while.
+func (s *shell) saveDirectory(then func(error)) { s.publish(nil, then) }
+
+// publish is saveDirectory; durable is told when it is, whether or not the controller lives to hear of it.
+func (s *shell) publish(durable func(), then func(error)) {
+	w := s.w
+	s.m.SetKeys(s.dir.Count(chainID))
+	snapshot := s.dir.Snapshot()
+	took := storeReads
+	if w.moving {
+		took = w.control.between(50*time.Microsecond, time.Millisecond)
+	}
+	s.savedAt = max(s.savedAt, w.loop.now+took/2)
+	w.loop.at(s.savedAt, func() {
+		var err error
+		if w.store.leader == s.election || w.removed.storeCompare {
+			w.store.dir = snapshot
+			if durable != nil {
+				durable()
+			}
+		} else {
+			err = errLeader
+		}
+		s.later(took/2, func() {
+			if then != nil {
+				then(err)
+				s.flush()
+			}
+		})
+	})
+}
+
+// operation starts an operation on keys.
+func (s *shell) operate(o *operation, begin func(*chain.Machine, chain.Time, chain.OpID)) chain.OpID {
+	s.lastOp++
+	s.ops[s.lastOp] = o
+	begin(s.m, s.now(), s.lastOp)
+	s.flush()
+	return s.lastOp
+}
+
+// addKeys places keys under their names, without values.
+func (s *shell) addKeys(names []wire.Key) chain.OpID {
+	o := &operation{written: written{tombstone: true}}
+	for _, name := range names {
+		k, err := s.dir.Add(chainID, nameOf(name), nil)
+		must(err)
+		if k.ID != name {
+			panic(fmt.Sprintf("the directory gave %v the KEY_ID %v", name, k.ID))
+		}
+		s.w.incarnations[k.ID] = incarnation{name, 0}
+		o.keys = append(o.keys, k)
+	}
+	o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
+		s.w.history.add(operationOf{client: s.name, key: key, op: wire.Write, del: true, call: call, end: s.w.loop.now, outcome: done, version: version})
+	}
+	o.done = func(err error) {
+		for _, k := range o.keys {
+			s.dir.SetState(k.ID, directory.Placed)
+		}
+		s.saveDirectory(nil)
+	}
+	s.m.SetKeys(len(names))
+	s.w.store.dir = s.dir.Snapshot()
+	return s.operate(o, (*chain.Machine).AddKeys)
+}
+
+// undoUnfinished takes back what an earlier controller did not finish.
+func (s *shell) undoUnfinished() {
+	for _, k := range s.dir.Chain(chainID) {
+		switch {
+		case k.Alias != 0:
+			s.putBack(k)
+		case k.State != directory.Placed:
+			s.removeKey(k)
+		}
+	}
+}
+
+func (s *shell) removeKey(k directory.Key) {
+	s.dir.SetState(k.ID, directory.Removing)
+	s.operate(&operation{keys: []directory.Key{k}, done: func(err error) {
+		if err == nil {
+			s.dir.Delete(k.ID)
+			s.saveDirectory(nil)
+		}
+	}}, (*chain.Machine).RemoveKeys)
+}
+
+func (s *shell) putBack(k directory.Key) {
+	s.dir.SetState(k.ID, directory.Moving)
+	s.w.cover.add("controller.put back", 1)
+	s.operate(&operation{keys: []directory.Key{k}, done: func(err error) {
+		if err == nil {
+			s.dir.StayPut(k.ID)
+			s.saveDirectory(nil)
+		}
+	}}, (*chain.Machine).PutBackKeys)
+}
+
+// move moves a key, if it is where it belongs.
+func (s *shell) move(name wire.Key) {
+	k, ok := s.dir.ByName(nameOf(name))
+	if !ok || k.State != directory.Placed || s.now() < 2*leading || s.w.incarnations[k.ID].number >= 60 || len(s.dir.Chain(chainID)) > maxSlots-2 {
+		return
+	}
+	k = s.dir.StartMove(k.ID)
+	s.w.trace("operator", "moves %v, which is %v, alias %v", name, k.ID, k.Alias)
+	s.saveDirectory(func(err error) {
+		if err != nil {
+			return // another controller leads
+		}
+		o := &operation{keys: []directory.Key{k}}
+		o.done = func(err error) {
+			if err != nil {
+				s.putBack(k)
+				return
+			}
+			s.dir.SetState(k.ID, directory.Taken)
+			s.saveDirectory(nil)
+			s.settleMove(name, k, o.written)
+		}
+		s.operate(o, (*chain.Machine).TakeKeys)
+	})
+}
+
+// settleMove places what was taken.
+func (s *shell) settleMove(name wire.Key, k directory.Key, value written) {
+	to, err := s.dir.Add(chainID, directory.MovingPrefix+k.ID.String(), nil)
+	if err != nil {
+		s.putBack(k)
+		return
+	}
+	s.w.incarnations[to.ID] = incarnation{name, s.w.incarnations[k.ID].number + 1}
+	o := &operation{keys: []directory.Key{to}, written: value}
+	var moved *operationOf
+	o.noted = func(_ wire.Key, call time.Duration, version wire.Version) {
+		if moved == nil {
+			moved = &operationOf{client: s.name, key: name, op: wire.Write, move: true, value: string(value.value), del: value.tombstone, call: call, outcome: done,
+				version: s.w.composed(to.ID, version)}
+		}
+		moved.version = max(moved.version, s.w.composed(to.ID, version)) // written again after a change of the chain; nobody has seen it before
+	}
+	o.done = func(err error) {
+		if err != nil || moved == nil {
+			s.removeKey(to)
+			s.putBack(k)
+			return
+		}
+		left := s.dir.FinishMove(k.ID, to.ID)
+		s.publish(func() {
+			moved.end = s.w.loop.now
+			s.w.history.add(*moved)
+			s.w.cover.add("controller.moved", 1)
+			s.w.trace("store", "%v is %v now", name, to.ID)
+		}, func(err error) {
+			if err == nil {
+				s.removeKey(left)
+			}
+		})
+	}
+	s.saveDirectory(func(err error) {
+		if err == nil {
+			s.operate(o, (*chain.Machine).AddKeys)
+		}
+	})
+}
+
+// drain drives down what is dirty in the slots of an operation's keys, until all members are equal, and reads them.
+func (s *shell) drain(a chain.DrainKeys) {
+	o := s.ops[a.Op]
+	o.attempt = a.Attempt
+	k := o.keys[0]
+	finish := func(err error) {
+		if o.attempt == a.Attempt {
+			s.m.KeysDone(s.now(), a.Op, a.Attempt, err, true)
+			s.flush()
+		}
+	}
+	read := func(err error) {
+		if err != nil {
+			finish(err)
+			return
+		}
+		s.fetch(s.device(a.Members[len(a.Members)-1]), k.Alias, 0, s.w.loop.now+fetchTimeout, func(r *wire.Packet, err error) {
+			if err == nil {
+				o.written = written{r.Value, r.Tombstone}
+			}
+			finish(err)
+		})
+	}
+	if s.w.removed.drainless {
+		read(nil)
+		return
+	}
+	left := len(a.Members)
+	var failed error
+	for _, m := range a.Members {
+		s.redriveKey(chain.Redrive{Epoch: a.Epoch, Via: a.Members[0]}, s.device(m), k.Alias, func(err error) {
+			failed = errors.Join(failed, err)
+			if left--; left > 0 {
+				return
+			}
+			if failed != nil {
+				finish(failed)
+				return
+			}
+			s.drained([]wire.Key{k.Alias}, a.Members, s.w.loop.now+writeTimeout, read)
+		})
+	}
+}
+
+// moves moves keys all the time.
+func (w *world) moves() {
+	d := w.dice.faults
+	w.loop.after(d.between(3*time.Millisecond, 40*time.Millisecond), w.moves)
+	if !w.mended && w.serving() {
+		w.controller().move(pick(d, w.keys...))
+	}
+}
+
+// lookup asks the directory for a key's KEY_ID.
+func (c *client) lookup(name wire.Key, then func(id wire.Key)) {
+	w := c.w
+	w.loop.after(w.dice.clients.between(100*time.Microsecond, time.Millisecond), func() {
+		if !c.alive {
+			return
+		}
+		for _, k := range w.store.dir.Keys {
+			if k.Name == nameOf(name) && k.Alias == 0 && k.State == directory.Placed {
+				then(k.ID)
+				return
+			}
+		}
+		c.lookup(name, then)
+	})
+}
