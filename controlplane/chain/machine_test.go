@@ -36,6 +36,7 @@ import (
 //	erased S        a switch has been emptied, and is connected anew; erased S error=E: it was not
 //	copied [error=E]
 //	leases lost [S...]   from now on (these) switches do not answer leases
+//	alive S...      they have answered something that is no LEASE
 //	lease-reply S clock=US left=D [refused]
 //	status
 func TestScenarios(t *testing.T) {
@@ -249,6 +250,10 @@ func (w *world) command(d *datadriven.TestData) {
 		w.m.KeysDone(w.now, op, w.running[op], failure(), has("again"))
 	case "redriven":
 		w.m.Redriven(w.now, w.redrive, failure())
+	case "alive":
+		for _, s := range args {
+			w.m.Alive(s)
+		}
 	case "lease-reply":
 		w.m.LeaseReply(w.now, args[0], uint64(num(val("clock"))), dur(val("left")), !has("refused"))
 	case "leases":

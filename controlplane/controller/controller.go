@@ -369,6 +369,9 @@ func (c *Controller) lease(ch *chainState, a chain.Lease) {
 		return // another may lead, and count on it that none are given
 	}
 	d := c.byName[a.Switch]
+	if heard := d.heard.Load(); heard != 0 && c.now()-time.Duration(heard) < a.Duration/4 {
+		c.touch(ch).Alive(a.Switch)
+	}
 	frame, err := c.frame(d.sw, d.sw.Address, leasePort, &wire.Packet{
 		Op: wire.Lease, Epoch: a.Epoch, Key: wire.MakeKey(ch.topo.ID, 0), Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock),
 	})

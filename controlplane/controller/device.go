@@ -34,7 +34,8 @@ type device struct {
 	jobs []func(context.Context)
 	wake chan struct{}
 
-	noRegisters atomic.Bool // the target shows no registers over P4Runtime
+	noRegisters atomic.Bool  // the target shows no registers over P4Runtime
+	heard       atomic.Int64 // when a packet last came from it (Controller.now)
 
 	// What the controller's goroutine knows.
 	state     p4rt.State

@@ -41,6 +41,7 @@ type workload struct {
 	Service  netip.Addr
 	Others   []netip.Addr
 	Reads    bool // nothing else
+	Writes   bool // the same
 	Keys     []uint32
 	Session  api.Session
 	Duration time.Duration
@@ -66,6 +67,8 @@ func (l workload) run() ([]call, error) {
 		x := call{Client: l.Client, Key: k, Op: wire.Read, Value: fmt.Sprintf("%d.%d", l.Client, n)}
 		switch i := r.IntN(10); {
 		case l.Reads:
+		case l.Writes:
+			x.Op = wire.Write
 		case i < 4:
 			x.Op = wire.Write
 		case i < 6:

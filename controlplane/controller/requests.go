@@ -126,6 +126,7 @@ func (c *Controller) fetch(ctx context.Context, at *device, key wire.Key, flags 
 // packetIn takes a packet that a switch sent to the controller. It runs on the stream's goroutine.
 func (c *Controller) packetIn(from *device, frame []byte) {
 	now := c.now()
+	from.heard.Store(int64(now))
 	f, payload, err := wire.ParseFrame(frame)
 	if err != nil || f.Src.Port() != wire.Port {
 		c.log.Debug("a packet that is no reply came to the controller", "switch", from.sw.Name, "error", err)

@@ -27,6 +27,7 @@ import (
 //	NETCRAQ_SURVIVE_ENGINES  which switches, with commas: auto, interp, tc, xdp, bmv2 (default auto)
 //	NETCRAQ_SURVIVE_SECONDS  of load (default 16)
 //	NETCRAQ_SURVIVE_KEYS     how many keys the chain has (default 200)
+//	NETCRAQ_SURVIVE_SLOTS    how many it has when, at the end, a last switch is brought in with little load beside it (default 0: none is)
 //	NETCRAQ_SURVIVE_OUT      a folder for the figures
 func TestSurvive(t *testing.T) {
 	engines := strings.Split(setting("ENGINES", "auto"), ",")
@@ -48,8 +49,8 @@ func setting(name, otherwise string) string {
 func number(t *testing.T, name string, otherwise int) int {
 	n := otherwise
 	if v := setting(name, ""); v != "" {
-		if _, err := fmt.Sscan(v, &n); err != nil || n < 1 {
-			t.Fatalf("NETCRAQ_SURVIVE_%s is %q, and must be a positive number", name, v)
+		if _, err := fmt.Sscan(v, &n); err != nil || n < 0 {
+			t.Fatalf("NETCRAQ_SURVIVE_%s is %q, and must be a number", name, v)
 		}
 	}
 	return n
@@ -65,16 +66,25 @@ const (
 
 // figures is what a run measured. Times are milliseconds.
 type figures struct {
-	Engine  string `json:"engine"`
-	Seconds int    `json:"seconds"`
-	Keys    int    `json:"keys"`
-	Faults  string `json:"faults"`
-	Lease   int    `json:"leaseMillis"`
-	Calls   int    `json:"calls"`
-	Unknown int    `json:"unknown"` // writes whose outcome was not told
-	Watched int    `json:"watchedReads"`
-	Failure []loss `json:"failures"`
-	Joining []join `json:"recoveries"`
+	Engine  string   `json:"engine"`
+	Seconds int      `json:"seconds"`
+	Keys    int      `json:"keys"`
+	Faults  string   `json:"faults"`
+	Lease   int      `json:"leaseMillis"`
+	Calls   int      `json:"calls"`
+	Unknown int      `json:"unknown"` // writes whose outcome was not told
+	Watched int      `json:"watchedReads"`
+	Done    int      `json:"acknowledgedWrites"` // all of which the last reads must show, or what came after them
+	Failure []loss   `json:"failures"`
+	Joining []join   `json:"recoveries"`
+	Large   *large   `json:"largeRecovery,omitempty"`
+	Missed  []string `json:"aimsMissed"`
+}
+
+// large is the recovery of a chain with many slots.
+type large struct {
+	Slots int `json:"slots"`
+	join
 }
 
 // loss is a switch that was killed or cut off.
@@ -94,6 +104,12 @@ type join struct {
 	Frozen float64 `json:"frozenMillis"`     // from the decision to freeze to the last member's thaw
 	Writes float64 `json:"writePauseMillis"` // as clients see it: one whose write is refused tries again after a moment
 }
+
+// What is aimed at, in milliseconds. A run on a busy machine may miss these, and says so; what it must not do is asserted.
+const (
+	aimOutage = 300 // writes, when a switch dies
+	aimPause  = 20  // writes, when a switch of 16,384 slots is brought in
+)
 
 func survive(t *testing.T, engine string) {
 	if engine == "bmv2" {
@@ -173,6 +189,10 @@ func survive(t *testing.T, engine string) {
 	trouble := causeTrouble(t, nw, c, time.Now().Add(duration-time.Second))
 	wg.Wait()
 	run(clients, 300*time.Millisecond) // what all agree on in the end
+	f.Done = checkNothingLost(t, nw, history, hot)
+	if n := number(t, "SLOTS", 0); n > keys {
+		f.Large = recoverLarge(t, nw, c, n, keys, s.Sessions[:clients], hot)
+	}
 
 	for _, m := range trouble {
 		writes := longestGap(ends(history, func(x call) bool { return x.Op == wire.Write }), m.from, m.to)
@@ -192,6 +212,7 @@ func survive(t *testing.T, engine string) {
 		f.Watched += len(a)
 	}
 	ops := operations(history, &f)
+	f.missed()
 	b, err := json.MarshalIndent(f, "", "\t")
 	if err != nil {
 		t.Fatal(err)
@@ -201,6 +222,9 @@ func survive(t *testing.T, engine string) {
 		if err := os.WriteFile(filepath.Join(out, "survive-"+engine+".json"), append(b, '\n'), 0o644); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for _, m := range f.Missed {
+		t.Logf("AIM MISSED: %s", m)
 	}
 	if f.Calls < 100*f.Seconds {
 		t.Errorf("only %d calls: this says little", f.Calls)
@@ -223,6 +247,110 @@ func survive(t *testing.T, engine string) {
 	}
 }
 
+// missed notes the aims that were missed.
+func (f *figures) missed() {
+	f.Missed = []string{}
+	for _, x := range f.Failure {
+		if x.Writes > aimOutage {
+			f.Missed = append(f.Missed, fmt.Sprintf("%s (%s) lost: no write for %.0f ms, and the aim is %d", x.Switch, x.Position, x.Writes, aimOutage))
+		}
+	}
+	if x := f.Large; x != nil && x.Frozen > aimPause {
+		f.Missed = append(f.Missed, fmt.Sprintf("%s brought in with %d slots: frozen for %.1f ms, and the aim is %d", x.Switch, x.Slots, x.Frozen, aimPause))
+	}
+}
+
+// checkNothingLost asks every switch for every key that was written: none may have a version older than one that was acknowledged. It gives the number of those.
+func checkNothingLost(t *testing.T, nw *network, history []call, hot []uint32) (acknowledged int) {
+	newest := map[uint32]wire.Version{}
+	for _, x := range history {
+		if x.Op != wire.Read && !x.Unknown && !x.Failed && !x.Nothing {
+			acknowledged++
+			newest[x.Key] = max(newest[x.Key], x.Version)
+		}
+	}
+	for i, h := range nw.hosts {
+		for _, k := range hot {
+			var got *wire.Packet
+			var err error
+			for try := uint32(1); try <= 50; try++ { // the cables lose frames
+				if got, err = h.ask(switchAddr(i+1), &wire.Packet{Op: wire.Read, Key: wire.Key(k), Request: try}, 200*time.Millisecond); err == nil && got.Status == wire.OK {
+					break
+				}
+			}
+			if err != nil || got.Status != wire.OK || got.Version < newest[k] {
+				t.Errorf("s%d has %v (%v) of the key %#x; %v was acknowledged", i+1, got, err, k, newest[k])
+			}
+		}
+	}
+	return acknowledged
+}
+
+// recoverLarge gives the chain many keys, takes its tail away and brings it back, with writers only: what is measured is the pause.
+func recoverLarge(t *testing.T, nw *network, c *running, slots, have int, sessions []api.Session, hot []uint32) *large {
+	var specs []api.KeySpec
+	for i := range slots - have {
+		specs = append(specs, api.KeySpec{Name: fmt.Sprintf("large%d", i), Value: []byte("x")})
+	}
+	for part := range slices.Chunk(specs, 2048) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		if _, err := c.api.AddKeys(ctx, "main", part); err != nil {
+			t.Fatalf("adding %d keys: %v", len(part), err)
+		}
+	}
+	all := c.chain().Members
+	name := all[len(all)-1].Switch
+	i := slices.Index([]string{"", "s1", "s2", "s3", "s4"}, name)
+	nw.killSwitch(i)
+	c.waitUntil(func() bool { return len(c.chain().Members) == len(all)-1 && c.api.Ready(t.Context()) == nil }, "the chain to go on without "+name)
+	nw.startSwitch(i)
+	c.waitUntil(func() bool {
+		all, err := c.api.Switches(t.Context())
+		return err == nil && all[i-1].Ready
+	}, name+" to be set up")
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var history []call
+	for n := range 4 { // in short pieces, for how long it takes is not known
+		if n+1 == i {
+			continue
+		}
+		wg.Go(func() {
+			session := sessions[n]
+			for piece := 0; ; piece++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				session.NextRequest += 1 << 20 // above those of the load, and of the piece before
+				h, err := nw.hosts[n].work(workload{Client: 100*(piece+1) + n, Service: serviceAddr, Keys: hot, Session: session, Duration: 2 * time.Second, Writes: true})
+				if err != nil {
+					t.Errorf("a writer beside the large recovery: %v", err)
+					return
+				}
+				mu.Lock()
+				history = append(history, h...)
+				mu.Unlock()
+			}
+		})
+	}
+	time.Sleep(300 * time.Millisecond)
+	start := time.Now()
+	if _, err := c.api.Recover(t.Context(), "main", name); err != nil {
+		t.Fatalf("recovering %s with %d slots: %v\n%s", name, slots, err, c.history())
+	}
+	out := &large{slots, join{Switch: name, All: millis(time.Since(start)), Frozen: millis(c.frozen())}}
+	from, to := c.frozenSpan()
+	close(stop)
+	wg.Wait()
+	// Around the freeze: a piece's end is no pause.
+	out.Writes = longestGap(ends(history, func(x call) bool { return x.Op == wire.Write }), from.Add(-100*time.Millisecond), to.Add(200*time.Millisecond))
+	return out
+}
+
 // moment is a span of time in which something was done to a switch.
 type moment struct {
 	position, name string
@@ -240,6 +368,11 @@ func causeTrouble(t *testing.T, nw *network, c *running, end time.Time) (all []m
 		}
 		return out
 	}
+	defer func() {
+		if late := time.Since(end); late > time.Second {
+			t.Errorf("the load ended %v before the last switch was back: give NETCRAQ_SURVIVE_SECONDS more", late)
+		}
+	}()
 	time.Sleep(time.Second)
 	took := 3 * time.Second
 	for n := 0; n < 4 || time.Now().Add(took).Before(end); n++ {
@@ -338,7 +471,18 @@ func mergeFigures(t *testing.T, folder string, engines []string) {
 	if said("git", "status", "--porcelain") != "" {
 		commit += "-dirty"
 	}
-	all := map[string]any{"commit": commit, "date": time.Now().UTC().Format(time.RFC3339), "kernel": said("uname", "-r"), "cpus": runtime.NumCPU(), "go": runtime.Version()}
+	cpu := "unknown"
+	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				cpu = strings.TrimSpace(value)
+			}
+		}
+	}
+	all := map[string]any{"commit": commit, "date": time.Now().UTC().Format(time.RFC3339), "kernel": said("uname", "-r"), "cpus": runtime.NumCPU(), "cpu": cpu, "go": runtime.Version()}
+	if v := said("simple_switch_grpc", "--version"); v != "" {
+		all["simple_switch_grpc"] = v
+	}
 	var runs []figures
 	for _, e := range engines {
 		b, err := os.ReadFile(filepath.Join(folder, "survive-"+e+".json"))
@@ -371,7 +515,11 @@ func millis(d time.Duration) float64 { return math.Round(d.Seconds()*1e5) / 100 
 
 // frozen is how long the last recovery had the chain frozen.
 func (r *running) frozen() time.Duration {
-	var from, to time.Time
+	from, to := r.frozenSpan()
+	return to.Sub(from)
+}
+
+func (r *running) frozenSpan() (from, to time.Time) {
 	frozen := false
 	r.api.Events(r.t.Context(), 0, false, func(e api.Event) error {
 		switch {
@@ -382,7 +530,7 @@ func (r *running) frozen() time.Duration {
 		}
 		return nil
 	})
-	return to.Sub(from)
+	return from, to
 }
 
 // waitUntil waits for something to become true.
