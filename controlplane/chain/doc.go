@@ -17,7 +17,8 @@
 //   - Every configuration has an epoch, higher than any before it. It is durable (Persist) before the first switch gets it.
 //   - Members that leave are fenced first: they have acknowledged role NONE, or are out of reach and their lease has run out on our clock, which is later
 //     than on theirs (see lease.go). Without leases there is no such moment; an unreachable member is then taken to have stopped, as the paper assumes.
-//   - It is installed tail first, head last, one member at a time, so no write can pass a member that has not got it.
+//   - It is installed tail first, head last, one member at a time, so no write can pass a member that has not got it; where the chain is frozen before or after,
+//     in fewer steps.
 //   - After it, what is dirty is driven down again (Redrive), and at intervals what stays dirty.
 //   - A member that is out of reach, or answers no lease, is given up (failover.go): the chain goes on without it, by the rules above.
 //   - A member that has lost its registers (it was restarted) never gets a role back in a chain that holds keys: the chain goes on without it. It comes back by

@@ -119,6 +119,7 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 		if p.config.Lease < m.cfg.Lease {
 			m.shorten(now)
 		}
+		m.wasFrozen = m.cfg.Freeze == FreezeAll
 		m.cfg, m.installed, m.change = p.config, false, p
 		if p.newcomer != "" && p.stage == joining { // it was found equal to the tail: from here on it counts
 			m.view[p.newcomer].lost = false
@@ -250,16 +251,25 @@ func (m *Machine) advance(now Time) {
 			m.install(now, s) // nobody waits for these
 		}
 	}
-	for _, s := range slices.Backward(m.cfg.Learners()) {
-		if m.has(s) {
+	for _, together := range m.order() {
+		missing := ""
+		for _, s := range together {
+			if m.has(s) {
+				continue
+			}
+			if missing == "" || !m.view[s].up {
+				missing = s
+			}
+			m.install(now, s)
+		}
+		if missing == "" {
 			continue
 		}
-		if !m.view[s].up {
-			m.wait("for " + s + " to connect")
+		if !m.view[missing].up {
+			m.wait("for " + missing + " to connect")
 		} else {
 			m.wait("")
 		}
-		m.install(now, s)
 		return
 	}
 	m.wait("")
@@ -278,6 +288,26 @@ func (m *Machine) advance(now Time) {
 	case !m.redriven: // an earlier controller may not have got to it
 		m.startRedrive()
 	}
+}
+
+// order is who gets the configuration after whom; those of one group get it at once. No write should be sent to a member that would drop it, because its client would
+// wait for a while before it sends it again; nothing else hangs on the order.
+//
+//   - Mostly: tail first, head last, one after the other.
+//   - Where the chain freezes, the head first: it refuses what comes from then on, and what is under way gets through before the others have it, mostly.
+//   - Where it thaws, the head last, and the others at once: until then there are no writes.
+func (m *Machine) order() (groups [][]string) {
+	all := m.cfg.Learners()
+	switch {
+	case m.cfg.Freeze == FreezeAll && !m.wasFrozen:
+		return [][]string{all[:1], all[1:]}
+	case m.wasFrozen:
+		return [][]string{all[1:], all[:1]}
+	}
+	for _, s := range slices.Backward(all) {
+		groups = append(groups, []string{s})
+	}
+	return groups
 }
 
 // finish: all members have the configuration.

@@ -72,6 +72,7 @@ type Machine struct {
 	found     bool // ... and came from the switches
 	cfg       Config
 	installed bool // all members have cfg
+	wasFrozen bool // the configuration before cfg was
 	blank     bool // no switch holds data of the chain: it is new, or all was lost
 	// unrecorded is the sequence number of the Persist that says that it is blank no more; recordAt is when to try again. While either is not 0, no key may
 	// be placed: a controller that comes after this one would think that there is nothing to lose.

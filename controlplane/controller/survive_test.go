@@ -31,6 +31,11 @@ import (
 //	NETCRAQ_SURVIVE_OUT      a folder for the figures
 func TestSurvive(t *testing.T) {
 	engines := strings.Split(setting("ENGINES", "auto"), ",")
+	if out := setting("OUT", ""); out != "" && os.Getenv(envInside) == "" {
+		for _, engine := range engines { // of an earlier run
+			os.Remove(filepath.Join(out, "survive-"+engine+".json"))
+		}
+	}
 	for _, engine := range engines {
 		t.Run(engine, func(t *testing.T) { survive(t, engine) })
 	}
