@@ -130,61 +130,14 @@ func (c *cli) fill(ctx context.Context, keys []wire.Key, t *target) error {
 	return nil
 }
 
-// kernelOps are what became of a run's reads and writes, and of both.
-func kernelOps(r *kernelload.Report, reflected bool) (ops map[string]benchOp, failed uint64) {
-	ops = map[string]benchOp{}
-	for name, o := range map[string]*kernelload.OpReport{"get": &r.Read, "put": &r.Write} {
-		if o.Answered == 0 {
-			continue
-		}
-		us := func(q float64) float64 { return float64(o.Quantile(q)) / 1000 }
-		x := benchOp{Queries: o.Answered, OK: o.Status[wire.OK] + o.Status[wire.Superseded], NotFound: o.Status[wire.NotFound],
-			Latency: latency{Min: us(0), P50: us(0.5), P90: us(0.9), P99: us(0.99), P999: us(0.999), Max: us(1)}}
-		if reflected {
-			x.OK = o.Answered
-		}
-		x.Failed = x.Queries - min(x.Queries, x.OK+x.NotFound)
-		failed += x.Failed
-		ops[name] = x
-	}
-	return ops, failed
-}
-
-// kernelResult is a run's report for programs; what it shares with benchResult means the same.
-type kernelResult struct {
-	QueriesPerSecond float64            `json:"queriesPerSecond"`
-	Seconds          float64            `json:"seconds"`
-	Queries          uint64             `json:"queries"`
-	Lost             uint64             `json:"lost"` // of those on their way when the run ended, and before that none: they are sent again until they are answered
-	Failed           uint64             `json:"failed"`
-	Wrong            uint64             `json:"wrong"`
-	Stray            uint64             `json:"stray"`
-	Retransmitted    uint64             `json:"retransmitted"`
-	Latency          latency            `json:"latencyMicros"`
-	Ops              map[string]benchOp `json:"ops"`
-	Outstanding      int                `json:"outstanding"`
-	Keys             int                `json:"keys"`
-	ValueBits        int                `json:"valueBits"`
-	Generator        string             `json:"generator"`
-	CPU              int                `json:"cpu"`
-}
-
 func (c *cli) showKernel(cfg *kernelload.Config, r *kernelload.Report, to string) error {
-	ops, failed := kernelOps(r, cfg.Reflected)
-	all := kernelload.OpReport{Histogram: make([]uint64, len(r.Read.Histogram))}
-	for i := range all.Histogram {
-		all.Histogram[i] = r.Read.Histogram[i] + r.Write.Histogram[i]
-	}
-	us := func(q float64) float64 { return float64(all.Quantile(q)) / 1000 }
-	out := kernelResult{QueriesPerSecond: r.Rate(), Seconds: r.Elapsed.Seconds(), Queries: r.Read.Answered + r.Write.Answered, Failed: failed, Wrong: r.Wrong, Stray: r.Stray,
-		Retransmitted: r.Resent, Latency: latency{Min: us(0), P50: us(0.5), P90: us(0.9), P99: us(0.99), P999: us(0.999), Max: us(1)}, Ops: ops,
-		Outstanding: cfg.Outstanding, Keys: len(cfg.Keys), ValueBits: int(cfg.Profile), Generator: "kernel", CPU: cfg.CPU}
+	out := r.Summary(cfg)
 	return c.show(out, func(w io.Writer) {
 		how := strings.Replace(plural(cfg.Outstanding, "query"), "querys", "queries", 1)
 		fmt.Fprintf(w, "%s queries in %s, %s outstanding, made in the kernel, to %s: %s a second\n\n", grouped(out.Queries), short(r.Elapsed), how, to, grouped(uint64(r.Rate())))
 		rows := [][]string{{"", "QUERIES", "OK", "NOT FOUND", "FAILED", "P50", "P90", "P99", "P99.9"}}
 		for _, name := range []string{"get", "put"} {
-			if o, ok := ops[name]; ok {
+			if o, ok := out.Ops[name]; ok {
 				d := func(us float64) string { return short(time.Duration(us * 1000)) }
 				rows = append(rows, []string{name, grouped(o.Queries), grouped(o.OK), grouped(o.NotFound), grouped(o.Failed), d(o.Latency.P50), d(o.Latency.P90),
 					d(o.Latency.P99), d(o.Latency.P999)})

@@ -1,0 +1,71 @@
+package netchain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// Client asks a chain from a socket, one request at a time. It sends a request again when there is no answer for a while; NetChain knows no retries, so a WRITE that is sent again is executed again.
+type Client struct {
+	Chain   []netip.Addr // head first
+	SeqBits int
+	Resend  time.Duration // 0: 50 ms
+
+	conn *net.UDPConn
+}
+
+// Close gives the socket back.
+func (c *Client) Close() error {
+	if c.conn == nil {
+		return nil
+	}
+	return c.conn.Close()
+}
+
+// Ask sends a request until an answer with its operation and key comes, or ctx ends.
+func (c *Client) Ask(ctx context.Context, p Packet) (*Packet, error) {
+	if c.conn == nil {
+		conn, err := net.ListenUDP("udp4", nil)
+		if err != nil {
+			return nil, fmt.Errorf("a UDP socket: %w", err)
+		}
+		c.conn = conn
+	}
+	to := p.Request(c.Chain)
+	b, err := p.Marshal(c.SeqBits)
+	if err != nil {
+		return nil, err
+	}
+	wait := c.Resend
+	if wait == 0 {
+		wait = 50 * time.Millisecond
+	}
+	buffer := make([]byte, 2048)
+	for {
+		if _, err := c.conn.WriteToUDPAddrPort(b, netip.AddrPortFrom(to, Port)); err != nil {
+			return nil, fmt.Errorf("asking %v: %w", to, err)
+		}
+		for end := time.Now().Add(wait); ; {
+			c.conn.SetReadDeadline(end)
+			n, _, err := c.conn.ReadFromUDPAddrPort(buffer)
+			if ctx.Err() != nil {
+				return nil, fmt.Errorf("%v does not answer: %w", to, context.Cause(ctx))
+			}
+			if err != nil {
+				var timeout net.Error
+				if errors.As(err, &timeout) && timeout.Timeout() {
+					break
+				}
+				return nil, fmt.Errorf("waiting for %v: %w", to, err)
+			}
+			r := new(Packet)
+			if r.Unmarshal(buffer[:n], c.SeqBits) == nil && r.Op == p.Op+1 && r.Key == p.Key {
+				return r, nil
+			}
+		}
+	}
+}

@@ -1,0 +1,215 @@
+// Command netchain runs NetChain, the baseline, on the switches of a topology: its controller, its load, and single requests.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/kernelload"
+	netchain "github.com/netcraq/netcraq/netchain-baseline"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// common are the flags of all commands.
+type common struct {
+	file    string
+	seqBits int
+	keys    int
+	admin   string
+}
+
+func (c *common) topology() (*topology.Topology, error) {
+	if c.file == "" {
+		return nil, errors.New("--topology is missing: the file that netcraq-controller takes")
+	}
+	return topology.Load(c.file)
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	c := new(common)
+	root := &cobra.Command{Use: "netchain", Short: "NetChain (NSDI 2018), the baseline that NetCRAQ is compared with", SilenceUsage: true, SilenceErrors: true}
+	f := root.PersistentFlags()
+	f.StringVar(&c.file, "topology", "", "the network, as a `FILE` that netcraq-controller takes; the first chain of it")
+	f.IntVar(&c.seqBits, "seq-bits", 128, "width of sequence numbers: 16 as published, 128 as in the CNSM comparison")
+	f.IntVar(&c.keys, "keys", 256, "how many keys there are, numbered from 0")
+	f.StringVar(&c.admin, "admin", "127.0.0.1:20038", "where the controller takes commands")
+	root.AddCommand(c.control(), c.fail(), c.bench(), c.get(), c.put())
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "netchain:", err)
+		os.Exit(1)
+	}
+}
+
+// control is the controller.
+func (c *common) control() *cobra.Command {
+	return &cobra.Command{Use: "control", Short: "Load NetChain into the switches and go around those that are gone", Args: cobra.NoArgs,
+		Long: "Loads the program into the switches, fills their tables, and prints a line that begins with \"ready:\". It runs until SIGINT or SIGTERM.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			t, err := c.topology()
+			if err != nil {
+				return err
+			}
+			k, err := netchain.NewController(t, c.seqBits, c.keys, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			if err != nil {
+				return err
+			}
+			listener, err := net.Listen("tcp", c.admin)
+			if err != nil {
+				return fmt.Errorf("taking commands at %s: %w", c.admin, err)
+			}
+			if err := k.Start(cmd.Context()); err != nil {
+				return err
+			}
+			mux := http.NewServeMux()
+			mux.HandleFunc("POST /v1/fail/{switch}", func(w http.ResponseWriter, r *http.Request) {
+				if err := k.Fail(r.Context(), r.PathValue("switch")); err != nil {
+					http.Error(w, err.Error(), http.StatusConflict)
+				}
+			})
+			server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
+			go server.Serve(listener)
+			fmt.Printf("ready: %d switches, %d keys, sequence numbers of %d bits\n", len(t.Switches), c.keys, c.seqBits)
+			<-cmd.Context().Done()
+			return server.Close()
+		}}
+}
+
+func (c *common) fail() *cobra.Command {
+	return &cobra.Command{Use: "fail SWITCH", Short: "Have the controller go around a switch that is gone", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		r, err := http.Post("http://"+c.admin+"/v1/fail/"+args[0], "", nil)
+		if err != nil {
+			return fmt.Errorf("asking the controller (is `netchain control` running?): %w", err)
+		}
+		defer r.Body.Close()
+		if r.StatusCode != http.StatusOK {
+			b := make([]byte, 500)
+			n, _ := r.Body.Read(b)
+			return errors.New(string(b[:n]))
+		}
+		return nil
+	}}
+}
+
+// client asks the chain from a socket.
+func (c *common) client() (*netchain.Client, *topology.Topology, error) {
+	t, err := c.topology()
+	if err != nil {
+		return nil, nil, err
+	}
+	return &netchain.Client{Chain: netchain.Members(t), SeqBits: c.seqBits}, t, nil
+}
+
+func number(s string) (n int, err error) {
+	if _, err = fmt.Sscan(s, &n); err != nil || n < 0 || n >= 1<<24 {
+		return 0, fmt.Errorf("%q is no key: keys are numbers from 0", s)
+	}
+	return n, nil
+}
+
+func (c *common) get() *cobra.Command {
+	return &cobra.Command{Use: "get KEY", Short: "Read a key", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		return c.one(cmd.Context(), args[0], netchain.Packet{Op: netchain.Read})
+	}}
+}
+
+func (c *common) put() *cobra.Command {
+	return &cobra.Command{Use: "put KEY VALUE", Short: "Write a key (16 bytes at most)", Args: cobra.ExactArgs(2), RunE: func(cmd *cobra.Command, args []string) error {
+		p := netchain.Packet{Op: netchain.Write}
+		if len(args[1]) > netchain.ValueBytes {
+			return fmt.Errorf("the value has %d bytes: at most %d fit", len(args[1]), netchain.ValueBytes)
+		}
+		copy(p.Value[:], args[1])
+		return c.one(cmd.Context(), args[0], p)
+	}}
+}
+
+func (c *common) one(ctx context.Context, key string, p netchain.Packet) error {
+	n, err := number(key)
+	if err != nil {
+		return err
+	}
+	cl, t, err := c.client()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	p.Key = netchain.Key(t, n)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	r, err := cl.Ask(ctx, p)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("status %d, number %x.%x, value %q\n", r.Status, r.Seq.High, r.Seq.Low, r.Value)
+	return nil
+}
+
+// bench is the kernel's load, as `netcraqctl bench --kernel` puts it on NetCRAQ.
+func (c *common) bench() *cobra.Command {
+	var cfg kernelload.Config
+	var puts int
+	cmd := &cobra.Command{Use: "bench", Short: "Measure queries a second and latency, with a load made in the kernel", Args: cobra.NoArgs,
+		Long: "Each key gets a value of its own first, and every value that is read is compared: a wrong one makes the command fail. The result is printed as JSON, as `netcraqctl bench -o json` prints it."}
+	f := cmd.Flags()
+	f.IntVarP(&cfg.Outstanding, "outstanding", "n", 32, "queries on their way at a time")
+	f.DurationVar(&cfg.Duration, "duration", time.Second, "for how long")
+	f.IntVar(&puts, "puts", 0, "how many of 100 queries are writes")
+	f.IntVar(&cfg.CPU, "cpu", -1, "where the first queries are sent; -1: anywhere")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cl, t, err := c.client()
+		if err != nil {
+			return err
+		}
+		defer cl.Close()
+		load := netchain.Load{Chain: cl.Chain, SeqBits: c.seqBits}
+		if len(cl.Chain) > netchain.MaxChain-1 {
+			return fmt.Errorf("a chain of %d switches: the load takes %d", len(cl.Chain), netchain.MaxChain-1)
+		}
+		for i := range c.keys {
+			k := wire.Key(netchain.Key(t, i))
+			p := netchain.Packet{Op: netchain.Write, Key: uint32(k)}
+			copy(p.Value[:], kernelload.Value(wire.Profile128, k, 0))
+			ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
+			_, err := cl.Ask(ctx, p)
+			cancel()
+			if err != nil {
+				return fmt.Errorf("giving key %d a value that can be checked: %w", i, err)
+			}
+			cfg.Keys = append(cfg.Keys, k)
+		}
+		var tail netip.Addr = cl.Chain[len(cl.Chain)-1]
+		if cfg.Iface, cfg.Source, cfg.Gateway, err = kernelload.Way(tail); err != nil {
+			return err
+		}
+		cfg.Protocol, cfg.WritePercent, cfg.FirstPort, cfg.Resend, cfg.Seed = load, puts, 40000, 20*time.Millisecond, 1
+		r, err := kernelload.Run(cmd.Context(), cfg)
+		if err != nil {
+			return err
+		}
+		out := json.NewEncoder(os.Stdout)
+		out.SetIndent("", "  ")
+		if err := out.Encode(r.Summary(&cfg)); err != nil {
+			return err
+		}
+		if r.Wrong > 0 {
+			return fmt.Errorf("%d answers had a value or a key that is not what was asked for", r.Wrong)
+		}
+		return nil
+	}
+	return cmd
+}

@@ -1,0 +1,41 @@
+package netchain
+
+import (
+	"net/netip"
+
+	"github.com/netcraq/netcraq/internal/kernelload"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Load is NetChain's side of the kernel's load: what NetCRAQ is measured with, with NetChain's packets. A READ goes to the tail, a WRITE to the head.
+//
+// NetChain's packets have no number by which an answer is known to be that of a query. One is put into the end of the list of addresses, which chains of up to eight switches leave free; each switch that
+// a WRITE goes on from moves it up with the list.
+type Load struct {
+	Chain   []netip.Addr // head first
+	SeqBits int
+}
+
+var _ kernelload.Protocol = Load{}
+
+// Shape implements [kernelload.Protocol].
+func (l Load) Shape() kernelload.Shape {
+	last := Size(l.SeqBits) - 4
+	return kernelload.Shape{Port: Port, Size: Size(l.SeqBits), Op: 0, Status: 1, Key: 4, Value: fixedBytes + l.SeqBits/8, ValueBytes: ValueBytes,
+		Query: [2]int{last, last}, Answer: [2]int{last, last - 4*(len(l.Chain)-1)}, Session: -1, Length: -1}
+}
+
+// Query implements [kernelload.Protocol].
+func (l Load) Query(op wire.Op, key wire.Key, request uint32, _ uint16) (netip.AddrPort, []byte, error) {
+	p := Packet{Op: Op(op), Key: uint32(key)}
+	if op == wire.Write {
+		copy(p.Value[:], kernelload.Value(wire.Profile128, key, request))
+	}
+	to := p.Request(l.Chain)
+	b, err := p.Marshal(l.SeqBits)
+	if err != nil {
+		return netip.AddrPort{}, nil, err
+	}
+	copy(b[len(b)-4:], wireOrder(request))
+	return netip.AddrPortFrom(to, Port), b, nil
+}
