@@ -24,7 +24,7 @@ PYTHON := $(VENV)/bin/python
 GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])'; then echo go; else echo $(VENV)/bin/go; fi)
 COMMANDS := switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl netchain-baseline/cmd/netchain
 
-.PHONY: help deps build run test sim sim-mutants survive timeline model mutants lint p4 p4-check bench clean
+.PHONY: help deps build run test sim sim-mutants survive timeline model mutants lint p4 p4-check bench compare figures-quick clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -88,6 +88,12 @@ timeline: build ## plot throughput and latency while a switch dies and is brough
 
 bench: build ## measure the switch: round trips and queries a second, beside BMv2's where it is installed
 	@$(SUDO) $(PYTHON) experiments/bench.py
+
+compare: build ## NetCRAQ against NetChain on the same switches: the paper's figures; out/report.html shows them
+	@$(SUDO) $(PYTHON) -m experiments.figures
+
+figures-quick: build ## a look at the same in a few minutes: one short repetition, in the kernel
+	@$(SUDO) $(PYTHON) -m experiments.figures --quick
 
 model: deps ## search the protocol model exhaustively, every configuration
 	@$(PYTHON) controlplane/model/check.py model

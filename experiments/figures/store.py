@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every measurement, as it was made: one JSON object a line, so that a run that was interrupted goes on where it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Point:
+    """One thing that is measured once: of a figure, a system on an engine, ``nodes`` switches, at ``x``, for the ``repetition``-th time."""
+
+    figure: str
+    system: str
+    engine: str
+    nodes: int
+    x: float
+    repetition: int
+
+
+class Store:
+    """The measurements in a file. Those of another commit, or measured for another time, do not count."""
+
+    def __init__(self, path: Path, conditions: dict[str, Any]) -> None:
+        self.path = path
+        self.conditions = conditions
+        self._rows: dict[Point, dict[str, Any]] = {}
+        if path.exists():
+            for line in path.read_text().splitlines():
+                row = json.loads(line)
+                if row["conditions"] == conditions:
+                    self._rows[Point(**row["point"])] = row["values"]
+
+    def get(self, point: Point) -> dict[str, Any] | None:
+        """What was measured for a point, None where nothing was."""
+        return self._rows.get(point)
+
+    def add(self, point: Point, values: dict[str, Any]) -> None:
+        """Keep a measurement."""
+        self._rows[point] = values
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps({"point": asdict(point), "values": values, "conditions": self.conditions}) + "\n")
+
+    def rows(self, figure: str) -> Iterator[tuple[Point, dict[str, Any]]]:
+        """The measurements of a figure."""
+        return ((point, values) for point, values in self._rows.items() if point.figure == figure)

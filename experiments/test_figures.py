@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the figures are made of, without a network: the store, the ratios, the report."""
+
+from experiments.figures import plots, report
+from experiments.figures.__main__ import points
+from experiments.figures.definitions import FIGURES, Options, attainable
+from experiments.figures.store import Point, Store
+
+DISTANCE = next(figure for figure in FIGURES if figure.name == "distance")
+
+
+def measured(store, system, x, repetition, y):
+    store.add(Point("distance", system, "ebpf tc", 4, x, repetition), {"y": y})
+
+
+def test_a_run_goes_on_where_it_was_but_not_under_other_conditions(tmp_path):
+    file = tmp_path / "measurements.jsonl"
+    point = Point("distance", "NetCRAQ", "interp", 4, 3.0, 0)
+    Store(file, {"commit": "a"}).add(point, {"y": 5.0})
+    assert Store(file, {"commit": "a"}).get(point) == {"y": 5.0}
+    assert Store(file, {"commit": "b"}).get(point) is None
+
+
+def test_ratios_are_of_the_same_repetition(tmp_path):
+    store = Store(tmp_path / "m", {})
+    for repetition, (ours, theirs) in enumerate([(400, 100), (900, 300), (1000, 200)]):
+        measured(store, "NetCRAQ", 3.0, repetition, ours)
+        measured(store, "NetChain", 3.0, repetition, theirs)
+    measured(store, "NetCRAQ", 3.0, 3, 1e9)  # NetChain gave no figure
+    [row] = plots.ratios(DISTANCE, store)
+    assert (row["measured"], row["lowest"], row["highest"], row["repetitions"], row["met"]) == (4.0, 3.0, 5.0, 3, False)
+
+
+def test_the_report_shows_what_falls_short_and_what_gave_no_figure(tmp_path):
+    store = Store(tmp_path / "m", {})
+    measured(store, "NetCRAQ", 3.0, 0, 300)
+    measured(store, "NetChain", 3.0, 0, 100)
+    (tmp_path / "figures").mkdir()
+    plots.draw(DISTANCE, plots.series(store, DISTANCE), {"ebpf tc": 1000.0}, tmp_path / "figures")
+    ratios = plots.ratios(DISTANCE, store)
+    report.write(tmp_path / "report.html", [DISTANCE], ratios, {"commit": "abc"}, ["length: <it> broke"])
+    text = (tmp_path / "report.html").read_text()
+    for part in ("class=short", "4.08", "3.00", "data:image/png", "&lt;it&gt; broke", "commit: abc"):
+        assert part in text
+    assert (tmp_path / "figures" / "distance.svg").stat().st_size > 1000
+
+
+def test_the_attainable_rate_is_the_highest_and_says_at_what_latency():
+    rates = {1: 100.0, 8: 500.0, 32: 450.0}
+
+    class Net:
+        def load(self, host, *, writes, outstanding, seconds):
+            assert (host, writes, seconds) == ("h1", 25, 0.1)
+            return {"queriesPerSecond": rates[outstanding], "latencyMicros": {"p50": outstanding}, "outstanding": outstanding}
+
+    assert attainable(Net(), "h1", 25, Options(0.1, (1, 8, 32))) == {"y": 500.0, "p50_us": 8, "outstanding": 8}
+
+
+def test_the_systems_take_turns_in_being_first():
+    first = {point.repetition: point.system for point in reversed(points([DISTANCE], ["interp"], 2))}
+    assert first == {0: "NetCRAQ", 1: "NetChain"}
