@@ -346,6 +346,65 @@ func TestMistakes(t *testing.T) {
 		ready(t, c)
 		waitText(t, c, "switch.program-loaded", "committed")
 	})
+	small := func(m map[string]any) { m["chains"].([]map[string]any)[0]["members"] = []string{"s1", "s2"} }
+	t.Run("a newcomer that is too small", func(t *testing.T) {
+		// It runs the program, and its key_index takes fewer keys than the chain has.
+		f := newFakes(t, small)
+		d, err := directory.New([]directory.Space{{Chain: 0, Count: 9}}, directory.Snapshot{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"a", "b", "c"} {
+			k, err := d.Add(0, name, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.SetState(k.ID, directory.Placed)
+		}
+		if err := f.store.Save(&controller.State{Version: controller.StateVersion, Directory: d.Snapshot()}); err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		room := 2
+		f.servers[2].Refuse = func(u *v1.Update) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if e, err := f.info.Decode(u.Entity.GetTableEntry()); err == nil && e.Table == "key_index" && u.Type == v1.Update_INSERT {
+				if room--; room < 0 {
+					return status.Error(codes.ResourceExhausted, "table is full")
+				}
+			}
+			return nil
+		}
+		c, _ := f.start()
+		ready(t, c)
+		_, err = c.Recover(t.Context(), "main", "s3")
+		if err == nil || !strings.Contains(err.Error(), "s3 cannot take the chain's 3 keys") || !strings.Contains(err.Error(), "table is full") {
+			t.Error(err)
+		}
+		waitText(t, c, "chain.not-recovered", "table is full")
+		ready(t, c)
+		ch, err := c.Chain(t.Context(), "main")
+		if err != nil || len(ch.Members) != 2 || ch.Frozen {
+			t.Errorf("%+v, %v: want the chain as it was", ch, err)
+		}
+	})
+	t.Run("a switch that cannot run the program", func(t *testing.T) {
+		// Such as one that was built for narrower values, or has too little memory for the registers.
+		f := newFakes(t, small)
+		f.servers[2].RefuseProgram = func() error {
+			return status.Error(codes.InvalidArgument, "register objects_store: 8192 bits in a cell, at most 128 here")
+		}
+		c, _ := f.start()
+		ready(t, c) // it is not needed
+		waitText(t, c, "switch.not-set-up", "at most 128 here")
+		if _, err := c.Recover(t.Context(), "main", "s3"); err == nil || !strings.Contains(err.Error(), "s3 is not connected, or does not run the program") {
+			t.Error(err)
+		}
+		if sw, err := c.Switches(t.Context()); err != nil || sw[2].Ready || !strings.Contains(sw[2].LastError, "at most 128 here") {
+			t.Errorf("%+v, %v", sw, err)
+		}
+	})
 	t.Run("a switch is restarted", func(t *testing.T) {
 		f := newFakes(t, nil)
 		c, _ := f.start()

@@ -3,12 +3,10 @@ package controller_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -67,53 +65,6 @@ const (
 	surviveLease  = 200 // milliseconds
 	clients       = 8
 	hotKeys       = 16
-)
-
-// figures is what a run measured. Times are milliseconds.
-type figures struct {
-	Engine  string   `json:"engine"`
-	Seconds int      `json:"seconds"`
-	Keys    int      `json:"keys"`
-	Faults  string   `json:"faults"`
-	Lease   int      `json:"leaseMillis"`
-	Calls   int      `json:"calls"`
-	Unknown int      `json:"unknown"` // writes whose outcome was not told
-	Watched int      `json:"watchedReads"`
-	Done    int      `json:"acknowledgedWrites"` // all of which the last reads must show, or what came after them
-	Failure []loss   `json:"failures"`
-	Joining []join   `json:"recoveries"`
-	Large   *large   `json:"largeRecovery,omitempty"`
-	Missed  []string `json:"aimsMissed"`
-}
-
-// large is the recovery of a chain with many slots.
-type large struct {
-	Slots int `json:"slots"`
-	join
-}
-
-// loss is a switch that was killed or cut off.
-type loss struct {
-	Position string `json:"position"` // head, middle, tail; cut off
-	Switch   string `json:"switch"`
-	// Writes is the longest time without a write done, Reads without a read by the load's clients, Survivors without an answer by a switch that was left to a reader of a clean key.
-	Writes    float64 `json:"writeOutageMillis"`
-	Reads     float64 `json:"readOutageMillis"`
-	Survivors float64 `json:"survivorGapMillis"`
-}
-
-// join is a switch that came back.
-type join struct {
-	Switch string  `json:"switch"`
-	All    float64 `json:"recoveryMillis"`
-	Frozen float64 `json:"frozenMillis"`     // from the decision to freeze to the last member's thaw
-	Writes float64 `json:"writePauseMillis"` // as clients see it: one whose write is refused tries again after a moment
-}
-
-// What is aimed at, in milliseconds. A run on a busy machine may miss these, and says so; what it must not do is asserted.
-const (
-	aimOutage = 300 // writes, when a switch dies
-	aimPause  = 20  // writes, when a switch of 16,384 slots is brought in
 )
 
 func survive(t *testing.T, engine string) {
@@ -191,9 +142,10 @@ func survive(t *testing.T, engine string) {
 		})
 	}
 	f := figures{Engine: engine, Seconds: int(duration.Seconds()), Keys: keys, Faults: surviveFaults, Lease: surviveLease}
-	trouble := causeTrouble(t, nw, c, time.Now().Add(duration-time.Second))
+	trouble, unasked := causeTrouble(t, nw, c, time.Now().Add(duration-time.Second))
 	wg.Wait()
 	run(clients, 300*time.Millisecond) // what all agree on in the end
+	f.Unasked = unasked
 	f.Done = checkNothingLost(t, nw, history, hot)
 	if n := number(t, "SLOTS", 0); n > keys {
 		f.Large = recoverLarge(t, nw, c, n, keys, s.Sessions[:clients], hot)
@@ -228,11 +180,16 @@ func survive(t *testing.T, engine string) {
 			t.Fatal(err)
 		}
 	}
+	t.Logf("%s", f.summary())
 	for _, m := range f.Missed {
 		t.Logf("AIM MISSED: %s", m)
 	}
 	if f.Calls < 100*f.Seconds {
 		t.Errorf("only %d calls: this says little", f.Calls)
+	}
+	// Reads there must not wait for the failover, which takes more than half a lease. One gap can be the machine's, most of them cannot.
+	if gap := middle(f.Failure, func(x loss) float64 { return x.Survivors }); gap > surviveLease/4 {
+		t.Errorf("when a switch was lost, those that were left mostly did not answer reads of a clean key for %.0f ms", gap)
 	}
 	for _, x := range f.Failure {
 		if x.Survivors > surviveLease {
@@ -249,19 +206,6 @@ func survive(t *testing.T, engine string) {
 	}
 	if t.Failed() || setting("EVENTS", "") != "" {
 		t.Logf("events:\n%s", c.history())
-	}
-}
-
-// missed notes the aims that were missed.
-func (f *figures) missed() {
-	f.Missed = []string{}
-	for _, x := range f.Failure {
-		if x.Writes > aimOutage {
-			f.Missed = append(f.Missed, fmt.Sprintf("%s (%s) lost: no write for %.0f ms, and the aim is %d", x.Switch, x.Position, x.Writes, aimOutage))
-		}
-	}
-	if x := f.Large; x != nil && x.Frozen > aimPause {
-		f.Missed = append(f.Missed, fmt.Sprintf("%s brought in with %d slots: frozen for %.1f ms, and the aim is %d", x.Switch, x.Slots, x.Frozen, aimPause))
 	}
 }
 
@@ -304,6 +248,7 @@ func recoverLarge(t *testing.T, nw *network, c *running, slots, have int, sessio
 			t.Fatalf("adding %d keys: %v", len(part), err)
 		}
 	}
+	c.heal()
 	all := c.chain().Members
 	name := all[len(all)-1].Switch
 	i := slices.Index([]string{"", "s1", "s2", "s3", "s4"}, name)
@@ -343,11 +288,8 @@ func recoverLarge(t *testing.T, nw *network, c *running, slots, have int, sessio
 		})
 	}
 	time.Sleep(300 * time.Millisecond)
-	start := time.Now()
-	if _, err := c.api.Recover(t.Context(), "main", name); err != nil {
-		t.Fatalf("recovering %s with %d slots: %v\n%s", name, slots, err, c.history())
-	}
-	out := &large{slots, join{Switch: name, All: millis(time.Since(start)), Frozen: millis(c.frozen())}}
+	recovery, frozen := c.bringIn(name)
+	out := &large{slots, join{Switch: name, All: millis(recovery), Frozen: millis(frozen)}}
 	from, to := c.frozenSpan()
 	close(stop)
 	wg.Wait()
@@ -365,7 +307,7 @@ type moment struct {
 }
 
 // causeTrouble takes one switch after the other away and brings it back, until there is no time left for another.
-func causeTrouble(t *testing.T, nw *network, c *running, end time.Time) (all []moment) {
+func causeTrouble(t *testing.T, nw *network, c *running, end time.Time) (all []moment, unasked int) {
 	members := func() []string {
 		var out []string
 		for _, m := range c.chain().Members {
@@ -407,107 +349,56 @@ func causeTrouble(t *testing.T, nw *network, c *running, end time.Time) (all []m
 		}, name+" to be set up")
 		time.Sleep(200 * time.Millisecond)
 		start := time.Now()
-		ch, err := c.api.Recover(t.Context(), "main", name)
-		if err != nil {
-			t.Fatalf("recovering %s: %v\n%s", name, err, c.history())
-		}
-		back := moment{position: position, name: name, from: start, joined: time.Since(start), frozen: c.frozen()}
-		if got := ch.Members[len(ch.Members)-1].Switch; got != name {
-			t.Fatalf("the tail is %s", got)
-		}
+		recovery, frozen := c.bringIn(name)
+		back := moment{position: position, name: name, from: start, joined: recovery, frozen: frozen}
 		time.Sleep(300 * time.Millisecond)
 		back.to = time.Now()
 		all = append(all, back)
 		took = max(took, time.Since(begun))
+		unasked += c.heal()
 	}
-	return all
+	return all, unasked
 }
 
-// ends are the times at which calls of a kind were answered, sorted.
-func ends(history []call, kind func(call) bool) (out []int64) {
-	for _, x := range history {
-		if kind(x) && !x.Unknown && !x.Nothing {
-			out = append(out, x.End)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// longestGap is the longest time without one of the answers, in milliseconds.
-func longestGap(answers []int64, from, to time.Time) float64 {
-	longest, last := int64(0), from.UnixNano()
-	for _, a := range answers {
-		if a > from.UnixNano() && a < to.UnixNano() {
-			longest, last = max(longest, a-last), a
-		}
-	}
-	return millis(time.Duration(max(longest, to.UnixNano()-last)))
-}
-
-// operations are a history for the checker.
-func operations(history []call, f *figures) (ops []porcupine.Operation) {
-	begun := history[0].Begin
-	for _, x := range history {
-		begun = min(begun, x.Begin)
-	}
-	for _, x := range history {
-		f.Calls++
-		if x.Nothing {
-			continue
-		}
-		o := porcupine.Operation{ClientId: x.Client, Input: x, Call: x.Begin - begun, Return: x.End - begun}
-		if x.Unknown {
-			f.Unknown++
-			o.Return, o.ClientId = math.MaxInt64, 1000+f.Unknown
-		}
-		ops = append(ops, o)
-	}
-	return ops
-}
-
-// mergeFigures makes one file of those that the engines have left.
-func mergeFigures(t *testing.T, folder string, engines []string) {
-	said := func(name string, args ...string) string {
-		b, _ := exec.Command(name, args...).Output()
-		return strings.TrimSpace(string(b))
-	}
-	commit := said("git", "rev-parse", "HEAD")
-	if said("git", "status", "--porcelain") != "" {
-		commit += "-dirty"
-	}
-	cpu := "unknown"
-	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(b)) {
-			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-				cpu = strings.TrimSpace(value)
+// bringIn brings a switch in, and says how long that took and for how long the chain was frozen. It is asked for again where another member was lost meanwhile, as an
+// operator would.
+func (r *running) bringIn(name string) (took, frozen time.Duration) {
+	r.t.Helper()
+	for try := 1; ; try++ {
+		start := time.Now()
+		ch, err := r.api.Recover(r.t.Context(), "main", name)
+		if err == nil {
+			if got := ch.Members[len(ch.Members)-1].Switch; got != name {
+				r.t.Fatalf("the tail is %s", got)
 			}
+			return time.Since(start), r.frozen()
 		}
-	}
-	all := map[string]any{"commit": commit, "date": time.Now().UTC().Format(time.RFC3339), "kernel": said("uname", "-r"), "cpus": runtime.NumCPU(), "cpu": cpu, "go": runtime.Version()}
-	if v := said("simple_switch_grpc", "--version"); v != "" {
-		all["simple_switch_grpc"] = v
-	}
-	var runs []figures
-	for _, e := range engines {
-		b, err := os.ReadFile(filepath.Join(folder, "survive-"+e+".json"))
-		if err != nil {
-			continue // skipped, with the reason in the output
+		if try == 10 || !errors.Is(err, &api.Error{Code: api.CodeUnavailable}) {
+			r.t.Fatalf("recovering %s: %v\n%s", name, err, r.history())
 		}
-		var f figures
-		if err := json.Unmarshal(b, &f); err != nil {
-			t.Fatal(err)
-		}
-		runs = append(runs, f)
+		time.Sleep(200 * time.Millisecond)
 	}
-	all["runs"] = runs
-	b, err := json.MarshalIndent(all, "", "\t")
+}
+
+// heal brings in what is no member although nobody took it away: a machine that has no processor left for a switch, or for the controller, for longer than a lease loses
+// members. It says how many there were.
+func (r *running) heal() (lost int) {
+	r.t.Helper()
+	switches, err := r.api.Switches(r.t.Context())
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "survive.json"), append(b, '\n'), 0o644); err != nil {
-		t.Fatal(err)
+	for _, s := range switches {
+		if len(s.Chains) == 0 {
+			r.waitUntil(func() bool {
+				all, err := r.api.Switches(r.t.Context())
+				return err == nil && slices.ContainsFunc(all, func(x api.Switch) bool { return x.Name == s.Name && x.Ready })
+			}, s.Name+" to be set up")
+			r.bringIn(s.Name)
+			lost++
+		}
 	}
+	return lost
 }
 
 // work has the host run a workload.
@@ -515,8 +406,6 @@ func (h *host) work(w workload) ([]call, error) {
 	r, err := h.request(hostRequest{Work: &w})
 	return r.History, err
 }
-
-func millis(d time.Duration) float64 { return math.Round(d.Seconds()*1e5) / 100 }
 
 // frozen is how long the last recovery had the chain frozen.
 func (r *running) frozen() time.Duration {

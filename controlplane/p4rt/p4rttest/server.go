@@ -32,6 +32,8 @@ type Server struct {
 	Refuse func(*v1.Update) error
 	// PacketOut, if set, gets the packets that the primary sends.
 	PacketOut func(*v1.PacketOut)
+	// RefuseProgram, if not nil, is asked before a program is loaded; its error is the answer.
+	RefuseProgram func() error
 
 	Addr string // after Start
 
@@ -260,6 +262,11 @@ func (s *Server) arbitrate(c *connection, a *v1.MasterArbitrationUpdate) error {
 
 // SetForwardingPipelineConfig implements the RPC.
 func (s *Server) SetForwardingPipelineConfig(_ context.Context, r *v1.SetForwardingPipelineConfigRequest) (*v1.SetForwardingPipelineConfigResponse, error) {
+	if s.RefuseProgram != nil {
+		if err := s.RefuseProgram(); err != nil {
+			return nil, err
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.isPrimary(r.ElectionId) {
