@@ -34,13 +34,13 @@ func (m *Machine) begin(now Time, c Config, op *change) {
 		return
 	}
 	if m.persisting != nil && m.persisting.op != 0 && (op == nil || op.op != m.persisting.op) {
-		m.do(Done{m.persisting.op, fmt.Errorf("%w: a switch was lost meanwhile, and the chain changes for that", ErrUnavailable)})
+		m.overtaken(m.persisting)
 		if m.change != nil && m.change.op == m.persisting.op {
 			m.change = nil
 		}
 	}
 	if m.change != nil && m.change.op != 0 && (op == nil || op.op != m.change.op) {
-		m.do(Done{m.change.op, fmt.Errorf("%w: a switch was lost meanwhile, and the chain changes for that", ErrUnavailable)})
+		m.overtaken(m.change)
 		m.change = nil
 	}
 	if op == nil {
@@ -50,6 +50,14 @@ func (m *Machine) begin(now Time, c Config, op *change) {
 	m.persisting = op
 	m.pauseKeys()
 	m.persist(now)
+}
+
+// overtaken ends an operation that another configuration comes before.
+func (m *Machine) overtaken(c *change) {
+	if c.newcomer != "" {
+		m.event("chain.not-recovered", c.newcomer, "a switch was lost meanwhile, and the chain changes for that")
+	}
+	m.do(Done{c.op, fmt.Errorf("%w: a switch was lost meanwhile, and the chain changes for that", ErrUnavailable)})
 }
 
 func (m *Machine) persist(now Time) {
