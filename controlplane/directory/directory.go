@@ -62,6 +62,8 @@ type Snapshot struct {
 	Edit uint64           `json:"-"`
 	Keys []Key            `json:"keys"`
 	Next map[uint8]uint32 `json:"next"` // by chain: where the search for the next number starts
+	// Retired are KEY_IDs beyond that which somebody chose and which are free again.
+	Retired []wire.Key `json:"retired,omitempty"`
 }
 
 // Directory is the keys of all chains. It is not safe for concurrent use.
@@ -72,7 +74,10 @@ type Directory struct {
 	slots  map[int]*Key // of all chains: spaces may have moved since a key was placed
 	counts map[uint8]int
 	next   map[uint8]uint32
-	lowest map[uint8]int // no slot of the chain's space below is free
+	// A KEY_ID that has been used does not come back in another slot, where its versions would begin again lower: an acknowledgement of its earlier life that is late
+	// would be taken for a newer one. Those below next are not given again; of those beyond it, these.
+	retired map[wire.Key]bool
+	lowest  map[uint8]int // no slot of the chain's space below is free
 
 	edit     uint64 // how many changes there were
 	snapshot *Snapshot
@@ -88,7 +93,7 @@ func (d *Directory) changed() {
 // New makes a directory of what was saved (the zero Snapshot: nothing).
 func New(spaces []Space, s Snapshot) (*Directory, error) {
 	d := &Directory{spaces: map[uint8]Space{}, names: map[string]*Key{}, ids: map[wire.Key]*Key{}, slots: map[int]*Key{},
-		counts: map[uint8]int{}, next: map[uint8]uint32{}, lowest: map[uint8]int{}}
+		counts: map[uint8]int{}, next: map[uint8]uint32{}, retired: map[wire.Key]bool{}, lowest: map[uint8]int{}}
 	for _, sp := range spaces {
 		d.spaces[sp.Chain] = sp
 		d.lowest[sp.Chain] = sp.First
@@ -102,6 +107,9 @@ func New(spaces []Space, s Snapshot) (*Directory, error) {
 	}
 	for c, n := range s.Next {
 		d.next[c] = n
+	}
+	for _, id := range s.Retired {
+		d.retired[id] = true
 	}
 	d.changed()
 	return d, nil
@@ -119,7 +127,7 @@ func (d *Directory) put(k Key) *Key {
 // changed itself.
 func (d *Directory) Snapshot() Snapshot {
 	if d.snapshot == nil {
-		d.snapshot = &Snapshot{Edit: d.edit + 1, Next: maps.Clone(d.next), Keys: make([]Key, 0, len(d.ids))}
+		d.snapshot = &Snapshot{Edit: d.edit + 1, Next: maps.Clone(d.next), Keys: make([]Key, 0, len(d.ids)), Retired: slices.Sorted(maps.Keys(d.retired))}
 		for _, k := range d.ids {
 			d.snapshot.Keys = append(d.snapshot.Keys, *k)
 		}
@@ -156,6 +164,9 @@ func (d *Directory) Add(chain uint8, name string, id *wire.Key) (Key, error) {
 			return Key{}, fmt.Errorf("%w: the KEY_ID %v is of chain %d (its top byte), not %d", ErrInvalid, *id, id.Chain(), chain)
 		case other != nil:
 			return Key{}, fmt.Errorf("%w: the KEY_ID %v is that of %q", ErrExists, *id, other.Name)
+		case d.used(*id):
+			return Key{}, fmt.Errorf("%w: the KEY_ID %v may have been used before, and must not come back: choose one from %v on, or leave the choice to the controller",
+				ErrInvalid, *id, wire.MakeKey(chain, d.next[chain]))
 		}
 		k.ID = *id
 	}
@@ -175,11 +186,16 @@ func (d *Directory) Add(chain uint8, name string, id *wire.Key) (Key, error) {
 func (d *Directory) number(chain uint8) wire.Key {
 	const numbers = 1 << 24
 	n := d.next[chain] % numbers
-	for n == 0 || d.ids[wire.MakeKey(chain, n)] != nil {
+	for n == 0 || d.ids[wire.MakeKey(chain, n)] != nil || d.retired[wire.MakeKey(chain, n)] {
 		n = (n + 1) % numbers
 	}
 	d.next[chain] = (n + 1) % numbers
 	return wire.MakeKey(chain, n)
+}
+
+// used says whether a KEY_ID may have been a key's, or an alias, before.
+func (d *Directory) used(id wire.Key) bool {
+	return uint32(id)&(1<<24-1) < d.next[id.Chain()] || d.retired[id]
 }
 
 // StartMove records a key as Moving, and gives it an alias.
@@ -246,6 +262,9 @@ func (d *Directory) Delete(id wire.Key) {
 	delete(d.names, k.Name)
 	delete(d.ids, k.ID)
 	delete(d.slots, k.Slot)
+	if !d.used(id) {
+		d.retired[id] = true
+	}
 	d.changed()
 	d.counts[id.Chain()]--
 	if c := id.Chain(); k.Slot < d.lowest[c] && k.Slot >= d.spaces[c].First {

@@ -219,3 +219,30 @@ func TestMove(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestKeyIDsDoNotComeBack: one that was a key's is not given again, whoever chose it, nor after a restart.
+func TestKeyIDsDoNotComeBack(t *testing.T) {
+	spaces := []Space{{Chain: 0, Count: 8}}
+	d, err := New(spaces, Snapshot{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := add(t, d, 0, "given")
+	chosen := given.ID + 2
+	if _, err := d.Add(0, "chosen", &chosen); err != nil {
+		t.Fatal(err)
+	}
+	d.Delete(given.ID)
+	d.Delete(chosen)
+	if d, err = New(spaces, d.Snapshot()); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []wire.Key{given.ID, chosen} {
+		if _, err := d.Add(0, "again", &id); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%v is given again: %v", id, err)
+		}
+	}
+	if a, b := add(t, d, 0, "a"), add(t, d, 0, "b"); a.ID != given.ID+1 || b.ID != given.ID+3 {
+		t.Errorf("the next are %v and %v", a.ID, b.ID)
+	}
+}

@@ -4,7 +4,7 @@
 //	PREFIX revision         changed by every write of state; its ModRevision is what a writer must have seen
 //	PREFIX chains/NAME      chain.Record        PREFIX sessions   leases on writer sessions
 //	PREFIX keys/KEY_ID      directory.Key       PREFIX avoided    switches that routes go around
-//	PREFIX next             where KEY_IDs go on
+//	PREFIX next, retired    where KEY_IDs go on, and those beyond that were used
 //
 // # One at a time
 //

@@ -53,6 +53,8 @@ func (t *Term) Load() (*controller.State, error) {
 			into = &record
 		case name == "next":
 			into = &s.Directory.Next
+		case name == "retired":
+			into = &s.Directory.Retired
 		case name == "sessions":
 			into = &s.Sessions
 		case name == "avoided":
@@ -192,6 +194,7 @@ func (t *Term) changes(s *controller.State) (keys, others []change, err error) {
 	}
 	other("version", s.Version)
 	other("next", s.Directory.Next)
+	other("retired", s.Directory.Retired)
 	other("sessions", s.Sessions)
 	other("avoided", s.Avoided)
 	for name, r := range s.Chains {

@@ -104,19 +104,20 @@ func observe(ops []operationOf) (map[wire.Version]*observation, *Violation) {
 // write has). If somebody has, it has that version, and happened before he was answered. If nobody ever has, it may as well never have happened: nothing
 // else depends on it: a CAS on its version would have been told of it by somebody, or has guessed.
 func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*observation) *Violation {
-	// What a move puts under another KEY_ID was written before: its version says nothing of that write's.
-	moved := map[wire.Version]bool{}
-	movedAny := false
+	// What a move puts under another KEY_ID was written before: its version says nothing of that write's. Nor does a lower one of that KEY_ID: the controller may have
+	// had to write it several times before anybody else could.
+	moves := map[wire.Version]wire.Version{} // by incarnation
 	for _, o := range ops {
 		if o.move {
-			moved[o.version], movedAny = true, true
+			moves[o.version>>composedShift] = o.version
 		}
 	}
+	movedAny := len(moves) > 0
 	byValue := map[string]wire.Version{}
 	movedValue := map[string]bool{}
 	unexplained := map[wire.Version]bool{} // deletions that somebody saw
 	for v, seen := range versions {
-		if seen.found && moved[v] {
+		if seen.found && v <= moves[v>>composedShift] {
 			movedValue[seen.value] = true
 		} else if seen.found {
 			if old, twice := byValue[seen.value]; !twice || v < old {

@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
@@ -190,7 +191,9 @@ func (s *shell) move(name wire.Key) {
 
 // settleMove places what was taken.
 func (s *shell) settleMove(name wire.Key, k directory.Key, value written) {
-	to, err := s.dir.Add(chainID, directory.MovingPrefix+k.ID.String(), nil)
+	id := s.freeID()
+	to, err := s.dir.Add(chainID, directory.MovingPrefix+k.ID.String(), id)
+	s.rememberIDs()
 	if err != nil {
 		s.putBack(k)
 		return
@@ -228,6 +231,34 @@ func (s *shell) settleMove(name wire.Key, k directory.Key, value written) {
 			s.operate(o, (*chain.Machine).AddKeys)
 		}
 	})
+}
+
+// freeID and rememberIDs are for a mutant whose directory gives KEY_IDs again: it forgets for a moment which have been used. freeID is the lowest that is not in use.
+func (s *shell) freeID() *wire.Key {
+	if !s.w.removed.sameID {
+		return nil
+	}
+	now := s.dir.Snapshot()
+	s.next = now.Next
+	s.newDirectory(directory.Snapshot{Keys: now.Keys, Next: map[uint8]uint32{chainID: 1}})
+	for n := uint32(1); ; n++ {
+		id := wire.MakeKey(chainID, n)
+		if !slices.ContainsFunc(now.Keys, func(k directory.Key) bool { return k.ID == id || k.Alias == id }) {
+			return &id
+		}
+	}
+}
+
+func (s *shell) rememberIDs() {
+	if s.w.removed.sameID {
+		s.newDirectory(directory.Snapshot{Keys: s.dir.Snapshot().Keys, Next: s.next})
+	}
+}
+
+func (s *shell) newDirectory(saved directory.Snapshot) {
+	var err error
+	s.dir, err = directory.New([]directory.Space{{Chain: chainID, Count: maxSlots}}, saved)
+	must(err)
 }
 
 // drain drives down what is dirty in the slots of an operation's keys, until all members are equal, and reads them.

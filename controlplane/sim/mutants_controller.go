@@ -13,6 +13,7 @@ type removed struct {
 	connections      bool
 	moveLeaves       bool
 	drainless        bool
+	sameID           bool
 	lookupOnce       bool
 	persist          bool
 	redrive          bool
@@ -45,11 +46,12 @@ func init() {
 		&Mutant{ID: "REDRIVE_HEAD_ONLY", Rule: "what is dirty is driven down again from every member, not only from the head", remove: func(r *removed) { r.redriveAll = true }, shows: NotSettled},
 		&Mutant{ID: "REDRIVE_NOT_ALONE", Rule: "what is dirty is driven down again in a chain of one too", remove: func(r *removed) { r.redriveAlone = true }, shows: NotSettled},
 		&Mutant{ID: "COPY_WITHOUT_SESSIONS", Rule: "recovery copies the sessions", remove: func(r *removed) { r.copySessions = true }},
-		&Mutant{ID: "COPY_COMMITTED", Rule: "recovery copies the donor's newest version, not its committed one", remove: func(r *removed) { r.copyNewest = true }},
+		&Mutant{ID: "COPY_COMMITTED", Rule: "recovery copies the donor's newest version, not its committed one", scenario: "recover_from_a_dirty_tail", remove: func(r *removed) { r.copyNewest = true }},
 		&Mutant{ID: "NO_COMPARISON", Rule: "the roles flip only when donor and newcomer were found equal", remove: func(r *removed) { r.comparison = true }},
 		&Mutant{ID: "NO_FREEZE", Rule: "donor and newcomer are compared under a freeze of writes, which lasts until the roles flip", remove: func(r *removed) { r.machine.Freeze = true }},
 		&Mutant{ID: "JOINS_WITH_OLD_ROLE", Rule: "a switch that comes back has no role until a configuration gives it one", remove: func(r *removed) { r.emptyHasNoRole = true }},
 		&Mutant{ID: "EMPTY_GETS_OLD_ROLE", Rule: "an empty switch gets no role from a configuration that was decided before it came back", remove: func(r *removed) { r.machine.Lost = true }},
+		&Mutant{ID: "KEY_RESTARTS_LOWER", Rule: "a KEY_ID that was used does not come back in another slot, where its versions begin again lower", remove: func(r *removed) { r.sameID = true }},
 		&Mutant{ID: "MOVE_LEAVES_ENTRIES", Rule: "a key that is moved is placed again when no member has its old entry any more", own: true, remove: func(r *removed) { r.moveLeaves = true }},
 		&Mutant{ID: "MOVE_WITHOUT_DRAINING", Rule: "what is moved is what all members agree on when nobody can write the key any more", own: true, remove: func(r *removed) { r.drainless = true }},
 		&Mutant{ID: "NO_LOOKUP_AGAIN", Rule: "NOT_FOUND without a version is no answer: the key is looked up, and asked for, again", own: true, remove: func(r *removed) { r.lookupOnce = true }},

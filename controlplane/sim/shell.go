@@ -36,6 +36,7 @@ type shell struct {
 
 	port    uint16
 	dir     *directory.Directory
+	next    map[uint8]uint32 // the directory's, while a mutant has it forget them
 	waiting map[uint16]func(*wire.Packet)
 	lastOp  chain.OpID
 	ops     map[chain.OpID]*operation
@@ -117,9 +118,7 @@ func (s *shell) begin() {
 	}
 	s.origin = w.loop.now
 	s.m = chain.New(o)
-	var err error
-	s.dir, err = directory.New([]directory.Space{{Chain: chainID, Count: maxSlots}}, w.store.dir)
-	must(err)
+	s.newDirectory(w.store.dir)
 	s.m.SetKeys(s.dir.Count(chainID))
 	for _, d := range s.devices {
 		w.loop.after(w.control.between(0, time.Millisecond), d.connect)
