@@ -388,9 +388,8 @@ func (l *load) run(ctx context.Context) (*Report, error) {
 	}
 	elapsed := now() - begun
 	atomic.StoreUint64(l.word(offStop), 1)
-	out := l.report(time.Duration(elapsed))
-	time.Sleep(20 * time.Millisecond) // what is on its way comes in, and is not sent on
-	return out, nil
+	time.Sleep(20 * time.Millisecond) // what is on its way comes in, and is not sent on: what was counted is then of one moment
+	return l.report(time.Duration(elapsed)), nil
 }
 
 func (l *load) report(elapsed time.Duration) *Report {
