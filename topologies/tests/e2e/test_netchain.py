@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NetChain, the baseline, on real switches: reads and writes from every host, and a switch that goes."""
+
+import json
+import subprocess
+
+import pytest
+
+from topologies import namespaces, p4app
+from topologies.controller import declaration
+from topologies.network import ChainNetwork, wait_until
+
+HOSTS = ["h1", "h2", "h3", "h4"]
+
+
+@pytest.fixture(scope="module")
+def chain(kind, tmp_path_factory):
+    """A line of four, all of them NetChain's; yields the network and what runs a command of ``netchain`` in a host."""
+    out = tmp_path_factory.mktemp("netchain")
+    topology = p4app.load(p4app.ROOT / "topologies" / "chain-4.json")
+    file = out / "netchain.json"
+    file.write_text(json.dumps(declaration(topology)))
+    with namespaces.private(), ChainNetwork(topology, **kind, out=out, controller=False) as net:
+        command = [str(p4app.ROOT / "bin" / "netchain"), "control", "--topology", str(file)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as controller:
+            try:
+                assert controller.stdout.readline().startswith("ready: 4 switches")
+
+                def run(host, *arguments):
+                    done = net.execute(host, [command[0], *arguments, "--topology", str(file)], check=False)
+                    return done.stdout if done.returncode == 0 else done.stderr
+
+                yield net, run
+            finally:
+                controller.kill()
+
+
+def test_what_one_host_writes_every_host_reads(chain):
+    _, run = chain
+    for n, writer in enumerate(HOSTS):
+        assert "status 0, number 0.1," in run(writer, "put", str(n), f"from {writer}")
+        for reader in HOSTS:
+            assert f"from {writer}" in run(reader, "get", str(n))
+
+
+def test_every_value_that_a_load_reads_is_right(chain):
+    _, run = chain
+    report = json.loads(run("h1", "bench", "-n", "8", "--puts", "20", "--duration", "300ms"))
+    assert report["wrong"] == 0 and report["failed"] == 0 and report["ops"]["get"]["queries"] > 100 and report["ops"]["put"]["queries"] > 20
+
+
+def test_the_switches_go_on_without_a_tail_that_is_gone(chain):
+    net, run = chain
+    run("h1", "put", "200", "before")
+    net.kill_switch("s4")
+    subprocess.run([str(p4app.ROOT / "bin" / "netchain"), "fail", "s4"], check=True)
+    wait_until("the chain to go on", lambda: "before" in run("h1", "get", "200"))
+    assert "status 0" in run("h2", "put", "200", "after")
+    for reader in HOSTS[:3]:
+        assert "after" in run(reader, "get", "200")
