@@ -365,12 +365,13 @@ const (
 	sweepEvery = 500 * time.Millisecond
 )
 
-// sweep looks for what stays dirty although the configuration is the same: the acknowledgement was lost, or the write and its client.
+// sweep looks for what stays dirty although the configuration is the same: the acknowledgement was lost, or the write and its client. While a switch is being brought in
+// it rests: all slots of all members are looked at for it, and at the end of a recovery writes wait for a look of that kind.
 func (m *Machine) sweep() {
 	switch {
 	case m.redriveBad:
 		m.startRedrive()
-	case m.canRedrive():
+	case m.canRedrive() && m.cfg.Shadow == "":
 		m.redriving = true
 		m.do(Redrive{Epoch: m.cfg.Epoch, From: slices.Clone(m.cfg.Members), Via: m.cfg.Members[0], Stuck: true})
 	}
