@@ -30,19 +30,21 @@ const (
 )
 
 // stages are those of a kind of work. To move a key (docs/protocol.md, "Moving keys") the controller must still reach its slot when clients do not any more: by
-// an entry of another KEY_ID, the alias, that nobody else knows.
+// an entry of another KEY_ID, the alias, that nobody else knows. A removal makes all entries first, which are mostly there: one that takes back half an addition, or goes
+// on with half a removal, would else send a tombstone that a member without an entry drops.
 var stages = map[keyWork][]keyStage{
 	addKeys:    {insertStage, writeStage},
-	removeKeys: {removeStage, deleteStage},
+	removeKeys: {insertStage, removeStage, deleteStage},
 	takeKeys:   {insertAliasStage, deleteStage, drainStage},
 	backKeys:   {insertStage, deleteAliasStage},
 }
 
 // undone is what takes back work whose first stage a switch has refused.
 var undone = map[keyWork][]keyStage{
-	addKeys:  {deleteStage},
-	takeKeys: {insertStage, deleteAliasStage},
-	backKeys: {insertStage, deleteAliasStage},
+	addKeys:    {deleteStage},
+	removeKeys: {deleteStage},
+	takeKeys:   {insertStage, deleteAliasStage},
+	backKeys:   {insertStage, deleteAliasStage},
 }
 
 // keyOp is an operation on some keys. The machine knows the operation, the shell its keys.
@@ -180,9 +182,13 @@ func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool
 		if o.member++; perMember && o.member < len(m.cfg.Members) {
 			break
 		}
-		if o.at, o.member = o.at+1, 0; o.at == len(o.stages()) {
-			m.endKeys(o, o.rollback)
+		if o.at, o.member = o.at+1, 0; o.at < len(o.stages()) {
+			break
 		}
+		if o.work == removeKeys {
+			o.rollback = nil // there was no room for all its entries, so it had none at some member, and nobody has ever written it; now none has one
+		}
+		m.endKeys(o, o.rollback)
 	}
 	m.step(now)
 }
