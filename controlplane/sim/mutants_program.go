@@ -130,7 +130,7 @@ func init() {
 		e.when("meta.chain.epoch != hdr.netcraq.epoch", 1, never)
 	}})
 	// Nothing STAMPED has the epoch of a freeze unless a controller drives down in a frozen chain, so this one does.
-	Mutants = append(Mutants, &Mutant{ID: "FREEZE_AT_HEAD_ONLY", Rule: "in a frozen chain every node drops STAMPED packets", program: func(e *edit) {
+	Mutants = append(Mutants, &Mutant{ID: "FREEZE_AT_HEAD_ONLY", Rule: "in a frozen chain every node drops STAMPED packets", scenario: "frozen_at_every_member", program: func(e *edit) {
 		found := false
 		for _, c := range e.conditions("chain.p4", "meta.chain.frozen == 1") {
 			if strings.Contains(c["true_next"].(string), "refuse") {

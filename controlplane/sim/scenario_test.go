@@ -35,6 +35,7 @@ import (
 //	release [N]                    the first N of them, or all
 //	duplicate OP ...               ... arrive twice
 //	clear                          such rules end
+//	drive-frozen                   from now on the controller drives down what is dirty in a frozen chain, too
 //	move N                         an operator asks for a key to be moved, to another KEY_ID and slot
 //	recover S                      an operator asks for a switch to be brought in
 //	propose members=(...) | lease=D | frozen=BOOL   an operator asks for a change
@@ -208,6 +209,8 @@ func (s *scenario) command() {
 		w.release(n)
 	case "clear":
 		w.network.rules = nil
+	case "drive-frozen":
+		w.driveFrozen()
 	case "propose":
 		s.propose()
 	case "move":
