@@ -150,7 +150,8 @@ func (c *Controller) dirtyAt(ctx context.Context, d *device, keys []directory.Ke
 	return out, err
 }
 
-// drained waits until every member of the chain is clean and holds the same version of every key.
+// drained waits until every member of the chain is clean and holds the same version of every key. A member that was restarted meanwhile has another epoch, and its slots
+// say nothing.
 func (c *Controller) drained(ctx context.Context, a chain.Redrive, keys []directory.Key) error {
 	var members []*device
 	if err := c.call(ctx, func() {
@@ -169,7 +170,7 @@ func (c *Controller) drained(ctx context.Context, a chain.Redrive, keys []direct
 			equal := true
 			var version wire.Version
 			for i, d := range members {
-				r, err := c.fetch(ctx, d, k.ID, 0, 0)
+				r, err := c.committed(ctx, d, k.ID, a.Epoch)
 				if err != nil {
 					return err
 				}

@@ -278,6 +278,9 @@ func (s *shell) drain(a chain.DrainKeys) {
 			return
 		}
 		s.fetch(s.device(a.Members[len(a.Members)-1]), k.Alias, 0, s.w.loop.now+fetchTimeout, func(r *wire.Packet, err error) {
+			if err == nil && r.Epoch != a.Epoch {
+				err = fmt.Errorf("%s: %w", a.Members[len(a.Members)-1], errEpoch)
+			}
 			if err == nil {
 				o.written = written{r.Value, r.Tombstone}
 			}
@@ -300,7 +303,7 @@ func (s *shell) drain(a chain.DrainKeys) {
 				finish(failed)
 				return
 			}
-			s.drained([]wire.Key{k.Alias}, a.Members, s.w.loop.now+writeTimeout, read)
+			s.drained([]wire.Key{k.Alias}, a.Members, a.Epoch, s.w.loop.now+writeTimeout, read)
 		})
 	}
 }

@@ -41,7 +41,7 @@ func (s *shell) redrive(a chain.Redrive) {
 			report(failed)
 			return
 		}
-		s.drained(ids(keys), s.status.Config.Members, s.w.loop.now+writeTimeout, report)
+		s.drained(ids(keys), s.status.Config.Members, a.Epoch, s.w.loop.now+writeTimeout, report)
 	}
 	for _, sw := range a.From {
 		for _, k := range keys {

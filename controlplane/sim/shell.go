@@ -433,14 +433,17 @@ func (s *shell) clean(key wire.Key, version wire.Version, deadline time.Duration
 	}
 }
 
-// drained waits until every member is clean and holds the same version of every key.
-func (s *shell) drained(keys []wire.Key, members []string, deadline time.Duration, then func(error)) {
+// drained waits until every member is clean and holds the same version of every key, in the configuration of an epoch.
+func (s *shell) drained(keys []wire.Key, members []string, epoch uint16, deadline time.Duration, then func(error)) {
 	equal, left := true, len(keys)*len(members)
+	var failed error
 	for _, k := range keys {
 		var first *wire.Packet
 		for _, sw := range members {
 			s.fetch(s.device(sw), k, 0, deadline, func(r *wire.Packet, err error) {
 				switch {
+				case err == nil && r.Epoch != epoch:
+					failed = fmt.Errorf("%s: %w", sw, errEpoch)
 				case err != nil || r.Status == wire.Dirty:
 					equal = false
 				case first == nil:
@@ -452,12 +455,14 @@ func (s *shell) drained(keys []wire.Key, members []string, deadline time.Duratio
 					return
 				}
 				switch {
+				case failed != nil:
+					then(failed)
 				case equal:
 					then(nil)
 				case s.w.loop.now >= deadline:
 					then(errTimeout)
 				default:
-					s.later(5*time.Millisecond, func() { s.drained(keys, members, deadline, then) })
+					s.later(5*time.Millisecond, func() { s.drained(keys, members, epoch, deadline, then) })
 				}
 			})
 		}

@@ -35,6 +35,26 @@ func TestSeeds(t *testing.T) {
 	t.Logf("\n%s", b.String())
 }
 
+// TestSeedsThatFailed runs seeds that have shown mistakes. What a seed does changes with what it simulates, so these prove little later; they cost nothing either. What can be told as a
+// story is one, in testdata.
+func TestSeedsThatFailed(t *testing.T) {
+	for seed, why := range map[uint64]string{
+		42051: "a key was being moved, the tail was killed and came back empty, and what it said of the slot was moved",
+		55521: "half an addition of a key was undone after a change of the chain, and never came to an end",
+		97939: "the same",
+	} {
+		err := Many(t.Context(), nil, seed, 1, 1, func(r *Result) bool {
+			for _, v := range r.Violations {
+				t.Errorf("seed %d (%s; once: %s): %v\n    %s", r.Seed, r.Network, why, v, r.Replay(""))
+			}
+			return true
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // mustHappen is what must happen in 2,000 seeds, or the simulator looks away from it.
 var mustHappen = []string{
 	// The program: retries executed once, answers by a new tail, CAS refused on a dirty key, read repair, overtaken writes, fences.
