@@ -1,0 +1,165 @@
+// Package embedded runs an etcd server inside this process: the one member of its own cluster, for a single machine on which no etcd was given.
+//
+// It is the server that the etcd binary runs (go.etcd.io/etcd/server/v3/embed), with its data on disk and its listeners on loopback addresses, in plain text and without authentication: whoever can
+// connect to the machine's loopback can read and write it, and a writer that goes there directly goes past the gateway.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+)
+
+// loopback is where a listener is without an address of its own: any free port.
+const loopback = "127.0.0.1:0"
+
+// Config says where the server keeps its data and listens.
+type Config struct {
+	// DataDir is created where it does not exist. What a server left there is served again.
+	DataDir string
+	// Client and Peer are loopback addresses, HOST:PORT; port 0, or no address, is any free port. Clients connect to Client. Nobody connects to Peer while the cluster has one member.
+	Client, Peer string
+	// LogLevel is zap's name of a level, without one "warn"; LogOutput is a file, "stderr" or "stdout", without one "stderr".
+	LogLevel, LogOutput string
+	// Adjust, where it is given, changes what is not said above: the snapshot count, TLS, or the other members of a cluster.
+	Adjust func(*embed.Config)
+}
+
+// Server is a running etcd server.
+type Server struct {
+	etcd     *embed.Etcd
+	lock     *fileutil.LockedFile
+	endpoint string
+	close    sync.Once
+}
+
+// Start starts a server and returns when it can answer, which for one member is when it has elected itself (about a second). Ending ctx ends the attempt, not the server that came of it.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	if cfg.DataDir == "" {
+		return nil, errors.New("embedded etcd: no data directory is given")
+	}
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("embedded etcd: making the data directory: %w", err)
+	}
+	// etcd waits without an end for a directory that another server has open.
+	lock, err := fileutil.TryLockFile(filepath.Join(cfg.DataDir, "in-use"), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("embedded etcd: the data directory %s: %w (does another process use it?)", cfg.DataDir, err)
+	}
+	var e *embed.Etcd
+	// A free port is only known by listening there and going away again: somebody else may take it before etcd does.
+	for range 5 {
+		if e, err = start(cfg); !errors.Is(err, syscall.EADDRINUSE) || fixed(cfg.Client) && fixed(cfg.Peer) {
+			break
+		}
+	}
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	s := &Server{etcd: e, lock: lock, endpoint: e.Config().AdvertiseClientUrls[0].String()}
+	select {
+	case <-e.Server.ReadyNotify():
+		return s, nil
+	case <-e.Server.StopNotify():
+		err = errors.New("it stopped")
+	case err = <-e.Err():
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	s.Close()
+	return nil, fmt.Errorf("embedded etcd: not ready: %w", err)
+}
+
+func start(cfg Config) (*embed.Etcd, error) {
+	client, err := listenURL(cfg.Client)
+	if err != nil {
+		return nil, fmt.Errorf("embedded etcd: the address for clients: %w", err)
+	}
+	peer, err := listenURL(cfg.Peer)
+	if err != nil {
+		return nil, fmt.Errorf("embedded etcd: the address for peers: %w", err)
+	}
+	c := embed.NewConfig()
+	c.Dir = filepath.Join(cfg.DataDir, "etcd")
+	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	c.LogLevel, c.LogOutputs = "warn", []string{"stderr"}
+	if cfg.LogLevel != "" {
+		c.LogLevel = cfg.LogLevel
+	}
+	if cfg.LogOutput != "" {
+		c.LogOutputs = []string{cfg.LogOutput}
+	}
+	c.InitialCluster = ""
+	if cfg.Adjust != nil {
+		cfg.Adjust(c)
+	}
+	if c.InitialCluster == "" {
+		c.InitialCluster = c.InitialClusterFromName(c.Name)
+	}
+	if wal.Exist(filepath.Join(c.Dir, "member", "wal")) {
+		// A member that is there already is not to be made anew, whatever its addresses were.
+		c.ClusterState = embed.ClusterStateFlagExisting
+	}
+	e, err := embed.StartEtcd(c)
+	if err != nil {
+		return nil, fmt.Errorf("embedded etcd: starting it in %s: %w", cfg.DataDir, err)
+	}
+	return e, nil
+}
+
+func fixed(address string) bool {
+	return address != "" && !strings.HasSuffix(address, ":0")
+}
+
+// listenURL is where to listen, with a port that was free a moment ago where none is given.
+func listenURL(address string) (url.URL, error) {
+	if address == "" {
+		address = loopback
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return url.URL{}, fmt.Errorf("%q is not HOST:PORT: %w", address, err)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return url.URL{}, fmt.Errorf("%s is not on this machine's loopback: an embedded etcd has no authentication; give 127.0.0.1:PORT, or run an etcd of your own and name its endpoints", address)
+	}
+	if port == "0" {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			return url.URL{}, fmt.Errorf("looking for a free port: %w", err)
+		}
+		defer l.Close()
+		address = l.Addr().String()
+	}
+	return url.URL{Scheme: "http", Host: address}, nil
+}
+
+// Endpoint is the URL that clients connect to.
+func (s *Server) Endpoint() string { return s.endpoint }
+
+// Err tells of an error that ended the server.
+func (s *Server) Err() <-chan error { return s.etcd.Err() }
+
+// Etcd is the server itself, for what this package has no name for.
+func (s *Server) Etcd() *embed.Etcd { return s.etcd }
+
+// Close stops the server. What it has acknowledged is on disk.
+func (s *Server) Close() {
+	s.close.Do(func() {
+		s.etcd.Close()
+		s.lock.Close()
+	})
+}
