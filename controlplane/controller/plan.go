@@ -276,7 +276,8 @@ func (p *plan) chain(c *topology.Chain, s *topology.Switch, conf chain.Config) c
 	ids := p.groups[s.Name][c.ID]
 	parity := conf.Epoch % 2
 	var out chainPlan
-	// The tail's acknowledgements go down a tree to all members and the shadow, by way of others where need be. A chain of one without a shadow acknowledges to nobody.
+	// The tail's acknowledgements go down a tree to all members and the shadow, by way of others where need be; where a reply goes the same way, it is the acknowledgement.
+	// A chain of one without a shadow acknowledges to nobody.
 	var acks []p4rt.Replica
 	for _, port := range p.graph(a.Tail, conf.Learners()...).Tree(a.Tail, conf.Learners())[s.Name] {
 		acks = append(acks, p4rt.Replica{Port: port, Instance: instanceAck})
@@ -284,14 +285,11 @@ func (p *plan) chain(c *topology.Chain, s *topology.Switch, conf chain.Config) c
 	if len(acks) > 0 {
 		part.ackGroup = ids.ack[parity]
 		out.groups = append(out.groups, p4rt.Group{ID: uint32(part.ackGroup), Replicas: acks})
-		if s.Name == a.Tail {
-			part.replyGroup = ids.reply[parity]
-			for _, port := range replyPorts(s) {
-				out.groups = append(out.groups, p4rt.Group{
-					ID:       uint32(part.replyGroup) + port,
-					Replicas: append(slices.Clone(acks), p4rt.Replica{Port: port, Instance: instanceReply}),
-				})
-			}
+		part.replyGroup = ids.reply[parity]
+		for _, port := range replyPorts(s) {
+			// The reply itself acknowledges on the way that it goes.
+			replicas := slices.DeleteFunc(slices.Clone(acks), func(r p4rt.Replica) bool { return r.Port == port })
+			out.groups = append(out.groups, p4rt.Group{ID: uint32(part.replyGroup) + port, Replicas: append(replicas, p4rt.Replica{Port: port, Instance: instanceReply})})
 		}
 	}
 	out.config = chainEntry(c.ID, part)

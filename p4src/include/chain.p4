@@ -67,6 +67,7 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
     bool    is_head = false;
     bool    is_tail = false;
     bool    is_member = false;
+    bool    acknowledges = false;    // a reply that is the ACK, too, on the way that it goes
     bool    touch_object = false;
     bool    fill_object = false;
     bit<32> cell = 0;
@@ -216,6 +217,11 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
         } else if (hdr.netcraq.KV_OP == kv_op_t.READ_REPLY || hdr.netcraq.KV_OP == kv_op_t.WRITE_REPLY || hdr.netcraq.KV_OP == kv_op_t.CAS_REPLY) {
             /* Replies on their way to the client: the committed state that they carry is news to a member that missed the ACK. */
             meta.event = EVENT_REPLY_PASSED;
+            if (hdr.netcraq.KV_OP != kv_op_t.READ_REPLY && hdr.netcraq.flags == STATUS_OK) {
+                /* The tail has sent no ACK the way that this goes: it is the ACK, for this switch and for the branches of the tree that it does not go down. */
+                acknowledges = true;
+                meta.acknowledge = meta.chain.ack_group != 0;
+            }
             if ((is_member || meta.chain.role == role_t.SHADOW) && hdr.netcraq.version != 0 &&
                 (hdr.netcraq.flags == STATUS_OK || hdr.netcraq.flags == STATUS_CAS_FAILED || hdr.netcraq.flags == STATUS_NOT_FOUND)) {
                 if (meta.placed) {
@@ -307,7 +313,7 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
             /* ---- session_request ---- */
 
             bool session_write = (work == work_t.ASSIGN && meta.placed) || work == work_t.STORE || work == work_t.COMMIT ||
-                                 (work == work_t.LEARN && (hdr.netcraq.KV_OP == kv_op_t.ACK || hdr.netcraq.KV_OP == kv_op_t.SYNC)) ||
+                                 (work == work_t.LEARN && (hdr.netcraq.KV_OP == kv_op_t.ACK || hdr.netcraq.KV_OP == kv_op_t.SYNC || acknowledges)) ||
                                  (work == work_t.SESSION && hdr.netcraq.KV_OP == kv_op_t.SYNC);
             request_newer = true;
             if (hdr.netcraq.session != 0 && hdr.netcraq.session < SESSIONS && (session_write || work == work_t.SESSION)) {
@@ -390,7 +396,7 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
 
             if (newest) {
                 bit<48> writer = hdr.netcraq.session ++ hdr.netcraq.request;
-                if (work == work_t.LEARN && hdr.netcraq.KV_OP != kv_op_t.ACK && hdr.netcraq.KV_OP != kv_op_t.SYNC) {
+                if (work == work_t.LEARN && hdr.netcraq.KV_OP != kv_op_t.ACK && hdr.netcraq.KV_OP != kv_op_t.SYNC && !acknowledges) {
                     writer = 0;          // a reply to a reader does not say who wrote
                 }
                 slot_writer.write(meta.slot, writer);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *                                ┌── instance ACK: the reply becomes the chain's acknowledgement
- *   reply made by the tail ──────┤
- *                                └── instance REPLY: as it is, to the client
+ *                                ┌── instance ACK: the reply becomes the chain's acknowledgement, by each port of the tree but the one that the reply goes by
+ *   the tail's reply to a write ─┤
+ *                                └── instance REPLY: as it is, towards the client; for the switches on this way it is the acknowledgement
  *
- * The tail answers a write and acknowledges it with one packet that the traffic manager copies; both say the same version and value.
+ * The tail answers a write and acknowledges it with one packet; so does each switch on the reply's way that the tree branches at. All copies say the same version and value.
  */
 #ifndef NETCRAQ_EGRESS_P4
 #define NETCRAQ_EGRESS_P4

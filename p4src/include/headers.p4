@@ -194,7 +194,7 @@ struct metadata_t {
     bool         taken;           // addressed to this switch
     bool         placed;          // the key has a slot here
     bit<32>      slot;
-    bool         acknowledge;     // the reply that is being made goes to the chain as an ACK, too
+    bool         acknowledge;     // the tail's reply to a write: it goes as an ACK by the ports of the tree that it does not go by itself
     bit<8>       event;
     chain_t      chain;
     forwarding_t forwarding;

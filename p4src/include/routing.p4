@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *               ┌──────────┐ forward ──▶ port            (with the ACK tree beside it, if the tail acknowledges: reply_group + port)
+ *               ┌──────────┐ forward ──▶ port            (with the rest of the ACK tree beside it, if the reply acknowledges: reply_group + port)
  *  IPv4 dst ──▶ │ ipv4_lpm │ to_controller ──▶ CPU port
  *               └──────────┘ no_route ──▶ drop           (the ACK still goes)
  *
@@ -35,12 +35,8 @@ control Routing(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         ipv4_lpm.apply();
-        if (meta.acknowledge) {
-            if (meta.forwarding.routed) {
-                meta.forwarding.multicast_group = meta.chain.reply_group + (bit<16>)meta.forwarding.egress_port;
-            } else {
-                meta.forwarding.multicast_group = meta.chain.ack_group;
-            }
+        if (!meta.forwarding.routed && meta.acknowledge) {
+            meta.forwarding.multicast_group = meta.chain.ack_group;
         } else if (!meta.forwarding.routed) {
             meta.event = EVENT_DROP_NO_ROUTE;
             meta.forwarding.drop = true;
@@ -49,6 +45,9 @@ control Routing(inout headers_t hdr, inout metadata_t meta) {
             meta.forwarding.drop = true;
         } else {
             hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+            if (meta.acknowledge) {
+                meta.forwarding.multicast_group = meta.chain.reply_group + (bit<16>)meta.forwarding.egress_port;
+            }
         }
     }
 }

@@ -355,7 +355,9 @@ func (t *translator) replicateClone() {
 	t.emit(asm.Add.Reg(asm.R2, rEntry))
 	t.load(asm.R3, asm.R2, 0, 8)
 	t.emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"))
-	t.replicate()
+	t.store(rPHV, phvGroup, asm.R3, 8)
+	t.replicate(0)
+	t.jump("ingress.drop") // the copies are gone; this is the original
 }
 
 // afterEgressPipeline makes the clone that egress asked for. At XDP the packet goes on at tc if it has asked for anything.

@@ -381,14 +381,16 @@ func (t *translator) timestamp(r bmv2json.FieldRef) {
 // afterIngress is BMv2's traffic manager: copies, one copy or none, each through egress.
 func (t *translator) afterIngress() {
 	t.afterRequests()
+	last := t.newLabel("last")
 	if !t.std.mcastGroup.IsZero() {
-		t.multicast()
+		t.multicast(last)
 	}
 	spec := t.lay.field(t.std.egressSpec)
 	t.load(asm.R1, rPHV, spec.off, spec.size)
 	t.emit(asm.JEq.Imm(asm.R1, int32(t.dropPort), "ingress.drop"))
 	t.setStandard(t.std.egressPort, asm.R1)
 	t.setStandardConstant(t.std.instanceType, 0)
+	t.place(last)
 	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
 	t.callFunction("egress")
 	t.emit(asm.JEq.Imm(asm.R0, verdictDrop, "ingress.drop"))
@@ -396,32 +398,43 @@ func (t *translator) afterIngress() {
 	t.send(false)
 }
 
-// multicast makes the copies of a packet whose group is not 0.
-func (t *translator) multicast() {
-	unicast, grp := t.newLabel("unicast"), t.lay.field(t.std.mcastGroup)
+// multicast makes the copies of a packet whose group is not 0. The last of them needs no clone of the frame: it goes on at the label last, as the one copy of a packet without a group does.
+func (t *translator) multicast(last string) {
+	unicast, one, grp := t.newLabel("unicast"), t.newLabel("one"), t.lay.field(t.std.mcastGroup)
 	t.load(asm.R1, rPHV, grp.off, grp.size)
 	t.emit(asm.JEq.Imm(asm.R1, 0, unicast))
-	if t.hook == hookXDP && !t.captured { // captured frames are not sent, so XDP need not clone any
-		t.passUp(handoverCopies, xdpDrop)
-		t.place(unicast)
-		return
-	}
 	t.emit(asm.JGE.Imm(asm.R1, maxGroups, "ingress.drop"), asm.LSh.Imm(asm.R1, 3))
 	t.stateAddress(asm.R2, t.groups)
 	t.emit(asm.Add.Reg(asm.R2, asm.R1))
 	t.load(asm.R3, asm.R2, 0, 8)
-	t.emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"))
+	t.store(rPHV, phvGroup, asm.R3, 8)
+	t.load(asm.R3, rPHV, phvGroup, 4)
+	t.emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"), asm.JEq.Imm(asm.R3, 1, one))
+	if t.hook == hookXDP && !t.captured { // captured frames are not sent, so XDP need not clone any
+		t.passUp(handoverCopies, xdpDrop)
+	} else {
+		t.setStandardConstant(t.std.instanceType, instanceReplication)
+		if t.requests.any() {
+			t.storeConstant(rPHV, t.requests.copyCut, noCut, 4)
+		}
+		t.replicate(1)
+		t.restoreSnapshot()
+	}
+	t.place(one)
 	t.setStandardConstant(t.std.instanceType, instanceReplication)
 	if t.requests.any() {
-		t.storeConstant(rPHV, t.requests.copyCut, noCut, 4)
+		t.clearRequests()
 	}
-	t.replicate()
+	t.load(asm.R1, rPHV, phvGroup+4, 4)
+	t.load(asm.R2, rPHV, phvGroup, 4)
+	t.emit(asm.Add.Reg(asm.R1, asm.R2), asm.Sub.Imm(asm.R1, 1))
+	t.toReplica("ingress.drop")
+	t.jump(last)
 	t.place(unicast)
 }
 
-// replicate makes the copies that a word in R3 says: how many replicas, and where they start. It ends the packet.
-func (t *translator) replicate() {
-	t.store(rPHV, phvGroup, asm.R3, 8)
+// replicate makes the copies that the word in phvGroup says, but for the last ones: how many replicas there are, and where they start.
+func (t *translator) replicate(last int32) {
 	at := t.snapshot
 	for _, s := range t.saved {
 		t.copyWords(rPHV, at, rPHV, s.off, s.size)
@@ -430,10 +443,10 @@ func (t *translator) replicate() {
 	t.store(asm.R10, -16, rCtx, 8)
 	t.store(asm.R10, -8, rPHV, 8)
 	t.load(asm.R1, rPHV, phvGroup, 4)
+	t.emit(asm.Sub.Imm(asm.R1, last))
 	t.functionPointer(asm.R2, "replica")
 	t.emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -16), asm.Mov.Imm(asm.R4, 0))
 	t.call(asm.FnLoop)
-	t.jump("ingress.drop") // the copies are gone; this is the original
 	for _, f := range t.functions {
 		if f.name == "replica" {
 			return
@@ -450,30 +463,41 @@ func (t *translator) replica() {
 	t.emit(asm.Mov.Reg(rEntry, asm.R1))
 	t.load(rCtx, asm.R2, 0, 8)
 	t.load(rPHV, asm.R2, 8, 8)
-	at := t.snapshot
-	for _, s := range t.saved {
-		t.copyWords(rPHV, s.off, rPHV, at, s.size)
-		at += s.size
-	}
+	t.restoreSnapshot()
 	if t.requests.any() {
 		t.clearRequests()
 		t.load(asm.R1, rPHV, t.requests.copyCut, 4)
 		t.store(rPHV, t.requests.cut, asm.R1, 4)
 	}
 	t.load(asm.R1, rPHV, phvGroup+4, 4)
-	t.emit(asm.Add.Reg(asm.R1, rEntry), asm.JGE.Imm(asm.R1, maxReplicas, next), asm.LSh.Imm(asm.R1, 3))
-	t.stateAddress(asm.R2, t.replicas)
-	t.emit(asm.Add.Reg(asm.R2, asm.R1))
-	t.load(asm.R1, asm.R2, 0, 4)
-	t.setStandard(t.std.egressPort, asm.R1)
-	t.load(asm.R1, asm.R2, 4, 2)
-	t.setStandard(t.std.egressRid, asm.R1)
+	t.emit(asm.Add.Reg(asm.R1, rEntry))
+	t.toReplica(next)
 	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
 	t.callFunction("egress")
 	t.emit(asm.JEq.Imm(asm.R0, verdictDrop, next))
 	t.send(true)
 	t.place(next)
 	t.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+}
+
+// restoreSnapshot puts back what the egress of a copy before has changed.
+func (t *translator) restoreSnapshot() {
+	at := t.snapshot
+	for _, s := range t.saved {
+		t.copyWords(rPHV, s.off, rPHV, at, s.size)
+		at += s.size
+	}
+}
+
+// toReplica makes the packet the copy of the replica whose number is in R1: its port and its instance.
+func (t *translator) toReplica(none string) {
+	t.emit(asm.JGE.Imm(asm.R1, maxReplicas, none), asm.LSh.Imm(asm.R1, 3))
+	t.stateAddress(asm.R2, t.replicas)
+	t.emit(asm.Add.Reg(asm.R2, asm.R1))
+	t.load(asm.R1, asm.R2, 0, 4)
+	t.setStandard(t.std.egressPort, asm.R1)
+	t.load(asm.R1, asm.R2, 4, 2)
+	t.setStandard(t.std.egressRid, asm.R1)
 }
 
 // egress is the function that takes one copy through the egress pipeline and writes its headers into the frame.
