@@ -1,0 +1,232 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/soheilhy/cmux"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/netcraq/netcraq/etcd-monitor/heat"
+)
+
+// etcd's limits and defaults (etcd's embed package; its grpcOverheadBytes).
+const (
+	DefaultMaxRequestBytes      = 1536 << 10
+	DefaultMaxConcurrentStreams = math.MaxUint32
+	DefaultKeepAliveMinTime     = 5 * time.Second
+	DefaultKeepAliveInterval    = 2 * time.Hour
+	DefaultKeepAliveTimeout     = 20 * time.Second
+	overheadBytes               = 512 << 10
+)
+
+// Config says what a gateway does. Upstream is needed; the rest may be left out.
+type Config struct {
+	// Upstream is the connection to etcd. It stays the caller's to close.
+	Upstream *Upstream
+	// KV serves the key-value service. The context of a call carries the client's metadata as outgoing metadata, for what is done at etcd in its name. Without KV the service is passed on like the others.
+	KV pb.KVServer
+	// Newest takes note of the revisions in all answers, and Metrics counts; without them the gateway has its own.
+	Newest  *Newest
+	Metrics *heat.Metrics
+	// Registry is what /proxy/metrics shows. Without one it shows nothing.
+	Registry prometheus.Gatherer
+	// AdvertiseClientURLs, where they are given, are every member's client URLs in the answers to MemberList.
+	AdvertiseClientURLs []string
+
+	// MaxRequestBytes limits a client's request, to which 512 KiB are added as etcd adds them: etcd's own limit is the one that clients meet. 0: etcd's default.
+	MaxRequestBytes uint
+	// MaxConcurrentStreams limits what one client's connection may have under way. 0: etcd's default.
+	MaxConcurrentStreams uint32
+	// KeepAliveMinTime is how often a client may try its connection; KeepAliveInterval is when the gateway tries a silent one, and KeepAliveTimeout how long it waits for an answer. 0: etcd's defaults.
+	KeepAliveMinTime, KeepAliveInterval, KeepAliveTimeout time.Duration
+}
+
+// Gateway serves etcd's API.
+type Gateway struct {
+	upstream *Upstream
+	newest   *Newest
+	metrics  *heat.Metrics
+	codec    codec
+	changed  map[string]func([]byte) ([]byte, error) // what is done to the answers of a method
+
+	grpc  *grpc.Server
+	http  *http.Server
+	inner *bufconn.Listener // for what this process itself asks the gateway
+	self  *grpc.ClientConn
+	own   *clientv3.Client
+
+	stopping context.Context // ends when streams are to end
+	stop     context.CancelFunc
+	serving  sync.WaitGroup
+}
+
+// New makes a gateway. It serves when Serve is called, and is to be ended with Shutdown.
+func New(cfg Config) (*Gateway, error) {
+	if cfg.Upstream == nil {
+		return nil, errors.New("gateway: there is no connection to etcd")
+	}
+	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, codec: newCodec(), inner: bufconn.Listen(256 << 10)}
+	if g.newest == nil {
+		g.newest = new(Newest)
+	}
+	if g.metrics == nil {
+		g.metrics = heat.NewMetrics(heat.Bounds{}, g.newest.Revision)
+	}
+	if len(cfg.AdvertiseClientURLs) > 0 {
+		g.changed = map[string]func([]byte) ([]byte, error){"/etcdserverpb.Cluster/MemberList": advertise(cfg.AdvertiseClientURLs)}
+	}
+	g.stopping, g.stop = context.WithCancel(context.Background())
+	or := func(d, otherwise time.Duration) time.Duration {
+		if d == 0 {
+			return otherwise
+		}
+		return d
+	}
+	if cfg.MaxRequestBytes == 0 {
+		cfg.MaxRequestBytes = DefaultMaxRequestBytes
+	}
+	if cfg.MaxConcurrentStreams == 0 {
+		cfg.MaxConcurrentStreams = DefaultMaxConcurrentStreams
+	}
+	g.grpc = grpc.NewServer(
+		grpc.ForceServerCodecV2(g.codec),
+		grpc.UnknownServiceHandler(g.pass),
+		grpc.MaxRecvMsgSize(int(cfg.MaxRequestBytes)+overheadBytes),
+		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.MaxConcurrentStreams(cfg.MaxConcurrentStreams),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: or(cfg.KeepAliveMinTime, DefaultKeepAliveMinTime)}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: or(cfg.KeepAliveInterval, DefaultKeepAliveInterval), Timeout: or(cfg.KeepAliveTimeout, DefaultKeepAliveTimeout)}),
+		grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			return handle(g.upstream.outgoing(ctx), request)
+		}),
+		grpc.StreamInterceptor(g.streams),
+	)
+	if cfg.KV != nil {
+		if err := g.serveKeys(cfg.KV); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if g.self, err = grpc.NewClient("passthrough:///gateway", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(g.dialSelf),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32))); err != nil {
+		return nil, fmt.Errorf("gateway: connecting to itself: %w", err)
+	}
+	var metrics http.Handler
+	if cfg.Registry != nil {
+		metrics = promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{})
+	}
+	handler, err := g.httpHandler(metrics)
+	if err != nil {
+		return nil, err
+	}
+	g.http = &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0), BaseContext: func(net.Listener) context.Context { return g.stopping }}
+	g.serving.Go(func() { g.grpc.Serve(g.inner) })
+	return g, nil
+}
+
+func (g *Gateway) dialSelf(ctx context.Context, _ string) (net.Conn, error) {
+	return g.inner.DialContext(ctx)
+}
+
+// serveKeys serves the services that write keys. A lock or an election that etcd itself carried out would change keys behind the back of the service that guards them.
+func (g *Gateway) serveKeys(server pb.KVServer) error {
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"gateway"}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithContextDialer(g.dialSelf)}})
+	if err != nil {
+		return fmt.Errorf("gateway: connecting to itself: %w", err)
+	}
+	g.own = c
+	pb.RegisterKVServer(g.grpc, kv{g, server})
+	v3lockpb.RegisterLockServer(g.grpc, v3lock.NewLockServer(c))
+	v3electionpb.RegisterElectionServer(g.grpc, v3election.NewElectionServer(c))
+	return nil
+}
+
+// streams hands the client's metadata to the streams that are served here.
+func (g *Gateway) streams(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	if server == nil { // passed on
+		return handle(server, stream)
+	}
+	ctx, cancel := context.WithCancel(g.upstream.outgoing(stream.Context()))
+	defer cancel()
+	defer context.AfterFunc(g.stopping, cancel)()
+	return g.unlessStopped(handle(server, streamWith{stream, ctx}))
+}
+
+// streamWith is a stream with a context of ours.
+type streamWith struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s streamWith) Context() context.Context { return s.ctx }
+
+// Newest is the newest revision that was seen in an answer.
+func (g *Gateway) Newest() *Newest { return g.newest }
+
+// Serve accepts connections until the listener or the gateway is closed. gRPC and HTTP are told apart by how a connection begins. It may be called for several listeners.
+func (g *Gateway) Serve(l net.Listener) error {
+	if g.stopping.Err() != nil {
+		return errors.New("gateway: it was shut down")
+	}
+	defer context.AfterFunc(g.stopping, func() { l.Close() })()
+	m := cmux.New(l)
+	m.SetReadTimeout(time.Minute) // for a connection on which nothing comes; this also covers the TLS handshake
+	g2, h1 := m.Match(cmux.HTTP2()), m.Match(cmux.Any())
+	var wg sync.WaitGroup
+	wg.Go(func() { g.grpc.Serve(g2) })
+	wg.Go(func() { g.http.Serve(h1) })
+	err := m.Serve()
+	l.Close()
+	g2.Close()
+	h1.Close()
+	if g.stopping.Err() != nil {
+		return nil // what is under way is Shutdown's matter
+	}
+	wg.Wait()
+	return fmt.Errorf("gateway: accepting connections at %s: %w", l.Addr(), err)
+}
+
+// Shutdown ends the gateway: no new connections and requests; streams end as those of an etcd server do that stops; requests that are under way may end until ctx does.
+func (g *Gateway) Shutdown(ctx context.Context) {
+	g.stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		g.http.Shutdown(ctx)
+		g.grpc.GracefulStop()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	g.grpc.Stop()
+	g.http.Close()
+	<-done
+	g.self.Close()
+	if g.own != nil {
+		g.own.Close()
+	}
+	g.inner.Close()
+	g.serving.Wait()
+}

@@ -1,0 +1,113 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	jsongw "github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	etcdservergw "go.etcd.io/etcd/api/v3/etcdserverpb/gw"
+	v3electiongw "go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb/gw"
+	v3lockgw "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb/gw"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// etcdPaths are etcd's own pages for clients, which are passed on. Their answers say how one member is.
+var etcdPaths = []string{"/health", "/livez", "/livez/", "/readyz", "/readyz/", "/version", "/metrics"}
+
+// OwnMetrics is where a gateway's port shows the gateway's metrics; /metrics there is etcd's.
+const OwnMetrics = "/proxy/metrics"
+
+func (g *Gateway) httpHandler(metrics http.Handler) (http.Handler, error) {
+	mux := http.NewServeMux()
+	proxy := &httputil.ReverseProxy{
+		Rewrite:      func(*httputil.ProxyRequest) {}, // members says where to
+		Transport:    &members{transport: g.upstream.http, bases: httpBases(g.upstream.endpoints)},
+		ErrorHandler: unreachable,
+	}
+	for _, path := range etcdPaths {
+		mux.Handle("GET "+path, proxy)
+	}
+	if metrics != nil {
+		mux.Handle("GET "+OwnMetrics, metrics)
+	}
+	json, err := g.json()
+	if err != nil {
+		return nil, err
+	}
+	mux.Handle("/v3/", json)
+	return mux, nil
+}
+
+// json is the JSON form of the gRPC services, by etcd's generated handlers on a connection to this gateway.
+func (g *Gateway) json() (http.Handler, error) {
+	mux := jsongw.NewServeMux(jsongw.WithMarshalerOption(jsongw.MIMEWildcard, &jsongw.HTTPBodyMarshaler{Marshaler: &jsongw.JSONPb{
+		MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true},
+		UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
+	}}))
+	for _, register := range []func(context.Context, *jsongw.ServeMux, *grpc.ClientConn) error{
+		etcdservergw.RegisterKVHandler, etcdservergw.RegisterWatchHandler, etcdservergw.RegisterLeaseHandler, etcdservergw.RegisterClusterHandler,
+		etcdservergw.RegisterMaintenanceHandler, etcdservergw.RegisterAuthHandler, v3lockgw.RegisterLockHandler, v3electiongw.RegisterElectionHandler,
+	} {
+		if err := register(g.stopping, mux, g.self); err != nil {
+			return nil, fmt.Errorf("gateway: the JSON form of etcd's services: %w", err)
+		}
+	}
+	return mux, nil
+}
+
+// httpBases are the endpoints as URLs of HTTP. Those on Unix sockets have none.
+func httpBases(endpoints []string) (out []*url.URL) {
+	for _, e := range endpoints {
+		if !strings.Contains(e, "://") {
+			e = "http://" + e
+		}
+		if u, err := url.Parse(e); err == nil && (u.Scheme == "http" || u.Scheme == "https") {
+			out = append(out, &url.URL{Scheme: u.Scheme, Host: u.Host})
+		}
+	}
+	return out
+}
+
+// members sends a request to the member that answered last, or to the next one that does.
+type members struct {
+	transport http.RoundTripper
+	bases     []*url.URL
+	last      atomic.Uint32
+}
+
+// attempt is how long one member is waited for. etcd's /health waits for its cluster for 7 s at most.
+const attempt = 10 * time.Second
+
+// RoundTrip implements [http.RoundTripper]. The requests have no bodies.
+func (m *members) RoundTrip(r *http.Request) (*http.Response, error) {
+	err := errors.New("no endpoint of etcd has HTTP")
+	for i := range m.bases {
+		at := (int(m.last.Load()) + i) % len(m.bases)
+		ctx, cancel := context.WithTimeout(r.Context(), attempt)
+		try := r.Clone(ctx)
+		try.URL.Scheme, try.URL.Host, try.Host = m.bases[at].Scheme, m.bases[at].Host, ""
+		var answer *http.Response
+		if answer, err = m.transport.RoundTrip(try); err == nil {
+			m.last.Store(uint32(at))
+			answer.Body = endWith{answer.Body, cancel}
+			return answer, nil
+		}
+		cancel()
+	}
+	return nil, err
+}
+
+// unreachable answers where no member does, in the form of etcd's /health.
+func unreachable(w http.ResponseWriter, _ *http.Request, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	fmt.Fprintf(w, "{\"health\":\"false\",\"reason\":%q}\n", "etcd-monitor: no member of etcd answers: "+err.Error())
+}

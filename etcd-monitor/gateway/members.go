@@ -1,0 +1,27 @@
+package gateway
+
+import (
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// advertise makes of MemberList's answer one in which every member is reached through the gateway. Learners keep no client addresses if they have none: they serve nobody yet.
+func advertise(urls []string) func([]byte) ([]byte, error) {
+	return func(answer []byte) ([]byte, error) {
+		var r pb.MemberListResponse
+		if err := r.Unmarshal(answer); err != nil {
+			return nil, fmt.Errorf("gateway: reading etcd's list of members: %w", err)
+		}
+		for _, m := range r.Members {
+			if len(m.ClientURLs) > 0 {
+				m.ClientURLs = urls
+			}
+		}
+		b, err := r.Marshal()
+		if err != nil {
+			return nil, fmt.Errorf("gateway: writing the list of members: %w", err)
+		}
+		return b, nil
+	}
+}

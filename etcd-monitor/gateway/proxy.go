@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// The transparent proxy. There are libraries of this kind; those that can be had as Go modules are from 2018 and made for a codec interface that gRPC has left behind.
+
+// methods are etcd's, as /SERVICE/METHOD, with whether they stream. Others are passed on too, as streams, which single requests are a case of.
+var methods = func() map[string]bool {
+	s := grpc.NewServer()
+	pb.RegisterKVServer(s, nil)
+	pb.RegisterWatchServer(s, nil)
+	pb.RegisterLeaseServer(s, nil)
+	pb.RegisterClusterServer(s, nil)
+	pb.RegisterMaintenanceServer(s, nil)
+	pb.RegisterAuthServer(s, nil)
+	v3lockpb.RegisterLockServer(s, nil)
+	v3electionpb.RegisterElectionServer(s, nil)
+	out := map[string]bool{}
+	for service, info := range s.GetServiceInfo() {
+		for _, m := range info.Methods {
+			out["/"+service+"/"+m.Name] = m.IsClientStream || m.IsServerStream
+		}
+	}
+	return out
+}()
+
+// pass is the handler of all methods that are not served here.
+func (g *Gateway) pass(_ any, down grpc.ServerStream) (err error) {
+	method, _ := grpc.MethodFromServerStream(down)
+	streams, known := methods[method]
+	if known && !streams {
+		return g.passOne(method, down)
+	}
+	kind := "other"
+	if known {
+		kind = path.Base(method)
+	}
+	defer func() { g.metrics.Request(kind, status.Code(err).String()) }()
+	return g.passStream(method, down)
+}
+
+// passOne passes a single request.
+func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
+	kind := path.Base(method)
+	defer func() { g.metrics.Request(kind, status.Code(err).String()) }()
+	var request, answer frame
+	if err := down.RecvMsg(&request); err != nil {
+		return err
+	}
+	kind = g.look(method, request.bytes)
+	ctx := g.upstream.outgoing(down.Context())
+	var header, trailer metadata.MD
+	began := time.Now()
+	err = g.upstream.client.ActiveConnection().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
+	g.metrics.Etcd(kind, time.Since(began))
+	down.SetTrailer(own(trailer))
+	if err != nil {
+		return err
+	}
+	if ofEtcd(method) {
+		g.newest.Saw(revisionOf(answer.bytes))
+	}
+	if change := g.changed[method]; change != nil {
+		if answer.bytes, err = change(answer.bytes); err != nil {
+			return err
+		}
+	}
+	if err := down.SetHeader(own(header)); err != nil {
+		return err
+	}
+	return down.SendMsg(&answer)
+}
+
+// passStream passes messages both ways until etcd ends the stream, the client does, or the gateway is stopped.
+func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
+	ctx, cancel := context.WithCancel(g.upstream.outgoing(down.Context()))
+	defer cancel()
+	defer context.AfterFunc(g.stopping, cancel)()
+	up, err := g.upstream.client.ActiveConnection().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, grpc.ForceCodecV2(g.codec))
+	if err != nil {
+		return g.unlessStopped(err)
+	}
+	go func() {
+		// What the client sends. It ends with the handler at the latest, because the stream does then. Whatever went wrong in sending to etcd is told by receiving from it.
+		for {
+			var request frame
+			err := down.RecvMsg(&request)
+			if errors.Is(err, io.EOF) {
+				up.CloseSend()
+				return
+			}
+			if err != nil {
+				cancel()
+				return
+			}
+			if up.SendMsg(&request) != nil {
+				return
+			}
+		}
+	}()
+	// A watch has its header long before its first answer, and clients wait for it.
+	header, err := up.Header()
+	if err == nil && header != nil {
+		if err := down.SendHeader(own(header)); err != nil {
+			return err
+		}
+	}
+	for {
+		var answer frame
+		if err := up.RecvMsg(&answer); err != nil {
+			down.SetTrailer(own(up.Trailer()))
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return g.unlessStopped(err)
+		}
+		if ofEtcd(method) {
+			g.newest.Saw(revisionOf(answer.bytes))
+		}
+		if err := down.SendMsg(&answer); err != nil {
+			return err
+		}
+	}
+}
+
+// unlessStopped is the error that a stream ends with: a server that stops says so as etcd does, and clients go elsewhere.
+func (g *Gateway) unlessStopped(err error) error {
+	if g.stopping.Err() != nil && status.Code(err) == codes.Canceled {
+		return rpctypes.ErrGRPCStopped
+	}
+	return err
+}
+
+// own is metadata that came from etcd, without what belongs to its connection.
+func own(md metadata.MD) metadata.MD {
+	for k := range md {
+		if hopByHop(k) {
+			delete(md, k)
+		}
+	}
+	return md
+}

@@ -1,0 +1,68 @@
+package gateway
+
+import (
+	"strings"
+	"sync/atomic"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Newest is the newest revision of etcd's store that was seen in an answer. It never goes back. The zero value has seen none.
+type Newest struct{ revision atomic.Int64 }
+
+// Revision is the newest revision seen, 0 before any.
+func (n *Newest) Revision() int64 { return n.revision.Load() }
+
+// Saw takes note of a revision.
+func (n *Newest) Saw(revision int64) {
+	for {
+		now := n.revision.Load()
+		if revision <= now || n.revision.CompareAndSwap(now, revision) {
+			return
+		}
+	}
+}
+
+// ofEtcd says whether a method is of a service whose answers begin with etcd's ResponseHeader.
+func ofEtcd(method string) bool {
+	return strings.HasPrefix(method, "/etcdserverpb.") || strings.HasPrefix(method, "/v3lockpb.") || strings.HasPrefix(method, "/v3electionpb.")
+}
+
+// Fields of etcd's messages (rpc.proto).
+const (
+	headerField   protowire.Number = 1 // of each response: ResponseHeader
+	revisionField protowire.Number = 3 // of ResponseHeader: int64
+	keyField      protowire.Number = 1 // of PutRequest: bytes
+)
+
+// revisionOf is the revision in the header of an answer, 0 where there is none. It reads no more of the message than it must.
+func revisionOf(message []byte) int64 {
+	header, _ := field(message, headerField, protowire.BytesType)
+	_, revision := field(header, revisionField, protowire.VarintType)
+	return int64(revision)
+}
+
+// field finds the first field of a number and type. A message that is not one has none: it is the receiver's to complain.
+func field(message []byte, want protowire.Number, as protowire.Type) (content []byte, number uint64) {
+	for len(message) > 0 {
+		num, typ, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return nil, 0
+		}
+		message = message[n:]
+		if num == want && typ == as {
+			switch as {
+			case protowire.BytesType:
+				content, _ = protowire.ConsumeBytes(message)
+			case protowire.VarintType:
+				number, _ = protowire.ConsumeVarint(message)
+			}
+			return content, number
+		}
+		if n = protowire.ConsumeFieldValue(num, typ, message); n < 0 {
+			return nil, 0
+		}
+		message = message[n:]
+	}
+	return nil, 0
+}

@@ -1,0 +1,150 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/metadata"
+)
+
+// UpstreamConfig says how to reach etcd.
+type UpstreamConfig struct {
+	// Endpoints are URLs or HOST:PORT, as etcd's clients take them. Requests go to all of them in turn, past those that are not reachable.
+	Endpoints []string
+	// TLS is used where it is not empty, and for https endpoints. The certificate and its key are read again for every connection; the CA file is read once.
+	TLS transport.TLSInfo
+	// KeepAliveTime is after how much silence a connection is tried, and KeepAliveTimeout how long its answer is waited for. 0: 10 s and 3 s. etcd accepts 5 s and more.
+	KeepAliveTime, KeepAliveTimeout time.Duration
+}
+
+// Upstream is the connection to etcd that the gateway passes everything on to.
+type Upstream struct {
+	client    *clientv3.Client
+	http      *http.Transport
+	endpoints []string
+	// named: the certificate that was shown to etcd last has a common name.
+	named atomic.Bool
+}
+
+// notTheName tells etcd not to take the common name of our certificate for the user (etcd: authStore.AuthInfoFromTLS).
+const notTheName = "grpcgateway-accept"
+
+// Dial prepares the connection. It does not wait for etcd: a gateway may start before etcd does, and its clients hear that etcd is unavailable until then.
+func Dial(cfg UpstreamConfig) (*Upstream, error) {
+	if len(cfg.Endpoints) == 0 {
+		return nil, errors.New("gateway: no endpoints of etcd are given")
+	}
+	u := &Upstream{endpoints: cfg.Endpoints, http: http.DefaultTransport.(*http.Transport).Clone()}
+	u.http.Proxy = nil // etcd's own client asks no HTTP proxy either
+	if cfg.KeepAliveTime == 0 {
+		cfg.KeepAliveTime, cfg.KeepAliveTimeout = 10*time.Second, 3*time.Second
+	}
+	c := clientv3.Config{
+		Endpoints:            cfg.Endpoints,
+		DialKeepAliveTime:    cfg.KeepAliveTime,
+		DialKeepAliveTimeout: cfg.KeepAliveTimeout,
+		Logger:               zap.NewNop(),
+		DialOptions: []grpc.DialOption{
+			// In place of the client's own interceptors, which retry (that is for our clients to decide) and overwrite metadata.
+			grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				return invoke(ctx, method, req, reply, cc, opts...)
+			}),
+			grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				return stream(ctx, desc, cc, method, opts...)
+			}),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
+			// gRPC's default waits two minutes between attempts when etcd was away for long.
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: .2, MaxDelay: 2 * time.Second}, MinConnectTimeout: 5 * time.Second}),
+		},
+	}
+	secure := strings.HasPrefix(cfg.Endpoints[0], "https://") || strings.HasPrefix(cfg.Endpoints[0], "unixs:")
+	if !cfg.TLS.Empty() || cfg.TLS.TrustedCAFile != "" || secure {
+		t, err := cfg.TLS.ClientConfig()
+		if err != nil {
+			return nil, fmt.Errorf("gateway: the certificates towards etcd: %w", err)
+		}
+		u.watchName(t)
+		c.TLS, u.http.TLSClientConfig = t, t.Clone()
+		u.http.ForceAttemptHTTP2 = true
+	}
+	client, err := clientv3.New(c)
+	if err != nil {
+		return nil, fmt.Errorf("gateway: connecting to etcd at %s: %w", strings.Join(cfg.Endpoints, ","), err)
+	}
+	u.client = client
+	return u, nil
+}
+
+// watchName keeps account of whether the certificate that etcd is shown has a common name. It may be replaced while we run.
+func (u *Upstream) watchName(t *tls.Config) {
+	get := t.GetClientCertificate
+	if get == nil {
+		return
+	}
+	t.GetClientCertificate = func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		cert, err := get(r)
+		if err != nil {
+			return cert, err
+		}
+		named := true // where it cannot be read, etcd decides what it is
+		if leaf, err := x509.ParseCertificate(cert.Certificate[0]); err == nil {
+			named = leaf.Subject.CommonName != ""
+		}
+		if named {
+			u.named.Store(true) // older connections may still have the older certificate: it stays so
+		}
+		return cert, nil
+	}
+}
+
+// Conn is the connection. Calls on it are passed as they are: nothing is retried, and nothing added to their metadata.
+func (u *Upstream) Conn() grpc.ClientConnInterface { return u.client.ActiveConnection() }
+
+// Client is an etcd client on the same connection, for the gateway's own business: it has no user name, and does not retry.
+func (u *Upstream) Client() *clientv3.Client { return u.client }
+
+// Close ends the connection.
+func (u *Upstream) Close() error {
+	u.http.CloseIdleConnections()
+	if err := u.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("gateway: closing the connection to etcd: %w", err)
+	}
+	return nil
+}
+
+// outgoing is the context for what is done at etcd for a request that came in: its deadline, its end, and its metadata but for what belongs to the connection.
+func (u *Upstream) outgoing(ctx context.Context) context.Context {
+	in, _ := metadata.FromIncomingContext(ctx)
+	out := make(metadata.MD, len(in)+1)
+	for k, v := range in {
+		if !hopByHop(k) {
+			out[k] = v
+		}
+	}
+	if u.named.Load() {
+		out[notTheName] = []string{"etcd-monitor"}
+	}
+	return metadata.NewOutgoingContext(ctx, out)
+}
+
+// hopByHop says of which metadata each connection has its own (gRPC over HTTP2, "Requests").
+func hopByHop(key string) bool {
+	switch key {
+	case "content-type", "user-agent", "te", "connection":
+		return true
+	}
+	return strings.HasPrefix(key, ":") || strings.HasPrefix(key, "grpc-")
+}

@@ -1,0 +1,177 @@
+// Package etcdtest runs etcd clusters inside tests, and what tests need around them: clients, certificates, etcdctl.
+package etcdtest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+)
+
+// Cluster is an etcd cluster in this process, on loopback.
+type Cluster struct {
+	t        testing.TB
+	dir      string
+	clients  []string // HOST:PORT of each member
+	peers    []string
+	tls      transport.TLSInfo
+	adjust   func(*embed.Config)
+	mu       sync.Mutex
+	members  []*embedded.Server
+	starting sync.WaitGroup
+}
+
+// Options change what a cluster is like.
+type Options struct {
+	TLS    transport.TLSInfo   // of the members towards clients
+	Adjust func(*embed.Config) // anything else
+}
+
+// New starts a cluster of n members with nothing in it, which ends with the test.
+func New(t testing.TB, n int, o Options) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, dir: t.TempDir(), tls: o.TLS, adjust: o.Adjust, members: make([]*embedded.Server, n)}
+	for range n {
+		c.clients = append(c.clients, FreeAddress(t))
+		c.peers = append(c.peers, FreeAddress(t))
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			for i := range c.members {
+				b, _ := os.ReadFile(c.log(i))
+				if len(b) > 0 {
+					t.Logf("etcd %d's log ends:\n%s", i, b[max(0, len(b)-1500):])
+				}
+			}
+		}
+		for i := range c.members {
+			c.Stop(i)
+		}
+	})
+	for i := range n {
+		c.starting.Go(func() { c.Start(i) })
+	}
+	c.starting.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return c
+}
+
+func (c *Cluster) log(i int) string { return filepath.Join(c.dir, fmt.Sprint("log", i)) }
+
+// Start starts member i (again).
+func (c *Cluster) Start(i int) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	s, err := embedded.Start(ctx, embedded.Config{DataDir: filepath.Join(c.dir, fmt.Sprint("m", i)), Client: c.clients[i], Peer: c.peers[i], LogOutput: c.log(i), Adjust: func(e *embed.Config) {
+		var all []string
+		for j, p := range c.peers {
+			all = append(all, fmt.Sprintf("m%d=http://%s", j, p))
+		}
+		e.Name, e.InitialCluster = fmt.Sprint("m", i), strings.Join(all, ",")
+		e.TickMs, e.ElectionMs = 20, 200
+		e.UnsafeNoFsync = true // the tests' faults are of processes, not of machines
+		if !c.tls.Empty() {
+			e.ClientTLSInfo = c.tls
+			u := []url.URL{{Scheme: "https", Host: c.clients[i]}}
+			e.ListenClientUrls, e.AdvertiseClientUrls = u, u
+		}
+		if c.adjust != nil {
+			c.adjust(e)
+		}
+	}})
+	if err != nil {
+		c.t.Errorf("etcd %d: %v", i, err)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.members[i] = s
+}
+
+// Stop stops member i, if it runs.
+func (c *Cluster) Stop(i int) {
+	c.mu.Lock()
+	s := c.members[i]
+	c.members[i] = nil
+	c.mu.Unlock()
+	if s != nil {
+		s.Close()
+	}
+}
+
+// Endpoints are all members' URLs.
+func (c *Cluster) Endpoints() (out []string) {
+	for _, a := range c.clients {
+		if c.tls.Empty() {
+			out = append(out, "http://"+a)
+		} else {
+			out = append(out, "https://"+a)
+		}
+	}
+	return out
+}
+
+// Leader is the number of the member that leads; it waits for one.
+func (c *Cluster) Leader() int {
+	c.t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		c.mu.Lock()
+		for i, m := range c.members {
+			if m != nil && m.Etcd().Server.Leader() == m.Etcd().Server.MemberID() {
+				c.mu.Unlock()
+				return i
+			}
+		}
+		c.mu.Unlock()
+	}
+	c.t.Fatal("the cluster has no leader")
+	return 0
+}
+
+// Client connects to endpoints, until the test ends.
+func Client(t testing.TB, endpoints ...string) *clientv3.Client {
+	t.Helper()
+	return ClientWith(t, clientv3.Config{Endpoints: endpoints})
+}
+
+// ClientWith connects as cfg says, until the test ends.
+func ClientWith(t testing.TB, cfg clientv3.Config) *clientv3.Client {
+	t.Helper()
+	cfg.Logger = zap.NewNop()
+	if cfg.DialTimeout == 0 {
+		cfg.DialTimeout = 5 * time.Second
+	}
+	c, err := clientv3.New(cfg)
+	if err != nil {
+		t.Fatalf("etcd's client: %v", err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// FreeAddress is a loopback address that nobody listens at, HOST:PORT.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
