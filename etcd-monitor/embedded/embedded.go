@@ -102,6 +102,7 @@ func start(cfg Config) (*embed.Etcd, error) {
 	if cfg.LogOutput != "" {
 		c.LogOutputs = []string{cfg.LogOutput}
 	}
+	c.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration // which the etcd binary sets by itself; with 0 each request would be logged
 	c.InitialCluster = ""
 	if cfg.Adjust != nil {
 		cfg.Adjust(c)

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/etcd-monitor/internal/etcdtest"
+)
+
+// Mistakes on the command line are found before anything starts, and the message says what to do.
+func TestMistakes(t *testing.T) {
+	a := etcdtest.NewAuthority(t)
+	certs, _ := a.Issue("server", "")
+	for line, want := range map[string]string{
+		"extra":                                     `unknown command "extra"`,
+		"--no-such-flag":                            "unknown flag: --no-such-flag",
+		"--log-level loud":                          "give debug, info, warn or error",
+		"--endpoints 127.0.0.1":                     "give URLs, or HOST:PORT",
+		"--endpoints ftp://h:1":                     "begins with http://, https://",
+		"--endpoints http://h":                      "give http://HOST:PORT",
+		"--endpoints http://h:1/x":                  "give http://HOST:PORT",
+		"--endpoints http://h:1,https://h:2":        "all must have the same",
+		"--endpoints http://h:1 --cacert " + a.File: "write https",
+		"--endpoints h:1 --data-dir x":              "leave out --endpoints, or them",
+		"--endpoints h:1 --cert " + certs.CertFile:  "--cert and --key: give both",
+		"--endpoints h:1 --cacert /no/such/file":    "no such file",
+		"--cacert " + a.File:                        "name it with --endpoints",
+		"--cert-file " + certs.CertFile:             "give both, or neither",
+		"--client-cert-auth":                        "give --trusted-ca-file too",
+		"--trusted-ca-file " + a.File:               "write https",
+		"--listen-client-urls https://127.0.0.1:0":  "give --cert-file and --key-file",
+		"--listen-client-urls 127.0.0.1:0":          "is not a URL",
+		"--listen-client-urls https://127.0.0.1:0 --cert-file /no --key-file /no": "no such file",
+		"--advertise-client-urls gateway":                                         "begins with http://, https://",
+		"--metrics-addr 9090":                                                     "give HOST:PORT",
+		"--top-keys 0":                                                            "from 1 to 10000",
+		"--max-request-bytes 0":                                                   "give a number from 1",
+		"--max-concurrent-streams 0":                                              "nobody could ask anything",
+		"--grpc-keepalive-timeout 0s":                                             "give a time above 0",
+		"--embedded-client-address 0.0.0.0:2379 --data-dir " + t.TempDir():        "not on this machine's loopback",
+	} {
+		var errs strings.Builder
+		code := run(t.Context(), strings.Fields(line), io.Discard, &errs)
+		wantCode := exitBadInput
+		if strings.Contains(line, "embedded") {
+			wantCode = exitFailed
+		}
+		if code != wantCode || !strings.Contains(errs.String(), want) {
+			t.Errorf("%s: exit code %d, %q; want %d, %q", line, code, errs.String(), wantCode, want)
+		}
+	}
+}
+
+// ready runs the command until end is called, and gives what its first line says, and its exit code.
+func ready(t *testing.T, args ...string) (line string, end func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	code := make(chan int, 1)
+	var errs strings.Builder
+	go func() {
+		code <- run(ctx, args, in, &errs)
+		in.Close()
+	}()
+	s := bufio.NewScanner(out)
+	if !s.Scan() || !strings.HasPrefix(s.Text(), "ready: ") {
+		cancel()
+		t.Fatalf("printed %q; exit code %d, %s", s.Text(), <-code, errs.String())
+	}
+	done := false
+	end = func() int {
+		if done {
+			return 0
+		}
+		done = true
+		cancel()
+		c := <-code
+		if errs.Len() > 0 {
+			t.Logf("on stderr: %s", errs.String())
+		}
+		return c
+	}
+	t.Cleanup(func() { end() })
+	return s.Text(), end
+}
+
+func endpoint(t *testing.T, line string) string {
+	t.Helper()
+	m := regexp.MustCompile(`etcd's API at (\S+),`).FindStringSubmatch(line)
+	if m == nil {
+		t.Fatalf("no address in %q", line)
+	}
+	return m[1]
+}
+
+// With nothing given there is an etcd; what was written is there after a restart; metrics say what happened; a signal ends it, with a watch under way.
+func TestEmbedded(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	args := []string{"--data-dir", dir, "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "127.0.0.1:0"}
+	line, end := ready(t, args...)
+	c := etcdtest.Client(t, endpoint(t, line))
+	if _, err := c.Put(t.Context(), "k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Get(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.Get(regexp.MustCompile(`http://\S+/metrics`).FindString(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(r.Body)
+	r.Body.Close()
+	for _, want := range []string{`etcd_monitor_key_reads_total{key="k"} 1`, `etcd_monitor_key_writes_total{key="k"} 0`, `etcd_monitor_requests_total{kind="put"} 1`, "etcd_monitor_revision 2", "go_goroutines", "process_"} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("metrics have no %s", want)
+		}
+	}
+	w := c.Watch(clientv3.WithRequireLeader(t.Context()), "k", clientv3.WithCreatedNotify())
+	<-w
+	began := time.Now()
+	if code := end(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	if d := time.Since(began); d > graceTime {
+		t.Errorf("it took %v to end, with a watch under way", d)
+	}
+	c.Close()
+	if b, err := os.ReadFile(filepath.Join(dir, "etcd.log")); err != nil || strings.Contains(string(b), "request stats") {
+		t.Errorf("etcd's log: %v; it must be there, and not name each request: %s", err, b)
+	}
+
+	line, _ = ready(t, args...)
+	got, err := etcdtest.Client(t, endpoint(t, line)).Get(t.Context(), "k")
+	if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "v" {
+		t.Errorf("after a restart: %v, %v", got, err)
+	}
+}
+
+// A gateway starts before its etcd does: clients hear that etcd is not available, and then it is.
+func TestBeforeEtcd(t *testing.T) {
+	a := etcdtest.FreeAddress(t)
+	line, _ := ready(t, "--endpoints", a, "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "")
+	c := etcdtest.Client(t, endpoint(t, line))
+	if _, err := c.Put(t.Context(), "k", "v"); status.Code(err) != codes.Unavailable {
+		t.Fatalf("without an etcd: %v, want Unavailable", err)
+	}
+	ready(t, "--data-dir", t.TempDir(), "--embedded-client-address", a, "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "")
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := c.Put(ctx, "k", "v")
+		cancel()
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("10 s after etcd is there: %v", err)
+		}
+	}
+}
+
+func TestAddressInUse(t *testing.T) {
+	line, _ := ready(t, "--endpoints", "127.0.0.1:1", "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "")
+	var errs strings.Builder
+	if code := run(t.Context(), []string{"--endpoints", "127.0.0.1:1", "--listen-client-urls", endpoint(t, line)}, io.Discard, &errs); code != exitFailed ||
+		!strings.Contains(errs.String(), "--listen-client-urls chooses other addresses") {
+		t.Errorf("exit code %d, %s", code, errs.String())
+	}
+}

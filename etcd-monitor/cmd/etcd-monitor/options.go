@@ -1,0 +1,207 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+
+	"github.com/netcraq/netcraq/etcd-monitor/gateway"
+	"github.com/netcraq/netcraq/etcd-monitor/heat"
+)
+
+// options are the command line's.
+type options struct {
+	endpoints []string
+	towards   transport.TLSInfo // etcd
+	dataDir   string
+	embedded  string
+
+	listen    []string
+	advertise []string
+	clients   transport.TLSInfo
+	metrics   string
+
+	maxRequestBytes                     uint
+	maxStreams                          uint32
+	keepAliveMin, keepAlive, keepAliveT time.Duration
+
+	topKeys  int
+	logLevel string
+}
+
+// What is used without a flag. The ports are beside those of etcd's own grpc-proxy.
+const (
+	defaultListen  = "http://127.0.0.1:23790"
+	defaultMetrics = "127.0.0.1:23791"
+	defaultDataDir = "etcd-monitor.etcd"
+)
+
+func (o *options) flags(f *pflag.FlagSet) {
+	f.SortFlags = false
+	f.StringSliceVar(&o.endpoints, "endpoints", nil, "etcd's client URLs (default: run an etcd in this process)")
+	f.StringVar(&o.towards.TrustedCAFile, "cacert", "", "certificates that etcd's must be signed by (PEM)")
+	f.StringVar(&o.towards.CertFile, "cert", "", "the certificate to show to etcd (PEM); best without a common name,\nwhich etcd could take for the name of a user")
+	f.StringVar(&o.towards.KeyFile, "key", "", "... and its key")
+	f.StringVar(&o.dataDir, "data-dir", "", "where the etcd in this process keeps its data (default "+defaultDataDir+")")
+	f.StringVar(&o.embedded, "embedded-client-address", "", "where it listens: a loopback address (default: a free port)")
+
+	f.StringSliceVar(&o.listen, "listen-client-urls", []string{defaultListen}, "where to listen for clients; https needs --cert-file")
+	f.StringSliceVar(&o.advertise, "advertise-client-urls", nil, "what clients are told that ask for the members' addresses (default:\nthe members' own, so that such clients go past the gateway)")
+	f.StringVar(&o.clients.CertFile, "cert-file", "", "the certificate to show to clients (PEM)")
+	f.StringVar(&o.clients.KeyFile, "key-file", "", "... and its key")
+	f.BoolVar(&o.clients.ClientCertAuth, "client-cert-auth", false, "clients have to show a certificate, signed by --trusted-ca-file")
+	f.StringVar(&o.clients.TrustedCAFile, "trusted-ca-file", "", "certificates that clients' must be signed by (PEM)")
+	f.StringVar(&o.clients.CRLFile, "client-crl-file", "", "clients' certificates that are revoked")
+	f.StringVar(&o.metrics, "metrics-addr", defaultMetrics, "where to serve the gateway's own /metrics (HOST:PORT; \"\": nowhere\nbut at "+gateway.OwnMetrics+" of the client URLs)")
+
+	f.UintVar(&o.maxRequestBytes, "max-request-bytes", gateway.DefaultMaxRequestBytes, "the largest request of a client; not below etcd's")
+	f.Uint32Var(&o.maxStreams, "max-concurrent-streams", gateway.DefaultMaxConcurrentStreams, "requests that one connection may have under way")
+	f.DurationVar(&o.keepAliveMin, "grpc-keepalive-min-time", gateway.DefaultKeepAliveMinTime, "how often clients may try their connections")
+	f.DurationVar(&o.keepAlive, "grpc-keepalive-interval", gateway.DefaultKeepAliveInterval, "after how much silence a client's connection is tried")
+	f.DurationVar(&o.keepAliveT, "grpc-keepalive-timeout", gateway.DefaultKeepAliveTimeout, "how long its answer is waited for")
+
+	f.IntVar(&o.topKeys, "top-keys", heat.DefaultTop, "how many of the keys that are read most /metrics names")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+// check finds mistakes before anything is started, and says what to do about them.
+func (o *options) check() (level slog.Level, listen []url.URL, err error) {
+	fail := func(format string, a ...any) (slog.Level, []url.URL, error) {
+		return level, nil, badInput{fmt.Errorf(format, a...)}
+	}
+	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
+		return fail("--log-level %s: give debug, info, warn or error", o.logLevel)
+	}
+	if err := o.checkUpstream(); err != nil {
+		return level, nil, badInput{err}
+	}
+	if (o.clients.CertFile == "") != (o.clients.KeyFile == "") {
+		return fail("--cert-file and --key-file: give both, or neither")
+	}
+	if o.clients.ClientCertAuth && o.clients.TrustedCAFile == "" {
+		return fail("--client-cert-auth: give --trusted-ca-file too, which says whose certificates are accepted")
+	}
+	if len(o.listen) == 0 {
+		return fail("--listen-client-urls: give at least one")
+	}
+	secure := 0
+	for _, s := range o.listen {
+		u, err := clientURL(s)
+		if err != nil {
+			return fail("--listen-client-urls: %w", err)
+		}
+		if u.Scheme == "https" || u.Scheme == "unixs" {
+			secure++
+			if o.clients.CertFile == "" {
+				return fail("--listen-client-urls %s: give --cert-file and --key-file, or use http", s)
+			}
+		}
+		listen = append(listen, *u)
+	}
+	if secure == 0 && (o.clients.CertFile != "" || o.clients.ClientCertAuth || o.clients.TrustedCAFile != "") {
+		return fail("--listen-client-urls %s: certificates are given, but plain text is spoken there; write https", strings.Join(o.listen, ","))
+	}
+	if secure > 0 {
+		if _, err := o.clients.ServerConfig(); err != nil {
+			return fail("--cert-file, --key-file, --trusted-ca-file: %w", err)
+		}
+	}
+	for _, s := range o.advertise {
+		if _, err := clientURL(s); err != nil {
+			return fail("--advertise-client-urls: %w", err)
+		}
+	}
+	if o.metrics != "" {
+		if _, _, err := net.SplitHostPort(o.metrics); err != nil {
+			return fail("--metrics-addr %s: give HOST:PORT", o.metrics)
+		}
+	}
+	if o.topKeys < 1 || o.topKeys > 10_000 {
+		return fail("--top-keys %d: give a number from 1 to 10000", o.topKeys)
+	}
+	if o.maxRequestBytes == 0 || o.maxRequestBytes > 1<<30 {
+		return fail("--max-request-bytes %d: give a number from 1 to %d", o.maxRequestBytes, 1<<30)
+	}
+	if o.maxStreams == 0 {
+		return fail("--max-concurrent-streams 0: nobody could ask anything")
+	}
+	for name, d := range map[string]time.Duration{"min-time": o.keepAliveMin, "interval": o.keepAlive, "timeout": o.keepAliveT} {
+		if d <= 0 {
+			return fail("--grpc-keepalive-%s %v: give a time above 0", name, d)
+		}
+	}
+	return level, listen, nil
+}
+
+// checkUpstream checks what is said about etcd.
+func (o *options) checkUpstream() error {
+	if o.endpoints == nil {
+		if o.towards.TrustedCAFile != "" || o.towards.CertFile != "" || o.towards.KeyFile != "" {
+			return errors.New("--cacert, --cert, --key: they are for an etcd elsewhere; name it with --endpoints")
+		}
+		return nil
+	}
+	if o.dataDir != "" || o.embedded != "" {
+		return errors.New("--data-dir, --embedded-client-address: they are for an etcd in this process; leave out --endpoints, or them")
+	}
+	scheme := ""
+	for i, e := range o.endpoints {
+		if !strings.Contains(e, "://") {
+			if _, _, err := net.SplitHostPort(e); err != nil {
+				return fmt.Errorf("--endpoints %q: give URLs, or HOST:PORT", e)
+			}
+			if o.towards.TrustedCAFile != "" || o.towards.CertFile != "" {
+				e = "https://" + e // as etcdctl takes it
+			} else {
+				e = "http://" + e
+			}
+			o.endpoints[i] = e
+		}
+		u, err := clientURL(e)
+		if err != nil {
+			return fmt.Errorf("--endpoints: %w", err)
+		}
+		if scheme != "" && u.Scheme != scheme {
+			return fmt.Errorf("--endpoints: %s and %s are mixed; all must have the same", scheme, u.Scheme)
+		}
+		scheme = u.Scheme
+	}
+	if plain := scheme == "http" || scheme == "unix"; plain && (o.towards.TrustedCAFile != "" || o.towards.CertFile != "") {
+		return fmt.Errorf("--endpoints %s: certificates are given, but plain text is spoken there; write https", strings.Join(o.endpoints, ","))
+	}
+	if (o.towards.CertFile == "") != (o.towards.KeyFile == "") {
+		return errors.New("--cert and --key: give both, or neither")
+	}
+	if _, err := o.towards.ClientConfig(); err != nil {
+		return fmt.Errorf("--cacert, --cert, --key: %w", err)
+	}
+	return nil
+}
+
+// clientURL reads a URL as etcd has them for clients.
+func clientURL(s string) (*url.URL, error) {
+	u, err := url.Parse(s)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not a URL: %w", s, err)
+	}
+	switch u.Scheme {
+	case "http", "https":
+		if _, _, err := net.SplitHostPort(u.Host); err != nil || u.Path != "" {
+			return nil, fmt.Errorf("%q: give %s://HOST:PORT", s, u.Scheme)
+		}
+	case "unix", "unixs":
+		if u.Host+u.Path == "" {
+			return nil, fmt.Errorf("%q: give %s://PATH", s, u.Scheme)
+		}
+	default:
+		return nil, fmt.Errorf("%q: give a URL that begins with http://, https://, unix:// or unixs://", s)
+	}
+	return u, nil
+}

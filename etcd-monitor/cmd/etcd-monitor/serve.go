@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+	"github.com/netcraq/netcraq/etcd-monitor/gateway"
+	"github.com/netcraq/netcraq/etcd-monitor/heat"
+)
+
+const (
+	startTime = time.Minute     // for the embedded etcd to be ready; a long log takes it some seconds
+	graceTime = 5 * time.Second // for requests that are under way at the end
+)
+
+// serve runs the gateway until ctx ends.
+func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
+	level, listen, err := o.check()
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	signals := ctx
+	ctx, cancel := context.WithCancelCause(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel(nil)
+	// fails runs what ends the gateway when it ends by itself.
+	fails := func(what func() error) {
+		running.Go(func() {
+			if err := what(); err != nil {
+				cancel(err)
+			}
+		})
+	}
+
+	where := "etcd at " + strings.Join(o.endpoints, ",")
+	if o.endpoints == nil {
+		e, err := o.startEmbedded(ctx)
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		fails(func() error {
+			select {
+			case err := <-e.Err():
+				return fmt.Errorf("the embedded etcd ended: %w", err)
+			case <-ctx.Done():
+				return nil
+			}
+		})
+		o.endpoints = []string{e.Endpoint()}
+		where = fmt.Sprintf("its own etcd at %s in %s", e.Endpoint(), o.dataDir)
+	}
+	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: o.endpoints, TLS: o.towards})
+	if err != nil {
+		return err
+	}
+	defer upstream.Close()
+	newest := new(gateway.Newest)
+	metrics := heat.NewMetrics(heat.Bounds{Top: o.topKeys}, newest.Revision)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+
+	g, err := gateway.New(gateway.Config{Upstream: upstream, Newest: newest, Metrics: metrics, Registry: registry, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
+		MaxConcurrentStreams: o.maxStreams, KeepAliveMinTime: o.keepAliveMin, KeepAliveInterval: o.keepAlive, KeepAliveTimeout: o.keepAliveT})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		grace, end := context.WithTimeout(context.WithoutCancel(ctx), graceTime)
+		defer end()
+		g.Shutdown(grace)
+	}()
+	var urls []string
+	for _, u := range listen {
+		l, err := gateway.Listen(u, o.clients)
+		if err != nil {
+			return fmt.Errorf("%w (does another process listen there? --listen-client-urls chooses other addresses)", err)
+		}
+		if t, ok := l.Addr().(*net.TCPAddr); ok {
+			if u.Host = t.String(); u.Scheme == "http" && !t.IP.IsLoopback() {
+				log.Warn("clients talk to this address in plain text, and need no certificate", "url", u.String())
+			}
+		}
+		urls = append(urls, u.String())
+		fails(func() error { return g.Serve(l) })
+	}
+	line := fmt.Sprintf("ready: etcd's API at %s, for %s", strings.Join(urls, ","), where)
+	if o.metrics != "" {
+		l, err := net.Listen("tcp", o.metrics)
+		if err != nil {
+			return fmt.Errorf("listening for those who read metrics: %w (does another process listen there? --metrics-addr chooses another address)", err)
+		}
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+		server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+		context.AfterFunc(ctx, func() { server.Close() })
+		fails(func() error {
+			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return fmt.Errorf("serving metrics: %w", err)
+			}
+			return nil
+		})
+		line += fmt.Sprintf("; metrics at http://%s/metrics", l.Addr())
+	}
+	fmt.Fprintln(stdout, line)
+	<-ctx.Done()
+	if signals.Err() == nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// startEmbedded starts the etcd in this process. What it logs goes to a file: at its end it logs errors that are none.
+func (o *options) startEmbedded(ctx context.Context) (*embedded.Server, error) {
+	if o.dataDir == "" {
+		o.dataDir = defaultDataDir
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	return embedded.Start(ctx, embedded.Config{DataDir: o.dataDir, Client: o.embedded, LogOutput: filepath.Join(o.dataDir, "etcd.log")})
+}
