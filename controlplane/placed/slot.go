@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Kind is what a slot of a placed key says: its first byte (docs/etcd.md, "What a slot holds"). The gateways read all of a slot (etcd-monitor/cell); who only places keys
+// Kind is what a slot of a placed key says, by its first byte (docs/etcd.md, "What a slot holds"). The gateways read all of a slot (etcd-monitor/cell); who only places keys
 // reads this, and the revision.
 type Kind byte
 
@@ -13,10 +13,13 @@ type Kind byte
 const (
 	Clear  Kind = 1 // nothing is known: may be populated
 	Value  Kind = 2 // a value, readable
-	Absent Kind = 3 // there is no such key, readable
-	Guard  Kind = 4 // somebody is writing the key
-	Unfit  Kind = 5 // the value does not fit
+	Absent Kind = 4 // there is no such key, readable
+	Guard  Kind = 5 // somebody is writing the key
+	Unfit  Kind = 6 // the value does not fit
 )
+
+// compressed is the first byte of a Value that is compressed.
+const compressed = 3
 
 func (k Kind) String() string {
 	if n := [...]string{Clear: "clear", Value: "value", Absent: "absent", Guard: "guard", Unfit: "unfit"}; int(k) < len(n) && n[k] != "" {
@@ -31,7 +34,10 @@ func ReadSlot(slot []byte) (kind Kind, revision int64, err error) {
 	if len(slot) == 0 {
 		return 0, 0, fmt.Errorf("%w: a slot without a byte", ErrInvalid)
 	}
-	switch kind = Kind(slot[0]); kind {
+	if kind = Kind(slot[0]); kind == compressed {
+		kind = Value
+	}
+	switch kind {
 	case Clear, Guard, Unfit:
 		return kind, 0, nil
 	case Value, Absent:

@@ -1,0 +1,454 @@
+package placer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/internal/etcdtest"
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/controlplane/placement"
+	"github.com/netcraq/netcraq/wire"
+)
+
+const prefix = placed.DefaultPrefix
+
+// quick are limits for tests that do not wait.
+func quick() placement.Limits {
+	l := placement.DefaultLimits()
+	l.Dwell, l.Stay, l.Rest, l.Retry, l.MovesPerMinute = 0, 0, 0, time.Hour, 1e6
+	return l
+}
+
+// rig is a placer's surroundings, which outlive it.
+type rig struct {
+	t      *testing.T
+	etcd   *clientv3.Client
+	nw     *fakeNetwork
+	source *fakeSource
+	limits placement.Limits
+	conds  []clientv3.Cmp
+	p      *Placer
+}
+
+func newRig(t *testing.T, cell int, slots ...int) *rig {
+	return &rig{t: t, etcd: etcdtest.Client(t, etcdtest.Start(t)), nw: newNetwork(t, cell, slots...), source: &fakeSource{}, limits: quick()}
+}
+
+// run starts a placer, which ends with the test or with stop.
+func (r *rig) run(step func(string) error) (stop func()) {
+	r.t.Helper()
+	p, err := New(Options{Network: r.nw, Source: r.source, Etcd: r.etcd, Prefix: prefix, Conditions: r.conds, Limits: r.limits, Interval: 20 * time.Millisecond,
+		Log: quiet(), step: step, tryAgain: 100 * time.Millisecond})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.p = p
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { p.Run(ctx); close(done) }()
+	stop = func() { cancel(); <-done }
+	r.t.Cleanup(stop)
+	return stop
+}
+
+func (r *rig) put(key, value string, opts ...clientv3.OpOption) int64 {
+	r.t.Helper()
+	resp, err := r.etcd.Put(r.t.Context(), key, value, opts...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return resp.Header.Revision
+}
+
+// entries are the placed keys, as etcd has them.
+func (r *rig) entries() map[string]wire.Key {
+	r.t.Helper()
+	all, broken, _, err := placed.Store{KV: r.etcd, Prefix: prefix}.List(r.t.Context())
+	if err != nil || len(broken) > 0 {
+		r.t.Fatal(err, broken)
+	}
+	out := map[string]wire.Key{}
+	for k, e := range all {
+		out[k] = e.ID
+	}
+	return out
+}
+
+// until waits for something to become so.
+func (r *rig) until(what string, so func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !so(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			show, _ := r.p.Show(context.Background())
+			r.t.Fatalf("not so after 20 s: %s\nplaced %v\nin the switches %v\nshown %+v\nevents\n%s", what, r.entries(), r.nw.inSwitches(), show, strings.Join(r.nw.events, "\n"))
+		}
+	}
+}
+
+// placedNow waits until exactly these keys are placed, in etcd and in the switches, under the same KEY_IDs.
+func (r *rig) placedNow(keys ...string) {
+	r.t.Helper()
+	r.until(fmt.Sprint("placed: ", keys), func() bool {
+		e := r.entries()
+		return maps.Equal(e, r.nw.inSwitches()) && slices.Equal(slices.Sorted(maps.Keys(e)), slices.Sorted(slices.Values(keys)))
+	})
+}
+
+// stays says that what is placed does not change for a while.
+func (r *rig) stays(what string) {
+	r.t.Helper()
+	before := r.entries()
+	time.Sleep(300 * time.Millisecond)
+	if now := r.entries(); !maps.Equal(before, now) || !maps.Equal(now, r.nw.inSwitches()) {
+		r.t.Fatalf("%s: placed was %v, is %v, in the switches %v", what, before, now, r.nw.inSwitches())
+	}
+}
+
+func heat(pairs ...any) map[string]placement.Heat {
+	out := map[string]placement.Heat{}
+	for i := 0; i < len(pairs); i += 2 {
+		out[pairs[i].(string)] = placement.Heat{Reads: float64(pairs[i+1].(int))}
+	}
+	return out
+}
+
+// load makes keys hot, at the gateways and the switches.
+func (r *rig) load(pairs ...any) {
+	h := heat(pairs...)
+	r.source.set(h, nil)
+	r.nw.mu.Lock()
+	defer r.nw.mu.Unlock()
+	for k, x := range h {
+		r.nw.rates[DirectoryName(k)] = x
+	}
+}
+
+func slot(kind placed.Kind, revision int64) []byte {
+	return binary.AppendUvarint([]byte{byte(kind)}, uint64(revision))
+}
+
+// TestHotKeysComeAndGo: the hottest are placed, absent and binary ones too; when all slots are taken the coldest goes for a hotter one.
+func TestHotKeysComeAndGo(t *testing.T) {
+	r := newRig(t, 1024, 3)
+	r.put("/a", "x")
+	r.put("bin\xff\x00", "y")
+	r.nw.keys["/native"] = &fakeKey{Key: api.Key{Name: "/native", KeyID: 1<<24 | 999, Chain: "c1"}, value: []byte("v")}
+	r.load("/a", 10, "bin\xff\x00", 20, "/absent", 5)
+	r.run(nil)
+	r.placedNow("/a", "bin\xff\x00") // the third slot is another's, who stays
+	r.load("/a", 10, "bin\xff\x00", 20, "/absent", 50)
+	r.placedNow("/absent", "bin\xff\x00")
+	if r.nw.keys["/native"] == nil {
+		t.Error("a key that is in the network for itself was removed")
+	}
+	show, err := r.p.Show(t.Context())
+	if err != nil || len(show.Placed) != 2 || show.Placed[0].Key != "/absent" && show.Placed[0].Key != `bin\xff\x00` || len(show.Recent) != 4 || show.Chains[0].Free != 0 {
+		t.Errorf("%+v, %v", show, err)
+	}
+	for _, event := range []string{"placement.placed /a: ", "placement.removed /a: the coldest"} {
+		if !r.nw.has(event) {
+			t.Errorf("no event %q in %q", event, r.nw.events)
+		}
+	}
+}
+
+// TestIneligible: what etcd says of a key keeps it out, or takes it out at once.
+func TestIneligible(t *testing.T) {
+	r := newRig(t, 128, 10)
+	lease, err := r.etcd.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.put("/ttl", "x", clientv3.WithLease(lease.ID))
+	r.put("/large", strings.Repeat("x", 5000))
+	r.put("/ok", "x")
+	r.put(placement.HealthKey, "x")
+	r.load("/ttl", 10, "/large", 10, "/ok", 10, placement.HealthKey, 10, prefix+"placed/x", 10)
+	r.run(nil)
+	r.placedNow("/ok")
+	for key, want := range map[string]string{"/ttl": "leased: attached to a lease", "/large": "too-large: too large: its value has 5000 bytes, a cell has 128", placement.HealthKey: "excluded: excluded by default",
+		prefix + "placed/x": "own: ", "/ok": "serves: score", "/never": "unheard: it is not among"} {
+		r.until(key+" "+want, func() bool {
+			why, err := r.p.Why(t.Context(), key)
+			return err == nil && strings.HasPrefix(why.Code+": "+why.Reason, want)
+		})
+	}
+	r.put("/ok", "x", clientv3.WithLease(lease.ID)) // by a gateway, which has guarded it
+	r.placedNow()
+	if why, _ := r.p.Why(t.Context(), "/ok"); why.Code != "leased" {
+		r.until("why", func() bool {
+			why, _ = r.p.Why(t.Context(), "/ok")
+			return why.Code == "leased" || why.Code == "resting"
+		})
+	}
+}
+
+// TestSlots: what is found in the slots of placed keys takes them out: a value that does not fit, a slot that is gone, and a writer that bypasses the gateways.
+func TestSlots(t *testing.T) {
+	r := newRig(t, 1024, 10)
+	for _, k := range []string{"/unfit", "/gone", "/bypassed", "/deleted", "/created", "/good", "/strange"} {
+		if k != "/created" {
+			r.put(k, "1")
+		}
+	}
+	r.load("/unfit", 10, "/gone", 10, "/bypassed", 10, "/deleted", 10, "/created", 10, "/good", 10, "/strange", 10)
+	r.run(nil)
+	r.placedNow("/bypassed", "/created", "/deleted", "/gone", "/good", "/strange", "/unfit")
+
+	// Writers that keep the rules: guard, etcd, publish. For a while.
+	for range 50 {
+		r.nw.set("/good", slot(placed.Guard, 7))
+		rev := r.put("/good", "2")
+		time.Sleep(2 * time.Millisecond)
+		r.nw.set("/good", slot(placed.Value, rev))
+	}
+	// What readers populate.
+	now := r.put("/else", "")
+	r.nw.set("/created", slot(placed.Absent, now))
+	for _, k := range []string{"/bypassed", "/deleted"} {
+		g, err := r.etcd.Get(t.Context(), k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.nw.set(k, slot(placed.Value, g.Kvs[0].ModRevision))
+	}
+	r.stays("a writer that keeps the rules, and readers")
+
+	r.nw.set("/unfit", []byte{byte(placed.Unfit)})
+	r.nw.set("/strange", []byte("hello"))
+	r.nw.set("/gone", nil)
+	began := time.Now()
+	r.put("/bypassed", "2") // straight to etcd
+	r.put("/created", "1")
+	if _, err := r.etcd.Delete(t.Context(), "/deleted"); err != nil {
+		t.Fatal(err)
+	}
+	r.until("they are out", func() bool {
+		e := r.entries()
+		return e["/bypassed"] == 0 && e["/created"] == 0 && e["/deleted"] == 0 && e["/unfit"] == 0
+	})
+	t.Logf("out of the network %v after writes past the gateways", time.Since(began).Round(time.Millisecond))
+	r.placedNow("/gone", "/good", "/strange") // two of them are placed anew: only their slots were lost
+	for key, code := range map[string]string{"/unfit": "unfit", "/bypassed": "bypassed", "/created": "bypassed", "/deleted": "bypassed", "/good": "serves"} {
+		if why, err := r.p.Why(t.Context(), key); err != nil || why.Code != code {
+			t.Errorf("%s: %+v, %v; want %s", key, why, err, code)
+		}
+	}
+	// They stay away after a restart, too.
+	r.run(nil)
+	r.stays("after a restart")
+}
+
+// TestRules: an operator's choices hold at once and survive restarts.
+func TestRules(t *testing.T) {
+	r := newRig(t, 1024, 2)
+	r.load("/r/a", 1000, "/r/b", 500, "/s", 80)
+	stop := r.run(nil)
+	r.placedNow("/r/a", "/r/b")
+	set := func(key string, prefix bool, choice string) *api.PlacementKey {
+		t.Helper()
+		k, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: key, Prefix: prefix, Choice: choice})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	if k := set("/cold", false, "pin"); k.Code != "pinned" {
+		t.Errorf("%+v", k)
+	}
+	r.placedNow("/cold", "/r/a")
+	set("/r/", true, "exclude")
+	r.placedNow("/cold", "/s")
+	set("/r/b", false, "include")
+	set("/cold", false, "unpin")
+	r.placedNow("/r/b", "/s")
+	stop()
+	r.run(nil)
+	r.stays("after a restart")
+	set("/r/", true, "include") // the exclusion is taken back, and so is the exception from it with it
+	r.placedNow("/r/a", "/r/b")
+	set(placement.HealthKey, false, "include")
+	show, _ := r.p.Show(t.Context())
+	if i := slices.IndexFunc(show.Rules, func(x api.PlacementRule) bool { return x.Key == placement.HealthKey }); i < 0 || show.Rules[i].Choice != "include" || show.Rules[i].Default {
+		t.Errorf("%+v", show.Rules)
+	}
+	for _, wrong := range []api.PlacementRule{{Key: "/x", Choice: "love"}, {Key: "", Choice: "pin"}, {Key: "/x", Prefix: true, Choice: "pin"}, {Key: `/x\`, Choice: "pin"}, {Key: prefix + "x", Choice: "pin"}} {
+		if _, err := r.p.SetRule(t.Context(), wrong); !errors.Is(err, &api.Error{Code: api.CodeInvalidArgument}) {
+			t.Errorf("%+v: %v", wrong, err)
+		}
+	}
+	if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/x", Choice: "unpin"}); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		t.Error(err)
+	}
+}
+
+// TestKilledAnywhere: the placer is killed before each of its steps in turn; the next one ends with the same keys placed, and nothing is left over.
+func TestKilledAnywhere(t *testing.T) {
+	r := newRig(t, 1024, 3)
+	story := func(step func(string) error) (killed bool) {
+		t.Helper()
+		stopped := make(chan struct{})
+		count := func(what string) error {
+			if step == nil {
+				return nil
+			}
+			err := step(what)
+			if err != nil {
+				close(stopped)
+			}
+			return err
+		}
+		stop := r.run(count)
+		defer stop()
+		end := time.After(20 * time.Second)
+		for {
+			select {
+			case <-stopped:
+				return true
+			case <-end:
+				t.Fatal("it does not end")
+			case <-time.After(5 * time.Millisecond):
+			}
+			e := r.entries()
+			if e["/c"] != 0 && e["/d"] != 0 && e["/e"] != 0 && len(e) == 3 {
+				return false
+			}
+		}
+	}
+	reset := func() {
+		t.Helper()
+		if _, err := r.etcd.Delete(t.Context(), prefix, clientv3.WithPrefix()); err != nil {
+			t.Fatal(err)
+		}
+		r.nw.keys = map[string]*fakeKey{}
+		r.nw.rates = map[string]placement.Heat{}
+		r.load("/a", 10, "/b", 9, "/c", 8)
+		stop := r.run(nil)
+		r.placedNow("/a", "/b", "/c")
+		stop()
+		r.load("/a", 1, "/b", 1, "/c", 8, "/d", 100, "/e", 90)
+	}
+	for n := 0; ; n++ {
+		reset()
+		steps := 0
+		at := ""
+		killed := story(func(what string) error {
+			if steps++; steps > n {
+				at = what
+				return errKilled
+			}
+			return nil
+		})
+		if !killed {
+			if n < 8 {
+				t.Errorf("there were only %d steps", n)
+			}
+			break
+		}
+		left := r.entries()
+		stop := r.run(nil)
+		r.placedNow("/c", "/d", "/e")
+		r.until("the plan is empty", func() bool {
+			p, err := r.p.store.plan(t.Context())
+			return err == nil && len(p.Moves) == 0
+		})
+		stop()
+		t.Logf("killed before %q, when %v were placed", at, slices.Sorted(maps.Keys(left)))
+	}
+}
+
+// TestNotLeading: a placer whose controller does not lead any more changes nothing in etcd.
+func TestNotLeading(t *testing.T) {
+	r := newRig(t, 1024, 3)
+	r.put("/leader", "me")
+	r.conds = []clientv3.Cmp{clientv3.Compare(clientv3.Value("/leader"), "=", "me")}
+	r.load("/a", 10)
+	r.run(nil)
+	r.placedNow("/a")
+	r.put("/leader", "you")
+	before := r.entries()
+	r.load("/a", 0, "/b", 100)
+	r.until("it says so", func() bool {
+		show, _ := r.p.Show(t.Context())
+		return strings.Contains(show.Problem, "does not lead")
+	})
+	if now := r.entries(); !maps.Equal(before, now) {
+		t.Errorf("entries were %v, are %v", before, now)
+	}
+	if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/x", Choice: "pin"}); err == nil {
+		t.Error("a rule was written")
+	}
+}
+
+// TestFailures: switches and chains that are not there; nothing is lost, and what fails is tried again.
+func TestFailures(t *testing.T) {
+	r := newRig(t, 1024, 2, 2)
+	r.nw.chains[1].Ready = false
+	r.load("/a", 10, "/b", 9, "/c", 8)
+	r.run(nil)
+	r.placedNow("/a", "/b")
+	if why, _ := r.p.Why(t.Context(), "/c"); why.Code != "full" {
+		t.Errorf("%+v", why)
+	}
+	// A switch does not answer: its part of the heat is not known, so its keys stay, however cold.
+	r.nw.mu.Lock()
+	r.nw.down["s1"] = true
+	r.nw.mu.Unlock()
+	r.load("/a", 0, "/b", 0, "/c", 8)
+	r.until("the heat is not known", func() bool { why, _ := r.p.Why(t.Context(), "/a"); return why.Code == "silent" })
+	r.stays("a switch is down")
+	// The controller refuses.
+	r.nw.mu.Lock()
+	r.nw.down["s1"] = false
+	r.nw.refuse = api.Errorf(api.CodeUnavailable, "not now")
+	r.nw.mu.Unlock()
+	r.until("it says so", func() bool { return r.nw.has("placement.failed") && r.nw.has("tried again: not now") })
+	r.nw.mu.Lock()
+	r.nw.refuse = nil
+	r.nw.chains[1].Ready = true
+	r.nw.mu.Unlock()
+	r.until("/c is placed", func() bool { return r.entries()["/c"] != 0 })
+}
+
+// TestStrangers: what others have done to entries and directory is put in order.
+func TestStrangers(t *testing.T) {
+	r := newRig(t, 1024, 5)
+	r.load("/a", 10)
+	stop := r.run(nil)
+	r.placedNow("/a")
+	stop()
+	// A key under placement's name that nobody has placed; an entry of a key that is nowhere; a directory that was lost: the key is there under another name.
+	if _, err := r.nw.AddKeys(t.Context(), "c1", []api.KeySpec{{Name: DirectoryName("/stray"), Value: []byte{1}}}); err != nil {
+		t.Fatal(err)
+	}
+	s := placed.Store{KV: r.etcd, Prefix: prefix}
+	if _, err := s.Put(t.Context(), "/nowhere", placed.Entry{ID: 0x01000999, Chain: "c1"}); err != nil {
+		t.Fatal(err)
+	}
+	k := r.nw.keys[DirectoryName("/a")]
+	delete(r.nw.keys, k.Name)
+	k.Name = k.KeyIDName()
+	r.nw.keys[k.Name] = k
+	r.load("/b", 10)
+	r.run(nil)
+	r.placedNow("/b")
+	if len(r.nw.keys) != 1 {
+		t.Errorf("%v", r.nw.keys)
+	}
+}
+
+func (k *fakeKey) KeyIDName() string { return wire.Key(k.KeyID).String() }
+
+func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
