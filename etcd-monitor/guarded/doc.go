@@ -1,0 +1,30 @@
+// Package guarded is etcd's key-value service with placed keys read from the network: the rules of docs/etcd.md.
+//
+//	          Range of one placed key                 Put, DeleteRange, Txn
+//	                   │                                       │
+//	            read the slot                        guard the placed keys among
+//	value, absent ─────┤                             those it may change, in order
+//	  the answer       │ clear, guard, unfit, silence          │
+//	                   ▼                                       ▼
+//	                 etcd ◀──── as a transaction on the fence and the session
+//	                   │                                       │
+//	  if it was clear: populate                     publish what etcd has now
+//
+// What has to be right is here and does no input or output of its own: a Server asks its Slots, its Directory, its Sessions and etcd, and waits by its Runtime. In the gateway these
+// are the network, a placed.Follower, a lease in etcd, and goroutines. In the simulator (the tests of this package) they are one deterministic world in which several gateways
+// run step by step, crash between any two of them, and have their messages lost or delivered late. Each rule has a mutant there: the server without it, which must be found out.
+//
+// # The rules, by the names that the code and the mutants use
+//
+//	guard               whoever writes a placed key makes its slot unreadable first
+//	exclusive           a guard is taken over from nobody whose session may be alive
+//	lift wait           whether it is alive is asked in etcd, after the guard was seen
+//	key order           guards are taken in the order of the keys, so that no two writes wait for each other
+//	session condition   a write that holds guards is a transaction on its session
+//	directory condition a write is a transaction on there being no newer placement than it knows (the fence)
+//	give up             if it is not known whether etcd executed a write, its session is ended
+//	publish CAS         what is published replaces the guard that was taken, nothing else
+//	populate CAS        what a reader puts into a slot replaces what it read there before it asked etcd
+//	populate clear      only a clear slot is populated
+//	not found           a slot that is not there is not written to, and a write waits until the directory says so
+package guarded

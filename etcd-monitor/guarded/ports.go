@@ -1,0 +1,96 @@
+package guarded
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// What a slot answers, beside a value. Any other error is silence: of a read, nothing is known; of a CAS, not even whether it was, or will be, executed.
+var (
+	// ErrNoSlot: the key has no slot, or its slot was emptied to be taken away.
+	ErrNoSlot = errors.New("there is no such slot")
+	// ErrChanged: the slot has another version than the expected one, and the CAS will not be executed.
+	ErrChanged = errors.New("the slot has another version")
+)
+
+// Slots are the slots in the network. Each call ends by itself within a few milliseconds, whatever its context.
+type Slots interface {
+	// Read reads a slot, linearizably.
+	Read(ctx context.Context, id wire.Key) (value []byte, version wire.Version, err error)
+	// CAS replaces what is in a slot if its version is the expected one, and returns the new version. A copy of it may be executed later, if the expected version is still there then.
+	CAS(ctx context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error)
+	// Size is how many bytes a slot holds.
+	Size(id wire.Key) int
+}
+
+// Directory says which keys are placed; see placed.Cache and placed.Follower.
+type Directory interface {
+	Lookup(key string) (placed.Entry, bool)
+	LookupRange(key, end string) []placed.Key
+	Revision() int64
+	Refresh(ctx context.Context) error
+	Changed() <-chan struct{}
+}
+
+// Sessions are this gateway's sessions in etcd, one at a time: a key that is there while the gateway lives.
+type Sessions interface {
+	// Current is the lease of the session. It waits for one until ctx is done.
+	Current(ctx context.Context) (lease int64, err error)
+	// Key is the name of a session's key in etcd, of any gateway.
+	Key(lease int64) string
+	// GiveUp ends a session, if it is the current one. Current gives another one, or waits for it, from then on; the key of the old one is deleted as soon as etcd answers.
+	GiveUp(lease int64)
+}
+
+// Newest is the newest revision of etcd's store that this gateway has seen in an answer.
+type Newest interface {
+	Revision() int64
+	Saw(revision int64)
+}
+
+// Codec makes bytes of cells; see cell.Library.
+type Codec interface {
+	Codec() *cell.Codec
+	Want(ctx context.Context, version uint32) (bool, error)
+}
+
+// Runtime is what a server waits and works by. Between two calls of a Runtime, of Slots and so on, a server never waits for anything.
+type Runtime interface {
+	// Go does work beside the caller's.
+	Go(work func())
+	// Wait waits until ch is closed, and says whether it is. It ends before that when ctx is done, and after d where d is not 0. A nil ch is never closed.
+	Wait(ctx context.Context, ch <-chan struct{}, d time.Duration) bool
+	// Detach gives the context for what is to go on when the caller's ctx is done: with its values, and a limit of its own.
+	Detach(ctx context.Context) (context.Context, context.CancelFunc)
+	// Jitter is a random number from 0 to below 1.
+	Jitter() float64
+}
+
+// Observer is told what happens; see heat.Metrics.
+type Observer interface {
+	Hit()                       // a read was answered by the network
+	Miss(reason string)         // a read of a placed key was answered by etcd
+	Forwarded(reason string)    // a read that the network was not asked for
+	GuardWait(d time.Duration)  // a write waited for another's guard
+	GuardedWrite(result string) // a write of placed keys ended
+}
+
+// Evictor is asked to take keys out of the network that cannot be written because their slots do not answer.
+type Evictor interface {
+	Evict(key placed.Key, reason string)
+}
+
+// nobody observes and evicts nothing.
+type nobody struct{}
+
+func (nobody) Hit()                     {}
+func (nobody) Miss(string)              {}
+func (nobody) Forwarded(string)         {}
+func (nobody) GuardWait(time.Duration)  {}
+func (nobody) GuardedWrite(string)      {}
+func (nobody) Evict(placed.Key, string) {}

@@ -1,0 +1,207 @@
+package guarded
+
+import (
+	"context"
+	"errors"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/cell"
+)
+
+// Why the network was not asked, and why a slot had no answer: the reasons that an Observer is told.
+const (
+	reasonRequest  = "request"  // a slot cannot answer such a request
+	reasonPlace    = "unplaced" // the key is not placed
+	reasonExcluded = "excluded" // the key's reads are not answered by the network
+	reasonClosed   = "closed"   // no read is
+	reasonHeader   = "header"   // etcd has not answered anything yet, so it is not known who it is
+	reasonGone     = "gone"     // the slot is not there
+	reasonSilent   = "silent"   // the slot did not answer in time
+	reasonFormat   = "unreadable"
+)
+
+// Range implements pb.KVServer.
+func (s *Server) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	if answer, e, at := s.fromNetwork(ctx, r); answer != nil {
+		return answer, nil
+	} else if at != nil && plain(r) { // the slot was clear before etcd is asked
+		answer, err := s.fromEtcd(ctx, r)
+		if err == nil {
+			s.populate(ctx, string(r.Key), e, at, answer)
+		}
+		return answer, err
+	}
+	return s.fromEtcd(ctx, r)
+}
+
+func (s *Server) fromEtcd(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	answer, err := s.Etcd.Range(ctx, r)
+	if err == nil {
+		s.saw(answer.Header)
+	}
+	return answer, err
+}
+
+// eligible says whether a slot can answer a request: one key, as it is now. Whatever is asked for of the key, the slot has it.
+func eligible(r *pb.RangeRequest) bool {
+	_, order := pb.RangeRequest_SortOrder_name[int32(r.SortOrder)]
+	_, target := pb.RangeRequest_SortTarget_name[int32(r.SortTarget)]
+	return len(r.Key) > 0 && len(r.RangeEnd) == 0 && r.Revision == 0 && r.Limit >= 0 && order && target &&
+		r.MinModRevision == 0 && r.MaxModRevision == 0 && r.MinCreateRevision == 0 && r.MaxCreateRevision == 0
+}
+
+// plain says whether etcd's answer to a request has all that a slot needs.
+func plain(r *pb.RangeRequest) bool { return !r.Serializable && !r.KeysOnly && !r.CountOnly }
+
+// fromNetwork answers a request from the slot of its key. If it cannot because the slot is clear, it says what it read there.
+func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, placed.Entry, *slot) {
+	none := placed.Entry{}
+	if !eligible(r) {
+		s.Observer.Forwarded(reasonRequest)
+		return nil, none, nil
+	}
+	key := string(r.Key)
+	e, ok := s.Directory.Lookup(key)
+	switch {
+	case !ok:
+		s.Observer.Forwarded(reasonPlace)
+		return nil, none, nil
+	case s.Excluded(key):
+		s.Observer.Forwarded(reasonExcluded)
+		return nil, none, nil
+	case !s.Open():
+		s.Observer.Forwarded(reasonClosed)
+		return nil, none, nil
+	}
+	at, err := s.look(ctx, e.ID)
+	switch {
+	case isGone(err) && s.without.notFound:
+		return nil, e, &at
+	case isGone(err):
+		s.Observer.Miss(reasonGone)
+		return nil, none, nil
+	case err != nil:
+		s.Observer.Miss(reasonSilent)
+		return nil, none, nil
+	}
+	var kv *mvccpb.KeyValue
+	var revision int64
+	switch at.cell.Kind {
+	case cell.Value:
+		kv, revision = &mvccpb.KeyValue{Key: r.Key, CreateRevision: at.cell.Create, ModRevision: at.cell.Mod, Version: at.cell.Version, Value: at.cell.Value}, at.cell.Mod
+	case cell.Absent:
+		revision = at.cell.Revision
+	case cell.Clear:
+		s.Observer.Miss(cell.Clear.String())
+		return nil, e, &at
+	case cell.Guard:
+		s.Observer.Miss(cell.Guard.String())
+		s.liftLater(ctx, placed.Key{Name: key, Entry: e}, at)
+		if s.without.populateClear {
+			return nil, e, &at
+		}
+		return nil, none, nil
+	case cell.Unfit:
+		s.Observer.Miss(cell.Unfit.String())
+		return nil, none, nil
+	default:
+		s.Observer.Miss(reasonFormat)
+		return nil, none, nil
+	}
+	known := s.header.Load()
+	if known == nil {
+		s.Observer.Miss(reasonHeader)
+		return nil, none, nil
+	}
+	s.Observer.Hit()
+	s.Newest.Saw(revision)
+	return rangeAnswer(r, kv, &pb.ResponseHeader{ClusterId: known.ClusterId, MemberId: known.MemberId, RaftTerm: known.RaftTerm, Revision: s.Newest.Revision()}), none, nil
+}
+
+// rangeAnswer is the answer to a request for one key.
+func rangeAnswer(r *pb.RangeRequest, kv *mvccpb.KeyValue, h *pb.ResponseHeader) *pb.RangeResponse {
+	answer := &pb.RangeResponse{Header: h}
+	if kv == nil {
+		return answer
+	}
+	answer.Count = 1
+	if r.CountOnly {
+		return answer
+	}
+	if r.KeysOnly {
+		kv.Value = nil
+	}
+	answer.Kvs = []*mvccpb.KeyValue{kv}
+	return answer
+}
+
+// populate puts what etcd has answered into a slot that was clear before etcd was asked. The reader does not wait for it. One reader of a key at a time is enough.
+func (s *Server) populate(ctx context.Context, key string, e placed.Entry, at *slot, answer *pb.RangeResponse) {
+	if !s.begin(s.populating, key) {
+		return
+	}
+	b := s.encode(s.cellOf(only(answer.Kvs), answer.Header.Revision), s.Slots.Size(e.ID))
+	s.Runtime.Go(func() {
+		defer s.end(s.populating, key)
+		ctx, cancel := s.Runtime.Detach(ctx)
+		defer cancel()
+		if s.without.populateCAS {
+			if now, err := s.look(ctx, e.ID); err == nil && now.cell.Kind != cell.Guard {
+				at = &now
+			}
+		}
+		// Whether it was executed, or will be, is no matter: it is right as long as the version is the same.
+		s.Slots.CAS(ctx, e.ID, at.version, b)
+	})
+}
+
+// begin says whether nobody else is at something with a key; then end must follow.
+func (s *Server) begin(at map[string]bool, key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at[key] {
+		return false
+	}
+	at[key] = true
+	return true
+}
+
+func (s *Server) end(at map[string]bool, key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(at, key)
+}
+
+// liftLater looks again, after a while, at a guard that a reader has seen, and lifts it if its session is gone: nobody may write the key for long.
+func (s *Server) liftLater(ctx context.Context, k placed.Key, at slot) {
+	if !s.begin(s.lifting, k.Name) {
+		return
+	}
+	s.Runtime.Go(func() {
+		defer s.end(s.lifting, k.Name)
+		ctx, cancel := s.Runtime.Detach(ctx)
+		defer cancel()
+		for wait := liftAfter; ; wait = min(2*wait, liftAtMost) {
+			s.Runtime.Wait(ctx, nil, wait)
+			if ctx.Err() != nil || !s.stillPlaced(k) {
+				return
+			}
+			now, err := s.look(ctx, k.ID)
+			if isGone(err) || err == nil && now.version != at.version {
+				return
+			}
+			if err != nil {
+				continue
+			}
+			if alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive && !s.without.liftWait {
+				continue
+			}
+			if _, err := s.Slots.CAS(ctx, k.ID, now.version, s.encode(cell.Cell{Kind: cell.Clear}, s.Slots.Size(k.ID))); err == nil || errors.Is(err, ErrChanged) || isGone(err) {
+				return
+			}
+		}
+	})
+}

@@ -1,0 +1,183 @@
+package guarded
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/cell"
+)
+
+// Config is what a Server works with. What may be nil says so.
+type Config struct {
+	Etcd      pb.KVClient
+	Slots     Slots
+	Directory Directory
+	Sessions  Sessions
+	Newest    Newest
+	Codec     Codec
+	Runtime   Runtime
+	Observer  Observer // nil: nobody
+	Evictor   Evictor  // nil: nobody
+
+	// Prefix is that of all that is the gateways' in etcd.
+	Prefix string
+	// Excluded says which keys' reads are not answered by the network though they are placed; nil: Health alone.
+	Excluded func(key string) bool
+	// Patience is how long a write of placed keys is tried if its client waits that long; 0: no limit.
+	Patience time.Duration
+	// Open says whether reads may be answered by the network: it must say no where etcd would have looked at who asks. nil: always.
+	Open func() bool
+}
+
+// Health says whether a key is read to see whether etcd answers. Kubernetes' API servers do that with /registry/health, which does not exist, several times a second.
+func Health(key string) bool { return key == "/registry/health" }
+
+// Server is the key-value service. It is safe for concurrent use.
+type Server struct {
+	Config
+	header atomic.Pointer[pb.ResponseHeader] // of etcd's newest answer: who it is
+	number atomic.Uint64                     // of the last guard
+	queues queues
+
+	mu         sync.Mutex
+	populating map[string]bool // keys that a reader is putting into their slots
+	lifting    map[string]bool // keys whose guard a reader has seen, and looks at again
+
+	without rules
+}
+
+var _ pb.KVServer = (*Server)(nil)
+
+// New makes a server.
+func New(cfg Config) *Server {
+	if cfg.Observer == nil {
+		cfg.Observer = nobody{}
+	}
+	if cfg.Evictor == nil {
+		cfg.Evictor = nobody{}
+	}
+	if cfg.Excluded == nil {
+		cfg.Excluded = Health
+	}
+	if cfg.Open == nil {
+		cfg.Open = func() bool { return true }
+	}
+	return &Server{Config: cfg, queues: newQueues(), populating: map[string]bool{}, lifting: map[string]bool{}}
+}
+
+// rules are those that a mutant leaves out. Only tests set them.
+type rules struct {
+	guard, exclusive, liftWait, keyOrder, session, directory, giveUp, publishCAS, populateCAS, populateClear, notFound, lease bool
+}
+
+// saw takes note of the header of an answer of etcd.
+func (s *Server) saw(h *pb.ResponseHeader) {
+	if h == nil {
+		return
+	}
+	if old := s.header.Load(); old == nil || old.MemberId != h.MemberId || old.RaftTerm != h.RaftTerm || old.ClusterId != h.ClusterId {
+		s.header.Store(&pb.ResponseHeader{ClusterId: h.ClusterId, MemberId: h.MemberId, RaftTerm: h.RaftTerm})
+	}
+	s.Newest.Saw(h.Revision)
+}
+
+// Put implements pb.KVServer.
+func (s *Server) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+	w, err := s.plan(&pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: r}})
+	if err != nil {
+		return nil, err
+	}
+	answer, header, err := s.write(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	put := answer.GetResponsePut()
+	put.Header = header
+	return put, nil
+}
+
+// DeleteRange implements pb.KVServer.
+func (s *Server) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	w, err := s.plan(&pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: r}})
+	if err != nil {
+		return nil, err
+	}
+	answer, header, err := s.write(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	deleted := answer.GetResponseDeleteRange()
+	deleted.Header = header
+	return deleted, nil
+}
+
+// Txn implements pb.KVServer.
+func (s *Server) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	w, err := s.plan(&pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: r}})
+	if err != nil {
+		return nil, err
+	}
+	if len(w.spans) == 0 { // it only reads
+		answer, err := s.Etcd.Txn(ctx, r)
+		if err == nil {
+			s.saw(answer.Header)
+		}
+		return answer, err
+	}
+	answer, header, err := s.write(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	txn := answer.GetResponseTxn()
+	txn.Header = header
+	return txn, nil
+}
+
+// Compact implements pb.KVServer. What is in the network is the present, which is never compacted.
+func (s *Server) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
+	answer, err := s.Etcd.Compact(ctx, r)
+	if err == nil {
+		s.saw(answer.Header)
+	}
+	return answer, err
+}
+
+// own is the answer to whoever would change what is the gateways'.
+func (s *Server) own() error {
+	return status.Errorf(codes.PermissionDenied, "etcd-monitor: the keys under %s are the gateways' own and cannot be changed through a gateway", s.Prefix)
+}
+
+// encode is a cell as the slot has it, or "unfit" where it is too large.
+func (s *Server) encode(c cell.Cell, size int) []byte {
+	b, err := s.Codec.Codec().Encode(c, size)
+	if err == nil {
+		return b
+	}
+	return []byte{byte(cell.Unfit)}
+}
+
+// errPatience: a write was tried for as long as this gateway tries.
+var errPatience = errors.New("the write of a key that is in the network could not be done in time")
+
+// over says why ctx is done, as etcd's server would.
+func over(ctx context.Context) error {
+	if errors.Is(context.Cause(ctx), errPatience) {
+		return status.Errorf(codes.Unavailable, "etcd-monitor: %v; nothing was written", errPatience)
+	}
+	return status.FromContextError(ctx.Err()).Err()
+}
+
+// isOwn says whether a key is the gateways'.
+func (s *Server) isOwn(key string) bool { return strings.HasPrefix(key, s.Prefix) }
+
+// wanted is a placed key that a write may change, with the placement as the write knows it.
+type wanted = placed.Key

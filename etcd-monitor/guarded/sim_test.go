@@ -1,0 +1,279 @@
+package guarded
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// op is one request of a client.
+type op struct {
+	gw         *gateway
+	what       string
+	start, end int // 0: it has not ended
+	lost       bool
+	err        error
+
+	key    string             // of a read
+	kvs    []*mvccpb.KeyValue // what was read; at most one
+	header *pb.ResponseHeader
+	newest int64 // revision in the newest answer of the gateway when it began
+
+	value string // of a write: nobody else writes it
+	did   bool   // the write says that it was executed
+}
+
+func (o *op) String() string {
+	return fmt.Sprintf("%d..%d gateway %d %s: %v %v %v", o.start, o.end, o.gw.id, o.what, o.kvs, o.header, o.err)
+}
+
+// client makes one random request at a gateway.
+func (w *world) client(g *gateway) {
+	o := &op{gw: g, start: w.now, newest: g.answered}
+	w.history = append(w.history, o)
+	key := simKeys[w.r.IntN(len(simKeys))]
+	ctx := context.Background()
+	if w.chance(0.05) { // a client that does not wait for long
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		w.spawn(nil, func() {
+			w.Wait(context.Background(), nil, time.Duration(1+w.r.IntN(60))*perStep)
+			cancel()
+		})
+	}
+	w.values++
+	value := fmt.Sprint("v", w.values)
+	put := func(key string) *pb.RequestOp { return putOp(key, value) }
+	switch p := w.r.IntN(100); {
+	case p < 50:
+		o.what, o.key = "read "+key, key
+		var r *pb.RangeResponse
+		if r, o.err = g.server.Range(ctx, &pb.RangeRequest{Key: []byte(key)}); o.err == nil {
+			o.kvs, o.header = r.Kvs, r.Header
+		}
+	case p < 70:
+		o.what, o.value = "put "+key+" "+value, value
+		q := &pb.PutRequest{Key: []byte(key), Value: []byte(value)}
+		if w.chance(0.1) {
+			q.Lease = 7
+			o.what += " with a lease"
+		}
+		var r *pb.PutResponse
+		if r, o.err = g.server.Put(ctx, q); o.err == nil {
+			o.header, o.did = r.Header, true
+		}
+	case p < 80:
+		q := &pb.DeleteRangeRequest{Key: []byte(key)}
+		if w.chance(0.4) {
+			q.Key, q.RangeEnd = []byte("a"), []byte{0} // spans the gateways' own
+		}
+		o.what = fmt.Sprintf("delete %q %q", q.Key, q.RangeEnd)
+		var r *pb.DeleteRangeResponse
+		if r, o.err = g.server.DeleteRange(ctx, q); o.err == nil {
+			o.header = r.Header
+		}
+	default:
+		a, b := simKeys[w.r.IntN(len(simKeys))], simKeys[w.r.IntN(len(simKeys))]
+		t := &pb.TxnRequest{Success: []*pb.RequestOp{put(a)}}
+		if a != b {
+			t.Success = append(t.Success, put(b))
+		}
+		o.what, o.value = fmt.Sprintf("txn %s %s %s", a, b, value), value
+		if w.chance(0.4) { // on a condition that may or may not hold
+			t.Compare = []*pb.Compare{{Target: pb.Compare_VERSION, Result: pb.Compare_LESS, Key: []byte(key), TargetUnion: &pb.Compare_Version{Version: int64(w.r.IntN(4))}}}
+			t.Failure = deleteTxn(key, "").Success
+		}
+		var r *pb.TxnResponse
+		if r, o.err = g.server.Txn(ctx, t); o.err == nil {
+			o.header, o.did = r.Header, r.Succeeded
+		}
+	}
+	o.end = w.now
+	if o.header != nil {
+		g.Saw(o.header.Revision) // as the gateway does with each answer
+		g.answered = max(g.answered, o.header.Revision)
+	}
+	w.note("%v", o)
+}
+
+// simulate runs a seed and gives the world at its end.
+func simulate(seed uint64, steps int, without rules, mutant worldRules, trace bool) *world {
+	w := newWorld(seed, 0)
+	w.without, w.mutant, w.trace = without, mutant, trace
+	for range 2 + w.r.IntN(2) {
+		w.gateway()
+	}
+	defer w.stop()
+	w.self = &task{}
+	for _, k := range simKeys {
+		w.spawn(nil, func() { w.place(k) })
+	}
+	watch := func() {
+		for _, g := range w.gateways {
+			for g.seen < len(w.placing) && w.chance(0.03) {
+				g.dir.Apply(w.placing[g.seen : g.seen+1])
+				g.seen++
+			}
+		}
+	}
+	outstanding := func() int {
+		n := 0
+		for _, o := range w.history {
+			if o.end == 0 && !o.lost {
+				n++
+			}
+		}
+		return n
+	}
+	for range steps {
+		if len(w.broken) > 0 {
+			return w
+		}
+		if w.chance(0.08) && outstanding() < 8 {
+			g := w.gateways[w.r.IntN(len(w.gateways))]
+			w.spawn(g, func() { w.client(g) })
+		}
+		watch()
+		if w.chance(0.002) {
+			w.crash(w.gateways[w.r.IntN(len(w.gateways))])
+		}
+		w.expire(0.01, 0.001)
+		if kv := w.etcd.keys[simKeys[w.r.IntN(len(simKeys))]]; kv != nil && kv.Lease != 0 && w.chance(0.01) { // a lease runs out
+			w.etcd.doTxn(deleteTxn(string(kv.Key), ""))
+		}
+		w.step()
+	}
+	// Now all goes well, and everything must come to its end.
+	w.faults = 0
+	for range 40000 {
+		if len(w.broken) > 0 || outstanding() == 0 {
+			break
+		}
+		watch()
+		w.expire(0.01, 0)
+		w.step()
+	}
+	if len(w.broken) == 0 && outstanding() > 0 {
+		var which []string
+		for _, o := range w.history {
+			if o.end == 0 && !o.lost {
+				which = append(which, o.String())
+			}
+		}
+		w.broken = append(w.broken, fmt.Sprintf("%d requests do not come to their end: %s", outstanding(), strings.Join(which, "; ")))
+	}
+	w.checkHistory()
+	return w
+}
+
+// expire lets sessions run out: those of gateways that are no more, and now and then one of a living one.
+func (w *world) expire(dead, living float64) {
+	for _, kv := range w.etcd.find([]byte(simPrefix+"sessions/"), []byte(after(simPrefix+"sessions/"))) {
+		p := dead
+		for _, g := range w.gateways {
+			if g.lease != 0 && g.Key(g.lease) == string(kv.Key) {
+				p = living
+			}
+		}
+		if w.chance(p) {
+			w.note("session %s runs out", kv.Key)
+			w.etcd.doTxn(deleteTxn(string(kv.Key), ""))
+		}
+	}
+}
+
+// checkHistory looks at the answers: each read is what etcd had at some time between its beginning and its end, and each write was executed as it says.
+func (w *world) checkHistory() {
+	complain := func(o *op, format string, args ...any) {
+		w.broken = append(w.broken, fmt.Sprintf("%v: %s", o, fmt.Sprintf(format, args...)))
+	}
+	executed := map[string][]int{} // the times at which a value was written
+	for _, states := range w.states {
+		for _, s := range states {
+			if s.kv != nil && !slices.Contains(executed[string(s.kv.Value)], s.from) {
+				executed[string(s.kv.Value)] = append(executed[string(s.kv.Value)], s.from)
+			}
+		}
+	}
+	for _, o := range w.history {
+		if o.value != "" {
+			at := executed[o.value]
+			switch {
+			case len(at) > 1:
+				complain(o, "was executed at %v", at)
+			case o.end != 0 && o.err == nil && o.did != (len(at) == 1):
+				complain(o, "says %v, and was executed at %v", o.did, at)
+			case o.end != 0 && o.did && (at[0] < o.start || at[0] > o.end):
+				complain(o, "was executed at %v", at)
+			}
+		}
+		if o.end == 0 || o.err != nil {
+			continue
+		}
+		if o.header.Revision < o.newest {
+			complain(o, "the revision goes back from %d", o.newest)
+		}
+		if o.key == "" {
+			continue
+		}
+		if len(o.kvs) > 0 && o.kvs[0].ModRevision > o.header.Revision {
+			complain(o, "the header's revision is below the key's")
+		}
+		ok := false
+		states := w.states[o.key]
+		for i, s := range states {
+			if s.from > o.end || i+1 < len(states) && states[i+1].from < o.start {
+				continue
+			}
+			ok = ok || s.kv == nil && len(o.kvs) == 0 || s.kv != nil && len(o.kvs) == 1 && sameKV(s.kv, o.kvs[0])
+		}
+		if !ok {
+			complain(o, "etcd did not have that at any time between")
+		}
+	}
+}
+
+func sameKV(a, b *mvccpb.KeyValue) bool {
+	return string(a.Key) == string(b.Key) && string(a.Value) == string(b.Value) && a.CreateRevision == b.CreateRevision && a.ModRevision == b.ModRevision && a.Version == b.Version && a.Lease == b.Lease
+}
+
+var (
+	simSeeds = flag.Uint64("sim.seeds", 400, "how many seeds the simulator runs")
+	simFrom  = flag.Uint64("sim.from", 1, "the first of them")
+)
+
+const simSteps = 3000
+
+// With all rules, nothing is ever wrong.
+func TestSimulator(t *testing.T) {
+	var reads, hits, writes, crashes int
+	for seed := *simFrom; seed < *simFrom+*simSeeds; seed++ {
+		w := simulate(seed, simSteps, rules{}, worldRules{}, false)
+		if len(w.broken) > 0 {
+			w = simulate(seed, simSteps, rules{}, worldRules{}, true)
+			t.Fatalf("seed %d (go test -run TestSimulator -sim.from %d -sim.seeds 1): %s\n%s", seed, seed, w.broken[0], strings.Join(w.log[max(0, len(w.log)-150):], "\n"))
+		}
+		for _, o := range w.history {
+			switch {
+			case o.lost:
+				crashes++
+			case o.key != "" && o.err == nil:
+				reads++
+			case o.err == nil:
+				writes++
+			}
+		}
+		hits += w.hits
+	}
+	t.Logf("%d seeds: %d reads were answered, %d of them by the network; %d writes; %d requests were lost with their gateway", *simSeeds, reads, hits, writes, crashes)
+	if hits*20 < reads || writes == 0 || crashes == 0 {
+		t.Errorf("too little happens")
+	}
+}

@@ -1,0 +1,576 @@
+package guarded
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// The simulator: a network of slots, an etcd, gateways and a placement, in one thread of execution that goes from one task to another by the choice of a seeded random generator. A task gives up
+// control where a server asks or waits for something; between two such places nothing else happens. The same seed gives the same run.
+
+// perStep is how long one step is.
+const perStep = 5 * time.Millisecond
+
+const simPrefix = "/n/"
+
+var simKeys = []string{"a", "b", "c"}
+
+// task is work that gives up control at times.
+type task struct {
+	gw       *gateway // whose it is; nil: the world's
+	turn     chan struct{}
+	blocked  func() bool // whether it would do nothing
+	inFlight func()      // what it has sent, and has not arrived
+	over     bool
+	killed   bool
+}
+
+type world struct {
+	r     *rand.Rand
+	now   int
+	tasks []*task
+	self  *task         // that has control
+	back  chan struct{} // gives control back to the world
+	log   []string
+	trace bool
+
+	etcd  *fakeEtcd
+	slots map[wire.Key]*simSlot
+	late  []func() // requests that may arrive yet
+
+	gateways []*gateway
+	leases   int64
+	nextID   wire.Key
+	freeIDs  []wire.Key // of removed keys
+	mutant   worldRules
+	without  rules
+	faults   float64 // how likely a message is lost or late
+	codec    fixedCodec
+
+	states  map[string][]state // of each key, by time
+	placing []placed.Change    // changes of the directory, in their order
+	history []*op
+	values  int
+	broken  []string // violations
+	hits    int      // reads that the network answered
+}
+
+// worldRules are rules of placement that a mutant leaves out.
+type worldRules struct {
+	reuse bool // KEY_IDs are not used again
+	order bool // a key is taken out of the network before its entry is deleted
+}
+
+// state is what etcd has for a key from a time on.
+type state struct {
+	from int
+	kv   *mvccpb.KeyValue
+}
+
+type simSlot struct {
+	value   []byte
+	version wire.Version
+	gone    bool
+}
+
+type fixedCodec struct{ c *cell.Codec }
+
+func (f fixedCodec) Codec() *cell.Codec                         { return f.c }
+func (f fixedCodec) Want(context.Context, uint32) (bool, error) { return false, nil }
+
+var simCodec = func() fixedCodec {
+	c, err := cell.NewCodec()
+	if err != nil {
+		panic(err)
+	}
+	return fixedCodec{c}
+}()
+
+func newWorld(seed uint64, gateways int) *world {
+	w := &world{
+		r: rand.New(rand.NewPCG(seed, 0x6775617264)), back: make(chan struct{}), etcd: newFakeEtcd(), slots: map[wire.Key]*simSlot{}, nextID: 1,
+		states: map[string][]state{}, faults: 0.06, codec: simCodec,
+	}
+	for _, k := range simKeys {
+		w.states[k] = []state{{0, nil}}
+	}
+	w.etcd.changed = func(key string, kv *mvccpb.KeyValue) {
+		if s, ok := w.states[key]; ok {
+			w.states[key] = append(s, state{w.now, kv})
+			w.note("etcd: %s = %v", key, kv)
+		}
+		if name, ok := strings.CutPrefix(key, placed.Name(simPrefix, "")); ok {
+			ch := placed.Change{Key: name, Deleted: kv == nil, Entry: placed.Entry{Mod: w.etcd.revision}}
+			if kv != nil {
+				ch.Entry = entryOf(kv)
+			}
+			w.placing = append(w.placing, ch)
+			w.note("directory: %+v", ch)
+		}
+	}
+	for range gateways {
+		w.gateway()
+	}
+	return w
+}
+
+func entryOf(kv *mvccpb.KeyValue) placed.Entry {
+	e := placed.Entry{Chain: "0", Mod: kv.ModRevision}
+	fmt.Sscan(string(kv.Value), (*uint32)(&e.ID))
+	return e
+}
+
+func (w *world) note(format string, args ...any) {
+	if w.trace {
+		w.log = append(w.log, fmt.Sprintf("%5d %s", w.now, fmt.Sprintf(format, args...)))
+	}
+}
+
+func (w *world) chance(p float64) bool { return w.r.Float64() < p }
+
+// spawn makes a task.
+func (w *world) spawn(gw *gateway, work func()) {
+	t := &task{gw: gw, turn: make(chan struct{})}
+	w.tasks = append(w.tasks, t)
+	go func() {
+		defer func() {
+			t.over = true
+			w.back <- struct{}{}
+		}()
+		<-t.turn
+		if !t.killed {
+			work()
+		}
+	}()
+}
+
+// yield gives up control until the task is chosen again.
+func (w *world) yield() {
+	t := w.self
+	w.back <- struct{}{}
+	<-t.turn
+	if t.killed {
+		runtime.Goexit()
+	}
+}
+
+// alive ends a task of a gateway that has crashed, where it would go on while it is cleared away.
+func (w *world) checkAlive() {
+	if w.self.killed {
+		runtime.Goexit()
+	}
+}
+
+// run lets a task go on until it gives up control.
+func (w *world) run(t *task) {
+	w.self = t
+	t.turn <- struct{}{}
+	<-w.back
+	if t.over {
+		w.tasks = slices.DeleteFunc(w.tasks, func(x *task) bool { return x == t })
+	}
+}
+
+// step lets one task go on.
+func (w *world) step() {
+	w.now++
+	var ready []*task
+	for _, t := range w.tasks {
+		if t.blocked == nil || !t.blocked() {
+			ready = append(ready, t)
+		}
+	}
+	if len(ready) > 0 {
+		w.run(ready[w.r.IntN(len(ready))])
+	}
+	if len(w.late) > 0 && w.chance(0.04) {
+		i := w.r.IntN(len(w.late))
+		f := w.late[i]
+		w.late = slices.Delete(w.late, i, i+1)
+		w.note("late")
+		f()
+	}
+	w.check()
+}
+
+// stop ends all tasks.
+func (w *world) stop() {
+	for _, t := range slices.Clone(w.tasks) {
+		w.kill(t)
+	}
+}
+
+func (w *world) kill(t *task) {
+	t.killed = true
+	for !t.over {
+		w.run(t)
+	}
+}
+
+// Runtime.
+
+func (w *world) Go(work func()) {
+	w.checkAlive()
+	w.spawn(w.self.gw, work)
+}
+
+func (w *world) Wait(ctx context.Context, ch <-chan struct{}, d time.Duration) bool {
+	w.checkAlive()
+	t := w.self
+	until := w.now + 1 + int(float64(d)/float64(perStep)*(0.5+w.r.Float64()))
+	closed := func() bool {
+		select {
+		case <-ch:
+			return true
+		default:
+			return false
+		}
+	}
+	t.blocked = func() bool { return !closed() && ctx.Err() == nil && (d == 0 || w.now < until) }
+	w.yield()
+	t.blocked = nil
+	return closed()
+}
+
+func (w *world) Detach(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithoutCancel(ctx), func() {}
+}
+
+func (w *world) Jitter() float64 { return w.r.Float64() }
+
+// send has a request executed by whom it is sent to. It says whether the answer came back.
+func (w *world) send(execute func()) bool {
+	w.checkAlive()
+	t := w.self
+	t.inFlight = execute
+	w.yield()
+	t.inFlight = nil
+	switch {
+	case w.chance(w.faults / 3): // lost on its way, or late
+		if w.chance(0.7) {
+			w.late = append(w.late, execute)
+		}
+		w.yield()
+		return false
+	case w.chance(w.faults / 3): // the answer is lost
+		execute()
+		w.yield()
+		return false
+	}
+	execute()
+	w.yield()
+	return true
+}
+
+// Gateways.
+
+type gateway struct {
+	*world
+	id       int
+	server   *Server
+	dir      *placed.Cache
+	seen     int   // changes of the directory that its watch has told
+	lease    int64 // of its session; 0: none
+	newest   int64
+	answered int64           // the newest revision in an answer to a client
+	ctx      context.Context // ends when it crashes
+	crashed  bool
+}
+
+func (w *world) gateway() *gateway {
+	g := &gateway{world: w, id: len(w.gateways) + 1, dir: placed.NewCache(), ctx: context.Background()}
+	// What is there when it begins.
+	entries := map[string]placed.Entry{}
+	for _, kv := range w.etcd.find([]byte(placed.Name(simPrefix, "")), []byte(after(placed.Name(simPrefix, "")))) {
+		entries[strings.TrimPrefix(string(kv.Key), placed.Name(simPrefix, ""))] = entryOf(kv)
+	}
+	g.dir.Reset(w.etcd.revision, entries)
+	g.seen = len(w.placing)
+	g.server = New(Config{
+		Etcd: simKV{g}, Slots: simSlots{w}, Directory: simDirectory{g.dir, g}, Sessions: g, Newest: g, Codec: w.codec, Runtime: w, Prefix: simPrefix, Observer: simObserver{w: w},
+		Excluded: func(string) bool { return false },
+	})
+	g.server.without = w.without
+	w.gateways = append(w.gateways, g)
+	return g
+}
+
+func (g *gateway) Revision() int64    { return g.newest }
+func (g *gateway) Saw(revision int64) { g.newest = max(g.newest, revision) }
+
+func (g *gateway) Key(lease int64) string { return fmt.Sprintf("%ssessions/%d", simPrefix, lease) }
+
+func (g *gateway) Current(ctx context.Context) (int64, error) {
+	for g.lease == 0 {
+		g.leases++
+		lease := g.leases
+		ok := g.send(func() { g.etcd.doTxn(&pb.TxnRequest{Success: []*pb.RequestOp{putOp(g.Key(lease), "")}}) })
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		if ok && g.lease == 0 {
+			g.lease = lease
+			g.note("gateway %d has session %d", g.id, lease)
+		}
+	}
+	return g.lease, nil
+}
+
+func (g *gateway) GiveUp(lease int64) {
+	if g.lease != lease {
+		return
+	}
+	g.note("gateway %d gives up session %d", g.id, lease)
+	g.lease = 0
+	g.Go(func() {
+		for !g.send(func() { g.etcd.doTxn(deleteTxn(g.Key(lease), "")) }) {
+		}
+	})
+}
+
+func putOp(key, value string) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte(value)}}}
+}
+
+func deleteTxn(key, end string) *pb.TxnRequest {
+	return &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key), RangeEnd: []byte(end)}}}}}
+}
+
+// simObserver counts.
+type simObserver struct {
+	nobody
+	w *world
+}
+
+func (o simObserver) Hit() { o.w.hits++ }
+
+// crash ends a gateway: what it has sent may still arrive.
+func (w *world) crash(g *gateway) {
+	w.note("gateway %d crashes", g.id)
+	g.crashed = true
+	for _, t := range slices.Clone(w.tasks) {
+		if t.gw != g {
+			continue
+		}
+		if t.inFlight != nil && w.chance(0.7) {
+			w.late = append(w.late, t.inFlight)
+		}
+		w.kill(t)
+	}
+	for _, o := range w.history {
+		if o.gw == g && o.end == 0 {
+			o.lost = true
+		}
+	}
+	w.gateways = slices.DeleteFunc(w.gateways, func(x *gateway) bool { return x == g })
+	n := w.gateway()
+	n.id = g.id + 10
+}
+
+// simDirectory is a cache that is refreshed from the simulator's etcd.
+type simDirectory struct {
+	*placed.Cache
+	g *gateway
+}
+
+func (d simDirectory) Refresh(ctx context.Context) error {
+	entries := map[string]placed.Entry{}
+	var revision int64
+	ok := d.g.send(func() {
+		clear(entries)
+		name := placed.Name(simPrefix, "")
+		for _, kv := range d.g.etcd.find([]byte(name), []byte(after(name))) {
+			entries[strings.TrimPrefix(string(kv.Key), name)] = entryOf(kv)
+		}
+		revision = d.g.etcd.revision
+	})
+	if !ok {
+		return errSim
+	}
+	d.Reset(revision, entries)
+	return nil
+}
+
+var errSim = status.Error(codes.Unavailable, "no answer")
+
+// simSlots are the slots in the network.
+type simSlots struct{ w *world }
+
+func (s simSlots) Size(wire.Key) int { return 64 }
+
+func (s simSlots) Read(_ context.Context, id wire.Key) (value []byte, version wire.Version, err error) {
+	ok := s.w.send(func() {
+		err = ErrNoSlot
+		if at := s.w.slots[id]; at != nil {
+			version = at.version
+			if !at.gone {
+				value, err = at.value, nil
+			}
+		}
+	})
+	if !ok {
+		return nil, 0, errSim
+	}
+	return value, version, err
+}
+
+func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (version wire.Version, err error) {
+	by := s.w.self.gw.id
+	ok := s.w.send(func() {
+		at := s.w.slots[id]
+		switch {
+		case at == nil || at.gone && !s.w.without.notFound:
+			version, err = 0, ErrNoSlot
+		case at.version != expected:
+			version, err = 0, ErrChanged
+		default:
+			at.value, at.gone = value, false
+			at.version++
+			version, err = at.version, nil
+			s.w.note("slot %d: %s, version %d, by gateway %d", id, describe(value), at.version, by)
+		}
+	})
+	if !ok {
+		return 0, errSim
+	}
+	return version, err
+}
+
+func describe(b []byte) string {
+	c, err := simCodec.c.Decode(b)
+	if err != nil {
+		return err.Error()
+	}
+	switch c.Kind {
+	case cell.Value:
+		return fmt.Sprintf("value %s of %d", c.Value, c.Mod)
+	case cell.Guard:
+		return fmt.Sprintf("guard %d of %d", c.Number, c.Lease)
+	case cell.Absent:
+		return fmt.Sprintf("absent at %d", c.Revision)
+	}
+	return c.Kind.String()
+}
+
+// simKV is etcd as a gateway has it.
+type simKV struct{ g *gateway }
+
+func (k simKV) Range(_ context.Context, r *pb.RangeRequest, _ ...grpc.CallOption) (answer *pb.RangeResponse, err error) {
+	if !k.g.send(func() { answer = k.g.etcd.doRange(r) }) {
+		return nil, errSim
+	}
+	return answer, nil
+}
+
+func (k simKV) Txn(_ context.Context, t *pb.TxnRequest, _ ...grpc.CallOption) (answer *pb.TxnResponse, err error) {
+	if !k.g.send(func() { answer = k.g.etcd.doTxn(t) }) {
+		return nil, errSim
+	}
+	return answer, nil
+}
+
+func (k simKV) Put(context.Context, *pb.PutRequest, ...grpc.CallOption) (*pb.PutResponse, error) {
+	panic("every write is a transaction")
+}
+
+func (k simKV) DeleteRange(context.Context, *pb.DeleteRangeRequest, ...grpc.CallOption) (*pb.DeleteRangeResponse, error) {
+	panic("every write is a transaction")
+}
+
+func (k simKV) Compact(context.Context, *pb.CompactionRequest, ...grpc.CallOption) (*pb.CompactionResponse, error) {
+	panic("nobody compacts")
+}
+
+// Placement.
+
+// place gives a key a slot, and removes it, again and again.
+func (w *world) place(key string) {
+	for {
+		w.Wait(context.Background(), nil, time.Duration(1+w.r.IntN(100))*perStep)
+		id := w.nextID
+		if w.mutant.reuse && len(w.freeIDs) > 0 {
+			i := w.r.IntN(len(w.freeIDs))
+			id, w.freeIDs = w.freeIDs[i], slices.Delete(w.freeIDs, i, i+1)
+		} else {
+			w.nextID++
+		}
+		at := w.slots[id]
+		if at == nil {
+			at = &simSlot{}
+			w.slots[id] = at
+		}
+		at.version += 5
+		at.gone = false
+		at.value = []byte{byte(cell.Clear)}
+		w.note("slot %d for %s: clear, version %d", id, key, at.version)
+		w.yield()
+		w.etcd.doTxn(&pb.TxnRequest{Success: []*pb.RequestOp{putOp(placed.Name(simPrefix, key), fmt.Sprint(uint32(id)))}})
+		w.Wait(context.Background(), nil, time.Duration(1+w.r.IntN(1000))*perStep)
+		entry := func() {
+			w.etcd.doTxn(deleteTxn(placed.Name(simPrefix, key), ""))
+		}
+		if w.mutant.order {
+			entry()
+			w.Wait(context.Background(), nil, time.Duration(1+w.r.IntN(50))*perStep)
+		}
+		// The tombstone, and then the entries.
+		at.version++
+		at.gone = true
+		w.note("slot %d: tombstone, version %d", id, at.version)
+		w.Wait(context.Background(), nil, time.Duration(1+w.r.IntN(50))*perStep)
+		delete(w.slots, id)
+		if w.mutant.reuse {
+			w.freeIDs = append(w.freeIDs, id)
+			w.slots[id] = at
+		}
+		w.yield()
+		if !w.mutant.order {
+			entry()
+		}
+		w.yield()
+	}
+}
+
+// check looks at what must be true at each moment: what can be read in a slot that the directory names is what etcd has.
+func (w *world) check() {
+	if len(w.broken) > 0 {
+		return
+	}
+	for _, key := range simKeys {
+		kv := w.etcd.keys[placed.Name(simPrefix, key)]
+		if kv == nil {
+			continue
+		}
+		at := w.slots[entryOf(kv).ID]
+		if at == nil || at.gone {
+			continue
+		}
+		c, err := simCodec.c.Decode(at.value)
+		if err != nil {
+			w.broken = append(w.broken, fmt.Sprintf("%d: the slot of %s has %x", w.now, key, at.value))
+			continue
+		}
+		now := w.etcd.keys[key]
+		switch {
+		case c.Kind == cell.Absent && now != nil,
+			c.Kind == cell.Value && (now == nil || now.ModRevision != c.Mod || now.CreateRevision != c.Create || now.Version != c.Version || !bytes.Equal(now.Value, c.Value)):
+			w.broken = append(w.broken, fmt.Sprintf("%d: the slot of %s has %s, and etcd has %v", w.now, key, describe(at.value), now))
+		}
+	}
+}

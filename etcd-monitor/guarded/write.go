@@ -1,0 +1,240 @@
+package guarded
+
+import (
+	"context"
+	"errors"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/cell"
+)
+
+// errAgain: nothing was executed, and the write is to be planned anew.
+var errAgain = errors.New("to be tried again")
+
+// write does a write, and gives etcd's answer to its operation and the header of the answer. The client's context bounds how long it is waited for; what was begun is brought
+// to its end behind its back.
+func (s *Server) write(ctx context.Context, w *work) (answer *pb.ResponseOp, header *pb.ResponseHeader, err error) {
+	if len(w.spans) == 0 {
+		// Only a malformed request comes here: etcd says what is wrong with it.
+		w.spans = []span{{}}
+	}
+	done := make(chan struct{})
+	s.Runtime.Go(func() {
+		defer close(done)
+		ctx := ctx
+		if s.Patience > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeoutCause(ctx, s.Patience, errPatience)
+			defer cancel()
+		}
+		answer, header, err = s.try(ctx, w)
+	})
+	if !s.Runtime.Wait(ctx, done, 0) {
+		return nil, nil, over(ctx)
+	}
+	return answer, header, err
+}
+
+// try does a write as often as it takes to have it executed, or refused by etcd.
+func (s *Server) try(ctx context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
+	pause, ended := newPause(), pause(endedShortest)
+	for {
+		changed := s.Directory.Changed()
+		answer, header, err := s.once(ctx, w)
+		switch {
+		case err == nil:
+			return answer, header, nil
+		case isGone(err):
+			// The placement is being ended. The directory will say so; whoever ends it may have died and have a successor only later.
+			s.Runtime.Wait(ctx, changed, ended.next(s.Runtime, endedLongest))
+			s.refresh(ctx)
+		case errors.Is(err, errAgain):
+			if err := s.refresh(ctx); err != nil {
+				s.Runtime.Wait(ctx, nil, pause.next(s.Runtime, longest))
+			}
+		default:
+			return nil, nil, err
+		}
+		if ctx.Err() != nil {
+			return nil, nil, over(ctx)
+		}
+	}
+}
+
+func (s *Server) refresh(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return s.Directory.Refresh(ctx)
+}
+
+// once plans a write with what is known of the directory, guards the placed keys, and has etcd execute it.
+func (s *Server) once(ctx context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
+	known := s.Directory.Revision() // before the directory is looked at, so that all of it is known
+	keys := s.placedIn(w)
+	if s.without.guard {
+		keys = nil
+	}
+	if s.without.keyOrder && s.number.Load()%2 == 1 {
+		for i, j := 0, len(keys)-1; i < j; i, j = i+1, j-1 {
+			keys[i], keys[j] = keys[j], keys[i]
+		}
+	}
+	t := &transaction{work: w, known: known}
+	if len(keys) == 0 {
+		r, err := s.commit(ctx, t)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case !r.Succeeded:
+			return nil, nil, errAgain
+		}
+		return w.answer(r.Responses[0]), r.Header, nil
+	}
+
+	lease, err := s.Sessions.Current(ctx)
+	if err != nil {
+		return nil, nil, s.unavailable(ctx, "this gateway has no session in etcd", err)
+	}
+	t.lease = lease
+	var held []*guard
+	for _, k := range keys {
+		var g *guard
+		if g, err = s.take(ctx, lease, k); err != nil {
+			break
+		}
+		held = append(held, g)
+	}
+	if err == nil && ctx.Err() != nil {
+		err = over(ctx)
+	}
+	if err != nil {
+		s.settleAll(ctx, held, s.release)
+		return nil, nil, err
+	}
+	t.guards = held
+	return s.guarded(ctx, t)
+}
+
+// guarded has etcd execute a write whose keys are guarded, and publishes what came of it.
+func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *pb.ResponseHeader, error) {
+	detached, cancel := s.Runtime.Detach(ctx) // who does not wait for the answer must not make it unknown whether it was executed
+	defer cancel()
+	t.read = s.Open() // where etcd looks at who asks, it would refuse to those who may write only
+	r, err := s.commit(detached, t)
+	if errors.Is(err, rpctypes.ErrGRPCTooManyOps) && t.read {
+		t.read = false
+		r, err = s.commit(detached, t)
+	}
+	switch {
+	case err != nil && !definite(err):
+		s.Observer.GuardedWrite("unknown")
+		if s.without.giveUp {
+			for _, g := range t.guards {
+				g.before = []byte{byte(cell.Clear)}
+			}
+			s.settleAll(ctx, t.guards, s.release)
+			return nil, nil, err
+		}
+		s.Sessions.GiveUp(t.lease)
+		s.orphan(ctx, t.guards)
+		return nil, nil, err
+	case err != nil:
+		s.Observer.GuardedWrite("refused")
+		s.settleAll(ctx, t.guards, s.release)
+		return nil, nil, err
+	case !r.Succeeded:
+		s.Observer.GuardedWrite("again")
+		s.settleAll(ctx, t.guards, s.release)
+		if s.sessionGone(r) {
+			s.Sessions.GiveUp(t.lease)
+		}
+		return nil, nil, errAgain
+	}
+	s.Observer.GuardedWrite("done")
+	for i, g := range t.guards {
+		g.after = []byte{byte(cell.Clear)}
+		if t.read {
+			kv := only(r.Responses[1+i].GetResponseRange().GetKvs())
+			g.after = s.encode(s.cellOf(kv, r.Header.Revision), s.Slots.Size(g.key.ID))
+		}
+	}
+	s.settleAll(ctx, t.guards, s.publish)
+	return t.work.answer(r.Responses[0]), r.Header, nil
+}
+
+// transaction is what is sent to etcd for a write.
+type transaction struct {
+	work   *work
+	known  int64    // the revision as of which the directory is known
+	lease  int64    // of the session that holds the guards; 0: there are none
+	guards []*guard // their keys are read after the write, if
+	read   bool     // says so
+}
+
+// commit has etcd execute a transaction. It has not succeeded if a condition does not hold; nothing was executed then.
+func (s *Server) commit(ctx context.Context, t *transaction) (*pb.TxnResponse, error) {
+	q := &pb.TxnRequest{Success: []*pb.RequestOp{t.work.op}}
+	if !s.without.directory {
+		h := hull(t.work.spans)
+		q.Compare = append(q.Compare, placed.Fence(s.Prefix, h.key, h.end, t.known))
+	}
+	if t.lease != 0 {
+		session := s.Sessions.Key(t.lease)
+		if !s.without.session {
+			q.Compare = append(q.Compare, &pb.Compare{
+				Target: pb.Compare_CREATE, Result: pb.Compare_GREATER, Key: []byte(session), TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 0},
+			})
+		}
+		q.Failure = []*pb.RequestOp{rangeOp(countOf(session))}
+	}
+	if t.read {
+		for _, g := range t.guards {
+			q.Success = append(q.Success, rangeOp(&pb.RangeRequest{Key: []byte(g.key.Name)}))
+		}
+	}
+	r, err := s.Etcd.Txn(ctx, q)
+	if err == nil {
+		s.saw(r.Header)
+	}
+	return r, err
+}
+
+func rangeOp(r *pb.RangeRequest) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: r}}
+}
+
+// countOf asks whether a key is there.
+func countOf(key string) *pb.RangeRequest {
+	return &pb.RangeRequest{Key: []byte(key), CountOnly: true}
+}
+
+// sessionGone says whether a transaction that did not succeed has found that its session is not there.
+func (s *Server) sessionGone(r *pb.TxnResponse) bool {
+	return len(r.Responses) == 1 && r.Responses[0].GetResponseRange().GetCount() == 0
+}
+
+// definite says whether an error of etcd's means that a transaction was not executed and will not be: etcd looked at it and refused it.
+func definite(err error) bool {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented:
+		return true
+	case codes.ResourceExhausted:
+		// Of these etcd's own are given before anything is proposed; gRPC has others, about answers that are too large.
+		return errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) || errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests)
+	}
+	return false
+}
+
+// unavailable is what a client is told whose write cannot be done now.
+func (s *Server) unavailable(ctx context.Context, what string, why error) error {
+	if ctx.Err() != nil {
+		return over(ctx)
+	}
+	return status.Errorf(codes.Unavailable, "etcd-monitor: %s, so keys that are in the network cannot be written: %v", what, why)
+}
