@@ -15,9 +15,9 @@ type Replica struct {
 	leader string       // the leader's admin address, where that is known
 }
 
-// Lead serves the API of a backend from now on.
-func (s *Replica) Lead(b Backend) {
-	h := Handler(b)
+// Lead serves the API of a backend, and of its placement (nil: it has none), from now on.
+func (s *Replica) Lead(b Backend, p Placement) {
+	h := Handler(b, p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leads, s.leader = h, ""

@@ -16,7 +16,7 @@ func TestReplica(t *testing.T) {
 	defer leader.Close()
 	defer standby.Close()
 	b := &backend{}
-	leading.Lead(b)
+	leading.Lead(b, nil)
 	c := api.NewClient(standby.URL)
 	if _, err := c.Chains(context.Background()); err == nil || !strings.Contains(err.Error(), "this controller stands by") {
 		t.Errorf("with no leader known: %v", err)
@@ -37,7 +37,7 @@ func TestReplica(t *testing.T) {
 	if r.StatusCode != 503 {
 		t.Errorf("readyz of one that stands by: %s", r.Status)
 	}
-	standing.Lead(b)
+	standing.Lead(b, nil)
 	if _, err := c.Chains(context.Background()); err != nil {
 		t.Errorf("chains, leading: %v", err)
 	}

@@ -9,10 +9,14 @@
 //	DELETE /v1/chains/{chain}/keys/{key}       GET    /healthz
 //	POST   /v1/chains/{chain}/keys/{key}/move
 //	GET    /v1/keys  /v1/keys/{name}           GET    /readyz
-//	POST   /v1/sessions
+//	POST   /v1/sessions                        GET    /v1/placement
+//	GET    /                                   GET    /v1/placement/why
+//	GET    /page.js  /page.css                 PUT    /v1/placement/rules
+//
+// The first is a page for people, which shows the rest (package page).
 //
 // There is no authentication: it is meant for a loopback address. Requests whose Host is a name other than localhost are refused, so that no web page
-// can reach it through a browser (DNS rebinding).
+// can reach it through a browser (DNS rebinding), and so are changes that a browser asks for from another site's page (cross-site request forgery).
 package admin
 
 import (
@@ -29,6 +33,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/admin/page"
 )
 
 // Backend is what the API shows: *controller.Controller. Its errors are *api.Error.
@@ -59,8 +64,16 @@ type Backend interface {
 // maxBody is the largest request: some ten thousand keys with values of a kilobyte.
 const maxBody = 64 << 20
 
-// Handler serves the API of a backend.
-func Handler(b Backend) http.Handler {
+// Placement is what the API shows of placement: *placer.Placer. Its errors are *api.Error.
+type Placement interface {
+	Show(context.Context) (*api.Placement, error)
+	// Why says why a key is where it is.
+	Why(ctx context.Context, key string) (*api.PlacementKey, error)
+	SetRule(context.Context, api.PlacementRule) (*api.PlacementKey, error)
+}
+
+// Handler serves the API of a backend, and of its placement; nil: it has none.
+func Handler(b Backend, p Placement) http.Handler {
 	s := &server{b}
 	mux := http.NewServeMux()
 	handle := func(pattern string, f func(*http.Request) (any, error)) { mux.Handle(pattern, answer(f)) }
@@ -87,10 +100,18 @@ func Handler(b Backend) http.Handler {
 	handle("GET /healthz", func(*http.Request) (any, error) { return map[string]string{"status": "ok"}, nil })
 	handle("GET /readyz", func(r *http.Request) (any, error) { return map[string]string{"status": "ready"}, b.Ready(r.Context()) })
 	mux.HandleFunc("GET /v1/events", s.events)
+	placement(p, handle)
+	page.Handle(mux)
 	mux.Handle("/", answer(func(r *http.Request) (any, error) {
 		return nil, api.Errorf(api.CodeNotFound, "there is no %s %s in this API", r.Method, r.URL.Path)
 	}))
-	return onlyLocal(mux)
+	origin := http.NewCrossOriginProtection()
+	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e := api.Errorf(api.CodeInvalidArgument, "this API takes no changes from the page of another site (%q)", r.Header.Get("Origin"))
+		e.Status = http.StatusForbidden
+		fail(w, e)
+	}))
+	return onlyLocal(origin.Handler(mux))
 }
 
 // onlyLocal refuses requests that call this machine by a name.

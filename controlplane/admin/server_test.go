@@ -101,7 +101,7 @@ func (b *backend) Events(since uint64) ([]api.Event, <-chan struct{}) {
 
 func serve(t *testing.T, b *backend) (*api.Client, string) {
 	t.Helper()
-	s := httptest.NewServer(Handler(b))
+	s := httptest.NewServer(Handler(b, nil))
 	t.Cleanup(s.Close)
 	return api.NewClient(s.URL), s.URL
 }

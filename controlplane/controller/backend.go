@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 
 	"github.com/netcraq/netcraq/controlplane/admin/api"
@@ -114,6 +115,9 @@ func (c *Controller) Recover(ctx context.Context, name, sw string) (*api.Chain, 
 
 // Metrics serves what there is to count and measure, for Prometheus.
 func (c *Controller) Metrics() http.Handler { return c.metrics.handler() }
+
+// Register adds to what Metrics serves.
+func (c *Controller) Register(x prometheus.Collector) error { return c.metrics.registry.Register(x) }
 
 // Keys lists the keys of a chain by name.
 func (c *Controller) Keys(ctx context.Context, chainName string) ([]api.Key, error) {

@@ -49,6 +49,9 @@ func (l *eventLog) add(kind, sw, chainName, message string) {
 	l.log.Info(message, args...)
 }
 
+// Announce adds an event that is not the controller's own: what runs beside it (package placer) has it shown and counted with the others.
+func (c *Controller) Announce(kind, chain, message string) { c.events.add(kind, "", chain, message) }
+
 // since is the events after the one numbered id that are still there, and a channel that is closed when there are more.
 func (l *eventLog) since(id uint64) ([]api.Event, <-chan struct{}) {
 	l.mu.Lock()

@@ -403,7 +403,7 @@ func (nw *network) startController(state string) *running {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { c.Run(ctx); close(done) }()
-	server := httptest.NewServer(admin.Handler(c))
+	server := httptest.NewServer(admin.Handler(c, nil))
 	r := &running{t: nw.t, c: c, api: api.NewClient(server.URL)}
 	var once sync.Once
 	r.stop = func() {

@@ -98,6 +98,11 @@ func (c *Candidate) Campaign(ctx context.Context, observe func(Identity)) (*Term
 // ElectionID is what the switches are told: higher than that of every earlier leader.
 func (t *Term) ElectionID() p4rt.ElectionID { return p4rt.ElectionID{High: uint64(t.rev)} }
 
+// Leads is the condition that this controller still leads, for transactions of what runs beside it.
+func (t *Term) Leads() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.rev)
+}
+
 // Led is when etcd was asked whether this controller leads, the last time that it did.
 func (t *Term) Led() time.Time { return *t.led.Load() }
 

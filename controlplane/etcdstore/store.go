@@ -19,6 +19,9 @@ import (
 // batch is how many changes one transaction makes: etcd refuses more than 128 (--max-txn-ops), and "revision" is one of them.
 const batch = 100
 
+// Gateway is what the keys of gateways and placement begin with, where they are under the same prefix as the controllers': they are not part of the state.
+const Gateway = "gateway/"
+
 // writing is for how long a write is tried again while etcd does not answer.
 const writing = 10 * time.Second
 
@@ -91,7 +94,7 @@ func (t *Term) read() error {
 		switch {
 		case name == "revision":
 			c.revision = kv.ModRevision
-		case strings.HasPrefix(name, "leader/"):
+		case strings.HasPrefix(name, "leader/"), strings.HasPrefix(name, Gateway): // others'
 		case strings.HasPrefix(name, "keys/"):
 			var k directory.Key
 			if err := json.Unmarshal(kv.Value, &k); err != nil {

@@ -52,7 +52,8 @@ func (c *cli) root(getenv func(string) string) *cobra.Command {
   netcraqctl cas 0x01000007 3.17 "off"
   netcraqctl --server 10.0.0.100 --value-bits 128 get 0x01000007
   netcraqctl bench --duration 10s --outstanding 128 --mix get=95,put=5
-  netcraqctl chain show`,
+  netcraqctl chain show
+  netcraqctl placement why /registry/services/endpoints/default/kubernetes`,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return c.prepare(cmd, getenv) },
 	}
 	f := root.PersistentFlags()
@@ -67,7 +68,7 @@ func (c *cli) root(getenv func(string) string) *cobra.Command {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
 	root.AddCommand(c.getCommand(), c.putCommand(), c.deleteCommand(), c.casCommand(), c.benchCommand(), c.chainCommand(), c.switchCommand(),
-		c.sessionCommand(), c.eventsCommand())
+		c.placementCommand(), c.sessionCommand(), c.eventsCommand())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	usage(root)
 	return root

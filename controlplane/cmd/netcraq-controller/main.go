@@ -37,6 +37,7 @@ type options struct {
 	logLevel string
 	check    bool
 	etcd     etcdOptions
+	place    placementOptions
 }
 
 func main() {
@@ -63,6 +64,8 @@ kept. While it is away the leases run out, and then reads are answered by nobody
 
 Several controllers may run with the same topology and --etcd: they elect a leader, which
 does the work; the others take over when it dies, and send admin requests on to it.
+With --prometheus the leader also keeps the keys of etcd's that are read most in the
+switches (docs/etcd.md).
 
 When every chain serves it prints one line on stdout that begins with "ready:". It ends on
 SIGINT and SIGTERM. Exit code 0: ended so; 1: could not start or run; 2: mistake on the
@@ -71,6 +74,7 @@ command line, in the topology, the program or the state file.
 The topology file is described by controlplane/topology/example.yaml.`,
 		Example: `  netcraq-controller --topology net.yaml --state out/controller.json
   netcraq-controller --topology net.yaml --etcd 10.0.0.1:2379,10.0.0.2:2379
+  netcraq-controller --topology net.yaml --etcd 10.0.0.1:2379 --prometheus http://10.0.0.9:9090
   netcraq-controller --topology net.yaml --check`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -83,6 +87,7 @@ The topology file is described by controlplane/topology/example.yaml.`,
 	f.StringVar(&o.state, "state", "", "file for what must survive a restart: names of keys, epochs,\nsessions (default: none; a restarted controller then asks\n"+
 		"the switches, knows keys by their KEY_IDs only, and gives no\nsessions for two TTLs)")
 	o.etcd.flags(f)
+	o.place.flags(f)
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.BoolVar(&o.check, "check", false, "check the topology, the program and the state file, and end")
 	cmd.SetArgs(args)
@@ -112,6 +117,9 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	if o.topology == "" {
 		return badInput{errors.New("give the topology file: --topology FILE (--help says more)")}
 	}
+	if err := o.place.check(o.etcd); err != nil {
+		return badInput{err}
+	}
 	top, err := topology.Load(o.topology)
 	if err != nil {
 		return badInput{err}
@@ -140,7 +148,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	server := &http.Server{Handler: admin.Handler(c), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	server := &http.Server{Handler: admin.Handler(c, nil), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			cancel(fmt.Errorf("the admin API: %w", err))

@@ -94,7 +94,7 @@ func serveReplicated(ctx context.Context, o options, top *topology.Topology, log
 			replica.StandBy(leader.Admin)
 		})
 		if err == nil {
-			err = lead(ctx, term, top, log, &replica, listener.Addr().String(), stdout)
+			err = lead(ctx, term, o, top, log, &replica, client, listener.Addr().String(), stdout)
 			replica.StandBy("")
 			term.Resign()
 		}
@@ -114,7 +114,7 @@ func serveReplicated(ctx context.Context, o options, top *topology.Topology, log
 }
 
 // lead runs a controller for a term, and says why that has ended.
-func lead(ctx context.Context, term *etcdstore.Term, top *topology.Topology, log *slog.Logger, replica *admin.Replica, address string, stdout io.Writer) error {
+func lead(ctx context.Context, term *etcdstore.Term, o options, top *topology.Topology, log *slog.Logger, replica *admin.Replica, client *clientv3.Client, address string, stdout io.Writer) error {
 	c, err := controller.New(controller.Options{Topology: top, Store: term, ElectionID: term.ElectionID(), Led: term.Led, Leading: etcdstore.Leading, Log: log})
 	if err != nil {
 		return err
@@ -130,7 +130,22 @@ func lead(ctx context.Context, term *etcdstore.Term, top *topology.Topology, log
 			cancel(errors.New("another controller has taken over at a switch"))
 		}
 	}()
-	replica.Lead(c)
+	var placement admin.Placement
+	if o.place.prometheus != "" {
+		p, err := o.place.placer(c, client, log, term.Leads())
+		if err != nil {
+			return err
+		}
+		if err := c.Register(p.Metrics()); err != nil {
+			return err
+		}
+		placement = p
+		done := make(chan struct{})
+		go func() { p.Run(ctx); close(done) }()
+		defer func() { <-done }() // it ends with the term
+		defer cancel(nil)
+	}
+	replica.Lead(c, placement)
 	fmt.Fprintf(stdout, "leading: election id %v\n", term.ElectionID())
 	go announce(ctx, c, address, stdout)
 	c.Run(ctx)

@@ -1,0 +1,127 @@
+package admin
+
+import (
+	"context"
+	"net/http/httptest"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+)
+
+// browse opens a page in a headless Chromium, and gives what runs actions in it, and what the browser says on its console. Where there is no Chromium the test is skipped.
+func browse(t *testing.T, address string) (ctx context.Context, complaints func() []string) {
+	t.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if p, err := exec.LookPath(name); err == nil {
+			path = p
+			break
+		}
+	}
+	if path == "" {
+		t.Skip("skipped: no Chromium on PATH (Debian's package chromium)")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1200, 1000))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	var mu sync.Mutex
+	var said []string
+	messages := chromedp.Console(ctx)
+	go func() {
+		for m, err := range messages {
+			if err != nil {
+				return // the browser has ended
+			}
+			mu.Lock()
+			said = append(said, m.String())
+			mu.Unlock()
+		}
+	}()
+	if err := chromedp.Do(ctx, chromedp.Navigate(address)); err != nil {
+		t.Fatal(err)
+	}
+	return ctx, func() []string { mu.Lock(); defer mu.Unlock(); return slices.Clone(said) }
+}
+
+// look evaluates a JavaScript expression in the page.
+func look[T any](ctx context.Context, t *testing.T, expression string) T {
+	t.Helper()
+	out, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestPage: the page in a real browser: what it shows, that it goes on showing what changes, and that what others have chosen as keys is text.
+func TestPage(t *testing.T) {
+	f := func(x float64) *float64 { return &x }
+	const nasty = `/<img src=x onerror="document.title='taken'"><script>document.title='taken'</script>\xff`
+	b := &backend{events: []api.Event{{ID: 1, Type: "chain.ready", Chain: "main", Time: time.Now(), Message: "all serve"}}, more: make(chan struct{})}
+	p := &places{shown: api.Placement{
+		Heat:   api.PlacementHeat{Prometheus: "http://127.0.0.1:9090", Window: "1m", ReadsPerSecond: f(1234.5), HitRatio: f(.876), NetworkMedianSeconds: f(42e-6), EtcdMedianSeconds: f(.0012)},
+		Placed: []api.PlacementKey{{Key: nasty, Chain: "main", Reads: f(500), Writes: f(1), Since: time.Now(), Code: "serves", Reason: "score 497/s"}},
+		Others: []api.PlacementKey{{Key: "/cold", Reads: f(.1), Writes: f(0), Code: "cold", Reason: "score 0.10/s: worth a slot from 1.00/s"}},
+	}}
+	s := httptest.NewServer(Handler(b, p))
+	defer s.Close()
+	defer s.CloseClientConnections()
+	ctx, complaints := browse(t, s.URL)
+	text := func() string { return look[string](ctx, t, "document.body.innerText") }
+	shows := func(wants ...string) {
+		t.Helper()
+		for _, want := range wants {
+			for end := time.Now().Add(15 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+				got := text()
+				if strings.Contains(got, want) {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("the page does not show %q:\n%s\n%q", want, got, complaints())
+				}
+			}
+		}
+	}
+	shows("live, ", "main", "chain.ready", "all serve", nasty, "500", "score 497/s", "/cold", "worth a slot", "1235", "87.6 %", "42 µs", "1.2 ms", "http://127.0.0.1:9090")
+
+	p.mu.Lock()
+	p.shown.Placed = append(p.shown.Placed, api.PlacementKey{Key: "/came/later", Chain: "main", Reads: f(3), Since: time.Now(), Code: "serves"})
+	p.shown.Heat.Error = "Prometheus does not answer"
+	p.mu.Unlock()
+	b.mu.Lock()
+	b.events = append(b.events, api.Event{ID: 2, Type: "chain.failover", Switch: "s2", Chain: "main", Time: time.Now(), Message: "it is out of reach"})
+	close(b.more)
+	b.more = make(chan struct{})
+	b.mu.Unlock()
+	shows("/came/later", "chain.failover", "s2 main", "Nothing moves for its heat: Prometheus does not answer")
+	if got := text(); strings.Count(got, "chain.ready") != 1 {
+		t.Errorf("an event is shown more than once:\n%s", got)
+	}
+	if title := look[string](ctx, t, "document.title"); title != "NetCRAQ" {
+		t.Errorf("a key was run as a program: the title is %q", title)
+	}
+	for _, r := range look[[]string](ctx, t, "performance.getEntriesByType('resource').map((e) => e.name)") {
+		if !strings.HasPrefix(r, s.URL+"/") && !strings.HasPrefix(r, "data:") {
+			t.Errorf("the page asked for %s", r)
+		}
+	}
+	if said := complaints(); len(said) > 0 {
+		t.Errorf("the browser says %q", said)
+	}
+
+	b.mu.Lock()
+	b.err = api.Errorf(api.CodeUnavailable, "it is starting")
+	b.mu.Unlock()
+	shows("the controller does not answer: it is starting")
+}

@@ -1,0 +1,32 @@
+package admin
+
+import (
+	"net/http"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+)
+
+// placement adds what is served of placement.
+func placement(p Placement, handle func(pattern string, f func(*http.Request) (any, error))) {
+	on := func(f func(*http.Request) (any, error)) func(*http.Request) (any, error) {
+		return func(r *http.Request) (any, error) {
+			if p == nil {
+				return nil, api.Errorf(api.CodeFailedPrecondition, "this controller places no keys of etcd's: start it with --etcd and --prometheus")
+			}
+			return f(r)
+		}
+	}
+	handle("GET /v1/placement", on(func(r *http.Request) (any, error) { return p.Show(r.Context()) }))
+	handle("GET /v1/placement/why", on(func(r *http.Request) (any, error) { return p.Why(r.Context(), r.URL.Query().Get("key")) }))
+	handle("PUT /v1/placement/rules", on(func(r *http.Request) (any, error) {
+		body, err := readBody(r)
+		if err != nil {
+			return nil, err
+		}
+		var rule api.PlacementRule
+		if err := decode(body, &rule); err != nil {
+			return nil, err
+		}
+		return p.SetRule(r.Context(), rule)
+	}))
+}

@@ -1,0 +1,107 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+)
+
+// places is a placement that notes what it is asked.
+type places struct {
+	mu    sync.Mutex
+	asked []string
+	shown api.Placement
+}
+
+func (p *places) note(parts ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = append(p.asked, strings.Join(parts, " "))
+}
+
+func (p *places) Show(context.Context) (*api.Placement, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.shown
+	return &out, nil
+}
+
+func (p *places) Why(_ context.Context, key string) (*api.PlacementKey, error) {
+	p.note("why", key)
+	return &api.PlacementKey{Key: key, Code: "cold"}, nil
+}
+
+func (p *places) SetRule(_ context.Context, r api.PlacementRule) (*api.PlacementKey, error) {
+	p.note(r.Choice, r.Key, map[bool]string{true: "prefix"}[r.Prefix])
+	return &api.PlacementKey{Key: r.Key, Code: "pinned"}, nil
+}
+
+// TestPlacement: what the client asks for is what placement is asked for, however odd the keys are; without placement the API says so.
+func TestPlacement(t *testing.T) {
+	p := &places{shown: api.Placement{Placed: []api.PlacementKey{{Key: "/a"}}}}
+	s := httptest.NewServer(Handler(&backend{}, p))
+	defer s.Close()
+	c := api.NewClient(s.URL)
+	if got, err := c.Placement(t.Context()); err != nil || len(got.Placed) != 1 || got.Placed[0].Key != "/a" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	const odd = `/a b&c=%41?\xff+é/../`
+	if k, err := c.WhyPlaced(t.Context(), odd); err != nil || k.Key != odd {
+		t.Errorf("%+v, %v", k, err)
+	}
+	if k, err := c.SetPlacementRule(t.Context(), api.PlacementRule{Key: odd, Choice: "pin"}); err != nil || k.Code != "pinned" {
+		t.Errorf("%+v, %v", k, err)
+	}
+	if k, err := c.SetPlacementRule(t.Context(), api.PlacementRule{Key: "/p", Prefix: true, Choice: "exclude"}); err != nil || k != nil {
+		t.Errorf("%+v, %v", k, err)
+	}
+	if got, want := strings.Join(p.asked, "\n"), "why "+odd+"\npin "+odd+" \nexclude /p prefix"; got != want {
+		t.Errorf("asked\n%s\nwant\n%s", got, want)
+	}
+	_, url := serve(t, &backend{})
+	if _, err := api.NewClient(url).Placement(t.Context()); !errors.Is(err, &api.Error{Code: api.CodeFailedPrecondition}) || !strings.Contains(err.Error(), "--prometheus") {
+		t.Error(err)
+	}
+}
+
+// TestOtherSites: a page of another site that a browser on this machine shows can change nothing.
+func TestOtherSites(t *testing.T) {
+	b := &backend{}
+	_, url := serve(t, b)
+	for _, c := range []struct {
+		header, value string
+		status        int
+	}{
+		{"Origin", "https://evil.example", 403},
+		{"Sec-Fetch-Site", "cross-site", 403},
+		{"Sec-Fetch-Site", "same-origin", 204},
+		{"", "", 204}, // no browser
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), "DELETE", url+"/v1/chains/main/keys/a", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.header != "" {
+			req.Header.Set(c.header, c.value)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != c.status || c.status == 403 && !strings.Contains(string(body), "another site") {
+			t.Errorf("%s %s: %s %s", c.header, c.value, resp.Status, body)
+		}
+	}
+	if len(b.asked) != 2 {
+		t.Errorf("asked %q", b.asked)
+	}
+}
