@@ -21,7 +21,7 @@ func TestPlacement(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(api.Placement{
 			Heat:     api.PlacementHeat{Prometheus: "http://p:9090", Window: "1m", Keys: 7, ReadsPerSecond: f(1000), HitRatio: f(.5), NetworkMedianSeconds: f(40e-6)},
 			Chains:   []api.PlacementChain{{Name: "main", Ready: true, Slots: 16, Free: 3, Placed: 13, CellBytes: 1024}},
-			Placed:   []api.PlacementKey{{Key: "/hot", Chain: "main", Reads: f(50), Writes: f(1), Code: "serves", Reason: "score 47.0"}},
+			Placed:   []api.PlacementKey{{Key: "/hot", Chain: "main", Reads: f(50), Writes: f(1), Code: "serves", Reason: "score 47.0/s"}},
 			Others:   []api.PlacementKey{{Key: "/new", Code: "unknown", Reason: "nothing is known"}},
 			Rules:    []api.PlacementRule{{Key: "/p/", Prefix: true, Choice: "exclude"}, {Key: "/registry/health", Choice: "exclude", Default: true}},
 			UnderWay: []api.PlacementMove{{Time: now, Op: "place", Key: "/next", Reason: "hot"}},
