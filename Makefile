@@ -22,9 +22,10 @@ VENV   := .venv
 PYTHON := $(VENV)/bin/python
 # A Go that can fetch the toolchain go.mod asks for (1.21 or newer), or the one that `make deps` put into .venv.
 GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])'; then echo go; else echo $(VENV)/bin/go; fi)
-COMMANDS := switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl netchain-baseline/cmd/netchain etcd-monitor/cmd/etcd-monitor
+COMMANDS := switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl \
+            etcd-monitor/cmd/etcd-monitor netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers
 
-.PHONY: help deps build run test sim sim-mutants survive timeline model mutants lint p4 p4-check bench compare figures-quick clean
+.PHONY: help deps build run test sim sim-mutants survive timeline model mutants lint p4 p4-check bench compare figures figures-quick clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -89,11 +90,16 @@ timeline: build ## plot throughput and latency while a switch dies and is brough
 bench: build ## measure the switch: round trips and queries a second, beside BMv2's where it is installed
 	@$(SUDO) $(PYTHON) experiments/bench.py
 
-compare: build ## NetCRAQ against NetChain on the same switches: the paper's figures; out/report.html shows them
-	@$(SUDO) $(PYTHON) -m experiments.figures
+# ---- The evaluation: every measurement is kept, so a run that was interrupted goes on ----
+
+figures: build ## measure the evaluation on every engine, five times each, with etcd, Redis and memcached beside it; out/report.html shows it
+	@$(SUDO) env PATH="$$PATH" $(PYTHON) -m experiments.figures
 
 figures-quick: build ## a look at the same in a few minutes: one short repetition, in the kernel
-	@$(SUDO) $(PYTHON) -m experiments.figures --quick
+	@$(SUDO) env PATH="$$PATH" $(PYTHON) -m experiments.figures --quick
+
+compare: build ## NetCRAQ against NetChain alone: the paper's figures
+	@$(SUDO) env PATH="$$PATH" $(PYTHON) -m experiments.figures --compare
 
 model: deps ## search the protocol model exhaustively, every configuration
 	@$(PYTHON) controlplane/model/check.py model

@@ -124,6 +124,12 @@ def checked(done: subprocess.CompletedProcess[str], command: list[str]) -> dict[
     return report
 
 
+def ceiling(hook: str, bits: int, seconds: float, mode: tuple[str, ...]) -> list[str]:
+    """The command that measures the generator against a reflector at a hook."""
+    load = ["--ceiling", hook, "--frame-bits", str(bits), "--cpu", CPU, "--duration", f"{seconds}s"]
+    return ["bin/netcraqctl", "bench", "-o", "json", *load, *mode]
+
+
 class Bench:
     """One run: all that is measured, and how far it is."""
 
@@ -167,21 +173,7 @@ class Bench:
         for hook in ("tc", "xdp"):
             for mode, arguments in MODES.items():
                 self.step(f"{bits} bits, reflector at {hook}")
-                command = [
-                    "bin/netcraqctl",
-                    "bench",
-                    "-o",
-                    "json",
-                    "--ceiling",
-                    hook,
-                    "--frame-bits",
-                    str(bits),
-                    "--cpu",
-                    CPU,
-                    "--duration",
-                    f"{self.options.seconds}s",
-                    *arguments,
-                ]
+                command = ceiling(hook, bits, self.options.seconds, arguments)
                 done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
                 self.note(f"reflector {hook}", bits, "reflector", mode, checked(done, command))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the figures are made of, without a network: the store, the ratios, the report."""
 
-from experiments.figures import plots, report
+from experiments.figures import peers, plots, report
 from experiments.figures.__main__ import points
 from experiments.figures.definitions import FIGURES, Options, attainable
 from experiments.figures.store import Point, Store
@@ -31,26 +31,50 @@ def test_ratios_are_of_the_same_repetition(tmp_path):
     assert (row["measured"], row["lowest"], row["highest"], row["repetitions"], row["met"]) == (4.0, 3.0, 5.0, 3, False)
 
 
-def test_the_report_shows_what_falls_short_and_what_gave_no_figure(tmp_path):
+def test_the_report_shows_what_falls_short_why_and_what_gave_no_figure(tmp_path):
     store = Store(tmp_path / "m", {})
     measured(store, "NetCRAQ", 3.0, 0, 300)
     measured(store, "NetChain", 3.0, 0, 100)
+    for system, frames in (("NetCRAQ", 2.0), ("NetChain", 8.0)):
+        store.add(Point("packets", system, "ebpf tc", 4, 3.0, 0), {"y": frames})
     (tmp_path / "figures").mkdir()
-    plots.draw(DISTANCE, plots.series(store, DISTANCE), {"ebpf tc": 1000.0}, tmp_path / "figures")
+    plots.draw(DISTANCE, store, {"ebpf tc": 1000.0}, tmp_path / "figures")
     ratios = plots.ratios(DISTANCE, store)
-    report.write(tmp_path / "report.html", [DISTANCE], ratios, {"commit": "abc"}, ["length: <it> broke"])
+    report.write(tmp_path / "report.html", [DISTANCE], ratios, {"commit": "abc"}, ["length: <it> broke"], [])
     text = (tmp_path / "report.html").read_text()
-    for part in ("class=short", "4.08", "3.00", "data:image/png", "&lt;it&gt; broke", "commit: abc"):
+    for part in ("class=short", "4.08", "3.00", "data:image/png", "&lt;it&gt; broke", "commit: abc", "2.0 frames in NetCRAQ and 8.0 in NetChain"):
         assert part in text
     assert (tmp_path / "figures" / "distance.svg").stat().st_size > 1000
+
+
+def test_a_distribution_is_drawn_from_what_another_figure_measured(tmp_path):
+    figure = next(figure for figure in FIGURES if figure.name == "distribution")
+    store = Store(tmp_path / "m", {})
+    for repetition in range(2):
+        store.add(Point("latency", "NetCRAQ", "ebpf tc", 4, 3.0, repetition), {"y": 1.0, "quantiles": [[50, 1.0 + repetition], [99, 9.0]]})
+        store.add(Point("latency", "NetCRAQ", "ebpf tc", 4, 0.0, repetition), {"y": 1.0, "quantiles": [[50, 77.0]]})
+    assert plots.series(store, figure) == {("NetCRAQ", "ebpf tc"): {50: [1.0, 2.0], 99: [9.0, 9.0]}}
+    assert not points([figure], ["ebpf tc"], 1)
+    assert all(path.stat().st_size > 1000 for path in plots.draw(figure, store, {}, tmp_path))
+
+
+def test_peers_are_compared_repetition_by_repetition(tmp_path):
+    store = Store(tmp_path / "m", {})
+    for repetition, (ours, theirs) in enumerate([(10, 100), (5, 200)]):
+        store.add(Point(peers.NAME, peers.SOCKET, peers.ENGINE, 4, 0.0, repetition), {"y": ours})
+        store.add(Point(peers.NAME, peers.ETCD, peers.ENGINE, 4, 0.0, repetition), {"y": theirs})
+    [row] = peers.ratios(store)
+    assert (row["measured"], row["lowest"], row["highest"], row["aim"], row["met"]) == (25.0, 10.0, 40.0, 20.0, True)
+    peers.draw(store, tmp_path)
+    assert "aim" in report.peers_section(tmp_path, [row])
 
 
 def test_the_attainable_rate_is_the_highest_and_says_at_what_latency():
     rates = {1: 100.0, 8: 500.0, 32: 450.0}
 
     class Net:
-        def load(self, host, *, writes, outstanding, seconds):
-            assert (host, writes, seconds) == ("h1", 25, 0.1)
+        def load(self, host, *, writes, outstanding, seconds, dirty_ttl):
+            assert (host, writes, seconds, dirty_ttl) == ("h1", 25, 0.1, 0)
             return {"queriesPerSecond": rates[outstanding], "latencyMicros": {"p50": outstanding}, "outstanding": outstanding}
 
     assert attainable(Net(), "h1", 25, Options(0.1, (1, 8, 32))) == {"y": 500.0, "p50_us": 8, "outstanding": 8}

@@ -2,6 +2,7 @@ package p4src
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -36,14 +37,29 @@ func BenchmarkKernel(b *testing.B) {
 			b.ReportMetric(float64(each)/float64(time.Nanosecond), "ns/packet")
 		})
 		for _, profile := range []int{128, 8192} {
-			for _, packet := range []string{"READ", "WRITE"} {
-				b.Run(fmt.Sprintf("%s/%d/%s", hook, profile, packet), func(b *testing.B) { benchmarkKernel(b, hook, profile, packet) })
+			for _, p := range benchmarked {
+				b.Run(fmt.Sprintf("%s/%d/%s", hook, profile, p.name), func(b *testing.B) { benchmarkKernel(b, hook, profile, p) })
 			}
 		}
 	}
 }
 
-func benchmarkKernel(b *testing.B, hook string, profile int, packet string) {
+// benchmarked are the packets of BenchmarkKernel, as a line of a scenario says them: what the switch answers or starts, and what passes it.
+var benchmarked = []struct {
+	name, port, op string
+	fields         map[string]string
+}{
+	{"READ", "1", "READ", nil},
+	{"WRITE", "1", "WRITE", nil},
+	{"READ_passing", "1", "READ", map[string]string{"to": "10.0.200.3:20035"}},
+	{"READ_REPLY_passing", "2", "READ_REPLY", map[string]string{"from": "10.0.100.1:20035", "to": "10.0.1.1:4000", "status": "OK", "epoch": "1", "version": "1.1"}},
+	{"UDP_passing", "1", "READ", map[string]string{"to": "10.0.200.3:4000", "from": "10.0.1.1:4001"}},
+}
+
+func benchmarkKernel(b *testing.B, hook string, profile int, packet struct {
+	name, port, op string
+	fields         map[string]string
+}) {
 	t := &testing.T{}
 	k := newKernel(t, profile, ebpf.HookAuto)
 	defer k.device.Close()
@@ -55,12 +71,14 @@ func benchmarkKernel(b *testing.B, hook string, profile int, packet string) {
 			b.Fatal(err)
 		}
 	}
-	frame, err := s.frame([]string{"send", "1", packet}, map[string]string{"key": "0x01000001"})
+	fields := map[string]string{"key": "0x01000001"}
+	maps.Copy(fields, packet.fields)
+	frame, err := s.frame([]string{"send", packet.port, packet.op}, fields)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ResetTimer()
-	each, err := ebpf.Benchmark(k.device, hook == "xdp", 1, frame, b.N)
+	each, err := ebpf.Benchmark(k.device, hook == "xdp", uint32(number(packet.port)), frame, b.N)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -290,11 +290,22 @@ class ChainNetwork:
             why = done.stderr.strip()
             raise NodeError(f"{end.interface} cannot be given {shape}: {why} (bw, delay, loss and max_queue_size need tc-netem in the kernel)")
 
-    def sent(self) -> dict[str, int]:
-        """Frames that left each switch port since it was made, by interface."""
+    def sent(self) -> Sent:
+        """What left all switch ports, and what hosts sent into them, since they were made."""
         links = json.loads(subprocess.run(["ip", "-j", "-s", "link", "show"], check=True, capture_output=True, text=True).stdout)
-        mine = set(self.topology.interfaces())
-        return {link["ifname"]: link["stats64"]["tx"]["packets"] for link in links if link["ifname"] in mine}
+        by_name = {link["ifname"]: link["stats64"] for link in links}
+        counted = [by_name[name]["tx"] for name in self.topology.interfaces()]
+        counted += [by_name[self.interface(host.switch, name)]["rx"] for name, host in self.topology.hosts.items()]
+        return Sent(frames=sum(of["packets"] for of in counted), bytes=sum(of["bytes"] for of in counted))
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What was sent on all links."""
+
+    frames: int
+    bytes: int
+    """Ethernet headers included, checksums not."""
 
 
 @dataclass(frozen=True)

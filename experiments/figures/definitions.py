@@ -3,21 +3,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from experiments.figures.systems import Network
+from experiments.figures.store import Store
+from experiments.figures.systems import KEYS, Network
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """NetCRAQ's figure as a multiple of NetChain's at one place, beside the paper's."""
+    """NetCRAQ's figure as a multiple of NetChain's at one place (the other way round where less is better), beside the paper's."""
 
     what: str
     nodes: int
     x: float
     paper: float
+
+
+@dataclass(frozen=True)
+class Options:
+    """How long and how hard each measurement is."""
+
+    seconds: float = 0.4
+    outstanding: Sequence[int] = (2, 8, 32)
+    """Queries on their way at a time. BMv2 drops bursts of more than 32 frames a port."""
+
+
+Measure = Callable[[Network, int, float, Options], dict[str, Any]]
+"""(network, switches, x, options): what was measured, ``y`` and more."""
 
 
 @dataclass(frozen=True)
@@ -29,29 +45,30 @@ class Figure:
     x_label: str
     y_label: str
     places: tuple[tuple[int, float], ...]
-    """(nodes, x)"""
-    measure: Callable[[Network, int, float, Options], dict[str, Any]]
+    """(switches, x)"""
+    measure: Measure
     explanation: str
     ratios: tuple[Ratio, ...] = ()
     larger_is_better: bool = True
+    reflector: bool = False
+    """Whether what the load reaches against a bare reflector belongs into it."""
+    second: tuple[str, str] | None = None
+    """What goes on a second axis: its name among what was measured, and the axis' label."""
+    curve: str | None = None
+    """The name of another figure's list of [x, y] that this one draws, instead of measurements of its own."""
+    log: bool = False
+    why: Callable[[Store, str], str] | None = None
+    """Says for an engine, from what was measured, why a ratio falls short of the paper's."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """How long and how hard each measurement is."""
-
-    seconds: float = 0.5
-    outstanding: Iterable[int] = field(default=(1, 2, 4, 8, 16, 32))
-
-
-def attainable(net: Network, host: str, writes: int, options: Options) -> dict[str, Any]:
+def attainable(net: Network, host: str, writes: int, options: Options, dirty_ttl: int = 0) -> dict[str, Any]:
     """The attainable response rate: more and more queries on their way, until more of them are answered no faster.
 
     A closed loop has a query answered for each that is sent, so replies never fall behind; what rises then is latency. The highest rate counts.
     """
     best: dict[str, Any] | None = None
     for outstanding in options.outstanding:
-        report = net.load(host, writes=writes, outstanding=outstanding, seconds=options.seconds)
+        report = net.load(host, writes=writes, outstanding=outstanding, seconds=options.seconds, dirty_ttl=dirty_ttl)
         if best is None or report["queriesPerSecond"] > best["queriesPerSecond"]:
             best = report
         elif report["queriesPerSecond"] < 0.9 * best["queriesPerSecond"]:
@@ -65,6 +82,18 @@ def by_distance(net: Network, nodes: int, x: float, options: Options) -> dict[st
     return attainable(net, f"h{nodes - int(x)}", 0, options)
 
 
+def dirty_by_distance(net: Network, nodes: int, x: float, options: Options) -> dict[str, Any]:
+    """Reads of keys that are dirty at all switches but the tail, from the host ``x`` switches before the tail."""
+    host = nodes - int(x)
+    if net.system == "NetChain":
+        return attainable(net, f"h{host}", 0, options)
+    before = net.net.counters(f"s{host}")
+    out = attainable(net, f"h{host}", 0, options, dirty_ttl=(host - 1) + (nodes - 1))  # hops to the head, and on to the last switch before the tail
+    events = net.net.counters(f"s{host}").since(before)
+    reads = events.get("read_forwarded", 0) + events.get("read_clean", 0)
+    return {**out, "dirty_share": events.get("read_forwarded", 0) / reads}
+
+
 def by_length(net: Network, _: int, __: float, options: Options) -> dict[str, Any]:
     """Reads at the head."""
     return attainable(net, "h1", 0, options)
@@ -72,25 +101,152 @@ def by_length(net: Network, _: int, __: float, options: Options) -> dict[str, An
 
 def by_writes(net: Network, _: int, x: float, options: Options) -> dict[str, Any]:
     """``x`` % writes, at the head."""
-    return attainable(net, "h1", int(x), options)
+    out = attainable(net, "h1", int(x), options)
+    if net.system == "NetCRAQ":
+        out["dirty_keys"] = net.dirty_keys(writes=int(x), seconds=options.seconds)
+    return out
+
+
+def by_congestion(net: Network, nodes: int, x: float, options: Options) -> dict[str, Any]:
+    """Clients at ``x`` % of the switches read at once: the sum, averaged over which switches these are."""
+    net.load("h1", outstanding=1, seconds=0.05)  # the keys get their values
+    loaded = round(nodes * x / 100)
+    sets = list(itertools.combinations([f"h{n}" for n in range(1, nodes + 1)], loaded))
+    sums = [sum(report["queriesPerSecond"] for report in net.load_together(hosts, seconds=options.seconds)) for hosts in sets]
+    return {"y": statistics.mean(sums), "sets": len(sets)}
+
+
+def serial(net: Network, host: str, writes: int, options: Options) -> dict[str, Any]:
+    """One query after the other: quantiles of the latency."""
+    latency = net.load(host, writes=writes, outstanding=1, seconds=options.seconds)["latencyMicros"]
+    return {"y": latency["p50"], "p99_us": latency["p99"], "quantiles": [[share, latency[name]] for share, name in QUANTILES]}
+
+
+QUANTILES = ((50, "p50"), (90, "p90"), (99, "p99"), (99.9, "p999"))
 
 
 def latency_by_distance(net: Network, nodes: int, x: float, options: Options) -> dict[str, Any]:
     """One read after the other, from the host ``x`` switches before the tail."""
-    report = net.load(f"h{nodes - int(x)}", outstanding=1, seconds=options.seconds)
-    return {"y": report["latencyMicros"]["p50"], "p99_us": report["latencyMicros"]["p99"]}
+    return serial(net, f"h{nodes - int(x)}", 0, options)
+
+
+def latency_by_writes(net: Network, _: int, x: float, options: Options) -> dict[str, Any]:
+    """One query after the other at the head, ``x`` % of them writes."""
+    return serial(net, "h1", int(x), options)
+
+
+def latency_by_length(net: Network, _: int, __: float, options: Options) -> dict[str, Any]:
+    """One read after the other at the head."""
+    return serial(net, "h1", 0, options)
+
+
+def on_the_wire(net: Network, host: str, writes: int, options: Options) -> tuple[float, float]:
+    """Frames and bytes that switches and hosts send for a query, on all links together: counted at the interfaces."""
+    net.load(host, writes=writes, outstanding=1, seconds=0.05)  # the keys are written here, and at the next load again: as many frames both times
+    before = net.net.sent()
+    first = net.load(host, writes=writes, outstanding=1, seconds=0.05)
+    between = net.net.sent()
+    second = net.load(host, writes=writes, outstanding=1, seconds=options.seconds)
+    after = net.net.sent()
+    queries = second["queries"] - first["queries"]
+    frames, size = (
+        (getattr(after, kind) - getattr(between, kind)) - (getattr(between, kind) - getattr(before, kind)) for kind in ("frames", "bytes")
+    )
+    return frames / queries, size / queries
 
 
 def packets_by_distance(net: Network, nodes: int, x: float, options: Options) -> dict[str, Any]:
-    """Frames that switches and hosts send for a read, from the host ``x`` switches before the tail: counted at the interfaces."""
-    host = f"h{nodes - int(x)}"
-    net.load(host, outstanding=1, seconds=0.05)  # the keys are written here, and at the next load again: as many frames both times
-    before = sum(net.net.sent().values())
-    first = net.load(host, outstanding=1, seconds=0.05)
-    between = sum(net.net.sent().values())
-    second = net.load(host, outstanding=1, seconds=options.seconds)
-    after = sum(net.net.sent().values())
-    return {"y": ((after - between) - (between - before)) / (second["queries"] - first["queries"])}
+    """Frames for a read, from the host ``x`` switches before the tail."""
+    return {"y": on_the_wire(net, f"h{nodes - int(x)}", 0, options)[0]}
+
+
+def packets_by_writes(net: Network, _: int, x: float, options: Options) -> dict[str, Any]:
+    """Frames for a query at the head, ``x`` % of them writes."""
+    return {"y": on_the_wire(net, "h1", int(x), options)[0]}
+
+
+def bytes_by_length(net: Network, _: int, __: float, options: Options) -> dict[str, Any]:
+    """Bytes for a read at the head."""
+    frames, size = on_the_wire(net, "h1", 0, options)
+    return {"y": size, "bytes_a_frame": size / frames}
+
+
+def bytes_of_writes_by_length(net: Network, _: int, __: float, options: Options) -> dict[str, Any]:
+    """Bytes for a write at the head."""
+    frames, size = on_the_wire(net, "h1", 100, options)
+    return {"y": size, "bytes_a_frame": size / frames}
+
+
+def medians(store: Store, figure: str, engine: str, name: str = "y") -> dict[tuple[str, float], float]:
+    """What was measured for a figure on an engine: the median, by system and x."""
+    found: dict[tuple[str, float], list[float]] = {}
+    for point, values in store.rows(figure):
+        if point.engine == engine and name in values:
+            found.setdefault((point.system, point.x), []).append(values[name])
+    return {key: statistics.median(values) for key, values in found.items()}
+
+
+def why_clean(store: Store, engine: str) -> str:
+    """The frames' ratio is the limit, counted for four switches."""
+    frames = medians(store, "packets", engine)
+    if ("NetChain", 3.0) not in frames or ("NetCRAQ", 3.0) not in frames:
+        return ""
+    ours, theirs = frames["NetCRAQ", 3.0], frames["NetChain", 3.0]
+    return (
+        f"A read at the head of four takes {ours:.1f} frames in NetCRAQ and {theirs:.1f} in NetChain (counted), of eight 2 and 16: where all "
+        "switches "
+        f"share the same CPUs and a frame costs the same in both systems, the ratios are {theirs / ours:.1f} and 8. Here a frame costs more in "
+        "NetCRAQ: the switch "
+        f"that answers looks up a key, where most of NetChain's frames are only routed on. More than the frames' ratio, as in the paper, takes "
+        "switches that slow "
+        f"down, or lose frames, when they are loaded."
+    )
+
+
+def why_mixed(store: Store, engine: str) -> str:
+    """Frames bound it: measured for both systems."""
+    frames = medians(store, "packets-mixed", engine)
+    shares = sorted({x for system, x in frames if ("NetCRAQ", x) in frames and ("NetChain", x) in frames})
+    if not shares:
+        return ""
+    said = ", ".join(f"{frames['NetChain', x] / frames['NetCRAQ', x]:.2f} at {x:g} %" for x in shares)
+    return (
+        f"All switches share the CPUs of one machine, so what counts is how many frames they handle. A write at the head takes "
+        f"{frames.get(('NetCRAQ', 100.0), float('nan')):.1f} frames in NetCRAQ and {frames.get(('NetChain', 100.0), float('nan')):.1f} in NetChain "
+        "(counted): down the chain and back in "
+        f"both. So only reads can be cheaper. NetChain's frames over NetCRAQ's: {said}. Twice the throughput at each share of writes is not in "
+        "this; where the measured ratio is lower than that of "
+        f"the frames, it is because a NetCRAQ write does more in each switch (sessions, so that a retry is executed once; dirty cells)."
+    )
+
+
+def why_congested(store: Store, engine: str) -> str:
+    """One machine's CPUs are what congests."""
+    rates = medians(store, "congestion", engine)
+    one, all_ = (rates.get(("NetChain", x)) for x in (25.0, 100.0))
+    if not one or not all_:
+        return ""
+    return (
+        f"The paper does not say how its switches were congested; here a switch is when a client at it reads as fast as it can. NetChain's sum goes "
+        f"from {one:,.0f} to {all_:,.0f} reads a "
+        f"second between one switch and all ({all_ / one:.2f} times): its tail is no bottleneck of its own here, since all switches share the same "
+        "CPUs. Averaged over the places of the "
+        f"clients, a read of NetChain's crosses 4 switches (1, 3, 5 or 7 passes), which is what the ratio comes to."
+    )
+
+
+def why_dirty(store: Store, engine: str) -> str:
+    """The same way, so the same frames."""
+    rates, frames = medians(store, "dirty", engine), medians(store, "packets", engine)
+    if ("NetChain", 3.0) not in frames or ("NetCRAQ", 3.0) not in rates:
+        return ""
+    share = medians(store, "dirty", engine, "dirty_share").get(("NetCRAQ", 3.0), 0)
+    return (
+        f"{100 * share:.1f} % of the reads at the head were of a dirty key (counted), and went to the tail and back as NetChain's do: "
+        f"{frames['NetChain', 3.0]:.1f} frames each. What is left is "
+        f"what a switch does with a frame. NetCRAQ's are smaller; but at the head it looks a key up before it sends the read on, where NetChain "
+        "only routes, and at the tail it asks its lease."
+    )
 
 
 FIGURES = (
@@ -104,6 +260,22 @@ FIGURES = (
         "A chain of four; a client at each switch reads clean keys. NetCRAQ answers at the client's own switch, wherever that is. NetChain answers "
         "at the tail alone, so the farther the client is from it the more links and switches each query takes.",
         (Ratio("clean reads at the head of 4 nodes", 4, 3.0, 4.08),),
+        reflector=True,
+        why=why_clean,
+    ),
+    Figure(
+        "dirty",
+        "Throughput of dirty reads against distance from the tail",
+        "switches between the client's and the tail",
+        "reads a second",
+        tuple((4, float(x)) for x in range(4)),
+        dirty_by_distance,
+        "The same, with keys that are dirty at all switches but the tail: writes are on their way all the time that end before it. NetCRAQ's "
+        "switches send "
+        "such a read on to the tail, so that both systems go the same way. NetChain knows no dirty keys; its reads are those of the figure above.",
+        (Ratio("dirty reads at the tail", 4, 0.0, 1.22), Ratio("dirty reads at the head", 4, 3.0, 1.10)),
+        reflector=True,
+        why=why_dirty,
     ),
     Figure(
         "length",
@@ -114,6 +286,21 @@ FIGURES = (
         by_length,
         "A client at the head reads clean keys of longer and longer chains. NetChain's queries have longer and longer ways to the tail.",
         (Ratio("clean reads at the head of 8 nodes", 8, 8.0, 9.46),),
+        reflector=True,
+        why=why_clean,
+    ),
+    Figure(
+        "congestion",
+        "Read throughput with clients at several switches at once",
+        "switches with a client that reads as fast as it can (%)",
+        "reads a second, all clients together",
+        tuple((4, x) for x in (25.0, 50.0, 75.0, 100.0)),
+        by_congestion,
+        "A chain of four; 25 to 100 % of its switches have a client that keeps 32 reads on their way. The sum of the clients' rates, averaged over "
+        "all sets of so many "
+        "switches. NetChain's reads all meet at the tail; NetCRAQ's meet nobody else's.",
+        (Ratio("25 % of the switches congested", 4, 25.0, 2.25), Ratio("50 % congested", 4, 50.0, 2.8), Ratio("100 % congested", 4, 100.0, 4.73)),
+        why=why_congested,
     ),
     Figure(
         "mixed",
@@ -122,19 +309,68 @@ FIGURES = (
         "queries a second",
         tuple((4, float(x)) for x in (0, 25, 50, 75, 100)),
         by_writes,
-        "A chain of four; a client at the head reads and writes. Writes go down the whole chain in both systems; NetCRAQ's tail also acknowledges "
-        "them to all switches. Reads of keys that are being written go on to the tail.",
-        tuple(Ratio(f"{x} % writes", 4, float(x), 2.0) for x in (25, 50, 75)),
+        "A chain of four; a client at the head reads and writes. Writes go down the whole chain and back in both systems. Reads of keys that are "
+        "being written go on to "
+        f"the tail; the second axis says how many of the {KEYS} keys are dirty at the head at a time, with 32 queries on their way (looked at one "
+        "by one while the load runs).",
+        tuple(Ratio(f"{x} % writes", 4, float(x), 2.0) for x in (25, 50, 75, 100)),
+        second=("dirty_keys", f"keys dirty at the head, of {KEYS}"),
+        why=why_mixed,
     ),
     Figure(
         "latency",
         "Latency of a read against distance from the tail",
         "switches between the client's and the tail",
-        "microseconds (p50)",
+        "microseconds (median)",
         tuple((4, float(x)) for x in range(4)),
         latency_by_distance,
-        "The same with one read on its way at a time, measured in the kernel: without the share of a client's socket.",
+        "One read on its way at a time, measured in the kernel: without the share of a client's socket.",
         larger_is_better=False,
+    ),
+    Figure(
+        "latency-length",
+        "Latency of a read at the head against the length of the chain",
+        "switches in the chain",
+        "microseconds (median)",
+        tuple((nodes, float(nodes)) for nodes in range(4, 9)),
+        latency_by_length,
+        "The same at the head of longer and longer chains.",
+        larger_is_better=False,
+    ),
+    Figure(
+        "latency-mixed",
+        "Latency against the share of writes",
+        "writes in 100 queries",
+        "microseconds (median)",
+        tuple((4, float(x)) for x in (0, 25, 50, 75, 100)),
+        latency_by_writes,
+        "One query on its way at a time at the head of four, a part of them writes.",
+        larger_is_better=False,
+    ),
+    Figure(
+        "distribution",
+        "Latency distribution of reads at the head of four",
+        "share of the reads that are not slower (%)",
+        "microseconds",
+        ((4, 3.0),),
+        latency_by_distance,
+        "The figure *Latency of a read against distance from the tail* at its right end, with the slower ones too: the median, and what 90, 99 and "
+        "99.9 % stay below.",
+        larger_is_better=False,
+        curve="latency",
+        log=True,
+    ),
+    Figure(
+        "distribution-mixed",
+        "Latency distribution at the head of four, half of the queries writes",
+        "share of the queries that are not slower (%)",
+        "microseconds",
+        ((4, 50.0),),
+        latency_by_writes,
+        "The same of *Latency against the share of writes* at 50 %.",
+        larger_is_better=False,
+        curve="latency-mixed",
+        log=True,
     ),
     Figure(
         "packets",
@@ -144,6 +380,40 @@ FIGURES = (
         tuple((4, float(x)) for x in range(4)),
         packets_by_distance,
         "All frames that hosts and switches sent on all links, divided by the reads that were answered.",
+        larger_is_better=False,
+    ),
+    Figure(
+        "packets-mixed",
+        "Frames for each query against the share of writes",
+        "writes in 100 queries",
+        "frames sent",
+        tuple((4, float(x)) for x in (0, 25, 50, 75, 100)),
+        packets_by_writes,
+        "The same for a client at the head that reads and writes. A write takes as many frames in both systems: NetCRAQ's reply to it is the "
+        "acknowledgement for the switches that it passes.",
+        larger_is_better=False,
+    ),
+    Figure(
+        "bytes",
+        "Bytes on all links for a read at the head against the length of the chain",
+        "switches in the chain",
+        "bytes",
+        tuple((nodes, float(nodes)) for nodes in range(4, 9)),
+        bytes_by_length,
+        "Frames as above with their sizes, Ethernet headers included; values of 16 bytes. NetChain carries the addresses of the chain in each "
+        "packet; this one has room for eight, always. "
+        "With a list of the chain's own length, its frames would be shorter by 4 bytes for each switch less than eight: a tenth of a frame at four "
+        "switches.",
+        larger_is_better=False,
+    ),
+    Figure(
+        "bytes-write",
+        "Bytes on all links for a write at the head against the length of the chain",
+        "switches in the chain",
+        "bytes",
+        tuple((nodes, float(nodes)) for nodes in range(4, 9)),
+        bytes_of_writes_by_length,
+        "The same for writes.",
         larger_is_better=False,
     ),
 )

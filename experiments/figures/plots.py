@@ -14,6 +14,7 @@ matplotlib.use("Agg")
 matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
 
 from matplotlib import pyplot  # noqa: E402
+from matplotlib.axes import Axes  # noqa: E402
 
 from experiments.figures.definitions import Figure  # noqa: E402
 from experiments.figures.store import Store  # noqa: E402
@@ -25,43 +26,69 @@ Series = dict[tuple[str, str], dict[float, list[float]]]
 """By system and engine: the measurements at each x."""
 
 
-def series(store: Store, figure: Figure) -> Series:
+def series(store: Store, figure: Figure, name: str = "y") -> Series:
     """What was measured for a figure."""
     out: Series = defaultdict(lambda: defaultdict(list))
-    for point, values in store.rows(figure.name):
-        out[point.system, point.engine][point.x].append(values["y"])
+    for point, values in store.rows(figure.curve or figure.name):
+        if figure.curve:
+            if (point.nodes, point.x) in figure.places:
+                for x, y in values["quantiles"]:
+                    out[point.system, point.engine][x].append(y)
+        elif name in values:
+            out[point.system, point.engine][point.x].append(values[name])
     return out
 
 
-def draw(figure: Figure, data: Series, ceiling: dict[str, float], folder: Path) -> list[Path]:
-    """Write the plot as PNG and SVG. ``ceiling`` is what the load reaches against a bare reflector, by engine."""
-    canvas, axes = pyplot.subplots(figsize=(7, 4.2))
-    for (system, engine), by_x in sorted(data.items()):
-        xs = sorted(by_x)
-        middle = [statistics.median(by_x[x]) for x in xs]
-        low, high = [min(by_x[x]) for x in xs], [max(by_x[x]) for x in xs]
-        axes.plot(xs, middle, STYLES.get(engine, "-"), color=COLOURS[system], marker="o", label=f"{system}, {engine}")
-        axes.fill_between(xs, low, high, color=COLOURS[system], alpha=0.15)
-    if figure.larger_is_better:
-        for engine, rate in ceiling.items():
-            axes.axhline(rate, color="grey", linestyle=STYLES.get(engine, "-"), linewidth=0.8)
-            axes.annotate(
-                f"what the load reaches against a bare reflector ({engine})",
-                (0.01, rate),
-                xycoords=("axes fraction", "data"),
-                fontsize=7,
-                va="bottom",
-            )
-    axes.set(xlabel=figure.x_label, ylabel=figure.y_label, title=figure.title)
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+def draw(figure: Figure, store: Store, ceiling: dict[str, float], folder: Path) -> list[Path]:
+    """Write the plot as PNG and SVG. ``ceiling`` is what the load reaches against a bare reflector, by engine.
+
+    Engines that differ by orders of magnitude each have a plot of their own, side by side.
+    """
+    data = series(store, figure)
+    engines = sorted({engine for _, engine in data}, key=list(STYLES).index)
+    canvas, grid = pyplot.subplots(1, len(engines), figsize=(1.5 + 4.5 * len(engines), 4.4), squeeze=False)
+    for axes, engine in zip(grid[0], engines, strict=True):
+        mine = {system: by_x for (system, its), by_x in data.items() if its == engine}
+        _lines(axes, mine, evenly=bool(figure.curve))
+        axes.set(xlabel=figure.x_label, title=engine)
+        if figure.curve:
+            shares = sorted(next(iter(mine.values())))
+            axes.set_xticks(range(len(shares)), [f"{share:g}" for share in shares])
+        if figure.log:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        if figure.reflector and engine in ceiling:
+            axes.axhline(ceiling[engine], color="grey", linewidth=0.8)
+            axes.annotate("the load against a bare reflector", (0.02, ceiling[engine]), xycoords=("axes fraction", "data"), fontsize=7, va="bottom")
+        if figure.second:
+            beside = axes.twinx()
+            for (system, its), by_x in series(store, figure, figure.second[0]).items():
+                if its == engine:
+                    xs = sorted(by_x)
+                    beside.plot(xs, [statistics.median(by_x[x]) for x in xs], "x--", color="tab:green", label=f"{figure.second[1]} ({system})")
+            beside.set_ylabel(figure.second[1], color="tab:green")
+            beside.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    grid[0][0].set_ylabel(figure.y_label)
+    canvas.suptitle(figure.title)
     canvas.tight_layout()
     written = [folder / f"{figure.name}.{kind}" for kind in ("png", "svg")]
     for path in written:
-        canvas.savefig(path, dpi=130)
+        canvas.savefig(path, dpi=110)
     pyplot.close(canvas)
     return written
+
+
+def _lines(axes: Axes, by_system: dict[str, dict[float, list[float]]], evenly: bool) -> None:
+    """A line for each system, its spread as a shade; ``evenly`` puts the xs at equal distances."""
+    for system in sorted(by_system, key=list(COLOURS).index):
+        by_x = by_system[system]
+        xs = sorted(by_x)
+        at = list(range(len(xs))) if evenly else xs
+        axes.plot(at, [statistics.median(by_x[x]) for x in xs], color=COLOURS[system], marker="o", label=system)
+        axes.fill_between(at, [min(by_x[x]) for x in xs], [max(by_x[x]) for x in xs], color=COLOURS[system], alpha=0.2)
 
 
 def ratios(figure: Figure, store: Store) -> list[dict[str, Any]]:
@@ -71,21 +98,23 @@ def ratios(figure: Figure, store: Store) -> list[dict[str, Any]]:
         values[point.system, point.engine, point.nodes, point.x][point.repetition] = row["y"]
     out = []
     for ratio in figure.ratios:
-        for engine in sorted({engine for _, engine, _, _ in values}):
+        for engine in sorted({engine for _, engine, _, _ in values}, key=list(STYLES).index):
             ours, theirs = (values.get((system, engine, ratio.nodes, ratio.x), {}) for system in ("NetCRAQ", "NetChain"))
             each = [ours[n] / theirs[n] for n in ours if n in theirs]
             if each:
+                measured = statistics.median(each)
                 out.append(
                     {
                         "figure": figure.name,
                         "what": ratio.what,
                         "engine": engine,
                         "paper": ratio.paper,
-                        "measured": statistics.median(each),
+                        "measured": measured,
                         "lowest": min(each),
                         "highest": max(each),
                         "repetitions": len(each),
-                        "met": statistics.median(each) >= ratio.paper,
+                        "met": measured >= ratio.paper,
+                        "why": figure.why(store, engine) if figure.why and measured < ratio.paper else "",
                     }
                 )
     return out

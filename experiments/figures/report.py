@@ -6,40 +6,98 @@ from __future__ import annotations
 import base64
 import html
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from experiments.figures.definitions import Figure
+from experiments.figures import peers
 
-STYLE = """body{font:16px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}img{max-width:100%}table{border-collapse:collapse}
-td,th{padding:.2em .8em;border-bottom:1px solid #ccc;text-align:left}td.n{text-align:right}.short{color:#a40}"""
+STYLE = """
+body{font:16px/1.5 sans-serif;max-width:75em;margin:2em auto;padding:0 1em}p{max-width:60em}img{max-width:100%}
+table{border-collapse:collapse}td,th{padding:.2em .8em;border-bottom:1px solid #ccc;text-align:left;vertical-align:top}
+td.n{text-align:right;white-space:nowrap}.short{color:#a40}.why{font-size:90%;color:#555}
+"""
 
 
-def write(path: Path, figures: list[Figure], ratios: list[dict[str, Any]], conditions: dict[str, Any], failures: list[str]) -> None:
-    """Write the report. The plots must be beside it, in ``figures/``."""
-    parts = [f"<!doctype html><meta charset=utf-8><title>NetCRAQ against NetChain</title><style>{STYLE}</style><h1>NetCRAQ against NetChain</h1>"]
+class Described(Protocol):
+    """A figure, as far as the report is concerned."""
+
+    @property
+    def name(self) -> str:
+        """Of its files in ``figures/``."""
+
+    @property
+    def title(self) -> str:
+        """For people."""
+
+    @property
+    def explanation(self) -> str:
+        """What it shows, and how it was measured."""
+
+
+def table(rows: list[dict[str, Any]], over: str) -> str:
+    """Ratios beside those that were to be met."""
+    parts = [f"<table><tr><th>{over}<th>engine<th>the paper<th>measured<th>spread<th>runs</tr>"]
+    said: dict[str, str] = {}
+    for row in rows:
+        mark = "" if row["met"] else " class=short"
+        parts.append(
+            f"<tr{mark}><td>{html.escape(row['what'])}<td>{html.escape(row['engine'])}<td class=n>{row['paper']:.2f}<td class=n>{row['measured']:.2f}"
+            f"<td class=n>{row['lowest']:.2f} to {row['highest']:.2f}<td class=n>{row['repetitions']}</tr>"
+        )
+        if row["why"]:
+            said.setdefault(row["engine"], row["why"])
+    parts.append("</table>")
+    parts += [f"<p class=why><b>Why less, on {html.escape(engine)}:</b> {html.escape(why)}</p>" for engine, why in said.items()]
+    return "\n".join(parts)
+
+
+def peers_section(folder: Path, rows: list[dict[str, Any]]) -> str:
+    """NetCRAQ beside etcd, Redis and memcached."""
+    parts = [f"<h2 id={peers.NAME}>{peers.TITLE}</h2><p>{html.escape(peers.explanation)}</p>"]
+    parts.append(f"<img alt='{peers.TITLE}' src='data:image/png;base64,{base64.b64encode((folder / f'{peers.NAME}.png').read_bytes()).decode()}'>")
+    parts.append("<table><tr><th>NetCRAQ against etcd with three members<th>aim<th>measured<th>spread<th>runs</tr>")
+    for row in rows:
+        mark, aim = "" if row["met"] else " class=short", f"{row['aim']:.0f}" if row["aim"] else ""
+        parts.append(
+            f"<tr{mark}><td>{html.escape(row['what'])}<td class=n>{aim}<td class=n>{row['measured']:.1f}<td class=n>{row['lowest']:.1f} to "
+            f"{row['highest']:.1f}<td class=n>{row['repetitions']}</tr>"
+        )
+    parts.append(f"</table><p class=why>Data: figures/{peers.NAME}.csv</p>")
+    return "\n".join(parts)
+
+
+def write(
+    path: Path, figures: list[Described], ratios: list[dict[str, Any]], conditions: dict[str, Any], failures: list[str], sections: list[str]
+) -> None:
+    """Write the report. The plots must be beside it, in ``figures/``. ``sections`` are more of it, as HTML, before the figures."""
+    parts = [
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>NetCRAQ: the evaluation</title><style>{STYLE}</style><h1>NetCRAQ against "
+        "NetChain</h1>"
+    ]
     parts.append(
-        "<p>Both systems run on the same switches, links and load, one after the other, again for each repetition. "
-        "Lines are medians, the shade is the spread. "
-        "Every value that was read was compared with what was written; a run with a wrong value gives no figure.</p>"
+        "<p>NetChain (NSDI 2018) replicates by a chain and reads at its tail. NetCRAQ reads at any switch whose copy is clean. "
+        "Both run on the same switches, links and load, one after the other, again for each repetition. "
+        "Lines are medians of the repetitions, the shade is their spread. "
+        "Every value that was read was compared with what was written; a run with a wrong value gives no figure and is named at the end.</p>"
+        "<p>The switches of a chain share the CPUs of this one machine, so a frame costs the same wherever it is handled, and no switch is a "
+        "bottleneck of its own. "
+        "The load is made in the kernel; where a plot has a grey line, that is what the load reaches against a program that only swaps addresses.</p>"
     )
     parts.append("<p>" + html.escape(", ".join(f"{key}: {value}" for key, value in conditions.items())) + "</p>")
     if ratios:
-        parts.append("<h2>Ratios</h2><table><tr><th>NetCRAQ over NetChain<th>engine<th>the paper<th>measured<th>spread</tr>")
-        for row in ratios:
-            mark = "" if row["met"] else " class=short"
-            parts.append(
-                f"<tr{mark}><td>{html.escape(row['what'])}<td>{row['engine']}<td class=n>{row['paper']:.2f}<td class=n>{row['measured']:.2f}"
-                f"<td class=n>{row['lowest']:.2f} to {row['highest']:.2f}</tr>"
-            )
-        parts.append("</table>")
+        parts.append("<h2>The paper's ratios</h2>" + table(ratios, "NetCRAQ over NetChain"))
+    parts += sections
     for figure in figures:
         image = path.parent / "figures" / f"{figure.name}.png"
         if not image.exists():
             continue
         data = base64.b64encode(image.read_bytes()).decode()
         name = html.escape(figure.title)
-        parts.append(f"<h2>{name}</h2><p>{html.escape(figure.explanation)}</p>")
+        parts.append(f"<h2 id={figure.name}>{name}</h2><p>{html.escape(figure.explanation)}</p>")
         parts.append(f"<img alt='{name}' src='data:image/png;base64,{data}'>")
+        parts.append(f"<p class=why>Data: figures/{figure.name}.csv</p>")
+        own = [row for row in ratios if row["figure"] == figure.name]
+        if own:
+            parts.append(table(own, "NetCRAQ over NetChain"))
     if failures:
         parts.append("<h2>No figure</h2><ul>" + "".join(f"<li>{html.escape(failure)}" for failure in failures) + "</ul>")
     path.write_text("\n".join(parts) + "\n")

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import subprocess
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,24 +37,65 @@ class Network:
         self.net = net
         self._file = file
 
-    def load(self, host: str, *, writes: int = 0, outstanding: int = 32, seconds: float = 0.5) -> dict[str, Any]:
+    def _command(self, *, writes: int, outstanding: int, seconds: float, cpu: str = CPU, dirty_ttl: int = 0, **flags: Any) -> list[str]:
+        common = ["-n", str(outstanding), "--duration", f"{seconds}s", "--cpu", cpu]
+        common += [f"--{name.replace('_', '-')}={str(value).lower()}" for name, value in flags.items()]
+        if self.system == "NetCRAQ":
+            mix = f"get={100 - writes},put={writes}"
+            dirty = ["--dirty-ttl", str(dirty_ttl), "--keys", ",".join(f"/figures/{i}" for i in range(DIRTY_KEYS))] if dirty_ttl else []
+            return ["bin/netcraqctl", "bench", "-o", "json", "--kernel", "--mix", mix, *dirty, *common]
+        return ["bin/netchain", "bench", "--topology", str(self._file), "--keys", str(KEYS), "--puts", str(writes), *common]
+
+    def load(self, host: str, *, writes: int = 0, outstanding: int = 32, seconds: float = 0.5, dirty_ttl: int = 0) -> dict[str, Any]:
         """Put load on the chain from a host and return the report of the load: ``queriesPerSecond``, ``latencyMicros`` and more.
 
-        ``writes`` of 100 queries are writes. Failed where a value was wrong, or an answer was an error.
+        ``writes`` of 100 queries are writes. With ``dirty_ttl``, :data:`DIRTY_KEYS` keys are kept dirty by writes that live for so many hops;
+        NetChain knows nothing of that kind. Failed where a value was wrong, or an answer was an error.
         """
-        common = ["-n", str(outstanding), "--duration", f"{seconds}s", "--cpu", CPU]
-        if self.system == "NetCRAQ":
-            command = ["bin/netcraqctl", "bench", "-o", "json", "--kernel", "--mix", f"get={100 - writes},put={writes}", *common]
-        else:
-            command = ["bin/netchain", "bench", "--topology", str(self._file), "--keys", str(KEYS), "--puts", str(writes), *common]
+        command = self._command(writes=writes, outstanding=outstanding, seconds=seconds, dirty_ttl=dirty_ttl)
         done = self.net.execute(host, command, timeout=seconds + 60, check=False)
+        return self._report(command, done.returncode, done.stdout, done.stderr)
+
+    def load_together(self, hosts: Sequence[str], *, outstanding: int = 32, seconds: float = 0.5) -> list[dict[str, Any]]:
+        """Let several hosts read at once, and return their reports. The keys have their values from an earlier load."""
+        begin = int(1000 * (time.time() + 0.5 + 0.1 * len(hosts)))
+        running = []
+        for number, host in enumerate(hosts):
+            command = self._command(writes=0, outstanding=outstanding, seconds=seconds, cpu=str(number % 2), fill=False, begin_at=begin)
+            running.append((command, self.net.spawn(host, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)))
+        if time.time() * 1000 > begin:
+            raise Failed("the loads did not begin together: the machine is too busy")
+        said = [(command, process.communicate(timeout=seconds + 60), process.returncode) for command, process in running]
+        return [self._report(command, code, out, err) for command, (out, err), code in said]
+
+    @staticmethod
+    def _report(command: list[str], code: int, out: str, err: str) -> dict[str, Any]:
         try:
-            report = json.loads(done.stdout)
+            report = json.loads(out)
         except ValueError:
-            raise Failed(f"{' '.join(command)}: {done.stderr.strip() or done.stdout}") from None
-        if done.returncode != 0 or report["failed"] or report["wrong"]:
-            raise Failed(f"{' '.join(command)}: {report['failed']} failed, {report['wrong']} wrong: {done.stderr.strip()}")
+            raise Failed(f"{' '.join(command)}: {err.strip() or out}") from None
+        if code != 0 or report["failed"] or report["wrong"]:
+            raise Failed(f"{' '.join(command)}: {report['failed']} failed, {report['wrong']} wrong: {err.strip()}")
         return report
+
+    def dirty_keys(self, *, writes: int, seconds: float) -> float:
+        """How many of the keys are dirty at the head at a time, under such a load from ``h1``: as often as there is time, one key is looked at."""
+        command = self._command(writes=writes, outstanding=32, seconds=seconds + 0.5)
+        pick = random.Random(writes)
+        with self.net.spawn("h1", command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            time.sleep(0.5)  # the keys get their values first
+            looks, dirty, until = 0, 0, time.monotonic() + seconds
+            while time.monotonic() < until:
+                state = self.net.admin.key_states(f"/figures/{pick.randrange(100, KEYS)}")  # three digits: the name is no other's prefix
+                looks += 1
+                dirty += state[0]["status"] == "DIRTY"
+            out, err = process.communicate(timeout=60)
+        self._report(command, process.returncode, out, err)
+        return KEYS * dirty / looks
+
+
+DIRTY_KEYS = 16
+"""So few that writing them again and again is no load."""
 
 
 @contextlib.contextmanager
@@ -63,8 +106,8 @@ def network(system: str, engine: str, nodes: int) -> Iterator[Network]:
     checked = replace(checked, chains=(replace(checked.chains[0], lease_ms=20_000),))
     with tempfile.TemporaryDirectory(prefix="netcraq-figures-") as out, namespaces.private():
         file = Path(out) / "netchain.json"
-        with ChainNetwork(checked, **ENGINES[engine], out=Path(out) / "network", controller=system == "NetCRAQ") as net:
-            if system == "NetCRAQ":
+        with ChainNetwork(checked, **ENGINES[engine], out=Path(out) / "network", controller=system != "NetChain") as net:
+            if system != "NetChain":
                 net.admin.add_keys(checked.chains[0].name, {f"/figures/{i}": b"" for i in range(KEYS)})
                 yield Network(system, net, file)
                 return

@@ -57,6 +57,7 @@ type Config struct {
 	Outstanding  int // 1 to 1,024
 	WritePercent int
 	FirstPort    uint16 // of the slots' UDP ports
+	Begin        time.Time // the first queries wait until then, so that several loads begin together; zero: they do not wait
 	Duration     time.Duration
 	Resend       time.Duration // what is not answered by then is sent again
 	CPU          int           // on which the first queries are sent; -1: any
@@ -342,6 +343,12 @@ func (l *load) send(slot int) error {
 func (l *load) run(ctx context.Context) (*Report, error) {
 	if err := l.prepare(); err != nil {
 		return nil, err
+	}
+	wait := time.NewTimer(time.Until(l.cfg.Begin))
+	defer wait.Stop()
+	select {
+	case <-ctx.Done():
+	case <-wait.C:
 	}
 	begun := now()
 	for i := range l.cfg.Outstanding {

@@ -4,7 +4,7 @@
  *
  *   ┌───────────────┐  ┌──────────────┐  ┌───────────┐
  *   │ local_address │─▶│ chain_config │─▶│ key_index │─▶ the work to do: READ, ASSIGN, STORE, COMMIT, ...
- *   └───────────────┘  └──────────────┘  └───────────┘          │
+ *   └───────────────┘  └──────────────┘  └───────────┘          │   (requests to other switches: routed on from the first)
  *   ┌───────────────────────────────────────────────────────────┘
  *   ▼
  *   lease_expiry ─▶ session_request ─▶ versions ─▶ session_version ─▶ slot_writer ─▶ objects_store
@@ -172,8 +172,11 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         local_address.apply();
-        chain_config.apply();
-        key_index.apply();
+        bool request = hdr.netcraq.KV_OP == kv_op_t.READ || hdr.netcraq.KV_OP == kv_op_t.WRITE || hdr.netcraq.KV_OP == kv_op_t.CAS;
+        if (meta.taken || !request) {       // a request to another switch only passes: what this one knows of its key does not matter
+            chain_config.apply();
+            key_index.apply();
+        }
         is_head = meta.chain.role == role_t.HEAD || meta.chain.role == role_t.HEAD_TAIL;
         is_tail = meta.chain.role == role_t.TAIL || meta.chain.role == role_t.HEAD_TAIL;
         is_member = is_head || is_tail || meta.chain.role == role_t.REPLICA;

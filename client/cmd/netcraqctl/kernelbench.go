@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
+	"net/netip"
 	"strings"
 	"time"
+
+	"golang.org/x/net/ipv4"
 
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/internal/kernelload"
@@ -20,6 +24,10 @@ type kernelFlags struct {
 	ceiling string // tc or xdp: a reflector is measured, not a switch
 	cpu     int
 	bits    int // of the reflector's frames
+
+	fill     bool
+	beginAt  int64 // ms since 1970
+	dirtyTTL int
 }
 
 const kernelHelp = `
@@ -27,6 +35,9 @@ const kernelHelp = `
 With --kernel the queries are made by a program in the kernel, at the interface by which they leave: each answer becomes the next query. That costs a fraction of what a
 socket does, so the switch is measured and not the generator. It needs root. The keys get values of their own first, of full width, and every value that is read is compared;
 a wrong one makes the command fail. Latencies are without the socket's share: cells of 100 ns up to 410 us, of 10 us above.
+
+--dirty-ttl N keeps the keys dirty for the while at the switches that N hops lead through: ten times a second each is written by a packet whose IP time to live is N, which
+must end before the tail. On a line of n switches, with the client at the head, n - 1 makes all but the tail dirty. Reads are answered by the tail then, with the values as they were.
 
 --ceiling tc|xdp measures the generator itself against a program that only swaps addresses, on interfaces made for it: the most that can be measured on this machine.`
 
@@ -70,8 +81,10 @@ func (c *cli) kernelBench(ctx context.Context, b *benchFlags) error {
 			cfg.Weights = append(cfg.Weights, math.Pow(float64(i+1), -b.zipf))
 		}
 	}
-	if err := c.fill(ctx, keys, t); err != nil {
-		return err
+	if b.kernel.fill {
+		if err := c.fill(ctx, keys, t); err != nil {
+			return err
+		}
 	}
 	if cfg.Iface, cfg.Source, cfg.Gateway, err = kernelload.Way(cfg.Target.Addr()); err != nil {
 		return err
@@ -95,6 +108,16 @@ func (c *cli) kernelBench(ctx context.Context, b *benchFlags) error {
 			cfg.Sessions = append(cfg.Sessions, kernelload.Session{ID: s.ID, NextRequest: s.NextRequest})
 		}
 	}
+	if b.kernel.beginAt != 0 {
+		cfg.Begin = time.UnixMilli(b.kernel.beginAt)
+	}
+	if b.kernel.dirtyTTL > 0 {
+		stop, err := keepDirty(ctx, cfg.Target, cfg.Profile, keys, b.kernel.dirtyTTL)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	r, err := kernelload.Run(ctx, cfg)
 	if err != nil {
 		return err
@@ -106,6 +129,50 @@ func (c *cli) kernelBench(ctx context.Context, b *benchFlags) error {
 		return fmt.Errorf("%d answers had a value or a key that is not what was asked for", r.Wrong)
 	}
 	return nil
+}
+
+// keepDirty writes the keys again and again with packets that do not live to come to the tail, until stop is called. Nobody answers them, and nothing of them is ever committed
+// while it goes on: each is newer than what the controller would drive down again.
+func keepDirty(ctx context.Context, to netip.AddrPort, profile wire.Profile, keys []wire.Key, ttl int) (stop func(), err error) {
+	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		return nil, fmt.Errorf("a socket to keep keys dirty with: %w", err)
+	}
+	if err := ipv4.NewConn(conn).SetTTL(ttl); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("a time to live of %d: %w", ttl, err)
+	}
+	write := func() error {
+		for _, k := range keys {
+			p := wire.Packet{Op: wire.Write, Key: k, Value: kernelload.Value(profile, k, 0)}
+			b, err := p.Marshal(profile)
+			if err == nil {
+				_, err = conn.Write(b)
+			}
+			if err != nil {
+				return fmt.Errorf("keeping %v dirty: %w", k, err)
+			}
+		}
+		return nil
+	}
+	if err := write(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(100 * time.Millisecond):
+				_ = write() // ICMP errors come back here; the reads show whether it worked
+			}
+		}
+	}()
+	return func() { cancel(); <-done; conn.Close() }, nil
 }
 
 // fill gives the keys the values that the load expects.

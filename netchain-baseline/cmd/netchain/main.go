@@ -163,12 +163,16 @@ func (c *common) one(ctx context.Context, key string, p netchain.Packet) error {
 func (c *common) bench() *cobra.Command {
 	var cfg kernelload.Config
 	var puts int
+	var beginAt int64
+	var fill bool
 	cmd := &cobra.Command{Use: "bench", Short: "Measure queries a second and latency, with a load made in the kernel", Args: cobra.NoArgs,
 		Long: "Each key gets a value of its own first, and every value that is read is compared: a wrong one makes the command fail. The result is printed as JSON, as `netcraqctl bench -o json` prints it."}
 	f := cmd.Flags()
 	f.IntVarP(&cfg.Outstanding, "outstanding", "n", 32, "queries on their way at a time")
 	f.DurationVar(&cfg.Duration, "duration", time.Second, "for how long")
 	f.IntVar(&puts, "puts", 0, "how many of 100 queries are writes")
+	f.BoolVar(&fill, "fill", true, "give the keys values first; without, they must have those of an earlier run")
+	f.Int64Var(&beginAt, "begin-at", 0, "when to begin, in `ms` since 1970, so that several loads begin together (default: at once)")
 	f.IntVar(&cfg.CPU, "cpu", -1, "where the first queries are sent; -1: anywhere")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cl, t, err := c.client()
@@ -182,6 +186,10 @@ func (c *common) bench() *cobra.Command {
 		}
 		for i := range c.keys {
 			k := wire.Key(netchain.Key(t, i))
+			cfg.Keys = append(cfg.Keys, k)
+			if !fill {
+				continue
+			}
 			p := netchain.Packet{Op: netchain.Write, Key: uint32(k)}
 			copy(p.Value[:], kernelload.Value(wire.Profile128, k, 0))
 			ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
@@ -190,7 +198,9 @@ func (c *common) bench() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("giving key %d a value that can be checked: %w", i, err)
 			}
-			cfg.Keys = append(cfg.Keys, k)
+		}
+		if beginAt != 0 {
+			cfg.Begin = time.UnixMilli(beginAt)
 		}
 		var tail netip.Addr = cl.Chain[len(cl.Chain)-1]
 		if cfg.Iface, cfg.Source, cfg.Gateway, err = kernelload.Way(tail); err != nil {
