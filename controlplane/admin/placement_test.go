@@ -43,6 +43,11 @@ func (p *places) SetRule(_ context.Context, r api.PlacementRule) (*api.Placement
 	return &api.PlacementKey{Key: r.Key, Code: "pinned"}, nil
 }
 
+func (p *places) Evict(_ context.Context, e api.PlacementEviction) error {
+	p.note("evict", e.Key, e.Reason)
+	return nil
+}
+
 // TestPlacement: what the client asks for is what placement is asked for, however odd the keys are; without placement the API says so.
 func TestPlacement(t *testing.T) {
 	p := &places{shown: api.Placement{Placed: []api.PlacementKey{{Key: "/a"}}}}
@@ -62,7 +67,10 @@ func TestPlacement(t *testing.T) {
 	if k, err := c.SetPlacementRule(t.Context(), api.PlacementRule{Key: "/p", Prefix: true, Choice: "exclude"}); err != nil || k != nil {
 		t.Errorf("%+v, %v", k, err)
 	}
-	if got, want := strings.Join(p.asked, "\n"), "why "+odd+"\npin "+odd+" \nexclude /p prefix"; got != want {
+	if err := c.Evict(t.Context(), api.PlacementEviction{Key: odd, KeyID: 7, Reason: "silence"}); err != nil {
+		t.Error(err)
+	}
+	if got, want := strings.Join(p.asked, "\n"), "why "+odd+"\npin "+odd+" \nexclude /p prefix\nevict "+odd+" silence"; got != want {
 		t.Errorf("asked\n%s\nwant\n%s", got, want)
 	}
 	_, url := serve(t, &backend{})

@@ -12,6 +12,7 @@
 //	POST   /v1/sessions                        GET    /v1/placement
 //	GET    /                                   GET    /v1/placement/why
 //	GET    /page.js  /page.css                 PUT    /v1/placement/rules
+//	                                           POST   /v1/placement/evictions
 //
 // The first is a page for people, which shows the rest (package page).
 //
@@ -70,6 +71,7 @@ type Placement interface {
 	// Why says why a key is where it is.
 	Why(ctx context.Context, key string) (*api.PlacementKey, error)
 	SetRule(context.Context, api.PlacementRule) (*api.PlacementKey, error)
+	Evict(context.Context, api.PlacementEviction) error
 }
 
 // Handler serves the API of a backend, and of its placement; nil: it has none.

@@ -164,8 +164,11 @@ func (r *round) move(c *candidate, op Op, chain string) {
 	a := Absence{Until: r.in.Now.Add(r.p.limits.Rest), Code: Resting}
 	if c.Fault != NoFault {
 		a = Absence{Until: r.in.Now.Add(r.p.limits.Retry), Code: c.verdict.Code}
-		if c.Fault == Broken {
+		switch c.Fault {
+		case Broken:
 			a.Until = r.in.Now.Add(r.p.limits.Dwell)
+		case Mute:
+			a.Until = r.in.Now.Add(r.p.limits.Rest)
 		}
 		if c.Fault == Unfit && c.Value.Known {
 			a.Bytes = c.Value.Bytes
@@ -207,6 +210,8 @@ func (r *round) barred(c *candidate) bool {
 		c.say(DidntFit, "%sits value of %s does not fit a cell, compressed or not", pinned, bytesOf(c.Value.Bytes))
 	case c.Fault == Broken:
 		c.say(Gone, "%sits slot was lost or changed by somebody else: the placement is made anew", pinned)
+	case c.Fault == Mute:
+		c.say(Unheeded, "%sits slot does not answer a gateway that would write the key", pinned)
 	case c.Value.Known && !r.fitsSome(c):
 		largest := 0
 		for _, ch := range r.chains {

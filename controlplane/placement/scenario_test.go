@@ -19,7 +19,7 @@ import (
 //	heat KEY=READS or KEY=(READS,WRITES) ...    from now on; KEY=? is not heard of any more, KEY=none is not among those that are asked about
 //	deaf on|off         no heat at all is heard
 //	ready CHAIN on|off
-//	fault KEY unfit|bypassed|broken     what is found in its slot until it is removed
+//	fault KEY unfit|bypassed|broken|mute     what is found in its slot until it is removed
 //	others CHAIN N      other users of the network have N slots
 //	pin, unpin KEY; exclude, include, clear KEY [prefix]
 //	fail KEY on|off     moves of a key are not carried out

@@ -41,6 +41,7 @@ const (
 	DidntFit Code = "unfit"     // was tried
 	Bypass   Code = "bypassed"  // somebody writes it past the gateways
 	Gone     Code = "broken"    // its slot was lost
+	Unheeded Code = "mute"      // its slot did not answer a gateway
 	Unknown  Code = "unknown"   // etcd has not been asked yet, or its heat is not known
 	Cold     Code = "cold"      // not read enough
 	Written  Code = "written"   // its writes would cost more than its reads save

@@ -46,6 +46,7 @@ const (
 	Unfit    Fault = "unfit"    // a gateway could not put the value into the slot
 	Bypassed Fault = "bypassed" // etcd has a newer value than the slot: somebody writes past the gateways
 	Broken   Fault = "broken"   // the slot is gone, or belongs to another placement
+	Mute     Fault = "mute"     // a gateway cannot write the key, because its slot does not answer
 )
 
 // Key is what is known about one key, placed or not.

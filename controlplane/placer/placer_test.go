@@ -422,6 +422,28 @@ func TestFailures(t *testing.T) {
 	r.until("/c is placed", func() bool { return r.entries()["/c"] != 0 })
 }
 
+// TestEvict: a gateway that cannot write a key has it taken out, if it means the placement that there is.
+func TestEvict(t *testing.T) {
+	r := newRig(t, 1024, 2)
+	r.limits.Rest = time.Hour
+	r.load("/a", 10, "/b", 10)
+	r.run(nil)
+	r.placedNow("/a", "/b")
+	id := uint32(r.entries()["/a"])
+	for _, e := range []api.PlacementEviction{{Key: "/c"}, {Key: "/a", KeyID: id + 100}} {
+		if err := r.p.Evict(t.Context(), e); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+	if err := r.p.Evict(t.Context(), api.PlacementEviction{Key: "/a", KeyID: id, Reason: "silence"}); err != nil {
+		t.Fatal(err)
+	}
+	r.placedNow("/b")
+	if !r.nw.has("placement.mute /a: a gateway asks to remove it: silence") {
+		t.Errorf("%q", r.nw.events)
+	}
+}
+
 // TestStrangers: what others have done to entries and directory is put in order.
 func TestStrangers(t *testing.T) {
 	r := newRig(t, 1024, 5)

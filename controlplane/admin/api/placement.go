@@ -79,6 +79,18 @@ type PlacementRule struct {
 	Default bool   `json:"default,omitempty"` // nobody has chosen it
 }
 
+// PlacementEviction asks for a key to be taken out of the network: a gateway cannot write it, because its slot does not answer.
+type PlacementEviction struct {
+	Key    string `json:"key"`
+	KeyID  uint32 `json:"keyId,omitempty"` // the placement that is meant; 0: whichever there is
+	Reason string `json:"reason"`
+}
+
+// Evict has a key taken out of the network. It returns when that is decided, not when it is done. A key that is not placed (any more) is CodeNotFound.
+func (c *Client) Evict(ctx context.Context, e PlacementEviction) error {
+	return c.do(ctx, http.MethodPost, "/v1/placement/evictions", e, nil)
+}
+
 // Placement shows what is placed and why.
 func (c *Client) Placement(ctx context.Context) (*Placement, error) {
 	out := new(Placement)
