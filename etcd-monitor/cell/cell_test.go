@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 )
 
@@ -361,6 +362,25 @@ func benchmark(b *testing.B, encode bool) {
 		}
 		if err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// Package placed reads the beginnings of the same bytes.
+func TestSameKinds(t *testing.T) {
+	c := codec(t)
+	long := bytes.Repeat([]byte("long "), 50)
+	for _, cell := range []Cell{
+		{Kind: Clear}, {Kind: Unfit}, {Kind: Absent, Revision: 300}, {Kind: Guard, Lease: 1, Number: 2},
+		{Kind: Value, Create: 2, Mod: 300, Version: 3, Value: []byte("v")}, {Kind: Value, Create: 2, Mod: 300, Version: 3, Value: long},
+	} {
+		b, err := c.Encode(cell, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind, revision, err := placed.ReadSlot(b)
+		if err != nil || kind.String() != cell.Kind.String() || byte(kind) != byte(cell.Kind) || revision != cell.Mod+cell.Revision {
+			t.Errorf("%x: %v, revision %d, %v; want %v", b, kind, revision, err, cell.Kind)
 		}
 	}
 }

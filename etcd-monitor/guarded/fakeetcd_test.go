@@ -145,10 +145,17 @@ func (e *fakeEtcd) execute(t *pb.TxnRequest, paths *[]bool, revision int64) *pb.
 
 func (e *fakeEtcd) put(p *pb.PutRequest, revision int64) *pb.PutResponse {
 	e.revision = revision
-	kv := &mvccpb.KeyValue{Key: p.Key, Value: p.Value, Lease: p.Lease, CreateRevision: revision, ModRevision: revision, Version: 1}
+	kv := &mvccpb.KeyValue{Key: p.Key, Value: p.Value, Lease: p.Lease,
+		CreateRevision: revision, ModRevision: revision, Version: 1}
 	answer := &pb.PutResponse{Header: &pb.ResponseHeader{Revision: revision}}
 	if old := e.keys[string(p.Key)]; old != nil {
 		kv.CreateRevision, kv.Version = old.CreateRevision, old.Version+1
+		if p.IgnoreValue {
+			kv.Value = old.Value
+		}
+		if p.IgnoreLease {
+			kv.Lease = old.Lease
+		}
 		if p.PrevKv {
 			answer.PrevKv = old
 		}

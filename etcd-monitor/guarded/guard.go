@@ -163,15 +163,17 @@ func (s *Server) settleAll(ctx context.Context, guards []*guard, how func(contex
 
 // settle does something to a guard until it is known that it is done, behind the caller's back if not at once, and lets the next write have the key then.
 func (s *Server) settle(ctx context.Context, g *guard, how func(context.Context, *guard) bool) {
-	detached := context.WithoutCancel(ctx)
-	if how(detached, g) {
+	ctx, cancel := s.Runtime.Last(ctx)
+	if how(ctx, g) {
+		cancel()
 		s.queues.leave(g.key.Name)
 		return
 	}
 	s.Runtime.Go(func() {
-		for p := newPause(); ; {
-			s.Runtime.Wait(detached, nil, p.next(s.Runtime, longest))
-			if how(detached, g) || !s.stillPlaced(g.key) {
+		defer cancel()
+		for p := newPause(); ctx.Err() == nil; {
+			s.Runtime.Wait(ctx, nil, p.next(s.Runtime, 10*longest))
+			if how(ctx, g) || !s.stillPlaced(g.key) {
 				break
 			}
 		}
@@ -227,6 +229,6 @@ func (s *Server) resolve(ctx context.Context, g *guard) bool {
 func (s *Server) orphan(ctx context.Context, guards []*guard) {
 	for _, g := range guards {
 		s.queues.leave(g.key.Name)
-		s.liftLater(context.WithoutCancel(ctx), placed.Key(g.key), slot{version: g.version})
+		s.liftLater(ctx, placed.Key(g.key), slot{version: g.version})
 	}
 }

@@ -67,6 +67,8 @@ type Runtime interface {
 	Wait(ctx context.Context, ch <-chan struct{}, d time.Duration) bool
 	// Detach gives the context for what is to go on when the caller's ctx is done: with its values, and a limit of its own.
 	Detach(ctx context.Context) (context.Context, context.CancelFunc)
+	// Last gives the context for what goes on as long as it takes, when the caller's ctx is done.
+	Last(ctx context.Context) (context.Context, context.CancelFunc)
 	// Jitter is a random number from 0 to below 1.
 	Jitter() float64
 }

@@ -182,7 +182,7 @@ func (s *Server) liftLater(ctx context.Context, k placed.Key, at slot) {
 	}
 	s.Runtime.Go(func() {
 		defer s.end(s.lifting, k.Name)
-		ctx, cancel := s.Runtime.Detach(ctx)
+		ctx, cancel := s.Runtime.Last(ctx)
 		defer cancel()
 		for wait := liftAfter; ; wait = min(2*wait, liftAtMost) {
 			s.Runtime.Wait(ctx, nil, wait)

@@ -252,6 +252,8 @@ func (w *world) Detach(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithoutCancel(ctx), func() {}
 }
 
+func (w *world) Last(ctx context.Context) (context.Context, context.CancelFunc) { return w.Detach(ctx) }
+
 func (w *world) Jitter() float64 { return w.r.Float64() }
 
 // send has a request executed by whom it is sent to. It says whether the answer came back.

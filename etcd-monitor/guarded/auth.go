@@ -1,0 +1,64 @@
+package guarded
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// How often etcd is asked whether it lets everybody read, and for how long its last answer holds. It cannot begin to look at who asks while it does not answer anybody; a gateway that is cut off
+// from it does not see that it does, so the answer holds for a short time only.
+const (
+	authEvery = 250 * time.Millisecond
+	authHolds = 5 * time.Second
+)
+
+// Everybody knows whether etcd lets everybody read (its authentication is not enabled): then, and only then, may a read be answered by the network, which does not look at who asks. It finds out by
+// reading as nobody.
+type Everybody struct {
+	until atomic.Int64 // in nanoseconds since begin
+	stop  context.CancelFunc
+	done  sync.WaitGroup
+}
+
+// NewEverybody begins to ask etcd, until Close. The client must be one without a user's name.
+func NewEverybody(client *clientv3.Client, prefix string) *Everybody {
+	ctx, stop := context.WithCancel(context.Background())
+	e := &Everybody{stop: stop}
+	e.done.Go(func() {
+		for ctx.Err() == nil {
+			e.ask(ctx, client, prefix)
+			select {
+			case <-ctx.Done():
+			case <-time.After(authEvery):
+			}
+		}
+	})
+	return e
+}
+
+// Close ends asking.
+func (e *Everybody) Close() {
+	e.stop()
+	e.done.Wait()
+	e.until.Store(0)
+}
+
+// Open says whether everybody may read: Config.Open.
+func (e *Everybody) Open() bool { return int64(time.Since(begin)) < e.until.Load() }
+
+func (e *Everybody) ask(ctx context.Context, client *clientv3.Client, prefix string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	asked := time.Since(begin)
+	_, err := client.Get(ctx, prefix+"everybody", clientv3.WithCountOnly())
+	switch {
+	case err == nil:
+		e.until.Store(int64(asked + authHolds))
+	case definite(err): // etcd has answered, and does not let everybody read
+		e.until.Store(0)
+	}
+}

@@ -1,0 +1,272 @@
+package guarded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+	"github.com/netcraq/netcraq/wire"
+)
+
+const livePrefix = placed.DefaultPrefix
+
+func startEtcd(t testing.TB) string {
+	t.Helper()
+	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(), LogOutput: filepath.Join(t.TempDir(), "log"), LogLevel: "error"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s.Endpoint()
+}
+
+func connect(t testing.TB, endpoint string) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// memory is slots in memory, for tests of everything but the network: a CAS may be executed without an answer, late, or not at all.
+type memory struct {
+	mu     sync.Mutex
+	slots  map[wire.Key]*simSlot
+	size   int
+	faults float64
+	down   atomic.Bool // nothing answers
+}
+
+func newMemory(size int) *memory { return &memory{slots: map[wire.Key]*simSlot{}, size: size} }
+
+var errSilent = errors.New("no answer")
+
+func (m *memory) Size(wire.Key) int { return m.size }
+
+func (m *memory) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, error) {
+	if m.down.Load() || rand.Float64() < m.faults {
+		time.Sleep(2 * time.Millisecond)
+		return nil, 0, errSilent
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.slots[id]
+	if s == nil || s.gone {
+		return nil, 0, ErrNoSlot
+	}
+	return s.value, s.version, nil
+}
+
+func (m *memory) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error) {
+	if m.down.Load() {
+		time.Sleep(2 * time.Millisecond)
+		return 0, errSilent
+	}
+	if rand.Float64() < m.faults {
+		switch rand.IntN(3) {
+		case 0:
+			m.cas(id, expected, value)
+		case 1:
+			time.AfterFunc(time.Duration(rand.IntN(30))*time.Millisecond, func() { m.cas(id, expected, value) })
+		}
+		return 0, errSilent
+	}
+	return m.cas(id, expected, value)
+}
+
+func (m *memory) cas(id wire.Key, expected wire.Version, value []byte) (wire.Version, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.slots[id]
+	switch {
+	case s == nil || s.gone:
+		return 0, ErrNoSlot
+	case s.version != expected:
+		return 0, ErrChanged
+	}
+	s.value = value
+	s.version++
+	return s.version, nil
+}
+
+// add makes a slot.
+func (m *memory) add(id wire.Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.slots[id] = &simSlot{value: []byte{byte(cell.Clear)}, version: 1}
+}
+
+// remove takes a slot away, the tombstone first.
+func (m *memory) remove(id wire.Key) {
+	m.mu.Lock()
+	m.slots[id].version++
+	m.slots[id].gone = true
+	m.mu.Unlock()
+	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+	m.mu.Lock()
+	delete(m.slots, id)
+	m.mu.Unlock()
+}
+
+// kind is what a slot says.
+func (m *memory) kind(id wire.Key) cell.Kind {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.slots[id]; s != nil && !s.gone {
+		return cell.Kind(s.value[0])
+	}
+	return 0
+}
+
+// counter is a Newest and an Observer.
+type counter struct {
+	nobody
+	newest atomic.Int64
+	mu     sync.Mutex
+	hits   int
+	misses map[string]int
+	evict  []string
+}
+
+func (c *counter) Revision() int64 { return c.newest.Load() }
+
+func (c *counter) Saw(revision int64) {
+	for now := c.newest.Load(); now < revision && !c.newest.CompareAndSwap(now, revision); now = c.newest.Load() {
+	}
+}
+
+func (c *counter) Hit() { c.mu.Lock(); c.hits++; c.mu.Unlock() }
+
+func (c *counter) Miss(reason string) { c.mu.Lock(); c.misses[reason]++; c.mu.Unlock() }
+
+func (c *counter) Evict(k placed.Key, _ string) {
+	c.mu.Lock()
+	c.evict = append(c.evict, k.Name)
+	c.mu.Unlock()
+}
+
+func (c *counter) hitCount() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hits
+}
+
+// liveGateway is a server on a real etcd.
+type liveGateway struct {
+	*Server
+	*counter
+	client   *clientv3.Client
+	follower *placed.Follower
+	leases   *Leases
+	run      *Goroutines
+	kill     func() // as a crash: its connection to etcd is gone, nothing is brought to its end
+}
+
+func newLive(t testing.TB, endpoint string, slots Slots, change func(*Config)) *liveGateway {
+	t.Helper()
+	client := connect(t, endpoint)
+	g := &liveGateway{counter: &counter{misses: map[string]int{}}, client: client, run: NewGoroutines()}
+	var err error
+	if g.follower, err = placed.Follow(t.Context(), client, livePrefix, nil); err != nil {
+		t.Fatal(err)
+	}
+	g.leases = NewLeases(client, livePrefix, 2*time.Second, nil)
+	cfg := Config{
+		Etcd: pb.NewKVClient(client.ActiveConnection()), Slots: slots, Directory: g.follower, Sessions: g.leases, Newest: g.counter, Observer: g.counter, Evictor: g.counter,
+		Codec: cell.NewLibrary(client, livePrefix), Runtime: g.run, Prefix: livePrefix,
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	g.Server = New(cfg)
+	var once sync.Once
+	g.kill = func() {
+		once.Do(func() {
+			client.Close()
+			g.run.Close()
+			g.follower.Close()
+			g.leases.Close()
+		})
+	}
+	t.Cleanup(g.kill)
+	if _, err := g.leases.Current(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// placement places keys in memory slots.
+type placement struct {
+	store placed.Store
+	slots *memory
+	mu    sync.Mutex
+	next  wire.Key
+	at    map[string]placed.Entry
+}
+
+func newPlacement(c *clientv3.Client, slots *memory) *placement {
+	return &placement{store: placed.Store{KV: c, Prefix: livePrefix}, slots: slots, at: map[string]placed.Entry{}}
+}
+
+func (p *placement) place(t testing.TB, key string) placed.Entry {
+	p.mu.Lock()
+	p.next++
+	id := 0x01000000 | p.next
+	p.mu.Unlock()
+	p.slots.add(id)
+	e, err := p.store.Put(context.Background(), key, placed.Entry{ID: id, Chain: "0"})
+	if err != nil {
+		t.Errorf("placing %q: %v", key, err)
+	}
+	p.mu.Lock()
+	p.at[key] = e
+	p.mu.Unlock()
+	return e
+}
+
+func (p *placement) remove(t testing.TB, key string) {
+	p.mu.Lock()
+	e := p.at[key]
+	delete(p.at, key)
+	p.mu.Unlock()
+	p.slots.remove(e.ID)
+	if err := p.store.Delete(context.Background(), key, e.Mod); err != nil {
+		t.Errorf("removing %q: %v", key, err)
+	}
+}
+
+// until waits until something is so.
+func until(t testing.TB, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(15 * time.Second); !so(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not so after 15 s: %s", what)
+		}
+	}
+}
+
+// knows waits until a gateway knows of a placement.
+func (g *liveGateway) knows(t testing.TB, e placed.Entry) {
+	until(t, fmt.Sprintf("the gateway knows revision %d", e.Mod), func() bool { return g.follower.Revision() >= e.Mod })
+}
+
+func rangeOf(key string) *pb.RangeRequest { return &pb.RangeRequest{Key: []byte(key)} }
+
+func putOf(key, value string) *pb.PutRequest {
+	return &pb.PutRequest{Key: []byte(key), Value: []byte(value)}
+}

@@ -1,0 +1,374 @@
+package guarded
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// randomRequests makes requests of all kinds, valid and not.
+type randomRequests struct{ r *rand.Rand }
+
+func (q randomRequests) key() []byte { return []byte(fmt.Sprint("k", q.r.IntN(6))) }
+
+func (q randomRequests) put() *pb.PutRequest {
+	p := &pb.PutRequest{Key: q.key(), Value: []byte(fmt.Sprint("value ", q.r.IntN(1000))), PrevKv: q.r.IntN(3) == 0}
+	switch q.r.IntN(20) {
+	case 0:
+		p.Key = nil
+	case 1:
+		p.Lease = 12345 // there is no such lease
+	case 2:
+		p.IgnoreLease = true
+	case 3:
+		p.IgnoreValue = true
+	case 4:
+		p.IgnoreValue, p.Value = true, nil
+	case 5:
+		p.Value = nil
+	case 6:
+		p.Value = bytes.Repeat([]byte("x"), 3000)
+	case 7:
+		p.Value = make([]byte, 200)
+		for i := range p.Value {
+			p.Value[i] = byte(q.r.IntN(256))
+		}
+	}
+	return p
+}
+
+func (q randomRequests) delete() *pb.DeleteRangeRequest {
+	d := &pb.DeleteRangeRequest{Key: q.key(), PrevKv: q.r.IntN(3) == 0}
+	switch q.r.IntN(6) {
+	case 0:
+		d.RangeEnd = q.key()
+	case 1:
+		d.Key, d.RangeEnd = []byte("k"), []byte("l")
+	case 2:
+		d.RangeEnd = []byte{0}
+	case 3:
+		if q.r.IntN(4) == 0 {
+			d.Key = nil
+		}
+	}
+	return d
+}
+
+func (q randomRequests) read() *pb.RangeRequest {
+	r := &pb.RangeRequest{Key: q.key()}
+	switch q.r.IntN(16) {
+	case 0:
+		r.RangeEnd = q.key()
+	case 1:
+		r.KeysOnly = true
+	case 2:
+		r.CountOnly = true
+	case 3:
+		r.Limit = int64(q.r.IntN(3))
+	case 4:
+		r.SortOrder, r.SortTarget = pb.RangeRequest_SortOrder(q.r.IntN(5)), pb.RangeRequest_SortTarget(q.r.IntN(7))
+	case 5:
+		r.Serializable = true
+	case 6:
+		r.MinModRevision = 5
+	case 7:
+		r.Revision = 1 + int64(q.r.IntN(30))
+	case 8:
+		r.Key, r.RangeEnd = []byte("k"), []byte("l")
+	case 9:
+		r.Key = nil
+	}
+	return r
+}
+
+func (q randomRequests) txn(depth int) *pb.TxnRequest {
+	t := &pb.TxnRequest{}
+	for range q.r.IntN(3) {
+		c := &pb.Compare{Key: q.key(), Result: pb.Compare_CompareResult(q.r.IntN(4))}
+		switch q.r.IntN(4) {
+		case 0:
+			c.Target, c.TargetUnion = pb.Compare_VERSION, &pb.Compare_Version{Version: int64(q.r.IntN(4))}
+		case 1:
+			c.Target, c.TargetUnion = pb.Compare_CREATE, &pb.Compare_CreateRevision{CreateRevision: int64(q.r.IntN(2))}
+		case 2:
+			c.Target, c.TargetUnion = pb.Compare_MOD, &pb.Compare_ModRevision{ModRevision: int64(q.r.IntN(100))}
+		case 3:
+			c.Target, c.TargetUnion = pb.Compare_VALUE, &pb.Compare_Value{Value: []byte("value 5")}
+		}
+		if q.r.IntN(4) == 0 {
+			c.RangeEnd = []byte("k3")
+		}
+		if q.r.IntN(30) == 0 {
+			c.Key = nil
+		}
+		t.Compare = append(t.Compare, c)
+	}
+	ops := func() (ops []*pb.RequestOp) {
+		for range q.r.IntN(4) {
+			switch q.r.IntN(8) {
+			case 0, 1, 2:
+				p := q.put()
+				if !p.IgnoreValue || len(p.Value) > 0 { // etcd 3.6 ends in a panic when the key to keep the value of was deleted by the same transaction
+					p.IgnoreLease = false
+				} else {
+					p.IgnoreValue = false
+				}
+				ops = append(ops, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: p}})
+			case 3:
+				ops = append(ops, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: q.delete()}})
+			case 4, 5:
+				r := q.read()
+				r.Revision = 0
+				ops = append(ops, rangeOp(r))
+			case 6:
+				if depth > 0 {
+					ops = append(ops, txnOp(q.txn(depth-1)))
+				}
+			case 7:
+				if q.r.IntN(20) == 0 {
+					ops = append(ops, &pb.RequestOp{})
+				}
+			}
+		}
+		return ops
+	}
+	t.Success, t.Failure = ops(), ops()
+	if q.r.IntN(60) == 0 { // more than etcd takes
+		for len(t.Success) < 129 {
+			t.Success = append(t.Success, rangeOp(&pb.RangeRequest{Key: []byte("k1")}))
+		}
+	}
+	return t
+}
+
+// message is what etcd's requests and answers are.
+type message interface{ Marshal() ([]byte, error) }
+
+// same compares answers, but for who gave them.
+func same(t *testing.T, what string, a, b message, errA, errB error, headers ...*pb.ResponseHeader) {
+	t.Helper()
+	if (errA == nil) != (errB == nil) || status.Code(errA) != status.Code(errB) || errA != nil && errA.Error() != errB.Error() {
+		t.Fatalf("%s: etcd says %v, the gateway %v", what, errA, errB)
+	}
+	if errA != nil {
+		return
+	}
+	for _, h := range headers {
+		h.ClusterId, h.MemberId, h.RaftTerm = 1, 1, 1
+	}
+	x, errX := a.Marshal()
+	y, errY := b.Marshal()
+	if errX != nil || errY != nil || !bytes.Equal(x, y) {
+		t.Fatalf("%s: etcd answers\n%v\nthe gateway\n%v", what, a, b)
+	}
+}
+
+// The same requests to an etcd and to a gateway before another one get the same answers, byte for byte, but for the names of cluster and member. Some of the keys are placed, all or none.
+func TestSameAnswers(t *testing.T) {
+	for _, placing := range []struct {
+		name string
+		keys int
+	}{{"none placed", 0}, {"some placed", 3}, {"all placed", 6}} {
+		t.Run(placing.name, func(t *testing.T) {
+			direct, behind := connect(t, startEtcd(t)), startEtcd(t)
+			slots := newMemory(128)
+			g := newLive(t, behind, slots, nil)
+			p := newPlacement(g.client, slots)
+			for i := range placing.keys {
+				g.knows(t, p.place(t, fmt.Sprint("k", i)))
+			}
+			etcd := pb.NewKVClient(direct.ActiveConnection())
+			ctx := t.Context()
+			for range placing.keys + 1 { // what the gateway and placement have written: the revisions are to be the same
+				if _, err := etcd.Put(ctx, putOf(livePrefix+"x", "")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			q := randomRequests{rand.New(rand.NewPCG(uint64(placing.keys), 5))}
+			errors := 0
+			for i := range 3000 {
+				var err error
+				switch n := q.r.IntN(100); {
+				case n < 50:
+					r := q.read()
+					a, errA := etcd.Range(ctx, r)
+					b, errB := g.Range(ctx, r)
+					same(t, fmt.Sprintf("%d: %v", i, r), a, b, errA, errB, a.GetHeader(), b.GetHeader())
+					err = errA
+				case n < 65:
+					r := q.put()
+					a, errA := etcd.Put(ctx, r)
+					b, errB := g.Put(ctx, r)
+					same(t, fmt.Sprintf("%d: %v", i, r), a, b, errA, errB, a.GetHeader(), b.GetHeader())
+					err = errA
+				case n < 75:
+					r := q.delete()
+					a, errA := etcd.DeleteRange(ctx, r)
+					b, errB := g.DeleteRange(ctx, r)
+					same(t, fmt.Sprintf("%d: %v", i, r), a, b, errA, errB, a.GetHeader(), b.GetHeader())
+					err = errA
+				case n < 99:
+					r := q.txn(2)
+					a, errA := etcd.Txn(ctx, r)
+					b, errB := g.Txn(ctx, r)
+					same(t, fmt.Sprintf("%d: %v", i, r), a, b, errA, errB, a.GetHeader(), b.GetHeader())
+					err = errA
+				default:
+					r := &pb.CompactionRequest{Revision: int64(q.r.IntN(2000))}
+					a, errA := etcd.Compact(ctx, r)
+					b, errB := g.Compact(ctx, r)
+					same(t, fmt.Sprintf("%d: %v", i, r), a, b, errA, errB, a.GetHeader(), b.GetHeader())
+					err = errA
+				}
+				if err != nil {
+					errors++
+				}
+			}
+			t.Logf("3000 requests, %d of them refused; %d reads were answered by the network; etcd answered for: %v", errors, g.hitCount(), g.misses)
+			if placing.keys == 6 && g.hitCount() < 200 {
+				t.Errorf("the network answered %d reads", g.hitCount())
+			}
+		})
+	}
+}
+
+// What a write may change is found in all branches, and the gateways' own keys are left alone.
+func TestOwnKeys(t *testing.T) {
+	slots := newMemory(128)
+	g := newLive(t, startEtcd(t), slots, nil)
+	p := newPlacement(g.client, slots)
+	ctx := t.Context()
+	for _, key := range []string{livePrefix, livePrefix + "placed/k", livePrefix + "sessions/1"} {
+		if _, err := g.Put(ctx, putOf(key, "")); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("put %s: %v", key, err)
+		}
+		if _, err := g.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: []byte(key)}); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("delete %s: %v", key, err)
+		}
+		deep := &pb.TxnRequest{Failure: []*pb.RequestOp{txnOp(&pb.TxnRequest{Success: []*pb.RequestOp{putOp(key, "")}})}}
+		if _, err := g.Txn(ctx, deep); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("txn on %s: %v", key, err)
+		}
+	}
+	before, last := "/a", "z"
+	for _, d := range []struct {
+		key, end string
+		deleted  int64 // of before and last
+	}{
+		{"/", "\x00", 2}, {"/", "0", 1}, {livePrefix, "\x00", 1}, {"/a", livePrefix + "placed/x", 1}, {"\x00", "\x00", 2}, {livePrefix + "p", "zz", 1}, {"zz", "\x00", 0}, {"b", "a", 0},
+	} {
+		e := p.place(t, before)
+		g.knows(t, e)
+		for _, key := range []string{before, last} {
+			if _, err := g.Put(ctx, putOf(key, "v")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		own, err := g.client.Get(ctx, livePrefix+"\x00", clientv3.WithRange(after(livePrefix)))
+		if err != nil || own.Count < 2 {
+			t.Fatalf("%v, %v", own, err)
+		}
+		var got *pb.DeleteRangeResponse
+		if d.end == "0" { // within a transaction
+			r, err := g.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{rangeOp(rangeOf("z")), deleteOp(d.key, d.end), putOp("zz", "")}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = r.Responses[1].GetResponseDeleteRange()
+			if r.Responses[0].GetResponseRange() == nil || r.Responses[2].GetResponsePut() == nil {
+				t.Errorf("the answers of a transaction with a split deletion: %v", r)
+			}
+			if _, err := g.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: []byte("zz")}); err != nil {
+				t.Fatal(err)
+			}
+		} else if got, err = g.DeleteRange(ctx, deleteOp(d.key, d.end).GetRequestDeleteRange()); err != nil {
+			t.Fatalf("delete [%q, %q): %v", d.key, d.end, err)
+		}
+		if got.Deleted != d.deleted || len(got.PrevKvs) != int(d.deleted) || got.Header.Revision == 0 {
+			t.Errorf("delete [%q, %q): %v; want %d deleted", d.key, d.end, got, d.deleted)
+		}
+		if now, err := g.client.Get(ctx, livePrefix+"\x00", clientv3.WithRange(after(livePrefix))); err != nil || now.Count != own.Count {
+			t.Fatalf("after deleting [%q, %q): %v, %v; want %d own keys", d.key, d.end, now, err, own.Count)
+		}
+		r, err := g.Range(ctx, rangeOf(before))
+		want := 1
+		if d.key <= before && (d.end == open || d.end > before) {
+			want = 0
+		}
+		if err != nil || len(r.Kvs) != want {
+			t.Errorf("after deleting [%q, %q): %v, %v", d.key, d.end, r, err)
+		}
+		p.remove(t, before)
+	}
+}
+
+// The span that has all spans.
+func TestHull(t *testing.T) {
+	for _, test := range []struct {
+		spans []span
+		want  span
+	}{
+		{[]span{{"a", ""}}, span{"a", ""}},
+		{[]span{{"a", ""}, {"a", ""}}, span{"a", ""}},
+		{[]span{{"b", ""}, {"a", ""}}, span{"a", "b\x00"}},
+		{[]span{{"b", "d"}, {"c", ""}}, span{"b", "d"}},
+		{[]span{{"b", "d"}, {"d", ""}}, span{"b", "d\x00"}},
+		{[]span{{"b", open}, {"a", "c"}}, span{"a", open}},
+		{[]span{{"a", "c"}, {"b", open}, {"z", ""}}, span{"a", open}},
+	} {
+		if got := hull(test.spans); got != test.want {
+			t.Errorf("%q: %q; want %q", test.spans, got, test.want)
+		}
+	}
+}
+
+// The simulator's etcd answers as etcd does.
+func TestFakeEtcd(t *testing.T) {
+	etcd := pb.NewKVClient(connect(t, startEtcd(t)).ActiveConnection())
+	fake := newFakeEtcd()
+	q := randomRequests{rand.New(rand.NewPCG(3, 4))}
+	agreed := 0
+	for i := range 3000 {
+		r := q.txn(2)
+		a, err := etcd.Txn(t.Context(), r)
+		if err != nil {
+			continue // the fake one takes only what is valid
+		}
+		if !simple(r) {
+			// It was executed, and has to be in both: only its answer may have what the fake one does not know.
+			fake.doTxn(r)
+			continue
+		}
+		b := fake.doTxn(r)
+		same(t, fmt.Sprintf("%d: %v", i, r), a, b, nil, nil, a.Header, b.Header)
+		agreed++
+	}
+	if agreed < 500 {
+		t.Errorf("only %d transactions were compared", agreed)
+	}
+}
+
+// simple says whether the fake etcd knows all that a transaction asks for.
+func simple(t *pb.TxnRequest) bool {
+	for _, ops := range [][]*pb.RequestOp{t.Success, t.Failure} {
+		for _, op := range ops {
+			if r := op.GetRequestRange(); r != nil && (r.KeysOnly || r.Limit != 0 || r.SortOrder != 0 || r.SortTarget != 0 || r.MinModRevision != 0) {
+				return false
+			}
+			if in := op.GetRequestTxn(); in != nil && !simple(in) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func deleteOp(key, end string) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key), RangeEnd: []byte(end), PrevKv: true}}}
+}
