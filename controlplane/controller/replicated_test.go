@@ -31,14 +31,15 @@ type team struct {
 	binary string
 	server string
 	etcd   *clientv3.Client
+	flags  []string // more of them
 	cmds   [2]*exec.Cmd
 }
 
 func (t *team) admin(i int) string { return fmt.Sprintf("127.0.0.1:%d", 9151+i) }
 
-func startTeam(nw *network) *team {
+func startTeam(nw *network, flags ...string) *team {
 	nw.t.Helper()
-	t := &team{nw: nw, binary: filepath.Join(nw.dir, "netcraq-controller"), server: etcdtest.Start(nw.t)}
+	t := &team{nw: nw, flags: flags, binary: filepath.Join(nw.dir, "netcraq-controller"), server: etcdtest.Start(nw.t)}
 	t.etcd = etcdtest.Client(nw.t, t.server)
 	sh(nw.t, "go", "build", "-o", t.binary, "github.com/netcraq/netcraq/controlplane/cmd/netcraq-controller")
 	for i := range t.cmds {
@@ -65,7 +66,7 @@ func (t *team) start(i int) {
 		t.nw.t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(t.binary, "--topology", t.nw.file, "--etcd", t.server, "--admin", t.admin(i))
+	cmd := exec.Command(t.binary, append([]string{"--topology", t.nw.file, "--etcd", t.server, "--admin", t.admin(i)}, t.flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

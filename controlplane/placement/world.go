@@ -91,8 +91,9 @@ type Limits struct {
 	Compression float64
 }
 
-// overhead is what a slot holds beside the value: its kind, three revisions of up to 10 bytes, the dictionary's version (etcd-monitor/cell).
-const overhead = 36
+// overhead is what a slot holds beside the value, in bytes, while revisions are small: its kind and three revisions as varints (etcd-monitor/cell). A value that does not fit with more is found
+// out by trying.
+const overhead = 8
 
 // DefaultLimits suit rates measured over 10 to 60 seconds.
 func DefaultLimits() Limits {

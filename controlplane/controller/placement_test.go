@@ -1,0 +1,156 @@
+package controller_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/controlplane/placer"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// heatServer answers as a Prometheus does that has scraped gateways.
+type heatServer struct {
+	mu    sync.Mutex
+	reads map[string]float64
+}
+
+func (h *heatServer) set(reads map[string]float64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reads = reads
+}
+
+func (h *heatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r.ParseForm()
+	var samples []string
+	h.mu.Lock()
+	if strings.Contains(r.Form.Get("query"), placer.ReadsMetric) {
+		for k, x := range h.reads {
+			samples = append(samples, fmt.Sprintf(`{"metric":{"key":%q},"value":[0,"%g"]}`, k, x))
+		}
+	}
+	h.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[%s]}}`, strings.Join(samples, ","))
+}
+
+// agree says whether etcd's entries are these keys, and are in the switches under the same KEY_IDs.
+func (t *team) agree(want []string) bool {
+	entries, broken, _, err := placed.Store{KV: t.etcd, Prefix: placed.DefaultPrefix}.List(t.nw.t.Context())
+	if err != nil || len(broken) > 0 {
+		return false
+	}
+	keys, err := t.api().Directory(t.nw.t.Context(), "etcd:", true)
+	if err != nil || len(keys) != len(entries) {
+		return false
+	}
+	for _, k := range keys {
+		e, ok := entries[strings.TrimPrefix(k.Name, "etcd:")]
+		if !ok || uint32(e.ID) != k.KeyID {
+			return false
+		}
+		for _, s := range k.State {
+			if kind, _, err := placed.ReadSlot(s.Value); s.Status != "OK" || err != nil || kind != placed.Clear {
+				return false
+			}
+		}
+	}
+	return slices.Equal(slices.Sorted(maps.Keys(entries)), want)
+}
+
+// TestPlacement: real controllers place keys in real switches while the load goes from key to key, and the one that leads is killed at each kind of step in turn. In the end the hottest keys are
+// placed, and etcd and the switches agree. Then somebody writes past the gateways.
+func TestPlacement(t *testing.T) {
+	mustLook(t, "etcd")
+	if !inNamespace(t) {
+		return
+	}
+	heat := &heatServer{}
+	prometheus := httptest.NewServer(heat)
+	defer prometheus.Close()
+	nw := newNetwork(t, "auto", line(3, 200))
+	team := startTeam(nw, "--prometheus", prometheus.URL, "--placement-dwell", "0s", "--placement-stay", "0s", "--placement-moves", "100000", "--log-level", "warn")
+	team.until("the chain to be ready", func() bool { return len(team.members()) == 3 })
+	r := rand.New(rand.NewPCG(1, 2))
+	hot := func(n int) (keys []string) {
+		reads := map[string]float64{}
+		for range n {
+			reads[fmt.Sprintf("/key/%02d", r.IntN(100))] = 10 + 10*r.Float64()
+		}
+		heat.set(reads)
+		return slices.Sorted(maps.Keys(reads))
+	}
+	exclude := func(prefix, choice string) {
+		t.Helper()
+		team.until(choice+" "+prefix, func() bool {
+			_, err := team.api().SetPlacementRule(t.Context(), api.PlacementRule{Key: prefix, Prefix: true, Choice: choice})
+			return err == nil
+		})
+	}
+	points := []string{"placement.placed", "keys.added", "placement.removed", "keys.removed", "placement.rule"}
+	if testing.Short() {
+		points = points[1:3]
+	}
+	for _, point := range points {
+		// A dozen keys come; then all but those go, because they are excluded.
+		want := hot(12)
+		killed := team.killAt(point)
+		if point == "placement.rule" || strings.HasSuffix(point, "removed") {
+			team.until("they are placed", func() bool { return team.agree(want) })
+			exclude("/key/", "exclude")
+			want = nil
+		}
+		select {
+		case i := <-killed:
+			team.until("the hottest keys to be placed, and no others, after a leader was killed at "+point, func() bool { return team.agree(want) })
+			team.start(i)
+		case <-time.After(25 * time.Second):
+			t.Fatalf("the leader did not come to %q", point)
+		}
+		exclude("/key/", "exclude")
+		team.until("none to be placed", func() bool { return team.agree(nil) })
+		exclude("/key/", "include")
+		heat.set(nil)
+	}
+
+	// A slot that a reader has populated, and a write straight to etcd.
+	heat.set(map[string]float64{"/k": 10})
+	first, err := team.etcd.Put(t.Context(), "/k", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	team.until("/k is placed", func() bool { return team.agree([]string{"/k"}) })
+	k, err := team.api().Lookup(t.Context(), "etcd:/k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &wire.Packet{Op: wire.Write, Key: wire.Key(k.KeyID), Request: 1, Value: binary.AppendUvarint([]byte{byte(placed.Value)}, uint64(first.Header.Revision))}
+	if reply, err := nw.hosts[0].ask(serviceAddr, p, time.Second); err != nil || reply.Status != wire.OK {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+	time.Sleep(1500 * time.Millisecond) // it stays while nobody does anything
+	if reply, err := nw.hosts[1].read(serviceAddr, k.KeyID); err != nil || reply.Status != wire.OK {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+	began := time.Now()
+	if _, err := team.etcd.Put(t.Context(), "/k", "2"); err != nil {
+		t.Fatal(err)
+	}
+	team.until("the key is out of the network", func() bool {
+		reply, err := nw.hosts[1].read(serviceAddr, k.KeyID)
+		return err == nil && reply.Status == wire.NotFound
+	})
+	t.Logf("a write past the gateways: out of the network after %v", time.Since(began).Round(time.Millisecond))
+	team.until("its entry is gone", func() bool { return team.agree(nil) })
+}
