@@ -54,12 +54,16 @@ def draw(figure: Figure, store: Store, ceiling: dict[str, float], folder: Path) 
         if figure.curve:
             shares = sorted(next(iter(mine.values())))
             axes.set_xticks(range(len(shares)), [f"{share:g}" for share in shares])
+        elif not figure.log:
+            axes.set_xticks(sorted({x for by_x in mine.values() for x in by_x}))
         if figure.log:
             axes.set_yscale("log")
         else:
             axes.set_ylim(bottom=0)
+            axes.yaxis.set_major_formatter("{x:,.0f}" if axes.get_ylim()[1] > 20 else "{x:g}")
         if figure.reflector and engine in ceiling:
             axes.axhline(ceiling[engine], color="grey", linewidth=0.8)
+            axes.set_ylim(top=max(axes.get_ylim()[1], 1.1 * ceiling[engine]))
             axes.annotate("the load against a bare reflector", (0.02, ceiling[engine]), xycoords=("axes fraction", "data"), fontsize=7, va="bottom")
         if figure.second:
             beside = axes.twinx()
