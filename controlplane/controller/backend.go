@@ -116,8 +116,8 @@ func (c *Controller) Recover(ctx context.Context, name, sw string) (*api.Chain, 
 // Metrics serves what there is to count and measure, for Prometheus.
 func (c *Controller) Metrics() http.Handler { return c.metrics.handler() }
 
-// Register adds to what Metrics serves.
-func (c *Controller) Register(x prometheus.Collector) error { return c.metrics.registry.Register(x) }
+// Registry is what Metrics serves, for what runs beside the controller to add to it.
+func (c *Controller) Registry() *prometheus.Registry { return c.metrics.registry }
 
 // Keys lists the keys of a chain by name.
 func (c *Controller) Keys(ctx context.Context, chainName string) ([]api.Key, error) {

@@ -71,8 +71,8 @@ func (p *Placer) show(verdicts []placement.Verdict, chains []api.Chain, heat map
 	p.shown = next
 }
 
-// Queries about all gateways together. %s is the window.
-var trafficQueries = [4]string{
+// TrafficQueries are about all gateways together: reads a second, the share that the network answered, and medians there and at etcd. %s is the window.
+var TrafficQueries = [4]string{
 	`sum(rate(etcd_monitor_reads_total[%s]))`,
 	`sum(rate(etcd_monitor_reads_total{answered="network"}[%[1]s])) / sum(rate(etcd_monitor_reads_total[%[1]s]))`,
 	`histogram_quantile(0.5, sum by (le) (rate(etcd_monitor_network_seconds_bucket{operation="read"}[%s])))`,
@@ -82,7 +82,7 @@ var trafficQueries = [4]string{
 // traffic asks for what all gateways do; nil where it is not known.
 func (p *Placer) traffic() (out [4]*float64) {
 	_, window := p.o.Source.Name()
-	for i, q := range trafficQueries {
+	for i, q := range TrafficQueries {
 		if x, ok := p.o.Source.Scalar(context.Background(), fmt.Sprintf(q, window)); ok {
 			out[i] = &x
 		}

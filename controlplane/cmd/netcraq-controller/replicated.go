@@ -136,7 +136,7 @@ func lead(ctx context.Context, term *etcdstore.Term, o options, top *topology.To
 		if err != nil {
 			return err
 		}
-		if err := c.Register(p.Metrics()); err != nil {
+		if err := c.Registry().Register(p.Metrics()); err != nil {
 			return err
 		}
 		placement = p
