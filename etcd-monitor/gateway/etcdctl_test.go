@@ -28,16 +28,19 @@ func etcdctls(t *testing.T) map[string]string {
 // TestEtcdctl works with etcd's own command-line client through the gateway.
 func TestEtcdctl(t *testing.T) {
 	for name, path := range etcdctls(t) {
-		t.Run(name, func(t *testing.T) {
-			c := etcdtest.New(t, 1, etcdtest.Options{})
-			g := begin(t, Config{}, c.Endpoints()...)
-			e := etcdtest.Etcdctl{Path: path, Flags: []string{"--endpoints", g.Endpoint}}
-			etcdctlKeys(t, e)
-			etcdctlLeases(t, e)
-			etcdctlWaits(t, e)
-			etcdctlMaintenance(t, e)
-			etcdctlAuth(t, e)
-		})
+		for way, served := range ways {
+			t.Run(name+" "+way, func(t *testing.T) {
+				t.Parallel()
+				c := etcdtest.New(t, 1, etcdtest.Options{})
+				g := beginWay(t, served, c.Endpoints()...)
+				e := etcdtest.Etcdctl{Path: path, Flags: []string{"--endpoints", g.Endpoint}}
+				etcdctlKeys(t, e)
+				etcdctlLeases(t, e)
+				etcdctlWaits(t, e)
+				etcdctlMaintenance(t, e)
+				etcdctlAuth(t, e)
+			})
+		}
 	}
 }
 

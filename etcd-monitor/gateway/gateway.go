@@ -118,7 +118,7 @@ func New(cfg Config) (*Gateway, error) {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: or(cfg.KeepAliveMinTime, DefaultKeepAliveMinTime)}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: or(cfg.KeepAliveInterval, DefaultKeepAliveInterval), Timeout: or(cfg.KeepAliveTimeout, DefaultKeepAliveTimeout)}),
 		grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-			return handle(g.upstream.outgoing(ctx), request)
+			return handle(outgoing(ctx), request)
 		}),
 		grpc.StreamInterceptor(g.streams),
 	)
@@ -167,7 +167,7 @@ func (g *Gateway) streams(server any, stream grpc.ServerStream, info *grpc.Strea
 	if server == nil { // passed on
 		return handle(server, stream)
 	}
-	ctx, cancel := context.WithCancel(g.upstream.outgoing(stream.Context()))
+	ctx, cancel := context.WithCancel(outgoing(stream.Context()))
 	defer cancel()
 	defer context.AfterFunc(g.stopping, cancel)()
 	return g.unlessStopped(handle(server, streamWith{stream, ctx}))

@@ -63,7 +63,7 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 		return err
 	}
 	kind = g.look(method, request.bytes)
-	ctx := g.upstream.outgoing(down.Context())
+	ctx := outgoing(down.Context())
 	var header, trailer metadata.MD
 	began := time.Now()
 	err = g.upstream.client.ActiveConnection().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
@@ -88,7 +88,7 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 
 // passStream passes messages both ways until etcd ends the stream, the client does, or the gateway is stopped.
 func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
-	ctx, cancel := context.WithCancel(g.upstream.outgoing(down.Context()))
+	ctx, cancel := context.WithCancel(outgoing(down.Context()))
 	defer cancel()
 	defer context.AfterFunc(g.stopping, cancel)()
 	up, err := g.upstream.client.ActiveConnection().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, grpc.ForceCodecV2(g.codec))

@@ -77,6 +77,7 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 			return nil, fmt.Errorf("gateway: the certificates towards etcd: %w", err)
 		}
 		u.watchName(t)
+		c.DialOptions = append(c.DialOptions, grpc.WithPerRPCCredentials(disclaimer{u}))
 		c.TLS, u.http.TLSClientConfig = t, t.Clone()
 		u.http.ForceAttemptHTTP2 = true
 	}
@@ -110,8 +111,23 @@ func (u *Upstream) watchName(t *tls.Config) {
 	}
 }
 
-// Conn is the connection. Calls on it are passed as they are: nothing is retried, and nothing added to their metadata.
-func (u *Upstream) Conn() grpc.ClientConnInterface { return u.client.ActiveConnection() }
+// disclaimer adds to each request that the name in our certificate is not the client's. gRPC asks for it when it has a connection for the request, that is after the certificate was shown there: a
+// request that was waiting for the connection has it too.
+type disclaimer struct{ u *Upstream }
+
+// GetRequestMetadata implements [credentials.PerRPCCredentials].
+func (d disclaimer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	if !d.u.named.Load() {
+		return nil, nil
+	}
+	return map[string]string{notTheName: "etcd-monitor"}, nil
+}
+
+// RequireTransportSecurity implements [credentials.PerRPCCredentials].
+func (disclaimer) RequireTransportSecurity() bool { return true }
+
+// Conn is the connection. Calls on it are passed as they are: nothing is retried, and nothing added to their metadata but the disclaimer.
+func (u *Upstream) Conn() *grpc.ClientConn { return u.client.ActiveConnection() }
 
 // Client is an etcd client on the same connection, for the gateway's own business: it has no user name, and does not retry.
 func (u *Upstream) Client() *clientv3.Client { return u.client }
@@ -126,16 +142,13 @@ func (u *Upstream) Close() error {
 }
 
 // outgoing is the context for what is done at etcd for a request that came in: its deadline, its end, and its metadata but for what belongs to the connection.
-func (u *Upstream) outgoing(ctx context.Context) context.Context {
+func outgoing(ctx context.Context) context.Context {
 	in, _ := metadata.FromIncomingContext(ctx)
-	out := make(metadata.MD, len(in)+1)
+	out := make(metadata.MD, len(in))
 	for k, v := range in {
 		if !hopByHop(k) {
 			out[k] = v
 		}
-	}
-	if u.named.Load() {
-		out[notTheName] = []string{"etcd-monitor"}
 	}
 	return metadata.NewOutgoingContext(ctx, out)
 }

@@ -57,9 +57,11 @@ func New(t testing.TB, n int, o Options) *Cluster {
 				}
 			}
 		}
+		var stopping sync.WaitGroup
 		for i := range c.members {
-			c.Stop(i)
+			stopping.Go(func() { c.Stop(i) })
 		}
+		stopping.Wait()
 	})
 	for i := range n {
 		c.starting.Go(func() { c.Start(i) })
@@ -84,7 +86,8 @@ func (c *Cluster) Start(i int) {
 			all = append(all, fmt.Sprintf("m%d=http://%s", j, p))
 		}
 		e.Name, e.InitialCluster = fmt.Sprint("m", i), strings.Join(all, ",")
-		e.TickMs, e.ElectionMs = 20, 200
+		e.TickMs, e.ElectionMs = 50, 500
+		e.BcryptCost = 4       // the least: passwords take long where races are looked for
 		e.UnsafeNoFsync = true // the tests' faults are of processes, not of machines
 		if !c.tls.Empty() {
 			e.ClientTLSInfo = c.tls

@@ -1,0 +1,481 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/etcd-monitor/internal/etcdtest"
+)
+
+// forwarder is a key-value service that asks etcd: package guarded with nothing placed.
+type forwarder struct{ c pb.KVClient }
+
+func (f forwarder) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	return f.c.Range(ctx, r)
+}
+func (f forwarder) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+	return f.c.Put(ctx, r)
+}
+func (f forwarder) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	return f.c.DeleteRange(ctx, r)
+}
+func (f forwarder) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	return f.c.Txn(ctx, r)
+}
+func (f forwarder) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
+	return f.c.Compact(ctx, r)
+}
+
+func newForwarder(u *Upstream) pb.KVServer { return forwarder{pb.NewKVClient(u.Conn())} }
+
+// ways are the two ways that the key-value service can go.
+var ways = map[string]bool{"passed": false, "served": true}
+
+// beginWay starts a gateway whose key-value service is passed on, or served by a forwarder.
+func beginWay(t testing.TB, served bool, endpoints ...string) started {
+	t.Helper()
+	u, err := Dial(UpstreamConfig{Endpoints: endpoints})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { u.Close() })
+	cfg := Config{Upstream: u}
+	if served {
+		cfg.KV = newForwarder(u)
+	}
+	return begin(t, cfg, endpoints...)
+}
+
+// clientv3's mutex and election work, between two clients at two gateways.
+func TestConcurrency(t *testing.T) {
+	t.Parallel()
+	for name, served := range ways {
+		t.Run(name, func(t *testing.T) {
+			c := etcdtest.New(t, 1, etcdtest.Options{})
+			var sessions []*concurrency.Session
+			for range 2 {
+				s, err := concurrency.NewSession(etcdtest.Client(t, beginWay(t, served, c.Endpoints()...).Endpoint), concurrency.WithTTL(10))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { s.Close() })
+				sessions = append(sessions, s)
+			}
+			inside, sum := 0, 0
+			var wg sync.WaitGroup
+			for _, s := range sessions {
+				wg.Go(func() {
+					m := concurrency.NewMutex(s, "/mutex")
+					for range 10 {
+						if err := m.Lock(t.Context()); err != nil {
+							t.Error(err)
+							return
+						}
+						if inside++; inside != 1 {
+							t.Error("two are inside")
+						}
+						sum++
+						inside--
+						if err := m.Unlock(t.Context()); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if sum != 20 {
+				t.Errorf("%d were inside, want 20", sum)
+			}
+			m := concurrency.NewMutex(sessions[0], "/mutex")
+			if err := m.Lock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := concurrency.NewMutex(sessions[1], "/mutex").TryLock(t.Context()); !errors.Is(err, concurrency.ErrLocked) {
+				t.Errorf("a second lock: %v, want %v", err, concurrency.ErrLocked)
+			}
+
+			first, second := concurrency.NewElection(sessions[0], "/election"), concurrency.NewElection(sessions[1], "/election")
+			if err := first.Campaign(t.Context(), "one"); err != nil {
+				t.Fatal(err)
+			}
+			won := make(chan error, 1)
+			go func() { won <- second.Campaign(t.Context(), "two") }()
+			observed := second.Observe(t.Context())
+			if r := <-observed; string(r.Kvs[0].Value) != "one" {
+				t.Errorf("%s leads, want one", r.Kvs[0].Value)
+			}
+			sessions[0].Close() // its lease ends, and with it its leadership
+			if err := <-won; err != nil {
+				t.Fatal(err)
+			}
+			if r, err := second.Leader(t.Context()); err != nil || string(r.Kvs[0].Value) != "two" {
+				t.Errorf("leader: %v, %v; want two", r, err)
+			}
+		})
+	}
+}
+
+// Values up to etcd's limit pass, larger ones are refused with etcd's own error; so are answers that are larger than gRPC's default limit passed.
+func TestLarge(t *testing.T) {
+	for name, served := range ways {
+		t.Run(name, func(t *testing.T) {
+			cluster := etcdtest.New(t, 1, etcdtest.Options{})
+			g := beginWay(t, served, cluster.Endpoints()...)
+			direct := etcdtest.ClientWith(t, clientv3.Config{Endpoints: cluster.Endpoints(), MaxCallSendMsgSize: 16 << 20})
+			through := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{g.Endpoint}, MaxCallSendMsgSize: 16 << 20})
+			for i, size := range []int{1 << 20, 1 << 20, 1 << 20, 1<<20 + 400<<10, 1 << 20} {
+				if _, err := through.Put(t.Context(), fmt.Sprint("k", i), strings.Repeat("v", size)); err != nil {
+					t.Errorf("%d bytes: %v", size, err)
+				}
+			}
+			r, err := through.Get(t.Context(), "k", clientv3.WithPrefix())
+			if err != nil || len(r.Kvs) != 5 || len(r.Kvs[3].Value) != 1<<20+400<<10 {
+				t.Errorf("5 MiB at once: %v", err)
+			}
+			for _, size := range []int{1536<<10 + 1, 1900 << 10, 3 << 20} {
+				_, want := direct.Put(t.Context(), "big", strings.Repeat("v", size))
+				_, got := through.Put(t.Context(), "big", strings.Repeat("v", size))
+				if want == nil || got == nil || got.Error() != want.Error() {
+					t.Errorf("%d bytes: %v; etcd itself says %v", size, got, want)
+				}
+			}
+		})
+	}
+}
+
+// Hundreds of watches on one connection: each sees its key's changes and no other's, in order.
+func TestWatches(t *testing.T) {
+	const watches, changes = 300, 5
+	c := etcdtest.New(t, 1, etcdtest.Options{})
+	g := begin(t, Config{}, c.Endpoints()...)
+	client := etcdtest.Client(t, g.Endpoint)
+	var channels []clientv3.WatchChan
+	for i := range watches {
+		// Half of them are streams of their own: etcd's client makes one for each different metadata.
+		ctx := t.Context()
+		if i%2 == 0 {
+			ctx = clientv3.WithRequireLeader(metadata.AppendToOutgoingContext(ctx, "stream", fmt.Sprint(i)))
+		}
+		ch := client.Watch(ctx, fmt.Sprintf("w%03d", i), clientv3.WithCreatedNotify(), clientv3.WithPrevKV())
+		if r := <-ch; !r.Created {
+			t.Fatalf("watch %d: %v", i, r)
+		}
+		channels = append(channels, ch)
+	}
+	for n := range changes {
+		for i := range watches {
+			if _, err := client.Put(t.Context(), fmt.Sprintf("w%03d", i), fmt.Sprint(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i, ch := range channels {
+		for n := 0; n < changes; {
+			r := <-ch
+			if r.Err() != nil {
+				t.Fatal(r.Err())
+			}
+			for _, e := range r.Events {
+				if want := fmt.Sprintf("w%03d", i); string(e.Kv.Key) != want || string(e.Kv.Value) != fmt.Sprint(n) || n > 0 && string(e.PrevKv.Value) != fmt.Sprint(n-1) {
+					t.Errorf("watch %d: %v, want %s = %d", i, e, want, n)
+				}
+				n++
+			}
+		}
+	}
+	r, err := client.Get(t.Context(), "w000")
+	if err != nil || g.Newest().Revision() != r.Header.Revision || r.Header.Revision != 1+watches*changes {
+		t.Errorf("newest revision %d, etcd's %d, want %d", g.Newest().Revision(), r.Header.Revision, 1+watches*changes)
+	}
+}
+
+// A watch that is cancelled by etcd (its revision was compacted) says so as etcd does.
+func TestWatchCompacted(t *testing.T) {
+	c := etcdtest.New(t, 1, etcdtest.Options{})
+	client := etcdtest.Client(t, begin(t, Config{}, c.Endpoints()...).Endpoint)
+	for range 5 {
+		if _, err := client.Put(t.Context(), "k", "v"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := client.Compact(t.Context(), 4); err != nil {
+		t.Fatal(err)
+	}
+	r := <-client.Watch(t.Context(), "k", clientv3.WithRev(2))
+	if !errors.Is(r.Err(), rpctypes.ErrCompacted) || r.CompactRevision != 4 {
+		t.Errorf("%v, compact revision %d", r.Err(), r.CompactRevision)
+	}
+}
+
+// A snapshot through the gateway is whole: etcd ends it with its hash.
+func TestSnapshot(t *testing.T) {
+	c := etcdtest.New(t, 1, etcdtest.Options{})
+	client := etcdtest.Client(t, begin(t, Config{}, c.Endpoints()...).Endpoint)
+	for i := range 20 {
+		if _, err := client.Put(t.Context(), fmt.Sprint(i), strings.Repeat("x", 100<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := client.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	if err != nil || len(b) < 2<<20 {
+		t.Fatalf("%d bytes, %v", len(b), err)
+	}
+	if sum := sha256.Sum256(b[:len(b)-sha256.Size]); !bytes.Equal(sum[:], b[len(b)-sha256.Size:]) {
+		t.Error("it is not what etcd has hashed")
+	}
+}
+
+// The members' addresses are the gateway's where it is told to say so: a client that synchronizes stays.
+func TestMembers(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.New(t, 3, etcdtest.Options{})
+	own := begin(t, Config{}, c.Endpoints()...)
+	client := etcdtest.Client(t, own.Endpoint)
+	if err := client.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, want := slices.Clone(client.Endpoints()), c.Endpoints()
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("without addresses to advertise: %v, want etcd's own %v", got, want)
+	}
+	advertised := begin(t, Config{AdvertiseClientURLs: []string{own.Endpoint}}, c.Endpoints()...)
+	client = etcdtest.Client(t, advertised.Endpoint)
+	r, err := client.MemberList(t.Context())
+	if err != nil || len(r.Members) != 3 || r.Header.ClusterId == 0 {
+		t.Fatalf("%v, %v", r, err)
+	}
+	for _, m := range r.Members {
+		if !slices.Equal(m.ClientURLs, []string{own.Endpoint}) || !strings.HasPrefix(m.Name, "m") || len(m.PeerURLs) != 1 {
+			t.Errorf("%v", m)
+		}
+	}
+	if err := client.Sync(t.Context()); err != nil || !slices.Contains(client.Endpoints(), own.Endpoint) {
+		t.Errorf("%v, %v", client.Endpoints(), err)
+	}
+	if _, err := client.Put(t.Context(), "k", "v"); err != nil {
+		t.Error(err)
+	}
+}
+
+// etcd goes away and comes back under the gateway: clients hear Unavailable, and then they are served again, watches and leases too.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.New(t, 1, etcdtest.Options{})
+	g := begin(t, Config{}, c.Endpoints()...)
+	client := etcdtest.Client(t, g.Endpoint)
+	if _, err := client.Put(t.Context(), "k", "1"); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := client.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alive, err := client.KeepAlive(t.Context(), lease.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-alive
+	watch := client.Watch(t.Context(), "k", clientv3.WithCreatedNotify())
+	<-watch
+	stopped := make(chan struct{})
+	go func() { // with a watch open etcd takes seconds to stop
+		c.Stop(0)
+		close(stopped)
+	}()
+	<-stopped
+	if _, err := client.Put(t.Context(), "k", "x"); status.Code(err) != codes.Unavailable {
+		t.Errorf("without etcd: %v, want Unavailable", err)
+	}
+	c.Start(0)
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if _, err = client.Put(t.Context(), "k", "2"); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("20 s after etcd is back: %v", err)
+		}
+	}
+	// A write that was answered with an error may have been executed, so there may be more than one event.
+	for seen, deadline := "", time.After(20*time.Second); seen != "2"; {
+		select {
+		case r := <-watch:
+			if r.Err() != nil || len(r.Events) == 0 {
+				t.Fatalf("the watch ended: %v", r.Err())
+			}
+			seen = string(r.Events[len(r.Events)-1].Kv.Value)
+		case <-deadline:
+			t.Fatal("the watch has not seen the write")
+		}
+	}
+	if r, err := client.KeepAliveOnce(t.Context(), lease.ID); err != nil || r.TTL != 60 {
+		t.Errorf("the lease: %v, %v", r, err)
+	}
+	if r, err := client.Get(t.Context(), "k"); err != nil || g.Newest().Revision() != r.Header.Revision {
+		t.Errorf("newest revision %d, %v, %v", g.Newest().Revision(), r, err)
+	}
+}
+
+// Without a quorum, errors are etcd's own, serializable reads go on, and nothing hangs for longer than with etcd itself.
+func TestNoQuorum(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.New(t, 3, etcdtest.Options{})
+	once := func(endpoint string) *clientv3.Client { // the first error, and not what comes of repetitions
+		return etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{endpoint}, MaxUnaryRetries: 1})
+	}
+	direct, through := once(c.Endpoints()[0]), once(begin(t, Config{}, c.Endpoints()[0]).Endpoint)
+	if _, err := through.Put(t.Context(), "k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	c.Stop(1)
+	c.Stop(2)
+	calls := map[string]func(*clientv3.Client, context.Context) error{
+		"put": func(c *clientv3.Client, ctx context.Context) error {
+			_, err := c.Put(ctx, "k", "v")
+			return err
+		},
+		"get": func(c *clientv3.Client, ctx context.Context) error {
+			_, err := c.Get(ctx, "k")
+			return err
+		},
+		"get with leader": func(c *clientv3.Client, ctx context.Context) error {
+			_, err := c.Get(clientv3.WithRequireLeader(ctx), "k")
+			return err
+		},
+		"grant": func(c *clientv3.Client, ctx context.Context) error {
+			_, err := c.Grant(ctx, 60)
+			return err
+		},
+	}
+	var wg sync.WaitGroup
+	for name, call := range calls {
+		wg.Go(func() {
+			var both sync.WaitGroup
+			var want, got error
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			both.Go(func() { want = call(direct, ctx) })
+			both.Go(func() { got = call(through, ctx) })
+			both.Wait()
+			if want == nil || got == nil || got.Error() != want.Error() {
+				t.Errorf("%s: %v; etcd itself says %v", name, got, want)
+			}
+		})
+	}
+	wg.Wait()
+	if r, err := through.Get(t.Context(), "k", clientv3.WithSerializable()); err != nil || len(r.Kvs) != 1 {
+		t.Errorf("a serializable read: %v, %v", r, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if _, err := through.Get(ctx, "k"); status.Code(err) != codes.DeadlineExceeded && !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 2*time.Second {
+		t.Errorf("a read with 100 ms: %v after %v", err, time.Since(began))
+	}
+}
+
+// The leader of three members dies while clients write through the gateway: what was acknowledged is there, revisions never go back, and the gateway goes on.
+func TestLeaderChange(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.New(t, 3, etcdtest.Options{})
+	g := begin(t, Config{}, c.Endpoints()...)
+	client := etcdtest.Client(t, g.Endpoint)
+	stop := make(chan struct{})
+	var mu sync.Mutex
+	acked := map[string]int64{}
+	after := 0 // writes after the leader's death
+	dead := false
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			last := int64(0)
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				key := fmt.Sprintf("%d-%d", w, i)
+				r, err := client.Put(ctx, key, "v")
+				cancel()
+				if err != nil {
+					time.Sleep(5 * time.Millisecond)
+					continue
+				}
+				if r.Header.Revision <= last {
+					t.Errorf("revision %d after %d", r.Header.Revision, last)
+				}
+				last = r.Header.Revision
+				mu.Lock()
+				acked[key] = last
+				if dead {
+					after++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	time.Sleep(300 * time.Millisecond)
+	leader := c.Leader()
+	c.Stop(leader)
+	if now := c.Leader(); now == leader {
+		t.Fatal("the leader is the same")
+	}
+	mu.Lock()
+	dead = true
+	mu.Unlock()
+	for end := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		mu.Lock()
+		n := after
+		mu.Unlock()
+		if n > 50 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Errorf("15 s after the leader's death: %d writes", n)
+			break
+		}
+	}
+	close(stop)
+	wg.Wait()
+	r, err := client.Get(t.Context(), "", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]int64{}
+	for _, kv := range r.Kvs {
+		there[string(kv.Key)] = kv.ModRevision
+	}
+	for key, revision := range acked {
+		if there[key] != revision {
+			t.Errorf("%s was acknowledged at revision %d; etcd has it at %d", key, revision, there[key])
+		}
+	}
+	if got := g.Newest().Revision(); got != r.Header.Revision {
+		t.Errorf("newest revision %d, etcd's is %d", got, r.Header.Revision)
+	}
+	t.Logf("%d writes acknowledged, %d after the leader's death", len(acked), after)
+}
