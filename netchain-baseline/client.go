@@ -16,6 +16,7 @@ type Client struct {
 	Resend  time.Duration // 0: 50 ms
 
 	conn *net.UDPConn
+	tag  uint32 // of the last request
 }
 
 // Close gives the socket back.
@@ -26,7 +27,7 @@ func (c *Client) Close() error {
 	return c.conn.Close()
 }
 
-// Ask sends a request until an answer with its operation and key comes, or ctx ends.
+// Ask sends a request until its answer comes, or ctx ends.
 func (c *Client) Ask(ctx context.Context, p Packet) (*Packet, error) {
 	if c.conn == nil {
 		conn, err := net.ListenUDP("udp4", nil)
@@ -36,6 +37,8 @@ func (c *Client) Ask(ctx context.Context, p Packet) (*Packet, error) {
 		c.conn = conn
 	}
 	to := p.Request(c.Chain)
+	c.tag++
+	p.Tag = c.tag
 	b, err := p.Marshal(c.SeqBits)
 	if err != nil {
 		return nil, err
@@ -63,7 +66,7 @@ func (c *Client) Ask(ctx context.Context, p Packet) (*Packet, error) {
 				return nil, fmt.Errorf("waiting for %v: %w", to, err)
 			}
 			r := new(Packet)
-			if r.Unmarshal(buffer[:n], c.SeqBits) == nil && r.Op == p.Op+1 && r.Key == p.Key {
+			if r.Unmarshal(buffer[:n], c.SeqBits) == nil && tagOf(buffer[:n], len(p.Rest)) == p.Tag && r.Op == p.Op+1 && r.Key == p.Key {
 				return r, nil
 			}
 		}

@@ -2,11 +2,10 @@ package netchain
 
 import (
 	"context"
-	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/netip"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,182 +18,262 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-func wireOrder(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }
-
-// Controller brings NetChain up on the switches of a topology (the file that netcraq-controller takes; of its chains the first), and goes around switches that are gone. One virtual group has
-// all keys: the chain's number is their top byte.
-type Controller struct {
-	topo    *topology.Topology
-	chain   *topology.Chain
-	seqBits int
-	keys    int
-	info    *p4rt.Info
-	pipe    *p4rt.Pipeline
-	clients map[string]*p4rt.Client
-	log     *slog.Logger
-
-	mu      sync.Mutex
-	gone    map[string]bool
-	session uint32
+// Options are what a controller is told beside the topology.
+type Options struct {
+	SeqBits int // width of sequence numbers: 16 or 128
+	Keys    int // how many there are: Key(0, Groups) to Key(Keys-1, Groups)
+	Groups  int // virtual groups that they are spread over, 1 to MaxGroups: a recovery stops the writes of one at a time
+	// Detect is how long after the loss of its connection a switch is taken for gone, even if it can be reached again (it may have been started anew, and be empty); 0: only Fail says
+	// that one is. NetChain assumes that a switch that is taken for gone has stopped (fail-stop).
+	Detect time.Duration
+	Log    *slog.Logger // nil: none
 }
 
-// NewController reads nothing but the topology, and touches no switch. keys is how many keys there are, numbered from 0.
-func NewController(t *topology.Topology, seqBits, keys int, log *slog.Logger) (*Controller, error) {
-	text, p4info, err := Compiled(seqBits)
+func (o *Options) check(t *topology.Topology) error {
+	switch {
+	case len(t.Chains) == 0:
+		return fmt.Errorf("the topology has no chain")
+	case len(t.Chains[0].Members) > MaxChain-1:
+		return fmt.Errorf("chain %s has %d members: NetChain's packets have room for %d", t.Chains[0].Name, len(t.Chains[0].Members), MaxChain-1)
+	case o.Keys < 1 || o.Keys > 65536:
+		return fmt.Errorf("%d keys: the switches have slots for 1 to 65536", o.Keys)
+	case o.Groups < 1 || o.Groups > MaxGroups:
+		return fmt.Errorf("%d virtual groups: there are 1 to %d", o.Groups, MaxGroups)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// Controller brings NetChain up on the switches of a topology (the file that netcraq-controller takes; of its chains the first), goes around switches that are gone, and brings them, or
+// others in their place, in again.
+type Controller struct {
+	topo *topology.Topology
+	o    Options
+	info *p4rt.Info
+	f    fabric
+
+	connect func(context.Context)
+
+	recovering sync.Mutex // one at a time
+
+	mu        sync.Mutex
+	plan      *plan
+	installed map[string]map[int][]*v1.TableEntry // of what changes in a switch's tables, by part
+	started   bool
+	events    []Event
+	lost      map[string]*time.Timer // switches that will soon be taken for gone
+}
+
+// A switch that is gone should not keep the controller waiting.
+const fenceTime = 100 * time.Millisecond
+
+// Event is something that a controller did.
+type Event struct {
+	Time    time.Time `json:"time"`
+	Kind    string    `json:"kind"` // failed, around, recovering, recovered
+	Switch  string    `json:"switch"`
+	Message string    `json:"message"`
+}
+
+// NewController reads nothing but the topology, and touches no switch.
+func NewController(t *topology.Topology, o Options) (*Controller, error) {
+	if err := o.check(t); err != nil {
+		return nil, err
+	}
+	c, text, err := newController(t, o)
 	if err != nil {
 		return nil, err
+	}
+	pipe, err := p4rt.NewPipeline(c.info, text)
+	if err != nil {
+		return nil, err
+	}
+	f, err := newP4Fabric(t, o.SeqBits, c.info, pipe, o.Log, c.connection)
+	if err != nil {
+		return nil, err
+	}
+	c.f, c.connect = f, f.connect
+	return c, nil
+}
+
+// newController makes one without switches.
+func newController(t *topology.Topology, o Options) (*Controller, []byte, error) {
+	text, p4info, err := Compiled(o.SeqBits)
+	if err != nil {
+		return nil, nil, err
 	}
 	var m configv1.P4Info
 	if err := prototext.Unmarshal(p4info, &m); err != nil {
-		return nil, fmt.Errorf("NetChain's P4Info: %w", err)
+		return nil, nil, fmt.Errorf("NetChain's P4Info: %w", err)
 	}
 	info, err := p4rt.NewInfo(&m)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	pipe, err := p4rt.NewPipeline(info, text)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case len(t.Chains) == 0:
-		return nil, fmt.Errorf("the topology has no chain")
-	case len(t.Chains[0].Members) > MaxChain-1:
-		return nil, fmt.Errorf("chain %s has %d members: NetChain's packets have room for %d", t.Chains[0].Name, len(t.Chains[0].Members), MaxChain-1)
-	case keys < 1 || keys > 65536:
-		return nil, fmt.Errorf("%d keys: the switches have slots for 1 to 65536", keys)
-	}
-	return &Controller{topo: t, chain: t.Chains[0], seqBits: seqBits, keys: keys, info: info, pipe: pipe, clients: map[string]*p4rt.Client{}, log: log, gone: map[string]bool{}}, nil
-}
-
-// Members are the chain's addresses, head first.
-func Members(t *topology.Topology) (out []netip.Addr) {
-	for _, m := range t.Chains[0].Members {
-		out = append(out, t.Switch(m).Address)
-	}
-	return out
-}
-
-// Key is the i-th key.
-func Key(t *topology.Topology, i int) uint32 { return uint32(t.Chains[0].ID)<<24 | uint32(i) }
-
-// entries are what a switch holds: its address, the shortest ways to hosts and switches, the keys.
-func (c *Controller) entries(s *topology.Switch) (out []p4rt.Entry) {
-	graph := c.topo.Graph(nil)
-	forward := func(to netip.Addr, mac net.HardwareAddr, port uint32) p4rt.Entry {
-		return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(to, 32)}, Action: "forward", Params: p4rt.Params{"dst_mac": mac, "port": port}}
-	}
-	toward := func(to netip.Addr, at string) {
-		if hop, ok := graph.NextHop(s.Name, at); ok {
-			out = append(out, forward(to, hop.Peer.MAC, hop.Number))
-		}
-	}
-	out = append(out, p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(s.Address)}, Action: "take"})
-	for _, other := range c.topo.Switches {
-		if other != s {
-			toward(other.Address, other.Name)
-		}
-	}
-	for _, h := range c.topo.Hosts {
-		if h.Switch == s {
-			out = append(out, forward(h.IP, h.MAC, h.Port))
-		} else {
-			toward(h.IP, h.Switch.Name)
-		}
-	}
-	if slices.Contains(c.chain.Members, s.Name) {
-		for i := range c.keys {
-			out = append(out, p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY": p4rt.Exact(Key(c.topo, i))}, Action: "set_slot", Params: p4rt.Params{"slot": i}})
-		}
-	}
-	return out
+	return &Controller{topo: t, o: o, info: info, connect: func(context.Context) {}, plan: newPlan(t, o.Groups, o.SeqBits), installed: map[string]map[int][]*v1.TableEntry{},
+		lost: map[string]*time.Timer{}}, text, nil
 }
 
 // Start connects to the switches, loads the program anew and fills the tables; it returns when all switches have everything. The connections last as long as ctx.
 func (c *Controller) Start(ctx context.Context) error {
-	for _, s := range c.topo.Switches {
-		cl, err := p4rt.New(p4rt.Options{Name: s.Name, Target: s.P4Runtime, DeviceID: s.DeviceID, ElectionID: p4rt.ElectionID{Low: uint64(time.Now().Unix())}, Info: c.info, Log: c.log}, p4rt.Handler{})
-		if err != nil {
-			return err
-		}
-		c.clients[s.Name] = cl
-		go cl.Run(ctx)
-	}
-	for _, s := range c.topo.Switches {
-		cl := c.clients[s.Name]
-		for cl.State().Phase != p4rt.Primary {
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("waiting for %s at %s: %w", s.Name, s.P4Runtime, context.Cause(ctx))
-			case <-time.After(5 * time.Millisecond):
-			}
-		}
-		if err := cl.Reload(ctx, c.pipe); err != nil {
-			return fmt.Errorf("loading the program into %s: %w", s.Name, err)
-		}
-		if err := c.write(ctx, s.Name, v1.Update_INSERT, c.entries(s)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *Controller) write(ctx context.Context, sw string, kind v1.Update_Type, entries []p4rt.Entry) error {
-	var updates []*v1.Update
-	for _, e := range entries {
-		te, err := c.info.Encode(e)
-		if err != nil {
-			return err
-		}
-		updates = append(updates, &v1.Update{Type: kind, Entity: p4rt.EntryEntity(te)})
-	}
-	if err := c.clients[sw].Write(ctx, updates...); err != nil {
-		return fmt.Errorf("writing to %s: %w", sw, err)
-	}
-	return nil
-}
-
-// Fail goes on without a switch (NetChain, algorithm 2): the others skip it, and answer for it where it was the last. The first of the chain that is left begins a session, so that no number
-// is given twice. Clients need to know nothing.
-func (c *Controller) Fail(ctx context.Context, name string) error {
+	c.connect(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	gone := c.topo.Switch(name)
-	if gone == nil || !slices.Contains(c.chain.Members, name) {
-		return fmt.Errorf("%q is no member of the chain: %v", name, c.chain.Members)
-	}
-	c.gone[name] = true
-	left := slices.DeleteFunc(slices.Clone(c.chain.Members), func(m string) bool { return c.gone[m] })
-	if len(left) == 0 {
-		delete(c.gone, name)
-		return fmt.Errorf("%s is the last switch of the chain", name)
-	}
-	if head := left[0]; c.seqBits > 16 {
-		kind := v1.Update_INSERT
-		if c.session++; c.session > 1 {
-			kind = v1.Update_MODIFY
+	for _, s := range c.topo.Switches {
+		if err := c.f.reload(ctx, s.Name); err != nil {
+			return err
 		}
-		e := p4rt.Entry{Table: "head_session", Match: p4rt.Match{"group": p4rt.Exact(c.chain.ID)}, Action: "begin_session", Params: p4rt.Params{"session": c.session}}
-		for _, m := range left { // whoever is head next counts on in it
-			if err := c.write(ctx, m, kind, []p4rt.Entry{e}); err != nil && m == head {
+		if err := c.fill(ctx, s); err != nil {
+			return err
+		}
+		if c.plan.placeOf(s) != nil {
+			if err := c.insert(ctx, s, c.plan.keys(c.o.Keys)); err != nil {
 				return err
 			}
 		}
 	}
-	for _, s := range c.topo.Switches {
-		if c.gone[s.Name] {
-			continue
+	c.started = true
+	return nil
+}
+
+// fill gives a switch whose tables are empty all but the keys. A place that is not to be its own yet it goes around, too: that before it has an address to be asked at.
+func (c *Controller) fill(ctx context.Context, s *topology.Switch) error {
+	c.installed[s.Name] = map[int][]*v1.TableEntry{}
+	if err := c.update(ctx, s, c.all()...); err != nil {
+		return err
+	}
+	return c.insert(ctx, s, c.plan.addresses(s))
+}
+
+func (c *Controller) insert(ctx context.Context, s *topology.Switch, entries []p4rt.Entry) error {
+	encoded, err := c.encode(entries)
+	if err != nil {
+		return err
+	}
+	return c.f.write(ctx, s.Name, p4rt.DiffEntries(nil, encoded))
+}
+
+func (c *Controller) encode(entries []p4rt.Entry) (out []*v1.TableEntry, err error) {
+	for _, e := range entries {
+		te, err := c.info.Encode(e)
+		if err != nil {
+			return nil, err
 		}
-		var entries []p4rt.Entry
-		for _, at := range []string{"detour", "detour_next"} {
-			dst := p4rt.Exact(gone.Address)
-			entries = append(entries,
-				p4rt.Entry{Table: at + ".detours", Priority: 1, Match: p4rt.Match{"ipv4_dst": dst}, Action: at + ".skip"},
-				p4rt.Entry{Table: at + ".detours", Priority: 2, Match: p4rt.Match{"ipv4_dst": dst, "SC": p4rt.Ternary(0, 0xffff)}, Action: at + ".answer_for_the_last"})
-		}
-		if err := c.write(ctx, s.Name, v1.Update_INSERT, entries); err != nil {
+		out = append(out, te)
+	}
+	return out, nil
+}
+
+// update changes parts of a switch's tables to what the plan has for it.
+func (c *Controller) update(ctx context.Context, s *topology.Switch, parts ...int) error {
+	var updates []*v1.Update
+	want := map[int][]*v1.TableEntry{}
+	for _, part := range parts {
+		var err error
+		if want[part], err = c.encode(c.plan.entries(s, part)); err != nil {
 			return err
 		}
+		updates = append(updates, p4rt.DiffEntries(c.installed[s.Name][part], want[part])...)
 	}
+	if err := c.f.write(ctx, s.Name, updates); err != nil {
+		return err
+	}
+	maps.Copy(c.installed[s.Name], want)
+	return nil
+}
+
+// updateAll changes parts of the tables of all switches that are up, of these first. One that cannot be changed does not keep the others from it.
+func (c *Controller) updateAll(ctx context.Context, parts []int, first ...*topology.Switch) error {
+	var errs []error
+	done := map[*topology.Switch]bool{}
+	for _, s := range append(slices.Clone(first), c.topo.Switches...) {
+		if !c.plan.down[s.Name] && !done[s] {
+			done[s] = true
+			errs = append(errs, c.update(ctx, s, parts...))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// all are all parts.
+func (c *Controller) all() []int {
+	out := []int{common}
+	for g := range c.o.Groups {
+		out = append(out, g)
+	}
+	return out
+}
+
+// note keeps an event, and logs it.
+func (c *Controller) note(kind, sw, message string) {
+	c.o.Log.Info(message, "event", kind, "switch", sw)
+	c.events = append(c.events, Event{time.Now(), kind, sw, message})
+}
+
+// Events are what the controller has done, oldest first.
+func (c *Controller) Events() []Event {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.events)
+}
+
+// connection is told that a connection is there, or not.
+func (c *Controller) connection(sw string, connected bool) {
+	if connected || c.o.Detect <= 0 {
+		return
+	}
+	// Never waits: it is called while a recovery, which holds the lock, may be waiting for that very connection.
+	go func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.started && !c.plan.down[sw] && c.lost[sw] == nil {
+			c.lost[sw] = time.AfterFunc(c.o.Detect, func() {
+				if err := c.Fail(context.Background(), sw); err != nil {
+					c.o.Log.Error(err.Error())
+				}
+			})
+		}
+	}()
+}
+
+// Fail goes on without a switch (NetChain, algorithm 2): the others skip its place, answer for it where it was the last, and send by other ways what went through it. The first of the chain
+// that is left begins a session, so that no number is given twice. Clients need to know nothing. The switch must have stopped: NetChain does not know what to do with one that goes on.
+func (c *Controller) Fail(ctx context.Context, name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.topo.Switch(name)
+	switch {
+	case s == nil:
+		return fmt.Errorf("there is no switch %q in the topology", name)
+	case c.plan.down[name]:
+		return fmt.Errorf("%s is gone already", name)
+	}
+	at := c.plan.placeOf(s)
+	before := c.plan.heads()
+	if at != nil {
+		old := *at
+		at.by, at.active, at.skipped = nil, nil, true
+		if slices.Contains(c.plan.heads(), nil) {
+			*at = old
+			return fmt.Errorf("%s is the last switch of the chain", name)
+		}
+	}
+	c.plan.down[name] = true
+	if t := c.lost[name]; t != nil {
+		t.Stop()
+		delete(c.lost, name)
+	}
+	c.note("failed", name, name+" is gone")
+	// A new head is one before it is sent anything to number.
+	if err := c.updateAll(ctx, c.all(), c.plan.beginSessions(before)...); err != nil {
+		return fmt.Errorf("going around %s: %w", name, err)
+	}
+	c.note("around", name, "all go around "+name)
+	// Should it work after all, and be in reach, it is told to go around itself. That it is not is no error: it is gone.
+	ctx, cancel := context.WithTimeout(ctx, fenceTime)
+	defer cancel()
+	_ = c.update(ctx, s, c.all()...)
 	return nil
 }

@@ -9,8 +9,7 @@ import (
 
 // Load is NetChain's side of the kernel's load: what NetCRAQ is measured with, with NetChain's packets. A READ goes to the tail, a WRITE to the head.
 //
-// NetChain's packets have no number by which an answer is known to be that of a query. One is put into the end of the list of addresses, which chains of up to eight switches leave free; each switch that
-// a WRITE goes on from moves it up with the list.
+// NetChain's packets have no number by which an answer is known to be that of a query; [Packet.Tag] is one.
 type Load struct {
 	Chain   []netip.Addr // head first
 	SeqBits int
@@ -27,7 +26,7 @@ func (l Load) Shape() kernelload.Shape {
 
 // Query implements [kernelload.Protocol].
 func (l Load) Query(op wire.Op, key wire.Key, request uint32, _ uint16) (netip.AddrPort, []byte, error) {
-	p := Packet{Op: Op(op), Key: uint32(key)}
+	p := Packet{Op: Op(op), Key: uint32(key), Tag: request}
 	if op == wire.Write {
 		copy(p.Value[:], kernelload.Value(wire.Profile128, key, request))
 	}
@@ -36,6 +35,5 @@ func (l Load) Query(op wire.Op, key wire.Key, request uint32, _ uint16) (netip.A
 	if err != nil {
 		return netip.AddrPort{}, nil, err
 	}
-	copy(b[len(b)-4:], wireOrder(request))
 	return netip.AddrPortFrom(to, Port), b, nil
 }

@@ -11,6 +11,7 @@
  *
  * The client puts the chain into the packet: the switch to ask is the IPv4 destination, those that come after it are the list in the header, SC of them.
  * A switch that has done its part makes the next one the destination. A read is sent to the tail alone; its list has the others from tail to head, for when the tail is gone.
+ * Keys are in virtual groups (a key's top byte): a switch that comes back is filled, and takes its place, for one group after the other.
  *
  *   -D SEQ_BITS=16 | 128    width of the sequence number: 16 as NetChain published it, 128 as in the CNSM comparison
  *   -D SLOTS=n              how many keys a switch holds
@@ -59,12 +60,13 @@ enum bit<8> op_t {
     DELETE_REPLY = 8
 }
 
-/* In a reply the outcome. In a request whether the head has given it a number, and whether it has found that a CAS fails. */
+/* In a reply the outcome. In a request whether the head has given it a number, and whether it has found that a CAS fails (STATUS_CAS_FAILED), and that against nothing (NOTHING). */
 const bit<8> STATUS_OK         = 0;
 const bit<8> STATUS_NOT_FOUND  = 1;
 const bit<8> STATUS_CAS_FAILED = 2;
 const bit<8> STATUS_GONE       = 3;       // no switch of the list is left
 const bit<8> NUMBERED          = 0x80;
+const bit<8> NOTHING           = 0x40;
 
 header ethernet_t {
     mac_addr_t dst;
@@ -114,6 +116,7 @@ struct headers_t {
 struct metadata_t {
     bit<32>       slot;
     bit<32>       session;
+    bool          head;
     bool          taken;
 }
 
@@ -159,17 +162,17 @@ control CheckChecksum(inout headers_t hdr, inout metadata_t meta) {
  *   READ    ─▶ answer
  *   WRITE   ─▶ at the head: give it the next number ─┐
  *   CAS     ─▶ at the head: does the value match? ───┤─▶ newer than what is here? ─▶ store ─▶ on to the next, or, from the last, answer
- *                           no: on to the tail        │
  *   DELETE  ─▶ as a WRITE of nothing ────────────────┘        └─ no: drop
  *
- * Each register is read and written once. */
+ * A CAS that fails goes on to the tail with what it failed against, in case the write of that was lost on its way: the tail says that it has failed, and from then on
+ * whoever reads there must see why. Each register is read and written once. */
 control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     register<bit<SEQ_BITS>>(SLOTS) sequence;              // of what a slot holds
     register<bit<VALUE_BITS>>(SLOTS) objects;
     register<bit<1>>(SLOTS) present;                      // 0: never written, or deleted
     counter(SLOTS, CounterType.packets) reads;
     counter(SLOTS, CounterType.packets) writes;
-    counter(4, CounterType.packets) dropped;              // 0: no slot, 1: not newer, 2: wrong operation, 3: no route
+    counter(4, CounterType.packets) dropped;              // 0: no slot, 1: not newer, 2: wrong operation, 3: no number, and this is not the head
 
     @hidden action answer(op_t op, bit<8> status) {
         ipv4_addr_t client = hdr.ipv4.src;
@@ -205,8 +208,10 @@ control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metad
 
     action begin_session(bit<32> session) {
         meta.session = session;
+        meta.head = true;
     }
-    /* The session in which this switch gives numbers as a head, by virtual group (the key's top byte). The controller raises it when the switch becomes one. */
+    /* The virtual groups (the key's top byte) whose head this switch is, and the session in which it gives numbers. Who is in no entry gives none: the controller stops the
+     * writes of a group by taking the entry out, and a write that was late on its way to a former head gets no number there. */
     table head_session {
         key = { hdr.netchain.KEY[31:24]: exact @name("group"); }
         actions = { begin_session; @defaultonly NoAction; }
@@ -250,30 +255,8 @@ control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metad
                     answer(reply, STATUS_NOT_FOUND);
                 }
             } else {
-                bool failed = false;
-                if ((hdr.netchain.STATUS & NUMBERED) == 0) {
-                    /* This is the head. */
-                    if (hdr.netchain.OP == op_t.CAS) {
-                        failed = value[63:0] != hdr.netchain.VALUE[127:64];
-                        hdr.netchain.VALUE = 64w0 ++ hdr.netchain.VALUE[63:0];
-                    }
-#if SEQ_BITS == 16
-                    hdr.netchain.SEQ = stored + 1;
-#else
-                    /* A new session counts on from where the last one was: its numbers are the larger ones whatever was lost. */
-                    hdr.netchain.SEQ = meta.session ++ (stored[COUNT_BITS - 1:0] + 1);
-#endif
-                    fresh = true;
-                    hdr.netchain.STATUS = NUMBERED;
-                    if (failed) {
-                        /* What it failed against is on its way down the chain: the tail says so when that has come there. */
-                        hdr.netchain.STATUS = NUMBERED | STATUS_CAS_FAILED;
-                        hdr.netchain.SEQ = stored;
-                        hdr.netchain.VALUE = value;
-                    }
-                } else if ((hdr.netchain.STATUS & STATUS_CAS_FAILED) != 0) {
-                    failed = true;
-                } else {
+                bool failed = (hdr.netchain.STATUS & STATUS_CAS_FAILED) != 0;
+                if ((hdr.netchain.STATUS & NUMBERED) != 0) {
 #if SEQ_BITS == 16
                     /* 16 bits wrap: what is less than half the circle ahead is newer (RFC 1982). */
                     bit<SEQ_BITS> ahead = hdr.netchain.SEQ - stored;
@@ -281,31 +264,53 @@ control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metad
 #else
                     fresh = hdr.netchain.SEQ > stored;
 #endif
-                }
-                if (failed) {
-                    if (hdr.netchain.SC == 0) {
-                        answer(reply, STATUS_CAS_FAILED);
-                    } else {
-                        go_on();
+                } else if (meta.head) {
+                    hdr.netchain.STATUS = NUMBERED;
+                    failed = false;
+                    if (hdr.netchain.OP == op_t.CAS) {
+                        failed = value[63:0] != hdr.netchain.VALUE[127:64];
+                        hdr.netchain.VALUE = 64w0 ++ hdr.netchain.VALUE[63:0];
                     }
-                } else if (!fresh) {
-                    /* Overtaken by a newer one: that one's reply says all that there is to say (algorithm 1, line 12). */
-                    dropped.count(1);
-                    mark_to_drop(standard_metadata);
-                } else {
+                    if (failed) {
+                        hdr.netchain.STATUS = NUMBERED | STATUS_CAS_FAILED;
+                        if (there == 0) {
+                            hdr.netchain.STATUS = NUMBERED | STATUS_CAS_FAILED | NOTHING;
+                        }
+                        hdr.netchain.SEQ = stored;
+                        hdr.netchain.VALUE = value;
+                    } else {
+                        fresh = true;
+#if SEQ_BITS == 16
+                        hdr.netchain.SEQ = stored + 1;
+#else
+                        /* A new session counts on from where the last one was: its numbers are the larger ones whatever was lost. */
+                        hdr.netchain.SEQ = meta.session ++ (stored[COUNT_BITS - 1:0] + 1);
+#endif
+                    }
+                }
+                if (fresh) {
                     writes.count(meta.slot);
                     sequence.write(meta.slot, hdr.netchain.SEQ);
                     objects.write(meta.slot, hdr.netchain.VALUE);
-                    if (hdr.netchain.OP == op_t.DELETE) {
+                    if (hdr.netchain.OP == op_t.DELETE || (hdr.netchain.STATUS & NOTHING) != 0) {
                         present.write(meta.slot, 0);
                     } else {
                         present.write(meta.slot, 1);
                     }
-                    if (hdr.netchain.SC == 0) {
-                        answer(reply, STATUS_OK);
-                    } else {
-                        go_on();
-                    }
+                }
+                if ((hdr.netchain.STATUS & NUMBERED) == 0) {
+                    dropped.count(3);
+                    mark_to_drop(standard_metadata);
+                } else if (!fresh && !failed) {
+                    /* Overtaken by a newer one: that one's reply says all that there is to say (algorithm 1, line 12). */
+                    dropped.count(1);
+                    mark_to_drop(standard_metadata);
+                } else if (hdr.netchain.SC != 0) {
+                    go_on();
+                } else if (failed) {
+                    answer(reply, STATUS_CAS_FAILED);
+                } else {
+                    answer(reply, STATUS_OK);
                 }
             }
         }
@@ -314,62 +319,72 @@ control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metad
 
 /* Failover and recovery without the clients' knowing (NetChain, section 5): the neighbours of a switch that is gone take its packets. */
 control Detour(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
-    /* The next switch of the list takes the place of the one that is gone. If there is none it was the last: what it should have answered is answered here. */
+    bool gone_place = false;
+
     action skip() {
-        hdr.ipv4.dst = hdr.netchain.CHAIN[255:224];
-        hdr.netchain.CHAIN = hdr.netchain.CHAIN << 32;
-        hdr.netchain.SC = hdr.netchain.SC - 1;
-        hdr.udp.checksum = 0;
+        gone_place = true;
     }
-    action answer_for_the_last() {
-        ipv4_addr_t client = hdr.ipv4.src;
-        hdr.ipv4.src = hdr.ipv4.dst;
-        hdr.ipv4.dst = client;
-        hdr.udp.dst_port = hdr.udp.src_port;
-        hdr.udp.src_port = NETCHAIN_PORT;
-        hdr.udp.checksum = 0;
-        hdr.ipv4.ttl = 64;
-        if (hdr.netchain.OP == op_t.READ) {
-            hdr.netchain.OP = op_t.READ_REPLY;
-            hdr.netchain.STATUS = STATUS_GONE;
-        } else {
-            if (hdr.netchain.OP == op_t.WRITE) {
-                hdr.netchain.OP = op_t.WRITE_REPLY;
-            } else if (hdr.netchain.OP == op_t.CAS) {
-                hdr.netchain.OP = op_t.CAS_REPLY;
-            } else {
-                hdr.netchain.OP = op_t.DELETE_REPLY;
-            }
-            /* One without a number has been nowhere. */
-            if ((hdr.netchain.STATUS & NUMBERED) == 0) {
-                hdr.netchain.STATUS = STATUS_GONE;
-            } else {
-                hdr.netchain.STATUS = STATUS_OK;
-            }
-        }
-    }
-    /* Recovery, a virtual group at a time: another switch takes the place; or writes wait (the client asks again) while it is filled. */
     action redirect(ipv4_addr_t addr) {
         hdr.ipv4.dst = addr;
         hdr.udp.checksum = 0;
     }
-    action hold() {
-        mark_to_drop(standard_metadata);
+    /* What is for a switch that is gone: it goes on to the next of the list; or, where the recovery is over and another switch has the place, to that. */
+    table gone {
+        key = { hdr.ipv4.dst: exact @name("ipv4_dst"); }
+        actions = { skip; redirect; @defaultonly NoAction; }
+        const default_action = NoAction();
+        size = 64;
     }
-    /* By the switch that is gone, the virtual group (the key's top byte), and whether there are more in the list. */
-    table detours {
+    /* The virtual groups (the key's top byte) for which the place has been taken: by another switch, or by the same, started anew. */
+    table taken {
         key = {
             hdr.ipv4.dst: exact @name("ipv4_dst");
-            hdr.netchain.KEY[31:24]: ternary @name("group");
-            hdr.netchain.SC: ternary @name("SC");
-            hdr.netchain.OP: ternary @name("OP");
+            hdr.netchain.KEY[31:24]: exact @name("group");
         }
-        actions = { skip; answer_for_the_last; redirect; hold; @defaultonly NoAction; }
+        actions = { redirect; @defaultonly NoAction; }
         const default_action = NoAction();
-        size = 1024;
+        size = 2048;
     }
     apply {
-        detours.apply();
+        gone.apply();
+        if (gone_place) {
+            if (!taken.apply().hit) {
+                hdr.udp.checksum = 0;
+                if (hdr.netchain.SC != 0) {
+                    hdr.ipv4.dst = hdr.netchain.CHAIN[255:224];
+                    hdr.netchain.CHAIN = hdr.netchain.CHAIN << 32;
+                    hdr.netchain.SC = hdr.netchain.SC - 1;
+                } else {
+                    /* It was the last: what it should have answered is answered here. */
+                    ipv4_addr_t client = hdr.ipv4.src;
+                    hdr.ipv4.src = hdr.ipv4.dst;
+                    hdr.ipv4.dst = client;
+                    hdr.udp.dst_port = hdr.udp.src_port;
+                    hdr.udp.src_port = NETCHAIN_PORT;
+                    hdr.ipv4.ttl = 64;
+                    bit<8> status = STATUS_OK;
+                    if (hdr.netchain.OP == op_t.READ) {
+                        hdr.netchain.OP = op_t.READ_REPLY;
+                        status = STATUS_GONE;
+                    } else {
+                        if (hdr.netchain.OP == op_t.WRITE) {
+                            hdr.netchain.OP = op_t.WRITE_REPLY;
+                        } else if (hdr.netchain.OP == op_t.CAS) {
+                            hdr.netchain.OP = op_t.CAS_REPLY;
+                        } else {
+                            hdr.netchain.OP = op_t.DELETE_REPLY;
+                        }
+                        /* One without a number has been nowhere. */
+                        if ((hdr.netchain.STATUS & NUMBERED) == 0) {
+                            status = STATUS_GONE;
+                        } else if ((hdr.netchain.STATUS & STATUS_CAS_FAILED) != 0) {
+                            status = STATUS_CAS_FAILED;
+                        }
+                    }
+                    hdr.netchain.STATUS = status;
+                }
+            }
+        }
     }
 }
 

@@ -1,11 +1,19 @@
 package netchain
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 )
+
+// MaxGroups is how many virtual groups there can be.
+const MaxGroups = 256
+
+// Key is the i-th of the keys that are spread over so many virtual groups: the group in the top 8 bits. A switch that comes back takes its place for one group after the other, and only
+// that group's writes have to wait (NetChain, section 5.2).
+func Key(i, groups int) uint32 { return uint32(i%groups)<<24 | uint32(i) }
 
 // Port is NetChain's UDP port (NSDI 2018, section 3).
 const Port = 8888
@@ -42,18 +50,30 @@ const (
 	Gone      Status = 3 // no switch of the list is left
 )
 
-// (The switches use the upper bit of a request's status to say that the head has given it a sequence number.)
+var (
+	opNames     = map[Op]string{Read: "READ", ReadReply: "READ_REPLY", Write: "WRITE", WriteReply: "WRITE_REPLY", CAS: "CAS", CASReply: "CAS_REPLY", Delete: "DELETE", DeleteReply: "DELETE_REPLY"}
+	statusNames = map[Status]string{OK: "OK", NotFound: "NOT_FOUND", CASFailed: "CAS_FAILED", Gone: "GONE"}
+)
+
+func (o Op) String() string     { return cmp.Or(opNames[o], fmt.Sprintf("Op(%d)", uint8(o))) }
+func (s Status) String() string { return cmp.Or(statusNames[s], fmt.Sprintf("Status(%d)", uint8(s))) }
+
+// numbered, in a request's status, says that the head has given it a sequence number.
+const numbered Status = 0x80
 
 // Packet is a NetChain header. In a CAS the value is what is expected (its first 8 bytes; compared with the last 8 of what is stored) and what is to be written (the last 8).
 type Packet struct {
 	Op     Op
 	Status Status
-	Key    uint32 // the top 8 bits name the virtual group
+	Key    uint32 // the top 8 bits name the virtual group: see Key
 	// Seq is the sequence number: with 128 bits the session (32) in the upper word's upper half and a count (96); with 16 bits the count alone, in Low.
 	Seq   Seq
 	Value [ValueBytes]byte
 	// Rest are the switches that come after the IPv4 destination: SC of them. A reply's list is what was left of it.
 	Rest []netip.Addr
+	// Tag is a number of the asker's by which the answer is known: 32 bits in the last place of the list, which chains of up to eight switches leave free. Whoever takes an address off the
+	// list moves it up: see tagOf.
+	Tag uint32
 }
 
 // Seq is a sequence number of up to 128 bits.
@@ -89,10 +109,23 @@ func (p *Packet) Marshal(seqBits int) ([]byte, error) {
 		}
 		b = append(b, a.AsSlice()...)
 	}
-	return append(b, make([]byte, Size(seqBits)-len(b))...), nil
+	b = append(b, make([]byte, Size(seqBits)-len(b))...)
+	if len(p.Rest) < MaxChain-1 {
+		binary.BigEndian.PutUint32(b[len(b)-4:], p.Tag)
+	}
+	return b, nil
 }
 
-// Unmarshal decodes a UDP payload.
+// tagOf is the tag in an answer (the UDP payload) to a packet that was sent with a list of so many switches.
+func tagOf(b []byte, sent int) uint32 {
+	at := len(b) - 4 - 4*(sent-int(binary.BigEndian.Uint16(b[2:])))
+	if at < len(b)-listBytes || at > len(b)-4 {
+		return 0
+	}
+	return binary.BigEndian.Uint32(b[at:])
+}
+
+// Unmarshal decodes a UDP payload, all but the tag.
 func (p *Packet) Unmarshal(b []byte, seqBits int) error {
 	if len(b) != Size(seqBits) {
 		return fmt.Errorf("%w: %d bytes instead of %d", ErrMalformed, len(b), Size(seqBits))

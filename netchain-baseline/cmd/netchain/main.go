@@ -28,6 +28,7 @@ type common struct {
 	file    string
 	seqBits int
 	keys    int
+	groups  int
 	admin   string
 }
 
@@ -47,8 +48,9 @@ func main() {
 	f.StringVar(&c.file, "topology", "", "the network, as a `FILE` that netcraq-controller takes; the first chain of it")
 	f.IntVar(&c.seqBits, "seq-bits", 128, "width of sequence numbers: 16 as published, 128 as in the CNSM comparison")
 	f.IntVar(&c.keys, "keys", 256, "how many keys there are, numbered from 0")
+	f.IntVar(&c.groups, "groups", 100, "virtual groups that the keys are spread over: a recovery stops the writes of one at a time")
 	f.StringVar(&c.admin, "admin", "127.0.0.1:20038", "where the controller takes commands")
-	root.AddCommand(c.control(), c.fail(), c.bench(), c.get(), c.put())
+	root.AddCommand(c.control(), c.fail(), c.recover(), c.events(), c.bench(), c.get(), c.put())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "netchain:", err)
 		os.Exit(1)
@@ -57,14 +59,16 @@ func main() {
 
 // control is the controller.
 func (c *common) control() *cobra.Command {
-	return &cobra.Command{Use: "control", Short: "Load NetChain into the switches and go around those that are gone", Args: cobra.NoArgs,
+	var detect time.Duration
+	cmd := &cobra.Command{Use: "control", Short: "Load NetChain into the switches, go around those that are gone, bring them in again", Args: cobra.NoArgs,
 		Long: "Loads the program into the switches, fills their tables, and prints a line that begins with \"ready:\". It runs until SIGINT or SIGTERM.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t, err := c.topology()
 			if err != nil {
 				return err
 			}
-			k, err := netchain.NewController(t, c.seqBits, c.keys, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+			k, err := netchain.NewController(t, netchain.Options{SeqBits: c.seqBits, Keys: c.keys, Groups: c.groups, Detect: detect, Log: log})
 			if err != nil {
 				return err
 			}
@@ -75,43 +79,23 @@ func (c *common) control() *cobra.Command {
 			if err := k.Start(cmd.Context()); err != nil {
 				return err
 			}
-			mux := http.NewServeMux()
-			mux.HandleFunc("POST /v1/fail/{switch}", func(w http.ResponseWriter, r *http.Request) {
-				if err := k.Fail(r.Context(), r.PathValue("switch")); err != nil {
-					http.Error(w, err.Error(), http.StatusConflict)
-				}
-			})
-			server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
+			server := &http.Server{Handler: admin(k), ReadHeaderTimeout: time.Second}
 			go server.Serve(listener)
-			fmt.Printf("ready: %d switches, %d keys, sequence numbers of %d bits\n", len(t.Switches), c.keys, c.seqBits)
+			fmt.Printf("ready: %d switches, %d keys in %d virtual groups, sequence numbers of %d bits\n", len(t.Switches), c.keys, c.groups, c.seqBits)
 			<-cmd.Context().Done()
 			return server.Close()
 		}}
-}
-
-func (c *common) fail() *cobra.Command {
-	return &cobra.Command{Use: "fail SWITCH", Short: "Have the controller go around a switch that is gone", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
-		r, err := http.Post("http://"+c.admin+"/v1/fail/"+args[0], "", nil)
-		if err != nil {
-			return fmt.Errorf("asking the controller (is `netchain control` running?): %w", err)
-		}
-		defer r.Body.Close()
-		if r.StatusCode != http.StatusOK {
-			b := make([]byte, 500)
-			n, _ := r.Body.Read(b)
-			return errors.New(string(b[:n]))
-		}
-		return nil
-	}}
+	cmd.Flags().DurationVar(&detect, "detect", 0, "take a switch for gone so long after the loss of its connection; 0: only `netchain fail` says so")
+	return cmd
 }
 
 // client asks the chain from a socket.
-func (c *common) client() (*netchain.Client, *topology.Topology, error) {
+func (c *common) client() (*netchain.Client, error) {
 	t, err := c.topology()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return &netchain.Client{Chain: netchain.Members(t), SeqBits: c.seqBits}, t, nil
+	return &netchain.Client{Chain: netchain.Members(t), SeqBits: c.seqBits}, nil
 }
 
 func number(s string) (n int, err error) {
@@ -143,19 +127,19 @@ func (c *common) one(ctx context.Context, key string, p netchain.Packet) error {
 	if err != nil {
 		return err
 	}
-	cl, t, err := c.client()
+	cl, err := c.client()
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	p.Key = netchain.Key(t, n)
+	p.Key = netchain.Key(n, c.groups)
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	r, err := cl.Ask(ctx, p)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("status %d, number %x.%x, value %q\n", r.Status, r.Seq.High, r.Seq.Low, r.Value)
+	fmt.Printf("%v, number %x.%x, value %q\n", r.Status, r.Seq.High, r.Seq.Low, r.Value)
 	return nil
 }
 
@@ -175,7 +159,7 @@ func (c *common) bench() *cobra.Command {
 	f.Int64Var(&beginAt, "begin-at", 0, "when to begin, in `ms` since 1970, so that several loads begin together (default: at once)")
 	f.IntVar(&cfg.CPU, "cpu", -1, "where the first queries are sent; -1: anywhere")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cl, t, err := c.client()
+		cl, err := c.client()
 		if err != nil {
 			return err
 		}
@@ -185,7 +169,7 @@ func (c *common) bench() *cobra.Command {
 			return fmt.Errorf("a chain of %d switches: the load takes %d", len(cl.Chain), netchain.MaxChain-1)
 		}
 		for i := range c.keys {
-			k := wire.Key(netchain.Key(t, i))
+			k := wire.Key(netchain.Key(i, c.groups))
 			cfg.Keys = append(cfg.Keys, k)
 			if !fill {
 				continue

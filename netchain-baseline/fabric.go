@@ -1,0 +1,223 @@
+package netchain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// fabric is how a controller reaches switches. In tests it is a simulated network.
+type fabric interface {
+	// reload waits until a switch can be reached, and gives it the program anew: its tables and registers are empty then.
+	reload(ctx context.Context, sw string) error
+	// write changes a switch's tables.
+	write(ctx context.Context, sw string, updates []*v1.Update) error
+	// tell sends packets and waits for no answers.
+	tell(ctx context.Context, out []outgoing) error
+	// exchange sends READs, again where need be, and waits for all answers.
+	exchange(ctx context.Context, out []outgoing) ([]*Packet, error)
+	// settle waits until whatever is on its way in the network has arrived or is lost.
+	settle(ctx context.Context) error
+}
+
+// outgoing is a packet that the controller sends by way of a switch, as if it had come in there.
+type outgoing struct {
+	via    string
+	to     netip.Addr
+	packet *Packet
+}
+
+// The controller's UDP port: any but NetChain's.
+const controllerPort = Port + 1
+
+// frame is the packet as it comes in at the switch.
+func (o *outgoing) frame(seqBits int) ([]byte, error) {
+	payload, err := o.packet.Marshal(seqBits)
+	if err != nil {
+		return nil, err
+	}
+	f := wire.Frame{Src: netip.AddrPortFrom(topology.DefaultController, controllerPort), Dst: netip.AddrPortFrom(o.to, Port)}
+	return f.AppendTo(nil, payload)
+}
+
+// Times of the real network.
+const (
+	// In a switch, a cable or a queue no packet stays longer (or so NetChain has to assume).
+	settleTime = 10 * time.Millisecond
+	// An answer that has not come by then does not come.
+	answerTime = 100 * time.Millisecond
+	exchanges  = 10 // so often something is asked
+	window     = 256
+)
+
+// p4Fabric reaches switches over P4Runtime.
+type p4Fabric struct {
+	topo    *topology.Topology
+	seqBits int
+	pipe    *p4rt.Pipeline
+	clients map[string]*p4rt.Client
+
+	mu      sync.Mutex
+	tag     uint32
+	answers map[uint32]chan<- *Packet // by tag
+}
+
+// newP4Fabric makes the connections; connect opens them. changed is told whether a switch can be written to.
+func newP4Fabric(t *topology.Topology, seqBits int, info *p4rt.Info, pipe *p4rt.Pipeline, log *slog.Logger, changed func(sw string, connected bool)) (*p4Fabric, error) {
+	f := &p4Fabric{topo: t, seqBits: seqBits, pipe: pipe, clients: map[string]*p4rt.Client{}, answers: map[uint32]chan<- *Packet{}}
+	for _, s := range t.Switches {
+		o := p4rt.Options{Name: s.Name, Target: s.P4Runtime, DeviceID: s.DeviceID, ElectionID: p4rt.ElectionID{Low: uint64(time.Now().Unix())}, Info: info, Log: log, MinBackoff: 20 * time.Millisecond}
+		cl, err := p4rt.New(o, p4rt.Handler{PacketIn: f.packetIn, StateChanged: func(state p4rt.State) { changed(s.Name, state.Phase == p4rt.Primary) }})
+		if err != nil {
+			return nil, err
+		}
+		f.clients[s.Name] = cl
+	}
+	return f, nil
+}
+
+// connect keeps the connections until ctx ends.
+func (f *p4Fabric) connect(ctx context.Context) {
+	for _, cl := range f.clients {
+		go cl.Run(ctx)
+	}
+}
+
+func (f *p4Fabric) reload(ctx context.Context, sw string) error {
+	cl := f.clients[sw]
+	for cl.State().Phase != p4rt.Primary {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s at %s: %w", sw, cl.Target(), context.Cause(ctx))
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	if err := cl.Reload(ctx, f.pipe); err != nil {
+		return fmt.Errorf("loading the program into %s: %w", sw, err)
+	}
+	return nil
+}
+
+func (f *p4Fabric) write(ctx context.Context, sw string, updates []*v1.Update) error {
+	if len(updates) == 0 {
+		return nil
+	}
+	if cl := f.clients[sw]; cl.State().Phase != p4rt.Primary {
+		return fmt.Errorf("writing to %s: there is no connection", sw)
+	}
+	return f.clients[sw].Write(ctx, updates...)
+}
+
+func (f *p4Fabric) tell(_ context.Context, out []outgoing) error {
+	for _, o := range out {
+		b, err := o.frame(f.seqBits)
+		if err != nil {
+			return err
+		}
+		if err := f.clients[o.via].SendPacket(&v1.PacketOut{Payload: b}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *p4Fabric) exchange(ctx context.Context, out []outgoing) ([]*Packet, error) {
+	var all []*Packet
+	for from := 0; from < len(out); from += window {
+		some, err := f.exchangeSome(ctx, out[from:min(from+window, len(out))])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+func (f *p4Fabric) exchangeSome(ctx context.Context, out []outgoing) ([]*Packet, error) {
+	came := make([]chan *Packet, len(out))
+	f.mu.Lock()
+	for i := range out {
+		came[i] = make(chan *Packet, 1)
+		f.tag++
+		out[i].packet.Tag = f.tag
+		f.answers[f.tag] = came[i]
+	}
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, o := range out {
+			delete(f.answers, o.packet.Tag)
+		}
+	}()
+	found := make([]*Packet, len(out))
+	for range exchanges {
+		var ask []outgoing
+		for i, o := range out {
+			if found[i] == nil {
+				ask = append(ask, o)
+			}
+		}
+		if err := f.tell(ctx, ask); err != nil {
+			return nil, err
+		}
+		missing := false
+		timer := time.NewTimer(answerTime)
+		for i := range out {
+			for found[i] == nil && !missing {
+				select {
+				case found[i] = <-came[i]:
+				case <-timer.C:
+					missing = true
+				case <-ctx.Done():
+					return nil, fmt.Errorf("waiting for what %s holds: %w", out[i].via, context.Cause(ctx))
+				}
+			}
+		}
+		timer.Stop()
+		if !missing {
+			return found, nil
+		}
+	}
+	return nil, errors.New("a switch does not answer the controller's packets: was it loaded with another program?")
+}
+
+// packetIn is given what a switch sends to the controller.
+func (f *p4Fabric) packetIn(in p4rt.PacketIn) {
+	_, payload, err := wire.ParseFrame(in.Payload)
+	if err != nil {
+		return
+	}
+	p := new(Packet)
+	if p.Unmarshal(payload, f.seqBits) != nil {
+		return
+	}
+	f.mu.Lock()
+	to := f.answers[tagOf(payload, len(p.Rest))]
+	f.mu.Unlock()
+	if to != nil {
+		select {
+		case to <- p:
+		default: // it was asked twice, and answered twice
+		}
+	}
+}
+
+func (f *p4Fabric) settle(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(settleTime):
+		return nil
+	}
+}

@@ -1,0 +1,488 @@
+package netchain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/protobuf/encoding/prototext"
+
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp"
+	"github.com/netcraq/netcraq/switch/target"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// network is switches on the interpreter, in a ring, a host at each, and a controller. Frames go along links one after the other, in an order between links that a seed chooses. Whatever the
+// controller does at a switch is a step among those of the frames.
+//
+//	h1    h2    h3    h4
+//	│1    │1    │1    │1
+//	s1 ── s2 ── s3 ── s4 ── s1 ...    the first of them are the chain, the others stand by; mesh has a link between any two
+type network struct {
+	t       *testing.T
+	seqBits int
+	topo    *topology.Topology
+	program *bmv2json.Program
+	tables  map[uint32]*configv1.Table
+	actions map[uint32]*configv1.Action
+
+	nodes  []*node
+	queues map[end][]arrival // frames on their way to a switch's port
+	order  []end             // of the queues, as they were first used
+	slow   end
+	flying map[int]int  // frames on their way, by what they come of
+	given  map[int]bool // what some head has given a number to
+	last   int          // number of what was sent last
+	dice   *rand.Rand
+	now    time.Duration
+	inbox  map[int][]answer   // by host
+	heard  map[uint32]*Packet // what the controller was sent, by tag
+	lose   func(at end) bool  // frames to be lost; nil: none
+
+	*Controller
+	f       *simFabric
+	current *call // what the controller waits for
+	running bool
+	failure error // what came of it
+}
+
+type node struct {
+	s    *topology.Switch
+	p    *interp.Pipeline
+	dead bool
+}
+
+// works says whether it does anything with a frame.
+func (x *node) works() bool { return !x.dead && x.p != nil }
+
+// end is a switch's end of a link.
+type end struct {
+	sw   int
+	port uint32
+}
+
+type arrival struct {
+	origin int
+	frame  []byte
+}
+
+// answer is what a host was sent.
+type answer struct {
+	*Packet
+	payload []byte
+}
+
+const toHost = 1 // a switch's port; the next is toward s1, and so on
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newNetwork brings a topology up, with so many keys in so many virtual groups.
+func newNetwork(t *testing.T, text string, seqBits, keys, groups int) *network {
+	t.Helper()
+	topo, err := topology.Parse([]byte(text), "topology")
+	check(t, err)
+	c, program, err := newController(topo, Options{SeqBits: seqBits, Keys: keys, Groups: groups})
+	check(t, err)
+	check(t, c.o.check(topo))
+	n := &network{t: t, seqBits: seqBits, topo: topo, queues: map[end][]arrival{}, flying: map[int]int{}, given: map[int]bool{}, dice: rand.New(rand.NewPCG(1, 1)), now: time.Second,
+		inbox: map[int][]answer{}, heard: map[uint32]*Packet{}, Controller: c}
+	if n.program, err = bmv2json.Parse(program); err != nil {
+		t.Fatal(err)
+	}
+	_, p4info, err := Compiled(seqBits)
+	check(t, err)
+	var m configv1.P4Info
+	check(t, prototext.Unmarshal(p4info, &m))
+	n.tables, n.actions = map[uint32]*configv1.Table{}, map[uint32]*configv1.Action{}
+	for _, x := range m.Tables {
+		n.tables[x.Preamble.Id] = x
+	}
+	for _, x := range m.Actions {
+		n.actions[x.Preamble.Id] = x
+	}
+	for _, s := range topo.Switches {
+		n.nodes = append(n.nodes, &node{s: s})
+	}
+	n.f = &simFabric{n: n, calls: make(chan *call), finished: make(chan error)}
+	c.f = n.f
+	n.do(c.Start)
+	return n
+}
+
+func ring(switches, members int) string {
+	return links(switches, members, func(i, j int) bool { return j == i+1 || i == 0 && j == switches-1 })
+}
+
+func mesh(switches, members int) string {
+	return links(switches, members, func(i, j int) bool { return true })
+}
+
+// links makes a topology with links between some.
+func links(switches, members int, linked func(i, j int) bool) string {
+	var b strings.Builder
+	b.WriteString("program: {json: p.json, p4info: p.txtpb}\nswitches:\n")
+	for i := range switches {
+		fmt.Fprintf(&b, "  - {name: s%d, p4runtime: 127.0.0.1:%d, address: 10.0.255.%d}\n", i+1, 50051+i, i+1)
+	}
+	b.WriteString("links:\n")
+	for j := range switches {
+		for i := range j {
+			if linked(i, j) {
+				fmt.Fprintf(&b, "  - [s%d:%d, s%d:%d]\n", i+1, toHost+1+j, j+1, toHost+1+i)
+			}
+		}
+	}
+	b.WriteString("hosts:\n")
+	for i := range switches {
+		fmt.Fprintf(&b, "  - {name: h%d, ip: 10.0.0.%d, mac: 02:00:00:00:00:0%d, port: s%d:%d}\n", i+1, i+1, i+1, i+1, toHost)
+	}
+	var names []string
+	for i := range members {
+		names = append(names, fmt.Sprintf("s%d", i+1))
+	}
+	fmt.Fprintf(&b, "chains:\n  - {id: 0, address: 10.0.254.1, leaseMillis: 0, members: [%s]}\n", strings.Join(names, ", "))
+	return b.String()
+}
+
+func (n *network) node(name string) *node {
+	return n.nodes[slices.IndexFunc(n.nodes, func(x *node) bool { return x.s.Name == name })]
+}
+
+// chain is what clients write into their packets.
+func (n *network) chain() (out []netip.Addr) {
+	for _, p := range n.plan.places {
+		out = append(out, p.member.Address)
+	}
+	return out
+}
+
+// kill is a switch's end. Nobody is told.
+func (n *network) kill(name string) {
+	n.node(name).dead = true
+	for at, q := range n.queues {
+		if n.nodes[at.sw].s.Name == name {
+			for _, a := range q {
+				n.land(a)
+			}
+			n.queues[at] = nil
+		}
+	}
+}
+
+// start starts a switch that was killed: with nothing in it.
+func (n *network) start(name string) { n.node(name).dead, n.node(name).p = false, nil }
+
+// ---- Frames ----
+
+func (n *network) push(at end, a arrival) {
+	if n.nodes[at.sw].dead || n.lose != nil && n.lose(at) {
+		return
+	}
+	if _, ok := n.queues[at]; !ok {
+		n.order = append(n.order, at)
+	}
+	n.queues[at] = append(n.queues[at], a)
+	n.flying[a.origin]++
+}
+
+func (n *network) land(a arrival) {
+	if n.flying[a.origin]--; n.flying[a.origin] == 0 {
+		delete(n.flying, a.origin)
+	}
+}
+
+// send has a host send a packet, and gives its number.
+func (n *network) send(host int, p *Packet) int {
+	n.t.Helper()
+	to := p.Request(n.chain())
+	payload, err := p.Marshal(n.seqBits)
+	check(n.t, err)
+	f := wire.Frame{Src: netip.AddrPortFrom(n.topo.Hosts[host].IP, 4000), Dst: netip.AddrPortFrom(to, Port)}
+	b, err := f.AppendTo(nil, payload)
+	check(n.t, err)
+	n.last++
+	n.push(end{host, toHost}, arrival{n.last, b})
+	return n.last
+}
+
+// step delivers one frame, by a link that chance chooses; false: none is on its way. There is always a link that is far slower than the others.
+func (n *network) step() bool {
+	var busy []end
+	for _, at := range n.order {
+		if len(n.queues[at]) > 0 {
+			busy = append(busy, at)
+		}
+	}
+	if len(busy) == 0 {
+		return false
+	}
+	if n.dice.IntN(300) == 0 {
+		n.slow = n.order[n.dice.IntN(len(n.order))]
+	}
+	at := busy[n.dice.IntN(len(busy))]
+	if at == n.slow && n.dice.IntN(50) > 0 {
+		at = busy[n.dice.IntN(len(busy))]
+	}
+	a := n.queues[at][0]
+	n.queues[at] = n.queues[at][1:]
+	n.now += time.Microsecond
+	if x := n.nodes[at.sw]; x.works() {
+		for _, out := range x.p.Process(n.now, at.port, a.frame) {
+			if Status(out.Frame[wire.FrameOverhead+1])&numbered != 0 {
+				n.given[a.origin] = true
+			}
+			n.carry(at.sw, out.Port, arrival{a.origin, slices.Clone(out.Frame)})
+		}
+	}
+	n.land(a)
+	return true
+}
+
+// carry brings a frame that leaves a switch to the other end of the cable.
+func (n *network) carry(from int, port uint32, a arrival) {
+	if port == topology.CPUPort {
+		_, payload, err := wire.ParseFrame(a.frame)
+		check(n.t, err)
+		p := new(Packet)
+		check(n.t, p.Unmarshal(payload, n.seqBits))
+		n.heard[tagOf(payload, len(p.Rest))] = p
+		return
+	}
+	out, ok := n.nodes[from].s.Port(port)
+	switch {
+	case !ok:
+	case out.Peer != nil:
+		n.push(end{slices.Index(n.topo.Switches, out.Peer), out.PeerPort}, a)
+	case out.Host != nil:
+		_, payload, err := wire.ParseFrame(a.frame)
+		check(n.t, err)
+		p := new(Packet)
+		check(n.t, p.Unmarshal(payload, n.seqBits))
+		n.inbox[from] = append(n.inbox[from], answer{p, payload})
+	}
+}
+
+// ask sends a packet and gives the answer.
+func (n *network) ask(host int, p *Packet) *Packet {
+	n.t.Helper()
+	n.inbox[host] = nil
+	n.send(host, p)
+	for n.step() {
+	}
+	if len(n.inbox[host]) != 1 {
+		n.t.Fatalf("%d answers to %+v", len(n.inbox[host]), p)
+	}
+	return n.inbox[host][0].Packet
+}
+
+// register is what a switch has in the first slot.
+func (n *network) register(name, register string) []byte {
+	n.t.Helper()
+	v, err := n.node(name).p.ReadRegister("NetchainIngress.replica."+register, 0)
+	check(n.t, err)
+	return v
+}
+
+// ---- The controller ----
+
+// simFabric is how the controller reaches the switches. The controller runs beside the network, but one of the two only at a time: while the network steps, the controller waits in a call.
+type simFabric struct {
+	n        *network
+	calls    chan *call
+	finished chan error
+
+	noDrain bool // a mutant: writes in the chain are not waited for
+}
+
+// call is something that the controller waits for. It is tried between the steps of frames.
+type call struct {
+	try  func() (done bool)
+	done chan struct{}
+}
+
+func (f *simFabric) wait(try func() bool) {
+	c := &call{try, make(chan struct{})}
+	f.calls <- c
+	<-c.done
+}
+
+// begin has the controller begin something.
+func (n *network) begin(f func(context.Context) error) {
+	n.running = true
+	go func() { n.f.finished <- f(context.Background()) }()
+	n.hear()
+}
+
+// hear waits until the controller waits.
+func (n *network) hear() {
+	select {
+	case n.current = <-n.f.calls:
+	case n.failure = <-n.f.finished:
+		n.current, n.running = nil, false
+	}
+}
+
+// control has the controller go on, if it can.
+func (n *network) control() {
+	if n.running && n.current.try() {
+		close(n.current.done)
+		n.hear()
+	}
+}
+
+// do has the controller do something while frames are delivered.
+func (n *network) do(f func(context.Context) error) {
+	n.t.Helper()
+	for n.begin(f); n.running; {
+		n.step()
+		n.control()
+	}
+	check(n.t, n.failure)
+}
+
+var errDead = errors.New("the switch does not answer")
+
+// at does something at a switch.
+func (f *simFabric) at(sw string, what func(*node)) (err error) {
+	f.wait(func() bool {
+		if x := f.n.node(sw); x.dead {
+			err = errDead
+		} else {
+			what(x)
+		}
+		return true
+	})
+	return err
+}
+
+func (f *simFabric) reload(_ context.Context, sw string) error {
+	return f.at(sw, func(x *node) {
+		p, err := interp.New(f.n.program, interp.Options{})
+		check(f.n.t, err)
+		x.p = p
+	})
+}
+
+// write changes one entry after the other: frames come in between.
+func (f *simFabric) write(_ context.Context, sw string, updates []*v1.Update) error {
+	for _, u := range updates {
+		if err := f.at(sw, func(x *node) { f.n.apply(x, u) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *simFabric) inject(o *outgoing) (origin int) {
+	b, err := o.frame(f.n.seqBits)
+	check(f.n.t, err)
+	f.n.last++
+	f.n.push(end{slices.Index(f.n.nodes, f.n.node(o.via)), topology.CPUPort}, arrival{f.n.last, b})
+	return f.n.last
+}
+
+func (f *simFabric) tell(_ context.Context, out []outgoing) error {
+	f.wait(func() bool {
+		for _, o := range out {
+			f.inject(&o)
+		}
+		return true
+	})
+	return nil
+}
+
+func (f *simFabric) exchange(_ context.Context, out []outgoing) (answers []*Packet, err error) {
+	if f.noDrain && out[0].to != self {
+		return nil, nil
+	}
+	var origins []int
+	f.wait(func() bool {
+		if origins == nil {
+			for _, o := range out {
+				o.packet.Tag = uint32(f.n.last + 1)
+				origins = append(origins, f.inject(&o))
+			}
+		}
+		return !slices.ContainsFunc(origins, func(o int) bool { return f.n.flying[o] > 0 })
+	})
+	for _, o := range origins {
+		p := f.n.heard[uint32(o)]
+		if p == nil {
+			return nil, errDead
+		}
+		answers = append(answers, p)
+	}
+	return answers, nil
+}
+
+func (f *simFabric) settle(context.Context) error {
+	before := -1
+	f.wait(func() bool {
+		if before < 0 {
+			before = f.n.last
+		}
+		for origin := range f.n.flying {
+			if origin <= before {
+				return false
+			}
+		}
+		return true
+	})
+	return nil
+}
+
+// apply does at an interpreter what a P4Runtime server does.
+func (n *network) apply(x *node, u *v1.Update) {
+	te := u.Entity.GetTableEntry()
+	t := n.tables[te.TableId]
+	e := &target.TableEntry{Priority: int(te.Priority)}
+	for _, field := range t.MatchFields {
+		zero := full(nil, field.Bitwidth)
+		m := target.FieldMatch{Value: zero, Mask: zero}
+		for _, given := range te.Match {
+			if given.FieldId != field.Id {
+				continue
+			}
+			switch given := given.FieldMatchType.(type) {
+			case *v1.FieldMatch_Exact_:
+				m = target.FieldMatch{Value: full(given.Exact.Value, field.Bitwidth)}
+			case *v1.FieldMatch_Lpm:
+				m = target.FieldMatch{Value: full(given.Lpm.Value, field.Bitwidth), PrefixLen: int(given.Lpm.PrefixLen)}
+			case *v1.FieldMatch_Ternary_:
+				m = target.FieldMatch{Value: full(given.Ternary.Value, field.Bitwidth), Mask: full(given.Ternary.Mask, field.Bitwidth)}
+			}
+		}
+		e.Match = append(e.Match, m)
+	}
+	if a := te.GetAction().GetAction(); a != nil {
+		e.Action = &target.ActionCall{Action: n.actions[a.ActionId].Preamble.Name}
+		for i, p := range a.Params {
+			e.Action.Params = append(e.Action.Params, full(p.Value, n.actions[a.ActionId].Params[i].Bitwidth))
+		}
+	}
+	do := map[v1.Update_Type]func(string, *target.TableEntry) error{v1.Update_INSERT: x.p.InsertEntry, v1.Update_MODIFY: x.p.ModifyEntry, v1.Update_DELETE: x.p.DeleteEntry}
+	if err := do[u.Type](t.Preamble.Name, e); err != nil {
+		n.t.Errorf("%s: %v of %v: %v", x.s.Name, u.Type, te, err)
+	}
+}
+
+// full is a P4Runtime value, which has no leading zeros, at its full width.
+func full(v []byte, width int32) []byte {
+	return new(big.Int).SetBytes(v).FillBytes(make([]byte, (width+7)/8))
+}
