@@ -202,7 +202,7 @@ var cells = porcupine.Model{
 // TestConsistency: without failures and loss.
 func TestConsistency(t *testing.T) {
 	eachWidth(t, func(t *testing.T, bits int) {
-		for seed := range uint64(200) {
+		for seed := range uint64(seeds) {
 			n := newNetwork(t, ring(4, 4), bits, 2, 1)
 			n.dice = rand.New(rand.NewPCG(2, seed))
 			h := newHistory(n)
@@ -267,11 +267,11 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-const seeds = 300
+const seeds = 100
 
 // TestDrain: that a recovery waits until writes that have a number are through the chain is noticed if it does not.
 func TestDrain(t *testing.T) {
-	for seed := range uint64(10 * seeds) {
+	for seed := range uint64(30 * seeds) {
 		n := newNetwork(t, sixth, 128, 3, 2)
 		n.f.noDrain = true
 		if failures(n, seed, map[string]int{}) == notLinearizable {
