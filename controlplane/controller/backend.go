@@ -201,7 +201,7 @@ func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.
 		switch {
 		case k.Alias != 0 || c.moved[name]:
 			failed = fmt.Errorf("%w: the key %q is being moved: ask again", chain.ErrUnavailable, name)
-		case c.led != nil && time.Since(c.led()) > c.leading:
+		case !c.leads():
 			failed = fmt.Errorf("%w: this controller has not heard from the store that it leads", chain.ErrUnavailable)
 		}
 	}); err != nil || failed != nil {

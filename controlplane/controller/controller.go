@@ -363,9 +363,14 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 	}
 }
 
+// leads says whether this process still acts as the leader: one that is alone does, another for as long after etcd has said so as it may.
+func (c *Controller) leads() bool {
+	return c.led == nil || time.Since(c.led()) <= c.leading
+}
+
 // lease sends one LEASE.
 func (c *Controller) lease(ch *chainState, a chain.Lease) {
-	if c.led != nil && time.Since(c.led()) > c.leading {
+	if !c.leads() {
 		return // another may lead, and count on it that none are given
 	}
 	d := c.byName[a.Switch]

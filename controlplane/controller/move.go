@@ -190,7 +190,7 @@ func (c *Controller) drainKeys(ch *chainState, a chain.DrainKeys) {
 			}
 			var r *wire.Packet
 			limit, cancel := context.WithTimeout(ctx, fetchTimeout)
-			r, err = c.committed(limit, tail, k.ID, a.Epoch)
+			r, err = c.fetchIn(limit, a.Epoch, tail, k.ID, 0, 0)
 			if err == nil && r.Version == 0 { // a key that is placed has been written, if only with a tombstone
 				err = fmt.Errorf("%s has no slot for %s", tail.sw.Name, k.Name)
 			}
@@ -206,15 +206,6 @@ func (c *Controller) drainKeys(ch *chainState, a chain.DrainKeys) {
 		}
 		c.post(func() { c.touch(ch).KeysDone(c.now(), a.Op, a.Attempt, err, err != nil) })
 	}()
-}
-
-// committed fetches what a member of an epoch has committed for a key. A member that was restarted has another epoch, and its slots say nothing.
-func (c *Controller) committed(ctx context.Context, d *device, key wire.Key, epoch uint16) (*wire.Packet, error) {
-	r, err := c.fetch(ctx, d, key, 0, 0)
-	if err == nil && r.Epoch != epoch {
-		err = fmt.Errorf("%s has epoch %d, not %d", d.sw.Name, r.Epoch, epoch)
-	}
-	return r, err
 }
 
 // reachable is a chain's keys with the KEY_IDs under which the controller finds their slots.

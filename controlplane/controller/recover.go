@@ -249,11 +249,7 @@ func (c *Controller) fetchFor(ctx context.Context, d *device, key wire.Key, sess
 	if session != 0 {
 		flags = wire.Session
 	}
-	r, err := c.fetch(ctx, d, key, flags, session)
-	if err == nil && r.Epoch != epoch {
-		err = fmt.Errorf("%s has epoch %d, not %d", d.sw.Name, r.Epoch, epoch)
-	}
-	return r, err
+	return c.fetchIn(ctx, epoch, d, key, flags, session)
 }
 
 // syncAll copies slots and sessions, and says how many.

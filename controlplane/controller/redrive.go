@@ -170,7 +170,7 @@ func (c *Controller) drained(ctx context.Context, a chain.Redrive, keys []direct
 			equal := true
 			var version wire.Version
 			for i, d := range members {
-				r, err := c.committed(ctx, d, k.ID, a.Epoch)
+				r, err := c.fetchIn(ctx, a.Epoch, d, k.ID, 0, 0)
 				if err != nil {
 					return err
 				}

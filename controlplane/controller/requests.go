@@ -123,6 +123,15 @@ func (c *Controller) fetch(ctx context.Context, at *device, key wire.Key, flags 
 	return c.exchange(ctx, at, p, func(r *wire.Packet) bool { return r.Op == wire.FetchReply })
 }
 
+// fetchIn is fetch from a switch that has an epoch of a chain. One that has another, because it was restarted or somebody else changes it, is an error: its slots say nothing.
+func (c *Controller) fetchIn(ctx context.Context, epoch uint16, at *device, key wire.Key, flags wire.Flags, session uint16) (*wire.Packet, error) {
+	r, err := c.fetch(ctx, at, key, flags, session)
+	if err == nil && r.Epoch != epoch {
+		return nil, fmt.Errorf("%s has epoch %d, not %d", at.sw.Name, r.Epoch, epoch)
+	}
+	return r, err
+}
+
 // packetIn takes a packet that a switch sent to the controller. It runs on the stream's goroutine.
 func (c *Controller) packetIn(from *device, frame []byte) {
 	now := c.now()

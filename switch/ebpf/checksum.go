@@ -125,6 +125,31 @@ func widthOfInput(in *bmv2json.CalcInput) int {
 	return in.Width
 }
 
+// operands gives what one input of a calculation is made of, the fields of a header one by one: the 64-bit words of each, the lowest first, and its width.
+func (t *translator) operands(in *bmv2json.CalcInput, where, over string, visit func(word func(int) *value, width int)) {
+	visitField := func(r bmv2json.FieldRef, width int) {
+		p := t.lay.field(r)
+		p.signed = false
+		visit(func(i int) *value { return t.wordOfPlace(p, i) }, width)
+	}
+	switch {
+	case in.Header != nil:
+		for _, f := range in.Header.Type.Fields {
+			if f.VL {
+				refuse(where, "%s over a field of variable length (%s)", over, f.Name)
+			}
+			visitField(bmv2json.FieldRef{Header: in.Header, Field: f}, f.Width)
+		}
+	case in.Const != nil:
+		visit(func(i int) *value { return konst(wordOfBig(in.Const, i)) }, in.Width)
+	default:
+		if in.Field.IsValidity() || in.Field.Field.VL {
+			refuse(where, "%s over %s", over, in.Field)
+		}
+		visitField(in.Field, t.lay.field(in.Field).width)
+	}
+}
+
 // addToChecksum adds one input, which starts at a bit of the string, to R1.
 func (t *translator) addToChecksum(in *bmv2json.CalcInput, bit int) int {
 	add := func(v *value, width int) {
@@ -147,26 +172,7 @@ func (t *translator) addToChecksum(in *bmv2json.CalcInput, bit int) int {
 			add(andValue(shrValue(word(left/64), uint64(left%64)), konst(ones(n))), n)
 		}
 	}
-	switch {
-	case in.Header != nil:
-		for _, f := range in.Header.Type.Fields {
-			if f.VL {
-				refuse(t.where, "a checksum over a field of variable length (%s)", f.Name)
-			}
-			p := t.lay.field(bmv2json.FieldRef{Header: in.Header, Field: f})
-			p.signed = false
-			parts(func(i int) *value { return t.wordOfPlace(p, i) }, f.Width)
-		}
-	case in.Const != nil:
-		parts(func(i int) *value { return konst(wordOfBig(in.Const, i)) }, in.Width)
-	default:
-		if in.Field.IsValidity() || in.Field.Field.VL {
-			refuse(t.where, "a checksum over %s", in.Field)
-		}
-		p := t.lay.field(in.Field)
-		p.signed = false
-		parts(func(i int) *value { return t.wordOfPlace(p, i) }, p.width)
-	}
+	t.operands(in, t.where, "a checksum", parts)
 	return bit
 }
 

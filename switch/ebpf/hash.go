@@ -258,26 +258,7 @@ func (t *translator) hashPieces(k *bmv2json.Calculation, in *bmv2json.CalcInput)
 			out = append(out, hashPiece{andValue(word(w), konst(ones(n))), n})
 		}
 	}
-	switch {
-	case in.Header != nil:
-		for _, f := range in.Header.Type.Fields {
-			if f.VL {
-				refuse(k.Path, "a hash over a field of variable length (%s)", f.Name)
-			}
-			p := t.lay.field(bmv2json.FieldRef{Header: in.Header, Field: f})
-			p.signed = false
-			field(func(i int) *value { return t.wordOfPlace(p, i) }, f.Width)
-		}
-	case in.Const != nil:
-		field(func(i int) *value { return konst(wordOfBig(in.Const, i)) }, in.Width)
-	default:
-		if in.Field.IsValidity() || in.Field.Field.VL {
-			refuse(k.Path, "a hash over %s", in.Field)
-		}
-		p := t.lay.field(in.Field)
-		p.signed = false
-		field(func(i int) *value { return t.wordOfPlace(p, i) }, p.width)
-	}
+	t.operands(in, k.Path, "a hash", field)
 	return out
 }
 
