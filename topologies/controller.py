@@ -9,6 +9,7 @@ import subprocess
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,10 @@ class Operator(Admin):
         """The switches as the controller sees them."""
         return self._do("GET", "/v1/switches")
 
+    def placement(self) -> dict[str, Any]:
+        """Which of etcd's keys are placed, and why."""
+        return self._do("GET", "/v1/placement")
+
     def counters(self, switch: str) -> dict[str, Any]:
         """One switch's counters, read from it over P4Runtime."""
         return self._do("GET", f"/v1/switches/{_segment(switch)}/counters")
@@ -125,8 +130,9 @@ def _segment(text: str) -> str:
 class Controller:
     """The controller process."""
 
-    def __init__(self, run: Run, topology: p4app.Topology, out: Path, admin: str = ADMIN) -> None:
+    def __init__(self, run: Run, topology: p4app.Topology, out: Path, admin: str = ADMIN, flags: Sequence[str] = ()) -> None:
         self.run = run
+        self.flags = flags
         self.topology = topology
         self.file = out / "controller.json"
         self.log = out / "controller.log"
@@ -137,7 +143,7 @@ class Controller:
     def start(self) -> None:
         """Write the controller's file and start the process."""
         self.file.write_text(json.dumps(declaration(self.topology), indent=2) + "\n")
-        command = [nodes.built("netcraq-controller"), "--topology", str(self.file), "--admin", self.address]
+        command = [nodes.built("netcraq-controller"), "--topology", str(self.file), "--admin", self.address, *self.flags]
         self.process = nodes.start_process(self.run, command, self.log)
 
     def wait_ready(self, timeout: float = 30) -> None:

@@ -48,7 +48,7 @@ class ChainNetwork:
     ``switch`` is ``embedded`` or ``bmv2``; ``engine`` is for the embedded one, ``hook`` for its
     eBPF. ``out`` takes the logs and the controller's file. ``admin`` is where
     the controller serves its admin API, in this network namespace and in every host. ``controller=False`` leaves the switches without one, and
-    without a program.
+    without a program; ``controller_flags`` are more of its flags.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class ChainNetwork:
         out: Path = OUT,
         admin: str = ADMIN,
         controller: bool = True,
+        controller_flags: Sequence[str] = (),
     ) -> None:
         if switch not in SWITCHES:
             raise ValueError(f"switch {switch!r} is none of {', '.join(SWITCHES)}")
@@ -80,6 +81,7 @@ class ChainNetwork:
         self.switches: dict[str, Switch] = {}
         self.controller: Controller | None = None
         self._with_controller = controller
+        self._controller_flags = controller_flags
         self._relay = Relay(admin)
         self._run: ownership.Run | None = None
 
@@ -112,7 +114,7 @@ class ChainNetwork:
             for switch in self.switches.values():
                 switch.wait_ready()
             if self._with_controller:
-                self.controller = Controller(self._run, self.topology, self.out, self.admin_address)
+                self.controller = Controller(self._run, self.topology, self.out, self.admin_address, self._controller_flags)
                 self.controller.start()
                 self.controller.wait_ready()
                 for host in self.hosts.values():

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -74,6 +75,7 @@ type Placer struct {
 	looks   chan string // placed keys that changed in etcd
 
 	// What only run's goroutine touches.
+	running   context.Context         // Run's
 	entries   map[string]placed.Entry // as etcd has them; nil: to be read
 	listed    time.Time
 	retry     map[string]time.Time // keys whose last move failed: when it may be tried again
@@ -137,6 +139,7 @@ func (p *Placer) Run(ctx context.Context) {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	p.running = ctx
 	wg.Go(func() { p.look(ctx) })
 	begun := false
 	for {
@@ -277,7 +280,7 @@ func (p *Placer) round(ctx context.Context) error {
 	if err := p.record(ctx, nil); err != nil {
 		return err
 	}
-	p.watchPlaced(ctx)
+	p.watchPlaced()
 	if len(moves) > 0 {
 		p.show(verdicts, chains, heat, heardAt, nil)
 	}
@@ -439,11 +442,13 @@ func samePlan(a, b plan) bool {
 	return true
 }
 
-// watchPlaced watches the placed keys in etcd. The watches outlive the round.
-func (p *Placer) watchPlaced(context.Context) {
+// watchPlaced watches the placed keys in etcd, and forgets what it knew of keys that are long gone.
+func (p *Placer) watchPlaced() {
 	keys := map[string]bool{}
 	for k := range p.entries {
 		keys[k] = true
 	}
-	p.values.watch(context.Background(), keys)
+	p.values.watch(p.running, keys)
+	now := time.Now()
+	maps.DeleteFunc(p.retry, func(_ string, at time.Time) bool { return now.After(at) })
 }

@@ -32,6 +32,7 @@ type flags struct {
 	endpoints []string
 	mix       string
 	fill      bool
+	zipf      float64
 	cfg       peers.Config
 }
 
@@ -48,6 +49,7 @@ back is compared with what was written to its key; a wrong one ends the run with
 	p.BoolVar(&f.fill, "fill", true, "write every key first")
 	p.IntVarP(&f.cfg.Outstanding, "outstanding", "n", 64, "queries on their way at once")
 	p.IntVar(&f.cfg.Keys, "keys", 256, "number of keys")
+	p.Float64Var(&f.zipf, "zipf", 0, "draw keys by Zipf's law with this exponent, the first key most often (0: all alike)")
 	p.IntVar(&f.cfg.ValueBytes, "value-size", 16, "bytes of each value")
 	p.DurationVarP(&f.cfg.Duration, "duration", "d", 3*time.Second, "how long")
 	p.DurationVar(&f.cfg.Timeout, "timeout", time.Second, "of one query")
@@ -75,6 +77,12 @@ func (f *flags) run(ctx context.Context, open func(context.Context) (peers.Peer,
 	}
 	if f.cfg.Gets, f.cfg.Puts, err = parseMix(f.mix); err != nil {
 		return err
+	}
+	if f.zipf < 0 {
+		return fmt.Errorf("--zipf %v: want 0 or more", f.zipf)
+	}
+	if f.zipf > 0 {
+		f.cfg.Zipf = peers.Zipf(f.zipf, f.cfg.Keys)
 	}
 	if f.cfg.Seed == 0 {
 		f.cfg.Seed = rand.Uint64()
