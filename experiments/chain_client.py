@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A client that runs in a host of the network and does what it is told, for run_chain.py.
+"""A client that runs in a host of the network and does what it is told, for run_chain.py and timeline.py.
 
 It reads jobs from its standard input, one JSON object a line, and answers each with one line of what it did and saw::
 
@@ -29,6 +29,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).
 from netcraq.admin import Admin  # noqa: E402
 from netcraq.client import Client, NetCRAQError, NotFound, Timeout  # noqa: E402
 
+from experiments.netchain_client import NetChainClient  # noqa: E402
+
 ZIPF = 0.99
 
 
@@ -50,7 +52,7 @@ def digest(value: bytes) -> str:
 class Worker:
     """Does the jobs."""
 
-    def __init__(self, client: Client, firsts: dict[int, bytes]) -> None:
+    def __init__(self, client: Client | NetChainClient, firsts: dict[int, bytes]) -> None:
         self._client = client
         self._firsts = firsts
         self._numbers = dict.fromkeys(firsts, 0)
@@ -94,14 +96,21 @@ class Worker:
         return [kind, key, digest(result.value) if kind == "get" else number, asked, answered, result.attempts, None]
 
 
+def client_of(setup: dict[str, Any]) -> Client | NetChainClient:
+    """A client as the first line wants it: of NetChain, where it has that chain's addresses, or of a chain of the controller's."""
+    if "netchain" in setup:
+        return NetChainClient(setup["netchain"])
+    admin = Admin()
+    chain = next(chain for chain in admin.chains() if chain.name == setup["chain"])
+    session = admin.lease_sessions(owner=f"chain_client in {setup['host']}") if setup["writes"] else None
+    return Client(chain.addresses, value_bits=chain.value_bits, session=session)
+
+
 def main() -> None:
     """Do what comes in until no more does. The first line says who this is and what the keys' first values are."""
     setup = json.loads(sys.stdin.readline())
-    admin = Admin()
-    chain = next(chain for chain in admin.chains() if chain.name == setup["chain"])
-    session = admin.lease_sessions(owner=f"run_chain in {setup['host']}") if setup["writes"] else None
     firsts = {int(key): base64.b64decode(value) for key, value in setup["firsts"].items()}
-    with Client(chain.addresses, value_bits=chain.value_bits, session=session) as client:
+    with client_of(setup) as client:
         worker = Worker(client, firsts)
         print(json.dumps({"ready": setup["host"]}), flush=True)
         for line in sys.stdin:

@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from experiments import timeline
-from experiments.timeline import Answer, Event
+from experiments import timeline, timeline_run
+from experiments.chain_client import digest, value_of
+from experiments.chain_run import RunError
+from experiments.timeline_run import Answer, Event
 from topologies import p4app
 from topologies.tests.conftest import why_not
 
@@ -23,7 +26,7 @@ def test_a_row_has_the_answers_of_its_time():
         Answer("get", -0.1, 1),
         Answer("get", 0.041, 1),
     ]
-    first, second = timeline.rows(answers, 0.04)
+    first, second = timeline_run.rows(answers, 0.04)
     assert (first["reads_per_second"], first["reads_p50_ms"], first["reads_max_ms"]) == (100, 0.1, 0.3)
     assert (first["writes_per_second"], first["writes_p50_ms"]) == (0, None)
     assert (second["seconds"], second["reads_per_second"], second["writes_per_second"], second["writes_max_ms"]) == (0.02, 0, 50, 2)
@@ -31,10 +34,10 @@ def test_a_row_has_the_answers_of_its_time():
 
 def test_the_gap_counts_from_the_moment_to_the_end():
     answers = [Answer("put", at, 0.001) for at in (0.9, 1.1, 1.2, 1.5, 1.9)] + [Answer("get", 1.3, 0.001)]
-    assert timeline.longest_gap(answers, "put", 1.0, 1.6) == 300
-    assert timeline.longest_gap(answers, "put", 1.0, 1.9) == 400
-    assert timeline.longest_gap(answers, "get", 1.0, 1.4) == 300
-    assert timeline.longest_gap([], "get", 1.0, 1.4) == 400
+    assert timeline_run.longest_gap(answers, "put", 1.0, 1.6) == 300
+    assert timeline_run.longest_gap(answers, "put", 1.0, 1.9) == 400
+    assert timeline_run.longest_gap(answers, "get", 1.0, 1.4) == 300
+    assert timeline_run.longest_gap([], "get", 1.0, 1.4) == 400
 
 
 def test_the_pause_ends_with_the_thaw_not_with_the_freeze():
@@ -44,37 +47,40 @@ def test_the_pause_ends_with_the_thaw_not_with_the_freeze():
         Event(2.1, "chain.installed", "", "epoch 4: s1 -> s2 (shadow s3), lease 200ms, frozen"),
         Event(2.2, "chain.installed", "", "epoch 5: s1 -> s2 -> s3, lease 200ms"),
     ]
-    assert timeline.frozen(events) == (2.0, 2.2)
-    assert timeline.frozen(events[:3]) is None
-    assert timeline.frozen(events[:1]) is None
+    assert timeline_run.frozen(events) == (2.0, 2.2)
+    assert timeline_run.frozen(events[:3]) is None
+    assert timeline_run.frozen(events[:1]) is None
 
 
 def test_a_plot_of_nothing_but_an_outage(tmp_path):
-    timeline.plot(timeline.rows([], 0.1), [Event(0.05, "killed", "s3", "")], "nobody answers", tmp_path / "x")
+    timeline.plot(timeline_run.rows([], 0.1), [Event(0.05, "killed", "s3", "")], "nobody answers", tmp_path / "x")
     assert (tmp_path / "x.png").stat().st_size > 1000
     assert "s3 killed" in (tmp_path / "x.svg").read_text()
 
 
-@pytest.mark.parametrize("switch", ["embedded", "bmv2"])
-def test_a_short_run(tmp_path, switch):
-    if reason := why_not(switch):
-        pytest.skip(reason)
-    out = tmp_path / "timeline"
-    short = ["--switch", switch, "--keys", "100", "--before", "1", "--away", "1", "--after", "8", "--out", str(out)]
-    done = subprocess.run(
-        [sys.executable, "experiments/timeline.py", *short], cwd=p4app.ROOT, capture_output=True, text=True, check=False, env=os.environ
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = json.loads(out.with_suffix(".json").read_text())
-    assert 0 < result["failover"]["write_outage_ms"] < 2000
-    assert 0 < result["recovery"]["frozen_ms"] < 2000
-    with out.with_suffix(".csv").open() as file:
-        table = list(csv.DictReader(file))
-    assert len(table) == 500
-    assert sum(int(row["reads_per_second"]) for row in table) * timeline.BIN > 1000
-    with (tmp_path / "timeline-events.csv").open() as file:
-        kinds = [row["event"] for row in csv.DictReader(file)]
-    wanted = [
+def done(kind, key, what, asked, answered, wrong=None):
+    return (SimpleNamespace(host="h1", switch="s1"), [kind, key, what, asked, answered, 1, wrong])
+
+
+def value(number):
+    return digest(value_of(timeline_run.FIRST, number))
+
+
+def test_a_run_with_a_value_that_could_not_have_been_read_is_no_run():
+    puts = [done("put", 7, 1, 1.0, 1.1), done("put", 7, 2, 1.2, 3.2, "lost")]
+    answers = timeline_run._judge([*puts, done("get", 7, value(1), 1.3, 1.4), done("get", 7, value(2), 1.5, 1.6)], 1.0)
+    assert [(answer.kind, round(answer.at, 3)) for answer in answers] == [("put", 0.1), ("get", 0.4), ("get", 0.6)]
+    for read, why in (
+        (done("get", 7, value(0), 1.3, 1.4), "stale, value 1 had been written before"),
+        (done("get", 7, value(3), 1.3, 1.4), "a value that nobody wrote"),
+        (done("get", 7, None, 1.3, 1.4, "not found"), "h1 at s1: not found"),
+    ):
+        with pytest.raises(RunError, match=why):
+            timeline_run._judge([*puts, read], 1.0)
+
+
+EVENTS = {
+    "NetCRAQ": [
         "killed",
         "switch.disconnected",
         "chain.failover",
@@ -84,7 +90,32 @@ def test_a_short_run(tmp_path, switch):
         "chain.copied",
         "chain.compared",
         "chain.recovered",
-    ]
-    assert [kind for kind in dict.fromkeys(kinds) if kind in wanted] == wanted
+    ],
+    "NetChain": ["killed", "failed", "around", "restarted", "recovering", "recovered"],
+}
+
+
+@pytest.mark.parametrize("system", timeline_run.SYSTEMS)
+@pytest.mark.parametrize("switch", ["embedded", "bmv2"])
+def test_a_short_run(tmp_path, switch, system):
+    if reason := why_not(switch):
+        pytest.skip(reason)
+    out = tmp_path / "timeline"
+    short = ["--system", system, "--switch", switch, "--keys", "100", "--before", "1", "--away", "1", "--after", "8", "--out", str(out)]
+    ended = subprocess.run(
+        [sys.executable, "experiments/timeline.py", *short], cwd=p4app.ROOT, capture_output=True, text=True, check=False, env=os.environ
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    outages = json.loads(out.with_suffix(".json").read_text())["outages"]
+    assert 0 < outages["failover_write_ms"] < 2000
+    assert 0 < outages["recovery_seconds"] < 8
+    assert system == "NetChain" or 0 < outages["frozen_ms"] < 2000
+    with out.with_suffix(".csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == 500
+    assert sum(int(row["reads_per_second"]) for row in table) * timeline_run.BIN > 1000
+    with (tmp_path / "timeline-events.csv").open() as file:
+        kinds = [row["event"] for row in csv.DictReader(file)]
+    assert [kind for kind in dict.fromkeys(kinds) if kind in EVENTS[system]] == EVENTS[system]
     for suffix in (".png", ".svg"):
         assert out.with_suffix(suffix).stat().st_size > 10_000

@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What clients see while a switch of the chain is killed and brought back: one run, of NetCRAQ or of NetChain.
+
+A chain of four in a ring, so that there is a way around each, with a reader and a writer at every switch but the one that dies. Each sends its next
+query when it has the answer to the last, after a short pause. Each key has one writer, and its values are numbered: so whether every value that was
+read could have been is known (:mod:`experiments.history`). A run in which one could not is no run: RunError.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+from experiments.chain_client import digest, value_of
+from experiments.chain_run import Client, RunError
+from experiments.history import Operation, violations
+from experiments.netchain_client import NetChainClient, key_id
+from experiments.query_generator import percentile
+from topologies import p4app
+from topologies.controller import declaration
+from topologies.network import ChainNetwork
+
+ROOT = p4app.ROOT
+
+BIN = 0.02
+"""Seconds of a row."""
+
+WRITTEN = 64
+"""Keys that are read and written; the others only have to be brought into the switch that comes back."""
+
+KINDS = {"get": "reads", "put": "writes"}
+
+FIRST = b"0123456789abcdef"
+"""Every key's value before anybody writes one."""
+
+LABELS = {
+    "chain.failover": "given up",
+    "chain.recovering": "being filled",
+    "chain.copied": "filled",
+    "chain.recovered": "is the tail",
+    "around": "gone around",
+    "recovering": "being filled",
+    "recovered": "is back",
+}
+"""Of the controllers' events, those that a plot names: NetCRAQ's, then NetChain's."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A query that was answered; seconds since the start."""
+
+    kind: str
+    at: float
+    took: float
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened; seconds since the start."""
+
+    at: float
+    kind: str
+    switch: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds: until the switch dies, until it is restarted, from then on."""
+
+    before: float = 3.0
+    away: float = 3.0
+    after: float = 5.0
+
+    @property
+    def all(self) -> float:
+        """Of the whole run."""
+        return self.before + self.away + self.after
+
+
+@dataclass(frozen=True)
+class Record:
+    """What came of a run."""
+
+    system: str
+    engine: str
+    victim: str
+    times: Times
+    answers: list[Answer]
+    events: list[Event]
+
+    def outages(self) -> dict[str, float | None]:
+        """The longest times without an answer to any client, in milliseconds, across the failure and across the recovery, and how long
+        the system by itself took no writes for the recovery (NetCRAQ: of all keys; NetChain: of a virtual group, not known here).
+        """
+        killed, restarted = (next(e.at for e in self.events if e.kind == kind) for kind in ("killed", "restarted"))
+        joined = next((e.at for e in self.events if e.kind in ("chain.recovered", "recovered")), self.times.all)
+        pause = frozen(self.events)
+        return {
+            "failover_write_ms": longest_gap(self.answers, "put", killed, restarted),
+            "failover_read_ms": longest_gap(self.answers, "get", killed, restarted),
+            "recovery_write_ms": longest_gap(self.answers, "put", restarted, joined + 0.5),
+            "recovery_read_ms": longest_gap(self.answers, "get", restarted, joined + 0.5),
+            "recovery_seconds": round(joined - restarted, 3),
+            "frozen_ms": round((pause[1] - pause[0]) * 1e3, 1) if pause else None,
+        }
+
+
+# ---- What is made of the answers ----
+
+
+def rows(answers: Sequence[Answer], seconds: float, width: float = BIN) -> list[dict[str, Any]]:
+    """A row for each ``width`` seconds: of reads and of writes, the answers a second, and the median and the longest latency in milliseconds (None:
+    no answers).
+    """
+    bins: list[dict[str, list[float]]] = [{name: [] for name in KINDS.values()} for _ in range(round(seconds / width))]
+    for answer in answers:
+        if 0 <= answer.at < len(bins) * width:
+            bins[min(int(answer.at / width), len(bins) - 1)][KINDS[answer.kind]].append(answer.took * 1e3)
+    table = []
+    for number, took in enumerate(bins):
+        row: dict[str, Any] = {"seconds": round(number * width, 3)}
+        for name, all_of in took.items():
+            all_of.sort()
+            row[f"{name}_per_second"] = round(len(all_of) / width)
+            row[f"{name}_p50_ms"] = round(percentile(all_of, 50), 3) if all_of else None
+            row[f"{name}_max_ms"] = round(all_of[-1], 3) if all_of else None
+        table.append(row)
+    return table
+
+
+def longest_gap(answers: Sequence[Answer], kind: str, start: float, end: float) -> float:
+    """The longest time from ``start`` to ``end`` without an answer of a kind, in milliseconds."""
+    at = [start, *sorted(answer.at for answer in answers if answer.kind == kind and start < answer.at < end), end]
+    return round(max(after - before for before, after in pairwise(at)) * 1e3, 1)
+
+
+def frozen(events: Sequence[Event]) -> tuple[float, float] | None:
+    """When the chain took no writes: from the decision to freeze to the last member's thaw. None: never."""
+    start = next((event.at for event in events if event.kind == "chain.installing" and event.message.endswith(", frozen")), None)
+    if start is None:
+        return None
+    thawed = (e.at for e in events if e.kind == "chain.installed" and e.at > start and not e.message.endswith(", frozen"))
+    end = next(thawed, None)
+    return None if end is None else (start, end)
+
+
+def marks(events: Sequence[Event]) -> list[tuple[float, str]]:
+    """What a plot says of the events, and when."""
+    out: list[tuple[float, str]] = []
+    for event in events:
+        label = event.kind if event.kind in ("killed", "restarted") else LABELS.get(event.kind)
+        if label and not (out and out[-1][1].endswith(label)):
+            out.append((event.at, f"{event.switch} {label}".strip()))
+    if pause := frozen(events):
+        out.append((pause[0], f"frozen for {(pause[1] - pause[0]) * 1e3:.0f} ms"))
+    return sorted(out)
+
+
+# ---- The systems ----
+
+
+class System(Protocol):
+    """What is different between NetCRAQ and NetChain."""
+
+    keys: list[int]
+
+    def setup(self) -> dict[str, Any]:
+        """What a client must be told to find the chain."""
+
+    def recover(self, victim: str) -> None:
+        """Bring a switch in that was restarted; returns when it is a member again."""
+
+    def events(self) -> list[tuple[float, str, str, str]]:
+        """What the controller has done: seconds since 1970, kind, switch, message."""
+
+
+class NetCRAQ:
+    """With its controller, which the network starts."""
+
+    def __init__(self, net: ChainNetwork, keys: int) -> None:
+        """Places the keys."""
+        self._net = net
+        self._chain = net.topology.chains[0].name
+        placed = net.admin.add_keys(self._chain, {f"key-{number}": FIRST for number in range(keys)})
+        if bad := next((key["error"] for key in placed if key.get("error")), None):
+            raise RunError(f"placing {keys} keys: {bad['message']}")
+        self.keys = [key["keyId"] for key in placed]
+
+    def setup(self) -> dict[str, Any]:
+        """The controller is asked."""
+        return {"chain": self._chain}
+
+    def recover(self, victim: str) -> None:
+        """As soon as the controller has set the switch up."""
+        for _ in range(1000):
+            if next(switch for switch in self._net.admin.switches() if switch["name"] == victim)["ready"]:
+                self._net.admin.recover(self._chain, victim)
+                return
+            time.sleep(0.02)
+        raise RunError(f"{victim} was restarted, and the controller has not set it up within 20 s")
+
+    def events(self) -> list[tuple[float, str, str, str]]:
+        """All that the controller remembers."""
+        return [
+            (datetime.fromisoformat(event["time"]).timestamp(), event["type"], event.get("switch", ""), event["message"])
+            for event in self._net.admin.events()
+        ]
+
+
+class NetChain:
+    """With a controller that takes a switch for gone as soon as its connection is."""
+
+    def __init__(self, net: ChainNetwork, out: Path, keys: int, groups: int = 100) -> None:
+        """Starts the controller and gives every key its first value."""
+        file = out / "netchain.json"
+        file.write_text(json.dumps(declaration(net.topology), indent=2) + "\n")
+        own = ["--topology", str(file), "--keys", str(keys), "--groups", str(groups), "--detect", "1ms"]
+        with (out / "netchain.log").open("w") as log:
+            self._process = subprocess.Popen([self._tool, "control", *own], stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self._process.stdout is not None
+        if not self._process.stdout.readline().startswith("ready:"):
+            self.stop()
+            raise RunError(f"NetChain's controller does not come up: {(out / 'netchain.log').read_text()}")
+        self._addresses = [str(net.topology.switches[name].address) for name in net.topology.chains[0].members]
+        self.keys = [key_id(number, groups) for number in range(keys)]
+        with net.inside(next(iter(net.topology.hosts))), NetChainClient(self._addresses) as client:
+            for key in self.keys:
+                client.put(key, FIRST)
+
+    _tool = str(ROOT / "bin" / "netchain")
+
+    def stop(self) -> None:
+        """End the controller."""
+        self._process.kill()
+        self._process.wait()
+
+    def setup(self) -> dict[str, Any]:
+        """Clients write the chain into their packets."""
+        return {"netchain": self._addresses}
+
+    def recover(self, victim: str) -> None:
+        """One virtual group after the other."""
+        self._ask("recover", victim)
+
+    def events(self) -> list[tuple[float, str, str, str]]:
+        """All that the controller has done."""
+        found = json.loads(self._ask("events"))
+        return [(datetime.fromisoformat(event["time"]).timestamp(), event["kind"], event["switch"], event["message"]) for event in found]
+
+    def _ask(self, *command: str) -> str:
+        done = subprocess.run([self._tool, *command], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RunError(f"netchain {' '.join(command)}: {done.stderr.strip()}")
+        return done.stdout
+
+
+SYSTEMS = ("NetCRAQ", "NetChain")
+
+
+# ---- The run ----
+
+
+def ring(lease_ms: int) -> p4app.Topology:
+    """Four switches in a ring, with a host at each, and a chain over all of them."""
+    content = p4app.line(4, lease_ms=lease_ms)
+    content["topology"]["links"].append(["s4", "s1"])
+    return p4app.check(content, "a ring of 4 switches")
+
+
+@contextlib.contextmanager
+def _up(name: str, kind: dict[str, str], out: Path, lease_ms: int, keys: int) -> Iterator[tuple[ChainNetwork, System]]:
+    """The network with a system on it."""
+    if name == "NetCRAQ":
+        with ChainNetwork(ring(lease_ms), **kind, out=out) as net:
+            yield net, NetCRAQ(net, keys)
+        return
+    with ChainNetwork(ring(lease_ms), **kind, out=out, controller=False) as net:
+        system = NetChain(net, out, keys)
+        try:
+            yield net, system
+        finally:
+            system.stop()
+
+
+def run(
+    name: str, kind: dict[str, str], out: Path, *, victim: str = "s3", lease_ms: int = 200, keys: int = 1000, times: Times | None = None
+) -> Record:
+    """Run a system (NetCRAQ or NetChain) on a kind of switch (arguments of ChainNetwork), kill the victim, restart it, bring it in.
+
+    Network namespaces are the caller's affair. RunError where a value that was read could not have been, or the time was too short; NodeError where
+    something does not come up.
+    """
+    with _up(name, kind, out, lease_ms, keys) as (net, system):
+        clients = _clients(net, system, victim)
+        times = times or Times()
+        start = time.monotonic() + 0.3
+        wall = time.time() - time.monotonic()
+        writers = sum(kind == "put" for kind, _ in clients)
+        written = system.keys[:WRITTEN]
+        for number, (kind, client) in enumerate(clients):
+            own = written[number // len(KINDS) :: writers] if kind == "put" else written
+            pause = {"put": 0.002, "get": 0.0005}[kind]
+            client.tell({"loop": {"kind": kind, "keys": own, "start": start, "until": start + times.all, "seed": number, "pause": pause}})
+        happened = []
+
+        def mark(kind: str, at: float) -> None:
+            time.sleep(max(0.0, start + at - time.monotonic()))
+            happened.append(Event(time.monotonic() - start, kind, victim, ""))
+
+        mark("killed", times.before)
+        net.kill_switch(victim)
+        mark("restarted", times.before + times.away)
+        net.restart_switch(victim)
+        system.recover(victim)
+        if time.monotonic() > start + times.all - 0.5:
+            raise RunError(f"bringing {victim} in took longer than the {times.after:g} s that there were: give it more")
+        answers = _judge([(client, done) for _, client in clients for done in client.hear()["done"]], start)
+        happened += [Event(at - wall - start, *what) for at, *what in system.events() if at - wall > start]
+        return Record(name, net.running_engine, victim, times, answers, sorted(happened, key=lambda event: event.at))
+
+
+def _clients(net: ChainNetwork, system: System, victim: str) -> list[tuple[str, Client]]:
+    """A reader and a writer at every switch but the victim."""
+    script = ["nice", "-n", "10", sys.executable, str(ROOT / "experiments" / "chain_client.py")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    firsts = {str(key): base64.b64encode(FIRST).decode() for key in system.keys[:WRITTEN]}
+    clients = []
+    for host in net.topology.hosts.values():
+        for kind in KINDS if host.switch != victim else ():
+            client = Client(host.name, host.switch, net.spawn(host.name, script, **pipes))
+            client.tell({"host": host.name, "writes": kind == "put", "firsts": firsts, **system.setup()})
+            clients.append((kind, client))
+    for _, client in clients:
+        client.hear()
+    return clients
+
+
+def _judge(done: list[tuple[Client, list[Any]]], start: float) -> list[Answer]:
+    """The answers, if every value that was read could have been; else RunError."""
+    highest: dict[int, int] = {}
+    for _, (kind, key, number, *_rest) in done:
+        if kind == "put":
+            highest[key] = max(highest.get(key, 0), number)
+    numbers = {key: {digest(value_of(FIRST, number)): number for number in range(last + 1)} for key, last in highest.items()}
+    untouched = {digest(FIRST): 0}
+    answers, operations = [], []
+    for client, (kind, key, what, asked, answered, _, wrong) in done:
+        if wrong not in (None, "lost"):
+            raise RunError(f"{client.host} at {client.switch}: {wrong}")
+        if wrong is None:
+            answers.append(Answer(kind, answered - start, answered - asked))
+        if kind == "put":
+            operations.append(Operation(f"{key:#010x}", True, what, asked, math.inf if wrong else answered, client.host))
+        elif wrong is None:
+            operations.append(Operation(f"{key:#010x}", False, numbers.get(key, untouched).get(what), asked, answered, client.host))
+    if found := violations(operations):
+        raise RunError(f"{len(found)} values that could not have been read: {found[0]}")
+    return answers
