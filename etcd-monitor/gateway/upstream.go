@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ type UpstreamConfig struct {
 // Upstream is the connection to etcd that the gateway passes everything on to.
 type Upstream struct {
 	client    *clientv3.Client
+	config    clientv3.Config // of clients for the gateway's own business
 	http      *http.Transport
 	endpoints []string
 	// named: the certificate that was shown to etcd last has a common name.
@@ -58,14 +60,6 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 		DialKeepAliveTimeout: cfg.KeepAliveTimeout,
 		Logger:               zap.NewNop(),
 		DialOptions: []grpc.DialOption{
-			// In place of the client's own interceptors, which retry (that is for our clients to decide) and overwrite metadata.
-			grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-				return invoke(ctx, method, req, reply, cc, opts...)
-			}),
-			grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-				return stream(ctx, desc, cc, method, opts...)
-			}),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
 			// gRPC's default waits two minutes between attempts when etcd was away for long.
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: .2, MaxDelay: 2 * time.Second}, MinConnectTimeout: 5 * time.Second}),
 		},
@@ -81,12 +75,30 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 		c.TLS, u.http.TLSClientConfig = t, t.Clone()
 		u.http.ForceAttemptHTTP2 = true
 	}
+	u.config = c
+	c.DialOptions = append(slices.Clone(c.DialOptions),
+		// In place of the client's own interceptors, which retry (that is for our clients to decide) and overwrite metadata.
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			return invoke(ctx, method, req, reply, cc, opts...)
+		}),
+		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return stream(ctx, desc, cc, method, opts...)
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
+	)
+	var err error
+	if u.client, err = connect(c); err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+func connect(c clientv3.Config) (*clientv3.Client, error) {
 	client, err := clientv3.New(c)
 	if err != nil {
-		return nil, fmt.Errorf("gateway: connecting to etcd at %s: %w", strings.Join(cfg.Endpoints, ","), err)
+		return nil, fmt.Errorf("gateway: connecting to etcd at %s: %w", strings.Join(c.Endpoints, ","), err)
 	}
-	u.client = client
-	return u, nil
+	return client, nil
 }
 
 // watchName keeps account of whether the certificate that etcd is shown has a common name. It may be replaced while we run.
@@ -129,8 +141,8 @@ func (disclaimer) RequireTransportSecurity() bool { return true }
 // Conn is the connection. Calls on it are passed as they are: nothing is retried, and nothing added to their metadata but the disclaimer.
 func (u *Upstream) Conn() *grpc.ClientConn { return u.client.ActiveConnection() }
 
-// Client is an etcd client on the same connection, for the gateway's own business: it has no user name, and does not retry.
-func (u *Upstream) Client() *clientv3.Client { return u.client }
+// NewClient makes an etcd client for the gateway's own business, with a connection of its own, under nobody's name. It is the caller's to close.
+func (u *Upstream) NewClient() (*clientv3.Client, error) { return connect(u.config) }
 
 // Close ends the connection.
 func (u *Upstream) Close() error {

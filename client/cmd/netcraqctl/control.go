@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/netcraq/netcraq/client/fromadmin"
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -80,7 +81,7 @@ func (c *cli) switchAddresses(ctx context.Context, names []string) ([]netip.Addr
 		if i < 0 {
 			return nil, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("the controller has no switch %q", n)}
 		}
-		a, err := addressesOf(&api.Chain{Name: n, ServiceAddress: switches[i].Address})
+		a, err := fromadmin.Addresses(&api.Chain{Name: n, ServiceAddress: switches[i].Address})
 		if err != nil || len(a) == 0 {
 			return nil, fmt.Errorf("switch %s has no usable address (%q)", n, switches[i].Address)
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/client/fromadmin"
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -100,12 +101,12 @@ func (c *cli) findTarget(ctx context.Context, chain func(api.Chain) bool, descri
 	}
 	t.chain = &chains[i]
 	if t.profile == 0 {
-		if t.profile, err = wire.ProfileOfValue(t.chain.ValueBytes); err != nil {
-			return nil, fmt.Errorf("chain %s, as the controller describes it: %w", t.chain.Name, err)
+		if t.profile, err = fromadmin.Profile(t.chain); err != nil {
+			return nil, err
 		}
 	}
 	if len(t.addresses) == 0 {
-		if t.addresses, err = addressesOf(t.chain); err != nil {
+		if t.addresses, err = fromadmin.Addresses(t.chain); err != nil {
 			return nil, err
 		}
 	}
@@ -115,32 +116,6 @@ func (c *cli) findTarget(ctx context.Context, chain func(api.Chain) bool, descri
 // targetOf is the target of queries for one key.
 func (c *cli) targetOf(ctx context.Context, k key) (*target, error) {
 	return c.findTarget(ctx, func(ch api.Chain) bool { return ch.ID == k.id.Chain() }, fmt.Sprintf("chain %d, which the KEY_ID %v belongs to", k.id.Chain(), k.id))
-}
-
-// addressesOf are a chain's service address and its members' own.
-func addressesOf(chain *api.Chain) ([]netip.AddrPort, error) {
-	var out []netip.AddrPort
-	names := []string{chain.ServiceAddress}
-	for _, m := range chain.Members {
-		names = append(names, m.Address)
-	}
-	for _, n := range names {
-		if n == "" {
-			continue
-		}
-		a, err := netip.ParseAddrPort(n) // with a port where the controller says one
-		if err != nil {
-			var ip netip.Addr
-			if ip, err = netip.ParseAddr(n); err != nil {
-				return nil, fmt.Errorf("chain %s, as the controller describes it: %w", chain.Name, err)
-			}
-			a = netip.AddrPortFrom(ip, wire.Port)
-		}
-		if !slices.Contains(out, a) {
-			out = append(out, a)
-		}
-	}
-	return out, nil
 }
 
 // resolve reads ADDRESS[:PORT], ADDRESS being an IPv4 address or a host name.
@@ -193,34 +168,7 @@ func (c *cli) sessionSource(ctx context.Context, n int, owner string) (client.Se
 			return nil, nil
 		}
 	}
-	return client.LeasedSessions(leaser{c.api}, n, owner), nil
-}
-
-// leaser leases sessions from the controller.
-type leaser struct{ api *api.Client }
-
-func (l leaser) NewSessions(ctx context.Context, count int, owner string) (client.SessionLease, error) {
-	got, err := l.api.NewSessions(ctx, count, owner)
-	if err != nil {
-		return client.SessionLease{}, err
-	}
-	lease := client.SessionLease{Name: got.Lease, TTL: got.TTL()}
-	for _, s := range got.Sessions {
-		lease.Sessions = append(lease.Sessions, client.Session{ID: s.ID, NextRequest: s.NextRequest})
-	}
-	return lease, nil
-}
-
-func (l leaser) KeepSessions(ctx context.Context, lease string) error {
-	_, err := l.api.KeepSessions(ctx, lease)
-	if errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
-		return fmt.Errorf("%w: %w", client.ErrLeaseGone, err)
-	}
-	return err
-}
-
-func (l leaser) CloseSessions(ctx context.Context, lease string) error {
-	return l.api.CloseSessions(ctx, lease)
+	return fromadmin.Sessions(c.api, n, owner), nil
 }
 
 func list(s []string) string {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,9 +14,12 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/internal/etcdtest"
 )
 
@@ -45,11 +49,13 @@ func TestMistakes(t *testing.T) {
 		"--listen-client-urls https://127.0.0.1:0 --cert-file /no --key-file /no": "no such file",
 		"--advertise-client-urls gateway":                                         "begins with http://, https://",
 		"--metrics-addr 9090":                                                     "give HOST:PORT",
+		"--controller nowhere":                                                    "give the controller's admin address",
+		"--prefix x":                                                              "ends with a slash",
 		"--top-keys 0":                                                            "from 1 to 10000",
 		"--max-request-bytes 0":                                                   "give a number from 1",
 		"--max-concurrent-streams 0":                                              "nobody could ask anything",
 		"--grpc-keepalive-timeout 0s":                                             "give a time above 0",
-		"--embedded-client-address 0.0.0.0:2379 --data-dir " + t.TempDir():        "not on this machine's loopback",
+		"--embedded-client-address 0.0.0.0:2379 --data-dir " + t.TempDir(): "not on this machine's loopback",
 	} {
 		var errs strings.Builder
 		code := run(t.Context(), strings.Fields(line), io.Discard, &errs)
@@ -167,6 +173,46 @@ func TestBeforeEtcd(t *testing.T) {
 		}
 		if time.Now().After(end) {
 			t.Fatalf("10 s after etcd is there: %v", err)
+		}
+	}
+}
+
+// With a controller the key-value service is served here. While nothing is placed, or the controller does not answer, all goes to etcd; what is the gateways' own cannot be written.
+func TestController(t *testing.T) {
+	chains := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "[]") }))
+	defer chains.Close()
+	for _, controller := range []string{chains.URL, etcdtest.FreeAddress(t)} {
+		line, end := ready(t, "--data-dir", t.TempDir(), "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "127.0.0.1:0", "--controller", controller)
+		c := etcdtest.Client(t, endpoint(t, line))
+		for _, key := range []string{"k", "other"} {
+			if _, err := c.Put(t.Context(), key, "v"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r, err := c.Get(t.Context(), "k"); err != nil || len(r.Kvs) != 1 {
+			t.Errorf("%v, %v", r, err)
+		}
+		if _, err := c.Put(t.Context(), placed.DefaultPrefix+"placed/k", "{}"); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("a write of what is the gateways' own: %v", err)
+		}
+		s, err := concurrency.NewSession(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := concurrency.NewMutex(s, "/mutex")
+		if err := m.Lock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := v3lockpb.NewLockClient(c.ActiveConnection()).Lock(t.Context(), &v3lockpb.LockRequest{Name: []byte("/served"), Lease: int64(s.Lease())}); err != nil {
+			t.Errorf("etcd's lock service: %v", err)
+		}
+		s.Close()
+		if n, err := c.Delete(t.Context(), "", clientv3.WithPrefix()); err != nil || n.Deleted != 2 {
+			t.Errorf("all were deleted: %v, %v; want the two keys", n, err)
+		}
+		c.Close()
+		if code := end(); code != exitOK {
+			t.Errorf("exit code %d", code)
 		}
 	}
 }

@@ -8,10 +8,12 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 
+	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
 )
@@ -31,6 +33,9 @@ type options struct {
 	maxRequestBytes                     uint
 	maxStreams                          uint32
 	keepAliveMin, keepAlive, keepAliveT time.Duration
+
+	controller string
+	prefix     string
 
 	topKeys  int
 	logLevel string
@@ -60,6 +65,9 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.clients.TrustedCAFile, "trusted-ca-file", "", "certificates that clients' must be signed by (PEM)")
 	f.StringVar(&o.clients.CRLFile, "client-crl-file", "", "clients' certificates that are revoked")
 	f.StringVar(&o.metrics, "metrics-addr", defaultMetrics, "where to serve the gateway's own /metrics (HOST:PORT; \"\": nowhere\nbut at "+gateway.OwnMetrics+" of the client URLs)")
+
+	f.StringVar(&o.controller, "controller", "", "the address of netcraq-controller's admin API: have placed keys\nread from the network (default: all goes to etcd)")
+	f.StringVar(&o.prefix, "prefix", placed.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; the\ncontroller and all gateways must be told the same")
 
 	f.UintVar(&o.maxRequestBytes, "max-request-bytes", gateway.DefaultMaxRequestBytes, "the largest request of a client; not below etcd's")
 	f.Uint32Var(&o.maxStreams, "max-concurrent-streams", gateway.DefaultMaxConcurrentStreams, "requests that one connection may have under way")
@@ -122,6 +130,15 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 		if _, _, err := net.SplitHostPort(o.metrics); err != nil {
 			return fail("--metrics-addr %s: give HOST:PORT", o.metrics)
 		}
+	}
+	if o.controller != "" {
+		host := strings.TrimPrefix(strings.TrimPrefix(o.controller, "http://"), "https://")
+		if _, _, err := net.SplitHostPort(strings.TrimSuffix(host, "/")); err != nil {
+			return fail("--controller %s: give the controller's admin address, HOST:PORT (its --admin says which)", o.controller)
+		}
+	}
+	if len(o.prefix) < 2 || !strings.HasSuffix(o.prefix, "/") || !utf8.ValidString(o.prefix) {
+		return fail("--prefix %q: give some text that ends with a slash, such as %s: every key that begins with it is the gateways'", o.prefix, placed.DefaultPrefix)
 	}
 	if o.topKeys < 1 || o.topKeys > 10_000 {
 		return fail("--top-keys %d: give a number from 1 to 10000", o.topKeys)

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
@@ -76,7 +77,16 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 
-	g, err := gateway.New(gateway.Config{Upstream: upstream, Newest: newest, Metrics: metrics, Registry: registry, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
+	var keys pb.KVServer
+	if o.controller != "" {
+		n, err := o.openNetwork(ctx, upstream, newest, metrics, log, stderr)
+		if err != nil {
+			return err
+		}
+		defer n.Close()
+		keys, where = n.server, where+", and placed keys as the controller at "+o.controller+" says"
+	}
+	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics, Registry: registry, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
 		MaxConcurrentStreams: o.maxStreams, KeepAliveMinTime: o.keepAliveMin, KeepAliveInterval: o.keepAlive, KeepAliveTimeout: o.keepAliveT})
 	if err != nil {
 		return err

@@ -1,0 +1,81 @@
+// Package fromadmin makes clients of the data plane by what the controller's admin API says: where a chain is, how wide its values are, and which sessions to write with.
+package fromadmin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Addresses are a chain's service address and then its members' own, each once.
+func Addresses(chain *api.Chain) ([]netip.AddrPort, error) {
+	var out []netip.AddrPort
+	names := []string{chain.ServiceAddress}
+	for _, m := range chain.Members {
+		names = append(names, m.Address)
+	}
+	for _, n := range names {
+		if n == "" {
+			continue
+		}
+		a, err := netip.ParseAddrPort(n) // with a port where the controller says one
+		if err != nil {
+			var ip netip.Addr
+			if ip, err = netip.ParseAddr(n); err != nil {
+				return nil, fmt.Errorf("chain %s, as the controller describes it: %w", chain.Name, err)
+			}
+			a = netip.AddrPortFrom(ip, wire.Port)
+		}
+		if !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
+
+// Profile is that of a chain's program.
+func Profile(chain *api.Chain) (wire.Profile, error) {
+	p, err := wire.ProfileOfValue(chain.ValueBytes)
+	if err != nil {
+		return 0, fmt.Errorf("chain %s, as the controller describes it: %w", chain.Name, err)
+	}
+	return p, nil
+}
+
+// Sessions are count sessions that the controller leases, under a name by which an operator knows whose they are.
+func Sessions(c *api.Client, count int, owner string) client.SessionSource {
+	return client.LeasedSessions(leaser{c}, count, owner)
+}
+
+// leaser leases sessions from the controller.
+type leaser struct{ api *api.Client }
+
+func (l leaser) NewSessions(ctx context.Context, count int, owner string) (client.SessionLease, error) {
+	got, err := l.api.NewSessions(ctx, count, owner)
+	if err != nil {
+		return client.SessionLease{}, err
+	}
+	lease := client.SessionLease{Name: got.Lease, TTL: got.TTL()}
+	for _, s := range got.Sessions {
+		lease.Sessions = append(lease.Sessions, client.Session{ID: s.ID, NextRequest: s.NextRequest})
+	}
+	return lease, nil
+}
+
+func (l leaser) KeepSessions(ctx context.Context, lease string) error {
+	_, err := l.api.KeepSessions(ctx, lease)
+	if errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		return fmt.Errorf("%w: %w", client.ErrLeaseGone, err)
+	}
+	return err
+}
+
+func (l leaser) CloseSessions(ctx context.Context, lease string) error {
+	return l.api.CloseSessions(ctx, lease)
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/chains"
+	"github.com/netcraq/netcraq/etcd-monitor/gateway"
+	"github.com/netcraq/netcraq/etcd-monitor/guarded"
+	"github.com/netcraq/netcraq/etcd-monitor/heat"
+)
+
+const (
+	directoryWait = 5 * time.Second  // for one attempt to read from etcd which keys are placed
+	patience      = 10 * time.Second // for a write of a placed key whose client waits longer
+)
+
+// network is the key-value service with placed keys read from the network, and what it works with.
+type network struct {
+	server    *guarded.Server
+	etcd      *clientv3.Client
+	follower  *placed.Follower
+	chains    *chains.Chains
+	sessions  *guarded.Leases
+	everybody *guarded.Everybody
+	runtime   *guarded.Goroutines
+}
+
+// openNetwork makes the key-value service. It waits for etcd: without knowing which keys are placed it could neither read nor write any.
+func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, newest *gateway.Newest, metrics *heat.Metrics, log *slog.Logger, stderr io.Writer) (*network, error) {
+	level := zap.WarnLevel
+	if log.Enabled(ctx, slog.LevelDebug) {
+		level = zap.DebugLevel
+	}
+	detail := zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(stderr), level))
+	etcd, err := upstream.NewClient()
+	if err != nil {
+		return nil, err
+	}
+	n := &network{etcd: etcd}
+	for said := false; n.follower == nil; said = true {
+		try, cancel := context.WithTimeout(ctx, directoryWait)
+		n.follower, err = placed.Follow(try, etcd, o.prefix, detail)
+		cancel()
+		if err == nil {
+			break
+		}
+		n.follower = nil
+		if ctx.Err() != nil {
+			etcd.Close()
+			return nil, fmt.Errorf("waiting for etcd: %w", context.Cause(ctx))
+		}
+		if !said {
+			log.Warn("waiting for etcd, to read which keys are placed", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	library := cell.NewLibrary(etcd, o.prefix)
+	try, cancel := context.WithTimeout(ctx, directoryWait)
+	if err := library.Load(try); err != nil {
+		log.Warn("values are compressed without a dictionary until it can be read", "error", err)
+	}
+	cancel()
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unnamed"
+	}
+	slots := guarded.NewNetwork(metrics.Network)
+	n.chains = chains.Follow(api.NewClient(o.controller), slots, fmt.Sprintf("etcd-monitor %s %d", host, os.Getpid()), log)
+	n.sessions = guarded.NewLeases(etcd, o.prefix, 0, detail)
+	n.everybody = guarded.NewEverybody(etcd, o.prefix)
+	n.runtime = guarded.NewGoroutines()
+	n.server = guarded.New(guarded.Config{
+		Etcd: gateway.Timed(upstream, metrics), Slots: slots, Directory: n.follower, Sessions: n.sessions, Newest: newest, Codec: library, Runtime: n.runtime,
+		Observer: metrics, Evictor: n.chains, Prefix: o.prefix, Patience: patience, Open: n.everybody.Open,
+	})
+	return n, nil
+}
+
+// Close ends what goes on beside requests, which must have ended. Guards that are still held are lifted by others.
+func (n *network) Close() {
+	n.runtime.Close()
+	n.everybody.Close()
+	n.sessions.Close()
+	n.chains.Close()
+	n.follower.Close()
+	n.etcd.Close()
+}
