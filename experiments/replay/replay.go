@@ -1,0 +1,252 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+)
+
+// Explain is the gRPC metadata key by which a client asks a gateway to say who answered a read, and by which the gateway says it: "network", or "etcd" and why.
+const Explain = "netcraq-answered"
+
+// Config is what a run does.
+type Config struct {
+	Conn   *grpc.ClientConn
+	Trace  []Request
+	Export *Export
+	Speed  float64       // 1: as it was recorded
+	Fill   bool          // put the export's keys first
+	Warm   time.Duration // of the trace; what is asked until then is counted apart
+	Limit  time.Duration // of one request
+}
+
+// Report is what came of it.
+type Report struct {
+	Requests map[string]int             `json:"requests"` // by kind
+	Failed   map[string]int             `json:"failed"`   // by kind
+	First    string                     `json:"firstError,omitempty"`
+	Gets     map[string]int             `json:"gets"`     // after the warm-up, by who answered
+	WarmUp   map[string]int             `json:"warmUp"`   // the same before
+	Eligible map[string]int             `json:"eligible"` // after the warm-up: gets by whether the network could have answered, and why not
+	Network  map[string]int             `json:"network"`  // of these, those that it has
+	Wrong    []string                   `json:"wrong"`    // gets whose value is none that was written
+	Late     time.Duration              `json:"lateNanos"`
+	Latency  map[string][]time.Duration `json:"-"`
+}
+
+// state is what is known of a key: what may be read now.
+type state struct {
+	mu      sync.Mutex
+	n       int
+	current [][]byte // values that a read may return: the last one written, and those on their way; nil: absent
+	writing int
+	overlap bool // writes were on their way at once: who knows which was the last
+	leased  bool
+	seen    bool
+}
+
+type run struct {
+	cfg     Config
+	kv      pb.KVClient
+	lease   pb.LeaseClient
+	maint   pb.MaintenanceClient
+	mu      sync.Mutex
+	keys    map[string]*state
+	report  *Report
+	leaseID int64
+}
+
+// Run replays a trace. It ends early, with an error, when ctx does.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	r := &run{cfg: cfg, kv: pb.NewKVClient(cfg.Conn), lease: pb.NewLeaseClient(cfg.Conn), maint: pb.NewMaintenanceClient(cfg.Conn), keys: map[string]*state{},
+		report: &Report{Requests: map[string]int{}, Failed: map[string]int{}, Gets: map[string]int{}, WarmUp: map[string]int{}, Eligible: map[string]int{}, Network: map[string]int{},
+			Latency: map[string][]time.Duration{}}}
+	if cfg.Fill {
+		for _, key := range cfg.Export.keys {
+			if err := r.write(ctx, Request{Kind: Put, Key: key, Lease: cfg.Export.leased[key]}); err != nil {
+				return nil, fmt.Errorf("putting %s of the export: %w", key, err)
+			}
+		}
+	}
+	var running sync.WaitGroup
+	began := time.Now()
+	for _, q := range cfg.Trace {
+		at := time.Duration(float64(q.At) / cfg.Speed)
+		wait := time.NewTimer(time.Until(began.Add(at)))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			running.Wait()
+			return nil, ctx.Err()
+		case <-wait.C:
+		}
+		if late := time.Since(began) - at; late > r.report.Late {
+			r.report.Late = late
+		}
+		running.Add(1)
+		go func() {
+			defer running.Done()
+			r.one(ctx, q)
+		}()
+	}
+	running.Wait()
+	return r.report, nil
+}
+
+func (r *run) key(name string) *state {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.keys[name]
+	if s == nil {
+		s = &state{current: [][]byte{nil}}
+		r.keys[name] = s
+	}
+	return s
+}
+
+func (r *run) one(ctx context.Context, q Request) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Limit)
+	defer cancel()
+	start := time.Now()
+	var err error
+	switch q.Kind {
+	case Get:
+		err = r.get(ctx, q)
+	case Range:
+		_, err = r.kv.Range(ctx, &pb.RangeRequest{Key: []byte(q.Key), RangeEnd: end(q.Key), Limit: 500})
+	case Put, Delete:
+		err = r.write(ctx, q)
+	case Grant:
+		var granted *pb.LeaseGrantResponse
+		if granted, err = r.lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 3600}); err == nil {
+			r.mu.Lock()
+			r.leaseID = granted.ID
+			r.mu.Unlock()
+		}
+	case Status:
+		_, err = r.maint.Status(ctx, &pb.StatusRequest{})
+	}
+	took := time.Since(start)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.Requests[q.Kind]++
+	r.report.Latency[q.Kind] = append(r.report.Latency[q.Kind], took)
+	if err != nil {
+		r.report.Failed[q.Kind]++
+		if r.report.First == "" {
+			r.report.First = fmt.Sprintf("%s %s: %v", q.Kind, q.Key, err)
+		}
+	}
+}
+
+// end is the end of the range of all keys with a prefix.
+func end(prefix string) []byte {
+	b := []byte(prefix)
+	for i := len(b) - 1; i >= 0; i-- {
+		if b[i] < 0xff {
+			b[i]++
+			return b[:i+1]
+		}
+	}
+	return []byte{0}
+}
+
+// hangsOnLease: in the recorded cluster only these keys hang on leases of etcd's; where the log spoke of others it meant Kubernetes' Lease objects.
+func hangsOnLease(key string) bool {
+	return strings.HasPrefix(key, "/registry/masterleases/") || strings.HasPrefix(key, "/registry/events/")
+}
+
+func (r *run) write(ctx context.Context, q Request) error {
+	s := r.key(q.Key)
+	s.mu.Lock()
+	var value []byte
+	op := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(q.Key)}}}
+	if q.Kind == Put {
+		s.n++
+		value = r.cfg.Export.Value(q.Key, s.n, q.Bytes)
+		put := &pb.PutRequest{Key: []byte(q.Key), Value: value}
+		if hangsOnLease(q.Key) {
+			s.leased = true
+			r.mu.Lock()
+			put.Lease = r.leaseID
+			r.mu.Unlock()
+		}
+		op = &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}}
+	}
+	s.current = append(s.current, value)
+	s.overlap = s.overlap || s.writing > 0
+	s.writing++
+	s.mu.Unlock()
+	_, err := r.kv.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{op}})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writing--
+	s.overlap = s.overlap || err != nil // it may have been executed, or be executed yet
+	switch {
+	case s.writing > 0:
+	case s.overlap && err == nil:
+		s.overlap = false // any of these; the next write that is alone settles it
+	case !s.overlap:
+		s.current = s.current[len(s.current)-1:]
+	}
+	return err
+}
+
+func (r *run) get(ctx context.Context, q Request) error {
+	s := r.key(q.Key)
+	s.mu.Lock()
+	before := append([][]byte{}, s.current...)
+	leased, seen := s.leased, s.seen
+	s.seen = true
+	s.mu.Unlock()
+	var header metadata.MD
+	answer, err := r.kv.Range(metadata.AppendToOutgoingContext(ctx, Explain, "?"), &pb.RangeRequest{Key: []byte(q.Key)}, grpc.Header(&header))
+	if err != nil {
+		return err
+	}
+	var got []byte
+	if len(answer.Kvs) == 1 {
+		got = answer.Kvs[0].Value
+	}
+	s.mu.Lock()
+	right := false
+	for _, v := range append(before, s.current...) {
+		right = right || bytes.Equal(v, got) && (v == nil) == (got == nil)
+	}
+	s.mu.Unlock()
+	who := strings.Join(header.Get(Explain), " ")
+	if who == "" {
+		who = "etcd"
+	}
+	could := "eligible"
+	switch {
+	case q.Key == "/registry/health":
+		could = "the health key: read to see whether etcd answers"
+	case leased:
+		could = "hangs on a lease: etcd deletes it by itself"
+	case !seen:
+		could = "read for the first time"
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !right && len(r.report.Wrong) < 100 {
+		r.report.Wrong = append(r.report.Wrong, fmt.Sprintf("%s: %d bytes, answered by %s", q.Key, len(got), who))
+	}
+	if q.At < r.cfg.Warm {
+		r.report.WarmUp[who]++
+		return nil
+	}
+	r.report.Gets[who]++
+	r.report.Eligible[could]++
+	if who == "network" {
+		r.report.Network[could]++
+	}
+	return nil
+}
