@@ -30,6 +30,9 @@ type Options struct {
 	CPUPort uint32
 	// DropPort is what a program writes to egress_spec to drop a packet. 0 means v1model's 511.
 	DropPort uint32
+	// OnlyUDP, if not 0, leaves interfaces to the host but for one UDP port: the program gets IPv4 packets to or from it; those of them that are fragments or carry IP options
+	// are dropped; all other frames go on to the host's stack. The interfaces keep their offloads, but for XDP: plain UDP is merged by none that is on by default.
+	OnlyUDP uint16
 	// Tap, if not nil, is called with each frame as it comes in by a port and as it goes out by one. It must not keep the frame. When the process does not keep up, frames
 	// are missed.
 	Tap func(at time.Time, port uint32, out bool, frame []byte)
@@ -167,8 +170,7 @@ func newDevice(opts Options) (d *device, err error) {
 		return nil, err
 	}
 	if opts.CPUPort != 0 {
-		// A packet-out is run on the loopback interface, which is 1 in every namespace and never a port.
-		d.setPort(1, opts.CPUPort)
+		d.setPort(loopback, opts.CPUPort)
 	}
 	return d, nil
 }
@@ -402,7 +404,11 @@ func (d *device) open(q *port) error {
 	_ = d.home.do(func() error {
 		var err error
 		// A program would see one large frame for several.
-		if q.settings, err = iface.Off(q.Iface, index, iface.GenericReceive, iface.LargeReceive); err != nil {
+		off := []iface.Setting{iface.GenericReceive, iface.LargeReceive}
+		if d.opts.OnlyUDP != 0 {
+			off = nil // TCP's, which the host is faster with
+		}
+		if q.settings, err = iface.Off(q.Iface, index, off...); err != nil {
 			d.log.Warn("frames that came in one by one may be seen as one, or the setting may outlive a kill", "port", q.Number, "iface", q.Iface, "err", err)
 		}
 		if err := iface.RemoveFilters(l); err != nil {

@@ -43,6 +43,7 @@ type translator struct {
 	fds       fds
 	cpuPort   uint32
 	dropPort  uint32
+	onlyUDP   uint16 // of the options
 	unlocked  bool
 	captured  bool  // frames go into the ring after their port's number, not out
 	started   int64 // nanoseconds of the kernel's clock when the switch's began
@@ -58,7 +59,7 @@ type translator struct {
 // translate writes the whole program.
 func translate(p *plan, h hook, f fds, opts Options, started int64) (insns asm.Instructions, err error) {
 	defer catch(&err)
-	t := &translator{plan: p, hook: h, fds: f, cpuPort: opts.CPUPort, dropPort: opts.DropPort, unlocked: opts.unlocked, captured: opts.captured, started: started}
+	t := &translator{plan: p, hook: h, fds: f, cpuPort: opts.CPUPort, dropPort: opts.DropPort, onlyUDP: opts.OnlyUDP, unlocked: opts.unlocked, captured: opts.captured, started: started}
 	main := t.function("ingress", t.entry)
 	egress := t.function("egress", t.egress)
 	all := append([]*code{main, egress}, t.functions...)
@@ -111,6 +112,9 @@ const (
 	xdpPass = 2
 	xdpTx   = 3
 )
+
+// loopback is the index of the loopback interface, in every network namespace: no port, and where packet-outs are run.
+const loopback = 1
 
 // Offsets in struct __sk_buff and struct xdp_md (linux/bpf.h).
 const (
@@ -183,6 +187,7 @@ func (t *translator) entry() {
 		t.takeAgain("clone.copies", "ingress.parse")
 		t.storeConstant(asm.R10, slotOnStack, 0, 8)
 	}
+	t.share()
 	t.lookupPHV(drop)
 
 	// The port and the length.

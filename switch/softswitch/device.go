@@ -5,6 +5,7 @@
 package softswitch
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ type Options struct {
 	DropPort uint32
 	// Seed is where the program's random numbers start.
 	Seed uint64
+	// OnlyUDP, if not 0, is the one UDP port whose packets the program gets: IPv4 packets to or from it, whole and without options. Other frames are the host's. The host's
+	// stack gets a copy of every frame, also of those: whoever shares interfaces has to keep them from it.
+	OnlyUDP uint16
 	// Log receives what the switch has to say. nil means slog.Default().
 	Log *slog.Logger
 	// Ports are the options of the ports. Its Log is set from Log.
@@ -71,7 +75,7 @@ func New(opts Options) (*Device, error) {
 		d.log = slog.Default()
 	}
 	opts.Ports.Log = d.log
-	set, err := ports.New(d.frame, opts.Ports)
+	set, err := ports.New(d.received, opts.Ports)
 	if err != nil {
 		return nil, err
 	}
@@ -209,6 +213,20 @@ func (d *Device) Close() error {
 	err := errors.New("closed before")
 	d.closing.Do(func() { err = d.ports.Close() })
 	return err
+}
+
+// received takes a frame from an interface.
+func (d *Device) received(port uint32, frame []byte) {
+	if d.opts.OnlyUDP == 0 || ofUDPPort(frame, d.opts.OnlyUDP) {
+		d.frame(port, frame)
+	}
+}
+
+// ofUDPPort reports whether a frame is an IPv4 packet to or from a UDP port, not a fragment and without options.
+func ofUDPPort(frame []byte, port uint16) bool {
+	const ports = 14 + 20
+	return len(frame) >= ports+4 && binary.BigEndian.Uint16(frame[12:]) == 0x0800 && frame[14] == 0x45 && binary.BigEndian.Uint16(frame[20:])&0x3fff == 0 && frame[23] == 17 &&
+		(binary.BigEndian.Uint16(frame[ports:]) == port || binary.BigEndian.Uint16(frame[ports+2:]) == port)
 }
 
 // frame takes one frame through the program. Packet thread only.

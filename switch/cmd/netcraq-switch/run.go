@@ -56,7 +56,7 @@ func startEBPF(o *options, why string, log *slog.Logger, p ports.Options) (fallb
 	if p.Faults != nil {
 		return nil, fmt.Errorf("--faults works on frames in this process, and the kernel's do not come here: use --engine interp: %w", target.ErrUnsupported)
 	}
-	e := ebpf.Options{Why: why, Hook: o.hook, CPUPort: o.cpuPort, DropPort: o.dropPort, Log: log}
+	e := ebpf.Options{Why: why, Hook: o.hook, CPUPort: o.cpuPort, DropPort: o.dropPort, OnlyUDP: o.onlyUDP, Log: log}
 	if p.Tap != nil {
 		names := map[uint32]string{}
 		for _, spec := range o.ports {
@@ -79,7 +79,7 @@ func startEBPF(o *options, why string, log *slog.Logger, p ports.Options) (fallb
 }
 
 func startInterp(o *options, why string, log *slog.Logger, p ports.Options) (fallback.Engine, error) {
-	return softswitch.New(softswitch.Options{Why: why, CPUPort: o.cpuPort, DropPort: o.dropPort, Log: log, Ports: p})
+	return softswitch.New(softswitch.Options{Why: why, CPUPort: o.cpuPort, DropPort: o.dropPort, OnlyUDP: o.onlyUDP, Log: log, Ports: p})
 }
 
 // startEngine makes the device that the command line asks for. The choice of "auto" is made twice: here, by what the kernel and the options allow, and for each
