@@ -25,7 +25,7 @@ GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])
 COMMANDS := switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl \
             etcd-monitor/cmd/etcd-monitor netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers experiments/cmd/netcraq-replay
 
-.PHONY: help deps build run test sim sim-mutants survive timeline model mutants lint p4 p4-check bench compare figures figures-quick clean
+.PHONY: help deps build run test sim sim-mutants survive timeline hot-keys model mutants lint p4 p4-check bench compare figures figures-quick clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -86,6 +86,9 @@ survive: deps ## kill and cut off switches of a real chain under load, on bad ca
 
 timeline: build ## plot throughput and latency while a switch dies and is brought back (out/timeline.png, .svg, .csv)
 	@$(SUDO) $(PYTHON) experiments/timeline.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)
+
+hot-keys: build ## show hot etcd keys moving into the network: etcd, the gateway, Prometheus, a skewed load; then a switch is killed
+	@$(SUDO) $(PYTHON) experiments/hot_keys.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)
 
 bench: build ## measure the switch: round trips and queries a second, beside BMv2's where it is installed
 	@$(SUDO) $(PYTHON) experiments/bench.py

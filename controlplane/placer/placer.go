@@ -126,7 +126,8 @@ func New(o Options) (*Placer, error) {
 		default: // the rounds look at all of them in turn
 		}
 	})
-	p.shown = api.Placement{Prefix: o.Prefix, Problem: "it has just begun"}
+	p.shown = api.Placement{Prefix: o.Prefix, Problem: "it has just begun", Chains: []api.PlacementChain{}, Placed: []api.PlacementKey{}, Others: []api.PlacementKey{},
+		UnderWay: []api.PlacementMove{}, Recent: []api.PlacementMove{}, Limits: limitsOf(o.Limits)}
 	return p, nil
 }
 

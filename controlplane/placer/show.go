@@ -112,15 +112,10 @@ func (p *Placer) Show(context.Context) (*api.Placement, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := p.shown
-	out.Recent = slices.Clone(out.Recent)
+	out.Recent = append([]api.PlacementMove{}, out.Recent...)
 	out.Rules = []api.PlacementRule{}
 	for _, r := range p.rules.All() {
 		out.Rules = append(out.Rules, api.PlacementRule{Key: placement.Printable(r.Name), Prefix: r.Prefix, Choice: string(r.Choice), Default: r.Default})
-	}
-	for _, s := range []*[]api.PlacementKey{&out.Placed, &out.Others} {
-		if *s == nil {
-			*s = []api.PlacementKey{}
-		}
 	}
 	return &out, nil
 }

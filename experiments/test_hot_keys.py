@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What experiments/hot_keys.py makes of the gateway's metrics and of the load's reports."""
+
+from __future__ import annotations
+
+import sys
+import urllib.request
+from io import BytesIO
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mininet", reason="Mininet is not installed (Debian's package mininet)")
+
+from experiments import hot_keys
+
+METRICS = """# TYPE etcd_monitor_reads_total counter
+etcd_monitor_reads_total{answered="forwarded",reason="not placed"} 40
+etcd_monitor_reads_total{answered="miss",reason="clear"} 8
+etcd_monitor_reads_total{answered="miss",reason="guard"} 2
+etcd_monitor_reads_total{answered="network",reason=""} 1.5e+02
+etcd_monitor_requests_total{kind="get"} 200
+"""
+
+
+class FakeAdmin:
+    """A controller with keys in two chains."""
+
+    def placement(self) -> dict[str, Any]:
+        return {"chains": [{"placed": 3}, {"placed": 4}]}
+
+
+class FakeNetwork:
+    admin = FakeAdmin()
+
+
+@pytest.fixture
+def story(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> hot_keys.Story:
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: BytesIO(METRICS.encode()))
+    options = hot_keys.arguments().parse_args(["--out", str(tmp_path / "x.json")])
+    made = hot_keys.Story(options)
+    made.net = FakeNetwork()  # type: ignore[assignment]
+    latency = {"p50": 80.0, "p99": 900.0}
+    made.load = lambda *_: {"queriesPerSecond": 1234.4, "failed": 1, "lost": 2, "ops": {"get": {"latencyMicros": latency}}}  # type: ignore[method-assign]
+    return made
+
+
+def test_counts_are_of_reads_by_who_answered(story: hot_keys.Story) -> None:
+    assert story.counted() == {"forwarded": 40, "miss": 10, "network": 150}
+
+
+def test_a_second_is_what_is_new(story: hot_keys.Story) -> None:
+    story.before = {"forwarded": 30, "miss": 10, "network": 120}
+    figures = story.second()
+    assert figures == {
+        "second": 1,
+        "queries_per_second": 1234,
+        "hit_rate": 0.75,
+        "read_p50_us": 80.0,
+        "read_p99_us": 900.0,
+        "failed": 3,
+        "placed": 7,
+    }
+    assert hot_keys.line(figures).split() == ["1", "1,234", "75.0", "%", "80", "900", "7", "3"]
+    assert story.second()["hit_rate"] is None  # nothing was read
+    assert "-" in hot_keys.line(story.seconds[-1])
+
+
+def test_enough_is_enough_for_some_seconds(story: hot_keys.Story) -> None:
+    for rate, least in ((0.9, 0.0), (0.8, 0.0), (0.6, 0.6), (None, 0.0), (0.7, 0.0), (0.7, 0.0), (0.7, 0.7)):
+        story.seconds.append({"hit_rate": rate})
+        assert story.hits() == least
+
+
+def test_a_chain_must_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["hot_keys.py", "--nodes", "2"])
+    with pytest.raises(SystemExit, match="--nodes"):
+        hot_keys.main()

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make hot-keys``: etcd, the gateway, Prometheus, the controller and the switches together."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from topologies import namespaces, p4app
+from topologies.tests.conftest import processes_here, why_not
+
+
+@pytest.fixture
+def hot_keys(tmp_path):
+    """Runs the script in a namespace of its own."""
+    if reason := why_not("embedded"):
+        pytest.skip(reason)
+    for program in ("etcd", "prometheus"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not on PATH (make deps installs Debian's package)")
+
+    def run(*arguments):
+        command = [sys.executable, str(p4app.ROOT / "experiments" / "hot_keys.py"), "--out", str(tmp_path / "hot-keys.json"), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=p4app.ROOT)
+        return done, tmp_path / "hot-keys.json"
+
+    with namespaces.private():
+        yield run
+        assert processes_here() == []
+        links = subprocess.run(["ip", "-j", "link"], check=True, capture_output=True, text=True).stdout
+        assert [link["ifname"] for link in json.loads(links)] == ["lo"]
+
+
+def test_hot_keys_come_into_the_network(hot_keys):
+    done, out = hot_keys("--keys", "300", "--outstanding", "4", "--after", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(out.read_text())
+    assert result["ok"] is True
+    first, last = result["seconds"][0], result["seconds"][-1]
+    assert first["hit_rate"] == 0 and first["placed"] == 0
+    assert last["hit_rate"] >= 0.4 and last["placed"] > 20  # a switch was killed and has come back
+    assert {f"/bench/{n:08}" for n in range(10)} <= {key["key"] for key in result["placed"]}
+    assert "chain.failover" in done.stdout and "chain.recovered" in done.stdout
+
+
+def test_too_little_time_is_a_failure_that_gives_reasons(hot_keys):
+    done, out = hot_keys("--keys", "50", "--outstanding", "2", "--seconds", "3")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "did not come to answer 50 % of the reads within 3 s" in done.stdout
+    assert json.loads(out.read_text())["ok"] is False
