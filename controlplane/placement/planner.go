@@ -55,6 +55,7 @@ type candidate struct {
 	verdict Verdict
 	score   float64
 	pinned  bool
+	under   string // the prefix by which it is pinned
 	leaving bool
 }
 
@@ -86,8 +87,11 @@ func (p *Planner) Decide(in Input) ([]Move, []Verdict) {
 			c.score = p.limits.Score(c.Heat)
 			c.verdict.Score = c.score
 		}
-		choice, _, _ := in.Rules.Of(k.Name)
+		choice, by, _ := in.Rules.Of(k.Name)
 		c.pinned = choice == Pin
+		if c.pinned && by.Prefix {
+			c.under = by.String()
+		}
 		r.all = append(r.all, c)
 	}
 	slices.SortFunc(r.all, func(a, b *candidate) int { return cmp.Compare(a.Name, b.Name) })
@@ -145,6 +149,19 @@ func since(m map[string]time.Time, key string, now time.Time) time.Duration {
 
 func (c *candidate) say(code Code, format string, args ...any) {
 	c.verdict.Code, c.verdict.Reason = code, fmt.Sprintf(format, args...)
+}
+
+func (c *candidate) sayPinned() {
+	if c.under != "" {
+		c.say(Pinned, "pinned by the rule for %s", c.under)
+		return
+	}
+	c.say(Pinned, "pinned by an operator")
+}
+
+// unwanted says whether a key is pinned with others, by a prefix, and is not there, and nobody asks for it: keys come and go, their slots must too.
+func (c *candidate) unwanted(l Limits) bool {
+	return c.under != "" && c.Value.Known && c.Value.Absent && (!c.Heard || c.Heat.Reads < l.Worth)
 }
 
 // move makes the verdict's move.
@@ -260,8 +277,18 @@ func (r *round) leave() {
 			r.move(c, Remove, c.Chain)
 			continue
 		}
+		if c.pinned && !c.unwanted(l) {
+			delete(r.p.idle, c.Name)
+			c.sayPinned()
+			continue
+		}
 		if c.pinned {
-			c.say(Pinned, "pinned by an operator")
+			d := since(r.p.idle, c.Name, now)
+			c.say(Pinned, "pinned by the rule for %s, but it does not exist and is not asked for, for %v; it is removed after %v", c.under, short(d), l.Idle)
+			if d >= l.Idle {
+				c.say(TooCold, "pinned by the rule for %s, but it does not exist and is not asked for, for %v", c.under, short(d))
+				r.move(c, Remove, c.Chain)
+			}
 			continue
 		}
 		if !c.Heard {
@@ -302,6 +329,8 @@ func (r *round) enter() {
 			delete(r.p.hot, c.Name)
 		case !c.Value.Known:
 			c.say(Unknown, "etcd has not been asked yet whether it can be placed")
+		case c.pinned && c.unwanted(r.p.limits):
+			c.say(Cold, "pinned by the rule for %s, but it does not exist and is not asked for", c.under)
 		case c.pinned:
 			pinned = append(pinned, c)
 		case !c.Heard:
@@ -396,7 +425,7 @@ func (r *round) enterPinned(c *candidate) {
 		r.move(v, Remove, v.Chain)
 		ch = r.chains[v.Chain]
 	}
-	c.say(Pinned, "pinned by an operator")
+	c.sayPinned()
 	r.move(c, Place, ch.Name)
 }
 

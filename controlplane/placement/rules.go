@@ -11,7 +11,7 @@ import (
 // Choice is what a rule says about the keys that it is about.
 type Choice string
 
-// The choices. Pin is for single keys.
+// The choices.
 const (
 	Pin     Choice = "pin"     // is placed whatever its heat, if it can be
 	Exclude Choice = "exclude" // is never placed
@@ -46,15 +46,13 @@ func NewRules(own string) *Rules {
 	return &Rules{own: own, normal: map[Subject]Choice{{Name: HealthKey}: Exclude}, chosen: map[Subject]Choice{}}
 }
 
-// Set chooses, and Clear takes a choice back. A pin of a prefix, and anything but an exclusion for the gateway's own keys, is refused.
+// Set chooses, and Clear takes a choice back. Anything but an exclusion is refused for the gateway's own keys.
 func (r *Rules) Set(s Subject, c Choice) error {
 	switch {
 	case s.Name == "":
 		return fmt.Errorf("a rule about an empty key or prefix")
 	case c != Pin && c != Exclude && c != Include:
 		return fmt.Errorf("%q is not a choice: want pin, exclude or include", c)
-	case c == Pin && s.Prefix:
-		return fmt.Errorf("%s: only single keys are pinned", s)
 	case c != Exclude && r.own != "" && strings.HasPrefix(s.Name, r.own):
 		return fmt.Errorf("%s: the gateways' own keys (%s*) are never placed", s, Printable(r.own))
 	}
@@ -91,11 +89,16 @@ func (r *Rules) Of(key string) (c Choice, by Subject, byDefault bool) {
 	return "", Subject{}, false
 }
 
-// Pins are the keys that are pinned, in order.
-func (r *Rules) Pins() []string {
+// Pins are the keys that are pinned by name, in order.
+func (r *Rules) Pins() []string { return r.pins(false) }
+
+// PinnedPrefixes are the prefixes all of whose keys are pinned, but for those of which a narrower rule says otherwise; in order.
+func (r *Rules) PinnedPrefixes() []string { return r.pins(true) }
+
+func (r *Rules) pins(prefix bool) []string {
 	var out []string
 	for s, c := range r.chosen {
-		if c == Pin {
+		if c == Pin && s.Prefix == prefix {
 			out = append(out, s.Name)
 		}
 	}

@@ -69,6 +69,7 @@ type Placer struct {
 	placed  placed.Store
 	planner *placement.Planner
 	values  *values
+	pinned  *pinned
 	meter   *meter
 	metrics *metrics
 	wake    chan struct{}
@@ -126,6 +127,7 @@ func New(o Options) (*Placer, error) {
 		default: // the rounds look at all of them in turn
 		}
 	})
+	p.pinned = newPinned(o.Etcd, p.soon)
 	p.shown = api.Placement{Prefix: o.Prefix, Problem: "it has just begun", Chains: []api.PlacementChain{}, Placed: []api.PlacementKey{}, Others: []api.PlacementKey{},
 		UnderWay: []api.PlacementMove{}, Recent: []api.PlacementMove{}, Limits: limitsOf(o.Limits)}
 	return p, nil
@@ -373,9 +375,14 @@ func (p *Placer) gather(ctx context.Context, now time.Time, rules *placement.Rul
 			seen[key] = true
 		}
 	}
-	for _, key := range rules.Pins() {
-		if _, ok := p.entries[key]; !ok && !seen[key] {
+	p.pinned.follow(p.running, rules.PinnedPrefixes())
+	for _, key := range append(rules.Pins(), p.pinned.keys()...) {
+		if c, _, _ := rules.Of(key); c != placement.Pin || seen[key] {
+			continue
+		}
+		if _, ok := p.entries[key]; !ok {
 			newcomers = append(newcomers, placement.Key{Name: key})
+			seen[key] = true
 		}
 	}
 	l := p.planner.Limits()

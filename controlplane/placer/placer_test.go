@@ -284,7 +284,7 @@ func TestRules(t *testing.T) {
 	if i := slices.IndexFunc(show.Rules, func(x api.PlacementRule) bool { return x.Key == placement.HealthKey }); i < 0 || show.Rules[i].Choice != "include" || show.Rules[i].Default {
 		t.Errorf("%+v", show.Rules)
 	}
-	for _, wrong := range []api.PlacementRule{{Key: "/x", Choice: "love"}, {Key: "", Choice: "pin"}, {Key: "/x", Prefix: true, Choice: "pin"}, {Key: `/x\`, Choice: "pin"}, {Key: prefix + "x", Choice: "pin"}} {
+	for _, wrong := range []api.PlacementRule{{Key: "/x", Choice: "love"}, {Key: "", Choice: "pin"}, {Key: "", Prefix: true, Choice: "pin"}, {Key: `/x\`, Choice: "pin"}, {Key: prefix + "x", Choice: "pin"}} {
 		if _, err := r.p.SetRule(t.Context(), wrong); !errors.Is(err, &api.Error{Code: api.CodeInvalidArgument}) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
@@ -292,6 +292,28 @@ func TestRules(t *testing.T) {
 	if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/x", Choice: "unpin"}); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
 		t.Error(err)
 	}
+}
+
+// TestPinnedPrefix: of a prefix that is pinned all keys are placed, those that are there and those that come, without anybody having read them.
+func TestPinnedPrefix(t *testing.T) {
+	r := newRig(t, 1024, 8)
+	r.put("/r/a", "a")
+	r.put("/r/not/b", "b")
+	r.put("/s", "s")
+	r.run(nil)
+	for _, rule := range []api.PlacementRule{{Key: "/r/", Prefix: true, Choice: "pin"}, {Key: "/r/not/", Prefix: true, Choice: "exclude"}} {
+		if _, err := r.p.SetRule(t.Context(), rule); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.placedNow("/r/a")
+	r.put("/r/c", "c")
+	r.placedNow("/r/a", "/r/c")
+	if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/r/", Prefix: true, Choice: "unpin"}); err != nil {
+		t.Fatal(err)
+	}
+	r.put("/r/d", "d")
+	r.stays("once it is not pinned any more")
 }
 
 // TestKilledAnywhere: the placer is killed before each of its steps in turn; the next one ends with the same keys placed, and nothing is left over.

@@ -22,8 +22,8 @@ func (c *cli) placementCommand() *cobra.Command {
 			"KEY is an etcd key as text: a backslash is written as \\\\, a byte that is not text as \\xNN.",
 	}
 	cmd.AddCommand(c.placementShow(), c.placementWhy(),
-		c.placementRule("pin KEY", "pin", "Keep a key placed whatever its heat, if it can be", false),
-		c.placementRule("unpin KEY", "unpin", "Take a pin back", false),
+		c.placementRule("pin KEY", "pin", "Keep a key placed whatever its heat, if it can be; with --prefix, all that there are and that come", true),
+		c.placementRule("unpin KEY", "unpin", "Take a pin back", true),
 		c.placementRule("exclude KEY", "exclude", "Never place a key; take it out if it is placed", true),
 		c.placementRule("include KEY", "include", "Take an exclusion back, or make an exception from a wider one", true))
 	return cmd

@@ -60,7 +60,7 @@ func TestPlacement(t *testing.T) {
 		{"placement unpin /a", 0, nil},
 		{"placement exclude /p --prefix", 0, []string{"all keys that begin with /p"}},
 		{"placement include /p --prefix -o json", 0, []string{`"choice": "include"`}},
-		{"placement pin /a --prefix", exitUsage, []string{"unknown flag"}},
+		{"placement pin /a --prefix", 0, []string{"all keys that begin with /a"}},
 		{"placement pin", exitUsage, []string{"usage: netcraqctl placement pin KEY"}},
 		{"placement pin /refused", exitError, []string{"never placed"}},
 		{"placement frob", exitUsage, []string{"unknown command"}},
@@ -76,7 +76,8 @@ func TestPlacement(t *testing.T) {
 			}
 		}
 	}
-	want := []api.PlacementRule{{Key: "/a", Choice: "pin"}, {Key: "/a", Choice: "unpin"}, {Key: "/p", Prefix: true, Choice: "exclude"}, {Key: "/p", Prefix: true, Choice: "include"}, {Key: "/refused", Choice: "pin"}}
+	want := []api.PlacementRule{{Key: "/a", Choice: "pin"}, {Key: "/a", Choice: "unpin"}, {Key: "/p", Prefix: true, Choice: "exclude"}, {Key: "/p", Prefix: true, Choice: "include"}, {Key: "/a", Prefix: true, Choice: "pin"},
+		{Key: "/refused", Choice: "pin"}}
 	if len(rules) != len(want) {
 		t.Fatalf("%+v", rules)
 	}
