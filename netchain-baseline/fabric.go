@@ -76,7 +76,7 @@ type p4Fabric struct {
 func newP4Fabric(t *topology.Topology, seqBits int, info *p4rt.Info, pipe *p4rt.Pipeline, log *slog.Logger, changed func(sw string, connected bool)) (*p4Fabric, error) {
 	f := &p4Fabric{topo: t, seqBits: seqBits, pipe: pipe, clients: map[string]*p4rt.Client{}, answers: map[uint32]chan<- *Packet{}}
 	for _, s := range t.Switches {
-		o := p4rt.Options{Name: s.Name, Target: s.P4Runtime, DeviceID: s.DeviceID, ElectionID: p4rt.ElectionID{Low: uint64(time.Now().Unix())}, Info: info, Log: log, MinBackoff: 20 * time.Millisecond}
+		o := p4rt.Options{Name: s.Name, Target: s.P4Runtime, DeviceID: s.DeviceID, ElectionID: p4rt.ElectionID{Low: uint64(time.Now().Unix())}, Info: info, Log: log, MinBackoff: 20 * time.Millisecond, MaxBackoff: 500 * time.Millisecond}
 		cl, err := p4rt.New(o, p4rt.Handler{PacketIn: f.packetIn, StateChanged: func(state p4rt.State) { changed(s.Name, state.Phase == p4rt.Primary) }})
 		if err != nil {
 			return nil, err

@@ -29,7 +29,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  
 from rich.table import Table  # noqa: E402
 
 from experiments.bench import ENGINES, ceiling, versions  # noqa: E402
-from experiments.figures import peers, plots, report  # noqa: E402
+from experiments.figures import failover, peers, plots, report  # noqa: E402
 from experiments.figures.definitions import FIGURES, Figure, Options  # noqa: E402
 from experiments.figures.store import Point, Store  # noqa: E402
 from experiments.figures.systems import BITS, SYSTEMS, Failed, network  # noqa: E402
@@ -92,8 +92,8 @@ def write_csv(path: Path, store: Store, name: str) -> bool:
     return True
 
 
-def write(out: Path, figures: list[Figure], with_peers: bool, store: Store, limits: dict[str, float], failures: list[str]) -> dict[str, Any]:
-    """CSV, plots, ratios and the report. Returns what is in ``figures.json``."""
+def write(out: Path, figures: list[Figure], beside: list[str], store: Store, limits: dict[str, float], failures: list[str]) -> dict[str, Any]:
+    """CSV, plots, ratios and the report. ``beside`` are the names of what is no :class:`Figure`. Returns what is in ``figures.json``."""
     folder = out / "figures"
     ratios, described = [], []
     for figure in figures:
@@ -101,15 +101,22 @@ def write(out: Path, figures: list[Figure], with_peers: bool, store: Store, limi
             plots.draw(figure, store, limits, folder)
             ratios += plots.ratios(figure, store)
             described.append(figure)
-    beside, sections = [], []
-    if with_peers and write_csv(folder / "peers.csv", store, peers.NAME):
+    against, sections = [], []
+    if peers.NAME in beside and write_csv(folder / "peers.csv", store, peers.NAME):
         peers.draw(store, folder)
-        beside = peers.ratios(store)
-        sections.append(report.peers_section(folder, beside))
-    result = {"conditions": store.conditions, "reflector": limits, "ratios": ratios, "peers": beside, "failures": failures}
+        against = peers.ratios(store)
+        sections.append(report.peers_section(folder, against))
+    if failover.NAME in beside and failover.write_csv(store, folder):
+        failover.draw(store, folder)
+        sections.append(failover.section(store, folder))
+    result = {"conditions": store.conditions, "reflector": limits, "ratios": ratios, "peers": against, "failures": failures}
     (out / "figures.json").write_text(json.dumps(result, indent=2) + "\n")
     report.write(out / "report.html", described, ratios, store.conditions, failures, sections)
     return result
+
+
+BESIDE = [failover.NAME, peers.NAME]
+"""Figures that are measured and drawn in ways of their own."""
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -117,7 +124,7 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="experiments/figures", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one short repetition on one engine: a look, not a measurement")
     parser.add_argument("--engines", default="ebpf tc,interp,BMv2", help="with commas, of: " + ", ".join(ENGINES) + " (default: ebpf tc,interp,BMv2)")
-    parser.add_argument("--only", help="figures, with commas, of: " + ", ".join([*(figure.name for figure in FIGURES), peers.NAME]))
+    parser.add_argument("--only", help="figures, with commas, of: " + ", ".join([*(figure.name for figure in FIGURES), *BESIDE]))
     parser.add_argument("--compare", action="store_true", help="NetChain against NetCRAQ alone: no etcd, Redis, memcached")
     parser.add_argument("--repetitions", type=int, default=5, help="of everything (default: 5)")
     parser.add_argument("--seconds", type=float, default=0.4, help="of each load (default: 0.4)")
@@ -129,7 +136,7 @@ def arguments() -> argparse.ArgumentParser:
 def main() -> int:
     """Command line."""
     options = arguments().parse_args()
-    names = [figure.name for figure in FIGURES] + [peers.NAME]
+    names = [figure.name for figure in FIGURES] + BESIDE
     engines, only = options.engines.split(","), options.only.split(",") if options.only else names
     if options.compare:
         only = [name for name in only if name != peers.NAME]
@@ -154,16 +161,18 @@ def main() -> int:
     todo = points(figures, engines, options.repetitions)
     columns = (TextColumn("[progress.percentage]{task.percentage:3.0f}%"), BarColumn(24), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=len(todo) + (options.repetitions if peers.NAME in only else 0))
+        runs = failover.points(engines, options.repetitions) if failover.NAME in only else []
+        task = progress.add_task("", total=len(todo) + len(runs) + (options.repetitions if peers.NAME in only else 0))
 
         def step(what: str) -> None:
             progress.update(task, advance=1, description=what)
 
         limits = {engine: reflector(engine, load.seconds) for engine in engines if engine.startswith("ebpf")}
         failures = measure(todo, store, {figure.name: figure for figure in figures}, load, step)
+        failures += failover.measure(runs, store, step)
         if peers.NAME in only:
             failures += peers.measure(store, options.repetitions, load.seconds, step)
-    result = write(options.out, figures, peers.NAME in only, store, limits, failures)
+    result = write(options.out, figures, [name for name in BESIDE if name in only], store, limits, failures)
     show(console, result)
     console.print(f"  {time.monotonic() - began:.0f} s; open {options.out / 'report.html'} in a browser; every measurement is in {raw}")
     return 1 if failures else 0
