@@ -7,10 +7,11 @@ It reads jobs from its standard input, one JSON object a line, and answers each 
     {"ops": [["get", KEY_ID, AT], ["put", KEY_ID, AT], ...]}                   AT: seconds on the machine's monotonic clock; null: at once
     {"loop": {"kind": "get", "keys": [KEY_ID, ...], "start": T, "until": T, "seed": N, "pause": SECONDS}}     as fast as answers come, by Zipf's law
 
-    {"done": [[kind, KEY_ID, NUMBER or DIGEST, ASKED, ANSWERED, PACKETS, WHAT WENT WRONG or null], ...]}
+    {"done": [[kind, KEY_ID, NUMBER or DIGEST, ASKED, ANSWERED, PACKETS, WHAT WENT WRONG or null, TOOK], ...]}
 
 A put writes :func:`value_of` the key's next number; a get is answered with the :func:`digest` of all that it returned, so that the values themselves,
-which are long and many, stay here. The times are of the machine's monotonic clock, which is the same in every host.
+which are long and many, stay here. The times are of the machine's monotonic clock, which is the same in every host. TOOK is the time from the first
+packet to the answer: at the socket, without what the client needs to make the one and read the other, which is not the same for all kinds of clients.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import base64
 import hashlib
 import json
 import random
+import socket
 import sys
 import time
 from pathlib import Path
@@ -49,11 +51,54 @@ def digest(value: bytes) -> str:
     return hashlib.blake2b(value, digest_size=8).hexdigest()
 
 
+class Timed:
+    """A client's socket that remembers when it sent and was given packets."""
+
+    def __init__(self, inner: socket.socket) -> None:
+        self._inner = inner
+        self._sent = self._came = 0.0
+
+    def reset(self) -> None:
+        """What is sent next is a request's first packet."""
+        self._sent = 0.0
+
+    @property
+    def took(self) -> float:
+        """Seconds from the first packet to the last that came."""
+        return self._came - self._sent
+
+    def sendto(self, *what: Any) -> int:
+        """As a socket's."""
+        self._sent = self._sent or time.monotonic()
+        return self._inner.sendto(*what)
+
+    def recv(self, size: int) -> bytes:
+        """As a socket's."""
+        packet = self._inner.recv(size)
+        self._came = time.monotonic()
+        return packet
+
+    def recvfrom(self, size: int) -> tuple[bytes, Any]:
+        """As a socket's."""
+        packet = self._inner.recvfrom(size)
+        self._came = time.monotonic()
+        return packet
+
+    def fileno(self) -> int:
+        """As a socket's."""
+        return self._inner.fileno()
+
+    def close(self) -> None:
+        """As a socket's."""
+        self._inner.close()
+
+
 class Worker:
     """Does the jobs."""
 
     def __init__(self, client: Client | NetChainClient, firsts: dict[int, bytes]) -> None:
         self._client = client
+        self._socket = client._socket = Timed(client._socket)
         self._firsts = firsts
         self._numbers = dict.fromkeys(firsts, 0)
 
@@ -86,14 +131,15 @@ class Worker:
             self._numbers[key] += 1
             number = self._numbers[key]
             value = value_of(self._firsts[key], number)
+        self._socket.reset()
         asked = time.monotonic()
         try:
             result = self._client.get(key) if kind == "get" else self._client.put(key, value)
             answered = time.monotonic()
         except NetCRAQError as error:
             wrong = "lost" if isinstance(error, Timeout) else "not found" if isinstance(error, NotFound) else str(error)
-            return [kind, key, number, asked, time.monotonic(), 0, wrong]
-        return [kind, key, digest(result.value) if kind == "get" else number, asked, answered, result.attempts, None]
+            return [kind, key, number, asked, time.monotonic(), 0, wrong, 0.0]
+        return [kind, key, digest(result.value) if kind == "get" else number, asked, answered, result.attempts, None, self._socket.took]
 
 
 def client_of(setup: dict[str, Any]) -> Client | NetChainClient:

@@ -144,7 +144,7 @@ class ChainRun:
         return queries
 
     def _note(self, queries: Queries, client: Client, done: list[Any]) -> None:
-        kind, key, what, asked, answered, packets, wrong = done
+        kind, key, what, asked, answered, packets, wrong, _ = done
         name = self.names[key]
         queries.by_switch[client.switch] += 1
         queries.repeated += max(0, packets - 1)

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the figures are made of, without a network: the store, the ratios, the report."""
 
-from experiments.figures import peers, plots, report
+import csv
+
+from experiments import timeline_run
+from experiments.figures import failover, peers, plots, report
 from experiments.figures.__main__ import points
 from experiments.figures.definitions import FIGURES, Options, attainable
 from experiments.figures.store import Point, Store
@@ -83,3 +86,27 @@ def test_the_attainable_rate_is_the_highest_and_says_at_what_latency():
 def test_the_systems_take_turns_in_being_first():
     first = {point.repetition: point.system for point in reversed(points([DISTANCE], ["interp"], 2))}
     assert first == {0: "NetCRAQ", 1: "NetChain"}
+
+
+def test_a_failover_is_drawn_from_its_time_series(tmp_path):
+    store = Store(tmp_path / "m", {"commit": "abc"})
+    answers = [timeline_run.Answer(kind, at / 100, 20e-6) for at in range(100) for kind in ("get", "put") if not (kind == "put" and 40 < at < 60)]
+    for point in failover.points(["ebpf tc", "BMv2"], 2):
+        system_events = {"NetCRAQ": ["chain.failover", "chain.recovered"], "NetChain": ["around", "recovered"]}[point.system]
+        what = [(0.3, "killed"), (0.4, system_events[0]), (0.6, "restarted"), (0.9, system_events[1])]
+        events = [timeline_run.Event(at, kind, "s3", "") for at, kind in what]
+        record = timeline_run.Record(point.system, "ebpf at tc", "s3", timeline_run.Times(0.3, 0.3, 0.4), answers, events)
+        store.add(point, {"y": 1.0, **record.outages(), "rows": failover.rows(record), "marks": timeline_run.marks(events)})
+    assert failover.write_csv(store, tmp_path)
+    with (tmp_path / "failover.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == 2 * 2 * 2 * 20
+    first, gap = table[0], table[9]
+    assert (first["system"], first["engine"], first["t"], first["commit"]) == ("NetCRAQ", "BMv2", "0.0", "abc")
+    assert (first["queries_per_second"], first["reads_per_second"], first["writes_p50_us"]) == ("200", "100", "20.0")
+    assert (gap["t"], gap["writes_per_second"], gap["writes_p50_us"], gap["reads_per_second"]) == ("0.45", "0", "", "100")
+    assert all(path.stat().st_size > 1000 for path in failover.draw(store, tmp_path))
+    text = failover.section(store, tmp_path)
+    for part in ("200", "0.3", "<td>NetChain", "data:image/png"):
+        assert part in text
+    assert "s3 is back" in (tmp_path / "failover.svg").read_text()

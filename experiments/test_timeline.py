@@ -59,7 +59,7 @@ def test_a_plot_of_nothing_but_an_outage(tmp_path):
 
 
 def done(kind, key, what, asked, answered, wrong=None):
-    return (SimpleNamespace(host="h1", switch="s1"), [kind, key, what, asked, answered, 1, wrong])
+    return (SimpleNamespace(host="h1", switch="s1"), [kind, key, what, asked, answered, 1, wrong, answered - asked])
 
 
 def value(number):

@@ -356,11 +356,11 @@ def _judge(done: list[tuple[Client, list[Any]]], start: float) -> list[Answer]:
     numbers = {key: {digest(value_of(FIRST, number)): number for number in range(last + 1)} for key, last in highest.items()}
     untouched = {digest(FIRST): 0}
     answers, operations = [], []
-    for client, (kind, key, what, asked, answered, _, wrong) in done:
+    for client, (kind, key, what, asked, answered, _, wrong, took) in done:
         if wrong not in (None, "lost"):
             raise RunError(f"{client.host} at {client.switch}: {wrong}")
         if wrong is None:
-            answers.append(Answer(kind, answered - start, answered - asked))
+            answers.append(Answer(kind, answered - start, took))
         if kind == "put":
             operations.append(Operation(f"{key:#010x}", True, what, asked, math.inf if wrong else answered, client.host))
         elif wrong is None:

@@ -43,7 +43,7 @@ explanation = (
     f"makes sure of. NetCRAQ waits until the switch's read lease ({LEASE_MS} ms) has run out, so that one that is only cut off answers nobody: that "
     "is its pause in writes; clean reads go on meanwhile. To bring the switch in, NetChain stops the writes of one virtual group of keys after the "
     "other (a hundred groups), NetCRAQ all writes, once, to compare and switch over. A client that hears nothing asks again after 50 ms, in both, "
-    "which is what most of a short pause looks like from outside."
+    "which is what most of a short pause looks like from outside. Latency is from a query's first packet to its answer, at the client's socket."
 )
 
 OUTAGES = {
