@@ -9,6 +9,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/explain"
 )
 
 // Why the network was not asked, and why a slot had no answer: the reasons that an Observer is told.
@@ -60,20 +61,20 @@ func plain(r *pb.RangeRequest) bool { return !r.Serializable && !r.KeysOnly && !
 func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, placed.Entry, *slot) {
 	none := placed.Entry{}
 	if !eligible(r) {
-		s.Observer.Forwarded(reasonRequest)
+		s.forwarded(ctx, reasonRequest)
 		return nil, none, nil
 	}
 	key := string(r.Key)
 	e, ok := s.Directory.Lookup(key)
 	switch {
 	case !ok:
-		s.Observer.Forwarded(reasonPlace)
+		s.forwarded(ctx, reasonPlace)
 		return nil, none, nil
 	case s.Excluded(key):
-		s.Observer.Forwarded(reasonExcluded)
+		s.forwarded(ctx, reasonExcluded)
 		return nil, none, nil
 	case !s.Open():
-		s.Observer.Forwarded(reasonClosed)
+		s.forwarded(ctx, reasonClosed)
 		return nil, none, nil
 	}
 	at, err := s.look(ctx, e.ID)
@@ -81,10 +82,10 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 	case isGone(err) && s.without.notFound:
 		return nil, e, &at
 	case isGone(err):
-		s.Observer.Miss(reasonGone)
+		s.miss(ctx, reasonGone)
 		return nil, none, nil
 	case err != nil:
-		s.Observer.Miss(reasonSilent)
+		s.miss(ctx, reasonSilent)
 		return nil, none, nil
 	}
 	var kv *mvccpb.KeyValue
@@ -95,30 +96,47 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 	case cell.Absent:
 		revision = at.cell.Revision
 	case cell.Clear:
-		s.Observer.Miss(cell.Clear.String())
+		s.miss(ctx, cell.Clear.String())
 		return nil, e, &at
 	case cell.Guard:
-		s.Observer.Miss(cell.Guard.String())
+		s.miss(ctx, cell.Guard.String())
 		s.liftLater(ctx, placed.Key{Name: key, Entry: e}, at)
 		if s.without.populateClear {
 			return nil, e, &at
 		}
 		return nil, none, nil
 	case cell.Unfit:
-		s.Observer.Miss(cell.Unfit.String())
+		s.miss(ctx, cell.Unfit.String())
 		return nil, none, nil
 	default:
-		s.Observer.Miss(reasonFormat)
+		s.miss(ctx, reasonFormat)
 		return nil, none, nil
 	}
 	known := s.header.Load()
 	if known == nil {
-		s.Observer.Miss(reasonHeader)
+		s.miss(ctx, reasonHeader)
 		return nil, none, nil
 	}
-	s.Observer.Hit()
+	s.hit(ctx)
 	s.Newest.Saw(revision)
 	return rangeAnswer(r, kv, &pb.ResponseHeader{ClusterId: known.ClusterId, MemberId: known.MemberId, RaftTerm: known.RaftTerm, Revision: s.Newest.Revision()}), none, nil
+}
+
+// Who answered a read is counted, and told to a client that asks.
+
+func (s *Server) hit(ctx context.Context) {
+	s.Observer.Hit()
+	explain.Answered(ctx, explain.Network)
+}
+
+func (s *Server) miss(ctx context.Context, reason string) {
+	s.Observer.Miss(reason)
+	explain.Answered(ctx, explain.Etcd(reason))
+}
+
+func (s *Server) forwarded(ctx context.Context, reason string) {
+	s.Observer.Forwarded(reason)
+	explain.Answered(ctx, explain.Etcd(reason))
 }
 
 // rangeAnswer is the answer to a request for one key.

@@ -11,10 +11,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-)
 
-// Explain is the gRPC metadata key by which a client asks a gateway to say who answered a read, and by which the gateway says it: "network", or "etcd" and why.
-const Explain = "netcraq-answered"
+	"github.com/netcraq/netcraq/etcd-monitor/explain"
+)
 
 // Config is what a run does.
 type Config struct {
@@ -207,7 +206,7 @@ func (r *run) get(ctx context.Context, q Request) error {
 	s.seen = true
 	s.mu.Unlock()
 	var header metadata.MD
-	answer, err := r.kv.Range(metadata.AppendToOutgoingContext(ctx, Explain, "?"), &pb.RangeRequest{Key: []byte(q.Key)}, grpc.Header(&header))
+	answer, err := r.kv.Range(metadata.AppendToOutgoingContext(ctx, explain.Header, "?"), &pb.RangeRequest{Key: []byte(q.Key)}, grpc.Header(&header))
 	if err != nil {
 		return err
 	}
@@ -221,7 +220,7 @@ func (r *run) get(ctx context.Context, q Request) error {
 		right = right || bytes.Equal(v, got) && (v == nil) == (got == nil)
 	}
 	s.mu.Unlock()
-	who := strings.Join(header.Get(Explain), " ")
+	who := strings.Join(header.Get(explain.Header), " ")
 	if who == "" {
 		who = "etcd"
 	}
@@ -245,7 +244,7 @@ func (r *run) get(ctx context.Context, q Request) error {
 	}
 	r.report.Gets[who]++
 	r.report.Eligible[could]++
-	if who == "network" {
+	if who == explain.Network {
 		r.report.Network[could]++
 	}
 	return nil
