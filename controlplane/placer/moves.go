@@ -96,6 +96,8 @@ func ready(chains []api.Chain, name string) bool {
 
 // list reads the entries.
 func (p *Placer) list(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
 	entries, broken, _, err := p.placed.List(ctx)
 	if err != nil {
 		return err

@@ -8,8 +8,10 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -464,6 +466,83 @@ func TestEvict(t *testing.T) {
 	if !r.nw.has("placement.mute /a: a gateway asks to remove it: silence") {
 		t.Errorf("%q", r.nw.events)
 	}
+}
+
+// TestEtcdAway: without etcd nothing changes, and it says so; when it is back it goes on.
+func TestEtcdAway(t *testing.T) {
+	server := etcdtest.Start(t)
+	line := newLine(t, server)
+	r := &rig{t: t, etcd: etcdtest.Client(t, line.address()), nw: newNetwork(t, 1024, 2), source: &fakeSource{}, limits: quick()}
+	r.load("/a", 10, "/b", 10)
+	r.run(nil)
+	r.placedNow("/a", "/b")
+	line.cut(true)
+	r.load("/a", 0, "/b", 0, "/c", 100, "/d", 100)
+	r.until("it says so", func() bool {
+		show, _ := r.p.Show(t.Context())
+		return strings.Contains(show.Problem, "etcd")
+	})
+	if now := r.nw.inSwitches(); len(now) != 2 || now["/a"] == 0 || now["/b"] == 0 {
+		t.Errorf("in the switches: %v", now)
+	}
+	if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/x", Choice: "pin"}); !errors.Is(err, &api.Error{Code: api.CodeUnavailable}) {
+		t.Errorf("a rule: %v", err)
+	}
+	line.cut(false)
+	r.placedNow("/c", "/d")
+}
+
+// line is a way to a server that can be cut.
+type line struct {
+	listener net.Listener
+	mu       sync.Mutex
+	isCut    bool
+	open     []net.Conn
+}
+
+func newLine(t *testing.T, server string) *line {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	x := &line{listener: l}
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", server)
+			x.mu.Lock()
+			if err != nil || x.isCut {
+				in.Close()
+				if err == nil {
+					out.Close()
+				}
+				x.mu.Unlock()
+				continue
+			}
+			x.open = append(x.open, in, out)
+			x.mu.Unlock()
+			go func() { io.Copy(out, in); out.Close() }()
+			go func() { io.Copy(in, out); in.Close() }()
+		}
+	}()
+	return x
+}
+
+func (x *line) address() string { return x.listener.Addr().String() }
+
+func (x *line) cut(is bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.isCut = is
+	for _, c := range x.open {
+		c.Close()
+	}
+	x.open = nil
 }
 
 // TestStrangers: what others have done to entries and directory is put in order.

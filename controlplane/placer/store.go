@@ -45,6 +45,8 @@ func (s *store) ruleName(x placement.Subject) string {
 
 // rules reads the operator's rules. Those that cannot be are left out and named.
 func (s *store) rules(ctx context.Context) (*placement.Rules, []string, error) {
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
 	prefix := s.prefix + "policy/"
 	r, err := s.kv.Get(ctx, prefix, clientv3.WithPrefix())
 	if err != nil {
@@ -87,6 +89,8 @@ func (s *store) setRule(ctx context.Context, x placement.Subject, c placement.Ch
 
 // plan reads the plan; an empty one where there is none.
 func (s *store) plan(ctx context.Context) (*plan, error) {
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
 	r, err := s.kv.Get(ctx, s.prefix+"plan")
 	if err != nil {
 		return nil, fmt.Errorf("reading the plan of placement from etcd: %w", err)
@@ -112,6 +116,8 @@ func (s *store) setPlan(ctx context.Context, p *plan) error {
 }
 
 func (s *store) write(ctx context.Context, op clientv3.Op) error {
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
 	r, err := s.kv.Txn(ctx).If(s.conditions...).Then(op).Commit()
 	if err == nil && !r.Succeeded {
 		err = errNotLeading

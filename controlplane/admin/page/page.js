@@ -19,6 +19,8 @@ async function ask(path) {
   return body;
 }
 
+const keysShown = 200;
+
 const rate = (x) => (x === undefined ? "?" : x >= 100 ? x.toFixed(0) : x.toFixed(1));
 const micros = (s) => (s === undefined ? "?" : s < 0.001 ? (s * 1e6).toFixed(0) + " µs" : (s * 1e3).toFixed(1) + " ms");
 const clock = (t) => new Date(t).toLocaleTimeString();
@@ -57,7 +59,9 @@ function showPlacement(p) {
   at("source").textContent = p.problem ? "Nothing is decided now: " + p.problem
     : h.error ? "Nothing moves for its heat: " + h.error : `Rates over ${h.window}, from ${h.prometheus} and the switches' counters.`;
   const most = Math.max(1, ...p.placed.concat(p.others).map((k) => k.reads || 0));
-  at("placed").replaceChildren(...p.placed.map((k) => el("tr", null, el("td", { class: "key" }, k.key), el("td", null, k.chain), reads(k, most),
+  const more = p.placed.length - keysShown;
+  at("more").textContent = more > 0 ? `and ${more} more, read less: netcraqctl placement show` : "";
+  at("placed").replaceChildren(...p.placed.slice(0, keysShown).map((k) => el("tr", null, el("td", { class: "key" }, k.key), el("td", null, k.chain), reads(k, most),
     el("td", { class: "n" }, rate(k.writes)), el("td", null, clock(k.since)), el("td", { class: "faint" }, k.reason))));
   at("others").replaceChildren(...p.others.slice(0, 25).map((k) => el("tr", null, el("td", { class: "key" }, k.key), reads(k, most),
     el("td", { class: "n" }, rate(k.writes)), el("td", { class: "faint" }, k.reason))));
