@@ -150,6 +150,7 @@ func (p *Placer) unlist(ctx context.Context, key string, e placed.Entry) error {
 	defer p.mu.Unlock()
 	delete(p.where, key)
 	delete(p.faults, key)
+	delete(p.mutes, key)
 	return nil
 }
 

@@ -32,7 +32,8 @@ type fakeNetwork struct {
 
 type fakeKey struct {
 	api.Key
-	value []byte // nil: NOT_FOUND
+	value   []byte // nil: NOT_FOUND
+	version uint64
 }
 
 func newNetwork(t *testing.T, cell int, slots ...int) *fakeNetwork {
@@ -88,7 +89,7 @@ func (n *fakeNetwork) Lookup(_ context.Context, name string, _ bool) (*api.Key, 
 	}
 	out := k.Key
 	for _, m := range n.chain(k.Chain).Members {
-		s := api.KeyState{Switch: m.Switch, Status: "OK", Value: slices.Clone(k.value), Length: len(k.value)}
+		s := api.KeyState{Switch: m.Switch, Status: "OK", Value: slices.Clone(k.value), Length: len(k.value), Version: k.version, Newest: k.version}
 		if n.down[m.Switch] {
 			s = api.KeyState{Switch: m.Switch, Status: "UNREACHABLE"}
 		} else if k.value == nil {
@@ -127,7 +128,7 @@ func (n *fakeNetwork) AddKeys(_ context.Context, chain string, specs []api.KeySp
 		used++
 		n.next++
 		out[i] = api.Key{Name: s.Name, KeyID: uint32(ch.ID)<<24 | n.next, Chain: chain}
-		n.keys[s.Name] = &fakeKey{out[i], slices.Clone(s.Value)}
+		n.keys[s.Name] = &fakeKey{Key: out[i], value: slices.Clone(s.Value)}
 	}
 	return out, nil
 }
@@ -185,6 +186,7 @@ func (n *fakeNetwork) set(key string, slot []byte) {
 		n.t.Fatalf("%s is not in the switches", key)
 	}
 	k.value = slot
+	k.version++
 }
 
 // inSwitches are etcd's keys that are in the switches.

@@ -89,6 +89,7 @@ type Placer struct {
 	mu       sync.Mutex
 	rules    *placement.Rules
 	faults   map[string]placement.Fault // of placed keys, until they are removed
+	mutes    map[string]*mute           // placed keys that gateways could not write
 	where    map[string]position        // of placed keys
 	deaf     string                     // the source's last error
 	verdicts map[string]placement.Verdict
@@ -119,7 +120,7 @@ func New(o Options) (*Placer, error) {
 	}
 	p := &Placer{o: o, store: store{o.Etcd, o.Prefix, o.Conditions}, placed: placed.Store{KV: o.Etcd, Prefix: o.Prefix}, planner: planner, meter: newMeter(10 * time.Second),
 		metrics: newMetrics(), wake: make(chan struct{}, 1), looks: make(chan string, 1024), retry: map[string]time.Time{},
-		checked: map[string]time.Time{}, rules: placement.NewRules(o.Prefix), faults: map[string]placement.Fault{}, where: map[string]position{},
+		checked: map[string]time.Time{}, rules: placement.NewRules(o.Prefix), faults: map[string]placement.Fault{}, mutes: map[string]*mute{}, where: map[string]position{},
 		verdicts: map[string]placement.Verdict{}}
 	p.values = newValues(o.Etcd, func(key string) {
 		select {
@@ -268,6 +269,7 @@ func (p *Placer) round(ctx context.Context) error {
 	p.count(ctx, chains)
 	heat, heardAt := p.hear(ctx)
 	p.checkSome(ctx)
+	p.judgeMutes(ctx, chains)
 	in := p.gather(ctx, now, rules, chains, heat, there)
 	moves, verdicts := p.planner.Decide(in)
 	moves = slices.DeleteFunc(moves, func(m placement.Move) bool { return now.Before(p.retry[string(m.Key)]) })

@@ -446,25 +446,52 @@ func TestFailures(t *testing.T) {
 	r.until("/c is placed", func() bool { return r.entries()["/c"] != 0 })
 }
 
-// TestEvict: a gateway that cannot write a key has it taken out, if it means the placement that there is.
+// TestEvict: a key that gateways cannot write goes, if that stays so with the chain ready, and if they mean the placement that there is.
 func TestEvict(t *testing.T) {
-	r := newRig(t, 1024, 2)
+	r := newRig(t, 1024, 4)
 	r.limits.Rest = time.Hour
-	r.load("/a", 10, "/b", 10)
+	r.load("/a", 10, "/b", 10, "/c", 10)
 	r.run(nil)
-	r.placedNow("/a", "/b")
+	r.placedNow("/a", "/b", "/c")
 	id := uint32(r.entries()["/a"])
-	for _, e := range []api.PlacementEviction{{Key: "/c"}, {Key: "/a", KeyID: id + 100}} {
+	for _, e := range []api.PlacementEviction{{Key: "/d"}, {Key: "/a", KeyID: id + 100}} {
 		if err := r.p.Evict(t.Context(), e); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
-	if err := r.p.Evict(t.Context(), api.PlacementEviction{Key: "/a", KeyID: id, Reason: "silence"}); err != nil {
-		t.Fatal(err)
+	evict := func(key string) {
+		t.Helper()
+		if err := r.p.Evict(t.Context(), api.PlacementEviction{Key: key, KeyID: uint32(r.entries()[key]), Reason: "silence"}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	r.placedNow("/b")
-	if !r.nw.has("placement.mute /a: a gateway asks to remove it: silence") {
-		t.Errorf("%q", r.nw.events)
+	// A failover: the chain is not ready for a while, and then somebody gets through to /b, and nobody to /a.
+	r.nw.mu.Lock()
+	r.nw.chains[0].Ready = false
+	r.nw.mu.Unlock()
+	evict("/a")
+	evict("/a")
+	evict("/b")
+	time.Sleep(muteWait + muteWait/2)
+	if e := r.entries(); len(e) != 3 {
+		t.Errorf("while the chain was not ready, %v were left", e)
+	}
+	r.nw.mu.Lock()
+	r.nw.chains[0].Ready = true
+	r.nw.mu.Unlock()
+	began := time.Now()
+	time.Sleep(muteWait / 2)
+	if e := r.entries(); len(e) != 3 {
+		t.Errorf("before anybody could have written, %v were left", e)
+	}
+	r.nw.set("/b", slot(placed.Value, 1<<40))
+	r.placedNow("/b", "/c")
+	t.Logf("/a went %v after the chain was ready", time.Since(began).Round(time.Millisecond))
+	r.stays("/b was written meanwhile")
+	r.nw.mu.Lock()
+	defer r.nw.mu.Unlock()
+	if n := strings.Count(strings.Join(r.nw.events, "\n"), "placement.mute /a: a gateway asks to remove it: silence"); n != 1 {
+		t.Errorf("%d events in %q", n, r.nw.events)
 	}
 }
 

@@ -146,29 +146,6 @@ func (p *Placer) Why(_ context.Context, text string) (*api.PlacementKey, error) 
 	return &k, nil
 }
 
-// Evict takes a key out of the network for a gateway that cannot write it, because its slot does not answer that gateway.
-func (p *Placer) Evict(_ context.Context, e api.PlacementEviction) error {
-	key, err := placement.ParsePrintable(e.Key)
-	if err != nil {
-		return api.Errorf(api.CodeInvalidArgument, "%v", err)
-	}
-	p.mu.Lock()
-	at, ok := p.where[key]
-	// A gateway may not have heard that the key was placed anew since.
-	mine := ok && (e.KeyID == 0 || e.KeyID == at.id)
-	if mine && p.faults[key] == placement.NoFault {
-		p.faults[key] = placement.Mute
-	}
-	p.mu.Unlock()
-	if !mine {
-		return api.Errorf(api.CodeNotFound, "%s is not placed%s", placement.Printable(key), map[bool]string{true: " under that KEY_ID any more"}[ok])
-	}
-	p.o.Network.Announce("placement.mute", at.chain, fmt.Sprintf("%s: a gateway asks to remove it: %s", placement.Printable(key), e.Reason))
-	p.metrics.faults.WithLabelValues(string(placement.Mute)).Inc()
-	p.soon()
-	return nil
-}
-
 // SetRule records an operator's choice: pin, unpin, exclude, include.
 func (p *Placer) SetRule(ctx context.Context, r api.PlacementRule) (*api.PlacementKey, error) {
 	name, err := placement.ParsePrintable(r.Key)
