@@ -41,6 +41,9 @@ type Upstream struct {
 	named atomic.Bool
 }
 
+// authWait is how long etcd is waited for when a user's name is to be proved, without a deadline.
+const authWait = 5 * time.Second
+
 // notTheName tells etcd not to take the common name of our certificate for the user (etcd: authStore.AuthInfoFromTLS).
 const notTheName = "grpcgateway-accept"
 
@@ -141,8 +144,19 @@ func (disclaimer) RequireTransportSecurity() bool { return true }
 // Conn is the connection. Calls on it are passed as they are: nothing is retried, and nothing added to their metadata but the disclaimer.
 func (u *Upstream) Conn() *grpc.ClientConn { return u.client.ActiveConnection() }
 
-// NewClient makes an etcd client for the gateway's own business, with a connection of its own, under nobody's name. It is the caller's to close.
-func (u *Upstream) NewClient() (*clientv3.Client, error) { return connect(u.config) }
+// NewClient makes an etcd client for the gateway's own business, with a connection of its own: under a user's name or, without one, under nobody's. It is the caller's to close.
+// With a name it asks etcd whether the password is right, if etcd's authentication is enabled, and so needs an etcd that answers within ctx's time.
+func (u *Upstream) NewClient(ctx context.Context, user, password string) (*clientv3.Client, error) {
+	c := u.config
+	c.Username, c.Password = user, password
+	if user != "" {
+		c.DialTimeout = authWait
+		if end, ok := ctx.Deadline(); ok {
+			c.DialTimeout = time.Until(end)
+		}
+	}
+	return connect(c)
+}
 
 // Close ends the connection.
 func (u *Upstream) Close() error {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
@@ -50,11 +52,14 @@ func TestMistakes(t *testing.T) {
 		"--advertise-client-urls gateway":                                         "begins with http://, https://",
 		"--metrics-addr 9090":                                                     "give HOST:PORT",
 		"--controller nowhere":                                                    "give the controller's admin address",
-		"--prefix x":                                                              "ends with a slash",
-		"--top-keys 0":                                                            "from 1 to 10000",
-		"--max-request-bytes 0":                                                   "give a number from 1",
-		"--max-concurrent-streams 0":                                              "nobody could ask anything",
-		"--grpc-keepalive-timeout 0s":                                             "give a time above 0",
+		"--controller h:1 --user u":                                               "give both, or neither",
+		"--user u --password-file /no/such/file":                                  "which is not given",
+		"--controller h:1 --user u --password-file /no/such/file --endpoints h:1": "no such file",
+		"--prefix x":                  "ends with a slash",
+		"--top-keys 0":                "from 1 to 10000",
+		"--max-request-bytes 0":       "give a number from 1",
+		"--max-concurrent-streams 0":  "nobody could ask anything",
+		"--grpc-keepalive-timeout 0s": "give a time above 0",
 		"--embedded-client-address 0.0.0.0:2379 --data-dir " + t.TempDir(): "not on this machine's loopback",
 	} {
 		var errs strings.Builder
@@ -214,6 +219,63 @@ func TestController(t *testing.T) {
 		if code := end(); code != exitOK {
 			t.Errorf("exit code %d", code)
 		}
+	}
+}
+
+// Where etcd looks at who asks, it goes on to do so: clients write and read what their roles allow, if the roles may read the gateways' own keys too, which writes are made conditional on.
+func TestAuthentication(t *testing.T) {
+	chains := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "[]") }))
+	defer chains.Close()
+	cluster := etcdtest.New(t, 1, etcdtest.Options{})
+	direct := etcdtest.Client(t, cluster.Endpoints()...)
+	end := clientv3.GetPrefixRangeEnd
+	for _, step := range []func() error{
+		func() error { _, err := direct.UserAdd(t.Context(), "root", "secret"); return err },
+		func() error { _, err := direct.UserGrantRole(t.Context(), "root", "root"); return err },
+		func() error { _, err := direct.RoleAdd(t.Context(), "gateways"); return err },
+		func() error {
+			_, err := direct.RoleGrantPermission(t.Context(), "gateways", placed.DefaultPrefix, end(placed.DefaultPrefix), clientv3.PermissionType(clientv3.PermReadWrite))
+			return err
+		},
+		func() error { _, err := direct.UserAdd(t.Context(), "gateway", "own"); return err },
+		func() error { _, err := direct.UserGrantRole(t.Context(), "gateway", "gateways"); return err },
+		func() error { _, err := direct.RoleAdd(t.Context(), "public"); return err },
+		func() error {
+			_, err := direct.RoleGrantPermission(t.Context(), "public", "pub/", end("pub/"), clientv3.PermissionType(clientv3.PermReadWrite))
+			return err
+		},
+		func() error {
+			_, err := direct.RoleGrantPermission(t.Context(), "public", placed.DefaultPrefix, end(placed.DefaultPrefix), clientv3.PermissionType(clientv3.PermRead))
+			return err
+		},
+		func() error { _, err := direct.UserAdd(t.Context(), "alice", "pw"); return err },
+		func() error { _, err := direct.UserGrantRole(t.Context(), "alice", "public"); return err },
+		func() error { _, err := direct.AuthEnable(t.Context()); return err },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("own\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := ready(t, "--endpoints", cluster.Endpoints()[0], "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "", "--controller", chains.URL, "--user", "gateway", "--password-file", file)
+	alice := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{endpoint(t, line)}, Username: "alice", Password: "pw"})
+	if _, err := alice.Put(t.Context(), "pub/x", "1"); err != nil {
+		t.Error(err)
+	}
+	if r, err := alice.Get(t.Context(), "pub/x"); err != nil || len(r.Kvs) != 1 {
+		t.Errorf("%v, %v", r, err)
+	}
+	if _, err := alice.Put(t.Context(), "private", "1"); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		t.Errorf("a write that alice may not make: %v", err)
+	}
+	if _, err := alice.Get(t.Context(), "private"); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		t.Errorf("a read that alice may not make: %v", err)
+	}
+	if r, err := etcdtest.Client(t, endpoint(t, line)).Get(t.Context(), "pub/x"); err == nil {
+		t.Errorf("nobody has read %v", r)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -29,7 +30,8 @@ const (
 // network is the key-value service with placed keys read from the network, and what it works with.
 type network struct {
 	server    *guarded.Server
-	etcd      *clientv3.Client
+	etcd      *clientv3.Client // under the gateway's own name, if it has one
+	nobody    *clientv3.Client // under none
 	follower  *placed.Follower
 	chains    *chains.Chains
 	sessions  *guarded.Leases
@@ -44,32 +46,36 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 		level = zap.DebugLevel
 	}
 	detail := zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(stderr), level))
-	etcd, err := upstream.NewClient()
+	password := ""
+	if o.password != "" {
+		b, err := os.ReadFile(o.password)
+		if err != nil {
+			return nil, badInput{fmt.Errorf("--password-file: %w", err)}
+		}
+		password = strings.TrimRight(string(b), "\r\n")
+	}
+	nobody, err := upstream.NewClient(ctx, "", "")
 	if err != nil {
 		return nil, err
 	}
-	n := &network{etcd: etcd}
-	for said := false; n.follower == nil; said = true {
-		try, cancel := context.WithTimeout(ctx, directoryWait)
-		n.follower, err = placed.Follow(try, etcd, o.prefix, detail)
-		cancel()
-		if err == nil {
+	n := &network{nobody: nobody}
+	for said := false; ; said = true {
+		if err = n.directory(ctx, upstream, o.user, password, o.prefix, detail); err == nil {
 			break
 		}
-		n.follower = nil
 		if ctx.Err() != nil {
-			etcd.Close()
+			nobody.Close()
 			return nil, fmt.Errorf("waiting for etcd: %w", context.Cause(ctx))
 		}
 		if !said {
-			log.Warn("waiting for etcd, to read which keys are placed", "error", err)
+			log.Warn("waiting for etcd, to read which keys are placed (where its authentication is enabled the gateway needs --user)", "error", err)
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
 		}
 	}
-	library := cell.NewLibrary(etcd, o.prefix)
+	library := cell.NewLibrary(n.etcd, o.prefix)
 	try, cancel := context.WithTimeout(ctx, directoryWait)
 	if err := library.Load(try); err != nil {
 		log.Warn("values are compressed without a dictionary until it can be read", "error", err)
@@ -81,14 +87,30 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 	}
 	slots := guarded.NewNetwork(metrics.Network)
 	n.chains = chains.Follow(api.NewClient(o.controller), slots, fmt.Sprintf("etcd-monitor %s %d", host, os.Getpid()), log)
-	n.sessions = guarded.NewLeases(etcd, o.prefix, 0, detail)
-	n.everybody = guarded.NewEverybody(etcd, o.prefix)
+	n.sessions = guarded.NewLeases(n.etcd, o.prefix, 0, detail)
+	n.everybody = guarded.NewEverybody(nobody, o.prefix)
 	n.runtime = guarded.NewGoroutines()
 	n.server = guarded.New(guarded.Config{
 		Etcd: gateway.Timed(upstream, metrics), Slots: slots, Directory: n.follower, Sessions: n.sessions, Newest: newest, Codec: library, Runtime: n.runtime,
 		Observer: metrics, Evictor: n.chains, Prefix: o.prefix, Patience: patience, Open: n.everybody.Open,
 	})
 	return n, nil
+}
+
+// directory reads which keys are placed, and follows it.
+func (n *network) directory(ctx context.Context, upstream *gateway.Upstream, user, password, prefix string, log *zap.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, directoryWait)
+	defer cancel()
+	etcd, err := upstream.NewClient(ctx, user, password)
+	if err != nil {
+		return err
+	}
+	if n.follower, err = placed.Follow(ctx, etcd, prefix, log); err != nil {
+		etcd.Close()
+		return err
+	}
+	n.etcd = etcd
+	return nil
 }
 
 // Close ends what goes on beside requests, which must have ended. Guards that are still held are lifted by others.
@@ -99,4 +121,5 @@ func (n *network) Close() {
 	n.chains.Close()
 	n.follower.Close()
 	n.etcd.Close()
+	n.nobody.Close()
 }

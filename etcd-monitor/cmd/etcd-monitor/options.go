@@ -36,6 +36,8 @@ type options struct {
 
 	controller string
 	prefix     string
+	user       string
+	password   string // the file that has it
 
 	topKeys  int
 	logLevel string
@@ -68,6 +70,9 @@ func (o *options) flags(f *pflag.FlagSet) {
 
 	f.StringVar(&o.controller, "controller", "", "the address of netcraq-controller's admin API: have placed keys\nread from the network (default: all goes to etcd)")
 	f.StringVar(&o.prefix, "prefix", placed.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; the\ncontroller and all gateways must be told the same")
+
+	f.StringVar(&o.user, "user", "", "etcd's name for this gateway, where etcd's authentication is enabled:\na user who may read and write all that begins with --prefix")
+	f.StringVar(&o.password, "password-file", "", "the file that has this user's password")
 
 	f.UintVar(&o.maxRequestBytes, "max-request-bytes", gateway.DefaultMaxRequestBytes, "the largest request of a client; not below etcd's")
 	f.Uint32Var(&o.maxStreams, "max-concurrent-streams", gateway.DefaultMaxConcurrentStreams, "requests that one connection may have under way")
@@ -139,6 +144,12 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 	}
 	if len(o.prefix) < 2 || !strings.HasSuffix(o.prefix, "/") || !utf8.ValidString(o.prefix) {
 		return fail("--prefix %q: give some text that ends with a slash, such as %s: every key that begins with it is the gateways'", o.prefix, placed.DefaultPrefix)
+	}
+	if (o.user == "") != (o.password == "") {
+		return fail("--user and --password-file: give both, or neither")
+	}
+	if o.user != "" && o.controller == "" {
+		return fail("--user: clients have their own names; this one is for the gateway's business with --controller, which is not given")
 	}
 	if o.topKeys < 1 || o.topKeys > 10_000 {
 		return fail("--top-keys %d: give a number from 1 to 10000", o.topKeys)
