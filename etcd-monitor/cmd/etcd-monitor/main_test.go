@@ -53,7 +53,7 @@ func TestMistakes(t *testing.T) {
 		"--metrics-addr 9090":                                                     "give HOST:PORT",
 		"--controller nowhere":                                                    "give the controller's admin address",
 		"--controller h:1 --user u":                                               "give both, or neither",
-		"--user u --password-file /no/such/file":                                  "which is not given",
+		"--user u --password-file " + a.File:                                      "which is not given",
 		"--controller h:1 --user u --password-file /no/such/file --endpoints h:1": "no such file",
 		"--prefix x":                  "ends with a slash",
 		"--top-keys 0":                "from 1 to 10000",

@@ -6,7 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"strings"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -23,8 +23,9 @@ import (
 )
 
 const (
-	directoryWait = 5 * time.Second  // for one attempt to read from etcd which keys are placed
-	patience      = 10 * time.Second // for a write of a placed key whose client waits longer
+	directoryWait     = 5 * time.Second  // for one attempt to read from etcd which keys are placed
+	dictionariesEvery = time.Minute      // it is looked for new dictionaries
+	patience          = 10 * time.Second // for a write of a placed key whose client waits longer
 )
 
 // network is the key-value service with placed keys read from the network, and what it works with.
@@ -37,6 +38,8 @@ type network struct {
 	sessions  *guarded.Leases
 	everybody *guarded.Everybody
 	runtime   *guarded.Goroutines
+	stop      context.CancelFunc
+	work      sync.WaitGroup
 }
 
 // openNetwork makes the key-value service. It waits for etcd: without knowing which keys are placed it could neither read nor write any.
@@ -46,21 +49,13 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 		level = zap.DebugLevel
 	}
 	detail := zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(stderr), level))
-	password := ""
-	if o.password != "" {
-		b, err := os.ReadFile(o.password)
-		if err != nil {
-			return nil, badInput{fmt.Errorf("--password-file: %w", err)}
-		}
-		password = strings.TrimRight(string(b), "\r\n")
-	}
 	nobody, err := upstream.NewClient(ctx, "", "")
 	if err != nil {
 		return nil, err
 	}
 	n := &network{nobody: nobody}
 	for said := false; ; said = true {
-		if err = n.directory(ctx, upstream, o.user, password, o.prefix, detail); err == nil {
+		if err = n.directory(ctx, upstream, o.user, o.secret, o.prefix, detail); err == nil {
 			break
 		}
 		if ctx.Err() != nil {
@@ -76,11 +71,10 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 		}
 	}
 	library := cell.NewLibrary(n.etcd, o.prefix)
-	try, cancel := context.WithTimeout(ctx, directoryWait)
-	if err := library.Load(try); err != nil {
-		log.Warn("values are compressed without a dictionary until it can be read", "error", err)
-	}
-	cancel()
+	ctx, n.stop = context.WithCancel(ctx)
+	loaded := make(chan struct{})
+	n.work.Go(func() { readDictionaries(ctx, library, loaded, log) })
+	<-loaded
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unnamed"
@@ -95,6 +89,30 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 		Observer: metrics, Evictor: n.chains, Prefix: o.prefix, Patience: patience, Open: n.everybody.Open,
 	})
 	return n, nil
+}
+
+// readDictionaries reads the dictionaries, says that it has tried, and goes on to look for new ones.
+func readDictionaries(ctx context.Context, library *cell.Library, loaded chan<- struct{}, log *slog.Logger) {
+	for said := ""; ctx.Err() == nil; {
+		try, cancel := context.WithTimeout(ctx, directoryWait)
+		err := library.Load(try)
+		cancel()
+		if loaded != nil {
+			close(loaded)
+			loaded = nil
+		}
+		if now := fmt.Sprint(err); err != nil && ctx.Err() == nil && now != said {
+			log.Warn("dictionaries for values: those that were read before are used", "error", err)
+			said = now
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(dictionariesEvery):
+		}
+	}
+	if loaded != nil {
+		close(loaded)
+	}
 }
 
 // directory reads which keys are placed, and follows it.
@@ -115,6 +133,8 @@ func (n *network) directory(ctx context.Context, upstream *gateway.Upstream, use
 
 // Close ends what goes on beside requests, which must have ended. Guards that are still held are lifted by others.
 func (n *network) Close() {
+	n.stop()
+	n.work.Wait()
 	n.runtime.Close()
 	n.everybody.Close()
 	n.sessions.Close()

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -38,6 +39,7 @@ type options struct {
 	prefix     string
 	user       string
 	password   string // the file that has it
+	secret     string // what it is
 
 	topKeys  int
 	logLevel string
@@ -52,10 +54,7 @@ const (
 
 func (o *options) flags(f *pflag.FlagSet) {
 	f.SortFlags = false
-	f.StringSliceVar(&o.endpoints, "endpoints", nil, "etcd's client URLs (default: run an etcd in this process)")
-	f.StringVar(&o.towards.TrustedCAFile, "cacert", "", "certificates that etcd's must be signed by (PEM)")
-	f.StringVar(&o.towards.CertFile, "cert", "", "the certificate to show to etcd (PEM); best without a common name,\nwhich etcd could take for the name of a user")
-	f.StringVar(&o.towards.KeyFile, "key", "", "... and its key")
+	o.flagsOfEtcd(f, " (default: run an etcd in this process)")
 	f.StringVar(&o.dataDir, "data-dir", "", "where the etcd in this process keeps its data (default "+defaultDataDir+")")
 	f.StringVar(&o.embedded, "embedded-client-address", "", "where it listens: a loopback address (default: a free port)")
 
@@ -69,10 +68,6 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.metrics, "metrics-addr", defaultMetrics, "where to serve the gateway's own /metrics (HOST:PORT; \"\": nowhere\nbut at "+gateway.OwnMetrics+" of the client URLs)")
 
 	f.StringVar(&o.controller, "controller", "", "the address of netcraq-controller's admin API: have placed keys\nread from the network (default: all goes to etcd)")
-	f.StringVar(&o.prefix, "prefix", placed.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; the\ncontroller and all gateways must be told the same")
-
-	f.StringVar(&o.user, "user", "", "etcd's name for this gateway, where etcd's authentication is enabled:\na user who may read and write all that begins with --prefix")
-	f.StringVar(&o.password, "password-file", "", "the file that has this user's password")
 
 	f.UintVar(&o.maxRequestBytes, "max-request-bytes", gateway.DefaultMaxRequestBytes, "the largest request of a client; not below etcd's")
 	f.Uint32Var(&o.maxStreams, "max-concurrent-streams", gateway.DefaultMaxConcurrentStreams, "requests that one connection may have under way")
@@ -82,6 +77,35 @@ func (o *options) flags(f *pflag.FlagSet) {
 
 	f.IntVar(&o.topKeys, "top-keys", heat.DefaultTop, "how many of the keys that are read most /metrics names")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+// flagsOfEtcd are those that all commands have: how to reach etcd, as whom, and where the gateways' own keys are.
+func (o *options) flagsOfEtcd(f *pflag.FlagSet, without string) {
+	f.StringSliceVar(&o.endpoints, "endpoints", nil, "etcd's client URLs"+without)
+	f.StringVar(&o.towards.TrustedCAFile, "cacert", "", "certificates that etcd's must be signed by (PEM)")
+	f.StringVar(&o.towards.CertFile, "cert", "", "the certificate to show to etcd (PEM); best without a common name,\nwhich etcd could take for the name of a user")
+	f.StringVar(&o.towards.KeyFile, "key", "", "... and its key")
+	f.StringVar(&o.user, "user", "", "etcd's name for the gateways' own business, where its authentication is\nenabled: a user who may read and write all that begins with --prefix")
+	f.StringVar(&o.password, "password-file", "", "the file that has this user's password")
+	f.StringVar(&o.prefix, "prefix", placed.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; the\ncontroller and all gateways must be told the same")
+}
+
+// checkOwn checks what is said about the gateways' own business in etcd, and reads the password.
+func (o *options) checkOwn() error {
+	if len(o.prefix) < 2 || !strings.HasSuffix(o.prefix, "/") || !utf8.ValidString(o.prefix) {
+		return fmt.Errorf("--prefix %q: give some text that ends with a slash, such as %s: every key that begins with it is the gateways'", o.prefix, placed.DefaultPrefix)
+	}
+	if (o.user == "") != (o.password == "") {
+		return errors.New("--user and --password-file: give both, or neither")
+	}
+	if o.password != "" {
+		b, err := os.ReadFile(o.password)
+		if err != nil {
+			return fmt.Errorf("--password-file: %w", err)
+		}
+		o.secret = strings.TrimRight(string(b), "\r\n")
+	}
+	return nil
 }
 
 // check finds mistakes before anything is started, and says what to do about them.
@@ -142,11 +166,8 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 			return fail("--controller %s: give the controller's admin address, HOST:PORT (its --admin says which)", o.controller)
 		}
 	}
-	if len(o.prefix) < 2 || !strings.HasSuffix(o.prefix, "/") || !utf8.ValidString(o.prefix) {
-		return fail("--prefix %q: give some text that ends with a slash, such as %s: every key that begins with it is the gateways'", o.prefix, placed.DefaultPrefix)
-	}
-	if (o.user == "") != (o.password == "") {
-		return fail("--user and --password-file: give both, or neither")
+	if err := o.checkOwn(); err != nil {
+		return level, nil, badInput{err}
 	}
 	if o.user != "" && o.controller == "" {
 		return fail("--user: clients have their own names; this one is for the gateway's business with --controller, which is not given")

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/gateway"
+)
+
+// publishWait is how long etcd may take.
+const publishWait = 10 * time.Second
+
+// dictionary is the command for what values are compressed with.
+func dictionary(stdout io.Writer) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dictionary",
+		Short: "Train a dictionary that values are compressed with in the network",
+		Args:  cobra.NoArgs,
+	}
+	var o options
+	var size int
+	var secrets bool
+	train := &cobra.Command{
+		Use:   "train EXPORT",
+		Short: "Train a dictionary from an export of etcd, and put it into etcd for all gateways",
+		Long: `train reads EXPORT (- is stdin), which is what "etcdctl get --prefix / -w json" prints, makes
+a zstd dictionary of its most typical values, and puts it into etcd under --prefix, as the next
+version. Gateways find it within a minute. They go on to read what was compressed with older
+ones, which are kept.
+
+The dictionary consists of values, and whoever reads gateways' keys in etcd can read them:
+Kubernetes' secrets (/registry/secrets/) are left out, and so are the gateways' own keys.`,
+		Example: `  etcdctl get --prefix /registry/ -w json | etcd-monitor dictionary train - --endpoints 10.0.0.1:2379`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
+				return badInput{err}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.train(cmd.Context(), args[0], size, secrets, cmd.InOrStdin(), stdout)
+		},
+	}
+	o.flagsOfEtcd(train.Flags(), "")
+	train.Flags().IntVar(&size, "size", cell.DictionarySize, "bytes of values that the dictionary has")
+	train.Flags().BoolVar(&secrets, "with-secrets", false, "use the values of Kubernetes' secrets too")
+	cmd.AddCommand(train)
+	return cmd
+}
+
+func (o *options) train(ctx context.Context, file string, size int, secrets bool, stdin io.Reader, stdout io.Writer) error {
+	if o.endpoints == nil {
+		return badInput{errors.New("--endpoints: give those of the etcd that the gateways use")}
+	}
+	for _, err := range []error{o.checkUpstream(), o.checkOwn()} {
+		if err != nil {
+			return badInput{err}
+		}
+	}
+	if size < 256 || size > 1<<20 {
+		return badInput{fmt.Errorf("--size %d: give a number of bytes from 256 to %d", size, 1<<20)}
+	}
+	from := stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return badInput{err}
+		}
+		defer f.Close()
+		from = f
+	}
+	kvs, err := cell.ReadExport(from)
+	if err != nil {
+		return badInput{fmt.Errorf("%s: %w", file, err)}
+	}
+	var samples [][]byte
+	for _, kv := range kvs {
+		if (secrets || !cell.Secret(kv.Key)) && !bytes.HasPrefix(kv.Key, []byte(o.prefix)) {
+			samples = append(samples, kv.Value)
+		}
+	}
+	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: o.endpoints, TLS: o.towards})
+	if err != nil {
+		return err
+	}
+	defer upstream.Close()
+	ctx, cancel := context.WithTimeout(ctx, publishWait)
+	defer cancel()
+	etcd, err := upstream.NewClient(ctx, o.user, o.secret)
+	if err != nil {
+		return err
+	}
+	defer etcd.Close()
+	version, bytes, err := cell.NewLibrary(etcd, o.prefix).Publish(ctx, samples, size)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "dictionary %d: %d bytes, from %d of %d values\n", version, bytes, len(samples), len(kvs))
+	return nil
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/internal/etcdtest"
+)
+
+// A dictionary that is trained from an export is in etcd for the gateways, each under a version of its own.
+func TestDictionary(t *testing.T) {
+	cluster := etcdtest.New(t, 1, etcdtest.Options{})
+	const export = "../../../experiments/data/etcd-export.json"
+	for _, want := range []string{"dictionary 1: ", "dictionary 2: "} {
+		var out, errs strings.Builder
+		if code := run(t.Context(), []string{"dictionary", "train", export, "--size", "4096", "--endpoints", cluster.Endpoints()[0]}, &out, &errs); code != exitOK || !strings.HasPrefix(out.String(), want) {
+			t.Fatalf("exit code %d, %q, %s; want %q", code, out.String(), errs.String(), want)
+		}
+	}
+	library := cell.NewLibrary(etcdtest.Client(t, cluster.Endpoints()...), placed.DefaultPrefix)
+	if err := library.Load(t.Context()); err != nil || library.Codec().Newest() != 2 || !library.Codec().Knows(1) {
+		t.Errorf("%v; the newest dictionary is %d, want 2", err, library.Codec().Newest())
+	}
+}
+
+func TestDictionaryMistakes(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty.json")
+	if err := os.WriteFile(empty, []byte(`{"kvs":[]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"train --endpoints h:1":                     "accepts 1 arg(s)",
+		"train x":                                   "--endpoints: give those of the etcd",
+		"train /no/such/file --endpoints h:1":       "no such file",
+		"train " + empty + " --endpoints h:1":       "has no keys",
+		"train x --size 1 --endpoints h:1":          "from 256",
+		"train x --endpoints h":                     "give URLs, or HOST:PORT",
+		"train x --endpoints h:1 --prefix nonsense": "ends with a slash",
+	} {
+		var errs strings.Builder
+		if code := run(t.Context(), append([]string{"dictionary"}, strings.Fields(line)...), io.Discard, &errs); code != exitBadInput || !strings.Contains(errs.String(), want) {
+			t.Errorf("%s: exit code %d, %q; want %q", line, code, errs.String(), want)
+		}
+	}
+}
