@@ -19,15 +19,17 @@ const (
 // Everybody knows whether etcd lets everybody read (its authentication is not enabled): then, and only then, may a read be answered by the network, which does not look at who asks. It finds out by
 // reading as nobody.
 type Everybody struct {
-	until atomic.Int64 // in nanoseconds since begin
-	stop  context.CancelFunc
-	done  sync.WaitGroup
+	until  atomic.Int64 // in nanoseconds since begin
+	newest Newest
+	stop   context.CancelFunc
+	done   sync.WaitGroup
 }
 
-// NewEverybody begins to ask etcd, until Close. The client must be one without a user's name.
-func NewEverybody(client *clientv3.Client, prefix string) *Everybody {
+// NewEverybody begins to ask etcd, until Close. The client must be one without a user's name. newest is told the revision in each answer, so that a gateway that answers everything from the network
+// still hears of the store's.
+func NewEverybody(client *clientv3.Client, prefix string, newest Newest) *Everybody {
 	ctx, stop := context.WithCancel(context.Background())
-	e := &Everybody{stop: stop}
+	e := &Everybody{stop: stop, newest: newest}
 	e.done.Go(func() {
 		for ctx.Err() == nil {
 			e.ask(ctx, client, prefix)
@@ -54,9 +56,10 @@ func (e *Everybody) ask(ctx context.Context, client *clientv3.Client, prefix str
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	asked := time.Since(begin)
-	_, err := client.Get(ctx, prefix+"everybody", clientv3.WithCountOnly())
+	r, err := client.Get(ctx, prefix+"everybody", clientv3.WithCountOnly())
 	switch {
 	case err == nil:
+		e.newest.Saw(r.Header.Revision)
 		e.until.Store(int64(asked + authHolds))
 	case definite(err): // etcd has answered, and does not let everybody read
 		e.until.Store(0)

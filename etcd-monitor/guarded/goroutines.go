@@ -56,6 +56,16 @@ func (g *Goroutines) Wait(ctx context.Context, ch <-chan struct{}, d time.Durati
 	}
 }
 
+// Within implements Runtime.
+func (g *Goroutines) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(g.ctx, func() { cancel(errClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
 // Detach implements Runtime.
 func (g *Goroutines) Detach(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), detached)

@@ -48,7 +48,7 @@ type memory struct {
 	mu     sync.Mutex
 	slots  map[wire.Key]*simSlot
 	size   int
-	faults float64
+	faults float64     // how often
 	down   atomic.Bool // nothing answers
 }
 
@@ -56,10 +56,22 @@ func newMemory(size int) *memory { return &memory{slots: map[wire.Key]*simSlot{}
 
 var errSilent = errors.New("no answer")
 
+func (m *memory) fault() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return rand.Float64() < m.faults
+}
+
+func (m *memory) setFaults(p float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.faults = p
+}
+
 func (m *memory) Size(wire.Key) int { return m.size }
 
 func (m *memory) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, error) {
-	if m.down.Load() || rand.Float64() < m.faults {
+	if m.down.Load() || m.fault() {
 		time.Sleep(2 * time.Millisecond)
 		return nil, 0, errSilent
 	}
@@ -77,7 +89,7 @@ func (m *memory) CAS(_ context.Context, id wire.Key, expected wire.Version, valu
 		time.Sleep(2 * time.Millisecond)
 		return 0, errSilent
 	}
-	if rand.Float64() < m.faults {
+	if m.fault() {
 		switch rand.IntN(3) {
 		case 0:
 			m.cas(id, expected, value)
@@ -180,15 +192,21 @@ type liveGateway struct {
 func newLive(t testing.TB, endpoint string, slots Slots, change func(*Config)) *liveGateway {
 	t.Helper()
 	client := connect(t, endpoint)
+	return newLiveAt(t, client, client, slots, change)
+}
+
+// newLiveAt makes a gateway that asks etcd for itself by one client, and for its clients by another.
+func newLiveAt(t testing.TB, own, client *clientv3.Client, slots Slots, change func(*Config)) *liveGateway {
+	t.Helper()
 	g := &liveGateway{counter: &counter{misses: map[string]int{}}, client: client, run: NewGoroutines()}
 	var err error
-	if g.follower, err = placed.Follow(t.Context(), client, livePrefix, nil); err != nil {
+	if g.follower, err = placed.Follow(t.Context(), own, livePrefix, nil); err != nil {
 		t.Fatal(err)
 	}
-	g.leases = NewLeases(client, livePrefix, 2*time.Second, nil)
+	g.leases = NewLeases(own, livePrefix, 2*time.Second, nil)
 	cfg := Config{
 		Etcd: pb.NewKVClient(client.ActiveConnection()), Slots: slots, Directory: g.follower, Sessions: g.leases, Newest: g.counter, Observer: g.counter, Evictor: g.counter,
-		Codec: cell.NewLibrary(client, livePrefix), Runtime: g.run, Prefix: livePrefix,
+		Codec: cell.NewLibrary(own, livePrefix), Runtime: g.run, Prefix: livePrefix,
 	}
 	if change != nil {
 		change(&cfg)

@@ -65,6 +65,8 @@ type Runtime interface {
 	Go(work func())
 	// Wait waits until ch is closed, and says whether it is. It ends before that when ctx is done, and after d where d is not 0. A nil ch is never closed.
 	Wait(ctx context.Context, ch <-chan struct{}, d time.Duration) bool
+	// Within gives a context that ends with ctx or, with errClosed as its cause, when no more work is to be done.
+	Within(ctx context.Context) (context.Context, context.CancelFunc)
 	// Detach gives the context for what is to go on when the caller's ctx is done: with its values, and a limit of its own.
 	Detach(ctx context.Context) (context.Context, context.CancelFunc)
 	// Last gives the context for what goes on as long as it takes, when the caller's ctx is done.

@@ -18,6 +18,7 @@ import (
 
 // Config is what a Server works with. What may be nil says so.
 type Config struct {
+	// Etcd is where the clients' requests go, in their name: what is on the way there must not add a name of the gateway's own.
 	Etcd      pb.KVClient
 	Slots     Slots
 	Directory Directory
@@ -32,11 +33,14 @@ type Config struct {
 	Prefix string
 	// Excluded says which keys' reads are not answered by the network though they are placed; nil: Health alone.
 	Excluded func(key string) bool
-	// Patience is how long a write of placed keys is tried if its client waits that long; 0: no limit.
+	// Patience is how long a write is tried before it is sent to etcd, if its client waits that long; 0: DefaultPatience, below 0: no limit.
 	Patience time.Duration
 	// Open says whether reads may be answered by the network: it must say no where etcd would have looked at who asks. nil: always.
 	Open func() bool
 }
+
+// DefaultPatience is longer than it takes for a dead gateway's session to run out and its guards to be lifted.
+const DefaultPatience = 15 * time.Second
 
 // Health says whether a key is read to see whether etcd answers. Kubernetes' API servers do that with /registry/health, which does not exist, several times a second.
 func Health(key string) bool { return key == "/registry/health" }
@@ -67,6 +71,9 @@ func New(cfg Config) *Server {
 	}
 	if cfg.Excluded == nil {
 		cfg.Excluded = Health
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = DefaultPatience
 	}
 	if cfg.Open == nil {
 		cfg.Open = func() bool { return true }
@@ -168,10 +175,17 @@ func (s *Server) encode(c cell.Cell, size int) []byte {
 // errPatience: a write was tried for as long as this gateway tries.
 var errPatience = errors.New("the write of a key that is in the network could not be done in time")
 
+// errClosed: the gateway is being closed.
+var errClosed = errors.New("this gateway is being closed")
+
 // over says why ctx is done, as etcd's server would.
 func over(ctx context.Context) error {
-	if errors.Is(context.Cause(ctx), errPatience) {
-		return status.Errorf(codes.Unavailable, "etcd-monitor: %v; nothing was written", errPatience)
+	why := context.Cause(ctx)
+	if why == nil { // a wait was ended by the runtime, and ctx will be
+		why = errClosed
+	}
+	if errors.Is(why, errPatience) || errors.Is(why, errClosed) {
+		return status.Errorf(codes.Unavailable, "etcd-monitor: %v; nothing was written", why)
 	}
 	return status.FromContextError(ctx.Err()).Err()
 }

@@ -245,7 +245,7 @@ func sameKV(a, b *mvccpb.KeyValue) bool {
 }
 
 var (
-	simSeeds = flag.Uint64("sim.seeds", 400, "how many seeds the simulator runs")
+	simSeeds = flag.Uint64("sim.seeds", testSeeds, "how many seeds the simulator runs")
 	simFrom  = flag.Uint64("sim.from", 1, "the first of them")
 )
 

@@ -252,6 +252,10 @@ func (w *world) Detach(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithoutCancel(ctx), func() {}
 }
 
+func (w *world) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return ctx, func() {}
+}
+
 func (w *world) Last(ctx context.Context) (context.Context, context.CancelFunc) { return w.Detach(ctx) }
 
 func (w *world) Jitter() float64 { return w.r.Float64() }
@@ -305,7 +309,7 @@ func (w *world) gateway() *gateway {
 	g.dir.Reset(w.etcd.revision, entries)
 	g.seen = len(w.placing)
 	g.server = New(Config{
-		Etcd: simKV{g}, Slots: simSlots{w}, Directory: simDirectory{g.dir, g}, Sessions: g, Newest: g, Codec: w.codec, Runtime: w, Prefix: simPrefix, Observer: simObserver{w: w},
+		Etcd: simKV{g}, Slots: simSlots{w}, Directory: simDirectory{g.dir, g}, Sessions: g, Newest: g, Codec: w.codec, Runtime: w, Prefix: simPrefix, Patience: -1, Observer: simObserver{w: w},
 		Excluded: func(string) bool { return false },
 	})
 	g.server.without = w.without

@@ -18,23 +18,30 @@ var errAgain = errors.New("to be tried again")
 
 // write does a write, and gives etcd's answer to its operation and the header of the answer. The client's context bounds how long it is waited for; what was begun is brought
 // to its end behind its back.
-func (s *Server) write(ctx context.Context, w *work) (answer *pb.ResponseOp, header *pb.ResponseHeader, err error) {
+func (s *Server) write(ctx context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
 	if len(w.spans) == 0 {
 		// Only a malformed request comes here: etcd says what is wrong with it.
 		w.spans = []span{{}}
 	}
+	var answer *pb.ResponseOp
+	var header *pb.ResponseHeader
+	var err error
 	done := make(chan struct{})
 	s.Runtime.Go(func() {
 		defer close(done)
-		ctx := ctx
+		ctx, cancel := s.Runtime.Within(ctx)
+		defer cancel()
 		if s.Patience > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeoutCause(ctx, s.Patience, errPatience)
-			defer cancel()
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeoutCause(ctx, s.Patience, errPatience)
+			defer stop()
 		}
 		answer, header, err = s.try(ctx, w)
 	})
 	if !s.Runtime.Wait(ctx, done, 0) {
+		if ctx.Err() == nil {
+			return nil, nil, s.unknown()
+		}
 		return nil, nil, over(ctx)
 	}
 	return answer, header, err
@@ -237,4 +244,9 @@ func (s *Server) unavailable(ctx context.Context, what string, why error) error 
 		return over(ctx)
 	}
 	return status.Errorf(codes.Unavailable, "etcd-monitor: %s, so keys that are in the network cannot be written: %v", what, why)
+}
+
+// unknown is what a client is told when the gateway is closed while its write is on the way.
+func (s *Server) unknown() error {
+	return status.Errorf(codes.Unavailable, "etcd-monitor: %v; it is not known whether the write was executed", errClosed)
 }

@@ -82,7 +82,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 	slots := guarded.NewNetwork(metrics.Network)
 	n.chains = chains.Follow(api.NewClient(o.controller), slots, fmt.Sprintf("etcd-monitor %s %d", host, os.Getpid()), log)
 	n.sessions = guarded.NewLeases(n.etcd, o.prefix, 0, detail)
-	n.everybody = guarded.NewEverybody(nobody, o.prefix)
+	n.everybody = guarded.NewEverybody(nobody, o.prefix, newest)
 	n.runtime = guarded.NewGoroutines()
 	n.server = guarded.New(guarded.Config{
 		Etcd: gateway.Timed(upstream, metrics), Slots: slots, Directory: n.follower, Sessions: n.sessions, Newest: newest, Codec: library, Runtime: n.runtime,

@@ -1,0 +1,5 @@
+//go:build !race
+
+package guarded
+
+const testSeeds = 1000

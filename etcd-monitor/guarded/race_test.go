@@ -1,0 +1,6 @@
+//go:build race
+
+package guarded
+
+// With the race detector a seed takes ten times as long; `make test` runs the rest without it.
+const testSeeds = 20
