@@ -12,7 +12,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/netcraq/netcraq/client/internal/refchain"
+	"github.com/netcraq/netcraq/client/refchain"
 	"github.com/netcraq/netcraq/wire"
 )
 

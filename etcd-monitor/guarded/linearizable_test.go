@@ -280,7 +280,26 @@ func (l lossy) Txn(ctx context.Context, r *pb.TxnRequest, o ...grpc.CallOption) 
 
 // Histories through two gateways before a real etcd, with slots that lose messages and deliver them late, keys that are placed and removed, and gateways that die and are replaced, are linearizable
 // in keys, values, versions and revisions.
+//
+// The slots are in memory, which loses and delays a CAS as a whole, or of a chain that is asked over UDP, where packets are lost, doubled and overtake each other.
 func TestLinearizable(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		testLinearizable(t, func(t *testing.T) (testSlots, func(*testing.T) Slots) {
+			m := newMemory(64)
+			m.setFaults(0.02)
+			return m, func(*testing.T) Slots { return m }
+		})
+	})
+	t.Run("chain", func(t *testing.T) {
+		testLinearizable(t, func(t *testing.T) (testSlots, func(*testing.T) Slots) {
+			c := newUDPChain(t)
+			return c, c.network
+		})
+	})
+}
+
+// testLinearizable does that with slots, which are made anew for each round; each gateway has a way of its own to them.
+func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*testing.T) Slots)) {
 	total := 6 * time.Second
 	if text := os.Getenv(envLinearizable); text != "" {
 		var err error
@@ -296,13 +315,12 @@ func TestLinearizable(t *testing.T) {
 		for i := range keys {
 			keys[i] = fmt.Sprintf("%d/%d", n, i)
 		}
-		slots := newMemory(64)
-		slots.setFaults(0.02)
+		slots, of := world(t)
 		p := newPlacement(connect(t, endpoint), slots)
 		p.next = wire.Key(n) << 12
 		var gateways [2]atomic.Pointer[liveGateway]
 		begin := func(i int) {
-			gateways[i].Store(newLive(t, endpoint, slots, func(c *Config) {
+			gateways[i].Store(newLive(t, endpoint, of(t), func(c *Config) {
 				c.Patience = 3 * time.Second
 				c.Etcd = lossy{c.Etcd, 0.01}
 			}))

@@ -228,16 +228,22 @@ func newLiveAt(t testing.TB, own, client *clientv3.Client, slots Slots, change f
 	return g
 }
 
-// placement places keys in memory slots.
+// testSlots is where a placement adds and removes slots.
+type testSlots interface {
+	add(wire.Key)
+	remove(wire.Key)
+}
+
+// placement places keys.
 type placement struct {
 	store placed.Store
-	slots *memory
+	slots testSlots
 	mu    sync.Mutex
 	next  wire.Key
 	at    map[string]placed.Entry
 }
 
-func newPlacement(c *clientv3.Client, slots *memory) *placement {
+func newPlacement(c *clientv3.Client, slots testSlots) *placement {
 	return &placement{store: placed.Store{KV: c, Prefix: livePrefix}, slots: slots, at: map[string]placed.Entry{}}
 }
 

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/client/internal/refchain"
+	"github.com/netcraq/netcraq/client/refchain"
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/wire"
 )

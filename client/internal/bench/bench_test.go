@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/client/core"
-	"github.com/netcraq/netcraq/client/internal/refchain"
+	"github.com/netcraq/netcraq/client/refchain"
 	"github.com/netcraq/netcraq/wire"
 )
 
