@@ -38,7 +38,7 @@ func (a *attachment) change(p *pipeline) (finish func(), err error) {
 			return finish, err
 		}
 	case a.tc == nil:
-		if a.tc, err = a.attachTCX(p.program, nil); err != nil {
+		if a.tc, err = a.attachTCX(p.program, link.Head()); err != nil { // before others, as at XDP
 			return finish, err
 		}
 	case a.xdp == nil:

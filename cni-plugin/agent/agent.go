@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Switch is what the agent asks of the node's switch. A port that nobody has said more about is a host's: nothing but requests is believed from there.
+type Switch interface {
+	AddPort(number uint32, iface string) error
+	RemovePort(number uint32) error
+}
+
+// Options are what an Agent needs.
+type Options struct {
+	// Dir is the folder for records, in a file system that is emptied when the machine starts.
+	Dir string
+	// Switch is the node's.
+	Switch Switch
+	// FirstPort and LastPort are the switch's ports for containers.
+	FirstPort, LastPort uint32
+	// MTU of the containers' interfaces where they ask for none, in bytes.
+	MTU int
+	// Log receives what happens. nil means slog.Default().
+	Log *slog.Logger
+
+	// step is called before each step of an attachment with its name: for tests, which kill the agent there.
+	step func(name string)
+}
+
+// Agent is the attachment side of a node agent. Its methods may be called from several goroutines; all that they do to the node is done in the network namespace of the
+// process.
+type Agent struct {
+	opts  Options
+	log   *slog.Logger
+	store *store
+
+	mu      sync.Mutex
+	records map[string]*agentapi.Record // by the node's interface
+	ready   bool
+	reason  string // why not
+}
+
+// New makes an agent. It attaches nothing before Reconcile has been called.
+func New(opts Options) (*Agent, error) {
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	if opts.step == nil {
+		opts.step = func(string) {}
+	}
+	if opts.FirstPort == 0 || opts.LastPort < opts.FirstPort {
+		return nil, fmt.Errorf("no ports for containers: %d to %d", opts.FirstPort, opts.LastPort)
+	}
+	s, err := openStore(opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Agent{opts: opts, log: opts.Log, store: s, records: map[string]*agentapi.Record{}, reason: "it is starting"}, nil
+}
+
+// PodRules are what is dropped of what containers send: what the switch has left of NetCRAQ, and packets for the tunnels between nodes.
+var PodRules = guard.Rules{Ports: []uint16{wire.Port}, Destinations: []uint16{podroutes.VXLANPort}}
+
+// Status says whether containers can be attached.
+func (a *Agent) Status() agentapi.Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return agentapi.Status{Ready: a.ready, Reason: a.reason}
+}
+
+// SetReady says whether containers can be attached, and if not, why.
+func (a *Agent) SetReady(ready bool, reason string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ready, a.reason = ready, reason
+}
+
+// Attachments lists what is attached, by the node's interface.
+func (a *Agent) Attachments() []agentapi.Record {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := []agentapi.Record{}
+	for _, r := range a.records {
+		out = append(out, *r)
+	}
+	slices.SortFunc(out, func(x, y agentapi.Record) int { return strings.Compare(x.Host.Name, y.Host.Name) })
+	return out
+}
+
+// freePort is the lowest port that no attachment has.
+func (a *Agent) freePort() (uint32, error) {
+	taken := map[uint32]bool{}
+	for _, r := range a.records {
+		taken[r.Port] = true
+	}
+	for p := a.opts.FirstPort; p <= a.opts.LastPort; p++ {
+		if !taken[p] {
+			return p, nil
+		}
+	}
+	return 0, agentapi.Errorf(agentapi.CodeTryAgain, "all %d ports of the node's switch are taken", a.opts.LastPort-a.opts.FirstPort+1)
+}
+
+// Reconcile makes records and interfaces agree after a start: what was begun and not finished is undone, what has gone is forgotten, and what is there is a port again. The
+// error names what could not be done; the rest is.
+func (a *Agent) Reconcile() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	records, err := a.store.all()
+	if err != nil {
+		a.log.Error("records that cannot be read: GC removes what they are about", "err", err)
+	}
+	var failed []string
+	for name, r := range records {
+		l, err := linkByName(name)
+		switch {
+		case err == nil && r.State == agentapi.Ready:
+			if err = guard.Attach(l.Attrs().Index, PodRules); err == nil {
+				err = a.opts.Switch.AddPort(r.Port, name)
+			}
+			a.records[name] = r
+		case err == nil || isNotFound(err):
+			a.log.Info("an attachment that was not finished, or whose container has gone", "attachment", r.Attachment, "iface", name, "state", r.State)
+			err = a.undo(r)
+		}
+		if err != nil {
+			failed = append(failed, fmt.Sprintf("%s (%s): %v", name, r.Attachment, err))
+		}
+	}
+	if others, err := a.unrecorded(); err == nil {
+		for _, l := range others {
+			a.log.Warn("an interface of the agent without a record: left to GC, since a container may use it", "iface", l.Attrs().Name, "alias", l.Attrs().Alias)
+		}
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("%d attachments are not as they were: %s", len(failed), strings.Join(failed, "; "))
+	}
+	return nil
+}
+
+// unrecorded lists interfaces of the agent that no record is about.
+func (a *Agent) unrecorded() ([]netlink.Link, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("listing interfaces: %w", err)
+	}
+	var out []netlink.Link
+	for _, l := range links {
+		if _, ours := ofAlias(l.Attrs().Alias); ours && l.Type() == "veth" && strings.HasPrefix(l.Attrs().Name, hostPrefix) && a.records[l.Attrs().Name] == nil {
+			out = append(out, l)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,391 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/guard"
+)
+
+// Steps of an attachment, in their order.
+const (
+	stepRecord    = "record"    // the record is written, in state "adding"
+	stepPair      = "pair"      // the two interfaces are made, one of them in the container
+	stepGuard     = "guard"     // before the interface can receive anything
+	stepHost      = "host"      // the node's end: alias, gateway's addresses, up
+	stepContainer = "container" // the other end: addresses, up, routes
+	stepRoutes    = "routes"    // the node's routes to the container
+	stepPort      = "port"      // of the switch
+	stepReady     = "ready"     // the record is written again
+)
+
+// Steps lists them.
+var Steps = []string{stepRecord, stepPair, stepGuard, stepHost, stepContainer, stepRoutes, stepPort, stepReady}
+
+// Attach gives a container an interface. If it fails nothing is left of it.
+func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
+	if err := complete(req); err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.ready {
+		return nil, agentapi.Errorf(agentapi.CodeTryAgain, "the node agent is not ready: %s", a.reason)
+	}
+	space, err := openContainer(req.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	defer space.close()
+	if _, err := space.handle.LinkByName(req.IfName); err == nil {
+		return nil, agentapi.Errorf(agentapi.CodeExists, "the container has an interface %s already", req.IfName)
+	}
+	name := hostName(req.Attachment)
+	if old := a.records[name]; old != nil {
+		// Its interface went with a namespace that has gone, or is in another one.
+		if err := a.undo(old); err != nil {
+			return nil, err
+		}
+	}
+	port, err := a.freePort()
+	if err != nil {
+		return nil, err
+	}
+	mtu := req.MTU
+	if mtu == 0 {
+		mtu = a.opts.MTU
+	}
+	hostMAC, containerMAC := hardwareAddresses(req.Attachment)
+	r := &agentapi.Record{Attachment: req.Attachment, State: agentapi.Adding, Namespace: req.Namespace, Port: port, Addresses: req.Addresses, Routes: req.Routes,
+		Host:      agentapi.Interface{Name: name, MAC: hostMAC.String(), MTU: mtu},
+		Container: agentapi.Interface{Name: req.IfName, MAC: containerMAC.String(), MTU: mtu}}
+	a.records[name] = r
+	if err := a.make(r, space); err != nil {
+		if undoErr := a.undo(r); undoErr != nil {
+			a.log.Error("what is left of an attachment that failed is removed when the agent starts again, or by GC", "attachment", r.Attachment, "err", undoErr)
+		}
+		return nil, fmt.Errorf("attaching %s: %w", r.Attachment, err)
+	}
+	a.log.Info("attached", "attachment", r.Attachment, "iface", name, "port", port, "addresses", r.Addresses)
+	return &agentapi.Attached{Host: r.Host, Container: r.Container, Addresses: r.Addresses}, nil
+}
+
+// complete checks a request and fills in gateways.
+func complete(req *agentapi.Attach) error {
+	invalid := func(format string, args ...any) error {
+		return agentapi.Errorf(agentapi.CodeInvalidConfig, "attaching %s: %s", req.Attachment, fmt.Sprintf(format, args...))
+	}
+	if req.Network == "" || req.ContainerID == "" || req.IfName == "" || req.Namespace == "" {
+		return invalid("network, container, interface and namespace are all needed")
+	}
+	if len(req.Addresses) == 0 {
+		return invalid("there is no address: the network's configuration needs an ipam section")
+	}
+	if req.MTU != 0 && (req.MTU < 68 || req.MTU > 65535) {
+		return invalid("an MTU of %d bytes", req.MTU)
+	}
+	for i := range req.Addresses {
+		d := &req.Addresses[i]
+		if !d.Prefix.IsValid() {
+			return invalid("address %d is none", i)
+		}
+		switch {
+		case d.Gateway.IsValid() && d.Gateway.Is4() != d.Prefix.Addr().Is4():
+			return invalid("the gateway %s is of another family than %s", d.Gateway, d.Prefix)
+		case d.Gateway.IsValid():
+		case d.Prefix.Addr().Is4():
+			d.Gateway = defaultGateway4
+		default:
+			d.Gateway = defaultGateway6
+		}
+	}
+	for i := range req.Routes {
+		d := &req.Routes[i]
+		for _, addr := range req.Addresses {
+			if !d.Gateway.IsValid() && addr.Gateway.Is4() == d.Destination.Addr().Is4() {
+				d.Gateway = addr.Gateway
+			}
+		}
+		if !d.Gateway.IsValid() {
+			return invalid("the route to %s has no gateway, and no address is of its family", d.Destination)
+		}
+	}
+	return nil
+}
+
+// make takes the steps.
+func (a *Agent) make(r *agentapi.Record, space *container) error {
+	hostMAC, _ := net.ParseMAC(r.Host.MAC)
+	containerMAC, _ := net.ParseMAC(r.Container.MAC)
+	var host netlink.Link
+	for _, s := range []struct {
+		name string
+		do   func() error
+	}{
+		{stepRecord, func() error { return a.store.put(r) }},
+		{stepPair, func() (err error) {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name, attrs.MTU, attrs.HardwareAddr = r.Host.Name, r.Host.MTU, hostMAC
+			pair := &netlink.Veth{LinkAttrs: attrs, PeerName: r.Container.Name, PeerHardwareAddr: containerMAC, PeerMTU: uint32(r.Container.MTU),
+				PeerNamespace: netlink.NsFd(int(space.fd))}
+			if err := netlink.LinkAdd(pair); err != nil {
+				return fmt.Errorf("making the pair %s and %s: %w", r.Host.Name, r.Container.Name, err)
+			}
+			host, err = netlink.LinkByName(r.Host.Name)
+			return err
+		}},
+		{stepGuard, func() error { return guard.Attach(host.Attrs().Index, PodRules) }},
+		{stepHost, func() error { return setUpHost(host, r) }},
+		{stepContainer, func() error { return space.setUp(r) }},
+		{stepRoutes, func() error { return eachRoute(host, r, netlink.RouteReplace) }},
+		{stepPort, func() error { return a.opts.Switch.AddPort(r.Port, r.Host.Name) }},
+		{stepReady, func() error { r.State = agentapi.Ready; return a.store.put(r) }},
+	} {
+		a.opts.step(s.name)
+		if err := s.do(); err != nil {
+			return fmt.Errorf("step %s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// undo removes what there is of an attachment. The record goes last.
+func (a *Agent) undo(r *agentapi.Record) error {
+	if r.Port != 0 {
+		_ = a.opts.Switch.RemovePort(r.Port) // it may not have become one
+	}
+	if err := removeLink(r.Host.Name); err != nil {
+		return err
+	}
+	if err := a.store.remove(r.Host.Name); err != nil {
+		return err
+	}
+	delete(a.records, r.Host.Name)
+	return nil
+}
+
+// Detach takes an attachment away. Whatever of it is not there is well.
+func (a *Agent) Detach(at agentapi.Attachment) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.ready && a.records[hostName(at)] == nil {
+		// Before Reconcile has read the records a port would be left.
+		return agentapi.Errorf(agentapi.CodeTryAgain, "the node agent is not ready: %s", a.reason)
+	}
+	return a.detach(at)
+}
+
+func (a *Agent) detach(at agentapi.Attachment) error {
+	r := a.records[hostName(at)]
+	if r == nil { // the record may have been lost, and the interface not
+		r = &agentapi.Record{Attachment: at, Host: agentapi.Interface{Name: hostName(at)}}
+	} else {
+		a.log.Info("detached", "attachment", at, "iface", r.Host.Name, "port", r.Port)
+	}
+	if err := a.undo(r); err != nil {
+		return fmt.Errorf("detaching %s: %w", at, err)
+	}
+	return nil
+}
+
+// Collect takes away what is attached to a network but not among the valid attachments.
+func (a *Agent) Collect(req *agentapi.Collect) (*agentapi.Collected, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.ready {
+		return nil, agentapi.Errorf(agentapi.CodeTryAgain, "the node agent is not ready: %s", a.reason)
+	}
+	valid := map[string]bool{}
+	for _, v := range req.Valid {
+		v.Network = req.Network
+		valid[hostName(v)] = true
+	}
+	stale := map[string]agentapi.Attachment{}
+	for name, r := range a.records {
+		if r.Network == req.Network && !valid[name] {
+			stale[name] = r.Attachment
+		}
+	}
+	links, err := a.unrecorded()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		if at, _ := ofAlias(l.Attrs().Alias); at.Network == req.Network && !valid[l.Attrs().Name] {
+			stale[l.Attrs().Name] = at
+		}
+	}
+	out := &agentapi.Collected{Removed: []agentapi.Attachment{}}
+	var errs []error
+	for _, at := range stale {
+		if err := a.detach(at); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out.Removed = append(out.Removed, at)
+	}
+	return out, errors.Join(errs...)
+}
+
+// setUpHost makes the node's end ready: it has the gateway's addresses, so that the kernel answers for them, and takes only what comes from the container's addresses.
+func setUpHost(l netlink.Link, r *agentapi.Record) error {
+	if err := netlink.LinkSetAlias(l, alias(r.Attachment)); err != nil {
+		return fmt.Errorf("naming %s: %w", r.Host.Name, err)
+	}
+	six := false
+	for _, addr := range r.Addresses {
+		six = six || addr.Gateway.Is6()
+		g := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(addr.Gateway, addr.Gateway.BitLen())), Scope: unix.RT_SCOPE_LINK, Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}
+		if err := netlink.AddrReplace(l, g); err != nil {
+			return fmt.Errorf("the gateway's address %s on %s: %w", addr.Gateway, r.Host.Name, err)
+		}
+	}
+	settings := map[string]string{"ipv4/conf/" + r.Host.Name + "/rp_filter": "1", "ipv4/conf/" + r.Host.Name + "/forwarding": "1"}
+	if six {
+		settings["ipv6/conf/"+r.Host.Name+"/forwarding"] = "1"
+	}
+	for path, value := range settings {
+		if err := setSysctl(path, value); err != nil {
+			return err
+		}
+	}
+	if err := netlink.LinkSetUp(l); err != nil {
+		return fmt.Errorf("setting %s up: %w", r.Host.Name, err)
+	}
+	return nil
+}
+
+// setSysctl writes a setting of the network unless it is so: in a container the folder may be one to read only.
+func setSysctl(path, value string) error {
+	path = filepath.Join("/proc/sys/net", path)
+	if b, err := os.ReadFile(path); err == nil && len(b) > 0 && string(b[:len(b)-1]) == value {
+		return nil
+	}
+	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
+		return fmt.Errorf("setting %s to %s: %w", path, value, err)
+	}
+	return nil
+}
+
+// EnableForwarding makes the node one that passes packets on.
+func EnableForwarding() error {
+	if err := setSysctl("ipv4/ip_forward", "1"); err != nil {
+		return err
+	}
+	if err := setSysctl("ipv6/conf/all/forwarding", "1"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// eachRoute does something with the node's routes to a container.
+func eachRoute(host netlink.Link, r *agentapi.Record, do func(*netlink.Route) error) error {
+	for _, addr := range r.Addresses {
+		ip := addr.Prefix.Addr()
+		route := &netlink.Route{LinkIndex: host.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: ipNet(netip.PrefixFrom(ip, ip.BitLen()))}
+		if err := do(route); err != nil {
+			return fmt.Errorf("the route to %s by %s: %w", ip, r.Host.Name, err)
+		}
+	}
+	return nil
+}
+
+// container is a network namespace, seen from outside.
+type container struct {
+	fd     netns.NsHandle
+	handle *netlink.Handle
+}
+
+func openContainer(path string) (*container, error) {
+	fd, err := netns.GetFromPath(path)
+	if err != nil {
+		return nil, agentapi.Errorf(agentapi.CodeInvalidNamespace, "the container's network namespace %s: %v (the agent must see the runtime's folder of namespaces)", path, err)
+	}
+	own, err := netns.Get()
+	if err == nil {
+		defer own.Close()
+		if own.Equal(fd) {
+			fd.Close()
+			return nil, agentapi.Errorf(agentapi.CodeInvalidNamespace, "%s is the node's own network namespace", path)
+		}
+	}
+	h, err := netlink.NewHandleAt(fd, unix.NETLINK_ROUTE)
+	if err != nil {
+		fd.Close()
+		return nil, agentapi.Errorf(agentapi.CodeInvalidNamespace, "%s is not a network namespace: %v", path, err)
+	}
+	return &container{fd, h}, nil
+}
+
+func (c *container) close() {
+	c.handle.Close()
+	c.fd.Close()
+}
+
+// setUp gives the container's end its addresses and routes. Nothing is on the link but the gateway, so everything goes there: the network's prefix as well.
+func (c *container) setUp(r *agentapi.Record) error {
+	l, err := c.handle.LinkByName(r.Container.Name)
+	if err != nil {
+		return fmt.Errorf("the container's interface %s: %w", r.Container.Name, err)
+	}
+	for _, addr := range r.Addresses {
+		if err := c.handle.AddrReplace(l, &netlink.Addr{IPNet: ipNet(addr.Prefix), Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}); err != nil {
+			return fmt.Errorf("the address %s of %s: %w", addr.Prefix, r.Container.Name, err)
+		}
+	}
+	if err := c.handle.LinkSetUp(l); err != nil {
+		return fmt.Errorf("setting the container's %s up: %w", r.Container.Name, err)
+	}
+	for _, route := range containerRoutes(l.Attrs().Index, r) {
+		if err := c.handle.RouteReplace(&route); err != nil {
+			return fmt.Errorf("the container's route to %s: %w", route.Dst, err)
+		}
+	}
+	return nil
+}
+
+// containerRoutes are what the container must have.
+func containerRoutes(ifindex int, r *agentapi.Record) []netlink.Route {
+	var out []netlink.Route
+	for _, addr := range r.Addresses {
+		out = append(out, netlink.Route{LinkIndex: ifindex, Scope: netlink.SCOPE_LINK, Dst: ipNet(netip.PrefixFrom(addr.Gateway, addr.Gateway.BitLen()))})
+		if !addr.Prefix.IsSingleIP() {
+			out = append(out, netlink.Route{LinkIndex: ifindex, Dst: ipNet(addr.Prefix.Masked()), Gw: addr.Gateway.AsSlice(), Src: addr.Prefix.Addr().AsSlice()})
+		}
+	}
+	for _, d := range r.Routes {
+		out = append(out, netlink.Route{LinkIndex: ifindex, Dst: ipNet(d.Destination.Masked()), Gw: d.Gateway.AsSlice(), MTU: d.MTU, AdvMSS: d.AdvMSS, Priority: d.Priority})
+	}
+	return out
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func linkByName(name string) (netlink.Link, error) { return netlink.LinkByName(name) }
+
+func isNotFound(err error) bool { return errors.As(err, new(netlink.LinkNotFoundError)) }
+
+func removeLink(name string) error {
+	l, err := linkByName(name)
+	if isNotFound(err) {
+		return nil
+	}
+	if err == nil {
+		err = netlink.LinkDel(l)
+	}
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("removing %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/guard"
+)
+
+// Check looks whether an attachment is as it was made, and names everything that is not.
+func (a *Agent) Check(req *agentapi.Check) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.ready {
+		return agentapi.Errorf(agentapi.CodeTryAgain, "the node agent is not ready: %s", a.reason)
+	}
+	r := a.records[hostName(req.Attachment)]
+	if r == nil {
+		return agentapi.Errorf(agentapi.CodeUnknownContainer, "%s is not attached", req.Attachment)
+	}
+	space, err := openContainer(req.Namespace)
+	if err != nil {
+		return err
+	}
+	defer space.close()
+	var wrong []string
+	note := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	a.checkHost(r, req, note)
+	space.check(r, req, note)
+	if len(wrong) > 0 {
+		return &agentapi.Error{Code: agentapi.CodeNotAsItWas, Message: req.Attachment.String() + " is not as it was made", Details: strings.Join(wrong, "; ")}
+	}
+	return nil
+}
+
+// checkLink compares an interface with what it was.
+func checkLink(l netlink.Link, want, asked agentapi.Interface, note func(string, ...any)) {
+	at := l.Attrs()
+	if at.OperState != netlink.OperUp {
+		note("%s is %s", at.Name, at.OperState)
+	}
+	if mac := at.HardwareAddr.String(); mac != want.MAC || asked.MAC != "" && mac != asked.MAC {
+		note("%s has the Ethernet address %s, not %s", at.Name, mac, want.MAC)
+	}
+	if at.MTU != want.MTU || asked.MTU != 0 && at.MTU != asked.MTU {
+		note("%s has an MTU of %d bytes, not %d", at.Name, at.MTU, want.MTU)
+	}
+}
+
+func (a *Agent) checkHost(r *agentapi.Record, req *agentapi.Check, note func(string, ...any)) {
+	if req.Host.Name != "" && req.Host.Name != r.Host.Name {
+		note("the result of ADD names %s, not %s", req.Host.Name, r.Host.Name)
+	}
+	l, err := linkByName(r.Host.Name)
+	if err != nil {
+		note("%s: %v", r.Host.Name, err)
+		return
+	}
+	checkLink(l, r.Host, req.Host, note)
+	if there, err := guard.Attached(l.Attrs().Index); err != nil || !there {
+		note("%s has no guard (%v)", r.Host.Name, err)
+	}
+	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	if err != nil {
+		note("the addresses of %s: %v", r.Host.Name, err)
+	}
+	for _, addr := range r.Addresses {
+		if !hasAddress(addrs, addr.Gateway, addr.Gateway.BitLen()) {
+			note("%s does not have the gateway's address %s", r.Host.Name, addr.Gateway)
+		}
+	}
+	routes, err := netlink.RouteList(l, netlink.FAMILY_ALL)
+	if err != nil {
+		note("the routes by %s: %v", r.Host.Name, err)
+	}
+	for _, addr := range r.Addresses {
+		ip := addr.Prefix.Addr()
+		if !hasRoute(routes, netip.PrefixFrom(ip, ip.BitLen()), netip.Addr{}) {
+			note("the node has no route to %s by %s", ip, r.Host.Name)
+		}
+	}
+}
+
+func (c *container) check(r *agentapi.Record, req *agentapi.Check, note func(string, ...any)) {
+	l, err := c.handle.LinkByName(r.Container.Name)
+	if err != nil {
+		note("the container's %s: %v", r.Container.Name, err)
+		return
+	}
+	checkLink(l, r.Container, req.Container, note)
+	addrs, err := c.handle.AddrList(l, netlink.FAMILY_ALL)
+	if err != nil {
+		note("the addresses of the container's %s: %v", r.Container.Name, err)
+	}
+	for _, addr := range req.Addresses {
+		if !hasAddress(addrs, addr.Prefix.Addr(), addr.Prefix.Bits()) {
+			note("the container's %s does not have the address %s", r.Container.Name, addr.Prefix)
+		}
+	}
+	routes, err := c.handle.RouteList(l, netlink.FAMILY_ALL)
+	if err != nil {
+		note("the routes of the container: %v", err)
+	}
+	for _, d := range req.Routes {
+		if !hasRoute(routes, d.Destination, d.Gateway) {
+			note("the container has no route to %s", d.Destination)
+		}
+	}
+	for _, addr := range r.Addresses {
+		if !hasRoute(routes, netip.PrefixFrom(addr.Gateway, addr.Gateway.BitLen()), netip.Addr{}) {
+			note("the container has no route to its gateway %s", addr.Gateway)
+		}
+	}
+}
+
+func hasAddress(addrs []netlink.Addr, want netip.Addr, bits int) bool {
+	for _, a := range addrs {
+		ip, ok := netip.AddrFromSlice(a.IP)
+		if n, _ := a.Mask.Size(); ok && ip.Unmap() == want && n == bits {
+			return true
+		}
+	}
+	return false
+}
+
+// hasRoute looks for a route to a destination, by a gateway if one is given.
+func hasRoute(routes []netlink.Route, to netip.Prefix, by netip.Addr) bool {
+	for _, r := range routes {
+		if r.Dst == nil {
+			continue
+		}
+		ip, ok := netip.AddrFromSlice(r.Dst.IP)
+		n, _ := r.Dst.Mask.Size()
+		if !ok || netip.PrefixFrom(ip.Unmap(), n) != to.Masked() {
+			continue
+		}
+		if gw, ok := netip.AddrFromSlice(r.Gw); !by.IsValid() || ok && gw.Unmap() == by {
+			return true
+		}
+	}
+	return false
+}

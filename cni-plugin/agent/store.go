@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+)
+
+// store keeps records: one file for each attachment, called by the interface at the node. Its folder belongs where files go with the machine's restart (/run), as
+// interfaces do; so nothing is forced to a disk, and a file is whole because it is renamed into its place.
+type store struct{ dir string }
+
+const recordSuffix = ".json"
+
+func openStore(dir string) (*store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("the folder for records: %w", err)
+	}
+	return &store{dir}, nil
+}
+
+// all reads every record. Files that cannot be read are named in the error; the others are there all the same.
+func (s *store) all() (map[string]*agentapi.Record, error) {
+	files, err := filepath.Glob(filepath.Join(s.dir, "*"+recordSuffix))
+	if err != nil {
+		return nil, fmt.Errorf("listing records: %w", err)
+	}
+	records := map[string]*agentapi.Record{}
+	var errs []error
+	for _, f := range files {
+		r := &agentapi.Record{}
+		b, err := os.ReadFile(f)
+		if err == nil {
+			err = json.Unmarshal(b, r)
+		}
+		if name := strings.TrimSuffix(filepath.Base(f), recordSuffix); err == nil && name != r.Host.Name {
+			err = fmt.Errorf("it is about %q", r.Host.Name)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("the record %s: %w", f, err))
+			continue
+		}
+		records[r.Host.Name] = r
+	}
+	return records, errors.Join(errs...)
+}
+
+func (s *store) put(r *agentapi.Record) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("writing the record of %s: %w", r.Attachment, err)
+	}
+	path := filepath.Join(s.dir, r.Host.Name+recordSuffix)
+	temporary := path + ".new"
+	if err := errors.Join(os.WriteFile(temporary, b, 0o600), os.Rename(temporary, path)); err != nil {
+		return fmt.Errorf("writing the record of %s: %w", r.Attachment, err)
+	}
+	return nil
+}
+
+func (s *store) remove(host string) error {
+	if err := os.Remove(filepath.Join(s.dir, host+recordSuffix)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing a record: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+// Package agentapi is what the CNI plugin and the node agent say to each other: HTTP with JSON over a Unix socket that only root can open.
+//
+//	POST /v1/attach   Attach            give a container an interface at the node's switch    Attached
+//	POST /v1/detach   Attachment        take it away; there being none is success             {}
+//	POST /v1/check    Check             is it as it was made?                                 {}
+//	POST /v1/gc       Collect           take all away of a network but the ones listed        Collected
+//	GET  /v1/status   -                 can the agent attach containers?                      Status
+//	GET  /v1/attachments  -             what is attached now, for people and controllers      []Record
+//
+// A failure is an HTTP status of 400 or more with an [Error], whose code is one of the CNI specification's (1.1, section "Error") or of this package. The version is in the
+// path: an agent that does not know it says 404, and Client says which of the two is too old.
+package agentapi
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Version is the protocol's. Within a version fields are only added.
+const Version = 1
+
+// DefaultSocket is where the agent listens.
+const DefaultSocket = "/run/netcraq/agent.sock"
+
+// Error codes. Those up to 51 are the CNI specification's.
+const (
+	CodeUnknownContainer     = 3
+	CodeIO                   = 5
+	CodeDecoding             = 6
+	CodeInvalidConfig        = 7
+	CodeInvalidNamespace     = 8
+	CodeTryAgain             = 11
+	CodeUnavailable          = 50 // ADD would fail
+	CodeLimited              = 51 // ... and what is attached may lack connectivity
+	CodeFailed               = 100
+	CodeExists               = 101 // the container has the interface already
+	CodeNotAsItWas           = 102 // what CHECK finds
+	CodeWrongProtocolVersion = 103
+)
+
+// Error is a failure as CNI reports it.
+type Error struct {
+	Code    uint   `json:"code"`
+	Message string `json:"msg"`
+	Details string `json:"details,omitempty"`
+}
+
+func (e *Error) Error() string {
+	if e.Details == "" {
+		return e.Message
+	}
+	return e.Message + ": " + e.Details
+}
+
+// Errorf makes an Error.
+func Errorf(code uint, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Attachment names what the specification calls an attachment: an interface of a container in a network.
+type Attachment struct {
+	Network     string `json:"network"`
+	ContainerID string `json:"containerId"`
+	IfName      string `json:"ifName"`
+}
+
+func (a Attachment) String() string { return a.ContainerID + " " + a.IfName + " in " + a.Network }
+
+// Address is one address of the interface, with the network's prefix length, and the network's gateway. Without a gateway the agent takes one of its own.
+type Address struct {
+	Prefix  netip.Prefix `json:"prefix"`
+	Gateway netip.Addr   `json:"gateway,omitzero"`
+}
+
+// Route is a route of the container. Without a gateway it goes by that of the first address of its family.
+type Route struct {
+	Destination netip.Prefix `json:"destination"`
+	Gateway     netip.Addr   `json:"gateway,omitzero"`
+	MTU         int          `json:"mtu,omitempty"`      // bytes
+	AdvMSS      int          `json:"advmss,omitempty"`   // bytes
+	Priority    int          `json:"priority,omitempty"` // the metric
+}
+
+// Attach asks for an attachment.
+type Attach struct {
+	Attachment
+	Namespace string    `json:"namespace"`     // path of the container's network namespace
+	MTU       int       `json:"mtu,omitempty"` // bytes; 0: the agent's
+	Addresses []Address `json:"addresses"`
+	Routes    []Route   `json:"routes,omitempty"`
+}
+
+// Interface is one end of the pair.
+type Interface struct {
+	Name string `json:"name"`
+	MAC  string `json:"mac"`
+	MTU  int    `json:"mtu"`
+}
+
+// Attached is the answer to Attach.
+type Attached struct {
+	Host      Interface `json:"host"`
+	Container Interface `json:"container"`
+	Addresses []Address `json:"addresses"` // with their gateways
+}
+
+// Check asks whether an attachment is as it was made. What the CNI result of ADD said, which a later plugin of the chain may have changed, is what the container must have.
+type Check struct {
+	Attachment
+	Namespace string    `json:"namespace"`
+	Host      Interface `json:"host"` // "" and 0: any
+	Container Interface `json:"container"`
+	Addresses []Address `json:"addresses"`
+	Routes    []Route   `json:"routes"`
+}
+
+// Collect asks for the removal of what is attached to a network but not among Valid.
+type Collect struct {
+	Network string       `json:"network"`
+	Valid   []Attachment `json:"valid"` // Network may be empty
+}
+
+// Collected says what was removed.
+type Collected struct {
+	Removed []Attachment `json:"removed"`
+}
+
+// Status says whether the agent can attach containers.
+type Status struct {
+	Ready  bool   `json:"ready"`
+	Reason string `json:"reason,omitempty"` // why not
+}
+
+// States of a Record.
+const (
+	Adding = "adding" // not finished: undone when the agent starts
+	Ready  = "ready"
+)
+
+// Record is what the agent knows of an attachment, on disk and on request.
+type Record struct {
+	Attachment
+	State     string    `json:"state"`
+	Namespace string    `json:"namespace"`
+	Port      uint32    `json:"port"` // of the switch
+	Host      Interface `json:"host"`
+	Container Interface `json:"container"`
+	Addresses []Address `json:"addresses"`
+	Routes    []Route   `json:"routes,omitempty"`
+}

@@ -1,0 +1,186 @@
+// Command netcraq-agent is NetCRAQ's part on each node of a Kubernetes cluster: it runs the node's switch, attaches pods to it as the CNI plugin (netcraq-cni) asks, and
+// keeps the routes to the pods of other nodes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/cni-plugin/agent"
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+)
+
+// Exit codes.
+const (
+	exitOK       = 0 // ended by SIGTERM or SIGINT
+	exitFailed   = 1 // something went wrong while it ran
+	exitBadInput = 2 // the command line or a file that it names
+)
+
+type options struct {
+	socket    string
+	stateDir  string
+	mtu       int
+	uplinks   []string
+	deviceID  uint64
+	engine    string
+	p4runtime string
+	nodes     string
+	node      string
+	routes    podroutes.Mode
+	logLevel  slog.Level
+}
+
+// badInput marks an error that is the caller's.
+type badInput struct{ error }
+
+func (b badInput) Unwrap() error { return b.error }
+
+func main() {
+	o := options{routes: podroutes.Auto}
+	cmd := &cobra.Command{
+		Use:   "netcraq-agent",
+		Short: "Run a node's switch and attach pods to it",
+		Long: `netcraq-agent runs the switch of a Kubernetes node, attaches pods to it as the CNI plugin
+netcraq-cni asks, and keeps the routes to the pods of other nodes. It runs in the node's
+network namespace, as root. Pods keep their connectivity when it ends or is killed, but
+for NetCRAQ itself.
+
+For example, with the node's eth0 as the switch's port to the other nodes' switches:
+
+  netcraq-agent --uplink 1@eth0 --device-id 1 --nodes /etc/netcraq/nodes.json --node node1
+
+SIGHUP has it read the file of nodes again.`,
+		Args:          cobra.NoArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			return run(ctx, &o)
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{err} })
+	f := cmd.Flags()
+	f.StringVar(&o.socket, "socket", agentapi.DefaultSocket, "`PATH` of the socket for the CNI plugin; only root can enter its folder")
+	f.StringVar(&o.stateDir, "state-dir", "/run/netcraq/attachments", "`FOLDER` for records of attachments; it should be emptied when the machine starts")
+	f.IntVar(&o.mtu, "mtu", 0, "`BYTES` of the pods' MTU; 0: that of the node's own interface, less what VXLAN takes unless --routes is direct")
+	f.StringArrayVar(&o.uplinks, "uplink", nil, "make an interface of the node a port of the switch, `PORT@IFACE`; repeat for each (ports 1 to 15)")
+	f.Uint64Var(&o.deviceID, "device-id", 1, "P4Runtime device `ID` of the switch")
+	f.StringVar(&o.engine, "engine", "auto", "what runs the switch's program: `auto|ebpf|interp`")
+	f.StringVar(&o.p4runtime, "p4runtime", "127.0.0.1:9559", "loopback `ADDRESS` of the switch's P4Runtime server")
+	f.StringVar(&o.nodes, "nodes", "", "`FILE` with the cluster's nodes: {\"nodes\": [{\"name\": ..., \"address\": ..., \"podCIDRs\": [...]}, ...]}; without it there are no routes to other nodes")
+	f.StringVar(&o.node, "node", "", "`NAME` of this node in the file")
+	f.Var(&o.routes, "routes", "how pods of other nodes are reached: directly where nodes share a link, or through VXLAN; `auto|direct|vxlan`")
+	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error; `LEVEL`")
+	err := cmd.ExecuteContext(context.Background())
+	switch {
+	case err == nil:
+		os.Exit(exitOK)
+	case errors.As(err, new(badInput)):
+		fmt.Fprintf(os.Stderr, "netcraq-agent: %v\n", err)
+		os.Exit(exitBadInput)
+	default:
+		fmt.Fprintf(os.Stderr, "netcraq-agent: %v\n", err)
+		os.Exit(exitFailed)
+	}
+}
+
+// run runs the agent until ctx ends. The socket is there first, so that whoever asks hears that the agent is not ready rather than nothing.
+func run(ctx context.Context, o *options) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: o.logLevel}))
+	uplinks, err := parseUplinks(o.uplinks)
+	if err != nil {
+		return badInput{err}
+	}
+	var cluster *cluster
+	if o.nodes != "" {
+		if cluster, err = readCluster(o.nodes, o.node); err != nil {
+			return badInput{err}
+		}
+	}
+	mtu, err := podMTU(o, cluster)
+	if err != nil {
+		return err
+	}
+	listener, err := agent.Listen(o.socket)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	sw, err := nodeswitch.Start(nodeswitch.Options{Engine: o.engine, DeviceID: o.deviceID, P4Runtime: o.p4runtime, Log: log})
+	if err != nil {
+		return err
+	}
+	defer sw.Close()
+	a, err := agent.New(agent.Options{Dir: o.stateDir, Switch: sw, FirstPort: lastUplink + 1, LastPort: lastPort, MTU: mtu, Log: log})
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: a.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	defer server.Close()
+
+	if err := agent.EnableForwarding(); err != nil {
+		return err
+	}
+	if err := addUplinks(sw, uplinks); err != nil {
+		return err
+	}
+	defer removeGuards(uplinks)
+	if err := a.Reconcile(); err != nil {
+		log.Error("pods whose interfaces are no ports keep their connectivity, but for NetCRAQ", "err", err)
+	}
+	route := func() {
+		if cluster == nil {
+			a.SetReady(true, "")
+			return
+		}
+		err := podroutes.Apply(cluster.self, cluster.others, o.routes)
+		if err != nil {
+			log.Error("routes to other nodes", "err", err)
+			a.SetReady(false, "the routes to other nodes' pods: "+err.Error())
+			return
+		}
+		a.SetReady(true, "")
+	}
+	route()
+	log.Info("ready", "socket", o.socket, "device", o.deviceID, "p4runtime", o.p4runtime, "engine", sw.Engine(), "attachments", len(a.Attachments()), "mtu", mtu)
+
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	for {
+		select {
+		case <-ctx.Done():
+			log.Info("ending")
+			return nil
+		case err := <-ended:
+			return fmt.Errorf("serving the CNI plugin: %w", err)
+		case err := <-sw.Failed():
+			return fmt.Errorf("serving P4Runtime: %w", err)
+		case <-reload:
+			if o.nodes == "" {
+				continue
+			}
+			next, err := readCluster(o.nodes, o.node)
+			if err != nil {
+				log.Error("the file of nodes is not taken", "err", err)
+				continue
+			}
+			cluster = next
+			route()
+		}
+	}
+}

@@ -1,0 +1,24 @@
+// Command netcraq-cni is a CNI plugin, version 1.1 of the specification: it gives containers interfaces at the node's NetCRAQ switch. The node agent (netcraq-agent) does the
+// work; this is what the container runtime starts.
+package main
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+func main() {
+	skel.PluginMainFuncs(skel.CNIFuncs{Add: add, Del: del, Check: check, GC: collect, Status: status}, version.All, about())
+}
+
+// about is printed where no CNI_COMMAND is given.
+func about() string {
+	v := "of an unknown version"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v = info.Main.Version
+	}
+	return fmt.Sprintf("netcraq-cni %s: a CNI plugin, to be started by a container runtime", v)
+}

@@ -1,0 +1,104 @@
+// Package nodeswitch runs the embedded P4 switch of a Kubernetes node in this process, and serves P4Runtime for it. It shares its interfaces with the node: the program gets
+// NetCRAQ's packets, the kernel all else (see "Sharing interfaces with the host" in docs/switch.md).
+package nodeswitch
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"google.golang.org/grpc"
+
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/switch/ebpf"
+	"github.com/netcraq/netcraq/switch/p4rt"
+	"github.com/netcraq/netcraq/switch/softswitch"
+	"github.com/netcraq/netcraq/switch/target"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Options are what a switch needs to know.
+type Options struct {
+	// Engine runs the program: ebpf, interp, or auto, which is ebpf where the kernel and the privileges allow it.
+	Engine string
+	// DeviceID is the P4Runtime device id.
+	DeviceID uint64
+	// P4Runtime is the server's address. It is not encrypted and asks nobody who he is, so it has to be a loopback address: pods have a loopback of their own.
+	P4Runtime string
+	// Log receives what happens. nil means slog.Default().
+	Log *slog.Logger
+}
+
+// Switch is a running switch without a program until a controller pushes one.
+type Switch struct {
+	device target.Device
+	grpc   *grpc.Server
+	failed chan error
+}
+
+// Start starts a switch in the network namespace of the calling thread.
+func Start(o Options) (*Switch, error) {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	addr, err := netip.ParseAddrPort(o.P4Runtime)
+	if err != nil || !addr.Addr().IsLoopback() {
+		return nil, fmt.Errorf("P4Runtime would be served at %q: it has to be a loopback address with a port, such as 127.0.0.1:9559, since whoever reaches it owns the switch", o.P4Runtime)
+	}
+	device, err := start(o)
+	if err != nil {
+		return nil, fmt.Errorf("starting the node's switch: %w", err)
+	}
+	listener, err := net.Listen("tcp", o.P4Runtime)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("serving P4Runtime: %w", err), device.Close())
+	}
+	s := &Switch{device: device, grpc: grpc.NewServer(p4rt.ServerOptions()...), failed: make(chan error, 1)}
+	p4rt.New(device, p4rt.Options{DeviceID: o.DeviceID, Log: o.Log}).Register(s.grpc)
+	go func() { s.failed <- s.grpc.Serve(listener) }()
+	return s, nil
+}
+
+func start(o Options) (target.Device, error) {
+	interp := func(why string) (target.Device, error) {
+		return softswitch.New(softswitch.Options{Why: why, CPUPort: topology.CPUPort, OnlyUDP: wire.Port, Log: o.Log})
+	}
+	kernel := func(why string) (target.Device, error) {
+		return ebpf.New(ebpf.Options{Why: why, Hook: ebpf.HookTC, CPUPort: topology.CPUPort, OnlyUDP: wire.Port, Log: o.Log})
+	}
+	switch o.Engine {
+	case "interp":
+		return interp("as configured")
+	case "ebpf":
+		return kernel("as configured")
+	case "auto", "":
+		d, err := kernel("the first choice")
+		if err != nil {
+			return interp(fmt.Sprintf("not ebpf, since %v", err))
+		}
+		return d, nil
+	}
+	return nil, fmt.Errorf("there is no engine %q: auto, ebpf or interp", o.Engine)
+}
+
+// Engine says what runs the program and why.
+func (s *Switch) Engine() string { return s.device.Engine() }
+
+// Failed gets an error if the P4Runtime server ends by itself.
+func (s *Switch) Failed() <-chan error { return s.failed }
+
+// AddPort makes an interface a port.
+func (s *Switch) AddPort(number uint32, iface string) error {
+	return s.device.AddPort(target.Port{Number: number, Iface: iface})
+}
+
+// RemovePort makes an interface a port no more.
+func (s *Switch) RemovePort(number uint32) error { return s.device.RemovePort(number) }
+
+// Close ends the switch.
+func (s *Switch) Close() error {
+	s.grpc.Stop()
+	return s.device.Close()
+}
