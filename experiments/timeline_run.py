@@ -227,12 +227,13 @@ class NetChain:
         file = out / "netchain.json"
         file.write_text(json.dumps(declaration(net.topology), indent=2) + "\n")
         own = ["--topology", str(file), "--keys", str(keys), "--groups", str(groups), "--detect", "1ms"]
-        with (out / "netchain.log").open("w") as log:
+        self._log = out / "netchain.log"
+        with self._log.open("w") as log:
             self._process = subprocess.Popen([self._tool, "control", *own], stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._process.stdout is not None
         if not self._process.stdout.readline().startswith("ready:"):
             self.stop()
-            raise RunError(f"NetChain's controller does not come up: {(out / 'netchain.log').read_text()}")
+            raise RunError(f"NetChain's controller does not come up: {self._log.read_text()}")
         self._addresses = [str(net.topology.switches[name].address) for name in net.topology.chains[0].members]
         self.keys = [key_id(number, groups) for number in range(keys)]
         with net.inside(next(iter(net.topology.hosts))), NetChainClient(self._addresses) as client:
@@ -261,6 +262,8 @@ class NetChain:
 
     def _ask(self, *command: str) -> str:
         done = subprocess.run([self._tool, *command], capture_output=True, text=True, check=False)
+        if (ended := self._process.poll()) is not None:
+            raise RunError(f"NetChain's controller has ended ({ended}): {self._log.read_text()}")
         if done.returncode != 0:
             raise RunError(f"netchain {' '.join(command)}: {done.stderr.strip()}")
         return done.stdout

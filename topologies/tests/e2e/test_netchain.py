@@ -49,12 +49,29 @@ def test_every_value_that_a_load_reads_is_right(chain):
     assert report["wrong"] == 0 and report["failed"] == 0 and report["ops"]["get"]["queries"] > 100 and report["ops"]["put"]["queries"] > 20
 
 
-def test_the_switches_go_on_without_a_tail_that_is_gone(chain):
+def operate(*command):
+    """Have the controller do something; returns the exit status and what was said."""
+    done = subprocess.run([str(p4app.ROOT / "bin" / "netchain"), *command], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_switches_go_on_without_a_tail_that_is_gone_and_with_it_when_it_is_back(chain):
     net, run = chain
     run("h1", "put", "200", "before")
     net.kill_switch("s4")
-    subprocess.run([str(p4app.ROOT / "bin" / "netchain"), "fail", "s4"], check=True)
+    assert operate("fail", "s4") == (0, "")
+    status, said = operate("fail", "s4")
+    assert status == 1 and "s4 is gone already" in said
     wait_until("the chain to go on", lambda: "before" in run("h1", "get", "200"))
     assert "OK" in run("h2", "put", "200", "after")
     for reader in HOSTS[:3]:
         assert "after" in run(reader, "get", "200")
+    status, said = operate("recover", "s3")
+    assert status == 1 and "the place of s3 is not free: s3 has it" in said
+    net.restart_switch("s4")
+    status, said = operate("recover", "s4")
+    assert status == 0 and "s4 has the place of s4: 256 keys in 100 virtual groups" in said, said
+    for reader in HOSTS:
+        assert "after" in run(reader, "get", "200")
+    assert "OK" in run("h4", "put", "200", "again")
+    assert "again" in run("h1", "get", "200")
