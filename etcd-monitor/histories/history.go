@@ -1,0 +1,182 @@
+package histories
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// History collects what clients see. It is safe for concurrent use.
+type History struct {
+	start  time.Time
+	mu     sync.Mutex
+	ops    []porcupine.Operation
+	wrong  []string
+	refuse func(error) bool
+}
+
+// New begins a history. refused says whether an error means that a write was not executed and will not be.
+func New(refused func(error) bool) *History { return &History{start: time.Now(), refuse: refused} }
+
+func (h *History) complain(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wrong = append(h.wrong, fmt.Sprintf(format, args...))
+}
+
+func (h *History) now() int64 { return int64(time.Since(h.start)) }
+
+// add takes in an answer, to be ordered between call and now; a write without one may be executed at any later time.
+func (h *History) add(client int, call int64, in keyInput, out keyOutput) {
+	end := h.now()
+	if !out.known {
+		if !in.write {
+			return
+		}
+		end = 1 << 62
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: end})
+}
+
+func stateOf(kvs []*mvccpb.KeyValue) keyState {
+	if len(kvs) == 0 {
+		return keyState{}
+	}
+	kv := kvs[0]
+	return keyState{true, string(kv.Value), kv.CreateRevision, kv.ModRevision, kv.Version}
+}
+
+// Client makes random requests until ctx ends: reads, writes and deletions of one key, and transactions on two. number is its own, and gateway says where to ask next.
+func (h *History) Client(ctx context.Context, number int, gateway func() pb.KVServer, keys []string) {
+	r := rand.New(rand.NewPCG(uint64(number), 77))
+	last := map[pb.KVServer]int64{} // the newest revision seen in an answer of a gateway
+	for n := 0; ctx.Err() == nil; n++ {
+		g := gateway()
+		try, cancel := context.WithTimeout(ctx, time.Duration(1+r.IntN(4000))*time.Millisecond)
+		key := keys[r.IntN(len(keys))]
+		value := fmt.Sprintf("%d.%d", number, n)
+		if r.IntN(10) == 0 {
+			value += strings.Repeat(" long", 60) // does not fit
+		}
+		call := h.now()
+		var header *pb.ResponseHeader
+		switch p := r.IntN(100); {
+		case p < 65:
+			a, err := g.Range(try, rangeOf(key))
+			if err == nil {
+				h.add(number, call, keyInput{key: key}, keyOutput{known: true, state: stateOf(a.Kvs)})
+				header = a.Header
+				if len(a.Kvs) > 0 && a.Kvs[0].ModRevision > a.Header.Revision {
+					h.complain("a key changed at %d is in an answer of revision %d", a.Kvs[0].ModRevision, a.Header.Revision)
+				}
+			}
+		case p < 80:
+			a, err := g.Put(try, &pb.PutRequest{Key: []byte(key), Value: []byte(value)})
+			if err != nil && h.refuse(err) {
+				break
+			}
+			h.add(number, call, keyInput{key, true, true, value}, keyOutput{known: err == nil, did: true, rev: a.GetHeader().GetRevision()})
+			header = a.GetHeader()
+		case p < 88:
+			a, err := g.DeleteRange(try, &pb.DeleteRangeRequest{Key: []byte(key)})
+			if err != nil && h.refuse(err) {
+				break
+			}
+			h.add(number, call, keyInput{key: key, write: true}, keyOutput{known: err == nil, did: a.GetDeleted() > 0, rev: a.GetHeader().GetRevision()})
+			header = a.GetHeader()
+		default: // two keys at once, if the first one has not changed
+			other := keys[r.IntN(len(keys))]
+			read, err := g.Range(try, rangeOf(key))
+			if err != nil || other == key {
+				break
+			}
+			h.add(number, call, keyInput{key: key}, keyOutput{known: true, state: stateOf(read.Kvs)})
+			was := stateOf(read.Kvs)
+			call = h.now()
+			a, err := g.Txn(try, &pb.TxnRequest{
+				Compare: []*pb.Compare{{Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: []byte(key), TargetUnion: &pb.Compare_ModRevision{ModRevision: was.mod}}},
+				Success: []*pb.RequestOp{putOp(key, value), putOp(other, value)},
+				Failure: []*pb.RequestOp{rangeOp(rangeOf(key)), rangeOp(rangeOf(other))},
+			})
+			switch {
+			case err != nil && h.refuse(err):
+			case err == nil && !a.Succeeded:
+				for i, k := range []string{key, other} {
+					h.add(number, call, keyInput{key: k}, keyOutput{known: true, state: stateOf(a.Responses[i].GetResponseRange().Kvs)})
+				}
+				header = a.Header
+			default:
+				for _, k := range []string{key, other} {
+					h.add(number, call, keyInput{k, true, true, value}, keyOutput{known: err == nil, did: true, rev: a.GetHeader().GetRevision()})
+				}
+				header = a.GetHeader()
+			}
+		}
+		if header != nil {
+			if header.Revision < last[g] {
+				h.complain("a gateway's revision goes back from %d to %d", last[g], header.Revision)
+			}
+			last[g] = header.Revision
+		}
+		cancel()
+		time.Sleep(time.Duration(r.IntN(3)) * time.Millisecond)
+	}
+}
+
+func rangeOf(key string) *pb.RangeRequest { return &pb.RangeRequest{Key: []byte(key)} }
+
+func rangeOp(r *pb.RangeRequest) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: r}}
+}
+
+func putOp(key, value string) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte(value)}}}
+}
+
+// Count is how many operations there are, and how many of them had no answer.
+func (h *History) Count() (operations, unanswered int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, o := range h.ops {
+		if !o.Output.(keyOutput).known {
+			unanswered++
+		}
+	}
+	return len(h.ops), unanswered
+}
+
+// Check says what is wrong with the history, when all clients have ended. It gives up after limit.
+func (h *History) Check(limit time.Duration) error {
+	if len(h.wrong) > 0 {
+		return errors.New(strings.Join(h.wrong, "\n"))
+	}
+	switch porcupine.CheckOperationsTimeout(Model, h.ops, limit) {
+	case porcupine.Ok:
+		return nil
+	case porcupine.Unknown:
+		return fmt.Errorf("the history of %d operations could not be checked in %v", len(h.ops), limit)
+	}
+	slices.SortFunc(h.ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	for _, part := range Model.Partition(h.ops) {
+		if porcupine.CheckOperationsTimeout(Model, part, limit) != porcupine.Illegal {
+			continue
+		}
+		var text strings.Builder
+		for _, o := range part {
+			fmt.Fprintf(&text, "%9d..%9d us client %d %s\n", o.Call/1000, o.Return/1000, o.ClientId, Model.DescribeOperation(o.Input, o.Output))
+		}
+		return fmt.Errorf("not linearizable:\n%s", text.String())
+	}
+	return errors.New("not linearizable")
+}
