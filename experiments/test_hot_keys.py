@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("mininet", reason="Mininet is not installed (Debian's package mininet)")
 
 from experiments import hot_keys
+from experiments.etcd_network import EtcdNetwork
 
 METRICS = """# TYPE etcd_monitor_reads_total counter
 etcd_monitor_reads_total{answered="forwarded",reason="not placed"} 40
@@ -30,23 +31,23 @@ class FakeAdmin:
         return {"chains": [{"placed": 3}, {"placed": 4}]}
 
 
-class FakeNetwork:
+class FakeChain:
     admin = FakeAdmin()
 
 
 @pytest.fixture
 def story(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> hot_keys.Story:
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: BytesIO(METRICS.encode()))
-    options = hot_keys.arguments().parse_args(["--out", str(tmp_path / "x.json")])
-    made = hot_keys.Story(options)
-    made.net = FakeNetwork()  # type: ignore[assignment]
+    network = EtcdNetwork(tmp_path)
+    network.net = FakeChain()  # type: ignore[assignment]
+    made = hot_keys.Story(hot_keys.arguments().parse_args([]), network)
     latency = {"p50": 80.0, "p99": 900.0}
     made.load = lambda *_: {"queriesPerSecond": 1234.4, "failed": 1, "lost": 2, "ops": {"get": {"latencyMicros": latency}}}  # type: ignore[method-assign]
     return made
 
 
 def test_counts_are_of_reads_by_who_answered(story: hot_keys.Story) -> None:
-    assert story.counted() == {"forwarded": 40, "miss": 10, "network": 150}
+    assert story.network.counted() == {"forwarded": 40, "miss": 10, "network": 150}
 
 
 def test_a_second_is_what_is_new(story: hot_keys.Story) -> None:

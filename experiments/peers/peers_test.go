@@ -166,7 +166,7 @@ func TestRealServers(t *testing.T) {
 			e, err := NewEtcd(t.Context(), []string{server(t, "etcd", func(p string) []string {
 				url := "http://127.0.0.1:" + p
 				return []string{"--data-dir", dir, "--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", "http://127.0.0.1:0"}
-			})})
+			})}, "")
 			if err != nil {
 				t.Fatal(err)
 			}

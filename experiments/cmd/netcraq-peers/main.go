@@ -33,6 +33,7 @@ type flags struct {
 	mix       string
 	fill      bool
 	zipf      float64
+	cacert    string
 	cfg       peers.Config
 }
 
@@ -45,6 +46,7 @@ back is compared with what was written to its key; a wrong one ends the run with
 	}
 	p := root.PersistentFlags()
 	p.StringSliceVar(&f.endpoints, "endpoints", nil, "HOST:PORT of the server, or of etcd's members")
+	p.StringVar(&f.cacert, "cacert", "", "etcd: certificates that the server's must be signed by (PEM); makes the connection TLS")
 	p.StringVar(&f.mix, "mix", "get=1", "operations and their shares: get=95,put=5")
 	p.BoolVar(&f.fill, "fill", true, "write every key first")
 	p.IntVarP(&f.cfg.Outstanding, "outstanding", "n", 64, "queries on their way at once")
@@ -58,7 +60,7 @@ back is compared with what was written to its key; a wrong one ends the run with
 		name, short string
 		open        func(context.Context) (peers.Peer, error)
 	}{
-		{"etcd", "linearizable Get and Put through etcd's client", func(ctx context.Context) (peers.Peer, error) { return peers.NewEtcd(ctx, f.endpoints) }},
+		{"etcd", "linearizable Get and Put through etcd's client", func(ctx context.Context) (peers.Peer, error) { return peers.NewEtcd(ctx, f.endpoints, f.cacert) }},
 		{"redis", "GET and SET", func(ctx context.Context) (peers.Peer, error) {
 			return peers.NewRedis(ctx, f.endpoints[0], f.cfg.Outstanding)
 		}},

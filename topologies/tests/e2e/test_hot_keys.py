@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make hot-keys``: etcd, the gateway, Prometheus, the controller and the switches together."""
+"""``make hot-keys`` and ``make bench-etcd``: etcd, the gateway, Prometheus, the controller and the switches together."""
 
 import json
 import shutil
@@ -21,8 +21,8 @@ def hot_keys(tmp_path):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not on PATH (make deps installs Debian's package)")
 
-    def run(*arguments):
-        command = [sys.executable, str(p4app.ROOT / "experiments" / "hot_keys.py"), "--out", str(tmp_path / "hot-keys.json"), *arguments]
+    def run(*arguments, script="hot_keys.py"):
+        command = [sys.executable, str(p4app.ROOT / "experiments" / script), "--out", str(tmp_path / "hot-keys.json"), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=p4app.ROOT)
         return done, tmp_path / "hot-keys.json"
 
@@ -50,3 +50,15 @@ def test_too_little_time_is_a_failure_that_gives_reasons(hot_keys):
     assert done.returncode == 1, done.stdout + done.stderr
     assert "did not come to answer 50 % of the reads within 3 s" in done.stdout
     assert json.loads(out.read_text())["ok"] is False
+
+
+def test_the_bench_measures_all_ways(hot_keys):
+    done, out = hot_keys("--keys", "200", "--seconds", "1", "--repetitions", "1", script="bench_etcd.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(out.read_text())
+    assert result["warm_up"]["seconds_to_half"] is not None, result["warm_up"]
+    assert result["load"]["gateway"]["hit_rate"] >= 0.4 > result["load"]["etcd"]["hit_rate"] == 0
+    assert all(load["failed"] == 0 for load in result["load"].values())
+    one = {way: values[0] for way, values in result["one_at_a_time_us"].items()}
+    assert one["native"] < one["gateway"] < one["etcd"], one
+    assert "by the native client" in done.stdout

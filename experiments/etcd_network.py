@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A chain with all that hot etcd keys need around it: etcd, the gateway, Prometheus.
+
+::
+
+                      host h1                             this machine
+    netcraq-peers ──▶ etcd-monitor ──── management ────▶ etcd, Prometheus, netcraq-controller
+     (the load)            └── s1 ── s2 ── s3 ── s4 ── s1    (a ring, so that there is a way around each)
+
+The gateway and its clients are in a host of the chain's network. A cable beside that network, for management, leads from the host to etcd.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from topologies import nodes, p4app
+from topologies.network import ChainNetwork, NodeError
+
+HERE, THERE = "192.0.2.1", "192.0.2.2"
+"""This machine's and the host's ends of the cable (RFC 5737: addresses that nobody has)."""
+
+CABLE = ("nq-mgmt", "nq-mgmt-host")
+ETCD, PROMETHEUS, GATEWAY, METRICS = 12379, 19090, 2379, 2382
+"""TCP ports. Debian's packages have etcd and Prometheus run at their usual ones. An etcd has three: for clients, its fellows and its health; the next
+one's are ten higher.
+"""
+
+HOST = "h1"
+WINDOW = "5s"
+"""What Prometheus takes rates over, of a sample a second."""
+
+
+def run_ip(*arguments: str, check: bool = True) -> None:
+    """Run ip(8)."""
+    subprocess.run(["ip", *arguments], check=check, capture_output=not check)
+
+
+class EtcdNetwork:
+    """Everything that runs. ``members`` are etcd's, ``tls`` is for them, among them and for the gateway and its clients."""
+
+    def __init__(
+        self, out: Path, *, switches: int = 4, profile: int = 1024, members: int = 1, tls: bool = False, flags: Sequence[str] = (), **kind: str
+    ) -> None:
+        """``flags`` are more of the controller's; ``kind`` is ChainNetwork's ``switch``, ``engine`` and ``hook``."""
+        self.out = out
+        self.members = members
+        self.tls = tls
+        self.flags = flags
+        self.kind = kind
+        self.net: ChainNetwork | None = None
+        self.etcd: list[subprocess.Popen] = []
+        self._stack = ExitStack()
+        content = p4app.line(switches, profile)
+        content["topology"]["links"].append([f"s{switches}", "s1"])
+        self.topology = p4app.check(content, f"a ring of {switches} switches")
+
+    def __enter__(self) -> EtcdNetwork:
+        """Bring everything up; on failure everything is taken down again."""
+        try:
+            self._up()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Take everything down."""
+        self._stack.close()
+
+    # ---- Processes ----
+
+    def _daemon(self, name: str, command: Sequence[str], inside: bool = False) -> subprocess.Popen:
+        """Start a process that ends with this one."""
+        log = (self.out / f"{name}.log").open("wb")
+        self._stack.callback(log.close)
+        if inside:
+            process = self.net.spawn(HOST, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        else:
+            process = subprocess.Popen([*nodes.DIE_WITH_PARENT, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._stack.callback(nodes.stop_process, process)
+        return process
+
+    def _wait(self, name: str, process: subprocess.Popen, url: str, seconds: float = 30) -> None:
+        """Wait until a process answers."""
+        deadline = time.monotonic() + seconds
+        while True:
+            with suppress(OSError), urllib.request.urlopen(url, timeout=2):
+                return
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise NodeError(f"{name} does not come up; {nodes.tail(self.out / f'{name}.log')}")
+            time.sleep(0.1)
+
+    def _up(self) -> None:
+        shutil.rmtree(self.out, ignore_errors=True)
+        self.out.mkdir(parents=True)
+        for program in ("etcd", "prometheus", *(["openssl"] if self.tls else [])):
+            if shutil.which(program) is None:
+                raise NodeError(f"{program} is not on PATH: make deps installs it (Debian's packages etcd-server, prometheus, openssl)")
+        etcd_ports = [ETCD + 10 * member + n for member in range(self.members) for n in range(3)]
+        for port in (*etcd_ports, PROMETHEUS):
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError:
+                    raise NodeError(f"TCP port {port} on loopback is in use by another program: stop that first") from None
+        run_ip("link", "delete", CABLE[0], check=False)  # of a run that was killed
+        run_ip("link", "add", CABLE[0], "type", "veth", "peer", "name", CABLE[1])
+        self._stack.callback(run_ip, "link", "delete", CABLE[0], check=False)
+        run_ip("address", "add", f"{HERE}/30", "dev", CABLE[0])
+        run_ip("link", "set", CABLE[0], "up")
+        if self.tls:
+            self._certificates()
+        self._start_etcd()
+        here = ",".join(f"127.0.0.1:{ETCD + 10 * n}" for n in range(self.members))
+        flags = ["--etcd", here, "--prometheus", f"http://127.0.0.1:{PROMETHEUS}", "--heat-window", WINDOW, *self.flags]
+        if self.tls:
+            flags += ["--etcd-cacert", str(self.out / "ca.pem")]
+        self.net = ChainNetwork(self.topology, **self.kind, out=self.out / "network", controller_flags=flags)
+        self.net.start()
+        self._stack.callback(self.net.stop)
+        run_ip("link", "set", CABLE[1], "netns", str(self.net.hosts[HOST].pid))
+        for command in (["address", "add", f"{THERE}/30", "dev", CABLE[1]], ["link", "set", CABLE[1], "up"]):
+            self.net.execute(HOST, ["ip", *command])
+        self._start_gateway()
+        self._start_prometheus()
+
+    def _certificates(self) -> None:
+        """One authority, and one certificate for all servers."""
+        key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+        names = ["-extfile", "names", "-out", "cert.pem"]
+        (self.out / "names").write_text(f"subjectAltName=IP:127.0.0.1,IP:{HERE},IP:{THERE}\n")
+        for command in (
+            ["req", "-x509", *key, "-keyout", "ca-key.pem", "-out", "ca.pem", "-days", "2", "-subj", "/O=netcraq/CN=for this run"],
+            ["req", *key, "-keyout", "key.pem", "-out", "request.pem", "-subj", "/O=netcraq"],
+            ["x509", "-req", "-in", "request.pem", "-CA", "ca.pem", "-CAkey", "ca-key.pem", "-CAcreateserial", "-days", "2", *names],
+        ):
+            subprocess.run(["openssl", *command], cwd=self.out, check=True, capture_output=True)
+
+    def _start_etcd(self) -> None:
+        scheme = "https" if self.tls else "http"
+        peers = [f"{scheme}://127.0.0.1:{ETCD + 10 * n + 1}" for n in range(self.members)]
+        for n in range(self.members):
+            clients = f"{scheme}://127.0.0.1:{ETCD + 10 * n},{scheme}://{HERE}:{ETCD + 10 * n}"
+            command = ["etcd", "--name", f"etcd{n}", "--data-dir", str(self.out / f"etcd{n}"), "--logger", "zap"]
+            command += ["--listen-client-urls", clients, "--advertise-client-urls", f"{scheme}://{HERE}:{ETCD + 10 * n}"]
+            command += ["--listen-peer-urls", peers[n], "--initial-advertise-peer-urls", peers[n]]
+            command += ["--initial-cluster", ",".join(f"etcd{i}={url}" for i, url in enumerate(peers))]
+            command += ["--listen-metrics-urls", f"http://127.0.0.1:{ETCD + 10 * n + 2}"]
+            if self.tls:
+                files = {"cert-file": "cert.pem", "key-file": "key.pem", "peer-trusted-ca-file": "ca.pem"}
+                files |= {"peer-cert-file": "cert.pem", "peer-key-file": "key.pem"}
+                command += [part for flag, name in files.items() for part in (f"--{flag}", str(self.out / name))]
+            self.etcd.append(self._daemon(f"etcd{n}", command))
+        for n, process in enumerate(self.etcd):
+            self._wait(f"etcd{n}", process, f"http://127.0.0.1:{ETCD + 10 * n + 2}/health")
+
+    def _start_gateway(self) -> None:
+        scheme = "https" if self.tls else "http"
+        upstream = ",".join(f"{scheme}://{address}" for address in self.etcd_addresses())
+        command = [nodes.built("etcd-monitor"), "--endpoints", upstream, "--listen-client-urls", f"{scheme}://127.0.0.1:{GATEWAY}"]
+        command += ["--metrics-addr", f"{THERE}:{METRICS}", "--controller", f"http://{self.net.admin_address}"]
+        if self.tls:
+            command += ["--cacert", str(self.out / "ca.pem"), "--cert-file", str(self.out / "cert.pem"), "--key-file", str(self.out / "key.pem")]
+        self._wait("etcd-monitor", self._daemon("etcd-monitor", command, inside=True), f"http://{THERE}:{METRICS}/metrics")
+
+    def _start_prometheus(self) -> None:
+        config = {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+            "scrape_configs": [
+                {"job_name": "etcd-monitor", "static_configs": [{"targets": [f"{THERE}:{METRICS}"]}]},
+                {"job_name": "netcraq-controller", "static_configs": [{"targets": [self.net.admin_address]}]},
+            ],
+        }
+        (self.out / "prometheus.yml").write_text(json.dumps(config, indent=2))  # JSON is YAML
+        command = ["prometheus", f"--config.file={self.out / 'prometheus.yml'}", f"--storage.tsdb.path={self.out / 'prometheus'}"]
+        command += [f"--web.listen-address=127.0.0.1:{PROMETHEUS}", "--log.level=warn"]
+        self._wait("prometheus", self._daemon("prometheus", command), f"http://127.0.0.1:{PROMETHEUS}/-/ready")
+
+    # ---- What is asked of it ----
+
+    def etcd_addresses(self) -> list[str]:
+        """Where etcd's members are, for the host."""
+        return [f"{HERE}:{ETCD + 10 * n}" for n in range(self.members)]
+
+    def load(self, *arguments: str, direct: bool = False, timeout: float = 300) -> dict[str, Any]:
+        """Run netcraq-peers in the host, against the gateway or, ``direct``, against etcd itself; its report."""
+        endpoints = self.etcd_addresses() if direct else [f"127.0.0.1:{GATEWAY}"]
+        command = ["nice", "-n", "5", nodes.built("netcraq-peers"), "etcd", "--endpoints", ",".join(endpoints), *arguments]
+        if self.tls:
+            command += ["--cacert", str(self.out / "ca.pem")]
+        done = self.net.execute(HOST, command, timeout=timeout, check=False)
+        if done.returncode != 0:
+            raise NodeError(f"the load ended: {done.stderr.strip()}")
+        return json.loads(done.stdout)
+
+    def counted(self) -> dict[str, float]:
+        """Reads of single keys by who answered, as the gateway has counted them."""
+        with urllib.request.urlopen(f"http://{THERE}:{METRICS}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+        found: dict[str, float] = {}
+        for who, count in re.findall(r'^etcd_monitor_reads_total\{answered="(\w+)"[^}]*\} (\S+)$', text, re.MULTILINE):
+            found[who] = found.get(who, 0.0) + float(count)
+        return found
+
+    def placed(self) -> list[dict[str, Any]]:
+        """The placed keys, the hottest first."""
+        return self.net.admin.placement()["placed"]
+
+    def etcd_seconds(self) -> float:
+        """The processor time that etcd's members have used."""
+        ticks = 0
+        for process in self.etcd:
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])  # utime, stime (proc_pid_stat(5): 14 and 15)
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def bring_back(self, switch: str) -> None:
+        """Restart a switch and bring it into the chain again."""
+        self.net.restart_switch(switch)
+        deadline = time.monotonic() + 20
+        while not next(found["ready"] for found in self.net.admin.switches() if found["name"] == switch):
+            if time.monotonic() > deadline:
+                raise NodeError(f"the controller does not get {switch} set up within 20 s")
+            time.sleep(0.05)
+        self.net.admin.recover(self.topology.chains[0].name, switch)
