@@ -69,66 +69,71 @@ func TestConcurrency(t *testing.T) {
 	for name, served := range ways {
 		t.Run(name, func(t *testing.T) {
 			c := etcdtest.New(t, 1, etcdtest.Options{})
-			var sessions []*concurrency.Session
-			for range 2 {
-				s, err := concurrency.NewSession(etcdtest.Client(t, beginWay(t, served, c.Endpoints()...).Endpoint), concurrency.WithTTL(10))
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { s.Close() })
-				sessions = append(sessions, s)
-			}
-			inside, sum := 0, 0
-			var wg sync.WaitGroup
-			for _, s := range sessions {
-				wg.Go(func() {
-					m := concurrency.NewMutex(s, "/mutex")
-					for range 10 {
-						if err := m.Lock(t.Context()); err != nil {
-							t.Error(err)
-							return
-						}
-						if inside++; inside != 1 {
-							t.Error("two are inside")
-						}
-						sum++
-						inside--
-						if err := m.Unlock(t.Context()); err != nil {
-							t.Error(err)
-						}
-					}
-				})
-			}
-			wg.Wait()
-			if sum != 20 {
-				t.Errorf("%d were inside, want 20", sum)
-			}
-			m := concurrency.NewMutex(sessions[0], "/mutex")
-			if err := m.Lock(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := concurrency.NewMutex(sessions[1], "/mutex").TryLock(t.Context()); !errors.Is(err, concurrency.ErrLocked) {
-				t.Errorf("a second lock: %v, want %v", err, concurrency.ErrLocked)
-			}
+			concurrencyWorks(t, beginWay(t, served, c.Endpoints()...).Endpoint, beginWay(t, served, c.Endpoints()...).Endpoint)
+		})
+	}
+}
 
-			first, second := concurrency.NewElection(sessions[0], "/election"), concurrency.NewElection(sessions[1], "/election")
-			if err := first.Campaign(t.Context(), "one"); err != nil {
-				t.Fatal(err)
-			}
-			won := make(chan error, 1)
-			go func() { won <- second.Campaign(t.Context(), "two") }()
-			observed := second.Observe(t.Context())
-			if r := <-observed; string(r.Kvs[0].Value) != "one" {
-				t.Errorf("%s leads, want one", r.Kvs[0].Value)
-			}
-			sessions[0].Close() // its lease ends, and with it its leadership
-			if err := <-won; err != nil {
-				t.Fatal(err)
-			}
-			if r, err := second.Leader(t.Context()); err != nil || string(r.Kvs[0].Value) != "two" {
-				t.Errorf("leader: %v, %v; want two", r, err)
+func concurrencyWorks(t *testing.T, endpoints ...string) {
+	t.Helper()
+	var sessions []*concurrency.Session
+	for _, endpoint := range endpoints {
+		s, err := concurrency.NewSession(etcdtest.Client(t, endpoint), concurrency.WithTTL(10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		sessions = append(sessions, s)
+	}
+	inside, sum := 0, 0
+	var wg sync.WaitGroup
+	for _, s := range sessions {
+		wg.Go(func() {
+			m := concurrency.NewMutex(s, "/mutex")
+			for range 10 {
+				if err := m.Lock(t.Context()); err != nil {
+					t.Error(err)
+					return
+				}
+				if inside++; inside != 1 {
+					t.Error("two are inside")
+				}
+				sum++
+				inside--
+				if err := m.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
 			}
 		})
+	}
+	wg.Wait()
+	if sum != 20 {
+		t.Errorf("%d were inside, want 20", sum)
+	}
+	m := concurrency.NewMutex(sessions[0], "/mutex")
+	if err := m.Lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := concurrency.NewMutex(sessions[1], "/mutex").TryLock(t.Context()); !errors.Is(err, concurrency.ErrLocked) {
+		t.Errorf("a second lock: %v, want %v", err, concurrency.ErrLocked)
+	}
+
+	first, second := concurrency.NewElection(sessions[0], "/election"), concurrency.NewElection(sessions[1], "/election")
+	if err := first.Campaign(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	won := make(chan error, 1)
+	go func() { won <- second.Campaign(t.Context(), "two") }()
+	observed := second.Observe(t.Context())
+	if r := <-observed; string(r.Kvs[0].Value) != "one" {
+		t.Errorf("%s leads, want one", r.Kvs[0].Value)
+	}
+	sessions[0].Close() // its lease ends, and with it its leadership
+	if err := <-won; err != nil {
+		t.Fatal(err)
+	}
+	if r, err := second.Leader(t.Context()); err != nil || string(r.Kvs[0].Value) != "two" {
+		t.Errorf("leader: %v, %v; want two", r, err)
 	}
 }
 

@@ -3,6 +3,8 @@ package gateway
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -60,21 +62,38 @@ func refuses(t *testing.T, e etcdtest.Etcdctl, want string, args ...string) {
 	}
 }
 
+// revision is the mod revision of a key.
+func revision(t *testing.T, e etcdtest.Etcdctl, key string) int64 {
+	t.Helper()
+	var r struct {
+		Kvs []struct {
+			Mod int64 `json:"mod_revision"`
+		} `json:"kvs"`
+	}
+	if err := json.Unmarshal([]byte(e.Must(t, "", "get", key, "-w", "json")), &r); err != nil || len(r.Kvs) != 1 {
+		t.Fatalf("get %s: %v, %v", key, r, err)
+	}
+	return r.Kvs[0].Mod
+}
+
 func etcdctlKeys(t *testing.T, e etcdtest.Etcdctl) {
 	wants(t, e, "OK\n", "", "put", "a", "1")
+	first := fmt.Sprint(revision(t, e, "a"))
 	wants(t, e, "OK\n", "", "put", "b", "2")
 	wants(t, e, "a\n1\n", "", "get", "a")
-	wants(t, e, "a\n1\nb\n2\n", "", "get", "", "--prefix")
+	wants(t, e, "a\n1\nb\n2\n", "", "get", "a", "--from-key")
 	wants(t, e, "OK\na\n1\n", "", "put", "a", "3", "--prev-kv")
 	wants(t, e, "SUCCESS\n\nOK\n\nb\n2\n", "mod(\"a\") > \"0\"\n\nput a 4\nget b\n\nget a\n\n", "txn")
 	wants(t, e, "FAILURE\n\na\n4\n", "value(\"a\") = \"nine\"\n\nput a 4\n\nget a\n\n", "txn")
 	wants(t, e, "1\n", "", "del", "b")
-	wants(t, e, "a\n1\n", "", "get", "a", "--rev", "2")
-	refuses(t, e, "required revision is a future revision", "get", "a", "--rev", "1000")
-	if out := e.Must(t, "", "compaction", "4"); !strings.Contains(out, "compacted revision 4") {
+	wants(t, e, "a\n1\n", "", "get", "a", "--rev", first)
+	refuses(t, e, "required revision is a future revision", "get", "a", "--rev", "1000000")
+	last := fmt.Sprint(revision(t, e, "a"))
+	if out := e.Must(t, "", "compaction", last); !strings.Contains(out, "compacted revision "+last) {
 		t.Errorf("compaction printed %q", out)
 	}
-	refuses(t, e, "required revision has been compacted", "get", "a", "--rev", "2")
+	refuses(t, e, "required revision has been compacted", "get", "a", "--rev", first)
+	refuses(t, e, "requested lease not found", "put", "a", "x", "--lease", "12345")
 }
 
 func etcdctlLeases(t *testing.T, e etcdtest.Etcdctl) {
@@ -132,7 +151,7 @@ func etcdctlWaits(t *testing.T, e etcdtest.Etcdctl) {
 			}
 	}
 	e.Must(t, "", "put", "w1", "x")
-	next, end := lines("watch", "w", "--prefix", "--rev", "5") // what was compacted ends at 4
+	next, end := lines("watch", "w", "--prefix", "--rev", fmt.Sprint(revision(t, e, "w1")))
 	for _, want := range []string{"PUT", "w1", "x"} {
 		if got := next(); got != want {
 			t.Errorf("watch printed %q, want %q", got, want)

@@ -7,16 +7,20 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 )
 
-// publishWait is how long etcd may take.
-const publishWait = 10 * time.Second
+const (
+	etcdWait  = 5 * time.Second // for etcd to answer at all, before the work is done
+	trainWait = 5 * time.Minute // for all of it; an export of 400 KB takes seconds
+)
 
 // dictionary is the command for what values are compressed with.
 func dictionary(stdout io.Writer) *cobra.Command {
@@ -92,13 +96,18 @@ func (o *options) train(ctx context.Context, file string, size int, secrets bool
 		return err
 	}
 	defer upstream.Close()
-	ctx, cancel := context.WithTimeout(ctx, publishWait)
+	ctx, cancel := context.WithTimeout(ctx, trainWait)
 	defer cancel()
-	etcd, err := upstream.NewClient(ctx, o.user, o.secret)
+	ask, end := context.WithTimeout(ctx, etcdWait)
+	defer end()
+	etcd, err := upstream.NewClient(ask, o.user, o.secret)
 	if err != nil {
 		return err
 	}
 	defer etcd.Close()
+	if _, err := etcd.Get(ask, o.prefix, clientv3.WithCountOnly()); err != nil {
+		return fmt.Errorf("asking etcd at %s: %w", strings.Join(o.endpoints, ","), err)
+	}
 	version, bytes, err := cell.NewLibrary(etcd, o.prefix).Publish(ctx, samples, size)
 	if err != nil {
 		return err

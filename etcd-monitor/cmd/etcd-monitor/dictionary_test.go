@@ -18,13 +18,21 @@ func TestDictionary(t *testing.T) {
 	const export = "../../../experiments/data/etcd-export.json"
 	for _, want := range []string{"dictionary 1: ", "dictionary 2: "} {
 		var out, errs strings.Builder
-		if code := run(t.Context(), []string{"dictionary", "train", export, "--size", "4096", "--endpoints", cluster.Endpoints()[0]}, &out, &errs); code != exitOK || !strings.HasPrefix(out.String(), want) {
+		if code := run(t.Context(), []string{"dictionary", "train", export, "--size", "1024", "--endpoints", cluster.Endpoints()[0]}, &out, &errs); code != exitOK || !strings.HasPrefix(out.String(), want) {
 			t.Fatalf("exit code %d, %q, %s; want %q", code, out.String(), errs.String(), want)
 		}
 	}
 	library := cell.NewLibrary(etcdtest.Client(t, cluster.Endpoints()...), placed.DefaultPrefix)
 	if err := library.Load(t.Context()); err != nil || library.Codec().Newest() != 2 || !library.Codec().Knows(1) {
 		t.Errorf("%v; the newest dictionary is %d, want 2", err, library.Codec().Newest())
+	}
+}
+
+func TestDictionaryWithoutEtcd(t *testing.T) {
+	var errs strings.Builder
+	if code := run(t.Context(), []string{"dictionary", "train", "../../../experiments/data/etcd-export.json", "--endpoints", etcdtest.FreeAddress(t)}, io.Discard, &errs); code != exitFailed ||
+		!strings.Contains(errs.String(), "asking etcd at http://127.0.0.1:") {
+		t.Errorf("exit code %d, %s", code, errs.String())
 	}
 }
 

@@ -1,0 +1,316 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/guarded"
+	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/internal/etcdtest"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// shelf is slots in memory, in the network's place.
+type shelf struct {
+	mu    sync.Mutex
+	slots map[wire.Key]*slotOf
+	last  uint32
+}
+
+type slotOf struct {
+	value   []byte
+	version wire.Version
+}
+
+func (s *shelf) Size(wire.Key) int { return 1024 }
+
+func (s *shelf) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at := s.slots[id]; at != nil {
+		return slices.Clone(at.value), at.version, nil
+	}
+	return nil, 0, guarded.ErrNoSlot
+}
+
+func (s *shelf) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch at := s.slots[id]; {
+	case at == nil:
+		return 0, guarded.ErrNoSlot
+	case at.version != expected:
+		return 0, guarded.ErrChanged
+	default:
+		at.value, at.version = slices.Clone(value), at.version+1
+		return at.version, nil
+	}
+}
+
+// add makes a slot, remove takes one away.
+func (s *shelf) add() wire.Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last++
+	id := wire.MakeKey(1, s.last)
+	s.slots[id] = &slotOf{[]byte{byte(placed.Clear)}, 1}
+	return id
+}
+
+func (s *shelf) remove(id wire.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.slots, id)
+}
+
+// world is gateways before one etcd, whose keys are placed and removed at random all the while.
+type world struct {
+	t       *testing.T
+	cluster *etcdtest.Cluster
+	slots   *shelf
+	metrics *heat.Metrics
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, cluster: etcdtest.New(t, 1, etcdtest.Options{}), slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: heat.NewMetrics(heat.Bounds{}, nil)}
+	client := etcdtest.Client(t, w.cluster.Endpoints()...)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.place(ctx, client)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-done
+	})
+	return w
+}
+
+// place places every key that etcd has, and some that it has not, and removes some of them again.
+func (w *world) place(ctx context.Context, client *clientv3.Client) {
+	store := placed.Store{KV: client, Prefix: placed.DefaultPrefix}
+	entries := map[string]placed.Entry{}
+	for ctx.Err() == nil {
+		r, err := client.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithKeysOnly())
+		if err != nil {
+			break
+		}
+		names := []string{"a", "b", "w1"}
+		for _, kv := range r.Kvs {
+			names = append(names, string(kv.Key))
+		}
+		for _, name := range names {
+			if _, ok := entries[name]; ok || strings.HasPrefix(name, placed.DefaultPrefix) {
+				continue
+			}
+			e := placed.Entry{ID: w.slots.add(), Chain: "main"}
+			if e, err = store.Put(ctx, name, e); err == nil {
+				entries[name] = e
+			}
+		}
+		for name, e := range entries {
+			if rand.IntN(4) > 0 {
+				continue
+			}
+			w.slots.remove(e.ID)
+			for ctx.Err() == nil && store.Delete(ctx, name, e.Mod) != nil {
+				time.Sleep(time.Millisecond)
+			}
+			delete(entries, name)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// gateway starts one.
+func (w *world) gateway() string {
+	w.t.Helper()
+	u, err := Dial(UpstreamConfig{Endpoints: w.cluster.Endpoints()})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	client, err := u.NewClient(w.t.Context(), "", "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	defer cancel()
+	follower, err := placed.Follow(ctx, client, placed.DefaultPrefix, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	sessions, runtime, newest := guarded.NewLeases(client, placed.DefaultPrefix, 0, nil), guarded.NewGoroutines(), new(Newest)
+	w.t.Cleanup(func() { // after the gateway's own end
+		runtime.Close()
+		sessions.Close()
+		follower.Close()
+		client.Close()
+		u.Close()
+	})
+	server := guarded.New(guarded.Config{Etcd: Timed(u, w.metrics), Slots: w.slots, Directory: follower, Sessions: sessions, Newest: newest, Codec: cell.NewLibrary(client, placed.DefaultPrefix),
+		Runtime: runtime, Observer: w.metrics, Prefix: placed.DefaultPrefix, Patience: 10 * time.Second})
+	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics}).Endpoint
+}
+
+// etcd's own tools do not notice that keys come into the network and leave it.
+func TestPlaced(t *testing.T) {
+	t.Parallel()
+	for name, path := range etcdctls(t) {
+		t.Run("etcdctl "+name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			e := etcdtest.Etcdctl{Path: path, Flags: []string{"--endpoints", w.gateway()}}
+			etcdctlKeys(t, e)
+			etcdctlLeases(t, e)
+			etcdctlWaits(t, e)
+			etcdctlMaintenance(t, e)
+		})
+	}
+	t.Run("concurrency", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		concurrencyWorks(t, w.gateway(), w.gateway())
+	})
+	t.Run("counters", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		counts(t, w)
+	})
+}
+
+// counts has counters increased through two gateways by transactions, and read through both: none is lost, and who reads after an increase sees it.
+func counts(t *testing.T, w *world) {
+	t.Helper()
+	const each, keys = 150, 3
+	clients := []*clientv3.Client{etcdtest.Client(t, w.gateway()), etcdtest.Client(t, w.gateway())}
+	var mu sync.Mutex
+	done := make([]int, keys) // increases that were acknowledged
+	var wg sync.WaitGroup
+	for i, c := range clients {
+		other := clients[1-i]
+		wg.Go(func() {
+			for n := range each {
+				k := n % keys
+				key := fmt.Sprint("counter", k)
+				for {
+					r, err := c.Get(t.Context(), key)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					value, revision := 0, int64(0)
+					if len(r.Kvs) > 0 {
+						value, _ = strconv.Atoi(string(r.Kvs[0].Value))
+						revision = r.Kvs[0].ModRevision
+					}
+					if r.Header.Revision < revision {
+						t.Errorf("%s of revision %d in an answer of revision %d", key, revision, r.Header.Revision)
+					}
+					txn, err := c.Txn(t.Context()).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).Then(clientv3.OpPut(key, fmt.Sprint(value+1))).Commit()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if txn.Succeeded {
+						break
+					}
+				}
+				mu.Lock()
+				done[k]++
+				least := done[k]
+				mu.Unlock()
+				r, err := other.Get(t.Context(), key)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if len(r.Kvs) == 0 {
+					t.Errorf("%s is not there", key)
+				} else if value, _ := strconv.Atoi(string(r.Kvs[0].Value)); value < least {
+					t.Errorf("%s is %d after %d increases", key, value, least)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for k, want := range done {
+		if r, err := clients[0].Get(t.Context(), fmt.Sprint("counter", k)); err != nil || string(r.Kvs[0].Value) != fmt.Sprint(want) {
+			t.Errorf("counter%d: %v, %v; want %d", k, r, err, want)
+		}
+	}
+	if want := "answered=\"network\""; !strings.Contains(exposed(t, w.metrics), want) {
+		t.Errorf("no read was answered by the network: this test shows nothing")
+	}
+}
+
+// exposed is what Prometheus is shown.
+func exposed(t *testing.T, m *heat.Metrics) string {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m)
+	page := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	return page.Body.String()
+}
+
+// What passes is counted: requests by kind, errors, the keys that are read, and how long etcd took, whether the key-value service is passed on or served.
+func TestMetrics(t *testing.T) {
+	for way, served := range ways {
+		t.Run(way, func(t *testing.T) {
+			c := etcdtest.New(t, 1, etcdtest.Options{})
+			u, err := Dial(UpstreamConfig{Endpoints: c.Endpoints()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { u.Close() })
+			newest := new(Newest)
+			m := heat.NewMetrics(heat.Bounds{}, newest.Revision)
+			cfg := Config{Upstream: u, Newest: newest, Metrics: m}
+			if served {
+				cfg.KV = forwarder{Timed(u, m)}
+			}
+			client := etcdtest.Client(t, begin(t, cfg).Endpoint)
+			for range 3 {
+				client.Get(t.Context(), "k")
+			}
+			client.Get(t.Context(), "k", clientv3.WithPrefix())
+			client.Get(t.Context(), "old", clientv3.WithRev(1)) // counted as a get, not as a read of a key that could be in the network
+			client.Put(t.Context(), "k", "v")
+			client.Txn(t.Context()).Then(clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut("k", "w"), clientv3.OpDelete("k")}, nil)).Commit()
+			client.Delete(t.Context(), "k")
+			client.Delete(t.Context(), "k", clientv3.WithPrefix())
+			client.Put(t.Context(), "", "v") // without a key
+			client.Grant(t.Context(), 60)
+			got := exposed(t, m)
+			for _, want := range []string{
+				`etcd_monitor_requests_total{kind="get"} 4`, `etcd_monitor_requests_total{kind="range"} 1`, `etcd_monitor_requests_total{kind="put"} 2`, `etcd_monitor_requests_total{kind="txn"} 1`,
+				`etcd_monitor_requests_total{kind="delete"} 1`, `etcd_monitor_requests_total{kind="delete_range"} 1`, `etcd_monitor_requests_total{kind="LeaseGrant"} 1`,
+				`etcd_monitor_request_errors_total{code="InvalidArgument",kind="put"} 1`, `etcd_monitor_key_reads_total{key="k"} 3`, `etcd_monitor_key_writes_total{key="k"} 4`,
+				`etcd_monitor_keys_counted 1`, `etcd_monitor_etcd_seconds_count{kind="get"} 4`, `etcd_monitor_etcd_seconds_count{kind="txn"} 1`, "etcd_monitor_revision 3",
+			} {
+				if !strings.Contains(got, want+"\n") {
+					t.Errorf("no %s in\n%s", want, got)
+				}
+			}
+		})
+	}
+}
