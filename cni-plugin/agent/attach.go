@@ -26,10 +26,11 @@ const (
 	stepRoutes    = "routes"    // the node's routes to the container
 	stepPort      = "port"      // of the switch
 	stepReady     = "ready"     // the record is written again
+	stepReply     = "reply"     // the plugin hears of it
 )
 
 // Steps lists them.
-var Steps = []string{stepRecord, stepPair, stepGuard, stepHost, stepContainer, stepRoutes, stepPort, stepReady}
+var Steps = []string{stepRecord, stepPair, stepGuard, stepHost, stepContainer, stepRoutes, stepPort, stepReady, stepReply}
 
 // Attach gives a container an interface. If it fails nothing is left of it.
 func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
@@ -56,6 +57,9 @@ func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
 			return nil, err
 		}
 	}
+	if err := a.makeWay(req); err != nil {
+		return nil, err
+	}
 	port, err := a.freePort()
 	if err != nil {
 		return nil, err
@@ -75,8 +79,31 @@ func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
 		}
 		return nil, fmt.Errorf("attaching %s: %w", r.Attachment, err)
 	}
+	a.opts.step(stepReply)
 	a.log.Info("attached", "attachment", r.Attachment, "iface", name, "port", port, "addresses", r.Addresses)
 	return &agentapi.Attached{Host: r.Host, Container: r.Container, Addresses: r.Addresses}, nil
+}
+
+// makeWay removes an attachment of the same network that has an address which has been given to a new one. IPAM gives an address once; so the old one's ADD has failed in the
+// plugin's eyes (the agent was killed before it could answer), which has given the address back, and its DEL is still to come.
+func (a *Agent) makeWay(req *agentapi.Attach) error {
+	for _, r := range a.records {
+		for _, x := range r.Addresses {
+			for _, y := range req.Addresses {
+				switch {
+				case x.Prefix.Addr() != y.Prefix.Addr():
+				case r.Network != req.Network:
+					return agentapi.Errorf(agentapi.CodeInvalidConfig, "the address %s is that of %s: the ranges of two networks overlap", y.Prefix.Addr(), r.Attachment)
+				default:
+					a.log.Warn("an attachment whose address was given away goes", "attachment", r.Attachment, "address", x.Prefix.Addr(), "to", req.Attachment)
+					if err := a.undo(r); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // complete checks a request and fills in gateways.

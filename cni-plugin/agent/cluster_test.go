@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -453,3 +454,41 @@ func gcArgs(valid ...*pod) *libcni.GCArgs {
 	}
 	return args
 }
+
+// talkVia is talk with a server behind another address and port than its own.
+func talkVia(t testing.TB, from, to string, addr netip.AddrPort, port uint16) error {
+	t.Helper()
+	l, err := inside(t, to, func() (net.Listener, error) { return net.Listen("tcp", fmt.Sprintf("0.0.0.0:%d", port)) })
+	check(t, err)
+	defer l.Close()
+	go echo(l)
+	return say(t, from, addr)
+}
+
+// send sends bytes over TCP and says how long it took until the last was read.
+func send(t testing.TB, from, to string, addr netip.AddrPort, bytes int64) time.Duration {
+	t.Helper()
+	l, err := inside(t, to, func() (net.Listener, error) { return net.Listen("tcp", fmt.Sprintf("0.0.0.0:%d", addr.Port())) })
+	check(t, err)
+	defer l.Close()
+	done := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_, err = io.Copy(io.Discard, c)
+			c.Close()
+		}
+		done <- err
+	}()
+	c, err := inside(t, from, func() (net.Conn, error) { return net.DialTimeout("tcp", addr.String(), 3*time.Second) })
+	check(t, err)
+	began := time.Now()
+	_, err = io.CopyN(c, zeroes{}, bytes)
+	check(t, errors.Join(err, c.Close()))
+	check(t, <-done)
+	return time.Since(began)
+}
+
+type zeroes struct{}
+
+func (zeroes) Read(b []byte) (int, error) { clear(b); return len(b), nil }

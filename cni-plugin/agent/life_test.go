@@ -1,0 +1,182 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/netcraq/netcraq/cni-plugin/agent"
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+)
+
+// TestKilledInAdd kills the agent with SIGKILL before each step of an ADD. The plugin gives the address back; the agent that comes next leaves nothing of the rest.
+func TestKilledInAdd(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	l := n.list()
+	for _, step := range agent.Steps {
+		t.Run(step, func(t *testing.T) {
+			n.startMortal(step)
+			p := n.newPod(t)
+			_, err := n.add(t, l, p)
+			expectCode(t, "ADD", err, types.ErrTryAgainLater)
+			n.died()
+			for _, l := range n.left(t) {
+				if strings.Contains(l, "addresses") {
+					t.Errorf("left while no agent runs: %s", l)
+				}
+			}
+			expectCode(t, "DEL without an agent", n.del(t, l, p), types.ErrTryAgainLater)
+			n.start()
+			if step == agent.Steps[len(agent.Steps)-1] { // all was done, and the plugin does not know: the address goes to the next one, and takes it all along
+				there, err := agentapi.NewClient(n.socket()).Attachments(context.Background())
+				check(t, err)
+				q := n.newPod(t)
+				q.rt.Args = [][2]string{{"IgnoreUnknown", "1"}, {"IP", there[0].Addresses[0].Prefix.Addr().String()}}
+				_, err = n.add(t, l, q)
+				check(t, err)
+				check(t, n.check(t, l, q))
+				if records := filesIn(t, n.state()); len(records) != 1 {
+					t.Errorf("records: %v", records)
+				}
+				check(t, n.del(t, l, q))
+			}
+			n.expectNothingLeft(t)
+			check(t, n.del(t, l, p)) // the runtime goes on asking
+			_, err = n.add(t, l, p)  // the same container once more: nothing in it is in the way
+			check(t, err)
+			check(t, n.check(t, l, p))
+			check(t, n.del(t, l, p))
+			n.expectNothingLeft(t)
+			n.kill()
+		})
+	}
+}
+
+// TestRestart kills the agent and starts it again, under a connection between two pods that sends all the time.
+func TestRestart(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	n.start()
+	l := n.list()
+	p, q, gone := n.mustAdd(t), n.mustAdd(t), n.mustAdd(t)
+	server, err := inside(t, q.space, func() (net.Listener, error) { return net.Listen("tcp", "0.0.0.0:80") })
+	check(t, err)
+	defer server.Close()
+	go echo(server)
+	conn, err := inside(t, p.space, func() (net.Conn, error) {
+		return net.DialTimeout("tcp", netip.AddrPortFrom(q.ip, 80).String(), 3*time.Second)
+	})
+	check(t, err)
+	defer conn.Close()
+	var rounds atomic.Int64
+	var longest atomic.Int64
+	stop := make(chan struct{})
+	var talking sync.WaitGroup
+	talking.Go(func() {
+		b := make([]byte, 8)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			began := time.Now()
+			_ = conn.SetDeadline(began.Add(5 * time.Second))
+			if _, err := conn.Write([]byte("12345678")); err != nil {
+				t.Errorf("the connection broke: %v", err)
+				return
+			}
+			if _, err := conn.Read(b); err != nil {
+				t.Errorf("the connection broke: %v", err)
+				return
+			}
+			rounds.Add(1)
+			longest.Store(max(longest.Load(), int64(time.Since(began))))
+		}
+	})
+	client := agentapi.NewClient(n.socket())
+	before, err := client.Attachments(context.Background())
+	check(t, err)
+	for range 3 {
+		n.kill()
+		time.Sleep(50 * time.Millisecond)
+		n.start()
+		check(t, n.check(t, l, p))
+	}
+	after, err := client.Attachments(context.Background())
+	check(t, err)
+	if fmt.Sprint(before) != fmt.Sprint(after) {
+		t.Errorf("attachments before:\n%v\nafter:\n%v", before, after)
+	}
+	// A pod that goes while there is no agent is forgotten.
+	n.kill()
+	sh(t, "ip", "netns", "del", gone.space)
+	n.start()
+	close(stop)
+	talking.Wait()
+	if len(filesIn(t, n.state())) != 2 {
+		t.Errorf("records: %v", filesIn(t, n.state()))
+	}
+	t.Logf("%d round trips while the agent was killed four times; the longest took %v", rounds.Load(), time.Duration(longest.Load()))
+	if rounds.Load() < 100 || time.Duration(longest.Load()) > time.Second {
+		t.Errorf("%d round trips, the longest %v: pods notice", rounds.Load(), time.Duration(longest.Load()))
+	}
+	for _, x := range []*pod{p, q, gone} {
+		check(t, n.del(t, l, x))
+	}
+	n.expectNothingLeft(t)
+}
+
+func filesIn(t testing.TB, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	check(t, err)
+	return files
+}
+
+// TestStorm attaches and detaches many pods at once.
+func TestStorm(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	n.start()
+	l := n.list()
+	pods := make([]*pod, 30)
+	for i := range pods {
+		pods[i] = n.newPod(t)
+	}
+	each := func(do func(*pod) error) {
+		var all sync.WaitGroup
+		for i := range 4 {
+			all.Go(func() {
+				for j := i; j < len(pods); j += 4 {
+					if err := do(pods[j]); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	began := time.Now()
+	each(func(p *pod) error { _, err := n.add(t, l, p); return err })
+	t.Logf("%d ADDs in %v", len(pods), time.Since(began))
+	ports := map[uint32]bool{}
+	records, err := agentapi.NewClient(n.socket()).Attachments(context.Background())
+	check(t, err)
+	for _, r := range records {
+		ports[r.Port] = true
+	}
+	if len(ports) != len(pods) {
+		t.Errorf("%d pods have %d ports", len(pods), len(ports))
+	}
+	each(func(p *pod) error { return n.check(t, l, p) })
+	each(func(p *pod) error { return n.del(t, l, p) })
+	n.expectNothingLeft(t)
+}

@@ -1,0 +1,149 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+)
+
+// lan is a number of nodes with one link that all share, or with a router between each two that share none: bridge and router are a namespace of their own.
+func lan(t testing.TB, count int, routed bool, args ...string) []*node {
+	t.Helper()
+	needs(t)
+	middle := namespace(t, "lan")
+	var file struct {
+		Nodes []podroutes.Node `json:"nodes"`
+	}
+	var nodes []*node
+	if !routed {
+		sh(t, "ip", "-n", middle, "link", "add", "name", "bridge0", "type", "bridge")
+		sh(t, "ip", "-n", middle, "link", "set", "bridge0", "up")
+	}
+	sh(t, "ip", "netns", "exec", middle, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+	path := filepath.Join(t.TempDir(), "nodes.json")
+	for i := 1; i <= count; i++ {
+		name := fmt.Sprintf("node%d", i)
+		n := newNode(t, fmt.Sprintf("10.244.%d.0/24", i), append([]string{"--nodes", path, "--node", name, "--device-id", fmt.Sprint(i)}, args...)...)
+		nodes = append(nodes, n)
+		cable := fmt.Sprintf("n%d", i)
+		sh(t, "ip", "-n", n.space, "link", "add", "eth0", "type", "veth", "peer", "name", cable, "netns", middle)
+		addr := fmt.Sprintf("192.168.0.%d", i)
+		if routed {
+			addr = fmt.Sprintf("192.168.%d.2", i)
+			sh(t, "ip", "-n", middle, "addr", "add", fmt.Sprintf("192.168.%d.1/24", i), "dev", cable)
+		} else {
+			sh(t, "ip", "-n", middle, "link", "set", cable, "master", "bridge0")
+		}
+		sh(t, "ip", "-n", middle, "link", "set", cable, "up")
+		sh(t, "ip", "-n", n.space, "addr", "add", addr+"/24", "dev", "eth0")
+		sh(t, "ip", "-n", n.space, "link", "set", "eth0", "up")
+		if routed {
+			sh(t, "ip", "-n", n.space, "route", "add", "default", "via", fmt.Sprintf("192.168.%d.1", i))
+		}
+		file.Nodes = append(file.Nodes, podroutes.Node{Name: name, Address: netip.MustParseAddr(addr), PodCIDRs: []netip.Prefix{n.cidr}})
+	}
+	b, err := json.Marshal(file)
+	check(t, err)
+	check(t, os.WriteFile(path, b, 0o600))
+	return nodes
+}
+
+// TestAcrossNodes has pods of two nodes talk, with one link between the nodes, and with a router that knows nothing of pods.
+func TestAcrossNodes(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		routed bool
+		mode   string
+		route  string // what the node's route says
+	}{
+		{"one link", false, "auto", "via 192.168.0.2 dev eth0"},
+		{"routed", true, "auto", "via 10.244.2.0 dev " + podroutes.Device},
+		{"one link, VXLAN all the same", false, "vxlan", "via 10.244.2.0 dev " + podroutes.Device},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			nodes := lan(t, 2, c.routed, "--routes", c.mode)
+			a, b := nodes[0], nodes[1]
+			a.start()
+			b.start()
+			if r := sh(t, "ip", "-n", a.space, "route", "show", "10.244.2.0/24"); !strings.Contains(r, c.route) {
+				t.Errorf("the route to the other node's pods is %q, not %q", r, c.route)
+			}
+			p, q, r := a.mustAdd(t), b.mustAdd(t), a.mustAdd(t)
+			for _, pair := range [][2]*pod{{p, q}, {q, p}, {p, r}} {
+				check(t, talk(t, pair[0].space, pair[1].space, netip.AddrPortFrom(pair[1].ip, 80)))
+			}
+			check(t, talk(t, a.space, q.space, netip.AddrPortFrom(q.ip, 80))) // from the node itself: kubelet's probes
+			if out, err := exec.Command("ip", "netns", "exec", p.space, "ping", "-c1", "-W3", q.ip.String()).CombinedOutput(); err != nil {
+				t.Errorf("ping: %v\n%s", err, out)
+			}
+			// A kill and a start change nothing, and what another hand has broken is mended.
+			a.kill()
+			sh(t, "ip", "-n", a.space, "route", "del", "10.244.2.0/24")
+			sh(t, "ip", "-n", a.space, "route", "add", "10.99.0.0/16", "dev", "eth0", "protocol", fmt.Sprint(podroutes.Protocol)) // of a node that has gone
+			a.start()
+			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)))
+			if r := sh(t, "ip", "-n", a.space, "route", "show", "10.99.0.0/16"); r != "" {
+				t.Errorf("a stale route is there: %s", r)
+			}
+		})
+	}
+	t.Run("routed, direct only", func(t *testing.T) {
+		nodes := lan(t, 2, true, "--routes", "direct")
+		n := nodes[0]
+		command := []string{"-s", "TERM", "2", "ip", "netns", "exec", n.space, filepath.Join(n.bin, "netcraq-agent"), "--socket", n.socket(), "--state-dir", n.state()}
+		out, err := exec.Command("timeout", append(command, n.args...)...).CombinedOutput()
+		if !strings.Contains(string(out), "is on no link of this node, and the mode is direct") {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+}
+
+// TestChained runs portmap and bandwidth behind the plugin, as a cluster's list does.
+func TestChained(t *testing.T) {
+	if _, err := exec.LookPath("iptables"); err != nil {
+		if _, err := exec.LookPath("nft"); err != nil {
+			t.Skip("skipped: portmap needs iptables or nft")
+		}
+	}
+	nodes := lan(t, 2, false)
+	n := nodes[0]
+	n.start()
+	l := n.list(n.plugin(), map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}},
+		map[string]any{"type": "bandwidth", "capabilities": map[string]bool{"bandwidth": true}})
+	p := n.newPod(t)
+	const rate = 8_000_000 // bits a second
+	p.rt.CapabilityArgs = map[string]any{
+		"portMappings": []map[string]any{{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}},
+		"bandwidth":    map[string]any{"ingressRate": rate, "ingressBurst": rate / 4, "egressRate": rate, "egressBurst": rate / 4},
+	}
+	result, err := n.add(t, l, p)
+	check(t, err)
+	if len(result.Interfaces) < 2 || result.Interfaces[1].Sandbox == "" {
+		t.Errorf("the result of the list: %+v", result.Interfaces)
+	}
+	check(t, n.check(t, l, p))
+	// By the node's port, from another machine.
+	check(t, talkVia(t, nodes[1].space, p.space, netip.MustParseAddrPort("192.168.0.1:8080"), 80))
+	// Both ways are limited: 2 MB take 2 s, less the burst.
+	for _, way := range []struct{ name, from, to, addr string }{{"to the pod", n.space, p.space, p.ip.String()}, {"from the pod", p.space, n.space, "10.244.1.1"}} {
+		took := send(t, way.from, way.to, netip.AddrPortFrom(netip.MustParseAddr(way.addr), 81), 2<<20)
+		t.Logf("%s: 2 MiB in %v", way.name, took)
+		if took < time.Second {
+			t.Errorf("%s: 2 MiB took %v: bandwidth does not limit", way.name, took)
+		}
+	}
+	check(t, n.status(t, l))
+	n.kill()
+	n.start()
+	check(t, n.check(t, l, p))
+	check(t, n.del(t, l, p))
+	n.expectNothingLeft(t)
+}
