@@ -3,6 +3,7 @@ package guarded
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -396,21 +397,37 @@ func TestHealthKey(t *testing.T) {
 	}
 }
 
-// etcd takes 128 operations, and the gateway needs two of them.
+// etcd takes 128 operations, and so does a gateway, whether keys are placed or not, but for transactions that do something either way: of those it takes 126.
 func TestManyOperations(t *testing.T) {
 	s := newScene(t, 64, nil)
 	e := s.place("k000")
-	txn := func(n int) error {
-		q := &pb.TxnRequest{}
+	txn := func(n int, prefix string, compare []*pb.Compare, failure []*pb.RequestOp) (*pb.TxnResponse, error) {
+		q := &pb.TxnRequest{Compare: compare, Failure: failure}
 		for i := range n {
-			q.Success = append(q.Success, putOp(fmt.Sprintf("k%03d", i), fmt.Sprint(n)))
+			q.Success = append(q.Success, putOp(fmt.Sprintf("%s%03d", prefix, i), fmt.Sprint(n)))
 		}
-		_, err := s.Txn(t.Context(), q)
-		return err
+		return s.Txn(t.Context(), q)
 	}
-	for _, n := range []int{1, 100, 125, 126} {
-		if err := txn(n); err != nil {
-			t.Errorf("%d operations: %v", n, err)
+	is := func(key string, there bool) []*pb.Compare {
+		result := pb.Compare_GREATER
+		if !there {
+			result = pb.Compare_EQUAL
+		}
+		return []*pb.Compare{{Target: pb.Compare_CREATE, Result: result, Key: []byte(key), TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 0}}}
+	}
+	for _, n := range []int{1, 100, 125, 126, 127, 128} {
+		for _, prefix := range []string{"k", "not placed "} {
+			r, err := txn(n, prefix, nil, nil)
+			if err != nil || !r.Succeeded || len(r.Responses) != n || r.Responses[n-1].GetResponsePut().GetHeader().GetRevision() != r.Header.Revision {
+				t.Errorf("%d operations on %q: %v, %v", n, prefix, r, err)
+			}
+			before := s.Revision()
+			if r, err = txn(n, prefix, is(prefix+"000", false), nil); err != nil || r.Succeeded || len(r.Responses) != 0 || s.Revision() != before {
+				t.Errorf("%d operations on %q on a condition that does not hold: %v, %v", n, prefix, r, err)
+			}
+			if r, err = txn(n, prefix, is(prefix+"000", true), nil); err != nil || !r.Succeeded || len(r.Responses) != n {
+				t.Errorf("%d operations on %q on a condition that holds: %v, %v", n, prefix, r, err)
+			}
 		}
 		if v, _, _ := s.reads("k000"); v != fmt.Sprint(n) {
 			t.Errorf("%d operations: %q is read", n, v)
@@ -418,14 +435,63 @@ func TestManyOperations(t *testing.T) {
 		s.reads("k000")
 		s.settles(e, cell.Value)
 	}
-	for _, n := range []int{127, 128, 129} {
-		if err := txn(n); err == nil || rpctypes.Error(err) != rpctypes.ErrTooManyOps {
-			t.Errorf("%d operations: %v", n, err)
+	if _, err := txn(129, "k", nil, nil); !errors.Is(err, rpctypes.ErrGRPCTooManyOps) {
+		t.Errorf("129 operations: %v", err)
+	}
+	for n, want := range map[int]error{126: nil, 127: rpctypes.ErrGRPCTooManyOps} {
+		if _, err := txn(n, "k", is("k000", true), []*pb.RequestOp{putOp("k", "")}); !errors.Is(err, want) {
+			t.Errorf("%d operations, or another one: %v; want %v", n, err, want)
 		}
 	}
 	if v, _, _ := s.reads("k000"); v != "126" {
 		t.Errorf("%q is read; want 126", v)
 	}
+	// A placement that the gateway has not heard of, and a session that has run out, are found out in either form.
+	for _, n := range []int{2, 128} {
+		key := fmt.Sprintf("late%d 000", n)
+		late := s.p.place(t, key)
+		if _, err := txn(n, fmt.Sprintf("late%d ", n), nil, nil); err != nil {
+			t.Error(err)
+		}
+		if kind := s.slots.kind(late.ID); kind != cell.Value && n == 2 {
+			t.Errorf("%d operations on a key that was just placed: its slot is %v", n, kind)
+		}
+		lease, err := s.leases.Current(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.client.Delete(t.Context(), s.leases.Key(lease)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := txn(n, fmt.Sprintf("late%d ", n), nil, nil); err != nil {
+			t.Error(err)
+		}
+		if now, err := s.leases.Current(t.Context()); err != nil || now == lease {
+			t.Errorf("%d operations: session %x, %v, after it has run out", n, now, err)
+		}
+	}
+}
+
+// A gateway whose reads are all answered by the network hears of etcd's revision nevertheless.
+func TestRevisionFollows(t *testing.T) {
+	s := newScene(t, 64, nil)
+	everybody := NewEverybody(s.client, livePrefix, s.counter)
+	t.Cleanup(everybody.Close)
+	e := s.place("k")
+	s.put(putOf("k", "v"))
+	s.settles(e, cell.Value)
+	other, err := connect(t, s.endpoint).Put(t.Context(), "other", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "an answer of the network has a revision that another gateway's client was told", func() bool {
+		before := s.hitCount()
+		r, err := s.Range(t.Context(), rangeOf("k"))
+		if err != nil || s.hitCount() == before {
+			t.Fatalf("%v, %v: not from the network", r, err)
+		}
+		return r.Header.Revision >= other.Header.Revision
+	})
 }
 
 // Where etcd looks at who asks, it is etcd that answers, and nobody gets around it.

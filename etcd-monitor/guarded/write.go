@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
 )
 
@@ -94,14 +93,11 @@ func (s *Server) once(ctx context.Context, w *work) (*pb.ResponseOp, *pb.Respons
 	}
 	t := &transaction{work: w, known: known}
 	if len(keys) == 0 {
-		r, err := s.commit(ctx, t)
-		switch {
-		case err != nil:
-			return nil, nil, err
-		case !r.Succeeded:
-			return nil, nil, errAgain
+		out, err := s.commit(ctx, t)
+		if err == nil && out.again {
+			err = errAgain
 		}
-		return w.answer(r.Responses[0]), r.Header, nil
+		return out.answer, out.header, err
 	}
 
 	lease, err := s.Sessions.Current(ctx)
@@ -133,11 +129,7 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 	detached, cancel := s.Runtime.Detach(ctx) // who does not wait for the answer must not make it unknown whether it was executed
 	defer cancel()
 	t.read = s.Open() // where etcd looks at who asks, it would refuse to those who may write only
-	r, err := s.commit(detached, t)
-	if errors.Is(err, rpctypes.ErrGRPCTooManyOps) && t.read {
-		t.read = false
-		r, err = s.commit(detached, t)
-	}
+	out, err := s.commit(detached, t)
 	switch {
 	case err != nil && !definite(err):
 		s.Observer.GuardedWrite("unknown")
@@ -155,10 +147,10 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 		s.Observer.GuardedWrite("refused")
 		s.settleAll(ctx, t.guards, s.release)
 		return nil, nil, err
-	case !r.Succeeded:
+	case out.again:
 		s.Observer.GuardedWrite("again")
 		s.settleAll(ctx, t.guards, s.release)
-		if s.sessionGone(r) {
+		if out.sessionGone {
 			s.Sessions.GiveUp(t.lease)
 		}
 		return nil, nil, errAgain
@@ -166,50 +158,13 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 	s.Observer.GuardedWrite("done")
 	for i, g := range t.guards {
 		g.after = []byte{byte(cell.Clear)}
-		if t.read {
-			kv := only(r.Responses[1+i].GetResponseRange().GetKvs())
-			g.after = s.encode(s.cellOf(kv, r.Header.Revision), s.Slots.Size(g.key.ID))
+		if out.read != nil {
+			kv := only(out.read[i].GetResponseRange().GetKvs())
+			g.after = s.encode(s.cellOf(kv, out.header.Revision), s.Slots.Size(g.key.ID))
 		}
 	}
 	s.settleAll(ctx, t.guards, s.publish)
-	return t.work.answer(r.Responses[0]), r.Header, nil
-}
-
-// transaction is what is sent to etcd for a write.
-type transaction struct {
-	work   *work
-	known  int64    // the revision as of which the directory is known
-	lease  int64    // of the session that holds the guards; 0: there are none
-	guards []*guard // their keys are read after the write, if
-	read   bool     // says so
-}
-
-// commit has etcd execute a transaction. It has not succeeded if a condition does not hold; nothing was executed then.
-func (s *Server) commit(ctx context.Context, t *transaction) (*pb.TxnResponse, error) {
-	q := &pb.TxnRequest{Success: []*pb.RequestOp{t.work.op}}
-	if !s.without.directory {
-		h := hull(t.work.spans)
-		q.Compare = append(q.Compare, placed.Fence(s.Prefix, h.key, h.end, t.known))
-	}
-	if t.lease != 0 {
-		session := s.Sessions.Key(t.lease)
-		if !s.without.session {
-			q.Compare = append(q.Compare, &pb.Compare{
-				Target: pb.Compare_CREATE, Result: pb.Compare_GREATER, Key: []byte(session), TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 0},
-			})
-		}
-		q.Failure = []*pb.RequestOp{rangeOp(countOf(session))}
-	}
-	if t.read {
-		for _, g := range t.guards {
-			q.Success = append(q.Success, rangeOp(&pb.RangeRequest{Key: []byte(g.key.Name)}))
-		}
-	}
-	r, err := s.Etcd.Txn(ctx, q)
-	if err == nil {
-		s.saw(r.Header)
-	}
-	return r, err
+	return out.answer, out.header, nil
 }
 
 func rangeOp(r *pb.RangeRequest) *pb.RequestOp {
@@ -219,11 +174,6 @@ func rangeOp(r *pb.RangeRequest) *pb.RequestOp {
 // countOf asks whether a key is there.
 func countOf(key string) *pb.RangeRequest {
 	return &pb.RangeRequest{Key: []byte(key), CountOnly: true}
-}
-
-// sessionGone says whether a transaction that did not succeed has found that its session is not there.
-func (s *Server) sessionGone(r *pb.TxnResponse) bool {
-	return len(r.Responses) == 1 && r.Responses[0].GetResponseRange().GetCount() == 0
 }
 
 // definite says whether an error of etcd's means that a transaction was not executed and will not be: etcd looked at it and refused it.
