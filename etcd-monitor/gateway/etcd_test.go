@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/netcraq/netcraq/etcd-monitor/heat"
 	"github.com/netcraq/netcraq/etcd-monitor/internal/etcdtest"
 )
 
@@ -43,7 +44,9 @@ func (f forwarder) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Co
 	return f.c.Compact(ctx, r)
 }
 
-func newForwarder(u *Upstream) pb.KVServer { return forwarder{pb.NewKVClient(u.Conn())} }
+func newForwarder(u *Upstream) pb.KVServer {
+	return forwarder{Forward(u, heat.NewMetrics(heat.Bounds{}, nil))}
+}
 
 // ways are the two ways that the key-value service can go.
 var ways = map[string]bool{"passed": false, "served": true}

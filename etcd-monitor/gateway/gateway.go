@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,7 +45,7 @@ const (
 type Config struct {
 	// Upstream is the connection to etcd. It stays the caller's to close.
 	Upstream *Upstream
-	// KV serves the key-value service. The context of a call carries the client's metadata as outgoing metadata, for what is done at etcd in its name. Without KV the service is passed on like the others.
+	// KV serves the key-value service, and asks etcd by [Forward]. Without it the service is passed on like the others.
 	KV pb.KVServer
 	// Newest takes note of the revisions in all answers, and Metrics counts; without them the gateway has its own.
 	Newest  *Newest
@@ -117,8 +118,11 @@ func New(cfg Config) (*Gateway, error) {
 		grpc.MaxConcurrentStreams(cfg.MaxConcurrentStreams),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: or(cfg.KeepAliveMinTime, DefaultKeepAliveMinTime)}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: or(cfg.KeepAliveInterval, DefaultKeepAliveInterval), Timeout: or(cfg.KeepAliveTimeout, DefaultKeepAliveTimeout)}),
-		grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-			return handle(outgoing(ctx), request)
+		grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			if !strings.HasPrefix(info.FullMethod, "/etcdserverpb.KV/") { // which asks etcd by Forward, if it does
+				ctx = outgoing(ctx)
+			}
+			return handle(ctx, request)
 		}),
 		grpc.StreamInterceptor(g.streams),
 	)

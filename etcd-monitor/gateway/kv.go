@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
 )
 
-// kv is the key-value service where [Config].KV serves it: it counts, looks at the revisions, and hands the client's metadata on.
+// kv is the key-value service where [Config].KV serves it: it counts, and looks at the revisions.
 type kv struct {
 	g    *Gateway
 	next pb.KVServer
@@ -56,22 +56,23 @@ func (s kv) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Compactio
 	return serve(ctx, s.g, kindCompact, s.next.Compact, r)
 }
 
-// Timed is etcd's key-value service on the connection that all passes over, with the time that etcd takes counted: for who serves [Config].KV.
-func Timed(u *Upstream, m *heat.Metrics) pb.KVClient { return timed{pb.NewKVClient(u.Conn()), m} }
+// Forward is etcd's key-value service for who serves [Config].KV. What it asks etcd is asked in the name of the client whose request's context it is given (its token, its other metadata), and the time that
+// etcd takes is counted.
+func Forward(u *Upstream, m *heat.Metrics) pb.KVClient { return forward{pb.NewKVClient(u.Conn()), m} }
 
-type timed struct {
+type forward struct {
 	next    pb.KVClient
 	metrics *heat.Metrics
 }
 
-func ask[Q any, A any](ctx context.Context, t timed, kind string, ask func(context.Context, Q, ...grpc.CallOption) (A, error), request Q, opts []grpc.CallOption) (A, error) {
+func ask[Q any, A any](ctx context.Context, t forward, kind string, ask func(context.Context, Q, ...grpc.CallOption) (A, error), request Q, opts []grpc.CallOption) (A, error) {
 	began := time.Now()
-	a, err := ask(ctx, request, opts...)
+	a, err := ask(outgoing(ctx), request, opts...)
 	t.metrics.Etcd(kind, time.Since(began))
 	return a, err
 }
 
-func (t timed) Range(ctx context.Context, r *pb.RangeRequest, opts ...grpc.CallOption) (*pb.RangeResponse, error) {
+func (t forward) Range(ctx context.Context, r *pb.RangeRequest, opts ...grpc.CallOption) (*pb.RangeResponse, error) {
 	kind := kindGet
 	if len(r.RangeEnd) > 0 {
 		kind = kindRange
@@ -79,18 +80,18 @@ func (t timed) Range(ctx context.Context, r *pb.RangeRequest, opts ...grpc.CallO
 	return ask(ctx, t, kind, t.next.Range, r, opts)
 }
 
-func (t timed) Put(ctx context.Context, r *pb.PutRequest, opts ...grpc.CallOption) (*pb.PutResponse, error) {
+func (t forward) Put(ctx context.Context, r *pb.PutRequest, opts ...grpc.CallOption) (*pb.PutResponse, error) {
 	return ask(ctx, t, kindPut, t.next.Put, r, opts)
 }
 
-func (t timed) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest, opts ...grpc.CallOption) (*pb.DeleteRangeResponse, error) {
+func (t forward) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest, opts ...grpc.CallOption) (*pb.DeleteRangeResponse, error) {
 	return ask(ctx, t, kindDelete, t.next.DeleteRange, r, opts)
 }
 
-func (t timed) Txn(ctx context.Context, r *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
+func (t forward) Txn(ctx context.Context, r *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
 	return ask(ctx, t, kindTxn, t.next.Txn, r, opts)
 }
 
-func (t timed) Compact(ctx context.Context, r *pb.CompactionRequest, opts ...grpc.CallOption) (*pb.CompactionResponse, error) {
+func (t forward) Compact(ctx context.Context, r *pb.CompactionRequest, opts ...grpc.CallOption) (*pb.CompactionResponse, error) {
 	return ask(ctx, t, kindCompact, t.next.Compact, r, opts)
 }

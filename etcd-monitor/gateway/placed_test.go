@@ -166,7 +166,7 @@ func (w *world) gateway() string {
 		client.Close()
 		u.Close()
 	})
-	server := guarded.New(guarded.Config{Etcd: Timed(u, w.metrics), Slots: w.slots, Directory: follower, Sessions: sessions, Newest: newest, Codec: cell.NewLibrary(client, placed.DefaultPrefix),
+	server := guarded.New(guarded.Config{Etcd: Forward(u, w.metrics), Slots: w.slots, Directory: follower, Sessions: sessions, Newest: newest, Codec: cell.NewLibrary(client, placed.DefaultPrefix),
 		Runtime: runtime, Observer: w.metrics, Prefix: placed.DefaultPrefix, Patience: 10 * time.Second})
 	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics}).Endpoint
 }
@@ -286,7 +286,7 @@ func TestMetrics(t *testing.T) {
 			m := heat.NewMetrics(heat.Bounds{}, newest.Revision)
 			cfg := Config{Upstream: u, Newest: newest, Metrics: m}
 			if served {
-				cfg.KV = forwarder{Timed(u, m)}
+				cfg.KV = forwarder{Forward(u, m)}
 			}
 			client := etcdtest.Client(t, begin(t, cfg).Endpoint)
 			for range 3 {

@@ -85,7 +85,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 	n.everybody = guarded.NewEverybody(nobody, o.prefix, newest)
 	n.runtime = guarded.NewGoroutines()
 	n.server = guarded.New(guarded.Config{
-		Etcd: gateway.Timed(upstream, metrics), Slots: slots, Directory: n.follower, Sessions: n.sessions, Newest: newest, Codec: library, Runtime: n.runtime,
+		Etcd: gateway.Forward(upstream, metrics), Slots: slots, Directory: n.follower, Sessions: n.sessions, Newest: newest, Codec: library, Runtime: n.runtime,
 		Observer: metrics, Evictor: n.chains, Prefix: o.prefix, Patience: patience, Open: n.everybody.Open,
 	})
 	return n, nil
