@@ -25,7 +25,7 @@ GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])
 COMMANDS := switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl \
             etcd-monitor/cmd/etcd-monitor netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers experiments/cmd/netcraq-replay
 
-.PHONY: help deps build run test sim sim-mutants survive timeline hot-keys bench-etcd model mutants lint p4 p4-check bench compare figures figures-quick clean
+.PHONY: help deps build run test sim sim-mutants survive timeline hot-keys bench-etcd model mutants lint p4 p4-check bench netchain compare figures figures-quick clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -103,6 +103,9 @@ figures-quick: build ## a look at the same in a few minutes: one short repetitio
 
 bench-etcd: build ## the gateway with placed keys against plain etcd, three members with TLS: a table, and out/bench-etcd.json
 	@$(SUDO) $(PYTHON) experiments/bench_etcd.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)
+
+netchain: build ## start NetChain, the baseline, on four switches in a ring, with a prompt (SWITCH=, ENGINE=, HOOK=)
+	@$(SUDO) env PATH="$$PATH" $(PYTHON) netchain-baseline/run.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)
 
 compare: build ## NetCRAQ against NetChain alone: the paper's figures
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) -m experiments.figures --compare

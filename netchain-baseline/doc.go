@@ -6,7 +6,7 @@
 //	READ  ─▶ to s3, then s2, s1 ────────────────────────────────▶ reply
 //
 // The client names the chain in each packet: the first switch is the destination, the others are the list in the header. So a switch needs to know nothing of chains; what it needs to
-// know of a neighbour that is gone the controller tells it (table detours).
+// know of a neighbour that is gone the controller tells it (tables gone and taken). README.md says what is the paper's and what is not.
 //
 // It is to be as good as its authors would make it: the same routes, targets and load as NetCRAQ, no handicap. What it lacks it lacks by design: reads are answered by the
 // tail alone; a lost packet is the client's to send again, and a write that is sent again is executed again.

@@ -2,10 +2,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -33,10 +35,11 @@ type common struct {
 }
 
 func (c *common) topology() (*topology.Topology, error) {
-	if c.file == "" {
-		return nil, errors.New("--topology is missing: the file that netcraq-controller takes")
+	t, err := topology.Load(c.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: give --topology, or start `make netchain`", err)
 	}
-	return topology.Load(c.file)
+	return t, err
 }
 
 func main() {
@@ -45,7 +48,7 @@ func main() {
 	c := new(common)
 	root := &cobra.Command{Use: "netchain", Short: "NetChain (NSDI 2018), the baseline that NetCRAQ is compared with", SilenceUsage: true, SilenceErrors: true}
 	f := root.PersistentFlags()
-	f.StringVar(&c.file, "topology", "", "the network, as a `FILE` that netcraq-controller takes; the first chain of it")
+	f.StringVar(&c.file, "topology", "out/netchain/netchain.json", "the network, as a `FILE` that netcraq-controller takes; the first chain of it (the default is what make netchain writes)")
 	f.IntVar(&c.seqBits, "seq-bits", 128, "width of sequence numbers: 16 as published, 128 as in the CNSM comparison")
 	f.IntVar(&c.keys, "keys", 256, "how many keys there are, numbered from 0")
 	f.IntVar(&c.groups, "groups", 100, "virtual groups that the keys are spread over: a recovery stops the writes of one at a time")
@@ -139,7 +142,7 @@ func (c *common) one(ctx context.Context, key string, p netchain.Packet) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%v, number %x.%x, value %q\n", r.Status, r.Seq.High, r.Seq.Low, r.Value)
+	fmt.Printf("%v, number %x.%x, value %q\n", r.Status, r.Seq.High, r.Seq.Low, bytes.TrimRight(r.Value[:], "\x00"))
 	return nil
 }
 

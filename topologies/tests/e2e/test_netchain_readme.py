@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``netchain-baseline/README.md`` shows is what happens."""
+
+import re
+import subprocess
+import sys
+
+from topologies import namespaces, p4app
+
+FOLDER = p4app.ROOT / "netchain-baseline"
+NUMBERS = re.compile(r"\d[\d.]*(ms|s)?")
+
+
+def test_the_commands_of_the_readme_say_what_it_shows(kind):
+    _, _, rest = (FOLDER / "README.md").read_text().partition("```console\n")
+    shown = rest.partition("```")[0].splitlines()[1:]
+    commands = [line.removeprefix("netcraq> ") for line in shown if line.startswith("netcraq> ")]
+    answers = [line for line in shown if not line.startswith("netcraq> ")]
+    assert len(commands) > 5 and len(answers) > 4
+    flags = [part for name, value in kind.items() for part in (f"--{name}", value)]
+    command = [sys.executable, str(FOLDER / "run.py"), *flags]
+    with namespaces.private():
+        text = "\n".join(commands) + "\n"
+        done = subprocess.run(
+            command, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=p4app.ROOT, check=False, timeout=120
+        )
+    assert done.returncode == 0, done.stdout
+    said = iter(NUMBERS.sub("N", line.rpartition("netcraq> ")[2]) for line in done.stdout.splitlines())
+    for answer in answers:  # in this order; numbers and times differ
+        assert NUMBERS.sub("N", answer) in said, f"not said: {answer}\n{done.stdout}"
