@@ -115,30 +115,16 @@ func (w *world) command() {
 		w.newPlanner(DefaultLimits())
 	case "limits":
 		l := DefaultLimits()
+		numbers := map[string]*float64{"worth": &l.Worth, "write-cost": &l.WriteCost, "factor": &l.Factor, "per-minute": &l.MovesPerMinute}
+		times := map[string]*time.Duration{"dwell": &l.Dwell, "stay": &l.Stay, "rest": &l.Rest, "idle": &l.Idle, "retry": &l.Retry}
 		for _, a := range args {
-			v := a.Vals[0]
-			switch a.Key {
-			case "worth":
-				l.Worth = w.number(v)
-			case "write-cost":
-				l.WriteCost = w.number(v)
-			case "factor":
-				l.Factor = w.number(v)
-			case "dwell":
-				l.Dwell = w.duration(v)
-			case "stay":
-				l.Stay = w.duration(v)
-			case "rest":
-				l.Rest = w.duration(v)
-			case "idle":
-				l.Idle = w.duration(v)
-			case "retry":
-				l.Retry = w.duration(v)
-			case "per-minute":
-				l.MovesPerMinute = w.number(v)
-			case "burst":
-				l.Burst = int(w.number(v))
-			default:
+			if x := numbers[a.Key]; x != nil {
+				*x = w.number(a.Vals[0])
+			} else if x := times[a.Key]; x != nil {
+				*x = w.duration(a.Vals[0])
+			} else if a.Key == "burst" {
+				l.Burst = int(w.number(a.Vals[0]))
+			} else {
 				w.d.Fatalf(w.t, "no limit %s", a.Key)
 			}
 		}

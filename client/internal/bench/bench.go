@@ -20,6 +20,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/internal/zipf"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -263,7 +264,7 @@ func newWorker(cfg *Config, i int, started, finished *atomic.Uint64) (*worker, e
 	}
 	w.pick = func() int { return r.IntN(len(cfg.Keys)) }
 	if cfg.Zipf > 0 {
-		w.pick = zipf(r, cfg.Zipf, len(cfg.Keys))
+		w.pick = zipf.Keys(cfg.Zipf, len(cfg.Keys))(r)
 	}
 	for op := range w.ops {
 		w.ops[op].Latency = newHistogram()

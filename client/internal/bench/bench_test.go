@@ -8,6 +8,7 @@ import (
 
 	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/client/refchain"
+	"github.com/netcraq/netcraq/internal/zipf"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -137,7 +138,7 @@ func TestRefuses(t *testing.T) {
 }
 
 func TestZipf(t *testing.T) {
-	pick := zipf(rand.New(rand.NewPCG(1, 1)), 1, 4)
+	pick := zipf.Keys(1, 4)(rand.New(rand.NewPCG(1, 1)))
 	var seen [4]float64
 	const n = 100000
 	for range n {

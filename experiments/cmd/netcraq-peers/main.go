@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netcraq/netcraq/experiments/peers"
+	"github.com/netcraq/netcraq/internal/zipf"
 )
 
 func main() {
@@ -84,7 +85,7 @@ func (f *flags) run(ctx context.Context, open func(context.Context) (peers.Peer,
 		return fmt.Errorf("--zipf %v: want 0 or more", f.zipf)
 	}
 	if f.zipf > 0 {
-		f.cfg.Zipf = peers.Zipf(f.zipf, f.cfg.Keys)
+		f.cfg.Zipf = zipf.Keys(f.zipf, f.cfg.Keys)
 	}
 	if f.cfg.Seed == 0 {
 		f.cfg.Seed = rand.Uint64()
