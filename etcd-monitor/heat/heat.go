@@ -31,8 +31,8 @@ import (
 
 // Limits of [Keys], and what is used where a field of [Bounds] is zero.
 const (
-	DefaultTop      = 256
-	DefaultCounters = 4096
+	DefaultTop      = 1024
+	DefaultCounters = 8192
 	DefaultHalfLife = 30 * time.Second
 	// MaxKey is the longest key that is counted, in bytes: with the number of counters it bounds the memory. No longer key is placed in the network either.
 	MaxKey = 1024

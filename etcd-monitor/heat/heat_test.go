@@ -316,3 +316,20 @@ func BenchmarkRead(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkScrape is one look of Prometheus at as many keys as there are counters for.
+func BenchmarkScrape(b *testing.B) {
+	m := NewMetrics(Bounds{}, nil)
+	for i := range DefaultCounters {
+		for range 1 + DefaultCounters/(i+1) {
+			m.Keys.Read(fmt.Appendf(nil, "/registry/pods/default/pod-%d", i))
+		}
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m)
+	for b.Loop() {
+		if _, err := registry.Gather(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
