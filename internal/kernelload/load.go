@@ -56,7 +56,7 @@ type Config struct {
 
 	Outstanding  int // 1 to 1,024
 	WritePercent int
-	FirstPort    uint16 // of the slots' UDP ports
+	FirstPort    uint16    // of the slots' UDP ports
 	Begin        time.Time // the first queries wait until then, so that several loads begin together; zero: they do not wait
 	Duration     time.Duration
 	Resend       time.Duration // what is not answered by then is sent again
