@@ -25,7 +25,7 @@ GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])
 COMMANDS := switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl \
             etcd-monitor/cmd/etcd-monitor netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers experiments/cmd/netcraq-replay
 
-.PHONY: help deps build run test sim sim-mutants survive timeline hot-keys bench-etcd model mutants lint p4 p4-check bench netchain compare figures figures-quick clean
+.PHONY: help deps build run test sim sim-mutants survive timeline hot-keys bench-etcd model mutants lint p4 p4-check bench netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -89,6 +89,9 @@ timeline: build ## plot throughput and latency while a switch dies and is brough
 
 hot-keys: build ## show hot etcd keys moving into the network: etcd, the gateway, Prometheus, a skewed load; then a switch is killed
 	@$(SUDO) $(PYTHON) experiments/hot_keys.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)
+
+replay: build ## replay what a real Kubernetes asked of its etcd, through the gateway: how much the network answers
+	@$(SUDO) $(PYTHON) experiments/trace_replay.py
 
 bench: build ## measure the switch: round trips and queries a second, beside BMv2's where it is installed
 	@$(SUDO) $(PYTHON) experiments/bench.py

@@ -160,8 +160,8 @@ func (c *candidate) sayPinned() {
 }
 
 // unwanted says whether a key is pinned with others, by a prefix, and is not there, and nobody asks for it: keys come and go, their slots must too.
-func (c *candidate) unwanted(l Limits) bool {
-	return c.under != "" && c.Value.Known && c.Value.Absent && (!c.Heard || c.Heat.Reads < l.Worth)
+func (c *candidate) unwanted() bool {
+	return c.under != "" && c.Value.Known && c.Value.Absent && (!c.Heard || c.Heat.Reads == 0)
 }
 
 // move makes the verdict's move.
@@ -277,7 +277,7 @@ func (r *round) leave() {
 			r.move(c, Remove, c.Chain)
 			continue
 		}
-		if c.pinned && !c.unwanted(l) {
+		if c.pinned && !c.unwanted() {
 			delete(r.p.idle, c.Name)
 			c.sayPinned()
 			continue
@@ -329,7 +329,7 @@ func (r *round) enter() {
 			delete(r.p.hot, c.Name)
 		case !c.Value.Known:
 			c.say(Unknown, "etcd has not been asked yet whether it can be placed")
-		case c.pinned && c.unwanted(r.p.limits):
+		case c.pinned && c.unwanted():
 			c.say(Cold, "pinned by the rule for %s, but it does not exist and is not asked for", c.under)
 		case c.pinned:
 			pinned = append(pinned, c)

@@ -314,6 +314,7 @@ func (w *world) gateway() *gateway {
 	})
 	g.server.without = w.without
 	w.gateways = append(w.gateways, g)
+	w.spawn(g, func() { g.server.Warm(g.ctx) })
 	return g
 }
 

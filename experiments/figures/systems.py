@@ -58,7 +58,7 @@ class Network:
 
     def load_together(self, hosts: Sequence[str], *, outstanding: int = 32, seconds: float = 0.5) -> list[dict[str, Any]]:
         """Let several hosts read at once, and return their reports. The keys have their values from an earlier load."""
-        begin = int(1000 * (time.time() + 0.5 + 0.1 * len(hosts)))
+        begin = int(1000 * (time.time() + 0.2 + 0.1 * len(hosts)))
         running = []
         for number, host in enumerate(hosts):
             command = self._command(writes=0, outstanding=outstanding, seconds=seconds, cpu=str(number % 2), fill=False, begin_at=begin)

@@ -88,6 +88,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 		Etcd: gateway.Forward(upstream, metrics), Slots: slots, Directory: n.follower, Sessions: n.sessions, Newest: newest, Codec: library, Runtime: n.runtime,
 		Observer: metrics, Evictor: n.chains, Prefix: o.prefix, Patience: patience, Open: n.everybody.Open,
 	})
+	n.work.Go(func() { n.server.Warm(ctx) })
 	return n, nil
 }
 

@@ -30,12 +30,13 @@ func main() {
 }
 
 type flags struct {
-	endpoints []string
-	mix       string
-	fill      bool
-	zipf      float64
-	cacert    string
-	cfg       peers.Config
+	endpoints  []string
+	mix        string
+	fill       bool
+	zipf       float64
+	cacert     string
+	controller string
+	cfg        peers.Config
 }
 
 func command() *cobra.Command {
@@ -48,6 +49,7 @@ back is compared with what was written to its key; a wrong one ends the run with
 	p := root.PersistentFlags()
 	p.StringSliceVar(&f.endpoints, "endpoints", nil, "HOST:PORT of the server, or of etcd's members")
 	p.StringVar(&f.cacert, "cacert", "", "etcd: certificates that the server's must be signed by (PEM); makes the connection TLS")
+	p.StringVar(&f.controller, "controller", "127.0.0.1:20036", "native: the controller's admin API")
 	p.StringVar(&f.mix, "mix", "get=1", "operations and their shares: get=95,put=5")
 	p.BoolVar(&f.fill, "fill", true, "write every key first")
 	p.IntVarP(&f.cfg.Outstanding, "outstanding", "n", 64, "queries on their way at once")
@@ -62,6 +64,13 @@ back is compared with what was written to its key; a wrong one ends the run with
 		open        func(context.Context) (peers.Peer, error)
 	}{
 		{"etcd", "linearizable Get and Put through etcd's client", func(ctx context.Context) (peers.Peer, error) { return peers.NewEtcd(ctx, f.endpoints, f.cacert) }},
+		{"native", "etcd's keys, those that are placed read from the switches; --endpoints is a gateway", func(ctx context.Context) (peers.Peer, error) {
+			gateway, err := peers.NewEtcd(ctx, f.endpoints, f.cacert)
+			if err != nil {
+				return nil, err
+			}
+			return peers.NewNative(ctx, gateway, f.controller)
+		}},
 		{"redis", "GET and SET", func(ctx context.Context) (peers.Peer, error) {
 			return peers.NewRedis(ctx, f.endpoints[0], f.cfg.Outstanding)
 		}},

@@ -1,0 +1,45 @@
+package guarded
+
+import (
+	"context"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Warm populates the slots of keys that are placed from now on, until ctx is done, so that their first readers need not ask etcd: in a cluster many objects are read a few
+// times in their first second, and then no more. It populates as a reader does, under the same rule, so that several gateways may do it, and none has to.
+func (s *Server) Warm(ctx context.Context) {
+	seen := map[wire.Key]bool{}
+	for _, k := range s.Directory.LookupRange("\x00", open) {
+		seen[k.ID] = true
+	}
+	for ctx.Err() == nil {
+		changed := s.Directory.Changed()
+		now := s.Directory.LookupRange("\x00", open)
+		there := make(map[wire.Key]bool, len(now))
+		for _, k := range now {
+			there[k.ID] = true
+			if !seen[k.ID] && !s.Excluded(k.Name) && s.Open() {
+				s.warm(ctx, k)
+			}
+		}
+		seen = there
+		s.Runtime.Wait(ctx, changed, 0)
+	}
+}
+
+func (s *Server) warm(ctx context.Context, k placed.Key) {
+	ctx, cancel := s.Runtime.Detach(ctx)
+	defer cancel()
+	at, err := s.look(ctx, k.ID)
+	if err != nil || at.cell.Kind != cell.Clear {
+		return
+	}
+	if answer, err := s.fromEtcd(ctx, &pb.RangeRequest{Key: []byte(k.Name)}); err == nil {
+		s.populate(ctx, k.Name, k.Entry, &at, answer)
+	}
+}

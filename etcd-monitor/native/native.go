@@ -1,0 +1,92 @@
+// Package native reads etcd's keys without a gateway on the way: placed keys from the switches, by UDP, and all others from etcd.
+//
+//	r, err := native.Open(ctx, etcd, controller, placed.DefaultPrefix)
+//	kv, err := r.Get(ctx, "/leader")        // nil: there is no such key
+//
+// Reads are linearizable as the gateway's are: a slot that can be read has what etcd has (docs/etcd.md). Writes go through a gateway, always: a writer that does not take the
+// guards leaves old values in the network.
+package native
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/chains"
+	"github.com/netcraq/netcraq/etcd-monitor/guarded"
+)
+
+// Reader reads keys. It is safe for concurrent use.
+type Reader struct {
+	etcd      clientv3.KV
+	directory *placed.Follower
+	network   *guarded.Network
+	chains    *chains.Chains
+	library   *cell.Library
+}
+
+// Open begins to follow which keys are placed, in etcd, and where the chains are, at the controller. prefix is the gateways' (placed.DefaultPrefix). ctx bounds only the beginning.
+func Open(ctx context.Context, etcd *clientv3.Client, controller *api.Client, prefix string) (*Reader, error) {
+	directory, err := placed.Follow(ctx, etcd, prefix, zap.NewNop())
+	if err != nil {
+		return nil, fmt.Errorf("reading which keys are placed: %w", err)
+	}
+	r := &Reader{etcd: etcd, directory: directory, network: guarded.NewNetwork(nil), library: cell.NewLibrary(etcd, prefix)}
+	if err := r.library.Load(ctx); err != nil {
+		directory.Close()
+		return nil, fmt.Errorf("reading the dictionaries of values: %w", err)
+	}
+	r.chains = chains.Follow(controller, r.network, "native reader", slog.New(slog.DiscardHandler))
+	return r, nil
+}
+
+// Close ends it.
+func (r *Reader) Close() {
+	r.chains.Close()
+	r.directory.Close()
+}
+
+// Get reads a key; nil: it does not exist.
+func (r *Reader) Get(ctx context.Context, key string) (*mvccpb.KeyValue, error) {
+	if kv, ok := r.FromNetwork(ctx, key); ok {
+		return kv, nil
+	}
+	answer, err := r.etcd.Get(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if len(answer.Kvs) == 0 {
+		return nil, nil
+	}
+	return answer.Kvs[0], nil
+}
+
+// FromNetwork reads a key in the switches. ok is false where they do not say: it is not placed, is being written, or they do not answer.
+func (r *Reader) FromNetwork(ctx context.Context, key string) (kv *mvccpb.KeyValue, ok bool) {
+	e, there := r.directory.Lookup(key)
+	if !there {
+		return nil, false
+	}
+	slot, _, err := r.network.Read(ctx, e.ID)
+	if err != nil {
+		return nil, false
+	}
+	c, err := r.library.Codec().Decode(slot)
+	if err != nil {
+		return nil, false // a dictionary that came after this reader did: a gateway knows it
+	}
+	switch c.Kind {
+	case cell.Value:
+		return &mvccpb.KeyValue{Key: []byte(key), CreateRevision: c.Create, ModRevision: c.Mod, Version: c.Version, Value: c.Value}, true
+	case cell.Absent:
+		return nil, true
+	}
+	return nil, false
+}

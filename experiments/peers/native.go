@@ -1,0 +1,52 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/native"
+)
+
+// Native is etcd with the keys that are placed read from the switches, without a gateway on the way. Writes go to the gateway that is etcd's endpoint.
+type Native struct {
+	*Etcd
+	reader *native.Reader
+}
+
+// NewNative connects to a gateway and to the controller's admin API (a URL).
+func NewNative(ctx context.Context, gateway *Etcd, controller string) (*Native, error) {
+	reader, err := native.Open(ctx, gateway.client, api.NewClient(controller), placed.DefaultPrefix)
+	if err != nil {
+		return nil, err
+	}
+	return &Native{gateway, reader}, nil
+}
+
+// Open implements [Peer].
+func (n *Native) Open(context.Context, int) (Store, error) {
+	return nativeStore{etcdStore{n.client}, n.reader}, nil
+}
+
+// Close implements [Peer].
+func (n *Native) Close() error {
+	n.reader.Close()
+	return n.Etcd.Close()
+}
+
+type nativeStore struct {
+	etcdStore
+	reader *native.Reader
+}
+
+func (s nativeStore) Get(ctx context.Context, key string) ([]byte, error) {
+	kv, err := s.reader.Get(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if kv == nil {
+		return nil, fmt.Errorf("key %s is not in etcd", key)
+	}
+	return kv.Value, nil
+}
