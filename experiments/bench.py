@@ -93,7 +93,7 @@ def versions() -> dict[str, str]:
     return {
         "commit": said("git", "rev-parse", "HEAD") + ("-dirty" if said("git", "status", "--porcelain") else ""),
         "kernel": platform.release(),
-        "cpu": f"{os.cpu_count()} x {model}",
+        "cpu": f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} x {model}",
         "netcraq-switch": said("bin/netcraq-switch", "--version"),
         "simple_switch_grpc": said("simple_switch_grpc", "--version") if shutil.which("simple_switch_grpc") else "not installed",
     }

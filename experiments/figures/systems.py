@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import subprocess
 import tempfile
@@ -59,9 +60,10 @@ class Network:
     def load_together(self, hosts: Sequence[str], *, outstanding: int = 32, seconds: float = 0.5) -> list[dict[str, Any]]:
         """Let several hosts read at once, and return their reports. The keys have their values from an earlier load."""
         begin = int(1000 * (time.time() + 0.2 + 0.1 * len(hosts)))
+        cpus = sorted(os.sched_getaffinity(0))
         running = []
         for number, host in enumerate(hosts):
-            command = self._command(writes=0, outstanding=outstanding, seconds=seconds, cpu=str(number % 2), fill=False, begin_at=begin)
+            command = self._command(writes=0, outstanding=outstanding, seconds=seconds, cpu=str(cpus[number % len(cpus)]), fill=False, begin_at=begin)
             running.append((command, self.net.spawn(host, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)))
         if time.time() * 1000 > begin:
             raise Failed("the loads did not begin together: the machine is too busy")
