@@ -143,7 +143,9 @@ def write_csv(store: Store, folder: Path) -> bool:
 def draw(store: Store, folder: Path) -> list[Path]:
     """Write the plot as PNG and SVG: an engine a column, throughput above latency, medians of the repetitions."""
     data = runs(store)
-    canvas, grid = pyplot.subplots(2, len(data), figsize=(2 + 6.5 * len(data), 7), squeeze=False, sharex=True, height_ratios=(3, 2))
+    canvas, grid = pyplot.subplots(
+        2, len(data), figsize=(2 + 6.5 * len(data), 7), squeeze=False, sharex=True, height_ratios=(3, 2), layout="constrained"
+    )
     for column, (engine, by_system) in enumerate(data.items()):
         rate, latency = grid[0][column], grid[1][column]
         for system in sorted(by_system, key=list(COLOURS).index):
@@ -151,14 +153,13 @@ def draw(store: Store, folder: Path) -> list[Path]:
             _lines(latency, by_system[system], system, "p50_us")
         _marks(rate, latency, by_system)
         rate.set(title=engine, ylim=(0, 1.35 * rate.get_ylim()[1]))
-        rate.legend(fontsize=7, ncols=2, loc="lower left")
         latency.set(yscale="log", xlabel="seconds")
         for axes in (rate, latency):
             axes.grid(alpha=0.3)
     grid[0][0].set_ylabel("answers a second")
     grid[1][0].set_ylabel("microseconds (median)")
     canvas.suptitle(TITLE)
-    canvas.tight_layout()
+    canvas.legend(*grid[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     written = [folder / f"{NAME}.{kind}" for kind in ("png", "svg")]
     for path in written:
         canvas.savefig(path, dpi=110)
