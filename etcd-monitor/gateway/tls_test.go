@@ -109,6 +109,34 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
+// A certificate that comes onto the list of revoked ones is not accepted from then on.
+func TestRevoked(t *testing.T) {
+	a := etcdtest.NewAuthority(t)
+	serverCerts, _ := a.Issue("server", "")
+	serverCerts.ClientCertAuth = true
+	serverCerts.CRLFile = a.Revoke()
+	one, number := a.Issue("one", "")
+	other, _ := a.Issue("other", "")
+	c := etcdtest.New(t, 1, etcdtest.Options{})
+	g := beginAt(t, Config{}, UpstreamConfig{Endpoints: c.Endpoints()}, "https", serverCerts)
+	reads := func(certs transport.TLSInfo) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err := client(t, g.Endpoint, certs).Get(ctx, "k")
+		return err
+	}
+	if err := reads(one); err != nil {
+		t.Fatal(err)
+	}
+	a.Revoke(number)
+	if err := reads(one); err == nil {
+		t.Error("a revoked certificate was accepted")
+	}
+	if err := reads(other); err != nil {
+		t.Errorf("another certificate: %v", err)
+	}
+}
+
 // A gateway whose certificate has a common name does not lend that name to its clients.
 func TestCommonName(t *testing.T) {
 	a := etcdtest.NewAuthority(t)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -64,7 +65,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.clients.KeyFile, "key-file", "", "... and its key")
 	f.BoolVar(&o.clients.ClientCertAuth, "client-cert-auth", false, "clients have to show a certificate, signed by --trusted-ca-file")
 	f.StringVar(&o.clients.TrustedCAFile, "trusted-ca-file", "", "certificates that clients' must be signed by (PEM)")
-	f.StringVar(&o.clients.CRLFile, "client-crl-file", "", "clients' certificates that are revoked")
+	f.StringVar(&o.clients.CRLFile, "client-crl-file", "", "the list of clients' certificates that are revoked (DER); clients have to show one then")
 	f.StringVar(&o.metrics, "metrics-addr", defaultMetrics, "where to serve the gateway's own /metrics (HOST:PORT; \"\": nowhere\nbut at "+gateway.OwnMetrics+" of the client URLs)")
 
 	f.StringVar(&o.controller, "controller", "", "the address of netcraq-controller's admin API: have placed keys\nread from the network (default: all goes to etcd)")
@@ -124,6 +125,18 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 	}
 	if o.clients.ClientCertAuth && o.clients.TrustedCAFile == "" {
 		return fail("--client-cert-auth: give --trusted-ca-file too, which says whose certificates are accepted")
+	}
+	if o.clients.CRLFile != "" {
+		if o.clients.TrustedCAFile == "" {
+			return fail("--client-crl-file: give --trusted-ca-file too: without it clients show no certificates that could be revoked")
+		}
+		b, err := os.ReadFile(o.clients.CRLFile)
+		if err != nil {
+			return fail("--client-crl-file: %w", err)
+		}
+		if _, err := x509.ParseRevocationList(b); err != nil {
+			return fail("--client-crl-file %s: %w (it has to be DER: openssl crl -outform DER makes it)", o.clients.CRLFile, err)
+		}
 	}
 	if len(o.listen) == 0 {
 		return fail("--listen-client-urls: give at least one")

@@ -66,6 +66,24 @@ func (a *Authority) Issue(name, commonName string) (transport.TLSInfo, *big.Int)
 	return info, number
 }
 
+// Revoke writes a list of certificates that are revoked (DER), and gives its path.
+func (a *Authority) Revoke(numbers ...*big.Int) string {
+	a.t.Helper()
+	list := &x509.RevocationList{Number: big.NewInt(serial.Add(1)), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour)}
+	for _, n := range numbers {
+		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: n, RevocationTime: time.Now()})
+	}
+	der, err := x509.CreateRevocationList(rand.Reader, list, a.cert, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	file := filepath.Join(a.dir, "revoked.crl")
+	if err := os.WriteFile(file, der, 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+	return file
+}
+
 // sign makes a key and a certificate for it; without a signer it signs itself.
 func sign(t testing.TB, template, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*ecdsa.PrivateKey, []byte) {
 	t.Helper()
