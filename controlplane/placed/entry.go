@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/netcraq/netcraq/controlplane/directory"
 	"github.com/netcraq/netcraq/wire"
@@ -78,7 +79,7 @@ func Range(prefix, key, end string) (string, string) {
 	case "":
 		return Name(prefix, key), ""
 	case "\x00":
-		return Name(prefix, key), after(Name(prefix, ""))
+		return Name(prefix, key), clientv3.GetPrefixRangeEnd(Name(prefix, ""))
 	}
 	return Name(prefix, key), Name(prefix, end)
 }
@@ -95,16 +96,4 @@ func Fence(prefix, key, end string, revision int64) *pb.Compare {
 		c.RangeEnd = []byte(to)
 	}
 	return c
-}
-
-// after is the first key after all that start with prefix.
-func after(prefix string) string {
-	b := []byte(prefix)
-	for i := len(b) - 1; i >= 0; i-- {
-		if b[i] < 0xff {
-			b[i]++
-			return string(b[:i+1])
-		}
-	}
-	return "\x00" // the prefix is nothing but 0xff
 }

@@ -72,7 +72,10 @@ func TestLinearizable(t *testing.T) {
 
 // testLinearizable does that with slots, which are made anew for each round; each gateway has a way of its own to them.
 func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*testing.T) Slots)) {
-	total := 6 * time.Second
+	total := testTime
+	if testing.Short() {
+		total = time.Second
+	}
 	if text := os.Getenv(envLinearizable); text != "" {
 		var err error
 		if total, err = time.ParseDuration(text); err != nil {

@@ -2,4 +2,9 @@
 
 package guarded
 
-const testSeeds = 1000
+import "time"
+
+const (
+	testSeeds = 1000             // of the simulator
+	testTime  = 30 * time.Second // of histories before a real etcd, over each kind of slots
+)

@@ -5,6 +5,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // span is the keys in [key, end), as in etcd's requests: no end is the one key, an end of one zero byte is all keys from key on.
@@ -81,7 +82,7 @@ func (s *Server) planOps(w *work, ops []*pb.RequestOp) ([]*pb.RequestOp, error) 
 // planDelete leaves the gateways' own keys out of a deletion. One that spans them becomes two, in a transaction without conditions, so that there is one answer in its place.
 func (s *Server) planDelete(w *work, op *pb.RequestOp, r *pb.DeleteRangeRequest) (*pb.RequestOp, error) {
 	key, end := string(r.Key), string(r.RangeEnd)
-	first, next := s.Prefix, after(s.Prefix) // the gateways' own are [first, next)
+	first, next := s.Prefix, clientv3.GetPrefixRangeEnd(s.Prefix) // the gateways' own are [first, next)
 	switch {
 	case end == "" && s.isOwn(key), key >= first && key < next && end != "" && (end != open && end <= next):
 		return nil, s.own()
@@ -173,18 +174,6 @@ func later(a, b string) string {
 		return open
 	}
 	return max(a, b)
-}
-
-// after is the first key after all that start with prefix.
-func after(prefix string) string {
-	b := []byte(prefix)
-	for i := len(b) - 1; i >= 0; i-- {
-		if b[i] < 0xff {
-			b[i]++
-			return string(b[:i+1])
-		}
-	}
-	return open
 }
 
 // placedIn is the placed keys that a write may change, in their order, each once.

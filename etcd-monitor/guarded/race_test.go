@@ -2,5 +2,10 @@
 
 package guarded
 
+import "time"
+
 // With the race detector a seed takes ten times as long; `make test` runs the rest without it.
-const testSeeds = 20
+const (
+	testSeeds = 20
+	testTime  = time.Second
+)

@@ -11,6 +11,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // op is one request of a client.
@@ -175,7 +176,7 @@ func simulate(seed uint64, steps int, without rules, mutant worldRules, trace bo
 
 // expire lets sessions run out: those of gateways that are no more, and now and then one of a living one.
 func (w *world) expire(dead, living float64) {
-	for _, kv := range w.etcd.find([]byte(simPrefix+"sessions/"), []byte(after(simPrefix+"sessions/"))) {
+	for _, kv := range w.etcd.find([]byte(simPrefix+"sessions/"), []byte(clientv3.GetPrefixRangeEnd(simPrefix+"sessions/"))) {
 		p := dead
 		for _, g := range w.gateways {
 			if g.lease != 0 && g.Key(g.lease) == string(kv.Key) {

@@ -2,12 +2,14 @@ package guarded
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -169,6 +171,18 @@ func same(t *testing.T, what string, a, b message, errA, errB error, headers ...
 	}
 }
 
+// both makes a request of an etcd and of a gateway, and gives what etcd refused it with.
+func both[Q any, A interface {
+	message
+	GetHeader() *pb.ResponseHeader
+}](t *testing.T, n int, request Q, etcd func(context.Context, Q, ...grpc.CallOption) (A, error), gateway func(context.Context, Q) (A, error)) error {
+	t.Helper()
+	a, errA := etcd(t.Context(), request)
+	b, errB := gateway(t.Context(), request)
+	same(t, fmt.Sprintf("%d: %v", n, request), a, b, errA, errB, a.GetHeader(), b.GetHeader())
+	return errA
+}
+
 // The same requests to an etcd and to a gateway before another one get the same answers, byte for byte, but for the names of cluster and member. Some of the keys are placed, all or none.
 func TestSameAnswers(t *testing.T) {
 	for _, placing := range []struct {
@@ -196,35 +210,15 @@ func TestSameAnswers(t *testing.T) {
 				var err error
 				switch n := q.r.IntN(100); {
 				case n < 50:
-					r := q.read()
-					a, errA := etcd.Range(ctx, r)
-					b, errB := g.Range(ctx, r)
-					same(t, fmt.Sprintf("%d: %v", i, r), a, b, errA, errB, a.GetHeader(), b.GetHeader())
-					err = errA
+					err = both(t, i, q.read(), etcd.Range, g.Range)
 				case n < 65:
-					r := q.put()
-					a, errA := etcd.Put(ctx, r)
-					b, errB := g.Put(ctx, r)
-					same(t, fmt.Sprintf("%d: %v", i, r), a, b, errA, errB, a.GetHeader(), b.GetHeader())
-					err = errA
+					err = both(t, i, q.put(), etcd.Put, g.Put)
 				case n < 75:
-					r := q.delete()
-					a, errA := etcd.DeleteRange(ctx, r)
-					b, errB := g.DeleteRange(ctx, r)
-					same(t, fmt.Sprintf("%d: %v", i, r), a, b, errA, errB, a.GetHeader(), b.GetHeader())
-					err = errA
+					err = both(t, i, q.delete(), etcd.DeleteRange, g.DeleteRange)
 				case n < 99:
-					r := q.txn(2)
-					a, errA := etcd.Txn(ctx, r)
-					b, errB := g.Txn(ctx, r)
-					same(t, fmt.Sprintf("%d: %v", i, r), a, b, errA, errB, a.GetHeader(), b.GetHeader())
-					err = errA
+					err = both(t, i, q.txn(2), etcd.Txn, g.Txn)
 				default:
-					r := &pb.CompactionRequest{Revision: int64(q.r.IntN(2000))}
-					a, errA := etcd.Compact(ctx, r)
-					b, errB := g.Compact(ctx, r)
-					same(t, fmt.Sprintf("%d: %v", i, r), a, b, errA, errB, a.GetHeader(), b.GetHeader())
-					err = errA
+					err = both(t, i, &pb.CompactionRequest{Revision: int64(q.r.IntN(2000))}, etcd.Compact, g.Compact)
 				}
 				if err != nil {
 					errors++
@@ -270,7 +264,7 @@ func TestOwnKeys(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		own, err := g.client.Get(ctx, livePrefix+"\x00", clientv3.WithRange(after(livePrefix)))
+		own, err := g.client.Get(ctx, livePrefix+"\x00", clientv3.WithRange(clientv3.GetPrefixRangeEnd(livePrefix)))
 		if err != nil || own.Count < 2 {
 			t.Fatalf("%v, %v", own, err)
 		}
@@ -293,7 +287,7 @@ func TestOwnKeys(t *testing.T) {
 		if got.Deleted != d.deleted || len(got.PrevKvs) != int(d.deleted) || got.Header.Revision == 0 {
 			t.Errorf("delete [%q, %q): %v; want %d deleted", d.key, d.end, got, d.deleted)
 		}
-		if now, err := g.client.Get(ctx, livePrefix+"\x00", clientv3.WithRange(after(livePrefix))); err != nil || now.Count != own.Count {
+		if now, err := g.client.Get(ctx, livePrefix+"\x00", clientv3.WithRange(clientv3.GetPrefixRangeEnd(livePrefix))); err != nil || now.Count != own.Count {
 			t.Fatalf("after deleting [%q, %q): %v, %v; want %d own keys", d.key, d.end, now, err, own.Count)
 		}
 		r, err := g.Range(ctx, rangeOf(before))

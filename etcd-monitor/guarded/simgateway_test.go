@@ -1,0 +1,236 @@
+package guarded
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/wire"
+)
+
+type gateway struct {
+	*world
+	id       int
+	server   *Server
+	dir      *placed.Cache
+	seen     int   // changes of the directory that its watch has told
+	lease    int64 // of its session; 0: none
+	newest   int64
+	answered int64           // the newest revision in an answer to a client
+	ctx      context.Context // ends when it crashes
+	crashed  bool
+}
+
+func (w *world) gateway() *gateway {
+	g := &gateway{world: w, id: len(w.gateways) + 1, dir: placed.NewCache(), ctx: context.Background()}
+	// What is there when it begins.
+	entries := map[string]placed.Entry{}
+	for _, kv := range w.etcd.find([]byte(placed.Name(simPrefix, "")), []byte(clientv3.GetPrefixRangeEnd(placed.Name(simPrefix, "")))) {
+		entries[strings.TrimPrefix(string(kv.Key), placed.Name(simPrefix, ""))] = entryOf(kv)
+	}
+	g.dir.Reset(w.etcd.revision, entries)
+	g.seen = len(w.placing)
+	g.server = New(Config{
+		Etcd: simKV{g}, Slots: simSlots{w}, Directory: simDirectory{g.dir, g}, Sessions: g, Newest: g, Codec: w.codec, Runtime: w, Prefix: simPrefix, Patience: -1, Observer: simObserver{w: w},
+		Excluded: func(string) bool { return false },
+	})
+	g.server.without = w.without
+	w.gateways = append(w.gateways, g)
+	w.spawn(g, func() { g.server.Warm(g.ctx) })
+	return g
+}
+
+func (g *gateway) Revision() int64    { return g.newest }
+func (g *gateway) Saw(revision int64) { g.newest = max(g.newest, revision) }
+
+func (g *gateway) Key(lease int64) string { return fmt.Sprintf("%ssessions/%d", simPrefix, lease) }
+
+func (g *gateway) Current(ctx context.Context) (int64, error) {
+	for g.lease == 0 {
+		g.leases++
+		lease := g.leases
+		ok := g.send(func() { g.etcd.doTxn(&pb.TxnRequest{Success: []*pb.RequestOp{putOp(g.Key(lease), "")}}) })
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		if ok && g.lease == 0 {
+			g.lease = lease
+			g.note("gateway %d has session %d", g.id, lease)
+		}
+	}
+	return g.lease, nil
+}
+
+func (g *gateway) GiveUp(lease int64) {
+	if g.lease != lease {
+		return
+	}
+	g.note("gateway %d gives up session %d", g.id, lease)
+	g.lease = 0
+	g.Go(func() {
+		for !g.send(func() { g.etcd.doTxn(deleteTxn(g.Key(lease), "")) }) {
+		}
+	})
+}
+
+func putOp(key, value string) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte(value)}}}
+}
+
+func deleteTxn(key, end string) *pb.TxnRequest {
+	return &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key), RangeEnd: []byte(end)}}}}}
+}
+
+// simObserver counts.
+type simObserver struct {
+	nobody
+	w *world
+}
+
+func (o simObserver) Hit() { o.w.hits++ }
+
+// crash ends a gateway: what it has sent may still arrive.
+func (w *world) crash(g *gateway) {
+	w.note("gateway %d crashes", g.id)
+	g.crashed = true
+	for _, t := range slices.Clone(w.tasks) {
+		if t.gw != g {
+			continue
+		}
+		if t.inFlight != nil && w.chance(0.7) {
+			w.late = append(w.late, t.inFlight)
+		}
+		w.kill(t)
+	}
+	for _, o := range w.history {
+		if o.gw == g && o.end == 0 {
+			o.lost = true
+		}
+	}
+	w.gateways = slices.DeleteFunc(w.gateways, func(x *gateway) bool { return x == g })
+	n := w.gateway()
+	n.id = g.id + 10
+}
+
+// simDirectory is a cache that is refreshed from the simulator's etcd.
+type simDirectory struct {
+	*placed.Cache
+	g *gateway
+}
+
+func (d simDirectory) Refresh(ctx context.Context) error {
+	entries := map[string]placed.Entry{}
+	var revision int64
+	ok := d.g.send(func() {
+		clear(entries)
+		name := placed.Name(simPrefix, "")
+		for _, kv := range d.g.etcd.find([]byte(name), []byte(clientv3.GetPrefixRangeEnd(name))) {
+			entries[strings.TrimPrefix(string(kv.Key), name)] = entryOf(kv)
+		}
+		revision = d.g.etcd.revision
+	})
+	if !ok {
+		return errSim
+	}
+	d.Reset(revision, entries)
+	return nil
+}
+
+var errSim = status.Error(codes.Unavailable, "no answer")
+
+// simSlots are the slots in the network.
+type simSlots struct{ w *world }
+
+func (s simSlots) Size(wire.Key) int { return 64 }
+
+func (s simSlots) Read(_ context.Context, id wire.Key) (value []byte, version wire.Version, err error) {
+	ok := s.w.send(func() {
+		err = ErrNoSlot
+		if at := s.w.slots[id]; at != nil {
+			version = at.version
+			if !at.gone {
+				value, err = at.value, nil
+			}
+		}
+	})
+	if !ok {
+		return nil, 0, errSim
+	}
+	return value, version, err
+}
+
+func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (version wire.Version, err error) {
+	by := s.w.self.gw.id
+	ok := s.w.send(func() {
+		at := s.w.slots[id]
+		switch {
+		case at == nil || at.gone && !s.w.without.notFound:
+			version, err = 0, ErrNoSlot
+		case at.version != expected:
+			version, err = 0, ErrChanged
+		default:
+			at.value, at.gone = value, false
+			at.version++
+			version, err = at.version, nil
+			s.w.note("slot %d: %s, version %d, by gateway %d", id, describe(value), at.version, by)
+		}
+	})
+	if !ok {
+		return 0, errSim
+	}
+	return version, err
+}
+
+func describe(b []byte) string {
+	c, err := simCodec.c.Decode(b)
+	if err != nil {
+		return err.Error()
+	}
+	switch c.Kind {
+	case cell.Value:
+		return fmt.Sprintf("value %s of %d", c.Value, c.Mod)
+	case cell.Guard:
+		return fmt.Sprintf("guard %d of %d", c.Number, c.Lease)
+	case cell.Absent:
+		return fmt.Sprintf("absent at %d", c.Revision)
+	}
+	return c.Kind.String()
+}
+
+// simKV is etcd as a gateway has it.
+type simKV struct{ g *gateway }
+
+func (k simKV) Range(_ context.Context, r *pb.RangeRequest, _ ...grpc.CallOption) (answer *pb.RangeResponse, err error) {
+	if !k.g.send(func() { answer = k.g.etcd.doRange(r) }) {
+		return nil, errSim
+	}
+	return answer, nil
+}
+
+func (k simKV) Txn(_ context.Context, t *pb.TxnRequest, _ ...grpc.CallOption) (answer *pb.TxnResponse, err error) {
+	if !k.g.send(func() { answer = k.g.etcd.doTxn(t) }) {
+		return nil, errSim
+	}
+	return answer, nil
+}
+
+func (k simKV) Put(context.Context, *pb.PutRequest, ...grpc.CallOption) (*pb.PutResponse, error) {
+	panic("every write is a transaction")
+}
+
+func (k simKV) DeleteRange(context.Context, *pb.DeleteRangeRequest, ...grpc.CallOption) (*pb.DeleteRangeResponse, error) {
+	panic("every write is a transaction")
+}
+
+func (k simKV) Compact(context.Context, *pb.CompactionRequest, ...grpc.CallOption) (*pb.CompactionResponse, error) {
+	panic("nobody compacts")
+}
