@@ -140,7 +140,7 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 
 // unlessStopped is the error that a stream ends with: a server that stops says so as etcd does, and clients go elsewhere.
 func (g *Gateway) unlessStopped(err error) error {
-	if g.stopping.Err() != nil && status.Code(err) == codes.Canceled {
+	if g.stopping.Err() != nil && (status.Code(err) == codes.Canceled || errors.Is(err, context.Canceled)) {
 		return rpctypes.ErrGRPCStopped
 	}
 	return err
