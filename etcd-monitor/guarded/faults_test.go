@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -265,6 +266,48 @@ func TestRevisionFollows(t *testing.T) {
 			t.Fatalf("%v, %v: not from the network", r, err)
 		}
 		return r.Header.Revision >= other.Header.Revision
+	})
+}
+
+// Many writers of one key, at two gateways, all get their turn, and the key is read from the network when they have done.
+func TestContention(t *testing.T) {
+	s := newScene(t, 64, nil)
+	gateways := []*liveGateway{s.liveGateway, newLive(t, s.endpoint, s.slots, nil)}
+	e := s.place("k")
+	gateways[1].knows(t, e)
+	const writers = 12
+	var counts [writers]int
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range writers {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				// Begun in time, each is brought to its end.
+				if _, err := gateways[i%2].Put(t.Context(), putOf("k", fmt.Sprint(i))); err != nil {
+					t.Error(err)
+					return
+				}
+				counts[i]++
+			}
+		})
+	}
+	wg.Wait()
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	t.Logf("%d writes by %d writers: %v", total, writers, counts)
+	if least := slices.Min(counts[:]); least*4*writers < total {
+		t.Errorf("a writer had %d turns of %d", least, total)
+	}
+	r, err := gateways[0].Range(t.Context(), rangeOf("k"))
+	if err != nil || r.Kvs[0].Version != int64(total) {
+		t.Errorf("%v, %v; want version %d", r, err, total)
+	}
+	until(t, "the network answers", func() bool {
+		v, _, network := s.reads("k")
+		return network && v == string(r.Kvs[0].Value)
 	})
 }
 

@@ -5,6 +5,6 @@ package guarded
 import "time"
 
 const (
-	testSeeds = 1000             // of the simulator
+	testSeeds = 500              // of the simulator
 	testTime  = 30 * time.Second // of histories before a real etcd, over each kind of slots
 )
