@@ -173,15 +173,15 @@ func (p *plan) routes(s *topology.Switch) (out []p4rt.Entry) {
 func (p *plan) detours(at *place, part int) (out []p4rt.Entry) {
 	// The program asks the tables twice: with what comes in, and with what goes on from here.
 	for _, when := range []string{"detour", "detour_next"} {
-		e := p4rt.Entry{Table: when + ".gone", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(at.member.Address)}, Action: when + ".redirect"}
+		e := p4rt.Entry{Table: when + ".gone", Priority: 1, Match: p4rt.Match{"ipv4_dst": p4rt.Ternary(at.member.Address, ^uint32(0))}, Action: when + ".redirect"}
 		switch {
 		case part == common && at.skipped:
 			e.Action = when + ".skip"
 		case part == common && at.by != at.member:
 			e.Params = p4rt.Params{"addr": at.by.Address}
 		case part != common && at.active != nil && at.active[part]:
-			e.Table, e.Params = when+".taken", p4rt.Params{"addr": at.by.Address}
-			e.Match["group"] = p4rt.Exact(part)
+			e.Table, e.Priority, e.Params = when+".taken", 0, p4rt.Params{"addr": at.by.Address}
+			e.Match = p4rt.Match{"ipv4_dst": p4rt.Exact(at.member.Address), "group": p4rt.Exact(part)}
 		default:
 			continue
 		}
