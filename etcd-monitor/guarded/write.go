@@ -145,6 +145,9 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 		return nil, nil, err
 	case err != nil:
 		s.Observer.GuardedWrite("refused")
+		for _, g := range t.guards { // what was there is right, but a reader can find that out: a list of codes is no proof
+			g.before = []byte{byte(cell.Clear)}
+		}
 		s.settleAll(ctx, t.guards, s.release)
 		return nil, nil, err
 	case out.again:
