@@ -58,8 +58,9 @@ build: deps ## build the commands into bin/
 	@mkdir -p bin
 	@$(GO) build -o bin/ $(addprefix ./,$(COMMANDS))
 
-run: build ## start a chain, load real etcd keys, query every switch, write at the head, show what happened
+run: build ## start a chain, load real etcd keys, query every switch, write at the head; then hot keys of an etcd move into the network
 	@$(SUDO) $(PYTHON) experiments/run_chain.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --profile $(PROFILE) $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
+	@$(if $(KEEP),true,echo && $(SUDO) $(PYTHON) experiments/hot_keys.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK))
 
 test: build ## every test that this machine can run; names what it leaves out
 	@$(PYTHON) p4src/compile.py check && $(PYTHON) p4src/compile.py check netchain-baseline
