@@ -32,17 +32,12 @@ func (p *Placer) reconcile(ctx context.Context, chains []api.Chain) (map[string]
 			return nil, err
 		}
 	}
-	all, err := p.o.Network.Directory(ctx, "", false)
+	ours, err := p.o.Network.Directory(ctx, namePrefix, false)
 	if err != nil {
 		return nil, err
 	}
 	there := map[string]api.Key{}
-	names := map[uint32]string{} // of all keys in the switches
-	for _, k := range all {
-		names[k.KeyID] = k.Name
-		if !strings.HasPrefix(k.Name, namePrefix) {
-			continue
-		}
+	for _, k := range ours {
 		key, err := placement.ParsePrintable(strings.TrimPrefix(k.Name, namePrefix))
 		if err != nil { // somebody's who has chosen such a name
 			continue
@@ -64,11 +59,17 @@ func (p *Placer) reconcile(ctx context.Context, chains []api.Chain) (map[string]
 		}
 		p.o.Network.Announce("placement.tidied", k.Chain, fmt.Sprintf("%s was in the switches and no gateway knew of it: removed", placement.Printable(key)))
 	}
+	var names map[uint32]string // of all keys in the switches
 	for key, e := range p.entries {
 		if _, ok := there[key]; ok {
 			continue
 		}
-		if name, ok := names[uint32(e.ID)]; ok && name != DirectoryName(key) {
+		if names == nil {
+			if names, err = p.names(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if name, ok := names[uint32(e.ID)]; ok {
 			// The controller has lost its directory, and found the key in the switches: gateways read it there.
 			if !ready(chains, e.Chain) || p.fromSwitches(ctx, e.Chain, name) != nil {
 				continue
@@ -83,6 +84,19 @@ func (p *Placer) reconcile(ctx context.Context, chains []api.Chain) (map[string]
 		p.o.Network.Announce("placement.tidied", e.Chain, fmt.Sprintf("%s was placed, but is in the switches no more: its entry is deleted", placement.Printable(key)))
 	}
 	return there, nil
+}
+
+// names are what the keys in the switches are called, by KEY_ID.
+func (p *Placer) names(ctx context.Context) (map[uint32]string, error) {
+	all, err := p.o.Network.Directory(ctx, "", false)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[uint32]string, len(all))
+	for _, k := range all {
+		out[k.KeyID] = k.Name
+	}
+	return out, nil
 }
 
 func ready(chains []api.Chain, name string) bool {
