@@ -33,6 +33,7 @@ type options struct {
 	stateDir  string
 	mtu       int
 	uplinks   []string
+	peers     []string
 	deviceID  uint64
 	engine    string
 	p4runtime string
@@ -57,9 +58,9 @@ netcraq-cni asks, and keeps the routes to the pods of other nodes. It runs in th
 network namespace, as root. Pods keep their connectivity when it ends or is killed, but
 for NetCRAQ itself.
 
-For example, with the node's eth0 as the switch's port to the other nodes' switches:
+For example, with a tunnel from the switch's port 1 to the switch of node2:
 
-  netcraq-agent --uplink 1@eth0 --device-id 1 --nodes /etc/netcraq/nodes.json --node node1
+  netcraq-agent --device-id 1 --nodes /etc/netcraq/nodes.json --node node1 --peer 1@node2
 
 SIGHUP has it read the file of nodes again.`,
 		Args:          cobra.NoArgs,
@@ -76,7 +77,8 @@ SIGHUP has it read the file of nodes again.`,
 	f.StringVar(&o.socket, "socket", agentapi.DefaultSocket, "`PATH` of the socket for the CNI plugin; only root can enter its folder")
 	f.StringVar(&o.stateDir, "state-dir", "/run/netcraq/attachments", "`FOLDER` for records of attachments; it should be emptied when the machine starts")
 	f.IntVar(&o.mtu, "mtu", 0, "`BYTES` of the pods' MTU; 0: that of the node's own interface, less what VXLAN takes unless --routes is direct")
-	f.StringArrayVar(&o.uplinks, "uplink", nil, "make an interface of the node a port of the switch, `PORT@IFACE`; repeat for each (ports 1 to 15)")
+	f.StringArrayVar(&o.uplinks, "uplink", nil, "make an interface of the node that leads to one other switch a port, `PORT@IFACE`; repeat for each (ports 1 to 15)")
+	f.StringArrayVar(&o.peers, "peer", nil, "make a tunnel to another node's switch a port, `PORT@NODE`; repeat for each (ports 1 to 15)")
 	f.Uint64Var(&o.deviceID, "device-id", 1, "P4Runtime device `ID` of the switch")
 	f.StringVar(&o.engine, "engine", "auto", "what runs the switch's program: `auto|ebpf|interp`")
 	f.StringVar(&o.p4runtime, "p4runtime", "127.0.0.1:9559", "loopback `ADDRESS` of the switch's P4Runtime server")
@@ -100,7 +102,7 @@ SIGHUP has it read the file of nodes again.`,
 // run runs the agent until ctx ends. The socket is there first, so that whoever asks hears that the agent is not ready rather than nothing.
 func run(ctx context.Context, o *options) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: o.logLevel}))
-	uplinks, err := parseUplinks(o.uplinks)
+	fabric, err := parseFabric(o.uplinks, o.peers)
 	if err != nil {
 		return badInput{err}
 	}
@@ -109,6 +111,9 @@ func run(ctx context.Context, o *options) error {
 		if cluster, err = readCluster(o.nodes, o.node); err != nil {
 			return badInput{err}
 		}
+	}
+	if err := cluster.resolve(fabric); err != nil {
+		return badInput{err}
 	}
 	mtu, err := podMTU(o, cluster)
 	if err != nil {
@@ -136,10 +141,10 @@ func run(ctx context.Context, o *options) error {
 	if err := agent.EnableForwarding(); err != nil {
 		return err
 	}
-	if err := addUplinks(sw, uplinks); err != nil {
+	if err := connect(sw, cluster, fabric); err != nil {
 		return err
 	}
-	defer removeGuards(uplinks)
+	defer removeGuards(fabric)
 	if err := a.Reconcile(); err != nil {
 		log.Error("pods whose interfaces are no ports keep their connectivity, but for NetCRAQ", "err", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,51 +24,96 @@ const (
 	lastPort   = topology.MaxPort
 )
 
-// uplink is an interface of the node that is a port of its switch.
-type uplink struct {
-	port  uint32
-	iface string
+// fabricPort is a port of the node's switch that leads to another switch.
+type fabricPort struct {
+	number uint32
+	iface  string
+	node   string          // the tunnel's other end; "" where the operator has given an interface
+	peer   *podroutes.Node // the same, when it has been looked up
 }
 
-func parseUplinks(args []string) ([]uplink, error) {
-	var out []uplink
-	for _, s := range args {
-		number, iface, ok := strings.Cut(s, "@")
-		n, err := strconv.ParseUint(number, 10, 32)
-		if !ok || iface == "" || err != nil || n < 1 || n > lastUplink {
-			return nil, fmt.Errorf("--uplink takes PORT@IFACE with a port from 1 to %d, such as 1@eth0, not %q", lastUplink, s)
+// parseFabric reads --uplink and --peer.
+func parseFabric(uplinks, peers []string) ([]*fabricPort, error) {
+	var out []*fabricPort
+	for i, s := range append(slices.Clone(uplinks), peers...) {
+		option, what := "--uplink", "IFACE"
+		if i >= len(uplinks) {
+			option, what = "--peer", "NODE"
 		}
-		for _, u := range out {
-			if u.port == uint32(n) || u.iface == iface {
-				return nil, fmt.Errorf("--uplink %s: the port or the interface is given twice", s)
+		number, name, ok := strings.Cut(s, "@")
+		n, err := strconv.ParseUint(number, 10, 32)
+		if !ok || name == "" || err != nil || n < 1 || n > lastUplink {
+			return nil, fmt.Errorf("%s takes PORT@%s with a port from 1 to %d, not %q", option, what, lastUplink, s)
+		}
+		p := &fabricPort{number: uint32(n), iface: name}
+		if option == "--peer" {
+			p.iface, p.node = "", name
+		}
+		for _, q := range out {
+			if q.number == p.number || q.iface == p.iface && q.node == p.node {
+				return nil, fmt.Errorf("%s %s: the port or its other end is given twice", option, s)
 			}
 		}
-		out = append(out, uplink{uint32(n), iface})
+		out = append(out, p)
 	}
 	return out, nil
 }
 
-// addUplinks makes them ports. Each has a guard, too: what comes to the switch from outside is not for the node's own stack, whoever runs the program.
-func addUplinks(sw *nodeswitch.Switch, uplinks []uplink) error {
-	for _, u := range uplinks {
-		l, err := net.InterfaceByName(u.iface)
+// resolve finds the nodes of tunnels.
+func (c *cluster) resolve(fabric []*fabricPort) error {
+	for _, p := range fabric {
+		if p.node == "" {
+			continue
+		}
+		if c == nil {
+			return fmt.Errorf("--peer %d@%s needs --nodes, to know where the node is", p.number, p.node)
+		}
+		i := slices.IndexFunc(c.others, func(n podroutes.Node) bool { return n.Name == p.node })
+		if i < 0 {
+			return fmt.Errorf("--peer %d@%s: the file of nodes does not have it", p.number, p.node)
+		}
+		p.peer = &c.others[i]
+	}
+	return nil
+}
+
+// connect makes the switch's ports to other switches. Each has a guard, too: what comes to the switch is not for the node's own stack, whoever runs the program.
+func connect(sw *nodeswitch.Switch, c *cluster, fabric []*fabricPort) error {
+	var peers []podroutes.Node
+	for _, p := range fabric {
+		if p.peer != nil {
+			peers = append(peers, *p.peer)
+		}
+	}
+	if err := podroutes.RemovePeerLinks(peers); err != nil {
+		return err
+	}
+	for _, p := range fabric {
+		if p.peer != nil {
+			name, err := podroutes.PeerLink(c.self, *p.peer)
+			if err != nil {
+				return err
+			}
+			p.iface = name
+		}
+		l, err := net.InterfaceByName(p.iface)
+		if err == nil {
+			err = guard.Attach(l.Index, guard.Rules{Ports: []uint16{wire.Port}})
+		}
+		if err == nil {
+			err = sw.AddPort(p.number, p.iface)
+		}
 		if err != nil {
-			return fmt.Errorf("the uplink %s: %w", u.iface, err)
-		}
-		if err := guard.Attach(l.Index, guard.Rules{Ports: []uint16{wire.Port}}); err != nil {
-			return fmt.Errorf("the uplink %s: %w", u.iface, err)
-		}
-		if err := sw.AddPort(u.port, u.iface); err != nil {
-			return fmt.Errorf("the uplink %s: %w", u.iface, err)
+			return fmt.Errorf("the switch's port %d, %s: %w", p.number, p.iface, err)
 		}
 	}
 	return nil
 }
 
 // removeGuards leaves the node's interfaces as they were. Pods' keep theirs.
-func removeGuards(uplinks []uplink) {
-	for _, u := range uplinks {
-		if l, err := net.InterfaceByName(u.iface); err == nil {
+func removeGuards(fabric []*fabricPort) {
+	for _, p := range fabric {
+		if l, err := net.InterfaceByName(p.iface); err == nil {
 			_ = guard.Detach(l.Index) // the process ends
 		}
 	}

@@ -1,0 +1,344 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
+)
+
+var service = netip.MustParseAddrPort("10.0.254.3:20035")
+
+// TestNetCRAQ forms a chain over the switches of two nodes. Pods read and write; what they forge does not get in, with the switch running or killed.
+func TestNetCRAQ(t *testing.T) {
+	for _, engine := range []string{"ebpf", "interp"} {
+		t.Run(engine, func(t *testing.T) {
+			nodes := lan(t, 2, false, "--engine", engine)
+			a, b := nodes[0], nodes[1]
+			a.args, b.args = append(a.args, "--peer", "1@node2"), append(b.args, "--peer", "1@node1")
+			a.start()
+			b.start()
+			p, q, r := a.mustAdd(t), b.mustAdd(t), a.mustAdd(t)
+			control := startController(t, nodes)
+			added, err := control.AddKey(t.Context(), "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})
+			check(t, err)
+			key := wire.Key(added.KeyID)
+			fromP, fromQ := newClient(t, p.space), newClient(t, q.space)
+			expect(t, "a pod at the head", fromP, key, "alice")
+			expect(t, "a pod at the tail", fromQ, key, "alice")
+			writing, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			_, err = fromQ.Put(writing, key, []byte("bob"))
+			cancel()
+			if err != nil {
+				for _, s := range []string{"s1", "s2"} {
+					c, _ := control.Counters(t.Context(), s)
+					t.Logf("%s: %+v", s, c)
+				}
+				t.Fatal(err)
+			}
+			expect(t, "a pod at the head", fromP, key, "bob")
+			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80))) // beside it, all else
+
+			before := untrusted(t, control)
+			forged := wire.Packet{Op: wire.Ack, Key: key, Epoch: 1, Version: wire.MakeVersion(1, 1000), Value: []byte("mallory")}
+			for _, how := range []forgery{{}, {options: true}, {fragment: true}} {
+				for _, to := range []netip.AddrPort{service, netip.MustParseAddrPort("10.0.255.1:20035"), netip.MustParseAddrPort("10.0.255.2:20035")} {
+					how.send(t, p, netip.AddrPortFrom(p.ip, 20035), to, forged)
+				}
+			}
+			expect(t, "after forged acknowledgements", fromP, key, "bob")
+			expect(t, "after forged acknowledgements", fromQ, key, "bob")
+			if after := untrusted(t, control); after < before+3 {
+				t.Errorf("the switch of the pod has counted %d untrusted packets, not 3", after-before)
+			}
+			forgedReplies(t, p, r)
+			unreachable(t, p, nodes)
+
+			// The switch is killed. Its pods cannot have the kernel carry what it would have dropped.
+			a.kill()
+			see := func() bool {
+				return seen(t, b.space, "eth0", p.ip, wire.Port, func() { forgery{}.send(t, p, netip.AddrPortFrom(p.ip, 20035), netip.AddrPortFrom(q.ip, 20035), forged) })
+			}
+			if see() {
+				t.Error("without a switch a pod's NetCRAQ packets leave the node")
+			}
+			// That it is the guard which sees to it:
+			_, err = inside(t, a.space, func() (struct{}, error) {
+				l, err := net.InterfaceByName(hostEnd(t, a, p))
+				if err != nil {
+					return struct{}{}, err
+				}
+				return struct{}{}, guard.Detach(l.Index)
+			})
+			check(t, err)
+			if !see() {
+				t.Error("without switch and guard a pod's NetCRAQ packets do not leave the node: the test above means nothing")
+			}
+			a.start() // and puts it back
+			check(t, a.check(t, a.list(), p))
+		})
+	}
+}
+
+// startController brings a chain over the nodes' switches up: node 1 is the head. P4Runtime is on the nodes' loopback, so the controller is led there.
+func startController(t *testing.T, nodes []*node) *api.Client {
+	t.Helper()
+	type m = map[string]any
+	compiled, err := filepath.Abs("../../p4src/compiled")
+	check(t, err)
+	var switches, hosts []m
+	var members []string
+	for i, n := range nodes {
+		name := fmt.Sprintf("s%d", i+1)
+		members = append(members, name)
+		switches = append(switches, m{"name": name, "p4runtime": lead(t, n.space, "127.0.0.1:9559"), "deviceId": i + 1, "address": fmt.Sprintf("10.0.255.%d", i+1)})
+		records, err := agentapi.NewClient(n.socket()).Attachments(t.Context())
+		check(t, err)
+		for _, r := range records {
+			hosts = append(hosts, m{"name": r.Host.Name, "ip": r.Addresses[0].Prefix.Addr().String(), "mac": r.Container.MAC, "port": fmt.Sprintf("%s:%d", name, r.Port)})
+		}
+	}
+	file, err := json.Marshal(m{
+		"program":  m{"profile": 128, "json": filepath.Join(compiled, "netcraq-128.json"), "p4info": filepath.Join(compiled, "netcraq-128.p4info.txtpb")},
+		"switches": switches, "links": [][]string{{"s1:1", "s2:1"}}, "hosts": hosts,
+		"chains": []m{{"id": 3, "name": "main", "address": service.Addr().String(), "members": members, "leaseMillis": 1000, "patienceMillis": 60000}},
+	})
+	check(t, err)
+	path := filepath.Join(t.TempDir(), "net.json")
+	check(t, os.WriteFile(path, file, 0o600))
+	top, err := topology.Load(path)
+	check(t, err)
+	c, err := controller.New(controller.Options{Topology: top, Store: controller.Memory{}, Log: slog.New(slog.DiscardHandler)})
+	check(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { c.Run(ctx); close(done) }()
+	server := httptest.NewServer(admin.Handler(c, nil))
+	t.Cleanup(func() { cancel(); <-done; server.CloseClientConnections(); server.Close() })
+	control := api.NewClient(server.URL)
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if err = control.Ready(t.Context()); err == nil {
+			return control
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the chain is not ready: %v", err)
+		}
+	}
+}
+
+// lead listens on this machine and leads to an address in a network namespace.
+func lead(t *testing.T, space, to string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := inside(t, space, func() (net.Conn, error) { return net.Dial("tcp", to) })
+			if err != nil {
+				in.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(in, out); in.Close() }()
+			go func() { _, _ = io.Copy(out, in); out.Close() }()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func newClient(t *testing.T, space string) *client.Client {
+	t.Helper()
+	c, err := inside(t, space, func() (*client.Client, error) {
+		return client.New(t.Context(), client.Config{Addresses: []netip.AddrPort{service}, AtLeastOnce: true})
+	})
+	check(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func expect(t *testing.T, who string, c *client.Client, key wire.Key, value string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	r, err := c.Get(ctx, key)
+	if err != nil || string(r.Value) != value {
+		t.Errorf("%s reads %q (%v), not %q", who, r.Value, err, value)
+	}
+}
+
+func untrusted(t *testing.T, control *api.Client) uint64 {
+	t.Helper()
+	c, err := control.Counters(t.Context(), "s1")
+	check(t, err)
+	return c.Events["drop_untrusted"]
+}
+
+// forgery is a way to send a packet that one may not send: as it is, with an IP option, or as the first of two fragments.
+type forgery struct{ options, fragment bool }
+
+// send sends a packet from a pod by a raw socket, with whatever source it says.
+func (f forgery) send(t *testing.T, p *pod, from, to netip.AddrPort, packet wire.Packet) {
+	t.Helper()
+	payload, err := packet.Marshal(wire.Profile128)
+	check(t, err)
+	frame, err := (&wire.Frame{Src: from, Dst: to}).AppendTo(nil, payload)
+	check(t, err)
+	ip := frame[14:]
+	if f.options { // four times "no operation"
+		ip = append(append(append([]byte{}, ip[:20]...), 1, 1, 1, 1), ip[20:]...)
+		ip[0]++
+		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+	}
+	pieces := [][]byte{ip}
+	if f.fragment {
+		const first = 20 + 32
+		head, rest := append([]byte{}, ip[:first]...), append(append([]byte{}, ip[:20]...), ip[first:]...)
+		binary.BigEndian.PutUint16(head[2:], uint16(len(head)))
+		binary.BigEndian.PutUint16(head[6:], 0x2000)
+		binary.BigEndian.PutUint16(rest[2:], uint16(len(rest)))
+		binary.BigEndian.PutUint16(rest[6:], 32/8)
+		pieces = [][]byte{head, rest}
+	}
+	_, err = inside(t, p.space, func() (struct{}, error) {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		if err != nil {
+			return struct{}{}, err
+		}
+		defer unix.Close(fd)
+		for _, piece := range pieces {
+			binary.BigEndian.PutUint16(piece[4:], 4711) // one identification
+			err = errors.Join(err, unix.Sendto(fd, piece, 0, &unix.SockaddrInet4{Addr: to.Addr().As4()}))
+		}
+		return struct{}{}, err
+	})
+	check(t, err)
+}
+
+// forgedReplies has a pod answer another one's read in the chain's name.
+func forgedReplies(t *testing.T, from, to *pod) {
+	t.Helper()
+	s, err := inside(t, to.space, func() (net.PacketConn, error) { return net.ListenPacket("udp4", "0.0.0.0:5000") })
+	check(t, err)
+	defer s.Close()
+	reply := wire.Packet{Op: wire.ReadReply, Key: 3 << 24, Version: wire.MakeVersion(1, 1000), Value: []byte("mallory")}
+	for _, how := range []forgery{{}, {options: true}, {fragment: true}} {
+		how.send(t, from, service, netip.AddrPortFrom(to.ip, 5000), reply)
+	}
+	check(t, s.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
+	if n, who, err := s.ReadFrom(make([]byte, 100)); err == nil {
+		t.Errorf("a forged reply of %d bytes from %v came through", n, who)
+	}
+	// Other UDP does, with options and in fragments, too: it is not that this test cannot send any.
+	for _, how := range []forgery{{}, {options: true}, {fragment: true}} {
+		how.send(t, from, netip.AddrPortFrom(from.ip, 5001), netip.AddrPortFrom(to.ip, 5000), reply)
+		check(t, s.SetReadDeadline(time.Now().Add(3*time.Second)))
+		if _, _, err := s.ReadFrom(make([]byte, 100)); err != nil {
+			t.Errorf("other UDP (%+v) does not come through: %v", how, err)
+		}
+	}
+}
+
+// unreachable has a pod try to reach what belongs to the nodes: P4Runtime, and the tunnels.
+func unreachable(t *testing.T, p *pod, nodes []*node) {
+	t.Helper()
+	for _, addr := range []string{"127.0.0.1", "10.244.1.1", "192.168.0.1", "192.168.0.2"} {
+		if err := say(t, p.space, netip.MustParseAddrPort(addr+":9559")); err == nil {
+			t.Errorf("a pod reaches P4Runtime at %s", addr)
+		}
+	}
+	for _, c := range []struct {
+		port  uint16
+		comes bool
+	}{{podroutes.VXLANPort, false}, {4789, true}} {
+		got := seen(t, nodes[1].space, "eth0", p.ip, c.port, func() {
+			_, err := inside(t, p.space, func() (struct{}, error) {
+				conn, err := net.Dial("udp4", fmt.Sprintf("192.168.0.2:%d", c.port))
+				if err != nil {
+					return struct{}{}, err
+				}
+				defer conn.Close()
+				_, err = conn.Write(make([]byte, 64))
+				return struct{}{}, err
+			})
+			check(t, err)
+		})
+		if got != c.comes {
+			t.Errorf("a pod's packet to another node's UDP port %d gets there: %v", c.port, got)
+		}
+	}
+}
+
+// seen reports whether an interface of a namespace sees UDP from an address to a port while something is done.
+func seen(t *testing.T, space, iface string, from netip.Addr, port uint16, do func()) bool {
+	t.Helper()
+	fd, err := inside(t, space, func() (int, error) {
+		l, err := net.InterfaceByName(iface)
+		if err != nil {
+			return 0, err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.ETH_P_ALL<<8)
+		if err != nil {
+			return 0, err
+		}
+		return fd, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: unix.ETH_P_ALL << 8, Ifindex: l.Index})
+	})
+	check(t, err)
+	defer unix.Close(fd)
+	check(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50000}))
+	do()
+	b := make([]byte, 2048)
+	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
+		n, _, err := unix.Recvfrom(fd, b, 0)
+		if err != nil {
+			continue
+		}
+		if f, _, err := wire.ParseFrame(b[:n]); err == nil && f.Src.Addr() == from && f.Dst.Port() == port {
+			return true
+		}
+	}
+	return false
+}
+
+// hostEnd is the node's end of a pod's pair.
+func hostEnd(t *testing.T, n *node, p *pod) string {
+	t.Helper()
+	records, err := os.ReadDir(n.state())
+	check(t, err)
+	for _, f := range records {
+		b, err := os.ReadFile(filepath.Join(n.state(), f.Name()))
+		check(t, err)
+		r := agentapi.Record{}
+		check(t, json.Unmarshal(b, &r))
+		if r.ContainerID == p.rt.ContainerID {
+			return r.Host.Name
+		}
+	}
+	t.Fatal("the pod has no record")
+	return ""
+}

@@ -1,0 +1,89 @@
+package podroutes
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// The switches of two nodes are connected by a tunnel that only they use, as by a cable. A network that nodes share would not do: an acknowledgement leaves a switch with the
+// Ethernet addresses that it came with, so a bridge would learn that switches are where they are not; a network card takes only frames to its own address; and the P4 program
+// sends one copy by a port, so each neighbour needs a port.
+
+// peerPrefix begins the names of tunnels between switches.
+const peerPrefix = "ncqf"
+
+// PeerLink makes the tunnel between a node's switch and another's, and gives the name of its interface. What is as it should be stays.
+func PeerLink(self, peer Node) (string, error) {
+	out, err := sourceLink(self.Address)
+	if err != nil {
+		return "", err
+	}
+	name := peerName(peer)
+	vni := peerVNI(self.Address, peer.Address)
+	l, err := netlink.LinkByName(name)
+	if v, ok := l.(*netlink.Vxlan); err == nil && ok && v.VxlanId == vni && v.Port == VXLANPort && v.SrcAddr.Equal(self.Address.AsSlice()) && v.Group.Equal(peer.Address.AsSlice()) {
+		return name, setUp(l)
+	}
+	if err == nil {
+		if err := netlink.LinkDel(l); err != nil {
+			return "", fmt.Errorf("removing an old %s: %w", name, err)
+		}
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = name, out.Attrs().MTU-VXLANOverhead
+	v := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: vni, VtepDevIndex: out.Attrs().Index, SrcAddr: self.Address.AsSlice(), Group: peer.Address.AsSlice(), Port: VXLANPort}
+	if err := netlink.LinkAdd(v); err != nil {
+		return "", fmt.Errorf("making the tunnel %s to node %s: %w", name, peer.Name, err)
+	}
+	return name, setUp(v)
+}
+
+func setUp(l netlink.Link) error {
+	if err := netlink.LinkSetUp(l); err != nil {
+		return fmt.Errorf("setting %s up: %w", l.Attrs().Name, err)
+	}
+	return nil
+}
+
+// RemovePeerLinks removes the tunnels to nodes that are not among those named.
+func RemovePeerLinks(keep []Node) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("listing interfaces: %w", err)
+	}
+	var errs []error
+	for _, l := range links {
+		name := l.Attrs().Name
+		if l.Type() != "vxlan" || !strings.HasPrefix(name, peerPrefix) || slices.ContainsFunc(keep, func(n Node) bool { return peerName(n) == name }) {
+			continue
+		}
+		if err := netlink.LinkDel(l); err != nil {
+			errs = append(errs, fmt.Errorf("removing the tunnel %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// peerName is the prefix and the other node's address.
+func peerName(peer Node) string { return fmt.Sprintf("%s%x", peerPrefix, peer.Address.As4()) }
+
+// peerVNI is the tunnel's network identifier, 24 bits: the same at both ends, and hardly ever that of another tunnel. Where it is, the kernel refuses the second one.
+func peerVNI(a, b netip.Addr) int {
+	x, y := a.As4(), b.As4()
+	if bytes.Compare(x[:], y[:]) > 0 {
+		x, y = y, x
+	}
+	sum := sha256.Sum256(append(x[:], y[:]...))
+	vni := int(sum[0])<<16 | int(sum[1])<<8 | int(sum[2])
+	if vni == VNI || vni == 0 {
+		vni = VNI + 1
+	}
+	return vni
+}
