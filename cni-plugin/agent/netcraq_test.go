@@ -120,9 +120,13 @@ func startController(t *testing.T, nodes []*node) *api.Client {
 			hosts = append(hosts, m{"name": r.Host.Name, "ip": r.Addresses[0].Prefix.Addr().String(), "mac": r.Container.MAC, "port": fmt.Sprintf("%s:%d", name, r.Port)})
 		}
 	}
+	var links [][]string
+	if len(nodes) == 2 {
+		links = [][]string{{"s1:1", "s2:1"}}
+	}
 	file, err := json.Marshal(m{
 		"program":  m{"profile": 128, "json": filepath.Join(compiled, "netcraq-128.json"), "p4info": filepath.Join(compiled, "netcraq-128.p4info.txtpb")},
-		"switches": switches, "links": [][]string{{"s1:1", "s2:1"}}, "hosts": hosts,
+		"switches": switches, "links": links, "hosts": hosts,
 		"chains": []m{{"id": 3, "name": "main", "address": service.Addr().String(), "members": members, "leaseMillis": 1000, "patienceMillis": 60000}},
 	})
 	check(t, err)

@@ -1,0 +1,110 @@
+package agent_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+)
+
+// TestSpeed compares ordinary TCP between two pods of a node with what the bridge plugin gives: bytes a second over one connection, and connections a second. The two take
+// turns, so that a busy machine is busy for both; the medians of the ratios count. NETCRAQ_TEST_SPEED is the number of turns; a test run without it takes a look only, and
+// fails at half the speed.
+func TestSpeed(t *testing.T) {
+	turns, least, size, count := 3, 0.5, int64(64<<20), 200
+	if s := os.Getenv("NETCRAQ_TEST_SPEED"); s != "" {
+		n, err := strconv.Atoi(s)
+		check(t, err)
+		turns, least, size, count = n, 0.95, 1<<30, 2000
+	}
+	ours, theirs := newNode(t, "10.244.1.0/24"), newNode(t, "10.244.2.0/24")
+	ours.start()
+	bridge := theirs.list(map[string]any{"type": "bridge", "bridge": "cni0", "isGateway": true, "mtu": 1500, "ipam": map[string]any{"type": "host-local",
+		"dataDir": filepath.Join(theirs.dir, "addresses"), "ranges": [][]map[string]string{{{"subnet": theirs.cidr.String()}}}}})
+	a, b := [2]*pod{ours.newPod(t), ours.newPod(t)}, [2]*pod{theirs.newPod(t), theirs.newPod(t)}
+	for i := range 2 {
+		_, err := ours.add(t, ours.list(), a[i])
+		check(t, err)
+		_, err = theirs.add(t, bridge, b[i])
+		check(t, err)
+	}
+	startSwitch(t, ours) // with the program: what is measured is a node that serves NetCRAQ
+	for _, m := range []struct {
+		name string
+		do   func(p [2]*pod) float64
+	}{
+		{"bytes a second", func(p [2]*pod) float64 {
+			return float64(size) / send(t, p[0].space, p[1].space, netip.AddrPortFrom(p[1].ip, 80), size).Seconds()
+		}},
+		{"connections a second", func(p [2]*pod) float64 { return connections(t, p, count) }},
+	} {
+		var ratios []float64
+		var rates [2][]float64
+		for i := range turns {
+			pair := [2][2]*pod{a, b}
+			rate := [2]float64{}
+			for j := range 2 {
+				which := (i + j) % 2
+				rate[which] = m.do(pair[which])
+				rates[which] = append(rates[which], rate[which])
+			}
+			ratios = append(ratios, rate[0]/rate[1])
+		}
+		slices.Sort(ratios)
+		t.Logf("%s: NetCRAQ %.3g, bridge %.3g (medians of %d); ratio %.3f (%.3f to %.3f)", m.name, median(rates[0]), median(rates[1]), turns, median(ratios), ratios[0], ratios[len(ratios)-1])
+		if r := median(ratios); r < least {
+			t.Errorf("%s: %.3f of what the bridge plugin gives, less than %.2f", m.name, r, least)
+		}
+	}
+}
+
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	return v[len(v)/2]
+}
+
+// startSwitch gives a node's switch its program, and a chain of one.
+func startSwitch(t *testing.T, n *node) {
+	t.Helper()
+	if _, err := agentapi.NewClient(n.socket()).Status(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	startController(t, []*node{n})
+}
+
+// connections opens connections one after the other, says a word over each, and gives their number a second.
+func connections(t *testing.T, p [2]*pod, count int) float64 {
+	t.Helper()
+	l, err := inside(t, p[1].space, func() (net.Listener, error) { return net.Listen("tcp", "0.0.0.0:81") })
+	check(t, err)
+	defer l.Close()
+	go echo(l)
+	to := netip.AddrPortFrom(p[1].ip, 81).String()
+	took, err := inside(t, p[0].space, func() (time.Duration, error) {
+		began, word := time.Now(), make([]byte, 1)
+		for i := range count {
+			c, err := net.DialTimeout("tcp", to, 3*time.Second)
+			if err != nil {
+				return 0, fmt.Errorf("connection %d: %w", i, err)
+			}
+			_ = c.(*net.TCPConn).SetLinger(0) // no port waits
+			if _, err = c.Write(word); err == nil {
+				_, err = c.Read(word)
+			}
+			c.Close()
+			if err != nil {
+				return 0, fmt.Errorf("connection %d: %w", i, err)
+			}
+		}
+		return time.Since(began), nil
+	})
+	check(t, err)
+	return float64(count) / took.Seconds()
+}
