@@ -74,10 +74,11 @@ class Network:
     def _report(command: list[str], code: int, out: str, err: str) -> dict[str, Any]:
         try:
             report = json.loads(out)
-        except ValueError:
-            raise Failed(f"{' '.join(command)}: {err.strip() or out}") from None
-        if code != 0 or report["failed"] or report["wrong"]:
-            raise Failed(f"{' '.join(command)}: {report['failed']} failed, {report['wrong']} wrong: {err.strip()}")
+            failed, wrong = report["failed"], report["wrong"]
+        except (ValueError, KeyError):  # an error, perhaps as JSON
+            raise Failed(f"{' '.join(command)}: {err.strip() or out.strip()}") from None
+        if code != 0 or failed or wrong:
+            raise Failed(f"{' '.join(command)}: {failed} failed, {wrong} wrong: {err.strip()}")
         return report
 
     def dirty_keys(self, *, writes: int, seconds: float) -> float:
