@@ -106,6 +106,45 @@ func TestAcrossNodes(t *testing.T) {
 	})
 }
 
+// TestBothFamilies gives pods an IPv4 and an IPv6 address each, with and without gateways from IPAM.
+func TestBothFamilies(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	if _, err := os.Stat("/proc/sys/net/ipv6"); err != nil {
+		t.Skip("skipped: the kernel has no IPv6")
+	}
+	n.start()
+	conf := n.plugin()
+	ipam := conf["ipam"].(map[string]any)
+	ipam["ranges"] = [][]map[string]string{{{"subnet": n.cidr.String()}}, {{"subnet": "fd00:244:1::/64"}}}
+	ipam["routes"] = []map[string]string{{"dst": "0.0.0.0/0"}, {"dst": "::/0"}}
+	l := n.list(conf)
+	var pods [2]*pod
+	var six [2]netip.Addr
+	for i := range pods {
+		pods[i] = n.newPod(t)
+		result, err := n.add(t, l, pods[i])
+		check(t, err)
+		if len(result.IPs) != 2 {
+			t.Fatalf("addresses: %v", result.IPs)
+		}
+		six[i], _ = netip.AddrFromSlice(result.IPs[1].Address.IP)
+		check(t, n.check(t, l, pods[i]))
+	}
+	for _, to := range []netip.Addr{pods[1].ip, six[1]} {
+		if out, err := exec.Command("ip", "netns", "exec", pods[0].space, "ping", "-c1", "-W3", to.String()).CombinedOutput(); err != nil {
+			t.Errorf("ping %s: %v\n%s", to, err, out)
+		}
+	}
+	sh(t, "ip", "-n", pods[0].space, "-6", "route", "del", "default")
+	if err := n.check(t, l, pods[0]); err == nil || !strings.Contains(err.Error(), "no route to ::/0") {
+		t.Errorf("CHECK without the IPv6 route: %v", err)
+	}
+	for _, p := range pods {
+		check(t, n.del(t, l, p))
+	}
+	n.expectNothingLeft(t)
+}
+
 // TestChained runs portmap and bandwidth behind the plugin, as a cluster's list does.
 func TestChained(t *testing.T) {
 	if _, err := exec.LookPath("iptables"); err != nil {

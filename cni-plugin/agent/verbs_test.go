@@ -15,6 +15,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/guard"
 )
 
 // TestVerbs goes through ADD, CHECK, STATUS and DEL, and what the specification says of their failures.
@@ -124,6 +125,20 @@ func TestCheck(t *testing.T) {
 			check(t, n.del(t, l, p))
 		})
 	}
+	t.Run("guard", func(t *testing.T) {
+		p := n.newPod(t)
+		result, err := n.add(t, l, p)
+		check(t, err)
+		check(t, n.run(t, func(context.Context) error {
+			i, err := net.InterfaceByName(result.Interfaces[0].Name)
+			if err != nil {
+				return err
+			}
+			return guard.Detach(i.Index)
+		}))
+		expectCode(t, "CHECK", n.check(t, l, p), agentapi.CodeNotAsItWas)
+		check(t, n.del(t, l, p))
+	})
 	t.Run("not attached", func(t *testing.T) {
 		p := n.newPod(t)
 		_, err := n.add(t, l, p)

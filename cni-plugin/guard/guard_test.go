@@ -1,0 +1,122 @@
+package guard
+
+import (
+	"net"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// pair makes two namespaces with a cable between them, 10.0.0.1 at the one that the guard is for, and 10.0.0.2.
+func pair(t *testing.T) (guarded, other netns.NsHandle, ifindex int) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("skipped: needs root, for network namespaces")
+	}
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	check(t, err)
+	t.Cleanup(func() {
+		if netns.Set(home) == nil { // a thread that cannot go back is not given back
+			runtime.UnlockOSThread()
+		}
+		home.Close()
+	})
+	other, err = netns.New()
+	check(t, err)
+	guarded, err = netns.New() // and this thread is in it
+	check(t, err)
+	t.Cleanup(func() { other.Close(); guarded.Close() })
+	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a"}, PeerName: "b", PeerNamespace: netlink.NsFd(int(other))}))
+	inside, err := netlink.NewHandleAt(other, unix.NETLINK_ROUTE)
+	check(t, err)
+	defer inside.Close()
+	here, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	check(t, err)
+	defer here.Close()
+	for i, x := range []struct {
+		h    *netlink.Handle
+		name string
+	}{{here, "a"}, {inside, "b"}} {
+		l, err := x.h.LinkByName(x.name)
+		check(t, err)
+		check(t, x.h.AddrAdd(l, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 0, 0, byte(i+1)), Mask: net.CIDRMask(24, 32)}}))
+		check(t, x.h.LinkSetUp(l))
+		if i == 0 {
+			ifindex = l.Attrs().Index
+		}
+	}
+	return guarded, other, ifindex
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// passes sends a datagram from the other namespace to a port of the guarded one.
+func passes(t *testing.T, guarded, other netns.NsHandle, from, to int) bool {
+	t.Helper()
+	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: to})
+	check(t, err)
+	defer server.Close()
+	check(t, netns.Set(other))
+	c, err := net.DialUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 0, 0, 2), Port: from}, &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: to})
+	check(t, netns.Set(guarded))
+	check(t, err)
+	defer c.Close()
+	for range 2 { // the first may wait for ARP
+		_, _ = c.Write([]byte("x"))
+		check(t, server.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+		if _, err := server.Read(make([]byte, 10)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// TestGuard puts the guard on, changes its rules, and takes it off, at tcx and as a filter of clsact.
+func TestGuard(t *testing.T) {
+	for name, old := range map[string]bool{"tcx": false, "clsact": true} {
+		t.Run(name, func(t *testing.T) {
+			guarded, other, ifindex := pair(t)
+			withoutTCX = old
+			defer func() { withoutTCX = false }()
+			expect := func(what string, from, to int, want bool) {
+				t.Helper()
+				if got := passes(t, guarded, other, from, to); got != want {
+					t.Errorf("%s: %d to %d passes: %v", what, from, to, got)
+				}
+			}
+			there := func(want bool) {
+				t.Helper()
+				if got, err := Attached(ifindex); err != nil || got != want {
+					t.Errorf("there is a guard: %v (%v)", got, err)
+				}
+			}
+			there(false)
+			check(t, Detach(ifindex)) // of none
+			expect("no guard", 7, 20035, true)
+			check(t, Attach(ifindex, Rules{Ports: []uint16{20035}, Destinations: []uint16{20037}}))
+			there(true)
+			expect("guard", 7, 20035, false)
+			expect("guard", 20035, 7, false)
+			expect("guard", 7, 20037, false)
+			expect("guard", 20037, 7, true)
+			expect("guard", 7, 8, true)
+			check(t, Attach(ifindex, Rules{Ports: []uint16{99}})) // in its place
+			expect("other rules", 7, 20035, true)
+			expect("other rules", 7, 99, false)
+			check(t, Detach(ifindex))
+			there(false)
+			expect("taken off", 7, 99, true)
+		})
+	}
+}
