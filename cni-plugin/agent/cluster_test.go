@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
@@ -198,7 +199,8 @@ type node struct {
 func newNode(t testing.TB, cidr string, args ...string) *node {
 	t.Helper()
 	n := &node{t: t, bin: needs(t), space: namespace(t, "node"), dir: t.TempDir(), cidr: netip.MustParsePrefix(cidr), args: args}
-	n.cni = libcni.NewCNIConfigWithCacheDir([]string{n.bin}, filepath.Join(n.dir, "cache"), nil)
+	n.cni = libcni.NewCNIConfigWithCacheDir([]string{n.bin}, filepath.Join(n.dir, "cache"),
+		&invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}) // given here, since libcni would make it at the first call, from whatever goroutine
 	t.Cleanup(func() {
 		n.kill()
 		if t.Failed() && n.output != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/admin"
 	"github.com/netcraq/netcraq/controlplane/admin/api"
@@ -35,7 +36,7 @@ var service = netip.MustParseAddrPort("10.0.254.3:20035")
 func TestNetCRAQ(t *testing.T) {
 	for _, engine := range []string{"ebpf", "interp"} {
 		t.Run(engine, func(t *testing.T) {
-			nodes := lan(t, 2, false, "--engine", engine)
+			nodes := lan(t, 2, false, "--engine", engine, "--services", "10.0.254.0/24")
 			a, b := nodes[0], nodes[1]
 			a.args, b.args = append(a.args, "--peer", "1@node2"), append(b.args, "--peer", "1@node1")
 			a.start()
@@ -48,17 +49,11 @@ func TestNetCRAQ(t *testing.T) {
 			fromP, fromQ := newClient(t, p.space), newClient(t, q.space)
 			expect(t, "a pod at the head", fromP, key, "alice")
 			expect(t, "a pod at the tail", fromQ, key, "alice")
-			writing, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			_, err = fromQ.Put(writing, key, []byte("bob"))
-			cancel()
-			if err != nil {
-				for _, s := range []string{"s1", "s2"} {
-					c, _ := control.Counters(t.Context(), s)
-					t.Logf("%s: %+v", s, c)
-				}
-				t.Fatal(err)
-			}
+			put(t, control, fromQ, key, "bob")
 			expect(t, "a pod at the head", fromP, key, "bob")
+			fromNode := newClient(t, a.space)
+			expect(t, "a process of the node", fromNode, key, "bob")
+			put(t, control, fromNode, key, "bob")
 			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80))) // beside it, all else
 
 			before := untrusted(t, control)
@@ -118,6 +113,11 @@ func startController(t *testing.T, nodes []*node) *api.Client {
 		check(t, err)
 		for _, r := range records {
 			hosts = append(hosts, m{"name": r.Host.Name, "ip": r.Addresses[0].Prefix.Addr().String(), "mac": r.Container.MAC, "port": fmt.Sprintf("%s:%d", name, r.Port)})
+		}
+	}
+	for i := range nodes {
+		if self := netip.MustParseAddr(fmt.Sprintf("192.168.0.%d", i+1)); len(nodes) > 1 {
+			hosts = append(hosts, m{"name": fmt.Sprintf("node%d", i+1), "ip": self.String(), "mac": nodeswitch.HostMAC(self).String(), "port": fmt.Sprintf("s%d:%d", i+1, nodeswitch.HostPort)})
 		}
 	}
 	var links [][]string
@@ -193,6 +193,20 @@ func expect(t *testing.T, who string, c *client.Client, key wire.Key, value stri
 	r, err := c.Get(ctx, key)
 	if err != nil || string(r.Value) != value {
 		t.Errorf("%s reads %q (%v), not %q", who, r.Value, err, value)
+	}
+}
+
+// put writes, and says what the switches have counted if it cannot.
+func put(t *testing.T, control *api.Client, c *client.Client, key wire.Key, value string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := c.Put(ctx, key, []byte(value)); err != nil {
+		for _, s := range []string{"s1", "s2"} {
+			counters, _ := control.Counters(t.Context(), s)
+			t.Logf("%s: %+v", s, counters)
+		}
+		t.Fatal(err)
 	}
 }
 

@@ -34,6 +34,7 @@ type options struct {
 	mtu       int
 	uplinks   []string
 	peers     []string
+	services  []string
 	deviceID  uint64
 	engine    string
 	p4runtime string
@@ -79,6 +80,7 @@ SIGHUP has it read the file of nodes again.`,
 	f.IntVar(&o.mtu, "mtu", 0, "`BYTES` of the pods' MTU; 0: that of the node's own interface, less what VXLAN takes unless --routes is direct")
 	f.StringArrayVar(&o.uplinks, "uplink", nil, "make an interface of the node that leads to one other switch a port, `PORT@IFACE`; repeat for each (ports 1 to 15)")
 	f.StringArrayVar(&o.peers, "peer", nil, "make a tunnel to another node's switch a port, `PORT@NODE`; repeat for each (ports 1 to 15)")
+	f.StringArrayVar(&o.services, "services", nil, "chains' service addresses, `PREFIX`, that the node's own processes reach by the switch; repeat for each. It needs --nodes")
 	f.Uint64Var(&o.deviceID, "device-id", 1, "P4Runtime device `ID` of the switch")
 	f.StringVar(&o.engine, "engine", "auto", "what runs the switch's program: `auto|ebpf|interp`")
 	f.StringVar(&o.p4runtime, "p4runtime", "127.0.0.1:9559", "loopback `ADDRESS` of the switch's P4Runtime server")
@@ -115,6 +117,10 @@ func run(ctx context.Context, o *options) error {
 	if err := cluster.resolve(fabric); err != nil {
 		return badInput{err}
 	}
+	services, err := parseServices(o.services, cluster)
+	if err != nil {
+		return badInput{err}
+	}
 	mtu, err := podMTU(o, cluster)
 	if err != nil {
 		return err
@@ -145,6 +151,11 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	defer removeGuards(fabric)
+	if len(services) > 0 {
+		if err := sw.ConnectHost(cluster.self.Address, services); err != nil {
+			return err
+		}
+	}
 	if err := a.Reconcile(); err != nil {
 		log.Error("pods whose interfaces are no ports keep their connectivity, but for NetCRAQ", "err", err)
 	}

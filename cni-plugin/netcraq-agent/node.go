@@ -14,14 +14,13 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/guard"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
-	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
 )
 
-// Ports of a node's switch: 1 to 15 are the operator's, for links to other switches; the others are the pods'.
+// Ports of a node's switch: 1 to 15 are the operator's, for links to other switches; the last is the node's own; the others are the pods'.
 const (
 	lastUplink = 15
-	lastPort   = topology.MaxPort
+	lastPort   = nodeswitch.HostPort - 1
 )
 
 // fabricPort is a port of the node's switch that leads to another switch.
@@ -75,6 +74,22 @@ func (c *cluster) resolve(fabric []*fabricPort) error {
 		p.peer = &c.others[i]
 	}
 	return nil
+}
+
+// parseServices reads --services.
+func parseServices(args []string, c *cluster) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for _, s := range args {
+		p, err := netip.ParsePrefix(s)
+		if err != nil || !p.Addr().Is4() {
+			return nil, fmt.Errorf("--services takes an IPv4 prefix, such as 10.0.254.0/24, not %q", s)
+		}
+		out = append(out, p)
+	}
+	if len(out) > 0 && c == nil {
+		return nil, errors.New("--services needs --nodes, to know this node's address")
+	}
+	return out, nil
 }
 
 // connect makes the switch's ports to other switches. Each has a guard, too: what comes to the switch is not for the node's own stack, whoever runs the program.

@@ -1,0 +1,102 @@
+package nodeswitch
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// The node's own processes (and pods in the host's network, such as the etcd gateway) reach the switch by a pair of interfaces, one end in the node's stack and one the
+// switch's port:
+//
+//	process ──▶ route to the service addresses ──▶ ncqnode ═ ncqnode0 ──▶ the switch
+//	        ◀── the node's address ◀──────────────────────────────────────
+const (
+	// HostPort is the switch's port for the node's own processes.
+	HostPort = topology.MaxPort
+	hostEnd  = "ncqnode"
+	portEnd  = "ncqnode0"
+)
+
+// hostGateway is what the route goes by. Nobody has it: its neighbour entry is written down.
+var hostGateway = netip.MustParseAddr("169.254.78.2")
+
+// HostMAC is the Ethernet address of the node's end, from the node's IPv4 address: what the controller needs to know the node as a host.
+func HostMAC(node netip.Addr) net.HardwareAddr {
+	a := node.As4()
+	return append(net.HardwareAddr{2, 0x48}, a[:]...)
+}
+
+// ConnectHost makes the node with that IPv4 address a host at the switch's port HostPort, with routes to service addresses. What is as it should be stays.
+func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
+	if !node.Is4() {
+		return fmt.Errorf("connecting the node to its switch: %s is no IPv4 address", node)
+	}
+	l, err := netlink.LinkByName(hostEnd)
+	if err == nil && l.Attrs().HardwareAddr.String() != HostMAC(node).String() {
+		if err := netlink.LinkDel(l); err != nil {
+			return fmt.Errorf("removing an old %s: %w", hostEnd, err)
+		}
+		l = nil
+	}
+	if err != nil || l == nil {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.HardwareAddr = hostEnd, HostMAC(node)
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: portEnd}); err != nil {
+			return fmt.Errorf("connecting the node to its switch: making %s: %w", hostEnd, err)
+		}
+	}
+	var ends [2]netlink.Link
+	for i, name := range []string{hostEnd, portEnd} {
+		if ends[i], err = netlink.LinkByName(name); err == nil {
+			err = netlink.LinkSetUp(ends[i])
+		}
+		if err != nil {
+			return fmt.Errorf("connecting the node to its switch: %s: %w", name, err)
+		}
+	}
+	if err := guard.Attach(ends[1].Attrs().Index, guard.Rules{Ports: []uint16{wire.Port}}); err != nil {
+		return err
+	}
+	if err := s.AddPort(HostPort, portEnd); err != nil {
+		return fmt.Errorf("connecting the node to its switch: %w", err)
+	}
+	index := ends[0].Attrs().Index
+	if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: hostGateway.AsSlice(), HardwareAddr: ends[1].Attrs().HardwareAddr}); err != nil {
+		return fmt.Errorf("where the switch is: %w", err)
+	}
+	return hostRoutes(index, node, services)
+}
+
+// hostRoutes makes the routes by the node's end those to the service addresses.
+func hostRoutes(index int, node netip.Addr, services []netip.Prefix) error {
+	want := map[string]bool{}
+	for _, p := range services {
+		r := &netlink.Route{LinkIndex: index, Dst: &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)}, Gw: hostGateway.AsSlice(), Src: node.AsSlice(),
+			Flags: int(netlink.FLAG_ONLINK)}
+		if err := netlink.RouteReplace(r); err != nil {
+			return fmt.Errorf("the route to the service addresses %s: %w", p, err)
+		}
+		want[r.Dst.String()] = true
+	}
+	have, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{LinkIndex: index}, netlink.RT_FILTER_OIF)
+	if err != nil {
+		return fmt.Errorf("listing the routes to service addresses: %w", err)
+	}
+	for _, r := range have {
+		if r.Dst != nil && !want[r.Dst.String()] {
+			if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("removing the route to %s: %w", r.Dst, err)
+			}
+		}
+	}
+	return nil
+}
