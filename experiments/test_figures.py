@@ -22,6 +22,9 @@ def test_a_run_goes_on_where_it_was_but_not_under_other_conditions(tmp_path):
     Store(file, {"commit": "a"}).add(point, {"y": 5.0})
     assert Store(file, {"commit": "a"}).get(point) == {"y": 5.0}
     assert Store(file, {"commit": "b"}).get(point) is None
+    Store(file, {"commit": "c"}).add(point, {"y": 6.0})
+    assert Store.last(file).get(point) == {"y": 6.0}
+    assert Store.last(tmp_path / "none").get(point) is None
 
 
 def test_ratios_are_of_the_same_repetition(tmp_path):

@@ -128,6 +128,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--compare", action="store_true", help="NetChain against NetCRAQ alone: no etcd, Redis, memcached")
     parser.add_argument("--repetitions", type=int, default=5, help="of everything (default: 5)")
     parser.add_argument("--seconds", type=float, default=0.4, help="of each load (default: 0.4)")
+    parser.add_argument("--redraw", action="store_true", help="measure nothing: draw what was measured last, under whatever conditions")
     parser.add_argument("--fresh", action="store_true", help="measure again what has been measured")
     parser.add_argument("--out", type=Path, default=ROOT / "out")
     return parser
@@ -157,6 +158,11 @@ def main() -> int:
     if options.fresh:
         raw.unlink(missing_ok=True)
     store = Store(raw, {**versions(), "value bits": BITS, "seconds": load.seconds, "outstanding": " ".join(map(str, load.outstanding))})
+    if options.redraw:
+        before = options.out / "figures.json"
+        limits = json.loads(before.read_text())["reflector"] if before.exists() else {}
+        show(console, write(options.out, figures, [name for name in BESIDE if name in only], Store.last(raw), limits, []))
+        return 0
     began = time.monotonic()
     todo = points(figures, engines, options.repetitions)
     columns = (TextColumn("[progress.percentage]{task.percentage:3.0f}%"), BarColumn(24), TimeRemainingColumn(), TextColumn("{task.description}"))

@@ -35,6 +35,12 @@ class Store:
                 if row["conditions"] == conditions:
                     self._rows[Point(**row["point"])] = row["values"]
 
+    @classmethod
+    def last(cls, path: Path) -> Store:
+        """The measurements that were made under the same conditions as the last one in a file."""
+        lines = path.read_text().splitlines() if path.exists() else []
+        return cls(path, json.loads(lines[-1])["conditions"] if lines else {})
+
     def get(self, point: Point) -> dict[str, Any] | None:
         """What was measured for a point, None where nothing was."""
         return self._rows.get(point)
