@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/guard"
 )
@@ -72,6 +74,38 @@ func TestVerbs(t *testing.T) {
 	large["mtu"] = 7
 	_, err = n.add(t, n.list(large), n.newPod(t))
 	expectCode(t, "ADD with an MTU of 7", err, types.ErrInvalidNetworkConfig)
+	n.expectNothingLeft(t)
+}
+
+// TestNotReady asks an agent that has not looked at what is there.
+func TestNotReady(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	listener, err := agent.Listen(n.socket())
+	check(t, err)
+	a, err := agent.New(agent.Options{Dir: n.state(), FirstPort: 1, LastPort: 1})
+	check(t, err)
+	server := &http.Server{Handler: a.Handler()}
+	go func() { _ = server.Serve(listener) }()
+	defer server.Close()
+	l, p := n.list(), n.newPod(t)
+	expectCode(t, "STATUS", n.status(t, l), types.ErrPluginNotAvailable)
+	_, err = n.add(t, l, p)
+	expectCode(t, "ADD", err, types.ErrTryAgainLater)
+	expectCode(t, "DEL", n.del(t, l, p), types.ErrTryAgainLater)
+	n.expectNothingLeft(t)
+}
+
+// TestStepFails has the kernel refuse a step in the middle.
+func TestStepFails(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	n.start()
+	conf := n.plugin()
+	conf["ipam"].(map[string]any)["routes"] = []map[string]string{{"dst": "10.9.0.0/16", "gw": "172.16.0.1"}} // a gateway that is nowhere
+	_, err := n.add(t, n.list(conf), n.newPod(t))
+	expectCode(t, "ADD", err, agentapi.CodeFailed)
+	if err == nil || !strings.Contains(err.Error(), "step container: the container's route to 10.9.0.0/16") {
+		t.Errorf("the error is %v", err)
+	}
 	n.expectNothingLeft(t)
 }
 

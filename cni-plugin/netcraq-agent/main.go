@@ -161,18 +161,15 @@ func run(ctx context.Context, o *options) error {
 	}
 	route := func() {
 		if cluster == nil {
-			a.SetReady(true, "")
 			return
 		}
-		err := podroutes.Apply(cluster.self, cluster.others, o.routes)
-		if err != nil {
-			log.Error("routes to other nodes", "err", err)
-			a.SetReady(false, "the routes to other nodes' pods: "+err.Error())
-			return
+		// This node is ready all the same: else one node that is not would take all others with it.
+		if err := podroutes.Apply(cluster.self, cluster.others, o.routes); err != nil {
+			log.Error("pods of some other nodes are not reached", "err", err)
 		}
-		a.SetReady(true, "")
 	}
 	route()
+	a.SetReady(true, "")
 	log.Info("ready", "socket", o.socket, "device", o.deviceID, "p4runtime", o.p4runtime, "engine", sw.Engine(), "attachments", len(a.Attachments()), "mtu", mtu)
 
 	reload := make(chan os.Signal, 1)

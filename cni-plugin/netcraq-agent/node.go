@@ -162,6 +162,9 @@ func readCluster(path, name string) (*cluster, error) {
 	if c.self.Name == "" {
 		return nil, fmt.Errorf("the node %q is not in %s: give its name there with --node", name, path)
 	}
+	if err := c.self.Check(); err != nil {
+		return nil, fmt.Errorf("the file of nodes %s: %w", path, err)
+	}
 	return c, nil
 }
 

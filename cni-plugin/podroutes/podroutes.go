@@ -67,12 +67,13 @@ func (m *Mode) String() string { return string(*m) }
 // Type implements pflag.Value.
 func (*Mode) Type() string { return "auto|direct|vxlan" }
 
-// Apply makes the routes of the calling thread's network namespace those to the other nodes' pods. The error names the nodes that cannot be reached; the others can.
+// Apply makes the routes of the calling thread's network namespace those to the other nodes' pods. The error names the nodes that cannot be reached; the others can, so that
+// one node's mistake is not everybody's.
 func Apply(self Node, others []Node, mode Mode) error {
-	if err := check(append([]Node{self}, others...)); err != nil {
+	if err := self.Check(); err != nil {
 		return err
 	}
-	var errs []error
+	others, errs := fit(self, others)
 	var tunnels []Node
 	want := map[netip.Prefix]*netlink.Route{}
 	for _, n := range others {
@@ -104,27 +105,40 @@ func Apply(self Node, others []Node, mode Mode) error {
 	return errors.Join(append(errs, replaceRoutes(want))...)
 }
 
-// check refuses what would send packets astray.
-func check(nodes []Node) error {
-	for i, n := range nodes {
-		if !n.Address.Is4() {
-			return fmt.Errorf("node %s has no IPv4 address (%s)", n.Name, n.Address)
-		}
-		if len(n.PodCIDRs) == 0 {
-			return fmt.Errorf("node %s has no prefix for pods (yet)", n.Name)
-		}
-		for _, p := range n.PodCIDRs {
-			if !p.IsValid() || !p.Addr().Is4() || p != p.Masked() {
-				return fmt.Errorf("node %s: the prefix %s for pods is no IPv4 network", n.Name, p)
-			}
-			for _, m := range nodes[:i] {
-				if slices.ContainsFunc(m.PodCIDRs, p.Overlaps) {
-					return fmt.Errorf("the pods' prefixes of nodes %s and %s overlap: %s", m.Name, n.Name, p)
-				}
-			}
+// Check says what is wrong with what is known of a node.
+func (n Node) Check() error {
+	if !n.Address.Is4() {
+		return fmt.Errorf("node %s has no IPv4 address (%s)", n.Name, n.Address)
+	}
+	if len(n.PodCIDRs) == 0 {
+		return fmt.Errorf("node %s has no prefix for pods (yet)", n.Name)
+	}
+	for _, p := range n.PodCIDRs {
+		if !p.IsValid() || !p.Addr().Is4() || p != p.Masked() {
+			return fmt.Errorf("node %s: the prefix %s for pods is no IPv4 network", n.Name, p)
 		}
 	}
 	return nil
+}
+
+// fit leaves out what would send packets astray: nodes of which too little is known, and those with a prefix that another one has.
+func fit(self Node, others []Node) (good []Node, errs []error) {
+	for _, n := range others {
+		err := n.Check()
+		for _, m := range append([]Node{self}, good...) {
+			for _, p := range n.PodCIDRs {
+				if err == nil && slices.ContainsFunc(m.PodCIDRs, p.Overlaps) {
+					err = fmt.Errorf("the prefix %s for pods of node %s overlaps one of node %s", p, n.Name, m.Name)
+				}
+			}
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		good = append(good, n)
+	}
+	return good, errs
 }
 
 // onLink is the interface by which an address is reached without a gateway; 0 if it takes one.
