@@ -138,13 +138,13 @@ func (c *Controller) Start(ctx context.Context) error {
 	return nil
 }
 
-// fill gives a switch whose tables are empty all but the keys. A place that is not to be its own yet it goes around, too: that before it has an address to be asked at.
+// fill gives a switch whose tables are empty all but the keys. A place that is not to be its own yet it goes around, too.
 func (c *Controller) fill(ctx context.Context, s *topology.Switch) error {
 	c.installed[s.Name] = map[int][]*v1.TableEntry{}
 	if err := c.update(ctx, s, c.all()...); err != nil {
 		return err
 	}
-	return c.insert(ctx, s, c.plan.addresses(s))
+	return c.insert(ctx, s, addresses())
 }
 
 func (c *Controller) insert(ctx context.Context, s *topology.Switch, entries []p4rt.Entry) error {
@@ -271,9 +271,15 @@ func (c *Controller) Fail(ctx context.Context, name string) error {
 		return fmt.Errorf("going around %s: %w", name, err)
 	}
 	c.note("around", name, "all go around "+name)
-	// Should it work after all, and be in reach, it is told to go around itself. That it is not is no error: it is gone.
+	c.fence(ctx, s) // should it work after all
+	return nil
+}
+
+// fence has a switch that is out of the chain go around itself. That it cannot be reached is no error: it is gone.
+func (c *Controller) fence(ctx context.Context, s *topology.Switch) {
 	ctx, cancel := context.WithTimeout(ctx, fenceTime)
 	defer cancel()
-	_ = c.update(ctx, s, c.all()...)
-	return nil
+	if err := c.update(ctx, s, c.all()...); err != nil {
+		c.o.Log.Debug("not told that it is out of the chain", "switch", s.Name, "error", err)
+	}
 }

@@ -107,7 +107,7 @@ func (h *history) answers(c *client) {
 
 func (h *history) lost(c *client) {
 	c.busy = false
-	if h.n.given[int(c.tag)] {
+	if c.in.op != Read && h.n.given[int(c.tag)] {
 		h.counts["lost"]++
 		h.done(c, output{}, math.MaxInt64)
 	}
@@ -238,15 +238,63 @@ func failures(n *network, seed uint64, counts map[string]int) string {
 		if n.plan.placeOf(n.topo.Switch(by)) != nil {
 			by = at.member.Name
 		}
-		if err := h.during(func(ctx context.Context) error {
-			_, err := n.Recover(ctx, at.member.Name, by)
-			return err
-		}); err != nil {
-			return err.Error()
+		other := ""
+		if n.dice.IntN(2) == 0 { // while it is brought in, another one goes
+			if x := n.plan.places[n.dice.IntN(len(n.plan.places))]; x != at {
+				other = x.by.Name
+			}
+		}
+		if wrong := h.recover(at.member.Name, by, other); wrong != "" {
+			return wrong
 		}
 		h.steps(12)
 	}
 	return h.verdict()
+}
+
+// recover has a place taken by a switch; at some moment meanwhile another one goes ("": none). That is brought in afterwards.
+func (h *history) recover(member, by, other string) string {
+	n := h.n
+	again := func(member, by string) error {
+		return h.during(func(ctx context.Context) error {
+			_, err := n.Recover(ctx, member, by)
+			return err
+		})
+	}
+	if other == "" {
+		if err := again(member, by); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	place := n.plan.placeOf(n.topo.Switch(other)).member.Name
+	left := n.dice.IntN(600)
+	n.begin(func(ctx context.Context) error {
+		_, err := n.Recover(ctx, member, by)
+		return err
+	})
+	for ; n.running || left >= 0; left-- {
+		if left == 0 {
+			n.kill(other)
+		}
+		h.step(h.asked < 160)
+	}
+	failed := n.failure != nil
+	if err := h.during(func(ctx context.Context) error { return n.Fail(ctx, other) }); err != nil {
+		return err.Error()
+	}
+	h.steps(4)
+	if failed {
+		h.counts["a recovery that another failure ends"]++
+		if err := again(member, by); err != nil {
+			return err.Error()
+		}
+	}
+	n.start(other)
+	if err := again(place, other); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // TestFailures: across failures and recoveries of whichever switch, by itself or by another.
@@ -259,7 +307,7 @@ func TestFailures(t *testing.T) {
 			}
 		}
 		t.Log(counts)
-		for _, what := range []string{"READ OK", "READ NOT_FOUND", "WRITE OK", "DELETE OK", "CAS OK", "CAS CAS_FAILED", "lost"} {
+		for _, what := range []string{"READ OK", "READ NOT_FOUND", "WRITE OK", "DELETE OK", "CAS OK", "CAS CAS_FAILED", "lost", "a recovery that another failure ends"} {
 			if counts[what] < seeds/10 {
 				t.Errorf("%s: only %d", what, counts[what])
 			}

@@ -118,6 +118,8 @@ struct metadata_t {
     bit<32>       session;
     bool          head;
     bool          taken;
+    bit<1>        whole;
+    bool          skipped;
 }
 
 parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
@@ -318,7 +320,7 @@ control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metad
 }
 
 /* Failover and recovery without the clients' knowing (NetChain, section 5): the neighbours of a switch that is gone take its packets. */
-control Detour(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
+control Detour(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     bool gone_place = false;
 
     action skip() {
@@ -355,6 +357,7 @@ control Detour(inout headers_t hdr, inout standard_metadata_t standard_metadata)
                     hdr.ipv4.dst = hdr.netchain.CHAIN[255:224];
                     hdr.netchain.CHAIN = hdr.netchain.CHAIN << 32;
                     hdr.netchain.SC = hdr.netchain.SC - 1;
+                    meta.skipped = true;
                 } else {
                     /* It was the last: what it should have answered is answered here. */
                     ipv4_addr_t client = hdr.ipv4.src;
@@ -394,10 +397,12 @@ control NetchainIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     Detour() detour;
     Detour() detour_next;
 
-    action take() {
+    action take(bit<1> whole) {
         meta.taken = true;
+        meta.whole = whole;
     }
-    /* This switch's own address. */
+    /* This switch's own addresses. Where it has not got all of its place (whole is 0), it does not take what has come to be for it by a skip here: whether it has the group was
+     * not asked. Its route to itself leads to a neighbour, who asks. */
     table local_address {
         key = { hdr.ipv4.dst: exact @name("ipv4_dst"); }
         actions = { take; @defaultonly NoAction; }
@@ -425,12 +430,12 @@ control NetchainIngress(inout headers_t hdr, inout metadata_t meta, inout standa
             mark_to_drop(standard_metadata);
         } else {
             if (hdr.netchain.isValid()) {
-                detour.apply(hdr, standard_metadata);
+                detour.apply(hdr, meta, standard_metadata);
                 local_address.apply();
-                if (meta.taken && standard_metadata.egress_spec != 511 && hdr.udp.dst_port == NETCHAIN_PORT) {
+                if (meta.taken && (meta.whole == 1 || !meta.skipped) && standard_metadata.egress_spec != 511 && hdr.udp.dst_port == NETCHAIN_PORT) {
                     replica.apply(hdr, meta, standard_metadata);
                     if (standard_metadata.egress_spec != 511 && hdr.udp.dst_port == NETCHAIN_PORT) {
-                        detour_next.apply(hdr, standard_metadata);
+                        detour_next.apply(hdr, meta, standard_metadata);
                     }
                 }
             }

@@ -61,10 +61,21 @@ type node struct {
 	s    *topology.Switch
 	p    *interp.Pipeline
 	dead bool
+
+	unnumbered uint64 // packets that it dropped because it was not the head
 }
 
 // works says whether it does anything with a frame.
 func (x *node) works() bool { return !x.dead && x.p != nil }
+
+// refused says whether it has dropped something since the last time because it is not the head.
+func (x *node) refused(t *testing.T) bool {
+	c, err := x.p.ReadCounter("NetchainIngress.replica.dropped", 3)
+	check(t, err)
+	before := x.unnumbered
+	x.unnumbered = c.Packets
+	return c.Packets > before
+}
 
 // end is a switch's end of a link.
 type end struct {
@@ -243,7 +254,11 @@ func (n *network) step() bool {
 	n.queues[at] = n.queues[at][1:]
 	n.now += time.Microsecond
 	if x := n.nodes[at.sw]; x.works() {
-		for _, out := range x.p.Process(n.now, at.port, a.frame) {
+		outs := x.p.Process(n.now, at.port, a.frame)
+		if len(outs) == 0 && !x.refused(n.t) { // it may have been given a number, and then lost
+			n.given[a.origin] = true
+		}
+		for _, out := range outs {
 			if Status(out.Frame[wire.FrameOverhead+1])&numbered != 0 {
 				n.given[a.origin] = true
 			}
@@ -375,7 +390,7 @@ func (f *simFabric) reload(_ context.Context, sw string) error {
 	return f.at(sw, func(x *node) {
 		p, err := interp.New(f.n.program, interp.Options{})
 		check(f.n.t, err)
-		x.p = p
+		x.p, x.unnumbered = p, 0
 	})
 }
 

@@ -132,7 +132,23 @@ func (p *plan) entries(s *topology.Switch, part int) (out []p4rt.Entry) {
 	for _, at := range p.places {
 		out = append(out, p.detours(at, part)...)
 	}
+	if part == common { // the last: what it must not take it goes around by then
+		out = append(out, take(s.Address, !p.skipped(s)))
+	}
 	return out
+}
+
+// skipped says whether what is for a switch by its address goes on to the next, but for groups that have been taken over.
+func (p *plan) skipped(s *topology.Switch) bool {
+	return slices.ContainsFunc(p.places, func(at *place) bool { return at.member == s && at.skipped })
+}
+
+func take(address netip.Addr, whole bool) p4rt.Entry {
+	n := 0
+	if whole {
+		n = 1
+	}
+	return p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(address)}, Action: "take", Params: p4rt.Params{"whole": n}}
 }
 
 func forward(to netip.Addr, mac net.HardwareAddr, port uint32) p4rt.Entry {
@@ -140,7 +156,7 @@ func forward(to netip.Addr, mac net.HardwareAddr, port uint32) p4rt.Entry {
 }
 
 // routes are the shortest ways to hosts and switches. What is for a switch that is gone goes to a neighbour: its place was taken off the list here, and perhaps the next one, which is gone
-// as well, has to be taken off there.
+// as well, has to be taken off there. So does what is for this switch itself, and it does not take.
 func (p *plan) routes(s *topology.Switch) (out []p4rt.Entry) {
 	graph := p.topo.Graph(p.down)
 	toward := func(to netip.Addr, at string) {
@@ -150,8 +166,8 @@ func (p *plan) routes(s *topology.Switch) (out []p4rt.Entry) {
 	}
 	for _, other := range p.topo.Switches {
 		switch {
-		case other == s:
-		case !p.down[other.Name]:
+		case other == s && !p.skipped(s):
+		case other != s && !p.down[other.Name]:
 			toward(other.Address, other.Name)
 		default:
 			if i := slices.IndexFunc(s.Ports, func(port topology.Port) bool { return port.Peer != nil && !p.down[port.Peer.Name] }); i >= 0 {
@@ -190,13 +206,9 @@ func (p *plan) detours(at *place, part int) (out []p4rt.Entry) {
 	return out
 }
 
-// addresses are what a switch takes packets by, and the way to the controller.
-func (p *plan) addresses(s *topology.Switch) []p4rt.Entry {
-	return []p4rt.Entry{
-		{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(s.Address)}, Action: "take"},
-		{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(self)}, Action: "take"},
-		forward(topology.DefaultController, make(net.HardwareAddr, 6), topology.CPUPort),
-	}
+// addresses are how the controller talks to a switch: the address that it calls it by, and the way back.
+func addresses() []p4rt.Entry {
+	return []p4rt.Entry{take(self, true), forward(topology.DefaultController, make(net.HardwareAddr, 6), topology.CPUPort)}
 }
 
 // keys are the slots of so many keys, the same in every switch of the chain.

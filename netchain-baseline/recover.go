@@ -41,6 +41,10 @@ func (c *Controller) Recover(ctx context.Context, member, by string) (*Recovery,
 		return nil, err
 	}
 	if down {
+		// Nothing that was sent to it when it was part of the chain before must come to it when it is empty.
+		if err := c.f.settle(ctx); err != nil {
+			return nil, err
+		}
 		if err := c.f.reload(ctx, s.Name); err != nil { // without the lock: it may take long to be there
 			return nil, err
 		}
@@ -184,6 +188,8 @@ func (c *Controller) leave(ctx context.Context, at *place, s *topology.Switch, w
 		at.by, at.active, at.skipped = nil, nil, true
 		c.plan.down[s.Name] = true
 		c.plan.beginSessions(before)
+		// It first, if it can be reached: it must not go on answering for groups that it had taken over when others do.
+		c.fence(ctx, s)
 	}
 	if err := c.updateAll(ctx, c.all()); err != nil {
 		why = errors.Join(why, err)
