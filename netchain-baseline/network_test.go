@@ -1,10 +1,7 @@
 package netchain
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"math/big"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -13,13 +10,11 @@ import (
 	"time"
 
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
-	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp"
-	"github.com/netcraq/netcraq/switch/target"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -312,192 +307,4 @@ func (n *network) register(name, register string) []byte {
 	v, err := n.node(name).p.ReadRegister("NetchainIngress.replica."+register, 0)
 	check(n.t, err)
 	return v
-}
-
-// ---- The controller ----
-
-// simFabric is how the controller reaches the switches. The controller runs beside the network, but one of the two only at a time: while the network steps, the controller waits in a call.
-type simFabric struct {
-	n        *network
-	calls    chan *call
-	finished chan error
-
-	noDrain bool // a mutant: writes in the chain are not waited for
-}
-
-// call is something that the controller waits for. It is tried between the steps of frames.
-type call struct {
-	try  func() (done bool)
-	done chan struct{}
-}
-
-func (f *simFabric) wait(try func() bool) {
-	c := &call{try, make(chan struct{})}
-	f.calls <- c
-	<-c.done
-}
-
-// begin has the controller begin something.
-func (n *network) begin(f func(context.Context) error) {
-	n.running = true
-	go func() { n.f.finished <- f(context.Background()) }()
-	n.hear()
-}
-
-// hear waits until the controller waits.
-func (n *network) hear() {
-	select {
-	case n.current = <-n.f.calls:
-	case n.failure = <-n.f.finished:
-		n.current, n.running = nil, false
-	}
-}
-
-// control has the controller go on, if it can.
-func (n *network) control() {
-	if n.running && n.current.try() {
-		close(n.current.done)
-		n.hear()
-	}
-}
-
-// do has the controller do something while frames are delivered.
-func (n *network) do(f func(context.Context) error) {
-	n.t.Helper()
-	for n.begin(f); n.running; {
-		n.step()
-		n.control()
-	}
-	check(n.t, n.failure)
-}
-
-var errDead = errors.New("the switch does not answer")
-
-// at does something at a switch.
-func (f *simFabric) at(sw string, what func(*node)) (err error) {
-	f.wait(func() bool {
-		if x := f.n.node(sw); x.dead {
-			err = errDead
-		} else {
-			what(x)
-		}
-		return true
-	})
-	return err
-}
-
-func (f *simFabric) reload(_ context.Context, sw string) error {
-	return f.at(sw, func(x *node) {
-		p, err := interp.New(f.n.program, interp.Options{})
-		check(f.n.t, err)
-		x.p, x.unnumbered = p, 0
-	})
-}
-
-// write changes one entry after the other: frames come in between.
-func (f *simFabric) write(_ context.Context, sw string, updates []*v1.Update) error {
-	for _, u := range updates {
-		if err := f.at(sw, func(x *node) { f.n.apply(x, u) }); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (f *simFabric) inject(o *outgoing) (origin int) {
-	b, err := o.frame(f.n.seqBits)
-	check(f.n.t, err)
-	f.n.last++
-	f.n.push(end{slices.Index(f.n.nodes, f.n.node(o.via)), topology.CPUPort}, arrival{f.n.last, b})
-	return f.n.last
-}
-
-func (f *simFabric) tell(_ context.Context, out []outgoing) error {
-	f.wait(func() bool {
-		for _, o := range out {
-			f.inject(&o)
-		}
-		return true
-	})
-	return nil
-}
-
-func (f *simFabric) exchange(_ context.Context, out []outgoing) (answers []*Packet, err error) {
-	if f.noDrain && out[0].to != self {
-		return nil, nil
-	}
-	var origins []int
-	f.wait(func() bool {
-		if origins == nil {
-			for _, o := range out {
-				o.packet.Tag = uint32(f.n.last + 1)
-				origins = append(origins, f.inject(&o))
-			}
-		}
-		return !slices.ContainsFunc(origins, func(o int) bool { return f.n.flying[o] > 0 })
-	})
-	for _, o := range origins {
-		p := f.n.heard[uint32(o)]
-		if p == nil {
-			return nil, errDead
-		}
-		answers = append(answers, p)
-	}
-	return answers, nil
-}
-
-func (f *simFabric) settle(context.Context) error {
-	before := -1
-	f.wait(func() bool {
-		if before < 0 {
-			before = f.n.last
-		}
-		for origin := range f.n.flying {
-			if origin <= before {
-				return false
-			}
-		}
-		return true
-	})
-	return nil
-}
-
-// apply does at an interpreter what a P4Runtime server does.
-func (n *network) apply(x *node, u *v1.Update) {
-	te := u.Entity.GetTableEntry()
-	t := n.tables[te.TableId]
-	e := &target.TableEntry{Priority: int(te.Priority)}
-	for _, field := range t.MatchFields {
-		zero := full(nil, field.Bitwidth)
-		m := target.FieldMatch{Value: zero, Mask: zero}
-		for _, given := range te.Match {
-			if given.FieldId != field.Id {
-				continue
-			}
-			switch given := given.FieldMatchType.(type) {
-			case *v1.FieldMatch_Exact_:
-				m = target.FieldMatch{Value: full(given.Exact.Value, field.Bitwidth)}
-			case *v1.FieldMatch_Lpm:
-				m = target.FieldMatch{Value: full(given.Lpm.Value, field.Bitwidth), PrefixLen: int(given.Lpm.PrefixLen)}
-			case *v1.FieldMatch_Ternary_:
-				m = target.FieldMatch{Value: full(given.Ternary.Value, field.Bitwidth), Mask: full(given.Ternary.Mask, field.Bitwidth)}
-			}
-		}
-		e.Match = append(e.Match, m)
-	}
-	if a := te.GetAction().GetAction(); a != nil {
-		e.Action = &target.ActionCall{Action: n.actions[a.ActionId].Preamble.Name}
-		for i, p := range a.Params {
-			e.Action.Params = append(e.Action.Params, full(p.Value, n.actions[a.ActionId].Params[i].Bitwidth))
-		}
-	}
-	do := map[v1.Update_Type]func(string, *target.TableEntry) error{v1.Update_INSERT: x.p.InsertEntry, v1.Update_MODIFY: x.p.ModifyEntry, v1.Update_DELETE: x.p.DeleteEntry}
-	if err := do[u.Type](t.Preamble.Name, e); err != nil {
-		n.t.Errorf("%s: %v of %v: %v", x.s.Name, u.Type, te, err)
-	}
-}
-
-// full is a P4Runtime value, which has no leading zeros, at its full width.
-func full(v []byte, width int32) []byte {
-	return new(big.Int).SetBytes(v).FillBytes(make([]byte, (width+7)/8))
 }
