@@ -277,10 +277,16 @@ func (n *node) plugin() map[string]any {
 // list is a network of plugins; without any it is netcraq-cni alone.
 func (n *node) list(plugins ...map[string]any) *libcni.NetworkConfigList {
 	n.t.Helper()
+	return n.listOf("1.1.0", plugins...)
+}
+
+// listOf is list in a version of the specification.
+func (n *node) listOf(version string, plugins ...map[string]any) *libcni.NetworkConfigList {
+	n.t.Helper()
 	if len(plugins) == 0 {
 		plugins = []map[string]any{n.plugin()}
 	}
-	b, err := json.Marshal(map[string]any{"cniVersion": "1.1.0", "name": "pods", "plugins": plugins})
+	b, err := json.Marshal(map[string]any{"cniVersion": version, "name": "pods", "plugins": plugins})
 	check(n.t, err)
 	l, err := libcni.NetworkConfFromBytes(b)
 	check(n.t, err)

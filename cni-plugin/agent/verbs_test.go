@@ -77,6 +77,30 @@ func TestVerbs(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
+// TestVersions goes through the versions of the specification that runtimes in use have: containerd 1.6 and 1.7 have 1.0.
+func TestVersions(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	n.start()
+	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
+		l, p := n.listOf(version), n.newPod(t)
+		result, err := n.add(t, l, p)
+		check(t, err)
+		if len(result.IPs) != 1 || len(result.Interfaces) != 2 {
+			t.Errorf("%s: the result of ADD: %+v", version, result)
+		}
+		if version != "0.3.1" { // which has no CHECK
+			check(t, n.check(t, l, p))
+		}
+		check(t, n.del(t, l, p))
+	}
+	n.expectNothingLeft(t)
+	out, err := exec.Command("sh", "-c", "CNI_COMMAND=VERSION "+filepath.Join(n.bin, "netcraq-cni")+" </dev/null").Output()
+	check(t, err)
+	if !strings.Contains(string(out), `"1.1.0"`) {
+		t.Errorf("VERSION says %s", out)
+	}
+}
+
 // TestNotReady asks an agent that has not looked at what is there.
 func TestNotReady(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
