@@ -12,7 +12,7 @@ HOOK   ?= auto
 KEYS   ?=
 PROFILE ?= 8192
 KEEP   ?=
-# ---- and of `make survive` ----
+# ---- and of `make survive` and `make gateways` ----
 SURVIVE ?= interp,tc,xdp,bmv2
 SECONDS ?= 60
 SLOTS   ?= 16384
@@ -25,7 +25,7 @@ GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])
 COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl \
             etcd-monitor/cmd/etcd-monitor netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers experiments/cmd/netcraq-replay
 
-.PHONY: help deps build run test sim sim-mutants survive timeline hot-keys bench-etcd model mutants lint p4 p4-check bench netchain compare figures figures-quick clean replay
+.PHONY: help deps build run test sim sim-mutants survive gateways timeline hot-keys bench-etcd model mutants lint p4 p4-check bench netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -84,6 +84,9 @@ survive: deps ## kill and cut off switches of a real chain under load, on bad ca
 	@mkdir -p out
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_SURVIVE_ENGINES=$(SURVIVE) NETCRAQ_SURVIVE_SECONDS=$(SECONDS) NETCRAQ_SURVIVE_KEYS=1000 NETCRAQ_SURVIVE_SLOTS=$(SLOTS) NETCRAQ_SURVIVE_OUT=$(CURDIR)/out \
 	  $(GO) test ./controlplane/controller -run '^TestSurvive$$' -count 1 -v -timeout 60m
+
+gateways: deps ## kill gateways, switches and etcd members while keys move in and out of the network, for SECONDS; the histories must be linearizable
+	@$(SUDO) env PATH="$$PATH" NETCRAQ_LINEARIZABLE=$(SECONDS)s $(GO) test ./controlplane/controller -run '^TestGateways$$' -count 1 -v -timeout $$(($(SECONDS) + 600))s
 
 timeline: build ## plot throughput and latency while a switch dies and is brought back (out/timeline.png, .svg, .csv)
 	@$(SUDO) $(PYTHON) experiments/timeline.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)

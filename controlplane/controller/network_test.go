@@ -3,6 +3,7 @@ package controller_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,7 +60,11 @@ func inNamespace(t *testing.T) bool {
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("skipped: needs ip (iproute2)")
 	}
-	args := []string{"-test.run=^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$", "-test.v", "-test.timeout=15m"}
+	var timeout time.Duration // none
+	if end, ok := t.Deadline(); ok {
+		timeout = max(time.Second, time.Until(end)-5*time.Second) // before the parent's, so that it says where it hangs
+	}
+	args := []string{"-test.run=^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$", "-test.v", "-test.timeout=" + timeout.String()}
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), envInside+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
@@ -88,6 +93,8 @@ type layout struct {
 	n      int
 	links  [][2]int
 	chains []chainSpec
+	// binary is the netcraq-switch, where it is built already
+	binary string
 	// faults are what the cables do to frames (netcraq-switch --faults), those to the hosts included; "": they do nothing.
 	faults string
 }
@@ -141,18 +148,18 @@ var serviceAddr = serviceAddrOf(3)
 func newNetwork(t *testing.T, engine string, l layout) *network {
 	t.Helper()
 	nw := &network{t: t, layout: l, dir: t.TempDir(), ports: make([][]string, l.n+1), switches: make([]*exec.Cmd, l.n+1), proxies: make([]*proxy, l.n+1)}
+	box := cmp.Or(l.binary, filepath.Join(nw.dir, "netcraq-switch"))
 	if engine == "bmv2" {
 		nw.binary = mustLook(t, "simple_switch_grpc")
 	} else {
-		nw.binary = filepath.Join(nw.dir, "netcraq-switch")
+		nw.binary = box
 		nw.options = []string{"--engine", engine}
 		if engine == "tc" || engine == "xdp" {
 			nw.options = []string{"--engine", "ebpf", "--hook", engine}
 		}
 	}
-	box := filepath.Join(nw.dir, "netcraq-switch")
-	if nw.binary == box || l.faults != "" {
-		sh(t, "go", "build", "-o", box, "github.com/netcraq/netcraq/switch/cmd/netcraq-switch")
+	if l.binary == "" && (nw.binary == box || l.faults != "") {
+		buildSwitch(t, box)
 	}
 	port := func(i int) string {
 		name := fmt.Sprintf("s%d-%d", i, len(nw.ports[i])+1)
@@ -176,6 +183,12 @@ func newNetwork(t *testing.T, engine string, l layout) *network {
 	}
 	nw.writeTopology(links)
 	return nw
+}
+
+// buildSwitch builds the embedded switch.
+func buildSwitch(t *testing.T, file string) {
+	t.Helper()
+	sh(t, "go", "build", "-o", file, "github.com/netcraq/netcraq/switch/cmd/netcraq-switch")
 }
 
 func mustLook(t *testing.T, name string) string {
@@ -217,6 +230,8 @@ func (nw *network) startCables(binary string) {
 func (nw *network) veth(a, b string) {
 	nw.t.Helper()
 	sh(nw.t, "ip", "link", "add", a, "type", "veth", "peer", "name", b)
+	// For the next network in this namespace. That of a host may have taken the pair with it by then.
+	nw.t.Cleanup(func() { exec.Command("ip", "link", "del", a).Run() })
 	for _, x := range []string{a, b} {
 		sh(nw.t, "sysctl", "-qw", "net.ipv6.conf."+x+".disable_ipv6=1")
 		sh(nw.t, "ip", "link", "set", x, "up")

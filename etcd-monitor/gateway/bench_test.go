@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/etcd-monitor/internal/etcdtest"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
 // BenchmarkGet says what the gateway costs a linearizable read of one key, with one client and with 64 at a time: go test ./etcd-monitor/gateway -bench Get -run xxx

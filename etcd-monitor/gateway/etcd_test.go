@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
-	"github.com/netcraq/netcraq/etcd-monitor/internal/etcdtest"
 )
 
 // forwarder is a key-value service that asks etcd: package guarded with nothing placed.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/etcd-monitor/internal/etcdtest"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
 // etcdctls are the versions of etcdctl that this machine has: the one of go.mod, and Debian's (3.4) where it is installed.

@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
-	"github.com/netcraq/netcraq/etcd-monitor/internal/etcdtest"
 )
 
 // get asks for a page, by HTTP/1.1 or HTTP/2 as the server prefers.

@@ -18,9 +18,9 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
-	"github.com/netcraq/netcraq/etcd-monitor/internal/etcdtest"
 	"github.com/netcraq/netcraq/wire"
 )
 

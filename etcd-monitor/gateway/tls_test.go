@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/etcd-monitor/internal/etcdtest"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
 // shows says which certificate a listener shows.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
-	"github.com/netcraq/netcraq/etcd-monitor/internal/etcdtest"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
 // A dictionary that is trained from an export is in etcd for the gateways, each under a version of its own.

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/etcd-monitor/internal/etcdtest"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
 // Mistakes on the command line are found before anything starts, and the message says what to do.

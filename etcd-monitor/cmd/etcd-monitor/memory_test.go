@@ -16,7 +16,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/etcd-monitor/internal/etcdtest"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
 // TestMemory reads more and more different keys through the program: its memory does not grow by more than 64 MB, and hardly grows at all. NETCRAQ_MEMORY_KEYS=1000000 is the long run; there are counters

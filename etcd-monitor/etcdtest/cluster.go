@@ -59,7 +59,7 @@ func New(t testing.TB, n int, o Options) *Cluster {
 		}
 		var stopping sync.WaitGroup
 		for i := range c.members {
-			stopping.Go(func() { c.Stop(i) })
+			stopping.Go(func() { c.Kill(i) }) // one that stops with the others would wait for a successor
 		}
 		stopping.Wait()
 	})
@@ -115,6 +115,18 @@ func (c *Cluster) Stop(i int) {
 	c.mu.Unlock()
 	if s != nil {
 		s.Close()
+	}
+}
+
+// Kill ends member i, if it runs, as a crash does: a leader does not hand its leadership over, and requests that are on their way have no answer. Like Stop it returns when the member can be started again,
+// which takes until its clients' connections are closed, or several seconds.
+func (c *Cluster) Kill(i int) {
+	c.mu.Lock()
+	s := c.members[i]
+	c.mu.Unlock()
+	if s != nil {
+		s.Etcd().Server.HardStop()
+		c.Stop(i)
 	}
 }
 
