@@ -30,6 +30,7 @@ from experiments.query_generator import percentile
 from topologies import p4app
 from topologies.controller import declaration
 from topologies.network import ChainNetwork
+from topologies.nodes import DIE_WITH_PARENT
 
 ROOT = p4app.ROOT
 
@@ -229,7 +230,8 @@ class NetChain:
         own = ["--topology", str(file), "--keys", str(keys), "--groups", str(groups), "--detect", "1ms"]
         self._log = out / "netchain.log"
         with self._log.open("w") as log:
-            self._process = subprocess.Popen([self._tool, "control", *own], stdout=subprocess.PIPE, stderr=log, text=True)
+            command = [*DIE_WITH_PARENT, self._tool, "control", *own]
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._process.stdout is not None
         if not self._process.stdout.readline().startswith("ready:"):
             self.stop()

@@ -19,6 +19,7 @@ from experiments.bench import CPU, ENGINES, ROOT, topology
 from topologies import namespaces
 from topologies.controller import declaration
 from topologies.network import ChainNetwork
+from topologies.nodes import DIE_WITH_PARENT
 
 KEYS = 256
 SYSTEMS = ("NetCRAQ", "NetChain")
@@ -122,7 +123,7 @@ def network(system: str, engine: str, nodes: int) -> Iterator[Network]:
 @contextlib.contextmanager
 def _netchain(file: Path) -> Iterator[None]:
     """NetChain's controller, ready."""
-    command = ["bin/netchain", "control", "--topology", str(file), "--keys", str(KEYS)]
+    command = [*DIE_WITH_PARENT, "bin/netchain", "control", "--topology", str(file), "--keys", str(KEYS)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stderr is not None
