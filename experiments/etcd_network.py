@@ -28,8 +28,8 @@ from typing import Any
 from topologies import nodes, p4app
 from topologies.network import ChainNetwork, NodeError
 
-HERE, THERE = "192.0.2.1", "192.0.2.2"
-"""This machine's and the host's ends of the cable (RFC 5737: addresses that nobody has)."""
+HERE, THERE = "169.254.79.1", "169.254.79.2"
+"""This machine's and the host's ends of the cable: of this link alone (RFC 3927), so that they are not those of any other."""
 
 CABLE = ("nq-mgmt", "nq-mgmt-host")
 ETCD, PROMETHEUS, GATEWAY, METRICS = 12379, 19090, 2379, 2382
@@ -38,6 +38,8 @@ one's are ten higher.
 """
 
 HOST = "h1"
+LEASE_MS = 1000
+"""Of reads: clients, gateway, etcd and Prometheus can keep the controller from a CPU for longer than the usual 200 ms."""
 WINDOW = "5s"
 """What Prometheus takes rates over, of a sample a second."""
 
@@ -62,7 +64,7 @@ class EtcdNetwork:
         self.net: ChainNetwork | None = None
         self.etcd: list[subprocess.Popen] = []
         self._stack = ExitStack()
-        content = p4app.line(switches, profile)
+        content = p4app.line(switches, profile, LEASE_MS)
         content["topology"]["links"].append([f"s{switches}", "s1"])
         self.topology = p4app.check(content, f"a ring of {switches} switches")
 

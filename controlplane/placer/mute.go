@@ -19,7 +19,7 @@ type mute struct {
 }
 
 // muteWait is for how long nobody gets to write a slot, with the chain ready, before its key goes.
-const muteWait = time.Second
+const muteWait = 5 * time.Second
 
 // Evict takes a key out of the network for a gateway that cannot write it, unless it turns out that it, or another one, can by now.
 func (p *Placer) Evict(_ context.Context, e api.PlacementEviction) error {

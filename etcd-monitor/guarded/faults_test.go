@@ -74,7 +74,7 @@ func (s *scene) settles(e placed.Entry, kind cell.Kind) {
 
 // A network that is gone costs reads a few milliseconds, keys that are not placed nothing, and makes the others unwritable until they are taken out of it.
 func TestNetworkGone(t *testing.T) {
-	s := newScene(t, 64, func(c *Config) { c.Patience = 700 * time.Millisecond })
+	s := newScene(t, 64, func(c *Config) { c.Patience = 2 * evictAfter })
 	e := s.place("k")
 	s.put(putOf("k", "v"))
 	s.settles(e, cell.Value)
@@ -92,7 +92,7 @@ func TestNetworkGone(t *testing.T) {
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "the network") {
 		t.Errorf("a write without a network: %v", err)
 	}
-	if d := time.Since(begun); d < 600*time.Millisecond || d > 3*time.Second {
+	if d := time.Since(begun); d < evictAfter || d > 5*time.Second {
 		t.Errorf("it was refused after %v", d)
 	}
 	s.counter.mu.Lock()

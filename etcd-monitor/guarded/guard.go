@@ -29,7 +29,7 @@ const (
 )
 
 // evictAfter is how long a slot may be silent before somebody is asked to take its key out of the network.
-const evictAfter = 300 * time.Millisecond
+const evictAfter = time.Second
 
 // pause is how long to wait next.
 type pause time.Duration
