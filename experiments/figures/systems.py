@@ -112,7 +112,10 @@ def network(system: str, engine: str, nodes: int) -> Iterator[Network]:
         file = Path(out) / "netchain.json"
         with ChainNetwork(checked, **ENGINES[engine], out=Path(out) / "network", controller=system != "NetChain") as net:
             if system != "NetChain":
-                net.admin.add_keys(checked.chains[0].name, {f"/figures/{i}": b"" for i in range(KEYS)})
+                # Without first values: the load writes them, and a burst of so many writes is more than BMv2's queues take.
+                added = net.admin.add_keys(checked.chains[0].name, {f"/figures/{i}": None for i in range(KEYS)})
+                if refused := [key["error"] for key in added if key.get("error")]:
+                    raise Failed(f"{len(refused)} of {KEYS} keys could not be placed: {refused[0]}")
                 yield Network(system, net, file)
                 return
             file.write_text(json.dumps(declaration(checked), indent=2) + "\n")
