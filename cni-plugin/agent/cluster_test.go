@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -191,8 +190,26 @@ type node struct {
 	cidr   netip.Prefix
 	args   []string // of the agent
 	agent  *exec.Cmd
-	output *bytes.Buffer
+	output *output
 	cni    *libcni.CNIConfig
+}
+
+// output is what a process prints, for tests that read it while it runs.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 // newNode makes a node without an agent.
@@ -227,7 +244,7 @@ func (n *node) startMortal(step string) {
 
 func (n *node) launch(env []string, command ...string) {
 	n.t.Helper()
-	n.output = &bytes.Buffer{}
+	n.output = &output{}
 	n.agent = exec.Command("ip", append([]string{"netns", "exec", n.space}, command...)...)
 	n.agent.Env = append(os.Environ(), env...)
 	n.agent.Stdout, n.agent.Stderr = n.output, n.output

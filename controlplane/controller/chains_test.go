@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -126,6 +127,21 @@ func TestFourChains(t *testing.T) {
 		}
 	}
 	c.waitUntil(func() bool { return c.allReady(4) }, "each chain to have s2 again")
+	// Each chain was frozen for one comparison, and no longer because of what the others' clients wrote meanwhile.
+	compared := 0
+	c.api.Events(context.Background(), 0, false, func(e api.Event) error {
+		if e.Type == "chain.compared" {
+			compared++
+			rounds := 0
+			if _, err := fmt.Sscanf(e.Message[strings.LastIndex(e.Message, " and "):], " and %d rounds", &rounds); err != nil || rounds > 5 {
+				t.Errorf("%s: %s, %v", e.Chain, e.Message, err)
+			}
+		}
+		return nil
+	})
+	if compared != 4 {
+		t.Errorf("%d comparisons, not 4", compared)
+	}
 	wg.Wait()
 	for id, h := range history {
 		var f figures

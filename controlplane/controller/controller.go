@@ -325,12 +325,12 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 		keys := c.reachable(ch)
 		go func() {
 			start := time.Now()
-			n, err := c.copy(c.ctx, ch, a, keys)
+			n, rounds, err := c.copy(c.ctx, ch, a, keys)
 			c.post(func() {
 				what := map[bool]string{true: "chain.compared", false: "chain.copied"}[a.Compare]
 				if err == nil {
 					c.metrics.copied.WithLabelValues(ch.topo.Name).Add(float64(n))
-					c.events.add(what, a.To, ch.topo.Name, fmt.Sprintf("%d slots and sessions written, of %d keys, in %v", n, len(keys), time.Since(start)))
+					c.events.add(what, a.To, ch.topo.Name, fmt.Sprintf("%d slots and sessions written, of %d keys, in %v and %d rounds", n, len(keys), time.Since(start), rounds))
 				}
 				c.touch(ch).Copied(c.now(), a.Seq, err)
 			})

@@ -47,26 +47,35 @@ func (h *heatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // agree says whether etcd's entries are these keys, and are in the switches under the same KEY_IDs.
 func (t *team) agree(want []string) bool {
+	t.seen = ""
 	entries, broken, _, err := placed.Store{KV: t.etcd, Prefix: placed.DefaultPrefix}.List(t.nw.t.Context())
 	if err != nil || len(broken) > 0 {
+		t.seen = fmt.Sprintf("broken entries %v, %v", broken, err)
+		return false
+	}
+	if got := slices.Sorted(maps.Keys(entries)); !slices.Equal(got, want) {
+		t.seen = fmt.Sprintf("etcd has %q, not %q", got, want)
 		return false
 	}
 	keys, err := t.api().Directory(t.nw.t.Context(), "etcd:", true)
 	if err != nil || len(keys) != len(entries) {
+		t.seen = fmt.Sprintf("the directory has %+v, %v", keys, err)
 		return false
 	}
 	for _, k := range keys {
 		e, ok := entries[strings.TrimPrefix(k.Name, "etcd:")]
 		if !ok || uint32(e.ID) != k.KeyID {
+			t.seen = fmt.Sprintf("%+v is not %+v", k, e)
 			return false
 		}
 		for _, s := range k.State {
 			if kind, _, err := placed.ReadSlot(s.Value); s.Status != "OK" || err != nil || kind != placed.Clear {
+				t.seen = fmt.Sprintf("%+v: %v, %v", k, kind, err)
 				return false
 			}
 		}
 	}
-	return slices.Equal(slices.Sorted(maps.Keys(entries)), want)
+	return true
 }
 
 // TestPlacement: real controllers place keys in real switches while the load goes from key to key, and the one that leads is killed at each kind of step in turn. In the end the hottest keys are
@@ -120,8 +129,12 @@ func TestPlacement(t *testing.T) {
 		}
 		exclude("/key/", "exclude")
 		team.until("none to be placed", func() bool { return team.agree(nil) })
-		exclude("/key/", "include")
 		heat.set(nil)
+		team.until("the leader has heard that nothing is hot", func() bool {
+			show, err := team.api().Placement(t.Context())
+			return err == nil && show.Heat.Keys == 0
+		})
+		exclude("/key/", "include")
 	}
 
 	// A slot that a reader has populated, and a write straight to etcd.

@@ -64,8 +64,12 @@ type held struct {
 	look  look
 }
 
-// copy fills a switch, or compares it, and says how many slots and sessions it wrote.
-func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, keys []directory.Key) (int, error) {
+// copy fills a switch, or compares it, and says how many slots and sessions it wrote, and in how many rounds.
+//
+// A comparison ends when the newcomer has what the donor had when it was first looked at: the chain is frozen, so nothing of this chain has been added since. Sessions'
+// records are another matter: they are all chains', and where the donor is in others as well, its records go on changing with those chains' writes, for as long as there are any.
+// A later request than the one recorded at the first look means that that one was answered.
+func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, keys []directory.Key) (written, round int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
 	defer cancel()
 	donor, to := c.byName[a.Donor], c.byName[a.To]
@@ -75,37 +79,47 @@ func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, key
 	}
 	if !a.Compare {
 		if err := c.placeAll(ctx, ch, a.To, keys); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	} else if h := ch.held.Swap(nil); h != nil && h.epoch+1 == a.Epoch && slices.Equal(h.look.keys, keys) {
 		at, err := c.look(ctx, donor, ch.topo.ID, a.Epoch, keys, records)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		keys, records = beyond(at, h.look)
 	}
-	written := 0
-	for round := 1; ; round++ {
+	var frozen []record // of sessions, at the donor's first look
+	for round = 1; ; round++ {
 		var looks [2]look
 		err := forEach(ctx, []int{0, 1}, func(ctx context.Context, i int) (err error) {
 			looks[i], err = c.look(ctx, []*device{donor, to}[i], ch.topo.ID, a.Epoch, keys, records)
 			return err
 		})
 		if err != nil {
-			return written, err
+			return written, round, err
+		}
+		if a.Compare {
+			if frozen == nil {
+				frozen = slices.Clone(looks[0].records)
+			}
+			for i, at := range looks[1].records {
+				if at.request > frozen[i].request {
+					looks[0].records[i] = at // more than is needed
+				}
+			}
 		}
 		differ, recordsDiffer := beyond(looks[0], looks[1])
 		n, err := c.syncAll(ctx, ch.topo.ID, a, differ, recordsDiffer)
 		if written += n; err != nil {
-			return written, err
+			return written, round, err
 		}
 		few := len(differ)+len(recordsDiffer) <= fewDiffer
 		switch {
 		case a.Compare && len(differ)+len(recordsDiffer) == 0:
-			return written, nil
+			return written, round, nil
 		case !a.Compare && (few || round == copyRounds):
 			ch.held.Store(&held{a.Epoch, looks[1]})
-			return written, nil
+			return written, round, nil
 		}
 	}
 }

@@ -33,6 +33,7 @@ type team struct {
 	etcd   *clientv3.Client
 	flags  []string // more of them
 	cmds   [2]*exec.Cmd
+	seen   string // why something that is waited for is not so, where that is known
 }
 
 func (t *team) admin(i int) string { return fmt.Sprintf("127.0.0.1:%d", 9151+i) }
@@ -122,7 +123,7 @@ func (t *team) until(what string, done func() bool) {
 	t.nw.t.Helper()
 	for end := time.Now().Add(25 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.nw.t.Fatalf("not within 25 s: %s", what)
+			t.nw.t.Fatalf("not within 25 s: %s; %s", what, t.seen)
 		}
 	}
 }

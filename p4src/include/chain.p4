@@ -377,8 +377,8 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
             if (use_session && (!request_old || !session_write)) {
                 REGISTER_READ(session_version, recorded_version, (bit<32>)hdr.netcraq.session);
                 bit<64> given = hdr.netcraq.version;
-                if (work == work_t.ASSIGN && !assigned) {
-                    given = 0;
+                if ((work == work_t.ASSIGN && !assigned) || (work == work_t.SESSION && given == 0)) {
+                    given = 0;           // the same request may have been given its version since: at another try, or since this record was fetched
                     if (request_equal) {
                         given = recorded_version;
                     }
