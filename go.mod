@@ -46,6 +46,7 @@ require (
 	github.com/networkplumbing/go-nft v0.4.0 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/safchain/ethtool v0.6.2 // indirect
+	go.etcd.io/etcd/v3 v3.6.8 // indirect
 	sigs.k8s.io/knftables v0.0.18 // indirect
 )
 
@@ -132,6 +133,7 @@ tool (
 	github.com/containernetworking/plugins/plugins/meta/portmap
 	go.etcd.io/etcd/etcdctl/v3
 	go.etcd.io/etcd/server/v3
+	go.etcd.io/etcd/v3/tools/benchmark
 	gotest.tools/gotestsum
 	honnef.co/go/tools/cmd/staticcheck
 )

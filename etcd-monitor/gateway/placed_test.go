@@ -185,6 +185,11 @@ func TestPlaced(t *testing.T) {
 			etcdctlMaintenance(t, e)
 		})
 	}
+	t.Run("benchmark", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		benchmarkWorks(t, etcdtest.Tool(t, "go.etcd.io/etcd/v3/tools/benchmark"), w.gateway())
+	})
 	t.Run("concurrency", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
