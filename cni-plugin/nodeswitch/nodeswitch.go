@@ -3,6 +3,7 @@
 package nodeswitch
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/switch/ebpf"
@@ -27,15 +29,21 @@ type Options struct {
 	DeviceID uint64
 	// P4Runtime is the server's address. It is not encrypted and asks nobody who he is, so it has to be a loopback address: pods have a loopback of their own.
 	P4Runtime string
+	// Secure is a second address of the P4Runtime server, for controllers on other nodes; "": there is none. Nothing is served there before a client has shown a
+	// certificate that TLS.ClientCAs have signed.
+	Secure string
+	// TLS is for Secure: the server's certificate, and ClientCAs. That clients must have one, and TLS 1.3, are not for it to choose.
+	TLS *tls.Config
 	// Log receives what happens. nil means slog.Default().
 	Log *slog.Logger
 }
 
 // Switch is a running switch without a program until a controller pushes one.
 type Switch struct {
-	device target.Device
-	grpc   *grpc.Server
-	failed chan error
+	device  target.Device
+	servers []*grpc.Server
+	secure  net.Addr
+	failed  chan error
 }
 
 // Start starts a switch in the network namespace of the calling thread.
@@ -47,18 +55,53 @@ func Start(o Options) (*Switch, error) {
 	if err != nil || !addr.Addr().IsLoopback() {
 		return nil, fmt.Errorf("P4Runtime would be served at %q: it has to be a loopback address with a port, such as 127.0.0.1:9559, since whoever reaches it owns the switch", o.P4Runtime)
 	}
+	type endpoint struct {
+		address string
+		options []grpc.ServerOption
+	}
+	endpoints := []endpoint{{o.P4Runtime, p4rt.ServerOptions()}}
+	if o.Secure != "" {
+		conf, err := mutual(o.TLS)
+		if err != nil {
+			return nil, fmt.Errorf("serving P4Runtime at %s: %w", o.Secure, err)
+		}
+		endpoints = append(endpoints, endpoint{o.Secure, append(p4rt.ServerOptions(), grpc.Creds(credentials.NewTLS(conf)))})
+	}
 	device, err := start(o)
 	if err != nil {
 		return nil, fmt.Errorf("starting the node's switch: %w", err)
 	}
-	listener, err := net.Listen("tcp", o.P4Runtime)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("serving P4Runtime: %w", err), device.Close())
+	s := &Switch{device: device, failed: make(chan error, len(endpoints))}
+	service := p4rt.New(device, p4rt.Options{DeviceID: o.DeviceID, Log: o.Log})
+	for i, e := range endpoints {
+		listener, err := net.Listen("tcp", e.address)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("serving P4Runtime: %w", err), s.Close())
+		}
+		if i > 0 {
+			s.secure = listener.Addr()
+		}
+		server := grpc.NewServer(e.options...)
+		service.Register(server)
+		s.servers = append(s.servers, server)
+		go func() { s.failed <- server.Serve(listener) }()
 	}
-	s := &Switch{device: device, grpc: grpc.NewServer(p4rt.ServerOptions()...), failed: make(chan error, 1)}
-	p4rt.New(device, p4rt.Options{DeviceID: o.DeviceID, Log: o.Log}).Register(s.grpc)
-	go func() { s.failed <- s.grpc.Serve(listener) }()
 	return s, nil
+}
+
+// mutual is a server's side of TLS that no client passes without a certificate.
+func mutual(o *tls.Config) (*tls.Config, error) {
+	switch {
+	case o == nil || o.ClientCAs == nil:
+		return nil, errors.New("whoever reaches it owns the switch, so there have to be ClientCAs that know the controllers")
+	case len(o.Certificates) == 0 && o.GetCertificate == nil:
+		return nil, errors.New("the server has no certificate")
+	case o.GetConfigForClient != nil:
+		return nil, errors.New("GetConfigForClient could let in clients that have no certificate")
+	}
+	conf := o.Clone()
+	conf.ClientAuth, conf.MinVersion = tls.RequireAndVerifyClientCert, tls.VersionTLS13
+	return conf, nil
 }
 
 func start(o Options) (target.Device, error) {
@@ -86,6 +129,9 @@ func start(o Options) (target.Device, error) {
 // Engine says what runs the program and why.
 func (s *Switch) Engine() string { return s.device.Engine() }
 
+// SecureAddress is where P4Runtime is served with TLS, nil where it is not.
+func (s *Switch) SecureAddress() net.Addr { return s.secure }
+
 // Failed gets an error if the P4Runtime server ends by itself.
 func (s *Switch) Failed() <-chan error { return s.failed }
 
@@ -99,6 +145,8 @@ func (s *Switch) RemovePort(number uint32) error { return s.device.RemovePort(nu
 
 // Close ends the switch.
 func (s *Switch) Close() error {
-	s.grpc.Stop()
+	for _, server := range s.servers {
+		server.Stop()
+	}
 	return s.device.Close()
 }

@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -31,12 +32,15 @@ type Options struct {
 	// the one before it did so for Leading after this one was made.
 	Led     func() time.Time
 	Leading time.Duration
-	Log     *slog.Logger
+	// TLS is how all switches are connected to, each with the server name that the topology gives it. nil: as the topology says (Topology.TLS).
+	TLS *tls.Config
+	Log *slog.Logger
 }
 
 // Controller runs a network. Its exported methods are safe for concurrent use once Run has started.
 type Controller struct {
 	topo     *topology.Topology
+	tls      *tls.Config // of the connections to switches; nil: plain text
 	prog     *program
 	plan     *plan
 	saver    *saver
@@ -104,6 +108,11 @@ func New(o Options) (*Controller, error) {
 	c := &Controller{topo: t, prog: prog, saver: newSaver(o.Store), log: o.Log, events: newEventLog(o.Log), requests: newRequests(), start: time.Now(),
 		byName: map[string]*device{}, byID: map[uint8]*chainState{}, touched: map[*chainState]bool{},
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led, leading: o.Leading}
+	if c.tls = o.TLS; c.tls == nil {
+		if c.tls, err = tlsConfig(t.TLS); err != nil {
+			return nil, err
+		}
+	}
 	c.avoided, c.moved = map[string]bool{}, map[string]bool{}
 	if c.plan, err = newPlan(t); err != nil {
 		return nil, err

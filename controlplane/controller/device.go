@@ -55,6 +55,7 @@ func newDevice(c *Controller, sw *topology.Switch, election p4rt.ElectionID) (*d
 	var err error
 	d.client, err = p4rt.New(p4rt.Options{
 		Name: sw.Name, Target: sw.P4Runtime, DeviceID: sw.DeviceID, ElectionID: election, Info: c.prog.pipeline.Info, Log: c.log,
+		TLS:        c.tlsFor(sw),
 		MaxBackoff: 500 * time.Millisecond, // a switch that is started again is wanted back
 	}, p4rt.Handler{
 		StateChanged: func(s p4rt.State) { c.post(func() { c.connection(d, s) }) },

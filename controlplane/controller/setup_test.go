@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/p4rt/p4rttest"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/testcerts"
 )
 
 // These tests bring up switches that are P4Runtime servers without a data plane: they need no root, and can be made to fail. The chain has no leases,
@@ -41,6 +43,12 @@ type fakes struct {
 
 func newFakes(t *testing.T, change func(topology map[string]any)) *fakes {
 	t.Helper()
+	return newFakesTLS(t, nil, change)
+}
+
+// newFakesTLS is newFakes with switches that speak TLS where conf is not nil.
+func newFakesTLS(t *testing.T, conf *tls.Config, change func(topology map[string]any)) *fakes {
+	t.Helper()
 	f := &fakes{t: t, store: controller.File(filepath.Join(t.TempDir(), "state.json"))}
 	compiled, err := filepath.Abs("../../p4src/compiled/netcraq-128")
 	if err != nil {
@@ -52,7 +60,7 @@ func newFakes(t *testing.T, change func(topology map[string]any)) *fakes {
 	type m = map[string]any
 	var switches []m
 	for i := 1; i <= 3; i++ {
-		s := &p4rttest.Server{DeviceID: uint64(i)}
+		s := &p4rttest.Server{DeviceID: uint64(i), TLS: conf}
 		if err := s.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -558,4 +566,48 @@ func (s *failingStore) Save(*controller.State) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
+}
+
+// TestTLS: with the files that the topology names the controller shows switches who it is; without, or with those of somebody else, no switch talks to it.
+func TestTLS(t *testing.T) {
+	authority := testcerts.NewAuthority(t)
+	mine, _ := authority.Issue("controller", "")
+	stranger, _ := testcerts.NewAuthority(t).Issue("stranger", "")
+	certs, _ := authority.Issue("switch", "", "switch.example")
+	certs.ClientCertAuth = true
+	conf, err := certs.ServerConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what, name string
+		files      map[string]any
+		works      bool
+	}{
+		{"its own certificate", "switch.example", map[string]any{"ca": authority.File, "cert": mine.CertFile, "key": mine.KeyFile}, true},
+		{"no certificate", "switch.example", map[string]any{"ca": authority.File}, false},
+		{"a stranger's", "switch.example", map[string]any{"ca": authority.File, "cert": stranger.CertFile, "key": stranger.KeyFile}, false},
+		{"another server's name", "other.example", map[string]any{"ca": authority.File, "cert": mine.CertFile, "key": mine.KeyFile}, false},
+		{"plain text", "", nil, false},
+	} {
+		f := newFakesTLS(t, conf, func(top map[string]any) {
+			if c.files == nil {
+				return
+			}
+			top["p4runtimeTLS"] = c.files
+			for _, s := range top["switches"].([]map[string]any) {
+				s["serverName"] = c.name
+			}
+		})
+		ctl, stop := f.start()
+		if c.works {
+			ready(t, ctl)
+		} else {
+			waitText(t, ctl, "switch.unreachable", "")
+		}
+		if connected := strings.Contains(eventText(ctl), "switch.connected"); connected != c.works {
+			t.Errorf("%s: connected: %v\n%s", c.what, connected, eventText(ctl))
+		}
+		stop()
+	}
 }

@@ -2,6 +2,7 @@ package p4rt
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 )
@@ -46,7 +48,10 @@ type Options struct {
 	MinBackoff, MaxBackoff time.Duration
 	// BatchSize is the largest number of updates in one Write request (0: 500). Servers refuse messages over 4 MB unless told otherwise.
 	BatchSize int
-	// DialOptions replace the defaults' transport (plain text); for TLS and for tests.
+	// TLS makes the connection TLS: its RootCAs sign the switch's certificate, which must be for its ServerName ("": the host of Target), and its
+	// Certificates or GetClientCertificate are shown to a switch that asks. nil: plain text, in which nobody shows who he is.
+	TLS *tls.Config
+	// DialOptions replace the transport, TLS included; for tests.
 	DialOptions []grpc.DialOption
 	Log         *slog.Logger
 }
@@ -121,7 +126,11 @@ func New(o Options, h Handler) (*Client, error) {
 	}
 	dial := o.DialOptions
 	if dial == nil {
-		dial = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+		transport := insecure.NewCredentials()
+		if o.TLS != nil {
+			transport = credentials.NewTLS(o.TLS)
+		}
+		dial = []grpc.DialOption{grpc.WithTransportCredentials(transport)}
 	}
 	dial = append([]grpc.DialOption{
 		// A read of all counters of a large program is one message from some targets.

@@ -22,8 +22,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// startTarget starts a real switch without ports, and returns its P4Runtime address.
-func startTarget(t *testing.T, target string) string {
+// startTarget starts a real switch without ports, with more target options if any are given, and returns its P4Runtime address.
+func startTarget(t *testing.T, target string, options ...string) string {
 	t.Helper()
 	binary := ""
 	if target == "embedded" {
@@ -48,7 +48,7 @@ func startTarget(t *testing.T, target string) string {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(binary, "--device-id", "1", "--no-p4", "--", "--grpc-server-addr", addr, "--cpu-port", "510")
+	cmd := exec.Command(binary, append([]string{"--device-id", "1", "--no-p4", "--", "--grpc-server-addr", addr, "--cpu-port", "510"}, options...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

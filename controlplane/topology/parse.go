@@ -26,6 +26,11 @@ type file struct {
 		JSON    string `yaml:"json"`
 		P4Info  string `yaml:"p4info"`
 	} `yaml:"program"`
+	TLS struct {
+		CA   string `yaml:"ca"`
+		Cert string `yaml:"cert"`
+		Key  string `yaml:"key"`
+	} `yaml:"p4runtimeTLS"`
 	Controller struct {
 		Address string `yaml:"address"`
 	} `yaml:"controller"`
@@ -43,6 +48,7 @@ type file struct {
 type fileSwitch struct {
 	Name      string     `yaml:"name"`
 	P4Runtime string     `yaml:"p4runtime"`
+	Server    string     `yaml:"serverName"`
 	DeviceID  *uint64    `yaml:"deviceId"`
 	Address   string     `yaml:"address"`
 	MAC       string     `yaml:"mac"`
@@ -101,8 +107,8 @@ func Load(path string) (*Topology, error) {
 		return nil, err
 	}
 	dir := filepath.Dir(path)
-	for _, p := range []*string{&t.Program.JSON, &t.Program.P4Info} {
-		if !filepath.IsAbs(*p) {
+	for _, p := range []*string{&t.Program.JSON, &t.Program.P4Info, &t.TLS.CA, &t.TLS.Cert, &t.TLS.Key} {
+		if *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(dir, *p)
 		}
 	}
@@ -149,6 +155,7 @@ func Parse(b []byte, name string) (*Topology, error) {
 		return nil, p.err() // what follows would only complain about what could not be read
 	}
 	p.program(&f)
+	p.tls(&f)
 	p.controller(&f)
 	for i := range f.Switches {
 		p.addSwitch(i, &f.Switches[i])
@@ -252,6 +259,16 @@ func (p *parser) program(f *file) {
 	}
 }
 
+func (p *parser) tls(f *file) {
+	p.t.TLS = TLS(f.TLS)
+	switch t := f.TLS; {
+	case (t.Cert == "") != (t.Key == ""):
+		p.add("p4runtimeTLS", "", "a certificate and its key go together: give both cert and key, or neither")
+	case t.Cert != "" && t.CA == "":
+		p.add("p4runtimeTLS", "", "give ca, too: the certificates that sign those of the switches")
+	}
+}
+
 func (p *parser) controller(f *file) {
 	p.t.Controller.Address = DefaultController
 	if f.Controller.Address != "" {
@@ -333,12 +350,15 @@ func (p *parser) addSwitch(i int, f *fileSwitch) {
 	if !p.objectName(path+".name", f.Name, "switch", p.t.switches[f.Name] != nil) {
 		return
 	}
-	s := &Switch{Name: f.Name, P4Runtime: f.P4Runtime, DeviceID: uint64(i + 1)}
+	s := &Switch{Name: f.Name, P4Runtime: f.P4Runtime, ServerName: f.Server, DeviceID: uint64(i + 1)}
 	if f.DeviceID != nil {
 		s.DeviceID = *f.DeviceID
 	}
 	if _, port, err := net.SplitHostPort(f.P4Runtime); err != nil || port == "" {
 		p.add(path+".p4runtime", f.Name, "%q is not host:port: give the address of the switch's P4Runtime server (--grpc-server-addr)", f.P4Runtime)
+	}
+	if f.Server != "" && p.t.TLS.CA == "" {
+		p.add(path+".serverName", f.Name, "a server name is for TLS, and there is none: give p4runtimeTLS with ca at the top of the file")
 	}
 	for _, other := range p.t.Switches {
 		if other.P4Runtime == s.P4Runtime && other.DeviceID == s.DeviceID {

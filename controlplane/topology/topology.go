@@ -29,6 +29,7 @@ var DefaultController = netip.MustParseAddr("169.254.78.67")
 // Topology is a checked file.
 type Topology struct {
 	Program    Program
+	TLS        TLS
 	Controller Controller
 	Sessions   Sessions
 	Switches   []*Switch // in the order of the file
@@ -43,6 +44,13 @@ type Program struct {
 	ValueBits int    // 0: whatever the P4Info says
 	JSON      string // paths; relative ones have been resolved against the file's directory
 	P4Info    string
+}
+
+// TLS is what the controller shows to the switches' P4Runtime servers, and knows them by: PEM files. The zero TLS: the connections are plain text.
+type TLS struct {
+	CA   string // certificates that sign those of the switches
+	Cert string // the controller's own, "" where switches ask for none ...
+	Key  string // ... and its key
 }
 
 // Controller is the controller's place in the network.
@@ -61,10 +69,12 @@ type Sessions struct {
 type Switch struct {
 	Name      string
 	P4Runtime string // host:port
-	DeviceID  uint64
-	Address   netip.Addr       // its own address in the data plane
-	MAC       net.HardwareAddr // what its neighbours put into frames to it
-	Ports     []Port           // by number
+	// ServerName is the name that the certificate of its P4Runtime server must have, where there is TLS; "": the host of P4Runtime.
+	ServerName string
+	DeviceID   uint64
+	Address    netip.Addr       // its own address in the data plane
+	MAC        net.HardwareAddr // what its neighbours put into frames to it
+	Ports      []Port           // by number
 }
 
 // Port is a port of a switch. One of Peer and Host is set, or neither: the port leads nowhere (yet), and is treated as a host's.

@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/internal/testcerts"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
 )
 
@@ -35,7 +36,7 @@ func get(t *testing.T, c *http.Client, url string) (int, string) {
 
 // etcd's pages, on the port of gRPC, in plain text and with TLS, are etcd's own.
 func TestPages(t *testing.T) {
-	a := etcdtest.NewAuthority(t)
+	a := testcerts.NewAuthority(t)
 	etcdCerts, _ := a.Issue("etcd", "")
 	serverCerts, _ := a.Issue("server", "")
 	tlsClient, err := transport.TLSInfo{TrustedCAFile: a.File}.ClientConfig()

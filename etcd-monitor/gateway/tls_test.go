@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/internal/testcerts"
 )
 
 // shows says which certificate a listener shows.
@@ -46,14 +47,14 @@ func client(t *testing.T, endpoint string, certs transport.TLSInfo) *clientv3.Cl
 
 // Clients need certificates of the authority on the way to the gateway, and the gateway one on its way to etcd. New files hold for new connections, on both ways.
 func TestMutualTLS(t *testing.T) {
-	near, far := etcdtest.NewAuthority(t), etcdtest.NewAuthority(t)
+	near, far := testcerts.NewAuthority(t), testcerts.NewAuthority(t)
 	etcdCerts, _ := far.Issue("etcd", "")
 	etcdCerts.ClientCertAuth = true
 	upCerts, _ := far.Issue("gateway", "")
 	serverCerts, first := near.Issue("server", "gateway.example")
 	serverCerts.ClientCertAuth = true
 	clientCerts, _ := near.Issue("client", "alice")
-	stranger, _ := etcdtest.NewAuthority(t).Issue("stranger", "mallory")
+	stranger, _ := testcerts.NewAuthority(t).Issue("stranger", "mallory")
 	stranger.TrustedCAFile = near.File
 
 	c := etcdtest.New(t, 1, etcdtest.Options{TLS: etcdCerts})
@@ -111,7 +112,7 @@ func TestMutualTLS(t *testing.T) {
 
 // A certificate that comes onto the list of revoked ones is not accepted from then on.
 func TestRevoked(t *testing.T) {
-	a := etcdtest.NewAuthority(t)
+	a := testcerts.NewAuthority(t)
 	serverCerts, _ := a.Issue("server", "")
 	serverCerts.ClientCertAuth = true
 	serverCerts.CRLFile = a.Revoke()
@@ -139,7 +140,7 @@ func TestRevoked(t *testing.T) {
 
 // A gateway whose certificate has a common name does not lend that name to its clients.
 func TestCommonName(t *testing.T) {
-	a := etcdtest.NewAuthority(t)
+	a := testcerts.NewAuthority(t)
 	etcdCerts, _ := a.Issue("etcd", "")
 	etcdCerts.ClientCertAuth = true
 	rootCerts, _ := a.Issue("root", "root") // the certificate of the user root

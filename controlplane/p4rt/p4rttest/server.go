@@ -5,6 +5,7 @@ package p4rttest
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -34,6 +36,8 @@ type Server struct {
 	PacketOut func(*v1.PacketOut)
 	// RefuseProgram, if not nil, is asked before a program is loaded; its error is the answer.
 	RefuseProgram func() error
+	// TLS makes it a server of TLS.
+	TLS *tls.Config
 
 	Addr string // after Start
 
@@ -74,7 +78,11 @@ func (s *Server) Start() error {
 	if s.entries == nil {
 		s.wipe()
 	}
-	s.grpc = grpc.NewServer()
+	var options []grpc.ServerOption
+	if s.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(s.TLS)))
+	}
+	s.grpc = grpc.NewServer(options...)
 	v1.RegisterP4RuntimeServer(s.grpc, s)
 	go s.grpc.Serve(l)
 	return nil

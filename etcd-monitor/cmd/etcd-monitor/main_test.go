@@ -23,11 +23,12 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/internal/testcerts"
 )
 
 // Mistakes on the command line are found before anything starts, and the message says what to do.
 func TestMistakes(t *testing.T) {
-	a := etcdtest.NewAuthority(t)
+	a := testcerts.NewAuthority(t)
 	certs, _ := a.Issue("server", "")
 	for line, want := range map[string]string{
 		"extra":                                     `unknown command "extra"`,

@@ -1,4 +1,5 @@
-package etcdtest
+// Package testcerts makes certificate authorities and certificates for tests.
+package testcerts
 
 import (
 	"crypto/ecdsa"
@@ -48,13 +49,16 @@ func NewAuthority(t testing.TB) *Authority {
 }
 
 // Issue writes a certificate for this machine's loopback, to be shown by servers and clients, with a common name or without, to NAME.pem and NAME-key.pem, over what is there. The certificate's serial number
-// tells it from others.
-func (a *Authority) Issue(name, commonName string) (transport.TLSInfo, *big.Int) {
+// tells it from others. With names it is for servers of these names, and for loopback no more.
+func (a *Authority) Issue(name, commonName string, names ...string) (transport.TLSInfo, *big.Int) {
 	a.t.Helper()
 	number := big.NewInt(serial.Add(1))
 	template := &x509.Certificate{SerialNumber: number, Subject: pkix.Name{CommonName: commonName, Organization: []string{"test"}}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"}}
+	if len(names) > 0 {
+		template.IPAddresses, template.DNSNames = nil, names
+	}
 	key, der := sign(a.t, template, a.cert, a.key)
 	info := transport.TLSInfo{CertFile: filepath.Join(a.dir, name+".pem"), KeyFile: filepath.Join(a.dir, name+"-key.pem"), TrustedCAFile: a.File}
 	b, err := x509.MarshalECPrivateKey(key)
