@@ -28,7 +28,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
 .PHONY: help deps build run test sim sim-mutants survive gateways timeline hot-keys bench-etcd model mutants lint p4 p4-check bench netchain compare figures figures-quick clean replay
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
 	@echo
 	@echo "  make run takes NODES=2..8 SWITCH=embedded|bmv2 ENGINE=auto|ebpf|interp HOOK=auto|tc|xdp PROFILE=128|1024|4096|8192 KEYS=export.json KEEP=1"
 
