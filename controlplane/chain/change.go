@@ -79,6 +79,8 @@ func (m *Machine) plan(ch Change) (next Config, reorder bool, err error) {
 		switch {
 		case m.view[s] == nil:
 			return fail(ErrInvalid, "there is no switch %q: the switches are %s", s, strings.Join(m.o.Switches, ", "))
+		case m.view[s].leaving:
+			return fail(ErrInvalid, "the switch %q leaves the network", s)
 		case slices.Contains(members[:i], s):
 			return fail(ErrInvalid, "the switch %s is there twice", s)
 		case !m.cfg.IsMember(s):

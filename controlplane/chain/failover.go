@@ -19,11 +19,14 @@ const stranger = 10
 // givenUpAt is when a member that is not connected will be taken to have failed.
 func (m *Machine) givenUpAt(sw string) (Time, bool) {
 	v := m.view[sw]
-	if m.o.Patience == 0 || v.up || !m.cfg.IsMember(sw) {
+	if m.o.Patience == 0 && !v.leaving || v.up || !m.cfg.IsMember(sw) {
 		return 0, false
 	}
-	if !v.met {
+	if !v.met { // one that leaves, too, is better told than waited for
 		return stranger * max(m.o.Patience, 200*time.Millisecond), true
+	}
+	if v.leaving {
+		return v.downAt, true
 	}
 	return v.downAt + m.o.Patience, true
 }
@@ -31,7 +34,13 @@ func (m *Machine) givenUpAt(sw string) (Time, bool) {
 // suspect says why a member is taken to have failed, "" where it is not.
 func (m *Machine) suspect(now Time, sw string) string {
 	v := m.view[sw]
-	if at, ok := m.givenUpAt(sw); ok && now >= at {
+	at, ok := m.givenUpAt(sw)
+	switch {
+	case v.leaving && (v.up || ok && now >= at):
+		return "it leaves the network"
+	case m.blank:
+		return ""
+	case ok && now >= at:
 		return "it is out of reach"
 	}
 	if m.o.Patience > 0 && v.up && m.leases(sw) && v.lease.unheard >= unheardLeases && now >= v.lease.next {
@@ -40,9 +49,9 @@ func (m *Machine) suspect(now Time, sw string) string {
 	return ""
 }
 
-// failover goes on without the members that have failed, as long as one is left.
+// failover goes on without the members that have failed, or leave, as long as one is left.
 func (m *Machine) failover(now Time) {
-	if m.o.Patience == 0 || !m.decided || m.blank {
+	if !m.decided {
 		return
 	}
 	goal := m.cfg

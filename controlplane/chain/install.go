@@ -167,7 +167,7 @@ func (m *Machine) install(now Time, sw string) {
 // Installed answers Install.
 func (m *Machine) Installed(now Time, sw string, seq uint64, err error) {
 	v := m.view[sw]
-	if v.installs != seq { // of another configuration, or of an earlier connection
+	if v == nil || v.installs != seq { // of a switch that has left, of another configuration, or of an earlier connection
 		return
 	}
 	v.installs = 0

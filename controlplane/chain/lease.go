@@ -89,12 +89,19 @@ func (m *Machine) longest(now Time) time.Duration {
 
 // Alive: a switch has answered something else a moment ago. Its answer to the last LEASE then waits among others, and it is not given up for that: a switch that
 // is being filled, or a machine that is short of processors, is slow and not dead.
-func (m *Machine) Alive(sw string) { m.view[sw].lease.unheard = 0 }
+func (m *Machine) Alive(sw string) {
+	if v := m.view[sw]; v != nil {
+		v.lease.unheard = 0
+	}
+}
 
 // LeaseReply: a switch has answered a LEASE. clock is its clock in microseconds, left what is left of its lease, granted is false where it has
 // another epoch.
 func (m *Machine) LeaseReply(now Time, sw string, clock uint64, left time.Duration, granted bool) {
 	v := m.view[sw]
+	if v == nil {
+		return
+	}
 	l := &v.lease
 	if !v.up || l.heard && clock <= l.clock { // an older one that was overtaken
 		return

@@ -34,6 +34,8 @@ type Options struct {
 	Before time.Duration
 	// Record is what an earlier controller left behind, nil where there is nothing.
 	Record *Record
+	// After is an epoch that the chain's first is to be above, because slots that are its own now may hold versions with epochs up to that.
+	After uint16
 	// Removed is for the simulator's mutants alone.
 	Removed rules.Removed
 }
@@ -60,6 +62,7 @@ type view struct {
 	retryAt   Time   // after a failed Install
 	failed    bool   // the last Install failed; said in an event once
 	unleased  bool   // it may have a part in the chain that is not bound to a lease
+	leaving   bool   // it leaves the network: the chain is to go on without it
 	lease     leaseView
 }
 
@@ -104,8 +107,7 @@ type Machine struct {
 func New(o Options) *Machine {
 	m := &Machine{o: o, view: map[string]*view{}, fence: map[string]bool{}, ops: map[OpID]*keyOp{}}
 	for _, s := range o.Switches {
-		// Until this controller has given leases of its own, an earlier one's may be live.
-		m.view[s] = &view{lease: leaseView{until: margin(o.Before + maxLease)}}
+		m.view[s] = newView(o.Before)
 	}
 	if r := o.Record; r != nil {
 		m.decided, m.cfg, m.installed, m.blank = true, r.Config, r.Installed, r.Blank
@@ -126,6 +128,11 @@ func New(o Options) *Machine {
 		}
 	}
 	return m
+}
+
+// newView is a switch of which nothing is known: until this controller has given leases of its own, an earlier one's may be live.
+func newView(before time.Duration) *view {
+	return &view{lease: leaseView{until: margin(before + maxLease)}}
 }
 
 // Actions is what is to be done since it was last asked, in order.
@@ -154,6 +161,9 @@ func (m *Machine) holdsKeys() bool {
 // SwitchUp: a switch is connected, this controller is its primary, the program runs, and what does not depend on the chain is installed.
 func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 	v := m.view[sw]
+	if v == nil { // it has left meanwhile
+		return
+	}
 	v.up, v.acks, v.keys, v.installs, v.failed, v.met = true, r.Assignment, r.Keys, 0, false, true
 	v.empty = r.Fresh || v.empty && (r.Assignment == nil || r.Assignment.Role == None)
 	v.unleased = r.Assignment != nil && r.Assignment.Role.Member() && !r.Assignment.LeaseRequired
@@ -173,6 +183,9 @@ func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 // SwitchDown: the connection to a switch is lost. It may be running and answering all the same.
 func (m *Machine) SwitchDown(now Time, sw string) {
 	v := m.view[sw]
+	if v == nil {
+		return
+	}
 	if v.up {
 		v.downAt = now
 	}
@@ -270,7 +283,7 @@ func (m *Machine) decide(now Time) {
 			}
 		}
 	}
-	first := Config{Epoch: epoch + 1, Members: slices.Clone(m.o.Members), Lease: m.o.Lease}
+	first := Config{Epoch: max(epoch, m.o.After) + 1, Members: slices.Clone(m.o.Members), Lease: m.o.Lease}
 	if running, ok := m.running(epoch); ok {
 		m.adopt(now, running)
 		return

@@ -28,6 +28,8 @@ func (m *Machine) Recover(now Time, op OpID, sw string) {
 	switch {
 	case v == nil:
 		fail(ErrInvalid, "there is no switch %q: the switches are %s", sw, strings.Join(m.o.Switches, ", "))
+	case v.leaving:
+		fail(ErrInvalid, "%s leaves the network", sw)
 	case !m.decided || !m.installed || m.persisting != nil || m.change != nil:
 		fail(ErrUnavailable, "the chain is being set up or changed (%s): try again when it is ready", m.Status(0).Reason)
 	case m.cfg.IsMember(sw):

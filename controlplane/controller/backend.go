@@ -18,6 +18,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/directory"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
+	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -52,7 +53,7 @@ func apiError(err error) error {
 // Chains lists the chains.
 func (c *Controller) Chains(ctx context.Context) (out []api.Chain, err error) {
 	err = c.call(ctx, func() {
-		for _, ch := range c.chains {
+		for _, ch := range c.net().chains {
 			out = append(out, c.describeChain(ch))
 		}
 	})
@@ -82,7 +83,7 @@ func (c *Controller) describeChain(ch *chainState) api.Chain {
 	}
 	for _, m := range s.Members {
 		out.Members = append(out.Members, api.Member{
-			Switch: m.Switch, Role: m.Role.String(), Address: c.topo.Switch(m.Switch).Address.String(), Ready: m.Ready, LeaseLive: m.LeaseLive,
+			Switch: m.Switch, Role: m.Role.String(), Address: c.net().topo.Switch(m.Switch).Address.String(), Ready: m.Ready, LeaseLive: m.LeaseLive,
 		})
 	}
 	return out
@@ -138,7 +139,11 @@ func (c *Controller) Keys(ctx context.Context, chainName string) ([]api.Key, err
 }
 
 func (c *Controller) describeKey(k directory.Key) api.Key {
-	return api.Key{Name: k.Name, KeyID: uint32(k.ID), Chain: c.byID[k.ID.Chain()].topo.Name, Slot: k.Slot}
+	out := api.Key{Name: k.Name, KeyID: uint32(k.ID), Slot: k.Slot}
+	if ch := c.net().byID[k.ID.Chain()]; ch != nil { // it may have been removed a moment ago
+		out.Chain = ch.topo.Name
+	}
+	return out
 }
 
 // AddKeys places keys. The answers are in the order of the specs, each with its own error.
@@ -222,7 +227,7 @@ func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.
 
 func (c *Controller) describeKeys(ctx context.Context, keys []directory.Key, state bool) ([]api.Key, error) {
 	out := []api.Key{}
-	keys = slices.DeleteFunc(keys, func(k directory.Key) bool { return c.byID[k.ID.Chain()] == nil })
+	keys = slices.DeleteFunc(keys, func(k directory.Key) bool { return c.net().byID[k.ID.Chain()] == nil })
 	for _, k := range keys {
 		out = append(out, c.describeKey(k))
 	}
@@ -266,16 +271,16 @@ func describeState(s keyState) api.KeyState {
 func (c *Controller) Switches(ctx context.Context) ([]api.Switch, error) {
 	out := []api.Switch{}
 	err := c.call(ctx, func() {
-		for _, d := range c.devices {
+		for _, d := range c.net().devices {
 			s := api.Switch{
 				Name: d.sw.Name, P4Runtime: d.sw.P4Runtime, DeviceID: d.sw.DeviceID, Address: d.sw.Address.String(),
 				Connected: d.state.Phase != p4rt.Disconnected, Primary: d.state.Phase == p4rt.Primary, Ready: d.ready, LastError: d.lastError,
-				Chains: []string{}, Ports: describePorts(d),
+				Chains: []string{}, Ports: describePorts(c.net().topo.Switch(d.sw.Name)),
 			}
 			if d.ready {
 				s.Pipeline = fmt.Sprintf("%016x", c.prog.pipeline.Cookie)
 			}
-			for _, ch := range c.chains {
+			for _, ch := range c.net().chains {
 				if ch.m.Status(c.now()).Config.IsMember(d.sw.Name) {
 					s.Chains = append(s.Chains, ch.topo.Name)
 				}
@@ -286,9 +291,12 @@ func (c *Controller) Switches(ctx context.Context) ([]api.Switch, error) {
 	return out, apiError(err)
 }
 
-func describePorts(d *device) []api.Port {
+func describePorts(s *topology.Switch) []api.Port {
 	out := []api.Port{}
-	for _, p := range d.sw.Ports {
+	if s == nil { // it has left a moment ago
+		return out
+	}
+	for _, p := range s.Ports {
 		trust := "host"
 		if p.Peer != nil {
 			trust = "fabric"
@@ -300,10 +308,10 @@ func describePorts(d *device) []api.Port {
 
 // Counters reads a switch's counters.
 func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, error) {
-	d := c.byName[name]
+	d := c.net().byName[name]
 	if d == nil {
 		var names []string
-		for _, d := range c.devices {
+		for _, d := range c.net().devices {
 			names = append(names, d.sw.Name)
 		}
 		return nil, api.Errorf(api.CodeNotFound, "there is no switch %q; there is: %s", name, strings.Join(names, ", "))
@@ -312,7 +320,7 @@ func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, 
 	if err := c.call(ctx, func() { keys = c.dir.List("") }); err != nil {
 		return nil, apiError(err)
 	}
-	out := &api.Counters{Switch: name, Events: map[string]uint64{}, Slots: []api.SlotCounters{}, Ports: describePorts(d)}
+	out := &api.Counters{Switch: name, Events: map[string]uint64{}, Slots: []api.SlotCounters{}, Ports: describePorts(c.net().topo.Switch(d.sw.Name))}
 	events, err := d.client.ReadCounter(ctx, "events")
 	if err != nil {
 		return nil, apiError(err)
@@ -367,7 +375,7 @@ func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*
 		if failed = c.inCharge(); failed != nil {
 			return
 		}
-		for _, ch := range c.chains {
+		for _, ch := range c.net().chains {
 			if s := ch.m.Status(c.now()); !s.Decided {
 				failed = fmt.Errorf("%w: the chain %s is not set up yet (%s)", chain.ErrUnavailable, ch.topo.Name, s.Reason)
 				return

@@ -39,27 +39,27 @@ type Options struct {
 
 // Controller runs a network. Its exported methods are safe for concurrent use once Run has started.
 type Controller struct {
-	topo     *topology.Topology
+	current  atomic.Pointer[network]
 	tls      *tls.Config // of the connections to switches; nil: plain text
+	election p4rt.ElectionID
 	prog     *program
-	plan     *plan
 	saver    *saver
 	log      *slog.Logger
 	events   *eventLog
 	requests *requests
 	metrics  *metrics
 	start    time.Time
-	devices  []*device // as the topology lists the switches
-	byName   map[string]*device
-	chains   []*chainState // by id
-	byID     map[uint8]*chainState
 	pool     *sessionPool
+	running  sync.WaitGroup // what Run waits for
 
 	inboxMu sync.Mutex
 	inbox   []func()
 	wake    chan struct{}
 
 	// What only run's goroutine touches.
+	wanted  *topology.Topology   // the last that was given
+	gone    map[uint8]chain.Time // ids of chains that were removed, and until when they are not given to others
+	epoch   uint16               // the highest that any chain has had, those that were removed included, when it was last looked at
 	dir     *directory.Directory
 	sess    *sessions.Table
 	records map[string]chain.Record // of the chains, by name
@@ -76,21 +76,6 @@ type Controller struct {
 	stopped chan struct{}   // closed when Run ends
 }
 
-// chainState is a chain: its machine, and what the shell does for it.
-type chainState struct {
-	topo    *topology.Chain
-	space   directory.Space
-	m       *chain.Machine
-	waiting map[chain.OpID]chan error // changes that somebody waits for
-	ops     map[chain.OpID]*keyOperation
-	entries map[string]map[wire.Key]int // key_index as switches reported it when they came up
-	untidy  map[string]bool             // switches whose entries have not been compared with the directory
-	next    chain.Time                  // when its machine must be ticked; 0: not
-	tidying map[wire.Key]bool           // keys whose entries are being made or dropped for that
-	ready   bool                        // as was last said in an event
-	held    atomic.Pointer[held]        // of the newcomer, between the copy and the comparison
-}
-
 // New reads the program and the saved state, and checks that they fit the topology. It touches no switch.
 func New(o Options) (*Controller, error) {
 	t := o.Topology
@@ -102,74 +87,74 @@ func New(o Options) (*Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.Program.P4Info, err)
 	}
-	if err := prog.fit(t); err != nil {
+	saved, err := o.Store.Load()
+	if err != nil {
 		return nil, err
 	}
-	c := &Controller{topo: t, prog: prog, saver: newSaver(o.Store), log: o.Log, events: newEventLog(o.Log), requests: newRequests(), start: time.Now(),
-		byName: map[string]*device{}, byID: map[uint8]*chainState{}, touched: map[*chainState]bool{},
-		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led, leading: o.Leading}
+	c := &Controller{prog: prog, saver: newSaver(o.Store), log: o.Log, events: newEventLog(o.Log), requests: newRequests(), start: time.Now(),
+		wanted: t, saved: saved != nil, touched: map[*chainState]bool{}, gone: map[uint8]chain.Time{},
+		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led, leading: o.Leading,
+		election: cmp.Or(o.ElectionID, p4rt.ElectionID{Low: uint64(time.Now().UnixNano())})}
+	if !c.saved {
+		saved = &State{}
+	}
+	spaces, err := prog.fit(t, saved.Spaces)
+	if err != nil {
+		return nil, err
+	}
 	if c.tls = o.TLS; c.tls == nil {
 		if c.tls, err = tlsConfig(t.TLS); err != nil {
 			return nil, err
 		}
 	}
-	c.avoided, c.moved = map[string]bool{}, map[string]bool{}
-	if c.plan, err = newPlan(t); err != nil {
-		return nil, err
+	c.moved, c.avoided = map[string]bool{}, map[string]bool{}
+	for _, s := range saved.Avoided {
+		if t.Switch(s) != nil {
+			c.avoided[s] = true
+		}
 	}
-	saved, err := o.Store.Load()
+	old, left, err := saved.earlier(t)
 	if err != nil {
 		return nil, err
 	}
-	c.saved = saved != nil
-	if !c.saved {
-		saved = &State{}
+	topo, err := t.Keeping(old, left)
+	if err != nil {
+		return nil, err
 	}
-	spaces, err := prog.spaces(t)
+	n, err := newNetwork(topo, left, c.avoided)
 	if err != nil {
 		return nil, err
 	}
 	if c.dir, err = directory.New(spaces, saved.Directory); err != nil {
 		return nil, err
 	}
-	for _, s := range saved.Avoided {
-		if t.Switch(s) != nil {
-			c.avoided[s] = true
-		}
-	}
-	c.plan.avoid(c.avoided)
 	c.sess = sessions.New(uint16(t.Sessions.Controller)+1, prog.lastSession(t), t.Sessions.TTL, saved.Sessions)
 	c.records = map[string]chain.Record{}
 	maps.Copy(c.records, saved.Chains)
-	var switches []string
-	for _, s := range t.Switches {
-		switches = append(switches, s.Name)
-	}
+	c.epoch = saved.highest()
 	for i, ct := range t.Chains {
-		ch := &chainState{topo: ct, space: spaces[i], waiting: map[chain.OpID]chan error{}, ops: map[chain.OpID]*keyOperation{},
-			entries: map[string]map[wire.Key]int{}, untidy: map[string]bool{}}
-		mo := chain.Options{Name: ct.Name, Switches: switches, Members: ct.Members, Lease: ct.Lease, Patience: ct.Patience, Before: o.Leading}
-		if r, ok := saved.Chains[ct.Name]; ok && c.known(r) {
-			mo.Record = &r
+		co := chain.Options{Switches: n.switches(), Before: o.Leading, After: c.epoch}
+		if r, ok := saved.Chains[ct.Name]; ok && known(n.topo, r) {
+			co.Record = &r
 		}
-		ch.m = chain.New(mo)
+		ch := newChain(ct, spaces[i], co)
+		if len(left) > 0 {
+			ch.m.SetSwitches(0, n.switches(), n.left)
+		}
 		ch.m.SetKeys(c.dir.Count(ct.ID))
-		c.chains = append(c.chains, ch)
-		c.byID[ct.ID] = ch
+		n.addChain(ch)
 	}
-	slices.SortFunc(c.chains, func(a, b *chainState) int { return cmp.Compare(a.topo.ID, b.topo.ID) })
-	election := cmp.Or(o.ElectionID, p4rt.ElectionID{Low: uint64(time.Now().UnixNano())})
-	for _, s := range t.Switches {
-		d, err := newDevice(c, s, election)
+	for _, s := range topo.Switches {
+		d, err := newDevice(c, s, c.election)
 		if err != nil {
 			return nil, err
 		}
-		c.devices = append(c.devices, d)
-		c.byName[s.Name] = d
+		n.addDevice(d)
 	}
+	c.current.Store(n)
 	c.pool = newSessionPool(t.Sessions.Controller)
 	c.metrics = newMetrics()
-	for _, d := range c.devices {
+	for _, d := range n.devices {
 		c.metrics.device(d.sw.Name, false)
 	}
 	c.events.count = c.metrics.count
@@ -177,8 +162,8 @@ func New(o Options) (*Controller, error) {
 }
 
 // known says whether all switches of a saved configuration are in the topology; if not, the record is of another network.
-func (c *Controller) known(r chain.Record) bool {
-	return !slices.ContainsFunc(slices.Concat(r.Config.Members, r.Fence), func(s string) bool { return c.topo.Switch(s) == nil })
+func known(t *topology.Topology, r chain.Record) bool {
+	return !slices.ContainsFunc(slices.Concat(r.Config.Learners(), r.Fence), func(s string) bool { return t.Switch(s) == nil })
 }
 
 // now is the time since the controller started.
@@ -216,14 +201,13 @@ var errStopped = fmt.Errorf("%w: the controller is shutting down", chain.ErrUnav
 func (c *Controller) Run(ctx context.Context) {
 	c.ctx = ctx
 	defer close(c.stopped)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() { c.saver.run(ctx) })
-	for _, d := range c.devices {
-		wg.Go(func() { d.run(ctx) })
+	defer c.running.Wait()
+	c.running.Go(func() { c.saver.run(ctx) })
+	for _, d := range c.net().devices {
+		c.startDevice(d)
 	}
 	c.undoUnfinished()
-	for _, ch := range c.chains {
+	for _, ch := range c.net().chains {
 		c.touch(ch).Tick(c.now())
 		c.flush(ch)
 	}
@@ -235,7 +219,7 @@ func (c *Controller) Run(ctx context.Context) {
 			return
 		case <-c.wake:
 		case <-timer.C:
-			for _, ch := range c.chains {
+			for _, ch := range c.net().chains {
 				if ch.next > 0 && ch.next <= c.now() {
 					c.touch(ch).Tick(c.now())
 				}
@@ -248,14 +232,16 @@ func (c *Controller) Run(ctx context.Context) {
 		for _, f := range todo {
 			f()
 		}
-		for _, ch := range c.chains {
-			if c.touched[ch] {
-				c.flush(ch)
+		for again := true; again; again = c.release() {
+			for _, ch := range c.net().chains {
+				if c.touched[ch] {
+					c.flush(ch)
+				}
 			}
+			clear(c.touched)
 		}
-		clear(c.touched)
 		wait := time.Hour
-		for _, ch := range c.chains {
+		for _, ch := range c.net().chains {
 			if ch.next > 0 {
 				wait = min(wait, max(0, ch.next-c.now()))
 			}
@@ -317,7 +303,7 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 	case chain.Lease:
 		c.lease(ch, a)
 	case chain.Install:
-		d := c.byName[a.Switch]
+		d := c.net().byName[a.Switch]
 		d.submit(func(ctx context.Context) {
 			err := d.install(ctx, ch.topo, a.Config, a.Reread)
 			c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
@@ -382,7 +368,7 @@ func (c *Controller) lease(ch *chainState, a chain.Lease) {
 	if !c.leads() {
 		return // another may lead, and count on it that none are given
 	}
-	d := c.byName[a.Switch]
+	d := c.net().byName[a.Switch]
 	if heard := d.heard.Load(); heard != 0 && c.now()-time.Duration(heard) < a.Duration/4 {
 		c.touch(ch).Alive(a.Switch)
 	}
@@ -408,7 +394,7 @@ func (c *Controller) save(done func(error)) {
 		}
 	}
 	s := &State{Version: StateVersion, Chains: maps.Clone(c.records), Directory: c.dir.Snapshot(), Sessions: c.sess.Leases(),
-		Avoided: slices.Sorted(maps.Keys(c.avoided))}
+		Avoided: slices.Sorted(maps.Keys(c.avoided)), Switches: c.net().saved(), Spaces: c.dir.Spaces(), Epoch: c.epoch}
 	c.saver.save(s, func(err error) {
 		c.post(func() {
 			if errors.Is(err, ErrNotLeading) {
@@ -427,11 +413,14 @@ func (c *Controller) nextOp() chain.OpID {
 
 // connection: the state of the connection to a switch has changed.
 func (c *Controller) connection(d *device, s p4rt.State) {
+	if !c.isCurrent(d) {
+		return
+	}
 	was := d.state
 	d.state = s
 	if d.ready && (s.Phase != p4rt.Primary || s.Stream != was.Stream) {
 		c.setReady(d, false)
-		for _, ch := range c.chains {
+		for _, ch := range c.net().chains {
 			c.touch(ch).SwitchDown(c.now(), d.sw.Name)
 		}
 		c.avoidLater(d)
@@ -484,10 +473,10 @@ func (c *Controller) depose(at, why string) {
 	c.deposed = why
 	close(c.letGo)
 	c.events.add("controller.deposed", at, "", why)
-	for _, d := range c.devices {
+	for _, d := range c.net().devices {
 		if d.ready {
 			c.setReady(d, false)
-			for _, ch := range c.chains {
+			for _, ch := range c.net().chains {
 				c.touch(ch).SwitchDown(c.now(), d.sw.Name)
 			}
 		}
@@ -499,7 +488,7 @@ func (c *Controller) Deposed() <-chan struct{} { return c.letGo }
 
 // switchUp: a switch has all that follows from the topology.
 func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uint8]chainReport) {
-	if c.deposed != "" || d.state.Phase != p4rt.Primary || d.state.Stream != stream {
+	if c.deposed != "" || !c.isCurrent(d) || d.state.Phase != p4rt.Primary || d.state.Stream != stream {
 		return // it was lost again meanwhile
 	}
 	d.lastError = ""
@@ -508,12 +497,20 @@ func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uin
 		delete(c.avoided, d.sw.Name)
 		c.reroute("switch.rerouted", d, "it is there again: routes go by it")
 	}
-	for _, ch := range c.chains {
-		r := reports[ch.topo.ID]
-		ch.entries[d.sw.Name] = r.keys
-		ch.untidy[d.sw.Name] = true
-		c.touch(ch).SwitchUp(c.now(), d.sw.Name, chain.Report{Assignment: r.assignment, Fresh: fresh, Keys: len(r.keys)})
+	for _, ch := range c.net().chains {
+		if r, ok := reports[ch.topo.ID]; ok {
+			c.report(ch, d, r, fresh)
+		} else { // the chain has come since it was asked
+			c.lookAgain(d)
+		}
 	}
+}
+
+// report tells a chain what a switch has of it.
+func (c *Controller) report(ch *chainState, d *device, r chainReport, fresh bool) {
+	ch.entries[d.sw.Name] = r.keys
+	ch.untidy[d.sw.Name] = true
+	c.touch(ch).SwitchUp(c.now(), d.sw.Name, chain.Report{Assignment: r.assignment, Fresh: fresh, Keys: len(r.keys)})
 }
 
 // change changes a running chain; it returns when all members have the new configuration.
@@ -580,7 +577,7 @@ var errNotFound = errors.New("not found")
 // findChain finds a chain by its name or decimal id.
 func (c *Controller) findChain(name string) (*chainState, error) {
 	var names []string
-	for _, ch := range c.chains {
+	for _, ch := range c.net().chains {
 		if ch.topo.Name == name || fmt.Sprint(ch.topo.ID) == name {
 			return ch, nil
 		}
@@ -593,7 +590,7 @@ func (c *Controller) findChain(name string) (*chainState, error) {
 func (c *Controller) members(ch *chainState) []*device {
 	var out []*device
 	for _, s := range ch.m.Status(c.now()).Config.Members {
-		out = append(out, c.byName[s])
+		out = append(out, c.net().byName[s])
 	}
 	return out
 }
@@ -651,7 +648,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		if !ch.untidy[m] {
 			continue
 		}
-		w := work{d: c.byName[m], insert: true}
+		w := work{d: c.net().byName[m], insert: true}
 		for _, k := range keys {
 			if slot, ok := ch.entries[m][k.ID]; k.State == directory.Placed && !busy[k.ID] && (!ok || slot != k.Slot) {
 				w.keys = append(w.keys, keySlot{k.ID, k.Slot})
@@ -714,9 +711,9 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 func (c *Controller) orderedBy(names []string) []*device {
 	var out []*device
 	for _, n := range names {
-		out = append(out, c.byName[n])
+		out = append(out, c.net().byName[n])
 	}
-	for _, d := range c.devices {
+	for _, d := range c.net().devices {
 		if !slices.Contains(names, d.sw.Name) {
 			out = append(out, d)
 		}

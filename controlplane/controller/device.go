@@ -30,9 +30,12 @@ type device struct {
 	sender chan []byte // frames for packet-out
 	leases chan []byte // the same, before all others: a switch that is being filled must not lose its lease for that
 
-	mu   sync.Mutex
-	jobs []func(context.Context)
-	wake chan struct{}
+	mu    sync.Mutex
+	jobs  []func(context.Context)
+	wake  chan struct{}
+	quit  chan struct{} // closed when the switch has left
+	ended bool          // run has ended
+	late  sync.Mutex    // held by jobs that come after that
 
 	noRegisters atomic.Bool  // the target shows no registers over P4Runtime
 	heard       atomic.Int64 // when a packet last came from it (Controller.now)
@@ -44,14 +47,16 @@ type device struct {
 
 	// What the worker knows to be in the switch: entries by table and match, and groups.
 	loadedAt int // the connection (p4rt.State.Stream) in which it was read; 0: it must be read again
+	setUpAt  int // the connection in which the switch got all that follows from the topology; 0: none yet
 	freshAt  int // the connection in which the program was loaded last
 	entries  map[string]map[string]*v1.TableEntry
 	groups   map[uint32]p4rt.Group
+	swept    []uint8                // the chains of whose predecessors nothing is left in it
 	parts    map[uint8]chain.Config // of each chain, the configuration of the last install in this connection
 }
 
 func newDevice(c *Controller, sw *topology.Switch, election p4rt.ElectionID) (*device, error) {
-	d := &device{c: c, sw: sw, sender: make(chan []byte, 1024), leases: make(chan []byte, 64), wake: make(chan struct{}, 1), parts: map[uint8]chain.Config{}}
+	d := &device{c: c, sw: sw, sender: make(chan []byte, 1024), leases: make(chan []byte, 64), wake: make(chan struct{}, 1), quit: make(chan struct{}), parts: map[uint8]chain.Config{}}
 	var err error
 	d.client, err = p4rt.New(p4rt.Options{
 		Name: sw.Name, Target: sw.P4Runtime, DeviceID: sw.DeviceID, ElectionID: election, Info: c.prog.pipeline.Info, Log: c.log,
@@ -65,8 +70,20 @@ func newDevice(c *Controller, sw *topology.Switch, election p4rt.ElectionID) (*d
 	return d, err
 }
 
-// run connects and works until ctx ends.
+// stop ends run. What the worker still has to do fails, as it does where a switch is out of reach.
+func (d *device) stop() { close(d.quit) }
+
+// run connects and works until ctx ends, or the device is stopped.
 func (d *device) run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-d.quit:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { d.client.Run(ctx) })
@@ -76,15 +93,20 @@ func (d *device) run(ctx context.Context) {
 		var job func(context.Context)
 		if len(d.jobs) > 0 {
 			job, d.jobs = d.jobs[0], d.jobs[1:]
+		} else if ctx.Err() != nil {
+			d.ended = true
 		}
+		ended := d.ended
 		d.mu.Unlock()
+		if ended {
+			return
+		}
 		if job != nil {
 			job(ctx)
 			continue
 		}
 		select {
 		case <-ctx.Done():
-			return
 		case <-d.wake:
 		}
 	}
@@ -93,8 +115,18 @@ func (d *device) run(ctx context.Context) {
 // submit gives the worker something to do after all that it was given before.
 func (d *device) submit(job func(context.Context)) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended { // somebody may wait for its end
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		go func() {
+			d.late.Lock()
+			defer d.late.Unlock()
+			job(ctx)
+		}()
+		return
+	}
 	d.jobs = append(d.jobs, job)
-	d.mu.Unlock()
 	select {
 	case d.wake <- struct{}{}:
 	default:
@@ -192,6 +224,7 @@ func (d *device) trySetUp(ctx context.Context, stream int) (fresh bool, reports 
 	if err := d.writeBase(ctx); err != nil {
 		return false, nil, err
 	}
+	d.setUpAt = stream
 	reports, err = d.report()
 	return d.freshAt == stream, reports, err
 }
@@ -221,6 +254,7 @@ func (d *device) load(ctx context.Context, stream int) error {
 		groups[g.ID] = g
 	}
 	d.entries, d.groups, d.loadedAt = entries, groups, stream
+	d.swept = nil
 	clear(d.parts) // it may have been restarted: nothing of before may be installed again but by the machine's word
 	return nil
 }
@@ -317,10 +351,17 @@ func (d *device) encode(entries ...p4rt.Entry) ([]*v1.TableEntry, error) {
 	return out, nil
 }
 
+// errGone: the topology has the switch no more.
+var errGone = fmt.Errorf("it has left the network: %w", errNotConnected)
+
 // writeBase makes the switch hold what follows from the topology, and drops what belongs to chains that there are not.
 func (d *device) writeBase(ctx context.Context) error {
-	p := d.c.plan
-	want, err := d.encode(p.base(d.sw)...)
+	p := d.c.net().plan
+	sw := p.t.Switch(d.sw.Name)
+	if sw == nil {
+		return errGone
+	}
+	want, err := d.encode(p.base(sw)...)
 	if err != nil {
 		return err
 	}
@@ -332,13 +373,17 @@ func (d *device) writeBase(ctx context.Context) error {
 		}
 		have = append(have, h...)
 	}
+	// There may be very many keys, and they are looked at only where chains may have gone.
 	for _, table := range []string{"chain_config", "key_index"} {
+		if d.swept != nil && slices.Equal(d.swept, p.chains) {
+			break
+		}
 		h, err := d.have(table, func(e p4rt.Entry) bool {
 			id := uint8(e.Exact("chain").Uint64())
 			if table == "key_index" {
 				id = wire.Key(e.Exact("KEY_ID").Uint64()).Chain()
 			}
-			return d.c.byID[id] == nil
+			return !slices.Contains(p.chains, id)
 		})
 		if err != nil {
 			return err
@@ -349,8 +394,9 @@ func (d *device) writeBase(ctx context.Context) error {
 		return err
 	}
 	var stray []p4rt.Group
+	ports := replyPorts(sw)
 	for _, g := range d.groups {
-		if !slices.ContainsFunc(p.t.Chains, func(c *topology.Chain) bool { return p.groups[d.sw.Name][c.ID].owns(d.sw, g.ID) }) {
+		if !slices.ContainsFunc(p.chains, func(id uint8) bool { return p.groups[sw.Name][id].owns(ports, g.ID) }) {
 			stray = append(stray, g)
 		}
 	}
@@ -358,14 +404,19 @@ func (d *device) writeBase(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return d.apply(ctx, remove...)
+	if err := d.apply(ctx, remove...); err != nil {
+		return err
+	}
+	d.swept = p.chains
+	return nil
 }
 
 // report says what the switch has of each chain.
 func (d *device) report() (map[uint8]chainReport, error) {
 	info := d.c.prog.pipeline.Info
 	out := map[uint8]chainReport{}
-	for id := range d.c.byID {
+	p := d.c.net().plan
+	for _, id := range p.chains {
 		out[id] = chainReport{keys: map[wire.Key]int{}}
 	}
 	for _, te := range d.entries["chain_config"] {
@@ -375,7 +426,7 @@ func (d *device) report() (map[uint8]chainReport, error) {
 		}
 		id := uint8(e.Exact("chain").Uint64())
 		if r, ok := out[id]; ok && e.Action == "set_chain" {
-			a := readChainEntry(d.c.topo, e)
+			a := readChainEntry(p.t, e)
 			r.assignment = &a
 			out[id] = r
 		}
@@ -408,12 +459,16 @@ func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 		return err
 	}
 	d.parts[ct.ID] = conf // before anything of it is written, so that refresh never goes back to an older one
-	p := d.c.plan
-	want := p.chain(ct, d.sw, conf)
-	ids := p.groups[d.sw.Name][ct.ID]
+	p := d.c.net().plan
+	sw := p.t.Switch(d.sw.Name)
+	if sw == nil || !slices.Contains(p.chains, ct.ID) {
+		return errGone
+	}
+	want := p.chain(ct, sw, conf)
+	ids, ports := p.groups[sw.Name][ct.ID], replyPorts(sw)
 	var haveGroups []p4rt.Group
 	for _, g := range d.groups {
-		if ids.owns(d.sw, g.ID) {
+		if ids.owns(ports, g.ID) {
 			haveGroups = append(haveGroups, g)
 		}
 	}

@@ -181,7 +181,7 @@ func (c *Controller) startOperation(ch *chainState, op *keyOperation) {
 
 // undoUnfinished takes out the keys that an earlier controller did not get to the end with, adding or removing.
 func (c *Controller) undoUnfinished() {
-	for _, ch := range c.chains {
+	for _, ch := range c.net().chains {
 		for _, k := range c.dir.Chain(ch.topo.ID) {
 			if k.Alias != 0 {
 				c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf("%q was being moved when the last controller ended: it stays here", k.Name))
@@ -251,7 +251,7 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 // entriesOf makes or deletes the key_index entries of an operation's keys, or of their aliases, at one switch.
 func (c *Controller) entriesOf(ch *chainState, id chain.OpID, attempt int, sw string, insert, alias bool) {
 	op := ch.ops[id]
-	d := c.byName[sw]
+	d := c.net().byName[sw]
 	var keys []keySlot
 	for _, k := range op.keys {
 		if alias {
@@ -270,10 +270,10 @@ func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, head s
 	op := ch.ops[id]
 	ctx, cancel := context.WithCancel(c.ctx)
 	op.cancel = cancel
-	members := c.members(ch)
+	members, first := c.members(ch), c.net().byName[head]
 	go func() {
 		defer cancel()
-		err := c.writeAll(ctx, ch, op, c.byName[head], members, remove)
+		err := c.writeAll(ctx, ch, op, first, members, remove)
 		c.post(func() { c.touch(ch).KeysDone(c.now(), id, attempt, err, err != nil && passing(err)) })
 	}()
 }
@@ -436,7 +436,7 @@ func (c *Controller) states(ctx context.Context, keys []directory.Key) (map[wire
 	out := map[wire.Key][]keyState{}
 	err := c.call(ctx, func() {
 		for _, k := range keys {
-			ch := c.byID[k.ID.Chain()]
+			ch := c.net().byID[k.ID.Chain()]
 			if ch == nil {
 				continue
 			}
@@ -468,7 +468,7 @@ func (c *Controller) states(ctx context.Context, keys []directory.Key) (map[wire
 type poolSession struct {
 	id    uint16
 	next  uint32
-	heard map[uint8]bool // chains whose members' records it is above
+	heard map[*chainState]bool // chains whose members' records it is above
 }
 
 func (s *poolSession) take() uint32 {
@@ -485,7 +485,7 @@ type sessionPool struct {
 func newSessionPool(size int) *sessionPool {
 	p := &sessionPool{size: size, free: make(chan *poolSession, size)}
 	for i := range size {
-		p.free <- &poolSession{id: uint16(i + 1), heard: map[uint8]bool{}}
+		p.free <- &poolSession{id: uint16(i + 1), heard: map[*chainState]bool{}}
 	}
 	return p
 }
@@ -498,14 +498,14 @@ func (p *sessionPool) get(ctx context.Context, c *Controller, ch *chainState, me
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if !s.heard[ch.topo.ID] {
+	if !s.heard[ch] {
 		highest, err := c.recorded(ctx, s.id, members)
 		if err != nil {
 			p.put(s)
 			return nil, err
 		}
 		s.next = max(s.next, highest+sessions.Gap)
-		s.heard[ch.topo.ID] = true
+		s.heard[ch] = true
 	}
 	return s, nil
 }

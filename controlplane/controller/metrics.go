@@ -154,3 +154,18 @@ func (m *metrics) chain(name string, s chain.Status) {
 func (m *metrics) device(name string, ready bool) {
 	m.switches.WithLabelValues(name).Set(map[bool]float64{true: 1}[ready])
 }
+
+// forgetDevice: a switch has left.
+func (m *metrics) forgetDevice(name string) {
+	m.switches.DeleteLabelValues(name)
+}
+
+// forgetChain: a chain was removed. What was counted of it stays.
+func (m *metrics) forgetChain(name string) {
+	for _, g := range []*prometheus.GaugeVec{m.epoch, m.members, m.ready, m.frozen, m.shadow, m.lease} {
+		g.DeletePartialMatch(prometheus.Labels{"chain": name})
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.running, name)
+}

@@ -175,7 +175,7 @@ func (c *Controller) drainKeys(ch *chainState, a chain.DrainKeys) {
 	op := ch.ops[a.Op]
 	ctx, cancel := context.WithCancel(c.ctx)
 	op.cancel = cancel
-	tail := c.byName[a.Members[len(a.Members)-1]]
+	tail := c.net().byName[a.Members[len(a.Members)-1]]
 	go func() {
 		defer cancel()
 		var keys []directory.Key

@@ -402,6 +402,12 @@ func (nw *network) startController(state string) *running {
 	if err != nil {
 		nw.t.Fatal(err)
 	}
+	return nw.startControllerWith(state, top)
+}
+
+// startControllerWith is startController with another topology than the file's.
+func (nw *network) startControllerWith(state string, top *topology.Topology) *running {
+	nw.t.Helper()
 	var store controller.Store = controller.Memory{}
 	if state != "" {
 		store = controller.File(filepath.Join(nw.dir, state))

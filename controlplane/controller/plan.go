@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -32,10 +33,13 @@ func takeAddress(a netip.Addr) p4rt.Entry {
 	return p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(a)}, Action: "take"}
 }
 
-func forward(to netip.Addr, mac net.HardwareAddr, port uint32) p4rt.Entry {
-	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(to, 32)}, Action: "forward",
+func forward(to netip.Prefix, mac net.HardwareAddr, port uint32) p4rt.Entry {
+	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(to.Addr(), to.Bits())}, Action: "forward",
 		Params: p4rt.Params{"dst_mac": mac, "port": port}}
 }
+
+// only is the prefix of one address.
+func only(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 func toController(a netip.Addr) p4rt.Entry {
 	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(a, 32)}, Action: "to_controller"}
@@ -110,8 +114,43 @@ type groupIDs struct {
 // groupTable is the group ids of all chains at all switches.
 type groupTable map[string]map[uint8]groupIDs
 
-// allocateGroups gives every chain its groups at every switch: the same ones each time it is asked.
+// A block is the group ids for all ports that a switch can have: the first is that of the acknowledgements, and the one for a reply by port p is p further.
+const (
+	blockSize = int(topology.CPUPort) + 1
+	maxBlocks = maxGroup / blockSize / 2 // chains that there are two blocks for
+)
+
+// allocateGroups gives every chain its groups at every switch. It should give the same ones again when ports, hosts and chains come and go, because a chain's entry has to be
+// changed with them: so a chain has blocks that follow from its id, as long as there are no more chains than blocks. More chains get what they need for the ports that there are.
 func allocateGroups(t *topology.Topology) (groupTable, error) {
+	if len(t.Chains) <= maxBlocks {
+		return allocateBlocks(t), nil
+	}
+	return allocateDensely(t)
+}
+
+func allocateBlocks(t *topology.Topology) groupTable {
+	ids := map[uint8]groupIDs{}
+	taken := [maxBlocks]bool{}
+	chains := slices.SortedFunc(slices.Values(t.Chains), func(a, b *topology.Chain) int { return cmp.Compare(a.ID, b.ID) })
+	for _, c := range chains {
+		n := int(c.ID) % maxBlocks
+		for taken[n] {
+			n = (n + 1) % maxBlocks
+		}
+		taken[n] = true
+		first := uint16(1 + 2*n*blockSize)
+		second := first + uint16(blockSize)
+		ids[c.ID] = groupIDs{ack: [2]uint16{first, second}, reply: [2]uint16{first, second}}
+	}
+	out := groupTable{}
+	for _, s := range t.Switches {
+		out[s.Name] = ids
+	}
+	return out
+}
+
+func allocateDensely(t *topology.Topology) (groupTable, error) {
 	out := groupTable{}
 	for _, s := range t.Switches {
 		taken := make([]bool, maxGroup+1)
@@ -162,16 +201,14 @@ func replyPorts(s *topology.Switch) []uint32 {
 	return ports
 }
 
-// owns says whether a group is one of a chain's at a switch.
-func (g groupIDs) owns(s *topology.Switch, id uint32) bool {
+// owns says whether a group is one of a chain's at a switch with these ports for replies.
+func (g groupIDs) owns(ports []uint32, id uint32) bool {
 	for parity := range 2 {
 		if id == uint32(g.ack[parity]) {
 			return true
 		}
-		for _, p := range replyPorts(s) {
-			if id == uint32(g.reply[parity])+p {
-				return true
-			}
+		if base := uint32(g.reply[parity]); id > base && slices.Contains(ports, id-base) {
+			return true
 		}
 	}
 	return false
@@ -183,6 +220,7 @@ type plan struct {
 	full   *topology.Graph                // of all switches
 	around atomic.Pointer[topology.Graph] // of those that are not given up
 	groups groupTable
+	chains []uint8 // their ids
 }
 
 func newPlan(t *topology.Topology) (*plan, error) {
@@ -190,7 +228,10 @@ func newPlan(t *topology.Topology) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{t: t, full: t.Graph(nil), groups: groups}
+	p := &plan{t: t, full: t.Graph(nil), groups: groups, chains: []uint8{}}
+	for _, c := range t.Chains {
+		p.chains = append(p.chains, c.ID)
+	}
 	p.avoid(nil)
 	return p, nil
 }
@@ -210,7 +251,7 @@ func (p *plan) graph(from string, to ...string) *topology.Graph {
 }
 
 // towards is the route at a switch to an address that is at, or behind, another switch.
-func (p *plan) towards(from *topology.Switch, to netip.Addr, at string) (p4rt.Entry, bool) {
+func (p *plan) towards(from *topology.Switch, to netip.Prefix, at string) (p4rt.Entry, bool) {
 	hop, ok := p.graph(from.Name, at).NextHop(from.Name, at)
 	if !ok {
 		return p4rt.Entry{}, false
@@ -226,14 +267,21 @@ func (p *plan) base(s *topology.Switch) []p4rt.Entry {
 	}
 	out = append(out, takeAddress(s.Address), toController(p.t.Controller.Address))
 	for _, other := range p.t.Switches {
-		if e, ok := p.towards(s, other.Address, other.Name); ok {
+		if e, ok := p.towards(s, only(other.Address), other.Name); ok {
 			out = append(out, e)
+		}
+		for _, prefix := range other.Prefixes {
+			if e, ok := p.towards(s, prefix, other.Name); ok {
+				out = append(out, e)
+			}
 		}
 	}
 	for _, h := range p.t.Hosts {
 		if h.Switch == s {
-			out = append(out, forward(h.IP, h.MAC, h.Port))
-		} else if e, ok := p.towards(s, h.IP, h.Switch.Name); ok {
+			out = append(out, forward(only(h.IP), h.MAC, h.Port))
+		} else if h.Switch.Covers(h.IP) {
+			continue
+		} else if e, ok := p.towards(s, only(h.IP), h.Switch.Name); ok {
 			out = append(out, e)
 		}
 	}
@@ -296,34 +344,61 @@ func (p *plan) chain(c *topology.Chain, s *topology.Switch, conf chain.Config) c
 	if a.Role.Member() {
 		e := takeAddress(c.Address)
 		out.take = &e
-	} else if e, ok := p.towards(s, c.Address, p.graph(s.Name, conf.Members...).Nearest(s.Name, conf.Members)); ok {
+	} else if e, ok := p.towards(s, only(c.Address), p.graph(s.Name, conf.Members...).Nearest(s.Name, conf.Members)); ok {
 		out.route = &e
 	}
 	return out
 }
 
-// spaces divides the program's slots among the chains: those that ask for a number get it, the others share what is left.
-func (p *program) spaces(t *topology.Topology) ([]directory.Space, error) {
-	left, sharing := p.slots, 0
-	for _, c := range t.Chains {
-		left -= c.Slots
-		if c.Slots == 0 {
+// spaces divides the program's slots among the chains, in the order of the topology: those that have slots keep them, unless they ask for another number now; those that ask for a
+// number get it, and the others share what is left.
+func (p *program) spaces(t *topology.Topology, keep []directory.Space) ([]directory.Space, error) {
+	out := make([]directory.Space, len(t.Chains))
+	left, sharing, asked := p.slots, 0, 0
+	for i, c := range t.Chains {
+		for _, k := range keep {
+			if k.Chain == c.ID && (c.Slots == 0 || c.Slots == k.Count) && k.First+k.Count <= p.slots {
+				out[i] = k
+			}
+		}
+		switch {
+		case out[i].Count > 0:
+			left -= out[i].Count
+		case c.Slots > 0:
+			left -= c.Slots
+		default:
 			sharing++
 		}
+		asked += max(c.Slots, out[i].Count)
 	}
 	if left < 0 || sharing > 0 && left < sharing {
-		return nil, fmt.Errorf("the chains ask for %d slots, but the program has %d%s", p.slots-left, p.slots,
+		return nil, fmt.Errorf("the chains ask for %d slots, but the program has %d%s", asked, p.slots,
 			map[bool]string{true: ", and some chains are to share the rest", false: ""}[sharing > 0])
 	}
-	var out []directory.Space
-	first := 0
-	for _, c := range t.Chains {
+	for i, c := range t.Chains {
+		if out[i].Count > 0 {
+			continue
+		}
 		n := c.Slots
 		if n == 0 {
 			n = left / sharing
 		}
-		out = append(out, directory.Space{Chain: c.ID, First: first, Count: n})
-		first += n
+		first, ok := gap(out, n, p.slots)
+		if !ok {
+			return nil, fmt.Errorf("the chain %s asks for %d slots, and there are not that many in a row between those of the other chains: ask for fewer", c.Name, n)
+		}
+		out[i] = directory.Space{Chain: c.ID, First: first, Count: n}
 	}
 	return out, nil
+}
+
+// gap finds the first n slots in a row that are nobody's.
+func gap(taken []directory.Space, n, slots int) (int, bool) {
+	first := 0
+	for _, s := range slices.SortedFunc(slices.Values(taken), func(a, b directory.Space) int { return cmp.Compare(a.First, b.First) }) {
+		if s.Count > 0 && s.First < first+n {
+			first = max(first, s.First+s.Count)
+		}
+	}
+	return first, first+n <= slots
 }

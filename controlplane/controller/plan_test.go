@@ -61,7 +61,7 @@ func TestPlan(t *testing.T) {
 			if top, err = topology.Parse([]byte(d.Input), "net.yaml"); err != nil {
 				return err.Error() + "\n"
 			}
-			if err := prog.fit(top); err != nil {
+			if _, err := prog.fit(top, nil); err != nil {
 				return err.Error() + "\n"
 			}
 			if p, err = newPlan(top); err != nil {
@@ -111,7 +111,7 @@ func TestPlan(t *testing.T) {
 			if d.HasArg("slots") {
 				d.ScanArgs(t, "slots", &q.slots)
 			}
-			spaces, err := q.spaces(top)
+			spaces, err := q.spaces(top, nil)
 			if err != nil {
 				return err.Error() + "\n"
 			}
@@ -168,7 +168,7 @@ func TestGroupsDoNotOverlap(t *testing.T) {
 			}
 		}
 		for id := range seen {
-			owners := slices.DeleteFunc(slices.Clone(top.Chains), func(ch *topology.Chain) bool { return !groups["s1"][ch.ID].owns(s, id) })
+			owners := slices.DeleteFunc(slices.Clone(top.Chains), func(ch *topology.Chain) bool { return !groups["s1"][ch.ID].owns(replyPorts(s), id) })
 			if len(owners) != 1 {
 				t.Fatalf("%+v: group %d has %d owners", c, id, len(owners))
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/netcraq/netcraq/controlplane/directory"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
@@ -53,7 +54,7 @@ func readProgram(pl *p4rt.Pipeline) (*program, error) {
 	// The tables and actions that plan.go fills, by a probe of each.
 	for _, e := range []p4rt.Entry{
 		portTrust(1, true), portTrust(1, false), takeAddress(topology.DefaultController), toController(topology.DefaultController),
-		forward(topology.DefaultController, make([]byte, 6), 1), slotEntry(1, 1),
+		forward(only(topology.DefaultController), make([]byte, 6), 1), slotEntry(1, 1),
 		chainEntry(0, chainPart{head: topology.DefaultController, tail: topology.DefaultController, service: topology.DefaultController}),
 	} {
 		if _, err := info.Encode(e); err != nil {
@@ -63,29 +64,43 @@ func readProgram(pl *p4rt.Pipeline) (*program, error) {
 	return p, nil
 }
 
-// fit checks that a topology fits the program.
-func (p *program) fit(t *topology.Topology) error {
+// fit checks that a topology fits the program, and says where the chains' slots are; those that have slots keep them.
+func (p *program) fit(t *topology.Topology, keep []directory.Space) ([]directory.Space, error) {
 	if want := t.Program.ValueBits; want != 0 && want != int(p.profile) {
-		return fmt.Errorf("the topology asks for the profile %d, but the program %s holds values of %v bits", want, t.Program.JSON, p.profile)
+		return nil, fmt.Errorf("the topology asks for the profile %d, but the program %s holds values of %v bits", want, t.Program.JSON, p.profile)
 	}
-	if n := len(t.Hosts) + len(t.Switches) + len(t.Chains) + 1; n > p.routes {
-		return fmt.Errorf("the network has %d addresses, but the program's table ipv4_lpm holds %d routes: compile it with a larger one", n, p.routes)
+	// A switch has routes to its own hosts, to those of others that no prefix has, to prefixes, switches and chains, and to the controller.
+	routes, covered := len(t.Switches)+len(t.Chains)+1, map[*topology.Switch]int{}
+	for _, sw := range t.Switches {
+		routes += len(sw.Prefixes)
+	}
+	for _, h := range t.Hosts {
+		if h.Switch.Covers(h.IP) {
+			covered[h.Switch]++
+		} else {
+			routes++
+		}
+	}
+	for _, sw := range t.Switches {
+		if n := routes + covered[sw]; n > p.routes {
+			return nil, fmt.Errorf("the network has %d addresses and prefixes for %s, but the program's table ipv4_lpm holds %d routes: compile it with a larger one, or give switches prefixes",
+				n, sw.Name, p.routes)
+		}
 	}
 	if n := len(t.Chains) + 1; n > p.local {
-		return fmt.Errorf("%d chains: the program's table local_address holds %d addresses: compile it with a larger one", len(t.Chains), p.local)
+		return nil, fmt.Errorf("%d chains: the program's table local_address holds %d addresses: compile it with a larger one", len(t.Chains), p.local)
 	}
 	last := p.sessions - 1
 	if t.Sessions.Controller >= last {
-		return fmt.Errorf("sessions.controller is %d, but the program has only the sessions 1 to %d", t.Sessions.Controller, last)
+		return nil, fmt.Errorf("sessions.controller is %d, but the program has only the sessions 1 to %d", t.Sessions.Controller, last)
 	}
 	if t.Sessions.Last > last {
-		return fmt.Errorf("sessions.last is %d, but the program has only the sessions 1 to %d", t.Sessions.Last, last)
+		return nil, fmt.Errorf("sessions.last is %d, but the program has only the sessions 1 to %d", t.Sessions.Last, last)
 	}
-	if _, err := p.spaces(t); err != nil {
-		return err
+	if _, err := allocateGroups(t); err != nil {
+		return nil, err
 	}
-	_, err := allocateGroups(t)
-	return err
+	return p.spaces(t, keep)
 }
 
 // lastSession is the highest session id for clients.

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -18,8 +19,8 @@ import (
 
 // erase empties a switch by loading its program again, unless another chain would lose a member or its newcomer.
 func (c *Controller) erase(ch *chainState, a chain.Erase) {
-	d := c.byName[a.Switch]
-	for _, other := range c.chains {
+	d := c.net().byName[a.Switch]
+	for _, other := range c.net().chains {
 		if other != ch && slices.Contains(other.m.Status(c.now()).Config.Learners(), a.Switch) {
 			err := fmt.Errorf("it has values of before, which only loading its program anew can empty, and chain %s needs it as it is: "+
 				"take it out of that chain first, or restart it", other.topo.Name)
@@ -72,7 +73,11 @@ type held struct {
 func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, keys []directory.Key) (written, round int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
 	defer cancel()
-	donor, to := c.byName[a.Donor], c.byName[a.To]
+	donor, err := c.device(a.Donor)
+	to, err2 := c.device(a.To)
+	if err = errors.Join(err, err2); err != nil {
+		return 0, 0, err
+	}
 	records := make([]uint16, 0, c.prog.sessions)
 	for i := 1; i < c.prog.sessions; i++ {
 		records = append(records, uint16(i))
@@ -126,7 +131,10 @@ func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, key
 
 // placeAll gives a switch the key_index entries of a chain's keys, and no others of that chain.
 func (c *Controller) placeAll(ctx context.Context, ch *chainState, sw string, keys []directory.Key) error {
-	d := c.byName[sw]
+	d, err := c.device(sw)
+	if err != nil {
+		return err
+	}
 	done := make(chan error, 1)
 	d.submit(func(ctx context.Context) {
 		have, err := d.have("key_index", func(e p4rt.Entry) bool { return wire.Key(e.Exact("KEY_ID").Uint64()).Chain() == ch.topo.ID })
@@ -268,7 +276,11 @@ func (c *Controller) fetchFor(ctx context.Context, d *device, key wire.Key, sess
 
 // syncAll copies slots and sessions, and says how many.
 func (c *Controller) syncAll(ctx context.Context, chainID uint8, a chain.Copy, keys []directory.Key, sessions []uint16) (int, error) {
-	donor, to := c.byName[a.Donor], c.byName[a.To]
+	donor, err := c.device(a.Donor)
+	to, err2 := c.device(a.To)
+	if err = errors.Join(err, err2); err != nil {
+		return 0, err
+	}
 	var n atomic.Int64
 	one := func(ctx context.Context, key wire.Key, session uint16) error {
 		r, err := c.fetchFor(ctx, donor, key, session, a.Epoch)
@@ -289,7 +301,7 @@ func (c *Controller) syncAll(ctx context.Context, chainID uint8, a chain.Copy, k
 		n.Add(1)
 		return nil
 	}
-	err := forEach(ctx, keys, func(ctx context.Context, k directory.Key) error { return one(ctx, k.ID, 0) })
+	err = forEach(ctx, keys, func(ctx context.Context, k directory.Key) error { return one(ctx, k.ID, 0) })
 	if err == nil {
 		err = forEach(ctx, sessions, func(ctx context.Context, s uint16) error { return one(ctx, wire.MakeKey(chainID, 0), s) })
 	}

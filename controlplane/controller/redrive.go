@@ -15,7 +15,10 @@ import (
 
 // redrive sends down again what is dirty at any of some switches; with Drain until all members hold the same.
 func (c *Controller) redrive(ctx context.Context, a chain.Redrive, keys []directory.Key) error {
-	via := c.byName[a.Via]
+	via, err := c.device(a.Via)
+	if err != nil {
+		return err
+	}
 	type item struct {
 		at   *device
 		key  directory.Key
@@ -23,7 +26,10 @@ func (c *Controller) redrive(ctx context.Context, a chain.Redrive, keys []direct
 	}
 	var items []item
 	for _, sw := range a.From {
-		d := c.byName[sw]
+		d, err := c.device(sw)
+		if err != nil {
+			return err
+		}
 		dirty, err := c.dirtyAt(ctx, d, keys)
 		if err != nil {
 			return err
@@ -41,7 +47,7 @@ func (c *Controller) redrive(ctx context.Context, a chain.Redrive, keys []direct
 		case <-time.After(chain.StuckFor):
 		}
 	}
-	err := forEach(ctx, items, func(ctx context.Context, it item) error {
+	err = forEach(ctx, items, func(ctx context.Context, it item) error {
 		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 		defer cancel()
 		for pause := 2 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
@@ -155,7 +161,7 @@ func (c *Controller) dirtyAt(ctx context.Context, d *device, keys []directory.Ke
 func (c *Controller) drained(ctx context.Context, a chain.Redrive, keys []directory.Key) error {
 	var members []*device
 	if err := c.call(ctx, func() {
-		for _, ch := range c.chains {
+		for _, ch := range c.net().chains {
 			if len(keys) > 0 && ch.topo.ID == keys[0].ID.Chain() {
 				members = c.members(ch)
 			}

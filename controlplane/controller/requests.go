@@ -75,7 +75,7 @@ func (c *Controller) frame(at *topology.Switch, dst netip.Addr, srcPort uint16, 
 		return nil, err
 	}
 	f := wire.Frame{
-		Src: netip.AddrPortFrom(c.topo.Controller.Address, srcPort),
+		Src: netip.AddrPortFrom(c.net().topo.Controller.Address, srcPort),
 		Dst: netip.AddrPortFrom(dst, wire.Port),
 	}
 	copy(f.EthernetDst[:], at.MAC)
@@ -151,7 +151,7 @@ func (c *Controller) packetIn(from *device, frame []byte) {
 		return
 	}
 	c.post(func() {
-		if ch := c.byID[p.Key.Chain()]; ch != nil {
+		if ch := c.net().byID[p.Key.Chain()]; ch != nil && c.isCurrent(from) {
 			// The time when it came, not when it is looked at: the lease is counted from it.
 			c.touch(ch).LeaseReply(now, from.sw.Name, uint64(p.Version), time.Duration(p.Request)*time.Microsecond, p.Status == wire.OK)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
 // A switch that the controller has lost may have stopped, and then what is sent to others by way of it is lost. So routes and acknowledgement trees go
@@ -17,7 +19,7 @@ const avoidAfter = 50 * time.Millisecond
 func (c *Controller) avoidLater(d *device) {
 	time.AfterFunc(avoidAfter, func() {
 		c.post(func() {
-			if d.ready || c.deposed != "" || c.avoided[d.sw.Name] {
+			if d.ready || c.deposed != "" || c.avoided[d.sw.Name] || !c.isCurrent(d) {
 				return
 			}
 			c.avoided[d.sw.Name] = true
@@ -28,13 +30,11 @@ func (c *Controller) avoidLater(d *device) {
 
 // reroute brings what follows from the ways through the network to all switches.
 func (c *Controller) reroute(kind string, about *device, why string) {
-	c.plan.avoid(c.avoided)
+	c.net().plan.avoid(c.avoided)
 	c.events.add(kind, about.sw.Name, "", why)
 	c.save(nil)
-	for _, d := range c.devices {
-		if d.ready {
-			d.submit(d.refresh)
-		}
+	for _, d := range c.net().devices {
+		d.submit(d.refresh) // after what is being done to set it up, where it is not ready
 	}
 }
 
@@ -48,7 +48,7 @@ func (c *Controller) afterOthers(d *device, then func()) {
 			start()
 		}
 	}
-	for _, other := range c.devices {
+	for _, other := range c.net().devices {
 		if other != d && other.ready {
 			left++
 			other.submit(func(context.Context) { c.post(done) })
@@ -60,12 +60,18 @@ func (c *Controller) afterOthers(d *device, then func()) {
 
 // refresh writes what has changed of a switch's routes and of the multicast groups of its chains.
 func (d *device) refresh(ctx context.Context) {
-	err := d.load(ctx, d.client.State().Stream)
+	s := d.client.State()
+	if s.Phase != p4rt.Primary || d.setUpAt != s.Stream {
+		return // it gets everything when it is set up
+	}
+	err := d.load(ctx, s.Stream)
 	if err == nil {
 		err = d.writeBase(ctx)
 	}
 	for id, conf := range d.parts {
-		if ch := d.c.byID[id]; err == nil && ch != nil {
+		if ch := d.c.net().byID[id]; ch == nil {
+			delete(d.parts, id)
+		} else if err == nil {
 			err = d.install(ctx, ch.topo, conf, false)
 		}
 	}

@@ -23,6 +23,10 @@ type State struct {
 	Directory directory.Snapshot      `json:"directory,omitzero"`
 	Sessions  []sessions.Lease        `json:"sessions"`
 	Avoided   []string                `json:"avoided,omitempty"` // switches that routes go around
+	// What follows is what a topology that has changed meanwhile does not say.
+	Switches []SavedSwitch     `json:"switches,omitempty"`
+	Spaces   []directory.Space `json:"spaces,omitempty"` // the chains' slots: they stay where they are
+	Epoch    uint16            `json:"epoch,omitempty"`  // the highest of all chains, those that were removed included
 }
 
 // StateVersion is the version of the state's form that this controller writes and reads.

@@ -51,9 +51,9 @@ type Key struct {
 
 // Space is where a chain may place keys: the slots from First, Count of them, the same at each of its switches.
 type Space struct {
-	Chain uint8
-	First int
-	Count int
+	Chain uint8 `json:"chain"`
+	First int   `json:"first"`
+	Count int   `json:"count"`
 }
 
 // Snapshot is a directory as it is saved. Its keys may be those of other snapshots as well: they are only to be read, but for Sort.
@@ -94,11 +94,7 @@ func (d *Directory) changed() {
 func New(spaces []Space, s Snapshot) (*Directory, error) {
 	d := &Directory{spaces: map[uint8]Space{}, names: map[string]*Key{}, ids: map[wire.Key]*Key{}, slots: map[int]*Key{},
 		counts: map[uint8]int{}, next: map[uint8]uint32{}, retired: map[wire.Key]bool{}, lowest: map[uint8]int{}}
-	for _, sp := range spaces {
-		d.spaces[sp.Chain] = sp
-		d.lowest[sp.Chain] = sp.First
-		d.next[sp.Chain] = 1
-	}
+	d.SetSpaces(spaces)
 	for _, k := range s.Keys {
 		if d.names[k.Name] != nil || d.ids[k.ID] != nil || d.slots[k.Slot] != nil {
 			return nil, fmt.Errorf("the saved directory has the name %q, the KEY_ID %v or the slot %d twice", k.Name, k.ID, k.Slot)
@@ -113,6 +109,24 @@ func New(spaces []Space, s Snapshot) (*Directory, error) {
 	}
 	d.changed()
 	return d, nil
+}
+
+// SetSpaces says which chains there are from now on, and where. Keys stay where they are.
+func (d *Directory) SetSpaces(spaces []Space) {
+	clear(d.spaces)
+	for _, sp := range spaces {
+		d.spaces[sp.Chain] = sp
+		d.lowest[sp.Chain] = sp.First
+		if _, ok := d.next[sp.Chain]; !ok { // a chain that comes back goes on counting
+			d.next[sp.Chain] = 1
+		}
+	}
+	d.changed()
+}
+
+// Spaces is where the chains are, by chain.
+func (d *Directory) Spaces() []Space {
+	return slices.SortedFunc(maps.Values(d.spaces), func(a, b Space) int { return int(a.Chain) - int(b.Chain) })
 }
 
 func (d *Directory) put(k Key) *Key {

@@ -62,6 +62,12 @@ func (t *Term) Load() (*controller.State, error) {
 			into = &s.Sessions
 		case name == "avoided":
 			into = &s.Avoided
+		case name == "switches":
+			into = &s.Switches
+		case name == "spaces":
+			into = &s.Spaces
+		case name == "epoch":
+			into = &s.Epoch
 		case name == "version":
 			into = &s.Version
 		default:
@@ -200,6 +206,9 @@ func (t *Term) changes(s *controller.State) (keys, others []change, err error) {
 	other("retired", s.Directory.Retired)
 	other("sessions", s.Sessions)
 	other("avoided", s.Avoided)
+	other("switches", s.Switches)
+	other("spaces", s.Spaces)
+	other("epoch", s.Epoch)
 	for name, r := range s.Chains {
 		other("chains/"+name, r)
 	}

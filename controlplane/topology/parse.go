@@ -19,64 +19,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The file, as it is written.
-type file struct {
-	Program struct {
-		Profile string `yaml:"profile"`
-		JSON    string `yaml:"json"`
-		P4Info  string `yaml:"p4info"`
-	} `yaml:"program"`
-	TLS struct {
-		CA   string `yaml:"ca"`
-		Cert string `yaml:"cert"`
-		Key  string `yaml:"key"`
-	} `yaml:"p4runtimeTLS"`
-	Controller struct {
-		Address string `yaml:"address"`
-	} `yaml:"controller"`
-	Sessions struct {
-		Controller *int `yaml:"controller"`
-		Last       int  `yaml:"last"`
-		TTLSeconds *int `yaml:"ttlSeconds"`
-	} `yaml:"sessions"`
-	Switches []fileSwitch `yaml:"switches"`
-	Links    [][]string   `yaml:"links"`
-	Hosts    []fileHost   `yaml:"hosts"`
-	Chains   []fileChain  `yaml:"chains"`
-}
-
-type fileSwitch struct {
-	Name      string     `yaml:"name"`
-	P4Runtime string     `yaml:"p4runtime"`
-	Server    string     `yaml:"serverName"`
-	DeviceID  *uint64    `yaml:"deviceId"`
-	Address   string     `yaml:"address"`
-	MAC       string     `yaml:"mac"`
-	Ports     []filePort `yaml:"ports"`
-}
-
-type filePort struct {
-	Number  int    `yaml:"number"`
-	LeadsTo string `yaml:"leadsTo"`
-}
-
-type fileHost struct {
-	Name string `yaml:"name"`
-	IP   string `yaml:"ip"`
-	MAC  string `yaml:"mac"`
-	Port string `yaml:"port"`
-}
-
-type fileChain struct {
-	ID          *int     `yaml:"id"`
-	Name        string   `yaml:"name"`
-	Address     string   `yaml:"address"`
-	Members     []string `yaml:"members"`
-	LeaseMillis *int     `yaml:"leaseMillis"`
-	Patience    *int     `yaml:"patienceMillis"`
-	Slots       int      `yaml:"slots"`
-}
-
 // Error is one mistake in a file.
 type Error struct {
 	File   string
@@ -128,8 +70,7 @@ type parser struct {
 
 // Parse reads and checks a file's content. name is for messages.
 func Parse(b []byte, name string) (*Topology, error) {
-	p := &parser{name: name, lines: map[string]int{}, addresses: map[netip.Addr]string{}, macs: map[string]string{},
-		t: &Topology{switches: map[string]*Switch{}}}
+	p := newParser(name)
 	if json.Valid(b) { // JSON may be indented by tabs, YAML may not; in valid JSON a tab is always white space
 		b = bytes.ReplaceAll(b, []byte{'\t'}, []byte{' '})
 	}
@@ -140,8 +81,8 @@ func Parse(b []byte, name string) (*Topology, error) {
 	if len(root.Content) == 0 || root.Content[0].Kind != yaml.MappingNode {
 		return nil, fmt.Errorf("%s: the file is not a mapping with switches, links, hosts and chains", name)
 	}
-	p.walk(root.Content[0], reflect.TypeFor[file](), "")
-	var f file
+	p.walk(root.Content[0], reflect.TypeFor[Spec](), "")
+	var f Spec
 	if err := root.Content[0].Decode(&f); err != nil {
 		var te *yaml.TypeError
 		if !errors.As(err, &te) {
@@ -154,9 +95,27 @@ func Parse(b []byte, name string) (*Topology, error) {
 		}
 		return nil, p.err() // what follows would only complain about what could not be read
 	}
-	p.program(&f)
-	p.tls(&f)
-	p.controller(&f)
+	if len(f.Chains) == 0 { // a program may add them later; who writes a file has forgotten them
+		p.add("chains", "", "there are no chains: list at least one under chains")
+	}
+	return p.check(&f)
+}
+
+// New checks a Spec that a program has made. name says whose it is, for messages. It may have no chains yet. Its paths are relative to where the program runs.
+func New(s Spec, name string) (*Topology, error) {
+	return newParser(name).check(&s)
+}
+
+func newParser(name string) *parser {
+	return &parser{name: name, lines: map[string]int{}, addresses: map[netip.Addr]string{}, macs: map[string]string{},
+		t: &Topology{switches: map[string]*Switch{}}}
+}
+
+// check makes the topology.
+func (p *parser) check(f *Spec) (*Topology, error) {
+	p.program(f)
+	p.tls(f)
+	p.controller(f)
 	for i := range f.Switches {
 		p.addSwitch(i, &f.Switches[i])
 	}
@@ -174,9 +133,6 @@ func Parse(b []byte, name string) (*Topology, error) {
 	}
 	if len(f.Switches) == 0 {
 		p.add("switches", "", "there are no switches: list at least one under switches")
-	}
-	if len(f.Chains) == 0 {
-		p.add("chains", "", "there are no chains: list at least one under chains")
 	}
 	if len(p.errors) == 0 {
 		p.checkConnected()
@@ -241,7 +197,7 @@ func (p *parser) walk(n *yaml.Node, t reflect.Type, path string) {
 	}
 }
 
-func (p *parser) program(f *file) {
+func (p *parser) program(f *Spec) {
 	p.t.Program = Program{JSON: f.Program.JSON, P4Info: f.Program.P4Info}
 	if f.Program.Profile != "" {
 		switch bits, err := strconv.Atoi(f.Program.Profile); {
@@ -259,7 +215,7 @@ func (p *parser) program(f *file) {
 	}
 }
 
-func (p *parser) tls(f *file) {
+func (p *parser) tls(f *Spec) {
 	p.t.TLS = TLS(f.TLS)
 	switch t := f.TLS; {
 	case (t.Cert == "") != (t.Key == ""):
@@ -269,7 +225,7 @@ func (p *parser) tls(f *file) {
 	}
 }
 
-func (p *parser) controller(f *file) {
+func (p *parser) controller(f *Spec) {
 	p.t.Controller.Address = DefaultController
 	if f.Controller.Address != "" {
 		p.t.Controller.Address = p.address("controller.address", "", f.Controller.Address, "the controller")
@@ -345,7 +301,7 @@ func (p *parser) objectName(path, name, kind string, taken bool) bool {
 	return false
 }
 
-func (p *parser) addSwitch(i int, f *fileSwitch) {
+func (p *parser) addSwitch(i int, f *SwitchSpec) {
 	path := fmt.Sprintf("switches[%d]", i)
 	if !p.objectName(path+".name", f.Name, "switch", p.t.switches[f.Name] != nil) {
 		return
@@ -375,8 +331,29 @@ func (p *parser) addSwitch(i int, f *fileSwitch) {
 			p.macs[s.MAC.String()] = "switch " + f.Name
 		}
 	}
+	for n, text := range f.Prefixes {
+		p.addPrefix(fmt.Sprintf("%s.prefixes[%d]", path, n), s, text)
+	}
 	p.t.Switches = append(p.t.Switches, s)
 	p.t.switches[s.Name] = s
+}
+
+// addPrefix reads a prefix whose addresses are all behind one switch.
+func (p *parser) addPrefix(path string, s *Switch, text string) {
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil || !prefix.Addr().Is4() || prefix != prefix.Masked() {
+		p.add(path, s.Name, "%q is not an IPv4 prefix (such as 10.244.1.0/24)", text)
+		return
+	}
+	for _, other := range append(slices.Clone(p.t.Switches), s) {
+		for _, x := range other.Prefixes {
+			if x.Overlaps(prefix) {
+				p.add(path, s.Name, "%v overlaps %v of %s: an address is behind one switch", prefix, x, other.Name)
+				return
+			}
+		}
+	}
+	s.Prefixes = append(s.Prefixes, prefix)
 }
 
 // endpoint reads "s1:2" and says whose port it is, if it is free.
@@ -438,7 +415,7 @@ func (p *parser) addLink(i int, ends []string) {
 	b.addPort(Port{Number: bPort, Peer: a, PeerPort: aPort})
 }
 
-func (p *parser) addHost(i int, f *fileHost) {
+func (p *parser) addHost(i int, f *HostSpec) {
 	path := fmt.Sprintf("hosts[%d]", i)
 	taken := p.t.switches[f.Name] != nil || slices.ContainsFunc(p.t.Hosts, func(h *Host) bool { return h.Name == f.Name })
 	if !p.objectName(path+".name", f.Name, "host or switch", taken) {
@@ -451,12 +428,17 @@ func (p *parser) addHost(i int, f *fileHost) {
 	if h.Switch, h.Port, ok = p.endpoint(path+".port", f.Name, f.Port); !ok {
 		return
 	}
+	for _, s := range p.t.Switches {
+		if s != h.Switch && s.Covers(h.IP) {
+			p.add(path+".ip", f.Name, "%v is in a prefix of %s: it cannot be behind %s", h.IP, s.Name, h.Switch.Name)
+		}
+	}
 	h.Switch.addPort(Port{Number: h.Port, Host: h})
 	p.t.Hosts = append(p.t.Hosts, h)
 }
 
 // checkPorts compares a switch's own list of ports, where it has one, with what links and hosts say.
-func (p *parser) checkPorts(i int, f *fileSwitch) {
+func (p *parser) checkPorts(i int, f *SwitchSpec) {
 	s := p.t.switches[f.Name]
 	if s == nil || f.Ports == nil {
 		return
@@ -501,7 +483,7 @@ func (p *parser) checkPorts(i int, f *fileSwitch) {
 	}
 }
 
-func (p *parser) addChain(i int, f *fileChain) {
+func (p *parser) addChain(i int, f *ChainSpec) {
 	path := fmt.Sprintf("chains[%d]", i)
 	if f.Name == "" && f.ID != nil {
 		f.Name = fmt.Sprintf("chain%d", *f.ID)

@@ -7,6 +7,7 @@
 package topology
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"net"
@@ -74,7 +75,14 @@ type Switch struct {
 	DeviceID   uint64
 	Address    netip.Addr       // its own address in the data plane
 	MAC        net.HardwareAddr // what its neighbours put into frames to it
-	Ports      []Port           // by number
+	// Prefixes are addresses that are all behind it, such as those of a Kubernetes node's pods: other switches have one route for each prefix, and none for each of its hosts.
+	Prefixes []netip.Prefix
+	Ports    []Port // by number
+}
+
+// Covers says whether an address is in one of its prefixes.
+func (s *Switch) Covers(a netip.Addr) bool {
+	return slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // Port is a port of a switch. One of Peer and Host is set, or neither: the port leads nowhere (yet), and is treated as a host's.
@@ -127,6 +135,88 @@ func (s *Switch) Port(number uint32) (Port, bool) {
 		return Port{}, false
 	}
 	return s.Ports[i], true
+}
+
+// Keeping is the topology with some more switches of an earlier one, which some chain still needs: those of the names that it lacks. Their hosts are gone, and of
+// their links those are left whose other end is there and leads nowhere else now. It fails where one of them has what something else has now.
+func (t *Topology) Keeping(old *Topology, names []string) (*Topology, error) {
+	kept := *t
+	kept.Switches, kept.Hosts, kept.switches = nil, nil, map[string]*Switch{}
+	add := func(s *Switch) {
+		c := *s
+		c.Ports = nil
+		kept.Switches = append(kept.Switches, &c)
+		kept.switches[c.Name] = &c
+	}
+	for _, s := range t.Switches {
+		add(s)
+	}
+	for _, s := range old.Switches {
+		if t.switches[s.Name] != nil || !slices.Contains(names, s.Name) {
+			continue
+		}
+		if owner := t.owner(s); owner != "" {
+			return nil, fmt.Errorf("%s of %s is that of switch %s, which has left and is still needed by a chain: try again when it is not", s.Address, owner, s.Name)
+		}
+		add(s)
+		kept.switches[s.Name].Prefixes = nil
+	}
+	for _, from := range []*Topology{t, old} {
+		for _, s := range from.Switches {
+			a := kept.switches[s.Name]
+			for _, p := range s.Ports {
+				if a == nil {
+					break
+				}
+				if _, taken := a.Port(p.Number); taken {
+					continue
+				}
+				switch {
+				case p.Peer != nil && kept.switches[p.Peer.Name] != nil && (from == t || t.switches[s.Name] == nil || t.switches[p.Peer.Name] == nil):
+					b := kept.switches[p.Peer.Name]
+					if other, taken := b.Port(p.PeerPort); taken && other.Peer != a {
+						continue
+					}
+					a.addPort(Port{Number: p.Number, Peer: b, PeerPort: p.PeerPort})
+					if _, both := b.Port(p.PeerPort); !both {
+						b.addPort(Port{Number: p.PeerPort, Peer: a, PeerPort: p.Number})
+					}
+				case from == old:
+				case p.Host != nil:
+					h := *p.Host
+					h.Switch = a
+					a.addPort(Port{Number: p.Number, Host: &h})
+				default:
+					a.addPort(Port{Number: p.Number})
+				}
+			}
+		}
+	}
+	for _, h := range t.Hosts {
+		p, _ := kept.switches[h.Switch.Name].Port(h.Port)
+		kept.Hosts = append(kept.Hosts, p.Host)
+	}
+	return &kept, nil
+}
+
+// owner says what in the topology has a switch's address, MAC address, or P4Runtime server; "" where nothing has.
+func (t *Topology) owner(s *Switch) string {
+	for _, o := range t.Switches {
+		if o.Address == s.Address || bytes.Equal(o.MAC, s.MAC) || o.P4Runtime == s.P4Runtime && o.DeviceID == s.DeviceID {
+			return "switch " + o.Name
+		}
+	}
+	for _, h := range t.Hosts {
+		if h.IP == s.Address || bytes.Equal(h.MAC, s.MAC) {
+			return "host " + h.Name
+		}
+	}
+	for _, c := range t.Chains {
+		if c.Address == s.Address {
+			return "chain " + c.Name
+		}
+	}
+	return ""
 }
 
 // SwitchByAddress finds a switch by its own address, nil where there is none.

@@ -1,0 +1,176 @@
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// network is what a topology makes of the controller's world. Update puts another into its place; none is changed, but for the ways of its plan (avoid).
+type network struct {
+	topo    *topology.Topology // with the switches of left
+	left    map[string]bool    // switches that have left the topology, and that some chain still needs
+	plan    *plan
+	devices []*device // as the topology lists the switches
+	byName  map[string]*device
+	chains  []*chainState // by id
+	byID    map[uint8]*chainState
+}
+
+// net is the network as it is now. Only run's goroutine puts another into its place.
+func (c *Controller) net() *network { return c.current.Load() }
+
+// newNetwork makes a network without devices and chains.
+func newNetwork(t *topology.Topology, left []string, avoided map[string]bool) (*network, error) {
+	p, err := newPlan(t)
+	if err != nil {
+		return nil, err
+	}
+	p.avoid(avoided)
+	n := &network{topo: t, left: map[string]bool{}, plan: p, byName: map[string]*device{}, byID: map[uint8]*chainState{}}
+	for _, s := range left {
+		n.left[s] = true
+	}
+	return n, nil
+}
+
+func (n *network) addDevice(d *device) {
+	n.devices = append(n.devices, d)
+	n.byName[d.sw.Name] = d
+}
+
+func (n *network) addChain(ch *chainState) {
+	n.chains = append(n.chains, ch)
+	n.byID[ch.topo.ID] = ch
+	slices.SortFunc(n.chains, func(a, b *chainState) int { return cmp.Compare(a.topo.ID, b.topo.ID) })
+}
+
+// switches is the names of all switches, in order.
+func (n *network) switches() []string {
+	var out []string
+	for _, s := range n.topo.Switches {
+		out = append(out, s.Name)
+	}
+	return out
+}
+
+// device finds a switch's device. A goroutine that does something for a while asks for it, because the switch may have left meanwhile.
+func (c *Controller) device(name string) (*device, error) {
+	if d := c.net().byName[name]; d != nil {
+		return d, nil
+	}
+	return nil, fmt.Errorf("%s has left the network: %w", name, errNotConnected)
+}
+
+// current says whether a device is still the one of its switch.
+func (c *Controller) isCurrent(d *device) bool { return c.net().byName[d.sw.Name] == d }
+
+// chainState is a chain: its machine, and what the shell does for it.
+type chainState struct {
+	topo    *topology.Chain // its name, id and address; all else may have changed
+	space   directory.Space
+	m       *chain.Machine
+	waiting map[chain.OpID]chan error // changes that somebody waits for
+	ops     map[chain.OpID]*keyOperation
+	entries map[string]map[wire.Key]int // key_index as switches reported it when they came up
+	untidy  map[string]bool             // switches whose entries have not been compared with the directory
+	next    chain.Time                  // when its machine must be ticked; 0: not
+	tidying map[wire.Key]bool           // keys whose entries are being made or dropped for that
+	ready   bool                        // as was last said in an event
+	held    atomic.Pointer[held]        // of the newcomer, between the copy and the comparison
+	steers  int                         // how often the lease that is wanted has been changed
+}
+
+func newChain(ct *topology.Chain, space directory.Space, o chain.Options) *chainState {
+	o.Name, o.Members, o.Lease, o.Patience = ct.Name, ct.Members, ct.Lease, ct.Patience
+	return &chainState{topo: ct, space: space, m: chain.New(o), waiting: map[chain.OpID]chan error{}, ops: map[chain.OpID]*keyOperation{},
+		entries: map[string]map[wire.Key]int{}, untidy: map[string]bool{}}
+}
+
+// needs says whether any chain needs a switch, even if it has left.
+func (n *network) needs(sw string) bool {
+	return slices.ContainsFunc(n.chains, func(ch *chainState) bool { return ch.m.Needs(sw) })
+}
+
+// SavedSwitch is what must be known of a switch that a chain's record names, if it has left the topology when the controller comes back: without it the chain could not
+// be recognized in the other switches, and this one not fenced.
+type SavedSwitch struct {
+	Name       string `json:"name"`
+	P4Runtime  string `json:"p4runtime"`
+	ServerName string `json:"serverName,omitempty"`
+	DeviceID   uint64 `json:"deviceId"`
+	Address    string `json:"address"`
+	MAC        string `json:"mac"`
+}
+
+// saved is the switches as they are to be saved.
+func (n *network) saved() []SavedSwitch {
+	var out []SavedSwitch
+	for _, s := range n.topo.Switches {
+		out = append(out, SavedSwitch{s.Name, s.P4Runtime, s.ServerName, s.DeviceID, s.Address.String(), s.MAC.String()})
+	}
+	slices.SortFunc(out, func(a, b SavedSwitch) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// earlier is the switches of a saved state that chains' records name and a topology lacks.
+func (s *State) earlier(t *topology.Topology) (*topology.Topology, []string, error) {
+	old := &topology.Topology{}
+	var names []string
+	for _, ct := range t.Chains {
+		r, ok := s.Chains[ct.Name]
+		if !ok {
+			continue
+		}
+		for _, name := range append(r.Config.Learners(), r.Fence...) {
+			i := slices.IndexFunc(s.Switches, func(x SavedSwitch) bool { return x.Name == name })
+			if t.Switch(name) != nil || slices.Contains(names, name) || i < 0 {
+				continue
+			}
+			sw, err := s.Switches[i].restore()
+			if err != nil {
+				return nil, nil, err
+			}
+			old.Switches = append(old.Switches, sw)
+			names = append(names, name)
+		}
+	}
+	return old, names, nil
+}
+
+// highest is the highest epoch that any chain of a saved state has had.
+func (s *State) highest() uint16 {
+	top := s.Epoch
+	for _, r := range s.Chains {
+		top = max(top, r.Config.Epoch)
+	}
+	return top
+}
+
+// startDevice connects to a switch.
+func (c *Controller) startDevice(d *device) {
+	c.running.Go(func() { d.run(c.ctx) })
+}
+
+// retire ends the connection to a switch that has left, or that is somewhere else now.
+func (c *Controller) retire(d *device) {
+	d.stop()
+	if !c.isCurrent(d) && c.net().byName[d.sw.Name] == nil {
+		c.metrics.forgetDevice(d.sw.Name)
+		delete(c.avoided, d.sw.Name)
+		for _, ch := range c.net().chains {
+			delete(ch.entries, d.sw.Name)
+			delete(ch.untidy, d.sw.Name)
+		}
+	}
+}
+
+// goneFor is for how long the id of a chain that was removed is not given to another: a switch that was out of reach when it was may answer in its name for as long as its lease lives.
+func goneFor(lease time.Duration) time.Duration { return lease + lease/100 }

@@ -1,0 +1,311 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+// Changing the topology of a running network. Hosts cost the entries that differ. A switch that comes gets its program and routes, and is then there for a chain to take in
+// (Recover). A switch that goes is kept for as long as some chain needs it: each chain goes on without it as without one that has failed, which fences it first; then it is
+// forgotten.
+
+// Update brings the network to another topology, and returns when the switches have begun to be changed for it; a topology that the network cannot be brought to is an
+// *api.Error, and leaves everything as it is. Update is for a controller that runs, and topologies are compared with the last one that was given, not with
+// what has become of the chains meanwhile:
+//
+//   - Hosts, ports, links and prefixes may change at will.
+//   - Switches may come and go. One whose P4Runtime server is another is connected to anew; its address and MAC address stay for as long as it is there.
+//   - Chains may come. They may go when they hold no keys. Lease and patience of a chain may change; its id, address and slots may not. Its members are who it begins
+//     with, as in any topology: from then on they are changed by ChangeChain and Recover, and a switch that leaves is taken out.
+//   - The program, the sessions, the controller's address and the certificates (other than by renewing their files) may not change.
+func (c *Controller) Update(ctx context.Context, t *topology.Topology) error {
+	var failed error
+	err := c.call(ctx, func() {
+		if failed = c.inCharge(); failed == nil {
+			failed = c.update(t)
+		}
+	})
+	return apiError(errors.Join(err, failed))
+}
+
+// update is Update on run's goroutine.
+func (c *Controller) update(t *topology.Topology) error {
+	if err := c.allows(t); err != nil {
+		return err
+	}
+	before := c.wanted
+	if err := c.arrange(t); err != nil {
+		return err
+	}
+	c.wanted = t
+	for _, ct := range t.Chains {
+		if old := before.Chain(ct.Name); old != nil && old.Lease != ct.Lease {
+			c.steer(c.net().byID[ct.ID], ct.Lease)
+		}
+	}
+	c.save(nil)
+	return nil
+}
+
+// refused is an error of a topology that the network cannot be brought to.
+func refused(format string, args ...any) error {
+	return fmt.Errorf("%w: the topology was not changed: "+format, append([]any{chain.ErrRefused}, args...)...)
+}
+
+// allows says why the network cannot be brought to a topology; arrange finds the rest.
+func (c *Controller) allows(t *topology.Topology) error {
+	now := c.wanted
+	switch {
+	case t.Program != now.Program:
+		return refused("the program cannot change while the controller runs: restart it")
+	case t.Sessions != now.Sessions:
+		return refused("the sessions cannot change while the controller runs: restart it")
+	case t.Controller != now.Controller:
+		return refused("the controller's address cannot change while it runs: restart it")
+	case t.TLS != now.TLS:
+		return refused("p4runtimeTLS cannot change while the controller runs: restart it (the files themselves are read again for each connection)")
+	}
+	for _, s := range t.Switches {
+		// One that is only kept for a chain is still there under its old address.
+		if old := c.net().topo.Switch(s.Name); old != nil && (old.Address != s.Address || !bytes.Equal(old.MAC, s.MAC)) {
+			return refused("the address %v (%v) of switch %s cannot become %v (%v) while it is there: take the switch out first", old.Address, old.MAC, s.Name, s.Address, s.MAC)
+		}
+	}
+	for _, ch := range c.net().chains {
+		ct := t.Chain(ch.topo.Name)
+		switch {
+		case ct == nil && (c.dir.Count(ch.topo.ID) > 0 || len(ch.ops) > 0):
+			return refused("the chain %s holds %d keys: remove them first, or move them to another chain", ch.topo.Name, c.dir.Count(ch.topo.ID))
+		case ct == nil:
+		case ct.ID != ch.topo.ID || ct.Address != ch.topo.Address:
+			return refused("the chain %s has the id %d and the address %v, and keeps them: make another chain, and remove this one", ct.Name, ch.topo.ID, ch.topo.Address)
+		case ct.Slots != 0 && ct.Slots != ch.space.Count:
+			return refused("the chain %s has %d slots, and keeps them: make another chain, and move its keys there", ct.Name, ch.space.Count)
+		}
+	}
+	for _, ct := range t.Chains {
+		if until, ok := c.gone[ct.ID]; ok && c.net().byID[ct.ID] == nil && c.now() < until {
+			return fmt.Errorf("%w: the id %d was that of a chain that was removed a moment ago, and leases of that may live for %v: try again then",
+				chain.ErrUnavailable, ct.ID, (until - c.now()).Round(time.Millisecond))
+		}
+	}
+	return nil
+}
+
+// arrange makes t the network, with those switches of the one before that chains still need.
+func (c *Controller) arrange(t *topology.Topology) error {
+	old := c.net()
+	var left []string
+	for _, s := range old.topo.Switches {
+		if t.Switch(s.Name) == nil && old.needs(s.Name) {
+			left = append(left, s.Name)
+		}
+	}
+	topo, err := t.Keeping(old.topo, left)
+	if err != nil {
+		return refused("%w", err)
+	}
+	spaces, err := c.prog.fit(topo, c.dir.Spaces())
+	if err != nil {
+		return refused("%w", err)
+	}
+	n, err := newNetwork(topo, left, c.avoided)
+	if err != nil {
+		return refused("%w", err)
+	}
+	var joined []*device
+	for _, s := range topo.Switches {
+		d := old.byName[s.Name]
+		if d == nil || d.sw.P4Runtime != s.P4Runtime || d.sw.DeviceID != s.DeviceID || d.sw.ServerName != s.ServerName {
+			if d, err = newDevice(c, s, c.election); err != nil {
+				return refused("%w", err)
+			}
+			joined = append(joined, d)
+		}
+		n.addDevice(d)
+	}
+	// Nothing fails from here on.
+	for _, ch := range old.chains {
+		if t.Chain(ch.topo.Name) == nil {
+			c.removeChain(ch)
+		}
+	}
+	for _, ch := range old.chains {
+		c.epoch = max(c.epoch, ch.m.Status(c.now()).Config.Epoch)
+	}
+	var added []*chainState
+	for i, ct := range topo.Chains {
+		ch := old.byID[ct.ID]
+		if ch == nil {
+			ch = newChain(ct, spaces[i], chain.Options{Switches: n.switches(), Before: c.now() + c.leading, After: c.epoch})
+			added = append(added, ch)
+		}
+		n.addChain(ch)
+	}
+	c.dir.SetSpaces(spaces)
+	c.current.Store(n)
+	c.adjust(old, n, joined, added)
+	return nil
+}
+
+// adjust tells everybody of a new network.
+func (c *Controller) adjust(old, n *network, joined []*device, added []*chainState) {
+	isNew := map[string]bool{}
+	for _, d := range joined {
+		isNew[d.sw.Name] = true
+		c.metrics.device(d.sw.Name, false)
+		if before := old.byName[d.sw.Name]; before != nil {
+			c.events.add("switch.replaced", d.sw.Name, "", fmt.Sprintf("it is at %s, and was at %s", d.sw.P4Runtime, before.sw.P4Runtime))
+		} else {
+			c.events.add("switch.joined", d.sw.Name, "", "at "+d.sw.P4Runtime)
+		}
+	}
+	for _, ch := range n.chains {
+		m := c.touch(ch)
+		for _, d := range old.devices {
+			if isNew[d.sw.Name] {
+				m.SwitchDown(c.now(), d.sw.Name)
+			}
+		}
+		ct := n.topo.Chain(ch.topo.Name)
+		m.Want(ct.Members, ct.Patience)
+		m.SetSwitches(c.now(), n.switches(), n.left)
+	}
+	for _, d := range old.devices {
+		name := d.sw.Name
+		if n.left[name] && !old.left[name] {
+			c.events.add("switch.leaving", name, "", "chains go on without it before it is forgotten")
+		}
+		if n.byName[name] == nil {
+			c.events.add("switch.left", name, "", "")
+		}
+		if !c.isCurrent(d) {
+			c.retire(d)
+		}
+	}
+	for _, d := range joined {
+		c.startDevice(d)
+	}
+	for _, ch := range added {
+		ch.m.SetKeys(c.dir.Count(ch.topo.ID))
+		c.events.add("chain.added", "", ch.topo.Name, fmt.Sprintf("%s, service address %v, slots %d to %d",
+			strings.Join(ch.topo.Members, " -> "), ch.topo.Address, ch.space.First, ch.space.First+ch.space.Count-1))
+		c.touch(ch).Tick(c.now())
+	}
+	for _, d := range n.devices {
+		if len(added) > 0 && d.ready {
+			c.lookAgain(d) // as at one that has just come
+		}
+		if !isNew[d.sw.Name] {
+			d.submit(d.refresh)
+		}
+	}
+}
+
+// lookAgain tells chains that are new what a switch has of them.
+func (c *Controller) lookAgain(d *device) {
+	d.submit(func(ctx context.Context) {
+		stream := d.client.State().Stream
+		err := d.load(ctx, stream)
+		var reports map[uint8]chainReport
+		if err == nil {
+			reports, err = d.report()
+		}
+		if err != nil { // one that is lost tells when it is back
+			return
+		}
+		c.post(func() {
+			if c.deposed != "" || !c.isCurrent(d) || !d.ready || d.state.Stream != stream {
+				return
+			}
+			for _, ch := range c.net().chains {
+				if _, told := ch.entries[d.sw.Name]; told {
+					continue
+				}
+				if r, ok := reports[ch.topo.ID]; ok {
+					c.report(ch, d, r, false)
+				}
+			}
+		})
+	})
+}
+
+// removeChain forgets a chain without keys.
+func (c *Controller) removeChain(ch *chainState) {
+	conf := ch.m.Status(c.now()).Config
+	c.gone[ch.topo.ID] = c.now() + goneFor(conf.Lease)
+	c.epoch = max(c.epoch, conf.Epoch)
+	delete(c.records, ch.topo.Name)
+	delete(c.touched, ch)
+	for _, waits := range ch.waiting {
+		waits <- fmt.Errorf("%w: the chain %s was removed", errNotFound, ch.topo.Name)
+	}
+	c.metrics.forgetChain(ch.topo.Name)
+	c.events.add("chain.removed", "", ch.topo.Name, "")
+}
+
+// release forgets switches that have left when no chain needs them any more, and says whether there were any.
+func (c *Controller) release() bool {
+	n := c.net()
+	if c.deposed != "" || !slices.ContainsFunc(n.devices, func(d *device) bool { return n.left[d.sw.Name] && !n.needs(d.sw.Name) }) {
+		return false
+	}
+	if err := c.arrange(c.wanted); err != nil {
+		c.events.add("switch.not-forgotten", "", "", err.Error())
+		return false
+	}
+	c.save(nil)
+	return true
+}
+
+// steerEvery is how long to wait before a chain that is being changed is asked for another lease again.
+const steerEvery = 500 * time.Millisecond
+
+// steer changes a chain's lease as soon as it can be.
+func (c *Controller) steer(ch *chainState, lease time.Duration) {
+	ch.steers++
+	this := ch.steers
+	go func() {
+		for {
+			err := c.change(c.ctx, ch.topo.Name, chain.Change{Lease: &lease})
+			if err == nil || !errors.Is(err, chain.ErrUnavailable) {
+				if err != nil {
+					c.post(func() {
+						c.events.add("chain.lease-not-changed", "", ch.topo.Name, err.Error())
+					})
+				}
+				return
+			}
+			select {
+			case <-c.ctx.Done():
+				return
+			case <-time.After(steerEvery):
+			}
+			overtaken := false
+			if c.call(c.ctx, func() { overtaken = ch.steers != this || c.net().byID[ch.topo.ID] != ch }) != nil || overtaken {
+				return
+			}
+		}
+	}()
+}
+
+// restore is a switch as it was saved. It has no ports any more.
+func (s SavedSwitch) restore() (*topology.Switch, error) {
+	t, err := topology.New(topology.Spec{
+		Program:  topology.ProgramSpec{JSON: "-", P4Info: "-"},
+		TLS:      topology.TLSSpec{CA: "-"},
+		Switches: []topology.SwitchSpec{{Name: s.Name, P4Runtime: s.P4Runtime, Server: s.ServerName, DeviceID: &s.DeviceID, Address: s.Address, MAC: s.MAC}},
+	}, "the saved state")
+	if err != nil {
+		return nil, err
+	}
+	return t.Switches[0], nil
+}

@@ -1,0 +1,199 @@
+package controller_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// changed is the network's file with changes.
+func (nw *network) changed(changes ...func(object)) *topology.Topology {
+	nw.t.Helper()
+	top := topologyFile(nw.t, nw.file, func(object) {})
+	for _, change := range changes {
+		change(top)
+	}
+	b, err := json.Marshal(top)
+	if err != nil {
+		nw.t.Fatal(err)
+	}
+	t, err := topology.Parse(b, "changed.json")
+	if err != nil {
+		nw.t.Fatal(err)
+	}
+	return t
+}
+
+// TestUpdateUnderLoad changes the topology of real switches while keys of two chains are read and written: 50 hosts come and go, a switch joins and is taken into both chains, one that is
+// in both (head of one, tail of the other) leaves, and a chain comes and goes.
+func TestUpdateUnderLoad(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	l := layout{n: 4, links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 1}, {1, 3}, {2, 4}}, chains: []chainSpec{
+		{id: 1, name: "c1", members: []int{1, 2, 3}, lease: 1000, patience: 300}, {id: 2, name: "c2", members: []int{3, 2, 1}, lease: 1000, patience: 300}}}
+	nw := newNetwork(t, "auto", l)
+	without := func(sw, host string) func(object) {
+		return func(top object) {
+			drop(top, "switches", sw)
+			drop(top, "links", sw)
+			drop(top, "hosts", host)
+			for _, c := range top["chains"].([]any) {
+				c.(object)["members"] = slices.DeleteFunc(c.(object)["members"].([]any), func(m any) bool { return m == sw })
+			}
+		}
+	}
+	slots := func(top object) {
+		for _, c := range top["chains"].([]any) {
+			c.(object)["slots"] = 1000
+		}
+	}
+	no4, no1 := without("s4", "h4"), without("s1", "h1")
+	c := nw.startControllerWith("state.json", nw.changed(slots, no4))
+	c.waitAllReady()
+
+	const length = 6 * time.Second
+	sessions := c.sessionsFor(6)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	history := map[uint8][]call{}
+	for i := range 6 {
+		id := uint8(1 + i%2)
+		if i < 2 {
+			if _, err := c.api.AddKey(t.Context(), fmt.Sprint(id), api.KeySpec{Name: fmt.Sprintf("k%d", id), KeyID: ptr(uint32(wire.MakeKey(id, 7)))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := workload{Client: i, Service: serviceAddrOf(int(id)), Keys: []uint32{uint32(wire.MakeKey(id, 7))}, Session: sessions[i], Duration: length}
+		for n := range 3 {
+			w.Others = append(w.Others, switchAddr(1+(i+n)%3))
+		}
+		wg.Go(func() {
+			h, err := nw.hosts[1+i%2].work(w) // at s2 and s3, which stay
+			if err != nil {
+				t.Errorf("client %d: %v", i, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			history[id] = append(history[id], h...)
+		})
+	}
+	began := time.Now()
+	var steps []string
+	var at []time.Time
+	step := func(what string) {
+		steps, at = append(steps, what), append(at, time.Now())
+	}
+	epochs := func() (out []uint16) {
+		chains, err := c.api.Chains(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ch := range chains {
+			out = append(out, ch.Epoch)
+		}
+		return out
+	}
+	time.Sleep(500 * time.Millisecond)
+
+	step("50 hosts come, and go")
+	before, routes := epochs(), func(n int) func() bool {
+		return func() bool {
+			for _, sw := range c.switches() {
+				if len(sw.Ports) != n && sw.Name == "s2" {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	ports := len(c.switches()[1].Ports)
+	update(t, c.c, nw.changed(slots, no4, func(top object) { add(top, "hosts", pods("s2", 50)...) }))
+	c.waitUntil(routes(ports+50), "s2 to have 50 more ports")
+	update(t, c.c, nw.changed(slots, no4))
+	c.waitUntil(routes(ports), "s2 to have its ports")
+	if after := epochs(); !slices.Equal(after, before) {
+		t.Errorf("hosts came and went, and the epochs went from %v to %v:\n%s", before, after, c.history())
+	}
+
+	step("s4 joins")
+	update(t, c.c, nw.changed(slots))
+	c.waitUntil(func() bool {
+		all := c.switches()
+		return len(all) == 4 && all[3].Ready
+	}, "s4 to be set up")
+	for _, name := range []string{"c1", "c2"} {
+		if _, err := c.api.Recover(t.Context(), name, "s4"); err != nil {
+			t.Fatalf("%v\n%s", err, c.history())
+		}
+	}
+	c.waitUntil(func() bool { return c.allReady(4) }, "s4 to be in both chains")
+	if r, err := nw.hosts[3].read(serviceAddrOf(1), uint32(wire.MakeKey(1, 7))); err != nil || r.Status != wire.OK {
+		t.Errorf("h4 reads %v, %v", r, err)
+	}
+
+	step("s1 leaves")
+	update(t, c.c, nw.changed(slots, no1))
+	c.waitUntil(func() bool { return len(c.switches()) == 3 && c.allReady(3) }, "both chains to be without s1, and it to be forgotten")
+	nw.killSwitch(1)
+
+	step("a chain comes, and goes")
+	third := func(top object) {
+		add(top, "chains", object{"id": 9, "name": "c9", "address": serviceAddrOf(9).String(), "members": []string{"s4", "s2"}, "leaseMillis": 1000, "patienceMillis": 300, "slots": 100})
+	}
+	update(t, c.c, nw.changed(slots, no1, third))
+	c.waitAllReady()
+	k, err := c.api.AddKey(t.Context(), "c9", api.KeySpec{Name: "nine", Value: []byte("9")})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, c.history())
+	}
+	for _, h := range []int{1, 2, 3} {
+		if r, err := nw.hosts[h].read(serviceAddrOf(9), k.KeyID); err != nil || string(r.Value) != "9" {
+			t.Errorf("h%d reads %v, %v", h+1, r, err)
+		}
+	}
+	if err := c.c.Update(t.Context(), nw.changed(slots, no1)); err == nil {
+		t.Error("a chain with a key was removed")
+	}
+	if err := c.api.RemoveKey(t.Context(), "c9", "nine"); err != nil {
+		t.Fatal(err)
+	}
+	update(t, c.c, nw.changed(slots, no1))
+	c.waitAllReady()
+	step("end")
+	t.Logf("after %v all is done", time.Since(began).Round(time.Millisecond))
+	wg.Wait()
+	for id, h := range history {
+		var f figures
+		ops := operations(h, &f)
+		t.Logf("chain %d: %d calls, %d of unknown outcome", id, f.Calls, f.Unknown)
+		for i := range len(steps) - 1 {
+			t.Logf("  %s (%v): longest time without a write %.0f ms", steps[i], at[i+1].Sub(at[i]).Round(time.Millisecond),
+				longestGap(ends(h, func(c call) bool { return c.Op == wire.Write }), at[i], at[i+1]))
+		}
+		if f.Calls < 500 {
+			t.Errorf("chain %d: only %d calls: this says little", id, f.Calls)
+		}
+		if result := porcupine.CheckOperationsTimeout(registers, ops, time.Minute); result != porcupine.Ok {
+			t.Errorf("chain %d: the history is not linearizable: %v\n%s", id, result, c.history())
+		}
+	}
+}
+
+func (r *running) switches() []api.Switch {
+	r.t.Helper()
+	all, err := r.api.Switches(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return all
+}

@@ -1,0 +1,384 @@
+package controller_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/p4rt/p4rttest"
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+type object = map[string]any
+
+// topology is the fakes' file with changes.
+func (f *fakes) topology(change func(object)) *topology.Topology {
+	f.t.Helper()
+	b, err := os.ReadFile(f.file)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var top object
+	if err := json.Unmarshal(b, &top); err != nil {
+		f.t.Fatal(err)
+	}
+	change(top)
+	if b, err = json.Marshal(top); err != nil {
+		f.t.Fatal(err)
+	}
+	t, err := topology.Parse(b, "changed.json")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return t
+}
+
+// add appends to a list of a topology.
+func add(top object, list string, objects ...any) {
+	all, _ := top[list].([]any)
+	top[list] = append(all, objects...)
+}
+
+// drop removes those of a list whose name is one of some.
+func drop(top object, list string, names ...string) {
+	top[list] = slices.DeleteFunc(top[list].([]any), func(o any) bool {
+		if pair, ok := o.([]any); ok {
+			return slices.ContainsFunc(pair, func(end any) bool {
+				sw, _, _ := strings.Cut(end.(string), ":")
+				return slices.Contains(names, sw)
+			})
+		}
+		return slices.Contains(names, o.(object)["name"].(string))
+	})
+}
+
+// pods is n hosts of a switch, from port 100 on.
+func pods(sw string, n int) []any {
+	var out []any
+	for i := range n {
+		out = append(out, object{"name": fmt.Sprintf("%s-pod%d", sw, i), "ip": fmt.Sprintf("10.7.%s.%d", sw[1:], i+1), "mac": fmt.Sprintf("02:07:00:00:%02s:%02x", sw[1:], i+1), "port": fmt.Sprintf("%s:%d", sw, 100+i)})
+	}
+	return out
+}
+
+// until waits for something that a controller is to come to.
+func until(t *testing.T, c *controller.Controller, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 20 s: %s\n%s", what, eventText(c))
+		}
+	}
+}
+
+func update(t *testing.T, c *controller.Controller, top *topology.Topology) {
+	t.Helper()
+	if err := c.Update(t.Context(), top); err != nil {
+		t.Fatalf("%v\n%s", err, eventText(c))
+	}
+}
+
+func members(t *testing.T, c *controller.Controller, chain string) (names []string, epoch uint16) {
+	t.Helper()
+	ch, err := c.Chain(t.Context(), chain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range ch.Members {
+		names = append(names, m.Switch)
+	}
+	return names, ch.Epoch
+}
+
+// TestUpdateHosts: hosts cost the entries that differ, and the chain is not touched.
+func TestUpdateHosts(t *testing.T) {
+	f := newFakes(t, nil)
+	c, _ := f.start()
+	ready(t, c)
+	before := [][]string{f.tables(0), f.tables(1), f.tables(2)}
+	entries := func() int { return len(f.tables(0)) + len(f.tables(1)) + len(f.tables(2)) }
+	writes, had := f.writes(), entries()
+	const n = 50
+	update(t, c, f.topology(func(top object) { add(top, "hosts", pods("s2", n)...) }))
+	// At s2 a port and a route for each, at s1 and s3 a route.
+	until(t, c, "the entries of the new hosts", func() bool { return entries() == had+4*n })
+	// s2 passes the tail's acknowledgements on, so it has a multicast group for replies by each port, too.
+	until(t, c, "the groups", func() bool { return f.writes() >= writes+5*n })
+	if got := f.writes() - writes; got != 5*n {
+		t.Errorf("%d updates for %d hosts, not %d", got, n, 5*n)
+	}
+	writes = f.writes()
+	update(t, c, f.topology(func(top object) { add(top, "hosts", pods("s2", n-1)...) }))
+	until(t, c, "the last host's entries to go", func() bool { return f.writes() >= writes+5 })
+	if got := f.writes() - writes; got != 5 {
+		t.Errorf("%d updates for one host, not 5", got)
+	}
+	update(t, c, f.topology(func(object) {}))
+	until(t, c, "what there was before", func() bool { return entries() == had })
+	until(t, c, "the groups to go", func() bool { return f.writes() >= writes+5*n })
+	for i := range before {
+		if after := f.tables(i); !slices.Equal(after, before[i]) {
+			t.Errorf("s%d has\n%s\nbefore\n%s", i+1, strings.Join(after, "\n"), strings.Join(before[i], "\n"))
+		}
+	}
+	writes = f.writes()
+	update(t, c, f.topology(func(object) {}))
+	// Hosts in a prefix of their switch cost nothing elsewhere.
+	at := []int{len(f.tables(0)), len(f.tables(1)), len(f.tables(2))}
+	update(t, c, f.topology(func(top object) {
+		top["switches"].([]any)[1].(object)["prefixes"] = []string{"10.7.2.0/24"}
+		add(top, "hosts", pods("s2", n)...)
+	}))
+	until(t, c, "one route elsewhere, and all of them at s2", func() bool {
+		return len(f.tables(0)) == at[0]+1 && len(f.tables(1)) == at[1]+2*n && len(f.tables(2)) == at[2]+1
+	})
+	if want := "ipv4_lpm ipv4_dst=10.7.2.0/24 -> forward(dst_mac=02:4e:0a:00:ff:02, port=0x02)"; !slices.Contains(f.tables(0), want) {
+		t.Errorf("s1 has not %s:\n%s", want, strings.Join(f.tables(0), "\n"))
+	}
+	if m, epoch := members(t, c, "main"); !slices.Equal(m, []string{"s1", "s2", "s3"}) || epoch != 1 {
+		t.Errorf("the chain is %v, epoch %d\n%s", m, epoch, eventText(c))
+	}
+}
+
+// TestUpdateMistakes: what cannot be changed is refused as a whole, with what to do, and all goes on as it was.
+func TestUpdateMistakes(t *testing.T) {
+	f := newFakes(t, func(top map[string]any) { top["chains"].([]map[string]any)[0]["slots"] = 100 })
+	c, _ := f.start()
+	ready(t, c)
+	writes, sw := f.writes(), func(top object, i int) object { return top["switches"].([]any)[i].(object) }
+	chain := func(top object) object { return top["chains"].([]any)[0].(object) }
+	adding, stop := context.WithCancel(t.Context()) // nobody answers its first write
+	defer stop()
+	go c.AddKeys(adding, "main", []api.KeySpec{{Name: "k"}})
+	until(t, c, "a key", func() bool { keys, err := c.Keys(t.Context(), "main"); return err == nil && len(keys) == 1 })
+	until(t, c, "its entries", func() bool { return f.writes() == writes+3 })
+	writes = f.writes()
+	for want, change := range map[string]func(object){
+		"the program cannot change":        func(top object) { top["program"].(object)["profile"] = "128" },
+		"the sessions cannot change":       func(top object) { top["sessions"] = object{"ttlSeconds": 9} },
+		"controller's address cannot":      func(top object) { top["controller"] = object{"address": "169.254.1.1"} },
+		"p4runtimeTLS cannot change":       func(top object) { top["p4runtimeTLS"] = object{"ca": "ca.pem"} },
+		"of switch s2 cannot become":       func(top object) { sw(top, 1)["address"] = "10.0.255.9" },
+		"(02:4e:0a:00:ff:02) of switch s2": func(top object) { sw(top, 1)["mac"] = "02:00:00:00:02:02" },
+		"has the id 0 and the address":     func(top object) { chain(top)["address"] = "10.0.254.7" },
+		"and keeps them: make another":     func(top object) { chain(top)["id"] = 7 },
+		"has 100 slots, and keeps them":    func(top object) { chain(top)["slots"] = 200 },
+		"main holds 1 keys: remove them first": func(top object) {
+			chain(top)["name"], chain(top)["id"] = "other", 1
+		},
+		"asks for 65500 slots": func(top object) {
+			add(top, "chains", object{"name": "c2", "id": 2, "address": "10.0.254.2", "members": []string{"s1"}, "slots": 65436}, object{"name": "c3", "id": 3, "address": "10.0.254.3", "members": []string{"s1"}, "slots": 65500})
+		},
+		"routes: compile it with a larger one, or give switches prefixes": func(top object) {
+			for i := range 17 {
+				add(top, "switches", object{"name": fmt.Sprintf("s%d", i+10), "p4runtime": "127.0.0.1:1", "deviceId": i + 10, "address": fmt.Sprintf("10.0.255.%d", i+10)})
+				add(top, "links", []string{fmt.Sprintf("s%d:1", i+10), fmt.Sprintf("s1:%d", i+10)})
+				add(top, "hosts", pods(fmt.Sprintf("s%d", i+10), 250)...)
+			}
+		},
+	} {
+		if want == "asks for 65500 slots" {
+			want = "the chains ask for"
+		}
+		err := c.Update(t.Context(), f.topology(change))
+		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, &api.Error{Code: api.CodeFailedPrecondition}) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+	if f.writes() != writes {
+		t.Errorf("%d updates were written", f.writes()-writes)
+	}
+	if all, err := c.Switches(t.Context()); err != nil || len(all) != 3 {
+		t.Errorf("%v, %v", all, err)
+	}
+}
+
+// TestUpdateSwitches: a switch joins, gets its routes, and is taken into the chain; another leaves, the chain goes on without it, and its connection is closed.
+func TestUpdateSwitches(t *testing.T) {
+	f := newFakes(t, nil)
+	c, stop := f.start()
+	ready(t, c)
+	s4 := &p4rttest.Server{DeviceID: 4}
+	if err := s4.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s4.Stop)
+	f.servers = append(f.servers, s4)
+	four := func(top object) {
+		add(top, "switches", object{"name": "s4", "p4runtime": s4.Addr, "deviceId": 4, "address": "10.0.255.4"})
+		add(top, "links", []any{"s3:3", "s4:2"}, []any{"s1:4", "s4:3"}, []any{"s1:5", "s3:5"})
+		add(top, "hosts", pods("s4", 1)...)
+	}
+	update(t, c, f.topology(four))
+	until(t, c, "s4 to be set up", func() bool {
+		all, err := c.Switches(t.Context())
+		return err == nil && len(all) == 4 && all[3].Ready
+	})
+	if _, err := c.Recover(t.Context(), "main", "s4"); err != nil {
+		t.Fatalf("%v\n%s", err, eventText(c))
+	}
+	ready(t, c)
+	if m, _ := members(t, c, "main"); !slices.Equal(m, []string{"s1", "s2", "s3", "s4"}) {
+		t.Errorf("the chain is %v", m)
+	}
+	three := func(top object) {
+		four(top)
+		drop(top, "switches", "s2")
+		drop(top, "links", "s2")
+		top["chains"].([]any)[0].(object)["members"] = []string{"s1", "s3"}
+	}
+	update(t, c, f.topology(three))
+	until(t, c, "s2 to be forgotten", func() bool {
+		all, err := c.Switches(t.Context())
+		return err == nil && len(all) == 3 && strings.Contains(eventText(c), "switch.left s2")
+	})
+	ready(t, c)
+	if m, _ := members(t, c, "main"); !slices.Equal(m, []string{"s1", "s3", "s4"}) {
+		t.Errorf("the chain is %v\n%s", m, eventText(c))
+	}
+	// It was told that it has no part any more, before it was let go.
+	if got := f.tables(1, "chain_config"); len(got) != 1 || !strings.Contains(got[0], "role=0x00") {
+		t.Errorf("s2 has %v", got)
+	}
+	for i := range f.servers {
+		if i == 1 {
+			continue
+		}
+		for _, e := range f.tables(i) {
+			if strings.Contains(e, "10.0.255.2") {
+				t.Errorf("s%d has %s", i+1, e)
+			}
+		}
+	}
+	// A controller that is started again finds it so.
+	stop()
+	b, err := json.Marshal(topologyFile(t, f.file, three))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(f.file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writes := f.writes()
+	c, stop = f.start()
+	ready(t, c)
+	if got := f.writes() - writes; got != 0 {
+		t.Errorf("%d updates were written by the next controller:\n%s", got, eventText(c))
+	}
+	// While no controller runs the tail leaves: the next one knows it from the state, fences it, and goes on without it.
+	stop()
+	if b, err = json.Marshal(topologyFile(t, f.file, func(top object) {
+		drop(top, "switches", "s4")
+		drop(top, "links", "s4")
+		drop(top, "hosts", "s4-pod0")
+	})); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(f.file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, _ = f.start()
+	until(t, c, "s4 to be forgotten", func() bool { return strings.Contains(eventText(c), "switch.left s4") })
+	ready(t, c)
+	if m, _ := members(t, c, "main"); !slices.Equal(m, []string{"s1", "s3"}) {
+		t.Errorf("the chain is %v\n%s", m, eventText(c))
+	}
+	if got := f.tables(3, "chain_config"); len(got) != 1 || !strings.Contains(got[0], "role=0x00") {
+		t.Errorf("s4 has %v", got)
+	}
+}
+
+// topologyFile is a file with changes.
+func topologyFile(t *testing.T, file string, change func(object)) object {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var top object
+	if err := json.Unmarshal(b, &top); err != nil {
+		t.Fatal(err)
+	}
+	change(top)
+	return top
+}
+
+// TestUpdateReplaced: a switch that is served elsewhere now is connected to there.
+func TestUpdateReplaced(t *testing.T) {
+	f := newFakes(t, nil)
+	c, _ := f.start()
+	ready(t, c)
+	elsewhere := &p4rttest.Server{DeviceID: 2}
+	if err := elsewhere.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(elsewhere.Stop)
+	update(t, c, f.topology(func(top object) { top["switches"].([]any)[1].(object)["p4runtime"] = elsewhere.Addr }))
+	until(t, c, "it to be set up at its new place", func() bool {
+		all, err := c.Switches(t.Context())
+		return err == nil && all[1].Ready && all[1].P4Runtime == elsewhere.Addr
+	})
+	ready(t, c)
+	if len(elsewhere.Entries()) == 0 {
+		t.Error("nothing was written there")
+	}
+}
+
+// TestUpdateChains: chains come and go, each with slots and epochs that no other's values can be in the way of; and leases change.
+func TestUpdateChains(t *testing.T) {
+	f := newFakes(t, func(top map[string]any) { top["chains"].([]map[string]any)[0]["slots"] = 100 })
+	c, stop := f.start()
+	ready(t, c)
+	second := func(id int) func(object) {
+		return func(top object) {
+			add(top, "chains", object{"name": "second", "id": id, "address": "10.0.254.2", "members": []string{"s3", "s1"}, "leaseMillis": 0, "slots": 50})
+		}
+	}
+	frozen := true
+	if _, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Frozen: &frozen}); err != nil { // epoch 2
+		t.Fatal(err)
+	}
+	update(t, c, f.topology(second(5)))
+	ready(t, c)
+	if m, epoch := members(t, c, "second"); !slices.Equal(m, []string{"s3", "s1"}) || epoch != 3 {
+		t.Errorf("the chain is %v, epoch %d", m, epoch)
+	}
+	if _, epoch := members(t, c, "main"); epoch != 2 {
+		t.Errorf("the other chain has epoch %d", epoch)
+	}
+	if got := f.tables(2, "chain_config", "local_address"); len(got) != 5 {
+		t.Errorf("s3 has\n%s", strings.Join(got, "\n"))
+	}
+	update(t, c, f.topology(func(object) {}))
+	until(t, c, "nothing of the chain to be left", func() bool {
+		return len(f.tables(0, "chain_config"))+len(f.tables(1, "chain_config"))+len(f.tables(2, "chain_config")) == 3 && len(f.tables(2, "local_address")) == 2
+	})
+	if _, err := c.Chain(t.Context(), "second"); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		t.Errorf("%v", err)
+	}
+	// What comes after it has higher epochs, even under another controller.
+	stop()
+	c, _ = f.start()
+	ready(t, c)
+	update(t, c, f.topology(second(6)))
+	ready(t, c)
+	if _, epoch := members(t, c, "second"); epoch != 4 {
+		t.Errorf("the next chain has epoch %d", epoch)
+	}
+	update(t, c, f.topology(func(top object) {
+		second(6)(top)
+		top["chains"].([]any)[1].(object)["leaseMillis"] = 60000
+	}))
+	until(t, c, "the lease to be changed", func() bool {
+		ch, err := c.Chain(t.Context(), "second")
+		return err == nil && ch.LeaseMillis == 60000
+	})
+}

@@ -1,0 +1,77 @@
+package topology
+
+// Spec is a topology as it is written: the form of the file, with the names of its fields, for programs that make topologies (New). What a field means, and
+// what it is when it is left out, is in example.yaml.
+type Spec struct {
+	Program    ProgramSpec    `yaml:"program"`
+	TLS        TLSSpec        `yaml:"p4runtimeTLS"`
+	Controller ControllerSpec `yaml:"controller"`
+	Sessions   SessionsSpec   `yaml:"sessions"`
+	Switches   []SwitchSpec   `yaml:"switches"`
+	Links      [][]string     `yaml:"links"` // pairs of SWITCH:PORT
+	Hosts      []HostSpec     `yaml:"hosts"`
+	Chains     []ChainSpec    `yaml:"chains"`
+}
+
+// ProgramSpec is a Spec's program.
+type ProgramSpec struct {
+	Profile string `yaml:"profile"`
+	JSON    string `yaml:"json"`
+	P4Info  string `yaml:"p4info"`
+}
+
+// TLSSpec is how a Spec's switches are connected to.
+type TLSSpec struct {
+	CA   string `yaml:"ca"`
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+}
+
+// ControllerSpec is the controller's place.
+type ControllerSpec struct {
+	Address string `yaml:"address"`
+}
+
+// SessionsSpec says who may use which sessions.
+type SessionsSpec struct {
+	Controller *int `yaml:"controller"`
+	Last       int  `yaml:"last"`
+	TTLSeconds *int `yaml:"ttlSeconds"`
+}
+
+// SwitchSpec is one switch.
+type SwitchSpec struct {
+	Name      string     `yaml:"name"`
+	P4Runtime string     `yaml:"p4runtime"`
+	Server    string     `yaml:"serverName"`
+	DeviceID  *uint64    `yaml:"deviceId"`
+	Address   string     `yaml:"address"`
+	MAC       string     `yaml:"mac"`
+	Prefixes  []string   `yaml:"prefixes"`
+	Ports     []PortSpec `yaml:"ports"`
+}
+
+// PortSpec is a port that a switch lists.
+type PortSpec struct {
+	Number  int    `yaml:"number"`
+	LeadsTo string `yaml:"leadsTo"`
+}
+
+// HostSpec is one host.
+type HostSpec struct {
+	Name string `yaml:"name"`
+	IP   string `yaml:"ip"`
+	MAC  string `yaml:"mac"`
+	Port string `yaml:"port"` // SWITCH:PORT
+}
+
+// ChainSpec is one chain.
+type ChainSpec struct {
+	ID          *int     `yaml:"id"`
+	Name        string   `yaml:"name"`
+	Address     string   `yaml:"address"`
+	Members     []string `yaml:"members"`
+	LeaseMillis *int     `yaml:"leaseMillis"`
+	Patience    *int     `yaml:"patienceMillis"`
+	Slots       int      `yaml:"slots"`
+}
