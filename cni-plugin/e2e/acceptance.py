@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the cluster has to show. Each check raises CheckError, or returns what it saw in one line."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from e2e import leaks, workloads
+from e2e.cluster import Cluster
+from e2e.kubectl import until
+
+Check = Callable[[Cluster], str]
+STORM = 100
+
+
+class CheckError(Exception):
+    """Something that is not as it ought to be."""
+
+
+def require(condition: Any, what: str) -> None:
+    """CheckError where ``condition`` does not hold."""
+    if not condition:
+        raise CheckError(what)
+
+
+def ready(cluster: Cluster) -> str:
+    """All nodes are Ready, with this CNI alone."""
+    begin = time.monotonic()
+    cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=240s")
+    for node in cluster.nodes:
+        found = node.run("ls", "/etc/cni/net.d").split()
+        require(found == ["10-netcraq.conflist"], f"{node.name} has other networks than NetCRAQ's: {found}")
+    return f"{len(cluster.nodes)} nodes Ready {time.monotonic() - begin:.0f} s after the CNI was installed"
+
+
+def system(cluster: Cluster) -> str:
+    """What kubeadm installs runs."""
+    cluster.kubectl.rollout("daemonset/kube-proxy", "kube-system")
+    cluster.kubectl.rollout("deployment/coredns", "kube-system")
+    return "kube-proxy and CoreDNS run"
+
+
+def pods(cluster: Cluster, *apps: str) -> list[dict[str, Any]]:
+    """The pods of ``apps``."""
+    return cluster.kubectl.items("pods", "-l", f"app in ({','.join(apps)})")
+
+
+def network(cluster: Cluster) -> str:
+    """Pods reach pods of the same node and of others, services by address and by name; the outside reaches services by any node."""
+    kubectl = cluster.kubectl
+    kubectl.apply(workloads.daemon_set("web"), workloads.daemon_set("peer"), workloads.service("web", workloads.NODE_PORT))
+    for app in ("web", "peer"):
+        kubectl.rollout(f"daemonset/{app}")
+    web, peers = pods(cluster, "web"), pods(cluster, "peer")
+    require(len(web) == len(peers) == len(cluster.nodes), f"{len(web)} and {len(peers)} pods for {len(cluster.nodes)} nodes")
+    address = kubectl.json("get", "service", "web")["spec"]["clusterIP"]
+    services = [f"http://{address}/", "http://web.default.svc.cluster.local/", f"http://{cluster.nodes[-1].address}:{workloads.NODE_PORT}/"]
+    urls = [f"http://{pod['status']['podIP']}:8080/" for pod in web] + services
+    asked = 0
+    for source in peers:
+        answer = kubectl.inside(source["metadata"]["name"], "/testpod", "get", *urls, check=False)
+        require(answer.returncode == 0, f"from {source['spec']['nodeName']}: {answer.stdout}{answer.stderr}")
+        for pod in web:
+            line = next(line for line in answer.stdout.splitlines() if line.startswith(f"http://{pod['status']['podIP']}:"))
+            require(pod["metadata"]["name"] in line, f"another pod answered: {line}")
+            require(source["status"]["podIP"] in line, f"the address was changed on the way: {line}")
+        asked += len(urls)
+    # Each of a service's pods gets its share: kube-proxy chooses for each connection.
+    answer = kubectl.inside(peers[0]["metadata"]["name"], "/testpod", "get", *([services[0]] * 40)).stdout
+    answered = {name for pod in web if (name := pod["metadata"]["name"]) in answer}
+    require(len(answered) == len(web), f"of the service's pods only {answered} answer:\n{answer}")
+    for node in cluster.nodes:
+        answer = cluster.lan.run("curl", "-sS", "--max-time", "10", f"http://{node.address}:{workloads.NODE_PORT}/")
+        require("web-" in answer, f"{node.name}'s port {workloads.NODE_PORT}: {answer!r}")
+    found = kubectl.inside(peers[-1]["metadata"]["name"], "/testpod", "lookup", "kubernetes.default.svc.cluster.local").stdout
+    require("10.96.0.1" in found, f"DNS says {found!r}")
+    return f"{asked} requests from pods, to pods of the same and of other nodes, services, names; {len(cluster.nodes)} from outside"
+
+
+def storm(cluster: Cluster) -> str:
+    """Many pods come and go, and leave nothing."""
+    kubectl = cluster.kubectl
+    before = {node.name: leaks.look(node) for node in cluster.nodes}
+    kubectl.apply(workloads.deployment("storm", 0, probe=False))
+    begin = time.monotonic()
+    kubectl("scale", "deployment/storm", f"--replicas={STORM}")
+    kubectl.rollout("deployment/storm", seconds=600)
+    up = time.monotonic() - begin
+    addresses = [pod["status"]["podIP"] for pod in pods(cluster, "storm")]
+    require(len(set(addresses)) == STORM, f"{len(set(addresses))} addresses for {STORM} pods")
+    begin = time.monotonic()
+    kubectl("scale", "deployment/storm", "--replicas=0")
+    until("the pods go", lambda: not pods(cluster, "storm"), 600)
+    # The API shows no pods seconds before the runtime has removed the last of them.
+    for node in cluster.nodes:
+        left = until(f"{node.name} is as before", lambda node=node: _Nothing.unless(leaks.look(node) - before[node.name]), 300)
+        require(left, f"{node.name} keeps {left}")
+    kubectl("delete", "deployment/storm")
+    return f"{STORM} pods up in {up:.0f} s, down and nothing left in {time.monotonic() - begin:.0f} s"
+
+
+class _Nothing:
+    """What :func:`until` waits for: that nothing is left."""
+
+    @staticmethod
+    def unless(left: leaks.Traces) -> bool:
+        if left:
+            raise KeyError(str(left))  # until says the last of them, where it gives up
+        return True
+
+
+def metrics(text: str, name: str) -> dict[str, float]:
+    """The samples of a metric, by their labels."""
+    return {match[1]: float(match[2]) for match in re.finditer(rf"^{name}(\{{.*\}})? (\S+)$", text, re.MULTILINE)}

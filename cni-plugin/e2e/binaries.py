@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build what a cluster is made of, from published Go modules alone.
+
+The Kubernetes commands take minutes, so they are kept in a cache outside the checkout, by version (:func:`settings.cache`); a stamp beside them says
+what they were built from. The project's own commands are built each time: Go's build cache makes that short.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from e2e import settings
+
+KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubeadm", "kubectl", "kubelet")
+"""The commands of k8s.io/kubernetes."""
+
+OWN = {
+    "netcraq-agent": "./cni-plugin/netcraq-agent",
+    "netcraq-cni": "./cni-plugin/netcraq-cni",
+    "netcraq-controller": "./controlplane/cmd/netcraq-controller",
+    "netcraqctl": "./client/cmd/netcraqctl",
+    "etcd-monitor": "./etcd-monitor/cmd/etcd-monitor",
+    "testpod": "./cni-plugin/e2e/testpod",
+    "loopback": "github.com/containernetworking/plugins/plugins/main/loopback",
+    "host-local": "github.com/containernetworking/plugins/plugins/ipam/host-local",
+    "portmap": "github.com/containernetworking/plugins/plugins/meta/portmap",
+    "bandwidth": "github.com/containernetworking/plugins/plugins/meta/bandwidth",
+}
+"""What is built from the main module: the project's own commands, and the CNI plugins that its go.mod pins."""
+
+Say = Callable[[str], None]
+
+
+class BuildError(Exception):
+    """A build that failed, with the end of what the compiler said."""
+
+
+def go(arguments: Sequence[str], folder: Path, **environment: str) -> None:
+    """Run Go for static binaries that do not know where they were built."""
+    env = {**os.environ, "CGO_ENABLED": "0", **environment}
+    env["GOFLAGS"] = f"{env.get('GOFLAGS', '')} -trimpath -buildvcs=false".strip()
+    command = env.get("GO", "go")  # make names the one of .venv where the machine has none that is new enough
+    command = str(settings.ROOT / command) if "/" in command else command
+    done = subprocess.run([command, *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BuildError(f"go {' '.join(arguments[:2])} ... in {folder}:\n{done.stderr[-3000:]}")
+
+
+def kubernetes(say: Say) -> Path:
+    """The folder with the Kubernetes commands, etcd, etcdctl and coredns; built if this machine has not got them yet."""
+    cache = settings.cache()
+    folder = cache / "bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(cache / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two checkouts may want it at once
+        stamp, wanted = cache / "built-from", _fingerprint()
+        if stamp.exists() and stamp.read_text() == wanted:
+            return folder
+        say(f"building Kubernetes {settings.KUBERNETES} into {cache}: 5 to 10 minutes, once")
+        shutil.rmtree(folder)
+        folder.mkdir()
+        build_kubernetes(folder)
+        say("building etcd and CoreDNS")
+        for name, package in (("etcd", "go.etcd.io/etcd/server/v3"), ("etcdctl", "go.etcd.io/etcd/etcdctl/v3")):
+            go(["build", "-ldflags", "-s -w", "-o", str(folder / name), package], settings.ROOT)
+        go(["install", "-ldflags", "-s -w", f"github.com/coredns/coredns@{settings.COREDNS}"], cache, GOBIN=str(folder))
+        stamp.write_text(wanted)
+    return folder
+
+
+def build_kubernetes(folder: Path) -> None:
+    """Build the commands of k8s.io/kubernetes. kubeadm compares versions, so they are told theirs as a release's are."""
+    major, minor = settings.KUBERNETES.removeprefix("v").split(".")[:2]
+    facts = {"gitVersion": settings.KUBERNETES, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z"}
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    flags = " ".join(f"-X {package}.{name}={value}" for package in packages for name, value in facts.items())
+    commands = [f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES]
+    go(["build", "-ldflags", f"-s -w {flags}", "-o", f"{folder}/", *commands], settings.HERE / "kubernetes")
+
+
+def own(folder: Path) -> Path:
+    """Build the project's commands and the CNI plugins into ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, package in OWN.items():
+        go(["build", "-ldflags", "-s -w", "-o", str(folder / name), package], settings.ROOT)
+    return folder
+
+
+def _fingerprint() -> str:
+    """What decides about the binaries in the cache."""
+    sums = hashlib.sha256()
+    for name in ("go.mod", "go.sum"):
+        sums.update((settings.HERE / "kubernetes" / name).read_bytes())
+    return f"{settings.KUBERNETES} etcd {settings.etcd()} coredns {settings.COREDNS} {sums.hexdigest()}\n"

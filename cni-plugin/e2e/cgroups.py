@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The control groups that a node begins with, of version 1 or 2, whichever this machine has."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from e2e.init import CGROUPS, CONTROLLERS
+
+
+def version() -> int:
+    """1 or 2. A machine with both (``/sys/fs/cgroup/unified``) counts as 1: its controllers are there."""
+    return 2 if (CGROUPS / "cgroup.controllers").exists() else 1
+
+
+def controllers() -> list[str]:
+    """The hierarchies of version 1 that this machine has; none with version 2."""
+    return [] if version() == 2 else [name for name in CONTROLLERS if (CGROUPS / name / "cgroup.procs").exists()]
+
+
+def make(group: str) -> list[str]:
+    """Make the groups ``group`` (``a/b``), one in each hierarchy; the folders."""
+    if version() == 2:
+        return [str(_make2(group))]
+    folders = []
+    for name in controllers():
+        folder = CGROUPS / name
+        for part in group.split("/"):
+            folder /= part
+            folder.mkdir(exist_ok=True)
+            if name == "cpuset":  # all of the machine's: kubelet gives its pods what it sees in /sys, and would be refused
+                for kind in ("cpuset.cpus", "cpuset.mems"):
+                    (folder / kind).write_text((folder.parent / kind).read_text())
+        folders.append(str(folder))
+    return folders
+
+
+def _make2(group: str) -> Path:
+    folder = CGROUPS
+    for part in group.split("/"):
+        wanted = (folder / "cgroup.controllers").read_text().split()
+        for name in wanted:
+            with contextlib.suppress(OSError):  # one that cannot be had here is not needed by all
+                (folder / "cgroup.subtree_control").write_text(f"+{name}")
+        folder /= part
+        folder.mkdir(exist_ok=True)
+    return folder
+
+
+def remove(group: str, seconds: float = 15) -> None:
+    """Remove the groups and all below them. They empty themselves while the processes of a killed node go."""
+    roots = [CGROUPS / group] if version() == 2 else [CGROUPS / name / group for name in controllers()]
+    deadline = time.monotonic() + seconds
+    while True:
+        for root in roots:
+            for folder, _, _ in os.walk(root, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+        if not any(root.exists() for root in roots) or time.monotonic() > deadline:
+            return
+        time.sleep(0.1)

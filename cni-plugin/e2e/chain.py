@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chain, as its resource shows it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from e2e import images
+from e2e.acceptance import require
+from e2e.cluster import Cluster
+from e2e.gateway import ask
+from e2e.kubectl import Kubectl, until
+
+NAME = "main"
+
+
+def status(kubectl: Kubectl) -> dict[str, Any]:
+    """The chain's status; empty before there is one."""
+    return kubectl.json("get", "netcraqchain", NAME).get("status", {})
+
+
+def members(kubectl: Kubectl) -> list[str]:
+    """The nodes of the chain, head first, where all of them are ready; else none."""
+    found = status(kubectl).get("members", [])
+    return [member["node"] for member in found] if all(member["ready"] for member in found) else []
+
+
+def is_ready(kubectl: Kubectl) -> bool:
+    """Whether it serves, and is what its specification says."""
+    found = {condition["type"]: condition["status"] for condition in status(kubectl).get("conditions", [])}
+    return found.get("Ready") == found.get("FullLength") == "True"
+
+
+def forms(cluster: Cluster) -> str:
+    """The chain forms over the nodes' switches."""
+    kubectl, begin = cluster.kubectl, time.monotonic()
+    kubectl("apply", "-f", str(images.DEPLOY / "chain.yaml"))
+    until("the chain is ready", lambda: is_ready(kubectl))
+    found = status(kubectl)
+    require(len(found["members"]) == len(cluster.nodes), f"members: {found['members']}")
+    roles = ", ".join(f"{member['node']} {member['role']}" for member in found["members"])
+    return f"in {time.monotonic() - begin:.0f} s: {roles}; epoch {found['epoch']}, at {found['serviceAddress']}"
+
+
+def serves(cluster: Cluster) -> str:
+    """Keys of the API server are placed, and the network answers for them."""
+    kubectl = cluster.kubectl
+    placed = until("keys are placed", lambda: status(kubectl).get("placedKeys", 0) > 20 and status(kubectl)["placedKeys"])
+    before = ask(cluster.first)
+
+    def answered() -> Any:
+        kubectl.items("nodes")
+        for name in [node.name for node in cluster.nodes]:
+            kubectl.json("get", "node", name)
+        found = ask(cluster.first) - before
+        return found if found.network >= 10 else None
+
+    found = until("the network answers", answered)
+    return f"{placed} keys placed; of {found.gets} gets the network answered {found.network} ({found.share:.0%})"

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bring a cluster up, and take it down."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from e2e import binaries, cgroups, images, kubeadm, lan, settings
+from e2e.kubectl import Kubectl
+from e2e.lan import Lan
+from e2e.node import Node, NodeError, mount_points
+
+NEEDED = ("containerd", "runc", "ctr", "conntrack", "nft", "iptables", "unshare", "nsenter", "setpriv", "ip")
+"""Programs of the machine's own (make deps-k8s)."""
+
+
+class Say:
+    """Progress, with the seconds since the beginning."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        """Say how far it is."""
+        print(f"[{time.monotonic() - self._start:6.1f} s] {text}", flush=True)
+
+
+class Cluster:
+    """Three nodes; a context manager that leaves nothing behind but logs."""
+
+    def __init__(self, say: Say, *, gateway: bool = True, size: int = 3, proxy_mode: str = "iptables") -> None:
+        self.say = say
+        self.gateway = gateway
+        self._size = size
+        self._proxy_mode = proxy_mode
+        self._made: list[Path] = []
+        self._archives: dict[str, Path] = {}
+        self.group = "netcraq-" + hashlib.sha256(str(settings.OUT).encode()).hexdigest()[:8]
+        self.folder = settings.OUT / "nodes"
+        self.nodes: list[Node] = []
+
+    def __enter__(self) -> Cluster:
+        """Bring it up: built, switched on, joined; without a network for pods."""
+        settings.OUT.mkdir(parents=True, exist_ok=True)
+        self._lock = open(settings.OUT / "lock", "w")
+        self._claim(30)  # one that was told to end takes some seconds
+        cgroups.remove(self.group)  # of a run that was killed; its processes are gone with it
+        shutil.rmtree(self.folder, ignore_errors=True)
+        kubernetes = binaries.kubernetes(self.say)
+        self.say("building the project's commands and images")
+        own = binaries.own(settings.OUT / "bin")
+        self._archives = images.write(settings.OUT / "images", kubernetes, own)
+        self._made = mount_points()
+        self.folder.mkdir(parents=True)
+        self.lan = Lan()
+        self.nodes = [Node(i + 1, self.folder, self.lan, [kubernetes, own], self.group) for i in range(self._size)]
+        lan.write_files(self.folder, {node.name: node.address for node in self.nodes})
+        try:
+            self._up()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Take it down."""
+        for node in self.nodes:
+            node.power_off()
+        self.lan.close()
+        cgroups.remove(self.group)
+        for node in self.nodes:
+            node.forget()
+        for folder in reversed(self._made):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        self._lock.close()
+
+    @property
+    def first(self) -> Node:
+        """The control-plane node."""
+        return self.nodes[0]
+
+    @property
+    def kubectl(self) -> Kubectl:
+        """kubectl on the control-plane node."""
+        return Kubectl(self.first)
+
+    def node(self, name: str) -> Node:
+        """The node of that name."""
+        return next(node for node in self.nodes if node.name == name)
+
+    def start_nodes(self, nodes: list[Node]) -> None:
+        """Switch nodes on."""
+        for node in nodes:
+            node.start()
+        for node in nodes:
+            node.wait()
+
+    def load_images(self) -> None:
+        """Put the images on the nodes."""
+        loading = []
+        for node in self.nodes:
+            wanted = [path for name, path in self._archives.items() if node is self.first or name not in images.CONTROL_PLANE]
+            script = " && ".join(f"ctr -n k8s.io images import --no-unpack {path}" for path in wanted)
+            loading.append((node, subprocess.Popen(node.command(["sh", "-c", script]), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)))
+        for node, process in loading:
+            _, complaint = process.communicate()
+            if process.returncode != 0:
+                raise NodeError(f"{node.name}: importing images: {complaint}")
+
+    def _claim(self, seconds: float) -> None:
+        """Be the only cluster of this checkout."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise NodeError("another cluster of this checkout is up") from None
+                time.sleep(0.2)
+
+    def _up(self) -> None:
+        self.start_nodes(self.nodes)
+        self.say(f"{len(self.nodes)} nodes are switched on")
+        self.load_images()
+        self.say("images are on the nodes")
+        config = kubeadm.init(self.first.name, self.first.address, gateway=self.gateway, proxy_mode=self._proxy_mode)
+        (self.first.folder / "mnt" / "kubeadm.yaml").write_text(config)
+        if self.gateway:
+            shutil.copy(images.DEPLOY / "etcd-monitor" / "etcd-monitor.yaml", self.first.folder / "etc-kubernetes" / "manifests")
+        self._kubeadm(self.first, "init")
+        self.say("the control plane answers")
+        for node in self.nodes[1:]:
+            (node.folder / "mnt" / "kubeadm.yaml").write_text(kubeadm.join(node.name, node.address, self.first.address))
+        joining = [(node, self._start_kubeadm(node, "join")) for node in self.nodes[1:]]
+        for node, process in joining:
+            self._finish(node, "join", process)
+        self.say("the other nodes have joined")
+
+    def _start_kubeadm(self, node: Node, verb: str) -> subprocess.Popen[bytes]:
+        # The checks are about a machine that is all the node's; and etcd-monitor's manifest is there before kubeadm's own.
+        command = ["kubeadm", verb, "--config", "/mnt/kubeadm.yaml", "--ignore-preflight-errors=all"]
+        with open(node.folder / "log" / f"kubeadm-{verb}.log", "wb") as log:
+            return subprocess.Popen(node.command(command), stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+    def _finish(self, node: Node, verb: str, process: subprocess.Popen[bytes]) -> None:
+        if process.wait(timeout=900) != 0:
+            raise NodeError(f"kubeadm {verb} on {node.name}: {(node.folder / 'log' / f'kubeadm-{verb}.log').read_text()[-3000:]}")
+
+    def _kubeadm(self, node: Node, verb: str) -> None:
+        self._finish(node, verb, self._start_kubeadm(node, verb))
+
+
+def missing() -> list[str]:
+    """Why no cluster can be had on this machine; nothing where one can."""
+    if os.geteuid() != 0:
+        return ["root is needed"]
+    problems = [f"{name} is missing (make deps-k8s installs it)" for name in NEEDED if shutil.which(name) is None]
+    probe = subprocess.run(
+        ["unshare", "-m", "-u", "-i", "-n", "-p", "-C", "-f", "--", "mount", "-t", "proc", "proc", "/proc"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if probe.returncode != 0:
+        problems.append(f"no namespaces: {probe.stderr.strip()}")
+    if cgroups.version() == 1 and not {"cpu", "memory", "pids"} <= set(cgroups.controllers()):
+        problems.append("no control groups for processors, memory and processes")
+    return problems

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node loses its power while objects are written, and gets it back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from e2e import chain, workloads
+from e2e.acceptance import pods, require
+from e2e.api import Api, ApiError
+from e2e.cluster import Cluster
+from e2e.kubectl import Kubectl, until
+
+APP = "spread"
+REPLICAS = 6
+PATH = "/api/v1/namespaces/default/configmaps"
+
+
+class Writer(threading.Thread):
+    """Creates objects and changes them, one after the other, and keeps in mind what was acknowledged."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(daemon=True)
+        self.acknowledged: dict[str, int] = {}
+        self.refused: list[str] = []
+        self.longest = 0.0
+        """Seconds of the longest wait for an acknowledgement."""
+        self._api = api
+        self._end = threading.Event()
+
+    def run(self) -> None:
+        """Write until :meth:`stop`."""
+        number = 0
+        while not self._end.is_set():
+            number += 1
+            begin = time.monotonic()
+            try:
+                self._write(number)
+            except (ApiError, OSError) as error:
+                self.refused.append(f"{number}: {error}")
+            self.longest = max(self.longest, time.monotonic() - begin)
+            self._end.wait(0.1)
+
+    def _write(self, number: int) -> None:
+        """Four of five writes change an object, one makes a new one. A write that fails may have been executed or not."""
+        name = f"written-{number // 5}"
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}, "data": {"number": str(number)}}
+        if name in self.acknowledged:
+            self._api.merge(f"{PATH}/{name}", {"data": {"number": str(number)}})
+        else:
+            self._api.request("POST", PATH, body)
+        self.acknowledged[name] = number
+
+    def stop(self) -> None:
+        """Write no more."""
+        self._end.set()
+        self.join(120)
+
+    def lost(self) -> list[str]:
+        """What was acknowledged and is not there."""
+        return [f"{name}: {found}, not {number}" for name, number in self.acknowledged.items() if (found := self._number(name)) < number]
+
+    def _number(self, name: str) -> int:
+        return int(self._api.get(f"{PATH}/{name}")["data"]["number"])
+
+
+def power_off(cluster: Cluster) -> str:
+    """A node goes: the chain goes on without it, its pods are made elsewhere, no acknowledged write is lost. It comes back, and is a member again."""
+    kubectl, victim = cluster.kubectl, cluster.nodes[-1]
+    kubectl.apply(workloads.deployment(APP, REPLICAS))
+    kubectl.rollout(f"deployment/{APP}")
+    with Api(cluster.first) as api:
+        writer = Writer(api)
+        writer.start()
+        until("some objects are written", lambda: len(writer.acknowledged) > 5, every=0.1)
+        begin = time.monotonic()
+        victim.power_off()
+        failed_over = until("the chain goes on without it", lambda: _without(kubectl, victim.name), every=0.2) - begin
+        elsewhere = until("its pods are made elsewhere", lambda: _elsewhere(cluster, victim.name)) - begin
+        lost_while_away = writer.lost()
+        begin = time.monotonic()
+        victim.start()
+        victim.wait()
+        until("the node is Ready", lambda: _ready(kubectl, victim.name))
+        back = time.monotonic() - begin
+        recovered = until("the chain has it again", lambda: chain.is_ready(kubectl) and time.monotonic()) - begin
+        require(victim.name in chain.members(kubectl), f"{victim.name} is not among {chain.members(kubectl)}")
+        writer.stop()
+        lost = lost_while_away + writer.lost()
+    require(not lost, f"acknowledged writes are lost: {lost}")
+    written = max(writer.acknowledged.values())
+    kubectl("delete", f"deployment/{APP}")
+    kubectl("delete", "configmap", *writer.acknowledged)
+    return (
+        f"chain without it after {failed_over:.1f} s, its pods elsewhere after {elsewhere:.0f} s; back: Ready after {back:.0f} s, in the chain after "
+        f"{recovered:.0f} s; {written} writes, {len(writer.refused)} refused, none lost, the slowest took {writer.longest:.1f} s"
+    )
+
+
+def _without(kubectl: Kubectl, name: str) -> float | None:
+    found = chain.members(kubectl)
+    return time.monotonic() if found and name not in found else None
+
+
+def _ready(kubectl: Kubectl, name: str) -> bool:
+    conditions = kubectl.json("get", "node", name)["status"]["conditions"]
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+def _elsewhere(cluster: Cluster, name: str) -> float | None:
+    def runs(pod: dict[str, Any]) -> bool:
+        ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in pod["status"].get("conditions", []))
+        return ready and pod["spec"]["nodeName"] != name and "deletionTimestamp" not in pod["metadata"]
+
+    return time.monotonic() if sum(map(runs, pods(cluster, APP))) == REPLICAS else None

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kubeadm is told: the configuration that docs/kubernetes.md describes, and what this small machine needs besides."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from e2e import settings
+
+API = "kubeadm.k8s.io/v1beta4"
+SOCKET = "unix:///run/containerd/containerd.sock"
+TOKEN = "abcdef.0123456789abcdef"
+GATEWAY = "https://127.0.0.1:23790"
+"""Where etcd-monitor stands on a control-plane node."""
+
+PODS = "10.244.0.0/16"
+SERVICES = "10.96.0.0/16"
+
+PATIENCE = {
+    "controlPlaneComponentHealthCheck": "10m0s",
+    "kubeletHealthCheck": "10m0s",
+    "tlsBootstrap": "10m0s",
+    "discovery": "10m0s",
+    "kubernetesAPICall": "5m0s",
+}
+"""For a busy machine with one core."""
+
+
+def arguments(**flags: str) -> list[dict[str, str]]:
+    """A component's extra arguments, in kubeadm's form."""
+    return [{"name": name.replace("_", "-"), "value": value} for name, value in flags.items()]
+
+
+def registration(name: str, address: str) -> dict[str, Any]:
+    """What is said of a node."""
+    return {"name": name, "criSocket": SOCKET, "imagePullPolicy": "Never", "taints": [], "kubeletExtraArgs": arguments(node_ip=address)}
+
+
+def init(name: str, address: str, *, gateway: bool, proxy_mode: str) -> str:
+    """The configuration of the first control-plane node."""
+    begin = {
+        "apiVersion": API,
+        "kind": "InitConfiguration",
+        "bootstrapTokens": [{"token": TOKEN, "ttl": "24h0m0s"}],
+        "localAPIEndpoint": {"advertiseAddress": address, "bindPort": 6443},
+        "nodeRegistration": registration(name, address),
+        "timeouts": PATIENCE,
+    }
+    # A node that is gone is noticed, and its pods are made elsewhere, after seconds instead of minutes.
+    api_server = {"default_not_ready_toleration_seconds": "10", "default_unreachable_toleration_seconds": "10"}
+    if gateway:
+        api_server["etcd_servers"] = GATEWAY
+    cluster = {
+        "apiVersion": API,
+        "kind": "ClusterConfiguration",
+        "kubernetesVersion": settings.KUBERNETES,
+        "networking": {"podSubnet": PODS, "serviceSubnet": SERVICES},
+        "apiServer": {"extraArgs": arguments(**api_server)},
+        "controllerManager": {"extraArgs": arguments(node_monitor_grace_period="20s")},
+        "etcd": {"local": {"imageTag": settings.etcd()}},
+        "dns": {"imageTag": settings.COREDNS},
+    }
+    kubelet = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "cgroupDriver": "cgroupfs",
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "maxPods": 200,
+        "serializeImagePulls": False,
+        "imageGCHighThresholdPercent": 100,  # what is thrown away cannot be pulled again
+        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "resolvConf": "/etc/resolv.conf",
+    }
+    proxy = {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": proxy_mode,
+        "conntrack": {
+            "maxPerCore": 0,
+            "min": 0,
+            "tcpEstablishedTimeout": "0s",
+            "tcpCloseWaitTimeout": "0s",
+        },  # sysctls of the machine, not of a namespace
+    }
+    return "\n---\n".join(json.dumps(document) for document in (begin, cluster, kubelet, proxy))
+
+
+def join(name: str, address: str, server: str) -> str:
+    """The configuration of a worker."""
+    token = {"apiServerEndpoint": f"{server}:6443", "token": TOKEN, "unsafeSkipCAVerification": True}  # on a network of this command's own
+    worker = {
+        "apiVersion": API,
+        "kind": "JoinConfiguration",
+        "discovery": {"bootstrapToken": token},
+        "nodeRegistration": registration(name, address),
+        "timeouts": PATIENCE,
+    }
+    return json.dumps(worker)

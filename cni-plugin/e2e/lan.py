@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network that the nodes share: a bridge in a network namespace without a name, which goes when its one process does."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+PREFIX = "172.30.0"
+"""The network's, of /24."""
+
+ROUTER = f"{PREFIX}.1"
+"""The namespace itself: the nodes' default route, and the place from which the tests come in from outside."""
+
+DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
+"""Put before a command, ends it when its parent ends, however that ends."""
+
+
+class Lan:
+    """A bridge with a port for each node."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [*DIE_WITH_PARENT, "unshare", "--net", "--", "sh", "-c", "echo; exec sleep infinity"], stdout=subprocess.PIPE
+        )
+        assert self._process.stdout is not None
+        self._process.stdout.readline()  # the namespace is there
+        for command in (
+            "ip link set lo up",
+            "ip link add br0 type bridge",
+            f"ip address add {ROUTER}/24 dev br0",
+            "ip link set br0 up",
+            "sysctl -qw net.ipv4.ip_forward=1",
+        ):
+            self.run(*command.split())
+        for family in ("iptables", "ip6tables"):  # where the module is loaded, bridged frames would meet rules that are not there
+            self.run("sysctl", "-qw", f"net.bridge.bridge-nf-call-{family}=0", check=False)
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """Run a command in the namespace; its output."""
+        done = subprocess.run(["nsenter", "-t", str(self._process.pid), "-n", "--", *command], capture_output=True, text=True, check=False)
+        if check and done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}")
+        return done.stdout
+
+    def connect(self, index: int, pid: int, address: str) -> None:
+        """Give the node whose first process is ``pid`` the interface eth0 with ``address``."""
+        port = f"port{index}"
+        self.disconnect(index)
+        self.run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+        self.run("ip", "link", "set", port, "master", "br0", "up")
+        inside = ("ip link set lo up", f"ip address add {address}/24 dev eth0", "ip link set eth0 up", f"ip route add default via {ROUTER}")
+        for command in inside:
+            subprocess.run(["nsenter", "-t", str(pid), "-n", "--", *command.split()], check=True)
+
+    def disconnect(self, index: int) -> None:
+        """Pull the node's cable, if it has one."""
+        self.run("ip", "link", "delete", f"port{index}", check=False)
+
+    def close(self) -> None:
+        """Remove the network."""
+        self._process.kill()
+        self._process.wait()
+
+
+def write_files(folder: Path, names: dict[str, str]) -> None:
+    """Write the nodes' ``hosts`` and ``resolv.conf``. Nobody answers at that name server: what a test needs is in the cluster."""
+    lines = ["127.0.0.1 localhost", "::1 localhost", *(f"{address} {name}" for name, address in names.items())]
+    (folder / "hosts").write_text("\n".join(lines) + "\n")
+    (folder / "resolv.conf").write_text(f"nameserver {ROUTER}\n")

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Versions, and where things are."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The checkout."""
+
+HERE = Path(__file__).resolve().parent
+
+OUT = ROOT / "out" / "k8s"
+"""What a run leaves: the nodes' logs, results."""
+
+KUBERNETES = "v1.34.1"
+"""The version that ``kubernetes/go.mod`` requires."""
+
+COREDNS = "v1.12.1"
+"""CoreDNS: the version that this kubeadm installs."""
+
+PAUSE = "3.10.1"
+"""The tag of the sandbox's image that this kubeadm expects."""
+
+
+def etcd() -> str:
+    """etcd's version, without the v: the one that the main module requires."""
+    found = re.search(r"^\s*go\.etcd\.io/etcd/server/v3 v(\S+)$", (ROOT / "go.mod").read_text(), re.MULTILINE)
+    if found is None:
+        raise RuntimeError("go.mod requires no go.etcd.io/etcd/server/v3")
+    return found.group(1)
+
+
+def cache() -> Path:
+    """Where what takes minutes to build is kept, beside all checkouts."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "netcraq" / f"kubernetes-{KUBERNETES}"

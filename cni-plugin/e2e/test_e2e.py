@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be tested of the cluster's tools without a cluster."""
+
+import json
+import subprocess
+import tarfile
+
+import pytest
+
+from e2e import gateway, image, images, kubeadm, settings
+from e2e.leaks import Traces
+
+METRICS = """\
+# HELP etcd_monitor_reads_total Gets of one key, by who answered.
+etcd_monitor_reads_total{answered="network",reason=""} 30
+etcd_monitor_reads_total{answered="forwarded",reason="not placed"} 10
+etcd_monitor_requests_total{kind="get"} 40
+etcd_monitor_requests_total{kind="Status"} 1.5e+01
+etcd_monitor_key_reads_total{key="/registry/odd\\"name"} 7
+etcd_monitor_network_seconds_sum{operation="read"} 0.003
+etcd_monitor_network_seconds_bucket{operation="read",le="1e-05"} 3
+"""
+
+
+def test_counts():
+    found = gateway.counts(METRICS)
+    assert (found.gets, found.network, found.share) == (40, 30, 0.75)
+    assert found.requests == {"get": 40, "Status": 15}
+    assert found.key_reads == {'/registry/odd\\"name': 7}
+    assert found.seconds == {"network_seconds_sum read": 0.003}
+    assert (found - found).gets == 0
+
+
+def test_image(tmp_path):
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF")
+    wanted = image.Image("x.test/y:1", ["/program"], files={"program": program}, links={"/sbin/other": "program"})
+    wanted.write(tmp_path / "a.tar")
+    wanted.write(tmp_path / "b.tar")
+    assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
+    with tarfile.open(tmp_path / "a.tar") as archive:
+        manifest = json.load(archive.extractfile("manifest.json"))[0]
+        config = json.load(archive.extractfile(manifest["Config"]))
+        with tarfile.open(fileobj=archive.extractfile(manifest["Layers"][0])) as layer:
+            assert layer.extractfile("program").read() == b"\x7fELF"
+            assert layer.getmember("sbin/other").issym()
+    assert manifest["RepoTags"] == ["x.test/y:1"]
+    assert config["config"]["Entrypoint"] == ["/program"]
+
+
+def test_containerfiles(tmp_path):
+    names = ("netcraq-agent", "netcraqctl", "netcraq-cni", "loopback", "host-local", "portmap", "bandwidth", "etcd-monitor")
+    for name in names:
+        (tmp_path / name).write_bytes(name.encode())
+    found = {tag: image.from_containerfile(path, tag, tmp_path) for path, tag in images.project()}
+    assert set(found) == {"ghcr.io/netcraq/netcraq-agent:dev", "ghcr.io/netcraq/etcd-monitor:dev"}
+    assert found["ghcr.io/netcraq/etcd-monitor:dev"].files == {"usr/local/bin/etcd-monitor": tmp_path / "etcd-monitor"}
+    for one in found.values():
+        assert one.entrypoint[0].lstrip("/") in one.files
+
+
+@pytest.mark.parametrize("line", ["RUN true", "COPY file /", "COPY --from=build /out/a /b"])
+def test_containerfile_not_understood(tmp_path, line):
+    (tmp_path / "Containerfile").write_text(f"FROM golang AS build\nRUN make\nFROM scratch\n{line}\n")
+    with pytest.raises(image.ImageError, match="understood"):
+        image.from_containerfile(tmp_path / "Containerfile", "x", tmp_path)
+
+
+def test_kubeadm():
+    documents = [json.loads(text) for text in kubeadm.init("n1", "172.30.0.11", gateway=True, proxy_mode="nftables").split("\n---\n")]
+    by_kind = {document["kind"]: document for document in documents}
+    assert {"name": "etcd-servers", "value": kubeadm.GATEWAY} in by_kind["ClusterConfiguration"]["apiServer"]["extraArgs"]
+    assert by_kind["ClusterConfiguration"]["etcd"]["local"]["imageTag"] == settings.etcd()
+    assert by_kind["KubeProxyConfiguration"]["mode"] == "nftables"
+    plain = kubeadm.init("n1", "172.30.0.11", gateway=False, proxy_mode="iptables")
+    assert "etcd-servers" not in plain
+
+
+def test_traces():
+    before, after = Traces(interfaces={"a"}), Traces(interfaces={"a", "b"}, routes={"r"})
+    assert not before - after
+    assert str(after - before) == "interfaces ['b']; routes ['r']"
+
+
+def test_kubernetes_module_is_the_version_that_is_named():
+    listed = (settings.HERE / "kubernetes" / "go.mod").read_text()
+    assert f"require k8s.io/kubernetes {settings.KUBERNETES}\n" in listed
+
+
+def test_help():
+    done = subprocess.run(["python3", "-m", "e2e", "--help"], cwd=settings.HERE.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "three nodes" in done.stdout

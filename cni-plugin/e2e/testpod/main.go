@@ -1,0 +1,140 @@
+// Command testpod is what the pods of the cluster's tests run, and the cluster's sandboxes. It is static, and the only file of its image.
+//
+//	testpod pause               wait, and take in processes that lost their parent
+//	testpod serve               answer each HTTP request on port 8080 with the pod's name and who asked
+//	testpod get URL...          ask each, once; exit code 1 if one does not answer with 200
+//	testpod lookup NAME...      the addresses of each
+//	testpod send ADDRESS HEX    send a UDP datagram, and print what comes back within a second, in hexadecimal
+package main
+
+import (
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// patience is how long one answer is waited for.
+const patience = 5 * time.Second
+
+func main() {
+	if len(os.Args) < 2 {
+		os.Args = append(os.Args, "serve")
+	}
+	var err error
+	switch args := os.Args[2:]; os.Args[1] {
+	case "pause":
+		pause()
+	case "serve":
+		err = serve()
+	case "get":
+		err = get(args)
+	case "lookup":
+		err = lookup(args)
+	case "send":
+		err = send(args)
+	default:
+		err = fmt.Errorf("no such verb: %s", os.Args[1])
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "testpod: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// pause is the first process of a pod, which others of the pod may become children of.
+func pause() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)
+	for s := range signals {
+		if s != syscall.SIGCHLD {
+			return
+		}
+		for {
+			if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); pid <= 0 || err != nil {
+				break
+			}
+		}
+	}
+}
+
+func serve() error {
+	name, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	go func() { // as the first process of its namespace it would ignore the signal otherwise
+		ended := make(chan os.Signal, 1)
+		signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
+		<-ended
+		os.Exit(0)
+	}()
+	return http.ListenAndServe(":8080", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s to %s", name, r.RemoteAddr) }))
+}
+
+func get(urls []string) error {
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}} // each request is a connection, so that services choose anew
+	var failed error
+	for _, url := range urls {
+		answer, err := client.Get(url)
+		if err != nil {
+			failed = err
+			fmt.Printf("%s: %v\n", url, err)
+			continue
+		}
+		body, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if err == nil && answer.StatusCode != http.StatusOK {
+			err = fmt.Errorf("%s: %s", url, answer.Status)
+		}
+		if err != nil {
+			failed = err
+		}
+		fmt.Printf("%s: %s\n", url, body)
+	}
+	return failed
+}
+
+func lookup(names []string) error {
+	for _, name := range names {
+		addresses, err := net.LookupHost(name)
+		if err != nil {
+			return err
+		}
+		fmt.Println(name, addresses)
+	}
+	return nil
+}
+
+func send(args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("send takes an address and a payload, not %d arguments", len(args))
+	}
+	payload, err := hex.DecodeString(args[1])
+	if err != nil {
+		return err
+	}
+	c, err := net.Dial("udp", args[0])
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err := c.Write(payload); err != nil {
+		return err
+	}
+	if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	answer := make([]byte, 2048)
+	n, err := c.Read(answer)
+	if err != nil {
+		return fmt.Errorf("no answer: %w", err)
+	}
+	fmt.Println(hex.EncodeToString(answer[:n]))
+	return nil
+}
