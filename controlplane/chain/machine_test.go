@@ -38,6 +38,7 @@ import (
 //	leases lost [S...]   from now on (these) switches do not answer leases
 //	alive S...      they have answered something that is no LEASE
 //	lease-reply S clock=US left=D [refused]
+//	switches S... [leaving=(...)] [members=(...)]   the network's switches from now on; prints which of them the chain needs
 //	status
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -269,6 +270,29 @@ func (w *world) command(d *datadriven.TestData) {
 		w.m.SwitchUp(w.now, args[0], Report{Fresh: true})
 	case "copied":
 		w.m.Copied(w.now, w.copy, failure())
+	case "switches":
+		leaving := map[string]bool{}
+		for _, s := range vals("leaving") {
+			leaving[s] = true
+		}
+		for _, s := range args {
+			if w.switches[s] == nil {
+				w.switches[s] = &simSwitch{fresh: true, born: w.now}
+			}
+		}
+		if has("members") {
+			w.m.Want(vals("members"), w.o.Patience)
+		}
+		w.m.SetSwitches(w.now, args, leaving)
+		w.drain()
+		w.pending = slices.DeleteFunc(w.pending, func(i Install) bool { return !slices.Contains(args, i.Switch) })
+		var needed []string
+		for _, s := range args {
+			if w.m.Needs(s) {
+				needed = append(needed, s)
+			}
+		}
+		fmt.Fprintf(&w.out, "needed: %s\n", strings.Join(needed, ", "))
 	case "status":
 		s := w.m.Status(w.now)
 		fmt.Fprintf(&w.out, "%v, ready %v", s.Config, s.Ready)

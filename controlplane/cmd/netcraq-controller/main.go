@@ -62,6 +62,10 @@ It can be stopped and started again at any time: the switches run on, and what t
 kept. While it is away the leases run out, and then reads are answered by nobody
 (NOT_SERVING) until it is back; with leaseMillis: 0 they are answered all the while.
 
+On SIGHUP it reads FILE again and changes what has changed (hosts, switches, links, chains; not
+the program, sessions, or addresses of what is there): "netcraqctl events" shows how. A file with
+a mistake, or one that asks for what cannot be changed, leaves everything as it is.
+
 Several controllers may run with the same topology and --etcd: they elect a leader, which
 does the work; the others take over when it dies, and send admin requests on to it.
 With --prometheus the leader also keeps the keys of etcd's that are read most in the
@@ -128,7 +132,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		if o.state != "" {
 			return badInput{errors.New("--state and --etcd: give one place for the state")}
 		}
-		return serveReplicated(ctx, o, top, log, stdout)
+		return serveReplicated(ctx, o, &network{path: o.topology, top: top, stdout: stdout, stderr: stderr}, log, stdout)
 	}
 	var store controller.Store = controller.Memory{}
 	if o.state != "" {
@@ -148,6 +152,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	n := &network{path: o.topology, top: top, c: c, stdout: stdout, stderr: stderr}
+	n.follow(ctx)
 	server := &http.Server{Handler: admin.Handler(c, nil), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -160,7 +166,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
 	}
-	fmt.Fprintf(stdout, "stopped: the switches run on with what they hold; %s\n", afterStop(top))
+	fmt.Fprintf(stdout, "stopped: the switches run on with what they hold; %s\n", afterStop(n.topology()))
 	return nil
 }
 

@@ -76,17 +76,30 @@ func (s *syncBuffer) Write(p []byte) (int, error) {
 }
 func (s *syncBuffer) String() string { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
 
-// TestSignal: it serves the API while the switches are not there yet, says what it waits for, and ends well.
-func TestSignal(t *testing.T) {
+// TestSignals: it serves the API while the switches are not there yet, says what it waits for, reads its file again, and ends well.
+func TestSignals(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	addr := l.Addr().String()
 	l.Close()
+	text, err := os.ReadFile(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := filepath.Abs("../../../p4src/compiled")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.ReplaceAll(text, []byte("../../p4src/compiled"), []byte(compiled))
+	file := filepath.Join(t.TempDir(), "net.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var out syncBuffer
 	code := make(chan int, 1)
-	go func() { code <- run([]string{"--topology", example, "--admin", addr}, &out, &out) }()
+	go func() { code <- run([]string{"--topology", file, "--admin", addr}, &out, &out) }()
 	client := api.NewClient(addr)
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		err := client.Ready(context.Background())
@@ -97,9 +110,58 @@ func TestSignal(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out.String())
 		}
 	}
-	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
-		t.Fatal(err)
+	says := func(what string) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); !strings.Contains(out.String(), what); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("it does not say %q:\n%s", what, out.String())
+			}
+		}
 	}
+	signal := func(s syscall.Signal) {
+		if err := syscall.Kill(os.Getpid(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// SIGHUP: one more switch; then a mistake, and something that cannot be, which change nothing.
+	switches := func() string {
+		all, err := client.Switches(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, s := range all {
+			names = append(names, s.Name)
+		}
+		return strings.Join(names, " ")
+	}
+	write := func(old, new string) {
+		if err := os.WriteFile(file, bytes.Replace(text, []byte(old), []byte(new), 1), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s4 := "  - {name: s4, p4runtime: 127.0.0.1:50054, deviceId: 4, address: 10.0.255.4}\n"
+	link := "  - [s3:3, s4:2]\n"
+	more := bytes.Replace(text, []byte(link), []byte(link+"  - [s5:3, s4:3]\n"), 1)
+	text, more = more, text
+	write(s4, s4+"  - {name: s5, p4runtime: 127.0.0.1:50055, deviceId: 5, address: 10.0.255.5}\n")
+	signal(syscall.SIGHUP)
+	says("was read again: 5 switches, 4 hosts, 1 chains")
+	if got := switches(); got != "s1 s2 s3 s4 s5" {
+		t.Errorf("the switches are %s", got)
+	}
+	text = more
+	write(s4, "")
+	signal(syscall.SIGHUP)
+	says("there is no switch \"s4\"")
+	write("address: 10.0.255.4", "address: 10.0.255.44")
+	signal(syscall.SIGHUP)
+	says("of switch s4 cannot become 10.0.255.44")
+	says("the network stays as it is")
+	if got := switches(); got != "s1 s2 s3 s4 s5" {
+		t.Errorf("the switches are %s", got)
+	}
+	signal(syscall.SIGTERM)
 	select {
 	case c := <-code:
 		if c != exitOK || !strings.Contains(out.String(), "stopped: the switches run on") || !strings.Contains(out.String(), "within 200ms") {

@@ -22,7 +22,6 @@ import (
 	"github.com/netcraq/netcraq/controlplane/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
-	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
 // etcdOptions say where etcd is. Without endpoints the controller is alone.
@@ -58,9 +57,9 @@ func (o *etcdOptions) connect(ctx context.Context) (*clientv3.Client, error) {
 }
 
 // serveReplicated stands for leader, leads, and stands again, until ctx ends.
-func serveReplicated(ctx context.Context, o options, top *topology.Topology, log *slog.Logger, stdout io.Writer) error {
+func serveReplicated(ctx context.Context, o options, n *network, log *slog.Logger, stdout io.Writer) error {
 	// It is to fail here, and not when it is elected, if it could not lead.
-	if _, err := controller.New(controller.Options{Topology: top, Store: controller.Memory{}, Log: log}); err != nil {
+	if _, err := controller.New(controller.Options{Topology: n.topology(), Store: controller.Memory{}, Log: log}); err != nil {
 		return badInput{err}
 	}
 	client, err := o.etcd.connect(context.WithoutCancel(ctx)) // it is to resign yet when ctx ends
@@ -73,12 +72,13 @@ func serveReplicated(ctx context.Context, o options, top *topology.Topology, log
 		return fmt.Errorf("the admin API: %w (is another controller running? --admin chooses another address)", err)
 	}
 	id := etcdstore.Identity{Name: name(), Admin: reachable(listener.Addr())}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	n.follow(ctx)
 	var replica admin.Replica
 	mux := http.NewServeMux()
 	mux.Handle("GET "+etcdstore.AlivePath, etcdstore.Alive(id))
 	mux.Handle("/", &replica)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	defer server.Close()
 	go func() {
@@ -94,7 +94,7 @@ func serveReplicated(ctx context.Context, o options, top *topology.Topology, log
 			replica.StandBy(leader.Admin)
 		})
 		if err == nil {
-			err = lead(ctx, term, o, top, log, &replica, client, listener.Addr().String(), stdout)
+			err = lead(ctx, term, o, n, log, &replica, client, listener.Addr().String(), stdout)
 			replica.StandBy("")
 			term.Resign()
 		}
@@ -114,8 +114,8 @@ func serveReplicated(ctx context.Context, o options, top *topology.Topology, log
 }
 
 // lead runs a controller for a term, and says why that has ended.
-func lead(ctx context.Context, term *etcdstore.Term, o options, top *topology.Topology, log *slog.Logger, replica *admin.Replica, client *clientv3.Client, address string, stdout io.Writer) error {
-	c, err := controller.New(controller.Options{Topology: top, Store: term, ElectionID: term.ElectionID(), Led: term.Led, Leading: etcdstore.Leading, Log: log})
+func lead(ctx context.Context, term *etcdstore.Term, o options, n *network, log *slog.Logger, replica *admin.Replica, client *clientv3.Client, address string, stdout io.Writer) error {
+	c, err := controller.New(controller.Options{Topology: n.topology(), Store: term, ElectionID: term.ElectionID(), Led: term.Led, Leading: etcdstore.Leading, Log: log})
 	if err != nil {
 		return err
 	}
@@ -145,6 +145,8 @@ func lead(ctx context.Context, term *etcdstore.Term, o options, top *topology.To
 		defer func() { <-done }() // it ends with the term
 		defer cancel(nil)
 	}
+	n.lead(c)
+	defer n.lead(nil)
 	replica.Lead(c, placement)
 	fmt.Fprintf(stdout, "leading: election id %v\n", term.ElectionID())
 	go announce(ctx, c, address, stdout)
