@@ -10,6 +10,9 @@
 // are to be answered) happens on others, and its end comes back to the first as a function to run. Each switch has one worker, so what is written to
 // one switch is written in the order in which it was decided.
 //
+// The topology can change while the controller runs (Update). What a topology makes of the world is a network: an immutable value, but for the ways around lost
+// switches, that is replaced as a whole, so that workers see one or the next.
+//
 // The controller can be killed and started again at any time. It reads what the switches hold, compares it with what they should hold, and writes the
 // difference, which is usually nothing. It knows nothing of the switches but P4Runtime.
 package controller
