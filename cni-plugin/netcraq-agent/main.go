@@ -78,8 +78,8 @@ SIGHUP has it read the file of nodes again.`,
 	f.StringVar(&o.socket, "socket", agentapi.DefaultSocket, "`PATH` of the socket for the CNI plugin; only root can enter its folder")
 	f.StringVar(&o.stateDir, "state-dir", "/run/netcraq/attachments", "`FOLDER` for records of attachments; it should be emptied when the machine starts")
 	f.IntVar(&o.mtu, "mtu", 0, "`BYTES` of the pods' MTU; 0: that of the node's own interface, less what VXLAN takes unless --routes is direct")
-	f.StringArrayVar(&o.uplinks, "uplink", nil, "make an interface of the node that leads to one other switch a port, `PORT@IFACE`; repeat for each (ports 1 to 15)")
-	f.StringArrayVar(&o.peers, "peer", nil, "make a tunnel to another node's switch a port, `PORT@NODE`; repeat for each (ports 1 to 15)")
+	f.StringArrayVar(&o.uplinks, "uplink", nil, "make an interface of the node that leads to one other switch a port, `PORT@IFACE`; repeat for each (ports 1 to 63)")
+	f.StringArrayVar(&o.peers, "peer", nil, "make a tunnel to another node's switch a port, `PORT@NODE`; repeat for each (ports 1 to 63)")
 	f.StringArrayVar(&o.services, "services", nil, "chains' service addresses, `PREFIX`, that the node's own processes reach by the switch; repeat for each. It needs --nodes")
 	f.Uint64Var(&o.deviceID, "device-id", 1, "P4Runtime device `ID` of the switch")
 	f.StringVar(&o.engine, "engine", "auto", "what runs the switch's program: `auto|ebpf|interp`")
@@ -150,7 +150,6 @@ func run(ctx context.Context, o *options) error {
 	if err := connect(sw, cluster, fabric); err != nil {
 		return err
 	}
-	defer removeGuards(fabric)
 	if len(services) > 0 {
 		if err := sw.ConnectHost(cluster.self.Address, services); err != nil {
 			return err

@@ -11,15 +11,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
-	"github.com/netcraq/netcraq/wire"
 )
 
-// Ports of a node's switch: 1 to 15 are the operator's, for links to other switches; the last is the node's own; the others are the pods'.
+// Ports of a node's switch: the first lead to other switches, the last is the node's own; the others are the pods'.
 const (
-	lastUplink = 15
+	lastUplink = v1alpha1.MaxNodes
 	lastPort   = nodeswitch.HostPort - 1
 )
 
@@ -92,46 +91,21 @@ func parseServices(args []string, c *cluster) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// connect makes the switch's ports to other switches. Each has a guard, too: what comes to the switch is not for the node's own stack, whoever runs the program.
+// connect makes the switch's ports to other switches.
 func connect(sw *nodeswitch.Switch, c *cluster, fabric []*fabricPort) error {
-	var peers []podroutes.Node
+	peers := map[uint32]podroutes.Node{}
 	for _, p := range fabric {
 		if p.peer != nil {
-			peers = append(peers, *p.peer)
+			peers[p.number] = *p.peer
+		} else if err := sw.ConnectUplink(p.number, p.iface); err != nil {
+			return err
 		}
 	}
-	if err := podroutes.RemovePeerLinks(peers); err != nil {
-		return err
+	var self podroutes.Node
+	if c != nil {
+		self = c.self
 	}
-	for _, p := range fabric {
-		if p.peer != nil {
-			name, err := podroutes.PeerLink(c.self, *p.peer)
-			if err != nil {
-				return err
-			}
-			p.iface = name
-		}
-		l, err := net.InterfaceByName(p.iface)
-		if err == nil {
-			err = guard.Attach(l.Index, guard.Rules{Ports: []uint16{wire.Port}})
-		}
-		if err == nil {
-			err = sw.AddPort(p.number, p.iface)
-		}
-		if err != nil {
-			return fmt.Errorf("the switch's port %d, %s: %w", p.number, p.iface, err)
-		}
-	}
-	return nil
-}
-
-// removeGuards leaves the node's interfaces as they were. Pods' keep theirs.
-func removeGuards(fabric []*fabricPort) {
-	for _, p := range fabric {
-		if l, err := net.InterfaceByName(p.iface); err == nil {
-			_ = guard.Detach(l.Index) // the process ends
-		}
-	}
+	return sw.ConnectPeers(self, peers)
 }
 
 // cluster is the file of nodes, seen from one of them.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -44,6 +45,10 @@ type Switch struct {
 	servers []*grpc.Server
 	secure  net.Addr
 	failed  chan error
+
+	mu      sync.Mutex
+	peers   map[uint32]fabricPort // by the port's number
+	uplinks []int                 // indexes of the operator's interfaces
 }
 
 // Start starts a switch in the network namespace of the calling thread.
@@ -71,7 +76,7 @@ func Start(o Options) (*Switch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting the node's switch: %w", err)
 	}
-	s := &Switch{device: device, failed: make(chan error, len(endpoints))}
+	s := &Switch{device: device, failed: make(chan error, len(endpoints)), peers: map[uint32]fabricPort{}}
 	service := p4rt.New(device, p4rt.Options{DeviceID: o.DeviceID, Log: o.Log})
 	for i, e := range endpoints {
 		listener, err := net.Listen("tcp", e.address)
@@ -145,6 +150,7 @@ func (s *Switch) RemovePort(number uint32) error { return s.device.RemovePort(nu
 
 // Close ends the switch.
 func (s *Switch) Close() error {
+	s.removeGuards()
 	for _, server := range s.servers {
 		server.Stop()
 	}

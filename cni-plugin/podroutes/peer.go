@@ -25,7 +25,7 @@ func PeerLink(self, peer Node) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name := peerName(peer)
+	name := PeerName(peer)
 	vni := peerVNI(self.Address, peer.Address)
 	l, err := netlink.LinkByName(name)
 	if v, ok := l.(*netlink.Vxlan); err == nil && ok && v.VxlanId == vni && v.Port == VXLANPort && v.SrcAddr.Equal(self.Address.AsSlice()) && v.Group.Equal(peer.Address.AsSlice()) {
@@ -61,7 +61,7 @@ func RemovePeerLinks(keep []Node) error {
 	var errs []error
 	for _, l := range links {
 		name := l.Attrs().Name
-		if l.Type() != "vxlan" || !strings.HasPrefix(name, peerPrefix) || slices.ContainsFunc(keep, func(n Node) bool { return peerName(n) == name }) {
+		if l.Type() != "vxlan" || !strings.HasPrefix(name, peerPrefix) || slices.ContainsFunc(keep, func(n Node) bool { return PeerName(n) == name }) {
 			continue
 		}
 		if err := netlink.LinkDel(l); err != nil {
@@ -71,8 +71,8 @@ func RemovePeerLinks(keep []Node) error {
 	return errors.Join(errs...)
 }
 
-// peerName is the prefix and the other node's address.
-func peerName(peer Node) string { return fmt.Sprintf("%s%x", peerPrefix, peer.Address.As4()) }
+// PeerName is the name of the interface of a tunnel to a node: the prefix and the other node's address.
+func PeerName(peer Node) string { return fmt.Sprintf("%s%x", peerPrefix, peer.Address.As4()) }
 
 // peerVNI is the tunnel's network identifier, 24 bits: the same at both ends, and hardly ever that of another tunnel. Where it is, the kernel refuses the second one.
 func peerVNI(a, b netip.Addr) int {

@@ -1,0 +1,105 @@
+package nodeswitch
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+
+	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// fabricPort is a port that leads to another switch.
+type fabricPort struct {
+	iface string
+	index int // of the interface, by which one that was made again is known
+}
+
+// ConnectPeers makes tunnels to other nodes' switches ports, by their numbers, and none else: ports and tunnels of an earlier call that are not asked for any more go. What is
+// as it should be stays. The error names the nodes that could not be connected; the others are.
+func (s *Switch) ConnectPeers(self podroutes.Node, peers map[uint32]podroutes.Node) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, number := range slices.Sorted(maps.Keys(s.peers)) {
+		if n, ok := peers[number]; !ok || podroutes.PeerName(n) != s.peers[number].iface {
+			errs = append(errs, s.disconnect(number))
+		}
+	}
+	if err := podroutes.RemovePeerLinks(slices.Collect(maps.Values(peers))); err != nil {
+		errs = append(errs, err)
+	}
+	for _, number := range slices.Sorted(maps.Keys(peers)) {
+		if err := s.connect(self, number, peers[number]); err != nil {
+			errs = append(errs, fmt.Errorf("the switch's port %d to node %s: %w", number, peers[number].Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Switch) connect(self podroutes.Node, number uint32, peer podroutes.Node) error {
+	name, err := podroutes.PeerLink(self, peer)
+	if err != nil {
+		return err
+	}
+	l, err := net.InterfaceByName(name)
+	if err != nil {
+		return err
+	}
+	if old, ok := s.peers[number]; ok {
+		if old.index == l.Index {
+			return nil
+		}
+		if err := s.disconnect(number); err != nil { // somebody removed the tunnel, and it was made again
+			return err
+		}
+	}
+	if err := s.addFabric(number, l); err != nil {
+		return err
+	}
+	s.peers[number] = fabricPort{name, l.Index}
+	return nil
+}
+
+func (s *Switch) disconnect(number uint32) error {
+	delete(s.peers, number)
+	if err := s.RemovePort(number); err != nil {
+		return fmt.Errorf("the switch's port %d, which leads nowhere any more: %w", number, err)
+	}
+	return nil
+}
+
+// ConnectUplink makes an interface that leads to one other switch a port.
+func (s *Switch) ConnectUplink(number uint32, iface string) error {
+	l, err := net.InterfaceByName(iface)
+	if err == nil {
+		err = s.addFabric(number, l)
+	}
+	if err != nil {
+		return fmt.Errorf("the switch's port %d, %s: %w", number, iface, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.uplinks = append(s.uplinks, l.Index)
+	return nil
+}
+
+// addFabric makes an interface a port. It has a guard, too: what comes to the switch is not for the node's own stack, whoever runs the program.
+func (s *Switch) addFabric(number uint32, l *net.Interface) error {
+	if err := guard.Attach(l.Index, guard.Rules{Ports: []uint16{wire.Port}}); err != nil {
+		return err
+	}
+	return s.AddPort(number, l.Name)
+}
+
+// removeGuards leaves the operator's interfaces as they were. Those that the agent has made keep theirs.
+func (s *Switch) removeGuards() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, index := range s.uplinks {
+		_ = guard.Detach(index) // the process ends
+	}
+}
