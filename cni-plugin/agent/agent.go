@@ -48,7 +48,8 @@ type Agent struct {
 	mu      sync.Mutex
 	records map[string]*agentapi.Record // by the node's interface
 	ready   bool
-	reason  string // why not
+	reason  string        // why not
+	changes chan struct{} // closed at the next change of the records
 }
 
 // New makes an agent. It attaches nothing before Reconcile has been called.
@@ -66,7 +67,7 @@ func New(opts Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Agent{opts: opts, log: opts.Log, store: s, records: map[string]*agentapi.Record{}, reason: "it is starting"}, nil
+	return &Agent{opts: opts, log: opts.Log, store: s, records: map[string]*agentapi.Record{}, reason: "it is starting", changes: make(chan struct{})}, nil
 }
 
 // PodRules are what is dropped of what containers send: what the switch has left of NetCRAQ, and packets for the tunnels between nodes.
@@ -96,6 +97,19 @@ func (a *Agent) Attachments() []agentapi.Record {
 	}
 	slices.SortFunc(out, func(x, y agentapi.Record) int { return strings.Compare(x.Host.Name, y.Host.Name) })
 	return out
+}
+
+// Changes is closed when something is attached or detached next. Ask for it before Attachments, and nothing is missed.
+func (a *Agent) Changes() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.changes
+}
+
+// changed is called with the lock held.
+func (a *Agent) changed() {
+	close(a.changes)
+	a.changes = make(chan struct{})
 }
 
 // freePort is the lowest port that no attachment has.
@@ -138,6 +152,7 @@ func (a *Agent) Reconcile() error {
 			failed = append(failed, fmt.Sprintf("%s (%s): %v", name, r.Attachment, err))
 		}
 	}
+	a.changed()
 	if others, err := a.unrecorded(); err == nil {
 		for _, l := range others {
 			a.log.Warn("an interface of the agent without a record: left to GC, since a container may use it", "iface", l.Attrs().Name, "alias", l.Attrs().Alias)

@@ -79,6 +79,7 @@ func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
 		}
 		return nil, fmt.Errorf("attaching %s: %w", r.Attachment, err)
 	}
+	a.changed()
 	a.opts.step(stepReply)
 	a.log.Info("attached", "attachment", r.Attachment, "iface", name, "port", port, "addresses", r.Addresses)
 	return &agentapi.Attached{Host: r.Host, Container: r.Container, Addresses: r.Addresses}, nil
@@ -197,6 +198,7 @@ func (a *Agent) undo(r *agentapi.Record) error {
 		return err
 	}
 	delete(a.records, r.Host.Name)
+	a.changed()
 	return nil
 }
 

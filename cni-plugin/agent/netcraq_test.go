@@ -178,8 +178,13 @@ func lead(t *testing.T, space, to string) string {
 
 func newClient(t *testing.T, space string) *client.Client {
 	t.Helper()
+	return newClientAt(t, space, service.Addr())
+}
+
+func newClientAt(t *testing.T, space string, service netip.Addr) *client.Client {
+	t.Helper()
 	c, err := inside(t, space, func() (*client.Client, error) {
-		return client.New(t.Context(), client.Config{Addresses: []netip.AddrPort{service}, AtLeastOnce: true})
+		return client.New(t.Context(), client.Config{Addresses: []netip.AddrPort{netip.AddrPortFrom(service, wire.Port)}, AtLeastOnce: true})
 	})
 	check(t, err)
 	t.Cleanup(func() { c.Close() })

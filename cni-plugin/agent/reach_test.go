@@ -99,7 +99,9 @@ func TestAcrossNodes(t *testing.T) {
 		nodes := lan(t, 2, true, "--routes", "direct")
 		nodes[0].start()
 		nodes[0].mustAdd(t)
-		said := func() bool { return strings.Contains(nodes[0].output.String(), "is on no link of this node, and the mode is direct") }
+		said := func() bool {
+			return strings.Contains(nodes[0].output.String(), "is on no link of this node, and the mode is direct")
+		}
 		for end := time.Now().Add(10 * time.Second); !said(); time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("the agent says nothing of it:\n%s", nodes[0].output)

@@ -42,6 +42,7 @@ type options struct {
 	node      string
 	routes    podroutes.Mode
 	logLevel  slog.Level
+	kube      kubeOptions
 }
 
 // badInput marks an error that is the caller's.
@@ -63,13 +64,21 @@ For example, with a tunnel from the switch's port 1 to the switch of node2:
 
   netcraq-agent --device-id 1 --nodes /etc/netcraq/nodes.json --node node1 --peer 1@node2
 
-SIGHUP has it read the file of nodes again.`,
+SIGHUP has it read the file of nodes again.
+
+In a Kubernetes cluster it learns all of this from the API server, and agents with --etcd
+choose one of themselves that runs the controller (docs/kubernetes.md):
+
+  netcraq-agent --kubernetes --node node1 --etcd https://127.0.0.1:2379 ...`,
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
+			if o.kube.on {
+				return runInCluster(ctx, &o)
+			}
 			return run(ctx, &o)
 		},
 	}
@@ -85,9 +94,11 @@ SIGHUP has it read the file of nodes again.`,
 	f.StringVar(&o.engine, "engine", "auto", "what runs the switch's program: `auto|ebpf|interp`")
 	f.StringVar(&o.p4runtime, "p4runtime", "127.0.0.1:9559", "loopback `ADDRESS` of the switch's P4Runtime server")
 	f.StringVar(&o.nodes, "nodes", "", "`FILE` with the cluster's nodes: {\"nodes\": [{\"name\": ..., \"address\": ..., \"podCIDRs\": [...]}, ...]}; without it there are no routes to other nodes")
-	f.StringVar(&o.node, "node", "", "`NAME` of this node in the file")
+	f.StringVar(&o.node, "node", os.Getenv("NODE_NAME"), "`NAME` of this node in the file, or of its Node ($NODE_NAME)")
 	f.Var(&o.routes, "routes", "how pods of other nodes are reached: directly where nodes share a link, or through VXLAN; `auto|direct|vxlan`")
 	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error; `LEVEL`")
+	o.kube.flags(f)
+	cmd.AddCommand(cleanUpCommand())
 	err := cmd.ExecuteContext(context.Background())
 	switch {
 	case err == nil:

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -150,25 +149,9 @@ func podMTU(o *options, c *cluster) (int, error) {
 	if c == nil {
 		return 1500, nil
 	}
-	links, err := net.Interfaces()
+	mtu, err := podroutes.MTU(c.self, o.routes)
 	if err != nil {
-		return 0, fmt.Errorf("listing interfaces: %w", err)
+		return 0, errors.Join(err, badInput{errors.New("correct the file of nodes, or give --mtu")})
 	}
-	for _, l := range links {
-		addrs, err := l.Addrs()
-		if err != nil {
-			return 0, fmt.Errorf("the addresses of %s: %w", l.Name, err)
-		}
-		for _, a := range addrs {
-			p, err := netip.ParsePrefix(a.String())
-			if err != nil || p.Addr() != c.self.Address {
-				continue
-			}
-			if o.routes == podroutes.Direct {
-				return l.MTU, nil
-			}
-			return l.MTU - podroutes.VXLANOverhead, nil
-		}
-	}
-	return 0, errors.Join(fmt.Errorf("no interface has this node's address %s", c.self.Address), badInput{errors.New("correct the file of nodes, or give --mtu")})
+	return mtu, nil
 }

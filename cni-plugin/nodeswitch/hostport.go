@@ -76,6 +76,21 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 	return hostRoutes(index, node, services)
 }
 
+// DisconnectHost removes what ConnectHost has made, after the switch has ended.
+func DisconnectHost() error {
+	l, err := netlink.LinkByName(hostEnd)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil
+	}
+	if err == nil {
+		err = netlink.LinkDel(l)
+	}
+	if err != nil {
+		return fmt.Errorf("removing %s: %w", hostEnd, err)
+	}
+	return nil
+}
+
 // hostRoutes makes the routes by the node's end those to the service addresses.
 func hostRoutes(index int, node netip.Addr, services []netip.Prefix) error {
 	want := map[string]bool{}

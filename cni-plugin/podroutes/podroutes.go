@@ -105,6 +105,11 @@ func Apply(self Node, others []Node, mode Mode) error {
 	return errors.Join(append(errs, replaceRoutes(want))...)
 }
 
+// Remove removes all that Apply has made.
+func Remove() error {
+	return errors.Join(removeTunnel(), replaceRoutes(nil))
+}
+
 // Check says what is wrong with what is known of a node.
 func (n Node) Check() error {
 	if !n.Address.Is4() {

@@ -54,10 +54,10 @@ func TestPeerNames(t *testing.T) {
 	if x, y := peerVNI(a.Address, b.Address), peerVNI(b.Address, a.Address); x != y || x <= 0 || x >= 1<<24 || x == VNI {
 		t.Errorf("the tunnel between a and b is %d at one end and %d at the other", x, y)
 	}
-	if peerVNI(a.Address, b.Address) == peerVNI(a.Address, c.Address) || peerName(b) == peerName(c) {
+	if peerVNI(a.Address, b.Address) == peerVNI(a.Address, c.Address) || PeerName(b) == PeerName(c) {
 		t.Error("two tunnels are one")
 	}
-	if n := peerName(node("x", "255.255.255.255")); len(n) > 15 {
+	if n := PeerName(node("x", "255.255.255.255")); len(n) > 15 {
 		t.Errorf("the name %q is too long for an interface", n)
 	}
 }

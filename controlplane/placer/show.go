@@ -146,7 +146,7 @@ func (p *Placer) Why(_ context.Context, text string) (*api.PlacementKey, error) 
 	return &k, nil
 }
 
-// SetRule records an operator's choice: pin, unpin, exclude, include.
+// SetRule records an operator's choice: pin, unpin, exclude, include, or clear, which takes back whatever was chosen.
 func (p *Placer) SetRule(ctx context.Context, r api.PlacementRule) (*api.PlacementKey, error) {
 	name, err := placement.ParsePrintable(r.Key)
 	if err != nil {
@@ -161,6 +161,10 @@ func (p *Placer) SetRule(ctx context.Context, r api.PlacementRule) (*api.Placeme
 	case "unpin":
 		if rules.Chosen(s) != placement.Pin {
 			return nil, api.Errorf(api.CodeNotFound, "%s is not pinned", s)
+		}
+	case "clear":
+		if rules.Chosen(s) == "" {
+			return nil, api.Errorf(api.CodeNotFound, "nothing was chosen about %s", s)
 		}
 	case string(placement.Include):
 		// Taking the exclusion back is enough, unless there is a wider one, or one that nobody has chosen.

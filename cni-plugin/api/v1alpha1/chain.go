@@ -20,6 +20,7 @@ import (
 // +kubebuilder:printcolumn:name=Keys,type=integer,JSONPath=`.status.placedKeys`
 // +kubebuilder:printcolumn:name=Address,type=string,JSONPath=`.status.serviceAddress`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="!self.metadata.name.matches('^[0-9]+$')",message="a chain's name may not be a number: it would be mistaken for an id"
 type NetcraqChain struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -31,6 +32,8 @@ type NetcraqChain struct {
 }
 
 // NetcraqChainSpec is what is asked for.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.slots) ? self.slots : 0) == (has(oldSelf.slots) ? oldSelf.slots : 0)",message="a chain keeps its slots: make another chain"
 type NetcraqChainSpec struct {
 	// ID is the top byte of the KEY_IDs of the chain's keys. It follows from nothing else, and stays: clients and the keys' directory know the chain by it.
 	// +kubebuilder:validation:Minimum=0
@@ -48,7 +51,7 @@ type NetcraqChainSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a chain's profile cannot change, because values would be lost: delete the chains and make them again"
 	// +kubebuilder:default=8192
 	Profile int32 `json:"profile,omitempty"`
-	// Slots is how many keys the chain may hold; 0: an equal share of what the program has.
+	// Slots is how many keys the chain may hold; 0: an equal share of what the program has, which is all of it for the first chain: give it where there are to be several.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=131072
 	// +optional

@@ -103,7 +103,7 @@ func (c *Client) WhyPlaced(ctx context.Context, key string) (*PlacementKey, erro
 	return out, c.do(ctx, http.MethodGet, "/v1/placement/why?key="+url.QueryEscape(key), nil, out)
 }
 
-// SetPlacementRule makes a choice: "pin", "exclude" or "include"; "unpin" takes a pin back. It answers with what holds for the key then (a prefix: with nil).
+// SetPlacementRule makes a choice: "pin", "exclude" or "include"; "unpin" takes a pin back, "clear" any choice. It answers with what holds for the key then (a prefix: with nil).
 func (c *Client) SetPlacementRule(ctx context.Context, r PlacementRule) (*PlacementKey, error) {
 	out := new(PlacementKey)
 	if err := c.do(ctx, http.MethodPut, "/v1/placement/rules", r, out); err != nil {

@@ -1,0 +1,218 @@
+// Package kubetest starts a real API server of Kubernetes, and its etcd, for tests. There are no kubelets and no controllers: tests say what those would.
+package kubetest
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// EnvBinaries names the folder with kube-apiserver, etcd and kubectl. Without it the place is looked at where `make e2e-k8s` keeps them.
+const EnvBinaries = "NETCRAQ_KUBE_BIN"
+
+// Options say where the servers run.
+type Options struct {
+	// Command begins the servers' command lines: "ip", "netns", "exec", NAME.
+	Command []string
+	// Address is where they listen; "": 127.0.0.1.
+	Address string
+	// Dial connects to that address from the test; nil: as usual.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Server is a running API server.
+type Server struct {
+	Config *rest.Config // of somebody who may do anything
+	Etcd   string       // HOST:PORT of its etcd, in plain text
+	Bin    string       // the folder with the binaries
+
+	dir string
+}
+
+// Start starts an API server with nothing in it, which ends with the test. Where the binaries are not there the test is skipped.
+func Start(t testing.TB, o Options) *Server {
+	t.Helper()
+	s := &Server{Bin: binaries(t), dir: t.TempDir()}
+	if o.Address == "" {
+		o.Address = "127.0.0.1"
+	}
+	api, etcd, peer := "6443", "2379", "2380" // in a namespace of its own nobody else has them
+	if len(o.Command) == 0 {
+		api, etcd, peer = freePort(t), freePort(t), freePort(t)
+	}
+	s.Etcd = net.JoinHostPort(o.Address, etcd)
+	client, between := "http://"+s.Etcd, "http://"+net.JoinHostPort(o.Address, peer)
+	s.launch(t, o, "etcd", "--data-dir", filepath.Join(s.dir, "etcd"), "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", between,
+		"--initial-advertise-peer-urls", between, "--initial-cluster", "default="+between, "--unsafe-no-fsync")
+	const token = "netcraq-test-admin"
+	tokens, key := filepath.Join(s.dir, "tokens.csv"), filepath.Join(s.dir, "sa.key")
+	if err := os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writeKey(t, key)
+	certs := filepath.Join(s.dir, "certs")
+	ended := s.launch(t, o, "kube-apiserver", "--etcd-servers", client, "--bind-address", o.Address, "--secure-port", api, "--cert-dir", certs, "--advertise-address", o.Address,
+		"--token-auth-file", tokens, "--authorization-mode", "RBAC", "--service-account-issuer", "https://test", "--service-account-key-file", key,
+		"--service-account-signing-key-file", key, "--service-cluster-ip-range", "10.96.0.0/16", "--disable-admission-plugins", "ServiceAccount")
+	s.Config = &rest.Config{Host: "https://" + net.JoinHostPort(o.Address, api), BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, Dial: o.Dial, QPS: -1}
+	c := s.Client(t)
+	var err error
+	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		select {
+		case <-ended:
+			t.Fatal("the API server has ended")
+		default:
+		}
+		var answer []byte
+		if answer, err = c.RESTClient().Get().AbsPath("/readyz").DoRaw(context.Background()); err == nil && string(answer) == "ok" {
+			return s
+		}
+	}
+	t.Fatalf("the API server does not answer: %v", err)
+	return nil
+}
+
+// Client is a client for the kinds that Kubernetes has by itself.
+func (s *Server) Client(t testing.TB) *kubernetes.Clientset {
+	t.Helper()
+	c, err := kubernetes.NewForConfig(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// As is the configuration of somebody with another token.
+func (s *Server) As(token string) *rest.Config {
+	c := rest.CopyConfig(s.Config)
+	c.BearerToken = token
+	return c
+}
+
+// Kubeconfig writes a configuration down for a program in the servers' network.
+func (s *Server) Kubeconfig(t testing.TB, c *rest.Config) string {
+	t.Helper()
+	k := clientcmdapi.NewConfig()
+	k.Clusters["test"] = &clientcmdapi.Cluster{Server: c.Host, InsecureSkipTLSVerify: true}
+	k.AuthInfos["test"] = &clientcmdapi.AuthInfo{Token: c.BearerToken}
+	k.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
+	k.CurrentContext = "test"
+	f, err := os.CreateTemp(s.dir, "kubeconfig-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if err := clientcmd.WriteToFile(*k, f.Name()); err != nil {
+		t.Fatal(err)
+	}
+	return f.Name()
+}
+
+// Kubectl runs kubectl in the servers' network, as somebody who may do anything.
+func (s *Server) Kubectl(t testing.TB, o Options, args ...string) string {
+	t.Helper()
+	line := slices.Concat(o.Command, []string{filepath.Join(s.Bin, "kubectl"), "--kubeconfig", s.Kubeconfig(t, s.Config)}, args)
+	out, err := exec.Command(line[0], line[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// launch starts a server, which ends with the test, or with its process.
+func (s *Server) launch(t testing.TB, o Options, name string, args ...string) (ended <-chan struct{}) {
+	t.Helper()
+	log, err := os.Create(filepath.Join(s.dir, name+".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	line := slices.Concat(o.Command, []string{filepath.Join(s.Bin, name)}, args)
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // the signal comes when the thread ends that started it
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ends says its log
+		close(done)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		<-done
+		if t.Failed() {
+			b, _ := os.ReadFile(log.Name())
+			t.Logf("%s's log ends:\n%s", name, b[max(0, len(b)-2000):])
+		}
+	})
+	return done
+}
+
+func binaries(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv(EnvBinaries)
+	if dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			t.Skipf("skipped: %s is not set", EnvBinaries)
+		}
+		found, _ := filepath.Glob(filepath.Join(cache, "netcraq", "kubernetes-*", "bin"))
+		if len(found) == 0 {
+			t.Skipf("skipped: there is no kube-apiserver: make e2e-k8s builds one, or %s names a folder with it", EnvBinaries)
+		}
+		dir = found[len(found)-1]
+	}
+	for _, name := range []string{"kube-apiserver", "etcd", "kubectl"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Skipf("skipped: %v", err)
+		}
+	}
+	return dir
+}
+
+func writeKey(t testing.TB, path string) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func freePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
+}

@@ -1,0 +1,135 @@
+package kube
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+)
+
+// What the chains should be, and what is to be done next for that. Everything here is pure.
+
+const (
+	// formWait is how long a new chain waits for as many nodes as it asks for, before it is formed with those that are there.
+	formWait = 30 * time.Second
+	// leastMembers is how many members a chain is formed with at least: what one switch alone has acknowledged dies with it.
+	leastMembers = 2
+	// settle is how long a switch must have been ready before it is taken into a chain: one that comes and goes is worth nothing there.
+	settle = 3 * time.Second
+)
+
+// accept says which chains can be had together: the older of two wins. refused has the reasons of the others, by name.
+func accept(chains []v1alpha1.NetcraqChain) (accepted []*v1alpha1.NetcraqChain, refused map[string]string) {
+	refused = map[string]string{}
+	all := make([]*v1alpha1.NetcraqChain, len(chains))
+	for i := range chains {
+		all[i] = &chains[i]
+	}
+	slices.SortFunc(all, func(a, b *v1alpha1.NetcraqChain) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	for _, c := range all {
+		why := ""
+		for _, other := range accepted {
+			switch {
+			case other.Spec.ID == c.Spec.ID:
+				why = fmt.Sprintf("the chain %s has the id %d already: give this one another id", other.Name, c.Spec.ID)
+			case other.Spec.Profile != c.Spec.Profile:
+				why = fmt.Sprintf("all switches run one program, and the chain %s has the profile %d: this one can have no other", other.Name, other.Spec.Profile)
+			}
+			if why != "" {
+				break
+			}
+		}
+		if why != "" {
+			refused[c.Name] = why
+			continue
+		}
+		accepted = append(accepted, c)
+	}
+	return accepted, refused
+}
+
+// mayBeMember says whether a node may be a member of a chain.
+func mayBeMember(s *v1alpha1.NetcraqChainSpec, n node) bool {
+	return n.there && n.connected() && !slices.Contains(s.ExcludedNodes, n.Name) && labels.SelectorFromSet(s.NodeSelector).Matches(labels.Set(n.labels))
+}
+
+// candidates are the nodes that could become members, the best first: those in the fewest chains, then by number. A node that takes no more pods takes no more chains.
+func candidates(s *v1alpha1.NetcraqChainSpec, nodes []node, members []string, load map[string]int) []string {
+	var good []node
+	for _, n := range nodes {
+		if mayBeMember(s, n) && n.ready && n.schedulable && !slices.Contains(members, n.Name) {
+			good = append(good, n)
+		}
+	}
+	slices.SortFunc(good, func(a, b node) int {
+		return cmp.Or(cmp.Compare(load[a.Name], load[b.Name]), cmp.Compare(a.number, b.number))
+	})
+	var out []string
+	for _, n := range good {
+		out = append(out, n.Name)
+	}
+	return out
+}
+
+// form chooses the first members of a chain that has been waited with for so long; nil: not yet, and why.
+func form(s *v1alpha1.NetcraqChainSpec, nodes []node, load map[string]int, waited time.Duration) (members []string, why string) {
+	c := candidates(s, nodes, nil, load)
+	switch {
+	case len(c) >= int(s.Length):
+		return c[:s.Length], ""
+	case len(c) < leastMembers:
+		return nil, fmt.Sprintf("a chain needs two nodes at least, and there are %d that could be members", len(c))
+	case waited < formWait:
+		return nil, fmt.Sprintf("%d of %d nodes are there", len(c), s.Length)
+	}
+	return c, ""
+}
+
+// step is what is to be done for a chain that runs. At most one of its fields is set.
+type step struct {
+	bringIn string   // a switch to be brought in behind the tail
+	members []string // the members that it should have from now on, fewer than now
+	lease   *int     // milliseconds
+}
+
+// next is the next step of a chain; nil: there is none, or it must wait. steady says whether a switch has been ready for long enough.
+func next(s *v1alpha1.NetcraqChainSpec, now *api.Chain, nodes []node, load map[string]int, steady func(node string) bool) *step {
+	if !now.Ready || now.Frozen {
+		return nil
+	}
+	if lease := int(s.LeaseMillis); lease != now.LeaseMillis {
+		return &step{lease: &lease}
+	}
+	var members, wanted []string
+	for _, m := range now.Members {
+		if m.Role == "SHADOW" {
+			return nil // one is being brought in
+		}
+		members = append(members, m.Switch)
+		if i := slices.IndexFunc(nodes, func(n node) bool { return n.Name == m.Switch }); i >= 0 && mayBeMember(s, nodes[i]) {
+			wanted = append(wanted, m.Switch)
+		}
+	}
+	// One that must go is replaced first, where there is another.
+	if len(wanted) < int(s.Length) {
+		for _, c := range candidates(s, nodes, members, load) {
+			if steady(c) {
+				return &step{bringIn: c}
+			}
+		}
+	}
+	switch {
+	case len(wanted) > int(s.Length):
+		return &step{members: wanted[:s.Length]} // the last ones have the least to say: reads are answered by all, writes begin at the head
+	case len(wanted) < len(members) && len(wanted) > 0:
+		return &step{members: wanted}
+	}
+	return nil
+}

@@ -1,0 +1,37 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// Etcd says where the chains' state is.
+type Etcd struct {
+	Endpoints     []string
+	Prefix        string // of all keys
+	CA, Cert, Key string // files, PEM; "": in plain text
+}
+
+func (e Etcd) prefix() string { return strings.TrimSuffix(e.Prefix, "/") + "/" }
+
+func (e Etcd) connect(ctx context.Context) (*clientv3.Client, error) {
+	cfg := clientv3.Config{Endpoints: e.Endpoints, DialTimeout: 5 * time.Second, Context: ctx, Logger: zap.NewNop(), DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: 2 * time.Second}
+	if e.CA != "" || e.Cert != "" {
+		conf, err := transport.TLSInfo{TrustedCAFile: e.CA, CertFile: e.Cert, KeyFile: e.Key}.ClientConfig()
+		if err != nil {
+			return nil, fmt.Errorf("etcd's certificates: %w", err)
+		}
+		cfg.TLS = conf
+	}
+	c, err := clientv3.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(e.Endpoints, ","), err)
+	}
+	return c, nil
+}

@@ -1,0 +1,87 @@
+package kube
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/controller"
+)
+
+// bad are the controller's events that somebody may have to do something about. The others that are told begin with "chain." or "switch.".
+var bad = []string{"chain.failover", "chain.lost", "chain.lost-member", "chain.not-ready", "chain.not-recovered", "chain.recovery-abandoned", "chain.not-drained", "chain.not-redriven",
+	"lease.refused", "state.not-saved", "switch.disconnected", "switch.unreachable", "switch.not-set-up", "switch.refused", "switch.backup", "keys.not-tidied"}
+
+// follow makes Kubernetes' events of the controller's, and has the network looked at when there are some.
+func (r *reign) follow(ctx context.Context, c *controller.Controller) {
+	for since := uint64(0); ; {
+		events, more := c.Events(since)
+		for _, e := range events {
+			since = e.ID
+			r.tell(ctx, e)
+		}
+		if len(events) > 0 {
+			r.l.soon()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-more:
+		}
+	}
+}
+
+func (r *reign) tell(ctx context.Context, e api.Event) {
+	kind := corev1.EventTypeNormal
+	if slices.Contains(bad, e.Type) {
+		kind = corev1.EventTypeWarning
+	} else if !strings.HasPrefix(e.Type, "chain.") && !strings.HasPrefix(e.Type, "switch.") {
+		return
+	}
+	var about runtime.Object
+	switch {
+	case e.Chain != "":
+		c := &v1alpha1.NetcraqChain{}
+		if r.l.client.Get(ctx, clientKey(e.Chain), c) != nil {
+			return // it is gone
+		}
+		about = c
+	case e.Switch != "":
+		// What kubelets write about nodes has the name for the UID, too, and `kubectl describe node` asks for that.
+		about = &corev1.ObjectReference{Kind: "Node", Name: e.Switch, UID: types.UID(e.Switch)}
+	default:
+		return
+	}
+	message := e.Message
+	if e.Chain != "" && e.Switch != "" && !strings.Contains(message, e.Switch) {
+		message = e.Switch + ": " + message
+	}
+	r.l.recorder.Event(about, kind, reason(e.Type), message)
+}
+
+// reason makes "ChainLostMember" of "chain.lost-member".
+func reason(kind string) string {
+	var b strings.Builder
+	for _, w := range strings.FieldsFunc(kind, func(c rune) bool { return c == '.' || c == '-' }) {
+		b.WriteString(strings.ToUpper(w[:1]) + w[1:])
+	}
+	return b.String()
+}
+
+func clientKey(name string) client.ObjectKey { return client.ObjectKey{Name: name} }
+
+// ignoreGone: an object that was deleted or changed meanwhile is looked at again, because that is a change.
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,98 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+)
+
+// member keeps a node connected to the others, and says in its NetcraqNode where its switch is.
+type member struct {
+	client client.Client
+	self   podroutes.Node
+	status v1alpha1.NetcraqNodeStatus
+	log    *slog.Logger
+
+	route   func(self podroutes.Node, others []podroutes.Node) error // to the pods of other nodes
+	connect func(self podroutes.Node, peers map[uint32]podroutes.Node) error
+	// restart is called when something has changed that needs a new start.
+	restart func(error)
+
+	trouble map[string]string // what was last logged, by its subject
+}
+
+// everything is the one request of reconcilers here: they look at all objects each time, since all that they make depends on several.
+var everything = handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
+
+// setup has a manager call it.
+func (m *member) setup(mgr manager.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("member").
+		Watches(&corev1.Node{}, everything, builder.WithPredicates(nodeChanged)).
+		Watches(&v1alpha1.NetcraqNode{}, everything).
+		Complete(m)
+}
+
+// nodeChanged leaves out that a kubelet says again and again that it is there.
+var nodeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	a, ok := e.ObjectOld.(*corev1.Node)
+	b, ok2 := e.ObjectNew.(*corev1.Node)
+	return !ok || !ok2 || !equality.Semantic.DeepEqual(fromNode(a), fromNode(b))
+}}
+
+// Reconcile implements reconcile.Reconciler.
+func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	nodes, err := listNodes(ctx, m.client)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	own, others := around(nodes, m.self.Name)
+	if own.there && own.Address.IsValid() && own.Address != m.self.Address {
+		m.restart(fmt.Errorf("this node's address was %s and is %s", m.self.Address, own.Address))
+		return reconcile.Result{}, nil
+	}
+	// One node that cannot be reached must not take all others with it: what can be done is done, and the rest is tried again when something changes.
+	m.say("routes", "pods of some other nodes are not reached", m.route(m.self, others))
+	m.say("peers", "the switches of some other nodes are not reached", m.connect(m.self, peers(nodes, m.self.Name)))
+	if own.number == 0 || own.status == m.status {
+		return reconcile.Result{}, nil
+	}
+	nn := &v1alpha1.NetcraqNode{}
+	if err := m.client.Get(ctx, client.ObjectKey{Name: m.self.Name}, nn); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	nn.Status = m.status
+	if err := m.client.Status().Update(ctx, nn); err != nil {
+		return reconcile.Result{}, fmt.Errorf("saying where this node's switch is: %w", err)
+	}
+	m.log.Info("this node has a number", "number", own.number)
+	return reconcile.Result{}, nil
+}
+
+// say logs an error once.
+func (m *member) say(subject, text string, err error) {
+	if m.trouble == nil {
+		m.trouble = map[string]string{}
+	}
+	s := ""
+	if err != nil {
+		s = err.Error()
+	}
+	if s != m.trouble[subject] && err != nil {
+		m.log.Error(text, "err", err)
+	}
+	m.trouble[subject] = s
+}

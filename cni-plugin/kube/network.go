@@ -1,0 +1,131 @@
+package kube
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/p4src"
+)
+
+// The network that the leader tells the controller of: each node's switch, a link between each two, pods and the nodes themselves as hosts.
+
+// addressing says who has which address in the data plane.
+type addressing struct {
+	services, switches netip.Prefix
+}
+
+// service is the address of the chain with an id.
+func (a addressing) service(id int32) (netip.Addr, error) {
+	return nth(a.services, uint32(id)+1)
+}
+
+// ofSwitch is the address of the switch of the node with a number.
+func (a addressing) ofSwitch(number int32) (netip.Addr, error) {
+	return nth(a.switches, uint32(number))
+}
+
+// nth is an address of a prefix; the first and the last are nobody's.
+func nth(p netip.Prefix, n uint32) (netip.Addr, error) {
+	if size := uint64(1) << (32 - p.Bits()); uint64(n) >= size-1 {
+		return netip.Addr{}, fmt.Errorf("%s has no address number %d: give a larger prefix", p, n)
+	}
+	b := p.Masked().Addr().As4()
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+n)
+	return netip.AddrFrom4(b), nil
+}
+
+// formedChain is a chain with members.
+type formedChain struct {
+	name    string
+	spec    v1alpha1.NetcraqChainSpec
+	members []string // head first: of the chain as it is, or those that are to form it
+}
+
+// connected is a node whose switch is, or was, to be reached.
+func (n node) connected() bool { return n.number != 0 && n.status.P4Runtime != "" }
+
+// hostsAtMost keeps the network below what the program's table of routes holds (4,096 entries).
+const hostsAtMost = 3800
+
+// build writes the network down. Hosts of which something is amiss are left out, and counted.
+func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[string][]pod, chains []formedChain) (spec topology.Spec, leftOut int, err error) {
+	spec.Program = program
+	var up []node
+	for _, n := range nodes {
+		if n.connected() {
+			up = append(up, n)
+		}
+	}
+	slices.SortFunc(up, func(x, y node) int { return cmp.Compare(x.number, y.number) })
+	device := uint64(1)
+	taken := map[netip.Addr]bool{topology.DefaultController: true}
+	macs := map[string]bool{}
+	for i, n := range up {
+		address, err := a.ofSwitch(n.number)
+		if err != nil {
+			return spec, 0, err
+		}
+		taken[address] = true
+		s := topology.SwitchSpec{Name: n.Name, P4Runtime: n.status.P4Runtime, DeviceID: &device, Address: address.String()}
+		for _, p := range n.PodCIDRs {
+			s.Prefixes = append(s.Prefixes, p.String())
+		}
+		spec.Switches = append(spec.Switches, s)
+		for _, m := range up[:i] {
+			spec.Links = append(spec.Links, []string{fmt.Sprintf("%s:%d", m.Name, n.number), fmt.Sprintf("%s:%d", n.Name, m.number)})
+		}
+	}
+	for _, c := range chains {
+		address, err := a.service(c.spec.ID)
+		if err != nil {
+			return spec, 0, err
+		}
+		taken[address] = true
+		id, lease := int(c.spec.ID), int(c.spec.LeaseMillis)
+		spec.Chains = append(spec.Chains, topology.ChainSpec{ID: &id, Name: c.name, Address: address.String(), Members: c.members, LeaseMillis: &lease, Slots: int(c.spec.Slots)})
+	}
+	host := func(name string, ip netip.Addr, mac, sw string, port uint32) {
+		if !ip.Is4() || taken[ip] || macs[mac] || mac == "" || len(spec.Hosts) >= hostsAtMost {
+			leftOut++
+			return
+		}
+		taken[ip], macs[mac] = true, true
+		spec.Hosts = append(spec.Hosts, topology.HostSpec{Name: name, IP: ip.String(), MAC: mac, Port: sw + ":" + strconv.Itoa(int(port))})
+	}
+	for _, n := range up {
+		if n.Address.Is4() {
+			host("node@"+n.Name, n.Address, nodeswitch.HostMAC(n.Address).String(), n.Name, nodeswitch.HostPort)
+		}
+	}
+	for _, n := range up {
+		for _, p := range pods[n.Name] {
+			host("pod@"+p.IP.String(), p.IP, strings.ToLower(p.MAC), n.Name, p.Port)
+		}
+	}
+	return spec, leftOut, nil
+}
+
+// writeProgram puts the compiled program for a width of values into a folder, where the controller reads it.
+func writeProgram(dir string, profile int) (topology.ProgramSpec, error) {
+	json, info, err := p4src.Compiled(profile)
+	if err != nil {
+		return topology.ProgramSpec{}, err
+	}
+	p := topology.ProgramSpec{Profile: strconv.Itoa(profile), JSON: filepath.Join(dir, "netcraq.json"), P4Info: filepath.Join(dir, "netcraq.p4info.txtpb")}
+	for path, b := range map[string][]byte{p.JSON: json, p.P4Info: info} {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			return topology.ProgramSpec{}, fmt.Errorf("writing the program for the controller: %w", err)
+		}
+	}
+	return p, nil
+}

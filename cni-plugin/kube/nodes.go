@@ -1,0 +1,103 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+)
+
+// node is what the API server knows of one node.
+type node struct {
+	podroutes.Node
+	number      int32 // 0: none yet
+	status      v1alpha1.NetcraqNodeStatus
+	labels      map[string]string
+	there       bool // it has a Node; else only its number is left
+	ready       bool // as its kubelet says
+	schedulable bool
+}
+
+// listNodes is what the API server knows of all nodes, in the order of their names.
+func listNodes(ctx context.Context, r client.Reader) ([]node, error) {
+	var nodes corev1.NodeList
+	if err := r.List(ctx, &nodes); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	var numbers v1alpha1.NetcraqNodeList
+	if err := r.List(ctx, &numbers); err != nil {
+		return nil, fmt.Errorf("listing the nodes' numbers: %w", err)
+	}
+	byName := map[string]*node{}
+	for i := range nodes.Items {
+		n := fromNode(&nodes.Items[i])
+		byName[n.Name] = &n
+	}
+	for _, nn := range numbers.Items {
+		n := byName[nn.Name]
+		if n == nil {
+			n = &node{Node: podroutes.Node{Name: nn.Name}}
+			byName[nn.Name] = n
+		}
+		n.number, n.status = nn.Spec.Number, nn.Status
+	}
+	var out []node
+	for _, n := range byName {
+		out = append(out, *n)
+	}
+	slices.SortFunc(out, func(a, b node) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// fromNode takes what is needed from a Node.
+func fromNode(n *corev1.Node) node {
+	out := node{Node: podroutes.Node{Name: n.Name}, labels: n.Labels, there: true, schedulable: !n.Spec.Unschedulable}
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && ip.Is4() {
+			out.Address = ip
+			break
+		}
+	}
+	for _, s := range n.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(s); err == nil && p.Addr().Is4() {
+			out.PodCIDRs = append(out.PodCIDRs, p.Masked())
+		}
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			out.ready = c.Status == corev1.ConditionTrue
+		}
+	}
+	return out
+}
+
+// around splits nodes into one and the others that there are.
+func around(nodes []node, self string) (own node, others []podroutes.Node) {
+	for _, n := range nodes {
+		switch {
+		case n.Name == self:
+			own = n
+		case n.there:
+			others = append(others, n.Node)
+		}
+	}
+	return own, others
+}
+
+// peers are the other nodes that have numbers, by these: the ports by which a node's switch reaches theirs.
+func peers(nodes []node, self string) map[uint32]podroutes.Node {
+	out := map[uint32]podroutes.Node{}
+	for _, n := range nodes {
+		if n.Name != self && n.there && n.number != 0 && n.Address.IsValid() {
+			out[uint32(n.number)] = n.Node
+		}
+	}
+	return out
+}

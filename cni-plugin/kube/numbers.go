@@ -1,0 +1,67 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+)
+
+// number gives each node that has none the lowest number that is free, and takes those back of nodes that are gone and in no chain any more. Only the leader does it, with
+// what the API server says now and not what it said a moment ago. If there were two leaders for a moment and both gave one number away, the younger of the two nodes gets
+// another one.
+func number(ctx context.Context, c client.Client, now client.Reader, inChain func(node string) bool) error {
+	nodes, err := listNodes(ctx, now)
+	if err != nil {
+		return err
+	}
+	var list v1alpha1.NetcraqNodeList
+	if err := now.List(ctx, &list); err != nil {
+		return fmt.Errorf("listing the nodes' numbers: %w", err)
+	}
+	slices.SortFunc(list.Items, func(a, b v1alpha1.NetcraqNode) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	taken := map[int32]string{}
+	numbered := map[string]bool{}
+	var errs []error
+	for i := range list.Items {
+		nn := &list.Items[i]
+		there := slices.ContainsFunc(nodes, func(n node) bool { return n.Name == nn.Name && n.there })
+		if taken[nn.Spec.Number] == "" && (there || inChain(nn.Name)) {
+			taken[nn.Spec.Number] = nn.Name
+			numbered[nn.Name] = true
+			continue
+		}
+		if err := c.Delete(ctx, nn, client.Preconditions{UID: &nn.UID}); client.IgnoreNotFound(err) != nil {
+			errs = append(errs, fmt.Errorf("taking the number %d of node %s back: %w", nn.Spec.Number, nn.Name, err))
+			taken[nn.Spec.Number] = nn.Name
+		}
+	}
+	for _, n := range nodes {
+		if !n.there || numbered[n.Name] || !n.Address.IsValid() {
+			continue
+		}
+		free := int32(1)
+		for taken[free] != "" {
+			free++
+		}
+		if free > v1alpha1.MaxNodes {
+			errs = append(errs, fmt.Errorf("node %s has no number and is in no chain: all %d are given away", n.Name, v1alpha1.MaxNodes))
+			continue
+		}
+		nn := &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Spec: v1alpha1.NetcraqNodeSpec{Number: free}}
+		if err := c.Create(ctx, nn); err != nil {
+			errs = append(errs, fmt.Errorf("giving node %s the number %d: %w", n.Name, free, err))
+			continue
+		}
+		taken[free] = n.Name
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,131 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/placement"
+	"github.com/netcraq/netcraq/controlplane/placer"
+)
+
+const (
+	prometheusWait = 2 * time.Second // for an answer
+	decideEvery    = time.Second
+	rulesWait      = 5 * time.Second // for a choice to be taken
+)
+
+// rules keeps the choices of placement those of the chains' specs. They are about keys, and hold for all chains; choices that were made otherwise are taken back.
+type rules struct {
+	placer *placer.Placer
+	log    *slog.Logger
+	failed string
+}
+
+// placement finds the hot keys for a controller; nil where no Prometheus was given.
+func (r *reign) placement(c *controller.Controller) (*rules, error) {
+	o := r.l.o.Lead
+	if o.Prometheus == "" {
+		return nil, nil
+	}
+	source, err := placer.NewPrometheus(o.Prometheus, o.HeatWindow, prometheusWait)
+	if err != nil {
+		return nil, fmt.Errorf("the hot keys' Prometheus: %w", err)
+	}
+	p, err := placer.New(placer.Options{Network: c, Source: source, Etcd: r.etcd, Prefix: o.GatewayPrefix, Conditions: []clientv3.Cmp{r.term.Leads()}, Limits: placement.DefaultLimits(), Interval: decideEvery, Log: r.l.log})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Registry().Register(p.Metrics()); err != nil {
+		return nil, fmt.Errorf("the placement's metrics: %w", err)
+	}
+	return &rules{placer: p, log: r.l.log}, nil
+}
+
+// everyKey is an exclusion of all keys that an API server has; pins and narrower rules are exceptions from it.
+const everyKey = "/"
+
+// wanted are the choices of some chains' specs.
+func wanted(chains []*v1alpha1.NetcraqChain) map[placement.Subject]placement.Choice {
+	out := map[placement.Subject]placement.Choice{}
+	hot := false
+	for _, c := range chains {
+		p := c.Spec.Placement
+		hot = hot || p.Policy == v1alpha1.PlaceHot || p.Policy == ""
+		if p.Policy == v1alpha1.PlaceNone {
+			continue
+		}
+		for _, k := range p.Pins {
+			out[subject(k)] = placement.Pin
+		}
+	}
+	if !hot {
+		out[placement.Subject{Name: everyKey, Prefix: true}] = placement.Exclude
+	}
+	for _, c := range chains { // an exclusion is the safer choice of two
+		for _, k := range c.Spec.Placement.Exclusions {
+			out[subject(k)] = placement.Exclude
+		}
+	}
+	return out
+}
+
+// subject reads KEY or PREFIX*.
+func subject(text string) placement.Subject {
+	name, prefix := strings.CutSuffix(text, "*")
+	return placement.Subject{Name: name, Prefix: prefix}
+}
+
+// follow makes the rules those of the specs.
+func (r *rules) follow(chains []*v1alpha1.NetcraqChain) {
+	ctx, cancel := context.WithTimeout(context.Background(), rulesWait)
+	defer cancel()
+	shown, err := r.placer.Show(ctx)
+	if err == nil {
+		for _, c := range changes(shown.Rules, wanted(chains)) {
+			if _, err = r.placer.SetRule(ctx, c); err != nil {
+				err = fmt.Errorf("%s %s: %w", c.Choice, c.Key, err)
+				break
+			}
+		}
+	}
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != r.failed && err != nil {
+		r.log.Warn("the choice of keys is not yet as the chains say", "err", err)
+	}
+	r.failed = text
+}
+
+// changes are what makes the rules that there are those that are wanted.
+func changes(have []api.PlacementRule, want map[placement.Subject]placement.Choice) []api.PlacementRule {
+	left := maps.Clone(want)
+	var out []api.PlacementRule
+	for _, h := range have {
+		key, err := placement.ParsePrintable(h.Key)
+		if err != nil || h.Default {
+			continue
+		}
+		s := placement.Subject{Name: key, Prefix: h.Prefix}
+		if w, ok := left[s]; !ok {
+			out = append(out, api.PlacementRule{Key: h.Key, Prefix: h.Prefix, Choice: "clear"})
+		} else if string(w) == h.Choice {
+			delete(left, s)
+		}
+	}
+	for _, s := range slices.SortedFunc(maps.Keys(left), func(a, b placement.Subject) int { return strings.Compare(a.String(), b.String()) }) {
+		out = append(out, api.PlacementRule{Key: placement.Printable(s.Name), Prefix: s.Prefix, Choice: string(left[s])})
+	}
+	return out
+}

@@ -1,0 +1,188 @@
+package kube
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/cni-plugin/agent"
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+)
+
+// The leader must know which pod is at which port of which switch. It asks the nodes' agents, and not the API server: an interface's port and Ethernet address stand in no
+// Pod, and to write them into other objects would cost the cluster's etcd two writes for each pod. Each agent has one connection to the leader open (TLS, both ways), and
+// sends the list of its pods there when it changes, and every podsBeat, so that both ends notice when the other has gone.
+
+// podsPath is where an agent serves its pods.
+const podsPath = "/v1/pods"
+
+const (
+	// podsPause is the least time between two lists: a hundred pods that start together are a few lists.
+	podsPause    = 50 * time.Millisecond
+	podsBeat     = 10 * time.Second
+	podsPatience = 3 * podsBeat
+	// podsAtMost bounds a list, in bytes.
+	podsAtMost = 1 << 20
+)
+
+// pod is a host at a node's switch.
+type pod struct {
+	IP   netip.Addr `json:"ip"`
+	MAC  string     `json:"mac"`
+	Port uint32     `json:"port"`
+}
+
+// podsOf is what is attached: its IPv4 addresses.
+func podsOf(records []agentapi.Record) []pod {
+	out := []pod{}
+	for _, r := range records {
+		if r.State != agentapi.Ready {
+			continue
+		}
+		for _, a := range r.Addresses {
+			if a.Prefix.Addr().Is4() {
+				out = append(out, pod{a.Prefix.Addr(), r.Container.MAC, r.Port})
+				break // a port leads to one host
+			}
+		}
+	}
+	return out
+}
+
+// servePods serves the list of an agent's pods: JSON, a list each time that it has changed.
+func servePods(a *agent.Agent) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		out, control := json.NewEncoder(w), http.NewResponseController(w)
+		beat := time.NewTicker(podsBeat)
+		defer beat.Stop()
+		for {
+			changes := a.Changes()
+			_ = control.SetWriteDeadline(time.Now().Add(podsPatience)) // every server here can do it
+			if out.Encode(podsOf(a.Attachments())) != nil || control.Flush() != nil {
+				return // the leader has gone
+			}
+			select {
+			case <-r.Context().Done():
+				return
+			case <-beat.C:
+			case <-changes:
+				time.Sleep(podsPause)
+			}
+		}
+	})
+}
+
+// follower knows the pods of all nodes.
+type follower struct {
+	tls     *tls.Config
+	log     *slog.Logger
+	changed func()
+
+	mu    sync.Mutex
+	pods  map[string][]pod              // by the node's name; nil: not heard of yet
+	stops map[string]context.CancelFunc // by the node's name and address
+}
+
+func newFollower(conf *tls.Config, log *slog.Logger, changed func()) *follower {
+	return &follower{tls: conf, log: log, changed: changed, pods: map[string][]pod{}, stops: map[string]context.CancelFunc{}}
+}
+
+// follow follows exactly these agents (addresses by nodes' names) from now on, until ctx ends. Of a node that cannot be reached the last list holds.
+func (f *follower) follow(ctx context.Context, agents map[string]string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	wanted := map[string]bool{}
+	for name, address := range agents {
+		key := name + " " + address
+		wanted[key] = true
+		if f.stops[key] == nil {
+			one, stop := context.WithCancel(ctx)
+			f.stops[key] = stop
+			go f.one(one, name, address)
+		}
+	}
+	for key, stop := range f.stops {
+		if !wanted[key] {
+			stop()
+			delete(f.stops, key)
+		}
+	}
+	maps.DeleteFunc(f.pods, func(name string, _ []pod) bool { return agents[name] == "" })
+}
+
+// all are the pods that are known, by their nodes' names.
+func (f *follower) all() map[string][]pod {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.pods)
+}
+
+func (f *follower) one(ctx context.Context, node, address string) {
+	conf := f.tls.Clone()
+	conf.ServerName = node
+	transport := &http.Transport{TLSClientConfig: conf, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, ResponseHeaderTimeout: podsPatience}
+	defer transport.CloseIdleConnections()
+	failed := ""
+	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
+		err := f.read(ctx, &http.Client{Transport: transport}, "https://"+address+podsPath, node, func() { pause, failed = 100*time.Millisecond, "" })
+		if text := fmt.Sprint(err); ctx.Err() == nil && text != failed {
+			f.log.Warn("a node's pods are not known, but for those that were", "node", node, "err", err)
+			failed = text
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// read reads lists until there are none any more.
+func (f *follower) read(ctx context.Context, c *http.Client, url, node string, heard func()) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(podsPatience, func() { cancel(fmt.Errorf("nothing was heard for %v", podsPatience)) })
+	defer silence.Stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	body := &bounded{r: resp.Body}
+	in := json.NewDecoder(body)
+	for {
+		var pods []pod
+		body.left = podsAtMost
+		if err := in.Decode(&pods); err != nil {
+			return errors.Join(err, context.Cause(ctx))
+		}
+		silence.Reset(podsPatience)
+		heard()
+		f.mu.Lock()
+		changed := ctx.Err() == nil && (f.pods[node] == nil || !slices.Equal(f.pods[node], pods))
+		if changed {
+			f.pods[node] = pods
+		}
+		f.mu.Unlock()
+		if changed {
+			f.changed()
+		}
+	}
+}

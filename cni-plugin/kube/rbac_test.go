@@ -1,0 +1,264 @@
+package kube_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authentication "k8s.io/api/authentication/v1"
+	coordination "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/internal/kubetest"
+	"github.com/netcraq/netcraq/cni-plugin/kube"
+)
+
+const namespace = "netcraq-system"
+
+// apply applies the project's own manifests but for the DaemonSets.
+func apply(t *testing.T, s *kubetest.Server) {
+	t.Helper()
+	s.Kubectl(t, kubetest.Options{}, "apply", "-f", "../deploy/namespace.yaml")
+	s.Kubectl(t, kubetest.Options{}, "apply", "-f", "../deploy/crd", "-f", "../deploy/rbac.yaml")
+	s.Kubectl(t, kubetest.Options{}, "wait", "--for=condition=Established", "--timeout=60s", "crd", "netcraqchains.netcraq.io", "netcraqnodes.netcraq.io")
+}
+
+// as is a client with a token of a service account, bound to a pod on a node, as a kubelet gives it to an agent.
+func as(t *testing.T, s *kubetest.Server, account, node string) client.Client {
+	t.Helper()
+	ctx := t.Context()
+	k := s.Client(t)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "agent-", Namespace: namespace}, Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node,
+		Containers: []corev1.Container{{Name: "agent", Image: "none"}}}}
+	pod, err := k.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+	must(t, err)
+	token, err := k.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authentication.TokenRequest{Spec: authentication.TokenRequestSpec{
+		BoundObjectRef: &authentication.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID}}}, metav1.CreateOptions{})
+	must(t, err)
+	return clientOf(t, s, token.Status.Token)
+}
+
+func clientOf(t *testing.T, s *kubetest.Server, token string) client.Client {
+	t.Helper()
+	scheme, err := kube.Scheme()
+	must(t, err)
+	must(t, coordination.AddToScheme(scheme))
+	c, err := client.New(s.As(token), client.Options{Scheme: scheme})
+	must(t, err)
+	return c
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRBAC tries what agents may do and, above all, what they may not.
+func TestRBAC(t *testing.T) {
+	s := kubetest.Start(t, kubetest.Options{})
+	apply(t, s)
+	ctx := t.Context()
+	admin := clientOf(t, s, s.Config.BearerToken)
+	for i, name := range []string{"node1", "node2"} {
+		must(t, admin.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+		must(t, admin.Create(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NetcraqNodeSpec{Number: int32(i + 1)}}))
+	}
+	must(t, admin.Create(ctx, chain("main", 0)))
+	must(t, admin.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: namespace}}))
+	worker, leader := as(t, s, "netcraq-agent", "node1"), as(t, s, "netcraq-agent-control-plane", "node1")
+
+	status := func(c client.Client, node string) func() error {
+		return func() error {
+			var n v1alpha1.NetcraqNode
+			if err := c.Get(ctx, client.ObjectKey{Name: node}, &n); err != nil {
+				return err
+			}
+			n.Status.P4Runtime = fmt.Sprintf("192.0.2.1:%d", len(n.Status.P4Runtime)+1)
+			return c.Status().Update(ctx, &n)
+		}
+	}
+	get := func(c client.Client, o client.Object, namespace, name string) func() error {
+		return func() error { return c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o) }
+	}
+	create := func(c client.Client, o client.Object) func() error {
+		return func() error { return c.Create(ctx, o.DeepCopyObject().(client.Object), client.DryRunAll) }
+	}
+	secret := func(namespace, name string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	}
+	lease := func(name string) *coordination.Lease {
+		return &coordination.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	}
+	number := &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "node3"}, Spec: v1alpha1.NetcraqNodeSpec{Number: 3}}
+	for end := time.Now().Add(30 * time.Second); !isPolicy(create(worker, secret(namespace, "mine"))()); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the policy is not in force")
+		}
+	}
+	for _, c := range []struct {
+		what           string
+		worker, leader bool // may it?
+		f              func(client.Client) func() error
+	}{
+		{"read a node", true, true, func(c client.Client) func() error { return get(c, &corev1.Node{}, "", "node2") }},
+		{"list nodes", true, true, func(c client.Client) func() error { return func() error { return c.List(ctx, &corev1.NodeList{}) } }},
+		{"say where its switch is", true, true, func(c client.Client) func() error { return status(c, "node1") }},
+		{"make the authority", true, true, func(c client.Client) func() error { return create(c, secret(namespace, "netcraq-ca")) }},
+		{"read a chain", false, true, func(c client.Client) func() error { return get(c, &v1alpha1.NetcraqChain{}, "", "main") }},
+		{"give a number", false, true, func(c client.Client) func() error { return create(c, number) }},
+		{"take a number back", false, true, func(c client.Client) func() error {
+			return func() error {
+				return c.Delete(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "node2"}}, client.DryRunAll)
+			}
+		}},
+		{"say how a chain is", false, true, func(c client.Client) func() error {
+			return func() error {
+				n := chain("main", 0)
+				if err := admin.Get(ctx, client.ObjectKeyFromObject(n), n); err != nil {
+					return err
+				}
+				n.Status.Epoch++
+				return c.Status().Update(ctx, n)
+			}
+		}},
+		{"lead", false, true, func(c client.Client) func() error { return create(c, lease("netcraq-leader")) }},
+		{"tell of a chain", false, true, func(c client.Client) func() error {
+			return create(c, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}, InvolvedObject: corev1.ObjectReference{Kind: "NetcraqChain", Name: "main"}})
+		}},
+
+		{"say where another's switch is", false, false, func(c client.Client) func() error { return status(c, "node2") }},
+		{"change a number", false, false, func(c client.Client) func() error {
+			return func() error {
+				n := number.DeepCopy()
+				if err := admin.Get(ctx, client.ObjectKey{Name: "node1"}, n); err != nil {
+					return err
+				}
+				n.Labels = map[string]string{"a": "b"}
+				return c.Update(ctx, n)
+			}
+		}},
+		{"make another Secret", false, false, func(c client.Client) func() error { return create(c, secret(namespace, "mine")) }},
+		{"make a Secret elsewhere", false, false, func(c client.Client) func() error { return create(c, secret("kube-system", "netcraq-ca")) }},
+		{"read another Secret", false, false, func(c client.Client) func() error { return get(c, &corev1.Secret{}, namespace, "other") }},
+		{"list Secrets", false, false, func(c client.Client) func() error {
+			return func() error { return c.List(ctx, &corev1.SecretList{}, client.InNamespace(namespace)) }
+		}},
+		{"change the authority", false, false, func(c client.Client) func() error {
+			return func() error { return c.Update(ctx, secret(namespace, "netcraq-ca")) }
+		}},
+		{"make another Lease", false, false, func(c client.Client) func() error { return create(c, lease("mine")) }},
+		{"make a Lease elsewhere", false, false, func(c client.Client) func() error {
+			return create(c, &coordination.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "netcraq-leader"}})
+		}},
+		{"change a node", false, false, func(c client.Client) func() error {
+			return func() error {
+				return c.Update(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}, Spec: corev1.NodeSpec{Unschedulable: true}})
+			}
+		}},
+		{"change a chain", false, false, func(c client.Client) func() error {
+			return func() error {
+				n := chain("main", 0)
+				if err := admin.Get(ctx, client.ObjectKeyFromObject(n), n); err != nil {
+					return err
+				}
+				n.Spec.Length = 5
+				return c.Update(ctx, n)
+			}
+		}},
+		{"make a chain", false, false, func(c client.Client) func() error { return create(c, chain("mine", 1)) }},
+		{"list pods", false, false, func(c client.Client) func() error { return func() error { return c.List(ctx, &corev1.PodList{}) } }},
+		{"read a ConfigMap", false, false, func(c client.Client) func() error { return get(c, &corev1.ConfigMap{}, namespace, "kube-root-ca.crt") }},
+	} {
+		for _, who := range []struct {
+			name string
+			c    client.Client
+			may  bool
+		}{{"a worker's agent", worker, c.worker}, {"a control-plane node's agent", leader, c.leader}} {
+			err := c.f(who.c)()
+			switch {
+			case who.may && err != nil:
+				t.Errorf("%s may not %s: %v", who.name, c.what, err)
+			case !who.may && !apierrors.IsForbidden(err) && !isPolicy(err):
+				t.Errorf("%s may %s: %v", who.name, c.what, err)
+			}
+		}
+	}
+}
+
+// isPolicy: a ValidatingAdmissionPolicy says Invalid.
+func isPolicy(err error) bool {
+	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy")
+}
+
+func chain(name string, id int32) *v1alpha1.NetcraqChain {
+	return &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NetcraqChainSpec{ID: id, Length: 3, Profile: 128, LeaseMillis: 200,
+		Placement: v1alpha1.Placement{Policy: v1alpha1.PlaceHot}}}
+}
+
+// TestValidation: what the definition of a chain takes, and what it says of what it does not.
+func TestValidation(t *testing.T) {
+	s := kubetest.Start(t, kubetest.Options{})
+	apply(t, s)
+	admin := clientOf(t, s, s.Config.BearerToken)
+	ctx := context.Background()
+	for _, c := range []struct {
+		change func(*v1alpha1.NetcraqChain)
+		want   string // in the error; "": it is taken
+	}{
+		{func(*v1alpha1.NetcraqChain) {}, ""},
+		{func(c *v1alpha1.NetcraqChain) { c.Spec.LeaseMillis = 0 }, ""},
+		{func(c *v1alpha1.NetcraqChain) { c.Spec.Placement.Pins = []string{"/registry/leases/*", "/a"} }, ""},
+		{func(c *v1alpha1.NetcraqChain) { c.Spec.Length = 1 }, "spec.length"},
+		{func(c *v1alpha1.NetcraqChain) { c.Spec.Length = 9 }, "spec.length"},
+		{func(c *v1alpha1.NetcraqChain) { c.Spec.Profile = 256 }, "spec.profile"},
+		{func(c *v1alpha1.NetcraqChain) { c.Spec.LeaseMillis = 10 }, "20 to 60000 ms"},
+		{func(c *v1alpha1.NetcraqChain) { c.Spec.ID = 254 }, "spec.id"},
+		{func(c *v1alpha1.NetcraqChain) { c.Spec.Slots = -1 }, "spec.slots"},
+		{func(c *v1alpha1.NetcraqChain) { c.Spec.Placement.Policy = "Warm" }, "spec.placement.policy"},
+		{func(c *v1alpha1.NetcraqChain) {
+			c.Spec.Placement = v1alpha1.Placement{Policy: v1alpha1.PlaceNone, Pins: []string{"/a"}}
+		}, "there can be no pins"},
+		{func(c *v1alpha1.NetcraqChain) { c.Spec.Placement.Exclusions = []string{""} }, "exclusions"},
+		{func(c *v1alpha1.NetcraqChain) { c.Name = "17" }, "may not be a number"},
+	} {
+		n := chain("some", 1)
+		c.change(n)
+		err := admin.Create(ctx, n, client.DryRunAll)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", n.Spec, err, c.want)
+		}
+	}
+	kept := chain("kept", 2)
+	must(t, admin.Create(ctx, kept))
+	for what, change := range map[string]func(*v1alpha1.NetcraqChain){
+		"id cannot change":      func(c *v1alpha1.NetcraqChain) { c.Spec.ID = 3 },
+		"keeps its slots":       func(c *v1alpha1.NetcraqChain) { c.Spec.Slots = 7 },
+		"profile cannot change": func(c *v1alpha1.NetcraqChain) { c.Spec.Profile = 1024 },
+	} {
+		n := kept.DeepCopy()
+		change(n)
+		if err := admin.Update(ctx, n); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v, want %q", err, what)
+		}
+	}
+	// What is left out: a client that knows nothing of the types.
+	s.Kubectl(t, kubetest.Options{}, "create", "-f", "testdata/least.yaml")
+	var least v1alpha1.NetcraqChain
+	must(t, admin.Get(ctx, client.ObjectKey{Name: "least"}, &least))
+	if want := (v1alpha1.NetcraqChainSpec{Length: 3, Profile: 8192, LeaseMillis: 200, Placement: v1alpha1.Placement{Policy: v1alpha1.PlaceHot}}); fmt.Sprint(least.Spec) != fmt.Sprint(want) {
+		t.Errorf("defaults: %+v", least.Spec)
+	}
+	table := s.Kubectl(t, kubetest.Options{}, "get", "ncc", "least")
+	if fields := strings.Fields(strings.SplitN(table, "\n", 2)[0]); !slices.Contains(fields, "MEMBERS") || !slices.Contains(fields, "EPOCH") {
+		t.Errorf("%s", table)
+	}
+}

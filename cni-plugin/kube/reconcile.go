@@ -1,0 +1,287 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+// specChanged leaves out what the leader itself has written.
+var specChanged = predicate.GenerationChangedPredicate{}
+
+const (
+	// restless is the time between two looks at a network where something is under way, restful where nothing is.
+	restless = time.Second
+	restful  = 15 * time.Second
+	// keysEvery is the least time between two writings of a status where nothing has changed but the number of keys: hot keys come and go all the time, and each writing is
+	// one in the cluster's etcd.
+	keysEvery = time.Minute
+)
+
+// shown is a status that was written.
+type shown struct {
+	status v1alpha1.NetcraqChainStatus
+	at     time.Time
+}
+
+// Reconcile implements reconcile.Reconciler: it makes the network and the chains what the API server says, as far as that can be had now, and says there how they are.
+func (l *leader) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	r := l.current()
+	if r == nil {
+		return reconcile.Result{}, nil
+	}
+	r.mine.Lock()
+	defer r.mine.Unlock()
+	if r.ctx.Err() != nil {
+		return reconcile.Result{}, nil
+	}
+	again, err := r.reconcile(ctx)
+	return reconcile.Result{RequeueAfter: again}, err
+}
+
+func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) {
+	l := r.l
+	var list v1alpha1.NetcraqChainList
+	if err := l.client.List(ctx, &list); err != nil {
+		return 0, fmt.Errorf("listing the chains: %w", err)
+	}
+	nodes, err := listNodes(ctx, l.client)
+	if err != nil {
+		return 0, err
+	}
+	now, ready, err := r.look(ctx)
+	if err != nil {
+		return 0, err
+	}
+	inChain := func(name string) bool {
+		for _, c := range list.Items {
+			if slices.Contains(r.members(c.Name, now), name) {
+				return true
+			}
+		}
+		return false
+	}
+	if numbersAreAmiss(nodes, inChain) {
+		if err := number(ctx, l.client, l.now, inChain); err != nil {
+			l.log.Warn("numbers of nodes", "err", err)
+			again = restless
+		}
+	}
+	agents := map[string]string{}
+	load := map[string]int{}
+	for _, n := range nodes {
+		if n.there && n.status.Agent != "" {
+			agents[n.Name] = n.status.Agent
+		}
+	}
+	l.pods.follow(r.ctx, agents)
+
+	accepted, refused := accept(list.Items)
+	var formed []formedChain
+	waiting := map[string]string{}
+	for _, c := range accepted {
+		members := r.members(c.Name, now)
+		if members == nil {
+			if _, ok := r.since[c.Name]; !ok {
+				r.since[c.Name] = time.Now()
+			}
+			if members, waiting[c.Name] = form(&c.Spec, nodes, load, time.Since(r.since[c.Name])); members == nil {
+				again = restless
+				continue
+			}
+		}
+		for _, m := range members {
+			load[m]++
+		}
+		formed = append(formed, formedChain{c.Name, c.Spec, members})
+	}
+	trouble := r.apply(nodes, formed)
+	if trouble != nil {
+		l.log.Error("the network is not as it should be", "err", trouble)
+		again = restless
+	}
+	if r.hosted != nil {
+		if now, ready, err = r.look(ctx); err != nil {
+			return 0, err
+		}
+		if r.hosted.rules != nil {
+			r.hosted.rules.follow(accepted)
+		}
+	}
+	steady := r.settled(ready)
+	for _, c := range formed {
+		i := slices.IndexFunc(now, func(x api.Chain) bool { return x.Name == c.name })
+		if i < 0 || trouble != nil {
+			continue
+		}
+		if s := next(&c.spec, &now[i], nodes, load, steady); s != nil {
+			r.do(c.name, s)
+		}
+		if !now[i].Ready || len(now[i].Members) != int(c.spec.Length) {
+			again = restless
+		}
+	}
+	for i := range list.Items {
+		c := &list.Items[i]
+		var is *api.Chain
+		if j := slices.IndexFunc(now, func(x api.Chain) bool { return x.Name == c.Name }); j >= 0 && refused[c.Name] == "" {
+			is = &now[j]
+		}
+		if err := r.show(ctx, c, is, refused[c.Name], waiting[c.Name], trouble); err != nil {
+			return 0, err
+		}
+	}
+	if again == 0 {
+		again = restful
+	}
+	return again, nil
+}
+
+// look asks the controller, if there is one, how chains are and which switches can be worked with.
+func (r *reign) look(ctx context.Context) (chains []api.Chain, ready map[string]bool, err error) {
+	if r.hosted == nil {
+		return nil, nil, nil
+	}
+	if chains, err = r.hosted.c.Chains(ctx); err != nil {
+		return nil, nil, err
+	}
+	switches, err := r.hosted.c.Switches(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	ready = map[string]bool{}
+	for _, s := range switches {
+		if s.Ready {
+			ready[s.Name] = true
+		}
+	}
+	return chains, ready, nil
+}
+
+// apply has the controller control the network as it is now.
+func (r *reign) apply(nodes []node, formed []formedChain) error {
+	if len(formed) == 0 {
+		return r.host(nil, 0)
+	}
+	profile := int(formed[0].spec.Profile)
+	program, err := writeProgram(r.dir, profile)
+	if err != nil {
+		return err
+	}
+	spec, leftOut, err := addressing{r.l.o.Services, r.l.o.Switches}.build(program, nodes, r.l.pods.all(), formed)
+	if err != nil {
+		return err
+	}
+	if leftOut > 0 && leftOut != r.leftOut {
+		r.l.log.Warn("some pods are no hosts of the network: their addresses are taken, or there are too many", "pods", leftOut)
+	}
+	r.leftOut = leftOut
+	t, err := topology.New(spec, "the cluster")
+	if err != nil {
+		return err
+	}
+	for _, s := range t.Switches {
+		s.ServerName = s.Name // whose certificate it shows
+	}
+	return r.host(t, profile)
+}
+
+// numbersAreAmiss says whether a node needs a number or one is to be taken back, as far as the cache knows.
+func numbersAreAmiss(nodes []node, inChain func(string) bool) bool {
+	taken := map[int32]bool{}
+	for _, n := range nodes {
+		if n.number == 0 && n.there && n.Address.IsValid() || n.number != 0 && (taken[n.number] || !n.there && !inChain(n.Name)) {
+			return true
+		}
+		taken[n.number] = n.number != 0
+	}
+	return false
+}
+
+// show writes a chain's status where it has changed.
+func (r *reign) show(ctx context.Context, c *v1alpha1.NetcraqChain, is *api.Chain, refused, waiting string, trouble error) error {
+	was := c.Status
+	if s, ok := r.shown[c.Name]; ok {
+		was = s.status // the cache may not have it yet
+	}
+	to := status(c, was, is, refused, waiting, trouble)
+	if to.PlacedKeys != was.PlacedKeys && time.Since(r.shown[c.Name].at) < keysEvery {
+		same := to
+		same.PlacedKeys = was.PlacedKeys
+		if equality.Semantic.DeepEqual(same, was) {
+			return nil
+		}
+	}
+	if equality.Semantic.DeepEqual(to, c.Status) {
+		r.shown[c.Name] = shown{to, r.shown[c.Name].at}
+		return nil
+	}
+	fresh := &v1alpha1.NetcraqChain{}
+	if err := r.l.client.Get(ctx, clientKey(c.Name), fresh); err != nil {
+		return ignoreGone(err)
+	}
+	fresh.Status = to
+	if err := r.l.client.Status().Update(ctx, fresh); err != nil {
+		return ignoreGone(err)
+	}
+	r.shown[c.Name] = shown{to, time.Now()}
+	return nil
+}
+
+// status is how a chain is.
+func status(c *v1alpha1.NetcraqChain, was v1alpha1.NetcraqChainStatus, is *api.Chain, refused, waiting string, trouble error) v1alpha1.NetcraqChainStatus {
+	s := v1alpha1.NetcraqChainStatus{ObservedGeneration: c.Generation, Conditions: slices.Clone(was.Conditions)}
+	set := func(kind string, yes bool, reason, message string) {
+		state := metav1.ConditionFalse
+		if yes {
+			state = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: kind, Status: state, Reason: reason, Message: message, ObservedGeneration: c.Generation})
+	}
+	if refused != "" {
+		set(v1alpha1.ConditionAccepted, false, "Conflict", refused)
+		set(v1alpha1.ConditionReady, false, "NotAccepted", "the chain is not formed")
+		set(v1alpha1.ConditionFullLength, false, "NotAccepted", "the chain is not formed")
+		return s
+	}
+	set(v1alpha1.ConditionAccepted, true, "Accepted", "")
+	if is == nil {
+		reason, message := "WaitingForNodes", waiting
+		if trouble != nil {
+			reason, message = "NotInstalled", trouble.Error()
+		}
+		set(v1alpha1.ConditionReady, false, reason, message)
+		set(v1alpha1.ConditionFullLength, false, reason, message)
+		return s
+	}
+	s.ServiceAddress, s.Epoch, s.PlacedKeys, s.Slots = is.ServiceAddress, int32(is.Epoch), int32(is.Keys), int32(is.Slots)
+	for _, m := range is.Members {
+		s.Members = append(s.Members, v1alpha1.Member{Node: m.Switch, Role: m.Role, Ready: m.Ready && m.LeaseLive})
+	}
+	s.Length = int32(len(s.Members))
+	switch {
+	case trouble != nil:
+		set(v1alpha1.ConditionReady, false, "NotInstalled", trouble.Error())
+	case is.Ready:
+		set(v1alpha1.ConditionReady, true, "Serving", "every member has the configuration and may answer")
+	default:
+		set(v1alpha1.ConditionReady, false, "NotServing", is.Reason)
+	}
+	if s.Length == c.Spec.Length {
+		set(v1alpha1.ConditionFullLength, true, "AsAsked", "")
+	} else {
+		set(v1alpha1.ConditionFullLength, false, "NodesMissing", fmt.Sprintf("%d of %d members", s.Length, c.Spec.Length))
+	}
+	return s
+}

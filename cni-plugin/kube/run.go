@@ -1,0 +1,246 @@
+package kube
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/netcraq/netcraq/cni-plugin/agent"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/cniconf"
+	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+)
+
+// Options are what an agent needs to know.
+type Options struct {
+	Config    *rest.Config // of the API server
+	Node      string       // this node's name
+	Namespace string       // of the authority's Secret and the leader's Lease
+
+	Socket    string // for the CNI plugin
+	StateDir  string // for records of attachments
+	Engine    string // of the switch: auto, ebpf or interp
+	MTU       int    // of pods, in bytes; 0: what the node's interface leaves
+	Routes    podroutes.Mode
+	P4Runtime string // the loopback address of the switch's P4Runtime server
+
+	P4RuntimePort int // of the node's address, with TLS
+	AgentPort     int // ... for the leader to learn of the node's pods
+	HealthPort    int // ... for /healthz, /readyz and /metrics, without
+
+	// Services has the chains' service addresses: that of a chain is the first, and as many on as the chain's id says. Switches has the switches' own, by the nodes' numbers.
+	Services, Switches netip.Prefix
+
+	CNI  CNI
+	Lead *Lead // nil: this agent does not stand for leader
+	Log  *slog.Logger
+}
+
+// CNI says where a container runtime looks for its network.
+type CNI struct {
+	ConfDir string // "": the runtime's configuration is not this agent's business
+	BinDir  string
+	From    string // the folder with the plugins to install; "": none are
+	Version string // of the specification
+}
+
+// Scheme has the kinds of object that are read and written here.
+func Scheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
+		return nil, fmt.Errorf("the kinds of objects: %w", err)
+	}
+	return s, nil
+}
+
+// startWait is the time between two looks at a node that cannot be worked with yet.
+const startWait = time.Second
+
+// Run is the life of an agent. It returns when ctx ends, or with an error when it has to be started again.
+func Run(ctx context.Context, o Options) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ctrl.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
+	scheme, err := Scheme()
+	if err != nil {
+		return err
+	}
+	health := newHealth()
+	mgr, err := ctrl.NewManager(o.Config, manager.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
+		Cache:  cache.Options{DefaultTransform: withoutBallast},
+		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}}})
+	if err != nil {
+		return fmt.Errorf("the API server: %w", err)
+	}
+	self, err := ownNode(ctx, mgr.GetAPIReader(), o.Node, o.Log)
+	if err != nil {
+		return err
+	}
+	ca, err := authority(ctx, mgr.GetAPIReader(), mgr.GetClient(), o.Namespace)
+	if err != nil {
+		return err
+	}
+	conf, err := ca.TLS(o.Node)
+	if err != nil {
+		return err
+	}
+	if o.MTU == 0 {
+		if o.MTU, err = podroutes.MTU(self, o.Routes); err != nil {
+			return err
+		}
+	}
+
+	listener, err := agent.Listen(o.Socket)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	at := func(port int) string { return net.JoinHostPort(self.Address.String(), strconv.Itoa(port)) }
+	sw, err := nodeswitch.Start(nodeswitch.Options{Engine: o.Engine, DeviceID: 1, P4Runtime: o.P4Runtime, Secure: at(o.P4RuntimePort), TLS: conf, Log: o.Log})
+	if err != nil {
+		return err
+	}
+	defer sw.Close()
+	a, err := agent.New(agent.Options{Dir: o.StateDir, Switch: sw, FirstPort: v1alpha1.MaxNodes + 1, LastPort: nodeswitch.HostPort - 1, MTU: o.MTU, Log: o.Log})
+	if err != nil {
+		return err
+	}
+	health.watch(a)
+	serve := func(what string, l net.Listener, h http.Handler) {
+		server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+		context.AfterFunc(ctx, func() { server.Close() })
+		go func() {
+			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				cancel(fmt.Errorf("serving %s: %w", what, err))
+			}
+		}()
+	}
+	serve("the CNI plugin", listener, a.Handler())
+	if err := errors.Join(agent.EnableForwarding(), sw.ConnectHost(self.Address, []netip.Prefix{o.Services, o.Switches})); err != nil {
+		return err
+	}
+	if err := a.Reconcile(); err != nil {
+		o.Log.Error("pods whose interfaces are no ports keep their connectivity, but for NetCRAQ", "err", err)
+	}
+	secure, err := tls.Listen("tcp", at(o.AgentPort), conf)
+	if err != nil {
+		return fmt.Errorf("serving the leader: %w", err)
+	}
+	others := http.NewServeMux()
+	others.Handle("GET "+podsPath, servePods(a))
+	serve("the leader", secure, others)
+	plain, err := net.Listen("tcp", at(o.HealthPort))
+	if err != nil {
+		return fmt.Errorf("serving health and metrics: %w", err)
+	}
+	serve("health and metrics", plain, health)
+
+	m := &member{client: mgr.GetClient(), self: self, log: o.Log, restart: func(err error) { cancel(err) }, connect: sw.ConnectPeers,
+		status: v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort), Engine: sw.Engine()},
+		route: func(self podroutes.Node, others []podroutes.Node) error {
+			return podroutes.Apply(self, others, o.Routes)
+		}}
+	if err := m.setup(mgr); err != nil {
+		return err
+	}
+	if o.Lead != nil {
+		l, err := newLeader(o, mgr, conf, self, health)
+		if err != nil {
+			return err
+		}
+		if err := l.serveAdmin(serve); err != nil {
+			return err
+		}
+		others.Handle(adminPath, http.StripPrefix(strings.TrimSuffix(adminPath, "/"), &l.replica))
+		if err := mgr.Add(l); err != nil {
+			return err
+		}
+	}
+	if err := o.CNI.install(self, o.Socket, o.Log); err != nil {
+		return err
+	}
+	a.SetReady(true, "")
+	o.Log.Info("ready", "node", self.Name, "address", self.Address, "pods", self.PodCIDRs, "engine", sw.Engine(), "attachments", len(a.Attachments()), "mtu", o.MTU, "stands for leader", o.Lead != nil)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case err := <-sw.Failed():
+			cancel(fmt.Errorf("serving P4Runtime: %w", err))
+		}
+	}()
+	err = mgr.Start(ctx)
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		err = errors.Join(cause, err)
+	}
+	return err
+}
+
+// ownNode waits until the API server knows enough of this node: an address, and a prefix for pods, which the controller manager gives it (--allocate-node-cidrs).
+func ownNode(ctx context.Context, r client.Reader, name string, log *slog.Logger) (podroutes.Node, error) {
+	for said := ""; ; {
+		var n corev1.Node
+		err := r.Get(ctx, client.ObjectKey{Name: name}, &n)
+		out := fromNode(&n).Node
+		if err == nil {
+			if err = out.Check(); err == nil {
+				return out, nil
+			}
+		}
+		if text := err.Error(); text != said {
+			log.Warn("waiting for this node", "node", name, "err", err)
+			said = text
+		}
+		select {
+		case <-ctx.Done():
+			return podroutes.Node{}, context.Cause(ctx)
+		case <-time.After(startWait):
+		}
+	}
+}
+
+// install makes the node's container runtime use the plugin.
+func (c CNI) install(self podroutes.Node, socket string, log *slog.Logger) error {
+	if c.From != "" {
+		if err := cniconf.Install(c.From, c.BinDir, "netcraq-cni"); err != nil {
+			return err
+		}
+	}
+	if c.ConfDir == "" {
+		return nil
+	}
+	changed, err := cniconf.Config{Version: c.Version, Subnets: self.PodCIDRs, Socket: socket}.Write(c.ConfDir)
+	if changed {
+		log.Info("the container runtime's network is this one", "file", c.ConfDir+"/"+cniconf.File)
+	}
+	return err
+}
+
+// withoutBallast drops what nobody here reads of cached objects, such as a node's list of images.
+func withoutBallast(o any) (any, error) {
+	if n, ok := o.(*corev1.Node); ok {
+		n.Status.Images, n.Status.VolumesInUse, n.Status.VolumesAttached = nil, nil, nil
+	}
+	if m, ok := o.(client.Object); ok {
+		m.SetManagedFields(nil)
+	}
+	return o, nil
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/netcraq/netcraq/cni-plugin/kube"
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/placed"
+)
+
+// kubeOptions are for an agent in a Kubernetes cluster.
+type kubeOptions struct {
+	on         bool
+	kubeconfig string
+	namespace  string
+	switches   string
+	ports      [3]int // P4Runtime, agent, health
+	cni        kube.CNI
+	etcd       kube.Etcd
+	lead       kube.Lead
+}
+
+func (o *kubeOptions) flags(f *pflag.FlagSet) {
+	f.BoolVar(&o.on, "kubernetes", false, "learn of nodes and chains from the API server")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` that says where the API server is; without it the service account's is taken")
+	f.StringVar(&o.namespace, "namespace", defaultNamespace(), "`NAMESPACE` of the agents' Secret and Lease ($NAMESPACE)")
+	f.StringVar(&o.switches, "switches", "10.0.255.0/24", "the switches' own addresses in the data plane, `PREFIX`, by the nodes' numbers")
+	f.IntVar(&o.ports[0], "p4runtime-port", 9559, "`PORT` of the node's address for P4Runtime with TLS, for the leading agent")
+	f.IntVar(&o.ports[1], "agent-port", 9560, "`PORT` of the node's address for the other agents, with TLS")
+	f.IntVar(&o.ports[2], "health-port", 9561, "`PORT` of the node's address for /healthz, /readyz and /metrics")
+	f.StringVar(&o.cni.ConfDir, "cni-conf-dir", "/etc/cni/net.d", "`FOLDER` where the container runtime looks for its network's configuration; \"\": leave that alone")
+	f.StringVar(&o.cni.BinDir, "cni-bin-dir", "/opt/cni/bin", "`FOLDER` where it looks for plugins")
+	f.StringVar(&o.cni.From, "cni-plugins", "", "install the plugins of this `FOLDER` there")
+	f.StringVar(&o.cni.Version, "cni-version", "1.0.0", "`VERSION` of the CNI specification that the runtime speaks: 1.0.0, or 1.1.0 (containerd from 2.0 on)")
+	f.StringSliceVar(&o.etcd.Endpoints, "etcd", nil, "etcd's client `URLS`, where the chains' state is: stand for leader")
+	f.StringVar(&o.etcd.Prefix, "etcd-prefix", "/netcraq/", "what the names of all keys of this state begin with; `PREFIX`")
+	f.StringVar(&o.etcd.CA, "etcd-cacert", "", "`FILE` of certificates that etcd's must be signed by (PEM)")
+	f.StringVar(&o.etcd.Cert, "etcd-cert", "", "`FILE` with this agent's certificate for etcd (PEM)")
+	f.StringVar(&o.etcd.Key, "etcd-key", "", "`FILE` with its key")
+	f.StringVar(&o.lead.Admin, "admin", api.DefaultAddress, "loopback `ADDRESS` of the controller's admin API")
+	f.StringVar(&o.lead.Prometheus, "prometheus", "", "`URL` of a Prometheus that scrapes the gateways: place the keys of etcd's that are read most")
+	f.StringVar(&o.lead.GatewayPrefix, "gateway-prefix", placed.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; `PREFIX`")
+	f.DurationVar(&o.lead.HeatWindow, "heat-window", time.Minute, "what rates are taken over: at least twice Prometheus' scrape interval; `DURATION`")
+}
+
+func defaultNamespace() string {
+	if n := os.Getenv("NAMESPACE"); n != "" {
+		return n
+	}
+	return "netcraq-system"
+}
+
+// runInCluster runs an agent of a Kubernetes cluster until ctx ends.
+func runInCluster(ctx context.Context, o *options) error {
+	out, err := inCluster(o)
+	if err != nil {
+		return badInput{err}
+	}
+	return kube.Run(ctx, *out)
+}
+
+// inCluster checks the command line of such an agent.
+func inCluster(o *options) (*kube.Options, error) {
+	k := &o.kube
+	switch {
+	case o.nodes != "" || len(o.peers) > 0 || len(o.uplinks) > 0 || o.deviceID != 1:
+		return nil, errors.New("with --kubernetes nodes and ports are the API server's: leave --nodes, --peer, --uplink and --device-id out")
+	case o.node == "":
+		return nil, errors.New("give this node's name: --node, or NODE_NAME in the environment")
+	case k.lead.Prometheus != "" && len(k.etcd.Endpoints) == 0:
+		return nil, errors.New("--prometheus is for agents that stand for leader: give --etcd, too")
+	case len(o.services) > 1:
+		return nil, errors.New("with --kubernetes there is one prefix of --services")
+	}
+	if len(o.services) == 0 {
+		o.services = []string{"10.0.254.0/24"}
+	}
+	services, err := parsePrefix("--services", o.services[0])
+	if err != nil {
+		return nil, err
+	}
+	switches, err := parsePrefix("--switches", k.switches)
+	if err != nil {
+		return nil, err
+	}
+	if services.Overlaps(switches) {
+		return nil, fmt.Errorf("--services %s and --switches %s overlap", services, switches)
+	}
+	var config *rest.Config
+	if k.kubeconfig != "" {
+		config, err = clientcmd.BuildConfigFromFlags("", k.kubeconfig)
+	} else {
+		config, err = rest.InClusterConfig()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("where the API server is (--kubeconfig, or a service account): %w", err)
+	}
+	config.UserAgent = "netcraq-agent/" + o.node
+	out := &kube.Options{Config: config, Node: o.node, Namespace: k.namespace, Socket: o.socket, StateDir: o.stateDir, Engine: o.engine, MTU: o.mtu, Routes: o.routes,
+		P4Runtime: o.p4runtime, P4RuntimePort: k.ports[0], AgentPort: k.ports[1], HealthPort: k.ports[2], Services: services, Switches: switches, CNI: k.cni,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: o.logLevel}))}
+	if len(k.etcd.Endpoints) > 0 {
+		lead := k.lead
+		lead.Etcd = k.etcd
+		if !strings.HasSuffix(lead.GatewayPrefix, "/") {
+			return nil, fmt.Errorf("--gateway-prefix %s: it has to end in a slash", lead.GatewayPrefix)
+		}
+		out.Lead = &lead
+	}
+	return out, nil
+}
+
+// parsePrefix reads an IPv4 prefix that has room for addresses.
+func parsePrefix(option, s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil || !p.Addr().Is4() || p.Bits() > 30 || p.Bits() < 8 {
+		return p, fmt.Errorf("%s takes an IPv4 prefix of 8 to 30 bits, such as 10.0.254.0/24, not %q", option, s)
+	}
+	return p.Masked(), nil
+}
