@@ -39,6 +39,7 @@ type device struct {
 
 	noRegisters atomic.Bool  // the target shows no registers over P4Runtime
 	heard       atomic.Int64 // when a packet last came from it (Controller.now)
+	trip        atomic.Int64 // how long a packet there and back takes, smoothed, nanoseconds; 0: not known
 
 	// What the controller's goroutine knows.
 	state     p4rt.State

@@ -366,12 +366,16 @@ func (c *Controller) writeKey(ctx context.Context, ch *chainState, head *device,
 	}
 }
 
-// ackTimeout is how long an acknowledgement may be on its way before it is taken to be lost.
+// ackTimeout is how long an acknowledgement may be on its way before it is taken to be lost; longer where the switches take long for anything.
 const ackTimeout = 100 * time.Millisecond
 
 // allClean asks every member whether it has committed a version of a key, or a later one, for as long as the acknowledgement may be on its way.
 func (c *Controller) allClean(ctx context.Context, members []*device, id wire.Key, version wire.Version) bool {
-	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	patience := ackTimeout
+	for _, d := range members {
+		patience = max(patience, 4*d.roundTrip())
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return nil == forEach(ctx, members, func(ctx context.Context, d *device) error {
 		for pause := time.Millisecond; ; pause *= 2 {

@@ -94,7 +94,8 @@ func (c *Controller) exchange(ctx context.Context, via *device, p *wire.Packet, 
 		return nil, err
 	}
 	var sendErr error
-	for wait := firstResend; ; wait = min(2*wait, lastResend) {
+	began := c.now()
+	for wait := min(max(firstResend, 3*via.roundTrip()), lastResend); ; wait = min(2*wait, lastResend) {
 		sendErr = via.send(frame)
 		timer := time.NewTimer(wait)
 		for resend := false; !resend; {
@@ -108,6 +109,7 @@ func (c *Controller) exchange(ctx context.Context, via *device, p *wire.Packet, 
 			case r := <-replies:
 				if r.Key == p.Key && (accept == nil || accept(r)) {
 					timer.Stop()
+					via.took(c.now() - began)
 					return r, nil
 				}
 			case <-timer.C:
@@ -115,6 +117,19 @@ func (c *Controller) exchange(ctx context.Context, via *device, p *wire.Packet, 
 			}
 		}
 	}
+}
+
+// roundTrip is how long an exchange with a switch takes, as far as is known. Who sends again or gives up sooner than that makes a slow switch slower: dozens of exchanges are
+// under way at a time, and BMv2 drops what it cannot take.
+func (d *device) roundTrip() time.Duration { return time.Duration(d.trip.Load()) }
+
+// took notes how long an exchange took, from the first time it was sent. One that waited for a chain to be mended says little, so it counts for little.
+func (d *device) took(t time.Duration) {
+	t = min(t, lastResend)
+	if was := d.trip.Load(); was != 0 {
+		t = (7*time.Duration(was) + t) / 8
+	}
+	d.trip.Store(int64(t))
 }
 
 // fetch reads one slot or session of one switch.
