@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,7 +50,7 @@ func (m *member) setup(mgr manager.Manager) error {
 var nodeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	a, ok := e.ObjectOld.(*corev1.Node)
 	b, ok2 := e.ObjectNew.(*corev1.Node)
-	return !ok || !ok2 || !equality.Semantic.DeepEqual(fromNode(a), fromNode(b))
+	return !ok || !ok2 || !reflect.DeepEqual(fromNode(a), fromNode(b))
 }}
 
 // Reconcile implements reconcile.Reconciler.

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -79,7 +80,9 @@ const startWait = time.Second
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	ctrl.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
+	libraries := slog.New(onlyTrouble{o.Log.Handler()})
+	ctrl.SetLogger(logr.FromSlogHandler(libraries.Handler()))
+	klog.SetSlogLogger(libraries)
 	scheme, err := Scheme()
 	if err != nil {
 		return err
@@ -192,6 +195,24 @@ func Run(ctx context.Context, o Options) error {
 		err = errors.Join(cause, err)
 	}
 	return err
+}
+
+// onlyTrouble leaves out what Kubernetes' libraries say when all is well, which is much.
+type onlyTrouble struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (h onlyTrouble) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && h.Handler.Enabled(ctx, l)
+}
+
+// WithAttrs implements slog.Handler.
+func (h onlyTrouble) WithAttrs(a []slog.Attr) slog.Handler {
+	return onlyTrouble{h.Handler.WithAttrs(a)}
+}
+
+// WithGroup implements slog.Handler.
+func (h onlyTrouble) WithGroup(name string) slog.Handler {
+	return onlyTrouble{h.Handler.WithGroup(name)}
 }
 
 // ownNode waits until the API server knows enough of this node: an address, and a prefix for pods, which the controller manager gives it (--allocate-node-cidrs).
