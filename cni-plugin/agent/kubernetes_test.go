@@ -3,8 +3,11 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -109,14 +112,16 @@ func (k *cluster) admin(i int) *api.Client {
 	return api.NewClient(lead(k.t, k.nodes[i].space, api.DefaultAddress))
 }
 
-// TestKubernetes is the life of a cluster: nodes come, a chain is formed, pods use it, a node dies and comes back, one is deleted, the leader is killed.
+// TestKubernetes is the life of a cluster: nodes come, a chain is formed, pods use it; agents are killed, nodes go and come back, the leader changes, the API server stands still,
+// chains come and go. What was acknowledged is there to the end.
 func TestKubernetes(t *testing.T) {
 	k := newCluster(t, 3)
 	ctx := t.Context()
 	for i := range k.nodes {
 		k.join(i)
 	}
-	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}, Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, LeaseMillis: 1000}}))
+	k.nodes[1].args = append(k.nodes[1].args, "--etcd", k.Etcd) // from its next start on
+	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}, Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, Slots: 1024, LeaseMillis: 1000}}))
 	p, q := k.nodes[0].mustAdd(t), k.nodes[2].mustAdd(t)
 	c := k.wait("main", "formed", serving(3))
 	service := netip.MustParseAddr(c.Status.ServiceAddress)
@@ -125,9 +130,152 @@ func TestKubernetes(t *testing.T) {
 	check(t, err)
 	key := wire.Key(added.KeyID)
 	fromP, fromQ := newClientAt(t, p.space, service), newClientAt(t, q.space, service)
-	expect(t, "a pod at the head", fromP, key, "alice")
-	expect(t, "a pod at the tail", fromQ, key, "alice")
+	expect(t, "a pod of node 1", fromP, key, "alice")
+	expect(t, "a pod of node 3", fromQ, key, "alice")
 	put(t, control, fromQ, key, "bob")
-	expect(t, "a pod at the head", fromP, key, "bob")
+	expect(t, "a pod of node 1", fromP, key, "bob")
 	check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)))
+	k.metric(0, "netcraq_agent_leading 1")
+	k.metric(0, `netcraq_chain_members{chain="main"} 3`)
+	k.metric(2, "netcraq_agent_attachments 1")
+	k.metric(2, "netcraq_agent_leading 0")
+
+	t.Log("node 3 loses its agent, and gets it back")
+	k.nodes[2].kill()
+	k.wait("main", "going on without a member", func(c *v1alpha1.NetcraqChain) bool { return serving(2)(c) && members(c) == "node1 node2" })
+	expect(t, "a pod of node 1, with a member dead", fromP, key, "bob")
+	put(t, control, fromP, key, "carol")
+	k.nodes[2].start()
+	c = k.wait("main", "whole again", serving(3))
+	if members(c) != "node1 node2 node3" {
+		t.Errorf("members %s", members(c))
+	}
+	expect(t, "a pod of node 3, which was away", fromQ, key, "carol")
+	k.event("NetcraqChain", "main", "ChainFailover")
+	k.event("NetcraqChain", "main", "ChainRecovered")
+	k.event("Node", "node3", "SwitchUnreachable")
+
+	t.Log("node 2 is excluded, and taken back")
+	k.change("main", func(s *v1alpha1.NetcraqChainSpec) { s.ExcludedNodes = []string{"node2"} })
+	k.wait("main", "without the excluded node", func(c *v1alpha1.NetcraqChain) bool { return serving(2)(c) && members(c) == "node1 node3" })
+	k.nodes[1].kill()
+	k.nodes[1].start() // it may lead from now on
+	k.change("main", func(s *v1alpha1.NetcraqChainSpec) { s.ExcludedNodes = nil })
+	k.wait("main", "whole again", serving(3))
+
+	t.Log("the API server stands still")
+	check(t, k.Stop())
+	time.Sleep(6 * time.Second) // longer than the Lease lives
+	expect(t, "a pod of node 1, without an API server", fromP, key, "carol")
+	put(t, control, fromP, key, "dave")
+	check(t, k.Continue())
+
+	t.Log("the leader is killed, and another leads")
+	// A gateway beside an agent that does not lead has the leader's API all the same.
+	other := k.admin(1)
+	if chains, err := other.Chains(ctx); err != nil || len(chains) != 1 || chains[0].Name != "main" {
+		t.Errorf("by the agent that stands by: %v, %v", chains, err)
+	}
+	k.nodes[0].kill()
+	k.wait("main", "led by another", func(c *v1alpha1.NetcraqChain) bool { return serving(2)(c) && members(c) == "node3 node2" })
+	expect(t, "a pod of node 3, with another leader", fromQ, key, "dave")
+	put(t, other, fromQ, key, "erin")
+	k.nodes[0].start()
+	k.wait("main", "whole again", serving(3))
+	expect(t, "a pod of node 1, which was away", fromP, key, "erin")
+
+	t.Log("node 3 is deleted, and comes back as another")
+	k.nodes[2].kill()
+	check(t, k.c.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node3"}}))
+	k.wait("main", "without the node that was deleted", func(c *v1alpha1.NetcraqChain) bool { return serving(2)(c) && !strings.Contains(members(c), "node3") })
+	until(t, "the number of a node that was deleted is taken back", func() error {
+		return client.IgnoreNotFound(func() error {
+			if err := k.c.Get(ctx, client.ObjectKey{Name: "node3"}, &v1alpha1.NetcraqNode{}); err != nil {
+				return err
+			}
+			return errors.New("it is there")
+		}())
+	})
+	k.join(2)
+	k.wait("main", "whole again", serving(3))
+	expect(t, "a pod of a node that was deleted", fromQ, key, "erin")
+
+	t.Log("other chains come and go")
+	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "wide"}, Spec: v1alpha1.NetcraqChainSpec{ID: 1, Length: 2, Profile: 1024, Slots: 64, LeaseMillis: 1000}}))
+	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "second"}, Spec: v1alpha1.NetcraqChainSpec{ID: 2, Length: 2, Profile: 128, Slots: 64, LeaseMillis: 1000}}))
+	k.wait("second", "formed", serving(2))
+	k.wait("wide", "refused", func(c *v1alpha1.NetcraqChain) bool {
+		return meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.ConditionAccepted)
+	})
+	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}})) // it holds a key
+	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "wide"}}))
+	until(t, "the chain that was deleted goes", func() error {
+		chains, err := other.Chains(ctx)
+		if err == nil && (len(chains) != 1 || chains[0].Name != "second") {
+			err = fmt.Errorf("%v", chains)
+		}
+		return err
+	})
+}
+
+// change changes what is asked of a chain.
+func (k *cluster) change(name string, f func(*v1alpha1.NetcraqChainSpec)) {
+	k.t.Helper()
+	until(k.t, "the chain is changed", func() error {
+		c := &v1alpha1.NetcraqChain{}
+		if err := k.c.Get(context.Background(), client.ObjectKey{Name: name}, c); err != nil {
+			return err
+		}
+		f(&c.Spec)
+		return k.c.Update(context.Background(), c)
+	})
+}
+
+// metric waits until an agent shows a line.
+func (k *cluster) metric(i int, line string) {
+	k.t.Helper()
+	to := lead(k.t, k.nodes[i].space, fmt.Sprintf("192.168.0.%d:9561", i+1))
+	until(k.t, "an agent shows "+line, func() error {
+		r, err := http.Get("http://" + to + "/metrics")
+		if err != nil {
+			return err
+		}
+		defer r.Body.Close()
+		b, err := io.ReadAll(r.Body)
+		if err == nil && !slices.Contains(strings.Split(string(b), "\n"), line) {
+			err = errors.New(string(b))
+		}
+		return err
+	})
+}
+
+// event waits for an event about an object.
+func (k *cluster) event(kind, name, reason string) {
+	k.t.Helper()
+	until(k.t, fmt.Sprintf("there is an event %s about %s %s", reason, kind, name), func() error {
+		var list corev1.EventList
+		if err := k.c.List(context.Background(), &list); err != nil {
+			return err
+		}
+		var all []string
+		for _, e := range list.Items {
+			if e.InvolvedObject.Kind == kind && e.InvolvedObject.Name == name && e.Reason == reason {
+				return nil
+			}
+			all = append(all, e.InvolvedObject.Kind+" "+e.InvolvedObject.Name+" "+e.Reason)
+		}
+		return fmt.Errorf("%v", all)
+	})
+}
+
+// until waits until something is so.
+func until(t testing.TB, what string, f func() error) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if err = f(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("%s: not so: %v", what, err)
 }

@@ -41,7 +41,7 @@ func (r *reign) placement(c *controller.Controller) (*rules, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the hot keys' Prometheus: %w", err)
 	}
-	p, err := placer.New(placer.Options{Network: c, Source: source, Etcd: r.etcd, Prefix: o.GatewayPrefix, Conditions: []clientv3.Cmp{r.term.Leads()}, Limits: placement.DefaultLimits(), Interval: decideEvery, Log: r.l.log})
+	p, err := placer.New(placer.Options{Network: visible{c, r}, Source: source, Etcd: r.etcd, Prefix: o.GatewayPrefix, Conditions: []clientv3.Cmp{r.term.Leads()}, Limits: placement.DefaultLimits(), Interval: decideEvery, Log: r.l.log})
 	if err != nil {
 		return nil, err
 	}

@@ -91,11 +91,12 @@ type follower struct {
 
 	mu    sync.Mutex
 	pods  map[string][]pod              // by the node's name; nil: not heard of yet
+	there map[string]bool               // nodes whose agents are connected to
 	stops map[string]context.CancelFunc // by the node's name and address
 }
 
 func newFollower(conf *tls.Config, log *slog.Logger, changed func()) *follower {
-	return &follower{tls: conf, log: log, changed: changed, pods: map[string][]pod{}, stops: map[string]context.CancelFunc{}}
+	return &follower{tls: conf, log: log, changed: changed, pods: map[string][]pod{}, there: map[string]bool{}, stops: map[string]context.CancelFunc{}}
 }
 
 // follow follows exactly these agents (addresses by nodes' names) from now on, until ctx ends. Of a node that cannot be reached the last list holds.
@@ -121,6 +122,13 @@ func (f *follower) follow(ctx context.Context, agents map[string]string) {
 	maps.DeleteFunc(f.pods, func(name string, _ []pod) bool { return agents[name] == "" })
 }
 
+// alive says whether a node's agent is connected to.
+func (f *follower) alive(node string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.there[node]
+}
+
 // all are the pods that are known, by their nodes' names.
 func (f *follower) all() map[string][]pod {
 	f.mu.Lock()
@@ -136,6 +144,9 @@ func (f *follower) one(ctx context.Context, node, address string) {
 	failed := ""
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
 		err := f.read(ctx, &http.Client{Transport: transport}, "https://"+address+podsPath, node, func() { pause, failed = 100*time.Millisecond, "" })
+		f.mu.Lock()
+		delete(f.there, node)
+		f.mu.Unlock()
 		if text := fmt.Sprint(err); ctx.Err() == nil && text != failed {
 			f.log.Warn("a node's pods are not known, but for those that were", "node", node, "err", err)
 			failed = text
@@ -179,6 +190,9 @@ func (f *follower) read(ctx context.Context, c *http.Client, url, node string, h
 		changed := ctx.Err() == nil && (f.pods[node] == nil || !slices.Equal(f.pods[node], pods))
 		if changed {
 			f.pods[node] = pods
+		}
+		if ctx.Err() == nil {
+			f.there[node] = true
 		}
 		f.mu.Unlock()
 		if changed {

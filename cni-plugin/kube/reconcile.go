@@ -87,29 +87,70 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 	}
 	l.pods.follow(r.ctx, agents)
 
+	// A chain begins when all its members answer: one whose agent does not would keep it from that.
+	alive := slices.DeleteFunc(slices.Clone(nodes), func(n node) bool { return !l.pods.alive(n.Name) })
 	accepted, refused := accept(list.Items)
 	var formed []formedChain
-	waiting := map[string]string{}
+	waiting, hidden := map[string]string{}, map[string]bool{}
+	// Chains that nobody wants any more go when they hold no keys.
+	for _, c := range now {
+		if slices.ContainsFunc(accepted, func(a *v1alpha1.NetcraqChain) bool { return a.Name == c.Name }) {
+			continue
+		}
+		hidden[c.Name] = true
+		if c.Keys > 0 {
+			formed = append(formed, formedChain{c.Name, v1alpha1.NetcraqChainSpec{ID: int32(c.ID), Profile: int32(r.hosted.profile), LeaseMillis: int32(c.LeaseMillis)}, r.members(c.Name, now)})
+			r.drain(c.Name)
+			again = restless
+		} else {
+			delete(r.recorded, c.Name) // one of this name that is made later is another one
+		}
+	}
 	for _, c := range accepted {
+		hidden[c.Name] = hidden[c.Name] || c.Spec.Placement.Policy == v1alpha1.PlaceNone
 		members := r.members(c.Name, now)
-		if members == nil {
+		switch {
+		case members != nil:
+		case len(formed) > 0 && c.Spec.Profile != formed[0].spec.Profile:
+			waiting[c.Name] = fmt.Sprintf("the chain %s, which has another profile, is not gone yet", formed[0].name)
+		default:
 			if _, ok := r.since[c.Name]; !ok {
 				r.since[c.Name] = time.Now()
 			}
-			if members, waiting[c.Name] = form(&c.Spec, nodes, load, time.Since(r.since[c.Name])); members == nil {
-				again = restless
-				continue
-			}
+			members, waiting[c.Name] = form(&c.Spec, alive, load, time.Since(r.since[c.Name]))
+		}
+		if members == nil {
+			again = restless
+			continue
 		}
 		for _, m := range members {
 			load[m]++
 		}
 		formed = append(formed, formedChain{c.Name, c.Spec, members})
 	}
-	trouble := r.apply(nodes, formed)
-	if trouble != nil {
-		l.log.Error("the network is not as it should be", "err", trouble)
+	r.hide(hidden)
+	trouble := map[string]error{}
+	if err := r.apply(nodes, formed); err != nil {
+		// What is new must not be in the way of what is there.
+		old := slices.DeleteFunc(slices.Clone(formed), func(f formedChain) bool {
+			return !slices.ContainsFunc(now, func(c api.Chain) bool { return c.Name == f.name })
+		})
+		retried := err
+		if len(old) > 0 && len(old) < len(formed) {
+			retried = r.apply(nodes, old)
+		}
+		for _, f := range formed {
+			if retried != nil || !slices.ContainsFunc(old, func(o formedChain) bool { return o.name == f.name }) {
+				trouble[f.name] = err
+			}
+		}
+		if text := err.Error(); text != r.complaint {
+			l.log.Error("the network is not as it should be", "err", err)
+			r.complaint = text
+		}
 		again = restless
+	} else {
+		r.complaint = ""
 	}
 	if r.hosted != nil {
 		if now, ready, err = r.look(ctx); err != nil {
@@ -122,11 +163,11 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 	steady := r.settled(ready)
 	for _, c := range formed {
 		i := slices.IndexFunc(now, func(x api.Chain) bool { return x.Name == c.name })
-		if i < 0 || trouble != nil {
+		if i < 0 || trouble[c.name] != nil || c.spec.Length == 0 {
 			continue
 		}
 		if s := next(&c.spec, &now[i], nodes, load, steady); s != nil {
-			r.do(c.name, s)
+			r.take(c.name, s)
 		}
 		if !now[i].Ready || len(now[i].Members) != int(c.spec.Length) {
 			again = restless
@@ -138,7 +179,7 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 		if j := slices.IndexFunc(now, func(x api.Chain) bool { return x.Name == c.Name }); j >= 0 && refused[c.Name] == "" {
 			is = &now[j]
 		}
-		if err := r.show(ctx, c, is, refused[c.Name], waiting[c.Name], trouble); err != nil {
+		if err := r.show(ctx, c, is, refused[c.Name], waiting[c.Name], trouble[c.Name]); err != nil {
 			return 0, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -30,16 +31,18 @@ type reign struct {
 	// recorded are the members of chains as an earlier leader left them.
 	recorded map[string][]string
 
-	mine    sync.Mutex // of all that follows, but for what has a lock of its own
-	hosted  *hosted
-	leftOut int                  // pods that are no hosts
-	since   map[string]time.Time // when a chain was first waited with
-	steady  map[string]time.Time // since when a switch has been ready
-	backoff map[string]*backoff  // of steps, by the chain's name
-	shown   map[string]shown     // statuses as they were last written
+	mine      sync.Mutex // of all that follows, but for what has a lock of its own
+	hosted    *hosted
+	complaint string               // the last one that was logged
+	leftOut   int                  // pods that are no hosts
+	since     map[string]time.Time // when a chain was first waited with
+	steady    map[string]time.Time // since when a switch has been ready
+	shown     map[string]shown     // statuses as they were last written
 
-	mu   sync.Mutex
-	busy map[string]bool // chains with a step under way
+	mu      sync.Mutex
+	busy    map[string]bool     // chains with a step under way
+	backoff map[string]*backoff // of steps, by the chain's name
+	hidden  map[string]bool     // chains that no keys are placed in
 }
 
 // hosted is the controller of this process.
@@ -132,8 +135,8 @@ func (r *reign) close() {
 	_ = r.host(nil, 0) // there is nothing that could fail
 }
 
-// do carries out a chain's next step in the background, one at a time.
-func (r *reign) do(chain string, s *step) {
+// do does something for a chain in the background, one thing at a time. What fails is tried again, later each time.
+func (r *reign) do(chain, what string, f func(context.Context, *controller.Controller) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if b := r.backoff[chain]; r.busy[chain] || b != nil && time.Now().Before(b.next) {
@@ -142,38 +145,87 @@ func (r *reign) do(chain string, s *step) {
 	r.busy[chain] = true
 	c := r.hosted.c
 	go func() {
-		what, err := carryOut(r.ctx, c, chain, s)
+		err := f(r.ctx, c)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.busy, chain)
-		b := r.backoff[chain]
-		switch {
-		case err == nil:
+		if err == nil {
 			delete(r.backoff, chain)
-		case b == nil:
-			b = &backoff{pause: time.Second}
-			r.backoff[chain] = b
-			fallthrough
-		default:
+		} else {
+			b := r.backoff[chain]
+			if b == nil {
+				b = &backoff{pause: time.Second}
+				r.backoff[chain] = b
+			}
+			r.l.log.Warn("a step for a chain was not done; it is tried again", "chain", chain, "step", what, "err", err, "in", b.pause)
 			b.next, b.pause = time.Now().Add(b.pause), min(2*b.pause, time.Minute)
-			r.l.log.Warn("a step for a chain was not done; it is tried again", "chain", chain, "step", what, "err", err, "in", b.pause/2)
 		}
 		r.l.soon()
 	}()
 }
 
-// carryOut does a step and waits for its end.
-func carryOut(ctx context.Context, c *controller.Controller, chain string, s *step) (what string, err error) {
+// take takes a chain's next step.
+func (r *reign) take(chain string, s *step) {
+	var what string
+	var f func(context.Context, *controller.Controller) error
 	switch {
 	case s.bringIn != "":
-		_, err = c.Recover(ctx, chain, s.bringIn)
-		return "bringing in " + s.bringIn, err
+		what = "bringing in " + s.bringIn
+		f = func(ctx context.Context, c *controller.Controller) error {
+			_, err := c.Recover(ctx, chain, s.bringIn)
+			return err
+		}
 	case s.members != nil:
-		_, err = c.ChangeChain(ctx, chain, api.ChainChange{Members: &s.members})
-		return fmt.Sprintf("members %v", s.members), err
+		what = fmt.Sprintf("members %v", s.members)
+		f = func(ctx context.Context, c *controller.Controller) error {
+			_, err := c.ChangeChain(ctx, chain, api.ChainChange{Members: &s.members})
+			return err
+		}
+	default:
+		what = fmt.Sprintf("a lease of %d ms", *s.lease)
+		f = func(ctx context.Context, c *controller.Controller) error {
+			_, err := c.ChangeChain(ctx, chain, api.ChainChange{LeaseMillis: s.lease})
+			return err
+		}
 	}
-	_, err = c.ChangeChain(ctx, chain, api.ChainChange{LeaseMillis: s.lease})
-	return fmt.Sprintf("a lease of %d ms", *s.lease), err
+	r.do(chain, what, f)
+}
+
+// drain removes the keys of a chain that is to go.
+func (r *reign) drain(chain string) {
+	r.do(chain, "removing its keys", func(ctx context.Context, c *controller.Controller) error {
+		keys, err := c.Keys(ctx, chain)
+		if err != nil {
+			return err
+		}
+		for _, k := range keys {
+			if err := c.RemoveKey(ctx, chain, strconv.FormatUint(uint64(k.KeyID), 10)); err != nil && !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// hide has the placement of keys take no notice of some chains.
+func (r *reign) hide(chains map[string]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hidden = chains
+}
+
+// visible is the network as the placement of keys sees it.
+type visible struct {
+	*controller.Controller
+	r *reign
+}
+
+// Chains implements placer.Network.
+func (v visible) Chains(ctx context.Context) ([]api.Chain, error) {
+	all, err := v.Controller.Chains(ctx)
+	v.r.mu.Lock()
+	defer v.r.mu.Unlock()
+	return slices.DeleteFunc(all, func(c api.Chain) bool { return v.r.hidden[c.Name] }), err
 }
 
 // members are those that a chain has, or had when it was last heard of; nil: it was never formed.

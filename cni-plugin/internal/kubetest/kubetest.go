@@ -46,7 +46,12 @@ type Server struct {
 	Bin    string       // the folder with the binaries
 
 	dir string
+	api *os.Process
 }
+
+// Stop has the API server stand still, and Continue has it go on.
+func (s *Server) Stop() error     { return s.api.Signal(syscall.SIGSTOP) }
+func (s *Server) Continue() error { return s.api.Signal(syscall.SIGCONT) }
 
 // Start starts an API server with nothing in it, which ends with the test. Where the binaries are not there the test is skipped.
 func Start(t testing.TB, o Options) *Server {
@@ -70,7 +75,8 @@ func Start(t testing.TB, o Options) *Server {
 	}
 	writeKey(t, key)
 	certs := filepath.Join(s.dir, "certs")
-	ended := s.launch(t, o, "kube-apiserver", "--etcd-servers", client, "--bind-address", o.Address, "--secure-port", api, "--cert-dir", certs, "--advertise-address", o.Address,
+	var ended <-chan struct{}
+	s.api, ended = s.launch(t, o, "kube-apiserver", "--etcd-servers", client, "--bind-address", o.Address, "--secure-port", api, "--cert-dir", certs, "--advertise-address", o.Address,
 		"--token-auth-file", tokens, "--authorization-mode", "RBAC", "--service-account-issuer", "https://test", "--service-account-key-file", key,
 		"--service-account-signing-key-file", key, "--service-cluster-ip-range", "10.96.0.0/16", "--disable-admission-plugins", "ServiceAccount")
 	s.Config = &rest.Config{Host: "https://" + net.JoinHostPort(o.Address, api), BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, Dial: o.Dial, QPS: -1}
@@ -139,7 +145,7 @@ func (s *Server) Kubectl(t testing.TB, o Options, args ...string) string {
 }
 
 // launch starts a server, which ends with the test, or with its process.
-func (s *Server) launch(t testing.TB, o Options, name string, args ...string) (ended <-chan struct{}) {
+func (s *Server) launch(t testing.TB, o Options, name string, args ...string) (*os.Process, <-chan struct{}) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(s.dir, name+".log"))
 	if err != nil {
@@ -167,7 +173,7 @@ func (s *Server) launch(t testing.TB, o Options, name string, args ...string) (e
 			t.Logf("%s's log ends:\n%s", name, b[max(0, len(b)-2000):])
 		}
 	})
-	return done
+	return cmd.Process, done
 }
 
 func binaries(t testing.TB) string {
