@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -11,22 +12,24 @@ import sys
 import time
 from pathlib import Path
 
-from e2e import acceptance, binaries, gateway, settings
+from e2e import acceptance, binaries, chain, failure, gateway, install, settings
 from e2e.acceptance import Check, CheckError
-from e2e.byhand import ByHand
 from e2e.cluster import Cluster, Say, missing
 from e2e.node import NodeError
 
 CHECKS: dict[str, Check] = {
     "ready": acceptance.ready,
     "system": acceptance.system,
-    "smoke": gateway.smoke,
     "network": acceptance.network,
+    "chain": chain.forms,
+    "placed": chain.serves,
+    "smoke": gateway.smoke,
     "storm": acceptance.storm,
+    "power": failure.power_off,
 }
 """In this order."""
 
-BEHIND_GATEWAY = ("smoke",)
+BEHIND_GATEWAY = ("chain", "placed", "smoke", "power")
 """Those that are about the gateway."""
 
 
@@ -74,9 +77,11 @@ def go(options: argparse.Namespace) -> int:
         return 1
     say, results, failed = Say(), {}, ""
     try:
-        with Cluster(say, gateway=not options.no_gateway, proxy_mode=options.proxy_mode) as cluster:
-            ByHand(cluster).install()
-            say("the CNI is installed")
+        with Cluster(say, gateway=not options.no_gateway, proxy_mode=options.proxy_mode) as cluster, contextlib.ExitStack() as after:
+            if not options.no_gateway:
+                after.enter_context(install.prometheus(cluster))
+            install.install(cluster)
+            say("NetCRAQ's manifests are applied")
             for name, check in CHECKS.items():
                 if (options.only and name not in options.only) or (options.no_gateway and name in BEHIND_GATEWAY):
                     continue

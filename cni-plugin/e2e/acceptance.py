@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from e2e import leaks, workloads
+from e2e import install, leaks, workloads
 from e2e.cluster import Cluster
 from e2e.kubectl import until
 
@@ -29,6 +29,7 @@ def require(condition: Any, what: str) -> None:
 def ready(cluster: Cluster) -> str:
     """All nodes are Ready, with this CNI alone."""
     begin = time.monotonic()
+    install.wait(cluster)
     cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=240s")
     for node in cluster.nodes:
         found = node.run("ls", "/etc/cni/net.d").split()
