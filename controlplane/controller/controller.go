@@ -40,8 +40,8 @@ type Options struct {
 // Controller runs a network. Its exported methods are safe for concurrent use once Run has started.
 type Controller struct {
 	current  atomic.Pointer[network]
-	tls      *tls.Config // of the connections to switches; nil: plain text
-	election p4rt.ElectionID
+	tls      *tls.Config     // of the connections to switches; nil: plain text
+	election p4rt.ElectionID // of the first stream to a switch that is connected to now
 	prog     *program
 	saver    *saver
 	log      *slog.Logger

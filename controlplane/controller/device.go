@@ -27,6 +27,7 @@ type device struct {
 	c      *Controller
 	sw     *topology.Switch
 	client *p4rt.Client
+	first  p4rt.ElectionID
 	sender chan []byte // frames for packet-out
 	leases chan []byte // the same, before all others: a switch that is being filled must not lose its lease for that
 
@@ -57,7 +58,7 @@ type device struct {
 }
 
 func newDevice(c *Controller, sw *topology.Switch, election p4rt.ElectionID) (*device, error) {
-	d := &device{c: c, sw: sw, sender: make(chan []byte, 1024), leases: make(chan []byte, 64), wake: make(chan struct{}, 1), quit: make(chan struct{}), parts: map[uint8]chain.Config{}}
+	d := &device{c: c, sw: sw, first: election, sender: make(chan []byte, 1024), leases: make(chan []byte, 64), wake: make(chan struct{}, 1), quit: make(chan struct{}), parts: map[uint8]chain.Config{}}
 	var err error
 	d.client, err = p4rt.New(p4rt.Options{
 		Name: sw.Name, Target: sw.P4Runtime, DeviceID: sw.DeviceID, ElectionID: election, Info: c.prog.pipeline.Info, Log: c.log,
@@ -70,6 +71,9 @@ func newDevice(c *Controller, sw *topology.Switch, election p4rt.ElectionID) (*d
 	})
 	return d, err
 }
+
+// nextElection is the lower half of an election id that is above all that this connection has had, or may be about to have.
+func (d *device) nextElection() uint64 { return d.first.Low + uint64(d.client.State().Stream) + 1 }
 
 // stop ends run. What the worker still has to do fails, as it does where a switch is out of reach.
 func (d *device) stop() { close(d.quit) }

@@ -207,7 +207,8 @@ func TestForeignEntries(t *testing.T) {
 	stop()
 	want := f.tables(1)
 	// Somebody else, while the controller is away.
-	meddler, err := p4rt.New(p4rt.Options{Name: "s2", Target: f.servers[1].Addr, DeviceID: 2, ElectionID: p4rt.ElectionID{Low: 1}, Info: f.info}, p4rt.Handler{})
+	now := p4rt.ElectionID{Low: uint64(time.Now().UnixNano())} // later than the controller of before, and earlier than the next
+	meddler, err := p4rt.New(p4rt.Options{Name: "s2", Target: f.servers[1].Addr, DeviceID: 2, ElectionID: now, Info: f.info}, p4rt.Handler{})
 	if err != nil {
 		t.Fatal(err)
 	}

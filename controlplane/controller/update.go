@@ -121,11 +121,16 @@ func (c *Controller) arrange(t *topology.Topology) error {
 	if err != nil {
 		return refused("%w", err)
 	}
+	// A switch may have been connected to before, under another name even, and takes nothing from who comes with a lower election id than it has heard.
+	election := c.election
+	for _, d := range old.devices {
+		election.Low = max(election.Low, d.nextElection())
+	}
 	var joined []*device
 	for _, s := range topo.Switches {
 		d := old.byName[s.Name]
 		if d == nil || d.sw.P4Runtime != s.P4Runtime || d.sw.DeviceID != s.DeviceID || d.sw.ServerName != s.ServerName {
-			if d, err = newDevice(c, s, c.election); err != nil {
+			if d, err = newDevice(c, s, election); err != nil {
 				return refused("%w", err)
 			}
 			joined = append(joined, d)
@@ -133,6 +138,7 @@ func (c *Controller) arrange(t *topology.Topology) error {
 		n.addDevice(d)
 	}
 	// Nothing fails from here on.
+	c.election = election
 	for _, ch := range old.chains {
 		if t.Chain(ch.topo.Name) == nil {
 			c.removeChain(ch)

@@ -382,3 +382,36 @@ func TestUpdateChains(t *testing.T) {
 		return err == nil && ch.LeaseMillis == 60000
 	})
 }
+
+// TestUpdateRejoin: a switch that has left comes back, and one that goes on running is reached by another way. It remembers the highest election id that it has heard, and the controller must
+// not come with a lower one: it would take it that another controller has taken over.
+func TestUpdateRejoin(t *testing.T) {
+	f := newFakes(t, nil)
+	c, _ := f.start()
+	ready(t, c)
+	s3 := func() api.Switch {
+		all, err := c.Switches(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all[len(all)-1]
+	}
+	for range 3 { // streams
+		f.servers[2].BreakStreams()
+		until(t, c, "s3 to be lost", func() bool { return !s3().Ready })
+		until(t, c, "s3 to be back", func() bool { return s3().Ready })
+	}
+	without := f.topology(func(top object) {
+		drop(top, "switches", "s3")
+		drop(top, "links", "s3")
+		top["chains"].([]any)[0].(object)["members"] = []string{"s1", "s2"}
+	})
+	update(t, c, without)
+	until(t, c, "s3 to be gone", func() bool { return s3().Name == "s2" })
+	update(t, c, f.topology(func(object) {}))
+	until(t, c, "s3 to be there again", func() bool { return s3().Name == "s3" && s3().Ready })
+	_, port, _ := strings.Cut(f.servers[2].Addr, ":")
+	update(t, c, f.topology(func(top object) { top["switches"].([]any)[2].(object)["p4runtime"] = "localhost:" + port }))
+	until(t, c, "s3 to be reached by another name", func() bool { return s3().Ready && s3().P4Runtime == "localhost:"+port })
+	ready(t, c)
+}

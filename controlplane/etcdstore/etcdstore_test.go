@@ -92,6 +92,13 @@ func TestSaveLoad(t *testing.T) {
 	loaded(t, second, less)
 	save(t, second, stateOf(3, 3))
 	loaded(t, second, stateOf(3, 3))
+	// A topology that has changed: what it does not say any more, and a chain that is gone.
+	changed := stateOf(0, 4)
+	changed.Switches = []controller.SavedSwitch{{Name: "s1", P4Runtime: "192.0.2.1:9559", DeviceID: 7, Address: "10.0.255.1", MAC: "02:00:00:00:00:01"}}
+	changed.Spaces, changed.Epoch = []directory.Space{{Chain: 3, First: 100, Count: 50}}, 9
+	clear(changed.Chains)
+	save(t, second, changed)
+	loaded(t, second, changed)
 }
 
 // TestDeposed: a leader whose lease in etcd is gone can save nothing, and hears that its term is over, whether or not another leads yet.

@@ -212,6 +212,13 @@ func (t *Term) changes(s *controller.State) (keys, others []change, err error) {
 	for name, r := range s.Chains {
 		other("chains/"+name, r)
 	}
+	for name := range t.cache.others {
+		if chain, ok := strings.CutPrefix(name, "chains/"); ok {
+			if _, there := s.Chains[chain]; !there {
+				others = append(others, change{clientv3.OpDelete(t.c.Prefix + name), func(c *cache) { delete(c.others, name) }})
+			}
+		}
+	}
 	return keys, others, err
 }
 

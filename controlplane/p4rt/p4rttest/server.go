@@ -44,6 +44,7 @@ type Server struct {
 	mu       sync.Mutex
 	grpc     *grpc.Server
 	streams  []*connection
+	highest  p4rt.ElectionID // of all that were ever primary: nobody with a lower one becomes it (P4Runtime 1.4.1, section 5.3)
 	config   *v1.ForwardingPipelineConfig
 	entries  map[string]*v1.TableEntry
 	groups   map[uint32]*v1.MulticastGroupEntry
@@ -100,7 +101,7 @@ func (s *Server) Stop() {
 func (s *Server) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.config = nil
+	s.config, s.highest = nil, p4rt.ElectionID{}
 	s.wipe()
 }
 
@@ -175,15 +176,14 @@ func (c *connection) sendMessage(m *v1.StreamMessageResponse) error {
 	return c.stream.Send(m)
 }
 
-// primary is the connection with the highest election id. s.mu is held.
+// primary is the connection with the highest election id that there has been, nil where it is not there. s.mu is held.
 func (s *Server) primary() *connection {
-	var p *connection
 	for _, c := range s.streams {
-		if p == nil || c.election.High > p.election.High || c.election.High == p.election.High && c.election.Low > p.election.Low {
-			p = c
+		if c.election == s.highest {
+			return c
 		}
 	}
-	return p
+	return nil
 }
 
 func (s *Server) isPrimary(id *v1.Uint128) bool {
@@ -195,10 +195,14 @@ func (s *Server) isPrimary(id *v1.Uint128) bool {
 func (s *Server) announce() {
 	p := s.primary()
 	for _, c := range s.streams {
-		a := &v1.MasterArbitrationUpdate{DeviceId: s.DeviceID, ElectionId: &v1.Uint128{High: p.election.High, Low: p.election.Low}}
-		a.Status = status.New(codes.AlreadyExists, "Is backup").Proto()
-		if c == p {
+		a := &v1.MasterArbitrationUpdate{DeviceId: s.DeviceID, ElectionId: &v1.Uint128{High: s.highest.High, Low: s.highest.Low}}
+		switch p {
+		case c:
 			a.Status = status.New(codes.OK, "Is primary").Proto()
+		case nil:
+			a.Status = status.New(codes.NotFound, "There is no primary").Proto()
+		default:
+			a.Status = status.New(codes.AlreadyExists, "Is backup").Proto()
 		}
 		c.sendMessage(&v1.StreamMessageResponse{Update: &v1.StreamMessageResponse_Arbitration{Arbitration: a}})
 	}
@@ -260,6 +264,9 @@ func (s *Server) arbitrate(c *connection, a *v1.MasterArbitrationUpdate) error {
 		if other != c && other.election == c.election {
 			return status.Error(codes.InvalidArgument, "Election id already exists")
 		}
+	}
+	if c.election.High > s.highest.High || c.election.High == s.highest.High && c.election.Low > s.highest.Low {
+		s.highest = c.election
 	}
 	if !slices.Contains(s.streams, c) {
 		s.streams = append(s.streams, c)
