@@ -8,29 +8,36 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
-from e2e import acceptance, binaries, chain, failure, gateway, install, settings
+from e2e import acceptance, binaries, chain, failure, gateway, install, lifecycle, page, security, settings
 from e2e.acceptance import Check, CheckError
 from e2e.cluster import Cluster, Say, missing
 from e2e.node import NodeError
+from e2e.workload import Comparison
 
-CHECKS: dict[str, Check] = {
+CHECKS: dict[str, Check | str] = {
     "ready": acceptance.ready,
     "system": acceptance.system,
     "network": acceptance.network,
+    "security": security.security,
+    "workload-without": "without",
     "chain": chain.forms,
     "placed": chain.serves,
+    "workload-with": "with_netcraq",
     "smoke": gateway.smoke,
     "storm": acceptance.storm,
+    "upgrade": lifecycle.upgrade,
     "power": failure.power_off,
+    "remove": lifecycle.remove,
 }
-"""In this order."""
+"""In this order. A name is that of a method of the comparison."""
 
-BEHIND_GATEWAY = ("chain", "placed", "smoke", "power")
-"""Those that are about the gateway."""
+BEHIND_GATEWAY = ("workload-without", "chain", "placed", "workload-with", "smoke", "upgrade", "power")
+"""Those that need the gateway, or the chain, which needs the gateway to be of any use."""
 
 
 def main() -> int:
@@ -44,6 +51,7 @@ def main() -> int:
     run.add_argument("--only", help=f"the checks to make, of {', '.join(CHECKS)}", type=lambda text: text.split(","))
     run.add_argument("--keep", action="store_true", help="keep the cluster up after the checks, until Ctrl-C")
     run.add_argument("--no-gateway", action="store_true", help="without etcd-monitor before etcd")
+    run.add_argument("--repetitions", type=int, default=1, metavar="N", help="of the workload, without and with NetCRAQ (default 1)")
     run.add_argument("--proxy-mode", default="iptables", choices=("iptables", "nftables"), help="kube-proxy's")
     inside = verbs.add_parser("on", help="run a command on a node of the cluster that is up: on n1 kubectl get nodes")
     inside.add_argument("node")
@@ -69,13 +77,25 @@ def on(node: str, command: list[str]) -> int:
     os.execvp("nsenter", ["nsenter", "-t", pid, "-a", "--wd=/", "--", "env", "-i", *environment, *command])
 
 
+def facts() -> dict[str, str]:
+    """Where the numbers come from."""
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=settings.ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    return {
+        "Kubernetes": settings.KUBERNETES,
+        "etcd": settings.etcd(),
+        "commit": commit or "unknown",
+        "machine": f"{os.uname().machine}, {os.cpu_count()} processors ({len(os.sched_getaffinity(0))} used), Linux {os.uname().release}",
+        "taken": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    }
+
+
 def go(options: argparse.Namespace) -> int:
     """Bring the cluster up and make the checks; the exit status."""
     problems = missing()
     if problems:
         print("Left out: no cluster can be had on this machine:", *problems, sep="\n  ")
         return 1
-    say, results, failed = Say(), {}, ""
+    say, results, failed, comparison = Say(), {}, "", Comparison(options.repetitions)
     try:
         with Cluster(say, gateway=not options.no_gateway, proxy_mode=options.proxy_mode) as cluster, contextlib.ExitStack() as after:
             if not options.no_gateway:
@@ -87,7 +107,8 @@ def go(options: argparse.Namespace) -> int:
                     continue
                 begin = time.monotonic()
                 try:
-                    results[name] = {"seen": check(cluster), "seconds": round(time.monotonic() - begin, 1)}
+                    made = getattr(comparison, check) if isinstance(check, str) else check
+                    results[name] = {"seen": made(cluster), "seconds": round(time.monotonic() - begin, 1)}
                     say(f"ok    {name}: {results[name]['seen']}")
                 except (CheckError, NodeError) as error:
                     failed = name
@@ -102,6 +123,8 @@ def go(options: argparse.Namespace) -> int:
     except (NodeError, binaries.BuildError) as error:
         failed = "cluster"
         say(f"FAILED: {error}")
+    if all(comparison.runs.values()):
+        say(f"the workload's figures: {page.write(comparison.runs, facts(), settings.OUT).relative_to(settings.ROOT)}")
     Path(settings.OUT / "result.json").write_text(json.dumps(results, indent=1) + "\n")
     if failed:
         print(f"The nodes' logs are in {settings.OUT.relative_to(settings.ROOT)}/nodes/*/log")

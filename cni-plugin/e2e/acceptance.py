@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from e2e import install, leaks, workloads
 from e2e.cluster import Cluster
 from e2e.kubectl import until
+from e2e.node import Node, NodeError
 
 Check = Callable[[Cluster], str]
 STORM = 100
@@ -97,22 +97,14 @@ def storm(cluster: Cluster) -> str:
     until("the pods go", lambda: not pods(cluster, "storm"), 600)
     # The API shows no pods seconds before the runtime has removed the last of them.
     for node in cluster.nodes:
-        left = until(f"{node.name} is as before", lambda node=node: _Nothing.unless(leaks.look(node) - before[node.name]), 300)
-        require(left, f"{node.name} keeps {left}")
+        until(f"{node.name} is as before", lambda node=node: _as_before(node, before[node.name]), 300)
     kubectl("delete", "deployment/storm")
     return f"{STORM} pods up in {up:.0f} s, down and nothing left in {time.monotonic() - begin:.0f} s"
 
 
-class _Nothing:
-    """What :func:`until` waits for: that nothing is left."""
-
-    @staticmethod
-    def unless(left: leaks.Traces) -> bool:
-        if left:
-            raise KeyError(str(left))  # until says the last of them, where it gives up
-        return True
-
-
-def metrics(text: str, name: str) -> dict[str, float]:
-    """The samples of a metric, by their labels."""
-    return {match[1]: float(match[2]) for match in re.finditer(rf"^{name}(\{{.*\}})? (\S+)$", text, re.MULTILINE)}
+def _as_before(node: Node, before: leaks.Traces) -> bool:
+    """Whether a node has nothing that it had not before; NodeError with what it has."""
+    left = leaks.look(node) - before
+    if left:
+        raise NodeError(f"{node.name} keeps {left}")
+    return True

@@ -32,8 +32,23 @@ def is_ready(kubectl: Kubectl) -> bool:
     return found.get("Ready") == found.get("FullLength") == "True"
 
 
+PKI = (
+    "--cacert=/etc/kubernetes/pki/etcd/ca.crt",
+    "--cert=/etc/kubernetes/pki/apiserver-etcd-client.crt",
+    "--key=/etc/kubernetes/pki/apiserver-etcd-client.key",
+)
+
+
+def train(cluster: Cluster) -> None:
+    """Train a dictionary on the cluster's own objects, without which the large ones do not fit a cell (docs/etcd.md)."""
+    etcd = ("--endpoints=https://127.0.0.1:2379", *PKI)
+    cluster.first.run("sh", "-c", f"etcdctl {' '.join(etcd)} get --prefix /registry/ -w json > /mnt/export.json")
+    cluster.first.run("etcd-monitor", "dictionary", "train", "/mnt/export.json", *etcd)
+
+
 def forms(cluster: Cluster) -> str:
     """The chain forms over the nodes' switches."""
+    train(cluster)
     kubectl, begin = cluster.kubectl, time.monotonic()
     kubectl("apply", "-f", str(images.DEPLOY / "chain.yaml"))
     until("the chain is ready", lambda: is_ready(kubectl))
@@ -43,10 +58,20 @@ def forms(cluster: Cluster) -> str:
     return f"in {time.monotonic() - begin:.0f} s: {roles}; epoch {found['epoch']}, at {found['serviceAddress']}"
 
 
+_before: list[int] = []
+
+
+def _settled(kubectl: Kubectl) -> int:
+    """How many keys are placed, once their number hardly grows any more."""
+    found = status(kubectl).get("placedKeys", 0)
+    _before.append(found)
+    return found if len(_before) > 1 and found > 20 and found <= 1.02 * _before[-2] else 0
+
+
 def serves(cluster: Cluster) -> str:
     """Keys of the API server are placed, and the network answers for them."""
     kubectl = cluster.kubectl
-    placed = until("keys are placed", lambda: status(kubectl).get("placedKeys", 0) > 20 and status(kubectl)["placedKeys"])
+    placed = until("keys are placed", lambda: _settled(kubectl), every=5)
     before = ask(cluster.first)
 
     def answered() -> Any:

@@ -60,7 +60,7 @@ class Writer(threading.Thread):
 
     def lost(self) -> list[str]:
         """What was acknowledged and is not there."""
-        return [f"{name}: {found}, not {number}" for name, number in self.acknowledged.items() if (found := self._number(name)) < number]
+        return [f"{name}: {found}, not {number}" for name, number in list(self.acknowledged.items()) if (found := self._number(name)) < number]
 
     def _number(self, name: str) -> int:
         return int(self._api.get(f"{PATH}/{name}")["data"]["number"])

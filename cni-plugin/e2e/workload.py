@@ -67,6 +67,33 @@ def means(counted: Counts) -> dict[str, float]:
     return found
 
 
+class Comparison:
+    """Runs without and with NetCRAQ, and the page about them."""
+
+    def __init__(self, repetitions: int) -> None:
+        self.runs: dict[str, list[dict[str, Any]]] = {"without": [], "with": []}
+        self._repetitions = repetitions
+
+    def without(self, cluster: Cluster) -> str:
+        """The workload before there is a chain: etcd answers everything."""
+        return self._several(cluster, "without")
+
+    def with_netcraq(self, cluster: Cluster) -> str:
+        """The workload with the API server's keys in the network."""
+        return self._several(cluster, "with")
+
+    def _several(self, cluster: Cluster, which: str) -> str:
+        with Api(cluster.first) as api:
+            for _ in range(self._repetitions):
+                self.runs[which].append(run(cluster, api).summary())
+        last = self.runs[which][-1]
+        hottest = f", {last['hottestShare']:.0%} of them of the {HOTTEST} hottest of {last['keysRead']} keys" if last["hottestShare"] else ""
+        return (
+            f"{sum(last['requests'].values())} requests in {last['seconds']} s; {last['gets']} gets{hottest}; the network answered "
+            f"{last['networkShare']:.0%}; a pod starts in {last['podStartMedian']:.2f} s (median)"
+        )
+
+
 def run(cluster: Cluster, api: Api) -> Run:
     """Scale 0 → 2 → 25 → 0, once."""
     kubectl = cluster.kubectl

@@ -3,11 +3,13 @@
 //	testpod pause               wait, and take in processes that lost their parent
 //	testpod serve               answer each HTTP request on port 8080 with the pod's name and who asked
 //	testpod get URL...          ask each, once; exit code 1 if one does not answer with 200
+//	testpod talk URL SECONDS    ask again and again by one connection, and print how often, and the longest time without an answer
 //	testpod lookup NAME...      the addresses of each
 //	testpod send ADDRESS HEX    send a UDP datagram, and print what comes back within a second, in hexadecimal
 package main
 
 import (
+	"context"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -15,6 +17,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -34,6 +37,8 @@ func main() {
 		err = serve()
 	case "get":
 		err = get(args)
+	case "talk":
+		err = talk(args)
 	case "lookup":
 		err = lookup(args)
 	case "send":
@@ -98,6 +103,38 @@ func get(urls []string) error {
 		fmt.Printf("%s: %s\n", url, body)
 	}
 	return failed
+}
+
+// talk needs its one connection to last: it is not made again.
+func talk(args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("talk takes a URL and a number of seconds, not %d arguments", len(args))
+	}
+	seconds, err := strconv.Atoi(args[1])
+	if err != nil {
+		return fmt.Errorf("talk: the number of seconds: %w", err)
+	}
+	dials := 0
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		dials++
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}}
+	asked, longest := 0, time.Duration(0)
+	for end := time.Now().Add(time.Duration(seconds) * time.Second); time.Now().Before(end); asked++ {
+		begin := time.Now()
+		answer, err := client.Get(args[0])
+		if err != nil {
+			return fmt.Errorf("after %d answers: %w", asked, err)
+		}
+		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+			return err
+		}
+		answer.Body.Close()
+		longest = max(longest, time.Since(begin))
+		time.Sleep(20 * time.Millisecond)
+	}
+	fmt.Printf("%d answers by %d connection(s), the longest wait %.3f s\n", asked, dials, longest.Seconds())
+	return nil
 }
 
 func lookup(names []string) error {

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NetCRAQ is replaced under running pods, taken off the cluster, and installed again."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+from e2e import chain, images, install, workloads
+from e2e.acceptance import pods, require
+from e2e.cluster import Cluster
+from e2e.kubectl import until
+from e2e.node import Node, NodeError
+
+SECONDS = 45
+"""How long two pods talk while the agents are replaced."""
+
+
+def upgrade(cluster: Cluster) -> str:
+    """All agents are replaced, one after the other; pods talk on by the connections that they have, and the chain is whole again."""
+    kubectl = cluster.kubectl
+    server, client = pods(cluster, "web")[0], pods(cluster, "peer")[-1]
+    url = f"http://{server['status']['podIP']}:8080/"
+    command = [
+        "env",
+        "KUBECONFIG=/etc/kubernetes/admin.conf",
+        "kubectl",
+        "exec",
+        client["metadata"]["name"],
+        "--",
+        "/testpod",
+        "talk",
+        url,
+        str(SECONDS),
+    ]
+    talking = subprocess.Popen(cluster.first.command(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    begin = time.monotonic()
+    for name in install.AGENTS:
+        kubectl("-n", install.NAMESPACE, "rollout", "restart", f"daemonset/{name}")
+    install.wait(cluster)
+    replaced = time.monotonic() - begin
+    said, _ = talking.communicate(timeout=SECONDS + 60)
+    require(talking.returncode == 0 and "by 1 connection" in said, f"pods that talk are cut off: {said}")
+    until("the chain is whole", lambda: chain.is_ready(kubectl))
+    return f"agents replaced in {replaced:.0f} s, the chain whole after {time.monotonic() - begin:.0f} s; meanwhile between two pods: {said.strip()}"
+
+
+def remove(cluster: Cluster) -> str:
+    """What docs/kubernetes.md says of removing leaves nothing; installed again, all is as it was."""
+    kubectl = cluster.kubectl
+    kubectl("delete", "netcraqchain", "--all")
+    kubectl("delete", "daemonsets", "--all")  # the tests' pods: their interfaces go with them
+    until("the tests' pods are gone", lambda: not pods(cluster, "web", "peer"))
+    kubectl("-n", "kube-system", "scale", "deployment/coredns", "--replicas=0")
+    until("the cluster's own pods are gone", lambda: not kubectl.items("pods", "-n", "kube-system", "-l", "k8s-app=kube-dns"))
+    kubectl("delete", "-k", str(images.DEPLOY), "--timeout=120s")
+    for node in cluster.nodes:
+        node.run("netcraq-agent", "cleanup")
+        until(f"{node.name} is clean", lambda node=node: _clean(node), 60)
+    install.install(cluster)
+    install.wait(cluster)
+    kubectl("-n", "kube-system", "scale", "deployment/coredns", "--replicas=2")
+    kubectl.apply(workloads.daemon_set("web"))
+    kubectl.rollout("daemonset/web")
+    kubectl.rollout("deployment/coredns", "kube-system")
+    kubectl("delete", "daemonset/web")
+    return "nothing left on the nodes; installed again, pods run"
+
+
+def _clean(node: Node) -> bool:
+    """Whether NetCRAQ has left nothing on a node; NodeError with what it has."""
+    left = [f"interface {line.split(':')[1].strip()}" for line in node.run("ip", "-o", "link").splitlines() if ": ncq" in line]
+    left += [f"route {line}" for line in node.run("ip", "route", "show", "table", "all").splitlines() if "ncq" in line or "10.244." in line]
+    left += [f"file {name}" for name in node.run("ls", "/etc/cni/net.d").split()]
+    if left:
+        raise NodeError(f"{node.name} keeps {left}")
+    return True

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pod, and an agent's own account, must not be able to do in the cluster."""
+
+from __future__ import annotations
+
+from e2e.acceptance import pods, require
+from e2e.cluster import Cluster
+from e2e.install import NAMESPACE
+
+INTERFACES = {
+    "https://{}:9559/": "P4Runtime",
+    "https://{}:9560/v1/pods": "the agent for the leader",
+    "http://{}:9559/": "P4Runtime without TLS",
+    "http://{}:20036/v1/chains": "the controller's admin API",
+    "https://{}:23790/health": "the etcd gateway",
+    "http://{}:23791/metrics": "the gateway's metrics",
+}
+"""What a pod must get nothing from, on any node."""
+
+FORBIDDEN = (
+    ("get", "secrets", "kube-system"),
+    ("list", "secrets", NAMESPACE),
+    ("delete", "secrets/netcraq-ca", NAMESPACE),
+    ("create", "pods", "default"),
+    ("get", "pods", "default"),
+    ("update", "nodes", ""),
+    ("patch", "nodes/status", ""),
+    ("update", "netcraqchains", ""),
+    ("update", "leases/netcraq-leader", NAMESPACE),
+    ("create", "clusterrolebindings", ""),
+)
+"""What a worker's agent may not do: verb, resource, namespace."""
+
+ALLOWED = (("list", "nodes", ""), ("get", "secrets/netcraq-ca", NAMESPACE), ("update", "netcraqnodes/status", ""))
+"""And some things that it may, so that the question is known to be asked rightly."""
+
+
+def security(cluster: Cluster) -> str:
+    """A pod reaches none of the nodes' control interfaces; a worker's agent may do little; the socket is root's."""
+    pod = pods(cluster, "peer")[0]["metadata"]["name"]
+    refused = 0
+    for node in cluster.nodes:
+        urls = [form.format(node.address) for form in INTERFACES]
+        lines = cluster.kubectl.inside(pod, "/testpod", "get", *urls, check=False).stdout.splitlines()
+        require(len(lines) == len(urls), f"a pod asks {len(urls)} interfaces of {node.name}, and hears {lines}")
+        for url, what, line in zip(urls, INTERFACES.values(), lines, strict=True):
+            require(line.startswith(f'{url}: Get "'), f"a pod gets an answer of {what} on {node.name}: {line}")  # else it is the answer's text
+        refused += len(urls)
+    account = f"system:serviceaccount:{NAMESPACE}:netcraq-agent"
+    for expected, questions in (("no", FORBIDDEN), ("yes", ALLOWED)):
+        for verb, resource, namespace in questions:
+            where = ("-n", namespace) if namespace else ()
+            kind, _, name = resource.partition("/")
+            what = ("--subresource=status", kind) if name == "status" else (resource,)
+            said = cluster.kubectl.execute("auth", "can-i", verb, *what, *where, f"--as={account}", check=False).stdout.split()
+            require(said[:1] == [expected], f"may a worker's agent {verb} {resource} {namespace}? {said}")
+    for node in cluster.nodes:
+        modes = node.run("stat", "-c", "%a %U", "/run/netcraq", "/run/netcraq/agent.sock").split("\n")
+        require(modes[1] == "600 root", f"{node.name}'s socket is {modes}")
+    return f"{refused} requests of a pod to control interfaces refused; {len(FORBIDDEN)} rights that a worker's agent has not"
