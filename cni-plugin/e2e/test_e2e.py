@@ -3,6 +3,7 @@
 
 import json
 import subprocess
+import sys
 import tarfile
 
 import pytest
@@ -88,5 +89,5 @@ def test_kubernetes_module_is_the_version_that_is_named():
 
 
 def test_help():
-    done = subprocess.run(["python3", "-m", "e2e", "--help"], cwd=settings.HERE.parent, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "e2e", "--help"], cwd=settings.HERE.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "three nodes" in done.stdout
