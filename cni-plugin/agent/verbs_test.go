@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/privileges"
 )
 
 // TestVerbs goes through ADD, CHECK, STATUS and DEL, and what the specification says of their failures.
@@ -284,5 +286,37 @@ func TestSocketAsNobody(t *testing.T) {
 		t.Error("anybody can talk to the agent")
 	} else if !strings.Contains(fmt.Sprint(err), "permission denied") {
 		t.Error(err)
+	}
+}
+
+// TestPrivileges: the agent has the capabilities that it needs, and can get no others.
+func TestPrivileges(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	n.start()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.agent.Process.Pid))
+	check(t, err)
+	want := uint64(0)
+	for _, c := range privileges.Needed {
+		want |= 1 << c
+	}
+	seen := 0
+	for line := range strings.Lines(string(b)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		value = strings.TrimSpace(value)
+		switch name {
+		case "CapPrm", "CapEff", "CapBnd":
+			seen++
+			if got, err := strconv.ParseUint(value, 16, 64); err != nil || got&^want != 0 {
+				t.Errorf("%s %s: more than %016x", name, value, want)
+			}
+		case "NoNewPrivs":
+			seen++
+			if value != "1" {
+				t.Errorf("it may get new privileges")
+			}
+		}
+	}
+	if seen != 4 {
+		t.Errorf("%d of 4 lines were there:\n%s", seen, b)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+	"github.com/netcraq/netcraq/cni-plugin/privileges"
 )
 
 // Exit codes.
@@ -76,6 +77,9 @@ choose one of themselves that runs the controller (docs/kubernetes.md):
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
+			if err := privileges.Limit(privileges.Needed); err != nil {
+				fmt.Fprintf(os.Stderr, "netcraq-agent: it keeps privileges that it does not need: %v\n", err)
+			}
 			if o.kube.on {
 				return runInCluster(ctx, &o)
 			}

@@ -1,0 +1,149 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+)
+
+// world is an API server's objects.
+func world(t *testing.T, objects ...client.Object) client.Client {
+	t.Helper()
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.NetcraqNode{}, &v1alpha1.NetcraqChain{}).WithObjects(objects...).Build()
+}
+
+// kubeNode is the i-th node.
+func kubeNode(i int) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%02d", i)}, Spec: corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.244.%d.0/24", i), "fd00::/64"}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "x"}, {Type: corev1.NodeInternalIP, Address: "fd00::1"},
+			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.0.2.%d", i)}}}}
+}
+
+func numbered(name string, number int32, age time.Duration) *v1alpha1.NetcraqNode {
+	return &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0).Add(-age))}, Spec: v1alpha1.NetcraqNodeSpec{Number: number}}
+}
+
+// given lists the numbers that are given, by name.
+func given(t *testing.T, c client.Client) string {
+	t.Helper()
+	var list v1alpha1.NetcraqNodeList
+	if err := c.List(context.Background(), &list); err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, n := range list.Items {
+		out = append(out, fmt.Sprintf("%s=%d", n.Name, n.Spec.Number))
+	}
+	return strings.Join(out, " ")
+}
+
+func TestNumber(t *testing.T) {
+	var all []client.Object
+	for i := 1; i <= v1alpha1.MaxNodes+1; i++ {
+		all = append(all, kubeNode(i))
+	}
+	for _, c := range []struct {
+		what    string
+		objects []client.Object
+		inChain string
+		want    string
+		err     string
+	}{
+		{"nobody has one", []client.Object{kubeNode(1), kubeNode(2)}, "", "n01=1 n02=2", ""},
+		{"the lowest that is free", []client.Object{kubeNode(1), kubeNode(2), kubeNode(3), numbered("n01", 3, 0), numbered("n03", 1, 0)}, "", "n01=3 n02=2 n03=1", ""},
+		{"a node is gone", []client.Object{kubeNode(2), numbered("n01", 1, 0), numbered("n02", 2, 0)}, "", "n02=2", ""},
+		{"... and its number is free at once", []client.Object{kubeNode(2), numbered("n01", 1, 0)}, "", "n02=1", ""},
+		{"... but a chain needs it yet", []client.Object{kubeNode(2), numbered("n01", 1, 0)}, "n01", "n01=1 n02=2", ""},
+		{"two have the same: the elder keeps it", []client.Object{kubeNode(1), kubeNode(2), numbered("n01", 1, 0), numbered("n02", 1, time.Hour)}, "", "n01=2 n02=1", ""},
+		{"a node without an address waits", []client.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}}}, "", "", ""},
+		{"there are too many", all, "", "", "node n64 has no number and is in no chain: all 63 are given away"},
+	} {
+		w := world(t, c.objects...)
+		err := number(t.Context(), w, w, func(n string) bool { return n == c.inChain })
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: %v, want %q", c.what, err, c.err)
+			}
+			continue
+		}
+		if got := given(t, w); err != nil || got != c.want {
+			t.Errorf("%s: %s (%v), want %s", c.what, got, err, c.want)
+		}
+		nodes, err := listNodes(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if numbersAreAmiss(nodes, func(n string) bool { return n == c.inChain }) {
+			t.Errorf("%s: it would do something again", c.what)
+		}
+	}
+}
+
+// TestAuthority: of agents that start together all have the one authority.
+func TestAuthority(t *testing.T) {
+	w := world(t)
+	a, err := authority(t.Context(), w, w, "ns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := &lateReader{Reader: w, missing: 1} // it saw none before the other made it
+	b, err := authority(t.Context(), late, w, "ns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := a.TLS("n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := b.TLS("n2"); err != nil || !server.RootCAs.Equal(other.RootCAs) {
+		t.Errorf("two authorities: %v", err)
+	}
+	var s corev1.Secret
+	if err := w.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: AuthoritySecret}, &s); err != nil || s.Immutable == nil || !*s.Immutable {
+		t.Errorf("the Secret can be changed: %v", err)
+	}
+	if err := w.Delete(t.Context(), &s); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: AuthoritySecret}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := authority(t.Context(), w, w, "ns"); err == nil || !strings.Contains(err.Error(), "Secret ns/netcraq-ca") {
+		t.Errorf("an empty Secret: %v", err)
+	}
+}
+
+type lateReader struct {
+	client.Reader
+	missing int
+}
+
+func (l *lateReader) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if l.missing > 0 {
+		l.missing--
+		k.Name += "-not-yet"
+	}
+	return l.Reader.Get(ctx, k, o, opts...)
+}
+
+// once has a reconciler look at everything.
+func once(t *testing.T, r reconcile.Reconciler) {
+	t.Helper()
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,52 @@
+package kube
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+)
+
+// TestRules: the choices about keys become those of the chains' specs, whatever was chosen before.
+func TestRules(t *testing.T) {
+	with := func(p v1alpha1.Placement) *v1alpha1.NetcraqChain {
+		return &v1alpha1.NetcraqChain{Spec: v1alpha1.NetcraqChainSpec{Placement: p}}
+	}
+	health := api.PlacementRule{Key: "/registry/health", Choice: "exclude", Default: true}
+	for _, c := range []struct {
+		what   string
+		chains []*v1alpha1.NetcraqChain
+		have   []api.PlacementRule
+		want   string
+	}{
+		{"hot keys", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{Policy: v1alpha1.PlaceHot})}, []api.PlacementRule{health}, ""},
+		{"pins and exclusions", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{Policy: v1alpha1.PlaceHot, Pins: []string{"/a", "/p/*"}, Exclusions: []string{"/e/*"}})}, nil,
+			"pin /a; exclude /e/*; pin /p/*"},
+		{"only pins", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{Policy: v1alpha1.PlacePinned, Pins: []string{"/a"}})}, nil, "exclude /*; pin /a"},
+		{"hot for one chain, pins for another", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{Policy: v1alpha1.PlacePinned, Pins: []string{"/a"}}), with(v1alpha1.Placement{})}, nil, "pin /a"},
+		{"an exclusion wins", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{Pins: []string{"/a"}}), with(v1alpha1.Placement{Exclusions: []string{"/a"}})}, nil, "exclude /a"},
+		{"nothing to do", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{Pins: []string{"/a"}})}, []api.PlacementRule{health, {Key: "/a", Choice: "pin"}}, ""},
+		{"what nobody chooses any more", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{})}, []api.PlacementRule{{Key: "/a", Choice: "pin"}, {Key: "/e/", Prefix: true, Choice: "exclude"}},
+			"clear /a; clear /e/*"},
+		{"another choice", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{Pins: []string{"/a"}})}, []api.PlacementRule{{Key: "/a", Choice: "exclude"}}, "pin /a"},
+		{"none at all", []*v1alpha1.NetcraqChain{with(v1alpha1.Placement{Policy: v1alpha1.PlaceNone})}, nil, "exclude /*"},
+	} {
+		var got []string
+		for _, r := range changes(c.have, wanted(c.chains)) {
+			got = append(got, fmt.Sprintf("%s %s%s", r.Choice, r.Key, map[bool]string{true: "*"}[r.Prefix]))
+		}
+		if s := strings.Join(got, "; "); s != c.want {
+			t.Errorf("%s: %q, want %q", c.what, s, c.want)
+		}
+	}
+}
+
+func TestReason(t *testing.T) {
+	for kind, want := range map[string]string{"chain.ready": "ChainReady", "chain.lost-member": "ChainLostMember"} {
+		if got := reason(kind); got != want {
+			t.Errorf("%s: %s", kind, got)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package kube
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/identity"
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+func newTopology(t *testing.T, s topology.Spec) *topology.Topology {
+	t.Helper()
+	top, err := topology.New(s, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return top
+}
+
+// TestFollow: the leader knows a node's pods while its agent is there, and the last ones when it is not; nobody else's.
+func TestFollow(t *testing.T) {
+	certificate, key, err := identity.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := identity.Load(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := func(node string) *tls.Config {
+		c, err := ca.TLS(node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	lists := make(chan []pod)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", conf("n1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := func(l net.Listener) *http.Server {
+		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for {
+				select {
+				case <-r.Context().Done():
+					return
+				case p := <-lists:
+					_ = json.NewEncoder(w).Encode(p) // the test sees that it does not arrive
+					_ = http.NewResponseController(w).Flush()
+				}
+			}
+		})}
+		go func() { _ = s.Serve(l) }() // it ends with the test
+		return s
+	}
+	server := serve(l)
+	defer func() { server.Close() }()
+	changed := make(chan struct{}, 100)
+	f := newFollower(conf("leader"), slog.New(slog.DiscardHandler), func() { changed <- struct{}{} })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	address := l.Addr().String()
+	f.follow(ctx, map[string]string{"n1": address, "impostor": address}) // whose certificate is n1's
+	one := []pod{{netip.MustParseAddr("10.244.0.2"), "02:00:00:00:00:01", 64}}
+	wait := func(what string) {
+		t.Helper()
+		select {
+		case <-changed:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: nothing was heard", what)
+		}
+	}
+	lists <- one
+	wait("the first list")
+	lists <- one // the same again is no change
+	lists <- append(one, pod{netip.MustParseAddr("10.244.0.3"), "02:00:00:00:00:02", 65})
+	wait("the second list")
+	if all := f.all(); len(all["n1"]) != 2 || all["impostor"] != nil || len(changed) != 0 || !f.alive("n1") || f.alive("impostor") {
+		t.Errorf("%v, %d more changes", all, len(changed))
+	}
+	server.Close()
+	for end := time.Now().Add(20 * time.Second); f.alive("n1"); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it takes an agent that has gone for alive")
+		}
+	}
+	if all := f.all(); len(all["n1"]) != 2 {
+		t.Errorf("without the agent: %v", all)
+	}
+	if l, err = tls.Listen("tcp", address, conf("n1")); err != nil {
+		t.Fatal(err)
+	}
+	server = serve(l)
+	lists <- nil
+	wait("the list of an agent that is back")
+	f.follow(ctx, nil)
+	if all := f.all(); len(all) != 0 {
+		t.Errorf("nobody is followed: %v", all)
+	}
+}
+
+func TestPodsOf(t *testing.T) {
+	a := func(s string) agentapi.Address { return agentapi.Address{Prefix: netip.MustParsePrefix(s)} }
+	got := podsOf([]agentapi.Record{
+		{State: agentapi.Ready, Port: 64, Container: agentapi.Interface{MAC: "02:00:00:00:00:01"}, Addresses: []agentapi.Address{a("fd00::2/64"), a("10.244.0.2/24"), a("10.244.0.9/24")}},
+		{State: agentapi.Adding, Port: 65, Addresses: []agentapi.Address{a("10.244.0.3/24")}},
+		{State: agentapi.Ready, Port: 66, Addresses: []agentapi.Address{a("fd00::4/64")}},
+	})
+	if fmt.Sprint(got) != "[{10.244.0.2 02:00:00:00:00:01 64}]" {
+		t.Errorf("%v", got)
+	}
+}
