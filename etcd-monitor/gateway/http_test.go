@@ -15,8 +15,8 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/internal/testcerts"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/internal/testcerts"
 )
 
 // get asks for a page, by HTTP/1.1 or HTTP/2 as the server prefers.
