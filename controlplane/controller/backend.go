@@ -361,14 +361,15 @@ func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, 
 // maxSessions is how many sessions one request can ask for.
 const maxSessions = 1024
 
-// OpenSessions leases writer sessions. Each one's first request is above what any member of any chain has recorded for the id.
+// OpenSessions leases writer sessions. Each one's first request is above what any member of any chain has recorded for the id, and above what other switches have that are
+// there: a chain that comes later may be made of those, and would take the requests for old ones.
 func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*api.Sessions, error) {
 	if r.Count < 1 || r.Count > maxSessions {
 		return nil, api.Errorf(api.CodeInvalidArgument, "%d sessions: ask for 1 to %d", r.Count, maxSessions)
 	}
 	name := rand.Text()
 	var lease *sessions.Lease
-	var at []*device
+	var at, others []*device
 	var failed error
 	saved := make(chan error, 1)
 	err := c.call(ctx, func() {
@@ -384,6 +385,11 @@ func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*
 				if !slices.Contains(at, d) {
 					at = append(at, d)
 				}
+			}
+		}
+		for _, d := range c.net().devices {
+			if d.ready && !slices.Contains(at, d) {
+				others = append(others, d)
 			}
 		}
 		if lease, failed = c.sess.Open(c.now(), name, r.Owner, r.Count); failed == nil {
@@ -410,6 +416,11 @@ func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*
 	}
 	err = forEach(ctx, places, func(ctx context.Context, i int) error {
 		highest, err := c.recorded(ctx, lease.IDs[i], at)
+		for _, d := range others {
+			if more, err := c.recorded(ctx, lease.IDs[i], []*device{d}); err == nil { // nobody has to wait for one that is in no chain
+				highest = max(highest, more)
+			}
+		}
 		if err == nil && highest > 1<<32-1-2*sessions.Gap {
 			err = fmt.Errorf("the session %d has used up its request numbers", lease.IDs[i])
 		}

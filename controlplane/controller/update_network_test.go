@@ -131,6 +131,11 @@ func TestUpdateUnderLoad(t *testing.T) {
 		all := c.switches()
 		return len(all) == 4 && all[3].Ready
 	}, "s4 to be set up")
+	asked := time.Now()
+	c.sessionsFor(1) // s4 is asked, too
+	if took := time.Since(asked); took > 1500*time.Millisecond {
+		t.Errorf("a session took %v: has s4 not answered?", took)
+	}
 	for _, name := range []string{"c1", "c2"} {
 		if _, err := c.api.Recover(t.Context(), name, "s4"); err != nil {
 			t.Fatalf("%v\n%s", err, c.history())

@@ -102,7 +102,7 @@ func (w *world) faults(p *plan, end time.Duration) {
 // sight may be given up at any moment, so it counts as failed.
 func (w *world) good(n *node) bool {
 	d := w.controller().devices[n.index]
-	return n.alive && !n.isolated && n.data && w.store.record.Config.IsMember(n.name) && !d.cut && d.ready
+	return n.alive && !n.isolated && n.data && w.store.record.Config.IsMember(n.name) && !d.cut && d.ready && !w.controller().left[n.name]
 }
 
 // spare says whether there is a good switch besides n, so that n can fail: the protocol stands for as many failures as leave one.

@@ -70,6 +70,7 @@ const (
 	diceControl
 	diceClients
 	diceFaults
+	diceLeave
 )
 
 func newDice(seed, stream uint64) dice { return dice{rand.New(rand.NewPCG(seed, stream))} }

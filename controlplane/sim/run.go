@@ -67,6 +67,7 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 		w.driveFrozen()
 	}
 	w.faults(p, end)
+	w.leaves(p, seed, end)
 	w.loop.run(end, nil)
 	w.mend()
 	r.Violations = w.settle()
@@ -103,6 +104,9 @@ func (w *world) mend() {
 	for _, s := range w.controllers {
 		for _, d := range s.devices {
 			w.rejoin(d)
+		}
+		for _, n := range w.nodes {
+			s.joins(n)
 		}
 	}
 	if s := w.controller(); !s.alive || s.deposed {

@@ -42,6 +42,8 @@ type shell struct {
 	ops     map[chain.OpID]*operation
 	done    func(chain.OpID, error) // told of every operation's end
 	status  chain.Status            // after the last input
+
+	left, forgotten map[string]bool // switches that have left the network, and those of them that the machine does not know any more
 }
 
 // operation is a change of keys.
@@ -87,7 +89,7 @@ const storeReads = 200 * time.Microsecond
 // newShell starts a controller, which takes over in the store, and goes on from what an earlier one stored.
 func newShell(w *world, name string, election uint64) *shell {
 	s := &shell{w: w, name: name, election: election, alive: true, rate: w.clockRate(), port: 30000 + uint16(w.control.IntN(20000)),
-		waiting: map[uint16]func(*wire.Packet){}, ops: map[chain.OpID]*operation{}}
+		waiting: map[uint16]func(*wire.Packet){}, ops: map[chain.OpID]*operation{}, left: map[string]bool{}, forgotten: map[string]bool{}}
 	w.trace(name, "starts")
 	for _, n := range w.nodes {
 		s.devices = append(s.devices, &device{s: s, n: n})
@@ -168,6 +170,7 @@ func (s *shell) flush() {
 			s.do(a)
 		}
 	}
+	s.forget()
 	s.status = s.m.Status(s.now())
 	s.tick++
 	if at, ok := s.m.Next(s.now()); ok {
