@@ -32,11 +32,12 @@ CHECKS: dict[str, Check | str] = {
     "storm": acceptance.storm,
     "upgrade": lifecycle.upgrade,
     "power": failure.power_off,
+    "blackout": failure.blackout,
     "remove": lifecycle.remove,
 }
 """In this order. A name is that of a method of the comparison."""
 
-BEHIND_GATEWAY = ("workload-without", "chain", "placed", "workload-with", "smoke", "upgrade", "power")
+BEHIND_GATEWAY = ("workload-without", "chain", "placed", "workload-with", "smoke", "upgrade", "power", "blackout")
 """Those that need the gateway, or the chain, which needs the gateway to be of any use."""
 
 

@@ -40,9 +40,9 @@ def make(group: str) -> list[str]:
 
 
 def _give(weight: Path, one: int) -> None:
-    """Give the nodes together the processor's time of three processes, where others compete for it: as one they would not renew leases in time."""
+    """Give the nodes together the processor's time of eight processes, where others compete for it: as one they would not renew leases in time."""
     with contextlib.suppress(OSError):
-        weight.write_text(str(3 * one))
+        weight.write_text(str(8 * one))
 
 
 def _make2(group: str) -> Path:

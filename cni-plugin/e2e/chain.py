@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -39,11 +40,20 @@ PKI = (
 )
 
 
+ETCD = ("--endpoints=https://127.0.0.1:2379", *PKI)
+
+
 def train(cluster: Cluster) -> None:
     """Train a dictionary on the cluster's own objects, without which the large ones do not fit a cell (docs/etcd.md)."""
-    etcd = ("--endpoints=https://127.0.0.1:2379", *PKI)
-    cluster.first.run("sh", "-c", f"etcdctl {' '.join(etcd)} get --prefix /registry/ -w json > /mnt/export.json")
-    cluster.first.run("etcd-monitor", "dictionary", "train", "/mnt/export.json", *etcd)
+    cluster.first.run("sh", "-c", f"etcdctl {' '.join(ETCD)} get --prefix /registry/ -w json > /mnt/export.json")
+    cluster.first.run("etcd-monitor", "dictionary", "train", "/mnt/export.json", *ETCD)
+
+
+def placed(cluster: Cluster) -> int:
+    """How many of etcd's keys are in the network, as etcd itself knows it."""
+    return json.loads(cluster.first.run("etcdctl", *ETCD, "get", "--prefix", "/netcraq/gateway/placed/", "--count-only", "-w", "json")).get(
+        "count", 0
+    )
 
 
 def forms(cluster: Cluster) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+from http.client import HTTPException
 from typing import Any
 
 from e2e import chain, workloads
@@ -21,9 +22,9 @@ PATH = "/api/v1/namespaces/default/configmaps"
 class Writer(threading.Thread):
     """Creates objects and changes them, one after the other, and keeps in mind what was acknowledged."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, acknowledged: dict[str, int] | None = None) -> None:
         super().__init__(daemon=True)
-        self.acknowledged: dict[str, int] = {}
+        self.acknowledged = dict(acknowledged or {})
         self.refused: list[str] = []
         self.longest = 0.0
         """Seconds of the longest wait for an acknowledgement."""
@@ -38,10 +39,18 @@ class Writer(threading.Thread):
             begin = time.monotonic()
             try:
                 self._write(number)
-            except (ApiError, OSError) as error:
+            except (ApiError, OSError, HTTPException) as error:
                 self.refused.append(f"{number}: {error}")
             self.longest = max(self.longest, time.monotonic() - begin)
             self._end.wait(0.1)
+
+    def once(self) -> bool:
+        """Whether one write is acknowledged."""
+        try:
+            self._write(0)
+        except (ApiError, OSError, HTTPException):
+            return False
+        return True
 
     def _write(self, number: int) -> None:
         """Four of five writes change an object, one makes a new one. A write that fails may have been executed or not."""
@@ -96,6 +105,36 @@ def power_off(cluster: Cluster) -> str:
     return (
         f"chain without it after {failed_over:.1f} s, its pods elsewhere after {elsewhere:.0f} s; back: Ready after {back:.0f} s, in the chain after "
         f"{recovered:.0f} s; {written} writes, {len(writer.refused)} refused, none lost, the slowest took {writer.longest:.1f} s"
+    )
+
+
+def blackout(cluster: Cluster) -> str:
+    """All nodes lose their power at once, and get it back: the switches are empty, and what was acknowledged is there all the same."""
+    kubectl = cluster.kubectl
+    with Api(cluster.first) as api:
+        writer = Writer(api)
+        writer.start()
+        until("some objects are written", lambda: len(writer.acknowledged) > 5, every=0.1)
+        for node in reversed(cluster.nodes):
+            node.power_off()
+        writer.stop()
+    begin = time.monotonic()
+    cluster.start_nodes(cluster.nodes)
+    until("the API server answers", lambda: kubectl.items("nodes"), every=0.5)
+    answers = time.monotonic() - begin
+    with Api(cluster.first) as api:
+        after = Writer(api)
+        until("objects can be written", lambda: after.once(), every=0.5)
+        writes = time.monotonic() - begin
+        until("all nodes are Ready", lambda: all(_ready(kubectl, node.name) for node in cluster.nodes))
+        until("the chain is whole", lambda: chain.is_ready(kubectl))
+        whole = time.monotonic() - begin
+        lost = Writer(api, writer.acknowledged).lost()
+        require(not lost, f"acknowledged writes are lost: {lost}")
+    kubectl("delete", "configmap", *{**writer.acknowledged, **after.acknowledged})
+    return (
+        f"the API server answers after {answers:.0f} s, objects are written after {writes:.0f} s, the chain is whole after {whole:.0f} s; none of "
+        f"{max(writer.acknowledged.values())} writes lost"
     )
 
 

@@ -49,11 +49,13 @@ def remove(cluster: Cluster) -> str:
     """What docs/kubernetes.md says of removing leaves nothing; installed again, all is as it was."""
     kubectl = cluster.kubectl
     kubectl("delete", "netcraqchain", "--all")
+    # Without agents nobody could take keys out of the network any more, and the gateway would refuse to write them.
+    until("no key is in the network", lambda: chain.placed(cluster) == 0)
     kubectl("delete", "daemonsets", "--all")  # the tests' pods: their interfaces go with them
     until("the tests' pods are gone", lambda: not pods(cluster, "web", "peer"))
     kubectl("-n", "kube-system", "scale", "deployment/coredns", "--replicas=0")
     until("the cluster's own pods are gone", lambda: not kubectl.items("pods", "-n", "kube-system", "-l", "k8s-app=kube-dns"))
-    kubectl("delete", "-k", str(images.DEPLOY), "--timeout=120s")
+    kubectl("delete", "-k", str(images.DEPLOY), "--ignore-not-found", "--timeout=120s")
     for node in cluster.nodes:
         node.run("netcraq-agent", "cleanup")
         until(f"{node.name} is clean", lambda node=node: _clean(node), 60)
