@@ -28,7 +28,8 @@ type Options struct {
 	Engine string
 	// DeviceID is the P4Runtime device id.
 	DeviceID uint64
-	// P4Runtime is the server's address. It is not encrypted and asks nobody who he is, so it has to be a loopback address: pods have a loopback of their own.
+	// P4Runtime is the server's address. It is not encrypted and asks nobody who he is, so it has to be a loopback address: pods have a loopback of their own, but for
+	// those in the host's network. "": it is served at Secure alone.
 	P4Runtime string
 	// Secure is a second address of the P4Runtime server, for controllers on other nodes; "": there is none. Nothing is served there before a client has shown a
 	// certificate that TLS.ClientCAs have signed.
@@ -57,14 +58,17 @@ func Start(o Options) (*Switch, error) {
 		o.Log = slog.Default()
 	}
 	addr, err := netip.ParseAddrPort(o.P4Runtime)
-	if err != nil || !addr.Addr().IsLoopback() {
+	if alone := o.P4Runtime == "" && o.Secure != ""; !alone && (err != nil || !addr.Addr().IsLoopback()) {
 		return nil, fmt.Errorf("P4Runtime would be served at %q: it has to be a loopback address with a port, such as 127.0.0.1:9559, since whoever reaches it owns the switch", o.P4Runtime)
 	}
 	type endpoint struct {
 		address string
 		options []grpc.ServerOption
 	}
-	endpoints := []endpoint{{o.P4Runtime, p4rt.ServerOptions()}}
+	var endpoints []endpoint
+	if o.P4Runtime != "" {
+		endpoints = append(endpoints, endpoint{o.P4Runtime, p4rt.ServerOptions()})
+	}
 	if o.Secure != "" {
 		conf, err := mutual(o.TLS)
 		if err != nil {
@@ -78,12 +82,12 @@ func Start(o Options) (*Switch, error) {
 	}
 	s := &Switch{device: device, failed: make(chan error, len(endpoints)), peers: map[uint32]fabricPort{}}
 	service := p4rt.New(device, p4rt.Options{DeviceID: o.DeviceID, Log: o.Log})
-	for i, e := range endpoints {
+	for _, e := range endpoints {
 		listener, err := net.Listen("tcp", e.address)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("serving P4Runtime: %w", err), s.Close())
 		}
-		if i > 0 {
+		if e.address == o.Secure {
 			s.secure = listener.Addr()
 		}
 		server := grpc.NewServer(e.options...)

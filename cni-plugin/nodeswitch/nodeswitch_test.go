@@ -107,6 +107,13 @@ func TestRefused(t *testing.T) {
 		change(conf)
 		return conf
 	}
+	alone, err := nodeswitch.Start(nodeswitch.Options{Engine: "interp", Secure: "127.0.0.1:0", TLS: good})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := alone.Close(); err != nil {
+		t.Error(err)
+	}
 	for want, o := range map[string]nodeswitch.Options{
 		"it has to be a loopback address": {P4Runtime: "0.0.0.0:0"},
 		"there have to be ClientCAs":      {P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0"},

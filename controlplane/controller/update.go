@@ -38,6 +38,9 @@ func (c *Controller) Update(ctx context.Context, t *topology.Topology) error {
 
 // update is Update on run's goroutine.
 func (c *Controller) update(t *topology.Topology) error {
+	if t.Equal(c.wanted) {
+		return nil
+	}
 	if err := c.allows(t); err != nil {
 		return err
 	}

@@ -151,12 +151,17 @@ func TestUpdateUnderLoad(t *testing.T) {
 	c.waitUntil(func() bool { return len(c.switches()) == 3 && c.allReady(3) }, "both chains to be without s1, and it to be forgotten")
 	nw.killSwitch(1)
 
-	step("a chain comes, and goes")
+	step("a chain comes, goes, and another takes its slots")
 	third := func(top object) {
 		add(top, "chains", object{"id": 9, "name": "c9", "address": serviceAddrOf(9).String(), "members": []string{"s4", "s2"}, "leaseMillis": 1000, "patienceMillis": 300, "slots": 100})
 	}
 	update(t, c.c, nw.changed(slots, no1, third))
 	c.waitAllReady()
+	for _, frozen := range []bool{true, false} { // two epochs more
+		if _, err := c.c.ChangeChain(t.Context(), "c9", api.ChainChange{Frozen: &frozen}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	k, err := c.api.AddKey(t.Context(), "c9", api.KeySpec{Name: "nine", Value: []byte("9")})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, c.history())
@@ -174,6 +179,22 @@ func TestUpdateUnderLoad(t *testing.T) {
 	}
 	update(t, c.c, nw.changed(slots, no1))
 	c.waitAllReady()
+	// The next chain has the same slots, in which there are versions of that one.
+	tenth := func(top object) {
+		add(top, "chains", object{"id": 10, "name": "c10", "address": serviceAddrOf(10).String(), "members": []string{"s2", "s4"}, "leaseMillis": 1000, "patienceMillis": 300, "slots": 100})
+	}
+	update(t, c.c, nw.changed(slots, no1, tenth))
+	c.waitAllReady()
+	again, err := c.api.AddKey(t.Context(), "c10", api.KeySpec{Name: "ten", Value: []byte("10")})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, c.history())
+	}
+	if again.Slot != k.Slot {
+		t.Errorf("the key has the slot %d, and that of the chain before had %d: this says nothing", again.Slot, k.Slot)
+	}
+	if r, err := nw.hosts[1].read(serviceAddrOf(10), again.KeyID); err != nil || string(r.Value) != "10" {
+		t.Errorf("h2 reads %v, %v", r, err)
+	}
 	step("end")
 	t.Logf("after %v all is done", time.Since(began).Round(time.Millisecond))
 	wg.Wait()

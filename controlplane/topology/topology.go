@@ -137,6 +137,25 @@ func (s *Switch) Port(number uint32) (Port, bool) {
 	return s.Ports[i], true
 }
 
+// Equal says whether two topologies are the same.
+func (t *Topology) Equal(o *Topology) bool {
+	same := t.Program == o.Program && t.TLS == o.TLS && t.Controller == o.Controller && t.Sessions == o.Sessions
+	return same && slices.EqualFunc(t.Switches, o.Switches, equalSwitches) &&
+		slices.EqualFunc(t.Hosts, o.Hosts, func(a, b *Host) bool {
+			return a.Name == b.Name && a.IP == b.IP && bytes.Equal(a.MAC, b.MAC) && a.Switch.Name == b.Switch.Name && a.Port == b.Port
+		}) &&
+		slices.EqualFunc(t.Chains, o.Chains, func(a, b *Chain) bool {
+			return a.Name == b.Name && a.ID == b.ID && a.Address == b.Address && slices.Equal(a.Members, b.Members) && a.Lease == b.Lease && a.Patience == b.Patience && a.Slots == b.Slots
+		})
+}
+
+func equalSwitches(a, b *Switch) bool {
+	return a.Name == b.Name && a.P4Runtime == b.P4Runtime && a.ServerName == b.ServerName && a.DeviceID == b.DeviceID && a.Address == b.Address && bytes.Equal(a.MAC, b.MAC) &&
+		slices.Equal(a.Prefixes, b.Prefixes) && slices.EqualFunc(a.Ports, b.Ports, func(a, b Port) bool {
+		return a.Number == b.Number && a.PeerPort == b.PeerPort && a.LeadsTo() == b.LeadsTo()
+	})
+}
+
 // Keeping is the topology with some more switches of an earlier one, which some chain still needs: those of the names that it lacks. Their hosts are gone, and of
 // their links those are left whose other end is there and leads nowhere else now. It fails where one of them has what something else has now.
 func (t *Topology) Keeping(old *Topology, names []string) (*Topology, error) {

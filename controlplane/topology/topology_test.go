@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,5 +143,108 @@ func TestPaths(t *testing.T) {
 	}
 	if _, err := Load(filepath.Join(t.TempDir(), "none.yaml")); err == nil {
 		t.Error("a missing file was read")
+	}
+}
+
+// specOf is a line of n switches with a host at each, and a chain over all of them.
+func specOf(n int) Spec {
+	s := Spec{Program: ProgramSpec{JSON: "n.json", P4Info: "n.txtpb"}}
+	id := 3
+	chain := ChainSpec{ID: &id, Name: "main", Address: "10.0.254.3"}
+	for i := 1; i <= n; i++ {
+		name := fmt.Sprintf("s%d", i)
+		s.Switches = append(s.Switches, SwitchSpec{Name: name, P4Runtime: fmt.Sprintf("192.0.2.%d:9559", i), Address: fmt.Sprintf("10.0.255.%d", i), Prefixes: []string{fmt.Sprintf("10.7.%d.0/24", i)}})
+		s.Hosts = append(s.Hosts, HostSpec{Name: fmt.Sprintf("h%d", i), IP: fmt.Sprintf("10.7.%d.1", i), MAC: fmt.Sprintf("02:00:00:00:00:%02x", i), Port: name + ":1"})
+		if i > 1 {
+			s.Links = append(s.Links, []string{fmt.Sprintf("s%d:3", i-1), name + ":2"})
+		}
+		chain.Members = append(chain.Members, name)
+	}
+	s.Chains = append(s.Chains, chain)
+	return s
+}
+
+func made(t *testing.T, s Spec) *Topology {
+	t.Helper()
+	top, err := New(s, "the test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return top
+}
+
+// TestNew: a program's topology may have no chains yet, and is checked like a file.
+func TestNew(t *testing.T) {
+	s := specOf(2)
+	s.Chains = nil
+	made(t, s)
+	s.Switches[1].Address = "10.0.255.1"
+	if _, err := New(s, "the test"); err == nil || !strings.Contains(err.Error(), "the test: switches[1].address (s2): the address 10.0.255.1 is that of switch s1 already") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestEqual: a topology is equal to another that was made the same way, and to none in which anything differs.
+func TestEqual(t *testing.T) {
+	top := made(t, specOf(3))
+	if !top.Equal(made(t, specOf(3))) {
+		t.Error("it is not equal to itself")
+	}
+	for what, change := range map[string]func(*Spec){
+		"program":  func(s *Spec) { s.Program.Profile = "128" },
+		"sessions": func(s *Spec) { s.Sessions.Last = 100 },
+		"switches": func(s *Spec) { *s = specOf(4) },
+		"server":   func(s *Spec) { s.Switches[0].P4Runtime = "192.0.2.9:9559" },
+		"prefixes": func(s *Spec) { s.Switches[2].Prefixes[0] = "10.7.3.0/25" },
+		"links":    func(s *Spec) { s.Links = append(s.Links, []string{"s1:4", "s3:4"}) },
+		"ends":     func(s *Spec) { s.Links[0][1] = "s2:4" },
+		"host":     func(s *Spec) { s.Hosts[1].MAC = "02:00:00:00:01:00" },
+		"port":     func(s *Spec) { s.Hosts[1].Port = "s2:9" },
+		"members":  func(s *Spec) { s.Chains[0].Members = []string{"s2", "s1", "s3"} },
+		"slots":    func(s *Spec) { s.Chains[0].Slots = 5 },
+	} {
+		s := specOf(3)
+		change(&s)
+		if top.Equal(made(t, s)) {
+			t.Errorf("%s: equal", what)
+		}
+	}
+}
+
+// TestKeeping: a switch that has left is kept with the links that are still its own, and without hosts.
+func TestKeeping(t *testing.T) {
+	old := made(t, specOf(4))
+	s := specOf(4)
+	s.Switches, s.Hosts = slices.Delete(s.Switches, 2, 3), slices.Delete(s.Hosts, 2, 3)
+	s.Links = [][]string{{"s1:3", "s2:2"}, {"s2:3", "s4:9"}} // the port of s2 to s3 leads to s4 now
+	s.Chains[0].Members = []string{"s1", "s2", "s4"}
+	now := made(t, s)
+	kept, err := now.Keeping(old, []string{"s3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, sw := range kept.Switches {
+		for _, p := range sw.Ports {
+			if p.Peer != nil && kept.Switch(p.Peer.Name) != p.Peer {
+				t.Errorf("%s port %d leads to a switch of another topology", sw.Name, p.Number)
+			}
+			got = append(got, fmt.Sprintf("%s:%d %s", sw.Name, p.Number, p.LeadsTo()))
+		}
+	}
+	want := []string{"s1:1 host h1", "s1:3 switch s2 port 2", "s2:1 host h2", "s2:2 switch s1 port 3", "s2:3 switch s4 port 9",
+		"s4:1 host h4", "s4:2 switch s3 port 3", "s4:9 switch s2 port 3", "s3:3 switch s4 port 2"}
+	if !slices.Equal(got, want) {
+		t.Errorf("it has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if !kept.Switch("s1").Ports[0].Host.Switch.Covers(kept.Hosts[0].IP) || kept.Hosts[0].Switch != kept.Switch("s1") {
+		t.Error("a host is behind a switch of another topology")
+	}
+	if same, err := now.Keeping(old, nil); err != nil || !same.Equal(now) {
+		t.Errorf("keeping nothing: %v", err)
+	}
+	s.Hosts[0].IP, s.Switches[0].Prefixes = "10.0.255.3", nil
+	if _, err := made(t, s).Keeping(old, []string{"s3"}); err == nil || !strings.Contains(err.Error(), "10.0.255.3 of host h1 is that of switch s3, which has left") {
+		t.Errorf("%v", err)
 	}
 }
