@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,11 +15,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
-
-// ourTables are the tables that the controller fills; all that is in them is its business.
-var ourTables = []string{"port_trust", "local_address", "ipv4_lpm", "chain_config", "key_index"}
 
 // device is one switch: its connection, a worker that writes to it one thing after the other, and what is known to be in it.
 type device struct {
@@ -206,12 +201,6 @@ func (d *device) setUp(ctx context.Context, stream int) {
 	}
 }
 
-// chainReport is what a switch has of one chain.
-type chainReport struct {
-	assignment *chain.Assignment
-	keys       map[wire.Key]int // slots
-}
-
 func (d *device) trySetUp(ctx context.Context, stream int) (fresh bool, reports map[uint8]chainReport, err error) {
 	pushed, err := d.client.EnsurePipeline(ctx, d.c.prog.pipeline)
 	if err != nil {
@@ -326,251 +315,6 @@ func (d *device) remember(u *v1.Update) {
 			d.groups[g.ID] = g
 		}
 	}
-}
-
-// have is what a table holds, in no order.
-func (d *device) have(table string, choose func(p4rt.Entry) bool) ([]*v1.TableEntry, error) {
-	var out []*v1.TableEntry
-	for _, te := range d.entries[table] {
-		e, err := d.c.prog.pipeline.Info.Decode(te)
-		if err != nil {
-			return nil, err
-		}
-		if choose(e) {
-			out = append(out, te)
-		}
-	}
-	return out, nil
-}
-
-// encode makes protobufs of planned entries; a plan that the program does not take was found out by readProgram.
-func (d *device) encode(entries ...p4rt.Entry) ([]*v1.TableEntry, error) {
-	var out []*v1.TableEntry
-	for _, e := range entries {
-		te, err := d.c.prog.pipeline.Info.Encode(e)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, te)
-	}
-	return out, nil
-}
-
-// errGone: the topology has the switch no more.
-var errGone = fmt.Errorf("it has left the network: %w", errNotConnected)
-
-// writeBase makes the switch hold what follows from the topology, and drops what belongs to chains that there are not.
-func (d *device) writeBase(ctx context.Context) error {
-	p := d.c.net().plan
-	sw := p.t.Switch(d.sw.Name)
-	if sw == nil {
-		return errGone
-	}
-	want, err := d.encode(p.base(sw)...)
-	if err != nil {
-		return err
-	}
-	var have []*v1.TableEntry
-	for _, table := range []string{"port_trust", "local_address", "ipv4_lpm"} {
-		h, err := d.have(table, p.isBase)
-		if err != nil {
-			return err
-		}
-		have = append(have, h...)
-	}
-	// There may be very many keys, and they are looked at only where chains may have gone.
-	for _, table := range []string{"chain_config", "key_index"} {
-		if d.swept != nil && slices.Equal(d.swept, p.chains) {
-			break
-		}
-		h, err := d.have(table, func(e p4rt.Entry) bool {
-			id := uint8(e.Exact("chain").Uint64())
-			if table == "key_index" {
-				id = wire.Key(e.Exact("KEY_ID").Uint64()).Chain()
-			}
-			return !slices.Contains(p.chains, id)
-		})
-		if err != nil {
-			return err
-		}
-		have = append(have, h...)
-	}
-	if err := d.apply(ctx, p4rt.DiffEntries(have, want)...); err != nil {
-		return err
-	}
-	var stray []p4rt.Group
-	ports := replyPorts(sw)
-	for _, g := range d.groups {
-		if !slices.ContainsFunc(p.chains, func(id uint8) bool { return p.groups[sw.Name][id].owns(ports, g.ID) }) {
-			stray = append(stray, g)
-		}
-	}
-	_, remove, err := p4rt.DiffGroups(stray, nil)
-	if err != nil {
-		return err
-	}
-	if err := d.apply(ctx, remove...); err != nil {
-		return err
-	}
-	d.swept = p.chains
-	return nil
-}
-
-// report says what the switch has of each chain.
-func (d *device) report() (map[uint8]chainReport, error) {
-	info := d.c.prog.pipeline.Info
-	out := map[uint8]chainReport{}
-	p := d.c.net().plan
-	for _, id := range p.chains {
-		out[id] = chainReport{keys: map[wire.Key]int{}}
-	}
-	for _, te := range d.entries["chain_config"] {
-		e, err := info.Decode(te)
-		if err != nil {
-			return nil, err
-		}
-		id := uint8(e.Exact("chain").Uint64())
-		if r, ok := out[id]; ok && e.Action == "set_chain" {
-			a := readChainEntry(p.t, e)
-			r.assignment = &a
-			out[id] = r
-		}
-	}
-	for _, te := range d.entries["key_index"] {
-		e, err := info.Decode(te)
-		if err != nil {
-			return nil, err
-		}
-		key := wire.Key(e.Exact("KEY_ID").Uint64())
-		if r, ok := out[key.Chain()]; ok {
-			r.keys[key] = int(e.Param("slot").Uint64())
-		}
-	}
-	return out, nil
-}
-
-// install makes the switch hold its part of a chain's configuration. The order matters: groups before the entry that refers to them; that entry, by
-// which the switch changes over, before the addresses that follow from it; a route before the switch stops taking the address itself; and last what
-// nothing refers to any more.
-func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Config, reread bool) error {
-	s := d.client.State()
-	if s.Phase != p4rt.Primary {
-		return fmt.Errorf("%s: %w", d.sw.Name, errNotConnected)
-	}
-	if reread {
-		d.loadedAt = 0
-	}
-	if err := d.load(ctx, s.Stream); err != nil {
-		return err
-	}
-	d.parts[ct.ID] = conf // before anything of it is written, so that refresh never goes back to an older one
-	p := d.c.net().plan
-	sw := p.t.Switch(d.sw.Name)
-	if sw == nil || !slices.Contains(p.chains, ct.ID) {
-		return errGone
-	}
-	want := p.chain(ct, sw, conf)
-	ids, ports := p.groups[sw.Name][ct.ID], replyPorts(sw)
-	var haveGroups []p4rt.Group
-	for _, g := range d.groups {
-		if ids.owns(ports, g.ID) {
-			haveGroups = append(haveGroups, g)
-		}
-	}
-	slices.SortFunc(haveGroups, func(a, b p4rt.Group) int { return int(a.ID) - int(b.ID) })
-	change, remove, err := p4rt.DiffGroups(haveGroups, want.groups)
-	if err != nil {
-		return err
-	}
-	if err := d.apply(ctx, change...); err != nil {
-		return err
-	}
-	// Each of the others in turn: what the table has for this chain's key, and what it should have.
-	parts := func(table string, mine func(p4rt.Entry) bool, want ...*p4rt.Entry) (make, drop []*v1.Update, err error) {
-		have, err := d.have(table, mine)
-		if err != nil {
-			return nil, nil, err
-		}
-		var wanted []*v1.TableEntry
-		for _, e := range want {
-			if e == nil {
-				continue
-			}
-			te, err := d.encode(*e)
-			if err != nil {
-				return nil, nil, err
-			}
-			wanted = append(wanted, te...)
-		}
-		for _, u := range p4rt.DiffEntries(have, wanted) {
-			if u.Type == v1.Update_DELETE {
-				drop = append(drop, u)
-			} else {
-				make = append(make, u)
-			}
-		}
-		return make, drop, nil
-	}
-	service := func(e p4rt.Entry) bool {
-		v, _ := e.Match["ipv4_dst"].Value.(p4rt.Value)
-		return v.Addr() == ct.Address
-	}
-	config, _, err := parts("chain_config", func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID }, &want.config)
-	if err != nil {
-		return err
-	}
-	if err := d.apply(ctx, config...); err != nil {
-		return err
-	}
-	take, untake, err := parts("local_address", service, want.take)
-	if err != nil {
-		return err
-	}
-	route, unroute, err := parts("ipv4_lpm", service, want.route)
-	if err != nil {
-		return err
-	}
-	if err := d.apply(ctx, append(take, route...)...); err != nil {
-		return err
-	}
-	if err := d.apply(ctx, append(untake, unroute...)...); err != nil {
-		return err
-	}
-	return d.apply(ctx, remove...)
-}
-
-// writeKeys inserts or deletes the key_index entries of keys.
-func (d *device) writeKeys(ctx context.Context, insert bool, keys []keySlot) error {
-	s := d.client.State()
-	if s.Phase != p4rt.Primary {
-		return fmt.Errorf("%s: %w", d.sw.Name, errNotConnected)
-	}
-	if err := d.load(ctx, s.Stream); err != nil {
-		return err
-	}
-	var updates []*v1.Update
-	for _, k := range keys {
-		te, err := d.encode(slotEntry(k.id, k.slot))
-		if err != nil {
-			return err
-		}
-		old := d.entries["key_index"][p4rt.MatchKey(te[0])]
-		switch {
-		case insert && old == nil:
-			updates = append(updates, p4rt.Insert(p4rt.EntryEntity(te[0])))
-		case insert && !p4rt.SameAction(old, te[0]):
-			updates = append(updates, p4rt.Modify(p4rt.EntryEntity(te[0])))
-		case !insert && old != nil:
-			updates = append(updates, p4rt.Delete(p4rt.EntryEntity(&v1.TableEntry{TableId: te[0].TableId, Match: te[0].Match})))
-		}
-	}
-	return d.apply(ctx, updates...)
-}
-
-// keySlot is a key_index entry.
-type keySlot struct {
-	id   wire.Key
-	slot int
 }
 
 // passing says whether a failure may go away by itself: the switch was out of reach, rather than refused.

@@ -1,0 +1,93 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/directory"
+)
+
+// change changes a running chain; it returns when all members have the new configuration.
+func (c *Controller) change(ctx context.Context, name string, ch chain.Change) error {
+	return c.ask(ctx, name, func(m *chain.Machine, op chain.OpID) { m.Propose(c.now(), op, ch) })
+}
+
+// ask asks a chain's machine for an operation, and waits for its end.
+func (c *Controller) ask(ctx context.Context, name string, begin func(*chain.Machine, chain.OpID)) error {
+	done := make(chan error, 1)
+	err := c.call(ctx, func() {
+		cs, err := c.findChain(name)
+		if err = errors.Join(err, c.inCharge()); err != nil {
+			done <- err
+			return
+		}
+		op := c.nextOp()
+		cs.waiting[op] = done
+		begin(c.touch(cs), op)
+	})
+	if err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the change has begun and goes on: %w", ctx.Err())
+	case <-c.stopped:
+		return errStopped
+	}
+}
+
+// recover brings a switch in behind a chain's tail; it returns when it is the tail.
+func (c *Controller) recover(ctx context.Context, name, sw string) error {
+	var moving error
+	if err := c.call(ctx, func() {
+		ch, err := c.findChain(name)
+		if moving = err; err != nil {
+			return
+		}
+		for _, k := range c.dir.Chain(ch.topo.ID) {
+			if k.State == directory.Moving { // by which KEY_ID its slot can be copied changes
+				moving = fmt.Errorf("%w: the key %q is being moved: try again in a moment", chain.ErrUnavailable, k.Name)
+			}
+		}
+	}); err != nil || moving != nil {
+		return errors.Join(err, moving)
+	}
+	return c.ask(ctx, name, func(m *chain.Machine, op chain.OpID) { m.Recover(c.now(), op, sw) })
+}
+
+// inCharge fails where another controller has taken over.
+func (c *Controller) inCharge() error {
+	if c.deposed != "" {
+		return fmt.Errorf("%w: %s", chain.ErrRefused, c.deposed)
+	}
+	return nil
+}
+
+// errNotFound: there is no such chain, switch or key.
+var errNotFound = errors.New("not found")
+
+// findChain finds a chain by its name or decimal id.
+func (c *Controller) findChain(name string) (*chainState, error) {
+	var names []string
+	for _, ch := range c.net().chains {
+		if ch.topo.Name == name || fmt.Sprint(ch.topo.ID) == name {
+			return ch, nil
+		}
+		names = append(names, ch.topo.Name)
+	}
+	return nil, fmt.Errorf("%w: there is no chain %q; there is: %s", errNotFound, name, strings.Join(names, ", "))
+}
+
+// members is the switches of a chain's configuration, head first.
+func (c *Controller) members(ch *chainState) []*device {
+	var out []*device
+	for _, s := range ch.m.Status(c.now()).Config.Members {
+		out = append(out, c.net().byName[s])
+	}
+	return out
+}

@@ -1,0 +1,111 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+)
+
+// connection: the state of the connection to a switch has changed.
+func (c *Controller) connection(d *device, s p4rt.State) {
+	if !c.isCurrent(d) {
+		return
+	}
+	was := d.state
+	d.state = s
+	if d.ready && (s.Phase != p4rt.Primary || s.Stream != was.Stream) {
+		c.setReady(d, false)
+		for _, ch := range c.net().chains {
+			c.touch(ch).SwitchDown(c.now(), d.sw.Name)
+		}
+		c.avoidLater(d)
+	}
+	if s.Phase == p4rt.Backup && c.deposed == "" {
+		c.depose(d.sw.Name, fmt.Sprintf("another controller (election id %v) has taken over at %s: this one does nothing any more; "+
+			"restart it to take the network back", s.Primary, d.sw.Name))
+	}
+	switch s.Phase {
+	case p4rt.Disconnected:
+		text := "not connected"
+		if s.Err != nil {
+			text = s.Err.Error()
+		}
+		if d.lastError != text {
+			kind := "switch.unreachable"
+			if was.Phase != p4rt.Disconnected {
+				kind = "switch.disconnected"
+			}
+			c.events.add(kind, d.sw.Name, "", text+"; trying again")
+		}
+		d.lastError = text
+	case p4rt.Backup:
+		d.lastError = fmt.Sprintf("another controller (election id %v) is primary", s.Primary)
+		c.events.add("switch.backup", d.sw.Name, "", d.lastError)
+	case p4rt.Primary:
+		d.lastError = ""
+		if c.deposed != "" {
+			return
+		}
+		if was.Phase != p4rt.Primary || was.Stream != s.Stream {
+			c.events.add("switch.connected", d.sw.Name, "", "at "+d.sw.P4Runtime)
+			d.submit(func(ctx context.Context) { d.setUp(ctx, s.Stream) })
+		}
+	}
+}
+
+// setReady: a switch can be worked with, or not any more.
+func (c *Controller) setReady(d *device, ready bool) {
+	d.ready = ready
+	c.metrics.device(d.sw.Name, ready)
+}
+
+// depose: another controller has taken over, at a switch or in the store. It may change everything, so what this one knows is worth nothing from now on: it
+// lets go of all switches, and does not take them back by itself, even if it becomes primary again. Otherwise two controllers would undo each other's work.
+func (c *Controller) depose(at, why string) {
+	if c.deposed != "" {
+		return
+	}
+	c.deposed = why
+	close(c.letGo)
+	c.events.add("controller.deposed", at, "", why)
+	for _, d := range c.net().devices {
+		if d.ready {
+			c.setReady(d, false)
+			for _, ch := range c.net().chains {
+				c.touch(ch).SwitchDown(c.now(), d.sw.Name)
+			}
+		}
+	}
+}
+
+// Deposed is closed when another controller has taken over, and this one does nothing any more.
+func (c *Controller) Deposed() <-chan struct{} { return c.letGo }
+
+// switchUp: a switch has all that follows from the topology.
+func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uint8]chainReport) {
+	if c.deposed != "" || !c.isCurrent(d) || d.state.Phase != p4rt.Primary || d.state.Stream != stream {
+		return // it was lost again meanwhile
+	}
+	d.lastError = ""
+	c.setReady(d, true)
+	if c.avoided[d.sw.Name] {
+		delete(c.avoided, d.sw.Name)
+		c.reroute("switch.rerouted", d, "it is there again: routes go by it")
+	}
+	for _, ch := range c.net().chains {
+		if r, ok := reports[ch.topo.ID]; ok {
+			c.report(ch, d, r, fresh)
+		} else { // the chain has come since it was asked
+			c.lookAgain(d)
+		}
+	}
+}
+
+// report tells a chain what a switch has of it.
+func (c *Controller) report(ch *chainState, d *device, r chainReport, fresh bool) {
+	ch.entries[d.sw.Name] = r.keys
+	ch.untidy[d.sw.Name] = true
+	c.touch(ch).SwitchUp(c.now(), d.sw.Name, chain.Report{Assignment: r.assignment, Fresh: fresh, Keys: len(r.keys)})
+}

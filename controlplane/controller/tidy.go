@@ -1,0 +1,137 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// tidy compares the key_index entries that switches came up with with the directory, once all members have their part and have been heard: entries
+// that are missing are made, tail first; keys that all members have and nobody remembers are taken in; all others are dropped, head first.
+func (c *Controller) tidy(ch *chainState, st chain.Status) {
+	if len(ch.tidying) > 0 || len(ch.untidy) == 0 || !st.Decided {
+		return
+	}
+	for _, m := range st.Members {
+		if !m.Ready {
+			return
+		}
+	}
+	busy := map[wire.Key]bool{}
+	for _, o := range ch.ops {
+		for _, k := range o.keys {
+			busy[k.ID] = true
+		}
+	}
+	for _, k := range c.dir.Chain(ch.topo.ID) {
+		if k.Alias != 0 { // it is being moved
+			busy[k.ID], busy[k.Alias] = true, true
+		}
+	}
+	members := st.Config.Members
+	// Keys that nobody remembers.
+	adopted := 0
+	for id, slot := range ch.entries[members[0]] {
+		if _, ok := c.dir.ByID(id); ok || busy[id] {
+			continue
+		}
+		everywhere := !slices.ContainsFunc(members, func(m string) bool { s, ok := ch.entries[m][id]; return !ok || s != slot })
+		if everywhere {
+			if _, err := c.dir.Adopt(id, slot); err == nil {
+				adopted++
+			}
+		}
+	}
+	if adopted > 0 {
+		c.events.add("keys.adopted", "", ch.topo.Name, fmt.Sprintf(
+			"%d keys are in the switches, and no record says what they are called: they are listed by their KEY_IDs", adopted))
+		c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
+		c.save(nil)
+	}
+	type work struct {
+		d      *device
+		insert bool
+		keys   []keySlot
+	}
+	var todo []work
+	keys := c.dir.Chain(ch.topo.ID)
+	for _, m := range slices.Backward(members) {
+		if !ch.untidy[m] {
+			continue
+		}
+		w := work{d: c.net().byName[m], insert: true}
+		for _, k := range keys {
+			if slot, ok := ch.entries[m][k.ID]; k.State == directory.Placed && !busy[k.ID] && (!ok || slot != k.Slot) {
+				w.keys = append(w.keys, keySlot{k.ID, k.Slot})
+			}
+		}
+		todo = append(todo, w)
+	}
+	for _, d := range c.orderedBy(members) {
+		if !ch.untidy[d.sw.Name] {
+			continue
+		}
+		w := work{d: d}
+		for id, slot := range ch.entries[d.sw.Name] {
+			k, ok := c.dir.ByID(id)
+			if !busy[id] && (!ok || !slices.Contains(members, d.sw.Name) || k.State != directory.Placed) {
+				w.keys = append(w.keys, keySlot{id, slot})
+			}
+		}
+		todo = append(todo, w)
+	}
+	clear(ch.untidy)
+	todo = slices.DeleteFunc(todo, func(w work) bool { return len(w.keys) == 0 })
+	if len(todo) == 0 {
+		return
+	}
+	ch.tidying = map[wire.Key]bool{}
+	for _, w := range todo {
+		for _, k := range w.keys {
+			ch.tidying[k.id] = true
+		}
+	}
+	go func() {
+		for _, w := range todo {
+			done := make(chan error, 1)
+			w.d.submit(func(ctx context.Context) { done <- w.d.writeKeys(ctx, w.insert, w.keys) })
+			var err error
+			select {
+			case err = <-done:
+			case <-c.ctx.Done():
+				return
+			}
+			what := map[bool]string{true: "made", false: "dropped"}[w.insert]
+			c.post(func() {
+				if err != nil {
+					// It will come up again, or an operator must look.
+					c.events.add("keys.not-tidied", w.d.sw.Name, ch.topo.Name, fmt.Sprintf("%d entries not %s: %v", len(w.keys), what, err))
+				} else {
+					c.events.add("keys.tidied", w.d.sw.Name, ch.topo.Name, fmt.Sprintf("%d entries of the key index were %s", len(w.keys), what))
+				}
+			})
+		}
+		c.post(func() {
+			ch.tidying = nil
+			c.touch(ch)
+		})
+	}()
+}
+
+// orderedBy is all devices, those that are named first.
+func (c *Controller) orderedBy(names []string) []*device {
+	var out []*device
+	for _, n := range names {
+		out = append(out, c.net().byName[n])
+	}
+	for _, d := range c.net().devices {
+		if !slices.Contains(names, d.sw.Name) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
