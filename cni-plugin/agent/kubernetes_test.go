@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +27,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/internal/kubetest"
 	"github.com/netcraq/netcraq/cni-plugin/kube"
 	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -197,8 +201,24 @@ func TestKubernetes(t *testing.T) {
 		}())
 	})
 	k.join(2)
-	k.wait("main", "whole again", serving(3))
+	c = k.wait("main", "whole again", serving(3))
 	expect(t, "a pod of a node that was deleted", fromQ, key, "erin")
+
+	t.Log("all agents are killed at once")
+	for _, n := range k.nodes {
+		n.kill()
+	}
+	for _, n := range k.nodes {
+		n.start()
+	}
+	began := k.wait("main", "begun anew", func(c2 *v1alpha1.NetcraqChain) bool { return serving(3)(c2) && c2.Status.Epoch > c.Status.Epoch })
+	lookUp, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if r, err := fromP.Get(lookUp, key); err == nil && string(r.Value) != "" || began.Status.PlacedKeys != 1 {
+		t.Errorf("a pod reads %q, %v, from a chain that has lost everything; it holds %d keys", r.Value, err, began.Status.PlacedKeys)
+	}
+	put(t, control, fromP, key, "frank")
+	expect(t, "a pod of node 3, after a power failure", fromQ, key, "frank")
 
 	t.Log("other chains come and go")
 	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "wide"}, Spec: v1alpha1.NetcraqChainSpec{ID: 1, Length: 2, Profile: 1024, Slots: 64, LeaseMillis: 1000}}))
@@ -216,6 +236,36 @@ func TestKubernetes(t *testing.T) {
 		}
 		return err
 	})
+
+	t.Log("a key of etcd's is pinned, and the last chain goes, with all that gateways would ask for")
+	k.change("second", func(s *v1alpha1.NetcraqChainSpec) { s.Placement.Pins = []string{"/registry/pods/default/nothing"} }) // that there is no such key fits into 16 bytes
+	until(t, "the pinned key is placed", func() error { return k.placed(1) })
+	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "second"}}))
+	until(t, "the last chain's keys are taken out of the network", func() error { return k.placed(0) })
+	until(t, "the controller ends", func() error {
+		if chains, err := other.Chains(ctx); err == nil {
+			return fmt.Errorf("%v", chains)
+		}
+		return nil
+	})
+}
+
+// placed wants so many keys to be placed, as gateways see it in etcd.
+func (k *cluster) placed(n int) error {
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{k.Etcd}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
+		return k.options.Dial(ctx, "tcp", to)
+	})}})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	entries, _, _, err := placed.Store{KV: c, Prefix: placed.DefaultPrefix}.List(ctx)
+	if err == nil && len(entries) != n {
+		err = fmt.Errorf("%d, not %d, keys are placed: %v", len(entries), n, entries)
+	}
+	return err
 }
 
 // change changes what is asked of a chain.

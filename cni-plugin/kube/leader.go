@@ -71,6 +71,7 @@ type leader struct {
 	holder string             // who has the Lease
 	reign  *reign             // nil: this agent does not lead
 	yield  context.CancelFunc // ends standing for leader; nil: it does not stand
+	ruling sync.WaitGroup     // what yield ends, slowly: state is saved, and etcd told
 }
 
 func newLeader(o Options, mgr manager.Manager, conf *tls.Config, self podroutes.Node, h *health) (*leader, error) {
@@ -105,7 +106,10 @@ func (l *leader) soon() {
 
 // Start implements manager.Runnable: it stands for leader until ctx ends.
 func (l *leader) Start(ctx context.Context) error {
-	defer l.stand(ctx, "")
+	defer func() {
+		l.stand(ctx, "")
+		l.ruling.Wait()
+	}()
 	for ctx.Err() == nil {
 		var e *leaderelection.LeaderElector
 		var err error
@@ -146,7 +150,7 @@ func (l *leader) stand(ctx context.Context, holder string) {
 	case mine && l.yield == nil:
 		standing, yield := context.WithCancel(ctx)
 		l.yield = yield
-		go l.rule(standing)
+		l.ruling.Go(func() { l.rule(standing) })
 	case !mine && l.yield != nil:
 		l.yield()
 		l.yield = nil
@@ -186,8 +190,8 @@ func (l *leader) once(ctx context.Context) error {
 	}
 	defer r.close()
 	l.log.Info("leading", "election id", fmt.Sprint(term.ElectionID()))
-	l.setReign(r)
-	defer l.setReign(nil)
+	l.setReign(nil, r)
+	defer l.setReign(r, nil)
 	l.soon()
 	select {
 	case <-term.Over():
@@ -197,10 +201,13 @@ func (l *leader) once(ctx context.Context) error {
 	}
 }
 
-func (l *leader) setReign(r *reign) {
+// setReign replaces one reign by another, unless another has begun meanwhile.
+func (l *leader) setReign(old, r *reign) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.reign = r
+	if l.reign == old || r != nil {
+		l.reign = r
+	}
 }
 
 func (l *leader) current() *reign {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -35,6 +36,13 @@ type member struct {
 	trouble map[string]string // what was last logged, by its subject
 }
 
+const (
+	// lookAgain is the time between two looks where all is well: somebody may have removed a route or a tunnel.
+	lookAgain = time.Minute
+	// tryAgain is that where it is not.
+	tryAgain = 5 * time.Second
+)
+
 // everything is the one request of reconcilers here: they look at all objects each time, since all that they make depends on several.
 var everything = handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 
@@ -64,26 +72,31 @@ func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		m.restart(fmt.Errorf("this node's address was %s and is %s", m.self.Address, own.Address))
 		return reconcile.Result{}, nil
 	}
-	// One node that cannot be reached must not take all others with it: what can be done is done, and the rest is tried again when something changes.
-	m.say("routes", "pods of some other nodes are not reached", m.route(m.self, others))
-	m.say("peers", "the switches of some other nodes are not reached", m.connect(m.self, peers(nodes, m.self.Name)))
+	// One node that cannot be reached must not take all others with it: what can be done is done, and the rest is tried again.
+	again := reconcile.Result{RequeueAfter: lookAgain}
+	for _, did := range []bool{m.say("routes", "pods of some other nodes are not reached", m.route(m.self, others)),
+		m.say("peers", "the switches of some other nodes are not reached", m.connect(m.self, peers(nodes, m.self.Name)))} {
+		if !did {
+			again.RequeueAfter = tryAgain
+		}
+	}
 	if own.number == 0 || own.status == m.status {
-		return reconcile.Result{}, nil
+		return again, nil
 	}
 	nn := &v1alpha1.NetcraqNode{}
 	if err := m.client.Get(ctx, client.ObjectKey{Name: m.self.Name}, nn); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+		return again, client.IgnoreNotFound(err)
 	}
 	nn.Status = m.status
 	if err := m.client.Status().Update(ctx, nn); err != nil {
 		return reconcile.Result{}, fmt.Errorf("saying where this node's switch is: %w", err)
 	}
 	m.log.Info("this node has a number", "number", own.number)
-	return reconcile.Result{}, nil
+	return again, nil
 }
 
-// say logs an error once.
-func (m *member) say(subject, text string, err error) {
+// say logs an error once; false: there is one.
+func (m *member) say(subject, text string, err error) bool {
 	if m.trouble == nil {
 		m.trouble = map[string]string{}
 	}
@@ -95,4 +108,5 @@ func (m *member) say(subject, text string, err error) {
 		m.log.Error(text, "err", err)
 	}
 	m.trouble[subject] = s
+	return err == nil
 }

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -31,17 +32,18 @@ type rules struct {
 	failed string
 }
 
-// placement finds the hot keys for a controller; nil where no Prometheus was given.
+// placement places keys for a controller.
 func (r *reign) placement(c *controller.Controller) (*rules, error) {
 	o := r.l.o.Lead
-	if o.Prometheus == "" {
-		return nil, nil
+	var source placer.Source = noHeat{}
+	if o.Prometheus != "" {
+		p, err := placer.NewPrometheus(o.Prometheus, o.HeatWindow, prometheusWait)
+		if err != nil {
+			return nil, fmt.Errorf("the hot keys' Prometheus: %w", err)
+		}
+		source = p
 	}
-	source, err := placer.NewPrometheus(o.Prometheus, o.HeatWindow, prometheusWait)
-	if err != nil {
-		return nil, fmt.Errorf("the hot keys' Prometheus: %w", err)
-	}
-	p, err := placer.New(placer.Options{Network: visible{c, r}, Source: source, Etcd: r.etcd, Prefix: o.GatewayPrefix, Conditions: []clientv3.Cmp{r.term.Leads()}, Limits: placement.DefaultLimits(), Interval: decideEvery, Log: r.l.log})
+	p, err := placer.New(placer.Options{Network: c, Source: source, Etcd: r.etcd, Prefix: o.GatewayPrefix, Conditions: []clientv3.Cmp{r.term.Leads()}, Limits: placement.DefaultLimits(), Interval: decideEvery, Leaving: r.isLeaving, Log: r.l.log})
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +52,20 @@ func (r *reign) placement(c *controller.Controller) (*rules, error) {
 	}
 	return &rules{placer: p, log: r.l.log}, nil
 }
+
+// noHeat is the source where no Prometheus was given: only pins are placed.
+type noHeat struct{}
+
+var errNoPrometheus = errors.New("how hot keys are is not known, because the agent was given no Prometheus (--prometheus): only pins are placed")
+
+// Heat implements placer.Source.
+func (noHeat) Heat(context.Context) (map[string]placement.Heat, error) { return nil, errNoPrometheus }
+
+// Scalar implements placer.Source.
+func (noHeat) Scalar(context.Context, string) (float64, bool) { return 0, false }
+
+// Name implements placer.Source.
+func (noHeat) Name() (url, window string) { return "", "" }
 
 // everyKey is an exclusion of all keys that an API server has; pins and narrower rules are exceptions from it.
 const everyKey = "/"

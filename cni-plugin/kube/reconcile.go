@@ -91,23 +91,31 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 	alive := slices.DeleteFunc(slices.Clone(nodes), func(n node) bool { return !l.pods.alive(n.Name) })
 	accepted, refused := accept(list.Items)
 	var formed []formedChain
-	waiting, hidden := map[string]string{}, map[string]bool{}
+	waiting, leaving := map[string]string{}, map[string]bool{}
 	// Chains that nobody wants any more go when they hold no keys.
 	for _, c := range now {
 		if slices.ContainsFunc(accepted, func(a *v1alpha1.NetcraqChain) bool { return a.Name == c.Name }) {
 			continue
 		}
-		hidden[c.Name] = true
-		if c.Keys > 0 {
+		leaving[c.Name] = true
+		gone, err := r.drain(ctx, c.Name)
+		if err != nil {
+			l.log.Warn("emptying a chain that is to go", "chain", c.Name, "err", err)
+		}
+		if !gone || !r.isLeaving(c.Name) {
 			formed = append(formed, formedChain{c.Name, v1alpha1.NetcraqChainSpec{ID: int32(c.ID), Profile: int32(r.hosted.profile), LeaseMillis: int32(c.LeaseMillis)}, r.members(c.Name, now)})
-			r.drain(c.Name)
 			again = restless
 		} else {
 			delete(r.recorded, c.Name) // one of this name that is made later is another one
 		}
 	}
 	for _, c := range accepted {
-		hidden[c.Name] = hidden[c.Name] || c.Spec.Placement.Policy == v1alpha1.PlaceNone
+		for _, m := range r.members(c.Name, now) {
+			load[m]++
+		}
+	}
+	for _, c := range accepted {
+		leaving[c.Name] = c.Spec.Placement.Policy == v1alpha1.PlaceNone
 		members := r.members(c.Name, now)
 		switch {
 		case members != nil:
@@ -118,26 +126,26 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 				r.since[c.Name] = time.Now()
 			}
 			members, waiting[c.Name] = form(&c.Spec, alive, load, time.Since(r.since[c.Name]))
+			for _, m := range members {
+				load[m]++
+			}
 		}
 		if members == nil {
 			again = restless
 			continue
 		}
-		for _, m := range members {
-			load[m]++
-		}
 		formed = append(formed, formedChain{c.Name, c.Spec, members})
 	}
-	r.hide(hidden)
+	r.leave(leaving)
 	trouble := map[string]error{}
-	if err := r.apply(nodes, formed); err != nil {
+	if err := r.apply(nodes, formed, len(now) > 0); err != nil {
 		// What is new must not be in the way of what is there.
 		old := slices.DeleteFunc(slices.Clone(formed), func(f formedChain) bool {
 			return !slices.ContainsFunc(now, func(c api.Chain) bool { return c.Name == f.name })
 		})
 		retried := err
 		if len(old) > 0 && len(old) < len(formed) {
-			retried = r.apply(nodes, old)
+			retried = r.apply(nodes, old, true)
 		}
 		for _, f := range formed {
 			if retried != nil || !slices.ContainsFunc(old, func(o formedChain) bool { return o.name == f.name }) {
@@ -156,9 +164,7 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 		if now, ready, err = r.look(ctx); err != nil {
 			return 0, err
 		}
-		if r.hosted.rules != nil {
-			r.hosted.rules.follow(accepted)
-		}
+		r.hosted.rules.follow(accepted)
 	}
 	steady := r.settled(ready)
 	for _, c := range formed {
@@ -210,12 +216,17 @@ func (r *reign) look(ctx context.Context) (chains []api.Chain, ready map[string]
 	return chains, ready, nil
 }
 
-// apply has the controller control the network as it is now.
-func (r *reign) apply(nodes []node, formed []formedChain) error {
-	if len(formed) == 0 {
+// apply has the controller control the network as it is now. some: there are chains in it, which only an update takes away, since that makes sure that they hold nothing.
+func (r *reign) apply(nodes []node, formed []formedChain, some bool) error {
+	profile := 0
+	switch {
+	case len(formed) > 0:
+		profile = int(formed[0].spec.Profile)
+	case r.hosted != nil && some:
+		profile = r.hosted.profile
+	default:
 		return r.host(nil, 0)
 	}
-	profile := int(formed[0].spec.Profile)
 	program, err := writeProgram(r.dir, profile)
 	if err != nil {
 		return err

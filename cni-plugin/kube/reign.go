@@ -8,15 +8,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/controlplane/admin"
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/controlplane/placer"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -42,13 +44,13 @@ type reign struct {
 	mu      sync.Mutex
 	busy    map[string]bool     // chains with a step under way
 	backoff map[string]*backoff // of steps, by the chain's name
-	hidden  map[string]bool     // chains that no keys are placed in
+	leaving map[string]bool     // chains that are to hold none of etcd's keys
 }
 
 // hosted is the controller of this process.
 type hosted struct {
 	c       *controller.Controller
-	rules   *rules // nil: no keys of etcd's are placed
+	rules   *rules
 	profile int
 	stop    func()
 }
@@ -102,11 +104,7 @@ func (r *reign) host(t *topology.Topology, profile int) error {
 		cancel()
 		return err
 	}
-	var shown admin.Placement
-	if keys != nil {
-		shown = keys.placer
-		wg.Go(func() { keys.placer.Run(ctx) })
-	}
+	wg.Go(func() { keys.placer.Run(ctx) })
 	wg.Go(func() { c.Run(ctx) })
 	wg.Go(func() { r.follow(ctx, c) })
 	go func() {
@@ -116,7 +114,7 @@ func (r *reign) host(t *topology.Topology, profile int) error {
 			r.end(errors.New("another controller has taken over at a switch"))
 		}
 	}()
-	r.l.replica.Lead(c, shown)
+	r.l.replica.Lead(c, keys.placer)
 	r.l.health.lead(c.Registry())
 	r.hosted = &hosted{c: c, rules: keys, profile: profile, stop: func() {
 		cancel()
@@ -191,13 +189,30 @@ func (r *reign) take(chain string, s *step) {
 	r.do(chain, what, f)
 }
 
-// drain removes the keys of a chain that is to go.
-func (r *reign) drain(chain string) {
-	r.do(chain, "removing its keys", func(ctx context.Context, c *controller.Controller) error {
-		keys, err := c.Keys(ctx, chain)
-		if err != nil {
-			return err
+// drain empties a chain that is to go. Its keys of etcd's are taken out by the placement, which knows in which order; the others here. gone: there are none left, and no
+// gateway looks for one there: were the controller to end before, nobody could take them out, and gateways would wait for that.
+func (r *reign) drain(ctx context.Context, chain string) (gone bool, err error) {
+	keys, err := r.hosted.c.Keys(ctx, chain)
+	if err != nil {
+		return false, err
+	}
+	entries, _, _, err := placed.Store{KV: r.etcd, Prefix: r.l.o.Lead.GatewayPrefix}.List(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, e := range entries {
+		if e.Chain == chain {
+			return false, nil // the placement is at it
 		}
+	}
+	if len(keys) == 0 {
+		return true, nil
+	}
+	keys = slices.DeleteFunc(keys, func(k api.Key) bool { return strings.HasPrefix(k.Name, placer.DirectoryName("")) }) // it is about to make an entry, or has just deleted it
+	if len(keys) == 0 {
+		return false, nil
+	}
+	r.do(chain, "removing its keys", func(ctx context.Context, c *controller.Controller) error {
 		for _, k := range keys {
 			if err := c.RemoveKey(ctx, chain, strconv.FormatUint(uint64(k.KeyID), 10)); err != nil && !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
 				return err
@@ -205,27 +220,20 @@ func (r *reign) drain(chain string) {
 		}
 		return nil
 	})
+	return false, nil
 }
 
-// hide has the placement of keys take no notice of some chains.
-func (r *reign) hide(chains map[string]bool) {
+// leave has the placement take its keys out of some chains.
+func (r *reign) leave(chains map[string]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.hidden = chains
+	r.leaving = chains
 }
 
-// visible is the network as the placement of keys sees it.
-type visible struct {
-	*controller.Controller
-	r *reign
-}
-
-// Chains implements placer.Network.
-func (v visible) Chains(ctx context.Context) ([]api.Chain, error) {
-	all, err := v.Controller.Chains(ctx)
-	v.r.mu.Lock()
-	defer v.r.mu.Unlock()
-	return slices.DeleteFunc(all, func(c api.Chain) bool { return v.r.hidden[c.Name] }), err
+func (r *reign) isLeaving(chain string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leaving[chain]
 }
 
 // members are those that a chain has, or had when it was last heard of; nil: it was never formed.

@@ -178,6 +178,9 @@ func (r *round) move(c *candidate, op Op, chain string) {
 	if ch := r.chains[chain]; ch != nil {
 		ch.Free++
 	}
+	if c.verdict.Code == Leaving { // another chain may take it at once
+		return
+	}
 	a := Absence{Until: r.in.Now.Add(r.p.limits.Rest), Code: Resting}
 	if c.Fault != NoFault {
 		a = Absence{Until: r.in.Now.Add(r.p.limits.Retry), Code: c.verdict.Code}
@@ -274,6 +277,11 @@ func (r *round) leave() {
 			continue
 		}
 		if r.barred(c) {
+			r.move(c, Remove, c.Chain)
+			continue
+		}
+		if ch := r.chains[c.Chain]; ch != nil && ch.Leaving {
+			c.say(Leaving, "the chain %s is to hold no keys any more", c.Chain)
 			r.move(c, Remove, c.Chain)
 			continue
 		}
@@ -384,7 +392,7 @@ func (r *round) staysAway(c *candidate) bool {
 func (r *round) room(c *candidate) *Chain {
 	var best *Chain
 	for _, ch := range r.in.Chains {
-		if ch := r.chains[ch.Name]; ch.Ready && ch.Free > 0 && r.fits(c, ch) && (best == nil || ch.Free > best.Free) {
+		if ch := r.chains[ch.Name]; ch.Ready && !ch.Leaving && ch.Free > 0 && r.fits(c, ch) && (best == nil || ch.Free > best.Free) {
 			best = ch
 		}
 	}
@@ -398,7 +406,7 @@ func (r *round) coldest(c *candidate, any bool) *candidate {
 		if !v.Placed() || v.leaving || v.pinned || !v.Heard || !any && r.in.Now.Sub(v.Since) < r.p.limits.Stay {
 			continue
 		}
-		if ch := r.chains[v.Chain]; ch != nil && ch.Ready && r.fits(c, ch) && (worst == nil || v.score < worst.score) {
+		if ch := r.chains[v.Chain]; ch != nil && ch.Ready && !ch.Leaving && r.fits(c, ch) && (worst == nil || v.score < worst.score) {
 			worst = v
 		}
 	}
@@ -406,7 +414,7 @@ func (r *round) coldest(c *candidate, any bool) *candidate {
 }
 
 func (r *round) anyReady() bool {
-	return slices.ContainsFunc(r.in.Chains, func(ch Chain) bool { return ch.Ready })
+	return slices.ContainsFunc(r.in.Chains, func(ch Chain) bool { return ch.Ready && !ch.Leaving })
 }
 
 func (r *round) enterPinned(c *candidate) {

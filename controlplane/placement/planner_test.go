@@ -46,7 +46,7 @@ func TestRandomHeat(t *testing.T) {
 					keys[i].Heard = true
 				}
 			}
-			moves, verdicts := p.Decide(Input{Now: now, Keys: keys, Chains: []Chain{{"main", 1024, slots - placed, true}}, Rules: rules})
+			moves, verdicts := p.Decide(Input{Now: now, Keys: keys, Chains: []Chain{{Name: "main", Cell: 1024, Free: slots - placed, Ready: true}}, Rules: rules})
 			if len(verdicts) != len(keys) {
 				t.Fatalf("seed %d: %d verdicts", seed, len(verdicts))
 			}
@@ -110,7 +110,7 @@ func TestAwayIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := Input{Now: start, Chains: []Chain{{"main", 1024, 0, true}}, Rules: NewRules("")}
+	in := Input{Now: start, Chains: []Chain{{Name: "main", Cell: 1024, Free: 0, Ready: true}}, Rules: NewRules("")}
 	for i := range 3 * maxAway {
 		in.Keys = append(in.Keys, Key{Name: fmt.Sprint(i), Chain: "main", Value: Value{Known: true, Lease: true}})
 	}

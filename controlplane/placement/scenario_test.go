@@ -44,7 +44,7 @@ func TestScenarios(t *testing.T) {
 
 type simChain struct {
 	cell, slots, others int
-	down                bool
+	down, leaving       bool
 }
 
 type world struct {
@@ -163,6 +163,8 @@ func (w *world) command() {
 		w.deaf = arg(0) == "on"
 	case "ready":
 		w.chains[arg(0)].down = arg(1) == "off"
+	case "leaving":
+		w.chains[arg(0)].leaving = arg(1) == "on"
 	case "fault":
 		w.key(arg(0)).Fault = Fault(arg(1))
 	case "others":
@@ -248,7 +250,7 @@ func (w *world) decide() {
 		in.Keys = append(in.Keys, c)
 	}
 	for _, name := range w.order {
-		in.Chains = append(in.Chains, Chain{Name: name, Cell: w.chains[name].cell, Free: w.free(name), Ready: !w.chains[name].down})
+		in.Chains = append(in.Chains, Chain{Name: name, Cell: w.chains[name].cell, Free: w.free(name), Ready: !w.chains[name].down, Leaving: w.chains[name].leaving})
 	}
 	moves, verdicts := w.planner.Decide(in)
 	w.said = map[string]Verdict{}

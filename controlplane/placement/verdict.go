@@ -58,6 +58,7 @@ const (
 	Hot      Code = "hot"      // placed for its heat
 	MakeRoom Code = "room"     // removed to make room
 	TooCold  Code = "too-cold" // removed because hardly anybody reads it
+	Leaving  Code = "leaving"  // removed because its chain is to hold no keys
 )
 
 // Verdict is why a key is where it is.

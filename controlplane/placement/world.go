@@ -27,6 +27,8 @@ type Chain struct {
 	Cell  int  // bytes that a slot holds
 	Free  int  // slots that nobody has
 	Ready bool // keys can be added and removed now
+	// Leaving is a chain that is to hold no keys: it gets none, and those that it has are removed.
+	Leaving bool
 }
 
 // Value is what etcd holds for a key.

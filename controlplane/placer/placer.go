@@ -52,7 +52,9 @@ type Options struct {
 	Limits     placement.Limits
 	// Interval is the time between decisions.
 	Interval time.Duration
-	Log      *slog.Logger
+	// Leaving says which chains are to hold no keys of etcd's; nil: none.
+	Leaving func(chain string) bool
+	Log     *slog.Logger
 
 	// step, in tests, is told of each step before it is made; an error is the process being killed there.
 	step func(string) error
@@ -352,7 +354,8 @@ func (p *Placer) gather(ctx context.Context, now time.Time, rules *placement.Rul
 	in := placement.Input{Now: now, Rules: rules}
 	members := map[string][]string{}
 	for _, ch := range chains {
-		in.Chains = append(in.Chains, placement.Chain{Name: ch.Name, Cell: ch.ValueBytes, Free: ch.Slots - ch.Keys, Ready: ch.Ready && !ch.Frozen})
+		in.Chains = append(in.Chains, placement.Chain{Name: ch.Name, Cell: ch.ValueBytes, Free: ch.Slots - ch.Keys, Ready: ch.Ready && !ch.Frozen,
+			Leaving: p.o.Leaving != nil && p.o.Leaving(ch.Name)})
 		for _, m := range ch.Members {
 			members[ch.Name] = append(members[ch.Name], m.Switch)
 		}

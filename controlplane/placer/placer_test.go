@@ -299,8 +299,16 @@ func TestRules(t *testing.T) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
 	}
-	if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/x", Choice: "unpin"}); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
-		t.Error(err)
+	set("/r/", true, "exclude")
+	set("/r/a", false, "exclude")
+	r.placedNow("/r/b", "/s")   // the exception is there yet
+	set("/r/a", false, "clear") // the wider exclusion stays, and there is no exception from it
+	set("/r/", true, "clear")
+	r.placedNow("/r/a", "/r/b")
+	for _, choice := range []string{"unpin", "clear"} {
+		if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/x", Choice: choice}); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+			t.Error(err)
+		}
 	}
 }
 
