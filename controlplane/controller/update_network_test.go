@@ -1,8 +1,12 @@
 package controller_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -222,4 +226,113 @@ func (r *running) switches() []api.Switch {
 		r.t.Fatal(err)
 	}
 	return all
+}
+
+// TestUpdateChurn has two switches of four leave and join at random, some while the controller is away, for NETCRAQ_TEST_CHURN (by default a few seconds), while keys of two chains that
+// they are in are read and written.
+func TestUpdateChurn(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	length, err := time.ParseDuration(cmp.Or(os.Getenv("NETCRAQ_TEST_CHURN"), "5s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := layout{n: 4, links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 1}, {1, 3}, {2, 4}}, chains: []chainSpec{
+		{id: 1, name: "c1", members: []int{1, 2, 3, 4}, lease: 500, patience: 200}, {id: 2, name: "c2", members: []int{4, 3, 2, 1}, lease: 500, patience: 200}}}
+	nw := newNetwork(t, "auto", l)
+	there := map[int]bool{1: true, 4: true}
+	now := func() *topology.Topology {
+		return nw.changed(func(top object) {
+			for i := range there {
+				if there[i] {
+					continue
+				}
+				name := fmt.Sprintf("s%d", i)
+				drop(top, "switches", name)
+				drop(top, "links", name)
+				drop(top, "hosts", fmt.Sprintf("h%d", i))
+				for _, c := range top["chains"].([]any) {
+					c.(object)["members"] = slices.DeleteFunc(c.(object)["members"].([]any), func(m any) bool { return m == name })
+				}
+			}
+		})
+	}
+	c := nw.startControllerWith("state.json", now())
+	c.waitAllReady()
+	sessions := c.sessionsFor(4)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	history := map[uint8][]call{}
+	for i := range 4 {
+		id := uint8(1 + i%2)
+		if i < 2 {
+			if _, err := c.api.AddKey(t.Context(), fmt.Sprint(id), api.KeySpec{Name: fmt.Sprintf("k%d", id), KeyID: ptr(uint32(wire.MakeKey(id, 7)))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := workload{Client: i, Service: serviceAddrOf(int(id)), Others: []netip.Addr{switchAddr(2), switchAddr(3)}, Keys: []uint32{uint32(wire.MakeKey(id, 7))}, Session: sessions[i], Duration: length}
+		wg.Go(func() {
+			h, err := nw.hosts[1+i/2].work(w)
+			if err != nil {
+				t.Errorf("client %d: %v", i, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			history[id] = append(history[id], h...)
+		})
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	counts := map[string]int{}
+	for end := time.Now().Add(length - 500*time.Millisecond); time.Now().Before(end); {
+		i := []int{1, 4}[r.IntN(2)]
+		name := fmt.Sprintf("s%d", i)
+		there[i] = !there[i]
+		what := map[bool]string{true: "join", false: "leave"}[there[i]]
+		if r.IntN(3) == 0 {
+			what += " while no controller runs"
+			c.stop()
+			c = nw.startControllerWith("state.json", now())
+		} else {
+			update(t, c.c, now())
+		}
+		counts[what]++
+		has := func(want bool) func() bool {
+			return func() bool {
+				for _, ch := range []string{"c1", "c2"} {
+					is, err := c.api.Chain(t.Context(), ch)
+					if err != nil || !is.Ready || slices.ContainsFunc(is.Members, func(m api.Member) bool { return m.Switch == name }) != want {
+						return false
+					}
+				}
+				known := slices.ContainsFunc(c.switches(), func(s api.Switch) bool { return s.Name == name && (s.Ready || !want) })
+				return known == want
+			}
+		}
+		if there[i] {
+			for _, ch := range []string{"c1", "c2"} {
+				c.waitUntil(func() bool {
+					_, err := c.api.Recover(t.Context(), ch, name)
+					is, err2 := c.api.Chain(t.Context(), ch)
+					return err == nil || err2 == nil && slices.ContainsFunc(is.Members, func(m api.Member) bool { return m.Switch == name })
+				}, name+" to be brought into "+ch)
+			}
+		}
+		c.waitUntil(has(there[i]), name+" to "+what)
+	}
+	wg.Wait()
+	t.Logf("%v", counts)
+	for id, h := range history {
+		var f figures
+		ops := operations(h, &f)
+		t.Logf("chain %d: %d calls, %d of unknown outcome", id, f.Calls, f.Unknown)
+		if f.Calls < 200 {
+			t.Errorf("chain %d: only %d calls: this says little", id, f.Calls)
+		}
+		if result := porcupine.CheckOperationsTimeout(registers, ops, 2*time.Minute); result != porcupine.Ok {
+			t.Errorf("chain %d: the history is not linearizable: %v\n%s", id, result, c.history())
+		}
+	}
 }
