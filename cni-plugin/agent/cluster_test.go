@@ -192,6 +192,7 @@ type node struct {
 	agent  *exec.Cmd
 	output *output
 	cni    *libcni.CNIConfig
+	lan    string // the namespace with the bridge or the router, where there is one
 }
 
 // output is what a process prints, for tests that read it while it runs.

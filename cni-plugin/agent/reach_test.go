@@ -3,6 +3,8 @@ package agent_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -32,6 +34,7 @@ func lan(t testing.TB, count int, routed bool, args ...string) []*node {
 	for i := 1; i <= count; i++ {
 		name := fmt.Sprintf("node%d", i)
 		n := newNode(t, fmt.Sprintf("10.244.%d.0/24", i), append([]string{"--nodes", path, "--node", name, "--device-id", fmt.Sprint(i)}, args...)...)
+		n.lan = middle
 		nodes = append(nodes, n)
 		cable := fmt.Sprintf("n%d", i)
 		sh(t, "ip", "-n", n.space, "link", "add", "eth0", "type", "veth", "peer", "name", cable, "netns", middle)
@@ -108,6 +111,61 @@ func TestAcrossNodes(t *testing.T) {
 			}
 		}
 	})
+}
+
+// whoAsks has somebody in a namespace ask over TCP, and gives the address that it is seen by.
+func whoAsks(t testing.TB, from, at string, to netip.AddrPort) netip.Addr {
+	t.Helper()
+	l, err := inside(t, at, func() (net.Listener, error) { return net.Listen("tcp", fmt.Sprintf("0.0.0.0:%d", to.Port())) })
+	check(t, err)
+	defer l.Close()
+	seen := make(chan netip.Addr, 1)
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			defer c.Close()
+			seen <- c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+			_, _ = io.Copy(c, c)
+		}
+	}()
+	if err := say(t, from, to); err != nil {
+		t.Logf("%s does not reach %s: %v", from, to, err)
+		return netip.Addr{}
+	}
+	return <-seen
+}
+
+// TestWorld has a pod talk to what is outside of the cluster and knows no pods, and to what is in it and should see who asks.
+func TestWorld(t *testing.T) {
+	nodes := lan(t, 2, true)
+	a, b := nodes[0], nodes[1]
+	a.start()
+	b.start()
+	p, q := a.mustAdd(t), b.mustAdd(t)
+	node := netip.MustParseAddr("192.168.1.2")
+	for _, router := range []string{"192.168.1.1", "192.168.2.1"} {
+		if seen := whoAsks(t, p.space, a.lan, netip.AddrPortFrom(netip.MustParseAddr(router), 80)); seen != node {
+			t.Errorf("outside, at %s, the pod is %s, not its node %s", router, seen, node)
+		}
+	}
+	if seen := whoAsks(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)); seen != p.ip {
+		t.Errorf("another pod sees %s, not %s", seen, p.ip)
+	}
+	if seen := whoAsks(t, p.space, b.space, netip.AddrPortFrom(netip.MustParseAddr("192.168.2.2"), 80)); seen != p.ip {
+		t.Errorf("another node sees %s, not %s", seen, p.ip)
+	}
+	// Another start changes nothing; without masquerading nothing comes back from outside.
+	outside := netip.AddrPortFrom(netip.MustParseAddr("192.168.1.1"), 80)
+	a.kill()
+	a.start()
+	if seen := whoAsks(t, p.space, a.lan, outside); seen != node {
+		t.Errorf("after another start the pod is %s outside", seen)
+	}
+	a.kill()
+	a.args = append(a.args, "--masquerade=false")
+	a.start()
+	if seen := whoAsks(t, p.space, a.lan, outside); seen.IsValid() {
+		t.Errorf("without masquerading the pod is %s outside", seen)
+	}
 }
 
 // TestBothFamilies gives pods an IPv4 and an IPv6 address each, with and without gateways from IPAM.

@@ -27,6 +27,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/cniconf"
+	"github.com/netcraq/netcraq/cni-plugin/masquerade"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
@@ -43,6 +44,8 @@ type Options struct {
 	MTU       int    // of pods, in bytes; 0: what the node's interface leaves
 	Routes    podroutes.Mode
 	P4Runtime string // the loopback address of the switch's P4Runtime server
+
+	Masquerade bool // pods reach what is outside of the cluster under the node's address
 
 	P4RuntimePort int // of the node's address, with TLS
 	AgentPort     int // ... for the leader to learn of the node's pods
@@ -160,7 +163,7 @@ func Run(ctx context.Context, o Options) error {
 	m := &member{client: mgr.GetClient(), self: self, log: o.Log, restart: func(err error) { cancel(err) }, connect: sw.ConnectPeers,
 		status: v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort), Engine: sw.Engine()},
 		route: func(self podroutes.Node, others []podroutes.Node) error {
-			return podroutes.Apply(self, others, o.Routes)
+			return errors.Join(podroutes.Apply(self, others, o.Routes), masquerade.Keep(o.Masquerade, self, others))
 		}}
 	if err := m.setup(mgr); err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/masquerade"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/cni-plugin/privileges"
@@ -42,6 +43,7 @@ type options struct {
 	nodes     string
 	node      string
 	routes    podroutes.Mode
+	masks     bool
 	logLevel  slog.Level
 	kube      kubeOptions
 }
@@ -100,6 +102,7 @@ choose one of themselves that runs the controller (docs/kubernetes.md):
 	f.StringVar(&o.nodes, "nodes", "", "`FILE` with the cluster's nodes: {\"nodes\": [{\"name\": ..., \"address\": ..., \"podCIDRs\": [...]}, ...]}; without it there are no routes to other nodes")
 	f.StringVar(&o.node, "node", os.Getenv("NODE_NAME"), "`NAME` of this node in the file, or of its Node ($NODE_NAME)")
 	f.Var(&o.routes, "routes", "how pods of other nodes are reached: directly where nodes share a link, or through VXLAN; `auto|direct|vxlan`")
+	f.BoolVar(&o.masks, "masquerade", true, "have pods reach what is outside of the cluster under the node's address (nftables)")
 	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error; `LEVEL`")
 	o.kube.flags(f)
 	cmd.AddCommand(cleanUpCommand())
@@ -180,6 +183,9 @@ func run(ctx context.Context, o *options) error {
 		// This node is ready all the same: else one node that is not would take all others with it.
 		if err := podroutes.Apply(cluster.self, cluster.others, o.routes); err != nil {
 			log.Error("pods of some other nodes are not reached", "err", err)
+		}
+		if err := masquerade.Keep(o.masks, cluster.self, cluster.others); err != nil {
+			log.Error("pods do not reach what is outside of the cluster", "err", err)
 		}
 	}
 	route()

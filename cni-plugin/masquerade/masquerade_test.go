@@ -1,0 +1,33 @@
+package masquerade
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// TestIntervals: prefixes in one another are one, neighbours stay two, and one may go to the end of all addresses.
+func TestIntervals(t *testing.T) {
+	for in, want := range map[string]string{
+		"10.244.1.0/24":                                 "10.244.1.0 10.244.2.0)",
+		"10.244.2.0/24 10.244.1.0/24":                   "10.244.1.0 10.244.2.0) 10.244.2.0 10.244.3.0)",
+		"10.244.1.0/24 10.244.0.0/16 10.244.255.255/32": "10.244.0.0 10.245.0.0)",
+		"192.168.0.1/32 192.168.0.1/32":                 "192.168.0.1 192.168.0.2)",
+		"255.255.255.0/24 0.0.0.0/8":                    "0.0.0.0 1.0.0.0) 255.255.255.0",
+		"":                                              "",
+	} {
+		var prefixes []netip.Prefix
+		for _, s := range strings.Fields(in) {
+			prefixes = append(prefixes, netip.MustParsePrefix(s))
+		}
+		var got []string
+		for _, e := range intervals(prefixes) {
+			a, _ := netip.AddrFromSlice(e.Key)
+			got = append(got, a.String()+map[bool]string{true: ")"}[e.IntervalEnd])
+		}
+		if s := fmt.Sprint(strings.Join(got, " ")); s != want {
+			t.Errorf("%s: %q, not %q", in, s, want)
+		}
+	}
+}
