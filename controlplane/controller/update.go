@@ -310,7 +310,6 @@ func (c *Controller) steer(ch *chainState, lease time.Duration) {
 func (s SavedSwitch) restore() (*topology.Switch, error) {
 	t, err := topology.New(topology.Spec{
 		Program:  topology.ProgramSpec{JSON: "-", P4Info: "-"},
-		TLS:      topology.TLSSpec{CA: "-"},
 		Switches: []topology.SwitchSpec{{Name: s.Name, P4Runtime: s.P4Runtime, Server: s.ServerName, DeviceID: &s.DeviceID, Address: s.Address, MAC: s.MAC}},
 	}, "the saved state")
 	if err != nil {

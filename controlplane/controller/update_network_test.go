@@ -2,11 +2,14 @@ package controller_test
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -15,6 +18,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -44,7 +48,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 		return
 	}
 	l := layout{n: 4, links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 1}, {1, 3}, {2, 4}}, chains: []chainSpec{
-		{id: 1, name: "c1", members: []int{1, 2, 3}, lease: 1000, patience: 300}, {id: 2, name: "c2", members: []int{3, 2, 1}, lease: 1000, patience: 300}}}
+		{id: 1, name: "c1", members: []int{1, 2, 3}, lease: 3000, patience: 1500}, {id: 2, name: "c2", members: []int{3, 2, 1}, lease: 3000, patience: 1500}}}
 	nw := newNetwork(t, "auto", l)
 	without := func(sw, host string) func(object) {
 		return func(top object) {
@@ -110,21 +114,15 @@ func TestUpdateUnderLoad(t *testing.T) {
 	time.Sleep(500 * time.Millisecond)
 
 	step("50 hosts come, and go")
-	before, routes := epochs(), func(n int) func() bool {
-		return func() bool {
-			for _, sw := range c.switches() {
-				if len(sw.Ports) != n && sw.Name == "s2" {
-					return false
-				}
-			}
-			return true
-		}
+	before, routes := epochs(), nw.routes()
+	more := map[string]int{}
+	for sw, n := range routes {
+		more[sw] = n + 50
 	}
-	ports := len(c.switches()[1].Ports)
 	update(t, c.c, nw.changed(slots, no4, func(top object) { add(top, "hosts", pods("s2", 50)...) }))
-	c.waitUntil(routes(ports+50), "s2 to have 50 more ports")
+	c.waitUntil(func() bool { return maps.Equal(nw.routes(), more) }, "50 more routes at each switch")
 	update(t, c.c, nw.changed(slots, no4))
-	c.waitUntil(routes(ports), "s2 to have its ports")
+	c.waitUntil(func() bool { return maps.Equal(nw.routes(), routes) }, "the routes of before")
 	if after := epochs(); !slices.Equal(after, before) {
 		t.Errorf("hosts came and went, and the epochs went from %v to %v:\n%s", before, after, c.history())
 	}
@@ -219,6 +217,34 @@ func TestUpdateUnderLoad(t *testing.T) {
 	}
 }
 
+// routes is how many routes s1 to s3 have, by their own word.
+func (nw *network) routes() map[string]int {
+	nw.t.Helper()
+	compiled := filepath.Join("..", "..", "p4src", "compiled", "netcraq-128.p4info.txtpb")
+	info, err := p4rt.LoadInfo(compiled)
+	if err != nil {
+		nw.t.Fatal(err)
+	}
+	out := map[string]int{}
+	for i := 1; i <= 3; i++ {
+		name := fmt.Sprintf("s%d", i)
+		// One who only reads needs no stream, and is in nobody's way.
+		reader, err := p4rt.New(p4rt.Options{Name: name, Target: fmt.Sprintf("127.0.0.1:%d", basePort+i-1), DeviceID: uint64(i), ElectionID: p4rt.ElectionID{Low: 1}, Info: info}, p4rt.Handler{})
+		if err != nil {
+			nw.t.Fatal(err)
+		}
+		entries, err := reader.ReadTable(nw.t.Context(), "ipv4_lpm")
+		if err != nil {
+			nw.t.Fatal(err)
+		}
+		out[name] = len(entries)
+		ended, cancel := context.WithCancel(nw.t.Context())
+		cancel()
+		reader.Run(ended) // closes it
+	}
+	return out
+}
+
 func (r *running) switches() []api.Switch {
 	r.t.Helper()
 	all, err := r.api.Switches(r.t.Context())
@@ -239,7 +265,7 @@ func TestUpdateChurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := layout{n: 4, links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 1}, {1, 3}, {2, 4}}, chains: []chainSpec{
-		{id: 1, name: "c1", members: []int{1, 2, 3, 4}, lease: 500, patience: 200}, {id: 2, name: "c2", members: []int{4, 3, 2, 1}, lease: 500, patience: 200}}}
+		{id: 1, name: "c1", members: []int{1, 2, 3, 4}, lease: 3000, patience: 1500}, {id: 2, name: "c2", members: []int{4, 3, 2, 1}, lease: 3000, patience: 1500}}}
 	nw := newNetwork(t, "auto", l)
 	there := map[int]bool{1: true, 4: true}
 	now := func() *topology.Topology {

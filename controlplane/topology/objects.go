@@ -126,9 +126,6 @@ func (p *parser) addSwitch(i int, f *SwitchSpec) {
 	if _, port, err := net.SplitHostPort(f.P4Runtime); err != nil || port == "" {
 		p.add(path+".p4runtime", f.Name, "%q is not host:port: give the address of the switch's P4Runtime server (--grpc-server-addr)", f.P4Runtime)
 	}
-	if f.Server != "" && p.t.TLS.CA == "" {
-		p.add(path+".serverName", f.Name, "a server name is for TLS, and there is none: give p4runtimeTLS with ca at the top of the file")
-	}
 	for _, other := range p.t.Switches {
 		if other.P4Runtime == s.P4Runtime && other.DeviceID == s.DeviceID {
 			p.add(path+".p4runtime", f.Name, "%s has the same P4Runtime address and device id: they would be one switch", other.Name)

@@ -93,7 +93,13 @@ func Parse(b []byte, name string) (*Topology, error) {
 		}
 		return nil, p.err() // what follows would only complain about what could not be read
 	}
-	if len(f.Chains) == 0 { // a program may add them later; who writes a file has forgotten them
+	// What a program may have otherwise (certificates of its own, chains that come later), and who writes a file has forgotten.
+	for i, s := range f.Switches {
+		if s.Server != "" && f.TLS.CA == "" {
+			p.add(fmt.Sprintf("switches[%d].serverName", i), s.Name, "a server name is for TLS, and there is none: give p4runtimeTLS with ca at the top of the file")
+		}
+	}
+	if len(f.Chains) == 0 {
 		p.add("chains", "", "there are no chains: list at least one under chains")
 	}
 	return p.check(&f)
