@@ -20,15 +20,17 @@ import (
 var bad = []string{"chain.failover", "chain.lost", "chain.lost-member", "chain.not-ready", "chain.not-recovered", "chain.recovery-abandoned", "chain.not-drained", "chain.not-redriven",
 	"lease.refused", "state.not-saved", "switch.disconnected", "switch.unreachable", "switch.not-set-up", "switch.refused", "switch.backup", "keys.not-tidied"}
 
-// follow makes Kubernetes' events of the controller's, and has the network looked at when there are some.
+// follow makes Kubernetes' events of the controller's, and has the network looked at when there are some about chains or switches. Keys come and go all the time.
 func (r *reign) follow(ctx context.Context, c *controller.Controller) {
 	for since := uint64(0); ; {
 		events, more := c.Events(since)
+		news := false
 		for _, e := range events {
 			since = e.ID
+			news = news || strings.HasPrefix(e.Type, "chain.") || strings.HasPrefix(e.Type, "switch.")
 			r.tell(ctx, e)
 		}
-		if len(events) > 0 {
+		if news {
 			r.l.soon()
 		}
 		select {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -227,11 +229,14 @@ func (r *reign) apply(nodes []node, formed []formedChain, some bool) error {
 	default:
 		return r.host(nil, 0)
 	}
-	program, err := writeProgram(r.dir, profile)
-	if err != nil {
-		return err
+	if r.program.Profile != strconv.Itoa(profile) {
+		p, err := writeProgram(r.dir, profile)
+		if err != nil {
+			return err
+		}
+		r.program = p
 	}
-	spec, leftOut, err := addressing{r.l.o.Services, r.l.o.Switches}.build(program, nodes, r.l.pods.all(), formed)
+	spec, leftOut, err := addressing{r.l.o.Services, r.l.o.Switches}.build(r.program, nodes, r.l.pods.all(), formed)
 	if err != nil {
 		return err
 	}
@@ -321,7 +326,11 @@ func status(c *v1alpha1.NetcraqChain, was v1alpha1.NetcraqChainStatus, is *api.C
 	for _, m := range is.Members {
 		s.Members = append(s.Members, v1alpha1.Member{Node: m.Switch, Role: m.Role, Ready: m.Ready && m.LeaseLive})
 	}
-	s.Length = int32(len(s.Members))
+	var names []string
+	for _, m := range s.Members {
+		names = append(names, m.Node)
+	}
+	s.Length, s.Order = int32(len(names)), strings.Join(names, " ")
 	switch {
 	case trouble != nil:
 		set(v1alpha1.ConditionReady, false, "NotInstalled", trouble.Error())

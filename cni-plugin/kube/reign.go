@@ -35,7 +35,8 @@ type reign struct {
 
 	mine      sync.Mutex // of all that follows, but for what has a lock of its own
 	hosted    *hosted
-	complaint string               // the last one that was logged
+	complaint string // the last one that was logged
+	program   topology.ProgramSpec
 	leftOut   int                  // pods that are no hosts
 	since     map[string]time.Time // when a chain was first waited with
 	steady    map[string]time.Time // since when a switch has been ready

@@ -43,7 +43,7 @@ type Options struct {
 	Engine    string // of the switch: auto, ebpf or interp
 	MTU       int    // of pods, in bytes; 0: what the node's interface leaves
 	Routes    podroutes.Mode
-	P4Runtime string // the loopback address of the switch's P4Runtime server
+	P4Runtime string // a loopback address where the switch's P4Runtime is served in plain text; "": nowhere
 
 	Masquerade bool // pods reach what is outside of the cluster under the node's address
 

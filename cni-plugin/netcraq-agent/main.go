@@ -83,6 +83,9 @@ choose one of themselves that runs the controller (docs/kubernetes.md):
 				fmt.Fprintf(os.Stderr, "netcraq-agent: it keeps privileges that it does not need: %v\n", err)
 			}
 			if o.kube.on {
+				if !cmd.Flags().Changed("p4runtime") {
+					o.p4runtime = "" // with TLS it is served for the leader; pods in the node's network share its loopback
+				}
 				return runInCluster(ctx, &o)
 			}
 			return run(ctx, &o)
@@ -98,7 +101,7 @@ choose one of themselves that runs the controller (docs/kubernetes.md):
 	f.StringArrayVar(&o.services, "services", nil, "chains' service addresses, `PREFIX`, that the node's own processes reach by the switch; repeat for each. It needs --nodes")
 	f.Uint64Var(&o.deviceID, "device-id", 1, "P4Runtime device `ID` of the switch")
 	f.StringVar(&o.engine, "engine", "auto", "what runs the switch's program: `auto|ebpf|interp`")
-	f.StringVar(&o.p4runtime, "p4runtime", "127.0.0.1:9559", "loopback `ADDRESS` of the switch's P4Runtime server")
+	f.StringVar(&o.p4runtime, "p4runtime", "127.0.0.1:9559", "loopback `ADDRESS` of the switch's P4Runtime server, in plain text; with --kubernetes there is none unless it is given")
 	f.StringVar(&o.nodes, "nodes", "", "`FILE` with the cluster's nodes: {\"nodes\": [{\"name\": ..., \"address\": ..., \"podCIDRs\": [...]}, ...]}; without it there are no routes to other nodes")
 	f.StringVar(&o.node, "node", os.Getenv("NODE_NAME"), "`NAME` of this node in the file, or of its Node ($NODE_NAME)")
 	f.Var(&o.routes, "routes", "how pods of other nodes are reached: directly where nodes share a link, or through VXLAN; `auto|direct|vxlan`")

@@ -15,7 +15,7 @@ import (
 // +kubebuilder:printcolumn:name=Ready,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name=Length,type=integer,JSONPath=`.status.length`
 // +kubebuilder:printcolumn:name=Wanted,type=integer,JSONPath=`.spec.length`
-// +kubebuilder:printcolumn:name=Members,type=string,JSONPath=`.status.members[*].node`
+// +kubebuilder:printcolumn:name=Members,type=string,JSONPath=`.status.order`
 // +kubebuilder:printcolumn:name=Epoch,type=integer,JSONPath=`.status.epoch`
 // +kubebuilder:printcolumn:name=Keys,type=integer,JSONPath=`.status.placedKeys`
 // +kubebuilder:printcolumn:name=Address,type=string,JSONPath=`.status.serviceAddress`
@@ -132,6 +132,8 @@ type NetcraqChainStatus struct {
 	// +listType=map
 	// +listMapKey=node
 	Members []Member `json:"members,omitempty"`
+	// Order is the members' names in one line, for tables.
+	Order string `json:"order,omitempty"`
 	// PlacedKeys is how many keys the chain holds.
 	PlacedKeys int32 `json:"placedKeys"`
 	// Slots is how many keys it can hold.
