@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -144,6 +146,9 @@ func TestKubernetes(t *testing.T) {
 	k.metric(2, "netcraq_agent_attachments 1")
 	k.metric(2, "netcraq_agent_leading 0")
 
+	k.closed(p.space)
+	k.closed(k.nodes[0].space) // and not even the nodes' own processes get in
+
 	t.Log("node 3 loses its agent, and gets it back")
 	k.nodes[2].kill()
 	k.wait("main", "going on without a member", func(c *v1alpha1.NetcraqChain) bool { return serving(2)(c) && members(c) == "node1 node2" })
@@ -266,6 +271,39 @@ func (k *cluster) placed(n int) error {
 		err = fmt.Errorf("%d, not %d, keys are placed: %v", len(entries), n, entries)
 	}
 	return err
+}
+
+// closed tries to get into the switches and agents of all nodes without a certificate.
+func (k *cluster) closed(space string) {
+	k.t.Helper()
+	for i := range k.nodes {
+		for _, port := range []int{9559, 9560} {
+			to := fmt.Sprintf("192.168.0.%d:%d", i+1, port)
+			_, err := inside(k.t, space, func() (struct{}, error) {
+				c, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", to, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+				if err != nil {
+					return struct{}{}, err
+				}
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+				_, err = c.Read(make([]byte, 1)) // with TLS 1.3 a client learns only now that it is refused
+				return struct{}{}, err
+			})
+			if err == nil || !strings.Contains(err.Error(), "certificate required") {
+				k.t.Errorf("%s without a certificate: %v", to, err)
+			}
+		}
+		_, err := inside(k.t, k.nodes[i].space, func() (struct{}, error) {
+			c, err := net.DialTimeout("tcp", "127.0.0.1:9559", 10*time.Second)
+			if err == nil {
+				c.Close()
+			}
+			return struct{}{}, err
+		})
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			k.t.Errorf("P4Runtime on the loopback of node %d: %v", i+1, err)
+		}
+	}
 }
 
 // change changes what is asked of a chain.
