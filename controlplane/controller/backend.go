@@ -277,6 +277,9 @@ func (c *Controller) Switches(ctx context.Context) ([]api.Switch, error) {
 				Connected: d.state.Phase != p4rt.Disconnected, Primary: d.state.Phase == p4rt.Primary, Ready: d.ready, LastError: d.lastError,
 				Chains: []string{}, Ports: describePorts(c.net().topo.Switch(d.sw.Name)),
 			}
+			if c.net().left[d.sw.Name] && s.LastError == "" {
+				s.LastError = "it has left the topology, and is forgotten when no chain needs it"
+			}
 			if d.ready {
 				s.Pipeline = fmt.Sprintf("%016x", c.prog.pipeline.Cookie)
 			}

@@ -415,3 +415,43 @@ func TestUpdateRejoin(t *testing.T) {
 	until(t, c, "s3 to be reached by another name", func() bool { return s3().Ready && s3().P4Runtime == "localhost:"+port })
 	ready(t, c)
 }
+
+// TestUpdateLastMember: the last member of a chain that leaves is kept, and shown as one that has left, until somebody else has taken its place.
+func TestUpdateLastMember(t *testing.T) {
+	f := newFakes(t, func(top map[string]any) { top["chains"].([]map[string]any)[0]["members"] = []string{"s3"} })
+	c, _ := f.start()
+	ready(t, c)
+	until(t, c, "all switches to be set up", func() bool {
+		all, err := c.Switches(t.Context())
+		return err == nil && !slices.ContainsFunc(all, func(s api.Switch) bool { return !s.Ready })
+	})
+	update(t, c, f.topology(func(top object) {
+		drop(top, "switches", "s3")
+		drop(top, "links", "s3")
+		top["chains"].([]any)[0].(object)["members"] = []string{"s1"}
+	}))
+	all, err := c.Switches(t.Context())
+	if err != nil || len(all) != 3 || all[2].Name != "s3" || !strings.Contains(all[2].LastError, "it has left the topology") {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if err := c.Ready(t.Context()); err != nil {
+		t.Errorf("the chain does not serve: %v", err)
+	}
+	if _, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Members: &[]string{"s3", "s1"}}); err == nil {
+		t.Error("a switch that leaves was made a member")
+	}
+	if _, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Members: &[]string{"s2"}}); err != nil {
+		t.Fatalf("%v\n%s", err, eventText(c))
+	}
+	until(t, c, "s3 to be forgotten", func() bool {
+		all, err := c.Switches(t.Context())
+		return err == nil && len(all) == 2
+	})
+	ready(t, c)
+	if m, _ := members(t, c, "main"); !slices.Equal(m, []string{"s2"}) {
+		t.Errorf("the chain is %v", m)
+	}
+	if got := f.tables(2, "chain_config"); len(got) != 1 || !strings.Contains(got[0], "role=0x00") {
+		t.Errorf("s3 has %v", got)
+	}
+}
