@@ -54,8 +54,11 @@ type Cell struct {
 	Number uint64
 }
 
-// MaxNumber is the largest number of a guard: with it, and any lease, a guard has 16 bytes.
+// MaxNumber is the largest number of a guard: with it, and any lease, a guard has GuardSize bytes.
 const MaxNumber = 1<<42 - 1
+
+// GuardSize is the most bytes that a guard has: a slot of every profile has as many.
+const GuardSize = 16
 
 // MaxValue is the most bytes of a value, uncompressed, that Encode takes and Decode gives.
 const MaxValue = 64 << 10
@@ -87,6 +90,9 @@ func malformed(format string, args ...any) error {
 func (c *Codec) Encode(cell Cell, size int) ([]byte, error) {
 	if err := cell.check(); err != nil {
 		return nil, err
+	}
+	if size < 1 { // of a slot that is not known
+		return nil, fmt.Errorf("%w: it has %d bytes", ErrTooLarge, size)
 	}
 	b := make([]byte, 1, min(size, 64))
 	b[0] = byte(cell.Kind)

@@ -85,8 +85,15 @@ func TestSizes(t *testing.T) {
 			t.Errorf("%d bytes in %d: came back as %+v, %v", len(test.value), test.size, got, err)
 		}
 	}
-	if _, err := c.Encode(Cell{Kind: Guard, Lease: math.MaxInt64, Number: MaxNumber}, 15); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("a guard in 15 bytes: %v", err)
+	guard := Cell{Kind: Guard, Lease: math.MaxInt64, Number: MaxNumber}
+	if _, err := c.Encode(guard, GuardSize-1); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a guard in too few bytes: %v", err)
+	}
+	if b, err := c.Encode(guard, GuardSize); err != nil || len(b) != GuardSize {
+		t.Errorf("the largest guard: %x, %v", b, err)
+	}
+	if _, err := c.Encode(Cell{Kind: Clear}, 0); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("in a slot that is not known: %v", err)
 	}
 }
 

@@ -77,7 +77,7 @@ func (s *Server) take(ctx context.Context, lease int64, k wanted) (*guard, error
 
 // contend tries until the slot has the guard. Where it fails, g says whether a CAS is on its way.
 func (s *Server) contend(ctx context.Context, g *guard) error {
-	mine, err := s.Codec.Codec().Encode(cell.Cell{Kind: cell.Guard, Lease: g.lease, Number: g.number}, s.Slots.Size(g.key.ID))
+	mine, err := s.Codec.Codec().Encode(cell.Cell{Kind: cell.Guard, Lease: g.lease, Number: g.number}, cell.GuardSize) // the chain need not be known yet
 	if err != nil {
 		return err
 	}

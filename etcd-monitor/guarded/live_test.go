@@ -68,7 +68,13 @@ func (m *memory) setFaults(p float64) {
 	m.faults = p
 }
 
-func (m *memory) Size(wire.Key) int { return m.size }
+// Size is 0 while the network is gone, as it is before the controller has named a chain.
+func (m *memory) Size(wire.Key) int {
+	if m.down.Load() {
+		return 0
+	}
+	return m.size
+}
 
 func (m *memory) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, error) {
 	if m.down.Load() || m.fault() {
