@@ -47,7 +47,7 @@ class Writer(threading.Thread):
     def once(self) -> bool:
         """Whether one write is acknowledged."""
         try:
-            self._write(0)
+            self._write(5_000_000)  # an object that is not there yet
         except (ApiError, OSError, HTTPException):
             return False
         return True
