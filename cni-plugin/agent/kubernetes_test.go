@@ -245,7 +245,11 @@ func TestKubernetes(t *testing.T) {
 	t.Log("a key of etcd's is pinned, and the last chain goes, with all that gateways would ask for")
 	k.change("second", func(s *v1alpha1.NetcraqChainSpec) { s.Placement.Pins = []string{"/registry/pods/default/nothing"} }) // that there is no such key fits into 16 bytes
 	until(t, "the pinned key is placed", func() error { return k.placed(1) })
-	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "second"}}))
+	k.nodes[0].kill()
+	k.nodes[1].kill()
+	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "second"}})) // while nobody leads
+	k.nodes[0].start()
+	k.nodes[1].start()
 	until(t, "the last chain's keys are taken out of the network", func() error { return k.placed(0) })
 	until(t, "the controller ends", func() error {
 		if chains, err := other.Chains(ctx); err == nil {

@@ -76,7 +76,7 @@ func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[s
 			return spec, 0, err
 		}
 		taken[address] = true
-		s := topology.SwitchSpec{Name: n.Name, P4Runtime: n.status.P4Runtime, DeviceID: &device, Address: address.String()}
+		s := topology.SwitchSpec{Name: n.Name, P4Runtime: n.status.P4Runtime, Server: n.Name, DeviceID: &device, Address: address.String()}
 		for _, p := range n.PodCIDRs {
 			s.Prefixes = append(s.Prefixes, p.String())
 		}

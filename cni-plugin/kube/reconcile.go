@@ -94,9 +94,13 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 	accepted, refused := accept(list.Items)
 	var formed []formedChain
 	waiting, leaving := map[string]string{}, map[string]bool{}
+	wanted := func(name string) bool {
+		return slices.ContainsFunc(accepted, func(a *v1alpha1.NetcraqChain) bool { return a.Name == name })
+	}
 	// Chains that nobody wants any more go when they hold no keys.
 	for _, c := range now {
-		if slices.ContainsFunc(accepted, func(a *v1alpha1.NetcraqChain) bool { return a.Name == c.Name }) {
+		delete(r.inherited, c.Name)
+		if wanted(c.Name) {
 			continue
 		}
 		leaving[c.Name] = true
@@ -110,6 +114,20 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 		} else {
 			delete(r.recorded, c.Name) // one of this name that is made later is another one
 		}
+	}
+	for name, spec := range r.inherited { // they went while nobody led
+		if wanted(name) {
+			continue
+		}
+		spec.Profile = v1alpha1.DefaultProfile // of the values nothing is needed any more
+		if len(formed) > 0 {
+			spec.Profile = formed[0].spec.Profile
+		} else if len(accepted) > 0 {
+			spec.Profile = accepted[0].Spec.Profile
+		}
+		leaving[name] = true
+		formed = append(formed, formedChain{name, spec, r.recorded[name]})
+		again = restless
 	}
 	for _, c := range accepted {
 		for _, m := range r.members(c.Name, now) {
@@ -247,9 +265,6 @@ func (r *reign) apply(nodes []node, formed []formedChain, some bool) error {
 	t, err := topology.New(spec, "the cluster")
 	if err != nil {
 		return err
-	}
-	for _, s := range t.Switches {
-		s.ServerName = s.Name // whose certificate it shows
 	}
 	return r.host(t, profile)
 }

@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
@@ -32,6 +33,8 @@ type reign struct {
 	dir  string // with the program, for the controller
 	// recorded are the members of chains as an earlier leader left them.
 	recorded map[string][]string
+	// inherited are chains of an earlier leader in which gateways look for keys of etcd's. Where nobody wants them any more they have to be emptied.
+	inherited map[string]v1alpha1.NetcraqChainSpec
 
 	mine      sync.Mutex // of all that follows, but for what has a lock of its own
 	hosted    *hosted
@@ -56,6 +59,9 @@ type hosted struct {
 	stop    func()
 }
 
+// etcdWait is how long a question to etcd may take.
+const etcdWait = 10 * time.Second
+
 // backoff is when a step that failed may be tried again.
 type backoff struct {
 	next  time.Time
@@ -71,11 +77,22 @@ func newReign(ctx context.Context, l *leader, term *etcdstore.Term, etcd *client
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("a folder for the program: %w", err)
 	}
-	r := &reign{l: l, term: term, etcd: etcd, dir: dir, recorded: map[string][]string{}, since: map[string]time.Time{}, steady: map[string]time.Time{},
+	r := &reign{l: l, term: term, etcd: etcd, dir: dir, recorded: map[string][]string{}, inherited: map[string]v1alpha1.NetcraqChainSpec{}, since: map[string]time.Time{}, steady: map[string]time.Time{},
 		backoff: map[string]*backoff{}, shown: map[string]shown{}, busy: map[string]bool{}}
 	if state != nil {
 		for name, record := range state.Chains {
 			r.recorded[name] = record.Config.Members
+		}
+		asking, cancel := context.WithTimeout(ctx, etcdWait)
+		defer cancel()
+		entries, _, _, err := placed.Store{KV: etcd, Prefix: l.o.Lead.GatewayPrefix}.List(asking)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if record, ok := state.Chains[e.Chain]; ok {
+				r.inherited[e.Chain] = v1alpha1.NetcraqChainSpec{ID: int32(e.ID.Chain()), LeaseMillis: int32(record.Config.Lease / time.Millisecond)}
+			}
 		}
 	}
 	r.ctx, r.end = context.WithCancelCause(ctx)
@@ -197,7 +214,9 @@ func (r *reign) drain(ctx context.Context, chain string) (gone bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	entries, _, _, err := placed.Store{KV: r.etcd, Prefix: r.l.o.Lead.GatewayPrefix}.List(ctx)
+	asking, cancel := context.WithTimeout(ctx, etcdWait)
+	defer cancel()
+	entries, _, _, err := placed.Store{KV: r.etcd, Prefix: r.l.o.Lead.GatewayPrefix}.List(asking)
 	if err != nil {
 		return false, err
 	}

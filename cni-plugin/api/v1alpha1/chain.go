@@ -106,6 +106,9 @@ type Placement struct {
 // PlacementPolicy says which keys a chain serves.
 type PlacementPolicy string
 
+// DefaultProfile is the width of a value where a chain does not say one, in bits.
+const DefaultProfile = 8192
+
 // The policies.
 const (
 	PlaceHot    PlacementPolicy = "Hot"
