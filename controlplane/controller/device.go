@@ -34,6 +34,7 @@ type device struct {
 	late  sync.Mutex    // held by jobs that come after that
 
 	noRegisters atomic.Bool  // the target shows no registers over P4Runtime
+	stale       atomic.Bool  // a refresh waits for the worker
 	heard       atomic.Int64 // when a packet last came from it (Controller.now)
 	trip        atomic.Int64 // how long a packet there and back takes, smoothed, nanoseconds; 0: not known
 

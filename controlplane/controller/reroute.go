@@ -34,7 +34,7 @@ func (c *Controller) reroute(kind string, about *device, why string) {
 	c.events.add(kind, about.sw.Name, "", why)
 	c.save(nil)
 	for _, d := range c.net().devices {
-		d.submit(d.refresh) // after what is being done to set it up, where it is not ready
+		d.refreshSoon() // after what is being done to set it up, where it is not ready
 	}
 }
 
@@ -56,6 +56,17 @@ func (c *Controller) afterOthers(d *device, then func()) {
 	}
 	time.AfterFunc(time.Second, func() { c.post(start) })
 	done()
+}
+
+// refreshSoon has the worker refresh the switch, once for all changes that there are until it comes to it.
+func (d *device) refreshSoon() {
+	if d.stale.Swap(true) {
+		return
+	}
+	d.submit(func(ctx context.Context) {
+		d.stale.Store(false) // before it looks at the plan
+		d.refresh(ctx)
+	})
 }
 
 // refresh writes what has changed of a switch's routes and of the multicast groups of its chains.

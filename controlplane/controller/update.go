@@ -214,7 +214,7 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 			c.lookAgain(d) // as at one that has just come
 		}
 		if !isNew[d.sw.Name] {
-			d.submit(d.refresh)
+			d.refreshSoon()
 		}
 	}
 }
