@@ -251,6 +251,13 @@ func TestKubernetes(t *testing.T) {
 	k.nodes[0].start()
 	k.nodes[1].start()
 	until(t, "the last chain's keys are taken out of the network", func() error { return k.placed(0) })
+	until(t, "the chain's resource goes", func() error {
+		err := k.c.Get(ctx, client.ObjectKey{Name: "second"}, &v1alpha1.NetcraqChain{})
+		if err == nil {
+			return errors.New("it is there")
+		}
+		return client.IgnoreNotFound(err)
+	})
 	until(t, "the controller ends", func() error {
 		if chains, err := other.Chains(ctx); err == nil {
 			return fmt.Errorf("%v", chains)

@@ -16,9 +16,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller"
 )
 
-// bad are the controller's events that somebody may have to do something about. The others that are told begin with "chain." or "switch.".
+// bad are the controller's events that somebody may have to do something about. The others that are told are good, or begin with "chain.".
 var bad = []string{"chain.failover", "chain.lost", "chain.lost-member", "chain.not-ready", "chain.not-recovered", "chain.recovery-abandoned", "chain.not-drained", "chain.not-redriven",
 	"lease.refused", "state.not-saved", "switch.disconnected", "switch.unreachable", "switch.not-set-up", "switch.refused", "switch.backup", "keys.not-tidied"}
+
+// good are those of switches that are told, too. A switch that has just come back has hundreds of others.
+var good = []string{"switch.connected", "switch.program-loaded"}
 
 // follow makes Kubernetes' events of the controller's, and has the network looked at when there are some about chains or switches. Keys come and go all the time.
 func (r *reign) follow(ctx context.Context, c *controller.Controller) {
@@ -27,7 +30,7 @@ func (r *reign) follow(ctx context.Context, c *controller.Controller) {
 		news := false
 		for _, e := range events {
 			since = e.ID
-			news = news || strings.HasPrefix(e.Type, "chain.") || strings.HasPrefix(e.Type, "switch.")
+			news = news || strings.HasPrefix(e.Type, "chain.") || slices.Contains(good, e.Type) || slices.Contains(bad, e.Type)
 			r.tell(ctx, e)
 		}
 		if news {
@@ -45,7 +48,7 @@ func (r *reign) tell(ctx context.Context, e api.Event) {
 	kind := corev1.EventTypeNormal
 	if slices.Contains(bad, e.Type) {
 		kind = corev1.EventTypeWarning
-	} else if !strings.HasPrefix(e.Type, "chain.") && !strings.HasPrefix(e.Type, "switch.") {
+	} else if !strings.HasPrefix(e.Type, "chain.") && !slices.Contains(good, e.Type) {
 		return
 	}
 	var about runtime.Object

@@ -130,6 +130,16 @@ func TestRBAC(t *testing.T) {
 				return c.Status().Update(ctx, n)
 			}
 		}},
+		{"hold a chain until it is empty", false, true, func(c client.Client) func() error {
+			return func() error {
+				n := chain("main", 0)
+				if err := admin.Get(ctx, client.ObjectKeyFromObject(n), n); err != nil {
+					return err
+				}
+				n.Finalizers = []string{kube.Finalizer}
+				return c.Update(ctx, n, client.DryRunAll)
+			}
+		}},
 		{"lead", false, true, func(c client.Client) func() error { return create(c, lease("netcraq-leader")) }},
 		{"tell of a chain", false, true, func(c client.Client) func() error {
 			return create(c, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}, InvolvedObject: corev1.ObjectReference{Kind: "NetcraqChain", Name: "main"}})

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -91,7 +92,7 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 
 	// A chain begins when all its members answer: one whose agent does not would keep it from that.
 	alive := slices.DeleteFunc(slices.Clone(nodes), func(n node) bool { return !l.pods.alive(n.Name) })
-	accepted, refused := accept(list.Items)
+	accepted, refused := accept(slices.DeleteFunc(slices.Clone(list.Items), func(c v1alpha1.NetcraqChain) bool { return c.DeletionTimestamp != nil }))
 	var formed []formedChain
 	waiting, leaving := map[string]string{}, map[string]bool{}
 	wanted := func(name string) bool {
@@ -205,6 +206,15 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 		if j := slices.IndexFunc(now, func(x api.Chain) bool { return x.Name == c.Name }); j >= 0 && refused[c.Name] == "" {
 			is = &now[j]
 		}
+		_, inherited := r.inherited[c.Name]
+		gone := is == nil && !inherited
+		if err := l.hold(ctx, c, c.DeletionTimestamp == nil || !gone); err != nil {
+			return 0, err
+		}
+		if c.DeletionTimestamp != nil {
+			again = restless
+			continue
+		}
 		if err := r.show(ctx, c, is, refused[c.Name], waiting[c.Name], trouble[c.Name]); err != nil {
 			return 0, err
 		}
@@ -213,6 +223,29 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 		again = restful
 	}
 	return again, nil
+}
+
+// Finalizer keeps a chain that is deleted until it holds no keys: were the agents removed before, nobody could take them out of the network, and gateways would wait for that.
+const Finalizer = "netcraq.io/keys"
+
+// hold sees to it that a chain's resource has the finalizer, or has not.
+func (l *leader) hold(ctx context.Context, c *v1alpha1.NetcraqChain, hold bool) error {
+	if controllerutil.ContainsFinalizer(c, Finalizer) == hold {
+		return nil
+	}
+	c = c.DeepCopy()
+	if hold {
+		if c.DeletionTimestamp != nil {
+			return nil // too late
+		}
+		controllerutil.AddFinalizer(c, Finalizer)
+	} else {
+		controllerutil.RemoveFinalizer(c, Finalizer)
+	}
+	if err := l.client.Update(ctx, c); ignoreGone(err) != nil {
+		return fmt.Errorf("the finalizer of the chain %s: %w", c.Name, err)
+	}
+	return nil
 }
 
 // look asks the controller, if there is one, how chains are and which switches can be worked with.
