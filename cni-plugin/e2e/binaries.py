@@ -41,13 +41,17 @@ class BuildError(Exception):
     """A build that failed, with the end of what the compiler said."""
 
 
+def compiler() -> str:
+    """The go command: make names the one of .venv where the machine has none that is new enough."""
+    command = os.environ.get("GO", "go")
+    return str(settings.ROOT / command) if "/" in command else command
+
+
 def go(arguments: Sequence[str], folder: Path, **environment: str) -> None:
     """Run Go for static binaries that do not know where they were built."""
     env = {**os.environ, "CGO_ENABLED": "0", **environment}
     env["GOFLAGS"] = f"{env.get('GOFLAGS', '')} -trimpath -buildvcs=false".strip()
-    command = env.get("GO", "go")  # make names the one of .venv where the machine has none that is new enough
-    command = str(settings.ROOT / command) if "/" in command else command
-    done = subprocess.run([command, *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run([compiler(), *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BuildError(f"go {' '.join(arguments[:2])} ... in {folder}:\n{done.stderr[-3000:]}")
 
