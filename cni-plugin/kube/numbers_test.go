@@ -78,6 +78,10 @@ func TestNumber(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%s: %v, want %q", c.what, err, c.err)
 			}
+			nodes, err := listNodes(t.Context(), w)
+			if amiss, without := numbersAreAmiss(nodes, func(string) bool { return false }); err != nil || amiss || without != 1 {
+				t.Errorf("%s: %d without; it would try again: %v; %v", c.what, without, amiss, err)
+			}
 			continue
 		}
 		if got := given(t, w); err != nil || got != c.want {
@@ -87,7 +91,7 @@ func TestNumber(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if numbersAreAmiss(nodes, func(n string) bool { return n == c.inChain }) {
+		if amiss, without := numbersAreAmiss(nodes, func(n string) bool { return n == c.inChain }); amiss || without != 0 {
 			t.Errorf("%s: it would do something again", c.what)
 		}
 	}

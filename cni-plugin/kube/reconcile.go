@@ -75,7 +75,12 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 		}
 		return false
 	}
-	if numbersAreAmiss(nodes, inChain) {
+	amiss, without := numbersAreAmiss(nodes, inChain)
+	if without != r.without && without > 0 {
+		l.log.Error("some nodes have no number, so their switches are in no chain, and their pods reach none", "nodes", without, "numbers", v1alpha1.MaxNodes)
+	}
+	r.without = without
+	if amiss {
 		if err := number(ctx, l.client, l.now, inChain); err != nil {
 			l.log.Warn("numbers of nodes", "err", err)
 			again = restless
@@ -302,16 +307,25 @@ func (r *reign) apply(nodes []node, formed []formedChain, some bool) error {
 	return r.host(t, profile)
 }
 
-// numbersAreAmiss says whether a node needs a number or one is to be taken back, as far as the cache knows.
-func numbersAreAmiss(nodes []node, inChain func(string) bool) bool {
+// numbersAreAmiss says whether a node needs a number that there is, or one is to be taken back, as far as the cache knows; without is how many nodes go without, since all are
+// given away.
+func numbersAreAmiss(nodes []node, inChain func(string) bool) (amiss bool, without int) {
 	taken := map[int32]bool{}
 	for _, n := range nodes {
-		if n.number == 0 && n.there && n.Address.IsValid() || n.number != 0 && (taken[n.number] || !n.there && !inChain(n.Name)) {
-			return true
+		switch {
+		case n.number == 0 && n.there && n.Address.IsValid():
+			without++
+		case n.number == 0:
+		case taken[n.number] || !n.there && !inChain(n.Name):
+			amiss = true
+		default:
+			taken[n.number] = true
 		}
-		taken[n.number] = n.number != 0
 	}
-	return false
+	if len(taken) < v1alpha1.MaxNodes && without > 0 {
+		return true, 0
+	}
+	return amiss, without
 }
 
 // show writes a chain's status where it has changed.

@@ -41,6 +41,7 @@ type reign struct {
 	complaint string // the last one that was logged
 	program   topology.ProgramSpec
 	leftOut   int                  // pods that are no hosts
+	without   int                  // nodes without a number
 	since     map[string]time.Time // when a chain was first waited with
 	steady    map[string]time.Time // since when a switch has been ready
 	shown     map[string]shown     // statuses as they were last written
