@@ -57,7 +57,7 @@ class Cluster:
         self.say("building the project's commands and images")
         own = binaries.own(settings.OUT / "bin")
         self._archives = images.write(settings.OUT / "images", kubernetes, own)
-        self._made = mount_points()
+        self._made = mount_points(settings.OUT / "mount-points")
         self.folder.mkdir(parents=True)
         self.lan = Lan()
         self.nodes = [Node(i + 1, self.folder, self.lan, [kubernetes, own], self.group) for i in range(self._size)]
@@ -78,8 +78,9 @@ class Cluster:
         for node in self.nodes:
             node.forget()
         for folder in reversed(self._made):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # somebody else may use it by now
                 folder.rmdir()
+        (settings.OUT / "mount-points").unlink(missing_ok=True)
         self._lock.close()
 
     @property

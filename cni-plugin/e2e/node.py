@@ -166,11 +166,15 @@ class Node:
                 shutil.rmtree(self.folder / name, ignore_errors=True)
 
 
-def mount_points() -> list[Path]:
-    """The folders that have to be on the machine for a node to see its own there; those that were made for it."""
-    made = []
+def mount_points(record: Path) -> list[Path]:
+    """Make the folders that have to be on the machine for a node to see its own there; those that were not there before, whoever made them.
+
+    ``record`` says what runs have made that were killed before they could remove it.
+    """
+    made = [Path(line) for line in record.read_text().splitlines()] if record.exists() else []
     for target in FOLDERS.values():
         missing = [folder for folder in (Path(target), *Path(target).parents) if not folder.exists()]
         made += reversed(missing)
+        record.write_text("".join(f"{folder}\n" for folder in made))
         Path(target).mkdir(parents=True, exist_ok=True)
     return made
