@@ -30,6 +30,9 @@ func (r *reign) follow(ctx context.Context, c *controller.Controller) {
 		news := false
 		for _, e := range events {
 			since = e.ID
+			if slices.Contains(good, e.Type) {
+				r.tryAnew() // what failed may have failed for the want of this switch
+			}
 			news = news || strings.HasPrefix(e.Type, "chain.") || slices.Contains(good, e.Type) || slices.Contains(bad, e.Type)
 			r.tell(ctx, e)
 		}

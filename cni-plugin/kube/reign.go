@@ -181,6 +181,13 @@ func (r *reign) do(chain, what string, f func(context.Context, *controller.Contr
 	}()
 }
 
+// tryAnew has steps that failed tried again without waiting longer.
+func (r *reign) tryAnew() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.backoff)
+}
+
 // take takes a chain's next step.
 func (r *reign) take(chain string, s *step) {
 	var what string
