@@ -387,6 +387,11 @@ func TestMistakes(t *testing.T) {
 		}
 		c, _ := f.start()
 		ready(t, c)
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+			if all, err := c.Switches(t.Context()); err == nil && all[2].Ready {
+				break
+			}
+		}
 		_, err = c.Recover(t.Context(), "main", "s3")
 		if err == nil || !strings.Contains(err.Error(), "s3 cannot take the chain's 3 keys") || !strings.Contains(err.Error(), "table is full") {
 			t.Error(err)

@@ -4,6 +4,7 @@ package etcdtest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -180,13 +181,17 @@ func ClientWith(t testing.TB, cfg clientv3.Config) *clientv3.Client {
 	return c
 }
 
-// FreeAddress is a loopback address that nobody listens at, HOST:PORT.
+// FreeAddress is a loopback address that nobody listens at, HOST:PORT. It is none of those that the kernel gives to connections (ip_local_port_range): a member that dies and
+// comes back would find its port taken by one.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20100+rand.IntN(32700-20100)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no TCP port is free on loopback")
+	return ""
 }
