@@ -102,6 +102,8 @@ def end_on_signals() -> None:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell has started the program in the background
+        signal.signal(signal.SIGINT, end)
 
 
 def main(argv: list[str] | None = None) -> int:
