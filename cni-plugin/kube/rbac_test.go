@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
-	"github.com/netcraq/netcraq/cni-plugin/internal/kubetest"
 	"github.com/netcraq/netcraq/cni-plugin/kube"
+	"github.com/netcraq/netcraq/internal/kubetest"
 )
 
 const namespace = "netcraq-system"

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/internal/testport"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -37,12 +38,7 @@ func startTarget(t *testing.T, target string, options ...string) string {
 			t.Skipf("skipped: %s is not on PATH", target)
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := testport.Free(t)
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)

@@ -4,8 +4,6 @@ package etcdtest
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -20,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+	"github.com/netcraq/netcraq/internal/testport"
 )
 
 // Cluster is an etcd cluster in this process, on loopback.
@@ -46,8 +45,8 @@ func New(t testing.TB, n int, o Options) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, dir: t.TempDir(), tls: o.TLS, adjust: o.Adjust, members: make([]*embedded.Server, n)}
 	for range n {
-		c.clients = append(c.clients, FreeAddress(t))
-		c.peers = append(c.peers, FreeAddress(t))
+		c.clients = append(c.clients, testport.Free(t))
+		c.peers = append(c.peers, testport.Free(t))
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -179,19 +178,4 @@ func ClientWith(t testing.TB, cfg clientv3.Config) *clientv3.Client {
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
-}
-
-// FreeAddress is a loopback address that nobody listens at, HOST:PORT. It is none of those that the kernel gives to connections (ip_local_port_range): a member that dies and
-// comes back would find its port taken by one.
-func FreeAddress(t testing.TB) string {
-	t.Helper()
-	for range 1000 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20100+rand.IntN(32700-20100)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no TCP port is free on loopback")
-	return ""
 }

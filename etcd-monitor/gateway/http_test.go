@@ -17,6 +17,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
 	"github.com/netcraq/netcraq/internal/testcerts"
+	"github.com/netcraq/netcraq/internal/testport"
 )
 
 // get asks for a page, by HTTP/1.1 or HTTP/2 as the server prefers.
@@ -96,7 +97,7 @@ func TestPages(t *testing.T) {
 // A member that is down does not make the pages fail while another answers.
 func TestPagesOfTheLiving(t *testing.T) {
 	c := etcdtest.New(t, 1, etcdtest.Options{})
-	g := begin(t, Config{}, "http://"+etcdtest.FreeAddress(t), c.Endpoints()[0])
+	g := begin(t, Config{}, "http://"+testport.Free(t), c.Endpoints()[0])
 	if code, body := get(t, http.DefaultClient, g.Endpoint+"/health"); code != http.StatusOK {
 		t.Errorf("%d, %s", code, body)
 	}

@@ -6,11 +6,12 @@ import (
 	"math/rand/v2"
 	"net"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/netcraq/netcraq/internal/testport"
 )
 
 // memory is a store that lives in the test, so that it can be made to lie.
@@ -119,20 +120,18 @@ func server(t *testing.T, program string, arguments func(port string) []string) 
 	if err != nil {
 		t.Skipf("%s is not installed", program)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	_, port, err := net.SplitHostPort(testport.Free(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	_ = l.Close()
-	cmd := exec.CommandContext(t.Context(), bin, arguments(strconv.Itoa(port))...)
+	cmd := exec.CommandContext(t.Context(), bin, arguments(port)...)
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	addr = net.JoinHostPort("127.0.0.1", port)
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/netcraq/netcraq/internal/testport"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/stf"
@@ -148,12 +148,7 @@ func startBMv2(t *testing.T, binary, program string, f *stf.File) *bmv2 {
 		t.Fatal(err)
 	}
 	b.index()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := testport.Free(t)
 	args := []string{"--use-files", "0", "--log-level", "off", "--device-id", "0"}
 	ports := []uint32{0, 1, 2, 3, 4, 5, 6}
 	from := ports[0]

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/internal/testport"
 )
 
 const example = "../../topology/example.yaml"
@@ -78,12 +79,7 @@ func (s *syncBuffer) String() string { s.mu.Lock(); defer s.mu.Unlock(); return 
 
 // TestSignals: it serves the API while the switches are not there yet, says what it waits for, reads its file again, and ends well.
 func TestSignals(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := testport.Free(t)
 	text, err := os.ReadFile(example)
 	if err != nil {
 		t.Fatal(err)

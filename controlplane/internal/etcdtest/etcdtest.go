@@ -3,7 +3,6 @@ package etcdtest
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/netcraq/netcraq/internal/testport"
 )
 
 // Start starts a server with nothing in it, which ends with the test, and gives its client address (HOST:PORT). Where etcd is not installed the test is skipped.
@@ -22,7 +23,7 @@ func Start(t testing.TB) string {
 	if err != nil {
 		t.Skip("skipped: etcd is not on PATH (Debian's etcd-server)")
 	}
-	client, peer := freePort(t), freePort(t)
+	client, peer := testport.Free(t), testport.Free(t)
 	dir := t.TempDir()
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
@@ -65,14 +66,4 @@ func Client(t testing.TB, address string) *clientv3.Client {
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
-}
-
-func freePort(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/internal/testport"
 )
 
 // A dictionary that is trained from an export is in etcd for the gateways, each under a version of its own.
@@ -30,7 +31,7 @@ func TestDictionary(t *testing.T) {
 
 func TestDictionaryWithoutEtcd(t *testing.T) {
 	var errs strings.Builder
-	if code := run(t.Context(), []string{"dictionary", "train", "../../../experiments/data/etcd-export.json", "--endpoints", etcdtest.FreeAddress(t)}, io.Discard, &errs); code != exitFailed ||
+	if code := run(t.Context(), []string{"dictionary", "train", "../../../experiments/data/etcd-export.json", "--endpoints", testport.Free(t)}, io.Discard, &errs); code != exitFailed ||
 		!strings.Contains(errs.String(), "asking etcd at http://127.0.0.1:") {
 		t.Errorf("exit code %d, %s", code, errs.String())
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/testcerts"
+	"github.com/netcraq/netcraq/internal/testport"
 )
 
 // Mistakes on the command line are found before anything starts, and the message says what to do.
@@ -165,7 +166,7 @@ func TestEmbedded(t *testing.T) {
 
 // A gateway starts before its etcd does: clients hear that etcd is not available, and then it is.
 func TestBeforeEtcd(t *testing.T) {
-	a := etcdtest.FreeAddress(t)
+	a := testport.Free(t)
 	line, _ := ready(t, "--endpoints", a, "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "")
 	c := etcdtest.Client(t, endpoint(t, line))
 	if _, err := c.Put(t.Context(), "k", "v"); status.Code(err) != codes.Unavailable {
@@ -189,7 +190,7 @@ func TestBeforeEtcd(t *testing.T) {
 func TestController(t *testing.T) {
 	chains := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "[]") }))
 	defer chains.Close()
-	for _, controller := range []string{chains.URL, etcdtest.FreeAddress(t)} {
+	for _, controller := range []string{chains.URL, testport.Free(t)} {
 		line, end := ready(t, "--data-dir", t.TempDir(), "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "127.0.0.1:0", "--controller", controller)
 		c := etcdtest.Client(t, endpoint(t, line))
 		for _, key := range []string{"k", "other"} {

@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -24,6 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/netcraq/netcraq/internal/testport"
 )
 
 // EnvBinaries names the folder with kube-apiserver, etcd and kubectl. Without it the place is looked at where `make e2e-k8s` keeps them.
@@ -37,6 +38,10 @@ type Options struct {
 	Address string
 	// Dial connects to that address from the test; nil: as usual.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Etcd is one that runs already, HOST:PORT, in plain text; "": one is started.
+	Etcd string
+	// Args are more of the API server's.
+	Args []string
 }
 
 // Server is a running API server.
@@ -56,18 +61,24 @@ func (s *Server) Continue() error { return s.api.Signal(syscall.SIGCONT) }
 // Start starts an API server with nothing in it, which ends with the test. Where the binaries are not there the test is skipped.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
-	s := &Server{Bin: binaries(t), dir: t.TempDir()}
+	s := &Server{Bin: Binaries(t), dir: t.TempDir()}
 	if o.Address == "" {
 		o.Address = "127.0.0.1"
 	}
-	api, etcd, peer := "6443", "2379", "2380" // in a namespace of its own nobody else has them
-	if len(o.Command) == 0 {
-		api, etcd, peer = freePort(t), freePort(t), freePort(t)
+	// In a namespace of its own nobody else has the usual ports.
+	at := func(usual string) string {
+		if len(o.Command) == 0 {
+			return testport.Free(t)
+		}
+		return net.JoinHostPort(o.Address, usual)
 	}
-	s.Etcd = net.JoinHostPort(o.Address, etcd)
-	client, between := "http://"+s.Etcd, "http://"+net.JoinHostPort(o.Address, peer)
-	s.launch(t, o, "etcd", "--data-dir", filepath.Join(s.dir, "etcd"), "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", between,
-		"--initial-advertise-peer-urls", between, "--initial-cluster", "default="+between, "--unsafe-no-fsync")
+	api := at("6443")
+	if s.Etcd = o.Etcd; s.Etcd == "" {
+		s.Etcd = at("2379")
+		client, between := "http://"+s.Etcd, "http://"+at("2380")
+		s.launch(t, o, "etcd", "--data-dir", filepath.Join(s.dir, "etcd"), "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", between,
+			"--initial-advertise-peer-urls", between, "--initial-cluster", "default="+between, "--unsafe-no-fsync")
+	}
 	const token = "netcraq-test-admin"
 	tokens, key := filepath.Join(s.dir, "tokens.csv"), filepath.Join(s.dir, "sa.key")
 	if err := os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600); err != nil {
@@ -76,12 +87,16 @@ func Start(t testing.TB, o Options) *Server {
 	writeKey(t, key)
 	certs := filepath.Join(s.dir, "certs")
 	var ended <-chan struct{}
-	s.api, ended = s.launch(t, o, "kube-apiserver", "--etcd-servers", client, "--bind-address", o.Address, "--secure-port", api, "--cert-dir", certs, "--advertise-address", o.Address,
+	_, port, err := net.SplitHostPort(api)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--etcd-servers", "http://" + s.Etcd, "--bind-address", o.Address, "--secure-port", port, "--cert-dir", certs, "--advertise-address", o.Address,
 		"--token-auth-file", tokens, "--authorization-mode", "RBAC", "--service-account-issuer", "https://test", "--service-account-key-file", key,
-		"--service-account-signing-key-file", key, "--service-cluster-ip-range", "10.96.0.0/16", "--disable-admission-plugins", "ServiceAccount")
-	s.Config = &rest.Config{Host: "https://" + net.JoinHostPort(o.Address, api), BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, Dial: o.Dial, QPS: -1}
+		"--service-account-signing-key-file", key, "--service-cluster-ip-range", "10.96.0.0/16", "--disable-admission-plugins", "ServiceAccount"}
+	s.api, ended = s.launch(t, o, "kube-apiserver", append(args, o.Args...)...)
+	s.Config = &rest.Config{Host: "https://" + api, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, Dial: o.Dial, QPS: -1}
 	c := s.Client(t)
-	var err error
 	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		select {
 		case <-ended:
@@ -176,7 +191,8 @@ func (s *Server) launch(t testing.TB, o Options, name string, args ...string) (*
 	return cmd.Process, done
 }
 
-func binaries(t testing.TB) string {
+// Binaries is the folder with the servers' binaries. Where they are not there the test is skipped.
+func Binaries(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv(EnvBinaries)
 	if dir == "" {
@@ -211,14 +227,4 @@ func writeKey(t testing.TB, path string) {
 	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func freePort(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
 }
