@@ -337,8 +337,9 @@ func (r *round) enter() {
 			delete(r.p.hot, c.Name)
 		case !c.Value.Known:
 			c.say(Unknown, "etcd has not been asked yet whether it can be placed")
-		case c.pinned && c.unwanted():
-			c.say(Cold, "pinned by the rule for %s, but it does not exist and is not asked for", c.under)
+		case c.Value.Absent && !r.named(c):
+			c.say(Nothing, "it does not exist: a read of it may be made for the store's revision alone, which the network has late; a rule about this very key would place it")
+			delete(r.p.hot, c.Name)
 		case c.pinned:
 			pinned = append(pinned, c)
 		case !c.Heard:
@@ -367,6 +368,15 @@ func (r *round) enter() {
 	for _, n := range chances {
 		r.enterHot(n.c, n.room)
 	}
+}
+
+// named says whether an operator has chosen that this very key be placed, or may be.
+//
+// What does not exist is placed only then. Some clients read a key that never exists because the answer's header has the store's revision: kube-apiserver does so before each list that it answers from its cache, which has to have come
+// as far (GetCurrentResourceVersion). The revision of an answer from the network may be older, and the list would be. A placed key that is deleted stays placed: it was read for what it was.
+func (r *round) named(c *candidate) bool {
+	choice, by, byDefault := r.in.Rules.Of(c.Name)
+	return choice != "" && !by.Prefix && !byDefault
 }
 
 // staysAway gives a key that was removed a short while ago its verdict.

@@ -42,6 +42,7 @@ const (
 	Bypass   Code = "bypassed"  // somebody writes it past the gateways
 	Gone     Code = "broken"    // its slot was lost
 	Unheeded Code = "mute"      // its slot did not answer a gateway
+	Nothing  Code = "absent"    // does not exist
 	Unknown  Code = "unknown"   // etcd has not been asked yet, or its heat is not known
 	Cold     Code = "cold"      // not read enough
 	Written  Code = "written"   // its writes would cost more than its reads save

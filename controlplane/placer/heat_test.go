@@ -132,6 +132,7 @@ func TestPrometheusIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.exist("/a", "bin\xff")
 	r.load("/a", 10, "bin\xff", 10)
 	p, err := New(Options{Network: r.nw, Source: prom, Etcd: r.etcd, Prefix: prefix, Limits: r.limits, Interval: 20 * time.Millisecond, Log: quiet()})
 	if err != nil {

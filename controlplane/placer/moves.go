@@ -21,20 +21,20 @@ const (
 	removeSome = 8                // keys at a time
 )
 
-// reconcile makes the entries in etcd and the keys in the switches agree, and gives the latter by their etcd keys. What does not agree is what is left of a move that was
+// reconcile makes the entries in etcd and the keys in the switches agree. What does not agree is what is left of a move that was
 // not finished, or what somebody else has done to either:
 //
 //	a key in the switches without an entry that has its KEY_ID: no gateway reads it. It is removed.
 //	an entry whose KEY_ID is not in the switches: the removal was done but for the entry. It is deleted.
-func (p *Placer) reconcile(ctx context.Context, chains []api.Chain) (map[string]api.Key, error) {
+func (p *Placer) reconcile(ctx context.Context, chains []api.Chain) error {
 	if p.entries == nil || time.Since(p.listed) > relist {
 		if err := p.list(ctx); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	ours, err := p.o.Network.Directory(ctx, namePrefix, false)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	there := map[string]api.Key{}
 	for _, k := range ours {
@@ -51,7 +51,7 @@ func (p *Placer) reconcile(ctx context.Context, chains []api.Chain) (map[string]
 			continue
 		}
 		if err := p.step("remove %s, which has no entry", key); err != nil {
-			return nil, err
+			return err
 		}
 		if err := p.fromSwitches(ctx, k.Chain, k.Name); err != nil {
 			p.o.Log.Warn("a key that no gateway knows of could not be removed", "key", k.Name, "error", err)
@@ -66,7 +66,7 @@ func (p *Placer) reconcile(ctx context.Context, chains []api.Chain) (map[string]
 		}
 		if names == nil {
 			if names, err = p.names(ctx); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		if name, ok := names[uint32(e.ID)]; ok {
@@ -76,14 +76,14 @@ func (p *Placer) reconcile(ctx context.Context, chains []api.Chain) (map[string]
 			}
 		}
 		if err := p.step("delete the entry of %s, which is in no switch", key); err != nil {
-			return nil, err
+			return err
 		}
 		if err := p.unlist(ctx, key, e); err != nil {
-			return nil, err
+			return err
 		}
 		p.o.Network.Announce("placement.tidied", e.Chain, fmt.Sprintf("%s was placed, but is in the switches no more: its entry is deleted", placement.Printable(key)))
 	}
-	return there, nil
+	return nil
 }
 
 // names are what the keys in the switches are called, by KEY_ID.

@@ -248,8 +248,7 @@ func (p *Placer) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	there, err := p.reconcile(ctx, chains)
-	if err != nil {
+	if err := p.reconcile(ctx, chains); err != nil {
 		return err
 	}
 	if len(p.finishing) > 0 {
@@ -261,7 +260,7 @@ func (p *Placer) round(ctx context.Context) error {
 		if err := p.record(ctx, nil); err != nil {
 			return err
 		}
-		if there, err = p.reconcile(ctx, chains); err != nil {
+		if err = p.reconcile(ctx, chains); err != nil {
 			return err
 		}
 		if chains, err = p.o.Network.Chains(ctx); err != nil { // who has how many free slots now
@@ -272,7 +271,7 @@ func (p *Placer) round(ctx context.Context) error {
 	heat, heardAt := p.hear(ctx)
 	p.checkSome(ctx)
 	p.judgeMutes(ctx, chains)
-	in := p.gather(ctx, now, rules, chains, heat, there)
+	in := p.gather(ctx, now, rules, chains, heat)
 	moves, verdicts := p.planner.Decide(in)
 	moves = slices.DeleteFunc(moves, func(m placement.Move) bool { return now.Before(p.retry[string(m.Key)]) })
 	p.show(verdicts, chains, heat, heardAt, moves)
@@ -350,7 +349,7 @@ func (p *Placer) count(ctx context.Context, chains []api.Chain) {
 }
 
 // gather puts together what the planner is to know.
-func (p *Placer) gather(ctx context.Context, now time.Time, rules *placement.Rules, chains []api.Chain, heat map[string]placement.Heat, there map[string]api.Key) placement.Input {
+func (p *Placer) gather(ctx context.Context, now time.Time, rules *placement.Rules, chains []api.Chain, heat map[string]placement.Heat) placement.Input {
 	in := placement.Input{Now: now, Rules: rules}
 	members := map[string][]string{}
 	for _, ch := range chains {
@@ -381,7 +380,12 @@ func (p *Placer) gather(ctx context.Context, now time.Time, rules *placement.Rul
 		}
 	}
 	p.pinned.follow(p.running, rules.PinnedPrefixes())
-	for _, key := range append(rules.Pins(), p.pinned.keys()...) {
+	there := map[string]bool{}
+	exist := p.pinned.keys()
+	for _, key := range exist {
+		there[key] = true
+	}
+	for _, key := range append(rules.Pins(), exist...) {
 		if c, _, _ := rules.Of(key); c != placement.Pin || seen[key] {
 			continue
 		}
@@ -410,7 +414,7 @@ func (p *Placer) gather(ctx context.Context, now time.Time, rules *placement.Rul
 			ask = append(ask, k.Name)
 		}
 	}
-	p.values.ask(ctx, ask)
+	p.values.ask(ctx, ask, func(key string) bool { return there[key] })
 	for _, k := range newcomers {
 		if err := placed.Check(p.o.Prefix, k.Name); err != nil && !strings.HasPrefix(k.Name, p.o.Prefix) {
 			continue // an empty or endless name: no key of etcd's

@@ -135,6 +135,13 @@ func heat(pairs ...any) map[string]placement.Heat {
 	return out
 }
 
+// exist makes keys exist.
+func (r *rig) exist(keys ...string) {
+	for _, k := range keys {
+		r.put(k, "x")
+	}
+}
+
 // load makes keys hot, at the gateways and the switches.
 func (r *rig) load(pairs ...any) {
 	h := heat(pairs...)
@@ -155,19 +162,20 @@ func TestHotKeysComeAndGo(t *testing.T) {
 	r := newRig(t, 1024, 3)
 	r.put("/a", "x")
 	r.put("bin\xff\x00", "y")
+	r.put("/late", "z")
 	r.nw.keys["/native"] = &fakeKey{Key: api.Key{Name: "/native", KeyID: 1<<24 | 999, Chain: "c1"}, value: []byte("v")}
-	r.load("/a", 10, "bin\xff\x00", 20, "/absent", 5)
+	r.load("/a", 10, "bin\xff\x00", 20, "/late", 5)
 	r.run(nil)
 	r.placedNow("/a", "bin\xff\x00") // the third slot is another's, who stays
-	r.load("/a", 10, "bin\xff\x00", 20, "/absent", 50)
-	r.placedNow("/absent", "bin\xff\x00")
+	r.load("/a", 10, "bin\xff\x00", 20, "/late", 50)
+	r.placedNow("/late", "bin\xff\x00")
 	if r.nw.keys["/native"] == nil {
 		t.Error("a key that is in the network for itself was removed")
 	}
 	r.settled()
 	r.until("the page says so", func() bool {
 		show, err := r.p.Show(t.Context())
-		return err == nil && len(show.Placed) == 2 && (show.Placed[0].Key == "/absent" || show.Placed[0].Key == `bin\xff\x00`) && len(show.Recent) == 4 && show.Chains[0].Free == 0
+		return err == nil && len(show.Placed) == 2 && (show.Placed[0].Key == "/late" || show.Placed[0].Key == `bin\xff\x00`) && len(show.Recent) == 4 && show.Chains[0].Free == 0
 	})
 	for _, event := range []string{"placement.placed /a: ", "placement.removed /a: the coldest"} {
 		r.until("the event "+event, func() bool { return r.nw.has(event) })
@@ -185,11 +193,11 @@ func TestIneligible(t *testing.T) {
 	r.put("/large", strings.Repeat("x", 5000))
 	r.put("/ok", "x")
 	r.put(placement.HealthKey, "x")
-	r.load("/ttl", 10, "/large", 10, "/ok", 10, placement.HealthKey, 10, prefix+"placed/x", 10)
+	r.load("/ttl", 10, "/large", 10, "/ok", 10, "/none", 10, placement.HealthKey, 10, prefix+"placed/x", 10)
 	r.run(nil)
 	r.placedNow("/ok")
 	for key, want := range map[string]string{"/ttl": "leased: attached to a lease", "/large": "too-large: too large: its value has 5000 bytes, a cell has 128", placement.HealthKey: "excluded: excluded by default",
-		prefix + "placed/x": "own: ", "/ok": "serves: score", "/never": "unheard: it is not among"} {
+		prefix + "placed/x": "own: ", "/ok": "serves: score", "/none": "absent: it does not exist", "/never": "unheard: it is not among"} {
 		r.until(key+" "+want, func() bool {
 			why, err := r.p.Why(t.Context(), key)
 			return err == nil && strings.HasPrefix(why.Code+": "+why.Reason, want)
@@ -215,6 +223,9 @@ func TestSlots(t *testing.T) {
 	}
 	r.load("/unfit", 10, "/gone", 10, "/bypassed", 10, "/deleted", 10, "/created", 10, "/good", 10, "/strange", 10)
 	r.run(nil)
+	if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/created", Choice: "pin"}); err != nil { // it does not exist
+		t.Fatal(err)
+	}
 	r.placedNow("/bypassed", "/created", "/deleted", "/gone", "/good", "/strange", "/unfit")
 
 	// Writers that keep the rules: guard, etcd, publish. For a while.
@@ -264,6 +275,7 @@ func TestSlots(t *testing.T) {
 // TestRules: an operator's choices hold at once and survive restarts.
 func TestRules(t *testing.T) {
 	r := newRig(t, 1024, 2)
+	r.exist("/r/a", "/r/b", "/s")
 	r.load("/r/a", 1000, "/r/b", 500, "/s", 80)
 	stop := r.run(nil)
 	r.placedNow("/r/a", "/r/b")
@@ -325,6 +337,11 @@ func TestPinnedPrefix(t *testing.T) {
 		}
 	}
 	r.placedNow("/r/a")
+	r.load("/r/c", 10)
+	r.until("it is known not to exist", func() bool {
+		why, err := r.p.Why(t.Context(), "/r/c")
+		return err == nil && why.Code == "absent"
+	})
 	r.put("/r/c", "c")
 	r.placedNow("/r/a", "/r/c")
 	if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/r/", Prefix: true, Choice: "unpin"}); err != nil {
@@ -374,6 +391,7 @@ func TestKilledAnywhere(t *testing.T) {
 		}
 		r.nw.keys = map[string]*fakeKey{}
 		r.nw.rates = map[string]placement.Heat{}
+		r.exist("/a", "/b", "/c", "/d", "/e")
 		r.load("/a", 10, "/b", 9, "/c", 8)
 		stop := r.run(nil)
 		r.placedNow("/a", "/b", "/c")
@@ -411,6 +429,7 @@ func TestNotLeading(t *testing.T) {
 	r := newRig(t, 1024, 3)
 	r.put("/leader", "me")
 	r.conds = []clientv3.Cmp{clientv3.Compare(clientv3.Value("/leader"), "=", "me")}
+	r.exist("/a", "/b")
 	r.load("/a", 10)
 	r.run(nil)
 	r.placedNow("/a")
@@ -433,6 +452,7 @@ func TestNotLeading(t *testing.T) {
 func TestFailures(t *testing.T) {
 	r := newRig(t, 1024, 2, 2)
 	r.nw.chains[1].Ready = false
+	r.exist("/a", "/b", "/c")
 	r.load("/a", 10, "/b", 9, "/c", 8)
 	r.run(nil)
 	r.placedNow("/a", "/b")
@@ -463,6 +483,7 @@ func TestFailures(t *testing.T) {
 func TestEvict(t *testing.T) {
 	r := newRig(t, 1024, 4)
 	r.limits.Rest = time.Hour
+	r.exist("/a", "/b", "/c")
 	r.load("/a", 10, "/b", 10, "/c", 10)
 	r.run(nil)
 	r.placedNow("/a", "/b", "/c")
@@ -513,6 +534,7 @@ func TestEtcdAway(t *testing.T) {
 	server := etcdtest.Start(t)
 	line := newLine(t, server)
 	r := &rig{t: t, etcd: etcdtest.Client(t, line.address()), nw: newNetwork(t, 1024, 2), source: &fakeSource{}, limits: quick()}
+	r.exist("/a", "/b", "/c", "/d")
 	r.load("/a", 10, "/b", 10)
 	r.run(nil)
 	r.placedNow("/a", "/b")
@@ -588,6 +610,7 @@ func (x *line) cut(is bool) {
 // TestStrangers: what others have done to entries and directory is put in order.
 func TestStrangers(t *testing.T) {
 	r := newRig(t, 1024, 5)
+	r.exist("/a", "/b")
 	r.load("/a", 10)
 	stop := r.run(nil)
 	r.placedNow("/a")

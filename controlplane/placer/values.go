@@ -54,13 +54,13 @@ func (v *values) of(key string) seen {
 	return v.known[key]
 }
 
-// ask asks about keys that are not watched, the first ones first, as far as that is due.
-func (v *values) ask(ctx context.Context, keys []string) {
+// ask asks about keys that are not watched, the first ones first, as far as that is due. there says of which it is known that they exist by now.
+func (v *values) ask(ctx context.Context, keys []string, there func(string) bool) {
 	now := time.Now()
 	var due []string
 	v.mu.Lock()
 	for _, k := range keys {
-		if s, ok := v.known[k]; (!ok || now.Sub(s.at) > askedBefore) && v.watches[k] == nil && len(due) < askInRound {
+		if s, ok := v.known[k]; (!ok || now.Sub(s.at) > askedBefore || s.Absent && there(k)) && v.watches[k] == nil && len(due) < askInRound {
 			due = append(due, k)
 		}
 	}

@@ -3,7 +3,9 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,12 +20,15 @@ import (
 	"github.com/netcraq/netcraq/internal/kubetest"
 )
 
-// uncached starts an API server without a watch cache, so that every read goes to its etcd endpoint, and is a client of it.
-func uncached(t *testing.T, etcd string) typed.CoreV1Interface {
+// apiServer starts one whose etcd is at that URL, and is a client of it.
+func apiServer(t *testing.T, etcd string, args ...string) typed.CoreV1Interface {
 	t.Helper()
-	s := kubetest.Start(t, kubetest.Options{Etcd: strings.TrimPrefix(etcd, "http://"), Args: []string{"--watch-cache=false", "--endpoint-reconciler-type=none"}})
+	s := kubetest.Start(t, kubetest.Options{Etcd: strings.TrimPrefix(etcd, "http://"), Args: append(args, "--endpoint-reconciler-type=none")})
 	return s.Client(t).CoreV1()
 }
+
+// uncached has no watch cache, so that every read goes to its etcd endpoint.
+const uncached = "--watch-cache=false"
 
 func storeRevision(c *corev1.ConfigMap) int64 {
 	n, _ := strconv.ParseInt(c.ResourceVersion, 10, 64)
@@ -35,7 +40,7 @@ func storeRevision(c *corev1.ConfigMap) int64 {
 func TestMinimumResourceVersion(t *testing.T) {
 	kubetest.Binaries(t)
 	w := newWorld(t)
-	servers := []typed.CoreV1Interface{uncached(t, w.gateway()), uncached(t, w.gateway())}
+	servers := []typed.CoreV1Interface{apiServer(t, w.gateway(), uncached), apiServer(t, w.gateway(), uncached)}
 	const still = "still" // which nobody writes: its own revision says nothing of the newest
 	if _, err := servers[0].ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: still}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -95,5 +100,95 @@ func TestMinimumResourceVersion(t *testing.T) {
 	t.Logf("%d reads; %d times \"Too large resource version\", tried again; of all gets of the API servers the network answered %q", answers, tooLarge, fromNetwork)
 	if answers < 100 || fromNetwork == nil {
 		t.Error("this says little")
+	}
+}
+
+// far is where the server at a URL is reached by whom everything from there, and to there, takes so long.
+func far(t *testing.T, endpoint string, away time.Duration) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	carry := func(to, from net.Conn) {
+		type part struct {
+			due   time.Time
+			bytes []byte
+		}
+		parts := make(chan part, 1<<12)
+		go func() {
+			defer to.Close()
+			for p := range parts {
+				time.Sleep(time.Until(p.due))
+				to.Write(p.bytes) // once it fails, the other direction ends, and from is closed
+			}
+		}()
+		defer close(parts)
+		for {
+			b := make([]byte, 1<<16)
+			n, err := from.Read(b)
+			if err != nil {
+				return
+			}
+			parts <- part{time.Now().Add(away), b[:n]}
+		}
+	}
+	go func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", strings.TrimPrefix(endpoint, "http://"))
+			if err != nil {
+				near.Close()
+				continue
+			}
+			go carry(server, near)
+			go carry(near, server)
+		}
+	}()
+	return "http://" + l.Addr().String()
+}
+
+// TestConsistentLists has an API server with a watch cache at a gateway that is 20 ms away from etcd, and another that is near it. A list of everything asks etcd for the newest revision, by reading a key that does not exist
+// (/registry/configmaps), and waits until the cache has come as far (KEP-2340). What the near server has created the far one's next list must have. An absence from the network would come with an old revision: so placement does not place
+// what does not exist, and the second case shows what would come of it if it did.
+func TestConsistentLists(t *testing.T) {
+	kubetest.Binaries(t)
+	const times = 50
+	for _, c := range []struct {
+		name   string
+		absent []string // is placed though it does not exist
+	}{
+		{"as placement does it", nil},
+		{"if what does not exist were placed", []string{"/registry/configmaps"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, c.absent...)
+			near, distant := apiServer(t, w.gateway()), apiServer(t, w.gatewayBefore(far(t, w.cluster.Endpoints()[0], 20*time.Millisecond)))
+			missed := 0
+			for n := range times {
+				name := fmt.Sprint("listed", n)
+				if _, err := near.ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				list, err := distant.ConfigMaps(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.ContainsFunc(list.Items, func(m corev1.ConfigMap) bool { return m.Name == name }) {
+					missed++
+				}
+			}
+			t.Logf("%d of %d lists lack what had been created", missed, times)
+			switch {
+			case c.absent == nil && missed > 0:
+				t.Error("a consistent list was old")
+			case c.absent != nil && missed == 0:
+				t.Error("none: this test does not see what it is for")
+			}
+		})
 	}
 }

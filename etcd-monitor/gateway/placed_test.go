@@ -83,11 +83,12 @@ type world struct {
 	cluster *etcdtest.Cluster
 	slots   *shelf
 	metrics *heat.Metrics
+	absent  []string // placed, too, and not removed
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, absent ...string) *world {
 	t.Helper()
-	w := &world{t: t, cluster: etcdtest.New(t, 1, etcdtest.Options{}), slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: heat.NewMetrics(heat.Bounds{}, nil)}
+	w := &world{t: t, cluster: etcdtest.New(t, 1, etcdtest.Options{}), slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: heat.NewMetrics(heat.Bounds{}, nil), absent: absent}
 	client := etcdtest.Client(t, w.cluster.Endpoints()...)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -111,7 +112,7 @@ func (w *world) place(ctx context.Context, client *clientv3.Client) {
 		if err != nil {
 			break
 		}
-		names := []string{"a", "b", "w1"}
+		names := append([]string{"a", "b", "w1"}, w.absent...)
 		for _, kv := range r.Kvs {
 			names = append(names, string(kv.Key))
 		}
@@ -125,7 +126,7 @@ func (w *world) place(ctx context.Context, client *clientv3.Client) {
 			}
 		}
 		for name, e := range entries {
-			if rand.IntN(4) > 0 {
+			if rand.IntN(4) > 0 || slices.Contains(w.absent, name) {
 				continue
 			}
 			w.slots.remove(e.ID)
@@ -144,7 +145,13 @@ func (w *world) place(ctx context.Context, client *clientv3.Client) {
 // gateway starts one.
 func (w *world) gateway() string {
 	w.t.Helper()
-	u, err := Dial(UpstreamConfig{Endpoints: w.cluster.Endpoints()})
+	return w.gatewayBefore(w.cluster.Endpoints()...)
+}
+
+// gatewayBefore starts one to which etcd is at these endpoints.
+func (w *world) gatewayBefore(endpoints ...string) string {
+	w.t.Helper()
+	u, err := Dial(UpstreamConfig{Endpoints: endpoints})
 	if err != nil {
 		w.t.Fatal(err)
 	}

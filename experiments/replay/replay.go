@@ -202,7 +202,7 @@ func (r *run) get(ctx context.Context, q Request) error {
 	s := r.key(q.Key)
 	s.mu.Lock()
 	before := append([][]byte{}, s.current...)
-	leased, seen := s.leased, s.seen
+	leased, seen, never := s.leased, s.seen, s.n == 0
 	s.seen = true
 	s.mu.Unlock()
 	var header metadata.MD
@@ -228,6 +228,8 @@ func (r *run) get(ctx context.Context, q Request) error {
 	switch {
 	case q.Key == "/registry/health":
 		could = "the health key: read to see whether etcd answers"
+	case never:
+		could = "has never existed: read for the store's revision alone"
 	case leased:
 		could = "hangs on a lease: etcd deletes it by itself"
 	case !seen:
