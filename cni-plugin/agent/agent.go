@@ -25,7 +25,7 @@ type Switch interface {
 type Options struct {
 	// Dir is the folder for records, in a file system that is emptied when the machine starts.
 	Dir string
-	// Switch is the node's.
+	// Switch is the node's; nil: there is none on the node, and what pods send goes by the node's stack.
 	Switch Switch
 	// FirstPort and LastPort are the switch's ports for containers.
 	FirstPort, LastPort uint32
@@ -33,6 +33,9 @@ type Options struct {
 	MTU int
 	// Log receives what happens. nil means slog.Default().
 	Log *slog.Logger
+
+	// Rules are what is dropped of what containers send; none: PodRules.
+	Rules guard.Rules
 
 	// step is called before each step of an attachment with its name: for tests, which kill the agent there.
 	step func(name string)
@@ -60,6 +63,12 @@ func New(opts Options) (*Agent, error) {
 	if opts.step == nil {
 		opts.step = func(string) {}
 	}
+	if opts.Switch == nil {
+		opts.Switch = noSwitch{}
+	}
+	if len(opts.Rules.Ports)+len(opts.Rules.Destinations) == 0 {
+		opts.Rules = PodRules
+	}
 	if opts.FirstPort == 0 || opts.LastPort < opts.FirstPort {
 		return nil, fmt.Errorf("no ports for containers: %d to %d", opts.FirstPort, opts.LastPort)
 	}
@@ -72,6 +81,15 @@ func New(opts Options) (*Agent, error) {
 
 // PodRules are what is dropped of what containers send: what the switch has left of NetCRAQ, and packets for the tunnels between nodes.
 var PodRules = guard.Rules{Ports: []uint16{wire.Port}, Destinations: []uint16{podroutes.VXLANPort}}
+
+// OutsideRules are the same where the switches are not on the nodes: then NetCRAQ's packets take the way of all others, and the ports that they come to believe none of them more than a request.
+var OutsideRules = guard.Rules{Destinations: []uint16{podroutes.VXLANPort}}
+
+// noSwitch is where there is none.
+type noSwitch struct{}
+
+func (noSwitch) AddPort(uint32, string) error { return nil }
+func (noSwitch) RemovePort(uint32) error      { return nil }
 
 // Status says whether containers can be attached.
 func (a *Agent) Status() agentapi.Status {
@@ -140,7 +158,7 @@ func (a *Agent) Reconcile() error {
 		l, err := linkByName(name)
 		switch {
 		case err == nil && r.State == agentapi.Ready:
-			if err = guard.Attach(l.Attrs().Index, PodRules); err == nil {
+			if err = guard.Attach(l.Attrs().Index, a.opts.Rules); err == nil {
 				err = a.opts.Switch.AddPort(r.Port, name)
 			}
 			a.records[name] = r

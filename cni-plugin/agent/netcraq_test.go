@@ -56,7 +56,7 @@ func TestNetCRAQ(t *testing.T) {
 			put(t, control, fromNode, key, "bob")
 			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80))) // beside it, all else
 
-			before := untrusted(t, control)
+			before := untrusted(t, control, "s1")
 			forged := wire.Packet{Op: wire.Ack, Key: key, Epoch: 1, Version: wire.MakeVersion(1, 1000), Value: []byte("mallory")}
 			for _, how := range []forgery{{}, {options: true}, {fragment: true}} {
 				for _, to := range []netip.AddrPort{service, netip.MustParseAddrPort("10.0.255.1:20035"), netip.MustParseAddrPort("10.0.255.2:20035")} {
@@ -65,7 +65,7 @@ func TestNetCRAQ(t *testing.T) {
 			}
 			expect(t, "after forged acknowledgements", fromP, key, "bob")
 			expect(t, "after forged acknowledgements", fromQ, key, "bob")
-			if after := untrusted(t, control); after < before+3 {
+			if after := untrusted(t, control, "s1"); after < before+3 {
 				t.Errorf("the switch of the pod has counted %d untrusted packets, not 3", after-before)
 			}
 			forgedReplies(t, p, r)
@@ -215,9 +215,9 @@ func put(t *testing.T, control *api.Client, c *client.Client, key wire.Key, valu
 	}
 }
 
-func untrusted(t *testing.T, control *api.Client) uint64 {
+func untrusted(t *testing.T, control *api.Client, sw string) uint64 {
 	t.Helper()
-	c, err := control.Counters(t.Context(), "s1")
+	c, err := control.Counters(t.Context(), sw)
 	check(t, err)
 	return c.Events["drop_untrusted"]
 }

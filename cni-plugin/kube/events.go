@@ -62,6 +62,8 @@ func (r *reign) tell(ctx context.Context, e api.Event) {
 			return // it is gone
 		}
 		about = c
+	case e.Switch != "" && r.l.o.Fabric != nil:
+		return // a switch that is on no node is no object; the log and the metrics have it
 	case e.Switch != "":
 		// What kubelets write about nodes has the name for the UID, too, and `kubectl describe node` asks for that.
 		about = &corev1.ObjectReference{Kind: "Node", Name: e.Switch, UID: types.UID(e.Switch)}

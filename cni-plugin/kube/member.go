@@ -33,7 +33,7 @@ type member struct {
 	// restart is called when something has changed that needs a new start.
 	restart func(error)
 
-	trouble map[string]string // what was last logged, by its subject
+	trouble map[string]complaint // by what they are about
 }
 
 const (
@@ -98,15 +98,12 @@ func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 // say logs an error once; false: there is one.
 func (m *member) say(subject, text string, err error) bool {
 	if m.trouble == nil {
-		m.trouble = map[string]string{}
+		m.trouble = map[string]complaint{}
 	}
-	s := ""
-	if err != nil {
-		s = err.Error()
-	}
-	if s != m.trouble[subject] && err != nil {
+	c := m.trouble[subject]
+	if c.isNew(err) {
 		m.log.Error(text, "err", err)
 	}
-	m.trouble[subject] = s
+	m.trouble[subject] = c
 	return err == nil
 }

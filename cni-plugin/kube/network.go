@@ -51,6 +51,19 @@ type formedChain struct {
 	members []string // head first: of the chain as it is, or those that are to form it
 }
 
+// chains writes chains down.
+func (a addressing) chains(chains []formedChain) (out []topology.ChainSpec, err error) {
+	for _, c := range chains {
+		address, err := a.service(c.spec.ID)
+		if err != nil {
+			return nil, err
+		}
+		id, lease := int(c.spec.ID), int(c.spec.LeaseMillis)
+		out = append(out, topology.ChainSpec{ID: &id, Name: c.name, Address: address.String(), Members: c.members, LeaseMillis: &lease, Slots: int(c.spec.Slots)})
+	}
+	return out, nil
+}
+
 // connected is a node whose switch is, or was, to be reached.
 func (n node) connected() bool { return n.number != 0 && n.status.P4Runtime != "" }
 
@@ -85,14 +98,12 @@ func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[s
 			spec.Links = append(spec.Links, []string{fmt.Sprintf("%s:%d", m.Name, n.number), fmt.Sprintf("%s:%d", n.Name, m.number)})
 		}
 	}
+	if spec.Chains, err = a.chains(chains); err != nil {
+		return spec, 0, err
+	}
 	for _, c := range chains {
-		address, err := a.service(c.spec.ID)
-		if err != nil {
-			return spec, 0, err
-		}
+		address, _ := a.service(c.spec.ID)
 		taken[address] = true
-		id, lease := int(c.spec.ID), int(c.spec.LeaseMillis)
-		spec.Chains = append(spec.Chains, topology.ChainSpec{ID: &id, Name: c.name, Address: address.String(), Members: c.members, LeaseMillis: &lease, Slots: int(c.spec.Slots)})
 	}
 	host := func(name string, ip netip.Addr, mac, sw string, port uint32) {
 		if !ip.Is4() || taken[ip] || macs[mac] || mac == "" || len(spec.Hosts) >= hostsAtMost {

@@ -27,13 +27,19 @@ type node struct {
 
 // listNodes is what the API server knows of all nodes, in the order of their names.
 func listNodes(ctx context.Context, r client.Reader) ([]node, error) {
+	nodes, _, err := listNumbers(ctx, r)
+	return nodes, err
+}
+
+// listNumbers is the same, and the numbers as they are written.
+func listNumbers(ctx context.Context, r client.Reader) ([]node, []v1alpha1.NetcraqNode, error) {
 	var nodes corev1.NodeList
 	if err := r.List(ctx, &nodes); err != nil {
-		return nil, fmt.Errorf("listing nodes: %w", err)
+		return nil, nil, fmt.Errorf("listing nodes: %w", err)
 	}
 	var numbers v1alpha1.NetcraqNodeList
 	if err := r.List(ctx, &numbers); err != nil {
-		return nil, fmt.Errorf("listing the nodes' numbers: %w", err)
+		return nil, nil, fmt.Errorf("listing the nodes' numbers: %w", err)
 	}
 	byName := map[string]*node{}
 	for i := range nodes.Items {
@@ -53,7 +59,7 @@ func listNodes(ctx context.Context, r client.Reader) ([]node, error) {
 		out = append(out, *n)
 	}
 	slices.SortFunc(out, func(a, b node) int { return cmp.Compare(a.Name, b.Name) })
-	return out, nil
+	return out, numbers.Items, nil
 }
 
 // fromNode takes what is needed from a Node.

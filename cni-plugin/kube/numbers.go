@@ -17,22 +17,18 @@ import (
 // what the API server says now and not what it said a moment ago. If there were two leaders for a moment and both gave one number away, the younger of the two nodes gets
 // another one.
 func number(ctx context.Context, c client.Client, now client.Reader, inChain func(node string) bool) error {
-	nodes, err := listNodes(ctx, now)
+	nodes, numbers, err := listNumbers(ctx, now)
 	if err != nil {
 		return err
 	}
-	var list v1alpha1.NetcraqNodeList
-	if err := now.List(ctx, &list); err != nil {
-		return fmt.Errorf("listing the nodes' numbers: %w", err)
-	}
-	slices.SortFunc(list.Items, func(a, b v1alpha1.NetcraqNode) int {
+	slices.SortFunc(numbers, func(a, b v1alpha1.NetcraqNode) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	taken := map[int32]string{}
 	numbered := map[string]bool{}
 	var errs []error
-	for i := range list.Items {
-		nn := &list.Items[i]
+	for i := range numbers {
+		nn := &numbers[i]
 		there := slices.ContainsFunc(nodes, func(n node) bool { return n.Name == nn.Name && n.there })
 		if taken[nn.Spec.Number] == "" && (there || inChain(nn.Name)) {
 			taken[nn.Spec.Number] = nn.Name

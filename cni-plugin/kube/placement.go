@@ -29,7 +29,7 @@ const (
 type rules struct {
 	placer *placer.Placer
 	log    *slog.Logger
-	failed string
+	failed complaint
 }
 
 // placement places keys for a controller.
@@ -114,14 +114,9 @@ func (r *rules) follow(chains []*v1alpha1.NetcraqChain) {
 			}
 		}
 	}
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	if text != r.failed && err != nil {
+	if r.failed.isNew(err) {
 		r.log.Warn("the choice of keys is not yet as the chains say", "err", err)
 	}
-	r.failed = text
 }
 
 // changes are what makes the rules that there are those that are wanted.

@@ -141,15 +141,14 @@ func (f *follower) one(ctx context.Context, node, address string) {
 	conf.ServerName = node
 	transport := &http.Transport{TLSClientConfig: conf, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, ResponseHeaderTimeout: podsPatience}
 	defer transport.CloseIdleConnections()
-	failed := ""
+	var failed complaint
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
-		err := f.read(ctx, &http.Client{Transport: transport}, "https://"+address+podsPath, node, func() { pause, failed = 100*time.Millisecond, "" })
+		err := f.read(ctx, &http.Client{Transport: transport}, "https://"+address+podsPath, node, func() { pause, failed = 100*time.Millisecond, complaint{} })
 		f.mu.Lock()
 		delete(f.there, node)
 		f.mu.Unlock()
-		if text := fmt.Sprint(err); ctx.Err() == nil && text != failed {
+		if ctx.Err() == nil && failed.isNew(err) {
 			f.log.Warn("a node's pods are not known, but for those that were", "node", node, "err", err)
-			failed = text
 		}
 		select {
 		case <-ctx.Done():

@@ -75,116 +75,40 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 		}
 		return false
 	}
-	amiss, without := numbersAreAmiss(nodes, inChain)
-	if without != r.without && without > 0 {
-		l.log.Error("some nodes have no number, so their switches are in no chain, and their pods reach none", "nodes", without, "numbers", v1alpha1.MaxNodes)
+	places, alive := nodes, func() []node {
+		return slices.DeleteFunc(slices.Clone(nodes), func(n node) bool { return !l.pods.alive(n.Name) })
 	}
-	r.without = without
-	if amiss {
-		if err := number(ctx, l.client, l.now, inChain); err != nil {
-			l.log.Warn("numbers of nodes", "err", err)
-			again = restless
-		}
+	if f := l.o.Fabric; f != nil {
+		places = placesOf(f)
+		alive = func() []node { return answering(ctx, places) }
+	} else {
+		again = r.number(ctx, nodes, inChain)
+		l.pods.follow(r.ctx, agentsOf(nodes))
 	}
-	agents := map[string]string{}
-	load := map[string]int{}
-	for _, n := range nodes {
-		if n.there && n.status.Agent != "" {
-			agents[n.Name] = n.status.Agent
-		}
-	}
-	l.pods.follow(r.ctx, agents)
 
-	// A chain begins when all its members answer: one whose agent does not would keep it from that.
-	alive := slices.DeleteFunc(slices.Clone(nodes), func(n node) bool { return !l.pods.alive(n.Name) })
 	accepted, refused := accept(slices.DeleteFunc(slices.Clone(list.Items), func(c v1alpha1.NetcraqChain) bool { return c.DeletionTimestamp != nil }))
-	var formed []formedChain
-	waiting, leaving := map[string]string{}, map[string]bool{}
-	wanted := func(name string) bool {
-		return slices.ContainsFunc(accepted, func(a *v1alpha1.NetcraqChain) bool { return a.Name == name })
-	}
-	// Chains that nobody wants any more go when they hold no keys.
-	for _, c := range now {
-		delete(r.inherited, c.Name)
-		if wanted(c.Name) {
-			continue
-		}
-		leaving[c.Name] = true
-		gone, err := r.drain(ctx, c.Name)
-		if err != nil {
-			l.log.Warn("emptying a chain that is to go", "chain", c.Name, "err", err)
-		}
-		if !gone || !r.isLeaving(c.Name) {
-			formed = append(formed, formedChain{c.Name, v1alpha1.NetcraqChainSpec{ID: int32(c.ID), Profile: int32(r.hosted.profile), LeaseMillis: int32(c.LeaseMillis)}, r.members(c.Name, now)})
-			again = restless
-		} else {
-			delete(r.recorded, c.Name) // one of this name that is made later is another one
-		}
-	}
-	for name, spec := range r.inherited { // they went while nobody led
-		if wanted(name) {
-			continue
-		}
-		spec.Profile = v1alpha1.DefaultProfile // of the values nothing is needed any more
-		if len(formed) > 0 {
-			spec.Profile = formed[0].spec.Profile
-		} else if len(accepted) > 0 {
-			spec.Profile = accepted[0].Spec.Profile
-		}
-		leaving[name] = true
-		formed = append(formed, formedChain{name, spec, r.recorded[name]})
-		again = restless
-	}
+	load := map[string]int{}
 	for _, c := range accepted {
 		for _, m := range r.members(c.Name, now) {
 			load[m]++
 		}
 	}
+	leaving := map[string]bool{}
+	formed := r.stillThere(ctx, now, accepted, leaving)
+	if len(formed) > 0 {
+		again = restless
+	}
+	formed, waiting := r.form(formed, accepted, now, alive, load)
+	if len(waiting) > 0 {
+		again = restless
+	}
 	for _, c := range accepted {
 		leaving[c.Name] = c.Spec.Placement.Policy == v1alpha1.PlaceNone
-		members := r.members(c.Name, now)
-		switch {
-		case members != nil:
-		case len(formed) > 0 && c.Spec.Profile != formed[0].spec.Profile:
-			waiting[c.Name] = fmt.Sprintf("the chain %s, which has another profile, is not gone yet", formed[0].name)
-		default:
-			if _, ok := r.since[c.Name]; !ok {
-				r.since[c.Name] = time.Now()
-			}
-			members, waiting[c.Name] = form(&c.Spec, alive, load, time.Since(r.since[c.Name]))
-			for _, m := range members {
-				load[m]++
-			}
-		}
-		if members == nil {
-			again = restless
-			continue
-		}
-		formed = append(formed, formedChain{c.Name, c.Spec, members})
 	}
 	r.leave(leaving)
-	trouble := map[string]error{}
-	if err := r.apply(nodes, formed, len(now) > 0); err != nil {
-		// What is new must not be in the way of what is there.
-		old := slices.DeleteFunc(slices.Clone(formed), func(f formedChain) bool {
-			return !slices.ContainsFunc(now, func(c api.Chain) bool { return c.Name == f.name })
-		})
-		retried := err
-		if len(old) > 0 && len(old) < len(formed) {
-			retried = r.apply(nodes, old, true)
-		}
-		for _, f := range formed {
-			if retried != nil || !slices.ContainsFunc(old, func(o formedChain) bool { return o.name == f.name }) {
-				trouble[f.name] = err
-			}
-		}
-		if text := err.Error(); text != r.complaint {
-			l.log.Error("the network is not as it should be", "err", err)
-			r.complaint = text
-		}
+	trouble, err := r.applyAll(nodes, formed, now)
+	if err != nil {
 		again = restless
-	} else {
-		r.complaint = ""
 	}
 	if r.hosted != nil {
 		if now, ready, err = r.look(ctx); err != nil {
@@ -198,7 +122,7 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 		if i < 0 || trouble[c.name] != nil || c.spec.Length == 0 {
 			continue
 		}
-		if s := next(&c.spec, &now[i], nodes, load, steady); s != nil {
+		if s := next(&c.spec, &now[i], places, load, steady); s != nil {
 			r.take(c.name, s)
 		}
 		if !now[i].Ready || len(now[i].Members) != int(c.spec.Length) {
@@ -228,6 +152,126 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 		again = restful
 	}
 	return again, nil
+}
+
+// number sees to it that each node has a number, and none that is gone.
+func (r *reign) number(ctx context.Context, nodes []node, inChain func(string) bool) (again time.Duration) {
+	l := r.l
+	amiss, without := numbersAreAmiss(nodes, inChain)
+	if without != r.without && without > 0 {
+		l.log.Error("some nodes have no number, so their switches are in no chain, and their pods reach none", "nodes", without, "numbers", v1alpha1.MaxNodes)
+	}
+	r.without = without
+	if !amiss {
+		return 0
+	}
+	if err := number(ctx, l.client, l.now, inChain); err != nil {
+		l.log.Warn("numbers of nodes", "err", err)
+		return restless
+	}
+	return 0
+}
+
+// agentsOf are the addresses of nodes' agents.
+func agentsOf(nodes []node) map[string]string {
+	out := map[string]string{}
+	for _, n := range nodes {
+		if n.there && n.status.Agent != "" {
+			out[n.Name] = n.status.Agent
+		}
+	}
+	return out
+}
+
+// stillThere are the chains that nobody wants any more and that hold keys, which have to go first: they are marked as leaving.
+func (r *reign) stillThere(ctx context.Context, now []api.Chain, accepted []*v1alpha1.NetcraqChain, leaving map[string]bool) (formed []formedChain) {
+	wanted := func(name string) bool {
+		return slices.ContainsFunc(accepted, func(a *v1alpha1.NetcraqChain) bool { return a.Name == name })
+	}
+	for _, c := range now {
+		delete(r.inherited, c.Name)
+		if wanted(c.Name) {
+			continue
+		}
+		leaving[c.Name] = true
+		gone, err := r.drain(ctx, c.Name)
+		if err != nil {
+			r.l.log.Warn("emptying a chain that is to go", "chain", c.Name, "err", err)
+		}
+		if !gone || !r.isLeaving(c.Name) {
+			formed = append(formed, formedChain{c.Name, v1alpha1.NetcraqChainSpec{ID: int32(c.ID), Profile: int32(r.hosted.profile), LeaseMillis: int32(c.LeaseMillis)}, r.members(c.Name, now)})
+		} else {
+			delete(r.recorded, c.Name) // one of this name that is made later is another one
+		}
+	}
+	for name, spec := range r.inherited { // they went while nobody led
+		if wanted(name) {
+			continue
+		}
+		spec.Profile = v1alpha1.DefaultProfile // of the values nothing is needed any more
+		if len(formed) > 0 {
+			spec.Profile = formed[0].spec.Profile
+		} else if len(accepted) > 0 {
+			spec.Profile = accepted[0].Spec.Profile
+		}
+		leaving[name] = true
+		formed = append(formed, formedChain{name, spec, r.recorded[name]})
+	}
+	return formed
+}
+
+// form adds the chains that are wanted to those that are still there: as they are, or with their first members. waiting says what the others wait for. A chain begins when all its members answer: one that does not would keep it from that,
+// so those that do (alive) are asked for when a chain is to begin.
+func (r *reign) form(formed []formedChain, accepted []*v1alpha1.NetcraqChain, now []api.Chain, alive func() []node, load map[string]int) (all []formedChain, waiting map[string]string) {
+	waiting = map[string]string{}
+	for _, c := range accepted {
+		members := r.members(c.Name, now)
+		switch {
+		case members != nil:
+		case len(formed) > 0 && c.Spec.Profile != formed[0].spec.Profile:
+			waiting[c.Name] = fmt.Sprintf("the chain %s, which has another profile, is not gone yet", formed[0].name)
+		default:
+			if _, ok := r.since[c.Name]; !ok {
+				r.since[c.Name] = time.Now()
+			}
+			var why string
+			if members, why = form(&c.Spec, alive(), load, time.Since(r.since[c.Name])); members == nil {
+				waiting[c.Name] = why
+			}
+			for _, m := range members {
+				load[m]++
+			}
+		}
+		if members != nil {
+			formed = append(formed, formedChain{c.Name, c.Spec, members})
+		}
+	}
+	return formed, waiting
+}
+
+// applyAll has the network be as it should, or, if that cannot be had, as far as it was: what is new must not be in the way of what is there. trouble has what is amiss, by chains.
+func (r *reign) applyAll(nodes []node, formed []formedChain, now []api.Chain) (trouble map[string]error, err error) {
+	trouble = map[string]error{}
+	err = r.apply(nodes, formed, len(now) > 0)
+	if r.amiss.isNew(err) {
+		r.l.log.Error("the network is not as it should be", "err", err)
+	}
+	if err == nil {
+		return nil, nil
+	}
+	old := slices.DeleteFunc(slices.Clone(formed), func(f formedChain) bool {
+		return !slices.ContainsFunc(now, func(c api.Chain) bool { return c.Name == f.name })
+	})
+	retried := err
+	if len(old) > 0 && len(old) < len(formed) {
+		retried = r.apply(nodes, old, true)
+	}
+	for _, f := range formed {
+		if retried != nil || !slices.ContainsFunc(old, func(o formedChain) bool { return o.name == f.name }) {
+			trouble[f.name] = err
+		}
+	}
+	return trouble, err
 }
 
 // Finalizer keeps a chain that is deleted until it holds no keys: were the agents removed before, nobody could take them out of the network, and gateways would wait for that.
@@ -292,19 +336,30 @@ func (r *reign) apply(nodes []node, formed []formedChain, some bool) error {
 		}
 		r.program = p
 	}
-	spec, leftOut, err := addressing{r.l.o.Services, r.l.o.Switches}.build(r.program, nodes, r.l.pods.all(), formed)
+	spec, err := r.network(nodes, formed)
 	if err != nil {
 		return err
 	}
-	if leftOut > 0 && leftOut != r.leftOut {
-		r.l.log.Warn("some pods are no hosts of the network: their addresses are taken, or there are too many", "pods", leftOut)
-	}
-	r.leftOut = leftOut
 	t, err := topology.New(spec, "the cluster")
 	if err != nil {
 		return err
 	}
 	return r.host(t, profile)
+}
+
+// network is what the controller is told of. With a fabric the switches, links and hosts are those of its file.
+func (r *reign) network(nodes []node, formed []formedChain) (topology.Spec, error) {
+	a := addressing{r.l.o.Services, r.l.o.Switches}
+	if f := r.l.o.Fabric; f != nil {
+		chains, err := a.chains(formed)
+		return f.Spec(r.program, chains), err
+	}
+	spec, leftOut, err := a.build(r.program, nodes, r.l.pods.all(), formed)
+	if leftOut > 0 && leftOut != r.leftOut {
+		r.l.log.Warn("some pods are no hosts of the network: their addresses are taken, or there are too many", "pods", leftOut)
+	}
+	r.leftOut = leftOut
+	return spec, err
 }
 
 // numbersAreAmiss says whether a node needs a number that there is, or one is to be taken back, as far as the cache knows; without is how many nodes go without, since all are

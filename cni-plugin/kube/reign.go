@@ -36,15 +36,15 @@ type reign struct {
 	// inherited are chains of an earlier leader in which gateways look for keys of etcd's. Where nobody wants them any more they have to be emptied.
 	inherited map[string]v1alpha1.NetcraqChainSpec
 
-	mine      sync.Mutex // of all that follows, but for what has a lock of its own
-	hosted    *hosted
-	complaint string // the last one that was logged
-	program   topology.ProgramSpec
-	leftOut   int                  // pods that are no hosts
-	without   int                  // nodes without a number
-	since     map[string]time.Time // when a chain was first waited with
-	steady    map[string]time.Time // since when a switch has been ready
-	shown     map[string]shown     // statuses as they were last written
+	mine    sync.Mutex // of all that follows, but for what has a lock of its own
+	hosted  *hosted
+	amiss   complaint // with the network
+	program topology.ProgramSpec
+	leftOut int                  // pods that are no hosts
+	without int                  // nodes without a number
+	since   map[string]time.Time // when a chain was first waited with
+	steady  map[string]time.Time // since when a switch has been ready
+	shown   map[string]shown     // statuses as they were last written
 
 	mu      sync.Mutex
 	busy    map[string]bool     // chains with a step under way
@@ -112,7 +112,11 @@ func (r *reign) host(t *topology.Topology, profile int) error {
 	if r.hosted != nil {
 		return r.hosted.c.Update(r.ctx, t)
 	}
-	c, err := controller.New(controller.Options{Topology: t, Store: r.term, ElectionID: r.term.ElectionID(), Led: r.term.Led, Leading: etcdstore.Leading, TLS: r.l.tls, Log: r.l.log})
+	conf := r.l.tls
+	if r.l.o.Fabric != nil {
+		conf = nil // as its file says
+	}
+	c, err := controller.New(controller.Options{Topology: t, Store: r.term, ElectionID: r.term.ElectionID(), Led: r.term.Led, Leading: etcdstore.Leading, TLS: conf, Log: r.l.log})
 	if err != nil {
 		return err
 	}

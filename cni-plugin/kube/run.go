@@ -27,6 +27,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/cniconf"
+	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/masquerade"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
@@ -50,6 +51,9 @@ type Options struct {
 	P4RuntimePort int // of the node's address, with TLS
 	AgentPort     int // ... for the leader to learn of the node's pods
 	HealthPort    int // ... for /healthz, /readyz and /metrics, without
+
+	// Fabric is where the switches are that are not on the nodes; nil: each node runs its own.
+	Fabric *fabric.Fabric
 
 	// Services has the chains' service addresses: that of a chain is the first, and as many on as the chain's id says. Switches has the switches' own, by the nodes' numbers.
 	Services, Switches netip.Prefix
@@ -121,12 +125,14 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer listener.Close()
 	at := func(port int) string { return net.JoinHostPort(self.Address.String(), strconv.Itoa(port)) }
-	sw, err := nodeswitch.Start(nodeswitch.Options{Engine: o.Engine, DeviceID: 1, P4Runtime: o.P4Runtime, Secure: at(o.P4RuntimePort), TLS: conf, Log: o.Log})
+	place, err := o.attach(self, at(o.P4RuntimePort), conf)
 	if err != nil {
 		return err
 	}
-	defer sw.Close()
-	a, err := agent.New(agent.Options{Dir: o.StateDir, Switch: sw, FirstPort: v1alpha1.MaxNodes + 1, LastPort: nodeswitch.HostPort - 1, MTU: o.MTU, Log: o.Log})
+	defer place.close()
+	attaching := place.agent
+	attaching.Dir, attaching.FirstPort, attaching.LastPort, attaching.MTU, attaching.Log = o.StateDir, v1alpha1.MaxNodes+1, nodeswitch.HostPort-1, o.MTU, o.Log
+	a, err := agent.New(attaching)
 	if err != nil {
 		return err
 	}
@@ -141,7 +147,7 @@ func Run(ctx context.Context, o Options) error {
 		}()
 	}
 	serve("the CNI plugin", listener, a.Handler())
-	if err := errors.Join(agent.EnableForwarding(), sw.ConnectHost(self.Address, []netip.Prefix{o.Services, o.Switches})); err != nil {
+	if err := errors.Join(agent.EnableForwarding(), place.connectHost()); err != nil {
 		return err
 	}
 	if err := a.Reconcile(); err != nil {
@@ -160,8 +166,8 @@ func Run(ctx context.Context, o Options) error {
 	}
 	serve("health and metrics", plain, health)
 
-	m := &member{client: mgr.GetClient(), self: self, log: o.Log, restart: func(err error) { cancel(err) }, connect: sw.ConnectPeers,
-		status: v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort), Engine: sw.Engine()},
+	m := &member{client: mgr.GetClient(), self: self, log: o.Log, restart: func(err error) { cancel(err) }, connect: place.connectPeers,
+		status: v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort), Engine: place.engine},
 		route: func(self podroutes.Node, others []podroutes.Node) error {
 			return errors.Join(podroutes.Apply(self, others, o.Routes), masquerade.Keep(o.Masquerade, self, others))
 		}}
@@ -185,11 +191,11 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	a.SetReady(true, "")
-	o.Log.Info("ready", "node", self.Name, "address", self.Address, "pods", self.PodCIDRs, "engine", sw.Engine(), "attachments", len(a.Attachments()), "mtu", o.MTU, "stands for leader", o.Lead != nil)
+	o.Log.Info("ready", "node", self.Name, "address", self.Address, "pods", self.PodCIDRs, "engine", place.engine, "attachments", len(a.Attachments()), "mtu", o.MTU, "stands for leader", o.Lead != nil)
 	go func() {
 		select {
 		case <-ctx.Done():
-		case err := <-sw.Failed():
+		case err := <-place.failed:
 			cancel(fmt.Errorf("serving P4Runtime: %w", err))
 		}
 	}()

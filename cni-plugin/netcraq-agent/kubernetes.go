@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/kube"
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/controlplane/placed"
@@ -25,6 +26,7 @@ type kubeOptions struct {
 	kubeconfig string
 	namespace  string
 	switches   string
+	fabric     string
 	ports      [3]int // P4Runtime, agent, health
 	cni        kube.CNI
 	etcd       kube.Etcd
@@ -36,6 +38,7 @@ func (o *kubeOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` that says where the API server is; without it the service account's is taken")
 	f.StringVar(&o.namespace, "namespace", defaultNamespace(), "`NAMESPACE` of the agents' Secret and Lease ($NAMESPACE)")
 	f.StringVar(&o.switches, "switches", "10.0.255.0/24", "the switches' own addresses in the data plane, `PREFIX`, by the nodes' numbers")
+	f.StringVar(&o.fabric, "fabric", "", "`FILE` with top-of-rack switches that run the program, in the place of one on each node (docs/kubernetes.md); the same on all nodes")
 	f.IntVar(&o.ports[0], "p4runtime-port", 9559, "`PORT` of the node's address for P4Runtime with TLS, for the leading agent")
 	f.IntVar(&o.ports[1], "agent-port", 9560, "`PORT` of the node's address for the other agents, with TLS")
 	f.IntVar(&o.ports[2], "health-port", 9561, "`PORT` of the node's address for /healthz, /readyz and /metrics")
@@ -80,6 +83,8 @@ func inCluster(o *options) (*kube.Options, error) {
 		return nil, errors.New("give this node's name: --node, or NODE_NAME in the environment")
 	case k.lead.Prometheus != "" && len(k.etcd.Endpoints) == 0:
 		return nil, errors.New("--prometheus is for agents that stand for leader: give --etcd, too")
+	case k.fabric != "" && !o.masks:
+		return nil, errors.New("--fabric needs --masquerade: at the switches a node's pods have the node's address")
 	case len(o.services) > 1:
 		return nil, errors.New("with --kubernetes there is one prefix of --services")
 	}
@@ -97,6 +102,12 @@ func inCluster(o *options) (*kube.Options, error) {
 	if services.Overlaps(switches) {
 		return nil, fmt.Errorf("--services %s and --switches %s overlap", services, switches)
 	}
+	var switchesElsewhere *fabric.Fabric
+	if k.fabric != "" {
+		if switchesElsewhere, err = fabric.Read(k.fabric); err != nil {
+			return nil, fmt.Errorf("--fabric: %w", err)
+		}
+	}
 	var config *rest.Config
 	if k.kubeconfig != "" {
 		config, err = clientcmd.BuildConfigFromFlags("", k.kubeconfig)
@@ -108,7 +119,7 @@ func inCluster(o *options) (*kube.Options, error) {
 	}
 	config.UserAgent = "netcraq-agent/" + o.node
 	out := &kube.Options{Config: config, Node: o.node, Namespace: k.namespace, Socket: o.socket, StateDir: o.stateDir, Engine: o.engine, MTU: o.mtu, Routes: o.routes, Masquerade: o.masks,
-		P4Runtime: o.p4runtime, P4RuntimePort: k.ports[0], AgentPort: k.ports[1], HealthPort: k.ports[2], Services: services, Switches: switches, CNI: k.cni,
+		P4Runtime: o.p4runtime, P4RuntimePort: k.ports[0], AgentPort: k.ports[1], HealthPort: k.ports[2], Services: services, Switches: switches, Fabric: switchesElsewhere, CNI: k.cni,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: o.logLevel}))}
 	if len(k.etcd.Endpoints) > 0 {
 		lead := k.lead

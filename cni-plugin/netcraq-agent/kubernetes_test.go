@@ -29,12 +29,16 @@ func TestInCluster(t *testing.T) {
 		{"--services fd00::/64", "IPv4 prefix"},
 		{"--switches 10.0.0.1/32", "8 to 30 bits"},
 		{"--kubeconfig /nowhere", "where the API server is"},
+		{"--fabric ../deploy/fabric/fabric.yaml", ""},
+		{"--fabric ../deploy/fabric/fabric.yaml --masquerade=false", "needs --masquerade"},
+		{"--fabric ../deploy/chain.yaml", "there is no such field"},
 	} {
 		var o options
 		o.node, o.deviceID = "node1", 1
 		cmd := &cobra.Command{}
 		o.kube.flags(cmd.Flags())
 		cmd.Flags().StringVar(&o.node, "node", "node1", "")
+		cmd.Flags().BoolVar(&o.masks, "masquerade", true, "")
 		cmd.Flags().StringArrayVar(&o.peers, "peer", nil, "")
 		cmd.Flags().StringArrayVar(&o.services, "services", nil, "")
 		if err := cmd.ParseFlags(append([]string{"--kubeconfig", kubeconfig}, strings.Fields(c.args)...)); err != nil {

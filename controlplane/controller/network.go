@@ -69,7 +69,7 @@ func (c *Controller) device(name string) (*device, error) {
 	return nil, fmt.Errorf("%s has left the network: %w", name, errNotConnected)
 }
 
-// current says whether a device is still the one of its switch.
+// isCurrent says whether a device is still the one of its switch.
 func (c *Controller) isCurrent(d *device) bool { return c.net().byName[d.sw.Name] == d }
 
 // chainState is a chain: its machine, and what the shell does for it.
@@ -162,7 +162,7 @@ func (c *Controller) startDevice(d *device) {
 // retire ends the connection to a switch that has left, or that is somewhere else now.
 func (c *Controller) retire(d *device) {
 	d.stop()
-	if !c.isCurrent(d) && c.net().byName[d.sw.Name] == nil {
+	if c.net().byName[d.sw.Name] == nil { // the switch is gone, and not another device in its place
 		c.metrics.forgetDevice(d.sw.Name)
 		delete(c.avoided, d.sw.Name)
 		for _, ch := range c.net().chains {

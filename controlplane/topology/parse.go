@@ -46,12 +46,7 @@ func Load(path string) (*Topology, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Dir(path)
-	for _, p := range []*string{&t.Program.JSON, &t.Program.P4Info, &t.TLS.CA, &t.TLS.Cert, &t.TLS.Key} {
-		if *p != "" && !filepath.IsAbs(*p) {
-			*p = filepath.Join(dir, *p)
-		}
-	}
+	relativeTo(filepath.Dir(path), &t.Program.JSON, &t.Program.P4Info, &t.TLS.CA, &t.TLS.Cert, &t.TLS.Key)
 	return t, nil
 }
 
@@ -69,29 +64,9 @@ type parser struct {
 // Parse reads and checks a file's content. name is for messages.
 func Parse(b []byte, name string) (*Topology, error) {
 	p := newParser(name)
-	if json.Valid(b) { // JSON may be indented by tabs, YAML may not; in valid JSON a tab is always white space
-		b = bytes.ReplaceAll(b, []byte{'\t'}, []byte{' '})
-	}
-	var root yaml.Node
-	if err := yaml.Unmarshal(b, &root); err != nil {
-		return nil, fmt.Errorf("%s: not YAML or JSON: %w", name, err)
-	}
-	if len(root.Content) == 0 || root.Content[0].Kind != yaml.MappingNode {
-		return nil, fmt.Errorf("%s: the file is not a mapping with switches, links, hosts and chains", name)
-	}
-	p.walk(root.Content[0], reflect.TypeFor[Spec](), "")
-	var f Spec
-	if err := root.Content[0].Decode(&f); err != nil {
-		var te *yaml.TypeError
-		if !errors.As(err, &te) {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		for _, m := range te.Errors { // "line 3: cannot unmarshal !!str `x` into int"
-			line, text, _ := strings.Cut(strings.TrimPrefix(m, "line "), ": ")
-			n, _ := strconv.Atoi(line)
-			p.errors = append(p.errors, &Error{File: name, Line: n, Text: text})
-		}
-		return nil, p.err() // what follows would only complain about what could not be read
+	f, err := p.read(b)
+	if err != nil {
+		return nil, err
 	}
 	// What a program may have otherwise (certificates of its own, chains that come later), and who writes a file has forgotten.
 	for i, s := range f.Switches {
@@ -102,7 +77,63 @@ func Parse(b []byte, name string) (*Topology, error) {
 	if len(f.Chains) == 0 {
 		p.add("chains", "", "there are no chains: list at least one under chains")
 	}
-	return p.check(&f)
+	return p.check(f)
+}
+
+// ReadSpec reads a file for a program that adds to it (the compiled program, chains) before New checks it. Its paths become relative to where the program runs. Only the file's form is checked here.
+func ReadSpec(path string) (Spec, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return Spec{}, fmt.Errorf("reading the topology: %w", err)
+	}
+	p := newParser(path)
+	f, err := p.read(b)
+	if err == nil {
+		err = p.err() // fields that there are not
+	}
+	if err != nil {
+		return Spec{}, err
+	}
+	relativeTo(filepath.Dir(path), &f.Program.JSON, &f.Program.P4Info, &f.TLS.CA, &f.TLS.Cert, &f.TLS.Key)
+	return *f, nil
+}
+
+// relativeTo makes relative paths in a file's folder relative to where the program runs.
+func relativeTo(dir string, paths ...*string) {
+	for _, p := range paths {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(dir, *p)
+		}
+	}
+}
+
+// read reads a file's content, and notes fields that there are not.
+func (p *parser) read(b []byte) (*Spec, error) {
+	if json.Valid(b) { // JSON may be indented by tabs, YAML may not; in valid JSON a tab is always white space
+		b = bytes.ReplaceAll(b, []byte{'\t'}, []byte{' '})
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(b, &root); err != nil {
+		return nil, fmt.Errorf("%s: not YAML or JSON: %w", p.name, err)
+	}
+	if len(root.Content) == 0 || root.Content[0].Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("%s: the file is not a mapping with switches, links, hosts and chains", p.name)
+	}
+	p.walk(root.Content[0], reflect.TypeFor[Spec](), "")
+	var f Spec
+	if err := root.Content[0].Decode(&f); err != nil {
+		var te *yaml.TypeError
+		if !errors.As(err, &te) {
+			return nil, fmt.Errorf("%s: %w", p.name, err)
+		}
+		for _, m := range te.Errors { // "line 3: cannot unmarshal !!str `x` into int"
+			line, text, _ := strings.Cut(strings.TrimPrefix(m, "line "), ": ")
+			n, _ := strconv.Atoi(line)
+			p.errors = append(p.errors, &Error{File: p.name, Line: n, Text: text})
+		}
+		return nil, p.err() // what follows would only complain about what could not be read
+	}
+	return &f, nil
 }
 
 // New checks a Spec that a program has made. name says whose it is, for messages. It may have no chains yet. Its paths are relative to where the program runs.

@@ -1,0 +1,105 @@
+// Package fabric is for clusters whose switches are not on the nodes: top-of-rack switches that run the P4 program themselves and speak P4Runtime. A file, the same on all
+// nodes, names them, the links between them, and the port that each node is at:
+//
+//	pod ──▶ the node's stack ──▶ masquerading ──▶ the node's interface ──▶ switch (a host port)
+//	    ◀── connection tracking ◀── the node's address ◀──────────────────────
+//
+// To the switches a node is one host, which its pods share: what they send to a chain leaves under the node's address. The port is a host's, so the program believes no
+// acknowledgement or reply that comes from there.
+package fabric
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+// Fabric is what the file says.
+type Fabric struct {
+	spec topology.Spec
+	top  *topology.Topology
+}
+
+// Read reads and checks a file. It has the form of a controller's topology (controlplane/topology/example.yaml) without what a cluster decides otherwise: the program, chains
+// and sessions. Its hosts are nodes, by their names.
+func Read(path string) (*Fabric, error) {
+	spec, err := topology.ReadSpec(path)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Program != (topology.ProgramSpec{}) {
+		return nil, fmt.Errorf("%s: program: leave it out: which program the switches run follows from the chains' profile", path)
+	}
+	if len(spec.Chains) > 0 {
+		return nil, fmt.Errorf("%s: chains: leave them out: chains are NetcraqChains", path)
+	}
+	checked := spec
+	checked.Program = topology.ProgramSpec{JSON: "-", P4Info: "-"} // what it is going to have
+	top, err := topology.New(checked, path)
+	if err != nil {
+		return nil, err
+	}
+	if t := spec.TLS; t.CA == "" || t.Cert == "" {
+		return nil, fmt.Errorf("%s: p4runtimeTLS: give ca, cert and key: whoever reaches a switch's P4Runtime owns the switch, and pods may reach it", path)
+	}
+	return &Fabric{spec, top}, nil
+}
+
+// Switches are the fabric's, in the order of the file.
+func (f *Fabric) Switches() []*topology.Switch { return f.top.Switches }
+
+// Host is a node's place in the fabric.
+func (f *Fabric) Host(node string) (*topology.Host, error) {
+	i := slices.IndexFunc(f.top.Hosts, func(h *topology.Host) bool { return h.Name == node })
+	if i < 0 {
+		return nil, fmt.Errorf("the file of switches has no host %q: where is this node?", node)
+	}
+	return f.top.Hosts[i], nil
+}
+
+// Spec is the network with a program and chains.
+func (f *Fabric) Spec(program topology.ProgramSpec, chains []topology.ChainSpec) topology.Spec {
+	s := f.spec
+	s.Program, s.Chains = program, chains
+	return s
+}
+
+// addresses are those that nodes send to: some prefixes, and the switches' own addresses where these are not in them.
+func (f *Fabric) addresses(services []netip.Prefix) []netip.Prefix {
+	out := slices.Clone(services)
+	for _, s := range f.top.Switches {
+		if !slices.ContainsFunc(services, func(p netip.Prefix) bool { return p.Contains(s.Address) }) {
+			out = append(out, netip.PrefixFrom(s.Address, s.Address.BitLen()))
+		}
+	}
+	return out
+}
+
+// interfaceOf is the interface of this machine by which a host is at its switch: the one that has its Ethernet address, and its IPv4 address.
+func interfaceOf(h *topology.Host) (*net.Interface, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("this node's interfaces: %w", err)
+	}
+	for _, l := range all {
+		if l.HardwareAddr.String() != h.MAC.String() {
+			continue
+		}
+		addrs, err := l.Addrs()
+		if err != nil {
+			return nil, fmt.Errorf("the addresses of %s: %w", l.Name, err)
+		}
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr() == h.IP {
+				return &l, nil
+			}
+		}
+		err = fmt.Errorf("%s has not the address %s, under which the file of switches has this node", l.Name, h.IP)
+		return nil, errors.Join(err, fmt.Errorf("give the interface that address, or correct the file"))
+	}
+	return nil, fmt.Errorf("no interface of this node has the Ethernet address %s that the file of switches names", h.MAC)
+}
