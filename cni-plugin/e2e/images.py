@@ -44,7 +44,7 @@ def write(folder: Path, kubernetes: Path, own: Path) -> dict[str, Path]:
 
 def project() -> list[tuple[Path, str]]:
     """The project's Containerfiles, and the names by which the manifests call what they make."""
-    return [(path, f"ghcr.io/netcraq/{path.suffix.removeprefix('.')}:dev") for path in sorted(DEPLOY.glob("Containerfile.*"))]
+    return [(path, f"localhost/netcraq/{path.suffix.removeprefix('.')}:dev") for path in sorted(DEPLOY.glob("Containerfile.*"))]
 
 
 def _kube_proxy(tag: str, kubernetes: Path) -> Image:

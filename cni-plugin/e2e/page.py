@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page that shows the workload with and without NetCRAQ: two figures and a table, in one HTML file that needs no other."""
+"""The page that shows the workload with and without NetCRAQ: two figures and a table, in one HTML file that needs no other.
+
+The same is a section of the evaluation's report (``experiments/figures``), which takes it from ``section.html``.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +39,15 @@ def write(results: dict[str, list[dict[str, Any]]], facts: dict[str, str], folde
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "workload.json").write_text(json.dumps({"facts": facts, "runs": results}, indent=1) + "\n")
     pictures = [_requests(results, folder), _starts(results, folder)]
-    parts = [
-        f"<!doctype html><meta charset=utf-8><title>Kubernetes on NetCRAQ</title><style>{STYLE}</style>",
-        "<h1>What Kubernetes asks of etcd</h1>",
-    ]
-    parts += [f"<p>{EXPLANATION}</p>", _table(results)]
+    parts = ["<h2 id=kubernetes>What Kubernetes asks of etcd</h2>", f"<p>{EXPLANATION}</p>", _table(results)]
     for picture in pictures:
         parts.append(f"<p><img src='data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode()}'></p>")
     parts.append(_hottest(results))
-    parts.append("<p>" + "; ".join(f"{html.escape(name)}: {html.escape(value)}" for name, value in facts.items()) + "</p>")
+    parts.append("<p class=why>" + "; ".join(f"{html.escape(name)}: {html.escape(value)}" for name, value in facts.items()) + "</p>")
+    section = "\n".join(parts)
+    (folder / "section.html").write_text(section)
     page = folder / "workload.html"
-    page.write_text("\n".join(parts))
+    page.write_text(f"<!doctype html><meta charset=utf-8><title>Kubernetes on NetCRAQ</title><style>{STYLE}</style>\n{section}")
     return page
 
 
@@ -94,7 +95,7 @@ def _table(results: dict[str, list[dict[str, Any]]]) -> str:
 
 def _hottest(results: dict[str, list[dict[str, Any]]]) -> str:
     lines = "".join(f"<tr><td>{html.escape(key)}<td class=n>{count}" for key, count in results["with"][-1]["hottest"].items())
-    return f"<h2>The 25 hottest keys of the last run</h2><table><tr><th>key<th>gets</tr>{lines}</table>"
+    return f"<h3>The 25 hottest keys of the last run</h3><table><tr><th>key<th>gets</tr>{lines}</table>"
 
 
 def _save(figure: Any, folder: Path, name: str) -> Path:

@@ -54,8 +54,8 @@ def test_containerfiles(tmp_path):
     for name in names:
         (tmp_path / name).write_bytes(name.encode())
     found = {tag: image.from_containerfile(path, tag, tmp_path) for path, tag in images.project()}
-    assert set(found) == {"ghcr.io/netcraq/netcraq-agent:dev", "ghcr.io/netcraq/etcd-monitor:dev"}
-    assert found["ghcr.io/netcraq/etcd-monitor:dev"].files == {"usr/local/bin/etcd-monitor": tmp_path / "etcd-monitor"}
+    assert set(found) == {"localhost/netcraq/netcraq-agent:dev", "localhost/netcraq/etcd-monitor:dev"}
+    assert found["localhost/netcraq/etcd-monitor:dev"].files == {"usr/local/bin/etcd-monitor": tmp_path / "etcd-monitor"}
     for one in found.values():
         assert one.entrypoint[0].lstrip("/") in one.files
 

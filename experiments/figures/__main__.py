@@ -109,6 +109,8 @@ def write(out: Path, figures: list[Figure], beside: list[str], store: Store, lim
     if failover.NAME in beside and failover.write_csv(store, folder):
         failover.draw(store, folder)
         sections.append(failover.section(store, folder))
+    if (kubernetes := out / "k8s" / "section.html").exists():  # of make e2e-k8s
+        sections.append(kubernetes.read_text())
     result = {"conditions": store.conditions, "reflector": limits, "ratios": ratios, "peers": against, "failures": failures}
     (out / "figures.json").write_text(json.dumps(result, indent=2) + "\n")
     report.write(out / "report.html", described, ratios, store.conditions, failures, sections)
