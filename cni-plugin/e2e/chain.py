@@ -48,10 +48,13 @@ def train(cluster: Cluster) -> None:
     cluster.first.run("etcd-monitor", "dictionary", "train", "/mnt/export.json", *ETCD)
 
 
-def placed(cluster: Cluster) -> int:
-    """How many of etcd's keys are in the network, as etcd itself knows it."""
-    said = cluster.first.run("etcdctl", *ETCD, "get", "--prefix", "/netcraq/gateway/placed/", "--count-only", "-w", "fields")
-    return int(said.rpartition('"Count" : ')[2])
+PLACED = "/netcraq/gateway/placed/"
+
+
+def placed(cluster: Cluster, prefix: str = "") -> list[str]:
+    """The keys of etcd's that are in the network, as etcd itself knows it, and begin so."""
+    said = cluster.first.run("etcdctl", *ETCD, "get", "--prefix", PLACED + prefix, "--keys-only")
+    return [line.removeprefix(PLACED) for line in said.splitlines() if line]
 
 
 def forms(cluster: Cluster) -> str:

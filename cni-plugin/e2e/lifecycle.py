@@ -19,6 +19,10 @@ SECONDS = 45
 def upgrade(cluster: Cluster) -> str:
     """All agents are replaced, one after the other; pods talk on by the connections that they have, and the chain is whole again."""
     kubectl = cluster.kubectl
+    # While the agent with the controller is away these keys could not be written, and it would never come back.
+    for kind in ("pods", "daemonsets", "leases"):
+        own = chain.placed(cluster, f"/registry/{kind}/{install.NAMESPACE}/")
+        require(not own, f"keys that it takes to replace the agents are in the network: {own}")
     server, client = pods(cluster, "web")[0], pods(cluster, "peer")[-1]
     url = f"http://{server['status']['podIP']}:8080/"
     command = [
@@ -50,7 +54,7 @@ def remove(cluster: Cluster) -> str:
     kubectl = cluster.kubectl
     kubectl("delete", "netcraqchain", "--all")
     # Without agents nobody could take keys out of the network any more, and the gateway would refuse to write them.
-    until("no key is in the network", lambda: chain.placed(cluster) == 0)
+    until("no key is in the network", lambda: not chain.placed(cluster))
     kubectl("delete", "daemonsets", "--all")  # the tests' pods: their interfaces go with them
     until("the tests' pods are gone", lambda: not pods(cluster, "web", "peer"))
     kubectl("-n", "kube-system", "scale", "deployment/coredns", "--replicas=0")

@@ -28,6 +28,7 @@ const (
 // rules keeps the choices of placement those of the chains' specs. They are about keys, and hold for all chains; choices that were made otherwise are taken back.
 type rules struct {
 	placer *placer.Placer
+	always []string // PREFIX*: excluded whatever the specs say
 	log    *slog.Logger
 	failed complaint
 }
@@ -50,7 +51,7 @@ func (r *reign) placement(c *controller.Controller) (*rules, error) {
 	if err := c.Registry().Register(p.Metrics()); err != nil {
 		return nil, fmt.Errorf("the placement's metrics: %w", err)
 	}
-	return &rules{placer: p, log: r.l.log}, nil
+	return &rules{placer: p, always: neverPlaced(r.l.o.Namespace), log: r.l.log}, nil
 }
 
 // noHeat is the source where no Prometheus was given: only pins are placed.
@@ -70,8 +71,18 @@ func (noHeat) Name() (url, window string) { return "", "" }
 // everyKey is an exclusion of all keys that an API server has; pins and narrower rules are exceptions from it.
 const everyKey = "/"
 
-// wanted are the choices of some chains' specs.
-func wanted(chains []*v1alpha1.NetcraqChain) map[placement.Subject]placement.Choice {
+// neverPlaced are the keys of objects that Kubernetes writes to bring an agent back: a placed key cannot be written while the network does not answer and nobody controls it, and then nobody ever would. An agent that is replaced is deleted,
+// counted, made anew and bound to its node; controllers and the leader of the agents hold Leases for that.
+func neverPlaced(namespace string) []string {
+	out := []string{"/registry/leases/*", "/registry/netcraq.io/*"}
+	for _, kind := range []string{"pods", "daemonsets", "controllerrevisions", "configmaps", "secrets", "serviceaccounts"} {
+		out = append(out, "/registry/"+kind+"/"+namespace+"/*")
+	}
+	return out
+}
+
+// wanted are the choices of some chains' specs, and what is excluded always.
+func wanted(chains []*v1alpha1.NetcraqChain, always []string) map[placement.Subject]placement.Choice {
 	out := map[placement.Subject]placement.Choice{}
 	hot := false
 	for _, c := range chains {
@@ -87,10 +98,12 @@ func wanted(chains []*v1alpha1.NetcraqChain) map[placement.Subject]placement.Cho
 	if !hot {
 		out[placement.Subject{Name: everyKey, Prefix: true}] = placement.Exclude
 	}
-	for _, c := range chains { // an exclusion is the safer choice of two
-		for _, k := range c.Spec.Placement.Exclusions {
-			out[subject(k)] = placement.Exclude
-		}
+	exclusions := slices.Clone(always)
+	for _, c := range chains {
+		exclusions = append(exclusions, c.Spec.Placement.Exclusions...)
+	}
+	for _, k := range exclusions { // an exclusion is the safer choice of two
+		out[subject(k)] = placement.Exclude
 	}
 	return out
 }
@@ -107,7 +120,7 @@ func (r *rules) follow(chains []*v1alpha1.NetcraqChain) {
 	defer cancel()
 	shown, err := r.placer.Show(ctx)
 	if err == nil {
-		for _, c := range changes(shown.Rules, wanted(chains)) {
+		for _, c := range changes(shown.Rules, wanted(chains, r.always)) {
 			if _, err = r.placer.SetRule(ctx, c); err != nil {
 				err = fmt.Errorf("%s %s: %w", c.Choice, c.Key, err)
 				break
