@@ -134,6 +134,8 @@ func TestFabric(t *testing.T) {
 				k.nodes[i].args = append(k.nodes[i].args, "--fabric", r.file)
 				k.join(i)
 			}
+			// From before there was a fabric:
+			check(t, k.c.Create(t.Context(), &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "node2"}, Spec: v1alpha1.NetcraqNodeSpec{Number: 1}}))
 			p, q := k.nodes[0].mustAdd(t), k.nodes[1].mustAdd(t)
 			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)))
 			check(t, k.c.Create(t.Context(), &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}, Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, Slots: 64, LeaseMillis: 1000}}))
@@ -141,6 +143,13 @@ func TestFabric(t *testing.T) {
 			if members(c) != "tor1 tor2 tor3" {
 				t.Errorf("members %s", members(c))
 			}
+			until(t, "nodes have no numbers any more", func() error {
+				var all v1alpha1.NetcraqNodeList
+				if err := k.c.List(t.Context(), &all); err != nil || len(all.Items) == 0 {
+					return err
+				}
+				return fmt.Errorf("%v", all.Items)
+			})
 			service := netip.MustParseAddr(c.Status.ServiceAddress)
 			control := k.admin(0)
 			added, err := control.AddKey(t.Context(), "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})

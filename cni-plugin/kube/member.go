@@ -26,6 +26,7 @@ type member struct {
 	client client.Client
 	self   podroutes.Node
 	status v1alpha1.NetcraqNodeStatus
+	silent bool // there is no switch on the node to speak of
 	log    *slog.Logger
 
 	route   func(self podroutes.Node, others []podroutes.Node) error // to the pods of other nodes
@@ -80,7 +81,7 @@ func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 			again.RequeueAfter = tryAgain
 		}
 	}
-	if own.number == 0 || own.status == m.status {
+	if own.number == 0 || own.status == m.status || m.silent {
 		return again, nil
 	}
 	nn := &v1alpha1.NetcraqNode{}

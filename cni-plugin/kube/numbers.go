@@ -13,6 +13,20 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 )
 
+// takeBack takes all numbers back: where the switches are not on the nodes nobody has one, but from before that was so.
+func takeBack(ctx context.Context, c client.Client, nodes []node) error {
+	var errs []error
+	for _, n := range nodes {
+		if n.number == 0 {
+			continue
+		}
+		if err := c.Delete(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}); client.IgnoreNotFound(err) != nil {
+			errs = append(errs, fmt.Errorf("taking the number %d of node %s back: %w", n.number, n.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // number gives each node that has none the lowest number that is free, and takes those back of nodes that are gone and in no chain any more. Only the leader does it, with
 // what the API server says now and not what it said a moment ago. If there were two leaders for a moment and both gave one number away, the younger of the two nodes gets
 // another one.

@@ -81,6 +81,9 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 	if f := l.o.Fabric; f != nil {
 		places = placesOf(f)
 		alive = func() []node { return answering(ctx, places) }
+		if err := takeBack(ctx, l.client, nodes); err != nil {
+			return 0, err
+		}
 	} else {
 		again = r.number(ctx, nodes, inChain)
 		l.pods.follow(r.ctx, agentsOf(nodes))

@@ -167,7 +167,7 @@ func Run(ctx context.Context, o Options) error {
 	serve("health and metrics", plain, health)
 
 	m := &member{client: mgr.GetClient(), self: self, log: o.Log, restart: func(err error) { cancel(err) }, connect: place.connectPeers,
-		status: v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort), Engine: place.engine},
+		status: v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort), Engine: place.engine}, silent: o.Fabric != nil,
 		route: func(self podroutes.Node, others []podroutes.Node) error {
 			return errors.Join(podroutes.Apply(self, others, o.Routes), masquerade.Keep(o.Masquerade, self, others))
 		}}
