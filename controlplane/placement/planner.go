@@ -27,6 +27,8 @@ type Absence struct {
 	Code  Code      `json:"code"`
 	// Bytes is the size of the value that did not fit: a smaller one may be tried. 0: it does not matter.
 	Bytes int `json:"bytes,omitempty"`
+	// Dictionary is the newest with which it did not fit.
+	Dictionary uint32 `json:"dictionary,omitempty"`
 }
 
 // NewPlanner makes a planner of limits, which must be in order (Check).
@@ -190,8 +192,11 @@ func (r *round) move(c *candidate, op Op, chain string) {
 		case Mute:
 			a.Until = r.in.Now.Add(r.p.limits.Rest)
 		}
-		if c.Fault == Unfit && c.Value.Known {
-			a.Bytes = c.Value.Bytes
+		if c.Fault == Unfit {
+			a.Dictionary = r.in.Dictionary
+			if c.Value.Known {
+				a.Bytes = c.Value.Bytes
+			}
 		}
 	}
 	r.p.away[c.Name] = a
@@ -386,10 +391,10 @@ func (r *round) staysAway(c *candidate) bool {
 	switch {
 	case !ok || left <= 0 || c.pinned && a.Code == Resting:
 		return false
-	case a.Code == DidntFit && c.Value.Known && c.Value.Bytes < a.Bytes:
+	case a.Code == DidntFit && (c.Value.Known && c.Value.Bytes < a.Bytes || r.in.Dictionary > a.Dictionary):
 		return false
 	case a.Code == DidntFit:
-		c.say(DidntFit, "a value of %s did not fit a cell, compressed or not; tried again with a smaller one, or in %v", bytesOf(a.Bytes), short(left))
+		c.say(DidntFit, "a value of %s did not fit a cell, compressed or not; tried again with a smaller one, with a new dictionary, or in %v", bytesOf(a.Bytes), short(left))
 	case a.Code == Bypass:
 		c.say(Bypass, "was written past the gateways; tried again in %v", short(left))
 	default:

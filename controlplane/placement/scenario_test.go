@@ -59,7 +59,9 @@ type world struct {
 	keys    map[string]*Key
 	failing map[string]bool
 	deaf    bool
-	said    map[string]Verdict
+
+	dictionary uint32
+	said       map[string]Verdict
 }
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -167,6 +169,8 @@ func (w *world) command() {
 		w.chains[arg(0)].leaving = arg(1) == "on"
 	case "fault":
 		w.key(arg(0)).Fault = Fault(arg(1))
+	case "dictionary":
+		w.dictionary = uint32(w.number(arg(0)))
 	case "others":
 		w.chains[arg(0)].others = int(w.number(arg(1)))
 	case "fail":
@@ -243,7 +247,7 @@ func (w *world) free(name string) int {
 }
 
 func (w *world) decide() {
-	in := Input{Now: w.now, Rules: w.rules}
+	in := Input{Dictionary: w.dictionary, Now: w.now, Rules: w.rules}
 	for _, k := range w.sorted() {
 		c := *k
 		c.Heard = c.Heard && !w.deaf

@@ -71,6 +71,8 @@ type Input struct {
 	Keys   []Key // each name once
 	Chains []Chain
 	Rules  *Rules
+	// Dictionary is the newest version of a dictionary that gateways have had time to read; 0: there is none. What did not fit a cell may fit with a newer one.
+	Dictionary uint32
 }
 
 // Limits keep moves few. The zero value is not usable: begin with DefaultLimits.

@@ -60,6 +60,8 @@ type Options struct {
 	step func(string) error
 	// tryAgain is how long a move that failed is not tried again; 0: tryAgain.
 	tryAgain time.Duration
+	// dictionaryRest is how old a dictionary must be; 0: dictionaryRest.
+	dictionaryRest time.Duration
 }
 
 const tryAgain = 10 * time.Second
@@ -87,6 +89,8 @@ type Placer struct {
 	finishing []placement.Move     // an earlier controller's
 	written   plan                 // as etcd has it
 	checked   map[string]time.Time // when slots were looked at
+
+	dictionary dictionaries
 
 	mu       sync.Mutex
 	rules    *placement.Rules
@@ -119,6 +123,9 @@ func New(o Options) (*Placer, error) {
 	}
 	if o.tryAgain == 0 {
 		o.tryAgain = tryAgain
+	}
+	if o.dictionaryRest == 0 {
+		o.dictionaryRest = dictionaryRest
 	}
 	p := &Placer{o: o, store: store{o.Etcd, o.Prefix, o.Conditions}, placed: placed.Store{KV: o.Etcd, Prefix: o.Prefix}, planner: planner, meter: newMeter(10 * time.Second),
 		metrics: newMetrics(), wake: make(chan struct{}, 1), looks: make(chan string, 1024), retry: map[string]time.Time{},
@@ -244,6 +251,9 @@ func (p *Placer) round(ctx context.Context) error {
 	p.mu.Lock()
 	p.rules = rules
 	p.mu.Unlock()
+	if err := p.lookForDictionaries(ctx, now); err != nil {
+		return err
+	}
 	chains, err := p.o.Network.Chains(ctx)
 	if err != nil {
 		return err
@@ -350,7 +360,7 @@ func (p *Placer) count(ctx context.Context, chains []api.Chain) {
 
 // gather puts together what the planner is to know.
 func (p *Placer) gather(ctx context.Context, now time.Time, rules *placement.Rules, chains []api.Chain, heat map[string]placement.Heat) placement.Input {
-	in := placement.Input{Now: now, Rules: rules}
+	in := placement.Input{Now: now, Rules: rules, Dictionary: p.dictionary.known}
 	members := map[string][]string{}
 	for _, ch := range chains {
 		in.Chains = append(in.Chains, placement.Chain{Name: ch.Name, Cell: ch.ValueBytes, Free: ch.Slots - ch.Keys, Ready: ch.Ready && !ch.Frozen,

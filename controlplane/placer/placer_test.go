@@ -52,7 +52,7 @@ func newRig(t *testing.T, cell int, slots ...int) *rig {
 func (r *rig) run(step func(string) error) (stop func()) {
 	r.t.Helper()
 	p, err := New(Options{Network: r.nw, Source: r.source, Etcd: r.etcd, Prefix: prefix, Conditions: r.conds, Limits: r.limits, Interval: 20 * time.Millisecond,
-		Log: quiet(), step: step, tryAgain: 100 * time.Millisecond})
+		Log: quiet(), step: step, tryAgain: 100 * time.Millisecond, dictionaryRest: 50 * time.Millisecond})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -270,6 +270,9 @@ func TestSlots(t *testing.T) {
 	// They stay away after a restart, too.
 	r.run(nil)
 	r.stays("after a restart")
+	// What did not fit may fit with another dictionary.
+	r.put(prefix+"dictionaries/1", "of which placement reads the name alone")
+	r.placedNow("/gone", "/good", "/strange", "/unfit")
 }
 
 // TestRules: an operator's choices hold at once and survive restarts.

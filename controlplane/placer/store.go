@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -69,6 +70,24 @@ func (s *store) rules(ctx context.Context) (*placement.Rules, []string, error) {
 		}
 	}
 	return rules, wrong, nil
+}
+
+// dictionary is the newest version of the gateways' dictionaries (etcd-monitor/cell), 0 where there is none.
+func (s *store) dictionary(ctx context.Context) (uint32, error) {
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
+	prefix := s.prefix + "dictionaries/"
+	r, err := s.kv.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		return 0, fmt.Errorf("reading the names of dictionaries from etcd under %s: %w", prefix, err)
+	}
+	newest := uint64(0)
+	for _, kv := range r.Kvs {
+		if v, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), prefix), 10, 32); err == nil { // what is no version no gateway reads
+			newest = max(newest, v)
+		}
+	}
+	return uint32(newest), nil
 }
 
 // setRule records a choice; "" takes it back.

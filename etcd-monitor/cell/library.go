@@ -31,6 +31,9 @@ func NewLibrary(kv clientv3.KV, prefix string) *Library {
 	return l
 }
 
+// Prefix is what the names of the dictionaries in etcd begin with.
+func (l *Library) Prefix() string { return l.prefix }
+
 // Codec has all dictionaries that are known here.
 func (l *Library) Codec() *Codec { return l.codec.Load() }
 

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
@@ -54,6 +57,32 @@ func TestDictionaryMistakes(t *testing.T) {
 		var errs strings.Builder
 		if code := run(t.Context(), append([]string{"dictionary"}, strings.Fields(line)...), io.Discard, &errs); code != exitBadInput || !strings.Contains(errs.String(), want) {
 			t.Errorf("%s: exit code %d, %q; want %q", line, code, errs.String(), want)
+		}
+	}
+}
+
+// TestNewDictionary: a gateway has a dictionary as soon as it is in etcd.
+func TestNewDictionary(t *testing.T) {
+	cluster := etcdtest.New(t, 1, etcdtest.Options{})
+	etcd := etcdtest.Client(t, cluster.Endpoints()...)
+	library := cell.NewLibrary(etcd, placed.DefaultPrefix)
+	ctx, cancel := context.WithCancel(t.Context())
+	loaded, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		readDictionaries(ctx, etcd, library, loaded, slog.New(slog.DiscardHandler))
+	}()
+	defer func() { cancel(); <-done }()
+	<-loaded
+	for _, want := range []uint32{1, 2} {
+		code := run(t.Context(), []string{"dictionary", "train", "../../../experiments/data/etcd-export.json", "--size", "1024", "--endpoints", cluster.Endpoints()[0]}, io.Discard, io.Discard)
+		if code != exitOK {
+			t.Fatalf("exit code %d", code)
+		}
+		for end := time.Now().Add(dictionariesEvery / 4); library.Codec().Newest() != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the newest dictionary is %d, want %d", library.Codec().Newest(), want)
+			}
 		}
 	}
 }

@@ -73,7 +73,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 	library := cell.NewLibrary(n.etcd, o.prefix)
 	ctx, n.stop = context.WithCancel(ctx)
 	loaded := make(chan struct{})
-	n.work.Go(func() { readDictionaries(ctx, library, loaded, log) })
+	n.work.Go(func() { readDictionaries(ctx, n.etcd, library, loaded, log) })
 	<-loaded
 	host, err := os.Hostname()
 	if err != nil {
@@ -92,9 +92,13 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 	return n, nil
 }
 
-// readDictionaries reads the dictionaries, says that it has tried, and goes on to look for new ones.
-func readDictionaries(ctx context.Context, library *cell.Library, loaded chan<- struct{}, log *slog.Logger) {
+// readDictionaries reads the dictionaries, says that it has tried, and reads them again when one has come, and from time to time.
+func readDictionaries(ctx context.Context, etcd clientv3.Watcher, library *cell.Library, loaded chan<- struct{}, log *slog.Logger) {
+	var news clientv3.WatchChan
 	for said := ""; ctx.Err() == nil; {
+		if news == nil {
+			news = etcd.Watch(ctx, library.Prefix(), clientv3.WithPrefix())
+		}
 		try, cancel := context.WithTimeout(ctx, directoryWait)
 		err := library.Load(try)
 		cancel()
@@ -106,9 +110,18 @@ func readDictionaries(ctx context.Context, library *cell.Library, loaded chan<- 
 			log.Warn("dictionaries for values: those that were read before are used", "error", err)
 			said = now
 		}
+		again := time.After(dictionariesEvery)
 		select {
 		case <-ctx.Done():
-		case <-time.After(dictionariesEvery):
+		case <-again:
+		case _, open := <-news:
+			if !open { // etcd has ended it
+				news = nil
+				select {
+				case <-ctx.Done():
+				case <-again:
+				}
+			}
 		}
 	}
 	if loaded != nil {
