@@ -60,6 +60,16 @@ def network(cluster: Cluster) -> str:
     address = kubectl.json("get", "service", "web")["spec"]["clusterIP"]
     services = [f"http://{address}/", "http://web.default.svc.cluster.local/", f"http://{cluster.nodes[-1].address}:{workloads.NODE_PORT}/"]
     urls = [f"http://{pod['status']['podIP']}:8080/" for pod in web] + services
+    names = [pod["metadata"]["name"] for pod in web]
+
+    def shared(source: str) -> bool:
+        # kube-proxy chooses for each connection.
+        answer = kubectl.inside(source, "/testpod", "get", *([services[0]] * 40), check=False).stdout
+        return all(name in answer for name in names)
+
+    # It hears of pods that are ready a moment later than the API server.
+    for source in peers:
+        until(f"each of the service's pods answers on {source['spec']['nodeName']}", lambda name=source["metadata"]["name"]: shared(name))
     asked = 0
     for source in peers:
         answer = kubectl.inside(source["metadata"]["name"], "/testpod", "get", *urls, check=False)
@@ -69,10 +79,6 @@ def network(cluster: Cluster) -> str:
             require(pod["metadata"]["name"] in line, f"another pod answered: {line}")
             require(source["status"]["podIP"] in line, f"the address was changed on the way: {line}")
         asked += len(urls)
-    # Each of a service's pods gets its share: kube-proxy chooses for each connection.
-    answer = kubectl.inside(peers[0]["metadata"]["name"], "/testpod", "get", *([services[0]] * 40)).stdout
-    answered = {name for pod in web if (name := pod["metadata"]["name"]) in answer}
-    require(len(answered) == len(web), f"of the service's pods only {answered} answer:\n{answer}")
     for node in cluster.nodes:
         answer = cluster.lan.run("curl", "-sS", "--max-time", "10", f"http://{node.address}:{workloads.NODE_PORT}/")
         require("web-" in answer, f"{node.name}'s port {workloads.NODE_PORT}: {answer!r}")
