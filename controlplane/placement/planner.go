@@ -14,6 +14,7 @@ type Planner struct {
 	limits Limits
 
 	hot      map[string]time.Time // newcomers: since when they could have a slot
+	gone     map[string]time.Time // placed keys: since when they do not exist
 	idle     map[string]time.Time // placed keys: since when they are read too little ...
 	costly   map[string]time.Time // ... and since when their writes cost more than they save
 	away     map[string]Absence
@@ -36,7 +37,7 @@ func NewPlanner(l Limits) (*Planner, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
 	}
-	return &Planner{limits: l, hot: map[string]time.Time{}, idle: map[string]time.Time{}, costly: map[string]time.Time{}, away: map[string]Absence{}}, nil
+	return &Planner{limits: l, hot: map[string]time.Time{}, gone: map[string]time.Time{}, idle: map[string]time.Time{}, costly: map[string]time.Time{}, away: map[string]Absence{}}, nil
 }
 
 // Limits are the limits it keeps.
@@ -125,6 +126,7 @@ func (p *Planner) forget(all []*candidate, now time.Time) {
 	}
 	maps.DeleteFunc(p.hot, func(k string, _ time.Time) bool { return there[k] == nil || there[k].Placed() })
 	gone := func(k string, _ time.Time) bool { return there[k] == nil || !there[k].Placed() }
+	maps.DeleteFunc(p.gone, gone)
 	maps.DeleteFunc(p.idle, gone)
 	maps.DeleteFunc(p.costly, gone)
 	maps.DeleteFunc(p.away, func(_ string, a Absence) bool { return !now.Before(a.Until) })
@@ -159,11 +161,6 @@ func (c *candidate) sayPinned() {
 		return
 	}
 	c.say(Pinned, "pinned by an operator")
-}
-
-// unwanted says whether a key is pinned with others, by a prefix, and is not there, and nobody asks for it: keys come and go, their slots must too.
-func (c *candidate) unwanted() bool {
-	return c.under != "" && c.Value.Known && c.Value.Absent && (!c.Heard || c.Heat.Reads == 0)
 }
 
 // move makes the verdict's move.
@@ -290,18 +287,18 @@ func (r *round) leave() {
 			r.move(c, Remove, c.Chain)
 			continue
 		}
-		if c.pinned && !c.unwanted() {
-			delete(r.p.idle, c.Name)
-			c.sayPinned()
-			continue
-		}
-		if c.pinned {
-			d := since(r.p.idle, c.Name, now)
-			c.say(Pinned, "pinned by the rule for %s, but it does not exist and is not asked for, for %v; it is removed after %v", c.under, short(d), l.Idle)
-			if d >= l.Idle {
-				c.say(TooCold, "pinned by the rule for %s, but it does not exist and is not asked for, for %v", c.under, short(d))
+		if c.Value.Known && c.Value.Absent && !r.named(c) {
+			d := since(r.p.gone, c.Name, now)
+			c.say(Nothing, "placed; it does not exist, for %v; it is removed after %v, unless a rule is about this very key", short(d), l.Gone)
+			if d >= l.Gone && r.spend(1) {
+				c.say(Nothing, "it does not exist, for %v", short(d))
 				r.move(c, Remove, c.Chain)
 			}
+			continue
+		}
+		delete(r.p.gone, c.Name)
+		if c.pinned {
+			c.sayPinned()
 			continue
 		}
 		if !c.Heard {
@@ -378,7 +375,7 @@ func (r *round) enter() {
 // named says whether an operator has chosen that this very key be placed, or may be.
 //
 // What does not exist is placed only then. Some clients read a key that never exists because the answer's header has the store's revision: kube-apiserver does so before each list that it answers from its cache, which has to have come
-// as far (GetCurrentResourceVersion). The revision of an answer from the network may be older, and the list would be. A placed key that is deleted stays placed: it was read for what it was.
+// as far (GetCurrentResourceVersion). The revision of an answer from the network may be older, and the list would be. A placed key that is deleted stays for a while: who reads it then has known it.
 func (r *round) named(c *candidate) bool {
 	choice, by, byDefault := r.in.Rules.Of(c.Name)
 	return choice != "" && !by.Prefix && !byDefault

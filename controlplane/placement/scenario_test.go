@@ -118,7 +118,7 @@ func (w *world) command() {
 	case "limits":
 		l := DefaultLimits()
 		numbers := map[string]*float64{"worth": &l.Worth, "write-cost": &l.WriteCost, "factor": &l.Factor, "per-minute": &l.MovesPerMinute}
-		times := map[string]*time.Duration{"dwell": &l.Dwell, "stay": &l.Stay, "rest": &l.Rest, "idle": &l.Idle, "retry": &l.Retry}
+		times := map[string]*time.Duration{"dwell": &l.Dwell, "stay": &l.Stay, "gone": &l.Gone, "rest": &l.Rest, "idle": &l.Idle, "retry": &l.Retry}
 		for _, a := range args {
 			if x := numbers[a.Key]; x != nil {
 				*x = w.number(a.Vals[0])

@@ -84,6 +84,7 @@ type Limits struct {
 	Dwell time.Duration // how long a newcomer must be hot, and a placed key not worth its slot because of its writes
 	Stay  time.Duration // how long a key that was placed is not removed to make room
 	Rest  time.Duration // how long a key that was removed is not placed again
+	Gone  time.Duration // how long a placed key may not exist before its slot is given back
 	Idle  time.Duration // how long a placed key may be read less than Worth before its slot is given back
 	Retry time.Duration // how long a key with a fault is not placed again
 
@@ -103,7 +104,7 @@ const overhead = 8
 func DefaultLimits() Limits {
 	return Limits{
 		Worth: 1, WriteCost: 3, Factor: 1.5,
-		Dwell: 5 * time.Second, Stay: time.Minute, Rest: time.Minute, Idle: 10 * time.Minute, Retry: time.Hour,
+		Dwell: 5 * time.Second, Gone: time.Minute, Stay: time.Minute, Rest: time.Minute, Idle: 10 * time.Minute, Retry: time.Hour,
 		MovesPerMinute: 600, Burst: 100, Compression: 8,
 	}
 }
@@ -117,7 +118,7 @@ func (l Limits) Check() error {
 		return fmt.Errorf("a write costs %v reads: it must not be below 0", l.WriteCost)
 	case !(l.Factor > 1):
 		return fmt.Errorf("a newcomer must be hotter by a factor above 1, which %v is not: two keys of equal heat would take turns", l.Factor)
-	case l.Dwell < 0 || l.Stay < 0 || l.Rest < 0 || l.Idle <= 0 || l.Retry < 0:
+	case l.Dwell < 0 || l.Gone < 0 || l.Stay < 0 || l.Rest < 0 || l.Idle <= 0 || l.Retry < 0:
 		return fmt.Errorf("the limits have a time below 0, or no idle time")
 	case !(l.MovesPerMinute > 0) || l.Burst < 2:
 		return fmt.Errorf("%v moves a minute, %d at once: it takes more than none, and two to replace a key", l.MovesPerMinute, l.Burst)

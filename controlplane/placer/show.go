@@ -91,7 +91,7 @@ func (p *Placer) traffic() (out [4]*float64) {
 }
 
 func limitsOf(l placement.Limits) map[string]any {
-	return map[string]any{"worth": l.Worth, "writeCost": l.WriteCost, "factor": l.Factor, "dwell": l.Dwell.String(), "stay": l.Stay.String(), "rest": l.Rest.String(), "idle": l.Idle.String(),
+	return map[string]any{"worth": l.Worth, "writeCost": l.WriteCost, "factor": l.Factor, "dwell": l.Dwell.String(), "stay": l.Stay.String(), "gone": l.Gone.String(), "rest": l.Rest.String(), "idle": l.Idle.String(),
 		"retry": l.Retry.String(), "movesPerMinute": l.MovesPerMinute, "burst": l.Burst, "compression": l.Compression}
 }
 
