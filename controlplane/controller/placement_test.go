@@ -92,10 +92,17 @@ func TestPlacement(t *testing.T) {
 	team := startTeam(nw, "--prometheus", prometheus.URL, "--placement-dwell", "0s", "--placement-stay", "0s", "--placement-moves", "100000", "--log-level", "warn")
 	team.until("the chain to be ready", func() bool { return len(team.members()) == 3 })
 	r := rand.New(rand.NewPCG(1, 2))
-	hot := func(n int) (keys []string) {
+	const keys = 100
+	key := func(n int) string { return fmt.Sprintf("/key/%02d", n) }
+	for n := range keys { // what does not exist is not placed
+		if _, err := team.etcd.Put(t.Context(), key(n), "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hot := func(n int) []string {
 		reads := map[string]float64{}
 		for range n {
-			reads[fmt.Sprintf("/key/%02d", r.IntN(100))] = 10 + 10*r.Float64()
+			reads[key(r.IntN(keys))] = 10 + 10*r.Float64()
 		}
 		heat.set(reads)
 		return slices.Sorted(maps.Keys(reads))
@@ -138,11 +145,11 @@ func TestPlacement(t *testing.T) {
 	}
 
 	// A slot that a reader has populated, and a write straight to etcd.
-	heat.set(map[string]float64{"/k": 10})
 	first, err := team.etcd.Put(t.Context(), "/k", "1")
 	if err != nil {
 		t.Fatal(err)
 	}
+	heat.set(map[string]float64{"/k": 10})
 	team.until("/k is placed", func() bool { return team.agree([]string{"/k"}) })
 	k, err := team.api().Lookup(t.Context(), "etcd:/k")
 	if err != nil {
