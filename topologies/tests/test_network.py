@@ -190,11 +190,16 @@ with network.ChainNetwork(p4app.load("topologies/chain-4.json"), switch="{switch
     print("ready", flush=True)
     launch.wait_for_signal()
 """
-    launcher = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=p4app.ROOT)
-    assert launcher.stdout.readline() == "ready\n"
-    [run_id] = runs_here()
-    launcher.send_signal(number)
-    launcher.communicate(timeout=20)
+    # Under nohup these tests ignore SIGHUP, and what they start would, too.
+    command = ["env", f"--default-signal={number.name.removeprefix('SIG')}", sys.executable, "-c", code]
+    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=p4app.ROOT)
+    try:
+        assert launcher.stdout.readline() == "ready\n"
+        [run_id] = runs_here()
+        launcher.send_signal(number)
+        launcher.communicate(timeout=20)
+    finally:
+        launcher.kill()
     assert interfaces() == set()
     assert processes(run_id) == []
     assert runs_here() == set()
