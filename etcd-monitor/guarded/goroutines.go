@@ -15,6 +15,9 @@ type Goroutines struct {
 	ctx  context.Context
 	stop context.CancelFunc
 	work sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool // work waits no more for what comes
 }
 
 // NewGoroutines makes a Runtime.
@@ -27,11 +30,22 @@ func NewGoroutines() *Goroutines {
 // Close ends all work and waits for its end. Guards that are held stay, and are lifted by others when this gateway's session is gone.
 func (g *Goroutines) Close() {
 	g.stop()
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
 	g.work.Wait()
 }
 
-// Go implements Runtime.
-func (g *Goroutines) Go(work func()) { g.work.Go(work) }
+// Go implements Runtime. What a request begins while everything is being closed finds its contexts ended; nobody waits for it.
+func (g *Goroutines) Go(work func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		go work()
+		return
+	}
+	g.work.Go(work)
+}
 
 // Wait implements Runtime.
 func (g *Goroutines) Wait(ctx context.Context, ch <-chan struct{}, d time.Duration) bool {
