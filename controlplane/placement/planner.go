@@ -298,6 +298,7 @@ func (r *round) leave() {
 		}
 		delete(r.p.gone, c.Name)
 		if c.pinned {
+			delete(r.p.idle, c.Name)
 			c.sayPinned()
 			continue
 		}
