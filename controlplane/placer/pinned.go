@@ -58,6 +58,18 @@ func (p *pinned) keys() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
+// has says whether a key is there.
+func (p *pinned) has(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, keys := range p.there {
+		if keys[key] {
+			return true
+		}
+	}
+	return false
+}
+
 // watch lists a prefix's keys and watches them from then on, again and again.
 func (p *pinned) watch(ctx context.Context, prefix string) {
 	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {

@@ -390,12 +390,7 @@ func (p *Placer) gather(ctx context.Context, now time.Time, rules *placement.Rul
 		}
 	}
 	p.pinned.follow(p.running, rules.PinnedPrefixes())
-	there := map[string]bool{}
-	exist := p.pinned.keys()
-	for _, key := range exist {
-		there[key] = true
-	}
-	for _, key := range append(rules.Pins(), exist...) {
+	for _, key := range append(rules.Pins(), p.pinned.keys()...) {
 		if c, _, _ := rules.Of(key); c != placement.Pin || seen[key] {
 			continue
 		}
@@ -424,7 +419,7 @@ func (p *Placer) gather(ctx context.Context, now time.Time, rules *placement.Rul
 			ask = append(ask, k.Name)
 		}
 	}
-	p.values.ask(ctx, ask, func(key string) bool { return there[key] })
+	p.values.ask(ctx, ask, p.pinned.has)
 	for _, k := range newcomers {
 		if err := placed.Check(p.o.Prefix, k.Name); err != nil && !strings.HasPrefix(k.Name, p.o.Prefix) {
 			continue // an empty or endless name: no key of etcd's
