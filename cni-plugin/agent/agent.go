@@ -34,9 +34,6 @@ type Options struct {
 	// Log receives what happens. nil means slog.Default().
 	Log *slog.Logger
 
-	// Rules are what is dropped of what containers send; none: PodRules.
-	Rules guard.Rules
-
 	// step is called before each step of an attachment with its name: for tests, which kill the agent there.
 	step func(name string)
 }
@@ -45,6 +42,7 @@ type Options struct {
 // process.
 type Agent struct {
 	opts  Options
+	rules guard.Rules // what is dropped of what containers send
 	log   *slog.Logger
 	store *store
 
@@ -63,11 +61,9 @@ func New(opts Options) (*Agent, error) {
 	if opts.step == nil {
 		opts.step = func(string) {}
 	}
+	rules := PodRules
 	if opts.Switch == nil {
-		opts.Switch = noSwitch{}
-	}
-	if len(opts.Rules.Ports)+len(opts.Rules.Destinations) == 0 {
-		opts.Rules = PodRules
+		opts.Switch, rules = noSwitch{}, OutsideRules
 	}
 	if opts.FirstPort == 0 || opts.LastPort < opts.FirstPort {
 		return nil, fmt.Errorf("no ports for containers: %d to %d", opts.FirstPort, opts.LastPort)
@@ -76,7 +72,7 @@ func New(opts Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Agent{opts: opts, log: opts.Log, store: s, records: map[string]*agentapi.Record{}, reason: "it is starting", changes: make(chan struct{})}, nil
+	return &Agent{opts: opts, rules: rules, log: opts.Log, store: s, records: map[string]*agentapi.Record{}, reason: "it is starting", changes: make(chan struct{})}, nil
 }
 
 // PodRules are what is dropped of what containers send: what the switch has left of NetCRAQ, and packets for the tunnels between nodes.
@@ -158,7 +154,7 @@ func (a *Agent) Reconcile() error {
 		l, err := linkByName(name)
 		switch {
 		case err == nil && r.State == agentapi.Ready:
-			if err = guard.Attach(l.Attrs().Index, a.opts.Rules); err == nil {
+			if err = guard.Attach(l.Attrs().Index, a.rules); err == nil {
 				err = a.opts.Switch.AddPort(r.Port, name)
 			}
 			a.records[name] = r

@@ -6,16 +6,15 @@ import (
 	"net/netip"
 
 	"github.com/netcraq/netcraq/cni-plugin/agent"
-	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
 // place is how a node is connected to the switches.
 type place struct {
-	agent        agent.Options // what follows from it for pods
-	engine       string        // what runs the program, for people
-	connectHost  func() error  // the node itself
+	sw           agent.Switch // nil: none on the node
+	engine       string       // what runs the program, for people
+	connectHost  func() error // the node itself
 	connectPeers func(self podroutes.Node, peers map[uint32]podroutes.Node) error
 	failed       <-chan error // gets an error if it ends by itself
 	close        func() error
@@ -29,20 +28,20 @@ func (o *Options) attach(self podroutes.Node, p4runtime string, conf *tls.Config
 		if err != nil {
 			return nil, err
 		}
-		connect := func() error { return errors.Join(fabric.Disconnect(), sw.ConnectHost(self.Address, services)) }
-		return &place{agent: agent.Options{Switch: sw}, engine: sw.Engine(), connectHost: connect, connectPeers: sw.ConnectPeers, failed: sw.Failed(), close: sw.Close}, nil
+		connect := func() error { return sw.ConnectHost(self.Address, services) }
+		return &place{sw: sw, engine: sw.Engine(), connectHost: connect, connectPeers: sw.ConnectPeers, failed: sw.Failed(), close: sw.Close}, nil
 	}
 	h, err := o.Fabric.Host(self.Name)
 	if err != nil {
 		return nil, err
 	}
-	return &place{agent: agent.Options{Rules: agent.OutsideRules}, engine: "none here: the node is at the switch " + h.Switch.Name,
+	return &place{engine: "none here: the node is at the switch " + h.Switch.Name,
 		// What a switch of the node's own has left from before it had a place in the fabric goes.
 		connectHost: func() error {
 			return errors.Join(nodeswitch.DisconnectHost(), podroutes.RemovePeerLinks(nil), o.Fabric.Connect(h, []netip.Prefix{o.Services}))
 		},
-		connectPeers: func(podroutes.Node, map[uint32]podroutes.Node) error {
+		connectPeers: func(podroutes.Node, map[uint32]podroutes.Node) error { // somebody may have removed a route
 			return o.Fabric.Connect(h, []netip.Prefix{o.Services})
-		}, // somebody may have removed a route
+		},
 		close: func() error { return nil }}, nil
 }

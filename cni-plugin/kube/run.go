@@ -130,9 +130,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer place.close()
-	attaching := place.agent
-	attaching.Dir, attaching.FirstPort, attaching.LastPort, attaching.MTU, attaching.Log = o.StateDir, v1alpha1.MaxNodes+1, nodeswitch.HostPort-1, o.MTU, o.Log
-	a, err := agent.New(attaching)
+	a, err := agent.New(agent.Options{Dir: o.StateDir, Switch: place.sw, FirstPort: v1alpha1.MaxNodes + 1, LastPort: nodeswitch.HostPort - 1, MTU: o.MTU, Log: o.Log})
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netcraq/netcraq/cni-plugin/cniconf"
-	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/masquerade"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
@@ -25,7 +24,7 @@ fabric. Interfaces of pods go with the pods: drain
 the node before.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.Join(cniconf.Remove(confDir), podroutes.Remove(), masquerade.Remove(), podroutes.RemovePeerLinks(nil), nodeswitch.DisconnectHost(), fabric.Disconnect())
+			return errors.Join(cniconf.Remove(confDir), podroutes.Remove(), masquerade.Remove(), podroutes.RemovePeerLinks(nil), nodeswitch.DisconnectHost(), podroutes.RemoveServices())
 		},
 	}
 	c.Flags().StringVar(&confDir, "cni-conf-dir", "/etc/cni/net.d", "`FOLDER` where the container runtime looks for its network's configuration")

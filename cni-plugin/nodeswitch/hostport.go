@@ -7,9 +7,9 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -25,9 +25,6 @@ const (
 	hostEnd  = "ncqnode"
 	portEnd  = "ncqnode0"
 )
-
-// hostGateway is what the route goes by. Nobody has it: its neighbour entry is written down.
-var hostGateway = netip.MustParseAddr("169.254.78.2")
 
 // HostMAC is the Ethernet address of the node's end, from the node's IPv4 address: what the controller needs to know the node as a host.
 func HostMAC(node netip.Addr) net.HardwareAddr {
@@ -69,11 +66,7 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 	if err := s.AddPort(HostPort, portEnd); err != nil {
 		return fmt.Errorf("connecting the node to its switch: %w", err)
 	}
-	index := ends[0].Attrs().Index
-	if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: hostGateway.AsSlice(), HardwareAddr: ends[1].Attrs().HardwareAddr}); err != nil {
-		return fmt.Errorf("where the switch is: %w", err)
-	}
-	return hostRoutes(index, node, services)
+	return podroutes.ApplyServices(ends[0].Attrs().Index, ends[1].Attrs().HardwareAddr, node, services)
 }
 
 // DisconnectHost removes what ConnectHost has made, after the switch has ended.
@@ -87,31 +80,6 @@ func DisconnectHost() error {
 	}
 	if err != nil {
 		return fmt.Errorf("removing %s: %w", hostEnd, err)
-	}
-	return nil
-}
-
-// hostRoutes makes the routes by the node's end those to the service addresses.
-func hostRoutes(index int, node netip.Addr, services []netip.Prefix) error {
-	want := map[string]bool{}
-	for _, p := range services {
-		r := &netlink.Route{LinkIndex: index, Dst: &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)}, Gw: hostGateway.AsSlice(), Src: node.AsSlice(),
-			Flags: int(netlink.FLAG_ONLINK)}
-		if err := netlink.RouteReplace(r); err != nil {
-			return fmt.Errorf("the route to the service addresses %s: %w", p, err)
-		}
-		want[r.Dst.String()] = true
-	}
-	have, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{LinkIndex: index}, netlink.RT_FILTER_OIF)
-	if err != nil {
-		return fmt.Errorf("listing the routes to service addresses: %w", err)
-	}
-	for _, r := range have {
-		if r.Dst != nil && !want[r.Dst.String()] {
-			if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("removing the route to %s: %w", r.Dst, err)
-			}
-		}
 	}
 	return nil
 }

@@ -102,12 +102,12 @@ func Apply(self Node, others []Node, mode Mode) error {
 			}
 		}
 	}
-	return errors.Join(append(errs, replaceRoutes(want))...)
+	return errors.Join(append(errs, replaceRoutes(Protocol, want))...)
 }
 
 // Remove removes all that Apply has made.
 func Remove() error {
-	return errors.Join(removeTunnel(), replaceRoutes(nil))
+	return errors.Join(removeTunnel(), replaceRoutes(Protocol, nil))
 }
 
 // Check says what is wrong with what is known of a node.
@@ -160,15 +160,15 @@ func onLink(a netip.Addr) (ifindex int, err error) {
 	return 0, nil
 }
 
-// replaceRoutes makes the routes of this package those that are wanted.
-func replaceRoutes(want map[netip.Prefix]*netlink.Route) error {
+// replaceRoutes makes the routes of a protocol those that are wanted.
+func replaceRoutes(protocol int, want map[netip.Prefix]*netlink.Route) error {
 	var errs []error
 	for to, r := range want {
 		if err := netlink.RouteReplace(r); err != nil {
 			errs = append(errs, fmt.Errorf("the route to %s: %w", to, err))
 		}
 	}
-	have, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: Protocol}, netlink.RT_FILTER_PROTOCOL)
+	have, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: netlink.RouteProtocol(protocol)}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return errors.Join(append(errs, fmt.Errorf("listing routes: %w", err))...)
 	}
