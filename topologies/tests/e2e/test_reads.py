@@ -37,43 +37,35 @@ def test_a_switch_that_is_asked_by_its_own_address_answers_itself(net, asked):
     assert moved.settled() == {**{switch: {"transit": 1, "reply_passed": 1} for switch in on_the_way}, asked: {"read_clean": 1}}
 
 
-def make_dirty(net, key, *values):
-    """Let writes commit at the tail while their acknowledgements and replies are lost: all but the tail are dirty then."""
-    session = net.admin.lease_sessions().sessions[0]
-    before = net.counters("s4").event("write_committed")
-    with net.cut("s4", "s3"):
-        for number, value in enumerate(values):
-            packet = Packet(Op.WRITE, key, session=session.id, request=session.next_request + number, value=value)
-            tools.from_host(net, "h1", tools.request(net, "h1", packet))
-        tools.wait_until("the writes commit at the tail", lambda: net.counters("s4").event("write_committed") == before + len(values))
-
-
 @pytest.mark.parametrize("host", ["h1", "h2", "h3"])
 def test_a_dirty_read_is_answered_by_the_tail_with_the_newest_committed_value(net, host):
     name, key = tools.new_key(net, b"old")
     tools.all_clean(net, name)
-    make_dirty(net, key, b"new", b"newest")
-    assert tools.states(net, name) == {"s1": "DIRTY", "s2": "DIRTY", "s3": "DIRTY", "s4": "OK"}
     switch = net.topology.hosts[host].switch
     passed = ["s1", "s2", "s3"][int(switch[1]) - 1 :]
-    with tools.client(net, host) as client:
-        with Moved(net) as moved:
-            assert client.get(key, eventual=True).value == b"old"  # what a reader gets who asks for any committed value: it is dirty here
-        assert moved.settled() == {switch: {"read_clean": 1}}
-        with Moved(net) as moved:
-            assert client.get(key).value == b"newest"
-        expected = {other: {"transit": 1, "reply_repaired": 1} for other in passed}
-        assert moved.settled() == {**expected, switch: {"read_forwarded": 1, "reply_repaired": 1}, "s4": {"read_clean": 1}}
-        assert moved.slots[switch] == {name: {"forwards": 1}}
-        assert moved.slots["s4"] == {name: {"reads": 1}}
+    with tools.acknowledgements_lost(net, key, b"new", b"newest"), tools.frozen(net):
+        net.set_cut("s4", "s3", False)
+        assert tools.states(net, name) == {"s1": "DIRTY", "s2": "DIRTY", "s3": "DIRTY", "s4": "OK"}
+        with tools.client(net, host) as client:
+            with Moved(net) as moved:
+                assert client.get(key, eventual=True).value == b"old"  # what a reader gets who asks for any committed value: it is dirty here
+            assert moved.settled() == {switch: {"read_clean": 1}}
+            with Moved(net) as moved:
+                assert client.get(key).value == b"newest"
+            expected = {other: {"transit": 1, "reply_repaired": 1} for other in passed}
+            assert moved.settled() == {**expected, switch: {"read_forwarded": 1, "reply_repaired": 1}, "s4": {"read_clean": 1}}
+            assert moved.slots[switch] == {name: {"forwards": 1}}
+            assert moved.slots["s4"] == {name: {"reads": 1}}
 
-        with Moved(net) as moved:  # the reply made clean what it passed (read repair)
-            assert client.get(key).value == b"newest"
-        assert moved.settled() == {switch: {"read_clean": 1}}
-    assert tools.states(net, name) == {other: "OK" if other in (*passed, "s4") else "DIRTY" for other in ("s1", "s2", "s3", "s4")}
+            with Moved(net) as moved:  # the reply made clean what it passed (read repair)
+                assert client.get(key).value == b"newest"
+            assert moved.settled() == {switch: {"read_clean": 1}}
+        assert tools.states(net, name) == {other: "OK" if other in (*passed, "s4") else "DIRTY" for other in ("s1", "s2", "s3", "s4")}
+    tools.all_clean(net, name)  # thawed, the controller drives down again what is dirty
 
 
-def test_a_write_that_is_lost_on_its_way_is_not_seen_and_its_retry_completes_it(net):
+def test_a_write_that_is_lost_on_its_way_is_not_seen_and_completed_later(net):
+    """By its client's retry, or by the controller, which drives down again what stays dirty: whoever is first."""
     name, key = tools.new_key(net, b"old")
     version = tools.all_clean(net, name)
     session = net.admin.lease_sessions().sessions[0]
@@ -81,15 +73,19 @@ def test_a_write_that_is_lost_on_its_way_is_not_seen_and_its_retry_completes_it(
     with net.cut("s2", "s3"):
         tools.from_host(net, "h1", write)
         tools.wait_until("s2 has the write", lambda: tools.states(net, name)["s2"] == "DIRTY")
-    assert tools.states(net, name) == {"s1": "DIRTY", "s2": "DIRTY", "s3": "OK", "s4": "OK"}
-    with tools.client(net, "h1") as client, tools.port_of(net, "h1") as port:
-        for _ in range(2):
-            result = client.get(key)
-            assert (result.value, result.version) == (b"old", version)
+        with tools.frozen(net):
+            net.set_cut("s2", "s3", False)
+            assert tools.states(net, name) == {"s1": "DIRTY", "s2": "DIRTY", "s3": "OK", "s4": "OK"}
+            with tools.client(net, "h1") as client:
+                for _ in range(2):
+                    result = client.get(key)
+                    assert (result.value, result.version) == (b"old", version)
+    with tools.port_of(net, "h1") as port:
         tools.from_host(net, "h1", write)
         reply, _ = tools.answer(net, port)
         assert (reply.op, reply.status, reply.version) == (Op.WRITE_REPLY, 0, version + 1)
-        assert tools.all_clean(net, name) == version + 1
+    assert tools.all_clean(net, name) == version + 1
+    with tools.client(net, "h1") as client:
         assert client.get(key).value == b"new"
 
 
@@ -110,15 +106,11 @@ def test_a_frozen_and_thawed_chain_reads_on(net):
     """Frozen, the head answers writes with RETRY, which the client repeats until its time is over; reads go on."""
     name, key = tools.new_key(net, b"value")
     tools.all_clean(net, name)
-    net.admin.change_chain("main", frozen=True)
-    try:
-        with tools.port_of(net, "h1") as port, tools.client(net, "h2") as client:
-            tools.from_host(net, "h1", tools.request(net, "h1", Packet(Op.WRITE, key, value=b"no")))
-            reply, _ = tools.answer(net, port)
-            assert (reply.op, reply.status) == (Op.WRITE_REPLY, 3)
-            assert client.get(key).value == b"value"
-    finally:
-        net.admin.change_chain("main", frozen=False)
+    with tools.frozen(net), tools.port_of(net, "h1") as port, tools.client(net, "h2") as client:
+        tools.from_host(net, "h1", tools.request(net, "h1", Packet(Op.WRITE, key, value=b"no")))
+        reply, _ = tools.answer(net, port)
+        assert (reply.op, reply.status) == (Op.WRITE_REPLY, 3)
+        assert client.get(key).value == b"value"
     with tools.client(net, "h1") as client:
         client.put(key, b"after")
         assert client.get(key).value == b"after"

@@ -26,6 +26,9 @@ SOURCE_PORT = 40_000
 
 _names = itertools.count(1)
 
+made: list[str] = []
+"""The keys that the running test has placed."""
+
 CONTROL = {"lease_renewed", "fetch"}
 """Events that the controller causes by itself, or by being asked what a switch holds."""
 
@@ -36,6 +39,7 @@ PCAP = "pcap"
 def new_key(net: ChainNetwork, value: bytes | None = b"first") -> tuple[str, int]:
     """Place a key that no other test has; its name and KEY_ID."""
     name = f"/test/{next(_names)}"
+    made.append(name)
     return name, net.admin.add_key("main", name, value)
 
 
@@ -138,6 +142,36 @@ def silence(sock: socket.socket, seconds: float = 0.15) -> bool:
         return True
     finally:
         sock.settimeout(2)
+
+
+# ---- Keys that stay dirty ----
+
+
+@contextlib.contextmanager
+def acknowledgements_lost(net: ChainNetwork, key: int, *values: bytes) -> Iterator[None]:
+    """Let writes commit at the tail while their acknowledgements and replies are lost: all others are dirty then, until the block ends.
+
+    The controller drives down again what has been dirty for 0.3 s, and tests may take longer than that on a busy machine; but what it sends is
+    acknowledged in vain, too, as long as the cable is cut.
+    """
+    session = net.admin.lease_sessions().sessions[0]
+    before = net.counters("s4").event("write_committed")
+    with net.cut("s4", "s3"):
+        for number, value in enumerate(values):
+            packet = Packet(Op.WRITE, key, session=session.id, request=session.next_request + number, value=value)
+            from_host(net, "h1", request(net, "h1", packet))
+        wait_until("the writes commit at the tail", lambda: net.counters("s4").event("write_committed") == before + len(values))
+        yield
+
+
+@contextlib.contextmanager
+def frozen(net: ChainNetwork) -> Iterator[None]:
+    """Let the chain take no writes for the block: the controller drives nothing down again then, so what is dirty stays so."""
+    net.admin.change_chain("main", frozen=True)
+    try:
+        yield
+    finally:
+        net.admin.change_chain("main", frozen=False)
 
 
 # ---- What was seen ----
