@@ -43,12 +43,11 @@ func TestFollow(t *testing.T) {
 		}
 		return c
 	}
-	lists := make(chan []pod)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", conf("n1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	serve := func(l net.Listener) *http.Server {
+	serve := func(l net.Listener, lists <-chan []pod) *http.Server {
 		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			for {
 				select {
@@ -63,7 +62,8 @@ func TestFollow(t *testing.T) {
 		go func() { _ = s.Serve(l) }() // it ends with the test
 		return s
 	}
-	server := serve(l)
+	lists := make(chan []pod)
+	server := serve(l, lists)
 	defer func() { server.Close() }()
 	changed := make(chan struct{}, 100)
 	f := newFollower(conf("leader"), slog.New(slog.DiscardHandler), func() { changed <- struct{}{} })
@@ -100,7 +100,8 @@ func TestFollow(t *testing.T) {
 	if l, err = tls.Listen("tcp", address, conf("n1")); err != nil {
 		t.Fatal(err)
 	}
-	server = serve(l)
+	lists = make(chan []pod) // for a request to the server that was closed may not have noticed yet
+	server = serve(l, lists)
 	lists <- nil
 	wait("the list of an agent that is back")
 	f.follow(ctx, nil)

@@ -269,7 +269,7 @@ func TestRevisionFollows(t *testing.T) {
 	})
 }
 
-// Many writers of one key, at two gateways, all get their turn, and the key is read from the network when they have done.
+// Many writers of one key, at two gateways, all get their turns, and the key is read from the network when they have done.
 func TestContention(t *testing.T) {
 	s := newScene(t, 64, nil)
 	gateways := []*liveGateway{s.liveGateway, newLive(t, s.endpoint, s.slots, nil)}
@@ -298,7 +298,7 @@ func TestContention(t *testing.T) {
 		total += n
 	}
 	t.Logf("%d writes by %d writers: %v", total, writers, counts)
-	if least := slices.Min(counts[:]); least*4*writers < total {
+	if least := slices.Min(counts[:]); least*2*writers < total {
 		t.Errorf("a writer had %d turns of %d", least, total)
 	}
 	r, err := gateways[0].Range(t.Context(), rangeOf("k"))

@@ -12,8 +12,9 @@ import (
 
 // How long is waited between looks at a slot that somebody else has guarded, or that does not answer: from shortest on twice as long each time, less up to half of it by chance.
 const (
-	shortest = 200 * time.Microsecond
-	longest  = 10 * time.Millisecond
+	shortest       = 200 * time.Microsecond
+	longest        = 10 * time.Millisecond
+	longestGuarded = 2 * time.Millisecond
 )
 
 // How long a write waits for news of a placement that is being ended before it asks etcd.
@@ -89,6 +90,9 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 			s.Observer.GuardWait(waited)
 		}
 	}()
+	if s.queues.others(g.key.Name) {
+		s.Runtime.Wait(ctx, nil, longestGuarded)
+	}
 	for p := newPause(); ; {
 		if ctx.Err() != nil {
 			if silent > 0 {
@@ -127,7 +131,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 		}
 		if now.cell.Kind == cell.Guard && !s.without.exclusive {
 			if waited < ask {
-				d := p.next(s.Runtime, longest)
+				d := p.next(s.Runtime, longestGuarded)
 				s.Runtime.Wait(ctx, nil, d)
 				waited += d
 				continue

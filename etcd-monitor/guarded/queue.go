@@ -2,28 +2,42 @@ package guarded
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
 // queues let one write of this gateway at a time have a key, in the order in which they came. So writes of one gateway do not take guards from each other in the network, where who comes first is chance.
 type queues struct {
 	mu   *sync.Mutex
-	keys map[string][]chan struct{} // who has the key, and then who waits; each channel is closed when its turn comes
+	keys map[string]*queue
 }
 
+// queue is who has a key, and then who waits; each channel is closed when its turn comes.
+type queue struct {
+	turns []chan struct{}
+	row   int // writes that have had the key since the queue was empty, or since another gateway could have had it
+}
+
+// inARow is how many writes of one gateway follow each other at once. Then another gateway, which looks whether the key is free every longestGuarded, has its chance: who waits
+// there would else have to look in the moment between one write's publication and the next one's guard.
+const inARow = 8
+
 func newQueues() queues {
-	return queues{mu: new(sync.Mutex), keys: map[string][]chan struct{}{}}
+	return queues{mu: new(sync.Mutex), keys: map[string]*queue{}}
 }
 
 // enter waits for a key. Without an error, leave must follow.
 func (q queues) enter(ctx context.Context, r Runtime, key string) bool {
 	turn := make(chan struct{})
 	q.mu.Lock()
-	first := len(q.keys[key]) == 0
-	q.keys[key] = append(q.keys[key], turn)
+	k := q.keys[key]
+	first := k == nil
 	if first {
+		k = &queue{}
+		q.keys[key] = k
 		close(turn)
 	}
+	k.turns = append(k.turns, turn)
 	q.mu.Unlock()
 	if first || r.Wait(ctx, turn, 0) {
 		return true
@@ -32,10 +46,23 @@ func (q queues) enter(ctx context.Context, r Runtime, key string) bool {
 	return false
 }
 
+// others says, to who has the key, whether other gateways are to have their chance now.
+func (q queues) others(key string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	k := q.keys[key]
+	k.row++
+	if k.row <= inARow {
+		return false
+	}
+	k.row = 1
+	return true
+}
+
 // leave lets the next one have a key.
 func (q queues) leave(key string) {
 	q.mu.Lock()
-	turn := q.keys[key][0]
+	turn := q.keys[key].turns[0]
 	q.mu.Unlock()
 	q.drop(key, turn)
 }
@@ -43,17 +70,13 @@ func (q queues) leave(key string) {
 func (q queues) drop(key string, turn chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for i, t := range q.keys[key] {
-		if t != turn {
-			continue
-		}
-		q.keys[key] = append(q.keys[key][:i:i], q.keys[key][i+1:]...)
-		switch {
-		case len(q.keys[key]) == 0:
-			delete(q.keys, key)
-		case i == 0:
-			close(q.keys[key][0])
-		}
-		return
+	k := q.keys[key]
+	i := slices.Index(k.turns, turn)
+	k.turns = slices.Delete(k.turns, i, i+1)
+	switch {
+	case len(k.turns) == 0:
+		delete(q.keys, key)
+	case i == 0:
+		close(k.turns[0])
 	}
 }
