@@ -13,7 +13,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/iface"
@@ -124,11 +123,9 @@ func newDevice(opts Options) (d *device, err error) {
 			d.Close()
 		}
 	}()
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return nil, fmt.Errorf("reading the clock: %w", err)
+	if d.started, err = monotonic(); err != nil {
+		return nil, err
 	}
-	d.started = now.Nano()
 	if d.home, err = enterNamespace(); err != nil {
 		return nil, err
 	}
@@ -158,9 +155,9 @@ func newDevice(opts Options) (d *device, err error) {
 		return nil, err
 	}
 	if opts.Tap != nil {
+		var wall wallClock
 		d.tap, err = newRing("tap", tapRing, d.log, func(b []byte) {
-			at := time.Now().Add(-d.sinceStart() + time.Duration(binary.NativeEndian.Uint64(b[8:])-uint64(d.started)))
-			opts.Tap(at, binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[4:]) == tapOut, b[tapHeader:])
+			opts.Tap(wall.at(int64(binary.NativeEndian.Uint64(b[8:]))), binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[4:]) == tapOut, b[tapHeader:])
 		})
 		if err != nil {
 			return nil, err
@@ -523,9 +520,8 @@ func (d *device) handDigest(record []byte) {
 func (d *device) Now() time.Duration { return d.sinceStart() }
 
 func (d *device) sinceStart() time.Duration {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
-	return time.Duration(now.Nano() - d.started)
+	now, _ := monotonic() // it could be read when the device was made
+	return time.Duration(now - d.started)
 }
 
 // Close implements [target.Device].

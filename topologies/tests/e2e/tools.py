@@ -217,6 +217,7 @@ class Capture:
 
     def __enter__(self) -> Capture:
         """Begin."""
+        self._begun = time.time_ns()
         self._records = self._net.out / PCAP
         if self._records.exists():
             self._read = {path: path.stat().st_size for path in self._records.iterdir()}
@@ -249,8 +250,9 @@ class Capture:
         while time.monotonic() < quiet:
             for path in self._records.iterdir():
                 frames, self._read[path] = pcap_frames(path, self._read.get(path, 0))
+                frames = [(at, path.stem, frame) for at, frame in frames if at >= self._begun]  # a switch records late what has passed it
                 if frames:
-                    found += [(at, path.stem, frame) for at, frame in frames]
+                    found += frames
                     quiet = time.monotonic() + 0.15
             time.sleep(0.005)
         for _, name, frame in sorted(found):

@@ -1,0 +1,47 @@
+package ebpf
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// monotonic is the kernel's monotonic clock, which programs read (bpf_ktime_get_ns), in ns.
+func monotonic() (int64, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0, fmt.Errorf("reading the clock: %w", err)
+	}
+	return now.Nano(), nil
+}
+
+// wallClock gives the wall's time for times of the monotonic clock. Times that are less than wallStep wrong are kept so: frames of several switches can be put in order by
+// their times as long as nobody sets the machine's clock.
+type wallClock struct {
+	zero time.Time // when the monotonic clock was zero
+}
+
+// wallStep is by how much the wall's clock must have been set, or the machine slept, to be read anew.
+const wallStep = time.Second
+
+// at is the wall's time when the monotonic clock was ns.
+func (w *wallClock) at(ns int64) time.Time {
+	if zero, _ := readZero(1); zero.Sub(w.zero).Abs() > wallStep {
+		w.zero, _ = readZero(20)
+	}
+	return w.zero.Add(time.Duration(ns))
+}
+
+// readZero reads both clocks some times, and believes the time when the least was between two looks at the monotonic one; that is how wrong it may be.
+func readZero(times int) (zero time.Time, wrong time.Duration) {
+	for range times {
+		before, _ := monotonic()
+		wall := time.Now().Round(0) // without Go's own monotonic time, which would be compared instead
+		after, _ := monotonic()
+		if d := time.Duration(after - before); zero.IsZero() || d < wrong {
+			zero, wrong = wall.Add(-time.Duration(after)), d
+		}
+	}
+	return zero, wrong
+}

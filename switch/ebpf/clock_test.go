@@ -1,0 +1,25 @@
+package ebpf
+
+import (
+	"testing"
+	"time"
+)
+
+// TestWallClock: the wall's times are right, differ as the kernel's do, and follow a clock that was set.
+func TestWallClock(t *testing.T) {
+	var w wallClock
+	for _, set := range []time.Duration{0, time.Hour, -time.Hour} {
+		w.zero = w.zero.Add(set) // as if the wall's clock had been set back, and forth
+		now, err := monotonic()
+		check(t, err)
+		first := w.at(now)
+		if off := time.Since(first); off < 0 || off > time.Second {
+			t.Errorf("%v: off by %v", set, off)
+		}
+		for range 1000 {
+			if second := w.at(now + 1); second.Sub(first) != 1 {
+				t.Fatalf("a nanosecond later is %v later", second.Sub(first))
+			}
+		}
+	}
+}
