@@ -5,6 +5,7 @@ import (
 	"math/big"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interval"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -21,8 +22,8 @@ func wordsOf(width int) int { return (width + 63) / 64 }
 
 // isWide reports whether the value of a data expression may need more than 64 bits.
 func isWide(e *bmv2json.Expr) bool {
-	r := rangeOf(e)
-	return !r.within(rangeU64) && !r.within(rangeI64)
+	r := interval.Of(e)
+	return !r.Within(interval.U64) && !r.Within(interval.I64)
 }
 
 // number is the value of an expression whose range fits 64 bits; of another, its low 64 bits.
@@ -39,7 +40,7 @@ func (t *translator) index(e *bmv2json.Expr) *value {
 // word is the i-th 64-bit word, from the least significant on, of an expression's value as two's complement without bound.
 func (t *translator) word(e *bmv2json.Expr, i int) *value {
 	if i > 0 && !isWide(e) {
-		if rangeOf(e).within(rangeU64) {
+		if interval.Of(e).Within(interval.U64) {
 			return konst(0)
 		}
 		return sarValue(t.word(e, 0), 63)
@@ -105,15 +106,15 @@ func (t *translator) word(e *bmv2json.Expr, i int) *value {
 	case bmv2json.OpShr:
 		return t.shiftRight(e, i)
 	case bmv2json.OpDiv, bmv2json.OpMod:
-		l, r := rangeOf(e.Left), rangeOf(e.Right)
-		if l.within(rangeU64) && r.within(rangeU64) {
+		l, r := interval.Of(e.Left), interval.Of(e.Right)
+		if l.Within(interval.U64) && r.Within(interval.U64) {
 			if e.Op == bmv2json.OpDiv {
 				return divValue(t.number(e.Left), t.number(e.Right))
 			}
 			return modValue(t.number(e.Left), t.number(e.Right))
 		}
 	case bmv2json.OpTwoCompMod:
-		if rangeOf(e.Left).within(signedRange(e.Width)) {
+		if interval.Of(e.Left).Within(interval.Signed(e.Width)) {
 			return t.word(e.Left, i)
 		}
 		last := wordsOf(e.Width) - 1
@@ -135,7 +136,7 @@ func (t *translator) word(e *bmv2json.Expr, i int) *value {
 
 func wordOfBig(v *big.Int, i int) uint64 {
 	x := new(big.Int).Rsh(v, uint(64*i)) // rounds towards minus infinity, as two's complement does
-	return new(big.Int).And(x, rangeU64.hi).Uint64()
+	return new(big.Int).And(x, interval.U64.Hi).Uint64()
 }
 
 // constant reports the value of a constant that is not negative and below limit.
@@ -147,7 +148,7 @@ func constant(e *bmv2json.Expr, limit int64) (int, bool) {
 }
 
 func (t *translator) shiftLeft(e *bmv2json.Expr, i int) *value {
-	if k, ok := constant(e.Right, maxShift); ok {
+	if k, ok := constant(e.Right, interval.MaxShift); ok {
 		by, r := k/64, uint64(k%64)
 		if i < by {
 			return konst(0)
@@ -166,8 +167,8 @@ func (t *translator) shiftLeft(e *bmv2json.Expr, i int) *value {
 
 func (t *translator) shiftRight(e *bmv2json.Expr, i int) *value {
 	if !isWide(e.Left) {
-		l, signed := t.number(e.Left), !rangeOf(e.Left).within(rangeU64)
-		if k, ok := constant(e.Right, maxShift); ok {
+		l, signed := t.number(e.Left), !interval.Of(e.Left).Within(interval.U64)
+		if k, ok := constant(e.Right, interval.MaxShift); ok {
 			if signed {
 				return sarValue(l, uint64(k))
 			}
@@ -178,11 +179,11 @@ func (t *translator) shiftRight(e *bmv2json.Expr, i int) *value {
 		}
 		return shiftValue(vShr, l, t.index(e.Right))
 	}
-	k, ok := constant(e.Right, maxShift)
+	k, ok := constant(e.Right, interval.MaxShift)
 	if !ok {
 		refuse(e.Path, "a value of more than 64 bits shifted by an amount that is not constant, in this place")
 	}
-	if r := rangeOf(e.Left); !r.bounded() {
+	if r := interval.Of(e.Left); !r.Bounded() {
 		refuse(e.Path, "a right shift of a value that has no bound")
 	}
 	by, r := k/64, uint64(k%64)
@@ -194,16 +195,16 @@ func (t *translator) shiftRight(e *bmv2json.Expr, i int) *value {
 }
 
 func (t *translator) saturate(e *bmv2json.Expr) *value {
-	r, bound := rangeOf(e.Left), rangeOf(e)
+	r, bound := interval.Of(e.Left), interval.Of(e)
 	switch {
-	case r.within(bound):
+	case r.Within(bound):
 		return t.number(e.Left)
 	case e.Width > 64:
-	case r.within(rangeU64):
-		l, hi := t.number(e.Left), konst(bound.hi.Uint64())
+	case r.Within(interval.U64):
+		l, hi := t.number(e.Left), konst(bound.Hi.Uint64())
 		return selectValue(compare(cmpLe, l, hi, false), l, hi)
-	case r.within(rangeI64):
-		l, lo, hi := t.number(e.Left), konst(wordOfBig(bound.lo, 0)), konst(wordOfBig(minBig(bound.hi, rangeI64.hi), 0))
+	case r.Within(interval.I64):
+		l, lo, hi := t.number(e.Left), konst(wordOfBig(bound.Lo, 0)), konst(wordOfBig(interval.Min(bound.Hi, interval.I64.Hi), 0))
 		return selectValue(compare(cmpLt, l, lo, true), lo, selectValue(compare(cmpLt, hi, l, true), hi, l))
 	}
 	refuse(e.Path, "the operation %q on values of more than 64 bits", e.Op)

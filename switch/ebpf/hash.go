@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interval"
 )
 
 // Hashes. The inputs are put together, bit by bit, into bytes in the PHV (plan.hashIn); then a function goes over the bytes. Inputs whose header is not valid are left
@@ -124,7 +125,7 @@ func (t *translator) hash(p *bmv2json.Primitive) {
 	if !ok {
 		refuse(k.Path, "the hash algorithm %q", k.Algo)
 	}
-	if isWide(p.Args[1]) && !rangeOf(p.Args[1]).within(rangeU64) || isWide(p.Args[3]) && !rangeOf(p.Args[3]).within(rangeU64) {
+	if isWide(p.Args[1]) && !interval.Of(p.Args[1]).Within(interval.U64) || isWide(p.Args[3]) && !interval.Of(p.Args[3]).Within(interval.U64) {
 		refuse(p.Path, "a hash with a base or size of more than 64 bits")
 	}
 	if name == "random" {

@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interval"
 )
 
 // Arithmetic on values of more than 64 bits. Bitwise operations and shifts by constants need one or two words of their operands for one of their result, and stay trees
@@ -29,28 +30,28 @@ func exactWords(e *bmv2json.Expr) int {
 	if !isWide(e) {
 		return 1
 	}
-	r := rangeOf(e)
-	if !r.bounded() {
+	r := interval.Of(e)
+	if !r.Bounded() {
 		refuse(e.Path, "the value of this %q has no bound that can be told when the program is loaded", e.Op)
 	}
-	if r.nonNegative() {
-		return wordsOf(r.hi.BitLen())
+	if r.NonNegative() {
+		return wordsOf(r.Hi.BitLen())
 	}
-	return wordsOf(r.bits())
+	return wordsOf(r.Bits())
 }
 
 // comparedWords is how many words of both sides decide a comparison of numbers, and whether the last one is signed.
 func comparedWords(e *bmv2json.Expr) (n int, signed bool) {
-	both := rangeOf(e.Left).hull(rangeOf(e.Right))
+	both := interval.Of(e.Left).Hull(interval.Of(e.Right))
 	switch {
-	case both.within(rangeU64):
+	case both.Within(interval.U64):
 		return 1, false
-	case both.within(rangeI64):
+	case both.Within(interval.I64):
 		return 1, true
 	}
 	n = max(exactWords(e.Left), exactWords(e.Right))
-	if !both.nonNegative() {
-		return max(n, wordsOf(both.bits())), true
+	if !both.NonNegative() {
+		return max(n, wordsOf(both.Bits())), true
 	}
 	return n, false
 }
@@ -102,11 +103,11 @@ func wideSteps(o operand, step func(operand)) {
 		}
 	case bmv2json.OpShl:
 		both(n, 1)
-		if _, ok := constant(e.Right, maxShift); !ok && n > 1 {
+		if _, ok := constant(e.Right, interval.MaxShift); !ok && n > 1 {
 			step(operand{e, n})
 		}
 	case bmv2json.OpShr:
-		if k, ok := constant(e.Right, maxShift); ok {
+		if k, ok := constant(e.Right, interval.MaxShift); ok {
 			want := k/64 + n
 			if k%64 != 0 {
 				want++
@@ -309,7 +310,7 @@ func (t *translator) stepWord(e *bmv2json.Expr, i int) (*value, bool) {
 		return words[i], true
 	case len(words) < exactWords(e):
 		refuse(e.Path, "more words of this %q than were computed", e.Op)
-	case rangeOf(e).nonNegative():
+	case interval.Of(e).NonNegative():
 		return konst(0), true
 	}
 	return sarValue(words[len(words)-1], 63), true
@@ -379,8 +380,8 @@ func (t *translator) wideSum(e *bmv2json.Expr, at, n int) {
 
 // digits is how many 32-bit digits hold the value of e modulo 2^(64n).
 func digits(e *bmv2json.Expr, n int) int {
-	if r := rangeOf(e); r.bounded() && r.nonNegative() {
-		return min(2*n, (r.hi.BitLen()+31)/32)
+	if r := interval.Of(e); r.Bounded() && r.NonNegative() {
+		return min(2*n, (r.Hi.BitLen()+31)/32)
 	}
 	return 2 * n
 }
@@ -481,9 +482,9 @@ func (t *translator) wideShiftRight(e *bmv2json.Expr, at, n int) {
 
 // wideSaturation keeps a value within the bounds of its type.
 func (t *translator) wideSaturation(e *bmv2json.Expr, at, n int) {
-	bound := rangeOf(e)
-	low := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.lo, Path: e.Path}
-	high := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.hi, Path: e.Path}
+	bound := interval.Of(e)
+	low := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.Lo, Path: e.Path}
+	high := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.Hi, Path: e.Path}
 	below, notBelow, above, within, end := t.newLabel("below"), t.newLabel("notbelow"), t.newLabel("above"), t.newLabel("within"), t.newLabel("end")
 	less := &bmv2json.Expr{Op: bmv2json.OpLt, Type: bmv2json.TypeBool, Left: e.Left, Right: low, Path: e.Path}
 	more := &bmv2json.Expr{Op: bmv2json.OpGt, Type: bmv2json.TypeBool, Left: e.Left, Right: high, Path: e.Path}

@@ -22,7 +22,6 @@ type compiler struct {
 	prog     *bmv2json.Program
 	p        *Pipeline
 	lay      *layout
-	ranges   map[*bmv2json.Expr]interval
 	scratch  int // lanes of scratch that the wide expressions use in all
 	keyLanes int // lanes of the longest parser key
 	params   []paramAt

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interval"
 )
 
 // boolean compiles a condition. The right side of "and" and "or" is not evaluated where the left decides: BMv2 evaluates both, but nothing in an
@@ -129,11 +130,11 @@ func (c *compiler) comparison(e *bmv2json.Expr) boolFn {
 
 // fitTogether reports whether both values fit one lane under one interpretation.
 func (c *compiler) fitTogether(l, r *bmv2json.Expr) (fits, signed bool) {
-	both := c.rangeOf(l).hull(c.rangeOf(r))
-	if both.within(rangeU64) {
+	both := interval.Of(l).Hull(interval.Of(r))
+	if both.Within(interval.U64) {
 		return true, false
 	}
-	return both.within(rangeI64), true
+	return both.Within(interval.I64), true
 }
 
 func (c *compiler) equal(l, r *bmv2json.Expr, not bool) boolFn {

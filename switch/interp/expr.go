@@ -4,6 +4,7 @@ import (
 	"math/big"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interval"
 )
 
 // place is where a field is: at a fixed lane, or at one that depends on the packet (an element of a stack).
@@ -175,17 +176,17 @@ func (c *compiler) union(e *bmv2json.Expr) func(*state) []int {
 // index compiles a non-negative number that indexes something: a value of 64 bits, the largest one standing for all that do not fit (nothing has as many
 // elements).
 func (c *compiler) index(e *bmv2json.Expr) numFn {
-	r := c.rangeOf(e)
-	if r.within(rangeU64) {
+	r := interval.Of(e)
+	if r.Within(interval.U64) {
 		return c.low(e, 64)
 	}
-	if r.within(rangeI64) { // negative numbers become large ones
+	if r.Within(interval.I64) { // negative numbers become large ones
 		return c.low(e, 64)
 	}
-	if !r.bounded() {
+	if !r.Bounded() {
 		refuse(e.Path, "an index or amount that is not bounded")
 	}
-	n := lanesOf(r.bits())
+	n := lanesOf(r.Bits())
 	w := c.wide(e, n)
 	from, to := c.temp(n)
 	return func(st *state) uint64 {
@@ -202,18 +203,18 @@ func (c *compiler) index(e *bmv2json.Expr) numFn {
 
 // narrow reports whether e's value fits one lane, and whether as a signed number.
 func (c *compiler) narrow(e *bmv2json.Expr) (fits, signed bool) {
-	r := c.rangeOf(e)
-	if r.within(rangeU64) {
+	r := interval.Of(e)
+	if r.Within(interval.U64) {
 		return true, false
 	}
-	return r.within(rangeI64), true
+	return r.Within(interval.I64), true
 }
 
 func lowBits(v *big.Int) uint64 {
 	if v.Sign() >= 0 {
-		return new(big.Int).And(v, rangeU64.hi).Uint64()
+		return new(big.Int).And(v, interval.U64.Hi).Uint64()
 	}
-	return ^new(big.Int).And(new(big.Int).Not(v), rangeU64.hi).Uint64()
+	return ^new(big.Int).And(new(big.Int).Not(v), interval.U64.Hi).Uint64()
 }
 
 // isMask reports whether v is a run of ones, and how many.
@@ -222,7 +223,7 @@ func isMask(v *big.Int) (int, bool) {
 		return 0, false
 	}
 	n := v.BitLen()
-	return n, new(big.Int).Add(v, one).Cmp(pow2(n)) == 0
+	return n, v.Cmp(interval.Unsigned(n).Hi) == 0
 }
 
 // low compiles a data expression for the low n bits of its value, n at most 64. If the value's interval fits 64 bits then low(e, 64) is the value itself
@@ -294,7 +295,7 @@ func (c *compiler) low(e *bmv2json.Expr, n int) numFn {
 	case bmv2json.OpDiv, bmv2json.OpMod:
 		lf, _ := c.narrow(e.Left)
 		rf, _ := c.narrow(e.Right)
-		if lf && rf && c.rangeOf(e.Left).nonNegative() && c.rangeOf(e.Right).nonNegative() {
+		if lf && rf && interval.Of(e.Left).NonNegative() && interval.Of(e.Right).NonNegative() {
 			l, r, div := c.low(e.Left, 64), c.low(e.Right, 64), e.Op == bmv2json.OpDiv
 			return func(st *state) uint64 {
 				x, y := l(st), r(st)
@@ -308,7 +309,7 @@ func (c *compiler) low(e *bmv2json.Expr, n int) numFn {
 			}
 		}
 	case bmv2json.OpTwoCompMod:
-		if c.rangeOf(e.Left).within(signedRange(e.Width)) || e.Width >= n {
+		if interval.Of(e.Left).Within(interval.Signed(e.Width)) || e.Width >= n {
 			return c.low(e.Left, n)
 		}
 		l, k := c.low(e.Left, e.Width), 64-e.Width
@@ -390,7 +391,7 @@ func (c *compiler) lowBinary(e *bmv2json.Expr, n int) numFn {
 	}
 	if e.Op == bmv2json.OpBitAnd && right.Op == bmv2json.OpConst {
 		if m, ok := isMask(right.Const); ok {
-			if m >= n || c.rangeOf(left).within(unsignedRange(m)) { // the mask takes nothing away
+			if m >= n || interval.Of(left).Within(interval.Unsigned(m)) { // the mask takes nothing away
 				return c.low(left, n)
 			}
 			n = min(n, m)
@@ -453,22 +454,22 @@ func (c *compiler) lowBinary(e *bmv2json.Expr, n int) numFn {
 
 // lowSaturating compiles a saturating cast of a value that fits one lane, or returns nil.
 func (c *compiler) lowSaturating(e *bmv2json.Expr) numFn {
-	r := c.rangeOf(e.Left)
-	if r.within(c.rangeOf(e)) {
+	r := interval.Of(e.Left)
+	if r.Within(interval.Of(e)) {
 		return c.low(e.Left, 64)
 	}
 	if e.Width > 64 {
 		return nil
 	}
-	switch bound := c.rangeOf(e); {
-	case r.within(rangeU64):
-		l, hi := c.low(e.Left, 64), bound.hi.Uint64()
+	switch bound := interval.Of(e); {
+	case r.Within(interval.U64):
+		l, hi := c.low(e.Left, 64), bound.Hi.Uint64()
 		return func(st *state) uint64 { return min(l(st), hi) }
-	case r.within(rangeI64):
-		l, lo := c.low(e.Left, 64), bound.lo.Int64()
+	case r.Within(interval.I64):
+		l, lo := c.low(e.Left, 64), bound.Lo.Int64()
 		hi := int64(1<<63 - 1)
-		if bound.hi.IsInt64() {
-			hi = bound.hi.Int64()
+		if bound.Hi.IsInt64() {
+			hi = bound.Hi.Int64()
 		}
 		return func(st *state) uint64 { return uint64(max(lo, min(int64(l(st)), hi))) }
 	}

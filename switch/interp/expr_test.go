@@ -8,10 +8,18 @@ import (
 	"testing"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interval"
 )
 
 // The test below makes random expressions over fields of many widths, compiles them and holds the result against the same expression worked out with
 // math/big, which is what BMv2 does.
+
+var (
+	zero = new(big.Int)
+	one  = big.NewInt(1)
+)
+
+func pow2(n int) *big.Int { return new(big.Int).Lsh(one, uint(n)) }
 
 // fieldsProgram is a program with one metadata header whose fields have the given widths; a negative width is a signed field.
 func fieldsProgram(t *testing.T, widths []int) *bmv2json.Program {
@@ -199,11 +207,11 @@ func (r *reference) data(e *bmv2json.Expr) *big.Int {
 	case bmv2json.OpTwoCompMod:
 		return fromBits(new(big.Int).And(a, new(big.Int).Sub(pow2(e.Width), one)), e.Width, true)
 	default:
-		bound := widthRange(e.Width, e.Signed)
-		if a.Cmp(bound.lo) < 0 {
-			return bound.lo
+		bound := interval.Integers(e.Width, e.Signed)
+		if a.Cmp(bound.Lo) < 0 {
+			return bound.Lo
 		}
-		return minBig(a, bound.hi)
+		return interval.Min(a, bound.Hi)
 	}
 }
 
@@ -317,7 +325,7 @@ func compileForTest(t *testing.T, prog *bmv2json.Program, dst, e, b *bmv2json.Ex
 		}
 	}()
 	p = &Pipeline{prog: prog, lay: newLayout(prog), metadata: []bool{true, true}}
-	c := &compiler{prog: prog, p: p, lay: p.lay, ranges: map[*bmv2json.Expr]interval{}}
+	c := &compiler{prog: prog, p: p, lay: p.lay}
 	store, cond = c.assign(dst, e), c.boolean(b)
 	p.scratch = c.scratch
 	return p, store, cond

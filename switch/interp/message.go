@@ -2,6 +2,7 @@ package interp
 
 import (
 	"fmt"
+	"math/big"
 	"strings"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
@@ -35,7 +36,7 @@ func (c *compiler) logMessage(p *bmv2json.Primitive) doFn {
 			v.fn(st, t)
 			n := bigFromLanes(t)
 			if t[len(t)-1]>>63 == 1 {
-				n.Sub(n, pow2(64*len(t)))
+				n.Sub(n, new(big.Int).Lsh(big.NewInt(1), uint(64*len(t))))
 			}
 			fmt.Fprintf(&s, "%s%s", n, parts[i+1])
 		}

@@ -160,7 +160,7 @@ func compile(prog *bmv2json.Program, opts Options) (p *Pipeline, err error) {
 		prog: prog, opts: opts, lay: newLayout(prog), fieldList: map[int][]laneRun{}, learn: map[int][]wideFn{}, stacks: len(prog.Stacks) + len(prog.UnionStacks),
 		groups: map[uint32][]target.Replica{}, sessions: map[uint32]target.CloneSession{}, rand: rand.NewPCG(opts.Seed, opts.Seed),
 	}
-	c := &compiler{prog: prog, p: p, lay: p.lay, ranges: map[*bmv2json.Expr]interval{}}
+	c := &compiler{prog: prog, p: p, lay: p.lay}
 	c.program()
 	p.scratch = c.scratch
 	p.key = make([]uint64, c.keyLanes)

@@ -5,15 +5,16 @@ import (
 	"math/bits"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interval"
 )
 
 // exactLanes is how many lanes hold every value of e as two's complement.
 func (c *compiler) exactLanes(e *bmv2json.Expr) int {
-	r := c.rangeOf(e)
-	if !r.bounded() {
+	r := interval.Of(e)
+	if !r.Bounded() {
 		refuse(e.Path, "the value of this %q has no bound that can be told when the program is loaded", e.Op)
 	}
-	return lanesOf(r.bits())
+	return lanesOf(r.Bits())
 }
 
 // wide compiles a data expression for a destination of n lanes: the function sets all n to the value as two's complement, cut to n lanes.
@@ -124,11 +125,11 @@ func (c *compiler) wideOnly(e *bmv2json.Expr, n int) wideFn {
 			copyExtended(dst, t[:lanesOf(w)], w, true)
 		}
 	case bmv2json.OpSatCast, bmv2json.OpUsatCast:
-		bound := c.rangeOf(e)
-		m := max(c.exactLanes(e.Left), lanesOf(bound.bits()), n)
+		bound := interval.Of(e)
+		m := max(c.exactLanes(e.Left), lanesOf(bound.Bits()), n)
 		lo, hi := make([]uint64, m), make([]uint64, m)
-		lanesFromBig(lo, bound.lo)
-		lanesFromBig(hi, bound.hi)
+		lanesFromBig(lo, bound.Lo)
+		lanesFromBig(hi, bound.Hi)
 		l := c.wide(e.Left, m)
 		from, to := c.temp(m)
 		return func(st *state, dst []uint64) {
@@ -196,7 +197,7 @@ func (c *compiler) wideBinary(e *bmv2json.Expr, n int) wideFn {
 
 // wideDivide goes through math/big, and so allocates: no program that p4c lets through divides wide fields by wide fields.
 func (c *compiler) wideDivide(e *bmv2json.Expr, n int) wideFn {
-	if !c.rangeOf(e.Left).nonNegative() || !c.rangeOf(e.Right).nonNegative() {
+	if !interval.Of(e.Left).NonNegative() || !interval.Of(e.Right).NonNegative() {
 		refuse(e.Path, "the operation %q on signed numbers", e.Op)
 	}
 	ln, rn, div := c.exactLanes(e.Left), c.exactLanes(e.Right), e.Op == bmv2json.OpDiv
@@ -248,9 +249,9 @@ func copyExtended(dst, src []uint64, width int, signed bool) {
 
 // lanesFromBig sets dst to v as two's complement, cut to len(dst) lanes.
 func lanesFromBig(dst []uint64, v *big.Int) {
-	m := new(big.Int).And(v, new(big.Int).Sub(pow2(64*len(dst)), one))
+	m := new(big.Int).And(v, interval.Unsigned(64*len(dst)).Hi)
 	for i := range dst {
-		dst[i] = new(big.Int).And(new(big.Int).Rsh(m, uint(64*i)), rangeU64.hi).Uint64()
+		dst[i] = new(big.Int).And(new(big.Int).Rsh(m, uint(64*i)), interval.U64.Hi).Uint64()
 	}
 }
 

@@ -1,0 +1,181 @@
+// Package interval tells which values an expression of a compiled P4 program can have.
+//
+// BMv2's expressions are on integers without bound; only storing truncates. An engine on 64-bit words can be exact all the same, because almost every expression that p4c
+// writes stays within bounds that can be told beforehand: the operands are fields of known width, and p4c masks what could overflow. So each expression gets an interval that
+// its value cannot leave. If the interval fits 64 bits, signed or unsigned, so does the arithmetic; if it fits some larger number of bits, that many words do; and sums,
+// products, left shifts and bitwise operations need, for the low n bits of the result, only the low n bits of the operands, whatever the interval. Only where none of this
+// helps (a right shift of an unbounded left shift) an engine has to refuse.
+package interval
+
+import (
+	"math/big"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// MaxShift bounds the left shift, in bits, for which an interval is computed.
+const MaxShift = 1 << 14
+
+// Interval is [Lo, Hi]; nil bounds, always both, mean that none are known. Nobody changes the numbers.
+type Interval struct{ Lo, Hi *big.Int }
+
+var (
+	zero = new(big.Int)
+	one  = big.NewInt(1)
+
+	// U64 and I64 are the values of a word of 64 bits.
+	U64 = Unsigned(64)
+	I64 = Signed(64)
+)
+
+// Unsigned is the interval of bit<width>.
+func Unsigned(width int) Interval {
+	h := new(big.Int).Lsh(one, uint(width))
+	return Interval{zero, h.Sub(h, one)}
+}
+
+// Signed is the interval of int<width>, which has at least one bit.
+func Signed(width int) Interval {
+	h := new(big.Int).Lsh(one, uint(width-1))
+	return Interval{new(big.Int).Neg(h), new(big.Int).Sub(h, one)}
+}
+
+// Integers is the interval of bit<width> or int<width>.
+func Integers(width int, signed bool) Interval {
+	if signed {
+		return Signed(width)
+	}
+	return Unsigned(width)
+}
+
+// Bounded reports whether bounds are known.
+func (r Interval) Bounded() bool { return r.Lo != nil && r.Hi != nil }
+
+// NonNegative reports whether it is known that no value is negative.
+func (r Interval) NonNegative() bool { return r.Lo != nil && r.Lo.Sign() >= 0 }
+
+// Within reports whether every value of r is one of s, which is bounded.
+func (r Interval) Within(s Interval) bool {
+	return r.Bounded() && r.Lo.Cmp(s.Lo) >= 0 && r.Hi.Cmp(s.Hi) <= 0
+}
+
+// Hull is the least interval that has the values of both.
+func (r Interval) Hull(s Interval) Interval {
+	if !r.Bounded() || !s.Bounded() {
+		return Interval{}
+	}
+	return Interval{Min(r.Lo, s.Lo), Max(r.Hi, s.Hi)}
+}
+
+// Bits is how many bits of two's complement hold every value of r, which is bounded. Where none is negative one of them is the sign, always 0.
+func (r Interval) Bits() int {
+	n := 0
+	for _, v := range []*big.Int{r.Lo, r.Hi} {
+		if v.Sign() < 0 {
+			v = new(big.Int).Not(v)
+		}
+		n = max(n, v.BitLen())
+	}
+	return n + 1
+}
+
+// Min is the lesser number.
+func Min(a, b *big.Int) *big.Int {
+	if a.Cmp(b) < 0 {
+		return a
+	}
+	return b
+}
+
+// Max is the greater number.
+func Max(a, b *big.Int) *big.Int {
+	if a.Cmp(b) > 0 {
+		return a
+	}
+	return b
+}
+
+// Of is the interval of an expression of type data (bmv2json.Expr).
+func Of(e *bmv2json.Expr) Interval {
+	switch e.Op {
+	case bmv2json.OpConst:
+		return Interval{e.Const, e.Const}
+	case bmv2json.OpField, bmv2json.OpStackField, bmv2json.OpUnionStackField, bmv2json.OpAccessField:
+		return Integers(max(e.Width, 1), e.Signed)
+	case bmv2json.OpRegister:
+		return Integers(e.Width, e.Register.Signed)
+	case bmv2json.OpLocal, bmv2json.OpLookahead:
+		return Unsigned(max(e.Width, 1))
+	case bmv2json.OpBoolToData:
+		return Unsigned(1)
+	case bmv2json.OpLastIndex, bmv2json.OpStackSize:
+		return Signed(32)
+	case bmv2json.OpTernary:
+		return Of(e.Left).Hull(Of(e.Right))
+	case bmv2json.OpTwoCompMod:
+		if l := Of(e.Left); l.Within(Signed(e.Width)) {
+			return l
+		}
+		return Signed(e.Width)
+	case bmv2json.OpSatCast, bmv2json.OpUsatCast:
+		return Integers(e.Width, e.Op == bmv2json.OpSatCast)
+	case bmv2json.OpBitNot:
+		r := Of(e.Right)
+		if !r.Bounded() {
+			return Interval{}
+		}
+		return Interval{new(big.Int).Not(r.Hi), new(big.Int).Not(r.Lo)}
+	}
+	return binary(e.Op, Of(e.Left), Of(e.Right))
+}
+
+// binary is the interval of what an operation gives for operands from two intervals.
+func binary(op bmv2json.ExprOp, l, r Interval) Interval {
+	switch {
+	case op == bmv2json.OpBitAnd && l.NonNegative() && r.NonNegative():
+		return Interval{zero, Min(l.Hi, r.Hi)}
+	case op == bmv2json.OpBitAnd && l.NonNegative():
+		return Interval{zero, l.Hi}
+	case op == bmv2json.OpBitAnd && r.NonNegative():
+		return Interval{zero, r.Hi}
+	case !l.Bounded() || !r.Bounded():
+		return Interval{}
+	}
+	switch op {
+	case bmv2json.OpAdd:
+		return Interval{new(big.Int).Add(l.Lo, r.Lo), new(big.Int).Add(l.Hi, r.Hi)}
+	case bmv2json.OpSub:
+		return Interval{new(big.Int).Sub(l.Lo, r.Hi), new(big.Int).Sub(l.Hi, r.Lo)}
+	case bmv2json.OpMul:
+		first := new(big.Int).Mul(l.Lo, r.Lo)
+		out := Interval{first, first}
+		for _, v := range []*big.Int{new(big.Int).Mul(l.Lo, r.Hi), new(big.Int).Mul(l.Hi, r.Lo), new(big.Int).Mul(l.Hi, r.Hi)} {
+			out = out.Hull(Interval{v, v})
+		}
+		return out
+	case bmv2json.OpMod:
+		if l.NonNegative() && r.NonNegative() && r.Hi.Sign() > 0 {
+			return Interval{zero, Min(l.Hi, new(big.Int).Sub(r.Hi, one))}
+		}
+		return l.Hull(Interval{zero, zero})
+	case bmv2json.OpDiv:
+		if !r.NonNegative() {
+			l = l.Hull(Interval{new(big.Int).Neg(l.Hi), new(big.Int).Neg(l.Lo)})
+		}
+		return l.Hull(Interval{zero, zero})
+	case bmv2json.OpShr:
+		return l.Hull(Interval{zero, zero})
+	case bmv2json.OpShl:
+		if r.Hi.Cmp(big.NewInt(MaxShift)) > 0 || r.Lo.Sign() < 0 {
+			return Interval{}
+		}
+		n := uint(r.Hi.Int64())
+		return Interval{new(big.Int).Lsh(l.Lo, n), new(big.Int).Lsh(l.Hi, n)}.Hull(l)
+	default: // the bitwise operations: no more bits than the wider operand has
+		n := max(l.Bits(), r.Bits())
+		if l.NonNegative() && r.NonNegative() {
+			return Unsigned(n - 1)
+		}
+		return Signed(n)
+	}
+}

@@ -1,0 +1,100 @@
+package interval
+
+import (
+	"math/big"
+	"testing"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// operations are what BMv2 does; nil where it has no answer.
+var operations = map[bmv2json.ExprOp]func(a, b *big.Int) *big.Int{
+	bmv2json.OpAdd: func(a, b *big.Int) *big.Int { return new(big.Int).Add(a, b) },
+	bmv2json.OpSub: func(a, b *big.Int) *big.Int { return new(big.Int).Sub(a, b) },
+	bmv2json.OpMul: func(a, b *big.Int) *big.Int { return new(big.Int).Mul(a, b) },
+	bmv2json.OpDiv: func(a, b *big.Int) *big.Int {
+		if b.Sign() == 0 {
+			return zero // the engines' answer, where BMv2 stops
+		}
+		return new(big.Int).Quo(a, b)
+	},
+	bmv2json.OpMod: func(a, b *big.Int) *big.Int {
+		if b.Sign() == 0 {
+			return zero
+		}
+		return new(big.Int).Rem(a, b)
+	},
+	bmv2json.OpShl: func(a, b *big.Int) *big.Int {
+		if b.Sign() < 0 {
+			return nil
+		}
+		return new(big.Int).Lsh(a, uint(b.Uint64()))
+	},
+	bmv2json.OpShr: func(a, b *big.Int) *big.Int {
+		if b.Sign() < 0 {
+			return nil
+		}
+		return new(big.Int).Rsh(a, uint(b.Uint64()))
+	},
+	bmv2json.OpBitAnd: func(a, b *big.Int) *big.Int { return new(big.Int).And(a, b) },
+	bmv2json.OpBitOr:  func(a, b *big.Int) *big.Int { return new(big.Int).Or(a, b) },
+	bmv2json.OpBitXor: func(a, b *big.Int) *big.Int { return new(big.Int).Xor(a, b) },
+}
+
+// TestOperations: for all operands from all small intervals, what comes out is in the interval that was told.
+func TestOperations(t *testing.T) {
+	const most = 5
+	var all []Interval
+	for lo := int64(-most); lo <= most; lo++ {
+		for hi := lo; hi <= most; hi++ {
+			all = append(all, Interval{big.NewInt(lo), big.NewInt(hi)})
+		}
+	}
+	for op, do := range operations {
+		for _, l := range all {
+			for _, r := range all {
+				told := binary(op, l, r)
+				for a := l.Lo.Int64(); a <= l.Hi.Int64(); a++ {
+					for b := r.Lo.Int64(); b <= r.Hi.Int64(); b++ {
+						v := do(big.NewInt(a), big.NewInt(b))
+						if v != nil && told.Bounded() && !(Interval{v, v}).Within(told) {
+							t.Fatalf("%d %v %d is %v; for [%v, %v] and [%v, %v] [%v, %v] was told", a, op, b, v, l.Lo, l.Hi, r.Lo, r.Hi, told.Lo, told.Hi)
+						}
+					}
+				}
+				if op != bmv2json.OpShl && !told.Bounded() {
+					t.Fatalf("%v: nothing is told for [%v, %v] and [%v, %v]", op, l.Lo, l.Hi, r.Lo, r.Hi)
+				}
+			}
+		}
+	}
+}
+
+// TestBits: as many bits of two's complement hold an interval, and no fewer.
+func TestBits(t *testing.T) {
+	for lo := int64(-70); lo <= 70; lo++ {
+		for hi := lo; hi <= 70; hi++ {
+			r := Interval{big.NewInt(lo), big.NewInt(hi)}
+			n := r.Bits()
+			if !r.Within(Signed(n)) || n > 1 && r.Within(Signed(n-1)) {
+				t.Fatalf("[%d, %d] has %d bits", lo, hi, n)
+			}
+		}
+	}
+}
+
+// TestUnknown: of an unbounded operand only a mask tells something.
+func TestUnknown(t *testing.T) {
+	mask := Unsigned(8)
+	for op := range operations {
+		for _, got := range []Interval{binary(op, Interval{}, mask), binary(op, mask, Interval{})} {
+			if op == bmv2json.OpBitAnd && !got.Within(mask) || op != bmv2json.OpBitAnd && got.Bounded() {
+				t.Errorf("%v: [%v, %v]", op, got.Lo, got.Hi)
+			}
+		}
+	}
+	// Too large a shift to be computed.
+	if got := binary(bmv2json.OpShl, mask, Interval{zero, big.NewInt(MaxShift + 1)}); got.Bounded() {
+		t.Errorf("<<: [%v, %v]", got.Lo, got.Hi)
+	}
+}
