@@ -10,10 +10,10 @@ import (
 type hashFn func([]byte) uint64
 
 var (
-	crc16Table = reflectedTable(0x8005)
-	ccittTable = straightTable(0x1021)
-	crc64Table = reflected64Table(0x1b)
-	crc8Table  = straight8Table(0x07)
+	crc16Table = reflectedTable(bits.Reverse16(0x8005))
+	ccittTable = straightTable[uint16](0x1021)
+	crc64Table = reflectedTable(bits.Reverse64(0x1b))
+	crc8Table  = straightTable[uint8](0x07)
 )
 
 // hashAlgorithm returns the algorithm that p4c calls by name, or nil. The "custom" CRCs have the parameters that BMv2 starts them with (a controller can
@@ -44,13 +44,13 @@ func (p *Pipeline) hashAlgorithm(name string) hashFn {
 	return nil
 }
 
-func reflectedTable(poly uint16) (t [256]uint16) {
-	poly = bits.Reverse16(poly)
+// reflectedTable is the table of a CRC that begins with the low bit; its polynomial is reversed.
+func reflectedTable[T uint16 | uint64](reversed T) (t [256]T) {
 	for i := range t {
-		v := uint16(i)
+		v := T(i)
 		for range 8 {
 			if v&1 == 1 {
-				v = v>>1 ^ poly
+				v = v>>1 ^ reversed
 			} else {
 				v >>= 1
 			}
@@ -60,45 +60,16 @@ func reflectedTable(poly uint16) (t [256]uint16) {
 	return t
 }
 
-func straightTable(poly uint16) (t [256]uint16) {
+// straightTable is the table of a CRC that begins with the high bit.
+func straightTable[T uint8 | uint16](poly T) (t [256]T) {
+	high := ^(^T(0) >> 1)
 	for i := range t {
-		v := uint16(i) << 8
+		v := T(i) << (bits.Len64(uint64(high)) - 8)
 		for range 8 {
-			if v&0x8000 != 0 {
+			if v&high != 0 {
 				v = v<<1 ^ poly
 			} else {
 				v <<= 1
-			}
-		}
-		t[i] = v
-	}
-	return t
-}
-
-func straight8Table(poly uint8) (t [256]uint8) {
-	for i := range t {
-		v := uint8(i)
-		for range 8 {
-			if v&0x80 != 0 {
-				v = v<<1 ^ poly
-			} else {
-				v <<= 1
-			}
-		}
-		t[i] = v
-	}
-	return t
-}
-
-func reflected64Table(poly uint64) (t [256]uint64) {
-	poly = bits.Reverse64(poly)
-	for i := range t {
-		v := uint64(i)
-		for range 8 {
-			if v&1 == 1 {
-				v = v>>1 ^ poly
-			} else {
-				v >>= 1
 			}
 		}
 		t[i] = v
