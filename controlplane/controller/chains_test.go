@@ -58,6 +58,41 @@ func (r *running) allReady(members int) bool {
 	return err == nil && !slices.ContainsFunc(chains, func(c api.Chain) bool { return !c.Ready || len(c.Members) != members })
 }
 
+// clients starts as many clients for a time, which read and write the key 7 of one of the chains 1 to chains in turn and ask some switches, too, each from the host that
+// at gives. What it returns waits for their end, and gives their calls by chain.
+func (r *running) clients(n, chains int, switches []int, length time.Duration, at func(client int) *host) func() map[uint8][]call {
+	r.t.Helper()
+	sessions := r.sessionsFor(n)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	history := map[uint8][]call{}
+	for i := range n {
+		id := uint8(1 + i%chains)
+		if i < chains {
+			if _, err := r.api.AddKey(r.t.Context(), fmt.Sprint(id), api.KeySpec{Name: fmt.Sprintf("k%d", id), KeyID: ptr(uint32(wire.MakeKey(id, 7)))}); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+		w := workload{Client: i, Service: serviceAddrOf(int(id)), Keys: []uint32{uint32(wire.MakeKey(id, 7))}, Session: sessions[i], Duration: length}
+		for k := range switches {
+			w.Others = append(w.Others, switchAddr(switches[(i+k)%len(switches)]))
+		}
+		wg.Go(func() {
+			h, err := at(i).work(w)
+			if err != nil {
+				r.t.Errorf("client %d: %v", i, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			history[id] = append(history[id], h...)
+		})
+	}
+	return func() map[uint8][]call {
+		wg.Wait()
+		return history
+	}
+}
+
 // TestFourChains kills a switch that is in all of four chains, in another position in each. Each chain goes on without it by itself; then it is brought back
 // into each. Keys of all chains are read and written all the while.
 func TestFourChains(t *testing.T) {
@@ -68,31 +103,7 @@ func TestFourChains(t *testing.T) {
 	c := nw.startController("state.json")
 	c.waitAllReady()
 	const length = 7 * time.Second
-	sessions := c.sessionsFor(8)
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	history := map[uint8][]call{}
-	for i := range 8 {
-		id := uint8(1 + i%4)
-		if i < 4 {
-			if _, err := c.api.AddKey(t.Context(), fmt.Sprint(id), api.KeySpec{Name: fmt.Sprintf("k%d", id), KeyID: ptr(uint32(wire.MakeKey(id, 7)))}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		w := workload{Client: i, Service: serviceAddrOf(int(id)), Keys: []uint32{uint32(wire.MakeKey(id, 7))}, Session: sessions[i], Duration: length}
-		for n := range nw.hosts {
-			w.Others = append(w.Others, switchAddr(1+(i+n)%4))
-		}
-		wg.Go(func() {
-			h, err := nw.hosts[i%4].work(w)
-			if err != nil {
-				t.Errorf("client %d: %v", i, err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			history[id] = append(history[id], h...)
-		})
-	}
+	histories := c.clients(8, 4, []int{1, 2, 3, 4}, length, func(i int) *host { return nw.hosts[i%4] })
 	time.Sleep(500 * time.Millisecond)
 	killed := time.Now()
 	nw.killSwitch(2)
@@ -142,8 +153,7 @@ func TestFourChains(t *testing.T) {
 	if compared != 4 {
 		t.Errorf("%d comparisons, not 4", compared)
 	}
-	wg.Wait()
-	for id, h := range history {
+	for id, h := range histories() {
 		var f figures
 		ops := operations(h, &f)
 		t.Logf("chain %d: %d calls, %d of unknown outcome; longest time without a write %.0f ms", id, f.Calls, f.Unknown,

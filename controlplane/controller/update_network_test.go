@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -70,31 +68,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 	c.waitAllReady()
 
 	const length = 6 * time.Second
-	sessions := c.sessionsFor(6)
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	history := map[uint8][]call{}
-	for i := range 6 {
-		id := uint8(1 + i%2)
-		if i < 2 {
-			if _, err := c.api.AddKey(t.Context(), fmt.Sprint(id), api.KeySpec{Name: fmt.Sprintf("k%d", id), KeyID: ptr(uint32(wire.MakeKey(id, 7)))}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		w := workload{Client: i, Service: serviceAddrOf(int(id)), Keys: []uint32{uint32(wire.MakeKey(id, 7))}, Session: sessions[i], Duration: length}
-		for n := range 3 {
-			w.Others = append(w.Others, switchAddr(1+(i+n)%3))
-		}
-		wg.Go(func() {
-			h, err := nw.hosts[1+i%2].work(w) // at s2 and s3, which stay
-			if err != nil {
-				t.Errorf("client %d: %v", i, err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			history[id] = append(history[id], h...)
-		})
-	}
+	histories := c.clients(6, 2, []int{1, 2, 3}, length, func(i int) *host { return nw.hosts[1+i%2] }) // at s2 and s3, which stay
 	began := time.Now()
 	var steps []string
 	var at []time.Time
@@ -199,8 +173,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 	}
 	step("end")
 	t.Logf("after %v all is done", time.Since(began).Round(time.Millisecond))
-	wg.Wait()
-	for id, h := range history {
+	for id, h := range histories() {
 		var f figures
 		ops := operations(h, &f)
 		t.Logf("chain %d: %d calls, %d of unknown outcome", id, f.Calls, f.Unknown)
@@ -286,28 +259,7 @@ func TestUpdateChurn(t *testing.T) {
 	}
 	c := nw.startControllerWith("state.json", now())
 	c.waitAllReady()
-	sessions := c.sessionsFor(4)
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	history := map[uint8][]call{}
-	for i := range 4 {
-		id := uint8(1 + i%2)
-		if i < 2 {
-			if _, err := c.api.AddKey(t.Context(), fmt.Sprint(id), api.KeySpec{Name: fmt.Sprintf("k%d", id), KeyID: ptr(uint32(wire.MakeKey(id, 7)))}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		w := workload{Client: i, Service: serviceAddrOf(int(id)), Others: []netip.Addr{switchAddr(2), switchAddr(3)}, Keys: []uint32{uint32(wire.MakeKey(id, 7))}, Session: sessions[i], Duration: length}
-		wg.Go(func() {
-			h, err := nw.hosts[1+i/2].work(w)
-			if err != nil {
-				t.Errorf("client %d: %v", i, err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			history[id] = append(history[id], h...)
-		})
-	}
+	histories := c.clients(4, 2, []int{2, 3}, length, func(i int) *host { return nw.hosts[1+i/2] })
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -348,9 +300,8 @@ func TestUpdateChurn(t *testing.T) {
 		}
 		c.waitUntil(has(there[i]), name+" to "+what)
 	}
-	wg.Wait()
 	t.Logf("%v", counts)
-	for id, h := range history {
+	for id, h := range histories() {
 		var f figures
 		ops := operations(h, &f)
 		t.Logf("chain %d: %d calls, %d of unknown outcome", id, f.Calls, f.Unknown)
