@@ -4,6 +4,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interval"
 )
 
 // verifyChecksums sets checksum_error where a checksum that the program verifies is wrong. One whose field is in a header that is not valid, or whose condition
@@ -141,7 +142,7 @@ func (t *translator) operands(in *bmv2json.CalcInput, where, over string, visit 
 			visitField(bmv2json.FieldRef{Header: in.Header, Field: f}, f.Width)
 		}
 	case in.Const != nil:
-		visit(func(i int) *value { return konst(wordOfBig(in.Const, i)) }, in.Width)
+		visit(func(i int) *value { return konst(interval.Word(in.Const, i)) }, in.Width)
 	default:
 		if in.Field.IsValidity() || in.Field.Field.VL {
 			refuse(where, "%s over %s", over, in.Field)

@@ -27,14 +27,15 @@ const wallStep = time.Second
 
 // at is the wall's time when the monotonic clock was ns.
 func (w *wallClock) at(ns int64) time.Time {
-	if zero, _ := readZero(1); zero.Sub(w.zero).Abs() > wallStep {
-		w.zero, _ = readZero(20)
+	if readZero(1).Sub(w.zero).Abs() > wallStep {
+		w.zero = readZero(20)
 	}
 	return w.zero.Add(time.Duration(ns))
 }
 
 // readZero reads both clocks some times, and believes the time when the least was between two looks at the monotonic one; that is how wrong it may be.
-func readZero(times int) (zero time.Time, wrong time.Duration) {
+func readZero(times int) (zero time.Time) {
+	var wrong time.Duration
 	for range times {
 		before, _ := monotonic()
 		wall := time.Now().Round(0) // without Go's own monotonic time, which would be compared instead
@@ -43,5 +44,5 @@ func readZero(times int) (zero time.Time, wrong time.Duration) {
 			zero, wrong = wall.Add(-time.Duration(after)), d
 		}
 	}
-	return zero, wrong
+	return zero
 }

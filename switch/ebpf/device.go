@@ -517,9 +517,7 @@ func (d *device) handDigest(record []byte) {
 }
 
 // Now implements [target.Device].
-func (d *device) Now() time.Duration { return d.sinceStart() }
-
-func (d *device) sinceStart() time.Duration {
+func (d *device) Now() time.Duration {
 	now, _ := monotonic() // it could be read when the device was made
 	return time.Duration(now - d.started)
 }

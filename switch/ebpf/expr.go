@@ -22,8 +22,8 @@ func wordsOf(width int) int { return (width + 63) / 64 }
 
 // isWide reports whether the value of a data expression may need more than 64 bits.
 func isWide(e *bmv2json.Expr) bool {
-	r := interval.Of(e)
-	return !r.Within(interval.U64) && !r.Within(interval.I64)
+	fits, _ := interval.Of(e).FitsWord()
+	return !fits
 }
 
 // number is the value of an expression whose range fits 64 bits; of another, its low 64 bits.
@@ -50,7 +50,7 @@ func (t *translator) word(e *bmv2json.Expr, i int) *value {
 	}
 	switch e.Op {
 	case bmv2json.OpConst:
-		return konst(wordOfBig(e.Const, i))
+		return konst(interval.Word(e.Const, i))
 	case bmv2json.OpField, bmv2json.OpStackField, bmv2json.OpAccessField, bmv2json.OpUnionStackField:
 		if e.Op == bmv2json.OpField && e.Field.IsValidity() {
 			return loadField(t.lay.validity(e.Field.Header), 1, 1)
@@ -78,7 +78,7 @@ func (t *translator) word(e *bmv2json.Expr, i int) *value {
 		return selectValue(t.condition(e.Cond), t.word(e.Left, i), t.word(e.Right, i))
 	case bmv2json.OpBitAnd:
 		for _, side := range []*bmv2json.Expr{e.Left, e.Right} {
-			if side.Op == bmv2json.OpConst && wordOfBig(side.Const, i) == 0 {
+			if side.Op == bmv2json.OpConst && interval.Word(side.Const, i) == 0 {
 				return konst(0) // the other side may have no such word
 			}
 		}
@@ -132,11 +132,6 @@ func (t *translator) word(e *bmv2json.Expr, i int) *value {
 	}
 	refuse(e.Path, "the operation %q on values of more than 64 bits", e.Op)
 	return nil
-}
-
-func wordOfBig(v *big.Int, i int) uint64 {
-	x := new(big.Int).Rsh(v, uint(64*i)) // rounds towards minus infinity, as two's complement does
-	return new(big.Int).And(x, interval.U64.Hi).Uint64()
 }
 
 // constant reports the value of a constant that is not negative and below limit.
@@ -204,7 +199,7 @@ func (t *translator) saturate(e *bmv2json.Expr) *value {
 		l, hi := t.number(e.Left), konst(bound.Hi.Uint64())
 		return selectValue(compare(cmpLe, l, hi, false), l, hi)
 	case r.Within(interval.I64):
-		l, lo, hi := t.number(e.Left), konst(wordOfBig(bound.Lo, 0)), konst(wordOfBig(interval.Min(bound.Hi, interval.I64.Hi), 0))
+		l, lo, hi := t.number(e.Left), konst(interval.Word(bound.Lo, 0)), konst(interval.Word(interval.Min(bound.Hi, interval.I64.Hi), 0))
 		return selectValue(compare(cmpLt, l, lo, true), lo, selectValue(compare(cmpLt, hi, l, true), hi, l))
 	}
 	refuse(e.Path, "the operation %q on values of more than 64 bits", e.Op)

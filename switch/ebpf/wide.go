@@ -43,11 +43,8 @@ func exactWords(e *bmv2json.Expr) int {
 // comparedWords is how many words of both sides decide a comparison of numbers, and whether the last one is signed.
 func comparedWords(e *bmv2json.Expr) (n int, signed bool) {
 	both := interval.Of(e.Left).Hull(interval.Of(e.Right))
-	switch {
-	case both.Within(interval.U64):
-		return 1, false
-	case both.Within(interval.I64):
-		return 1, true
+	if fits, signed := both.FitsWord(); fits {
+		return 1, signed
 	}
 	n = max(exactWords(e.Left), exactWords(e.Right))
 	if !both.NonNegative() {
@@ -403,7 +400,7 @@ func (t *translator) wideProduct(e *bmv2json.Expr, at, n int) {
 		left, right, nx, ny = right, left, ny, nx
 	}
 	isZero := func(i int) bool {
-		return left.Op == bmv2json.OpConst && uint32(wordOfBig(left.Const, i/2)>>(32*(i%2))) == 0
+		return left.Op == bmv2json.OpConst && uint32(interval.Word(left.Const, i/2)>>(32*(i%2))) == 0
 	}
 	pairs := 0
 	for i := range nx {

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interval"
 )
 
 // action is a compiled action.
@@ -275,7 +276,7 @@ func (c *compiler) assign(dst, src *bmv2json.Expr) doFn {
 		}
 	}
 	if src.Op == bmv2json.OpConst {
-		k := lowBits(src.Const) & mask
+		k := interval.Word(src.Const, 0) & mask
 		return func(st *state) { st.w[lane] = k }
 	}
 	if from, ok := c.fixedLane(src); ok && src.Width <= width {

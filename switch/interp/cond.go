@@ -91,7 +91,7 @@ func (c *compiler) dataToBool(e *bmv2json.Expr) boolFn {
 	if at, ok := c.fixedLane(e); ok {
 		return func(st *state) bool { return st.w[at] != 0 }
 	}
-	if fits, _ := c.narrow(e); fits {
+	if fits, _ := interval.Of(e).FitsWord(); fits {
 		v := c.low(e, 64)
 		return func(st *state) bool { return v(st) != 0 }
 	}
@@ -128,23 +128,14 @@ func (c *compiler) comparison(e *bmv2json.Expr) boolFn {
 	return c.equal(l, r, op == bmv2json.OpNe)
 }
 
-// fitTogether reports whether both values fit one lane under one interpretation.
-func (c *compiler) fitTogether(l, r *bmv2json.Expr) (fits, signed bool) {
-	both := interval.Of(l).Hull(interval.Of(r))
-	if both.Within(interval.U64) {
-		return true, false
-	}
-	return both.Within(interval.I64), true
-}
-
 func (c *compiler) equal(l, r *bmv2json.Expr, not bool) boolFn {
-	if fits, _ := c.fitTogether(l, r); fits {
+	if fits, _ := interval.Of(l).Hull(interval.Of(r)).FitsWord(); fits {
 		if l.Op == bmv2json.OpConst {
 			l, r = r, l
 		}
 		x, xok := c.fixedLane(l)
 		if r.Op == bmv2json.OpConst {
-			k := lowBits(r.Const)
+			k := interval.Word(r.Const, 0)
 			switch {
 			case xok && !not:
 				return func(st *state) bool { return st.w[x] == k }
@@ -164,7 +155,7 @@ func (c *compiler) equal(l, r *bmv2json.Expr, not bool) boolFn {
 }
 
 func (c *compiler) less(l, r *bmv2json.Expr) boolFn {
-	fits, signed := c.fitTogether(l, r)
+	fits, signed := interval.Of(l).Hull(interval.Of(r)).FitsWord()
 	if !fits {
 		return c.wideCompare(l, r, func(cmp int) bool { return cmp < 0 })
 	}
@@ -178,7 +169,7 @@ func (c *compiler) less(l, r *bmv2json.Expr) boolFn {
 	case xok && yok:
 		return func(st *state) bool { return st.w[x] < st.w[y] }
 	case xok && r.Op == bmv2json.OpConst:
-		k := lowBits(r.Const)
+		k := interval.Word(r.Const, 0)
 		return func(st *state) bool { return st.w[x] < k }
 	}
 	return func(st *state) bool { return a(st) < b(st) }

@@ -177,10 +177,7 @@ func (c *compiler) union(e *bmv2json.Expr) func(*state) []int {
 // elements).
 func (c *compiler) index(e *bmv2json.Expr) numFn {
 	r := interval.Of(e)
-	if r.Within(interval.U64) {
-		return c.low(e, 64)
-	}
-	if r.Within(interval.I64) { // negative numbers become large ones
+	if fits, _ := r.FitsWord(); fits { // negative numbers become large ones
 		return c.low(e, 64)
 	}
 	if !r.Bounded() {
@@ -201,22 +198,6 @@ func (c *compiler) index(e *bmv2json.Expr) numFn {
 	}
 }
 
-// narrow reports whether e's value fits one lane, and whether as a signed number.
-func (c *compiler) narrow(e *bmv2json.Expr) (fits, signed bool) {
-	r := interval.Of(e)
-	if r.Within(interval.U64) {
-		return true, false
-	}
-	return r.Within(interval.I64), true
-}
-
-func lowBits(v *big.Int) uint64 {
-	if v.Sign() >= 0 {
-		return new(big.Int).And(v, interval.U64.Hi).Uint64()
-	}
-	return ^new(big.Int).And(new(big.Int).Not(v), interval.U64.Hi).Uint64()
-}
-
 // isMask reports whether v is a run of ones, and how many.
 func isMask(v *big.Int) (int, bool) {
 	if v.Sign() <= 0 {
@@ -231,7 +212,7 @@ func isMask(v *big.Int) (int, bool) {
 func (c *compiler) low(e *bmv2json.Expr, n int) numFn {
 	switch e.Op {
 	case bmv2json.OpConst:
-		v := lowBits(e.Const)
+		v := interval.Word(e.Const, 0)
 		return func(*state) uint64 { return v }
 	case bmv2json.OpField, bmv2json.OpStackField, bmv2json.OpUnionStackField, bmv2json.OpAccessField:
 		return c.load(e, n)
@@ -278,7 +259,7 @@ func (c *compiler) low(e *bmv2json.Expr, n int) numFn {
 		r := c.index(e.Right)
 		return func(st *state) uint64 { return l(st) << r(st) } // Go gives 0 where the amount is 64 or more
 	case bmv2json.OpShr:
-		if fits, signed := c.narrow(e.Left); fits {
+		if fits, signed := interval.Of(e.Left).FitsWord(); fits {
 			l := c.low(e.Left, 64)
 			if k, ok := shiftAmount(e.Right); ok && !signed {
 				if k >= 64 {
@@ -293,9 +274,7 @@ func (c *compiler) low(e *bmv2json.Expr, n int) numFn {
 			return func(st *state) uint64 { return l(st) >> r(st) }
 		}
 	case bmv2json.OpDiv, bmv2json.OpMod:
-		lf, _ := c.narrow(e.Left)
-		rf, _ := c.narrow(e.Right)
-		if lf && rf && interval.Of(e.Left).NonNegative() && interval.Of(e.Right).NonNegative() {
+		if interval.Of(e.Left).Within(interval.U64) && interval.Of(e.Right).Within(interval.U64) {
 			l, r, div := c.low(e.Left, 64), c.low(e.Right, 64), e.Op == bmv2json.OpDiv
 			return func(st *state) uint64 {
 				x, y := l(st), r(st)
@@ -399,7 +378,7 @@ func (c *compiler) lowBinary(e *bmv2json.Expr, n int) numFn {
 	}
 	l := c.low(left, n)
 	if right.Op == bmv2json.OpConst {
-		k := lowBits(right.Const)
+		k := interval.Word(right.Const, 0)
 		if at, ok := c.fixedLane(left); ok {
 			switch e.Op {
 			case bmv2json.OpAdd:

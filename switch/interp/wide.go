@@ -19,7 +19,7 @@ func (c *compiler) exactLanes(e *bmv2json.Expr) int {
 
 // wide compiles a data expression for a destination of n lanes: the function sets all n to the value as two's complement, cut to n lanes.
 func (c *compiler) wide(e *bmv2json.Expr, n int) wideFn {
-	if fits, signed := c.narrow(e); fits && e.Op != bmv2json.OpConst {
+	if fits, signed := interval.Of(e).FitsWord(); fits && e.Op != bmv2json.OpConst {
 		if n == 1 && needsWide(e.Op) {
 			// low would come back here for what it cannot do in one lane
 			if f := c.wideOnly(e, n); f != nil {
@@ -249,9 +249,8 @@ func copyExtended(dst, src []uint64, width int, signed bool) {
 
 // lanesFromBig sets dst to v as two's complement, cut to len(dst) lanes.
 func lanesFromBig(dst []uint64, v *big.Int) {
-	m := new(big.Int).And(v, interval.Unsigned(64*len(dst)).Hi)
 	for i := range dst {
-		dst[i] = new(big.Int).And(new(big.Int).Rsh(m, uint(64*i)), interval.U64.Hi).Uint64()
+		dst[i] = interval.Word(v, i)
 	}
 }
 

@@ -59,6 +59,14 @@ func (r Interval) Within(s Interval) bool {
 	return r.Bounded() && r.Lo.Cmp(s.Lo) >= 0 && r.Hi.Cmp(s.Hi) <= 0
 }
 
+// FitsWord reports whether a word of 64 bits holds every value, and whether it has to be read as a signed number for that.
+func (r Interval) FitsWord() (fits, signed bool) {
+	if r.Within(U64) {
+		return true, false
+	}
+	return r.Within(I64), true
+}
+
 // Hull is the least interval that has the values of both.
 func (r Interval) Hull(s Interval) Interval {
 	if !r.Bounded() || !s.Bounded() {
@@ -77,6 +85,12 @@ func (r Interval) Bits() int {
 		n = max(n, v.BitLen())
 	}
 	return n + 1
+}
+
+// Word is the i-th word of 64 bits, from the least significant on, of a number as two's complement without bound.
+func Word(v *big.Int, i int) uint64 {
+	x := new(big.Int).Rsh(v, uint(64*i)) // rounds towards minus infinity, as two's complement does
+	return x.And(x, U64.Hi).Uint64()
 }
 
 // Min is the lesser number.

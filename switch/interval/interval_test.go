@@ -83,6 +83,39 @@ func TestBits(t *testing.T) {
 	}
 }
 
+// TestFitsWord is at the bounds of a word.
+func TestFitsWord(t *testing.T) {
+	beyond := new(big.Int).Add(U64.Hi, one)
+	for _, c := range []struct {
+		r            Interval
+		fits, signed bool
+	}{
+		{U64, true, false},
+		{I64, true, true},
+		{Interval{zero, I64.Hi}, true, false},
+		{Interval{zero, beyond}, false, true},
+		{Interval{big.NewInt(-1), U64.Hi}, false, true},
+		{Interval{}, false, true},
+	} {
+		if fits, signed := c.r.FitsWord(); fits != c.fits || fits && signed != c.signed {
+			t.Errorf("[%v, %v]: %v, %v", c.r.Lo, c.r.Hi, fits, signed)
+		}
+	}
+}
+
+// TestWord puts numbers together again from their words.
+func TestWord(t *testing.T) {
+	for _, v := range []*big.Int{zero, one, big.NewInt(-1), U64.Hi, I64.Lo, new(big.Int).Lsh(big.NewInt(-5), 100), new(big.Int).Lsh(big.NewInt(7), 130)} {
+		again := big.NewInt(int64(Word(v, 3))) // the last one has the sign
+		for i := 2; i >= 0; i-- {
+			again.Lsh(again, 64).Add(again, new(big.Int).SetUint64(Word(v, i)))
+		}
+		if again.Cmp(v) != 0 {
+			t.Errorf("%v became %v", v, again)
+		}
+	}
+}
+
 // TestUnknown: of an unbounded operand only a mask tells something.
 func TestUnknown(t *testing.T) {
 	mask := Unsigned(8)
