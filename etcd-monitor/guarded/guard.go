@@ -90,9 +90,6 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 			s.Observer.GuardWait(waited)
 		}
 	}()
-	if s.queues.others(g.key.Name) {
-		s.Runtime.Wait(ctx, nil, longestGuarded)
-	}
 	for p := newPause(); ; {
 		if ctx.Err() != nil {
 			if silent > 0 {

@@ -15,7 +15,7 @@ type queues struct {
 // queue is who has a key, and then who waits; each channel is closed when its turn comes.
 type queue struct {
 	turns []chan struct{}
-	row   int // writes that have had the key since the queue was empty, or since another gateway could have had it
+	row   int // writes that have had the key since the queue was empty, or since another gateway could have had it; who has the key may touch it
 }
 
 // inARow is how many writes of one gateway follow each other at once. Then another gateway, which looks whether the key is free every longestGuarded, has its chance: who waits
@@ -39,23 +39,15 @@ func (q queues) enter(ctx context.Context, r Runtime, key string) bool {
 	}
 	k.turns = append(k.turns, turn)
 	q.mu.Unlock()
-	if first || r.Wait(ctx, turn, 0) {
-		return true
-	}
-	q.drop(key, turn)
-	return false
-}
-
-// others says, to who has the key, whether other gateways are to have their chance now.
-func (q queues) others(key string) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	k := q.keys[key]
-	k.row++
-	if k.row <= inARow {
+	if !first && !r.Wait(ctx, turn, 0) {
+		q.drop(key, turn)
 		return false
 	}
-	k.row = 1
+	if k.row == inARow {
+		k.row = 0
+		r.Wait(ctx, nil, longestGuarded)
+	}
+	k.row++
 	return true
 }
 
