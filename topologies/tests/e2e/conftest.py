@@ -52,6 +52,8 @@ def left_clean(request):
     """No test leaves a key dirty: the controller would drive it down again in the middle of another, which may be counting packets."""
     net = request.getfixturevalue("net") if "net" in request.fixturenames else None
     yield
-    names, tools.made[:] = tools.made[:], []
-    for name in names if net else ():
-        tools.all_clean(net, name)
+    try:
+        for name in tools.made:
+            tools.all_clean(net, name)
+    finally:
+        tools.made.clear()

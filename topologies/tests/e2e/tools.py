@@ -39,8 +39,9 @@ PCAP = "pcap"
 def new_key(net: ChainNetwork, value: bytes | None = b"first") -> tuple[str, int]:
     """Place a key that no other test has; its name and KEY_ID."""
     name = f"/test/{next(_names)}"
+    key = net.admin.add_key("main", name, value)
     made.append(name)
-    return name, net.admin.add_key("main", name, value)
+    return name, key
 
 
 def service(net: ChainNetwork) -> str:
@@ -217,9 +218,9 @@ class Capture:
 
     def __enter__(self) -> Capture:
         """Begin."""
-        self._begun = time.time_ns()
         self._records = self._net.out / PCAP
         if self._records.exists():
+            self._begun = time.time_ns()
             self._read = {path: path.stat().st_size for path in self._records.iterdir()}
             return self
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
