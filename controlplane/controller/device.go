@@ -49,6 +49,7 @@ type device struct {
 	freshAt  int // the connection in which the program was loaded last
 	entries  map[string]map[string]*v1.TableEntry
 	groups   map[uint32]p4rt.Group
+	rates    map[uint32]int         // of host ports, packets a second, as they were written in this connection
 	swept    []uint8                // the chains of whose predecessors nothing is left in it
 	parts    map[uint8]chain.Config // of each chain, the configuration of the last install in this connection
 }
@@ -249,7 +250,7 @@ func (d *device) load(ctx context.Context, stream int) error {
 		groups[g.ID] = g
 	}
 	d.entries, d.groups, d.loadedAt = entries, groups, stream
-	d.swept = nil
+	d.swept, d.rates = nil, nil
 	clear(d.parts) // it may have been restarted: nothing of before may be installed again but by the machine's word
 	return nil
 }

@@ -192,7 +192,7 @@ func (s *shell) move(name wire.Key) {
 // settleMove places what was taken.
 func (s *shell) settleMove(name wire.Key, k directory.Key, value written) {
 	id := s.freeID()
-	to, err := s.dir.Add(chainID, directory.MovingPrefix+k.ID.String(), id)
+	to, err := s.dir.Add(chainID, directory.MovingPrefix+k.Name, id)
 	s.rememberIDs()
 	if err != nil {
 		s.putBack(k)
