@@ -272,6 +272,14 @@ func (p *process) group(g p4rt.Group) error {
 		PacketReplicationEngineEntry: &v1.PacketReplicationEngineEntry{Type: &v1.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: m}}}}})
 }
 
+func (p *process) rate(port uint32, packets int64) error {
+	e, err := p.info.EncodeMeter("host_rate", int(port), packets, packets)
+	if err != nil {
+		return err
+	}
+	return p.client.Write(context.Background(), p4rt.Modify(e))
+}
+
 func (p *process) events() ([]uint64, error) {
 	cells, err := p.client.ReadCounter(context.Background(), "events")
 	if err != nil {

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
 )
 
 // host is a machine at a switch's port; its clients have a UDP port each.
 type host struct {
+	w       *world
 	h       *topology.Host
 	clients []*client
 }
@@ -21,6 +23,10 @@ type host struct {
 func (h *host) receive(frame []byte) {
 	f, payload, err := wire.ParseFrame(frame)
 	if err != nil || f.Dst.Addr() != h.h.IP {
+		return
+	}
+	if h.h.Principal != "clients" {
+		h.w.intrusion(h.h, frame)
 		return
 	}
 	for _, c := range h.clients {
@@ -77,10 +83,32 @@ func (w *world) newClient(name string, h *topology.Host, sessions int, change fu
 			panic("a run has more sessions than it clears")
 		}
 		must(c.m.AddSession(w.loop.now, core.Session{ID: w.lastSession, NextRequest: 1}))
+		w.leaseTo(w.lastSession, h)
 	}
 	w.clients = append(w.clients, c)
 	w.hosts[h].clients = append(w.hosts[h].clients, c)
 	return c
+}
+
+// leaseTo lets a host use a session.
+func (w *world) leaseTo(session uint16, h *topology.Host) {
+	n := w.node(h.Switch.Name)
+	e := w.program.encode(controller.LeaseEntry(session, h))
+	w.leases[n.index] = append(w.leases[n.index], e)
+	if n.alive {
+		n.set(e)
+	}
+}
+
+// sessions is those that a run has used so far, the controller's among them.
+func (w *world) sessions() (out []uint16) {
+	for id := uint16(1); id <= controllerSessions; id++ {
+		out = append(out, id)
+	}
+	for id := uint16(topology.ControllerSessions + 1); id <= w.lastSession; id++ {
+		out = append(out, id)
+	}
+	return out
 }
 
 // kill ends the process: what was under way is never answered, and its sessions never used again.

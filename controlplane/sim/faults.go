@@ -354,7 +354,7 @@ func (s *shell) giveUp(down map[*device]time.Duration, patience time.Duration) {
 // newWorker starts a client that makes calls of its own.
 func (w *world) newWorker(p *plan, calls int) {
 	d := w.dice.clients
-	c := w.newClient(fmt.Sprintf("client%d", len(w.clients)+1), pick(d, w.shape.topo.Hosts...), p.sessions, func(cfg *core.Config) {
+	c := w.newClient(fmt.Sprintf("client%d", len(w.clients)+1), pick(d, w.shape.friends()...), p.sessions, func(cfg *core.Config) {
 		cfg.Retransmit, cfg.ReturnAfter = p.resend, 100*time.Millisecond
 		tail := cfg.Addresses[1:]
 		d.Shuffle(len(tail), func(i, j int) { tail[i], tail[j] = tail[j], tail[i] })
