@@ -131,7 +131,7 @@ func (c *Controller) beginAnew(ctx context.Context, ids []uint16) ([]api.Session
 		if err != nil {
 			return err
 		}
-		last := awayFrom(records)
+		last := sessions.Begin(records, random32)
 		for _, d := range others {
 			_ = c.resetRecord(ctx, d, ids[i], last)
 		}
@@ -180,6 +180,13 @@ func (c *Controller) keepRecords(ctx context.Context) (at, others []*device, err
 	return at, others, err
 }
 
+// random32 is 32 bits that nobody can foretell.
+func random32() uint32 {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.NativeEndian.Uint32(b[:])
+}
+
 // recorded is the last requests that switches have recorded for a session.
 func (c *Controller) recorded(ctx context.Context, session uint16, at []*device) ([]uint32, error) {
 	var out []uint32
@@ -209,22 +216,6 @@ func (c *Controller) resetRecord(ctx context.Context, d *device, session uint16,
 	}
 	return err
 }
-
-// awayFrom is a request number for the record of a new lease: random, at most half of what there is, so that a lease does not come to the end, and such that no number of an earlier lease
-// is in its window.
-func awayFrom(records []uint32) uint32 {
-	for {
-		var b [4]byte
-		_, _ = rand.Read(b[:]) // never fails
-		last := binary.NativeEndian.Uint32(b[:]) >> 1
-		if last != 0 && !slices.ContainsFunc(records, func(r uint32) bool { return inWindow(last, r) || inWindow(last, r+sessions.Gap) }) {
-			return last
-		}
-	}
-}
-
-// inWindow says whether a switch that has recorded last takes a request for one of the same lease.
-func inWindow(last, request uint32) bool { return request-last <= wire.RequestWindow }
 
 // letIn has a host's switch take the sessions that are leased to the host.
 func (c *Controller) letIn(ctx context.Context, h *topology.Host) error {
@@ -396,7 +387,7 @@ func (p *sessionPool) get(ctx context.Context, c *Controller, ch *chainState, me
 			if err != nil {
 				return err
 			}
-			s.next = awayFrom(records)
+			s.next = sessions.Begin(records, random32)
 		}
 		return forEach(ctx, members, func(ctx context.Context, d *device) error { return c.resetRecord(ctx, d, s.id, s.next) })
 	}()

@@ -12,6 +12,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/netcraq/netcraq/wire"
 )
 
 // Time is the time since the controller started.
@@ -26,6 +28,18 @@ var (
 // Gap is how many requests an earlier holder may have sent that no switch had seen yet when it was looked at. The numbers of a new lease keep away from those, so
 // that they cannot be mistaken for the new holder's.
 const Gap = 1024
+
+// Begin is what the record of a session is set to when it is leased, so that the holder's first request is the next number: random, in the lower half of all numbers, so that a lease does not
+// come to their end, and such that no request of an earlier lease, of which records were found at switches, is in its window (wire.RequestWindow).
+func Begin(records []uint32, random func() uint32) uint32 {
+	in := func(last, request uint32) bool { return request-last <= wire.RequestWindow }
+	for {
+		last := random() >> 1
+		if last != 0 && !slices.ContainsFunc(records, func(r uint32) bool { return in(last, r) || in(last, r+Gap) }) {
+			return last
+		}
+	}
+}
 
 // Lease is some sessions, held by one owner.
 type Lease struct {

@@ -17,6 +17,20 @@ import (
 // sharedKey is the key that hostile hosts may write.
 var sharedKey = wire.MakeKey(chainID, 99)
 
+// overheard is the last request that a client has sent.
+type overheard struct {
+	client *client
+	packet *wire.Packet
+}
+
+// overhear notes what a client sends.
+func (w *world) overhear(c *client, payload []byte) {
+	p := new(wire.Packet)
+	if w.attacked && p.Unmarshal(payload, profile) == nil {
+		w.overheard = &overheard{c, p}
+	}
+}
+
 // attack has hostile hosts send until the run is over.
 func (w *world) attack(seed uint64) {
 	d := newDice(seed, diceHostile)
@@ -62,6 +76,11 @@ func (w *world) forge(d dice, h *topology.Host) []byte {
 	if p.Op == wire.Read {
 		p.Value = nil
 	}
+	// What somebody has just sent, said before it gets there.
+	if seen := w.overheard; seen != nil && d.chance(0.4) {
+		p.Op, p.Key, p.Session, p.Request, p.Flags, p.Version = seen.packet.Op, seen.packet.Key, seen.packet.Session, seen.packet.Request, 0, seen.packet.Version
+		victim = seen.client
+	}
 	payload, err := p.Marshal(profile)
 	if err != nil {
 		return nil // not even a forger can write that
@@ -70,7 +89,7 @@ func (w *world) forge(d dice, h *topology.Host) []byte {
 	if d.chance(0.5) {
 		f.Dst = netip.AddrPortFrom(w.shape.topo.Chains[0].Address, wire.Port)
 	}
-	if d.chance(0.3) {
+	if d.chance(0.5) {
 		f.Src = netip.AddrPortFrom(victim.h.IP, victim.port)
 	}
 	if p.Op.IsReply() {
@@ -115,7 +134,8 @@ func (w *world) intrusion(h *topology.Host, frame []byte) {
 		return
 	}
 	w.cover.add("hostile.answered", 1)
-	told := p.Op.IsReply() && p.Key != sharedKey && !p.Tombstone && len(p.Value) > 0 && p.Status != wire.Denied && p.Status != wire.BadSession
+	// A refusal has what was sent in it.
+	told := p.Op.IsReply() && p.Key != sharedKey && (p.Status == wire.OK || p.Status == wire.CASFailed || p.Status == wire.Superseded)
 	if h.Principal == "" || told {
 		w.intrusions = append(w.intrusions, Violation{Kind: Intrusion, Key: p.Key, What: fmt.Sprintf("%s, which may not use it, was told %v", h.Name, &p)})
 	}

@@ -53,6 +53,7 @@ type world struct {
 	lastValue    int
 	attacked     bool // a hostile host is there
 	intrusions   []Violation
+	overheard    *overheard
 }
 
 // Simulator runs seeds of one program, one after the other. Two goroutines need two.
