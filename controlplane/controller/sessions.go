@@ -161,10 +161,38 @@ func (c *Controller) beginAnew(ctx context.Context, ids []uint16) ([]api.Session
 	return out, err
 }
 
-// keepRecords is the switches that some chain's writes come to, and all others that are there.
+// installWait is how long a lease waits for chains whose configuration is being changed, and how often it looks.
+const (
+	installWait = 3 * time.Second
+	installLook = 10 * time.Millisecond
+)
+
+// keepRecords is the switches that some chain's writes come to, and all others that are there. It waits while a configuration is on its way: a switch that it leaves out may still
+// think that it is the head, with a live lease and the records of before, and cannot be told of new ones.
 func (c *Controller) keepRecords(ctx context.Context) (at, others []*device, err error) {
+	for end := c.now() + installWait; ; {
+		installing := ""
+		if at, others, installing, err = c.recordsNow(ctx); err != nil || installing == "" {
+			return at, others, err
+		}
+		if c.now() > end {
+			return nil, nil, fmt.Errorf("%w: the chain %s is being changed", chain.ErrUnavailable, installing)
+		}
+		select {
+		case <-time.After(installLook):
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+}
+
+// recordsNow is keepRecords without waiting: installing is a chain whose configuration is on its way.
+func (c *Controller) recordsNow(ctx context.Context) (at, others []*device, installing string, err error) {
 	err = c.call(ctx, func() {
 		for _, ch := range c.net().chains {
+			if !ch.m.Status(c.now()).Installed {
+				installing = ch.topo.Name
+			}
 			for _, name := range ch.m.Status(c.now()).Config.Learners() {
 				if d := c.net().byName[name]; d != nil && !slices.Contains(at, d) {
 					at = append(at, d)
@@ -177,7 +205,7 @@ func (c *Controller) keepRecords(ctx context.Context) (at, others []*device, err
 			}
 		}
 	})
-	return at, others, err
+	return at, others, installing, err
 }
 
 // random32 is 32 bits that nobody can foretell.

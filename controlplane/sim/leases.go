@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/controlplane/sessions"
@@ -15,7 +16,7 @@ import (
 // inherit leases a dead client's sessions to another; it gets none where there is no controller that could see to it.
 func (w *world) inherit(c *client, ids []uint16) {
 	s := w.controller()
-	if !w.serving() {
+	if !w.serving() || !s.status.Installed {
 		return
 	}
 	for _, id := range ids {
@@ -80,6 +81,10 @@ func (s *shell) beginAnew(id uint16, then func(last uint32, err error)) {
 	var finish func(error)
 	finish = func(err error) {
 		late := slices.DeleteFunc(slices.Clone(s.status.Config.Learners()), func(sw string) bool { return slices.Contains(at, sw) })
+		if err == nil && !s.status.Installed { // a switch that is being left out may be head for a while
+			s.later(time.Millisecond, func() { finish(nil) })
+			return
+		}
 		if err != nil || len(late) == 0 {
 			then(last, err)
 			return

@@ -515,7 +515,12 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
                     }
                     answer_from_service();
                 } else if (request_far) {
-                    answer(reply_op, STATUS_BAD_SESSION, EVENT_BAD_SESSION);
+                    /* Final for the session, so a head that may be one no more must not say it: its record may be of the lease before. */
+                    if (lease_live) {
+                        answer(reply_op, STATUS_BAD_SESSION, EVENT_BAD_SESSION);
+                    } else {
+                        answer(reply_op, STATUS_NOT_SERVING, EVENT_NOT_SERVING);
+                    }
                     answer_from_service();
                 } else if (request_old) {
                     refuse(EVENT_DROP_OLD_REQUEST);
