@@ -121,13 +121,8 @@ func (d *device) writeBase(ctx context.Context) error {
 // writeRates bounds what hosts may send, before their ports are opened to them.
 func (d *device) writeRates(ctx context.Context, sw *topology.Switch) error {
 	var updates []*v1.Update
-	rates := map[uint32]int{}
 	for _, p := range sw.Ports {
-		if p.Host == nil {
-			continue
-		}
-		rates[p.Number] = p.Host.Rate
-		if was, known := d.rates[p.Number]; known && was == p.Host.Rate {
+		if p.Host == nil || d.rates[int(p.Number)] == int64(p.Host.Rate) {
 			continue
 		}
 		e, err := d.c.prog.pipeline.Info.EncodeMeter("host_rate", int(p.Number), int64(p.Host.Rate), burst(p.Host.Rate))
@@ -136,13 +131,7 @@ func (d *device) writeRates(ctx context.Context, sw *topology.Switch) error {
 		}
 		updates = append(updates, p4rt.Modify(e))
 	}
-	if len(updates) > 0 {
-		if err := d.client.Write(ctx, updates...); err != nil {
-			return err
-		}
-	}
-	d.rates = rates
-	return nil
+	return d.apply(ctx, updates...)
 }
 
 // burst is how many packets a host may send at once where it may send so many a second: those of a fiftieth of it, and at least as many as a client sends at a time.
