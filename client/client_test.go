@@ -365,6 +365,8 @@ func TestSendFailureIsSaid(t *testing.T) {
 type leaser struct {
 	refuse bool
 
+	lease func(session uint16, host netip.Addr) (next uint32) // called for each; nil: they begin with 1
+
 	mu       sync.Mutex
 	next     uint16
 	ttl      time.Duration
@@ -374,7 +376,7 @@ type leaser struct {
 	returned []string
 }
 
-func (l *leaser) NewSessions(_ context.Context, count int, _ string) (SessionLease, error) {
+func (l *leaser) NewSessions(_ context.Context, count int, _ string, host netip.Addr) (SessionLease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.refuse {
@@ -383,7 +385,11 @@ func (l *leaser) NewSessions(_ context.Context, count int, _ string) (SessionLea
 	lease := SessionLease{Name: fmt.Sprintf("lease-%d", l.next), TTL: l.ttl}
 	for range count {
 		l.next++
-		lease.Sessions = append(lease.Sessions, Session{ID: l.next, NextRequest: 1})
+		s := Session{ID: l.next, NextRequest: 1}
+		if l.lease != nil {
+			s.NextRequest = l.lease(s.ID, host)
+		}
+		lease.Sessions = append(lease.Sessions, s)
 	}
 	return lease, nil
 }

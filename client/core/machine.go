@@ -277,7 +277,11 @@ func (m *Machine) Cancel(now time.Duration, id CallID) { m.Abort(now, id, ErrCan
 // Abort ends a call that is not done yet, with why.
 func (m *Machine) Abort(now time.Duration, id CallID, why error) {
 	if c := m.calls[id]; c != nil {
-		m.fail(now, c, &OpError{Err: why})
+		e := &OpError{Err: why}
+		if why == ErrTimeout {
+			e.Detail = c.waitedFor()
+		}
+		m.fail(now, c, e)
 	}
 }
 
