@@ -49,8 +49,8 @@ type (
 type Config struct {
 	// Addresses to ask, in order of preference: the chain's service address, and switches' own ones to turn to when it does not answer.
 	Addresses []netip.AddrPort
-	// Services are the chain's service address, where it is not one of Addresses (the chains' service addresses, where there are several): answers come from there also when a
-	// switch was asked at its own address. What comes from elsewhere is no answer.
+	// Services is for the chain's service address where it is not one of Addresses (for all of them, where the client is of several chains): answers come from there
+	// also when a switch was asked at its own address. What comes from elsewhere is no answer.
 	Services []netip.AddrPort
 	// Profile of the switches' program. 0: 128 bits.
 	Profile wire.Profile

@@ -234,6 +234,7 @@ func TestNewRefuses(t *testing.T) {
 		"no address":              {},
 		"IPv6":                    {Addresses: []netip.AddrPort{netip.MustParseAddrPort("[::1]:20035")}},
 		"no port":                 {Addresses: []netip.AddrPort{netip.AddrPortFrom(here.Addr(), 0)}},
+		"a service without port":  {Addresses: []netip.AddrPort{here}, Services: []netip.AddrPort{netip.AddrPortFrom(here.Addr(), 0)}},
 		"no such profile":         {Addresses: []netip.AddrPort{here}, Profile: 100},
 		"session 0":               {Addresses: []netip.AddrPort{here}, Sessions: StaticSessions(Session{ID: 0, NextRequest: 1})},
 		"two equal sessions":      {Addresses: []netip.AddrPort{here}, Sessions: StaticSessions(Session{ID: 1, NextRequest: 1}, Session{ID: 1, NextRequest: 1})},
@@ -431,7 +432,7 @@ func TestLeasedSessions(t *testing.T) {
 			if err == nil {
 				return r.Session
 			}
-			if !errors.Is(err, ErrNoSession) { // between two leases
+			if !errors.Is(err, ErrNoSession) && !errors.Is(err, ErrSessionLost) { // between two leases, or at the end of one
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Millisecond)

@@ -165,7 +165,7 @@ func HostAddress(to netip.AddrPort) netip.Addr {
 	return unmap(conn.LocalAddr().(*net.UDPAddr).AddrPort()).Addr()
 }
 
-// A lease of whose sessions none was taken within soon is followed by another one at once, but the more such leases in a row, the later.
+// When the switches take no session of a lease any more, the next is asked for at once, but the more leases in a row that do not last for soon, the later.
 const (
 	soon         = 5 * time.Second
 	firstPause   = 10 * time.Millisecond
