@@ -13,9 +13,12 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
+// slow is a retransmission time at which nothing is sent again because this machine is busy.
+const slow = 5 * time.Second
+
 // at makes a client send from an address, by which the chain knows it.
 func at(host string) func(*Config) {
-	return func(c *Config) { c.Local = netip.AddrPortFrom(netip.MustParseAddr(host), 0) }
+	return func(c *Config) { c.Local, c.Retransmit = netip.AddrPortFrom(netip.MustParseAddr(host), 0), slow }
 }
 
 // TestDenied: what a principal is not granted in a key's realm is refused, at once, and said so.
@@ -98,7 +101,7 @@ func TestBadSessions(t *testing.T) {
 	}
 	begin := func(t *testing.T, count int) *world {
 		w := &world{l: &leaser{ttl: time.Minute, gone: map[string]bool{}}}
-		w.chain, w.c = start(t, refchain.Config{}, 0, func(cfg *Config) { cfg.Sessions = LeasedSessions(w.l, count, "test") })
+		w.chain, w.c = start(t, refchain.Config{}, 0, func(cfg *Config) { cfg.Sessions, cfg.Retransmit = LeasedSessions(w.l, count, "test"), slow })
 		w.l.set(func() {
 			w.l.lease = func(session uint16, host netip.Addr) uint32 {
 				w.chain.Lease(session, host, 5000)
@@ -180,13 +183,13 @@ func TestBadSessions(t *testing.T) {
 				return 1
 			}
 		})
-		_, err := w.c.Put(within(t, 300*time.Millisecond), key(1), nil)
+		_, err := w.c.Put(within(t, 230*time.Millisecond), key(1), nil) // leases at about 0, 10, 30, 70, 150 and 310 ms
 		var e *OpError
 		if !errors.Is(err, ErrTimeout) || !errors.As(err, &e) || e.OutcomeUnknown || e.Attempts < 2 || !strings.Contains(err.Error(), "did not take session") {
 			t.Errorf("put: %v", err)
 		}
 		if n := leases.Load(); n < 2 || n > 12 {
-			t.Errorf("%d leases in 300 ms: want a pause between them that grows", n)
+			t.Errorf("%d leases in 230 ms: want a pause between them that grows", n)
 		}
 		if n := w.chain.Counts().Executed; n != 0 {
 			t.Errorf("executed %d writes", n)

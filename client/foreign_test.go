@@ -84,7 +84,7 @@ func TestForgedReplies(t *testing.T) {
 		"a request has an address of its own":        {addresses: []netip.AddrPort{service}, at: []Option{At(own)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := New(t.Context(), Config{Addresses: tc.addresses, Services: tc.services, Sessions: StaticSessions(Session{ID: 1, NextRequest: 1})})
+			c, err := New(t.Context(), Config{Addresses: tc.addresses, Services: tc.services, Sessions: StaticSessions(Session{ID: 1, NextRequest: 1}), Retransmit: slow})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +112,7 @@ func TestForgedReplies(t *testing.T) {
 		}
 		defer c.Close()
 		// The first that answers is not learned from: it would be the forger.
-		if r, err := c.Get(within(t, 30*time.Millisecond), key(1)); !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "the chain's service address") {
+		if r, err := c.Get(within(t, 300*time.Millisecond), key(1)); !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "the chain's service address") {
 			t.Errorf("got %q, %v", r.Value, err)
 		}
 	})

@@ -408,8 +408,8 @@ func TestService(t *testing.T) {
 	}{
 		{args: "-s " + own + " --value-bits 1024 --service " + service},
 		{args: "-s " + own, env: env},
-		{args: "-s " + own + " --value-bits 1024 --timeout 120ms", code: exitError, err: "no answer but from " + service + ".*\nname the chain's service address, where answers come from, with --service"},
-		{args: "-s " + own + " --value-bits 1024 --timeout 120ms --service 127.0.0.77", code: exitError, err: "is --server right"},
+		{args: "-s " + own + " --value-bits 1024 --timeout 300ms", code: exitError, err: "no answer but from " + service + ".*\nname the chain's service address, where answers come from, with --service"},
+		{args: "-s " + own + " --value-bits 1024 --timeout 300ms --service 127.0.0.77", code: exitError, err: "is --server right"},
 		{args: "-s " + own + " --service 127.0.0.1:x", code: exitUsage, err: `--service 127.0.0.1:x: "x" is no port`},
 	} {
 		out, errs, code := ctl(t, tc.env, "", append(strings.Fields(tc.args), "put", "--session", "9:1", "0x01000001", "x")...)
@@ -426,7 +426,7 @@ func TestService(t *testing.T) {
 			t.Errorf("bench %s: %v, %d, %q, %+v", args, err, code, errs, r)
 		}
 	}
-	out, _, code := ctl(t, nil, "", "-s", own, "--value-bits", "1024", "--timeout", "60ms", "bench", "--count", "2", "--keys", "0x01000001")
+	out, _, code := ctl(t, nil, "", "-s", own, "--value-bits", "1024", "--timeout", "300ms", "bench", "--count", "2", "--keys", "0x01000001")
 	if code != 0 || !strings.Contains(out, "packets from addresses that were not asked") {
 		t.Errorf("bench of a switch's own address alone: %d, %q", code, out)
 	}

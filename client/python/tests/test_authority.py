@@ -75,7 +75,7 @@ def test_forged_replies(asked: str) -> None:
 
 
 def test_a_switch_alone_is_known() -> None:
-    with forger() as (_, own, _), Client([own], timeout=0.12) as c:
+    with forger() as (_, own, _), Client([own], timeout=0.3) as c:
         with pytest.raises(nc.Timeout, match=r"which was not asked: if that is the chain's service address, give it as service"):
             c.get(KEY)
         assert c.foreign > 0
