@@ -23,6 +23,7 @@ type streams struct {
 type cli struct {
 	std        streams
 	servers    []string
+	services   []string
 	admin      string
 	adminGiven bool // by flag or environment: then it has to be there
 	output     string
@@ -40,6 +41,8 @@ that looks like a number). VALUE is text, @FILE, @- for standard input, or hex:0
 
 Reads and writes are UDP packets to the switches. Where to send them, the keys' names, the width of values and sessions to write with are asked of the
 controller; with --server, a KEY_ID and --value-bits none is needed, and writes then go without a session (at least once) unless --session gives one.
+Answers are taken from the addresses that are asked, and from the chain's service address; where --server names switches' own addresses alone and no controller is asked,
+--service has to name that.
 
 Exit codes: 0 done, 1 error, 2 wrong usage, 3 the key (or chain, switch, lease) is not there, 4 compare and swap failed.`
 
@@ -58,6 +61,7 @@ func (c *cli) root(getenv func(string) string) *cobra.Command {
 	}
 	f := root.PersistentFlags()
 	f.StringSliceVarP(&c.servers, "server", "s", nil, "where to send queries: ADDRESS[:PORT], several with commas, the preferred first (default: ask the controller)")
+	f.StringSliceVar(&c.services, "service", nil, "the chain's service address, ADDRESS[:PORT], where answers come from (default: ask the controller, else only --server)")
 	f.StringVar(&c.admin, "admin", "", "the controller's admin API (default $"+adminVariable+", or http://"+api.DefaultAddress+")")
 	f.StringVarP(&c.output, "output", "o", "text", "text for people, or json for programs")
 	f.StringVar(&c.valueBits, "value-bits", "", "width of the switches' value field: 128, 1024, 4096 or 8192 (default: ask the controller, else 128)")
