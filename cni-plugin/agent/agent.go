@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
-	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -42,7 +42,7 @@ type Options struct {
 // process.
 type Agent struct {
 	opts  Options
-	rules guard.Rules // what is dropped of what containers send
+	rules ingressfilter.Rules // what is dropped of what containers send
 	log   *slog.Logger
 	store *store
 
@@ -76,10 +76,10 @@ func New(opts Options) (*Agent, error) {
 }
 
 // PodRules are what is dropped of what containers send: what the switch has left of NetCRAQ, and packets for the tunnels between nodes.
-var PodRules = guard.Rules{Ports: []uint16{wire.Port}, Destinations: []uint16{podroutes.VXLANPort}}
+var PodRules = ingressfilter.Rules{Ports: []uint16{wire.Port}, Destinations: []uint16{podroutes.VXLANPort}}
 
 // OutsideRules are the same where the switches are not on the nodes: then NetCRAQ's packets take the way of all others, and the ports that they come to believe none of them more than a request.
-var OutsideRules = guard.Rules{Destinations: []uint16{podroutes.VXLANPort}}
+var OutsideRules = ingressfilter.Rules{Destinations: []uint16{podroutes.VXLANPort}}
 
 // noSwitch is where there is none.
 type noSwitch struct{}
@@ -154,7 +154,7 @@ func (a *Agent) Reconcile() error {
 		l, err := linkByName(name)
 		switch {
 		case err == nil && r.State == agentapi.Ready:
-			if err = guard.Attach(l.Attrs().Index, a.rules); err == nil {
+			if err = ingressfilter.Attach(l.Attrs().Index, a.rules); err == nil {
 				err = a.opts.Switch.AddPort(r.Port, name)
 			}
 			a.records[name] = r

@@ -20,7 +20,7 @@ import (
 
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
-	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/admin"
@@ -79,17 +79,17 @@ func TestNetCRAQ(t *testing.T) {
 			if see(false) {
 				t.Error("without a switch a pod's NetCRAQ packets leave the node")
 			}
-			// That it is the guard which sees to it:
+			// That it is the ingress filter which sees to it:
 			_, err = inside(t, a.space, func() (struct{}, error) {
 				l, err := net.InterfaceByName(hostEnd(t, a, p))
 				if err != nil {
 					return struct{}{}, err
 				}
-				return struct{}{}, guard.Detach(l.Index)
+				return struct{}{}, ingressfilter.Detach(l.Index)
 			})
 			check(t, err)
 			if !see(true) {
-				t.Error("without switch and guard a pod's NetCRAQ packets do not leave the node: the test above means nothing")
+				t.Error("without switch and filter a pod's NetCRAQ packets do not leave the node: the test above means nothing")
 			}
 			a.start() // and puts it back
 			check(t, a.check(t, a.list(), p))

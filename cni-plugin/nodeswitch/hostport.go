@@ -8,7 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
@@ -60,7 +60,7 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 			return fmt.Errorf("connecting the node to its switch: %s: %w", name, err)
 		}
 	}
-	if err := guard.Attach(ends[1].Attrs().Index, guard.Rules{Ports: []uint16{wire.Port}}); err != nil {
+	if err := ingressfilter.Attach(ends[1].Attrs().Index, ingressfilter.Rules{Ports: []uint16{wire.Port}}); err != nil {
 		return err
 	}
 	if err := s.AddPort(HostPort, portEnd); err != nil {

@@ -7,7 +7,7 @@ import (
 	"net"
 	"slices"
 
-	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -87,19 +87,19 @@ func (s *Switch) ConnectUplink(number uint32, iface string) error {
 	return nil
 }
 
-// addFabric makes an interface a port. It has a guard, too: what comes to the switch is not for the node's own stack, whoever runs the program.
+// addFabric makes an interface a port. It has an ingress filter, too: what comes to the switch is not for the node's own stack, whoever runs the program.
 func (s *Switch) addFabric(number uint32, l *net.Interface) error {
-	if err := guard.Attach(l.Index, guard.Rules{Ports: []uint16{wire.Port}}); err != nil {
+	if err := ingressfilter.Attach(l.Index, ingressfilter.Rules{Ports: []uint16{wire.Port}}); err != nil {
 		return err
 	}
 	return s.AddPort(number, l.Name)
 }
 
-// removeGuards leaves the operator's interfaces as they were. Those that the agent has made keep theirs.
-func (s *Switch) removeGuards() {
+// removeFilters leaves the operator's interfaces as they were. Those that the agent has made keep theirs.
+func (s *Switch) removeFilters() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, index := range s.uplinks {
-		_ = guard.Detach(index) // the process ends
+		_ = ingressfilter.Detach(index) // the process ends
 	}
 }

@@ -1,15 +1,15 @@
-// Package guard keeps packets of the switches from a node's own network stack: what comes in by an interface that is a switch port, is to or from the NetCRAQ port, and has
+// Package ingressfilter keeps packets of the switches from a node's own network stack: what comes in by an interface that is a switch port, is to or from the NetCRAQ port, and has
 // not been taken by the switch, is dropped.
 //
 // While the switch runs it takes those packets before they get here. When it does not (the agent is being restarted or was killed), or looks at copies (the interpreter), the
 // kernel would route them like any others, and a pod could have it carry an acknowledgement to a switch on another node, which believes what comes from the fabric. So the
-// guard does not go with the agent: it is attached without a link that a process holds, and stays until the interface goes or somebody takes it off.
+// filter does not go with the agent: it is attached without a link that a process holds, and stays until the interface goes or somebody takes it off.
 //
-//	frame ──▶ the switch ──▶ guard ──▶ the host's stack
+//	frame ──▶ the switch ──▶ filter ──▶ the host's stack
 //	             │ takes       │ drops what is left of NetCRAQ
 //
 // At tcx it leaves the interface's ingress queueing discipline free for others (the bandwidth plugin has one there). On kernels before 6.6 it is a filter of clsact.
-package guard
+package ingressfilter
 
 import (
 	"errors"
@@ -22,8 +22,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// name of the program. It is how a guard is known for one.
-const name = "netcraq_guard"
+// name of the program, of 15 bytes at most. It is how a filter is known for one.
+const name = "netcraq_ingress"
+
+// formerName is that of agents before. They leave theirs behind, and it is replaced as one of ours is.
+const formerName = "netcraq_guard"
 
 // Rules say what is dropped: IPv4 packets with UDP, first fragments and those with options included.
 type Rules struct {
@@ -31,11 +34,11 @@ type Rules struct {
 	Destinations []uint16 // to
 }
 
-// Attach puts a guard onto an interface of the calling thread's network namespace, in the place of one that is there.
+// Attach puts a filter onto an interface of the calling thread's network namespace, in the place of one that is there.
 func Attach(ifindex int, r Rules) error {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: r.instructions()})
 	if err != nil {
-		return fmt.Errorf("loading the guard: %w", err)
+		return fmt.Errorf("loading the ingress filter: %w", err)
 	}
 	defer prog.Close()
 	old, err := find(ifindex)
@@ -51,12 +54,12 @@ func Attach(ifindex int, r Rules) error {
 		anchor = link.ReplaceProgram(old)
 	}
 	if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: ifindex, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: anchor}); err != nil {
-		return fmt.Errorf("attaching the guard: %w", err)
+		return fmt.Errorf("attaching the ingress filter: %w", err)
 	}
 	return nil
 }
 
-// Attached reports whether an interface has a guard.
+// Attached reports whether an interface has a filter.
 func Attached(ifindex int) (bool, error) {
 	p, err := find(ifindex)
 	if errors.Is(err, ebpf.ErrNotSupported) {
@@ -68,7 +71,7 @@ func Attached(ifindex int) (bool, error) {
 	return p != nil, err
 }
 
-// Detach takes the guard off an interface, if there is one.
+// Detach takes the filter off an interface, if there is one.
 func Detach(ifindex int) error {
 	p, err := find(ifindex)
 	if errors.Is(err, ebpf.ErrNotSupported) {
@@ -79,7 +82,7 @@ func Detach(ifindex int) error {
 	}
 	defer p.Close()
 	if err := link.RawDetachProgram(link.RawDetachProgramOptions{Target: ifindex, Program: p, Attach: ebpf.AttachTCXIngress}); err != nil {
-		return fmt.Errorf("taking the guard off: %w", err)
+		return fmt.Errorf("taking the ingress filter off: %w", err)
 	}
 	return nil
 }
@@ -87,7 +90,7 @@ func Detach(ifindex int) error {
 // withoutTCX has the tests do what kernels before 6.6 need.
 var withoutTCX bool
 
-// find gives the guard at an interface; nil where there is none.
+// find gives the filter at an interface; nil where there is none.
 func find(ifindex int) (*ebpf.Program, error) {
 	if withoutTCX {
 		return nil, ebpf.ErrNotSupported
@@ -97,7 +100,7 @@ func find(ifindex int) (*ebpf.Program, error) {
 		if errors.Is(err, unix.EINVAL) { // what kernels without tcx say
 			err = ebpf.ErrNotSupported
 		}
-		return nil, fmt.Errorf("looking for a guard at interface %d: %w", ifindex, err)
+		return nil, fmt.Errorf("looking for an ingress filter at interface %d: %w", ifindex, err)
 	}
 	for _, a := range q.Programs {
 		p, err := ebpf.NewProgramFromID(a.ID)
@@ -107,7 +110,7 @@ func find(ifindex int) (*ebpf.Program, error) {
 		if err != nil {
 			return nil, fmt.Errorf("looking at the programs of interface %d: %w", ifindex, err)
 		}
-		if info, err := p.Info(); err == nil && info.Name == name {
+		if info, err := p.Info(); err == nil && (info.Name == name || info.Name == formerName) {
 			return p, nil
 		}
 		p.Close()
@@ -166,12 +169,12 @@ func attachFilter(ifindex int, prog *ebpf.Program) error {
 	q := &netlink.GenericQdisc{QdiscType: "clsact",
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
 	if err := netlink.QdiscAdd(q); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("attaching the guard: adding clsact: %w", err)
+		return fmt.Errorf("attaching the ingress filter: adding clsact: %w", err)
 	}
 	f := filter(ifindex)
 	f.Fd = prog.FD()
 	if err := netlink.FilterReplace(f); err != nil {
-		return fmt.Errorf("attaching the guard with clsact: %w", err)
+		return fmt.Errorf("attaching the ingress filter with clsact: %w", err)
 	}
 	return nil
 }
@@ -179,10 +182,10 @@ func attachFilter(ifindex int, prog *ebpf.Program) error {
 func filterAttached(ifindex int) (bool, error) {
 	filters, err := netlink.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}, netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
-		return false, fmt.Errorf("looking for a guard at interface %d: %w", ifindex, err)
+		return false, fmt.Errorf("looking for an ingress filter at interface %d: %w", ifindex, err)
 	}
 	for _, f := range filters {
-		if b, ok := f.(*netlink.BpfFilter); ok && b.Name == name {
+		if b, ok := f.(*netlink.BpfFilter); ok && (b.Name == name || b.Name == formerName) {
 			return true, nil
 		}
 	}
@@ -191,7 +194,7 @@ func filterAttached(ifindex int) (bool, error) {
 
 func removeFilter(ifindex int) error {
 	if err := netlink.FilterDel(filter(ifindex)); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("taking the guard off: %w", err)
+		return fmt.Errorf("taking the ingress filter off: %w", err)
 	}
 	return nil
 }

@@ -18,9 +18,9 @@ const (
 	sharedPorts  = -40
 )
 
-// share lets frames go on that are not the program's. It is what the program begins with, but for frames that the program itself has sent here. It uses all registers but
+// hostFilter lets frames go on that are not the program's. It is what the program begins with, but for frames that the program itself has sent here. It uses all registers but
 // rCtx.
-func (t *translator) share() {
+func (t *translator) hostFilter() {
 	if t.onlyUDP == 0 {
 		return
 	}
