@@ -79,7 +79,12 @@ func TestNetCRAQ(t *testing.T) {
 			if see(false) {
 				t.Error("without a switch a pod's NetCRAQ packets leave the node")
 			}
-			// That it is the ingress filter which sees to it:
+			// That it is the filters which see to it: either is enough.
+			_, err = inside(t, a.space, func() (struct{}, error) { return struct{}{}, ingressfilter.RemoveSwitch() })
+			check(t, err)
+			if see(false) {
+				t.Error("without a switch and the stack's filter a pod's NetCRAQ packets leave the node")
+			}
 			_, err = inside(t, a.space, func() (struct{}, error) {
 				l, err := net.InterfaceByName(hostEnd(t, a, p))
 				if err != nil {
@@ -89,9 +94,9 @@ func TestNetCRAQ(t *testing.T) {
 			})
 			check(t, err)
 			if !see(true) {
-				t.Error("without switch and filter a pod's NetCRAQ packets do not leave the node: the test above means nothing")
+				t.Error("without switch and filters a pod's NetCRAQ packets do not leave the node: the test above means nothing")
 			}
-			a.start() // and puts it back
+			a.start() // and puts them back
 			check(t, a.check(t, a.list(), p))
 		})
 	}

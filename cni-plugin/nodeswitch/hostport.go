@@ -60,7 +60,7 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 			return fmt.Errorf("connecting the node to its switch: %s: %w", name, err)
 		}
 	}
-	if err := ingressfilter.Attach(ends[1].Attrs().Index, ingressfilter.Rules{Ports: []uint16{wire.Port}}); err != nil {
+	if err := ingressfilter.Attach(ends[1].Attrs().Index, betweenSwitches); err != nil {
 		return err
 	}
 	if err := s.AddPort(HostPort, portEnd); err != nil {
@@ -69,8 +69,14 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 	return podroutes.ApplyServices(ends[0].Attrs().Index, ends[1].Attrs().HardwareAddr, node, services)
 }
 
-// DisconnectHost removes what ConnectHost has made, after the switch has ended.
-func DisconnectHost() error {
+// FilterStack has the node's own stack take no NetCRAQ packet but what the switch gives it, and forward none: whatever the kernel unwraps, wherever it comes from. It is for
+// the network namespace of the calling thread, and stays when the process ends.
+func FilterStack() error { return ingressfilter.ApplySwitch(wire.Port, hostEnd) }
+
+// DisconnectHost removes what ConnectHost and FilterStack have made, after the switch has ended.
+func DisconnectHost() error { return errors.Join(removeHostEnd(), ingressfilter.RemoveSwitch()) }
+
+func removeHostEnd() error {
 	l, err := netlink.LinkByName(hostEnd)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil

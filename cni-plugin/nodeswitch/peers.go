@@ -57,7 +57,7 @@ func (s *Switch) connect(self podroutes.Node, number uint32, peer podroutes.Node
 			return err
 		}
 	}
-	if err := s.addFabric(number, l); err != nil {
+	if err := s.addFabric(number, l, betweenSwitches); err != nil {
 		return err
 	}
 	s.peers[number] = fabricPort{name, l.Index}
@@ -76,7 +76,7 @@ func (s *Switch) disconnect(number uint32) error {
 func (s *Switch) ConnectUplink(number uint32, iface string) error {
 	l, err := net.InterfaceByName(iface)
 	if err == nil {
-		err = s.addFabric(number, l)
+		err = s.addFabric(number, l, uplinkRules)
 	}
 	if err != nil {
 		return fmt.Errorf("the switch's port %d, %s: %w", number, iface, err)
@@ -87,9 +87,17 @@ func (s *Switch) ConnectUplink(number uint32, iface string) error {
 	return nil
 }
 
+var (
+	// betweenSwitches is for interfaces that only switches use, or one and its node: nothing that comes to the switch is for the node's stack. It would route it, with or without
+	// NetCRAQ in it, as if it came from a network that is the node's.
+	betweenSwitches = ingressfilter.Rules{Everything: true}
+	// uplinkRules are for interfaces that the node uses, too.
+	uplinkRules = ingressfilter.Rules{Ports: []uint16{wire.Port}}
+)
+
 // addFabric makes an interface a port. It has an ingress filter, too: what comes to the switch is not for the node's own stack, whoever runs the program.
-func (s *Switch) addFabric(number uint32, l *net.Interface) error {
-	if err := ingressfilter.Attach(l.Index, ingressfilter.Rules{Ports: []uint16{wire.Port}}); err != nil {
+func (s *Switch) addFabric(number uint32, l *net.Interface, r ingressfilter.Rules) error {
+	if err := ingressfilter.Attach(l.Index, r); err != nil {
 		return err
 	}
 	return s.AddPort(number, l.Name)
