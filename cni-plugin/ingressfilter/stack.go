@@ -66,7 +66,7 @@ const (
 // ApplyTunnels makes Tunnels the rule in the calling thread's network namespace.
 func ApplyTunnels(t Tunnels) error {
 	if !t.Address.Is4() || t.Uplink == "" || len(t.Uplink) >= unix.IFNAMSIZ {
-		return fmt.Errorf("filtering tunnels: they end at the IPv4 address of an interface, not at %s of %q", t.Address, t.Uplink)
+		return fmt.Errorf("filtering tunnels: they end at the IPv4 address of an interface, not at %s of %q (the uplink)", t.Address, t.Uplink)
 	}
 	keys := map[Tunnel]bool{}
 	for _, f := range t.From {

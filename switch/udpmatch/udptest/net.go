@@ -221,3 +221,16 @@ func (r *Recorder) Settle(t testing.TB, probe func(), found func([]byte) bool) (
 		}
 	}
 }
+
+// Here is the calling thread's network namespace, which has to stay there for the test.
+func Here(t testing.TB) *Space {
+	t.Helper()
+	s := &Space{t: t}
+	var err error
+	s.handle, err = netns.Get()
+	Check(t, err)
+	s.Link, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+	Check(t, err)
+	t.Cleanup(func() { s.Link.Close(); s.handle.Close() })
+	return s
+}
