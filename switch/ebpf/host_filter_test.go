@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/netcraq/netcraq/switch/iface"
 	"github.com/netcraq/netcraq/switch/target"
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
@@ -214,6 +215,10 @@ func TestHostFilterWrapped(t *testing.T) {
 				}
 			}
 			start(hook)
+			// A device that takes tags off would show XDP a tagged frame as one that is not.
+			if on, err := iface.IsOn("sw", iface.RxVLAN); err != nil || on != (hook != HookXDP) {
+				t.Errorf("rx-vlan-offload is on: %v (%v)", on, err)
+			}
 			for ports, names := range before {
 				got := s.arrive(ports[0], ports[1])
 				if ports != [2]uint16{other, other} {
