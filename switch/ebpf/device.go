@@ -29,8 +29,8 @@ type Options struct {
 	CPUPort uint32
 	// DropPort is what a program writes to egress_spec to drop a packet. 0 means v1model's 511.
 	DropPort uint32
-	// OnlyUDP, if not 0, leaves interfaces to the host but for one UDP port: the program gets IPv4 packets to or from it; those of them that are fragments or carry IP options
-	// are dropped; all other frames go on to the host's stack. The interfaces keep their offloads, but for XDP: plain UDP is merged by none that is on by default.
+	// OnlyUDP, if not 0, leaves interfaces to the host but for one UDP port: the program gets IPv4 packets to or from it; those of them that are tagged, fragments or carry
+	// IP options are dropped; all other frames go on to the host's stack. The interfaces keep their offloads, but for XDP: plain UDP is merged by none that is on by default.
 	OnlyUDP uint16
 	// Tap, if not nil, is called with each frame as it comes in by a port and as it goes out by one. It must not keep the frame. When the process does not keep up, frames
 	// are missed.
