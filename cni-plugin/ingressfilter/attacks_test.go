@@ -329,3 +329,39 @@ func TestLegitimate(t *testing.T) {
 		}
 	}
 }
+
+// TestNonlinear sends frames that have no more than their Ethernet header where a program can look at it directly.
+func TestNonlinear(t *testing.T) {
+	r := newRoute(t)
+	send := r.send
+	r.send = r.pod.RingSender("eth0")
+	for _, p := range []udptest.Packet{r.packet(1000, victimAddr, netcraq), r.packet(netcraq, victimAddr, other), r.packet(1000, victimAddr, vxlan), r.packet(1000, victimAddr, other)} {
+		r.node.Do(func() error { return Detach(r.node.Index("ncq")) })
+		before := r.arrive(p)
+		if !slices.Contains(before, "plain") || !slices.Contains(before, "tags 8100 8100") {
+			t.Errorf("%s to %s, without a filter: %v", p.Src, p.Dst, before)
+		}
+		for _, untagged := range []bool{true, false} {
+			r.node.Do(func() error {
+				return Attach(r.node.Index("ncq"), Rules{Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}, Untagged: untagged})
+			})
+			got := r.arrive(p)
+			if ordinary := p.Src.Port() == 1000 && p.Dst.Port() == other; !ordinary && len(got) > 0 || ordinary && !slices.Contains(got, "plain") ||
+				ordinary && untagged == slices.Contains(got, "tags 8100 8100") {
+				t.Errorf("%s to %s, all tagged frames dropped: %v: there arrives %v", p.Src, p.Dst, untagged, got)
+			}
+		}
+	}
+	r.node.Do(func() error {
+		return Attach(r.node.Index("ncq"), Rules{Ports: []uint16{netcraq}, Sources: []netip.Prefix{netip.PrefixFrom(podAddr, 32)}})
+	})
+	if got := strings.Join(r.arrive(r.packet(1000, victimAddr, netcraq)), ", "); got != "plain" {
+		t.Errorf("under the pod's own address there arrives %q", got)
+	}
+	stranger := r.packet(1000, victimAddr, netcraq)
+	stranger.Src = netip.MustParseAddrPort("10.1.0.3:1000")
+	if got := r.arrive(stranger); len(got) > 0 {
+		t.Errorf("under another's address there arrives %v", got)
+	}
+	r.send = send
+}

@@ -146,8 +146,10 @@ func TestOnlyUDP(t *testing.T) {
 type sharing struct {
 	t    *testing.T
 	send func(...[]byte)
-	host *udptest.Recorder
-	make func(from, to uint16) udptest.Packet
+	// inPages is send with frames whose headers a program cannot look at directly.
+	inPages func(...[]byte)
+	host    *udptest.Recorder
+	make    func(from, to uint16) udptest.Packet
 }
 
 const sharedPort = 20035
@@ -158,7 +160,7 @@ func newSharing(t *testing.T) (*sharing, func(Hook)) {
 	check(t, netlink.AddrAdd(sw, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 9, 0, 1), Mask: net.CIDRMask(24, 32)}}))
 	here := udptest.Here(t)
 	here.Set(map[string]string{"ipv4/conf/all/rp_filter": "0", "ipv4/conf/sw/rp_filter": "0"})
-	s := &sharing{t: t, send: here.Sender(peer.Attrs().Name), host: here.UDP()}
+	s := &sharing{t: t, send: here.Sender(peer.Attrs().Name), inPages: here.RingSender(peer.Attrs().Name), host: here.UDP()}
 	s.make = func(from, to uint16) udptest.Packet {
 		return udptest.Packet{EthernetDst: here.MAC("sw"), EthernetSrc: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Payload: make([]byte, 64),
 			Src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 0, 2}), from), Dst: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 0, 1}), to)}
@@ -182,12 +184,12 @@ func (s *sharing) settle() [][]byte {
 }
 
 // arrive sends a packet in all ways and names those that the host's stack gets.
-func (s *sharing) arrive(from, to uint16) (names []string) {
+func (s *sharing) arrive(send func(...[]byte), from, to uint16) (names []string) {
 	s.t.Helper()
 	p := s.make(from, to)
 	ways := udptest.Wrap(p)
 	for _, w := range ways {
-		s.send(w.Frames...)
+		send(w.Frames...)
 	}
 	for _, ip := range s.settle() {
 		udp := ip[int(ip[0]&15)*4:]
@@ -207,7 +209,7 @@ func TestHostFilterWrapped(t *testing.T) {
 			s, start := newSharing(t)
 			before := map[[2]uint16][]string{}
 			for _, ports := range [][2]uint16{{other, sharedPort}, {sharedPort, other}, {other, other}} {
-				before[ports] = s.arrive(ports[0], ports[1])
+				before[ports] = s.arrive(s.send, ports[0], ports[1])
 				for _, want := range []string{"plain", "tags 8100 8100", "100 priority tags", "three fragments, 0 tags", "40 bytes of options, 1 tags"} {
 					if !slices.Contains(before[ports], want) {
 						t.Errorf("without a switch: %s does not arrive: the test means nothing", want)
@@ -220,10 +222,10 @@ func TestHostFilterWrapped(t *testing.T) {
 				t.Errorf("rx-vlan-offload is on: %v (%v)", on, err)
 			}
 			for ports, names := range before {
-				got := s.arrive(ports[0], ports[1])
+				got := s.arrive(s.send, ports[0], ports[1])
 				if ports != [2]uint16{other, other} {
 					t.Logf("%d to %d: %d ways arrived without a switch, %d do with it", ports[0], ports[1], len(names), len(got))
-					if len(got) > 0 {
+					if got = append(got, s.arrive(s.inPages, ports[0], ports[1])...); len(got) > 0 {
 						t.Errorf("%d to %d arrives: %v", ports[0], ports[1], got)
 					}
 					continue
@@ -232,6 +234,9 @@ func TestHostFilterWrapped(t *testing.T) {
 				want := "6 priority tags, 100 priority tags" // where the kernel has taken one off, 5 leave as many as are looked through
 				if hook == HookXDP {
 					want = "5 priority tags, " + want
+				}
+				if paged := s.arrive(s.inPages, other, other); !slices.Equal(paged, got) {
+					t.Errorf("of other UDP in pages there arrives %v, not %v", paged, got)
 				}
 				if m := strings.Join(missing, ", "); m != want {
 					t.Errorf("other UDP does not arrive as %q, rather than %q", m, want)

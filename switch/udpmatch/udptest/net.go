@@ -8,8 +8,10 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -233,4 +235,39 @@ func Here(t testing.TB) *Space {
 	Check(t, err)
 	t.Cleanup(func() { s.Link.Close(); s.handle.Close() })
 	return s
+}
+
+// RingSender is Sender by way of a ring of the kernel's (PACKET_TX_RING): the frames have their Ethernet header alone in
+// their linear part, and the rest in pages. Frames are of 4,000 bytes at most.
+func (s *Space) RingSender(iface string) func(frames ...[]byte) {
+	s.t.Helper()
+	const slot, slots, header = 4096, 16, 32 // struct tpacket2_hdr, behind which the frame is
+	fd := s.socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+	Check(s.t, unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V2))
+	Check(s.t, unix.SetsockoptTpacketReq(fd, unix.SOL_PACKET, unix.PACKET_TX_RING,
+		&unix.TpacketReq{Block_size: slot * slots, Block_nr: 1, Frame_size: slot, Frame_nr: slots}))
+	ring, err := unix.Mmap(fd, 0, slot*slots, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	Check(s.t, err)
+	s.t.Cleanup(func() { _ = unix.Munmap(ring) })
+	Check(s.t, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: s.Index(iface)}))
+	at := 0
+	return func(frames ...[]byte) {
+		s.t.Helper()
+		for _, f := range frames {
+			r := ring[at*slot:]
+			status := (*uint32)(unsafe.Pointer(&r[0]))
+			for end := time.Now().Add(5 * time.Second); atomic.LoadUint32(status) != unix.TP_STATUS_AVAILABLE; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					s.t.Fatalf("the ring is full: %#x", atomic.LoadUint32(status))
+				}
+			}
+			copy(r[header:slot], f)
+			binary.NativeEndian.PutUint32(r[4:], uint32(len(f)))
+			atomic.StoreUint32(status, unix.TP_STATUS_SEND_REQUEST)
+			if err := unix.Send(fd, nil, 0); err != nil {
+				s.t.Fatal(err)
+			}
+			at = (at + 1) % slots
+		}
+	}
 }
