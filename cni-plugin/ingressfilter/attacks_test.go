@@ -25,7 +25,7 @@ const (
 //
 //	pod eth0 10.1.0.2 ──▶ ncq 10.1.0.1 node out 10.2.0.1 ──▶ eth0 10.2.0.2 victim
 type route struct {
-	t                 *testing.T
+	t                 testing.TB
 	pod, node, victim *udptest.Space
 	send              func(...[]byte)
 	atNode, atVictim  *udptest.Recorder
@@ -37,7 +37,7 @@ var (
 	victimAddr = netip.MustParseAddr("10.2.0.2")
 )
 
-func newRoute(t *testing.T) *route {
+func newRoute(t testing.TB) *route {
 	t.Helper()
 	r := &route{t: t, pod: udptest.NewSpace(t), node: udptest.NewSpace(t), victim: udptest.NewSpace(t)}
 	r.node.Set(map[string]string{"ipv4/ip_forward": "1", "ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0"})

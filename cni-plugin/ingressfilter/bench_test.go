@@ -1,6 +1,7 @@
 package ingressfilter
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
@@ -21,16 +23,14 @@ func BenchmarkFilter(b *testing.B) {
 	rules := Rules{Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}, Untagged: true}
 	sources := rules
 	sources.Sources = []netip.Prefix{netip.MustParsePrefix("10.1.0.2/32")}
-	udp := func(port uint16) []byte {
-		return udptest.Packet{EthernetDst: make(net.HardwareAddr, 6), EthernetSrc: make(net.HardwareAddr, 6), Payload: make([]byte, 64),
+	frame := func(protocol uint8, port uint16) []byte {
+		return udptest.Packet{Protocol: protocol, EthernetDst: make(net.HardwareAddr, 6), EthernetSrc: make(net.HardwareAddr, 6), Payload: make([]byte, 64),
 			Src: netip.MustParseAddrPort("10.1.0.2:1000"), Dst: netip.AddrPortFrom(netip.MustParseAddr("10.2.0.2"), port)}.Frame()
 	}
-	tcp := udp(80)
-	tcp[14+9] = 6
 	frames := []struct {
 		name  string
 		frame []byte
-	}{{"TCP", tcp}, {"other UDP", udp(53)}, {"NetCRAQ", udp(netcraq)}}
+	}{{"TCP", frame(unix.IPPROTO_TCP, 80)}, {"other UDP", frame(unix.IPPROTO_UDP, 53)}, {"NetCRAQ", frame(unix.IPPROTO_UDP, netcraq)}}
 	for _, p := range []struct {
 		name string
 		code asm.Instructions
@@ -47,6 +47,31 @@ func BenchmarkFilter(b *testing.B) {
 					b.Fatal(err)
 				}
 				b.ReportMetric(float64(each.Nanoseconds()), "ns/packet")
+			})
+		}
+	}
+}
+
+// BenchmarkStack measures what it takes a node to forward a packet from a pod, all of the way from the pod's interface to
+// the next one's, without the stack's filter and with it.
+func BenchmarkStack(b *testing.B) {
+	for _, filtered := range []bool{false, true} {
+		for _, what := range []string{"TCP", "UDP"} {
+			b.Run(map[bool]string{false: "without/", true: "with/"}[filtered]+what, func(b *testing.B) {
+				r := newRoute(b)
+				if filtered {
+					r.node.Do(func() error {
+						return errors.Join(ApplySwitch(netcraq, "ncqnode"), ApplyTunnels(Tunnels{Port: vxlan, Address: nodeAddr, Uplink: "out"}))
+					})
+				}
+				p := r.packet(1000, victimAddr, 53)
+				if what == "TCP" {
+					p.Protocol = unix.IPPROTO_TCP
+				}
+				frame := p.Frame()
+				for b.Loop() {
+					r.send(frame)
+				}
 			})
 		}
 	}

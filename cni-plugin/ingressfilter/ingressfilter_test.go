@@ -54,7 +54,7 @@ func pair(t *testing.T) (filtered, other netns.NsHandle, ifindex int) {
 	return filtered, other, ifindex
 }
 
-func check(t *testing.T, err error) {
+func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@
 package udptest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -16,6 +17,7 @@ type Packet struct {
 	EthernetDst, EthernetSrc net.HardwareAddr
 	Tags                     []Tag // the outermost first
 	Src, Dst                 netip.AddrPort
+	Protocol                 uint8  // of IPv4; 0 is UDP. What follows is the same for any
 	Options                  []byte // of IPv4, a multiple of 4 bytes, 40 at most
 	ID                       uint16 // IPv4's identification
 	Payload                  []byte
@@ -57,7 +59,7 @@ func (p Packet) frame(piece []byte, fragment uint16) []byte {
 	f = binary.BigEndian.AppendUint16(f, uint16(header+len(piece)))
 	f = binary.BigEndian.AppendUint16(f, p.ID)
 	f = binary.BigEndian.AppendUint16(f, fragment)
-	f = append(f, 64, 17, 0, 0)
+	f = append(f, 64, cmp.Or(p.Protocol, 17), 0, 0)
 	f = append(f, p.Src.Addr().AsSlice()...)
 	f = append(f, p.Dst.Addr().AsSlice()...)
 	f = append(f, p.Options...)
