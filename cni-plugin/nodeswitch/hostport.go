@@ -53,20 +53,29 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 	}
 	var ends [2]netlink.Link
 	for i, name := range []string{hostEnd, portEnd} {
-		if ends[i], err = netlink.LinkByName(name); err == nil {
-			err = netlink.LinkSetUp(ends[i])
-		}
-		if err != nil {
+		if ends[i], err = netlink.LinkByName(name); err != nil {
 			return fmt.Errorf("connecting the node to its switch: %s: %w", name, err)
 		}
 	}
-	if err := ingressfilter.Attach(ends[1].Attrs().Index, betweenSwitches); err != nil {
+	if err := ingressfilter.Attach(ends[1].Attrs().Index, betweenSwitches); err != nil { // before it can receive anything
 		return err
+	}
+	for _, l := range ends {
+		if err := setUp(l); err != nil {
+			return fmt.Errorf("connecting the node to its switch: %w", err)
+		}
 	}
 	if err := s.AddPort(HostPort, portEnd); err != nil {
 		return fmt.Errorf("connecting the node to its switch: %w", err)
 	}
 	return podroutes.ApplyServices(ends[0].Attrs().Index, ends[1].Attrs().HardwareAddr, node, services)
+}
+
+func setUp(l netlink.Link) error {
+	if err := netlink.LinkSetUp(l); err != nil {
+		return fmt.Errorf("setting %s up: %w", l.Attrs().Name, err)
+	}
+	return nil
 }
 
 // FilterStack has the node's own stack take no NetCRAQ packet but what the switch gives it, and forward none: whatever the kernel unwraps, wherever it comes from. It is for

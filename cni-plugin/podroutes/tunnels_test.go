@@ -60,6 +60,9 @@ func newTunnelled(t *testing.T) *tunnelled {
 	})
 	x.links, x.vnis = append(x.links, Device), append(x.vnis, VNI)
 	for _, l := range x.links {
+		link, err := x.node.Link.LinkByName(l)
+		udptest.Check(t, err)
+		udptest.Check(t, x.node.Link.LinkSetUp(link))
 		x.arrived = append(x.arrived, x.node.Frames(l))
 	}
 	x.fromPod, x.fromLAN, x.onLAN = x.pod.Sender("eth0"), x.lan.Sender("eth0"), x.lan.Frames("eth0")
