@@ -22,24 +22,7 @@ import (
 // sendFrames sends frames from a pod, as a process with CAP_NET_RAW can.
 func (p *pod) sendFrames(t *testing.T, frames ...[]byte) {
 	t.Helper()
-	_, err := inside(t, p.space, func() (struct{}, error) {
-		l, err := net.InterfaceByName("eth0")
-		if err != nil {
-			return struct{}{}, err
-		}
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return struct{}{}, err
-		}
-		defer unix.Close(fd)
-		err = unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: l.Index})
-		for _, f := range frames {
-			if err == nil {
-				_, err = unix.Write(fd, f)
-			}
-		}
-		return struct{}{}, err
-	})
+	_, err := inside(t, p.space, func() (struct{}, error) { return struct{}{}, sendFrame("eth0", frames...) })
 	check(t, err)
 }
 
@@ -137,4 +120,61 @@ func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, reade
 			t.Fatal("without the filters nobody believes a forged acknowledgement either: the test means nothing")
 		}
 	}
+}
+
+// contained has the second of two nodes send other packets than NetCRAQ's in the tunnel between the switches, as a node
+// that was taken over could: the first node's stack does not route them.
+func contained(t *testing.T, nodes []*node, p *pod) {
+	t.Helper()
+	names := []string{podroutes.PeerName(podroutes.Node{Address: netip.MustParseAddr("192.168.0.2")}), podroutes.PeerName(podroutes.Node{Address: netip.MustParseAddr("192.168.0.1")})}
+	l, err := inside(t, nodes[0].space, func() (*net.Interface, error) { return net.InterfaceByName(names[0]) })
+	check(t, err)
+	socket, err := inside(t, p.space, func() (net.PacketConn, error) { return net.ListenPacket("udp4", "0.0.0.0:5003") })
+	check(t, err)
+	defer socket.Close()
+	packet := udptest.Packet{EthernetDst: l.HardwareAddr, EthernetSrc: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Payload: []byte("from another node"),
+		Src: netip.MustParseAddrPort("10.244.2.200:5000"), Dst: netip.AddrPortFrom(p.ip, 5003)}
+	arrives := func(patience time.Duration) bool {
+		for end := time.Now().Add(patience); time.Now().Before(end); {
+			_, err := inside(t, nodes[1].space, func() (struct{}, error) { return struct{}{}, sendFrame(names[1], packet.Frame()) })
+			check(t, err)
+			check(t, socket.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+			if _, _, err := socket.ReadFrom(make([]byte, 100)); err == nil {
+				return true
+			}
+		}
+		return false
+	}
+	if arrives(200 * time.Millisecond) {
+		t.Error("what another node sends in the tunnel between the switches is routed by the node")
+	}
+	filter := func(do func() error) {
+		_, err := inside(t, nodes[0].space, func() (struct{}, error) { return struct{}{}, do() })
+		check(t, err)
+	}
+	filter(func() error { return ingressfilter.Detach(l.Index) })
+	if !arrives(5 * time.Second) {
+		t.Error("it is not routed without the filter either: the test means nothing")
+	}
+	filter(func() error { return ingressfilter.Attach(l.Index, ingressfilter.Rules{Everything: true}) })
+}
+
+// sendFrame sends frames by an interface of the thread's network namespace.
+func sendFrame(iface string, frames ...[]byte) error {
+	l, err := net.InterfaceByName(iface)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	err = unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: l.Index})
+	for _, f := range frames {
+		if err == nil {
+			_, err = unix.Write(fd, f)
+		}
+	}
+	return err
 }

@@ -70,6 +70,7 @@ func TestNetCRAQ(t *testing.T) {
 			}
 			forgedReplies(t, p, r)
 			unreachable(t, p, nodes)
+			contained(t, nodes, p)
 			forgedFabric(t, nodes, p, forged, map[string]*client.Client{"a pod at the head": fromP, "a pod at the tail": fromQ})
 
 			// The switch is killed. Its pods cannot have the kernel carry what it would have dropped.
