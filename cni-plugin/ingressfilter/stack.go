@@ -16,13 +16,15 @@ import (
 //
 //	table ip netcraq_tunnels {
 //	  set tunnels { who may send in which tunnel: IPv4 address . VNI }
-//	  chain input   { iifname UPLINK ip daddr ADDRESS udp dport PORT ip saddr . VNI @tunnels accept; udp dport PORT drop }
+//	  chain input   { udp dport PORT iifname UPLINK ip daddr ADDRESS ip saddr . VNI @tunnels accept; udp dport PORT drop }
 //	  chain forward { udp dport PORT drop }
 //	}
 //	table ip netcraq_switch {
-//	  chain input   { iifname HOST-END udp sport PORT accept; udp sport PORT drop; udp dport PORT drop }
+//	  chain input   { udp sport PORT iifname HOST-END accept; udp sport PORT drop; udp dport PORT drop }
 //	  chain forward { udp sport PORT drop; udp dport PORT drop }
 //	}
+//
+// Each chain begins with a rule that leaves alone what is not UDP.
 //
 // The node forwards none of these packets for anybody: tunnels begin and end at the nodes, and NetCRAQ's packets are the
 // switch's. Somebody who sends them through the node would be taken by the next one for this one. At these two hooks
@@ -85,13 +87,13 @@ func ApplyTunnels(t Tunnels) error {
 			return err
 		}
 		input := w.chain("input", nftables.ChainHookInput)
-		w.rule(input, expr.VerdictAccept, iifname(t.Uplink), udp(), port(dportOffset, t.Port),
+		w.rule(input, expr.VerdictAccept, port(dportOffset, t.Port), iifname(t.Uplink),
 			network(destinationOffset, firstRegister), equal(t.Address.AsSlice()),
 			network(sourceOffset, firstRegister),
 			[]expr.Any{&expr.Payload{DestRegister: secondRegister, Base: expr.PayloadBaseTransportHeader, Offset: vniOffset, Len: 4},
 				&expr.Lookup{SourceRegister: firstRegister, SetName: set.Name, SetID: set.ID}})
-		w.rule(input, expr.VerdictDrop, udp(), port(dportOffset, t.Port))
-		w.rule(w.chain("forward", nftables.ChainHookForward), expr.VerdictDrop, udp(), port(dportOffset, t.Port))
+		w.rule(input, expr.VerdictDrop, port(dportOffset, t.Port))
+		w.rule(w.chain("forward", nftables.ChainHookForward), expr.VerdictDrop, port(dportOffset, t.Port))
 		return nil
 	})
 }
@@ -121,10 +123,10 @@ func RemoveTunnels() error { return remove(TunnelsTable) }
 func ApplySwitch(udpPort uint16, hostEnd string) error {
 	return replace(SwitchTable, func(w *table) error {
 		input, forward := w.chain("input", nftables.ChainHookInput), w.chain("forward", nftables.ChainHookForward)
-		w.rule(input, expr.VerdictAccept, iifname(hostEnd), udp(), port(sportOffset, udpPort))
+		w.rule(input, expr.VerdictAccept, port(sportOffset, udpPort), iifname(hostEnd))
 		for _, chain := range []*nftables.Chain{input, forward} {
-			w.rule(chain, expr.VerdictDrop, udp(), port(sportOffset, udpPort))
-			w.rule(chain, expr.VerdictDrop, udp(), port(dportOffset, udpPort))
+			w.rule(chain, expr.VerdictDrop, port(sportOffset, udpPort))
+			w.rule(chain, expr.VerdictDrop, port(dportOffset, udpPort))
 		}
 		return nil
 	})
@@ -170,8 +172,14 @@ func remove(name string) error {
 	return nil
 }
 
+// chain makes one that leaves alone what is not UDP, with a first rule: most packets of a node are not.
 func (w *table) chain(name string, hook *nftables.ChainHook) *nftables.Chain {
-	return w.conn.AddChain(&nftables.Chain{Table: w.table, Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter})
+	c := w.conn.AddChain(&nftables.Chain{Table: w.table, Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter})
+	w.conn.AddRule(&nftables.Rule{Table: w.table, Chain: c, Exprs: []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: firstRegister},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: firstRegister, Data: []byte{unix.IPPROTO_UDP}},
+		&expr.Verdict{Kind: expr.VerdictAccept}}})
+	return c
 }
 
 func (w *table) rule(chain *nftables.Chain, verdict expr.VerdictKind, matches ...[]expr.Any) {
@@ -191,10 +199,6 @@ func iifname(name string) []expr.Any {
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, name)
 	return append([]expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: firstRegister}}, equal(padded)...)
-}
-
-func udp() []expr.Any {
-	return append([]expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: firstRegister}}, equal([]byte{unix.IPPROTO_UDP})...)
 }
 
 func port(offset uint32, number uint16) []expr.Any {
