@@ -15,7 +15,7 @@ import (
 
 const (
 	linkPath   = "/v1/page"
-	linkLife   = time.Minute
+	linkLife   = 5 * time.Minute
 	cookieLife = 12 * time.Hour
 )
 

@@ -314,7 +314,7 @@ func TestPageLink(t *testing.T) {
 	s := open(t, nil)
 	link, err := api.NewClient(s.socket).PageLink(t.Context())
 	must(t, err)
-	if !strings.HasPrefix(link.URL, s.url+"/?token=") || link.Seconds != 60 {
+	if !strings.HasPrefix(link.URL, s.url+"/?token=") || link.Seconds != 300 {
 		t.Fatalf("%+v", link)
 	}
 	query := strings.TrimPrefix(link.URL, s.url)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/admin/api"
-	"github.com/netcraq/netcraq/internal/testport"
 )
 
 const example = "../../topology/example.yaml"
@@ -32,6 +31,8 @@ func TestCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
+	dir := t.TempDir()
+	tokens := " --admin-token " + filepath.Join(dir, "token") + " --admin-read-token " + filepath.Join(dir, "read")
 	for _, c := range []struct {
 		args string
 		code int
@@ -55,7 +56,9 @@ func TestCommandLine(t *testing.T) {
 		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --gateway-prefix /netcraq/", exitBadInput, "the controllers' own state is under /netcraq/"},
 		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --check", 0, "all is well"},
 		{"--topology " + example + " --check", 0, "4 switches, 4 hosts, 1 chains: all is well"},
-		{"--topology " + example + " --admin " + taken.Addr().String(), exitFailed, "is another controller running?"},
+		{"--topology " + example + tokens + " --admin " + taken.Addr().String(), exitFailed, "is another controller running?"},
+		{"--topology " + example + " --admin unix:///dev/null/c.sock", exitFailed, "--admin chooses another place"},
+		{"--topology " + example + tokens + " --admin-group nosuchgroup_", exitFailed, "--admin-group nosuchgroup_"},
 	} {
 		var out bytes.Buffer
 		if code := run(strings.Fields(c.args), &out, &out); code != c.code || !strings.Contains(out.String(), c.want) {
@@ -79,7 +82,7 @@ func (s *syncBuffer) String() string { s.mu.Lock(); defer s.mu.Unlock(); return 
 
 // TestSignals: it serves the API while the switches are not there yet, says what it waits for, reads its file again, and ends well.
 func TestSignals(t *testing.T) {
-	addr := testport.Free(t)
+	socket := "unix://" + filepath.Join(t.TempDir(), "c.sock")
 	text, err := os.ReadFile(example)
 	if err != nil {
 		t.Fatal(err)
@@ -95,8 +98,8 @@ func TestSignals(t *testing.T) {
 	}
 	var out syncBuffer
 	code := make(chan int, 1)
-	go func() { code <- run([]string{"--topology", file, "--admin", addr}, &out, &out) }()
-	client := api.NewClient(addr)
+	go func() { code <- run([]string{"--topology", file, "--admin", socket}, &out, &out) }()
+	client := api.NewClient(socket)
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		err := client.Ready(context.Background())
 		if err != nil && strings.Contains(err.Error(), "waiting for s1, s2, s3, s4 to connect") {

@@ -31,6 +31,7 @@ class Launched:
         for line in self.process.stdout:
             self.said.append(line)
             if line.startswith("ready:"):
+                self.admin = Operator(json.loads(line.removeprefix("ready:"))["admin"])
                 return
         pytest.fail("the launcher ended: " + "".join(self.said))
 
@@ -69,14 +70,14 @@ def test_a_bad_command_line_is_refused(arguments):
 
 def test_killed_with_9_it_leaves_nothing_after_the_next_start(switch, private, tmp_path):
     first = Launched(switch, tmp_path / "1")
-    key = Operator().add_key("main", "/a", b"1")
+    key = first.admin.add_key("main", "/a", b"1")
     first.end(signal.SIGKILL)
 
     second = Launched(switch, tmp_path / "2", "--nodes", "2")  # fewer switches: what the first had beyond them must be gone, too
     assert interfaces() == {"s1-eth1", "s1-eth2", "s2-eth1", "s2-eth2"}
     assert {run_id for _, run_id in processes_here()} == runs_here()
-    assert Operator().keys() == {}
-    assert Operator().add_key("main", "/a", b"2") == key
+    assert second.admin.keys() == {}
+    assert second.admin.add_key("main", "/a", b"2") == key
     assert second.end(signal.SIGTERM) == 128 + signal.SIGTERM
     assert interfaces() == set()
     assert processes_here() == []
@@ -87,7 +88,7 @@ def test_a_second_launcher_is_refused_and_does_no_harm_to_the_first(switch, priv
     done = run("--switch", switch, "--no-cli", "--out", str(tmp_path / "2"))
     assert done.returncode == 1
     assert f"a NetCRAQ network is up already: {p4app.ROOT}/topologies/chain-4.json, process {first.process.pid}. End it first" in done.stderr
-    Operator().ready()
+    first.admin.ready()
     assert first.end(signal.SIGINT) == 130
 
 
