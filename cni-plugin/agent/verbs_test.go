@@ -297,7 +297,7 @@ func TestPrivileges(t *testing.T) {
 	check(t, err)
 	want := uint64(0)
 	for _, c := range privileges.Needed {
-		want |= 1 << c
+		want |= 1 << c.Number
 	}
 	seen := 0
 	for line := range strings.Lines(string(b)) {

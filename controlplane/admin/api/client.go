@@ -30,19 +30,19 @@ type Option func(*Client)
 // TokenFile has a Client show the token in a file, which is read again for each request; "": none.
 func TokenFile(path string) Option { return func(c *Client) { c.token = path } }
 
-// NewClient makes a client for the controller at an address: unix:///PATH, or "host:port" or a URL, which takes a token. "": DefaultSocket. It does not connect yet. Requests end
-// with their contexts: it sets no timeout of its own.
+// NewClient makes a client for the controller at an address: unix:///PATH, or "host:port" or a URL, which takes a token. "": DefaultSocket. With several, separated by commas, the first
+// that takes a connection is asked. It does not connect yet. Requests end with their contexts: it sets no timeout of its own.
 func NewClient(address string, options ...Option) *Client {
 	if address == "" {
 		address = DefaultSocket()
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	c := &Client{http: &http.Client{Transport: transport}}
-	if path, ok := strings.CutPrefix(address, "unix://"); ok {
+	if strings.HasPrefix(address, "unix://") || strings.Contains(address, ",") {
 		c.base, c.where = "http://localhost", address
 		transport.Proxy = nil
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
+			return dial(ctx, strings.Split(address, ","))
 		}
 	} else {
 		if !strings.Contains(address, "://") {
@@ -55,6 +55,22 @@ func NewClient(address string, options ...Option) *Client {
 		o(c)
 	}
 	return c
+}
+
+// dial connects to the first of several addresses that takes a connection.
+func dial(ctx context.Context, addresses []string) (_ net.Conn, err error) {
+	for _, a := range addresses {
+		network, to := "tcp", strings.TrimSuffix(strings.TrimPrefix(a, "http://"), "/")
+		if path, ok := strings.CutPrefix(a, "unix://"); ok {
+			network, to = "unix", path
+		}
+		c, failed := new(net.Dialer).DialContext(ctx, network, to)
+		if failed == nil {
+			return c, nil
+		}
+		err = errors.Join(err, failed)
+	}
+	return nil, err
 }
 
 // send sends a request, with the token.

@@ -70,7 +70,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.clients.CRLFile, "client-crl-file", "", "the list of clients' certificates that are revoked (DER); clients have to show one then")
 	f.StringVar(&o.metrics, "metrics-addr", defaultMetrics, "where to serve the gateway's own /metrics (HOST:PORT; \"\": nowhere\nbut at "+gateway.OwnMetrics+" of the client URLs)")
 
-	f.StringVar(&o.controller, "controller", "", "netcraq-controller's admin API, unix:///PATH or HOST:PORT: have placed\nkeys read from the network (default: all goes to etcd)")
+	f.StringVar(&o.controller, "controller", "", "netcraq-controller's admin API, unix:///PATH or HOST:PORT (several\nwith commas: the first that answers): have placed keys read from the\nnetwork (default: all goes to etcd)")
 	f.StringVar(&o.token, "controller-token", "", "the file with the token that the controller asks for at HOST:PORT;\nit has to be the one that may change things")
 
 	f.UintVar(&o.maxRequestBytes, "max-request-bytes", gateway.DefaultMaxRequestBytes, "the largest request of a client; not below etcd's")
@@ -184,14 +184,19 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 			return fail("--controller-token: %w", err)
 		}
 	}
-	if path, ok := strings.CutPrefix(o.controller, "unix://"); ok {
-		if !strings.HasPrefix(path, "/") {
-			return fail("--controller %s: give the path of the controller's socket, such as %s", o.controller, api.SystemSocket)
+	for _, c := range strings.Split(o.controller, ",") {
+		if path, ok := strings.CutPrefix(c, "unix://"); ok {
+			if !strings.HasPrefix(path, "/") {
+				return fail("--controller %s: give the path of the controller's socket, such as %s", c, api.SystemSocket)
+			}
+			continue
 		}
-	} else if o.controller != "" {
-		host := strings.TrimPrefix(strings.TrimPrefix(o.controller, "http://"), "https://")
+		if o.controller == "" {
+			break
+		}
+		host := strings.TrimPrefix(strings.TrimPrefix(c, "http://"), "https://")
 		if _, _, err := net.SplitHostPort(strings.TrimSuffix(host, "/")); err != nil {
-			return fail("--controller %s: give the controller's admin address, unix:///PATH or HOST:PORT (its --admin says which)", o.controller)
+			return fail("--controller %s: give the controller's admin address, unix:///PATH or HOST:PORT (its --admin says which)", c)
 		}
 	}
 	if err := o.checkOwn(); err != nil {
