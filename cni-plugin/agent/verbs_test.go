@@ -320,3 +320,16 @@ func TestPrivileges(t *testing.T) {
 		t.Errorf("%d of 4 lines were there:\n%s", seen, b)
 	}
 }
+
+// TestMissingPrivilege: an agent that lacks a capability says at once which, what for, and what to do, and does not begin.
+func TestMissingPrivilege(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	for _, c := range privileges.Needed {
+		less := "-" + strings.ToLower(c.Name)
+		out, err := exec.Command("ip", "netns", "exec", n.space, "setpriv", "--bounding-set", less, "--inh-caps", less, filepath.Join(n.bin, "netcraq-agent"), "--socket", n.socket(),
+			"--state-dir", n.state()).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "the capability "+c.Name+" is missing, which is for "+c.For+": run as root") {
+			t.Errorf("without %s: %v\n%s", c.Name, err, out)
+		}
+	}
+}

@@ -21,9 +21,9 @@ type Capability struct {
 
 // Needed are what the agent keeps. TestAbsence takes each of them away and has what it is for fail.
 var Needed = []Capability{
-	{unix.CAP_NET_ADMIN, "NET_ADMIN", "making pods' interfaces, routes and tunnels, masquerading, and attaching programs to interfaces"},
+	{unix.CAP_NET_ADMIN, "NET_ADMIN", "making pods' interfaces, routes and tunnels, masquerading, setting network parameters, and attaching programs to interfaces"},
 	{unix.CAP_NET_RAW, "NET_RAW", "sending and receiving the switch's frames"},
-	{unix.CAP_SYS_ADMIN, "SYS_ADMIN", "entering pods' network namespaces, loading eBPF, and setting the kernel's network parameters"},
+	{unix.CAP_SYS_ADMIN, "SYS_ADMIN", "entering pods' network namespaces, loading eBPF, and making the container's /proc/sys writable"},
 }
 
 // Numbers are those of capabilities.

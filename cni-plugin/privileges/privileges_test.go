@@ -2,6 +2,7 @@ package privileges_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -26,6 +27,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
+var quiet = slog.New(slog.DiscardHandler)
+
 // What the tests' child processes are told: what to try, and the capability to do it without.
 const (
 	envTry     = "NETCRAQ_TEST_TRY"
@@ -48,6 +51,9 @@ var functions = map[string]struct {
 		if err != nil {
 			return err
 		}
+		if err := netlink.LinkSetUp(lo); err != nil {
+			return err
+		}
 		_, to, err := net.ParseCIDR("10.244.2.0/24")
 		if err != nil {
 			return err
@@ -55,7 +61,7 @@ var functions = map[string]struct {
 		return netlink.RouteReplace(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: to, Protocol: 79})
 	}},
 	"a port of the interpreter": {"NET_RAW", func() error {
-		d, err := softswitch.New(softswitch.Options{CPUPort: 510, OnlyUDP: wire.Port})
+		d, err := softswitch.New(softswitch.Options{CPUPort: 510, OnlyUDP: wire.Port, Log: quiet})
 		if err != nil {
 			return err
 		}
@@ -72,7 +78,7 @@ var functions = map[string]struct {
 		return netns.Set(h)
 	}},
 	"the switch in the kernel": {"SYS_ADMIN", func() error {
-		d, err := ebpf.New(ebpf.Options{Hook: ebpf.HookTC, CPUPort: 510, OnlyUDP: wire.Port})
+		d, err := ebpf.New(ebpf.Options{Hook: ebpf.HookTC, CPUPort: 510, OnlyUDP: wire.Port, Log: quiet})
 		if err != nil {
 			return err
 		}
