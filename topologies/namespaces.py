@@ -55,8 +55,12 @@ def private() -> Iterator[None]:
         _call("unshare", _CLONE_NEWNET)
         try:
             subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-            os.environ[PRIVATE] = identity()
-            yield
+            before, os.environ[PRIVATE] = os.environ.get(PRIVATE), identity()
+            try:
+                yield
+            finally:
+                os.environ.pop(PRIVATE)
+                if before is not None:
+                    os.environ[PRIVATE] = before
         finally:
-            os.environ.pop(PRIVATE, None)
             _call("setns", home.fileno(), _CLONE_NEWNET)

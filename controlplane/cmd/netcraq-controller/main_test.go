@@ -3,16 +3,26 @@ package main
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
 	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
 const example = "../../topology/example.yaml"
@@ -168,5 +178,49 @@ func TestSignals(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("it did not end")
+	}
+}
+
+// TestMetricsTellNoKeys: /metrics is open to all, so nothing that it tells has a place for a key's name.
+func TestMetricsTellNoKeys(t *testing.T) {
+	top, err := topology.Load(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	c, err := controller.New(controller.Options{Topology: top, Store: controller.Memory{}, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer etcd.Close()
+	var o placementOptions
+	o.flags(pflag.NewFlagSet("", pflag.ContinueOnError))
+	o.prometheus = "http://127.0.0.1:1"
+	p, err := o.placer(c, etcd, log, clientv3.Cmp{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Registry().Register(p.Metrics()); err != nil {
+		t.Fatal(err)
+	}
+	descriptions := make(chan *prometheus.Desc, 1000)
+	c.Registry().Describe(descriptions)
+	close(descriptions)
+	told := regexp.MustCompile(`variableLabels: \{([^}]*)\}`)
+	seen := map[string]bool{}
+	for d := range descriptions {
+		for label := range strings.SplitSeq(told.FindStringSubmatch(d.String())[1], ",") {
+			seen[label] = true
+			if !slices.Contains([]string{"", "chain", "switch", "type", "op", "code", "result", "fault"}, label) {
+				t.Errorf("%s has the label %q: if its values are not keys, name it here", d, label)
+			}
+		}
+	}
+	if !seen["chain"] || !seen["fault"] {
+		t.Errorf("there are no metrics: %v", seen)
 	}
 }
