@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
+	"strings"
 
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/controlplane/admin"
@@ -28,9 +30,12 @@ func (l *leader) serveAdmin(ctx context.Context, failed context.CancelCauseFunc)
 	if err != nil {
 		return err
 	}
-	if a, ok := door.TCP().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
-		door.Close()
-		return fmt.Errorf("the admin API would be served at %s: its token would be told to the network, so it has to be a loopback address", a)
+	for _, address := range door.Addresses() {
+		to, tcp := strings.CutPrefix(address, "http://")
+		if a, err := netip.ParseAddrPort(to); tcp && (err != nil || !a.Addr().IsLoopback()) {
+			door.Close()
+			return fmt.Errorf("the admin API would be served at %s: its token would be told to the network, so it has to be a loopback address", to)
+		}
 	}
 	toLeader := admin.Bounded(&httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {

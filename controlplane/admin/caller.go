@@ -17,8 +17,8 @@ type Caller struct {
 	Unix     bool
 	UID, GID uint32
 	PID      int32 // 0: of a namespace of processes that cannot be seen from here
-	// NetNS is the inode of the process's network namespace, as `ip netns identify` and /proc/PID/ns/net tell it, when it connected; 0: unknown. It says in which host of a
-	// lab network somebody is. It is no proof against root, who may enter any.
+	// NetNS is the inode of the process's network namespace, as /proc/PID/ns/net tells it, when it connected; 0: unknown. It is that of the process's first thread. It says in
+	// which host of a lab network somebody is, and is no proof against root, who may enter any.
 	NetNS uint64
 
 	// Token is by which token a request over TCP was let in: TokenAll, TokenRead or TokenPage; "": by none.

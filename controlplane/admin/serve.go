@@ -31,6 +31,7 @@ const (
 	maxOpen        = 16  // of what needs no name: health, metrics, the page's files
 	maxAlive       = 16  // of other controllers, which watch this one's life
 	maxConnections = 256 // at each address
+	maxStrangers   = 16  // of them at a socket from users who are not let in, so that these do not take the place of others
 
 	headerTime = 5 * time.Second
 	idleTime   = 2 * time.Minute
@@ -163,7 +164,7 @@ func (s *Server) listenUnix(path string) error {
 	if err != nil {
 		return err
 	}
-	s.listeners = append(s.listeners, netutil.LimitListener(&peers{l, s.log}, maxConnections))
+	s.listeners = append(s.listeners, netutil.LimitListener(&peers{l, s, make(chan struct{}, maxStrangers)}, maxConnections))
 	if s.gid >= 0 {
 		if err := os.Chown(path, -1, s.gid); err != nil {
 			return fmt.Errorf("giving its socket to the group: %w", err)
@@ -265,13 +266,21 @@ type peerKey struct{}
 // peers is a Unix socket whose connections know who has made them.
 type peers struct {
 	*net.UnixListener
-	log *slog.Logger
+	server    *Server
+	strangers chan struct{}
 }
 
 // peerConn has it in its address, which is not lost where a connection is wrapped.
 type peerConn struct {
 	*net.UnixConn
 	peer peer
+	gone func()
+}
+
+// Close implements net.Conn.
+func (c *peerConn) Close() error {
+	c.gone()
+	return c.UnixConn.Close()
 }
 
 type peerAddr struct {
@@ -290,11 +299,20 @@ func (l *peers) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		p, err := peerOf(c)
-		if err == nil {
-			return &peerConn{c, p}, nil
+		switch {
+		case err != nil:
+			l.server.log.Warn("a connection to the admin API was refused", "err", err)
+			c.Close()
+			continue
+		case l.server.allowed(p):
+			return &peerConn{c, p, func() {}}, nil
 		}
-		l.log.Warn("a connection to the admin API was refused", "err", err)
-		c.Close()
+		select {
+		case l.strangers <- struct{}{}: // it is told why it is not let in
+			return &peerConn{c, p, sync.OnceFunc(func() { <-l.strangers })}, nil
+		default:
+			c.Close()
+		}
 	}
 }
 

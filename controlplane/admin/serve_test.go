@@ -191,6 +191,36 @@ func TestSocket(t *testing.T) {
 	}
 }
 
+// TestStrangers: a user who is not let in takes nobody's place, with however many connections.
+func TestStrangers(t *testing.T) {
+	needsRoot(t)
+	s := open(t, func(c *Config) { c.Users = []string{"65533"} }) // so that everybody can connect
+	path := strings.TrimPrefix(s.socket, "unix://")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // the thread ends with the goroutine: it is somebody else from here on
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
+			t.Error(errno)
+			return
+		}
+		for range 2 * maxConnections {
+			c, err := net.Dial("unix", path)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { c.Close() })
+		}
+	}()
+	<-done
+	quick, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if _, err := api.NewClient(s.socket).Chains(quick); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestNetNS: the backend is told in which network namespace a caller is, and nothing of one who has gone.
 func TestNetNS(t *testing.T) {
 	needsRoot(t)
