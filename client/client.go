@@ -23,6 +23,7 @@ var (
 	ErrValueTooLarge = core.ErrValueTooLarge
 	ErrInvalid       = core.ErrInvalid
 	ErrNoChain       = core.ErrNoChain
+	ErrDenied        = core.ErrDenied
 	ErrBadSession    = core.ErrBadSession
 	ErrNoSession     = core.ErrNoSession
 	ErrSessionLost   = core.ErrSessionLost
@@ -48,6 +49,9 @@ type (
 type Config struct {
 	// Addresses to ask, in order of preference: the chain's service address, and switches' own ones to turn to when it does not answer.
 	Addresses []netip.AddrPort
+	// Services is for the chain's service address where it is not one of Addresses (for all of them, where the client is of several chains): answers come from there
+	// also when a switch was asked at its own address. What comes from elsewhere is no answer.
+	Services []netip.AddrPort
 	// Profile of the switches' program. 0: 128 bits.
 	Profile wire.Profile
 	// Sessions to write with. nil: none, so that writes fail with ErrNoSession, or go without one where AtLeastOnce is set.
@@ -68,13 +72,15 @@ type Client struct {
 	done   sync.WaitGroup
 	stop   context.CancelFunc
 
-	mu       sync.Mutex
-	machine  *core.Machine
-	sessions []Session
-	pumping  bool // somebody is taking the machine's actions and does them
-	timer    *time.Timer
-	armed    time.Duration // when the timer fires; 0: it does not
-	closed   bool
+	mu        sync.Mutex
+	machine   *core.Machine
+	sessions  []Session
+	renewable bool          // others can be had when no session is left
+	none      chan struct{} // no session is left
+	pumping   bool          // somebody is taking the machine's actions and does them
+	timer     *time.Timer
+	armed     time.Duration // when the timer fires; 0: it does not
+	closed    bool
 }
 
 // New makes a client, with sessions if the configuration has a source of them; ctx bounds the time that takes, nothing else.
@@ -87,7 +93,7 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("netcraq client: %w", err)
 	}
 	m, err := core.New(core.Config{
-		Profile: cfg.Profile, Addresses: cfg.Addresses, Retransmit: cfg.Retransmit, MaxRetransmit: cfg.MaxRetransmit, AtLeastOnce: cfg.AtLeastOnce,
+		Profile: cfg.Profile, Addresses: cfg.Addresses, Services: cfg.Services, Retransmit: cfg.Retransmit, MaxRetransmit: cfg.MaxRetransmit, AtLeastOnce: cfg.AtLeastOnce,
 		Seed: binary.NativeEndian.Uint64(seed[:]),
 	})
 	if err != nil {
@@ -98,7 +104,7 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	background, stop := context.WithCancel(context.Background())
-	c := &Client{cfg: cfg, socket: s, start: time.Now(), machine: m, stop: stop}
+	c := &Client{cfg: cfg, socket: s, start: time.Now(), machine: m, stop: stop, none: make(chan struct{}, 1)}
 	c.timer = time.AfterFunc(time.Hour, c.tick)
 	c.done.Go(c.receive)
 	if cfg.Sessions != nil {
@@ -367,6 +373,12 @@ func (c *Client) receive() {
 		now := c.now()
 		for _, p := range packets {
 			c.machine.Receive(now, p.from, p.payload)
+		}
+		if c.renewable && c.machine.Sessions() == 0 {
+			select {
+			case c.none <- struct{}{}:
+			default: // it is known
+			}
 		}
 		c.pump()
 		c.mu.Unlock()

@@ -234,6 +234,7 @@ func TestNewRefuses(t *testing.T) {
 		"no address":              {},
 		"IPv6":                    {Addresses: []netip.AddrPort{netip.MustParseAddrPort("[::1]:20035")}},
 		"no port":                 {Addresses: []netip.AddrPort{netip.AddrPortFrom(here.Addr(), 0)}},
+		"a service without port":  {Addresses: []netip.AddrPort{here}, Services: []netip.AddrPort{netip.AddrPortFrom(here.Addr(), 0)}},
 		"no such profile":         {Addresses: []netip.AddrPort{here}, Profile: 100},
 		"session 0":               {Addresses: []netip.AddrPort{here}, Sessions: StaticSessions(Session{ID: 0, NextRequest: 1})},
 		"two equal sessions":      {Addresses: []netip.AddrPort{here}, Sessions: StaticSessions(Session{ID: 1, NextRequest: 1}, Session{ID: 1, NextRequest: 1})},
@@ -365,6 +366,8 @@ func TestSendFailureIsSaid(t *testing.T) {
 type leaser struct {
 	refuse bool
 
+	lease func(session uint16, host netip.Addr) (next uint32) // called for each; nil: they begin with 1
+
 	mu       sync.Mutex
 	next     uint16
 	ttl      time.Duration
@@ -374,7 +377,7 @@ type leaser struct {
 	returned []string
 }
 
-func (l *leaser) NewSessions(_ context.Context, count int, _ string) (SessionLease, error) {
+func (l *leaser) NewSessions(_ context.Context, count int, _ string, host netip.Addr) (SessionLease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.refuse {
@@ -383,7 +386,11 @@ func (l *leaser) NewSessions(_ context.Context, count int, _ string) (SessionLea
 	lease := SessionLease{Name: fmt.Sprintf("lease-%d", l.next), TTL: l.ttl}
 	for range count {
 		l.next++
-		lease.Sessions = append(lease.Sessions, Session{ID: l.next, NextRequest: 1})
+		s := Session{ID: l.next, NextRequest: 1}
+		if l.lease != nil {
+			s.NextRequest = l.lease(s.ID, host)
+		}
+		lease.Sessions = append(lease.Sessions, s)
 	}
 	return lease, nil
 }
@@ -425,7 +432,7 @@ func TestLeasedSessions(t *testing.T) {
 			if err == nil {
 				return r.Session
 			}
-			if !errors.Is(err, ErrNoSession) { // between two leases
+			if !errors.Is(err, ErrNoSession) && !errors.Is(err, ErrSessionLost) { // between two leases, or at the end of one
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Millisecond)

@@ -9,10 +9,14 @@
 //	r, err = c.CompareAndSwap(ctx, key, r.Version, value)    // executed once, however often it is sent
 //
 // A client needs one address, the chain's service address: the first switch of the chain on the way serves the request or forwards it. More addresses (the switches'
-// own) are where requests go when the first does not answer.
+// own) are where requests go when the first does not answer. Switches answer from the service address, wherever they were asked; what comes from an address that is neither
+// that (Config.Addresses, Config.Services) nor was asked is no answer.
 //
 // Reads go out as they come. Writes are executed once because each travels under a session with a number of its own; a session has one write on its way at a
 // time, so the number of sessions bounds the writes that are on their way at once. A write that ends in ErrTimeout has an unknown outcome, and OpError says so.
+//
+// A controller leases sessions (LeasedSessions) to one host: switches take no write under them from another. When they take none under any session of a lease, the client leases
+// others, and does the writes that were surely not executed with those. ErrDenied is something else: this host may not do that with the key, and only an operator can change it.
 //
 // How a request is sent until it is answered is decided in package core, which has no socket and no clock; this package gives it those.
 package client

@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
 
 // SessionSource gives a client the sessions that it writes with.
 type SessionSource interface {
-	// Acquire gives sessions that nobody else writes under until lost is closed (nil: for good). It is called again after that.
-	Acquire(ctx context.Context) (sessions []Session, lost <-chan struct{}, err error)
+	// Acquire gives sessions to write with from a host, that of the address (invalid: it is not known), which nobody else writes under until lost is closed (nil: for good). It is
+	// called again after that, and also before, if lost is not nil and the switches take none of the sessions.
+	Acquire(ctx context.Context, host netip.Addr) (sessions []Session, lost <-chan struct{}, err error)
 	// Release gives back what the last Acquire gave. The client sends nothing under those sessions any more.
 	Release()
 }
@@ -22,7 +26,7 @@ func StaticSessions(sessions ...Session) SessionSource { return staticSessions(s
 
 type staticSessions []Session
 
-func (s staticSessions) Acquire(context.Context) ([]Session, <-chan struct{}, error) {
+func (s staticSessions) Acquire(context.Context, netip.Addr) ([]Session, <-chan struct{}, error) {
 	return s, nil, nil
 }
 
@@ -37,7 +41,8 @@ type SessionLease struct {
 
 // SessionLeaser leases sessions: the controller's admin API is one.
 type SessionLeaser interface {
-	NewSessions(ctx context.Context, count int, owner string) (SessionLease, error)
+	// NewSessions leases sessions to a host, which is named by its IPv4 address in the network (invalid: it is not known). owner is for people.
+	NewSessions(ctx context.Context, count int, owner string, host netip.Addr) (SessionLease, error)
 	// KeepSessions renews a lease for its TTL. It returns an error that wraps ErrLeaseGone when the lease has run out already.
 	KeepSessions(ctx context.Context, lease string) error
 	CloseSessions(ctx context.Context, lease string) error
@@ -60,9 +65,9 @@ type leasedSessions struct {
 	name   string
 }
 
-func (s *leasedSessions) Acquire(ctx context.Context) ([]Session, <-chan struct{}, error) {
+func (s *leasedSessions) Acquire(ctx context.Context, host netip.Addr) ([]Session, <-chan struct{}, error) {
 	asked := time.Now() // the lease runs from a moment after this one, so what is counted from here ends before it does
-	lease, err := s.leaser.NewSessions(ctx, s.count, s.owner)
+	lease, err := s.leaser.NewSessions(ctx, s.count, s.owner, host)
 	if err != nil {
 		return nil, nil, fmt.Errorf("leasing %d sessions: %w", s.count, err)
 	}
@@ -121,12 +126,15 @@ func (s *leasedSessions) Release() {
 
 // acquire gets sessions and gives them to the machine.
 func (c *Client) acquire(ctx context.Context) (lost <-chan struct{}, err error) {
-	sessions, lost, err := c.cfg.Sessions.Acquire(ctx)
+	sessions, lost, err := c.cfg.Sessions.Acquire(ctx, c.host())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.renewable = err == nil && lost != nil
+	c.machine.AwaitSessions(c.now(), c.renewable) // those that wait for sessions that are not to be had fail
+	defer c.pump()
 	if err != nil {
 		return nil, fmt.Errorf("netcraq client: %w", err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if sessions == nil {
 		sessions = []Session{}
 	}
@@ -136,17 +144,60 @@ func (c *Client) acquire(ctx context.Context) (lost <-chan struct{}, err error) 
 			return nil, err
 		}
 	}
-	c.pump()
 	return lost, nil
 }
 
-// keepSessions replaces sessions that are lost.
+// host is the address that the client sends from, as far as it can be known.
+func (c *Client) host() netip.Addr {
+	if a := c.socket.local().Addr(); !a.IsUnspecified() {
+		return a
+	}
+	return HostAddress(slices.Concat(c.cfg.Services, c.cfg.Addresses)[0])
+}
+
+// HostAddress is the address from which this host sends to another. It is invalid where there is no way to that one.
+func HostAddress(to netip.AddrPort) netip.Addr {
+	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to)) // this sends nothing
+	if err != nil {
+		return netip.Addr{}
+	}
+	defer conn.Close()
+	return unmap(conn.LocalAddr().(*net.UDPAddr).AddrPort()).Addr()
+}
+
+// When the switches take no session of a lease any more, the next is asked for at once, but the more leases in a row that do not last for soon, the later.
+const (
+	soon         = 5 * time.Second
+	firstPause   = 10 * time.Millisecond
+	longestPause = time.Second
+)
+
+// keepSessions replaces sessions that are lost, or not taken by the switches.
 func (c *Client) keepSessions(ctx context.Context, lost <-chan struct{}) {
+	acquired := time.Now()
+	var pause time.Duration // before the next lease
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-lost:
+			pause = 0
+		case <-c.none:
+			c.mu.Lock()
+			some := c.machine.Sessions() > 0
+			c.mu.Unlock()
+			if some { // others have come meanwhile
+				continue
+			}
+			if time.Since(acquired) > soon {
+				pause = 0
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+			pause = min(max(2*pause, firstPause), longestPause)
 		}
 		c.mu.Lock()
 		for _, s := range c.sessions {
@@ -155,7 +206,7 @@ func (c *Client) keepSessions(ctx context.Context, lost <-chan struct{}) {
 		c.pump()
 		c.mu.Unlock()
 		c.cfg.Sessions.Release()
-		for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		for again := firstPause; ; again = min(2*again, longestPause) {
 			var err error
 			if lost, err = c.acquire(ctx); err == nil {
 				break
@@ -163,8 +214,9 @@ func (c *Client) keepSessions(ctx context.Context, lost <-chan struct{}) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(pause):
+			case <-time.After(again):
 			}
 		}
+		acquired = time.Now()
 	}
 }

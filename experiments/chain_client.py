@@ -28,7 +28,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent.parent / "client" / "python")]
 
-from netcraq.admin import Admin  # noqa: E402
+from netcraq.admin import Admin, host_address  # noqa: E402
 from netcraq.client import Client, NetCRAQError, NotFound, Timeout  # noqa: E402
 
 from experiments.netchain_client import NetChainClient  # noqa: E402
@@ -148,7 +148,9 @@ def client_of(setup: dict[str, Any]) -> Client | NetChainClient:
         return NetChainClient(setup["netchain"])
     admin = Admin()
     chain = next(chain for chain in admin.chains() if chain.name == setup["chain"])
-    session = admin.lease_sessions(owner=f"chain_client in {setup['host']}") if setup["writes"] else None
+    session = None
+    if setup["writes"]:
+        session = admin.lease_sessions(owner=f"chain_client in {setup['host']}", address=host_address(chain.service_address))
     return Client(chain.addresses, value_bits=chain.value_bits, session=session)
 
 

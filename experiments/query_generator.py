@@ -8,6 +8,8 @@ a loss is seen as a loss and the latency of an answer is that of one trip. (For 
 Two transports send the same packets. "socket" uses a UDP socket. "scapy" makes whole Ethernet frames with scapy and sends and sniffs
 them on one interface, as one does inside a Mininet host; that is good for about 1,500 queries a second. What Python itself takes is in the
 latencies: some ten microseconds with a socket, some hundred with scapy.
+
+Answers are taken from the targets and from the chain's service address, from where switches also answer what they were asked at their own.
 """
 
 from __future__ import annotations
@@ -345,6 +347,8 @@ class Report:
     by_target: dict[str, Tally] = field(default_factory=dict)
     strays: int = 0
     """Packets that answer nothing: second copies, answers after the timeout, malformed ones."""
+    foreign: Counter[str] = field(default_factory=Counter)
+    """Packets from where no answer can come from, by their source."""
     behind: float = 0
     """The most that sending was behind its schedule, in seconds."""
 
@@ -355,6 +359,7 @@ class Report:
             "sent_per_s": round(self.all.sent / self.elapsed, 1) if self.elapsed else 0,
             "most_behind_schedule_us": round(self.behind * 1e6),
             "strays": self.strays,
+            "foreign": self.foreign.total(),
             **self.all.summary(),
             "by_op": {k: t.summary() for k, t in self.by_kind.items()},
             "by_target": {k: t.summary() for k, t in self.by_target.items()},
@@ -366,13 +371,17 @@ class Generator:
 
     def __init__(
         self, transport: Transport, workload: Workload, *, value_bits: int, rate: float, timeout: float, count: int | None, duration: float | None,
-        rows: Callable[[tuple[Any, ...]], object] | None = None, first_request: int | None = None,
+        rows: Callable[[tuple[Any, ...]], object] | None = None, first_request: int | None = None, services: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """rate: queries a second. rows is called with a row of the CSV for each query, when its fate is known."""
+        """rate: queries a second. rows is called with a row of the CSV for each query, when its fate is known. services: where
+        answers come from besides the workload's targets, "ADDRESS:PORT".
+        """
+        self.sources = {*workload.targets, *services}
         self.transport, self.workload, self.value_bits = transport, workload, value_bits
         self.interval, self.timeout, self.count, self.duration = 1 / rate, timeout, count, duration
         self.rows = rows or (lambda _row: None)
-        # Chance, so that late answers to an earlier run from the same port are not taken for this one's.
+        # Chance, so that nobody can guess a query's number and answer it, and late answers to an earlier run from the same port
+        # are not taken for this one's.
         self.request = random.SystemRandom().randrange(1 << 32) if first_request is None else first_request
         self.waiting: dict[int, Query] = {}
         self.oldest: deque[int] = deque()
@@ -438,6 +447,9 @@ class Generator:
                 self._done(query, LOST, None, 0, "")
 
     def _take(self, r: Received) -> None:
+        if r.source not in self.sources:
+            self.report.foreign[r.source] += 1
+            return
         try:
             p = Packet.decode(r.payload, self.value_bits)
         except WireError:
@@ -485,6 +497,9 @@ def show(report: Report, out: IO[str]) -> None:
     console.print(table)
     if report.strays:
         console.print(f"{report.strays:,} packets were no answer to a waiting query (second copies, late ones, malformed ones)")
+    for source, number in report.foreign.most_common(1):
+        rest = f"{number:,} of them from {source}"
+        console.print(f"{report.foreign.total():,} packets came from where no answer comes from, {rest}, and were ignored")
     if report.behind > 0.1:
         console.print(f"Sending was up to {report.behind:.1f} s behind its schedule: this machine is too slow for the rate with this transport.")
 
@@ -539,6 +554,8 @@ def parser() -> argparse.ArgumentParser:
     target = "send queries here; several in turn (default: the chain's service address)"
     where.add_argument("--target", action="append", metavar="ADDRESS[:PORT]", help=target)
     where.add_argument("--switch", action="append", metavar="NAME", help="send queries to this switch's own address; several in turn")
+    service = "the chain's service address, where answers come from (without a controller: only from the targets)"
+    where.add_argument("--service", metavar="ADDRESS[:PORT]", help=service)
     where.add_argument("--admin", metavar="URL", help="the controller's admin API (default: $NETCRAQ_ADMIN, or its socket on this machine)")
     where.add_argument("--value-bits", type=int, choices=wire.PROFILES, help="width of the switches' value field (without a controller: 128)")
     what = p.add_argument_group("what")
@@ -593,7 +610,7 @@ def check(args: argparse.Namespace) -> None:
         args.duration = 10.0
 
 
-def resolve(target: str) -> str:
+def resolve(target: str, option: str = "--target") -> str:
     """Reads ADDRESS[:PORT], where ADDRESS is an IPv4 address or a host name, into ADDRESS:PORT."""
     host, _, port = target.partition(":")
     try:
@@ -602,11 +619,21 @@ def resolve(target: str) -> str:
             raise ValueError(f"{number} is no port")
         return f"{socket.gethostbyname(host)}:{number}"
     except (OSError, ValueError) as e:
-        raise GeneratorError(f"--target {target}: {e}; want ADDRESS or ADDRESS:PORT") from None
+        raise GeneratorError(f"{option} {target}: {e}; want ADDRESS or ADDRESS:PORT") from None
 
 
-def plan(args: argparse.Namespace) -> tuple[list[str], list[int], int]:
-    """Targets, keys and width of values: what the user said, and for the rest what the controller says."""
+def services_of(args: argparse.Namespace, chain: Chain | None, key: int) -> list[str]:
+    """Where the answers of a key's chain come from besides the targets: as the user said, or as the controller says, if there is one."""
+    if args.service:
+        return [resolve(args.service, "--service")]
+    if chain is None:
+        with suppress(AdminError):  # nobody said that there is one
+            chain = chain_of(Admin(args.admin).chains(), key)
+    return [resolve(chain.service_address)] if chain else []
+
+
+def plan(args: argparse.Namespace) -> tuple[list[str], list[str], list[int], int]:
+    """Targets, where else answers come from, keys and width of values: what the user said, and for the rest what the controller says."""
     admin = Admin(args.admin)
     chain: Chain | None = None
     if args.keys:
@@ -630,7 +657,8 @@ def plan(args: argparse.Namespace) -> tuple[list[str], list[int], int]:
             if name not in chain.member_addresses:
                 raise GeneratorError(f"--switch {name}: chain {describe([chain])} has {', '.join(chain.member_addresses)}")
         targets = [chain.member_addresses[name] for name in args.switch]
-    return [resolve(t) for t in targets], keys, args.value_bits or (chain.value_bits if chain else 128)
+    services = services_of(args, chain, keys[0])
+    return [resolve(t) for t in targets], services, keys, args.value_bits or (chain.value_bits if chain else 128)
 
 
 def make_transport(args: argparse.Namespace, targets: Sequence[str], value_bits: int) -> Transport:
@@ -665,7 +693,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command."""
     check(args)
     mix = parse_mix(args.mix)
-    targets, keys, value_bits = plan(args)
+    targets, services, keys, value_bits = plan(args)
     if args.value_size > value_bits // 8:
         raise GeneratorError(f"--value-size {args.value_size} does not fit: the switches' program holds {value_bits // 8} bytes")
     seed = random.SystemRandom().randrange(1 << 32) if args.seed is None else args.seed
@@ -683,7 +711,7 @@ def run(args: argparse.Namespace) -> int:
             with progress_bar(args.count, args.duration, not args.quiet and sys.stderr.isatty()) as progress:
                 report = Generator(
                     transport, workload, value_bits=value_bits, rate=args.rate, timeout=args.timeout, count=args.count, duration=args.duration,
-                    rows=writer.writerow if writer else None,
+                    rows=writer.writerow if writer else None, services=services,
                 ).run(progress)  # fmt: skip
         finally:
             transport.close()
@@ -697,6 +725,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"seed {seed}", file=people)
     if not report.all.latencies:
         print("query_generator.py: no query was answered: are the targets right, and --value-bits?", file=sys.stderr)
+        for source, number in report.foreign.most_common(1):
+            service = f"{source}, which was not asked: if that is the chain's service address, name it with --service"
+            print(f"query_generator.py: {number:,} packets came from {service}", file=sys.stderr)
         return 1
     return 0
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,67 @@ def test_every_query_has_a_row_and_the_summary_adds_up(make_chain, tmp_path):
     times = [float(r["rtt_us"]) for r in rows]
     assert min(times) <= s["latency_us"]["p50"] <= s["latency_us"]["p99"] <= s["latency_us"]["max"] == pytest.approx(max(times), abs=0.1)
     assert 0.28 < s["elapsed_s"] < 3
+
+
+class Forged:
+    """A socket beside which somebody knows all queries, their numbers included, and is faster than the chain."""
+
+    def __init__(self, inner, forgers):
+        self.inner, self.forgers, self.ready = inner, forgers, []
+
+    def send(self, target, payload):
+        p = wire.Packet.decode(payload, 128)
+        reply = replace(p, op=p.op.reply, flags=wire.NO_FLAGS, version=1 << 63, value=b"forged")
+        self.ready += [qg.Received(reply.encode(128), forger, time.monotonic()) for forger in self.forgers]
+        self.inner.send(target, payload)
+
+    def receive(self, wait):
+        forged, self.ready = self.ready, []
+        return forged or self.inner.receive(wait)
+
+    def close(self):
+        self.inner.close()
+
+
+def test_forged_replies_are_ignored(make_chain, monkeypatch, tmp_path):
+    chain = make_chain(addresses=2)
+    port = chain.addresses[0].rpartition(":")[2]
+    forgers = [f"127.0.0.66:{port}", "127.0.0.1:53", "127.0.0.2:53"]
+    make = qg.make_transport
+    monkeypatch.setattr(qg, "make_transport", lambda *args: Forged(make(*args), forgers))
+    table, summary = tmp_path / "q.csv", tmp_path / "s.json"
+    args = ["--mix", "get=1,put=1,cas=1", "--rate", 2000, "--count", 200, "--csv", table, "--summary", summary, "--keys", KEYS]
+    for where in (["--target", chain.addresses[0]], ["--target", chain.addresses[1], "--service", chain.addresses[0]]):
+        assert generate(*where, *args) == 0
+        assert {r["answered_by"] for r in rows_of(table)} == {chain.addresses[0]}
+        assert all(r["version"].partition(".")[0] in {"0", "1"} for r in rows_of(table))
+        s = json.loads(summary.read_text())
+        assert (s["foreign"], s["lost"]) == (600, 0)
+
+
+def test_answers_come_from_the_service_address(make_chain, capsys, tmp_path):
+    chain = make_chain(addresses=2)
+    controller = RefController(chain)
+    try:
+        args = ["--target", chain.addresses[1], "--keys", KEYS, "--value-bits", 128, "--count", 5, "--timeout", 0.1]
+        assert generate(*args, "--service", chain.addresses[0]) == 0
+        assert generate(*args, "--admin", controller.url) == 0
+        code, _, err = generate(*args, "--admin", "127.0.0.1:9", capsys=capsys)
+        assert code == 1
+        assert f"5 packets came from {chain.addresses[0]}" in err
+        assert "name it with --service" in err
+    finally:
+        controller.close()
+
+
+def test_denied_queries_are_counted_so(make_chain, tmp_path):
+    chain = make_chain()
+    chain.realms[CHAIN << 24 | 1] = 7
+    table = tmp_path / "q.csv"
+    args = ["--mix", "get=1,put=1", "--count", 40, "--rate", 2000, "--csv", table, "--keys", "0x01000001"]
+    assert generate("--target", chain.addresses[0], *args) == 0
+    assert {r["status"] for r in rows_of(table)} == {"DENIED"}
+    assert chain.executed == 0
 
 
 def test_losses_are_reported(make_chain, tmp_path):
@@ -176,6 +238,7 @@ def test_csv_and_summary_on_standard_output(make_chain, capsys):
         (["--keys", "0x01000005,0x02000001"], "of one chain"),
         (["--target", "127.0.0.1:x"], "want ADDRESS"),
         (["--target", "127.0.0.1:70000"], "no port"),
+        (["--service", "127.0.0.1:x"], "--service 127.0.0.1:x: "),
         (["--switch", "s1"], "either --target or --switch"),
         (["--csv", "-", "--summary", "-"], "cannot both"),
         (["--interface", "lo"], "for --transport scapy"),

@@ -64,7 +64,7 @@ func benchmarkKernel(b *testing.B, hook string, profile int, packet struct {
 	k := newKernel(t, profile, ebpf.HookAuto)
 	defer k.device.Close()
 	s := &scenario{open: func(*testing.T, int) device { return k }}
-	for _, line := range []string{fmt.Sprintf("switch profile=%d", profile), "port 2 fabric", "address 10.0.100.1",
+	for _, line := range []string{fmt.Sprintf("switch profile=%d", profile), "port 1 host principal=1 address=10.0.1.1", "port 2 fabric", "address 10.0.100.1",
 		"chain 1 role=HEAD epoch=1 head=10.0.200.2 next=10.0.200.3 tail=10.0.200.3 service=10.0.100.1",
 		"route 10.0.1.0/24 port=1 mac=02:00:00:00:00:01", "route 10.0.200.0/24 port=2 mac=02:00:00:00:00:02", "slot 0x01000001 5"} {
 		if err := s.command(t, nil, line); err != nil {

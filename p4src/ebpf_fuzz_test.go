@@ -108,6 +108,9 @@ func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 	if r.IntN(3) > 0 {
 		p.Flags = wire.Flags(pick(0, 0, 1, 2, 4, 8, 8, 8, 0x18, 0x28, 0x38, 0x40, 0x80))
 	}
+	if r.IntN(16) == 0 {
+		p.Request = r.Uint32() // of another lease
+	}
 	if r.IntN(3) > 0 {
 		p.Version = wire.Version(pick(3<<48, 2<<48) + uint64(r.IntN(9)))
 	}
@@ -137,6 +140,8 @@ func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 	if err != nil {
 		panic(err)
 	}
+	binary.BigEndian.PutUint16(frame[18:], uint16(pick(1, 1, 1, 1, 2, 3, 0, 0xFFFF))) // the principal
+	fixChecksum(frame)
 	switch r.IntN(12) {
 	case 0: // a byte somewhere in the headers
 		frame[r.IntN(66)] = byte(r.Uint32())

@@ -111,7 +111,7 @@ func (k *kernel) set(e p4rt.Entry) error {
 }
 
 func (k *kernel) remove(e p4rt.Entry) error {
-	e.Action, e.Params = "no_chain", nil
+	e.Action, e.Params = "", nil
 	table, entry, err := k.entry(e)
 	if err != nil {
 		return err
@@ -125,6 +125,10 @@ func (k *kernel) group(g p4rt.Group) error {
 		replicas = append(replicas, target.Replica{Port: r.Port, Instance: uint16(r.Instance)})
 	}
 	return k.device.Pipeline().SetMulticastGroup(g.ID, replicas)
+}
+
+func (k *kernel) rate(port uint32, packets int64) error {
+	return k.device.Pipeline().WriteMeter(hostRate, int(port), packetsAtOnce(packets))
 }
 
 func (k *kernel) events() ([]uint64, error) {

@@ -128,7 +128,11 @@ func newInterpreter(t *testing.T, profile int, change func([]byte) []byte) *inte
 
 // entry turns a P4Runtime entry into the engine's form: names for ids, and every value of its full width.
 func (d *interpreter) entry(e p4rt.Entry) (string, *target.TableEntry, error) {
-	m, err := d.info.Encode(e)
+	encode := d.info.Encode
+	if e.Action == "" { // its match alone
+		encode = d.info.EncodeMatch
+	}
+	m, err := encode(e)
 	if err != nil {
 		return "", nil, err
 	}
@@ -180,7 +184,7 @@ func (d *interpreter) set(e p4rt.Entry) error {
 }
 
 func (d *interpreter) remove(e p4rt.Entry) error {
-	e.Action, e.Params = "no_chain", nil
+	e.Action, e.Params = "", nil
 	table, entry, err := d.entry(e)
 	if err != nil {
 		return err
@@ -194,6 +198,19 @@ func (d *interpreter) group(g p4rt.Group) error {
 		replicas = append(replicas, target.Replica{Port: r.Port, Instance: uint16(r.Instance)})
 	}
 	return d.pipeline.SetMulticastGroup(g.ID, replicas)
+}
+
+// hostRate is the meter of what hosts send.
+const hostRate = "NetcraqIngress.pipeline.admission.host_rate"
+
+// packetsAtOnce is a meter's configuration: so many packets a second, and at once.
+func packetsAtOnce(packets int64) *target.MeterConfig {
+	r := target.MeterRate{PerSecond: uint64(packets), Burst: uint64(packets)}
+	return &target.MeterConfig{Committed: r, Peak: r}
+}
+
+func (d *interpreter) rate(port uint32, packets int64) error {
+	return d.pipeline.WriteMeter(hostRate, int(port), packetsAtOnce(packets))
 }
 
 func (d *interpreter) events() ([]uint64, error) {

@@ -24,14 +24,17 @@ import (
 // read, and run on any target: on the interpreter in this process (TestScenarios), and on switches over P4Runtime and real interfaces (TestTargets).
 //
 //	switch [profile=128]                           a new switch with the program and nothing in its tables
-//	port PORT host|fabric                          port_trust
+//	port PORT fabric|closed | port PORT host principal=P [address=A] [open]    port_trust
+//	lease SESSION[-SESSION] PORT | no-lease SESSION     session_lease
+//	grant P REALM [read] [write]                   access; the default is nothing
+//	rate PORT PACKETS                              host_rate: so many a second, and at once
 //	address ADDR                                   local_address
 //	chain N role=R epoch=E [frozen] [lease] [head=A next=A tail=A service=A ack-group=G reply-group=G]
 //	no-chain N
-//	slot KEY N | no-slot KEY | store ADDR          key_index
+//	slot KEY N [realm=R] | no-slot KEY | store ADDR     key_index; the realm is 1 unless it is given
 //	route PREFIX port=N mac=M | route PREFIX controller
 //	group ID PORT:INSTANCE ...                     a multicast group
-//	send PORT OP key=K [flags=F|F] [epoch= session= request= version= value= tombstone status=] [from=A:P] [to=A:P] [ttl=N] [spoil=HOW]
+//	send PORT OP key=K [flags=F|F] [epoch= session= request= version= value= tombstone status= principal=] [from=A:P] [to=A:P] [ttl=N] [spoil=HOW]
 //
 // A command's lines may go on: each line of a `send` (or of a configuration command) is one of its own. The transcript of a packet is what leaves the
 // switch, by port, and the event that it counted. spoil damages the frame on purpose: see spoil below.
@@ -42,6 +45,8 @@ type device interface {
 	set(p4rt.Entry) error
 	remove(p4rt.Entry) error
 	group(p4rt.Group) error
+	// rate bounds a host port: packets a second, and at once.
+	rate(port uint32, packets int64) error
 	// send gives the switch a frame by a port and returns what comes out, once it is quiet again.
 	send(port uint32, frame []byte) ([]output, error)
 	events() ([]uint64, error)
@@ -144,10 +149,45 @@ func (s *scenario) command(t *testing.T, out *strings.Builder, line string) erro
 		s.profile, s.device = wire.Profile(profile), s.open(t, profile)
 		return nil
 	case "port":
-		if err := need(2); err != nil {
-			return err
+		e := p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(number(p[1]))}, Action: p[2] + "_port"}
+		if p[2] == "host" {
+			e.Params = p4rt.Params{"principal": number(o["principal"]), "address": uint64(0)}
+			if v := o["address"]; v != "" {
+				e.Params["address"] = address(v)
+			}
+			if slices.Contains(p, "open") {
+				e.Action = "open_host_port"
+			}
 		}
-		return s.device.set(p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(number(p[1]))}, Action: p[2] + "_port"})
+		return s.device.set(e)
+	case "lease", "no-lease":
+		first, last, several := strings.Cut(p[1], "-")
+		if !several {
+			last = first
+		}
+		for id := number(first); id <= number(last); id++ {
+			e := p4rt.Entry{Table: "session_lease", Match: p4rt.Match{"session": p4rt.Exact(id)}, Action: "leased_to"}
+			change := s.device.remove
+			if p[0] == "lease" {
+				e.Params = p4rt.Params{"port": number(p[2])}
+				change = s.device.set
+			}
+			if err := change(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "grant":
+		right := func(name string) uint64 {
+			if slices.Contains(p, name) {
+				return 1
+			}
+			return 0
+		}
+		return s.device.set(p4rt.Entry{Table: "access", Match: p4rt.Match{"principal": p4rt.Exact(number(p[1])), "realm": p4rt.Exact(number(p[2]))}, Action: "grant",
+			Params: p4rt.Params{"read": right("read"), "write": right("write")}})
+	case "rate":
+		return s.device.rate(uint32(number(p[1])), int64(number(p[2])))
 	case "address":
 		return s.device.set(p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(address(p[1]))}, Action: "take"})
 	case "chain", "no-chain":
@@ -178,7 +218,11 @@ func (s *scenario) command(t *testing.T, out *strings.Builder, line string) erro
 		if err := need(2); err != nil {
 			return err
 		}
-		e.Params = p4rt.Params{"slot": number(p[2])}
+		realm := uint64(1)
+		if v := o["realm"]; v != "" {
+			realm = number(v)
+		}
+		e.Params = p4rt.Params{"slot": number(p[2]), "realm": realm}
 		return s.device.set(e)
 	case "store":
 		return s.device.set(p4rt.Entry{Table: "key_index", Default: true, Action: "backing_store", Params: p4rt.Params{"addr": address(p[1])}})
@@ -321,6 +365,12 @@ func (s *scenario) frame(p []string, o map[string]string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	principal := uint64(1) // as a first switch has written it for the host h
+	if v := o["principal"]; v != "" {
+		principal = number(v)
+	}
+	binary.BigEndian.PutUint16(frame[14+4:], uint16(principal))
+	fixChecksum(frame)
 	if v := o["ttl"]; v != "" {
 		frame[14+8] = byte(number(v))
 		fixChecksum(frame)
@@ -364,6 +414,15 @@ func spoil(frame []byte, how string) ([]byte, error) {
 		binary.BigEndian.PutUint16(ip[6:], uint16(n))
 	case "ihl": // options, of which there are none
 		ip[0] = 0x40 | byte(n)
+	case "options": // n words of them, each of four NOPs
+		with := append(slices.Clone(frame[:34]), bytes.Repeat([]byte{1}, 4*int(n))...)
+		frame = append(with, frame[34:]...)
+		ip = frame[14:]
+		ip[0] += byte(n)
+		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+	case "tag": // an 802.1Q tag of this type
+		with := append(slices.Clone(frame[:12]), byte(n>>8), byte(n), 0, 0)
+		return append(with, frame[12:]...), nil
 	case "checksum":
 		ip[10] ^= 0xFF
 		return frame, nil
@@ -375,10 +434,11 @@ func spoil(frame []byte, how string) ([]byte, error) {
 }
 
 func fixChecksum(frame []byte) {
-	ip := frame[14:34]
+	ip := frame[14:]
+	ip = ip[:min(4*int(ip[0]&15), len(ip))]
 	ip[10], ip[11] = 0, 0
 	var sum uint32
-	for i := 0; i < 20; i += 2 {
+	for i := 0; i+1 < len(ip); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
 	}
 	for sum > 0xFFFF {
@@ -411,6 +471,9 @@ func (s *scenario) describe(x output) string {
 		if packet.Request != 0 {
 			packet.Request = 1
 		}
+	}
+	if id := binary.BigEndian.Uint16(frame[18:]); id != 1 && !packet.Op.IsReply() && packet.Op != wire.Ack {
+		where += fmt.Sprintf(" principal %d", id)
 	}
 	text := fmt.Sprintf("%s: %v -> %v ttl %d: %v", where, f.Src, f.Dst, frame[22], packet.String())
 	if len(packet.Value) > 64 {

@@ -23,7 +23,7 @@ func TestDeadSwitchStopsAnswering(t *testing.T) {
 	}
 	p := startTarget(t, []string{buildSwitch(t), "--engine", "ebpf", "--hook", "clsact"}, 128).(*process)
 	s := &scenario{device: p, profile: 128}
-	for _, line := range []string{"port 2 fabric", "address 10.0.100.1", "address 10.0.200.2",
+	for _, line := range []string{"port 1 host principal=1 address=10.0.1.1", "port 2 fabric", "address 10.0.100.1", "address 10.0.200.2",
 		"chain 1 role=HEAD_TAIL lease epoch=3 head=10.0.200.2 tail=10.0.200.2 service=10.0.100.1", "route 10.0.1.0/24 port=1 mac=02:00:00:00:00:01",
 		"route 169.254.78.67/32 controller", "slot 0x01000001 1"} {
 		check(t, s.command(t, nil, line))

@@ -104,7 +104,7 @@ type process struct {
 	packets []output // packet-ins since the last send
 }
 
-var targetPorts = []uint32{1, 2, 3, 9}
+var targetPorts = []uint32{1, 2, 3, 4, 5, 6, 9}
 
 // quiet is how long nothing more must come out of a switch for a packet to be over, silent how long nothing at all. The switches take less than a millisecond, but on a busy machine a process
 // of theirs may wait for its turn after it has counted the packet.
@@ -270,6 +270,14 @@ func (p *process) group(g p4rt.Group) error {
 	}
 	return p.client.Write(context.Background(), &v1.Update{Type: v1.Update_INSERT, Entity: &v1.Entity{Entity: &v1.Entity_PacketReplicationEngineEntry{
 		PacketReplicationEngineEntry: &v1.PacketReplicationEngineEntry{Type: &v1.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: m}}}}})
+}
+
+func (p *process) rate(port uint32, packets int64) error {
+	e, err := p.info.EncodeMeter("host_rate", int(port), packets, packets)
+	if err != nil {
+		return err
+	}
+	return p.client.Write(context.Background(), p4rt.Modify(e))
 }
 
 func (p *process) events() ([]uint64, error) {

@@ -88,7 +88,7 @@ const (
 	Stamped        Flags = 0x08 // WRITE, CAS: the head has given its version and epoch
 	ByCAS          Flags = 0x10 // Stamped WRITE: it came from a CAS, so the tail answers CAS_REPLY
 	NoReply        Flags = 0x20 // Stamped WRITE: re-driven by the controller; the tail acknowledges but answers nobody
-	Newest         Flags = 0x40 // FETCH: the newest accepted value and who wrote it, rather than the committed one
+	Newest         Flags = 0x40 // FETCH: the newest accepted value and who wrote it, rather than the committed one. SYNC of a session: its record begins anew
 	Session        Flags = 0x80 // FETCH, SYNC: the session record rather than a slot
 )
 
@@ -112,19 +112,20 @@ func (f Flags) String() string {
 type Status uint8
 
 const (
-	OK         Status = 0 // done; version and value are what is committed
-	NotFound   Status = 1 // no slot, never written (version 0) or deleted (version of the deletion); a Tombstone
-	CASFailed  Status = 2 // the key's version is not the expected one; version and value are what is committed
-	Retry      Status = 3 // not executed now (a CAS on a dirty key, or a frozen chain): send the same request again
-	NotServing Status = 4 // this switch may not answer and cannot forward: ask another
-	Superseded Status = 5 // the write was executed and a newer one has already replaced it: success. The value is not what is committed
-	NoChain    Status = 6 // this switch knows no chain of that number
-	BadSession Status = 7 // the session is beyond the switch's session table
-	Full       Status = 8 // the dirty cells are full; only from a program compiled with PAPER_WRITE_BOUND
-	Dirty      Status = 9 // in FETCH_REPLY: the slot's newest version is not committed here
+	OK         Status = 0  // done; version and value are what is committed
+	NotFound   Status = 1  // no slot, never written (version 0) or deleted (version of the deletion); a Tombstone
+	CASFailed  Status = 2  // the key's version is not the expected one; version and value are what is committed
+	Retry      Status = 3  // not executed now (a CAS on a dirty key, or a frozen chain): send the same request again
+	NotServing Status = 4  // this switch may not answer and cannot forward: ask another
+	Superseded Status = 5  // the write was executed and a newer one has already replaced it: success. The value is not what is committed
+	NoChain    Status = 6  // this switch knows no chain of that number
+	BadSession Status = 7  // the session is beyond the switch's session table, not leased to the host that it came from, or the request is of another lease of it
+	Full       Status = 8  // the dirty cells are full; only from a program compiled with PAPER_WRITE_BOUND
+	Dirty      Status = 9  // in FETCH_REPLY: the slot's newest version is not committed here
+	Denied     Status = 10 // the sender may not do that in the key's realm
 )
 
-var statusNames = [...]string{"OK", "NOT_FOUND", "CAS_FAILED", "RETRY", "NOT_SERVING", "SUPERSEDED", "NO_CHAIN", "BAD_SESSION", "FULL", "DIRTY"}
+var statusNames = [...]string{"OK", "NOT_FOUND", "CAS_FAILED", "RETRY", "NOT_SERVING", "SUPERSEDED", "NO_CHAIN", "BAD_SESSION", "FULL", "DIRTY", "DENIED"}
 
 // Valid says whether s is one of the protocol's statuses. Unmarshal takes others too: the reader of a reply can then say what it did not understand.
 func (s Status) Valid() bool { return int(s) < len(statusNames) }
@@ -161,6 +162,9 @@ func ParseKey(s string) (Key, error) {
 	}
 	return Key(n), nil
 }
+
+// RequestWindow is how far a session's request may be above the last that a switch has recorded (32 bits). One that is farther away is of another lease of the session.
+const RequestWindow = 1 << 28
 
 // Version orders the writes of one key: the chain's epoch (16 bits) when the head gave it, then a sequence (48 bits), compared as one unsigned number.
 // 0: never written.

@@ -23,6 +23,7 @@ type call struct {
 	state    callState
 	at       int // index in addrs of the last transmission
 	attempts int
+	copies   int  // of attempts: of the packet as it is now. 0: nothing that was sent can be executed
 	silent   int  // transmissions that nobody answered in time
 	refusals int  // RETRY, NOT_SERVING and NO_CHAIN answers so far
 	noChain  int  // NO_CHAIN answers in a row
@@ -31,6 +32,9 @@ type call struct {
 	started   time.Duration
 	firstSent time.Duration
 	last      wire.Status // of the last refusal, where refusals > 0
+
+	foreign        netip.AddrPort // who gave an answer and may not, if somebody did
+	refusedSession uint16         // the last that the switches did not take; 0: none
 
 	wake  time.Duration
 	timer int // index in the heap; -1: none
@@ -62,13 +66,18 @@ func (m *Machine) begin(now time.Duration, c *call) {
 			m.returnAt = now + m.cfg.ReturnAfter
 		}
 	}
-	c.firstSent = now
+	if c.attempts == 0 {
+		c.firstSent = now
+	} else {
+		m.stats.Resent++
+	}
 	m.transmit(now, c)
 }
 
 // transmit sends the call's packet to its present address.
 func (m *Machine) transmit(now time.Duration, c *call) {
 	c.attempts++
+	c.copies++
 	c.state = waiting
 	m.stats.Sent++
 	m.sends = append(m.sends, Send{c.addrs[c.at], c.bytes})
@@ -109,12 +118,22 @@ func (m *Machine) wake(now time.Duration, c *call) {
 // waitedFor says what a call that has timed out was waiting for.
 func (c *call) waitedFor() string {
 	switch {
+	case c.state == queued && c.refusedSession != 0:
+		return fmt.Sprintf("the switches did not take session %d, and there was no other", c.refusedSession)
 	case c.state == queued:
-		return "all sessions were busy with other writes; nothing was sent"
+		return "no session was free in time; nothing was sent"
 	case c.refusals > 0:
 		return fmt.Sprintf("the last answer was %v", c.last)
+	case c.foreign.IsValid():
+		return fmt.Sprintf("no answer but from %v, which was not asked: if that is the chain's service address, the client has to be told so", c.foreign)
 	}
 	return "no answer"
+}
+
+// isAnsweredBy says whether a reply with the call's session and number is to the call.
+func (c *call) isAnsweredBy(p *wire.Packet) bool {
+	reply, ok := c.packet.Op.Reply()
+	return ok && p.Op == reply && p.Key == c.packet.Key
 }
 
 // answer takes a reply that belongs to the call.
@@ -141,7 +160,7 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 	case status == wire.Superseded && isWrite:
 		r.Superseded = true
 	case status == wire.NotFound:
-		e := &OpError{Err: ErrNotFound, OutcomeUnknown: isWrite && c.attempts > 1}
+		e := &OpError{Err: ErrNotFound, OutcomeUnknown: isWrite && c.copies > 1}
 		if !isWrite {
 			e.Version = p.Version
 		}
@@ -149,15 +168,22 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 	case status == wire.CASFailed && p.Op == wire.CASReply:
 		e := &OpError{Err: ErrCASFailed, Version: p.Version, Found: !p.Tombstone, Value: slices.Clone(p.Value)}
 		// With a session the head would have known an executed one again. Without, this answer may be to the second copy of one that was executed.
-		e.OutcomeUnknown = c.session == nil && c.attempts > 1
+		e.OutcomeUnknown = c.session == nil && c.copies > 1
 		r.Err = e
 	case status == wire.Full && isWrite:
-		r.Err = &OpError{Err: ErrFull, OutcomeUnknown: c.attempts > 1}
+		r.Err = &OpError{Err: ErrFull, OutcomeUnknown: c.copies > 1}
+	case status == wire.Denied:
+		// An earlier copy may have come when access was still granted.
+		r.Err = &OpError{Err: ErrDenied, Detail: "ask the operator for access to " + deniedAccess[p.Op] + " the key's realm", OutcomeUnknown: isWrite && c.copies > 1}
 	case status == wire.BadSession && isWrite:
-		r.Err = &OpError{Err: ErrBadSession, Detail: fmt.Sprintf("session %d", c.packet.Session), OutcomeUnknown: c.attempts > 1}
 		if c.session != nil {
 			m.pool.retire(c.session)
+			if c.copies == 1 && m.pool.mayHave() {
+				m.beginAnew(now, c)
+				return
+			}
 		}
+		r.Err = &OpError{Err: ErrBadSession, Detail: badSession(c.packet.Session), OutcomeUnknown: c.copies > 1}
 	default:
 		r.Err = &OpError{Err: ErrProtocol, Detail: fmt.Sprintf("status %v in a %v", p.Status, p.Op), OutcomeUnknown: isWrite}
 	}
@@ -165,6 +191,14 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 		r.Version = 0
 	}
 	m.finish(now, c, r)
+}
+
+// deniedAccess is what an operation needs of the key's realm, by the op of its answer.
+var deniedAccess = map[wire.Op]string{wire.ReadReply: "read in", wire.WriteReply: "write in", wire.CASReply: "read and write in"}
+
+// badSession says what BAD_SESSION means.
+func badSession(id uint16) string {
+	return fmt.Sprintf("session %d is not leased to this host, not any more, or is beyond the switches' session table", id)
 }
 
 // refused takes an answer that asks for another try.
@@ -238,11 +272,10 @@ func (m *Machine) hit(c *call) {
 // fail ends a call; e says why.
 func (m *Machine) fail(now time.Duration, c *call, e *OpError) {
 	switch e.Err {
-	case ErrNotFound, ErrCASFailed, ErrFull, ErrBadSession, ErrProtocol: // said by an answer
 	case ErrNoChain:
-		e.OutcomeUnknown = c.req.Op != wire.Read && c.attempts > c.noChain
+		e.OutcomeUnknown = c.req.Op != wire.Read && c.copies > c.noChain
 	default:
-		e.OutcomeUnknown = c.req.Op != wire.Read && c.attempts > 0
+		e.OutcomeUnknown = c.req.Op != wire.Read && c.copies > 0
 	}
 	m.finish(now, c, Result{Err: e})
 }
@@ -261,6 +294,8 @@ func (m *Machine) finish(now time.Duration, c *call, r Result) {
 	r.Session, r.Request = c.packet.Session, c.number
 	if c.attempts > 0 {
 		r.RTT = now - c.firstSent
+	}
+	if c.copies > 0 {
 		delete(m.pending, pendingKey{c.packet.Session, c.number})
 	}
 	c.state = done

@@ -16,7 +16,12 @@
 //     up to a limit.
 //   - RETRY (frozen chain, CAS on a dirty key), after a short pause with jitter: the same packet to the same address.
 //   - NOT_SERVING, NO_CHAIN: the same packet to the next address at once; once all have said so, after a pause.
+//   - BAD_SESSION, to a write that was sent once: the switches do not take its session. It is not executed, and begins again with another session, for which it waits where there
+//     is none but the caller gets others (Machine.AwaitSessions).
 //   - Anything else ends the call.
+//
+// Only what comes from an address that was asked, or from a chain's service address, is an answer. The rest is counted (Stats.Foreign). Who can send from those addresses is the
+// switches' business: they let no reply in that a host sends.
 //
 // # Sessions
 //

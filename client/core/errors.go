@@ -27,8 +27,11 @@ var (
 	ErrInvalid = errors.New("invalid request")
 	// ErrNoChain: every address that was asked knows no chain of the key's number.
 	ErrNoChain = errors.New("no such chain")
-	// ErrBadSession: the session is beyond the switch's session table (SESSIONS). The machine does not use it again.
-	ErrBadSession = errors.New("session beyond the switch's session table")
+	// ErrDenied: the client's host may not do that in the key's realm. Trying again does not help; the operator can grant it.
+	ErrDenied = errors.New("access denied")
+	// ErrBadSession: the switches do not take the session. It is not leased to the client's host, or not any more, or beyond the switches' session table (SESSIONS). The
+	// machine does not use it again, and has no other to do the write with.
+	ErrBadSession = errors.New("session not taken")
 	// ErrNoSession: a write, and the machine has no session (any more), and Config.AtLeastOnce is not set. Nothing was sent.
 	ErrNoSession = errors.New("no session to write with")
 	// ErrSessionLost: the write's session was taken away while it was on its way (Machine.DropSession).

@@ -80,6 +80,7 @@ func walk(seed uint64, steps int) error {
 	var (
 		now      time.Duration
 		started  = map[CallID]bool{}   // true: completed
+		begun    = map[CallID]bool{}   // anew, because its session was not taken
 		content  = map[key][]byte{}    // what each number was first sent with, without reads' numbers, which come around
 		newest   = map[uint16]uint32{} // by session
 		inFlight [][]byte              // copies of requests that may be answered yet, and again
@@ -115,7 +116,7 @@ func walk(seed uint64, steps int) error {
 				if e.OutcomeUnknown && (e.Op == wire.Read || e.Attempts == 0) {
 					return fmt.Errorf("the outcome of %v is said to be unknown", e)
 				}
-				if !e.OutcomeUnknown && e.Op != wire.Read && e.Attempts > 0 && e.Err == ErrTimeout {
+				if !e.OutcomeUnknown && e.Op != wire.Read && e.Attempts > 0 && e.Err == ErrTimeout && !begun[c.ID] {
 					return fmt.Errorf("the outcome of %v is said to be known", e)
 				}
 			}
@@ -139,8 +140,23 @@ func walk(seed uint64, steps int) error {
 		case n < 60 && len(inFlight) > 0: // an answer to some request, lately or long ago sent
 			b := bytes.Clone(inFlight[r.IntN(len(inFlight))])
 			b[0]++
-			b[1] = []uint8{0, 0, 0, 0, 1, 2, 3, 3, 4, 4, 5, 6, 8, 9}[r.IntN(14)]
-			m.Receive(now, addresses[r.IntN(len(addresses))], b)
+			b[1] = []uint8{0, 0, 0, 0, 1, 2, 3, 3, 4, 4, 5, 6, 7, 7, 8, 9, 10}[r.IntN(17)]
+			from := addresses[r.IntN(len(addresses))]
+			if r.IntN(8) == 0 {
+				from = address("66")
+			}
+			before, calls := m.Stats(), m.Outstanding()
+			var p wire.Packet
+			if err := p.Unmarshal(b, wire.Profile128); err != nil {
+				return err
+			}
+			if c := m.pending[pendingKey{p.Session, p.Request}]; c != nil && p.Status == wire.BadSession {
+				begun[c.id] = true
+			}
+			m.Receive(now, from, b)
+			if after := m.Stats(); from == address("66") && (after.Foreign != before.Foreign+1 || m.Outstanding() != calls || len(m.sends) > 0 || len(m.completions) > 0) {
+				return fmt.Errorf("an answer from nobody that was asked made something happen: %+v, then %+v", before, after)
+			}
 		case n < 85:
 			now += time.Duration(r.Int64N(int64(30 * time.Millisecond)))
 			m.Tick(now)
@@ -154,7 +170,9 @@ func walk(seed uint64, steps int) error {
 				return err
 			}
 			nextID++
-		case n < 97 && nextID > 1:
+		case n < 96:
+			m.AwaitSessions(now, r.IntN(2) == 0)
+		case n < 98 && nextID > 1:
 			m.DropSession(now, 1+uint16(r.IntN(int(nextID))))
 		}
 		if err := drain(); err != nil {

@@ -24,6 +24,10 @@ type Config struct {
 	Profile   wire.Profile     // of the switches' program
 	Addresses []netip.AddrPort // where to ask, in order of preference: the chain's service address, and switches' own addresses
 
+	// Services are the service addresses of the chains. A switch answers from there also what it was asked at its own address. Answers are taken from these addresses,
+	// from Addresses and from the request's To, and from nobody else; so a machine that has only switches' own addresses to ask needs it.
+	Services []netip.AddrPort
+
 	// Retransmit is how long an answer is waited for before the same packet goes to the next address. It doubles with each round through the addresses, up to
 	// MaxRetransmit (default: four times Retransmit).
 	Retransmit, MaxRetransmit time.Duration
@@ -36,8 +40,9 @@ type Config struct {
 	// and a CAS that was executed may report that it failed.
 	AtLeastOnce bool
 
-	// Seed of the jitter and of where the numbers of reads start. Two clients that use the same UDP port one after the other must have different seeds, or
-	// the second may take an answer to the first for its own.
+	// Seed of the jitter and of where the numbers of reads start, in all 32 bits. Nobody else may be able to guess it (crypto/rand), since an answer is known by the
+	// request's number; and two clients that use the same UDP port one after the other must have different ones, or the second may take an answer to the first
+	// for its own.
 	Seed uint64
 }
 
@@ -83,7 +88,7 @@ type Result struct {
 	// Superseded: a newer write had already replaced this one when it was answered.
 	Superseded bool
 
-	From     netip.AddrPort // who answered: mostly the chain's service address
+	From     netip.AddrPort // where the answer came from: mostly the chain's service address
 	Epoch    uint16         // the configuration of the switch that answered
 	RTT      time.Duration  // since the first transmission; with Attempts 1 a round trip
 	Attempts int            // packets sent
@@ -97,16 +102,18 @@ type Stats struct {
 	Completed   uint64 // calls, failed ones included
 	Sent        uint64 // packets
 	Retransmits uint64 // of Sent: because no answer came in time
-	Resent      uint64 // of Sent: because the last one was refused (RETRY, NOT_SERVING, NO_CHAIN)
+	Resent      uint64 // of Sent: because the last one was refused (RETRY, NOT_SERVING, NO_CHAIN), or its session was (BAD_SESSION)
 	Received    uint64 // packets
-	Refusals    uint64 // of Received: RETRY, NOT_SERVING, NO_CHAIN
+	Refusals    uint64 // of Received: RETRY, NOT_SERVING, NO_CHAIN, and BAD_SESSION where the write began again
 	Strays      uint64 // of Received: answers to calls that are done (duplicates, late ones) or were never made
 	Malformed   uint64 // of Received
+	Foreign     uint64 // of Received: from an address or a port that nobody was asked at and that is no chain's. They count for nothing
 }
 
 // Machine is a client. It is not safe for concurrent use. Times are durations since any fixed moment and must not go back.
 type Machine struct {
 	cfg     Config
+	sources []netip.AddrPort // where answers come from, the most usual first, without requests' own addresses
 	rand    *rand.Rand
 	stats   Stats
 	lastID  CallID
@@ -134,10 +141,19 @@ func New(cfg Config) (*Machine, error) {
 	if !cfg.Profile.Valid() {
 		return nil, fmt.Errorf("netcraq client: %w: VALUE_BITS %d", wire.ErrProfile, int(cfg.Profile))
 	}
-	if err := checkAddresses(cfg.Addresses); err != nil {
+	if len(cfg.Addresses) == 0 {
+		return nil, errors.New("netcraq client: no address to ask")
+	}
+	if err := errors.Join(checkAddresses(cfg.Addresses), checkAddresses(cfg.Services)); err != nil {
 		return nil, err
 	}
 	cfg.Addresses = slices.Clone(cfg.Addresses)
+	var sources []netip.AddrPort
+	for _, a := range slices.Concat(cfg.Services, cfg.Addresses) {
+		if !slices.Contains(sources, a) {
+			sources = append(sources, a)
+		}
+	}
 	for _, d := range []struct {
 		value     *time.Duration
 		otherwise time.Duration
@@ -158,15 +174,12 @@ func New(cfg Config) (*Machine, error) {
 	cfg.MaxRetryPause = max(cfg.MaxRetryPause, cfg.RetryPause)
 	r := rand.New(rand.NewPCG(cfg.Seed, 0x4E43))
 	return &Machine{
-		cfg: cfg, rand: r, lastNum: r.Uint32(),
+		cfg: cfg, sources: sources, rand: r, lastNum: r.Uint32(),
 		calls: make(map[CallID]*call), pending: make(map[pendingKey]*call), pool: newSessionPool(),
 	}, nil
 }
 
 func checkAddresses(addresses []netip.AddrPort) error {
-	if len(addresses) == 0 {
-		return errors.New("netcraq client: no address to ask")
-	}
 	for _, a := range addresses {
 		if !a.IsValid() || !a.Addr().Is4() || a.Port() == 0 {
 			return fmt.Errorf("netcraq client: %v is no IPv4 address and port", a)
@@ -205,6 +218,9 @@ func (m *Machine) prepare(c *call) *OpError {
 		return &OpError{Err: err, Detail: fmt.Sprintf(format, args...)}
 	}
 	if req.To != nil {
+		if len(req.To) == 0 {
+			return refuse(ErrInvalid, "a request with addresses of its own, and there is none")
+		}
 		if err := checkAddresses(req.To); err != nil {
 			return refuse(ErrInvalid, "%v", err)
 		}
@@ -261,7 +277,11 @@ func (m *Machine) Cancel(now time.Duration, id CallID) { m.Abort(now, id, ErrCan
 // Abort ends a call that is not done yet, with why.
 func (m *Machine) Abort(now time.Duration, id CallID, why error) {
 	if c := m.calls[id]; c != nil {
-		m.fail(now, c, &OpError{Err: why})
+		e := &OpError{Err: why}
+		if why == ErrTimeout {
+			e.Detail = c.waitedFor()
+		}
+		m.fail(now, c, e)
 	}
 }
 
@@ -287,15 +307,20 @@ func (m *Machine) Receive(now time.Duration, from netip.AddrPort, payload []byte
 		return
 	}
 	c := m.pending[pendingKey{p.Session, p.Request}]
-	if c == nil || c.packet.Key != p.Key {
-		m.stats.Strays++
-		return
+	if c != nil && !c.isAnsweredBy(&p) {
+		c = nil
 	}
-	if reply, ok := c.packet.Op.Reply(); !ok || p.Op != reply {
+	switch {
+	case !slices.Contains(m.sources, from) && (c == nil || !slices.Contains(c.req.To, from)):
+		m.stats.Foreign++
+		if c != nil {
+			c.foreign = from
+		}
+	case c == nil:
 		m.stats.Strays++
-		return
+	default:
+		m.answer(now, c, from, &p)
 	}
-	m.answer(now, c, from, &p)
 }
 
 // Tick does what is due by now.

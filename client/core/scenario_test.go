@@ -17,18 +17,19 @@ import (
 
 // TestScenarios runs the transcripts in testdata. Rewrite them with -rewrite, and read the difference.
 //
-//	machine [addresses=(1,2)] [sessions=(3:1,4:1)] [retransmit=50ms] [max-retransmit=..] [retry-pause=..] [return-after=..] [at-least-once] [bits=128]
+//	machine [addresses=(1,2)] [services=(100)] [sessions=(3:1,4:1)] [retransmit=50ms] [max-retransmit=..] [retry-pause=..] [return-after=..] [at-least-once] [bits=128]
 //	start NAME op=read|write|cas [key=N] [value=TEXT] [delete] [expected=V] [eventual] [to=(3)] [deadline=T] [value-bytes=N]
-//	reply NAME [status=OK] [version=V] [value=TEXT] [tombstone] [from=N] [op=..] [key=..] [request=+N]    an answer to the last packet of a call
+//	reply NAME [status=OK] [version=V] [value=TEXT] [tombstone] [from=N[:PORT]] [op=..] [key=..] [request=+N]    an answer to the last packet of a call
 //	bytes HEX                                                                                            any payload
 //	advance to=T                                                                                         ticks whenever something is due until then
 //	cancel NAME
 //	add-session ID:NEXT
 //	drop-session ID
+//	await-sessions on|off
 //	abort-all
 //	stats
 //
-// Each prints what the machine sent and completed, with the time. Address N is 10.0.0.N:20035.
+// Each prints what the machine sent and completed, with the time. Address N is 10.0.0.N:20035; sends are named by N.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &scenario{}
@@ -74,6 +75,8 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 			d.Fatalf(t, "%v", err)
 		}
 		s.m.DropSession(s.now, uint16(id))
+	case "await-sessions":
+		s.m.AwaitSessions(s.now, d.CmdArgs[0].Key == "on")
 	case "abort-all":
 		s.m.AbortAll(s.now, ErrClosed)
 	case "stats":
@@ -87,11 +90,13 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 
 func (s *scenario) machine(t *testing.T, d *datadriven.TestData) {
 	cfg := Config{Profile: wire.Profile128}
-	addresses, sessions := []string{"1"}, []string(nil)
+	addresses, services, sessions := []string{"1"}, []string(nil), []string(nil)
 	for _, a := range d.CmdArgs {
 		switch a.Key {
 		case "addresses":
 			addresses = a.Vals
+		case "services":
+			services = a.Vals
 		case "sessions":
 			sessions = a.Vals
 		case "retransmit":
@@ -119,6 +124,9 @@ func (s *scenario) machine(t *testing.T, d *datadriven.TestData) {
 			continue
 		}
 		cfg.Addresses = append(cfg.Addresses, address(a))
+	}
+	for _, a := range services {
+		cfg.Services = append(cfg.Services, address(a))
 	}
 	s.now, s.names, s.ids, s.last = 0, map[CallID]string{}, map[string]CallID{}, map[string]wire.Packet{}
 	m, err := New(cfg)
@@ -297,7 +305,12 @@ func (s *scenario) complete(c Completion) {
 	fmt.Fprintln(&s.out)
 }
 
-func address(n string) netip.AddrPort { return netip.MustParseAddrPort("10.0.0." + n + ":20035") }
+func address(n string) netip.AddrPort {
+	if !strings.Contains(n, ":") {
+		n += ":20035"
+	}
+	return netip.MustParseAddrPort("10.0.0." + n)
+}
 
 func duration(t *testing.T, d *datadriven.TestData, s string) time.Duration {
 	v, err := time.ParseDuration(s)

@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -26,6 +27,7 @@ type sessionPool struct {
 	byID    map[uint16]*session
 	free    []*session // the one that has rested longest first
 	waiting []*call    // writes, in order; those that are done meanwhile stay until their turn
+	awaited bool       // the caller sees to it that there are others when there is none
 }
 
 func newSessionPool() sessionPool { return sessionPool{byID: make(map[uint16]*session)} }
@@ -56,8 +58,18 @@ func (m *Machine) DropSession(now time.Duration, id uint16) {
 	}
 }
 
+// AwaitSessions says whether the caller adds sessions when there is none any more (Sessions): then writes wait for one. Otherwise, as at first, they fail, those that
+// wait already included.
+func (m *Machine) AwaitSessions(now time.Duration, await bool) {
+	m.pool.awaited = await
+	m.serve(now)
+}
+
 // Sessions is how many sessions the machine has.
 func (m *Machine) Sessions() int { return len(m.pool.byID) }
+
+// mayHave says whether there is a session for who waits for one, now or later.
+func (p *sessionPool) mayHave() bool { return len(p.byID) > 0 || p.awaited }
 
 func (p *sessionPool) retire(s *session) {
 	s.retired = true
@@ -77,17 +89,37 @@ func (m *Machine) startWrite(now time.Duration, c *call) {
 		s := m.pool.free[0]
 		m.pool.free = m.pool.free[1:]
 		m.beginWith(now, c, s)
-	case len(m.pool.byID) > 0:
-		m.pool.waiting = append(m.pool.waiting, c)
-		if c.req.Deadline != 0 {
-			m.wakeAt(c, c.req.Deadline)
-		}
-	case m.cfg.AtLeastOnce:
+	case len(m.pool.byID) == 0 && m.cfg.AtLeastOnce:
 		c.number = m.nextNumber()
 		m.begin(now, c)
+	case m.pool.mayHave() && c.refusedSession != 0: // it had its turn already
+		m.pool.waiting = slices.Insert(m.pool.waiting, 0, c)
+		m.waitForSession(c)
+	case m.pool.mayHave():
+		m.pool.waiting = append(m.pool.waiting, c)
+		m.waitForSession(c)
+	case c.refusedSession != 0:
+		m.fail(now, c, &OpError{Err: ErrBadSession, Detail: badSession(c.refusedSession)})
 	default:
 		m.fail(now, c, &OpError{Err: ErrNoSession})
 	}
+}
+
+func (m *Machine) waitForSession(c *call) {
+	if c.req.Deadline != 0 {
+		m.wakeAt(c, c.req.Deadline)
+	}
+}
+
+// beginAnew begins a write with another session, as the switches do not take the one that it was sent with, once: so it is not executed.
+func (m *Machine) beginAnew(now time.Duration, c *call) {
+	m.stats.Refusals++
+	delete(m.pending, pendingKey{c.packet.Session, c.number})
+	m.timers.remove(c)
+	c.refusedSession, c.session.user = c.session.id, nil
+	c.session, c.packet.Session, c.number = nil, 0, 0
+	c.state, c.copies, c.silent, c.refusals, c.noChain = queued, 0, 0, 0, 0
+	m.startWrite(now, c)
 }
 
 // beginWith sends a write under the session's next number. The number is used up by that, whatever comes of the write (the package comment says why).
@@ -101,13 +133,18 @@ func (m *Machine) beginWith(now time.Duration, c *call, s *session) {
 	m.begin(now, c)
 }
 
-// release makes a session free and gives it to the write that has waited longest. Without any session left, those that wait fail.
+// release makes a session free and gives it to the write that has waited longest.
 func (m *Machine) release(now time.Duration, s *session) {
 	s.user = nil
 	if !s.retired {
 		m.pool.free = append(m.pool.free, s)
 	}
-	for len(m.pool.waiting) > 0 && (len(m.pool.free) > 0 || len(m.pool.byID) == 0) {
+	m.serve(now)
+}
+
+// serve gives free sessions to writes that wait. Where there is no session and none will come, those fail.
+func (m *Machine) serve(now time.Duration) {
+	for len(m.pool.waiting) > 0 && (len(m.pool.free) > 0 || !m.pool.mayHave()) {
 		c := m.pool.waiting[0]
 		m.pool.waiting = m.pool.waiting[1:]
 		if c.state == queued {

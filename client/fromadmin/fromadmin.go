@@ -39,6 +39,11 @@ func Addresses(chain *api.Chain) ([]netip.AddrPort, error) {
 	return out, nil
 }
 
+// Services are the address that a chain's answers come from, whoever was asked.
+func Services(chain *api.Chain) ([]netip.AddrPort, error) {
+	return Addresses(&api.Chain{Name: chain.Name, ServiceAddress: chain.ServiceAddress})
+}
+
 // Profile is that of a chain's program.
 func Profile(chain *api.Chain) (wire.Profile, error) {
 	p, err := wire.ProfileOfValue(chain.ValueBytes)
@@ -56,8 +61,12 @@ func Sessions(c *api.Client, count int, owner string) client.SessionSource {
 // leaser leases sessions from the controller.
 type leaser struct{ api *api.Client }
 
-func (l leaser) NewSessions(ctx context.Context, count int, owner string) (client.SessionLease, error) {
-	got, err := l.api.NewSessions(ctx, count, owner)
+func (l leaser) NewSessions(ctx context.Context, count int, owner string, host netip.Addr) (client.SessionLease, error) {
+	r := api.SessionsRequest{Count: count, Owner: owner}
+	if host.IsValid() { // otherwise the controller says whether it matters
+		r.Address = host.String()
+	}
+	got, err := l.api.NewSessions(ctx, r)
 	if err != nil {
 		return client.SessionLease{}, err
 	}

@@ -1,6 +1,9 @@
 // Package refchain is one correct chain on loopback sockets, for tests: it answers as docs/protocol.md says a chain does, with everything that happens between
 // head and tail happening at once, behind a network that loses, duplicates and reorders packets as it is told to.
 //
+// Every host may use every key and every session, until it is told otherwise: keys of realms (SetRealm) are for principals (SetPrincipal) that are granted access, sessions that
+// are leased (Lease) for their holders. A host is an IPv4 address: tests bind their clients to addresses of 127.0.0.0/8.
+//
 // It also watches its clients: a packet that no host may send, or a request number that comes back with other content, is a violation.
 package refchain
 
@@ -43,6 +46,10 @@ type Chain struct {
 	frozen     bool
 	down       map[int]bool
 	refuse     map[int]wire.Status // by member: refuse everything so
+	principals map[netip.Addr]uint16
+	realms     map[wire.Key]uint16
+	grants     map[grant]access
+	holders    map[uint16]netip.Addr // of leased sessions
 	violations []string
 	counts     Counts
 	closed     bool
@@ -54,6 +61,8 @@ type Counts struct {
 	Executed          int // writes that were given a version
 	Retries           int // writes that had been executed before
 	Old               int // writes older than their session's last
+	Denied            int // requests of hosts that may not do that
+	BadSession        int // writes whose session was not taken
 }
 
 type slot struct {
@@ -72,6 +81,10 @@ type requestID struct {
 	request uint32
 }
 
+type grant struct{ principal, realm uint16 }
+
+type access struct{ read, write bool }
+
 // New starts a chain on 127.0.0.1 and following addresses, with a port of its own.
 func New(cfg Config) (*Chain, error) {
 	if cfg.Profile == 0 {
@@ -84,6 +97,7 @@ func New(cfg Config) (*Chain, error) {
 	c := &Chain{
 		cfg: cfg, rand: rand.New(rand.NewPCG(cfg.Seed, 2)), epoch: 1,
 		slots: map[wire.Key]*slot{}, records: map[uint16]record{}, requests: map[requestID][]byte{}, down: map[int]bool{}, refuse: map[int]wire.Status{},
+		principals: map[netip.Addr]uint16{}, realms: map[wire.Key]uint16{}, grants: map[grant]access{}, holders: map[uint16]netip.Addr{},
 	}
 	port := 0
 	for i := range cfg.Members + 1 {
@@ -151,6 +165,50 @@ func (c *Chain) Refuse(address int, s wire.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refuse[address] = s
+}
+
+// SetPrincipal says who a host is (16 bits; 0: nobody, as hosts are at first).
+func (c *Chain) SetPrincipal(host netip.Addr, principal uint16) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.principals[host] = principal
+}
+
+// SetRealm puts a key in a realm (16 bits), where the principal of the same number may do everything, and others what they are granted. 0 takes it out: it is for everybody then.
+func (c *Chain) SetRealm(key wire.Key, realm uint16) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.realms[key] = realm
+}
+
+// Grant says what a principal may do in a realm that is not its own: nothing at first.
+func (c *Chain) Grant(principal, realm uint16, read, write bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.grants[grant{principal, realm}] = access{read, write}
+}
+
+// Lease gives a session to a host, which alone may write with it from then on. Its record begins anew behind a request; 0: before the first.
+func (c *Chain) Lease(session uint16, host netip.Addr, last uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holders[session] = host
+	c.records[session] = record{last, 0}
+	for id := range c.requests {
+		if id.session == session { // they were an earlier holder's
+			delete(c.requests, id)
+		}
+	}
+}
+
+// mayUse says whether a host may do what a packet asks in the realm of its key.
+func (c *Chain) mayUse(host netip.Addr, p *wire.Packet) bool {
+	realm, principal := c.realms[p.Key], c.principals[host]
+	if realm == 0 || realm == principal {
+		return true
+	}
+	a := c.grants[grant{principal, realm}]
+	return (a.read || p.Op == wire.Write) && (a.write || p.Op == wire.Read) // a CAS that fails tells the value
 }
 
 // Counts is what was counted so far.
@@ -224,11 +282,15 @@ func (c *Chain) take(i int, from netip.AddrPort, payload []byte) {
 	var reply *wire.Packet
 	if s := c.refuse[i]; s != wire.OK {
 		reply = c.answer(&p, s)
+	} else if holder, leased := c.holders[p.Session]; p.Op != wire.Read && leased && holder != from.Addr() {
+		c.counts.BadSession++
+		reply = c.answer(&p, wire.BadSession)
+		answerFrom = i // the first switch on the way says so
 	} else if p.Key.Chain() != c.cfg.ChainID {
 		reply = c.answer(&p, wire.NoChain)
 		answerFrom = i
 	} else {
-		reply = c.execute(&p, payload)
+		reply = c.execute(&p, payload, from.Addr())
 	}
 	if reply == nil {
 		return
@@ -266,14 +328,19 @@ func (c *Chain) committed(p *wire.Packet, s wire.Status, at *slot) *wire.Packet 
 	return r
 }
 
-func (c *Chain) execute(p *wire.Packet, payload []byte) *wire.Packet {
+func (c *Chain) execute(p *wire.Packet, payload []byte, host netip.Addr) *wire.Packet {
 	if p.Epoch != 0 || (p.Op == wire.Read && p.Flags&^wire.Eventual != 0) || (p.Op != wire.Read && p.Flags != 0) {
 		c.violate("a host may not send %v", p)
 		return nil
 	}
 	at := c.slots[p.Key]
+	denied := at != nil && !c.mayUse(host, p)
 	switch p.Op {
 	case wire.Read:
+		if denied {
+			c.counts.Denied++
+			return c.answer(p, wire.Denied)
+		}
 		if at == nil {
 			return c.committed(p, wire.NotFound, &slot{tombstone: true})
 		}
@@ -296,15 +363,23 @@ func (c *Chain) execute(p *wire.Packet, payload []byte) *wire.Packet {
 			c.violate("session %d sends request 0", p.Session)
 		}
 	}
+	last := c.records[p.Session]
+	far := p.Session != 0 && last.request != 0 && p.Request > last.request && p.Request-last.request > wire.RequestWindow
 	switch {
 	case c.frozen:
 		return c.answer(p, wire.Retry)
 	case p.Session >= c.cfg.Sessions:
+		c.counts.BadSession++
 		return c.answer(p, wire.BadSession)
+	case denied:
+		c.counts.Denied++
+		return c.answer(p, wire.Denied)
 	case at == nil:
 		return c.committed(p, wire.NotFound, &slot{tombstone: true})
+	case far: // of another lease
+		c.counts.BadSession++
+		return c.answer(p, wire.BadSession)
 	}
-	last := c.records[p.Session]
 	isRetry := false
 	if p.Session != 0 {
 		if p.Request < last.request {

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -10,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
-	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -42,7 +43,7 @@ type Options struct {
 // process.
 type Agent struct {
 	opts  Options
-	rules guard.Rules // what is dropped of what containers send
+	rules func(*agentapi.Record) ingressfilter.Rules // what is dropped of what a container sends
 	log   *slog.Logger
 	store *store
 
@@ -61,9 +62,9 @@ func New(opts Options) (*Agent, error) {
 	if opts.step == nil {
 		opts.step = func(string) {}
 	}
-	rules := PodRules
+	rules := podRules
 	if opts.Switch == nil {
-		opts.Switch, rules = noSwitch{}, OutsideRules
+		opts.Switch, rules = noSwitch{}, outsideRules
 	}
 	if opts.FirstPort == 0 || opts.LastPort < opts.FirstPort {
 		return nil, fmt.Errorf("no ports for containers: %d to %d", opts.FirstPort, opts.LastPort)
@@ -75,11 +76,23 @@ func New(opts Options) (*Agent, error) {
 	return &Agent{opts: opts, rules: rules, log: opts.Log, store: s, records: map[string]*agentapi.Record{}, reason: "it is starting", changes: make(chan struct{})}, nil
 }
 
-// PodRules are what is dropped of what containers send: what the switch has left of NetCRAQ, and packets for the tunnels between nodes.
-var PodRules = guard.Rules{Ports: []uint16{wire.Port}, Destinations: []uint16{podroutes.VXLANPort}}
+// podRules are what is dropped of what containers send: what the switch has left of NetCRAQ, packets for the tunnels
+// between nodes, and all tagged frames. No container has a use for tags: the node has no interface that would take them.
+func podRules(*agentapi.Record) ingressfilter.Rules {
+	return ingressfilter.Rules{Ports: []uint16{wire.Port}, Destinations: []uint16{podroutes.VXLANPort}, Untagged: true}
+}
 
-// OutsideRules are the same where the switches are not on the nodes: then NetCRAQ's packets take the way of all others, and the ports that they come to believe none of them more than a request.
-var OutsideRules = guard.Rules{Destinations: []uint16{podroutes.VXLANPort}}
+// outsideRules are the same where the switches are not on the nodes: then NetCRAQ's packets take the way of all others,
+// under the container's own address, and the ports that they come to believe none of them more than a request.
+func outsideRules(r *agentapi.Record) ingressfilter.Rules {
+	rules := podRules(r)
+	for _, addr := range r.Addresses {
+		if ip := addr.Prefix.Addr(); ip.Is4() {
+			rules.Sources = append(rules.Sources, netip.PrefixFrom(ip, ip.BitLen()))
+		}
+	}
+	return rules
+}
 
 // noSwitch is where there is none.
 type noSwitch struct{}
@@ -154,7 +167,7 @@ func (a *Agent) Reconcile() error {
 		l, err := linkByName(name)
 		switch {
 		case err == nil && r.State == agentapi.Ready:
-			if err = guard.Attach(l.Attrs().Index, a.rules); err == nil {
+			if err = ingressfilter.Attach(l.Attrs().Index, a.rules(r)); err == nil {
 				err = a.opts.Switch.AddPort(r.Port, name)
 			}
 			a.records[name] = r

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
-	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 )
 
 // Steps of an attachment, in their order.
 const (
 	stepRecord    = "record"    // the record is written, in state "adding"
 	stepPair      = "pair"      // the two interfaces are made, one of them in the container
-	stepGuard     = "guard"     // before the interface can receive anything
+	stepFilter    = "filter"    // before the interface can receive anything
 	stepHost      = "host"      // the node's end: alias, gateway's addresses, up
 	stepContainer = "container" // the other end: addresses, up, routes
 	stepRoutes    = "routes"    // the node's routes to the container
@@ -30,7 +30,7 @@ const (
 )
 
 // Steps lists them.
-var Steps = []string{stepRecord, stepPair, stepGuard, stepHost, stepContainer, stepRoutes, stepPort, stepReady, stepReply}
+var Steps = []string{stepRecord, stepPair, stepFilter, stepHost, stepContainer, stepRoutes, stepPort, stepReady, stepReply}
 
 // Attach gives a container an interface. If it fails nothing is left of it.
 func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
@@ -171,7 +171,7 @@ func (a *Agent) make(r *agentapi.Record, space *container) error {
 			host, err = netlink.LinkByName(r.Host.Name)
 			return err
 		}},
-		{stepGuard, func() error { return guard.Attach(host.Attrs().Index, a.rules) }},
+		{stepFilter, func() error { return ingressfilter.Attach(host.Attrs().Index, a.rules(r)) }},
 		{stepHost, func() error { return setUpHost(host, r) }},
 		{stepContainer, func() error { return space.setUp(r) }},
 		{stepRoutes, func() error { return eachRoute(host, r, netlink.RouteReplace) }},

@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
-	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 )
 
 // Check looks whether an attachment is as it was made, and names everything that is not.
@@ -61,8 +61,8 @@ func (a *Agent) checkHost(r *agentapi.Record, req *agentapi.Check, note func(str
 		return
 	}
 	checkLink(l, r.Host, req.Host, note)
-	if there, err := guard.Attached(l.Attrs().Index); err != nil || !there {
-		note("%s has no guard (%v)", r.Host.Name, err)
+	if there, err := ingressfilter.Attached(l.Attrs().Index); err != nil || !there {
+		note("%s has no ingress filter (%v)", r.Host.Name, err)
 	}
 	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 	if err != nil {

@@ -2,11 +2,11 @@
 //
 //	         container's namespace │ node's namespace
 //	                               │
-//	eth0 (address, routes) ════════╪═ ncq… ──▶ switch ──▶ guard ──▶ the host's stack ──▶ routes, other nodes
+//	eth0 (address, routes) ════════╪═ ncq… ──▶ switch ──▶ filter ──▶ the host's stack ──▶ routes, other nodes
 //	                        veth   │          (NetCRAQ's  (what is
 //	                               │           packets)    left of them: dropped)
 //
-// An attachment is a pair of interfaces. Everything else hangs on the end that the node has, and goes with it: the guard, the gateway's address, the route to the container. So
+// An attachment is a pair of interfaces. Everything else hangs on the end that the node has, and goes with it: the ingress filter, the gateway's address, the route to the container. So
 // there is one thing to remove, and its name is made from the names of network, container and interface: who knows those finds it, whatever was lost.
 //
 // What the agent knows is a record for each attachment in a folder (store.go). The record is there before the interface and goes after it. An agent that was killed in the

@@ -5,3 +5,6 @@ func WithStep(o Options, f func(name string)) Options {
 	o.step = f
 	return o
 }
+
+// PodRules are those of a pod's interface where the node has a switch.
+var PodRules = podRules(nil)

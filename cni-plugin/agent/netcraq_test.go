@@ -20,7 +20,7 @@ import (
 
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
-	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/admin"
@@ -70,6 +70,8 @@ func TestNetCRAQ(t *testing.T) {
 			}
 			forgedReplies(t, p, r)
 			unreachable(t, p, nodes)
+			contained(t, nodes, p)
+			forgedFabric(t, nodes, p, forged, map[string]*client.Client{"a pod at the head": fromP, "a pod at the tail": fromQ})
 
 			// The switch is killed. Its pods cannot have the kernel carry what it would have dropped.
 			a.kill()
@@ -79,19 +81,24 @@ func TestNetCRAQ(t *testing.T) {
 			if see(false) {
 				t.Error("without a switch a pod's NetCRAQ packets leave the node")
 			}
-			// That it is the guard which sees to it:
+			// That it is the filters which see to it: either is enough.
+			_, err = inside(t, a.space, func() (struct{}, error) { return struct{}{}, ingressfilter.RemoveSwitch() })
+			check(t, err)
+			if see(false) {
+				t.Error("without a switch and the stack's filter a pod's NetCRAQ packets leave the node")
+			}
 			_, err = inside(t, a.space, func() (struct{}, error) {
 				l, err := net.InterfaceByName(hostEnd(t, a, p))
 				if err != nil {
 					return struct{}{}, err
 				}
-				return struct{}{}, guard.Detach(l.Index)
+				return struct{}{}, ingressfilter.Detach(l.Index)
 			})
 			check(t, err)
 			if !see(true) {
-				t.Error("without switch and guard a pod's NetCRAQ packets do not leave the node: the test above means nothing")
+				t.Error("without switch and filters a pod's NetCRAQ packets do not leave the node: the test above means nothing")
 			}
-			a.start() // and puts it back
+			a.start() // and puts them back
 			check(t, a.check(t, a.list(), p))
 		})
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
-	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/privileges"
 )
 
@@ -185,7 +185,7 @@ func TestCheck(t *testing.T) {
 			check(t, n.del(t, l, p))
 		})
 	}
-	t.Run("guard", func(t *testing.T) {
+	t.Run("ingress filter", func(t *testing.T) {
 		p := n.newPod(t)
 		result, err := n.add(t, l, p)
 		check(t, err)
@@ -194,7 +194,7 @@ func TestCheck(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return guard.Detach(i.Index)
+			return ingressfilter.Detach(i.Index)
 		}))
 		expectCode(t, "CHECK", n.check(t, l, p), agentapi.CodeNotAsItWas)
 		check(t, n.del(t, l, p))

@@ -28,7 +28,7 @@ func (o *Options) attach(self podroutes.Node, p4runtime string, conf *tls.Config
 		if err != nil {
 			return nil, err
 		}
-		connect := func() error { return sw.ConnectHost(self.Address, services) }
+		connect := func() error { return errors.Join(nodeswitch.FilterStack(), sw.ConnectHost(self.Address, services)) }
 		return &place{sw: sw, engine: sw.Engine(), connectHost: connect, connectPeers: sw.ConnectPeers, failed: sw.Failed(), close: sw.Close}, nil
 	}
 	h, err := o.Fabric.Host(self.Name)

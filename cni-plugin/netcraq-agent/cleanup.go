@@ -19,12 +19,12 @@ func cleanUpCommand() *cobra.Command {
 		Short: "Take NetCRAQ off a node whose agent has ended",
 		Long: `cleanup removes what an agent leaves on its node when it ends: the container runtime's
 configuration (first, so that the node takes no more pods), routes to other nodes' pods,
-tunnels, masquerading, and the node's own end at the switch or its routes to those of a
-fabric. Interfaces of pods go with the pods: drain
-the node before.`,
+tunnels, nftables' tables (masquerading; who may send in tunnels and to the switch), and
+the node's own end at the switch or its routes to those of a fabric. Interfaces of pods go
+with the pods: drain the node before.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.Join(cniconf.Remove(confDir), podroutes.Remove(), masquerade.Remove(), podroutes.RemovePeerLinks(nil), nodeswitch.DisconnectHost(), podroutes.RemoveServices())
+			return errors.Join(cniconf.Remove(confDir), podroutes.RemovePeerLinks(nil), podroutes.Remove(), masquerade.Remove(), nodeswitch.DisconnectHost(), podroutes.RemoveServices())
 		},
 	}
 	c.Flags().StringVar(&confDir, "cni-conf-dir", "/etc/cni/net.d", "`FOLDER` where the container runtime looks for its network's configuration")

@@ -171,17 +171,6 @@ func run(ctx context.Context, o *options) error {
 	if err := agent.EnableForwarding(); err != nil {
 		return err
 	}
-	if err := connect(sw, cluster, fabric); err != nil {
-		return err
-	}
-	if len(services) > 0 {
-		if err := sw.ConnectHost(cluster.self.Address, services); err != nil {
-			return err
-		}
-	}
-	if err := a.Reconcile(); err != nil {
-		log.Error("pods whose interfaces are no ports keep their connectivity, but for NetCRAQ", "err", err)
-	}
 	route := func() {
 		if cluster == nil {
 			return
@@ -194,7 +183,18 @@ func run(ctx context.Context, o *options) error {
 			log.Error("pods do not reach what is outside of the cluster", "err", err)
 		}
 	}
-	route()
+	route() // first, since it says who may send in tunnels
+	if err := errors.Join(nodeswitch.FilterStack(), connect(sw, cluster, fabric)); err != nil {
+		return err
+	}
+	if len(services) > 0 {
+		if err := sw.ConnectHost(cluster.self.Address, services); err != nil {
+			return err
+		}
+	}
+	if err := a.Reconcile(); err != nil {
+		log.Error("pods whose interfaces are no ports keep their connectivity, but for NetCRAQ", "err", err)
+	}
 	a.SetReady(true, "")
 	log.Info("ready", "socket", o.socket, "device", o.deviceID, "p4runtime", o.p4runtime, "engine", sw.Engine(), "attachments", len(a.Attachments()), "mtu", mtu)
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
@@ -53,15 +53,17 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 	}
 	var ends [2]netlink.Link
 	for i, name := range []string{hostEnd, portEnd} {
-		if ends[i], err = netlink.LinkByName(name); err == nil {
-			err = netlink.LinkSetUp(ends[i])
-		}
-		if err != nil {
+		if ends[i], err = netlink.LinkByName(name); err != nil {
 			return fmt.Errorf("connecting the node to its switch: %s: %w", name, err)
 		}
 	}
-	if err := guard.Attach(ends[1].Attrs().Index, guard.Rules{Ports: []uint16{wire.Port}}); err != nil {
+	if err := ingressfilter.Attach(ends[1].Attrs().Index, betweenSwitches); err != nil { // before it can receive anything
 		return err
+	}
+	for _, l := range ends {
+		if err := setUp(l); err != nil {
+			return fmt.Errorf("connecting the node to its switch: %w", err)
+		}
 	}
 	if err := s.AddPort(HostPort, portEnd); err != nil {
 		return fmt.Errorf("connecting the node to its switch: %w", err)
@@ -69,8 +71,21 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 	return podroutes.ApplyServices(ends[0].Attrs().Index, ends[1].Attrs().HardwareAddr, node, services)
 }
 
-// DisconnectHost removes what ConnectHost has made, after the switch has ended.
-func DisconnectHost() error {
+func setUp(l netlink.Link) error {
+	if err := netlink.LinkSetUp(l); err != nil {
+		return fmt.Errorf("setting %s up: %w", l.Attrs().Name, err)
+	}
+	return nil
+}
+
+// FilterStack has the node's own stack take no NetCRAQ packet but what the switch gives it, and forward none: whatever the kernel unwraps, wherever it comes from. It is for
+// the network namespace of the calling thread, and stays when the process ends.
+func FilterStack() error { return ingressfilter.ApplySwitch(wire.Port, hostEnd) }
+
+// DisconnectHost removes what ConnectHost and FilterStack have made, after the switch has ended.
+func DisconnectHost() error { return errors.Join(removeHostEnd(), ingressfilter.RemoveSwitch()) }
+
+func removeHostEnd() error {
 	l, err := netlink.LinkByName(hostEnd)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil

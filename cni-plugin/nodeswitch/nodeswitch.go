@@ -174,7 +174,7 @@ func (s *Switch) RemovePort(number uint32) error { return s.device.RemovePort(nu
 
 // Close ends the switch.
 func (s *Switch) Close() error {
-	s.removeGuards()
+	s.removeFilters()
 	for _, server := range s.servers {
 		server.Stop()
 	}

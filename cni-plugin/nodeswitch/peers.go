@@ -7,7 +7,9 @@ import (
 	"net"
 	"slices"
 
-	"github.com/netcraq/netcraq/cni-plugin/guard"
+	"github.com/vishvananda/netlink"
+
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -45,22 +47,29 @@ func (s *Switch) connect(self podroutes.Node, number uint32, peer podroutes.Node
 	if err != nil {
 		return err
 	}
-	l, err := net.InterfaceByName(name)
+	l, err := netlink.LinkByName(name)
 	if err != nil {
-		return err
+		return fmt.Errorf("the tunnel %s: %w", name, err)
 	}
+	index := l.Attrs().Index
 	if old, ok := s.peers[number]; ok {
-		if old.index == l.Index {
-			return nil
+		if old.index == index {
+			return setUp(l)
 		}
 		if err := s.disconnect(number); err != nil { // somebody removed the tunnel, and it was made again
 			return err
 		}
 	}
-	if err := s.addFabric(number, l); err != nil {
+	if err := ingressfilter.Attach(index, betweenSwitches); err != nil { // before it can receive anything
 		return err
 	}
-	s.peers[number] = fabricPort{name, l.Index}
+	if err := setUp(l); err != nil {
+		return err
+	}
+	if err := s.AddPort(number, name); err != nil {
+		return err
+	}
+	s.peers[number] = fabricPort{name, index}
 	return nil
 }
 
@@ -76,7 +85,10 @@ func (s *Switch) disconnect(number uint32) error {
 func (s *Switch) ConnectUplink(number uint32, iface string) error {
 	l, err := net.InterfaceByName(iface)
 	if err == nil {
-		err = s.addFabric(number, l)
+		err = ingressfilter.Attach(l.Index, uplinkRules)
+	}
+	if err == nil {
+		err = s.AddPort(number, iface)
 	}
 	if err != nil {
 		return fmt.Errorf("the switch's port %d, %s: %w", number, iface, err)
@@ -87,19 +99,20 @@ func (s *Switch) ConnectUplink(number uint32, iface string) error {
 	return nil
 }
 
-// addFabric makes an interface a port. It has a guard, too: what comes to the switch is not for the node's own stack, whoever runs the program.
-func (s *Switch) addFabric(number uint32, l *net.Interface) error {
-	if err := guard.Attach(l.Index, guard.Rules{Ports: []uint16{wire.Port}}); err != nil {
-		return err
-	}
-	return s.AddPort(number, l.Name)
-}
+// What comes to a switch is not for the node's own stack, whoever runs the program. So its ports have ingress filters.
+var (
+	// betweenSwitches is for interfaces that only switches use, or one and its node: the stack would route what comes by
+	// them, NetCRAQ or not, as if it came from a network of the node's.
+	betweenSwitches = ingressfilter.Rules{Everything: true}
+	// uplinkRules are for interfaces that the node uses, too.
+	uplinkRules = ingressfilter.Rules{Ports: []uint16{wire.Port}}
+)
 
-// removeGuards leaves the operator's interfaces as they were. Those that the agent has made keep theirs.
-func (s *Switch) removeGuards() {
+// removeFilters leaves the operator's interfaces as they were. Those that the agent has made keep theirs.
+func (s *Switch) removeFilters() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, index := range s.uplinks {
-		_ = guard.Detach(index) // the process ends
+		_ = ingressfilter.Detach(index) // the process ends
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 )
 
 // The switches of two nodes are connected by a tunnel that only they use, as by a cable. A network that nodes share would not do: an acknowledgement leaves a switch with the
@@ -19,8 +21,12 @@ import (
 // peerPrefix begins the names of tunnels between switches.
 const peerPrefix = "ncqf"
 
-// PeerLink makes the tunnel between a node's switch and another's, and gives the name of its interface. What is as it should be stays.
+// PeerLink makes the tunnel between a node's switch and another's, and gives the name of its interface, which is for the caller to set up. What is as it should be stays.
+// Apply has to be called before: it says who may send in the tunnel.
 func PeerLink(self, peer Node) (string, error) {
+	if filtered, err := ingressfilter.TunnelsFiltered(); err != nil || !filtered {
+		return "", errors.Join(fmt.Errorf("there is no tunnel to node %s before podroutes.Apply has said who may send in it", peer.Name), err)
+	}
 	out, err := sourceLink(self.Address)
 	if err != nil {
 		return "", err
@@ -29,7 +35,7 @@ func PeerLink(self, peer Node) (string, error) {
 	vni := peerVNI(self.Address, peer.Address)
 	l, err := netlink.LinkByName(name)
 	if v, ok := l.(*netlink.Vxlan); err == nil && ok && v.VxlanId == vni && v.Port == VXLANPort && v.SrcAddr.Equal(self.Address.AsSlice()) && v.Group.Equal(peer.Address.AsSlice()) {
-		return name, setUp(l)
+		return name, nil
 	}
 	if err == nil {
 		if err := netlink.LinkDel(l); err != nil {
@@ -42,14 +48,7 @@ func PeerLink(self, peer Node) (string, error) {
 	if err := netlink.LinkAdd(v); err != nil {
 		return "", fmt.Errorf("making the tunnel %s to node %s: %w", name, peer.Name, err)
 	}
-	return name, setUp(v)
-}
-
-func setUp(l netlink.Link) error {
-	if err := netlink.LinkSetUp(l); err != nil {
-		return fmt.Errorf("setting %s up: %w", l.Attrs().Name, err)
-	}
-	return nil
+	return name, nil
 }
 
 // RemovePeerLinks removes the tunnels to nodes that are not among those named.

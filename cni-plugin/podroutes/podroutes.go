@@ -20,12 +20,14 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 )
 
 const (
 	// Protocol marks routes of this package (rtm_protocol; iproute2 keeps the numbers below 5 and from 8 to 18, 42 and 186 to 192).
 	Protocol = 78
-	// VXLANPort is the UDP port of tunnels: not the usual 4789, which pods may have a use for. No pod may send to it (see agent.PodRules).
+	// VXLANPort is the UDP port of tunnels: not the usual 4789, which pods may have a use for. No pod may send to it (see package agent's podRules).
 	VXLANPort = 20037
 	// VNI is the tunnels' network identifier, 24 bits.
 	VNI = 20035
@@ -69,10 +71,14 @@ func (*Mode) Type() string { return "auto|direct|vxlan" }
 
 // Apply makes the routes of the calling thread's network namespace those to the other nodes' pods. The error names the nodes that cannot be reached; the others can, so that
 // one node's mistake is not everybody's.
+//
+// It also says who may send in tunnels, those of PeerLink included: each other node in its own, and nobody else. Without
+// that no tunnel is made.
 func Apply(self Node, others []Node, mode Mode) error {
 	if err := self.Check(); err != nil {
 		return err
 	}
+	filtered := filterTunnels(self, others)
 	others, errs := fit(self, others)
 	var tunnels []Node
 	want := map[netip.Prefix]*netlink.Route{}
@@ -92,7 +98,9 @@ func Apply(self Node, others []Node, mode Mode) error {
 		}
 	}
 	if len(tunnels) == 0 {
-		errs = append(errs, removeTunnel())
+		errs = append(errs, filtered, removeTunnel())
+	} else if filtered != nil {
+		errs = append(errs, filtered)
 	} else if index, err := tunnel(self, tunnels); err != nil {
 		errs = append(errs, err)
 	} else {
@@ -105,9 +113,25 @@ func Apply(self Node, others []Node, mode Mode) error {
 	return errors.Join(append(errs, replaceRoutes(Protocol, want))...)
 }
 
-// Remove removes all that Apply has made.
+// Remove removes all that Apply has made, after RemovePeerLinks has removed the other tunnels.
 func Remove() error {
-	return errors.Join(removeTunnel(), replaceRoutes(Protocol, nil))
+	return errors.Join(removeTunnel(), replaceRoutes(Protocol, nil), ingressfilter.RemoveTunnels())
+}
+
+// filterTunnels has the node take VXLAN from the other nodes alone, each in its own tunnels.
+func filterTunnels(self Node, others []Node) error {
+	out, err := sourceLink(self.Address)
+	if err != nil {
+		return err
+	}
+	t := ingressfilter.Tunnels{Port: VXLANPort, Address: self.Address, Uplink: out.Attrs().Name}
+	for _, n := range others {
+		if n.Address.Is4() && n.Address != self.Address {
+			t.From = append(t.From, ingressfilter.Tunnel{Peer: n.Address, VNI: VNI},
+				ingressfilter.Tunnel{Peer: n.Address, VNI: uint32(peerVNI(self.Address, n.Address))})
+		}
+	}
+	return ingressfilter.ApplyTunnels(t)
 }
 
 // Check says what is wrong with what is known of a node.

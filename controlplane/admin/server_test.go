@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -86,7 +87,7 @@ func (b *backend) Counters(_ context.Context, s string) (*api.Counters, error) {
 	return &api.Counters{Switch: s}, b.note("counters", s)
 }
 func (b *backend) OpenSessions(_ context.Context, r api.SessionsRequest) (*api.Sessions, error) {
-	return &api.Sessions{Lease: "L", TTLSeconds: 30}, b.note("open", r.Owner)
+	return &api.Sessions{Lease: "L", TTLSeconds: 30}, b.note("open", strconv.Itoa(r.Count), r.Owner, r.Address)
 }
 func (b *backend) KeepSessions(_ context.Context, l string) (*api.Sessions, error) {
 	return &api.Sessions{Lease: l}, b.note("keep", l)
@@ -140,7 +141,10 @@ func TestClient(t *testing.T) {
 		{"lookup /registry/ä", func() error { _, err := c.Lookup(ctx, "/registry/ä"); return err }},
 		{"switches", func() error { _, err := c.Switches(ctx); return err }},
 		{"counters s1", func() error { _, err := c.Counters(ctx, "s1"); return err }},
-		{"open me", func() error { _, err := c.NewSessions(ctx, 2, "me"); return err }},
+		{"open 2 me 10.0.0.1", func() error {
+			_, err := c.NewSessions(ctx, api.SessionsRequest{Count: 2, Owner: "me", Address: "10.0.0.1"})
+			return err
+		}},
 		{"keep L", func() error { _, err := c.KeepSessions(ctx, "L"); return err }},
 		{"close L", func() error { return c.CloseSessions(ctx, "L") }},
 		{"ready", func() error { return c.Ready(ctx) }},

@@ -5,9 +5,11 @@ type Status struct {
 	Config  Config
 	Decided bool // false: there is no configuration yet, and Members are the file's
 	Found   bool // there was no record; an earlier controller's configuration was found in the switches
-	Ready   bool
-	Reason  string // why it is not ready
-	Members []MemberStatus
+	// Installed: every member has the configuration, so whoever it leaves out is fenced, or its lease is over.
+	Installed bool
+	Ready     bool
+	Reason    string // why it is not ready
+	Members   []MemberStatus
 }
 
 // MemberStatus is a member for people.
@@ -21,6 +23,7 @@ type MemberStatus struct {
 // Status is the state now.
 func (m *Machine) Status(now Time) Status {
 	s := Status{Config: m.cfg, Decided: m.decided, Found: m.found, Ready: m.decided && m.installed && m.recorded() && m.persisting == nil && m.change == nil}
+	s.Installed = m.decided && m.installed && m.recorded() && m.persisting == nil
 	if !m.decided {
 		s.Config = Config{Members: m.o.Members, Lease: m.o.Lease}
 	}

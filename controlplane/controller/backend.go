@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -359,116 +358,6 @@ func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, 
 		}
 	}
 	return out, nil
-}
-
-// maxSessions is how many sessions one request can ask for.
-const maxSessions = 1024
-
-// OpenSessions leases writer sessions. Each one's first request is above what any member of any chain has recorded for the id, and above what other switches have that are
-// there: a chain that comes later may be made of those, and would take the requests for old ones.
-func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*api.Sessions, error) {
-	if r.Count < 1 || r.Count > maxSessions {
-		return nil, api.Errorf(api.CodeInvalidArgument, "%d sessions: ask for 1 to %d", r.Count, maxSessions)
-	}
-	name := rand.Text()
-	var lease *sessions.Lease
-	var at, others []*device
-	var failed error
-	saved := make(chan error, 1)
-	err := c.call(ctx, func() {
-		if failed = c.inCharge(); failed != nil {
-			return
-		}
-		for _, ch := range c.net().chains {
-			if s := ch.m.Status(c.now()); !s.Decided {
-				failed = fmt.Errorf("%w: the chain %s is not set up yet (%s)", chain.ErrUnavailable, ch.topo.Name, s.Reason)
-				return
-			}
-			for _, d := range c.members(ch) {
-				if !slices.Contains(at, d) {
-					at = append(at, d)
-				}
-			}
-		}
-		for _, d := range c.net().devices {
-			if d.ready && !slices.Contains(at, d) {
-				others = append(others, d)
-			}
-		}
-		if lease, failed = c.sess.Open(c.now(), name, r.Owner, r.Count); failed == nil {
-			c.save(func(err error) { saved <- err })
-		}
-	})
-	if err := errors.Join(err, failed); err != nil {
-		return nil, apiError(err)
-	}
-	select {
-	case err = <-saved: // before anybody uses the sessions
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-c.stopped:
-		err = errStopped
-	}
-	if err != nil {
-		return nil, apiError(err) // the lease runs out by itself
-	}
-	out := &api.Sessions{Lease: name, TTLSeconds: int(c.sess.TTL() / time.Second), Sessions: make([]api.Session, len(lease.IDs))}
-	places := make([]int, len(lease.IDs))
-	for i := range places {
-		places[i] = i
-	}
-	err = forEach(ctx, places, func(ctx context.Context, i int) error {
-		highest, err := c.recorded(ctx, lease.IDs[i], at)
-		for _, d := range others {
-			if more, err := c.recorded(ctx, lease.IDs[i], []*device{d}); err == nil { // nobody has to wait for one that is in no chain
-				highest = max(highest, more)
-			}
-		}
-		if err == nil && highest > 1<<32-1-2*sessions.Gap {
-			err = fmt.Errorf("the session %d has used up its request numbers", lease.IDs[i])
-		}
-		out.Sessions[i] = api.Session{ID: lease.IDs[i], NextRequest: highest + sessions.Gap}
-		return err
-	})
-	if err != nil {
-		c.post(func() {
-			if c.sess.Close(c.now(), name) == nil {
-				c.save(nil)
-			}
-		})
-		return nil, api.Errorf(api.CodeUnavailable, "the switches could not be asked what they have recorded for the sessions: %v", err)
-	}
-	return out, nil
-}
-
-// KeepSessions keeps a lease alive.
-func (c *Controller) KeepSessions(ctx context.Context, lease string) (*api.Sessions, error) {
-	var out *api.Sessions
-	var failed error
-	err := c.call(ctx, func() {
-		if failed = c.inCharge(); failed != nil {
-			return // the controller that is knows of this lease, or lets the ids rest
-		}
-		l, err := c.sess.Keep(c.now(), lease)
-		if failed = err; err == nil {
-			out = &api.Sessions{Lease: lease, TTLSeconds: int(c.sess.TTL() / time.Second), Sessions: []api.Session{}}
-			for _, id := range l.IDs {
-				out.Sessions = append(out.Sessions, api.Session{ID: id})
-			}
-		}
-	})
-	return out, apiError(errors.Join(err, failed))
-}
-
-// CloseSessions gives a lease back.
-func (c *Controller) CloseSessions(ctx context.Context, lease string) error {
-	var failed error
-	err := c.call(ctx, func() {
-		if failed = c.sess.Close(c.now(), lease); failed == nil {
-			c.save(nil)
-		}
-	})
-	return apiError(errors.Join(err, failed))
 }
 
 // Events is the events after the one numbered since that are kept, and a channel that is closed when there are more.

@@ -34,7 +34,7 @@ func fourChains() layout {
 // sessionsFor opens sessions, and keeps them until the test ends.
 func (r *running) sessionsFor(n int) []api.Session {
 	r.t.Helper()
-	s, err := r.api.NewSessions(r.t.Context(), n, r.t.Name())
+	s, err := r.api.NewSessions(r.t.Context(), api.SessionsRequest{Count: n, Owner: r.t.Name()})
 	if err != nil {
 		r.t.Fatal(err)
 	}

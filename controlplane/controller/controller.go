@@ -56,11 +56,15 @@ type Controller struct {
 	wake    chan struct{}
 
 	// What only run's goroutine touches.
-	wanted  *topology.Topology   // the last that was given
-	gone    map[uint8]chain.Time // ids of chains that were removed, and until when they are not given to others
-	epoch   uint16               // the highest that any chain has had, those that were removed included, when it was last looked at
-	dir     *directory.Directory
-	sess    *sessions.Table
+	wanted *topology.Topology   // the last that was given
+	gone   map[uint8]chain.Time // ids of chains that were removed, and until when they are not given to others
+	epoch  uint16               // the highest that any chain has had, those that were removed included, when it was last looked at
+	dir    *directory.Directory
+	sess   *sessions.Table
+	// numbering is of principals and realms.
+	numbering *numbering
+	// leased is the session_lease entries, by switch: what sess says. Devices' workers read it.
+	leased  atomic.Pointer[map[string][]p4rt.Entry]
 	records map[string]chain.Record // of the chains, by name
 	saved   bool                    // an earlier controller's state was there
 	lastOp  chain.OpID
@@ -106,6 +110,7 @@ func New(o Options) (*Controller, error) {
 			return nil, err
 		}
 	}
+	c.numbering = newNumbering(saved.Principals)
 	c.moved, c.avoided = map[string]bool{}, map[string]bool{}
 	for _, s := range saved.Avoided {
 		if t.Switch(s) != nil {
@@ -120,7 +125,7 @@ func New(o Options) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := newNetwork(topo, left, c.avoided)
+	n, err := newNetwork(topo, c.numbering, left, c.avoided)
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +133,7 @@ func New(o Options) (*Controller, error) {
 		return nil, err
 	}
 	c.sess = sessions.New(uint16(t.Sessions.Controller)+1, prog.lastSession(t), t.Sessions.TTL, saved.Sessions)
+	c.leased.Store(&map[string][]p4rt.Entry{})
 	c.records = map[string]chain.Record{}
 	maps.Copy(c.records, saved.Chains)
 	c.epoch = saved.highest()
@@ -202,6 +208,8 @@ func (c *Controller) Run(ctx context.Context) {
 	defer close(c.stopped)
 	defer c.running.Wait()
 	c.running.Go(func() { c.saver.run(ctx) })
+	c.running.Go(func() { c.watchLeases(ctx) })
+	c.publishLeases()
 	for _, d := range c.net().devices {
 		c.startDevice(d)
 	}
@@ -316,10 +324,10 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 	case chain.Erase:
 		c.erase(ch, a)
 	case chain.Copy:
-		keys := c.reachable(ch)
+		keys, records := c.reachable(ch), c.recordsToCopy()
 		go func() {
 			start := time.Now()
-			n, rounds, err := c.copy(c.ctx, ch, a, keys)
+			n, rounds, err := c.copy(c.ctx, ch, a, keys, records)
 			c.post(func() {
 				what := map[bool]string{true: "chain.compared", false: "chain.copied"}[a.Compare]
 				if err == nil {
@@ -393,7 +401,8 @@ func (c *Controller) save(done func(error)) {
 		}
 	}
 	s := &State{Version: StateVersion, Chains: maps.Clone(c.records), Directory: c.dir.Snapshot(), Sessions: c.sess.Leases(),
-		Avoided: slices.Sorted(maps.Keys(c.avoided)), Switches: c.net().saved(), Spaces: c.dir.Spaces(), Epoch: c.epoch}
+		Principals: maps.Clone(c.numbering.numbers),
+		Avoided:    slices.Sorted(maps.Keys(c.avoided)), Switches: c.net().saved(), Spaces: c.dir.Spaces(), Epoch: c.epoch}
 	c.saver.save(s, func(err error) {
 		c.post(func() {
 			if errors.Is(err, ErrNotLeading) {

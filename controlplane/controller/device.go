@@ -49,6 +49,7 @@ type device struct {
 	freshAt  int // the connection in which the program was loaded last
 	entries  map[string]map[string]*v1.TableEntry
 	groups   map[uint32]p4rt.Group
+	rates    map[int]int64          // of host ports, packets a second
 	swept    []uint8                // the chains of whose predecessors nothing is left in it
 	parts    map[uint8]chain.Config // of each chain, the configuration of the last install in this connection
 }
@@ -248,7 +249,11 @@ func (d *device) load(ctx context.Context, stream int) error {
 	for _, g := range list {
 		groups[g.ID] = g
 	}
-	d.entries, d.groups, d.loadedAt = entries, groups, stream
+	rates, err := d.client.ReadMeter(ctx, "host_rate")
+	if err != nil {
+		return err
+	}
+	d.entries, d.groups, d.rates, d.loadedAt = entries, groups, rates, stream
 	d.swept = nil
 	clear(d.parts) // it may have been restarted: nothing of before may be installed again but by the machine's word
 	return nil
@@ -308,6 +313,9 @@ func (d *device) remember(u *v1.Update) {
 			d.entries[table.Table][p4rt.MatchKey(te)] = te
 		}
 		return
+	}
+	if me := u.Entity.GetMeterEntry(); me != nil {
+		d.rates[int(me.Index.Index)] = me.GetConfig().GetPir()
 	}
 	if g, ok := p4rt.DecodeGroup(u.Entity); ok {
 		if u.Type == v1.Update_DELETE {

@@ -35,6 +35,7 @@ var eventNames = map[int]string{
 	36: "write_frozen",
 	37: "write_full",
 	38: "lease_refused",
+	39: "denied",
 	48: "drop_malformed",
 	49: "drop_unknown_op",
 	50: "drop_untrusted",
@@ -47,4 +48,8 @@ var eventNames = map[int]string{
 	57: "drop_ttl",
 	58: "drop_checksum",
 	59: "drop_not_ipv4",
+	60: "drop_closed_port",
+	61: "drop_source",
+	62: "drop_rate",
+	63: "drop_not_plain",
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/directory"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
-	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -252,12 +251,14 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 func (c *Controller) entriesOf(ch *chainState, id chain.OpID, attempt int, sw string, insert, alias bool) {
 	op := ch.ops[id]
 	d := c.net().byName[sw]
+	p := c.net().plan
 	var keys []keySlot
 	for _, k := range op.keys {
 		if alias {
-			k.ID = k.Alias
+			keys = append(keys, aliasOf(k))
+		} else {
+			keys = append(keys, p.entryOf(k))
 		}
-		keys = append(keys, keySlot{k.ID, k.Slot})
 	}
 	d.submit(func(ctx context.Context) {
 		err := d.writeKeys(ctx, insert, keys)
@@ -466,72 +467,6 @@ func (c *Controller) states(ctx context.Context, keys []directory.Key) (map[wire
 		return nil // one switch's silence is its own
 	})
 	return out, err
-}
-
-// poolSession is one of the controller's own writer sessions: used by one write at a time.
-type poolSession struct {
-	id    uint16
-	next  uint32
-	heard map[*chainState]bool // chains whose members' records it is above
-}
-
-func (s *poolSession) take() uint32 {
-	s.next++
-	return s.next
-}
-
-// sessionPool is the controller's own sessions, 1 to size.
-type sessionPool struct {
-	size int
-	free chan *poolSession
-}
-
-func newSessionPool(size int) *sessionPool {
-	p := &sessionPool{size: size, free: make(chan *poolSession, size)}
-	for i := range size {
-		p.free <- &poolSession{id: uint16(i + 1), heard: map[*chainState]bool{}}
-	}
-	return p
-}
-
-// get waits for a session, and sees that its numbers are above what the members of a chain have recorded.
-func (p *sessionPool) get(ctx context.Context, c *Controller, ch *chainState, members []*device) (*poolSession, error) {
-	var s *poolSession
-	select {
-	case s = <-p.free:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if !s.heard[ch] {
-		highest, err := c.recorded(ctx, s.id, members)
-		if err != nil {
-			p.put(s)
-			return nil, err
-		}
-		s.next = max(s.next, highest+sessions.Gap)
-		s.heard[ch] = true
-	}
-	return s, nil
-}
-
-func (p *sessionPool) put(s *poolSession) { p.free <- s }
-
-// recorded is the highest request that any of some switches has recorded for a session.
-func (c *Controller) recorded(ctx context.Context, session uint16, at []*device) (uint32, error) {
-	var highest uint32
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
-	for _, d := range at {
-		r, err := c.fetch(ctx, d, 0, wire.Session, session)
-		if err != nil {
-			return 0, err
-		}
-		if r.Status != wire.OK {
-			return 0, fmt.Errorf("%s answered for the session %d: %v", d.sw.Name, session, r.Status)
-		}
-		highest = max(highest, r.Request)
-	}
-	return highest, nil
 }
 
 // primary says whether the device can be written to.

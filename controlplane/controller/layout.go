@@ -13,7 +13,7 @@ type Layout struct{ p *plan }
 
 // NewLayout makes the layout of a topology. It fails where the chains' multicast groups do not fit.
 func NewLayout(t *topology.Topology) (*Layout, error) {
-	p, err := newPlan(t)
+	p, err := newPlan(t, newNumbering(nil))
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +37,16 @@ func (l *Layout) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config)
 	return ChainPart{p.groups, p.config, p.take, p.route}
 }
 
-// SlotEntry is the key_index entry of a key.
-func SlotEntry(key wire.Key, slot int) p4rt.Entry { return slotEntry(key, slot) }
+// SlotEntry is the key_index entry of a key of a name's realm.
+func (l *Layout) SlotEntry(key wire.Key, slot int, name string) p4rt.Entry {
+	return slotEntry(key, slot, l.p.realm(name))
+}
+
+// AliasEntry is the key_index entry of an alias: only the controller may use it.
+func AliasEntry(key wire.Key, slot int) p4rt.Entry { return slotEntry(key, slot, nobody) }
+
+// LeaseEntry is the session_lease entry of a session that is leased to a host, at the host's switch.
+func LeaseEntry(session uint16, h *topology.Host) p4rt.Entry { return leaseEntry(session, h.Port) }
 
 // EventName is the name of a cell of the P4 counter `events`, in lower case; "" where there is none.
 func EventName(cell int) string { return eventNames[cell] }

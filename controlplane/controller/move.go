@@ -125,7 +125,7 @@ func (c *Controller) finishMove(from, to *chainState, op *keyOperation) (directo
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, takeTimeout)
 	defer cancel()
-	added, err := c.addKeys(ctx, to.topo.Name, []newKey{{name: directory.MovingPrefix + k.ID.String(), value: op.values[0]}})
+	added, err := c.addKeys(ctx, to.topo.Name, []newKey{{name: directory.MovingPrefix + k.Name, value: op.values[0]}})
 	if err == nil {
 		err = added[0].err
 	}

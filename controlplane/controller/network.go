@@ -28,8 +28,8 @@ type network struct {
 func (c *Controller) net() *network { return c.current.Load() }
 
 // newNetwork makes a network without devices and chains.
-func newNetwork(t *topology.Topology, left []string, avoided map[string]bool) (*network, error) {
-	p, err := newPlan(t)
+func newNetwork(t *topology.Topology, given *numbering, left []string, avoided map[string]bool) (*network, error) {
+	p, err := newPlan(t, given)
 	if err != nil {
 		return nil, err
 	}
@@ -79,19 +79,19 @@ type chainState struct {
 	m       *chain.Machine
 	waiting map[chain.OpID]chan error // changes that somebody waits for
 	ops     map[chain.OpID]*keyOperation
-	entries map[string]map[wire.Key]int // key_index as switches reported it when they came up
-	untidy  map[string]bool             // switches whose entries have not been compared with the directory
-	next    chain.Time                  // when its machine must be ticked; 0: not
-	tidying map[wire.Key]bool           // keys whose entries are being made or dropped for that
-	ready   bool                        // as was last said in an event
-	held    atomic.Pointer[held]        // of the newcomer, between the copy and the comparison
-	steers  int                         // how often the lease that is wanted has been changed
+	entries map[string]map[wire.Key]keySlot // key_index as switches reported it when they came up
+	untidy  map[string]bool                 // switches whose entries have not been compared with the directory
+	next    chain.Time                      // when its machine must be ticked; 0: not
+	tidying map[wire.Key]bool               // keys whose entries are being made or dropped for that
+	ready   bool                            // as was last said in an event
+	held    atomic.Pointer[held]            // of the newcomer, between the copy and the comparison
+	steers  int                             // how often the lease that is wanted has been changed
 }
 
 func newChain(ct *topology.Chain, space directory.Space, o chain.Options) *chainState {
 	o.Name, o.Members, o.Lease, o.Patience = ct.Name, ct.Members, ct.Lease, ct.Patience
 	return &chainState{topo: ct, space: space, m: chain.New(o), waiting: map[chain.OpID]chan error{}, ops: map[chain.OpID]*keyOperation{},
-		entries: map[string]map[wire.Key]int{}, untidy: map[string]bool{}}
+		entries: map[string]map[wire.Key]keySlot{}, untidy: map[string]bool{}}
 }
 
 // needs says whether any chain needs a switch, even if it has left.

@@ -21,12 +21,27 @@ import (
 
 // The entries of docs/protocol.md, "Tables that the controller fills".
 
-func portTrust(port uint32, fabric bool) p4rt.Entry {
+func fabricPort(port uint32) p4rt.Entry {
+	return p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(port)}, Action: "fabric_port"}
+}
+
+// hostPort lets in a principal's requests; open: with any client's session, leased or not.
+func hostPort(port uint32, principal uint16, address netip.Addr, open bool) p4rt.Entry {
 	action := "host_port"
-	if fabric {
-		action = "fabric_port"
+	if open {
+		action = "open_host_port"
 	}
-	return p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(port)}, Action: action}
+	return p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(port)}, Action: action,
+		Params: p4rt.Params{"principal": principal, "address": address}}
+}
+
+func leaseEntry(session uint16, port uint32) p4rt.Entry {
+	return p4rt.Entry{Table: "session_lease", Match: p4rt.Match{"session": p4rt.Exact(session)}, Action: "leased_to", Params: p4rt.Params{"port": port}}
+}
+
+func grantEntry(principal, realm uint16, read, write bool) p4rt.Entry {
+	return p4rt.Entry{Table: "access", Match: p4rt.Match{"principal": p4rt.Exact(principal), "realm": p4rt.Exact(realm)}, Action: "grant",
+		Params: p4rt.Params{"read": read, "write": write}}
 }
 
 func takeAddress(a netip.Addr) p4rt.Entry {
@@ -45,8 +60,8 @@ func toController(a netip.Addr) p4rt.Entry {
 	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(a, 32)}, Action: "to_controller"}
 }
 
-func slotEntry(id wire.Key, slot int) p4rt.Entry {
-	return p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(uint32(id))}, Action: "set_slot", Params: p4rt.Params{"slot": slot}}
+func slotEntry(id wire.Key, slot int, realm uint16) p4rt.Entry {
+	return p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(uint32(id))}, Action: "set_slot", Params: p4rt.Params{"slot": slot, "realm": realm}}
 }
 
 // chainPart is what a chain_config entry says.
@@ -221,14 +236,19 @@ type plan struct {
 	around atomic.Pointer[topology.Graph] // of those that are not given up
 	groups groupTable
 	chains []uint8 // their ids
+	// numbers are those of the principals and realms, by name.
+	numbers map[string]uint16
 }
 
-func newPlan(t *topology.Topology) (*plan, error) {
+func newPlan(t *topology.Topology, given *numbering) (*plan, error) {
 	groups, err := allocateGroups(t)
 	if err != nil {
 		return nil, err
 	}
 	p := &plan{t: t, full: t.Graph(nil), groups: groups, chains: []uint8{}}
+	if p.numbers, err = given.of(t); err != nil {
+		return nil, err
+	}
 	for _, c := range t.Chains {
 		p.chains = append(p.chains, c.ID)
 	}
@@ -259,11 +279,24 @@ func (p *plan) towards(from *topology.Switch, to netip.Prefix, at string) (p4rt.
 	return forward(to, hop.Peer.MAC, hop.Number), true
 }
 
-// base is what a switch holds whatever the chains: who is trusted, its own address, and the routes to hosts, switches and the controller.
+// realm is the number of a key's realm, by the key's name.
+func (p *plan) realm(name string) uint16 { return p.numbers[p.t.RealmOf(name)] }
+
+// base is what a switch holds whatever the chains: who may come in by its ports and do what, its own address, and the routes to hosts, switches and the controller.
 func (p *plan) base(s *topology.Switch) []p4rt.Entry {
 	var out []p4rt.Entry
 	for _, port := range s.Ports {
-		out = append(out, portTrust(port.Number, port.Peer != nil))
+		switch h := port.Host; {
+		case port.Peer != nil:
+			out = append(out, fabricPort(port.Number))
+		case h != nil && h.Principal != "":
+			out = append(out, hostPort(port.Number, p.numbers[h.Principal], h.IP, h.Open))
+		}
+	}
+	for _, g := range p.t.Grants {
+		if g.Principal != g.Realm {
+			out = append(out, grantEntry(p.numbers[g.Principal], p.numbers[g.Realm], g.Read, g.Write))
+		}
 	}
 	out = append(out, takeAddress(s.Address), toController(p.t.Controller.Address))
 	for _, other := range p.t.Switches {
@@ -288,10 +321,10 @@ func (p *plan) base(s *topology.Switch) []p4rt.Entry {
 	return out
 }
 
-// isBase says whether an entry of port_trust, local_address or ipv4_lpm is among those that base decides on; the others are service addresses.
+// isBase says whether an entry of a table in baseTables is among those that base decides on; the others are service addresses.
 func (p *plan) isBase(e p4rt.Entry) bool {
 	for _, k := range e.Match {
-		if v, ok := k.Value.(p4rt.Value); ok && e.Table != "port_trust" {
+		if v, ok := k.Value.(p4rt.Value); ok && (e.Table == "local_address" || e.Table == "ipv4_lpm") {
 			for _, c := range p.t.Chains {
 				if v.Addr() == c.Address {
 					return false

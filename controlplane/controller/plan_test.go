@@ -65,7 +65,7 @@ func TestPlan(t *testing.T) {
 			if _, err := prog.fit(top, nil); err != nil {
 				return err.Error() + "\n"
 			}
-			if p, err = newPlan(top); err != nil {
+			if p, err = newPlan(top, newNumbering(nil)); err != nil {
 				return err.Error() + "\n"
 			}
 			return "ok\n"

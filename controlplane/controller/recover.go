@@ -70,7 +70,7 @@ type held struct {
 // A comparison ends when the newcomer has what the donor had when it was first looked at: the chain is frozen, so nothing of this chain has been added since. Sessions'
 // records are another matter: they are all chains', and where the donor is in others as well, its records go on changing with those chains' writes, for as long as there are any.
 // A later request than the one recorded at the first look means that that one was answered.
-func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, keys []directory.Key) (written, round int, err error) {
+func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, keys []directory.Key, records []uint16) (written, round int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
 	defer cancel()
 	donor, err := c.device(a.Donor)
@@ -78,15 +78,11 @@ func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, key
 	if err = errors.Join(err, err2); err != nil {
 		return 0, 0, err
 	}
-	records := make([]uint16, 0, c.prog.sessions)
-	for i := 1; i < c.prog.sessions; i++ {
-		records = append(records, uint16(i))
-	}
 	if !a.Compare {
 		if err := c.placeAll(ctx, ch, a.To, keys); err != nil {
 			return 0, 0, err
 		}
-	} else if h := ch.held.Swap(nil); h != nil && h.epoch+1 == a.Epoch && slices.Equal(h.look.keys, keys) {
+	} else if h := ch.held.Swap(nil); h != nil && h.epoch+1 == a.Epoch && slices.Equal(h.look.keys, keys) && slices.Equal(h.look.sessions, records) {
 		at, err := c.look(ctx, donor, ch.topo.ID, a.Epoch, keys, records)
 		if err != nil {
 			return 0, 0, err
@@ -141,7 +137,7 @@ func (c *Controller) placeAll(ctx context.Context, ch *chainState, sw string, ke
 		var drop, want []keySlot
 		placed := map[wire.Key]bool{}
 		for _, k := range keys {
-			want = append(want, keySlot{k.ID, k.Slot})
+			want = append(want, c.net().plan.entryOf(k))
 			placed[k.ID] = true
 		}
 		for _, te := range have {
@@ -151,7 +147,7 @@ func (c *Controller) placeAll(ctx context.Context, ch *chainState, sw string, ke
 				break
 			}
 			if id := wire.Key(e.Exact("KEY_ID").Uint64()); !placed[id] {
-				drop = append(drop, keySlot{id, int(e.Param("slot").Uint64())})
+				drop = append(drop, keySlot{id: id})
 			}
 		}
 		if err == nil {

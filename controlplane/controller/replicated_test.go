@@ -189,7 +189,7 @@ func TestReplicated(t *testing.T) {
 		keys = append(keys, k.KeyID)
 	}
 	const clients = 6
-	s, err := team.api().NewSessions(t.Context(), clients, "replicated")
+	s, err := team.api().NewSessions(t.Context(), api.SessionsRequest{Count: clients, Owner: "replicated"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,8 @@ type State struct {
 	Directory directory.Snapshot      `json:"directory,omitzero"`
 	Sessions  []sessions.Lease        `json:"sessions"`
 	Avoided   []string                `json:"avoided,omitempty"` // switches that routes go around
+	// Principals are the numbers of principals and realms, by name.
+	Principals map[string]uint16 `json:"principals,omitempty"`
 	// What follows is what a topology that has changed meanwhile does not say.
 	Switches []SavedSwitch     `json:"switches,omitempty"`
 	Spaces   []directory.Space `json:"spaces,omitempty"` // the chains' slots: they stay where they are

@@ -96,7 +96,7 @@ func survive(t *testing.T, engine string) {
 	for _, k := range placed[1 : 1+hotKeys] {
 		hot = append(hot, k.KeyID)
 	}
-	s, err := c.api.NewSessions(t.Context(), clients+1, "survive")
+	s, err := c.api.NewSessions(t.Context(), api.SessionsRequest{Count: clients + 1, Owner: "survive"})
 	if err != nil {
 		t.Fatal(err)
 	}

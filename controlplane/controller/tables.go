@@ -8,18 +8,22 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/directory"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
 )
 
 // ourTables are the tables that the controller fills; all that is in them is its business.
-var ourTables = []string{"port_trust", "local_address", "ipv4_lpm", "chain_config", "key_index"}
+var ourTables = append([]string{"chain_config", "key_index"}, baseTables...)
+
+// baseTables are those of them that follow from the topology, but for chains' service addresses, and from the leases of sessions.
+var baseTables = []string{"port_trust", "access", "session_lease", "local_address", "ipv4_lpm"}
 
 // chainReport is what a switch has of one chain.
 type chainReport struct {
 	assignment *chain.Assignment
-	keys       map[wire.Key]int // slots
+	keys       map[wire.Key]keySlot
 }
 
 // have is what a table holds, in no order.
@@ -60,17 +64,21 @@ func (d *device) writeBase(ctx context.Context) error {
 	if sw == nil {
 		return errGone
 	}
-	want, err := d.encode(p.base(sw)...)
+	// Who may use a session comes before the port that uses it: a request that comes between the two is told for good that its session is not its own.
+	want, err := d.encode(append(d.c.leasedTo(sw), p.base(sw)...)...)
 	if err != nil {
 		return err
 	}
 	var have []*v1.TableEntry
-	for _, table := range []string{"port_trust", "local_address", "ipv4_lpm"} {
+	for _, table := range baseTables {
 		h, err := d.have(table, p.isBase)
 		if err != nil {
 			return err
 		}
 		have = append(have, h...)
+	}
+	if err := d.writeRates(ctx, sw); err != nil {
+		return err
 	}
 	// There may be very many keys, and they are looked at only where chains may have gone.
 	for _, table := range []string{"chain_config", "key_index"} {
@@ -110,13 +118,32 @@ func (d *device) writeBase(ctx context.Context) error {
 	return nil
 }
 
+// writeRates bounds what hosts may send, before their ports are opened to them.
+func (d *device) writeRates(ctx context.Context, sw *topology.Switch) error {
+	var updates []*v1.Update
+	for _, p := range sw.Ports {
+		if p.Host == nil || d.rates[int(p.Number)] == int64(p.Host.Rate) {
+			continue
+		}
+		e, err := d.c.prog.pipeline.Info.EncodeMeter("host_rate", int(p.Number), int64(p.Host.Rate), burst(p.Host.Rate))
+		if err != nil {
+			return err
+		}
+		updates = append(updates, p4rt.Modify(e))
+	}
+	return d.apply(ctx, updates...)
+}
+
+// burst is how many packets a host may send at once where it may send so many a second: those of a fiftieth of it, and at least as many as a client sends at a time.
+func burst(rate int) int64 { return int64(max(rate/50, 64)) }
+
 // report says what the switch has of each chain.
 func (d *device) report() (map[uint8]chainReport, error) {
 	info := d.c.prog.pipeline.Info
 	out := map[uint8]chainReport{}
 	p := d.c.net().plan
 	for _, id := range p.chains {
-		out[id] = chainReport{keys: map[wire.Key]int{}}
+		out[id] = chainReport{keys: map[wire.Key]keySlot{}}
 	}
 	for _, te := range d.entries["chain_config"] {
 		e, err := info.Decode(te)
@@ -137,7 +164,7 @@ func (d *device) report() (map[uint8]chainReport, error) {
 		}
 		key := wire.Key(e.Exact("KEY_ID").Uint64())
 		if r, ok := out[key.Chain()]; ok {
-			r.keys[key] = int(e.Param("slot").Uint64())
+			r.keys[key] = keySlot{key, int(e.Param("slot").Uint64()), uint16(e.Param("realm").Uint64())}
 		}
 	}
 	return out, nil
@@ -244,7 +271,7 @@ func (d *device) writeKeys(ctx context.Context, insert bool, keys []keySlot) err
 	}
 	var updates []*v1.Update
 	for _, k := range keys {
-		te, err := d.encode(slotEntry(k.id, k.slot))
+		te, err := d.encode(slotEntry(k.id, k.slot, k.realm))
 		if err != nil {
 			return err
 		}
@@ -263,6 +290,18 @@ func (d *device) writeKeys(ctx context.Context, insert bool, keys []keySlot) err
 
 // keySlot is a key_index entry.
 type keySlot struct {
-	id   wire.Key
-	slot int
+	id    wire.Key
+	slot  int
+	realm uint16
 }
+
+// entryOf is the key_index entry of a key under its own KEY_ID.
+func (p *plan) entryOf(k directory.Key) keySlot {
+	if k.Leftover() {
+		return keySlot{k.ID, k.Slot, nobody}
+	}
+	return keySlot{k.ID, k.Slot, p.realm(k.FinalName())}
+}
+
+// aliasOf is the entry of a key's alias, which is nobody's but the controller's.
+func aliasOf(k directory.Key) keySlot { return keySlot{k.Alias, k.Slot, nobody} }

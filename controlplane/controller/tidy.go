@@ -35,13 +35,13 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	members := st.Config.Members
 	// Keys that nobody remembers.
 	adopted := 0
-	for id, slot := range ch.entries[members[0]] {
+	for id, entry := range ch.entries[members[0]] {
 		if _, ok := c.dir.ByID(id); ok || busy[id] {
 			continue
 		}
-		everywhere := !slices.ContainsFunc(members, func(m string) bool { s, ok := ch.entries[m][id]; return !ok || s != slot })
+		everywhere := !slices.ContainsFunc(members, func(m string) bool { s, ok := ch.entries[m][id]; return !ok || s.slot != entry.slot })
 		if everywhere {
-			if _, err := c.dir.Adopt(id, slot); err == nil {
+			if _, err := c.dir.Adopt(id, entry.slot); err == nil {
 				adopted++
 			}
 		}
@@ -65,8 +65,9 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		}
 		w := work{d: c.net().byName[m], insert: true}
 		for _, k := range keys {
-			if slot, ok := ch.entries[m][k.ID]; k.State == directory.Placed && !busy[k.ID] && (!ok || slot != k.Slot) {
-				w.keys = append(w.keys, keySlot{k.ID, k.Slot})
+			want := c.net().plan.entryOf(k)
+			if has, ok := ch.entries[m][k.ID]; k.State == directory.Placed && !busy[k.ID] && (!ok || has != want) {
+				w.keys = append(w.keys, want)
 			}
 		}
 		todo = append(todo, w)
@@ -76,10 +77,10 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 			continue
 		}
 		w := work{d: d}
-		for id, slot := range ch.entries[d.sw.Name] {
+		for id := range ch.entries[d.sw.Name] {
 			k, ok := c.dir.ByID(id)
 			if !busy[id] && (!ok || !slices.Contains(members, d.sw.Name) || k.State != directory.Placed) {
-				w.keys = append(w.keys, keySlot{id, slot})
+				w.keys = append(w.keys, keySlot{id: id})
 			}
 		}
 		todo = append(todo, w)

@@ -120,7 +120,7 @@ func (c *Controller) arrange(t *topology.Topology) error {
 	if err != nil {
 		return refused("%w", err)
 	}
-	n, err := newNetwork(topo, left, c.avoided)
+	n, err := newNetwork(topo, c.numbering, left, c.avoided)
 	if err != nil {
 		return refused("%w", err)
 	}

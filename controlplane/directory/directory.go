@@ -162,7 +162,7 @@ func (d *Directory) Add(chain uint8, name string, id *wire.Key) (Key, error) {
 	switch {
 	case !ok:
 		return Key{}, fmt.Errorf("%w: there is no chain %d", ErrNotFound, chain)
-	case name == "" || len(name) > MaxName:
+	case name == "" || len(strings.TrimPrefix(name, MovingPrefix)) > MaxName:
 		return Key{}, fmt.Errorf("%w: a key's name has 1 to %d bytes, this one %d", ErrInvalid, MaxName, len(name))
 	case !utf8.ValidString(name):
 		return Key{}, fmt.Errorf("%w: the key's name is not UTF-8 text", ErrInvalid)
@@ -243,6 +243,12 @@ const (
 	movedPrefix  = "moved:"
 	MovingPrefix = "moving:"
 )
+
+// FinalName is the name of a key, or the one that it is to have when it has taken another's place.
+func (k Key) FinalName() string { return strings.TrimPrefix(k.Name, MovingPrefix) }
+
+// Leftover says whether a key is what is left of one that was moved away.
+func (k Key) Leftover() bool { return strings.HasPrefix(k.Name, movedPrefix) }
 
 // adoptedPrefix starts the names of keys that were found in the switches and nobody remembers.
 const adoptedPrefix = "keyid:"

@@ -417,6 +417,22 @@ func (c *Client) ReadGroups(ctx context.Context) ([]Group, error) {
 	return out, err
 }
 
+// ReadMeter reads the peak rates (packets or bytes a second) of the cells of a meter that are configured.
+func (c *Client) ReadMeter(ctx context.Context, meter string) (map[int]int64, error) {
+	m, err := c.o.Info.meters.find(meter)
+	if err != nil {
+		return nil, err
+	}
+	out := map[int]int64{}
+	err = c.Read(ctx, func(e *v1.Entity) error {
+		if me := e.GetMeterEntry(); me.GetConfig() != nil {
+			out[int(me.GetIndex().GetIndex())] = me.Config.Pir
+		}
+		return nil
+	}, &v1.Entity{Entity: &v1.Entity_MeterEntry{MeterEntry: &v1.MeterEntry{MeterId: m.Preamble.Id}}})
+	return out, err
+}
+
 // Count is the value of one counter cell.
 type Count struct{ Packets, Bytes uint64 }
 

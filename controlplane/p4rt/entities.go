@@ -125,6 +125,22 @@ func (i *Info) counterEntity(name string, index int) (*v1.Entity, error) {
 	return &v1.Entity{Entity: &v1.Entity_CounterEntry{CounterEntry: ce}}, nil
 }
 
+// EncodeMeter makes the protobuf of one cell of a meter that lets through perSecond packets (or bytes) a second and as many at a time as burst; 0 a second: whatever comes.
+func (i *Info) EncodeMeter(name string, index int, perSecond, burst int64) (*v1.Entity, error) {
+	m, err := i.meters.find(name)
+	if err != nil {
+		return nil, err
+	}
+	if index < 0 || int64(index) >= m.Size {
+		return nil, fmt.Errorf("meter %s has no cell %d, only %d", name, index, m.Size)
+	}
+	me := &v1.MeterEntry{MeterId: m.Preamble.Id, Index: &v1.Index{Index: int64(index)}}
+	if perSecond > 0 {
+		me.Config = &v1.MeterConfig{Cir: perSecond, Cburst: burst, Pir: perSecond, Pburst: burst}
+	}
+	return &v1.Entity{Entity: &v1.Entity_MeterEntry{MeterEntry: me}}, nil
+}
+
 // registerEntity names one cell of a register, or all with index < 0.
 func (i *Info) registerEntity(name string, index int, value any) (*v1.Entity, error) {
 	r, err := i.registers.find(name)

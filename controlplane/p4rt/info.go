@@ -21,6 +21,7 @@ type Info struct {
 	actions   index[*configv1.Action]
 	counters  index[*configv1.Counter]
 	registers index[*configv1.Register]
+	meters    index[*configv1.Meter]
 	packets   index[*configv1.ControllerPacketMetadata]
 }
 
@@ -77,6 +78,9 @@ func NewInfo(p *configv1.P4Info) (*Info, error) {
 		return nil, err
 	}
 	if i.registers, err = makeIndex("register", p.Registers); err != nil {
+		return nil, err
+	}
+	if i.meters, err = makeIndex("meter", p.Meters); err != nil {
 		return nil, err
 	}
 	if i.packets, err = makeIndex("controller packet header", p.ControllerPacketMetadata); err != nil {

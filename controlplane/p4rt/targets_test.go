@@ -109,7 +109,7 @@ func TestTargets(t *testing.T) {
 			// Entries, a thousand at once; one that is there and one that is not.
 			slot := func(key, slot int) *v1.Entity {
 				te, err := pl.Info.Encode(p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(key)}, Action: "set_slot",
-					Params: p4rt.Params{"slot": slot}})
+					Params: p4rt.Params{"slot": slot, "realm": 1}})
 				fatal(err)
 				return p4rt.EntryEntity(te)
 			}

@@ -12,6 +12,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/netcraq/netcraq/wire"
 )
 
 // Time is the time since the controller started.
@@ -23,14 +25,27 @@ var (
 	ErrFull     = errors.New("not enough sessions are free")
 )
 
-// Gap is by how much a new holder's first request is above the highest that any switch has recorded. What the earlier holder sent and no switch had
-// seen yet when it was looked at has numbers below, so it cannot be mistaken for the new holder's.
+// Gap is how many requests an earlier holder may have sent that no switch had seen yet when it was looked at. The numbers of a new lease keep away from those, so
+// that they cannot be mistaken for the new holder's.
 const Gap = 1024
+
+// Begin is what the record of a session is set to when it is leased, so that the holder's first request is the next number: random, in the lower half of all numbers, so that a lease does not
+// come to their end, and such that no request of an earlier lease, of which records were found at switches, is in its window (wire.RequestWindow).
+func Begin(records []uint32, random func() uint32) uint32 {
+	in := func(last, request uint32) bool { return request-last <= wire.RequestWindow }
+	for {
+		last := random() >> 1
+		if last != 0 && !slices.ContainsFunc(records, func(r uint32) bool { return in(last, r) || in(last, r+Gap) }) {
+			return last
+		}
+	}
+}
 
 // Lease is some sessions, held by one owner.
 type Lease struct {
 	ID    string   `json:"id"`
 	Owner string   `json:"owner,omitempty"`
+	Host  string   `json:"host,omitempty"` // the host that may use them; "": any that may use sessions without a lease
 	IDs   []uint16 `json:"ids"`
 	until Time
 	freed Time // not 0: nobody holds it any more; its ids are free from then on
@@ -72,13 +87,13 @@ func (t *Table) Rest(now Time) {
 // TTL is the time within which a lease must be kept alive.
 func (t *Table) TTL() time.Duration { return t.ttl }
 
-// Open leases count ids under a name that the caller chose.
-func (t *Table) Open(now Time, lease, owner string, count int) (*Lease, error) {
+// Open leases count ids to a host, under a name that the caller chose.
+func (t *Table) Open(now Time, lease, owner, host string, count int) (*Lease, error) {
 	t.expire(now)
 	if count > len(t.free) {
 		return nil, fmt.Errorf("%w: %d asked for, %d free%s", ErrFull, count, len(t.free), t.soon(now))
 	}
-	l := &Lease{ID: lease, Owner: owner, IDs: slices.Clone(t.free[:count]), until: now + t.ttl}
+	l := &Lease{ID: lease, Owner: owner, Host: host, IDs: slices.Clone(t.free[:count]), until: now + t.ttl}
 	t.free = t.free[count:]
 	t.leases[lease] = l
 	return l, nil
@@ -133,6 +148,12 @@ func (t *Table) expire(now Time) {
 			delete(t.leases, id)
 		}
 	}
+}
+
+// Held are the leases whose holders may use them.
+func (t *Table) Held(now Time) []Lease {
+	t.expire(now)
+	return slices.DeleteFunc(t.Leases(), func(l Lease) bool { return l.freed > 0 })
 }
 
 // Leases are all whose ids are not free, by name, for saving.

@@ -13,7 +13,7 @@ const ttl = 10 * time.Second
 
 func open(t *testing.T, tab *Table, now Time, lease string, n int, want ...uint16) {
 	t.Helper()
-	l, err := tab.Open(now, lease, "", n)
+	l, err := tab.Open(now, lease, "", "", n)
 	if err != nil || !slices.Equal(l.IDs, want) {
 		t.Fatalf("lease %s: %v %v, want %v", lease, l, err, want)
 	}
@@ -23,7 +23,7 @@ func TestLeases(t *testing.T) {
 	tab := New(10, 14, ttl, nil)
 	open(t, tab, 0, "a", 2, 10, 11)
 	open(t, tab, 0, "b", 2, 12, 13)
-	if _, err := tab.Open(0, "c", "", 2); !errors.Is(err, ErrFull) {
+	if _, err := tab.Open(0, "c", "", "", 2); !errors.Is(err, ErrFull) {
 		t.Error(err)
 	}
 	// a is given back, b runs out; b's ids rest as long again, in which b must have noticed.
@@ -70,7 +70,7 @@ func TestRestart(t *testing.T) {
 	}
 	tab = New(1, 3, ttl, nil)
 	tab.Rest(0)
-	if _, err := tab.Open(0, "c", "", 1); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "more in 20s") {
+	if _, err := tab.Open(0, "c", "", "", 1); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "more in 20s") {
 		t.Error(err)
 	}
 	open(t, tab, 2*ttl, "d", 1, 1)

@@ -30,6 +30,7 @@ const (
 	NotSettled      = "not settled"
 	NotWritable     = "not writable"
 	Storm           = "a storm of packets"
+	Intrusion       = "an answer to somebody who may not have it"
 )
 
 // check judges a run's history, key by key.

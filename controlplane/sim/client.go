@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
 )
 
 // host is a machine at a switch's port; its clients have a UDP port each.
 type host struct {
+	w       *world
 	h       *topology.Host
 	clients []*client
 }
@@ -21,6 +23,10 @@ type host struct {
 func (h *host) receive(frame []byte) {
 	f, payload, err := wire.ParseFrame(frame)
 	if err != nil || f.Dst.Addr() != h.h.IP {
+		return
+	}
+	if h.h.Principal != "clients" {
+		h.w.intrusion(h.h, frame)
 		return
 	}
 	for _, c := range h.clients {
@@ -33,19 +39,20 @@ func (h *host) receive(frame []byte) {
 
 // client is a client process: the client library's machine, and what calls it.
 type client struct {
-	w       *world
-	name    string
-	h       *topology.Host
-	port    uint16
-	alive   bool
-	m       *core.Machine
-	timer   int // number of the newest
-	calls   map[core.CallID]*call
-	think   time.Duration
-	seen    map[wire.Key]wire.Version // the version that it was told last
-	known   map[wire.Key]wire.Key     // the KEY_IDs that names had when it asked last
-	looking int                       // calls that wait for the directory
-	left    int                       // how many calls it still makes by itself
+	w        *world
+	name     string
+	h        *topology.Host
+	port     uint16
+	alive    bool
+	m        *core.Machine
+	timer    int // number of the newest
+	calls    map[core.CallID]*call
+	think    time.Duration
+	seen     map[wire.Key]wire.Version // the version that it was told last
+	known    map[wire.Key]wire.Key     // the KEY_IDs that names had when it asked last
+	looking  int                       // calls that wait for the directory
+	left     int                       // how many calls it still makes by itself
+	sessions []uint16                  // that it began with
 }
 
 // call is a call and who waits for it.
@@ -77,10 +84,33 @@ func (w *world) newClient(name string, h *topology.Host, sessions int, change fu
 			panic("a run has more sessions than it clears")
 		}
 		must(c.m.AddSession(w.loop.now, core.Session{ID: w.lastSession, NextRequest: 1}))
+		w.leaseTo(w.lastSession, h)
+		c.sessions = append(c.sessions, w.lastSession)
 	}
 	w.clients = append(w.clients, c)
 	w.hosts[h].clients = append(w.hosts[h].clients, c)
 	return c
+}
+
+// leaseTo lets a host use a session.
+func (w *world) leaseTo(session uint16, h *topology.Host) {
+	n := w.node(h.Switch.Name)
+	e := w.program.encode(controller.LeaseEntry(session, h))
+	w.leases[n.index] = append(w.leases[n.index], e)
+	if n.alive {
+		n.set(e)
+	}
+}
+
+// sessions is those that a run has used so far, the controller's among them.
+func (w *world) sessions() (out []uint16) {
+	for id := uint16(1); id <= controllerSessions; id++ {
+		out = append(out, id)
+	}
+	for id := uint16(topology.ControllerSessions + 1); id <= w.lastSession; id++ {
+		out = append(out, id)
+	}
+	return out
 }
 
 // kill ends the process: what was under way is never answered, and its sessions never used again.
@@ -127,6 +157,7 @@ func (c *client) flush() {
 			copy(f.EthernetSrc[:], c.h.MAC)
 			frame, err := f.AppendTo(make([]byte, 0, wire.FrameOverhead+len(s.Packet)), s.Packet)
 			must(err)
+			c.w.overhear(c, s.Packet)
 			c.w.fromHost(c.h, frame)
 		}
 		for _, x := range completions {
@@ -176,6 +207,9 @@ func (c *client) complete(x core.Completion) {
 func (c *client) finish(k *call, x core.Completion) {
 	k.op.end = c.w.loop.now
 	k.op.take(x.Result)
+	if errors.Is(x.Result.Err, core.ErrBadSession) && len(c.w.intrusions) == 0 {
+		c.w.intrusions = append(c.w.intrusions, Violation{Kind: NotWritable, Key: k.op.key, What: c.name + " was refused a session that was leased to it"})
+	}
 	if k.op.outcome == done || k.op.outcome == failed {
 		k.op.version = c.w.composed(k.req.Key, k.op.version)
 	}

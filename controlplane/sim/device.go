@@ -58,7 +58,7 @@ func (d *device) connect() {
 	number := d.number
 	fresh := false
 	backup := false
-	base := d.s.w.base[d.n.index]
+	base := slices.Concat(d.s.w.leases[d.n.index], d.s.w.base[d.n.index])
 	d.submit(func(done func()) {
 		d.each([]func(){
 			func() { // arbitration
@@ -361,12 +361,16 @@ func (n *node) dropOtherGroups(keep []p4rt.Group) {
 	}
 }
 
-// place makes or deletes the key_index entry of a key.
-func (n *node) place(key wire.Key, slot int, insert bool) {
+// place makes or deletes the key_index entry of a key; name "": it is an alias.
+func (n *node) place(key wire.Key, slot int, name string, insert bool) {
 	if slot >= maxSlots {
 		panic(fmt.Sprintf("the key %v is beyond the %d slots of a run", key, maxSlots))
 	}
-	e := n.w.program.encode(controller.SlotEntry(key, slot))
+	planned := controller.AliasEntry(key, slot)
+	if name != "" {
+		planned = n.w.shape.layout.SlotEntry(key, slot, name)
+	}
+	e := n.w.program.encode(planned)
 	if insert {
 		n.set(e)
 		n.slots[key] = slot

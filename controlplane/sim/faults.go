@@ -189,7 +189,11 @@ func (w *world) fault(f fault, p *plan) {
 		}
 		left := c.left
 		c.kill()
-		w.loop.after(length/8, func() { w.newWorker(p, left) })
+		w.loop.after(length/8, func() {
+			if next := w.newWorker(p, left); d.chance(0.5) {
+				w.inherit(next, c.sessions)
+			}
+		})
 	default:
 		w.operate(f, n, length)
 		return
@@ -352,9 +356,9 @@ func (s *shell) giveUp(down map[*device]time.Duration, patience time.Duration) {
 }
 
 // newWorker starts a client that makes calls of its own.
-func (w *world) newWorker(p *plan, calls int) {
+func (w *world) newWorker(p *plan, calls int) *client {
 	d := w.dice.clients
-	c := w.newClient(fmt.Sprintf("client%d", len(w.clients)+1), pick(d, w.shape.topo.Hosts...), p.sessions, func(cfg *core.Config) {
+	c := w.newClient(fmt.Sprintf("client%d", len(w.clients)+1), pick(d, w.shape.friends()...), p.sessions, func(cfg *core.Config) {
 		cfg.Retransmit, cfg.ReturnAfter = p.resend, 100*time.Millisecond
 		tail := cfg.Addresses[1:]
 		d.Shuffle(len(tail), func(i, j int) { tail[i], tail[j] = tail[j], tail[i] })
@@ -363,4 +367,5 @@ func (w *world) newWorker(p *plan, calls int) {
 	for range p.sessions {
 		c.work()
 	}
+	return c
 }

@@ -20,6 +20,14 @@ import (
 // nameOf is the name of a key in the directory, by its first KEY_ID.
 func nameOf(key wire.Key) string { return fmt.Sprintf("k%d", key&0xFFFFFF) }
 
+// entryName is the name by which a key's entry has its realm; "" of an alias, and of what is left of a moved key.
+func entryName(k directory.Key) string {
+	if k.ID == k.Alias || k.Leftover() {
+		return ""
+	}
+	return k.FinalName()
+}
+
 // incarnation says which of its name's KEY_IDs one is: 0 is the first.
 type incarnation struct {
 	name   wire.Key
@@ -108,7 +116,11 @@ func (s *shell) operate(o *operation, begin func(*chain.Machine, chain.Time, cha
 func (s *shell) addKeys(names []wire.Key) chain.OpID {
 	o := &operation{written: written{tombstone: true}}
 	for _, name := range names {
-		k, err := s.dir.Add(chainID, nameOf(name), nil)
+		var id *wire.Key
+		if name == sharedKey {
+			id = &name
+		}
+		k, err := s.dir.Add(chainID, nameOf(name), id)
 		must(err)
 		if k.ID != name {
 			panic(fmt.Sprintf("the directory gave %v the KEY_ID %v", name, k.ID))
@@ -192,7 +204,7 @@ func (s *shell) move(name wire.Key) {
 // settleMove places what was taken.
 func (s *shell) settleMove(name wire.Key, k directory.Key, value written) {
 	id := s.freeID()
-	to, err := s.dir.Add(chainID, directory.MovingPrefix+k.ID.String(), id)
+	to, err := s.dir.Add(chainID, directory.MovingPrefix+k.Name, id)
 	s.rememberIDs()
 	if err != nil {
 		s.putBack(k)

@@ -71,6 +71,7 @@ const (
 	diceClients
 	diceFaults
 	diceLeave
+	diceHostile
 )
 
 func newDice(seed, stream uint64) dice { return dice{rand.New(rand.NewPCG(seed, stream))} }

@@ -70,7 +70,7 @@ func init() {
 	program("NO_OLD_DROP", "the head drops requests that are older than the recorded one", func(e *edit) {
 		other := func(any) any { return not(equal(request, e.scalar("pipeline_chain_recorded"))) }
 		e.assignFlag("request_newer = hdr.netcraq.request > recorded", 1, other)
-		e.when("session_write && request_newer", 1, func(old any) any { return and(e.condition("session_write"), other(nil)) })
+		e.when("session_write && (request_newer || anew)", 1, func(old any) any { return and(e.condition("session_write"), other(nil)) })
 	})
 	program("SESSION_AT_HEAD_ONLY", "every node records the session, not only the head", func(e *edit) {
 		assign, session := e.condition("work == work_t.ASSIGN"), e.condition("work == work_t.SESSION")
@@ -80,7 +80,7 @@ func init() {
 		// The session's records come before the versions; for a replica that stores, they now come after them, where it is known whether the write is newer.
 		const first = "hdr.netcraq.session != 0 && hdr.netcraq.session <"
 		store := e.condition("work == work_t.STORE")
-		looks, writes, records := e.theOne(first), e.theOne("session_write && request_newer"), e.theOne("use_session && (!request_old || !session_write)")
+		looks, writes, records := e.theOne(first), e.theOne("session_write && (request_newer || anew)"), e.theOne("use_session && (!request_old || !session_write || anew)")
 		look, write := looks["true_next"].(string), writes["true_next"].(string)
 		e.copyNode(records["name"].(string), "late_records", nil)
 		e.copyNode(write, "late_write", map[string]string{"base_default_next": "late_records"})
@@ -129,6 +129,21 @@ func init() {
 	Mutants = append(Mutants, &Mutant{ID: "NO_ACK_HOP", Rule: "an ACK does not go far among switches of another epoch than its own", own: true, program: func(e *edit) {
 		e.when("meta.chain.epoch != hdr.netcraq.epoch", 1, never)
 	}})
+	// What keeps hostile hosts from others' keys and sessions.
+	authority := func(id, rule, shows, file, condition string, change func(*edit) func(any) any) {
+		Mutants = append(Mutants, &Mutant{ID: id, Rule: rule, own: true, shows: shows, program: func(e *edit) { e.whenIn(file, condition, 1, change(e)) }})
+	}
+	gone := func(*edit) func(any) any { return never }
+	authority("NO_ACCESS", "a principal does in a realm what it was granted there, and nothing else", "", "chain.p4", "meta.placed && (work == work_t.READ || work == work_t.ASSIGN ||", gone)
+	authority("ANY_PRINCIPAL", "the first switch says whose a request is, whatever the host has put there", "", "admission.p4", "meta.trust != trust_t.FABRIC", func(e *edit) func(any) any {
+		return func(any) any { return equal(e.scalar("metadata_t._trust"), number(2)) }
+	})
+	authority("NO_SESSION_OWNER", "a session is used by the port that it is leased to", NotSettled, "admission.p4", "meta.session_port != meta.ingress_port", gone)
+	authority("NO_CLOSED_PORT", "a port without a principal is closed", Intrusion, "admission.p4", "meta.principal == NOBODY", gone)
+	authority("ANY_SOURCE", "a host sends with its own address alone", "", "admission.p4", "hdr.ipv4.src != meta.port_addr", gone)
+	Mutants = append(Mutants, &Mutant{ID: "NO_WINDOW", Rule: "a request far above the recorded one is of another lease, and is not recorded", own: true,
+		program: func(e *edit) { e.whenIn("chain.p4", "request_newer && recorded != 0", 1, never) },
+		implied: "only the host that has leased a session can send such a request, and the next lease begins anew; what one switch does with it is in p4src/testdata/scenarios/authority.txt"})
 	// Nothing STAMPED has the epoch of a freeze unless a controller drives down in a frozen chain, so this one does.
 	Mutants = append(Mutants, &Mutant{ID: "FREEZE_AT_HEAD_ONLY", Rule: "in a frozen chain every node drops STAMPED packets", scenario: "frozen_at_every_member", program: func(e *edit) {
 		found := false

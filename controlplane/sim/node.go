@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
@@ -15,7 +16,7 @@ import (
 // What a run uses of a switch. All of it is empty when a run begins and when a switch is started again.
 const (
 	maxSlots    = 8
-	maxSessions = 96
+	maxSessions = topology.ControllerSessions + 88
 	dirtyCells  = 4 // DIRTY_BITS 2
 	events      = 64
 )
@@ -108,9 +109,11 @@ func (e *engine) unset(x entry) {
 	}
 }
 
-// same says whether two entries have the same match. The tables have one key each.
+// same says whether two entries have the same match.
 func same(a, b entry) bool {
-	return a.table == b.table && a.e.Match[0].PrefixLen == b.e.Match[0].PrefixLen && string(a.e.Match[0].Value) == string(b.e.Match[0].Value)
+	return a.table == b.table && slices.EqualFunc(a.e.Match, b.e.Match, func(a, b target.FieldMatch) bool {
+		return a.PrefixLen == b.PrefixLen && string(a.Value) == string(b.Value)
+	})
 }
 
 // node is a switch: the program, the tables and registers, a clock of its own.

@@ -113,7 +113,7 @@ func (s *shell) erase(a chain.Erase) {
 		d.each([]func(){
 			n.erase,
 			func() {
-				for _, e := range s.w.base[n.index] {
+				for _, e := range slices.Concat(s.w.leases[n.index], s.w.base[n.index]) {
 					n.set(e)
 				}
 			},
@@ -171,7 +171,7 @@ func (s *shell) copy(a chain.Copy) {
 	to.submit(func(done func()) {
 		to.call(func() {
 			for _, k := range keys {
-				to.n.place(k.ID, k.Slot, true)
+				to.n.place(k.ID, k.Slot, entryName(k), true)
 			}
 		}, func(err error) {
 			done()
@@ -188,12 +188,12 @@ func (s *shell) copy(a chain.Copy) {
 func (s *shell) copyAll(a chain.Copy, deadline time.Duration, then func(error)) {
 	var failed error
 	differs := false
-	sessions := uint16(maxSessions)
-	if s.w.removed.copySessions {
-		sessions = 1
+	var sessions []uint16
+	if !s.w.removed.copySessions {
+		sessions = s.w.sessions()
 	}
 	keys := s.reachable()
-	left := len(keys) + int(sessions) - 1
+	left := len(keys) + len(sessions)
 	finish := func(same bool, err error) {
 		failed = errors.Join(failed, err)
 		differs = differs || !same
@@ -216,7 +216,7 @@ func (s *shell) copyAll(a chain.Copy, deadline time.Duration, then func(error)) 
 		}
 		s.copyOne(a, &wire.Packet{Key: k.ID, Flags: flags}, deadline, finish)
 	}
-	for i := uint16(1); i < sessions; i++ {
+	for _, i := range sessions {
 		s.copyOne(a, &wire.Packet{Key: wire.MakeKey(chainID, 0), Flags: wire.Session, Session: i}, deadline, finish)
 	}
 }

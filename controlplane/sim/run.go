@@ -45,6 +45,7 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 		n.rate = w.clockRate()
 	}
 	r := &Result{Seed: seed, Network: p.shape.name, Coverage: w.cover}
+	w.attacked = newDice(seed, diceHostile).chance(0.5)
 	if err := w.setUp(p.keys); err != nil {
 		r.Violations = []Violation{{Kind: NotSettled, What: "before any fault: " + err.Error()}}
 		return r, nil
@@ -66,6 +67,9 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	if w.removed.redriveThawed {
 		w.driveFrozen()
 	}
+	if w.attacked {
+		w.attack(seed)
+	}
 	w.faults(p, end)
 	w.leaves(p, seed, end)
 	w.loop.run(end, nil)
@@ -73,6 +77,7 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	r.Violations = w.settle()
 	r.Violations = append(w.history.check(), r.Violations...)
 	r.Violations = append(r.Violations, w.network.storms()...)
+	r.Violations = append(r.Violations, w.intrusions...)
 	for _, n := range w.nodes {
 		if n.alive {
 			n.count()

@@ -19,7 +19,7 @@ type shape struct {
 	mu     sync.Mutex
 }
 
-// Shapes are the networks that there are. Every switch has a host at port 1.
+// Shapes are the networks that there are. Every switch has a host at port 1, and a hostile one at its last.
 //
 //	line    s1 ─ s2 ─ s3 ─ s4     replies pass members on their way (read repair); a dead switch cuts the network in two
 //	star    all at a hub, s0      the hub has no part in the chain, and passes everything on
@@ -45,7 +45,7 @@ const chainID = 1
 
 // The addresses of a shape: a switch is 10.0.255.N and its host 10.0.0.N.
 func newShape(name string, n int, hub bool, linked func(a, b int) bool) *shape {
-	var switches, links, hosts, members []string
+	var switches, links, hosts, hostile, members []string
 	first := 1
 	if hub {
 		first = 0
@@ -54,7 +54,8 @@ func newShape(name string, n int, hub bool, linked func(a, b int) bool) *shape {
 	port := func(i int) string { ports[i]++; return fmt.Sprintf("s%d:%d", i, ports[i]) }
 	for i := first; i <= n; i++ {
 		switches = append(switches, fmt.Sprintf("  - {name: s%d, p4runtime: '127.0.0.1:%d', deviceId: %d, address: 10.0.255.%d}", i, 50051+i, i+1, 100+i))
-		hosts = append(hosts, fmt.Sprintf("  - {name: h%d, ip: 10.0.0.%d, mac: '02:00:00:00:00:%02x', port: '%s'}", i, 100+i, i+1, port(i)))
+		hosts = append(hosts, fmt.Sprintf("  - {name: h%d, ip: 10.0.0.%d, mac: '02:00:00:00:00:%02x', port: '%s', principal: clients, access: {default: write, shared: write}}",
+			i, 100+i, i+1, port(i)))
 		if i > 0 {
 			members = append(members, fmt.Sprintf("s%d", i))
 		}
@@ -66,9 +67,16 @@ func newShape(name string, n int, hub bool, linked func(a, b int) bool) *shape {
 			}
 		}
 	}
-	text := fmt.Sprintf("program: {json: netcraq-128.json, p4info: netcraq-128.p4info.txtpb}\nswitches:\n%s\nlinks:\n%s\nhosts:\n%s\n"+
+	for i := first; i <= n; i++ {
+		access := "principal: mallory, access: {shared: write}"
+		if i%2 == 0 {
+			access = "access: {}"
+		}
+		hostile = append(hostile, fmt.Sprintf("  - {name: m%d, ip: 10.0.0.%d, mac: '02:00:00:00:01:%02x', port: '%s', %s}", i, 200+i, i+1, port(i), access))
+	}
+	text := fmt.Sprintf("realms: [{name: shared, prefixes: [%s]}]\n", nameOf(sharedKey)) + fmt.Sprintf("program: {json: netcraq-128.json, p4info: netcraq-128.p4info.txtpb}\nswitches:\n%s\nlinks:\n%s\nhosts:\n%s\n"+
 		"chains:\n  - {id: %d, name: main, address: 10.0.254.1, members: [%s], leaseMillis: 200}\n",
-		strings.Join(switches, "\n"), strings.Join(links, "\n"), strings.Join(hosts, "\n"), chainID, strings.Join(members, ", "))
+		strings.Join(switches, "\n"), strings.Join(links, "\n"), strings.Join(append(hosts, hostile...), "\n"), chainID, strings.Join(members, ", "))
 	t, err := topology.Parse([]byte(text), name)
 	if err != nil {
 		panic(fmt.Sprintf("the shape %s: %v\n%s", name, err, text))
@@ -106,6 +114,21 @@ func (s *shape) baseOf(p *Program) [][]entry {
 		}
 	}
 	return s.base[p]
+}
+
+// friends is the hosts that clients are at.
+func (s *shape) friends() []*topology.Host { return s.hosts("clients") }
+
+// foes is the hostile hosts: some whose port is closed, and some that may use another realm's key.
+func (s *shape) foes() []*topology.Host { return append(s.hosts("mallory"), s.hosts("")...) }
+
+func (s *shape) hosts(principal string) (out []*topology.Host) {
+	for _, h := range s.topo.Hosts {
+		if h.Principal == principal {
+			out = append(out, h)
+		}
+	}
+	return out
 }
 
 // members is all switches that can be members, which is all but a hub.

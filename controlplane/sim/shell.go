@@ -61,7 +61,8 @@ type written struct {
 	tombstone bool
 }
 
-// The controller's own writer sessions are 1 to controllerSessions, one a slot: a session has one write on its way at most.
+// The controller's own writer sessions are 1 to controllerSessions, one a slot: a session has one write on its way at most. Clients' begin above those that
+// the program keeps for controllers.
 const controllerSessions = maxSlots
 
 // How long an exchange of the controller's may take, as in package controller.
@@ -348,7 +349,7 @@ func (s *shell) entries(op chain.OpID, attempt int, sw string, insert, alias boo
 				if alias {
 					k.ID = k.Alias
 				}
-				d.n.place(k.ID, k.Slot, insert)
+				d.n.place(k.ID, k.Slot, entryName(k), insert)
 			}
 		}, func(err error) {
 			s.m.KeysDone(s.now(), op, attempt, err, true)

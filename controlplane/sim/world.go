@@ -29,6 +29,7 @@ type world struct {
 	byName       map[string]*node
 	hosts        map[*topology.Host]*host
 	base         [][]entry
+	leases       [][]entry // of sessions to hosts, by switch
 	serviceTake  entry
 	serviceRoute entry
 
@@ -50,6 +51,9 @@ type world struct {
 	lastPort     uint16
 	lastSession  uint16
 	lastValue    int
+	attacked     bool // a hostile host is there
+	intrusions   []Violation
+	overheard    *overheard
 }
 
 // Simulator runs seeds of one program, one after the other. Two goroutines need two.
@@ -65,7 +69,8 @@ func New(p *Program) *Simulator { return &Simulator{program: p} }
 // newWorld makes a network in which nothing has been started.
 func (s *Simulator) newWorld(sh *shape, seed uint64, onLine func(Line)) (*world, error) {
 	w := &world{program: s.program, removed: s.removed, shape: sh, onLine: onLine, cover: Coverage{}, incarnations: map[wire.Key]incarnation{}, byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
-		base: sh.baseOf(s.program), members: sh.members(), lease: defaultLease, lastPort: 40000, lastSession: controllerSessions}
+		base: sh.baseOf(s.program), members: sh.members(), lease: defaultLease, lastPort: 40000, lastSession: topology.ControllerSessions,
+		leases: make([][]entry, len(sh.topo.Switches))}
 	w.dice.run, w.dice.network, w.dice.clients, w.dice.faults = newDice(seed, diceRun), newDice(seed, diceNetwork), newDice(seed, diceClients), newDice(seed, diceFaults)
 	w.control = newDice(seed, diceControl)
 	w.network = network{conditions: conditions{delay: 20 * time.Microsecond}, cut: map[link]bool{}}
@@ -82,7 +87,7 @@ func (s *Simulator) newWorld(sh *shape, seed uint64, onLine func(Line)) (*world,
 		w.byName[n.name] = n
 	}
 	for _, h := range sh.topo.Hosts {
-		w.hosts[h] = &host{h: h}
+		w.hosts[h] = &host{w: w, h: h}
 	}
 	service := sh.topo.Chains[0].Address
 	w.serviceTake = s.program.encode(takeEntry(service))
@@ -125,6 +130,10 @@ func (w *world) setUp(keys int) error {
 	for i := range keys {
 		w.keys = append(w.keys, wire.MakeKey(chainID, uint32(i+1)))
 	}
+	place := w.keys
+	if w.attacked {
+		place = append(slices.Clone(w.keys), sharedKey)
+	}
 	s := w.startController()
 	w.loop.run(w.loop.now+2*time.Second, w.serving)
 	if !w.serving() {
@@ -133,7 +142,7 @@ func (w *world) setUp(keys int) error {
 	placed := false
 	var failed error
 	s.done = func(_ chain.OpID, err error) { placed, failed = true, err }
-	s.addKeys(w.keys)
+	s.addKeys(place)
 	w.loop.run(w.loop.now+2*time.Second, func() bool {
 		return placed && !slices.ContainsFunc(w.store.dir.Keys, func(k directory.Key) bool { return k.State != directory.Placed })
 	})

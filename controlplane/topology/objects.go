@@ -45,11 +45,12 @@ func (p *parser) controller(f *Spec) {
 	} else {
 		p.addresses[DefaultController] = "the controller (by default)"
 	}
-	s := Sessions{Controller: 64, Last: f.Sessions.Last, TTL: 30 * time.Second}
+	s := Sessions{Controller: ControllerSessions, Last: f.Sessions.Last, TTL: 30 * time.Second}
 	if c := f.Sessions.Controller; c != nil {
 		s.Controller = *c
-		if *c < 1 || *c > 4096 {
-			p.add("sessions.controller", fmt.Sprint(*c), "the controller needs between 1 and 4096 sessions: as many as it may write keys at a time")
+		if *c < 1 || *c > ControllerSessions {
+			p.add("sessions.controller", fmt.Sprint(*c), "the controller needs between 1 and %d sessions: as many as it may write keys at a time, and no more than the program keeps for it",
+				ControllerSessions)
 		}
 	}
 	if s.Last != 0 && (s.Last <= s.Controller || s.Last > 0xFFFF) {
@@ -243,6 +244,7 @@ func (p *parser) addHost(i int, f *HostSpec) {
 			p.add(path+".ip", f.Name, "%v is in a prefix of %s: it cannot be behind %s", h.IP, s.Name, h.Switch.Name)
 		}
 	}
+	p.authority(path, h, f)
 	h.Switch.addPort(Port{Number: h.Port, Host: h})
 	p.t.Hosts = append(p.t.Hosts, h)
 }

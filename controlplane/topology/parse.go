@@ -57,6 +57,7 @@ type parser struct {
 	errors []*Error
 
 	t         *Topology
+	hostRate  int
 	addresses map[netip.Addr]string // who has it
 	macs      map[string]string
 }
@@ -157,9 +158,12 @@ func (p *parser) check(f *Spec) (*Topology, error) {
 	for i, l := range f.Links {
 		p.addLink(i, l)
 	}
+	p.realms(f)
+	p.hostRate = f.HostRate
 	for i := range f.Hosts {
 		p.addHost(i, &f.Hosts[i])
 	}
+	p.grants(f)
 	for i := range f.Switches {
 		p.checkPorts(i, &f.Switches[i])
 	}

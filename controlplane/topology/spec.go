@@ -10,6 +10,8 @@ type Spec struct {
 	Switches   []SwitchSpec   `yaml:"switches"`
 	Links      [][]string     `yaml:"links"` // pairs of SWITCH:PORT
 	Hosts      []HostSpec     `yaml:"hosts"`
+	HostRate   int            `yaml:"hostRate"`
+	Realms     []RealmSpec    `yaml:"realms"`
 	Chains     []ChainSpec    `yaml:"chains"`
 }
 
@@ -63,6 +65,16 @@ type HostSpec struct {
 	IP   string `yaml:"ip"`
 	MAC  string `yaml:"mac"`
 	Port string `yaml:"port"` // SWITCH:PORT
+
+	Principal string             `yaml:"principal"`
+	Access    *map[string]string `yaml:"access"` // realm: read or write; nil: not said
+	Rate      *int               `yaml:"rate"`
+}
+
+// RealmSpec is a set of keys, by the prefixes of their names.
+type RealmSpec struct {
+	Name     string   `yaml:"name"`
+	Prefixes []string `yaml:"prefixes"`
 }
 
 // ChainSpec is one chain.

@@ -36,6 +36,8 @@ type Topology struct {
 	Switches   []*Switch // in the order of the file
 	Hosts      []*Host
 	Chains     []*Chain
+	Realms     []Realm
+	Grants     []Grant // by principal and realm
 
 	switches map[string]*Switch
 }
@@ -111,6 +113,13 @@ type Host struct {
 	MAC    net.HardwareAddr
 	Switch *Switch
 	Port   uint32
+
+	// Principal is whom its requests are from (docs/security.md); "": its port is closed.
+	Principal string
+	// Open: a host of a lab network, of whom nothing was said. It may do everything, with sessions that it has not leased, too.
+	Open bool
+	// Rate is how many NetCRAQ packets a second it may send; 0: as many as it can.
+	Rate int
 }
 
 // Chain is a chain as the file wants it.
@@ -142,8 +151,9 @@ func (t *Topology) Equal(o *Topology) bool {
 	same := t.Program == o.Program && t.TLS == o.TLS && t.Controller == o.Controller && t.Sessions == o.Sessions
 	return same && slices.EqualFunc(t.Switches, o.Switches, equalSwitches) &&
 		slices.EqualFunc(t.Hosts, o.Hosts, func(a, b *Host) bool {
-			return a.Name == b.Name && a.IP == b.IP && bytes.Equal(a.MAC, b.MAC) && a.Switch.Name == b.Switch.Name && a.Port == b.Port
-		}) &&
+			return a.Name == b.Name && a.IP == b.IP && bytes.Equal(a.MAC, b.MAC) && a.Switch.Name == b.Switch.Name && a.Port == b.Port &&
+				a.Principal == b.Principal && a.Open == b.Open && a.Rate == b.Rate
+		}) && slices.Equal(t.Grants, o.Grants) && slices.EqualFunc(t.Realms, o.Realms, Realm.equal) &&
 		slices.EqualFunc(t.Chains, o.Chains, func(a, b *Chain) bool {
 			return a.Name == b.Name && a.ID == b.ID && a.Address == b.Address && slices.Equal(a.Members, b.Members) && a.Lease == b.Lease && a.Patience == b.Patience && a.Slots == b.Slots
 		})

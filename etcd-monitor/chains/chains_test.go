@@ -53,6 +53,7 @@ type controller struct {
 	mu      sync.Mutex
 	chains  []api.Chain
 	opened  int
+	hosts   map[string]bool // that sessions were leased to
 	closed  int
 	evicted []api.PlacementEviction
 	down    bool
@@ -70,6 +71,9 @@ func (c *controller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer = c.chains
 	case r.Method == http.MethodPost && r.URL.Path == "/v1/sessions":
 		c.opened++
+		var asked api.SessionsRequest
+		json.NewDecoder(r.Body).Decode(&asked)
+		c.hosts[asked.Address] = true
 		answer = api.Sessions{Lease: "l", TTLSeconds: 10, Sessions: []api.Session{{ID: 5, NextRequest: 1}}}
 	case r.Method == http.MethodDelete:
 		c.closed++
@@ -115,7 +119,7 @@ func TestFollow(t *testing.T) {
 	chain := func(address string) api.Chain {
 		return api.Chain{Name: "main", ID: 1, ServiceAddress: address, ValueBytes: 16}
 	}
-	c := &controller{}
+	c := &controller{hosts: map[string]bool{}}
 	server := httptest.NewServer(c)
 	defer server.Close()
 	network := guarded.NewNetwork(nil)
@@ -169,6 +173,9 @@ func TestFollow(t *testing.T) {
 	}
 	if network.Size(key) != 0 {
 		t.Error("after Close the network has a chain")
+	}
+	if len(c.hosts) != 1 || !c.hosts["127.0.0.1"] {
+		t.Errorf("sessions were leased to %v, want this host, 127.0.0.1", c.hosts)
 	}
 	ch.Evict(placed.Key{Name: "late"}, "") // does nothing
 }

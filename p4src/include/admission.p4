@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *            ┌──────────────┐   ┌────────────┐   ┌───────────────┐
- *  packet ──▶│ well-formed? │──▶│ port_trust │──▶│ may this port │──▶ Chain
- *            └──────┬───────┘   └────────────┘   │ send this op? │
- *                   ▼ drop                       └──────┬────────┘
- *                                                       ▼ drop
+ *            ┌────────────┐  host   ┌────────────────────────┐   ┌──────────────┐   ┌──────────────┐
+ *  packet ──▶│ port_trust │────────▶│ open? plain? its own   │──▶│ well-formed? │──▶│ may this     │──▶ Chain
+ *            └─────┬──────┘         │ address? not too many? │   └──────┬───────┘   │ port send    │
+ *                  │                └───────────┬────────────┘          ▼ drop      │ this op, and │
+ *                  │ fabric, controller         ▼ drop             ▲                │ this session?│
+ *                  └───────────────────────────────────────────────┘                └──────┬───────┘
+ *                                                                                          ▼ drop, or refused with a status
  *
- * Everything that has a NetCRAQ port passes here at every switch, whoever it is addressed to: a host port lets in client requests only, so no host can forge an
- * acknowledgement, a stamped write or a reply that another switch would believe because it came over a fabric port.
+ * Everything that has a NetCRAQ port passes here at every switch, whoever it is addressed to. What a host may say is decided at its own port, where it is known who it is:
+ * client requests only, so no host can forge an acknowledgement, a stamped write or a reply that another switch would believe because it came over a fabric port; only with its
+ * own address, so nobody is answered who has not asked; only under sessions that were leased to this port. The port's principal is written into the request over whatever the
+ * host had put there. What is in the network after this, other switches believe.
  */
 #ifndef NETCRAQ_ADMISSION_P4
 #define NETCRAQ_ADMISSION_P4
@@ -16,18 +20,45 @@
 #include "events.p4"
 
 control Admission(inout headers_t hdr, inout metadata_t meta) {
-    action host_port() {
+    METER(512) host_rate;      // by ingress port: what a host may send, in packets; a cell that is not configured bounds nothing
+
+    action closed_port() {
         meta.trust = trust_t.HOST;
+    }
+    action host_port(principal_t principal, ipv4_addr_t address) {
+        meta.trust = trust_t.HOST;
+        meta.principal = principal;
+        meta.port_addr = address;
+    }
+    /* A host of a lab network: any client's session will do, leased or not. */
+    action open_host_port(principal_t principal, ipv4_addr_t address) {
+        meta.trust = trust_t.HOST;
+        meta.principal = principal;
+        meta.port_addr = address;
+        meta.any_session = true;
     }
     action fabric_port() {
         meta.trust = trust_t.FABRIC;
     }
-    /* One entry a port that leads to another switch. A port without an entry is a host's, which is the safe side. */
+    /* One entry a port that leads to another switch or to a host that may use the store. A principal is not NOBODY and not CONTROLLER. A port without an entry is closed. */
     table port_trust {
         key = { meta.ingress_port: exact @name("ingress_port"); }
-        actions = { host_port; fabric_port; }
-        const default_action = host_port();
+        actions = { closed_port; host_port; open_host_port; fabric_port; }
+        const default_action = closed_port();
         size = 512;
+    }
+
+    action leased_to(bit<9> port) {
+        meta.session_port = port;
+    }
+    action not_leased() {
+    }
+    /* The sessions that are leased to host ports of this switch. */
+    table session_lease {
+        key = { hdr.netcraq.session: exact @name("session"); }
+        actions = { leased_to; @defaultonly not_leased; }
+        const default_action = not_leased();
+        size = SESSIONS;
     }
 
     @hidden action refuse(bit<8> why) {
@@ -36,14 +67,32 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (hdr.udp.isValid() && (hdr.udp.dst_port == NETCRAQ_PORT || hdr.udp.src_port == NETCRAQ_PORT)) {
+        bool plain = hdr.udp.isValid();     // false for UDP: a fragment, options before it, or less than a header
+        if (plain && (hdr.udp.dst_port == NETCRAQ_PORT || hdr.udp.src_port == NETCRAQ_PORT)) {
             meta.is_netcraq = true;
         }
-        if (meta.is_netcraq) {
-            if (meta.ingress_port == CPU_PORT) {
-                meta.trust = trust_t.CONTROLLER;
-            } else {
-                port_trust.apply();
+        if (meta.ingress_port == CPU_PORT) {
+            meta.trust = trust_t.CONTROLLER;
+            meta.principal = CONTROLLER;
+        } else if (meta.is_netcraq || (!plain && hdr.ipv4.protocol == PROTOCOL_UDP)) {
+            port_trust.apply();
+            if (meta.trust == trust_t.HOST) {
+                bool exceeded = false;
+                METER_EXCEEDED(host_rate, meta.ingress_port, exceeded)
+                if (!plain) {
+                    refuse(EVENT_DROP_NOT_PLAIN);
+                } else if (meta.principal == NOBODY) {
+                    refuse(EVENT_DROP_CLOSED_PORT);
+                } else if (exceeded) {
+                    refuse(EVENT_DROP_RATE);
+                } else if (hdr.ipv4.src != meta.port_addr && meta.port_addr != 0) {
+                    refuse(EVENT_DROP_SOURCE);
+                }
+            }
+        }
+        if (meta.is_netcraq && !meta.forwarding.drop) {
+            if (meta.trust != trust_t.FABRIC) {
+                hdr.ipv4.identification = meta.principal;
             }
             if (!hdr.value.isValid() || hdr.udp.length != NETCRAQ_UDP_LENGTH || hdr.ipv4.total_length != NETCRAQ_UDP_LENGTH + 20 ||
                 (hdr.netcraq.length > VALUE_BYTES && hdr.netcraq.length != TOMBSTONE)) {
@@ -57,8 +106,15 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
             } else if (hdr.netcraq.KV_OP == kv_op_t.WRITE || hdr.netcraq.KV_OP == kv_op_t.CAS) {
                 if (hdr.udp.dst_port != NETCRAQ_PORT) {
                     refuse(EVENT_DROP_MALFORMED);
-                } else if (meta.trust == trust_t.HOST && hdr.netcraq.flags != 0) {
-                    refuse(EVENT_DROP_UNTRUSTED);
+                } else if (meta.trust == trust_t.HOST) {
+                    if (hdr.netcraq.flags != 0) {
+                        refuse(EVENT_DROP_UNTRUSTED);
+                    } else if (hdr.netcraq.session != 0 && !(meta.any_session && hdr.netcraq.session > CONTROLLER_SESSIONS)) {
+                        session_lease.apply();
+                        if (meta.session_port != meta.ingress_port) {
+                            meta.refusal = STATUS_BAD_SESSION;
+                        }
+                    }
                 }
             } else if (hdr.netcraq.KV_OP == kv_op_t.READ_REPLY || hdr.netcraq.KV_OP == kv_op_t.WRITE_REPLY || hdr.netcraq.KV_OP == kv_op_t.CAS_REPLY) {
                 if (hdr.udp.src_port != NETCRAQ_PORT) {

@@ -11,6 +11,8 @@
 #define REGISTER_READ(REG, DST, INDEX) DST = REG.read(INDEX)
 #define COUNTER(SIZE) Counter<bit<64>, bit<32>>(SIZE, PSA_CounterType_t.PACKETS)
 #define COUNT(CTR, INDEX) CTR.count(INDEX)
+#define METER(SIZE) Meter<bit<9>>(SIZE, PSA_MeterType_t.PACKETS)
+#define METER_EXCEEDED(METER, INDEX, EXCEEDED) { EXCEEDED = METER.execute(INDEX) == PSA_MeterColor_t.RED; }
 /* PSA verifies checksums where it parses; a wrong one becomes the packet's parser error. */
 error { BadIPv4Checksum }
 #define PARSER_VERIFY_IPV4(IPV4) \

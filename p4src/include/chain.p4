@@ -7,6 +7,9 @@
  *   └───────────────┘  └──────────────┘  └───────────┘          │   (requests to other switches: routed on from the first)
  *   ┌───────────────────────────────────────────────────────────┘
  *   ▼
+ *   access: may its principal do that in the key's realm? Else the request is answered DENIED, before it touches a register
+ *   ┌───────────────────────────────────────────────────────────┘
+ *   ▼
  *   lease_expiry ─▶ session_request ─▶ versions ─▶ session_version ─▶ slot_writer ─▶ objects_store
  *   may this        retry? old?        clean?      the version a      who wrote      the value
  *   switch answer?                     newer?      retry had          the newest
@@ -114,21 +117,39 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
         size = 256;
     }
 
-    action set_slot(bit<32> slot) {
+    action set_slot(bit<32> slot, principal_t realm) {
         meta.placed = true;
         meta.slot = slot;
+        meta.realm = realm;
     }
     action not_placed() {
     }
     action backing_store(ipv4_addr_t addr) {
         store_addr = addr;
     }
-    /* Slots below SLOTS, each for one key. The default may name a store that READs of other keys are sent to. */
+    /* Slots below SLOTS, each for one key; realms from 1. The default may name a store that READs of other keys are sent to. */
     table key_index {
         key = { hdr.netcraq.KEY_ID: exact @name("KEY_ID"); }
         actions = { set_slot; @defaultonly not_placed; @defaultonly backing_store; }
         default_action = not_placed();
         size = SLOTS;
+    }
+
+    bit<1> may_read = 0;
+    bit<1> may_write = 0;
+    action grant(bit<1> read, bit<1> write) {
+        may_read = read;
+        may_write = write;
+    }
+    /* What principals may do in realms other than their own: nothing without an entry. In the realm of its own number a principal may do everything, and nobody has to look. */
+    table access {
+        key = {
+            hdr.ipv4.identification: exact @name("principal");
+            meta.realm: exact @name("realm");
+        }
+        actions = { grant; }
+        default_action = grant(0, 0);
+        size = 4096;
     }
 
     @hidden action refuse(bit<8> why) {
@@ -231,6 +252,9 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
                     work = work_t.LEARN;
                 }
             }
+        } else if (meta.refusal != 0) {
+            answer(reply_op, meta.refusal, EVENT_BAD_SESSION);
+            answer_from_here();
         } else if (!meta.taken) {
             meta.event = EVENT_TRANSIT;
         } else if (!meta.chain.known) {
@@ -283,6 +307,24 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
             work = work_t.ASSIGN;
         }
 
+        /* ---- May this principal? Asked by whoever gives the answer: the head of a write, a member of a read, and again the tail of what comes down to it. ---- */
+
+        if (meta.placed && (work == work_t.READ || work == work_t.ASSIGN || work == work_t.COMMIT || work == work_t.FAIL) &&
+            !(hdr.ipv4.identification == meta.realm && meta.realm != NOBODY) && hdr.ipv4.identification != CONTROLLER) {
+            access.apply();
+            /* A CAS that fails tells the value. */
+            bool allowed = (may_read == 1 || hdr.netcraq.KV_OP == kv_op_t.WRITE) && (may_write == 1 || hdr.netcraq.KV_OP == kv_op_t.READ);
+            if (!allowed && (work == work_t.READ || work == work_t.ASSIGN)) {
+                answer(reply_op, STATUS_DENIED, EVENT_DENIED);
+                answer_from_service();
+            } else if (!allowed) {
+                refuse(EVENT_DENIED);    // the head has let it in: whoever sent it is not told that it is not executed, since a later tail may do it
+            }
+            if (!allowed) {
+                work = work_t.NONE;
+            }
+        }
+
         if (work != work_t.NONE) {
             /* ---- lease_expiry ---- */
 
@@ -316,8 +358,11 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
             /* ---- session_request ---- */
 
             bool session_write = (work == work_t.ASSIGN && meta.placed) || work == work_t.STORE || work == work_t.COMMIT ||
-                                 (work == work_t.LEARN && (hdr.netcraq.KV_OP == kv_op_t.ACK || hdr.netcraq.KV_OP == kv_op_t.SYNC || acknowledges)) ||
+                                 (work == work_t.LEARN && (hdr.netcraq.KV_OP == kv_op_t.ACK || acknowledges)) ||
                                  (work == work_t.SESSION && hdr.netcraq.KV_OP == kv_op_t.SYNC);
+            /* The record of a session that is leased anew begins anew; a second copy of the word finds that it is of this lease already. */
+            bool anew = work == work_t.SESSION && (hdr.netcraq.flags & NEWEST) != 0;
+            bool request_far = false;        // of another lease of the session: neither newer nor a retry
             request_newer = true;
             if (hdr.netcraq.session != 0 && hdr.netcraq.session < SESSIONS && (session_write || work == work_t.SESSION)) {
                 use_session = true;
@@ -325,7 +370,14 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
                 REGISTER_READ(session_request, recorded, (bit<32>)hdr.netcraq.session);
                 request_newer = hdr.netcraq.request > recorded;
                 request_equal = hdr.netcraq.request == recorded;
-                if (session_write && request_newer) {
+                if (request_newer && recorded != 0 && hdr.netcraq.request - recorded > REQUEST_WINDOW) {
+                    request_newer = false;
+                    request_far = true;
+                }
+                if (recorded - hdr.netcraq.request <= REQUEST_WINDOW) {
+                    anew = false;
+                }
+                if (session_write && (request_newer || anew)) {
                     session_request.write((bit<32>)hdr.netcraq.session, hdr.netcraq.request);
                 }
                 if (!session_write) {
@@ -374,10 +426,10 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
 
             /* ---- session_version ---- */
 
-            if (use_session && (!request_old || !session_write)) {
+            if (use_session && (!request_old || !session_write || anew)) {
                 REGISTER_READ(session_version, recorded_version, (bit<32>)hdr.netcraq.session);
                 bit<64> given = hdr.netcraq.version;
-                if ((work == work_t.ASSIGN && !assigned) || (work == work_t.SESSION && given == 0)) {
+                if ((work == work_t.ASSIGN && !assigned) || (work == work_t.SESSION && given == 0 && !anew)) {
                     given = 0;           // the same request may have been given its version since: at another try, or since this record was fetched
                     if (request_equal) {
                         given = recorded_version;
@@ -458,6 +510,14 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
                     hdr.netcraq.length = TOMBSTONE;
                     if (lease_live) {
                         answer(reply_op, STATUS_NOT_FOUND, EVENT_WRITE_NOT_FOUND);
+                    } else {
+                        answer(reply_op, STATUS_NOT_SERVING, EVENT_NOT_SERVING);
+                    }
+                    answer_from_service();
+                } else if (request_far) {
+                    /* Final for the session, so a head that may be one no more must not say it: its record may be of the lease before. */
+                    if (lease_live) {
+                        answer(reply_op, STATUS_BAD_SESSION, EVENT_BAD_SESSION);
                     } else {
                         answer(reply_op, STATUS_NOT_SERVING, EVENT_NOT_SERVING);
                     }

@@ -38,11 +38,12 @@ const bit<8> EVENT_PACKET_OUT        = 25;    // the controller's own, sent as i
 /* Refused with a reply. */
 const bit<8> EVENT_NOT_SERVING       = 32;    // no lease or no role, and nowhere to forward
 const bit<8> EVENT_NO_CHAIN          = 33;
-const bit<8> EVENT_BAD_SESSION       = 34;
+const bit<8> EVENT_BAD_SESSION       = 34;    // beyond the table, not leased to this port, or a request of another lease
 const bit<8> EVENT_WRITE_NOT_FOUND   = 35;
 const bit<8> EVENT_WRITE_FROZEN      = 36;
 const bit<8> EVENT_WRITE_FULL        = 37;
 const bit<8> EVENT_LEASE_REFUSED     = 38;    // of another epoch
+const bit<8> EVENT_DENIED            = 39;    // its principal may not do that in the key's realm
 
 /* Dropped. */
 const bit<8> EVENT_DROP_MALFORMED    = 48;    // truncated, a wrong length, an impossible combination
@@ -57,6 +58,10 @@ const bit<8> EVENT_DROP_NO_ROUTE     = 56;
 const bit<8> EVENT_DROP_TTL          = 57;
 const bit<8> EVENT_DROP_CHECKSUM     = 58;    // IPv4 header
 const bit<8> EVENT_DROP_NOT_IPV4     = 59;
+const bit<8> EVENT_DROP_CLOSED_PORT  = 60;    // from a host port without a principal
+const bit<8> EVENT_DROP_SOURCE       = 61;    // from a host port, with an address that is not its host's
+const bit<8> EVENT_DROP_RATE         = 62;    // more than the host port may send
+const bit<8> EVENT_DROP_NOT_PLAIN    = 63;    // UDP from a host port, in a fragment or behind IP options
 
 #define EVENTS 64
 

@@ -52,6 +52,7 @@ const bit<8> STATUS_NO_CHAIN    = 6;
 const bit<8> STATUS_BAD_SESSION = 7;
 const bit<8> STATUS_FULL        = 8;
 const bit<8> STATUS_DIRTY       = 9;
+const bit<8> STATUS_DENIED      = 10;
 
 enum bit<8> role_t {
     NONE      = 0,
@@ -62,12 +63,25 @@ enum bit<8> role_t {
     SHADOW    = 5       // fills up behind the tail: takes ACK and SYNC, serves nothing
 }
 
-/* Who is behind the port that a packet came by. A port that the controller has said nothing about is a host's. */
+/* Who is behind the port that a packet came by. A port that the controller has said nothing about is a host's, and closed. */
 enum bit<8> trust_t {
     HOST       = 0,
     FABRIC     = 1,
     CONTROLLER = 2
 }
+
+/* Whom a request is from: a namespace, a service account, a host of a lab network. The first switch writes it into the request, and fabric ports carry it on.
+ * It travels in IPv4's identification, which says nothing in a packet that is never a fragment (RFC 6864), because it has to stay with a write down to
+ * the tail: `epoch`, which is free in a client's request, is the fence of a STAMPED one. */
+typedef bit<16> principal_t;
+const principal_t NOBODY     = 0;         // a port with it is closed
+const principal_t CONTROLLER = 0xFFFF;    // what comes in by the CPU port; it may do everything
+
+/* Sessions 1 to this one are the controller's own. */
+const bit<16> CONTROLLER_SESSIONS = 64;
+
+/* How far a session's next request may be above the one that is recorded. What is farther away is of another lease of the session. */
+const bit<32> REQUEST_WINDOW = 1 << 28;
 
 /* The instance (egress_rid) of a copy that the tail's multicast makes. */
 const bit<16> INSTANCE_ACK   = 1;
@@ -190,10 +204,16 @@ struct metadata_t {
     bit<64>      now;             // this switch's clock, microseconds
     bool         checksum_error;  // of the IPv4 header
     trust_t      trust;
+    principal_t  principal;       // of the host port that the packet came by
+    ipv4_addr_t  port_addr;       // of the host behind it; 0: the controller does not know it
+    bool         any_session;     // this port may use sessions that it has not leased
+    bit<9>       session_port;    // the port that the packet's session is leased to; 0: none here
+    bit<8>       refusal;         // not 0: the first switch refuses the request with this status
     bool         is_netcraq;      // one of its UDP ports is ours
     bool         taken;           // addressed to this switch
     bool         placed;          // the key has a slot here
     bit<32>      slot;
+    principal_t  realm;           // of the key: who owns it, and what `access` is asked about
     bool         acknowledge;     // the tail's reply to a write: it goes as an ACK by the ports of the tree that it does not go by itself
     bit<8>       event;
     chain_t      chain;

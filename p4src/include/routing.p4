@@ -45,6 +45,11 @@ control Routing(inout headers_t hdr, inout metadata_t meta) {
             meta.forwarding.drop = true;
         } else {
             hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+            if (hdr.ipv4.ihl != 5) {
+                /* Options are not parsed, so the header cannot be summed up anew. The time to live is the high byte of its word: one less of it is 0x0100 more here (RFC 1141). */
+                bit<32> sum = (bit<32>)hdr.ipv4.checksum + 0x0100;
+                hdr.ipv4.checksum = sum[15:0] + sum[31:16];
+            }
             if (meta.acknowledge) {
                 meta.forwarding.multicast_group = meta.chain.reply_group + (bit<16>)meta.forwarding.egress_port;
             }

@@ -15,7 +15,8 @@ import (
 // a register may have been touched before it (or is in it) and may be touched after it (or in it). Every edge into the inside takes the lock, every edge out
 // gives it back, and since no path comes back in, a packet takes it once at most. Packets that touch no register never take it.
 //
-// Egress has a section of its own: what a packet does in ingress and what it does in egress are not one step in BMv2 either.
+// Egress has a section of its own: what a packet does in ingress and what it does in egress are not one step in BMv2 either. Meters have a lock of their own, as in BMv2, held
+// only while one is asked (meter.go): a program that asks one early would else hold the registers' for all that follows. Who takes both takes the registers' first.
 
 // pipelineState is the pipeline that is being translated.
 type pipelineState struct {
@@ -78,14 +79,11 @@ func actionsOf(n bmv2json.Node) []*bmv2json.Action {
 	return nil
 }
 
-// touchesRegister reports whether a node reads or writes registers, or asks meters.
+// touchesRegister reports whether a node reads or writes registers.
 func touchesRegister(n bmv2json.Node) bool {
-	if t, ok := n.(*bmv2json.Table); ok && t.DirectMeter != nil {
-		return true
-	}
 	for _, a := range actionsOf(n) {
 		for _, p := range a.Primitives {
-			if p.Op == "register_read" || p.Op == "register_write" || p.Op == "execute_meter" {
+			if p.Op == "register_read" || p.Op == "register_write" {
 				return true
 			}
 		}
@@ -213,34 +211,37 @@ func (t *translator) takeLock() {
 	if t.name == "egress" {
 		drop = "egress.drop"
 	}
-	t.acquire(drop)
+	t.acquire(t.lock, drop)
 	t.storeConstant(rPHV, phvLocked, 1, 1)
 }
 
-// acquire takes the lock, or goes to failed.
-func (t *translator) acquire(failed string) {
-	got := t.newLabel("got")
-	t.stateAddress(asm.R1, t.lock)
+// acquire takes a lock, or goes to failed. It uses the registers 0 to 5 and the first word of the stack.
+func (t *translator) acquire(lock int, failed string) {
+	got, name := t.newLabel("got"), "wait"
+	if lock != t.lock {
+		name = "wait.meters"
+	}
+	t.stateAddress(asm.R1, lock)
 	t.emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1), atomically(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, got))
 	t.storeConstant(asm.R10, -8, 0, 8)
 	t.emit(asm.Mov.Imm(asm.R1, lockTries))
-	t.functionPointer(asm.R2, "wait")
+	t.functionPointer(asm.R2, name)
 	t.emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -8), asm.Mov.Imm(asm.R4, 0))
 	t.call(asm.FnLoop)
 	t.load(asm.R1, asm.R10, -8, 8)
 	t.emit(asm.JEq.Imm(asm.R1, 0, failed))
 	t.place(got)
 	for _, f := range t.functions {
-		if f.name == "wait" {
+		if f.name == name {
 			return
 		}
 	}
-	wait := t.function("wait", func() {
+	wait := t.function(name, func() {
 		t.emit(asm.Mov.Reg(asm.R6, asm.R2))
-		t.stateAddress(asm.R1, t.lock)
-		t.emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1), atomically(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, "wait.got"))
+		t.stateAddress(asm.R1, lock)
+		t.emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1), atomically(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, name+".got"))
 		t.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-		t.place("wait.got")
+		t.place(name + ".got")
 		t.storeConstant(asm.R6, 0, 1, 8)
 		t.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
 	})
@@ -250,11 +251,12 @@ func (t *translator) acquire(failed string) {
 // giveLock lets the next packet have the registers.
 func (t *translator) giveLock() {
 	t.storeConstant(rPHV, phvLocked, 0, 1)
-	t.release()
+	t.release(t.lock)
 }
 
-func (t *translator) release() {
-	t.stateAddress(asm.R1, t.lock)
+// release gives a lock back. It uses the registers 1 and 2.
+func (t *translator) release(lock int) {
+	t.stateAddress(asm.R1, lock)
 	if runtime.GOARCH == "amd64" { // whose stores are not reordered with earlier loads and stores
 		t.storeConstant(asm.R1, 0, 0, 8)
 		return

@@ -29,8 +29,8 @@ type Options struct {
 	CPUPort uint32
 	// DropPort is what a program writes to egress_spec to drop a packet. 0 means v1model's 511.
 	DropPort uint32
-	// OnlyUDP, if not 0, leaves interfaces to the host but for one UDP port: the program gets IPv4 packets to or from it; those of them that are fragments or carry IP options
-	// are dropped; all other frames go on to the host's stack. The interfaces keep their offloads, but for XDP: plain UDP is merged by none that is on by default.
+	// OnlyUDP, if not 0, leaves interfaces to the host but for one UDP port: the program gets IPv4 packets to or from it; those of them that are tagged, fragments or carry
+	// IP options are dropped; all other frames go on to the host's stack. The interfaces keep their offloads, but for XDP: plain UDP is merged by none that is on by default.
 	OnlyUDP uint16
 	// Tap, if not nil, is called with each frame as it comes in by a port and as it goes out by one. It must not keep the frame. When the process does not keep up, frames
 	// are missed.
@@ -86,7 +86,8 @@ type port struct {
 	peer       *peer  // nil but for a veth at XDP
 	zero       target.PortCounters
 	settings   *iface.Change
-	gone       bool // the interface is not there
+	tags       *iface.Change // of those too, where XDP meets the frames
+	gone       bool          // the interface is not there
 }
 
 // Bytes in the rings.
@@ -414,6 +415,14 @@ func (d *device) open(q *port) error {
 		return nil
 	})
 	d.chooseHook(q, l)
+	if q.hook == hookXDP {
+		_ = d.home.do(func() (err error) {
+			if q.tags, err = iface.Off(q.Iface, index, iface.RxVLAN); err != nil {
+				d.log.Warn("frames whose 802.1Q tag the device takes off are taken for untagged ones at XDP, or the setting may outlive a kill", "port", q.Number, "iface", q.Iface, "err", err)
+			}
+			return nil
+		})
+	}
 	d.setPort(index, q.Number)
 	d.setInterface(q.Number, index)
 	if d.pipeline != nil {
@@ -433,7 +442,7 @@ func (d *device) forget(q *port) {
 	d.setPort(q.ifindex, noPort)
 	_ = d.home.do(func() error {
 		q.close()
-		if err := q.settings.Restore(); err != nil {
+		if err := errors.Join(q.settings.Restore(), q.tags.Restore()); err != nil {
 			d.log.Warn("an interface's settings are not as they were", "iface", q.Iface, "err", err)
 		}
 		return nil

@@ -103,7 +103,7 @@ func stateOf(t *testing.T) string {
 			continue
 		}
 		s := name
-		for _, setting := range []iface.Setting{iface.GenericReceive, iface.LargeReceive, iface.TCPSegments, iface.GenericSegment, iface.TxChecksums, iface.TxVLAN} {
+		for _, setting := range []iface.Setting{iface.GenericReceive, iface.LargeReceive, iface.TCPSegments, iface.GenericSegment, iface.TxChecksums, iface.TxVLAN, iface.RxVLAN} {
 			on, err := iface.IsOn(name, setting)
 			check(t, err)
 			s += fmt.Sprintf(" %s=%v", setting, on)

@@ -11,7 +11,7 @@ import (
 )
 
 // Meters: two token buckets each, as BMv2 works them. The peak one is asked first; a packet that finds too few tokens in one gets its colour (red, then yellow) and leaves
-// the other alone. A meter without configuration says green. Meters are under the lock of the registers: what a packet takes from a bucket no other one gets.
+// the other alone. A meter without configuration says green. Meters have a lock of their own: what a packet takes from a bucket no other one gets.
 //
 // A cell:
 //
@@ -49,9 +49,10 @@ func (t *translator) meterFunction() string {
 	}
 	t.functions = append(t.functions, t.function(name, func() {
 		const need, cell, micros, made = asm.R6, asm.R7, asm.R8, asm.R9
-		green := "meter.green"
+		green, busy := "meter.green", "meter.busy"
 		t.emit(asm.Mov.Reg(need, asm.R1), asm.Mov.Reg(cell, asm.R2))
-		t.load(asm.R1, cell, meterSet, 8)
+		t.acquire(t.meterLock, busy)
+		t.load(asm.R1, cell, meterSet, 8) // it may have been taken away meanwhile
 		t.emit(asm.JEq.Imm(asm.R1, 0, green))
 		t.call(asm.FnKtimeGetNs)
 		t.constant(asm.R1, uint64(t.started))
@@ -74,25 +75,34 @@ func (t *translator) meterFunction() string {
 			t.store(cell, at+16, asm.R5, 8)
 			t.store(cell, at+24, made, 8)
 			t.place(same)
-			t.emit(asm.JGE.Reg(asm.R5, need, enough), asm.Mov.Imm(asm.R0, int32(2-i)), asm.Return())
+			t.emit(asm.JGE.Reg(asm.R5, need, enough))
+			t.release(t.meterLock)
+			t.emit(asm.Mov.Imm(asm.R0, int32(2-i)), asm.Return())
 			t.place(enough)
 			t.emit(asm.Sub.Reg(asm.R5, need))
 			t.store(cell, at+16, asm.R5, 8)
 		}
 		t.place(green)
+		t.release(t.meterLock)
 		t.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+		t.place(busy) // nobody holds it for so long; a meter that cannot be asked lets nothing through
+		t.emit(asm.Mov.Imm(asm.R0, 2), asm.Return())
 	}))
 	return name
 }
 
 // askMeter leaves the colour that the meter whose cell is at R2 gives the packet in R0.
 func (t *translator) askMeter(m *bmv2json.Meter) {
+	asked := t.newLabel("asked")
+	t.load(asm.R0, asm.R2, meterSet, 8)
+	t.emit(asm.JEq.Imm(asm.R0, 0, asked)) // without a configuration: green, which is 0
 	if m.Bytes {
 		t.load(asm.R1, rPHV, phvInLen, 4)
 	} else {
 		t.emit(asm.Mov.Imm(asm.R1, 1))
 	}
 	t.callFunction(t.meterFunction())
+	t.place(asked)
 }
 
 // executeMeter emits execute_meter(meter, index, dst). An index beyond the array leaves dst as it is.

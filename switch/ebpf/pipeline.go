@@ -253,13 +253,13 @@ const cellsMax = 2048
 // cellsHeader precedes the cells in what the cells program is given: offset and length (4 bytes each), 1 to write, and padding.
 const cellsHeader = 16
 
-// cellsProgram is a small program that copies between the state and the data that it is run with, under the packets' lock: so that the control plane's reads and
-// writes of registers are whole, seen from packets.
+// cellsProgram is a small program that copies between the state and the data that it is run with, under the packets' locks: so that the control plane's reads and
+// writes of registers and meters are whole, seen from packets.
 func cellsProgram(p *plan, f fds) (insns asm.Instructions, err error) {
 	defer catch(&err)
 	t := &translator{plan: p, fds: f}
 	main := t.function("cells", func() {
-		read, done, fail := "cells.read", "cells.done", "cells.fail"
+		read, done, unlock, fail := "cells.read", "cells.done", "cells.unlock", "cells.fail"
 		t.emit(asm.Mov.Reg(rCtx, asm.R1), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -32), asm.Mov.Imm(asm.R4, cellsHeader))
 		t.loadBytes()
 		t.emit(asm.JNE.Imm(asm.R0, 0, fail))
@@ -268,7 +268,8 @@ func cellsProgram(p *plan, f fds) (insns asm.Instructions, err error) {
 		t.emit(asm.JGT.Imm(asm.R8, int32(p.stateSize), fail), asm.JEq.Imm(asm.R9, 0, fail), asm.JGT.Imm(asm.R9, cellsMax, fail))
 		t.stateAddress(asm.R6, 0)
 		t.emit(asm.Add.Reg(asm.R6, asm.R8))
-		t.acquire(fail)
+		t.acquire(p.lock, fail)
+		t.acquire(p.meterLock, unlock)
 		t.load(asm.R1, asm.R10, -24, 1)
 		t.emit(asm.Mov.Imm(asm.R2, cellsHeader), asm.Mov.Reg(asm.R3, asm.R6), asm.Mov.Reg(asm.R4, asm.R9), asm.JEq.Imm(asm.R1, 0, read))
 		t.loadBytes()
@@ -277,8 +278,11 @@ func cellsProgram(p *plan, f fds) (insns asm.Instructions, err error) {
 		t.storeBytes()
 		t.place(done)
 		t.emit(asm.Mov.Reg(asm.R8, asm.R0))
-		t.release()
+		t.release(p.meterLock)
+		t.release(p.lock)
 		t.emit(asm.Mov.Reg(asm.R0, asm.R8), asm.Return())
+		t.place(unlock)
+		t.release(p.lock)
 		t.place(fail)
 		t.emit(asm.Mov.Imm(asm.R0, -1), asm.Return())
 	})

@@ -18,6 +18,7 @@ type plan struct {
 
 	stateSize int
 	lock      int // in the state: 0, or 1 while a packet has registers to itself
+	meterLock int // the same of meters
 	registers []arrayPlan
 	counters  []arrayPlan
 	meters    []arrayPlan
@@ -112,7 +113,7 @@ func newPlan(prog *bmv2json.Program) *plan {
 	if p.std.egressSpec.IsZero() {
 		refuse("", "a program without standard_metadata.egress_spec (an architecture other than v1model)")
 	}
-	p.lock = p.allocate(8)
+	p.lock, p.meterLock = p.allocate(8), p.allocate(8)
 	for _, r := range prog.Registers {
 		cell := slotSize(r.Width)
 		p.registers = append(p.registers, arrayPlan{p.allocate(cell * r.Size), cell, r.Size})

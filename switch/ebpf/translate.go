@@ -187,7 +187,7 @@ func (t *translator) entry() {
 		t.takeAgain("clone.copies", "ingress.parse")
 		t.storeConstant(asm.R10, slotOnStack, 0, 8)
 	}
-	t.share()
+	t.hostFilter()
 	t.lookupPHV(drop)
 
 	// The port and the length.

@@ -18,6 +18,7 @@ const (
 	GenericSegment Setting = "generic-segmentation-offload" // the same for other protocols
 	TxChecksums    Setting = "tx-checksumming"              // sends frames whose checksum is finished later
 	TxVLAN         Setting = "tx-vlan-offload"              // sends frames whose 802.1Q tag is beside them
+	RxVLAN         Setting = "rx-vlan-offload"              // takes 802.1Q tags off frames and puts them beside
 )
 
 // commands are a setting's ethtool commands (linux/ethtool.h) and, for settings that share a word of flags, its bit in there.
@@ -32,6 +33,7 @@ var settings = map[Setting]commands{
 	GenericSegment: {unix.ETHTOOL_GGSO, unix.ETHTOOL_SGSO, 1},
 	TxChecksums:    {unix.ETHTOOL_GTXCSUM, unix.ETHTOOL_STXCSUM, 1},
 	TxVLAN:         {unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 7}, // ETH_FLAG_TXVLAN
+	RxVLAN:         {unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 8}, // ETH_FLAG_RXVLAN
 }
 
 // IsOn says whether an interface of the calling thread's network namespace has a setting on. An interface that does not have the setting has it off.

@@ -31,7 +31,7 @@ type Options struct {
 	DropPort uint32
 	// Seed is where the program's random numbers start.
 	Seed uint64
-	// OnlyUDP, if not 0, is the one UDP port whose packets the program gets: IPv4 packets to or from it, whole and without options. Other frames are the host's. The host's
+	// OnlyUDP, if not 0, is the one UDP port whose packets the program gets: IPv4 packets to or from it, untagged, whole and without options. Other frames are the host's. The host's
 	// stack gets a copy of every frame, also of those: whoever shares interfaces has to keep them from it.
 	OnlyUDP uint16
 	// Log receives what the switch has to say. nil means slog.Default().

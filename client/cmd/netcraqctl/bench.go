@@ -90,15 +90,17 @@ func (c *cli) bench(ctx context.Context, b *benchFlags) error {
 		return err
 	}
 	if len(b.switches) > 0 {
-		if t.addresses, err = c.switchAddresses(ctx, b.switches); err != nil {
+		asked, err := c.switchAddresses(ctx, b.switches)
+		if err != nil {
 			return err
 		}
+		t.toSwitches(asked)
 	}
 	if b.seed == 0 {
 		b.seed = rand.Uint64()
 	}
 	cfg := bench.Config{
-		Core:    core.Config{Profile: t.profile, Addresses: t.addresses, Retransmit: c.retransmit},
+		Core:    core.Config{Profile: t.profile, Addresses: t.addresses, Services: t.services, Retransmit: c.retransmit},
 		Workers: b.workers, Outstanding: b.outstanding, Serial: b.serial, Mix: mix, Keys: keys, Zipf: b.zipf, Eventual: b.eventual, ValueBytes: b.valueBytes,
 		Duration: b.duration, Count: b.count, Timeout: c.timeout, Seed: b.seed,
 	}
@@ -116,7 +118,7 @@ func (c *cli) bench(ctx context.Context, b *benchFlags) error {
 		cfg.Core.AtLeastOnce = source == nil
 		if source != nil {
 			asked, cancel := context.WithTimeout(ctx, c.timeout)
-			sessions, lost, err := source.Acquire(asked)
+			sessions, lost, err := source.Acquire(asked, client.HostAddress(t.addresses[0]))
 			cancel()
 			if err != nil {
 				return err
@@ -255,6 +257,7 @@ type benchResult struct {
 	Failed           uint64             `json:"failed"`
 	Retransmitted    uint64             `json:"retransmitted"`
 	Resent           uint64             `json:"resent"`
+	Foreign          uint64             `json:"foreign"` // packets from nobody that was asked
 	Latency          latency            `json:"latencyMicros"`
 	Ops              map[string]benchOp `json:"ops"`
 	Outstanding      int                `json:"outstanding"`
@@ -299,7 +302,7 @@ func latencyOf(h *hdrhistogram.Histogram) latency {
 
 func benchJSON(cfg *bench.Config, b *benchFlags, r *bench.Report) benchResult {
 	out := benchResult{
-		QueriesPerSecond: r.Rate(), Seconds: r.Elapsed.Seconds(), Queries: r.Queries(), Retransmitted: r.Stats.Retransmits, Resent: r.Stats.Resent,
+		QueriesPerSecond: r.Rate(), Seconds: r.Elapsed.Seconds(), Queries: r.Queries(), Retransmitted: r.Stats.Retransmits, Resent: r.Stats.Resent, Foreign: r.Stats.Foreign,
 		Latency: latencyOf(r.All), Ops: map[string]benchOp{}, Outstanding: r.Outstanding, Workers: r.Workers, Serial: cfg.Serial, Keys: len(cfg.Keys),
 		Zipf: cfg.Zipf, ValueBits: int(cfg.Core.Profile), Sessions: len(cfg.Sessions), Seed: b.seed, Addresses: cfg.Core.Addresses,
 	}
@@ -349,6 +352,9 @@ func printBench(w io.Writer, cfg *bench.Config, r *bench.Report) {
 	}
 	table(w, rows)
 	fmt.Fprintf(w, "\nretransmitted %s, resent after a refusal %s\n", grouped(r.Stats.Retransmits), grouped(r.Stats.Resent))
+	if n := r.Stats.Foreign; n > 0 {
+		fmt.Fprintf(w, "%s packets from addresses that were not asked; where answers come from the chain's service address, name it with --service\n", grouped(n))
+	}
 	for op := range r.Ops {
 		if e := r.Ops[op].Error; e != "" {
 			fmt.Fprintf(w, "first failure: %s\n", e)

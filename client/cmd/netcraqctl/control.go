@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/wire"
@@ -422,16 +423,25 @@ func (c *cli) sessionCommand() *cobra.Command {
 			"the sessions may be given to others, and must not be used.",
 	}
 	var count int
+	var address string
 	lease := &cobra.Command{
 		Use: "new", Short: "Lease sessions",
+		Long: "Lease sessions. They are for one host of the network, which is named by its IPv4 address there: no other can write with them.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.ask(cmd, func(ctx context.Context) error {
-				s, err := c.api.NewSessions(ctx, count, owner())
+				if address == "" {
+					var err error
+					if address, err = c.hostAddress(ctx); err != nil {
+						return err
+					}
+				}
+				s, err := c.api.NewSessions(ctx, api.SessionsRequest{Count: count, Owner: owner(), Address: address})
 				return c.showSessions(s, err)
 			})
 		},
 	}
 	lease.Flags().IntVar(&count, "count", 1, "how many")
+	lease.Flags().StringVar(&address, "address", "", "the host that they are for (default: this one, by the address from which it reaches the chains)")
 	keep := &cobra.Command{
 		Use: "keep LEASE", Short: "Keep a lease", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -449,6 +459,27 @@ func (c *cli) sessionCommand() *cobra.Command {
 	}
 	cmd.AddCommand(lease, keep, giveBack)
 	return cmd
+}
+
+// hostAddress is this host's address in the network of the controller's chains; "" if it has none.
+func (c *cli) hostAddress(ctx context.Context) (string, error) {
+	chains, err := c.api.Chains(ctx)
+	if err != nil {
+		return "", err
+	}
+	for i := range chains {
+		to, err := fromadmin.Services(&chains[i])
+		if err != nil {
+			return "", err
+		}
+		if len(to) == 0 {
+			continue
+		}
+		if a := client.HostAddress(to[0]); a.IsValid() {
+			return a.String(), nil
+		}
+	}
+	return "", nil
 }
 
 func (c *cli) showSessions(s *api.Sessions, err error) error {

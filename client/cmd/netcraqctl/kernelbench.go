@@ -71,9 +71,11 @@ func (c *cli) kernelBench(ctx context.Context, b *benchFlags) error {
 		return err
 	}
 	if len(b.switches) > 0 {
-		if t.addresses, err = c.switchAddresses(ctx, b.switches[:1]); err != nil {
+		asked, err := c.switchAddresses(ctx, b.switches[:1])
+		if err != nil {
 			return err
 		}
+		t.toSwitches(asked)
 	}
 	cfg.Keys, cfg.Profile, cfg.Target = keys, t.profile, t.addresses[0]
 	if b.zipf > 0 {
@@ -98,7 +100,7 @@ func (c *cli) kernelBench(ctx context.Context, b *benchFlags) error {
 			return errors.New("--kernel writes with sessions, which a controller gives: name it with --admin")
 		}
 		asked, cancel := context.WithTimeout(ctx, c.timeout)
-		sessions, _, err := source.Acquire(asked)
+		sessions, _, err := source.Acquire(asked, cfg.Source)
 		cancel()
 		if err != nil {
 			return err
@@ -181,7 +183,7 @@ func (c *cli) fill(ctx context.Context, keys []wire.Key, t *target) error {
 	if err != nil {
 		return err
 	}
-	cl, err := client.New(ctx, client.Config{Addresses: t.addresses, Profile: t.profile, Retransmit: c.retransmit, Sessions: source, AtLeastOnce: source == nil})
+	cl, err := client.New(ctx, client.Config{Addresses: t.addresses, Services: t.services, Profile: t.profile, Retransmit: c.retransmit, Sessions: source, AtLeastOnce: source == nil})
 	if err != nil {
 		return err
 	}

@@ -157,7 +157,7 @@ func (c *cli) do(ctx context.Context, name string, writes bool, f func(context.C
 	if err != nil {
 		return err
 	}
-	cfg := client.Config{Addresses: t.addresses, Profile: t.profile, Retransmit: c.retransmit, AtLeastOnce: true}
+	cfg := client.Config{Addresses: t.addresses, Services: t.services, Profile: t.profile, Retransmit: c.retransmit, AtLeastOnce: true}
 	if writes {
 		if cfg.Sessions, err = c.sessionSource(ctx, 1, owner()); err != nil {
 			return err
@@ -172,6 +172,9 @@ func (c *cli) do(ctx context.Context, name string, writes bool, f func(context.C
 	}
 	defer func() { _ = cl.Close() }() // its only failure is closing a socket that is of no use any more
 	err = f(ctx, cl, k)
+	if errors.Is(err, client.ErrTimeout) && len(t.services) == 0 && cl.Stats().Foreign > 0 {
+		return fmt.Errorf("%w\nname the chain's service address, where answers come from, with --service", err)
+	}
 	if t.chain == nil && errors.Is(err, client.ErrTimeout) {
 		err = fmt.Errorf("%w\nis --server right, and --value-bits (%v here)? Switches drop packets with values of another width", err, t.profile)
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -33,6 +34,7 @@ type controller struct {
 	keys     map[string]api.Key
 	next     uint16
 	returned int
+	hosts    []string // that sessions were leased to
 	values   map[string][]byte
 }
 
@@ -172,6 +174,7 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 		if err := json.NewDecoder(r.Body).Decode(&req); err != nil || req.Owner == "" {
 			return nil, api.Errorf(api.CodeInvalidArgument, "%v, owner %q", err, req.Owner)
 		}
+		c.hosts = append(c.hosts, req.Address)
 		out := api.Sessions{Lease: "L", TTLSeconds: 30}
 		for range req.Count {
 			c.next++
@@ -389,6 +392,83 @@ func TestWithoutController(t *testing.T) {
 	}
 	if _, errs, code = ctl(t, none, "", "--admin", nobody.URL, "-s", server, "--value-bits", "128", "put", "0x01000001", "x"); code != 1 || !strings.Contains(errs, "leasing 1 sessions") {
 		t.Errorf("put with a controller that is named and not there: %q, %d", errs, code)
+	}
+}
+
+// TestService: answers come from the chain's service address, also where a switch is asked by its own; from others none is taken.
+func TestService(t *testing.T) {
+	c := newController(t, refchain.Config{})
+	c.chain.Place(0x01000001)
+	service, own := c.chain.Addresses()[0].String(), c.chain.Addresses()[1].String()
+	env := map[string]string{adminVariable: c.url}
+	for _, tc := range []struct {
+		args string
+		env  map[string]string
+		code int
+		err  string
+	}{
+		{args: "-s " + own + " --value-bits 1024 --service " + service},
+		{args: "-s " + own, env: env},
+		{args: "-s " + own + " --value-bits 1024 --timeout 300ms", code: exitError, err: "no answer but from " + service + ".*\nname the chain's service address, where answers come from, with --service"},
+		{args: "-s " + own + " --value-bits 1024 --timeout 300ms --service 127.0.0.77", code: exitError, err: "is --server right"},
+		{args: "-s " + own + " --service 127.0.0.1:x", code: exitUsage, err: `--service 127.0.0.1:x: "x" is no port`},
+	} {
+		out, errs, code := ctl(t, tc.env, "", append(strings.Fields(tc.args), "put", "--session", "9:1", "0x01000001", "x")...)
+		if code != tc.code || !regexp.MustCompile(tc.err).MatchString(errs) || tc.err == "" && errs != "" {
+			t.Errorf("%s: %d, %q, %q", tc.args, code, out, errs)
+		}
+		c.chain.Lease(9, netip.MustParseAddr("127.0.0.1"), 0) // each has the same session, from its first number on
+	}
+	// A load that goes to switches: the controller says where answers come from, or --server does.
+	for _, args := range []string{"--switch s1", "--switch s1 -s " + service + " --value-bits 1024"} {
+		out, errs, code := ctl(t, env, "", append([]string{"-o", "json", "bench", "--count", "50", "--keys", "0x01000001"}, strings.Fields(args)...)...)
+		var r benchResult
+		if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Queries != 50 || r.Lost+r.Failed+r.Foreign != 0 {
+			t.Errorf("bench %s: %v, %d, %q, %+v", args, err, code, errs, r)
+		}
+	}
+	out, _, code := ctl(t, nil, "", "-s", own, "--value-bits", "1024", "--timeout", "300ms", "bench", "--count", "2", "--keys", "0x01000001")
+	if code != 0 || !strings.Contains(out, "packets from addresses that were not asked") {
+		t.Errorf("bench of a switch's own address alone: %d, %q", code, out)
+	}
+}
+
+// TestAuthority: what a host may not do is refused, and said so; sessions are leased to the host that writes.
+func TestAuthority(t *testing.T) {
+	c := newController(t, refchain.Config{})
+	c.chain.Place(0x01000001, 0x01000002)
+	c.chain.SetRealm(0x01000001, 7)
+	env := map[string]string{adminVariable: c.url}
+	for _, args := range []string{"get 0x01000001", "put 0x01000001 x", "cas 0x01000001 0 x", "del 0x01000001"} {
+		_, errs, code := ctl(t, env, "", strings.Fields(args)...)
+		if code != exitError || !strings.Contains(errs, "access denied: ask the operator for access") || strings.Contains(errs, "not known") {
+			t.Errorf("%s: %d, %q", args, code, errs)
+		}
+		out, _, code := ctl(t, env, "", append([]string{"-o", "json"}, strings.Fields(args)...)...)
+		var said struct{ Error failure }
+		if err := json.Unmarshal([]byte(out), &said); err != nil || code != exitError || said.Error.Kind != "denied" || said.Error.OutcomeUnknown {
+			t.Errorf("%s: %v, %d, %q", args, err, code, out)
+		}
+	}
+	if out, errs, code := ctl(t, env, "", "session", "new", "--address", "10.0.0.3"); code != 0 {
+		t.Error(out, errs)
+	}
+	if out, errs, code := ctl(t, env, "", "session", "new"); code != 0 {
+		t.Error(out, errs)
+	}
+	if out, errs, code := ctl(t, env, "", "bench", "--mix", "put=1", "--count", "5", "--keys", "0x01000002"); code != 0 {
+		t.Error(out, errs)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(c.hosts)
+	if n != 9 || c.hosts[n-3] != "10.0.0.3" {
+		t.Errorf("sessions were leased to %v", c.hosts)
+	}
+	for i, host := range c.hosts {
+		if i != n-3 && host != "127.0.0.1" {
+			t.Errorf("sessions were leased to %v, want 127.0.0.1", c.hosts)
+		}
 	}
 }
 

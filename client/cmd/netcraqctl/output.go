@@ -37,7 +37,7 @@ func table(w io.Writer, rows [][]string) {
 
 // failure is an error for programs.
 type failure struct {
-	Kind           string `json:"kind"` // not_found, cas_failed, timeout, usage, or another
+	Kind           string `json:"kind"` // not_found, cas_failed, denied, timeout, usage, or another
 	Message        string `json:"message"`
 	OutcomeUnknown bool   `json:"outcomeUnknown,omitempty"` // a write that may have been executed
 	*state                // of the key, with not_found and cas_failed
@@ -66,7 +66,7 @@ var kinds = []struct {
 	kind string
 }{
 	{client.ErrNotFound, "not_found"}, {client.ErrCASFailed, "cas_failed"}, {client.ErrTimeout, "timeout"}, {client.ErrCanceled, "canceled"},
-	{client.ErrValueTooLarge, "value_too_large"}, {client.ErrNoChain, "no_chain"}, {client.ErrBadSession, "bad_session"}, {client.ErrFull, "full"},
+	{client.ErrValueTooLarge, "value_too_large"}, {client.ErrNoChain, "no_chain"}, {client.ErrDenied, "denied"}, {client.ErrBadSession, "bad_session"}, {client.ErrFull, "full"},
 }
 
 func (c *cli) printError(err error) {

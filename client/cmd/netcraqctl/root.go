@@ -27,6 +27,7 @@ type streams struct {
 type cli struct {
 	std        streams
 	servers    []string
+	services   []string
 	admin      string
 	adminGiven bool // by flag or environment: then it has to be there
 	tokenFile  string
@@ -45,6 +46,8 @@ that looks like a number). VALUE is text, @FILE, @- for standard input, or hex:0
 
 Reads and writes are UDP packets to the switches. Where to send them, the keys' names, the width of values and sessions to write with are asked of the
 controller; with --server, a KEY_ID and --value-bits none is needed, and writes then go without a session (at least once) unless --session gives one.
+Answers are taken from the addresses that are asked, and from the chain's service address; where --server names switches' own addresses alone and no controller is asked,
+--service has to name that.
 
 The controller lets in root, and its own user, by its Unix socket (its --admin-users and --admin-group: others); over TCP it asks for a token.
 
@@ -65,6 +68,7 @@ func (c *cli) root(getenv func(string) string) *cobra.Command {
 	}
 	f := root.PersistentFlags()
 	f.StringSliceVarP(&c.servers, "server", "s", nil, "where to send queries: ADDRESS[:PORT], several with commas, the preferred first (default: ask the controller)")
+	f.StringSliceVar(&c.services, "service", nil, "the chain's service address, ADDRESS[:PORT], where answers come from (default: ask the controller, else only --server)")
 	f.StringVar(&c.admin, "admin", "", "the controller's admin API: unix:///PATH, or http://HOST:PORT with a token (default $"+adminVariable+", or "+api.SystemSocket+")")
 	f.StringVar(&c.tokenFile, "token-file", "", "the file with the token that the controller asks for over TCP (default $"+tokenVariable+")")
 	f.StringVarP(&c.output, "output", "o", "text", "text for people, or json for programs")

@@ -19,6 +19,7 @@ import (
 // target is where the queries of a command go.
 type target struct {
 	addresses []netip.AddrPort
+	services  []netip.AddrPort // where answers come from besides; none: from those that are asked
 	profile   wire.Profile
 	chain     *api.Chain // nil: the controller was not asked
 }
@@ -64,12 +65,18 @@ func (c *cli) findKey(ctx context.Context, s string) (key, error) {
 // findTarget says where queries for keys of a chain go, by what the user gave and, for what he left out, by what the controller says.
 func (c *cli) findTarget(ctx context.Context, chain func(api.Chain) bool, described string) (*target, error) {
 	t := &target{}
-	for _, s := range c.servers {
-		a, err := resolve(ctx, s)
-		if err != nil {
-			return nil, err
+	for _, given := range []struct {
+		flag  string
+		names []string
+		to    *[]netip.AddrPort
+	}{{"--server", c.servers, &t.addresses}, {"--service", c.services, &t.services}} {
+		for _, s := range given.names {
+			a, err := resolve(ctx, given.flag, s)
+			if err != nil {
+				return nil, err
+			}
+			*given.to = append(*given.to, a)
 		}
-		t.addresses = append(t.addresses, a)
 	}
 	if c.valueBits != "" {
 		t.profile, _ = wire.ParseProfile(c.valueBits) // prepare has checked it
@@ -110,6 +117,11 @@ func (c *cli) findTarget(ctx context.Context, chain func(api.Chain) bool, descri
 			return nil, err
 		}
 	}
+	if len(t.services) == 0 {
+		if t.services, err = fromadmin.Services(t.chain); err != nil {
+			return nil, err
+		}
+	}
 	return t, nil
 }
 
@@ -118,10 +130,18 @@ func (c *cli) targetOf(ctx context.Context, k key) (*target, error) {
 	return c.findTarget(ctx, func(ch api.Chain) bool { return ch.ID == k.id.Chain() }, fmt.Sprintf("chain %d, which the KEY_ID %v belongs to", k.id.Chain(), k.id))
 }
 
-// resolve reads ADDRESS[:PORT], ADDRESS being an IPv4 address or a host name.
-func resolve(ctx context.Context, s string) (netip.AddrPort, error) {
+// toSwitches makes switches' own addresses the ones that are asked. Answers come from where they came from before.
+func (t *target) toSwitches(addresses []netip.AddrPort) {
+	if len(t.services) == 0 {
+		t.services = t.addresses
+	}
+	t.addresses = addresses
+}
+
+// resolve reads a flag's ADDRESS[:PORT], ADDRESS being an IPv4 address or a host name.
+func resolve(ctx context.Context, flag, s string) (netip.AddrPort, error) {
 	bad := func(err error) (netip.AddrPort, error) {
-		return netip.AddrPort{}, usageError{fmt.Errorf("--server %s: %w; want ADDRESS or ADDRESS:PORT", s, err)}
+		return netip.AddrPort{}, usageError{fmt.Errorf("%s %s: %w; want ADDRESS or ADDRESS:PORT", flag, s, err)}
 	}
 	host, port := s, strconv.Itoa(wire.Port)
 	if h, p, err := net.SplitHostPort(s); err == nil {

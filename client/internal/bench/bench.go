@@ -173,6 +173,7 @@ func (r *Report) add(w *worker) {
 	r.Stats.Refusals += s.Refusals
 	r.Stats.Strays += s.Strays
 	r.Stats.Malformed += s.Malformed
+	r.Stats.Foreign += s.Foreign
 }
 
 func (c *Config) check() error {

@@ -92,11 +92,16 @@ class Admin:
         """The KEY_ID of a placed key. Raises AdminError with code not_found."""
         return self._do("GET", "/v1/keys/" + _segment(name))["keyId"]
 
-    def lease_sessions(self, count: int = 1, owner: str = "netcraq python client") -> SessionLease:
-        """Leases sessions to write with."""
+    def lease_sessions(self, count: int = 1, owner: str = "netcraq python client", address: str | None = None) -> SessionLease:
+        """Leases sessions to write with.
+
+        address: the IPv4 address in the network of the host that will write (:func:`host_address`), since no other can. None
+        will do where hosts may use sessions that they have not leased.
+        """
         asked = time.monotonic()
-        got = self._do("POST", "/v1/sessions", {"count": count, "owner": owner})
-        return SessionLease(self, got["lease"], [Session(s["id"], s["nextRequest"]) for s in got["sessions"]], got["ttlSeconds"], asked)
+        got = self._do("POST", "/v1/sessions", {"count": count, "owner": owner} | ({"address": address} if address else {}))
+        sessions = [Session(s["id"], s["nextRequest"]) for s in got["sessions"]]
+        return SessionLease(self, got["lease"], sessions, got["ttlSeconds"], asked, count, owner, address)
 
     def page_link(self) -> str:
         """A link by which a browser is let in to the controller's page, once, within five minutes."""
@@ -155,6 +160,19 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+def host_address(to: str) -> str | None:
+    """The IPv4 address from which this host sends to another ("ADDRESS" or "ADDRESS:PORT", as a chain's service address).
+
+    None: there is no way to that.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            s.connect((to.partition(":")[0], wire.PORT))  # sends nothing
+        except OSError:
+            return None
+        return str(s.getsockname()[0])
+
+
 def _segment(s: str) -> str:
     """s as one segment of a path. Dots too: "." and ".." would be cleaned away."""
     return urllib.parse.quote(s, safe="").replace(".", "%2E")
@@ -169,6 +187,14 @@ class SessionLease:
     sessions: list[Session]
     ttl: float
     renewed: float = field(repr=False)
+    count: int = 1
+    owner: str = ""
+    address: str | None = None
+    """Of the host that can write with the sessions, if that was said."""
+
+    def again(self) -> SessionLease:
+        """Another lease, as this one was asked for."""
+        return self.admin.lease_sessions(self.count, self.owner, self.address)
 
     def keep(self) -> bool:
         """Keeps the lease if that is due. False: it has run out, and the sessions must not be used any more."""

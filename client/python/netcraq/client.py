@@ -12,6 +12,8 @@ A request that is not answered within the retransmission time (the paper's 50 ms
 Because every copy has the same session and request number, a write is executed once however often it is sent. A write that ends in Timeout has an
 unknown outcome; its number is used up, and the next write has the next one: switches drop late copies of the older as soon as they know the newer, so
 nothing is ever sent under an old number again.
+
+What comes from an address that was not asked, and is not the chain's service address, is no answer: it is counted (``Client.foreign``) and ignored.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ import select
 import socket
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from netcraq import wire
-from netcraq.admin import Admin, Session, SessionLease, chain_of
+from netcraq.admin import Admin, Session, SessionLease, chain_of, host_address
 from netcraq.wire import Flags, Op, Packet, Status
 
 
@@ -69,8 +71,12 @@ class NoSession(NetCRAQError):
     """A write, and no session to write with. Nothing was sent."""
 
 
+class Denied(NetCRAQError):
+    """This host may not do that in the key's realm. Trying again does not help; the operator can grant it."""
+
+
 class Refused(NetCRAQError):
-    """BAD_SESSION, FULL, or an answer that makes no sense; ``status`` says which."""
+    """BAD_SESSION (the switches do not take the session, which is not used again), FULL, or an answer that makes no sense; ``status`` says which."""
 
     def __init__(self, message: str, status: int, *, outcome_unknown: bool = False) -> None:
         super().__init__(message, outcome_unknown=outcome_unknown)
@@ -101,6 +107,7 @@ class Client:
         self,
         addresses: Iterable[str],
         *,
+        service: str | None = None,
         value_bits: int = 128,
         session: Session | SessionLease | None = None,
         at_least_once: bool = False,
@@ -108,18 +115,28 @@ class Client:
         retransmit: float = 0.05,
         bind: str = "",
     ) -> None:
-        """addresses: "ADDRESS" or "ADDRESS:PORT", the chain's service address first, then switches' own. session: to write with; without one, writes
-        raise NoSession, or, with at_least_once, may be executed more than once. timeout and retransmit in seconds."""
+        """addresses: "ADDRESS" or "ADDRESS:PORT", the chain's service address first, then switches' own.
+
+        service: the chain's service address, where it is not one of them: switches answer from there also what they were
+        asked at their own. session: to write with; without one, writes raise NoSession, or, with at_least_once, may be
+        executed more than once. A lease of which the switches take no session is replaced by another. timeout and
+        retransmit in seconds.
+        """
         wire.value_bytes(value_bits)
         self.addresses = [_address(a) for a in addresses]
         if not self.addresses:
             raise ValueError("no address to ask")
+        self._sources = {*self.addresses, *([_address(service)] if service else [])}
+        self._stranger = ""  # who gave an answer to this request and may not
+        self.foreign = 0
+        """Packets from where nobody was asked, which is not the service address either."""
         self.value_bits = value_bits
         self.timeout = timeout
         self.retransmit = retransmit
         self.at_least_once = at_least_once
         self._session = session
-        # Where the numbers of reads start is chance, so that a late answer to an earlier user of the same UDP port is not taken for ours.
+        # Where the numbers of reads start is chance, since an answer is known by its number: nobody can guess it, nor is
+        # a late answer to an earlier user of the same UDP port taken for ours.
         self._number = random.SystemRandom().randrange(1 << 32)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((bind, 0))
@@ -133,7 +150,8 @@ class Client:
         if key is None and len(chains) != 1:
             raise ValueError(f"the controller has {len(chains)} chains: say of which key")
         chain = chains[0] if key is None else chain_of(chains, key)
-        return cls(chain.addresses, value_bits=chain.value_bits, session=admin.lease_sessions(), timeout=timeout, retransmit=retransmit)
+        session = admin.lease_sessions(address=host_address(chain.service_address))
+        return cls(chain.addresses, value_bits=chain.value_bits, session=session, timeout=timeout, retransmit=retransmit)
 
     def __enter__(self) -> Client:
         """Itself."""
@@ -152,7 +170,7 @@ class Client:
     def get(self, key: int, *, eventual: bool = False, to: str | None = None) -> Result:
         """Reads a key. eventual: the last committed value of whichever member is asked will do. to: ask this address only. Raises NotFound."""
         self._number = (self._number + 1) & 0xFFFFFFFF
-        return self._call(Packet(Op.READ, key, flags=Flags.EVENTUAL if eventual else Flags(0), request=self._number), to)
+        return self._call(Packet(Op.READ, key, flags=Flags.EVENTUAL if eventual else Flags(0), request=self._number), to=to)
 
     def put(self, key: int, value: bytes) -> Result:
         """Writes a value."""
@@ -169,28 +187,64 @@ class Client:
     def _write(self, op: Op, key: int, value: bytes | None, expected: int) -> Result:
         if value is not None and len(value) > wire.value_bytes(self.value_bits):
             raise ValueTooLarge(f"{_name(op, value)} {wire.format_key(key)}: {len(value)} bytes, the switches' program holds {self.value_bits // 8}")
-        lease_ends = None
+        begun = time.monotonic()
+        sent, pause = 0, 0.01
+        while True:
+            session = self._writer()
+            if session is None:
+                if not self.at_least_once:
+                    raise NoSession(f"{_name(op, value)} {wire.format_key(key)}: no session to write with")
+                self._number = (self._number + 1) & 0xFFFFFFFF
+                return self._call(Packet(op, key, request=self._number, version=expected, value=value), begun, sent)
+            number = session.next_request
+            session.next_request += 1
+            ends = self._session.ends if isinstance(self._session, SessionLease) else None
+            try:
+                return self._call(Packet(op, key, session=session.id, request=number, version=expected, value=value), begun, sent, ends)
+            except Refused as e:
+                if e.status != Status.BAD_SESSION:
+                    raise
+                left = self._drop(session)
+                if e.outcome_unknown or not isinstance(self._session, SessionLease) or time.monotonic() + pause >= begun + self.timeout:
+                    raise
+            sent += 1  # it is not executed, and goes on with another session
+            if not left and sent > 1:  # the more leases in a row of which no session is taken, the later the next
+                time.sleep(pause)
+                pause = min(2 * pause, 1.0)
+
+    def _writer(self) -> Session | None:
+        """The session to write with, of another lease where this one is over or has none left."""
         session = self._session
         if isinstance(session, SessionLease):
-            if not session.keep():
-                session = self._session = session.admin.lease_sessions(len(session.sessions))
-            lease_ends = session.ends
+            kept = session.keep()
+            if kept and not session.sessions:
+                session.close()
+            if not (kept and session.sessions):
+                session = self._session = session.again()
             session = session.sessions[0]
-        if session is None or session.next_request > 0xFFFFFFFF:
-            if not self.at_least_once:
-                raise NoSession(f"{_name(op, value)} {wire.format_key(key)}: no session to write with")
-            self._number = (self._number + 1) & 0xFFFFFFFF
-            return self._call(Packet(op, key, request=self._number, version=expected, value=value), None)
-        number = session.next_request
-        session.next_request += 1
-        return self._call(Packet(op, key, session=session.id, request=number, version=expected, value=value), None, lease_ends)
+        return None if session is None or session.next_request > 0xFFFFFFFF else session
 
-    def _call(self, request: Packet, to: str | None, not_after: float | None = None) -> Result:
+    def _drop(self, session: Session) -> int:
+        """Does not use a session again; how many are left."""
+        if isinstance(self._session, SessionLease):
+            self._session.sessions.remove(session)
+            return len(self._session.sessions)
+        self._session = None
+        return 0
+
+    def _call(self, request: Packet, begun: float | None = None, before: int = 0, not_after: float | None = None, to: str | None = None) -> Result:
+        """Does a request.
+
+        begun and before: when its first packet was sent, and how many were, under other sessions. not_after: when the
+        session's lease ends.
+        """
         payload = request.encode(self.value_bits)
         addresses = self.addresses if to is None else [_address(to)]
+        sources = self._sources.union(addresses)
+        self._stranger = ""
         name = f"{_name(request.op, request.value)} {wire.format_key(request.key)}"
         writes = request.op != Op.READ
-        begun = time.monotonic()
+        begun = time.monotonic() if begun is None else begun
         deadline = begun + self.timeout
         if not_after is not None:
             deadline = min(deadline, not_after)
@@ -203,7 +257,7 @@ class Client:
                 last = f"sending fails: {e}"
             attempts += 1
             wait = self.retransmit * min(4, 2 ** min(silent // len(addresses), 2))
-            reply = self._receive(request, min(now + wait, deadline))
+            reply = self._receive(request, sources, min(now + wait, deadline))
             if reply is None:
                 silent += 1
                 no_chain = 0
@@ -223,7 +277,10 @@ class Client:
                     pause = min(0.02, 0.0005 * 2 ** min(refusals, 6)) * random.uniform(0.5, 1)
                     time.sleep(max(0, min(pause, deadline - time.monotonic())))
                 continue
-            return self._result(name, request, p, source, time.monotonic() - begun, attempts)
+            result = self._result(name, request, p, source, time.monotonic() - begun, attempts)
+            return replace(result, attempts=before + attempts) if before else result
+        if self._stranger and last == "no answer":
+            last = f"no answer but from {self._stranger}, which was not asked: if that is the chain's service address, give it as service"
         sent = f" ({attempts} sent in {time.monotonic() - begun:.3f} s)" if attempts else " (nothing was sent)"
         raise Timeout(f"{name}: timed out: {last}{sent}", outcome_unknown=writes and attempts > 0)
 
@@ -239,10 +296,17 @@ class Client:
             raise CASFailed(why, p.version, p.value, outcome_unknown=unknown)
         if p.status == Status.OK or (p.status == Status.SUPERSEDED and writes):
             return Result(p.version, None if writes else p.value, p.status == Status.SUPERSEDED, source, p.epoch, rtt, attempts)
+        if p.status == Status.DENIED:
+            needed = {Op.READ: "read in", Op.WRITE: "write in", Op.CAS: "read and write in"}[request.op]
+            # An earlier copy may have come when access was still granted.
+            raise Denied(f"{name}: access denied: ask the operator for access to {needed} the key's realm", outcome_unknown=again)
         known = writes and p.status in (Status.BAD_SESSION, Status.FULL)
-        raise Refused(f"{name}: answered {wire.status_name(p.status)}", p.status, outcome_unknown=again if known else writes)
+        why = f"answered {wire.status_name(p.status)}"
+        if writes and p.status == Status.BAD_SESSION:
+            why += f": session {request.session} is not leased to this host, not any more, or is beyond the switches' session table"
+        raise Refused(f"{name}: {why}", p.status, outcome_unknown=again if known else writes)
 
-    def _receive(self, request: Packet, until: float) -> tuple[Packet, str] | None:
+    def _receive(self, request: Packet, sources: set[tuple[str, int]], until: float) -> tuple[Packet, str] | None:
         """The reply to the request, whichever of its copies it answers; None when there is none by then."""
         while True:
             ready, _, _ = select.select([self._socket], [], [], max(0.0, until - time.monotonic()))
@@ -253,7 +317,11 @@ class Client:
                 p = Packet.decode(payload, self.value_bits)
             except (OSError, wire.WireError):
                 continue
-            if p.op == request.op.reply and (p.session, p.request, p.key) == (request.session, request.request, request.key):
+            answers = p.op == request.op.reply and (p.session, p.request, p.key) == (request.session, request.request, request.key)
+            if (host, port) not in sources:
+                self.foreign += 1
+                self._stranger = f"{host}:{port}" if answers else self._stranger
+            elif answers:
                 return p, f"{host}:{port}"
 
 

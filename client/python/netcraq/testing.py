@@ -16,13 +16,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
-from netcraq.wire import Op, Packet, Status, WireError, version
+from netcraq.wire import REQUEST_WINDOW, Op, Packet, Status, WireError, version
 
 CHAIN = 1
 
 
 class RefChain:
-    """Answers as docs/protocol.md says a chain does, and loses and doubles packets as told. Notes what clients must not do in ``violations``."""
+    """Answers as docs/protocol.md says a chain does, and loses and doubles packets as told. Notes what clients must not do in ``violations``.
+
+    Every host may use every key and every session, but for keys with a realm (``realms``: those are for the principal of the
+    same number, and for others as far as ``grants`` says) and for sessions that are leased (:meth:`lease`). A host is an IPv4
+    address: tests bind clients to addresses of 127.0.0.0/8.
+    """
 
     def __init__(
         self, addresses: int | list[tuple[str, int]] = 1, value_bits: int = 128, loss: float = 0, duplicate: float = 0, seed: int = 0
@@ -39,6 +44,14 @@ class RefChain:
         self.frozen = False
         self.down: set[int] = set()
         self.refuse: dict[int, Status] = {}
+        self.principals: dict[str, int] = {}
+        """By host; others are nobody."""
+        self.realms: dict[int, int] = {}
+        """By key."""
+        self.grants: dict[tuple[int, int], str] = {}
+        """By principal and realm: "r", "w" or "rw"."""
+        self.holders: dict[int, str] = {}
+        """The hosts of leased sessions."""
         self.requests = self.executed = 0
         self.violations: list[str] = []
         self.lock = threading.Lock()
@@ -69,6 +82,20 @@ class RefChain:
         for k in keys:
             self.slots[k] = (0, None)
 
+    def lease(self, session: int, host: str, last: int = 0) -> None:
+        """Gives a session to a host, which alone may write with it from then on. Its record begins anew behind the request last."""
+        with self.lock:
+            self.holders[session] = host
+            self.sessions[session] = (last, 0)
+            self.seen = {(s, r): payload for (s, r), payload in self.seen.items() if s != session}  # an earlier holder's
+
+    def _may(self, host: str, p: Packet) -> bool:
+        realm, principal = self.realms.get(p.key), self.principals.get(host)
+        if realm is None or realm == principal:
+            return True
+        needed = {Op.READ: "r", Op.WRITE: "w", Op.CAS: "rw"}.get(p.op, "")  # a CAS that fails tells the value
+        return all(n in self.grants.get((principal or 0, realm), "") for n in needed)
+
     def _copies(self) -> int:
         return 0 if self.random.random() < self.loss else 2 if self.random.random() < self.duplicate else 1
 
@@ -80,14 +107,14 @@ class RefChain:
                 continue
             with self.lock:
                 for _ in range(self._copies()):
-                    reply = self._take(i, payload)
+                    reply = self._take(i, payload, client[0])
                     if reply is None:
                         continue
                     out = self.sockets[i if reply.status == Status.NO_CHAIN else 0]
                     for _ in range(self._copies()):
                         out.sendto(reply.encode(self.value_bits), client)
 
-    def _take(self, i: int, payload: bytes) -> Packet | None:
+    def _take(self, i: int, payload: bytes, host: str) -> Packet | None:
         if i in self.down:
             return None
         try:
@@ -102,7 +129,10 @@ class RefChain:
         if p.key >> 24 != CHAIN:
             return replace(reply, status=Status.NO_CHAIN)
         slot = self.slots.get(p.key)
+        denied = slot is not None and not self._may(host, p)
         if p.op == Op.READ:
+            if denied:
+                return replace(reply, status=Status.DENIED)
             v, value = slot or (0, None)
             return replace(reply, status=Status.NOT_FOUND if value is None else Status.OK, version=v, value=value)
         if p.op not in (Op.WRITE, Op.CAS) or p.flags or p.epoch:
@@ -110,13 +140,19 @@ class RefChain:
             return None
         if p.session and self.seen.setdefault((p.session, p.request), payload) != payload:
             self.violations.append(f"session {p.session} sends request {p.request} with other content")
+        if self.holders.get(p.session, host) != host:
+            return replace(reply, status=Status.BAD_SESSION)
         if self.frozen:
             return replace(reply, status=Status.RETRY)
         if p.session >= self.session_table:
             return replace(reply, status=Status.BAD_SESSION)
+        if denied:
+            return replace(reply, status=Status.DENIED)
         if slot is None:
             return replace(reply, status=Status.NOT_FOUND, version=0, value=None)
         last, given = self.sessions.get(p.session, (0, 0))
+        if p.session and last and p.request - last > REQUEST_WINDOW:
+            return replace(reply, status=Status.BAD_SESSION)
         if p.session and p.request < last:
             return None
         if p.session and p.request == last and given:
@@ -141,6 +177,8 @@ class RefController:
         self.chain, self.ttl, self.token = chain, ttl, token
         self.keys: dict[str, int] = {}
         self.next_session = 1
+        self.hosts: list[str | None] = []
+        """Whom sessions were leased to."""
         self.kept: list[str] = []
         self.closed: list[str] = []
         self.gone: set[str] = set()
@@ -196,9 +234,15 @@ class RefController:
             case "GET", ["keys", name]:
                 return (200, {"name": name, "keyId": self.keys[name]}) if name in self.keys else not_found
             case "POST", ["sessions"]:
-                first = self.next_session
+                first, host = self.next_session, (body or {}).get("address")
                 self.next_session += (body or {})["count"]
-                sessions = [{"id": i, "nextRequest": 1} for i in range(first, self.next_session)]
+                self.hosts.append(host)
+                sessions = []
+                for i in range(first, self.next_session):
+                    last = random.randrange(1, 1 << 31)
+                    if host:
+                        self.chain.lease(i, host, last)
+                    sessions.append({"id": i, "nextRequest": last + 1})
                 return 200, {"lease": f"L{first}", "sessions": sessions, "ttlSeconds": self.ttl}
             case "PUT", ["sessions", lease]:
                 if lease in self.gone:

@@ -21,6 +21,8 @@ PROFILES = (128, 1024, 4096, 8192)
 
 TOMBSTONE_LENGTH = 0xFFFF
 MAX_SEQUENCE = (1 << 48) - 1
+REQUEST_WINDOW = 1 << 28
+"""How far a session's request may be above the last that a switch has recorded. One that is farther away is of another lease of the session."""
 
 _HEADER = struct.Struct("!BBHHHIIQ")
 
@@ -92,6 +94,7 @@ class Status(enum.IntEnum):
     BAD_SESSION = 7
     FULL = 8
     DIRTY = 9
+    DENIED = 10
 
 
 class WireError(ValueError):

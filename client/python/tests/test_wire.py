@@ -117,6 +117,7 @@ def test_texts() -> None:
     assert wire.parse_version("3.17") == wire.version(3, 17) == wire.parse_version("0x0003000000000011")
     assert wire.parse_key("0x01000007") == 0x01000007 == wire.parse_key("16777223")
     assert wire.status_name(0) == "OK"
+    assert wire.status_name(10) == "DENIED"
     assert wire.status_name(77) == "STATUS(77)"
     for bad in ("", "3.", "65536.1", "1.2.3", "-1", "x", str(1 << 64)):
         with pytest.raises(ValueError, match="is no version"):

@@ -184,10 +184,10 @@ func (c *Client) Counters(ctx context.Context, sw string) (*Counters, error) {
 	return out, c.do(ctx, http.MethodGet, "/v1/switches/"+segment(sw)+"/counters", nil, out)
 }
 
-// NewSessions leases count session ids. owner is for people.
-func (c *Client) NewSessions(ctx context.Context, count int, owner string) (*Sessions, error) {
+// NewSessions leases session ids.
+func (c *Client) NewSessions(ctx context.Context, r SessionsRequest) (*Sessions, error) {
 	out := new(Sessions)
-	return out, c.do(ctx, http.MethodPost, "/v1/sessions", SessionsRequest{Count: count, Owner: owner}, out)
+	return out, c.do(ctx, http.MethodPost, "/v1/sessions", r, out)
 }
 
 // KeepSessions keeps a lease on sessions alive for another TTL.

@@ -167,6 +167,9 @@ type SlotCounters struct {
 type SessionsRequest struct {
 	Count int    `json:"count"`
 	Owner string `json:"owner,omitempty"` // for people: shown in events
+	// Address is the client's own IPv4 address in the network: the sessions can be used by that host alone, at its own port. It can be left out where hosts may use sessions
+	// that they have not leased.
+	Address string `json:"address,omitempty"`
 }
 
 // Sessions is a lease on session ids: until it runs out nobody else is given them.

@@ -383,6 +383,8 @@ func (s *Server) update(u *v1.Update) error {
 			return status.Error(codes.Unimplemented, "Register writes are not supported yet")
 		}
 		return nil
+	case *v1.Entity_MeterEntry:
+		exists = true // a cell of an array
 	}
 	if exists && u.Type == v1.Update_INSERT {
 		return status.Error(codes.AlreadyExists, "Match entry exists, use MODIFY if you wish to change action")

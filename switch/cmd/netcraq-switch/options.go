@@ -180,7 +180,7 @@ func newFlagSets(o *options) *flagSets {
 	m.StringVar(&o.p4info, "p4info", "", "P4Info of PROGRAM.json (text or binary `FILE`): controllers can read and write at once,\nwithout pushing it first")
 	m.StringVar(&o.engine, "engine", "auto", "what runs the program: `auto|ebpf|interp`")
 	m.Var(&o.hook, "hook", "where ebpf meets frames: at `auto|tc|xdp|clsact`. xdp is on ports whose driver runs it natively, others are at\ntc; auto takes xdp on those but for veth, where it gains nothing; clsact is tc as on Linux before 6.6")
-	m.Uint16Var(&o.onlyUDP, "only-udp", 0, "share the interfaces with the host: the program gets IPv4 packets to and from UDP port `N`, the host's stack\nall else. With --engine interp the host gets a copy of everything")
+	m.Uint16Var(&o.onlyUDP, "only-udp", 0, "share the interfaces with the host: the program gets IPv4 packets to and from UDP port `N`, the host's stack\nall else; tagged ones of that port, fragments and those with IP options are dropped.\nWith --engine interp the host gets a copy of everything")
 	m.BoolVar(&o.logConsole, "log-console", false, "log to stdout")
 	m.StringVar(&o.logFile, "log-file", "", "log to `FILE`")
 	m.StringVarP(&f.level, "log-level", "L", "info", "trace, debug, info, warn, error or off; `LEVEL`")

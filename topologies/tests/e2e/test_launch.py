@@ -178,7 +178,8 @@ def check_everyone_reads_what_everyone_writes(net, wait_until):
     key = net.admin.add_key("main", "/a", b"0")
     for number, host in enumerate(net.topology.hosts):
         with net.inside(host):
-            client = Client([str(net.topology.chains[0].service)], session=net.admin.lease_sessions())
+            session = net.admin.lease_sessions(address=str(net.topology.hosts[host].ip.ip))
+            client = Client([str(net.topology.chains[0].service)], session=session)
         value = f"{number} of {host}".encode()
         with client:
             written = client.put(key, value)

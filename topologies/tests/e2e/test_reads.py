@@ -68,7 +68,7 @@ def test_a_write_that_is_lost_on_its_way_is_not_seen_and_completed_later(net):
     """By its client's retry, or by the controller, which drives down again what stays dirty: whoever is first."""
     name, key = tools.new_key(net, b"old")
     version = tools.all_clean(net, name)
-    session = net.admin.lease_sessions().sessions[0]
+    session = tools.sessions_of(net, "h1").sessions[0]
     write = tools.request(net, "h1", Packet(Op.WRITE, key, session=session.id, request=session.next_request, value=b"new"))
     with net.cut("s2", "s3"):
         tools.from_host(net, "h1", write)

@@ -122,7 +122,7 @@ def test_delete_leaves_no_value_and_a_put_brings_one_back(net):
 def test_a_retry_is_answered_again_and_executed_once(net):
     name, key = tools.new_key(net)
     version = tools.all_clean(net, name)
-    session = net.admin.lease_sessions().sessions[0]
+    session = tools.sessions_of(net, "h1").sessions[0]
     write = Packet(Op.WRITE, key, session=session.id, request=session.next_request + 1, value=b"once")
     with tools.port_of(net, "h1") as port, Moved(net) as moved:
         for _ in range(5):
@@ -143,7 +143,7 @@ def test_a_retry_is_answered_again_and_executed_once(net):
 
 def test_a_retry_after_a_newer_write_of_another_does_not_undo_it(net):
     name, key = tools.new_key(net)
-    session = net.admin.lease_sessions().sessions[0]
+    session = tools.sessions_of(net, "h1").sessions[0]
     write = Packet(Op.WRITE, key, session=session.id, request=session.next_request, value=b"older")
     with tools.port_of(net, "h1") as port, tools.client(net, "h4") as other:
         tools.from_host(net, "h1", tools.request(net, "h1", write))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netcraq import wire
+from netcraq.admin import SessionLease
 from netcraq.client import Client
 from netcraq.wire import Op, Packet
 
@@ -49,10 +50,15 @@ def service(net: ChainNetwork) -> str:
     return str(net.topology.chains[0].service)
 
 
+def sessions_of(net: ChainNetwork, host: str) -> SessionLease:
+    """A session that a host can write with."""
+    return net.admin.lease_sessions(address=str(net.topology.hosts[host].ip.ip))
+
+
 def client(net: ChainNetwork, host: str, **options: object) -> Client:
     """A client in a host, with a session of its own unless told otherwise."""
     if "session" not in options:
-        options["session"] = net.admin.lease_sessions()
+        options["session"] = sessions_of(net, host)
     with net.inside(host):
         return Client([service(net)], value_bits=net.topology.profile, **options)
 
@@ -155,7 +161,7 @@ def acknowledgements_lost(net: ChainNetwork, key: int, *values: bytes) -> Iterat
     The controller drives down again what has been dirty for 0.3 s, and tests may take longer than that on a busy machine; but what it sends is
     acknowledged in vain, too, as long as the cable is cut.
     """
-    session = net.admin.lease_sessions().sessions[0]
+    session = sessions_of(net, "h1").sessions[0]
     before = net.counters("s4").event("write_committed")
     with net.cut("s4", "s3"):
         for number, value in enumerate(values):

@@ -1,4 +1,4 @@
-package guard
+package ingressfilter
 
 import (
 	"net"
@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pair makes two namespaces with a cable between them, 10.0.0.1 at the one that the guard is for, and 10.0.0.2.
-func pair(t *testing.T) (guarded, other netns.NsHandle, ifindex int) {
+// pair makes two namespaces with a cable between them, 10.0.0.1 at the one that the filter is for, and 10.0.0.2.
+func pair(t *testing.T) (filtered, other netns.NsHandle, ifindex int) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("skipped: needs root, for network namespaces")
@@ -29,9 +29,9 @@ func pair(t *testing.T) (guarded, other netns.NsHandle, ifindex int) {
 	})
 	other, err = netns.New()
 	check(t, err)
-	guarded, err = netns.New() // and this thread is in it
+	filtered, err = netns.New() // and this thread is in it
 	check(t, err)
-	t.Cleanup(func() { other.Close(); guarded.Close() })
+	t.Cleanup(func() { other.Close(); filtered.Close() })
 	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a"}, PeerName: "b", PeerNamespace: netlink.NsFd(int(other))}))
 	inside, err := netlink.NewHandleAt(other, unix.NETLINK_ROUTE)
 	check(t, err)
@@ -51,25 +51,25 @@ func pair(t *testing.T) (guarded, other netns.NsHandle, ifindex int) {
 			ifindex = l.Attrs().Index
 		}
 	}
-	return guarded, other, ifindex
+	return filtered, other, ifindex
 }
 
-func check(t *testing.T, err error) {
+func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// passes sends datagrams from the other namespace to a port of the guarded one until one comes: for long where one is expected, on a busy machine, and twice where none is.
-func passes(t *testing.T, guarded, other netns.NsHandle, from, to int, expected bool) bool {
+// passes sends datagrams from the other namespace to a port of the filtered one until one comes: for long where one is expected, on a busy machine, and twice where none is.
+func passes(t *testing.T, filtered, other netns.NsHandle, from, to int, expected bool) bool {
 	t.Helper()
 	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: to})
 	check(t, err)
 	defer server.Close()
 	check(t, netns.Set(other))
 	c, err := net.DialUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 0, 0, 2), Port: from}, &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: to})
-	check(t, netns.Set(guarded))
+	check(t, netns.Set(filtered))
 	check(t, err)
 	defer c.Close()
 	tries := 2
@@ -86,35 +86,35 @@ func passes(t *testing.T, guarded, other netns.NsHandle, from, to int, expected 
 	return false
 }
 
-// TestGuard puts the guard on, changes its rules, and takes it off, at tcx and as a filter of clsact.
-func TestGuard(t *testing.T) {
+// TestFilter puts the filter on, changes its rules, and takes it off, at tcx and as a filter of clsact.
+func TestFilter(t *testing.T) {
 	for name, old := range map[string]bool{"tcx": false, "clsact": true} {
 		t.Run(name, func(t *testing.T) {
-			guarded, other, ifindex := pair(t)
+			filtered, other, ifindex := pair(t)
 			withoutTCX = old
 			defer func() { withoutTCX = false }()
 			expect := func(what string, from, to int, want bool) {
 				t.Helper()
-				if got := passes(t, guarded, other, from, to, want); got != want {
+				if got := passes(t, filtered, other, from, to, want); got != want {
 					t.Errorf("%s: %d to %d passes: %v", what, from, to, got)
 				}
 			}
 			there := func(want bool) {
 				t.Helper()
 				if got, err := Attached(ifindex); err != nil || got != want {
-					t.Errorf("there is a guard: %v (%v)", got, err)
+					t.Errorf("there is a filter: %v (%v)", got, err)
 				}
 			}
 			there(false)
 			check(t, Detach(ifindex)) // of none
-			expect("no guard", 7, 20035, true)
+			expect("no filter", 7, 20035, true)
 			check(t, Attach(ifindex, Rules{Ports: []uint16{20035}, Destinations: []uint16{20037}}))
 			there(true)
-			expect("guard", 7, 20035, false)
-			expect("guard", 20035, 7, false)
-			expect("guard", 7, 20037, false)
-			expect("guard", 20037, 7, true)
-			expect("guard", 7, 8, true)
+			expect("filter", 7, 20035, false)
+			expect("filter", 20035, 7, false)
+			expect("filter", 7, 20037, false)
+			expect("filter", 20037, 7, true)
+			expect("filter", 7, 8, true)
 			check(t, Attach(ifindex, Rules{Ports: []uint16{99}})) // in its place
 			expect("other rules", 7, 20035, true)
 			expect("other rules", 7, 99, false)

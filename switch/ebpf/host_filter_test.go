@@ -2,14 +2,20 @@ package ebpf
 
 import (
 	"encoding/binary"
+	"math/rand/v2"
 	"net"
+	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/netcraq/netcraq/switch/iface"
 	"github.com/netcraq/netcraq/switch/target"
+	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
 // udpFrame is an Ethernet frame to 02:00:00:00:00:00 with an IPv4 packet from 10.9.0.2 to 10.9.0.1. fragment is the word of flags and offset.
@@ -131,6 +137,131 @@ func TestOnlyUDP(t *testing.T) {
 			check(t, d.PacketOut(append([]byte{2, 0, 0, 0, 0, 0}, make([]byte, 54)...)))
 			if !back(true, func(f []byte) bool { return len(f) == 60 && binary.BigEndian.Uint16(f[12:]) == 0 }) {
 				t.Error("a packet-out did not come out")
+			}
+		})
+	}
+}
+
+// sharing is a switch at one end of a cable, which it shares with a host, and somebody at the other.
+type sharing struct {
+	t    *testing.T
+	send func(...[]byte)
+	// inPages is send with frames whose headers a program cannot look at directly.
+	inPages func(...[]byte)
+	host    *udptest.Recorder
+	make    func(from, to uint16) udptest.Packet
+}
+
+const sharedPort = 20035
+
+func newSharing(t *testing.T) (*sharing, func(Hook)) {
+	t.Helper()
+	sw, peer := inNamespace(t)
+	check(t, netlink.AddrAdd(sw, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 9, 0, 1), Mask: net.CIDRMask(24, 32)}}))
+	here := udptest.Here(t)
+	here.Set(map[string]string{"ipv4/conf/all/rp_filter": "0", "ipv4/conf/sw/rp_filter": "0"})
+	s := &sharing{t: t, send: here.Sender(peer.Attrs().Name), inPages: here.RingSender(peer.Attrs().Name), host: here.UDP()}
+	s.make = func(from, to uint16) udptest.Packet {
+		return udptest.Packet{EthernetDst: here.MAC("sw"), EthernetSrc: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Payload: make([]byte, 64),
+			Src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 0, 2}), from), Dst: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 0, 1}), to)}
+	}
+	return s, func(hook Hook) {
+		d, err := newDevice(Options{Hook: hook, CPUPort: 510, OnlyUDP: sharedPort})
+		check(t, err)
+		t.Cleanup(func() { d.Close() })
+		check(t, d.AddPort(target.Port{Number: 1, Iface: "sw"}))
+		check(t, d.Commit(readProgram(t, "testdata/tally.json")))
+		check(t, d.Pipeline().InsertEntry("TallyIngress.where", toPort1))
+	}
+}
+
+// settle gives what the host's stack has got of what was sent.
+func (s *sharing) settle() [][]byte {
+	s.t.Helper()
+	const sentinel = 99
+	return s.host.Settle(s.t, func() { s.send(s.make(sentinel, sentinel).Frame()) },
+		func(ip []byte) bool { return len(ip) >= 28 && binary.BigEndian.Uint16(ip[20:]) == sentinel })
+}
+
+// arrive sends a packet in all ways and names those that the host's stack gets.
+func (s *sharing) arrive(send func(...[]byte), from, to uint16) (names []string) {
+	s.t.Helper()
+	p := s.make(from, to)
+	ways := udptest.Wrap(p)
+	for _, w := range ways {
+		send(w.Frames...)
+	}
+	for _, ip := range s.settle() {
+		udp := ip[int(ip[0]&15)*4:]
+		if binary.BigEndian.Uint16(udp) == from && binary.BigEndian.Uint16(udp[2:]) == to {
+			names = append(names, ways[binary.BigEndian.Uint16(udp[8:])].Name)
+		}
+	}
+	return names
+}
+
+// TestHostFilterWrapped sends packets of the program's port in all ways: the host gets none of them, and all others as
+// without a switch. So it is with frames that are changed at random.
+func TestHostFilterWrapped(t *testing.T) {
+	const other = 9
+	for _, hook := range []Hook{HookTC, HookClsact, HookXDP} {
+		t.Run(hook.String(), func(t *testing.T) {
+			s, start := newSharing(t)
+			before := map[[2]uint16][]string{}
+			for _, ports := range [][2]uint16{{other, sharedPort}, {sharedPort, other}, {other, other}} {
+				before[ports] = s.arrive(s.send, ports[0], ports[1])
+				for _, want := range []string{"plain", "tags 8100 8100", "100 priority tags", "three fragments, 0 tags", "40 bytes of options, 1 tags"} {
+					if !slices.Contains(before[ports], want) {
+						t.Errorf("without a switch: %s does not arrive: the test means nothing", want)
+					}
+				}
+			}
+			start(hook)
+			// A device that takes tags off would show XDP a tagged frame as one that is not.
+			if on, err := iface.IsOn("sw", iface.RxVLAN); err != nil || on != (hook != HookXDP) {
+				t.Errorf("rx-vlan-offload is on: %v (%v)", on, err)
+			}
+			for ports, names := range before {
+				got := s.arrive(s.send, ports[0], ports[1])
+				if ports != [2]uint16{other, other} {
+					t.Logf("%d to %d: %d ways arrived without a switch, %d do with it", ports[0], ports[1], len(names), len(got))
+					if got = append(got, s.arrive(s.inPages, ports[0], ports[1])...); len(got) > 0 {
+						t.Errorf("%d to %d arrives: %v", ports[0], ports[1], got)
+					}
+					continue
+				}
+				missing := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(got, n) })
+				want := "6 priority tags, 100 priority tags" // where the kernel has taken one off, 5 leave as many as are looked through
+				if hook == HookXDP {
+					want = "5 priority tags, " + want
+				}
+				if paged := s.arrive(s.inPages, other, other); !slices.Equal(paged, got) {
+					t.Errorf("of other UDP in pages there arrives %v, not %v", paged, got)
+				}
+				if m := strings.Join(missing, ", "); m != want {
+					t.Errorf("other UDP does not arrive as %q, rather than %q", m, want)
+				}
+			}
+		})
+		t.Run(hook.String()+" mutated", func(t *testing.T) {
+			s, start := newSharing(t)
+			rng := rand.New(rand.NewPCG(14, 5))
+			start(hook)
+			kinds := []udptest.Packet{s.make(other, sharedPort), s.make(sharedPort, other)}
+			for i := range 100_000 {
+				s.send(udptest.Mutate(rng, kinds[i%2]))
+			}
+			passed := 0
+			for _, ip := range s.settle() {
+				udp := ip[int(ip[0]&15)*4:]
+				if len(udp) >= 4 && (binary.BigEndian.Uint16(udp) == sharedPort || binary.BigEndian.Uint16(udp[2:]) == sharedPort) {
+					t.Errorf("arrives: %x", ip)
+				} else {
+					passed++
+				}
+			}
+			if t.Logf("of 100,000 frames %d arrive that are other UDP by now", passed); passed < 50 {
+				t.Error("the test means little")
 			}
 		})
 	}

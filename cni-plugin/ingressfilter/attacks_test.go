@@ -1,0 +1,367 @@
+package ingressfilter
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
+)
+
+// Ports as agents have them.
+const (
+	netcraq = 20035
+	vxlan   = 20037
+	other   = 9
+)
+
+// A pod, its node, which routes, and a victim behind it:
+//
+//	pod eth0 10.1.0.2 ──▶ ncq 10.1.0.1 node out 10.2.0.1 ──▶ eth0 10.2.0.2 victim
+type route struct {
+	t                 testing.TB
+	pod, node, victim *udptest.Space
+	send              func(...[]byte)
+	atNode, atVictim  *udptest.Recorder
+}
+
+var (
+	podAddr    = netip.MustParseAddr("10.1.0.2")
+	nodeAddr   = netip.MustParseAddr("10.1.0.1")
+	victimAddr = netip.MustParseAddr("10.2.0.2")
+)
+
+func newRoute(t testing.TB) *route {
+	t.Helper()
+	r := &route{t: t, pod: udptest.NewSpace(t), node: udptest.NewSpace(t), victim: udptest.NewSpace(t)}
+	r.node.Set(map[string]string{"ipv4/ip_forward": "1", "ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0"})
+	udptest.Cable(t, r.node, "ncq", []string{"10.1.0.1/24", "fd00:1::1/64"}, r.pod, "eth0", []string{"10.1.0.2/24", "fd00:1::2/64"})
+	udptest.Cable(t, r.node, "out", []string{"10.2.0.1/24"}, r.victim, "eth0", []string{"10.2.0.2/24"})
+	for space, gateway := range map[*udptest.Space]netip.Addr{r.pod: nodeAddr, r.victim: netip.MustParseAddr("10.2.0.1")} {
+		check(t, space.Link.RouteAdd(&netlink.Route{Gw: gateway.AsSlice()}))
+	}
+	r.send, r.atNode, r.atVictim = r.pod.Sender("eth0"), r.node.UDP(), r.victim.UDP()
+	return r
+}
+
+// packet is one from the pod.
+func (r *route) packet(from uint16, to netip.Addr, port uint16) udptest.Packet {
+	return udptest.Packet{EthernetDst: r.node.MAC("ncq"), EthernetSrc: r.pod.MAC("eth0"),
+		Src: netip.AddrPortFrom(podAddr, from), Dst: netip.AddrPortFrom(to, port), Payload: make([]byte, 64)}
+}
+
+// ports of a packet as the recorder has it.
+func ports(ip []byte) (from, to uint16, payload []byte) {
+	udp := ip[int(ip[0]&15)*4:]
+	if len(udp) < 8 {
+		return 0, 0, nil
+	}
+	return binary.BigEndian.Uint16(udp), binary.BigEndian.Uint16(udp[2:]), udp[8:]
+}
+
+// ours reports whether a packet is one that nobody but a switch or a node should have sent.
+func ours(ip []byte) bool {
+	from, to, _ := ports(ip)
+	return from == netcraq || to == netcraq || to == vxlan
+}
+
+// settle gives what has arrived at the victim or at the node of what was sent.
+func (r *route) settle(to netip.Addr) [][]byte {
+	r.t.Helper()
+	const sentinel = 99
+	recorder := r.atVictim
+	if to == nodeAddr {
+		recorder = r.atNode
+	}
+	p := r.packet(sentinel, to, sentinel)
+	return recorder.Settle(r.t, func() { r.send(p.Frame()) }, func(ip []byte) bool { from, _, _ := ports(ip); return from == sentinel })
+}
+
+// arrive sends a packet in all ways and names those in which it arrives.
+func (r *route) arrive(p udptest.Packet) (names []string) {
+	r.t.Helper()
+	ways := udptest.Wrap(p)
+	for _, w := range ways {
+		r.send(w.Frames...)
+	}
+	for _, ip := range r.settle(p.Dst.Addr()) {
+		from, to, payload := ports(ip)
+		if from == p.Src.Port() && to == p.Dst.Port() && len(payload) == len(p.Payload) {
+			names = append(names, ways[binary.BigEndian.Uint16(payload)].Name)
+		}
+	}
+	return names
+}
+
+// TestWrapped sends packets of the switches' and the tunnels' ports in all ways through a node and to it: without a
+// filter, with the filter of agents before, and with the one that replaces it.
+func TestWrapped(t *testing.T) {
+	pods := Rules{Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}, Untagged: true}
+	uplink := Rules{Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}}
+	outside := Rules{Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}, Untagged: true, Sources: []netip.Prefix{netip.PrefixFrom(podAddr, 32)}}
+	for hook, old := range map[string]bool{"tcx": false, "clsact": true} {
+		t.Run(hook, func(t *testing.T) {
+			withoutTCX = old
+			defer func() { withoutTCX = false }()
+			r := newRoute(t)
+			attach := func(f func(ifindex int)) {
+				r.node.Do(func() error { f(r.node.Index("ncq")); return nil })
+			}
+			for _, to := range []netip.Addr{victimAddr, nodeAddr} {
+				kinds := []udptest.Packet{r.packet(1000, to, netcraq), r.packet(netcraq, to, other), r.packet(1000, to, vxlan)}
+				var without, before int
+				for _, p := range kinds {
+					attach(func(i int) { check(t, Detach(i)) })
+					none := r.arrive(p)
+					attach(func(i int) { attachFormer(t, i, uplink) })
+					former := r.arrive(p)
+					without, before = without+len(none), before+len(former)
+					for _, want := range []string{"plain", "tags 8100 8100", "tags 88a8 8100 8100", "100 priority tags", "4 bytes of options, 1 tags", "three fragments, 0 tags"} {
+						if !slices.Contains(none, want) {
+							t.Errorf("%s to %s: %s does not arrive even without a filter: the test means nothing", p.Src, p.Dst, want)
+						}
+					}
+					for _, want := range []string{"tags 8100 8100", "fragments, 8 bytes first, 2 tags (88a8 outside)"} {
+						if !slices.Contains(former, want) {
+							t.Errorf("%s to %s: %s does not arrive with the former filter: the test means nothing", p.Src, p.Dst, want)
+						}
+					}
+					for name, rules := range map[string]Rules{"pods": pods, "uplink": uplink} {
+						attach(func(i int) { check(t, Attach(i, rules)) })
+						if got := r.arrive(p); len(got) > 0 {
+							t.Errorf("%s to %s arrives with the rules for %s: %v", p.Src, p.Dst, name, got)
+						}
+					}
+					attach(func(i int) { check(t, Attach(i, outside)) })
+					if got := strings.Join(r.arrive(p), ", "); got != map[bool]string{false: "plain"}[p.Dst.Port() == vxlan] {
+						t.Errorf("%s to %s, which is the pod's own: %q arrives where the switches are outside", p.Src, p.Dst, got)
+					}
+				}
+				t.Logf("to %s, of %d ways: %d arrived without a filter, %d with the former, 0 now", to, 3*len(udptest.Wrap(kinds[0])), without, before)
+				// What is not ours comes as it came before.
+				p := r.packet(1000, to, other)
+				attach(func(i int) { check(t, Detach(i)) })
+				none := r.arrive(p)
+				attach(func(i int) { check(t, Attach(i, uplink)) })
+				for _, name := range r.arrive(p) {
+					none = slices.DeleteFunc(none, func(s string) bool { return s == name })
+				}
+				if got := strings.Join(none, ", "); got != "6 priority tags, 100 priority tags" { // one of the tags is not in the frame
+					t.Errorf("other UDP to %s does not arrive as %s", to, got)
+				}
+				attach(func(i int) { check(t, Attach(i, pods)) })
+				if got := r.arrive(p); !slices.Contains(got, "three fragments, 0 tags") || !slices.Contains(got, "40 bytes of options, 0 tags") ||
+					slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "tags") }) {
+					t.Errorf("of a pod's other UDP to %s there arrives %v", to, got)
+				}
+			}
+		})
+	}
+}
+
+// TestSources: where the switches are outside a pod sends under its own addresses alone.
+func TestSources(t *testing.T) {
+	r := newRoute(t)
+	for _, c := range []struct {
+		sources string
+		passes  string
+	}{
+		{"10.1.0.2/32", "10.1.0.2"},
+		{"10.1.0.2/32 10.1.0.77/32", "10.1.0.2 10.1.0.77"},
+		{"10.1.0.64/26", "10.1.0.77"},
+		{"10.1.0.0/16", "10.1.0.2 10.1.0.77"},
+		{"128.0.0.0/1", "192.168.0.1"},
+		{"0.0.0.0/0", "10.1.0.2 10.1.0.77 10.0.254.1 10.0.255.2 192.168.0.1"},
+	} {
+		rules := Rules{Ports: []uint16{netcraq}}
+		for _, s := range strings.Fields(c.sources) {
+			rules.Sources = append(rules.Sources, netip.MustParsePrefix(s))
+		}
+		r.node.Do(func() error { return Attach(r.node.Index("ncq"), rules) })
+		for _, port := range []uint16{netcraq, other} {
+			for _, source := range []string{"10.1.0.2", "10.1.0.77", "10.0.254.1", "10.0.255.2", "192.168.0.1"} { // of the pod, of pods, of a service, of a switch
+				p := r.packet(1000, victimAddr, port)
+				p.Src = netip.AddrPortFrom(netip.MustParseAddr(source), 1000)
+				r.send(p.Frame())
+			}
+			var got []string
+			for _, ip := range r.settle(victimAddr) {
+				from, _ := netip.AddrFromSlice(ip[12:16])
+				got = append(got, from.String())
+			}
+			want := c.passes
+			if port == other {
+				want = "10.1.0.2 10.1.0.77 10.0.254.1 10.0.255.2 192.168.0.1"
+			}
+			if s := strings.Join(got, " "); s != want {
+				t.Errorf("to port %d with %s: packets from %q arrive, not %q", port, c.sources, s, want)
+			}
+		}
+	}
+	for want, rules := range map[string]Rules{
+		"IPv4 prefixes":  {Ports: []uint16{1}, Sources: []netip.Prefix{netip.MustParsePrefix("fd00::/64")}},
+		"nothing to do":  {Untagged: true},
+		"invalid Prefix": {Ports: []uint16{1}, Sources: []netip.Prefix{{}}},
+	} {
+		if err := Attach(1, rules); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, not %q", rules, err, want)
+		}
+	}
+}
+
+// TestEverything: not even ARP comes by.
+func TestEverything(t *testing.T) {
+	r := newRoute(t)
+	r.node.Do(func() error { return Attach(r.node.Index("ncq"), Rules{Everything: true}) })
+	p := r.packet(1, nodeAddr, other)
+	for range 5 {
+		r.send(p.Frame())
+	}
+	r.node.Do(func() error { return Detach(r.node.Index("ncq")) })
+	if got := r.settle(nodeAddr); len(got) > 0 {
+		t.Errorf("%d packets arrive", len(got))
+	}
+}
+
+// TestMutated sends frames that are changed at random: none that a filter should have stopped arrives in the stack of
+// the node or the victim.
+func TestMutated(t *testing.T) {
+	rng := rand.New(rand.NewPCG(14, 3))
+	run := func(r *route, count int) (stopped, passed int) {
+		for _, to := range []netip.Addr{victimAddr, nodeAddr} {
+			kinds := []udptest.Packet{r.packet(1000, to, netcraq), r.packet(netcraq, to, other), r.packet(1000, to, vxlan)}
+			for i := range count / 2 {
+				r.send(udptest.Mutate(rng, kinds[i%len(kinds)]))
+			}
+			for _, ip := range r.settle(to) {
+				if ours(ip) {
+					stopped++
+				} else {
+					passed++
+				}
+			}
+		}
+		return stopped, passed
+	}
+	control, _ := run(newRoute(t), 5000) // on a route of its own: fragments wait for others that would make them a packet
+	if control < 250 {
+		t.Errorf("without a filter %d of 5,000 mutated frames arrive: the test means little", control)
+	}
+	for name, rules := range map[string]Rules{
+		"pods":   {Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}, Untagged: true},
+		"uplink": {Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}},
+	} {
+		r := newRoute(t)
+		r.node.Do(func() error { return Attach(r.node.Index("ncq"), rules) })
+		bad, passed := run(r, 100_000)
+		t.Logf("rules for %s: of 100,000 frames %d arrive that should not (%d of 5,000 without a filter), %d that are other UDP by now", name, bad, control, passed)
+		if bad > 0 || passed < 100 {
+			t.Errorf("rules for %s: of 100,000 mutated frames %d arrive that should not, and %d that may", name, bad, passed)
+		}
+	}
+}
+
+// TestReplaced: what agents before have left is replaced, also where an agent of each kind has been there.
+func TestReplaced(t *testing.T) {
+	for hook, old := range map[string]bool{"tcx": false, "clsact": true} {
+		t.Run(hook, func(t *testing.T) {
+			withoutTCX = old
+			defer func() { withoutTCX = false }()
+			filtered, other, ifindex := pair(t)
+			passing := func(what string, port int, want bool) {
+				t.Helper()
+				if got := passes(t, filtered, other, 7, port, want); got != want {
+					t.Errorf("%s: a packet to %d passes: %v", what, port, got)
+				}
+			}
+			attachFormer(t, ifindex, Rules{Ports: []uint16{98}})
+			passing("an agent before", 98, false)
+			check(t, Attach(ifindex, Rules{Ports: []uint16{99}}))
+			passing("after its upgrade", 98, true)
+			passing("after its upgrade", 99, false)
+			attachFormer(t, ifindex, Rules{Ports: []uint16{98}}) // and back: it does not know ours
+			check(t, Attach(ifindex, Rules{Ports: []uint16{97}}))
+			passing("forward again", 98, true)
+			passing("forward again", 99, true)
+			passing("forward again", 97, false)
+			check(t, Detach(ifindex))
+			there, err := Attached(ifindex)
+			check(t, err)
+			if there {
+				t.Error("it is there after Detach")
+			}
+			passing("taken off", 97, true)
+		})
+	}
+}
+
+// TestLegitimate: ordinary traffic of a pod is as before, of each kind.
+func TestLegitimate(t *testing.T) {
+	r := newRoute(t)
+	r.node.Do(func() error {
+		return Attach(r.node.Index("ncq"), Rules{Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}, Untagged: true})
+	})
+	for _, c := range []struct{ network, to string }{
+		{"tcp", "10.2.0.2:80"}, {"tcp", fmt.Sprintf("10.2.0.2:%d", netcraq)}, {"tcp", fmt.Sprintf("10.1.0.1:%d", vxlan)}, {"tcp", "[fd00:1::1]:80"},
+		{"udp", "10.2.0.2:53"}, {"udp", "10.2.0.2:4789"}, {"udp", fmt.Sprintf("[fd00:1::1]:%d", netcraq)},
+	} {
+		server := r.victim
+		if !strings.HasPrefix(c.to, "10.2.") {
+			server = r.node
+		}
+		for _, size := range []int{10, 8000} { // the larger goes in fragments, or several segments
+			if err := exchange(t, r.pod, server, c.network, c.to, size); err != nil {
+				t.Errorf("%s to %s, %d bytes: %v", c.network, c.to, size, err)
+			}
+		}
+	}
+	for _, to := range []string{"10.1.0.1", "10.2.0.2", "fd00:1::1"} {
+		for _, size := range []string{"56", "4000"} {
+			if err := ping(t, r.pod, to, size); err != nil {
+				t.Errorf("ping of %s bytes to %s: %v", size, to, err)
+			}
+		}
+	}
+}
+
+// TestNonlinear sends frames that have no more than their Ethernet header where a program can look at it directly.
+func TestNonlinear(t *testing.T) {
+	r := newRoute(t)
+	send := r.send
+	r.send = r.pod.RingSender("eth0")
+	for _, p := range []udptest.Packet{r.packet(1000, victimAddr, netcraq), r.packet(netcraq, victimAddr, other), r.packet(1000, victimAddr, vxlan), r.packet(1000, victimAddr, other)} {
+		r.node.Do(func() error { return Detach(r.node.Index("ncq")) })
+		before := r.arrive(p)
+		if !slices.Contains(before, "plain") || !slices.Contains(before, "tags 8100 8100") {
+			t.Errorf("%s to %s, without a filter: %v", p.Src, p.Dst, before)
+		}
+		for _, untagged := range []bool{true, false} {
+			r.node.Do(func() error {
+				return Attach(r.node.Index("ncq"), Rules{Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}, Untagged: untagged})
+			})
+			got := r.arrive(p)
+			if ordinary := p.Src.Port() == 1000 && p.Dst.Port() == other; !ordinary && len(got) > 0 || ordinary && (!slices.Contains(got, "plain") ||
+				untagged == slices.Contains(got, "tags 8100") || untagged == slices.Contains(got, "tags 8100 8100")) {
+				t.Errorf("%s to %s, all tagged frames dropped: %v: there arrives %v", p.Src, p.Dst, untagged, got)
+			}
+		}
+	}
+	r.node.Do(func() error {
+		return Attach(r.node.Index("ncq"), Rules{Ports: []uint16{netcraq}, Sources: []netip.Prefix{netip.PrefixFrom(podAddr, 32)}})
+	})
+	if got := strings.Join(r.arrive(r.packet(1000, victimAddr, netcraq)), ", "); got != "plain" {
+		t.Errorf("under the pod's own address there arrives %q", got)
+	}
+	stranger := r.packet(1000, victimAddr, netcraq)
+	stranger.Src = netip.MustParseAddrPort("10.1.0.3:1000")
+	if got := r.arrive(stranger); len(got) > 0 {
+		t.Errorf("under another's address there arrives %v", got)
+	}
+	r.send = send
+}

@@ -1,0 +1,166 @@
+// Package ingressfilter keeps what a pod or a stranger made up from being taken for what switches say to each other.
+//
+//	frame ──▶ the switch ──▶ ingress filter ──▶ the host's stack ──▶ stack filter ──▶ sockets, tunnels, other interfaces
+//	             │ takes       │ drops what is left                   │ drops what was wrapped
+//	             ▼ NetCRAQ     ▼ of NetCRAQ at this interface         ▼ in something, wherever from
+//
+// The ingress filter ([Attach]) is an eBPF program at an interface that is a switch port. While the switch runs it takes
+// NetCRAQ's packets before they get here. When it does not (the agent is being restarted or was killed), or looks at
+// copies (the interpreter), the kernel would route them like any others, and a pod could have it carry an
+// acknowledgement to a switch on another node, which believes what comes from the fabric. So the filter does not go with
+// the agent: it is attached without a link that a process holds, and stays until the interface goes or somebody takes it
+// off. At tcx it leaves the interface's ingress queueing discipline free for others (the bandwidth plugin has one
+// there). On kernels before 6.6 it is a filter of clsact.
+//
+// The stack filter ([ApplyTunnels], [ApplySwitch]) is nftables: it sees packets where the kernel has unwrapped them
+// (tags, tunnels of the operator's), has put fragments together and has given services' addresses way to those behind
+// them. It stays, too.
+package ingressfilter
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// name of the program, of 15 bytes at most. It is how a filter is known for one.
+const name = "netcraq_ingress"
+
+// formerName is that of agents before. They leave theirs behind, and it is replaced as one of ours is.
+const formerName = "netcraq_guard"
+
+// Rules say what is dropped of what comes in by an interface. UDP is that over IPv4.
+type Rules struct {
+	// Everything: nothing at all gets past, since nobody but the switch uses the interface. The other rules say nothing
+	// then.
+	Everything bool
+	// Ports are UDP ports. Packets to or from them are dropped, tagged or not, in fragments or not, with IP options or
+	// without.
+	Ports []uint16
+	// Sources excepts from that untagged, whole packets without options from these IPv4 addresses.
+	Sources []netip.Prefix
+	// Destinations are UDP ports, too: packets to them are dropped.
+	Destinations []uint16
+	// Untagged: frames with a tag (802.1Q, 802.1ad) are dropped, whatever is in them.
+	Untagged bool
+}
+
+// check says what is wrong with rules.
+func (r Rules) check() error {
+	for _, s := range r.Sources {
+		if !s.IsValid() || !s.Addr().Is4() {
+			return fmt.Errorf("an ingress filter's sources are IPv4 prefixes, which %s is not", s)
+		}
+	}
+	if !r.Everything && len(r.Ports) == 0 && len(r.Destinations) == 0 {
+		return errors.New("an ingress filter without a UDP port has nothing to do: give Ports or Destinations, or Everything")
+	}
+	return nil
+}
+
+// Attach puts a filter onto an interface of the calling thread's network namespace, in the place of one that is there.
+// There is no moment without one.
+func Attach(ifindex int, r Rules) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: r.instructions()})
+	if err != nil {
+		return fmt.Errorf("loading the ingress filter: %w", err)
+	}
+	defer prog.Close()
+	old, err := find(ifindex)
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return attachFilter(ifindex, prog)
+	}
+	if err != nil {
+		return err
+	}
+	defer closeAll(old)
+	var anchor link.Anchor = link.Tail()
+	if len(old) > 0 {
+		anchor = link.ReplaceProgram(old[0])
+	}
+	if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: ifindex, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: anchor}); err != nil {
+		return fmt.Errorf("attaching the ingress filter: %w", err)
+	}
+	if len(old) > 1 { // of this agent and of one before
+		return detach(ifindex, old[1:])
+	}
+	return nil
+}
+
+// Attached reports whether an interface has a filter.
+func Attached(ifindex int) (bool, error) {
+	there, err := find(ifindex)
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return filterAttached(ifindex)
+	}
+	closeAll(there)
+	return len(there) > 0, err
+}
+
+// Detach takes the filter off an interface, if there is one.
+func Detach(ifindex int) error {
+	there, err := find(ifindex)
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return removeFilter(ifindex)
+	}
+	if err != nil {
+		return err
+	}
+	defer closeAll(there)
+	return detach(ifindex, there)
+}
+
+func detach(ifindex int, progs []*ebpf.Program) error {
+	for _, p := range progs {
+		if err := link.RawDetachProgram(link.RawDetachProgramOptions{Target: ifindex, Program: p, Attach: ebpf.AttachTCXIngress}); err != nil {
+			return fmt.Errorf("taking the ingress filter off: %w", err)
+		}
+	}
+	return nil
+}
+
+func closeAll(progs []*ebpf.Program) {
+	for _, p := range progs {
+		p.Close()
+	}
+}
+
+// withoutTCX has the tests do what kernels before 6.6 need.
+var withoutTCX bool
+
+// find gives the filters at an interface: none, one, or one of this agent and one of an agent before.
+func find(ifindex int) (out []*ebpf.Program, err error) {
+	if withoutTCX {
+		return nil, ebpf.ErrNotSupported
+	}
+	q, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		if errors.Is(err, unix.EINVAL) { // what kernels without tcx say
+			err = ebpf.ErrNotSupported
+		}
+		return nil, fmt.Errorf("looking for an ingress filter at interface %d: %w", ifindex, err)
+	}
+	for _, a := range q.Programs {
+		p, err := ebpf.NewProgramFromID(a.ID)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			closeAll(out)
+			return nil, fmt.Errorf("looking at the programs of interface %d: %w", ifindex, err)
+		}
+		if info, err := p.Info(); err == nil && (info.Name == name || info.Name == formerName) {
+			out = append(out, p)
+			continue
+		}
+		p.Close()
+	}
+	return out, nil
+}

@@ -1,0 +1,430 @@
+package controller
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/controlplane/sessions"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Writer sessions (docs/protocol.md, "Sessions"). A session is leased to a host, and the switch at that host's port takes it from nobody else. Before its holder hears of it, its record
+// begins anew at every switch that a chain has, at a number that nobody can foretell and that is far from whatever the record said before, so that nothing of an earlier lease, late
+// or forged, is taken for the holder's.
+
+// maxSessions is how many sessions one request can ask for.
+const maxSessions = 1024
+
+// OpenSessions leases writer sessions to the host that the request names by its address.
+func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*api.Sessions, error) {
+	if r.Count < 1 || r.Count > maxSessions {
+		return nil, api.Errorf(api.CodeInvalidArgument, "%d sessions: ask for 1 to %d", r.Count, maxSessions)
+	}
+	name := rand.Text()
+	var lease *sessions.Lease
+	var host *topology.Host
+	var failed error
+	saved := make(chan error, 1)
+	err := c.call(ctx, func() {
+		if failed = c.inCharge(); failed != nil {
+			return
+		}
+		for _, ch := range c.net().chains {
+			if s := ch.m.Status(c.now()); !s.Decided {
+				failed = fmt.Errorf("%w: the chain %s is not set up yet (%s)", chain.ErrUnavailable, ch.topo.Name, s.Reason)
+				return
+			}
+		}
+		if host, failed = c.holder(r.Address); failed != nil {
+			return
+		}
+		holder := ""
+		if host != nil {
+			holder = host.Name
+		}
+		if lease, failed = c.sess.Open(c.now(), name, r.Owner, holder, r.Count); failed == nil {
+			c.save(func(err error) { saved <- err })
+		}
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return nil, apiError(err)
+	}
+	select {
+	case err = <-saved: // before anybody uses the sessions
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-c.stopped:
+		err = errStopped
+	}
+	if err != nil {
+		return nil, apiError(err) // the lease runs out by itself
+	}
+	out := &api.Sessions{Lease: name, TTLSeconds: int(c.sess.TTL() / time.Second)}
+	if out.Sessions, err = c.beginAnew(ctx, lease.IDs); err == nil {
+		err = c.letIn(ctx, host)
+	}
+	if err != nil {
+		c.post(func() {
+			if c.sess.Close(c.now(), name) == nil {
+				c.save(nil)
+				c.publishLeases()
+			}
+		})
+		return nil, api.Errorf(api.CodeUnavailable, "the switches could not be told of the sessions: %v", err)
+	}
+	return out, nil
+}
+
+// holder is the host that a client's address is of; nil where it does not matter, because hosts may use sessions that they have not leased.
+func (c *Controller) holder(address string) (*topology.Host, error) {
+	t := c.net().topo
+	if address == "" {
+		if t.Host(func(h *topology.Host) bool { return !h.Open && h.Principal != "" }) != nil {
+			return nil, fmt.Errorf("%w: say which host's the sessions are (address): a session is used by the host that it was leased to alone", chain.ErrInvalid)
+		}
+		return nil, nil
+	}
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the address %q is not an IPv4 address", chain.ErrInvalid, address)
+	}
+	h := t.Host(func(h *topology.Host) bool { return h.IP == ip })
+	switch {
+	case h == nil && t.Open():
+		return nil, nil // as good as an open host's
+	case h == nil:
+		return nil, fmt.Errorf("%w: no host of this network has the address %v", chain.ErrInvalid, ip)
+	case h.Principal == "":
+		return nil, fmt.Errorf("%w: the port of %s is closed: it may not use the network's keys, and needs no sessions", chain.ErrRefused, h.Name)
+	}
+	return h, nil
+}
+
+// beginAnew makes the records of sessions begin anew at every switch that is of a chain, and at others as far as they are there: a chain that comes later may be made of those.
+func (c *Controller) beginAnew(ctx context.Context, ids []uint16) ([]api.Session, error) {
+	at, others, err := c.keepRecords(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]api.Session, len(ids))
+	places := make([]int, len(ids))
+	for i := range places {
+		places[i] = i
+	}
+	err = forEach(ctx, places, func(ctx context.Context, i int) error {
+		records, err := c.recorded(ctx, ids[i], at)
+		for _, d := range others {
+			if more, err := c.recorded(ctx, ids[i], []*device{d}); err == nil { // nobody has to wait for one that is in no chain
+				records = append(records, more...)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		last := sessions.Begin(records, random32)
+		for _, d := range others {
+			_ = c.resetRecord(ctx, d, ids[i], last)
+		}
+		out[i] = api.Session{ID: ids[i], NextRequest: last + 1}
+		return forEach(ctx, at, func(ctx context.Context, d *device) error { return c.resetRecord(ctx, d, ids[i], last) })
+	})
+	// A switch that has begun to fill up meanwhile may have been told of the records as they were.
+	for err == nil {
+		var now []*device
+		if now, _, err = c.keepRecords(ctx); err != nil {
+			break
+		}
+		late := slices.DeleteFunc(now, func(d *device) bool { return slices.Contains(at, d) })
+		if len(late) == 0 {
+			break
+		}
+		at = append(at, late...)
+		err = forEach(ctx, out, func(ctx context.Context, s api.Session) error {
+			for _, d := range late {
+				if err := c.resetRecord(ctx, d, s.ID, s.NextRequest-1); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return out, err
+}
+
+// installWait is how long a lease waits for chains whose configuration is being changed, and how often it looks.
+const (
+	installWait = 3 * time.Second
+	installLook = 10 * time.Millisecond
+)
+
+// keepRecords is the switches that some chain's writes come to, and all others that are there. It waits while a configuration is on its way: a switch that it leaves out may still
+// think that it is the head, with a live lease and the records of before, and cannot be told of new ones.
+func (c *Controller) keepRecords(ctx context.Context) (at, others []*device, err error) {
+	for end := c.now() + installWait; ; {
+		installing := ""
+		if at, others, installing, err = c.recordsNow(ctx); err != nil || installing == "" {
+			return at, others, err
+		}
+		if c.now() > end {
+			return nil, nil, fmt.Errorf("%w: the chain %s is being changed", chain.ErrUnavailable, installing)
+		}
+		select {
+		case <-time.After(installLook):
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+}
+
+// recordsNow is keepRecords without waiting: installing is a chain whose configuration is on its way.
+func (c *Controller) recordsNow(ctx context.Context) (at, others []*device, installing string, err error) {
+	err = c.call(ctx, func() {
+		for _, ch := range c.net().chains {
+			if !ch.m.Status(c.now()).Installed {
+				installing = ch.topo.Name
+			}
+			for _, name := range ch.m.Status(c.now()).Config.Learners() {
+				if d := c.net().byName[name]; d != nil && !slices.Contains(at, d) {
+					at = append(at, d)
+				}
+			}
+		}
+		for _, d := range c.net().devices {
+			if d.ready && !slices.Contains(at, d) {
+				others = append(others, d)
+			}
+		}
+	})
+	return at, others, installing, err
+}
+
+// random32 is 32 bits that nobody can foretell.
+func random32() uint32 {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.NativeEndian.Uint32(b[:])
+}
+
+// recorded is the last requests that switches have recorded for a session.
+func (c *Controller) recorded(ctx context.Context, session uint16, at []*device) ([]uint32, error) {
+	var out []uint32
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	for _, d := range at {
+		r, err := c.fetch(ctx, d, 0, wire.Session, session)
+		if err != nil {
+			return nil, err
+		}
+		if r.Status != wire.OK {
+			return nil, fmt.Errorf("%s answered for the session %d: %v", d.sw.Name, session, r.Status)
+		}
+		out = append(out, r.Request)
+	}
+	return out, nil
+}
+
+// resetRecord makes a switch's record of a session begin anew behind a request. It does nothing where the record is of this lease already, so it does no harm twice.
+func (c *Controller) resetRecord(ctx context.Context, d *device, session uint16, last uint32) error {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	p := &wire.Packet{Op: wire.Sync, Flags: wire.Session | wire.Newest, Session: session, Request: last, Tombstone: true}
+	r, err := c.exchange(ctx, d, p, func(r *wire.Packet) bool { return r.Op == wire.SyncReply && r.Session == session })
+	if err == nil && r.Status != wire.OK {
+		err = fmt.Errorf("%s answered for the session %d: %v", d.sw.Name, session, r.Status)
+	}
+	return err
+}
+
+// letIn has a host's switch take the sessions that are leased to the host.
+func (c *Controller) letIn(ctx context.Context, h *topology.Host) error {
+	var d *device
+	if err := c.call(ctx, func() {
+		c.publishLeases()
+		if h != nil {
+			d = c.net().byName[h.Switch.Name]
+		}
+	}); err != nil || h == nil || h.Open {
+		return err
+	}
+	if d == nil {
+		return errGone
+	}
+	done := make(chan error, 1)
+	d.submit(func(ctx context.Context) {
+		s := d.client.State()
+		err := error(errNotConnected)
+		if s.Phase == p4rt.Primary && d.setUpAt == s.Stream {
+			if err = d.load(ctx, s.Stream); err == nil {
+				err = d.writeBase(ctx)
+			}
+		}
+		done <- err
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.stopped:
+		return errStopped
+	}
+}
+
+// publishLeases tells the switches' workers which sessions are leased to their hosts.
+func (c *Controller) publishLeases() {
+	t := c.net().topo
+	leased := map[string][]p4rt.Entry{}
+	for _, l := range c.sess.Held(c.now()) {
+		h := t.Host(func(h *topology.Host) bool { return h.Name == l.Host })
+		if h == nil || h.Open || h.Principal == "" {
+			continue
+		}
+		for _, id := range l.IDs {
+			leased[h.Switch.Name] = append(leased[h.Switch.Name], leaseEntry(id, h.Port))
+		}
+	}
+	was := c.leased.Swap(&leased)
+	for _, d := range c.net().devices {
+		if before := (*was)[d.sw.Name]; len(before) != len(leased[d.sw.Name]) {
+			d.refreshSoon()
+		}
+	}
+}
+
+// leasedTo is the entries of the sessions that are leased to a switch's hosts.
+func (c *Controller) leasedTo(sw *topology.Switch) []p4rt.Entry {
+	return slices.Clone((*c.leased.Load())[sw.Name])
+}
+
+// watchLeases takes sessions back whose leases have run out.
+func (c *Controller) watchLeases(ctx context.Context) {
+	every := time.NewTicker(c.sess.TTL() / 8)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			c.post(c.publishLeases)
+		}
+	}
+}
+
+// recordsToCopy is the sessions whose records a switch that is filled must have: those that somebody may use.
+func (c *Controller) recordsToCopy() []uint16 {
+	var out []uint16
+	if c.net().topo.Open() {
+		for i := 1; i < c.prog.sessions; i++ {
+			out = append(out, uint16(i))
+		}
+		return out
+	}
+	for i := 1; i <= c.pool.size; i++ {
+		out = append(out, uint16(i))
+	}
+	for _, l := range c.sess.Leases() {
+		out = append(out, l.IDs...)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// KeepSessions keeps a lease alive.
+func (c *Controller) KeepSessions(ctx context.Context, lease string) (*api.Sessions, error) {
+	var out *api.Sessions
+	var failed error
+	err := c.call(ctx, func() {
+		if failed = c.inCharge(); failed != nil {
+			return // the controller that is knows of this lease, or lets the ids rest
+		}
+		l, err := c.sess.Keep(c.now(), lease)
+		if failed = err; err == nil {
+			out = &api.Sessions{Lease: lease, TTLSeconds: int(c.sess.TTL() / time.Second), Sessions: []api.Session{}}
+			for _, id := range l.IDs {
+				out.Sessions = append(out.Sessions, api.Session{ID: id})
+			}
+		}
+	})
+	return out, apiError(errors.Join(err, failed))
+}
+
+// CloseSessions gives a lease back.
+func (c *Controller) CloseSessions(ctx context.Context, lease string) error {
+	var failed error
+	err := c.call(ctx, func() {
+		if failed = c.sess.Close(c.now(), lease); failed == nil {
+			c.save(nil)
+			c.publishLeases()
+		}
+	})
+	return apiError(errors.Join(err, failed))
+}
+
+// ---- The controller's own sessions ----
+
+// poolSession is one of the controller's own writer sessions: used by one write at a time.
+type poolSession struct {
+	id    uint16
+	next  uint32               // 0: it has not been used yet
+	heard map[*chainState]bool // chains whose members' records are of this controller's numbers
+}
+
+func (s *poolSession) take() uint32 {
+	s.next++
+	return s.next
+}
+
+// sessionPool is the controller's own sessions, 1 to size.
+type sessionPool struct {
+	size int
+	free chan *poolSession
+}
+
+func newSessionPool(size int) *sessionPool {
+	p := &sessionPool{size: size, free: make(chan *poolSession, size)}
+	for i := range size {
+		p.free <- &poolSession{id: uint16(i + 1), heard: map[*chainState]bool{}}
+	}
+	return p
+}
+
+// get waits for a session, and sees that its record at the members of a chain is of this controller.
+func (p *sessionPool) get(ctx context.Context, c *Controller, ch *chainState, members []*device) (*poolSession, error) {
+	var s *poolSession
+	select {
+	case s = <-p.free:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if s.heard[ch] {
+		return s, nil
+	}
+	err := func() error {
+		if s.next == 0 {
+			records, err := c.recorded(ctx, s.id, members)
+			if err != nil {
+				return err
+			}
+			s.next = sessions.Begin(records, random32)
+		}
+		return forEach(ctx, members, func(ctx context.Context, d *device) error { return c.resetRecord(ctx, d, s.id, s.next) })
+	}()
+	if err != nil {
+		p.put(s)
+		return nil, err
+	}
+	s.heard[ch] = true
+	return s, nil
+}
+
+func (p *sessionPool) put(s *poolSession) { p.free <- s }

@@ -1,0 +1,152 @@
+package topology
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Who may do what (docs/security.md). A host's port has a principal, a key has a realm, and a grant says what the one may do in the other. What is not granted is refused.
+
+// DefaultRealm is the realm of every key that no other realm claims. Hosts of whom nothing is said are of the principal of that name, which may do everything everywhere.
+const DefaultRealm = "default"
+
+// ControllerSessions is how many sessions, from 1, the P4 program lets nobody but the controller use.
+const ControllerSessions = 64
+
+// Realm is the keys whose names begin with one of some prefixes. Where two realms claim a key, the longer prefix counts.
+type Realm struct {
+	Name     string
+	Prefixes []string
+}
+
+func (r Realm) equal(o Realm) bool { return r.Name == o.Name && slices.Equal(r.Prefixes, o.Prefixes) }
+
+// Grant says what a principal may do in a realm. In the realm of its own name it may do everything, and needs no grant.
+type Grant struct {
+	Principal, Realm string
+	Read, Write      bool
+}
+
+// RealmOf is the realm of a key, by its name.
+func (t *Topology) RealmOf(key string) string {
+	realm, longest := DefaultRealm, -1
+	for _, r := range t.Realms {
+		for _, p := range r.Prefixes {
+			if len(p) > longest && strings.HasPrefix(key, p) {
+				realm, longest = r.Name, len(p)
+			}
+		}
+	}
+	return realm
+}
+
+// Host finds the first host for which find is true, nil where there is none.
+func (t *Topology) Host(find func(*Host) bool) *Host {
+	if i := slices.IndexFunc(t.Hosts, find); i >= 0 {
+		return t.Hosts[i]
+	}
+	return nil
+}
+
+// Open says whether some host may do everything with any session.
+func (t *Topology) Open() bool {
+	return t.Host(func(h *Host) bool { return h.Open }) != nil
+}
+
+// maxRate is the highest rate of packets a second that targets' meters take.
+const maxRate = 1 << 31
+
+func (p *parser) realms(f *Spec) {
+	claimed := map[string]string{}
+	for i, r := range f.Realms {
+		path := fmt.Sprintf("realms[%d]", i)
+		taken := r.Name == DefaultRealm || slices.ContainsFunc(p.t.Realms, func(o Realm) bool { return o.Name == r.Name })
+		if !p.objectName(path+".name", r.Name, "realm", taken) {
+			continue
+		}
+		if len(r.Prefixes) == 0 {
+			p.add(path+".prefixes", r.Name, "give at least one prefix of the names of its keys")
+		}
+		for j, prefix := range r.Prefixes {
+			at := fmt.Sprintf("%s.prefixes[%d]", path, j)
+			switch other, ok := claimed[prefix]; {
+			case prefix == "":
+				p.add(at, r.Name, "an empty prefix would be all keys: those that no realm claims are of the realm %q anyway", DefaultRealm)
+			case ok:
+				p.add(at, r.Name, "the prefix %q is that of the realm %s", prefix, other)
+			}
+			claimed[prefix] = r.Name
+		}
+		p.t.Realms = append(p.t.Realms, Realm{r.Name, slices.Clone(r.Prefixes)})
+	}
+	if f.HostRate < 0 || f.HostRate > maxRate {
+		p.add("hostRate", fmt.Sprint(f.HostRate), "give packets a second, at most %d, or 0 for no bound", maxRate)
+	}
+}
+
+// authority says who a host is to the switches.
+func (p *parser) authority(path string, h *Host, f *HostSpec) {
+	h.Rate = p.hostRate
+	if f.Rate != nil {
+		h.Rate = *f.Rate
+		if *f.Rate < 0 || *f.Rate > maxRate {
+			p.add(path+".rate", f.Name, "give packets a second, at most %d, or 0 for no bound", maxRate)
+		}
+	}
+	switch {
+	case f.Principal == DefaultRealm:
+		p.add(path+".principal", f.Name, "%q is the principal of hosts of whom nothing is said: choose another name", DefaultRealm)
+	case f.Principal != "":
+		h.Principal = f.Principal
+	case f.Access == nil:
+		h.Principal, h.Open = DefaultRealm, true
+	case len(*f.Access) > 0:
+		h.Principal = h.Name
+	}
+	if f.Principal != "" {
+		p.objectName(path+".principal", f.Principal, "principal", false)
+	}
+}
+
+// grants collects what hosts were given. Hosts of one principal have one set of rights.
+func (p *parser) grants(f *Spec) {
+	said := map[string]string{} // by principal, the host that said it
+	given := map[string]map[string]string{}
+	for i, s := range f.Hosts {
+		if s.Access == nil || len(*s.Access) == 0 {
+			continue
+		}
+		path, principal := fmt.Sprintf("hosts[%d].access", i), cmp.Or(s.Principal, s.Name)
+		if other, ok := said[principal]; ok {
+			if !maps.Equal(given[principal], *s.Access) {
+				p.add(path, s.Name, "the host %s is of the principal %s, too, and has other access: hosts of one principal have the same", other, principal)
+			}
+			continue
+		}
+		said[principal], given[principal] = s.Name, *s.Access
+		for _, realm := range slices.Sorted(maps.Keys(*s.Access)) {
+			right := (*s.Access)[realm]
+			if realm != DefaultRealm && !slices.ContainsFunc(p.t.Realms, func(r Realm) bool { return r.Name == realm }) {
+				p.add(path, s.Name, "there is no realm %q: list it under realms, or use %q", realm, DefaultRealm)
+			}
+			if right != "read" && right != "write" {
+				p.add(path, s.Name, "the right %q in the realm %s: give read, or write (which is both)", right, realm)
+			}
+			if realm == principal && right == "read" {
+				p.add(path, s.Name, "a principal may do everything in the realm of its own name: give the realm, or the principal, another name")
+			}
+			p.t.Grants = append(p.t.Grants, Grant{principal, realm, true, right == "write"})
+		}
+	}
+	if p.t.Open() {
+		for _, r := range p.t.Realms {
+			p.t.Grants = append(p.t.Grants, Grant{DefaultRealm, r.Name, true, true})
+		}
+	}
+	slices.SortFunc(p.t.Grants, func(a, b Grant) int {
+		return cmp.Or(strings.Compare(a.Principal, b.Principal), strings.Compare(a.Realm, b.Realm))
+	})
+}

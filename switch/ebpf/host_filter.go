@@ -1,0 +1,45 @@
+package ebpf
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/udpmatch"
+)
+
+// A switch with Options.OnlyUDP shares its interfaces with the host: the program gets what is to or from that UDP port,
+// and everything else goes on its way as if there were no switch.
+//
+//	                   to or from the UDP port, untagged, whole, without options ──▶ the program
+//	frame ──▶ IPv4? ──┤ to or from it, but tagged, a first fragment or with options ──▶ dropped
+//	                   all else ────────────────────────────────────────▶ the next program at the hook, and the host's stack
+//
+// The middle line is for safety: the program would not know such a packet for one of its own and could route it unseen,
+// and the host would take the tags off and route it, or deliver it to whoever waits for an answer from that port. See
+// package udpmatch for what is seen through.
+
+// hostFilterStack is where the filter's bytes are on the stack.
+const hostFilterStack = -64
+
+// hostFilter lets frames go on that are not the program's. It is what the program begins with, but for frames that the
+// program itself has sent here. It uses all registers but rCtx.
+func (t *translator) hostFilter() {
+	if t.onlyUDP == 0 {
+		return
+	}
+	pass, ours := t.newLabel("host.pass"), t.newLabel("host.ours")
+	if t.cpuPort != 0 && t.hook == hookTC {
+		t.load(asm.R1, rCtx, skbIfindex, 4)
+		t.emit(asm.JEq.Imm(asm.R1, loopback, ours)) // a packet-out
+	}
+	udpmatch.Match{
+		XDP: t.hook == hookXDP, Ctx: rCtx, A: rEntry, B: rTemp, Both: []uint16{t.onlyUDP},
+		Stack: hostFilterStack, Prefix: t.newLabel("host"), Plain: ours, Drop: "ingress.drop", Pass: pass,
+	}.Write(t.emit, t.place)
+	t.place(pass)
+	if t.hook == hookTC {
+		t.emit(asm.Mov.Imm(asm.R0, tcxNext), asm.Return())
+	} else {
+		t.emit(asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
+	}
+	t.place(ours)
+}
