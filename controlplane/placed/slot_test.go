@@ -25,7 +25,7 @@ func TestReadSlot(t *testing.T) {
 		{"\x04\x80", 0, 0, false},
 		{"\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 0, 0, false},
 	} {
-		kind, rev, err := ReadSlot([]byte(c.slot))
+		kind, rev, _, err := ReadSlot([]byte(c.slot))
 		if kind != c.kind || rev != c.rev || (err == nil) != c.ok {
 			t.Errorf("%q: %v, revision %d, %v", c.slot, kind, rev, err)
 		}

@@ -385,7 +385,7 @@ func TestSameKinds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kind, revision, err := placed.ReadSlot(b)
+		kind, revision, _, err := placed.ReadSlot(b)
 		if err != nil || kind.String() != cell.Kind.String() || byte(kind) != byte(cell.Kind) || revision != cell.Mod+cell.Revision {
 			t.Errorf("%x: %v, revision %d, %v; want %v", b, kind, revision, err, cell.Kind)
 		}

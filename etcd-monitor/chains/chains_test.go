@@ -151,11 +151,11 @@ func TestFollow(t *testing.T) {
 	c.mu.Unlock()
 
 	for range 5 {
-		ch.Evict(placed.Key{Name: "\xffk", Entry: placed.Entry{ID: key}}, "silent")
+		ch.Evict(placed.Key{Name: "\xffk", Entry: placed.Entry{ID: key}}, guarded.Mute, "silent")
 	}
 	waitFor(t, "the eviction", func() bool { _, _, e := c.counts(); return len(e) > 0 })
 	time.Sleep(100 * time.Millisecond)
-	if _, _, e := c.counts(); len(e) != 1 || e[0] != (api.PlacementEviction{Key: `\xffk`, KeyID: uint32(key), Reason: "silent"}) {
+	if _, _, e := c.counts(); len(e) != 1 || e[0] != (api.PlacementEviction{Key: `\xffk`, KeyID: uint32(key), Fault: "mute", Reason: "silent"}) {
 		t.Errorf("the controller was asked for %v", e)
 	}
 
@@ -170,5 +170,5 @@ func TestFollow(t *testing.T) {
 	if network.Size(key) != 0 {
 		t.Error("after Close the network has a chain")
 	}
-	ch.Evict(placed.Key{Name: "late"}, "") // does nothing
+	ch.Evict(placed.Key{Name: "late"}, guarded.Forged, "") // does nothing
 }

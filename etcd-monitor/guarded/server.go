@@ -14,6 +14,8 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // Config is what a Server works with. What may be nil says so.
@@ -25,6 +27,7 @@ type Config struct {
 	Sessions  Sessions
 	Newest    Newest
 	Codec     Codec
+	Seals     Seals
 	Runtime   Runtime
 	Observer  Observer // nil: nobody
 	Evictor   Evictor  // nil: nobody
@@ -55,6 +58,8 @@ type Server struct {
 	mu         sync.Mutex
 	populating map[string]bool // keys that a reader is putting into their slots
 	lifting    map[string]bool // keys whose guard a reader has seen, and looks at again
+	learning   map[string]bool // keys whose slot is sealed with a key that etcd is asked for
+	forged     map[wire.Key]forged
 
 	without rules
 }
@@ -78,12 +83,14 @@ func New(cfg Config) *Server {
 	if cfg.Open == nil {
 		cfg.Open = func() bool { return true }
 	}
-	return &Server{Config: cfg, queues: newQueues(), populating: map[string]bool{}, lifting: map[string]bool{}}
+	return &Server{Config: cfg, queues: newQueues(), populating: map[string]bool{}, lifting: map[string]bool{}, learning: map[string]bool{},
+		forged: map[wire.Key]forged{}}
 }
 
 // rules are those that a mutant leaves out. Only tests set them.
 type rules struct {
 	guard, exclusive, liftWait, keyOrder, session, directory, giveUp, publishCAS, populateCAS, populateClear, notFound, lease bool
+	sealed, sealKey, sealVersion, clearOnce, forgedStays, ahead                                                               bool
 }
 
 // saw takes note of the header of an answer of etcd.
@@ -163,9 +170,9 @@ func (s *Server) own() error {
 	return status.Errorf(codes.PermissionDenied, "etcd-monitor: the keys under %s are the gateways' own and cannot be changed through a gateway", s.Prefix)
 }
 
-// encode is a cell as the slot has it, or "unfit" where it is too large.
+// encode is a cell that a slot of a size can hold when it is sealed, or "unfit" where it is too large.
 func (s *Server) encode(c cell.Cell, size int) []byte {
-	b, err := s.Codec.Codec().Encode(c, size)
+	b, err := s.Codec.Codec().Encode(c, size-seal.Overhead)
 	if err == nil {
 		return b
 	}
