@@ -147,11 +147,8 @@ func TestDeadGateway(t *testing.T) {
 	if _, err := s.client.Put(t.Context(), s.leases.Key(int64(g.ID)), "", clientv3.WithLease(g.ID)); err != nil {
 		t.Fatal(err)
 	}
-	b, err := s.Codec.Codec().Encode(cell.Cell{Kind: cell.Guard, Lease: int64(g.ID), Number: 5}, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
 	_, version, _ := s.slots.Read(t.Context(), e.ID)
+	b := sealed(t, e, "k", version+1, cell.Cell{Kind: cell.Guard, Lease: int64(g.ID), Number: 5})
 	if _, err := s.slots.CAS(t.Context(), e.ID, version, b); err != nil {
 		t.Fatal(err)
 	}

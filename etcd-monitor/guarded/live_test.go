@@ -181,7 +181,7 @@ type counter struct {
 	misses map[string]int
 	evict  []string
 	faults []Fault
-	forged int
+	found  int // forged slots
 }
 
 func (c *counter) Revision() int64 { return c.newest.Load() }
@@ -195,7 +195,7 @@ func (c *counter) Hit() { c.mu.Lock(); c.hits++; c.mu.Unlock() }
 
 func (c *counter) Miss(reason string) { c.mu.Lock(); c.misses[reason]++; c.mu.Unlock() }
 
-func (c *counter) Forged() { c.mu.Lock(); c.forged++; c.mu.Unlock() }
+func (c *counter) Forged() { c.mu.Lock(); c.found++; c.mu.Unlock() }
 
 func (c *counter) Evict(k placed.Key, fault Fault, _ string) {
 	c.mu.Lock()
@@ -208,6 +208,28 @@ func (c *counter) hitCount() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.hits
+}
+
+// fixedSeals are keys that all gateways of these tests know.
+type fixedSeals struct{ ring *seal.Ring }
+
+func (f fixedSeals) Ring() *seal.Ring                                { return f.ring }
+func (f fixedSeals) Want(_ context.Context, id uint32) (bool, error) { return f.ring.Knows(id), nil }
+
+var liveSeals = fixedSeals{newRing()}
+
+// sealed is a cell as a gateway puts it into a slot, for the version that the slot has with it.
+func sealed(t testing.TB, e placed.Entry, key string, version wire.Version, c cell.Cell) []byte {
+	t.Helper()
+	plain, err := simCodec.c.Encode(c, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := liveSeals.ring.Seal(plain, seal.Place{Name: key, ID: e.ID, Version: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // liveGateway is a server on a real etcd.
@@ -236,13 +258,9 @@ func newLiveAt(t testing.TB, own, client *clientv3.Client, slots Slots, change f
 		t.Fatal(err)
 	}
 	g.leases = NewLeases(own, livePrefix, 2*time.Second, nil)
-	keys := seal.NewKeys(own, livePrefix)
-	if err := keys.Ensure(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	cfg := Config{
 		Etcd: pb.NewKVClient(client.ActiveConnection()), Slots: slots, Directory: g.follower, Sessions: g.leases, Newest: g.counter, Observer: g.counter, Evictor: g.counter,
-		Codec: cell.NewLibrary(own, livePrefix), Seals: keys, Runtime: g.run, Prefix: livePrefix,
+		Codec: cell.NewLibrary(own, livePrefix), Seals: liveSeals, Runtime: g.run, Prefix: livePrefix,
 	}
 	if change != nil {
 		change(&cfg)

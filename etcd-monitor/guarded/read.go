@@ -30,6 +30,10 @@ const (
 
 // Range implements pb.KVServer.
 func (s *Server) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	if s.hides(r.Key, r.RangeEnd) {
+		s.forwarded(ctx, reasonRequest)
+		return s.part(ctx, r)
+	}
 	answer, seen := s.fromNetwork(ctx, r)
 	if answer != nil {
 		return answer, nil
@@ -50,6 +54,26 @@ type seen struct {
 	key   placed.Key
 	at    slot
 	clear bool // it may be populated; otherwise it is newer than what etcd has told
+}
+
+// part has etcd answer a range that spans keys which are not the client's to read.
+func (s *Server) part(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	w, err := s.plan(rangeOp(r))
+	if err != nil {
+		return nil, err
+	}
+	t := w.op.GetRequestTxn()
+	if t == nil {
+		return s.fromEtcd(ctx, w.op.GetRequestRange())
+	}
+	a, err := s.Etcd.Txn(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	s.saw(a.Header)
+	answer := w.answer(&pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: a}}).GetResponseRange()
+	answer.Header = a.Header
+	return answer, nil
 }
 
 func (s *Server) fromEtcd(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {

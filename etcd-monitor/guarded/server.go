@@ -54,6 +54,7 @@ type Server struct {
 	header atomic.Pointer[pb.ResponseHeader] // of etcd's newest answer: who it is
 	number atomic.Uint64                     // of the last guard
 	queues queues
+	secret span // the keys that no client reads
 
 	mu         sync.Mutex
 	populating map[string]bool // keys that a reader is putting into their slots
@@ -83,7 +84,7 @@ func New(cfg Config) *Server {
 	if cfg.Open == nil {
 		cfg.Open = func() bool { return true }
 	}
-	return &Server{Config: cfg, queues: newQueues(), populating: map[string]bool{}, lifting: map[string]bool{}, learning: map[string]bool{},
+	return &Server{Config: cfg, secret: secretOf(cfg.Prefix), queues: newQueues(), populating: map[string]bool{}, lifting: map[string]bool{}, learning: map[string]bool{},
 		forged: map[wire.Key]forged{}}
 }
 
@@ -141,11 +142,12 @@ func (s *Server) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, er
 		return nil, err
 	}
 	if len(w.spans) == 0 { // it only reads
-		answer, err := s.Etcd.Txn(ctx, r)
-		if err == nil {
-			s.saw(answer.Header)
+		answer, err := s.Etcd.Txn(ctx, w.op.GetRequestTxn())
+		if err != nil {
+			return nil, err
 		}
-		return answer, err
+		s.saw(answer.Header)
+		return w.answer(&pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: answer}}).GetResponseTxn(), nil
 	}
 	answer, header, err := s.write(ctx, w)
 	if err != nil {
