@@ -70,6 +70,11 @@ func (k *Keys) Ensure(ctx context.Context) error {
 	}
 }
 
+// Load reads the keys, of which there must be some.
+func (k *Keys) Load(ctx context.Context) error {
+	return k.change(ctx, func(*Ring) (*Ring, error) { return nil, nil })
+}
+
 // load reads the keys, and says whether there are any. The caller has locked mu.
 func (k *Keys) load(ctx context.Context) (bool, error) {
 	began := time.Now()
@@ -224,24 +229,31 @@ type Watcher interface {
 // Follow keeps the ring as etcd has it, and replaces the key that is sealed with when it is older than age (0: never) or has sealed too much, until ctx ends.
 func (k *Keys) Follow(ctx context.Context, etcd Watcher, age time.Duration, log *slog.Logger) {
 	said := ""
+	look := func() {
+		err := k.look(ctx, age)
+		text := ""
+		if err != nil {
+			text = err.Error()
+		}
+		if text != said && ctx.Err() == nil {
+			if said = text; said != "" {
+				log.Warn("the keys that cells are sealed with: those that were read before are used", "error", err)
+			}
+		}
+	}
 	for ctx.Err() == nil {
+		look()
 		watching, stop := context.WithCancel(clientv3.WithRequireLeader(ctx))
-		news := etcd.Watch(watching, k.name)
+		news := etcd.Watch(watching, k.name, clientv3.WithRev(k.known()+1)) // what has come since
 		for open := true; open && ctx.Err() == nil; {
-			err := k.look(ctx, age)
-			text := ""
-			if err != nil {
-				text = err.Error()
-			}
-			if text != said && ctx.Err() == nil {
-				if said = text; said != "" {
-					log.Warn("the keys that cells are sealed with: those that were read before are used", "error", err)
-				}
-			}
 			select {
 			case <-ctx.Done():
 			case <-time.After(due):
+				look()
 			case _, open = <-news:
+				if open {
+					look()
+				}
 			}
 		}
 		stop()
@@ -250,6 +262,13 @@ func (k *Keys) Follow(ctx context.Context, etcd Watcher, age time.Duration, log 
 		case <-time.After(tryAgain):
 		}
 	}
+}
+
+// known is the revision that the ring was read at.
+func (k *Keys) known() int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.revision
 }
 
 // look reads the keys, and makes a new one if that is due.

@@ -18,6 +18,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
 )
 
 // options are the command line's.
@@ -37,6 +38,7 @@ type options struct {
 	keepAliveMin, keepAlive, keepAliveT time.Duration
 
 	controller string
+	sealAge    time.Duration
 	prefix     string
 	user       string
 	password   string // the file that has it
@@ -69,6 +71,8 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.metrics, "metrics-addr", defaultMetrics, "where to serve the gateway's own /metrics (HOST:PORT; \"\": nowhere\nbut at "+gateway.OwnMetrics+" of the client URLs)")
 
 	f.StringVar(&o.controller, "controller", "", "the address of netcraq-controller's admin API: have placed keys\nread from the network (default: all goes to etcd)")
+
+	f.DurationVar(&o.sealAge, "seal-age", seal.DefaultAge, "how old the key becomes that cells in the network are sealed with,\nbefore a gateway replaces it (0: it does not; \"etcd-monitor seal rotate\" does)")
 
 	f.UintVar(&o.maxRequestBytes, "max-request-bytes", gateway.DefaultMaxRequestBytes, "the largest request of a client; not below etcd's")
 	f.Uint32Var(&o.maxStreams, "max-concurrent-streams", gateway.DefaultMaxConcurrentStreams, "requests that one connection may have under way")
@@ -178,6 +182,9 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 		if _, _, err := net.SplitHostPort(strings.TrimSuffix(host, "/")); err != nil {
 			return fail("--controller %s: give the controller's admin address, HOST:PORT (its --admin says which)", o.controller)
 		}
+	}
+	if o.sealAge < 0 || o.sealAge > 0 && o.sealAge < time.Minute {
+		return fail("--seal-age %v: give a minute or more, or 0 for no age", o.sealAge)
 	}
 	if err := o.checkOwn(); err != nil {
 		return level, nil, badInput{err}
