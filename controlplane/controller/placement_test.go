@@ -157,7 +157,7 @@ func TestPlacement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &wire.Packet{Op: wire.Write, Key: wire.Key(k.KeyID), Request: 1, 
+	p := &wire.Packet{Op: wire.Write, Key: wire.Key(k.KeyID), Request: 1,
 		// As it looks without the gateways' keys.
 		Value: append(binary.AppendUvarint([]byte{byte(placed.Value) | placed.Sealed}, uint64(first.Header.Revision)), make([]byte, placed.SealOverhead)...)}
 	if reply, err := nw.hosts[0].ask(serviceAddr, p, time.Second); err != nil || reply.Status != wire.OK {

@@ -336,7 +336,9 @@ func TestFirstWord(t *testing.T) {
 	r.nw.mu.Unlock()
 	r.load("/a", 10)
 	r.run(nil)
-	r.until("it says so", func() bool { return r.nw.has("placement.failed") && r.nw.has("somebody has written its slot, as soon as it was made") })
+	r.until("it says so", func() bool {
+		return r.nw.has("placement.failed") && r.nw.has("somebody has written its slot, as soon as it was made")
+	})
 	if e := r.entries(); len(e) != 0 {
 		t.Errorf("placed: %v", e)
 	}
