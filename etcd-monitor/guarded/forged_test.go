@@ -461,3 +461,49 @@ func BenchmarkRead(b *testing.B) {
 		})
 	}
 }
+
+// The attack as it was shown: a host with a plain socket writes a cell into a slot of a chain, and gateways answered with it.
+func TestForgedOverUDP(t *testing.T) {
+	c := newUDPChain(t)
+	endpoint := startEtcd(t)
+	g := newLive(t, endpoint, c.network(t), func(cfg *Config) { cfg.Patience = 2 * time.Second })
+	p := newPlacement(g.client, c)
+	e := p.place(t, "k")
+	g.knows(t, e)
+	if _, err := g.Put(t.Context(), putOf("k", "subjects: [alice]")); err != nil {
+		t.Fatal(err)
+	}
+	read := func() (string, bool) {
+		t.Helper()
+		before := g.hitCount()
+		r, err := g.Range(t.Context(), rangeOf("k"))
+		if err != nil || len(r.Kvs) != 1 || r.Header.Revision > 1000 {
+			t.Fatalf("%v, %v", r, err)
+		}
+		return string(r.Kvs[0].Value), g.hitCount() > before
+	}
+	until(t, "the network answers", func() bool { _, network := read(); return network })
+	forged := unsealed(t, cell.Cell{Kind: cell.Value, Create: 1, Mod: math.MaxInt64, Version: 1, Value: []byte("subjects: [alice, mallory]")})
+	c.until("writing a slot as a host may", func(ctx context.Context) error {
+		_, err := c.admin.Put(ctx, e.ID, forged)
+		return err
+	})
+	for range 20 {
+		if v, network := read(); v != "subjects: [alice]" || network {
+			t.Fatalf("%q, by the network %v", v, network)
+		}
+	}
+	until(t, "the controller is asked to take it out", func() bool {
+		read()
+		g.counter.mu.Lock()
+		defer g.counter.mu.Unlock()
+		return slices.Contains(g.faults, Forged)
+	})
+	p.remove(t, "k")
+	if _, err := g.Put(t.Context(), putOf("k", "subjects: []")); err != nil {
+		t.Fatal(err)
+	}
+	if v, _ := read(); v != "subjects: []" {
+		t.Errorf("%q", v)
+	}
+}
