@@ -58,7 +58,7 @@ def session(request):
 
 def test_the_pipeline_is_pushed_and_its_tables_are_there(session):
     _, said = session
-    assert said["tables"] == ["chain_config", "ipv4_lpm", "key_index", "local_address", "port_trust"]
+    assert said["tables"] == ["access", "chain_config", "ipv4_lpm", "key_index", "local_address", "port_trust", "session_lease"]
 
 
 def test_entries_are_written_and_read(session):
