@@ -694,8 +694,10 @@ class _Reader:
                     self.bad(f"{where}.prefixes", f"{json.dumps(prefix)} is that of the realm {claimed[prefix]} already")
                 elif name is not None:
                     claimed[prefix] = name
-            if name == DEFAULT_REALM or any(realm.name == name for realm in made):
-                self.bad(f"{where}.name", f"there is another realm {name}" + (": it is that of keys that no realm claims" if name == DEFAULT_REALM else ""))
+            if name == DEFAULT_REALM:
+                self.bad(f"{where}.name", f'"{DEFAULT_REALM}" is the realm of the keys that no other claims: choose another name')
+            elif any(realm.name == name for realm in made):
+                self.bad(f"{where}.name", f"there is another realm {name}")
             elif name is not None:
                 made.append(Realm(name, tuple(prefixes)))
         return made
