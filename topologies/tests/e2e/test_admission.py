@@ -12,10 +12,8 @@ from netcraq.wire import Flags, Op, Packet, Status
 
 from topologies.network import ChainNetwork
 from topologies.tests.e2e import tools
+from topologies.tests.e2e.frames import FORGED, FORGED_REPLIES, NEWER
 from topologies.tests.e2e.tools import Capture, Moved
-
-NEWER = wire.version(1, 1 << 40)
-"""A version above all that the tests write."""
 
 
 @pytest.fixture(scope="module")
@@ -32,27 +30,6 @@ def unharmed(net, victim):
     for host in net.topology.hosts:
         with tools.client(net, host, session=None) as client:
             assert client.get(key).value == b"right"
-
-
-FORGED = {
-    "an acknowledgement": Packet(Op.ACK, 0, epoch=1, version=NEWER, value=b"forged"),
-    "a stamped write": Packet(Op.WRITE, 0, flags=Flags.STAMPED, epoch=1, version=NEWER, value=b"forged"),
-    "a stamped write by CAS": Packet(Op.WRITE, 0, flags=Flags.STAMPED | Flags.BY_CAS, epoch=1, version=NEWER, value=b"forged"),
-    "a stamped CAS": Packet(Op.CAS, 0, flags=Flags.STAMPED, epoch=1, version=NEWER, value=b"forged"),
-    "a write that claims to have been sent on": Packet(Op.WRITE, 0, flags=Flags.TO_HEAD, value=b"forged"),
-    "a read that claims to have been sent on": Packet(Op.READ, 0, flags=Flags.DIRTY_FORWARDED),
-    "a sync": Packet(Op.SYNC, 0, epoch=1, version=NEWER, value=b"forged"),
-    "a sync of a session": Packet(Op.SYNC, 0, flags=Flags.SESSION, session=9, request=0xFFFFFFFF, version=NEWER),
-    "a lease": Packet(Op.LEASE, 0, epoch=1, version=0, request=0xFFFFFFFF),
-    "a revoked lease": Packet(Op.LEASE, 0, epoch=1, version=0, request=0),
-    "a fetch": Packet(Op.FETCH, 0),
-}
-FORGED_REPLIES = {
-    "a reply to a read": Packet(Op.READ_REPLY, 0, epoch=1, version=NEWER, value=b"forged"),
-    "a reply to a write": Packet(Op.WRITE_REPLY, 0, epoch=1, version=NEWER, value=b"forged"),
-    "a reply to a CAS": Packet(Op.CAS_REPLY, 0, epoch=1, version=NEWER, value=b"forged"),
-    "a reply that says deleted": Packet(Op.READ_REPLY, 0, status=Status.NOT_FOUND, epoch=1, version=NEWER, value=None),
-}
 
 
 @pytest.mark.parametrize("target", ["the service address", "the tail", "another host"])
@@ -163,9 +140,9 @@ BAD = {
     "a flag that no read has": Bad(lambda net, key: ip(net, tools.udp(with_bytes(payload(key), 1, b"\x80"))), "drop_untrusted"),
     "a flag that no write has": Bad(lambda net, key: ip(net, tools.udp(with_bytes(payload(key, op=Op.WRITE), 1, b"\x01"))), "drop_untrusted"),
     "a wrong IPv4 checksum": Bad(lambda net, key: with_bytes(ip(net, tools.udp(payload(key))), 10, b"\0\0"), "drop_checksum"),
-    "IPv4 options": Bad(lambda net, key: ip(net, tools.udp(payload(key)), options=b"\x01\x01\x01\x01"), "drop_no_route"),
-    "a first fragment": Bad(lambda net, key: ip(net, tools.udp(payload(key)), flags=0x2000), "drop_no_route"),
-    "a later fragment": Bad(lambda net, key: ip(net, tools.udp(payload(key)), flags=0x0001), "drop_no_route"),
+    "IPv4 options": Bad(lambda net, key: ip(net, tools.udp(payload(key)), options=b"\x01\x01\x01\x01"), "drop_not_plain"),
+    "a first fragment": Bad(lambda net, key: ip(net, tools.udp(payload(key)), flags=0x2000), "drop_not_plain"),
+    "a later fragment": Bad(lambda net, key: ip(net, tools.udp(payload(key)), flags=0x0001), "drop_not_plain"),
     "an address that nobody has": Bad(lambda net, key: ip(net, tools.udp(payload(key)), target="10.77.0.1"), "drop_no_route"),
     "a key that is not placed": Bad(lambda net, key: ip(net, tools.udp(payload(0x01FFFFFF))), "read_not_found", (Op.READ_REPLY, Status.NOT_FOUND)),
     "a write of a key that is not placed": Bad(

@@ -37,9 +37,9 @@ PCAP = "pcap"
 """The folder, beside the logs, in which switches record frames where packet sockets do not see them."""
 
 
-def new_key(net: ChainNetwork, value: bytes | None = b"first") -> tuple[str, int]:
+def new_key(net: ChainNetwork, value: bytes | None = b"first", prefix: str = "/test/") -> tuple[str, int]:
     """Place a key that no other test has; its name and KEY_ID."""
-    name = f"/test/{next(_names)}"
+    name = f"{prefix}{next(_names)}"
     key = net.admin.add_key("main", name, value)
     made.append(name)
     return name, key
