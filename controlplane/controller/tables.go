@@ -46,10 +46,15 @@ func (d *device) encode(entries ...p4rt.Entry) ([]*v1.TableEntry, error) {
 	var out []*v1.TableEntry
 	for _, e := range entries {
 		te, err := d.c.prog.pipeline.Info.Encode(e)
+		if err == nil && d.former.Load() {
+			te, err = asFormer(d.c.prog.pipeline.Info, e, te)
+		}
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, te)
+		if te != nil {
+			out = append(out, te)
+		}
 	}
 	return out, nil
 }
@@ -78,6 +83,9 @@ func (d *device) writeBase(ctx context.Context) error {
 		have = append(have, h...)
 	}
 	if err := d.writeRates(ctx, sw); err != nil {
+		return err
+	}
+	if err := d.writeOpenness(ctx); err != nil {
 		return err
 	}
 	// There may be very many keys, and they are looked at only where chains may have gone.
@@ -122,6 +130,9 @@ func (d *device) writeBase(ctx context.Context) error {
 func (d *device) writeRates(ctx context.Context, sw *topology.Switch) error {
 	var updates []*v1.Update
 	for _, p := range sw.Ports {
+		if d.former.Load() {
+			break
+		}
 		if p.Host == nil || d.rates[int(p.Number)] == int64(p.Host.Rate) {
 			continue
 		}
@@ -283,6 +294,21 @@ func (d *device) writeKeys(ctx context.Context, insert bool, keys []keySlot) err
 			updates = append(updates, p4rt.Modify(p4rt.EntryEntity(te[0])))
 		case !insert && old != nil:
 			updates = append(updates, p4rt.Delete(p4rt.EntryEntity(&v1.TableEntry{TableId: te[0].TableId, Match: te[0].Match})))
+		}
+	}
+	return d.apply(ctx, updates...)
+}
+
+// realign changes those of some keys' entries that are in the switch and say another realm.
+func (d *device) realign(ctx context.Context, keys []keySlot) error {
+	var updates []*v1.Update
+	for _, k := range keys {
+		te, err := d.encode(slotEntry(k.id, k.slot, k.realm))
+		if err != nil {
+			return err
+		}
+		if old := d.entries["key_index"][p4rt.MatchKey(te[0])]; old != nil && !p4rt.SameAction(old, te[0]) {
+			updates = append(updates, p4rt.Modify(p4rt.EntryEntity(te[0])))
 		}
 	}
 	return d.apply(ctx, updates...)
