@@ -145,10 +145,12 @@ def test_a_host_forges_no_fabric_packets(net, victim, host, disguise):
     made = []
     for source in [host if source == "h2" else source for source in SOURCES]:
         of_source = [frame for whole in forged(net, victim.key, source) for frame in DISGUISES[disguise](net, whole)]
-        plain = "drop_closed_port" if host == "h5" else "drop_untrusted" if source == host else "drop_source"
-        expected["drop_not_plain" if "IP options" in disguise or "fragment" in disguise else "drop_not_ipv4" if "tag" in disguise else plain] += len(
-            of_source
-        )
+        event = "drop_closed_port" if host == "h5" else "drop_untrusted" if source == host else "drop_source"
+        if "IP options" in disguise or "fragment" in disguise:
+            event = "drop_not_plain"
+        elif "tag" in disguise:
+            event = "drop_not_ipv4"
+        expected[event] += len(of_source)
         made += of_source
     switch = net.topology.hosts[host].switch
     with tools.port_of(net, "h1") as ear, Capture(net) as capture, Moved(net) as moved:
@@ -173,11 +175,9 @@ def test_what_a_host_may_send_it_sends_without_tags(net, name):
 
 @pytest.mark.parametrize("tags", [(), (0x8100,), (0x8100, 0x8100)])
 def test_a_tunnels_packet_is_no_fabric_packet(net, victim, tags):
-    """VXLAN to the port at which switches have tunnels in Kubernetes, with an acknowledgement and a reply inside."""
-    for inside in (
-        Packet(Op.ACK, victim.key, epoch=1, version=NEWER, value=b"forged"),
-        Packet(Op.READ_REPLY, victim.key, version=NEWER, value=b"forged"),
-    ):
+    """VXLAN to the port at which switches have tunnels in Kubernetes, with an acknowledgement or a reply inside."""
+    insides = [Packet(op, victim.key, epoch=1, version=NEWER, value=b"forged") for op in (Op.ACK, Op.READ_REPLY)]
+    for inside, target in itertools.product(insides, ("s1", "s4", "service", "h1")):
         inner = Ether(dst=net.topology.switches["s1"].mac, src=net.topology.switches["s2"].mac) / packet(net, inside, "s2", "s1")
         outer = IP(src=address(net, "h2"), dst=address(net, target)) / UDP(sport=5000, dport=20037, chksum=0) / VXLAN(vni=1) / inner
         with tools.port_of(net, "h1") as ear:
