@@ -354,9 +354,8 @@ def test_nobody_is_made_to_be_answered(net, victim, source):
 # ---- Whatever a host sends. ----
 
 
-def mutated(net, rng, victim, host, session):
+def mutated(net, rng, key, bank, host, session):
     """Frames, right and nearly right: all that a switch looks at, with bits that are wrong."""
-    key, bank = victim.key, next(iter(net.admin.keys("/bank/").values()))
     sources = [host, host, host, "h1", "h3", "s1", "s4", "service", "controller"]
     targets = ["service", "s1", "s2", "s3", "s4", "h1", "h3", "h4", "controller"]
     payloads = [
@@ -396,6 +395,7 @@ def test_random_frames_change_nothing_of_others_and_cost_them_no_answer(net, vic
     print(f"\n{count} frames of {host}, seed {seed}", end=" ")
     lease = tools.sessions_of(net, "h1")
     name, key = tools.new_key(net, b"0", "/shop/")
+    _, bank = tools.new_key(net, b"mine", "/bank/")
     others_keys = [of for of in net.admin.keys("") if of != name and not of.startswith("/bank/")]
     before = {of: net.admin.key_states(of) for of in others_keys}
     over, read, wrong = threading.Event(), [0], []
@@ -413,7 +413,7 @@ def test_random_frames_change_nothing_of_others_and_cost_them_no_answer(net, vic
     thread = threading.Thread(target=others)
     thread.start()
     try:
-        frames_ = itertools.islice(mutated(net, random.Random(seed), victim, host, lease.sessions[0]), count)
+        frames_ = itertools.islice(mutated(net, random.Random(seed), victim.key, bank, host, lease.sessions[0]), count)
         with tools.client(net, "h1", session=lease) as writer:
             for number in range(1, 21):
                 send(net, host, itertools.islice(frames_, count // 20), pause=0.005, burst=32)
