@@ -261,6 +261,11 @@ class Topology:
         """The hosts on a switch's ports."""
         return [host for host in self.hosts.values() if host.switch == switch]
 
+    def realm_of(self, key: str) -> str:
+        """The realm of a key, by its name: of the realm with the longest prefix of it."""
+        claims = [(len(prefix), realm.name) for realm in self.realms for prefix in realm.prefixes if key.startswith(prefix)]
+        return max(claims)[1] if claims else DEFAULT_REALM
+
     def rights(self, host: Host) -> dict[str, str]:
         """What a host may do, ``read`` or ``write``, by realm: what hosts of its principal were given, and what it need not be given."""
         if host.acts_as is None:

@@ -364,6 +364,12 @@ def test_what_hosts_may_do_is_handed_on_to_the_controller():
     assert said["hostRate"] == 900
 
 
+def test_the_longest_prefix_says_of_which_realm_a_key_is():
+    topology = check(with_change(with_realms(lambda data: None)))
+    expected = {"/a/1": "a", "/a/b/1": "b", "/b/": "b", "/a": "default", "a/1": "default"}
+    assert {key: topology.realm_of(key) for key in expected} == expected
+
+
 RIGHTS = {
     "its own name is its principal's": ({"access": {"a": "read"}}, {}, "h1", {"a": "read"}),
     "a principal's own realm is its": ({"principal": "a"}, {}, "a", {"a": "write"}),
