@@ -197,6 +197,31 @@ def test_sessions_that_were_given_back_are_nobodys(net, keys):
     wait_until("the switch takes the session no more", refused)
 
 
+def test_rights_change_while_the_network_runs(net, keys):
+    """A tenant's new reader, one who is read-only no more, and a closed port that is opened; and everything as it was."""
+    shop, bank = keys["shop"][1], keys["bank"][1]
+
+    def allowed(host, packet):
+        with tools.port_of(net, host) as port:
+            frames.send(net, host, [frames.packet(net, packet, host, "service")])
+            return not tools.silence(port) if host == "h5" else tools.answer(net, port)[0].status == Status.OK
+
+    cases = {"h1": Packet(Op.READ, bank), "h3": Packet(Op.WRITE, shop, value=b"shop"), "h5": Packet(Op.READ, shop)}
+    with tools.client(net, "h1") as client:
+        client.put(shop, b"shop")
+        assert not any(allowed(host, packet) for host, packet in cases.items())
+        both, more = {"bank": "read"}, {"shop": "write", "bank": "read", "default": "read"}
+        tools.change_hosts(net, h1={"access": both}, h4={"access": both}, h3={"access": more}, h5={"access": {"shop": "read"}})
+        try:
+            for host, packet in cases.items():
+                wait_until(f"{host} may", lambda host=host, packet=packet: allowed(host, packet))
+        finally:
+            tools.change_hosts(net)
+        for host, packet in cases.items():
+            wait_until(f"{host} may not", lambda host=host, packet=packet: not allowed(host, packet))
+        assert client.put(shop, b"shop").version  # under the session that it had before
+
+
 # ---- Programs in hosts ----
 
 

@@ -5,19 +5,16 @@ h6 floods the chain with writes of its own key as fast as one process sends; h4,
 """
 
 import contextlib
-import json
-import signal
 import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from netcraq.client import Timeout
 from netcraq.wire import Op, Packet
 
-from topologies.controller import declaration
 from topologies.network import wait_until
 from topologies.tests.e2e import frames, tools
 
@@ -131,13 +128,6 @@ def taken(net, before):
     return {event: count for event, count in net.counters("s4").since(before).items() if event in ("drop_rate", "read_clean", "read_not_found")}
 
 
-def set_rate(net, host, rate):
-    """Change a host's bound in the controller's file, and tell the controller, as an operator does."""
-    topology = replace(net.topology, hosts={name: replace(of, rate=rate) if name == host else of for name, of in net.topology.hosts.items()})
-    net.controller.file.write_text(json.dumps(declaration(topology)))
-    net.controller.process.send_signal(signal.SIGHUP)
-
-
 def test_a_flood_costs_the_flooder(net):
     _, victims = tools.new_key(net, b"victim", "/shop/")
     _, own = tools.new_key(net, b"flood", "/bank/")
@@ -147,13 +137,13 @@ def test_a_flood_costs_the_flooder(net):
     with flood(net, "h6", write) as bounded:
         beside = look(net, "h4", victims)
     dropped = net.counters("s4").since(before).get("drop_rate", 0)
-    set_rate(net, "h6", 0)
+    tools.change_hosts(net, h6={"rate": 0})
     try:
         wait_until("h6 has no bound", lambda: not is_bounded(net, own))
         with flood(net, "h6", write) as free:
             without = look(net, "h4", victims)
     finally:
-        set_rate(net, "h6", RATE)
+        tools.change_hosts(net)
         wait_until("h6 has its bound again", lambda: is_bounded(net, own))
     print(f"\n{net.running_engine}, h4 beside h6: {quiet}")
     for what, of, seen in ((f"bound of {RATE:,}/s", bounded, beside), ("no bound", free, without)):
