@@ -351,6 +351,23 @@ def test_nobody_is_made_to_be_answered(net, victim, source):
     victim.unharmed()
 
 
+# ---- Any host could send the controller packets, and so keep it from what it has to do. ----
+
+
+@pytest.mark.parametrize("host", ["h2", "h3", "h5"])
+def test_a_host_tells_the_controller_nothing(net, victim, host):
+    ends = {"src": address(net, host), "dst": address(net, "controller")}
+    plain = [IP(**ends) / UDP(sport=5000, dport=53, chksum=0) / Raw(b"x"), IP(**ends) / ICMP() / Raw(b"x"), IP(**ends, proto=6) / Raw(b"x" * 20)]
+    requests = [packet(net, Packet(op, victim.key, value=b"x"), host, "controller") for op in (Op.READ, Op.WRITE, Op.CAS)]
+    switch = net.topology.hosts[host].switch
+    with Moved(net) as moved:
+        send(net, host, plain + requests)
+        wait_for_events(net, moved._before, len(plain), "drop_untrusted")
+    expected = {"drop_untrusted": 3, "drop_closed_port": 3} if host == "h5" else {"drop_untrusted": 6}
+    assert moved.settled() == {switch: expected}
+    victim.unharmed()
+
+
 # ---- Whatever a host sends. ----
 
 
