@@ -10,8 +10,8 @@ import pytest
 from netcraq import wire
 from netcraq.wire import Flags, Op, Packet, Status
 
-from topologies.network import ChainNetwork
-from topologies.tests.e2e import tools
+from topologies.network import ChainNetwork, wait_until
+from topologies.tests.e2e import frames, tools
 from topologies.tests.e2e.frames import FORGED, FORGED_REPLIES, NEWER
 from topologies.tests.e2e.tools import Capture, Moved
 
@@ -82,6 +82,31 @@ def settled(net):
     """Wait until the switches have taken what is on the cables."""
     with Capture(net):
         pass
+
+
+def test_a_host_that_may_use_every_session_ends_none(net):
+    """A write under each with the last request number: sessions that somebody holds are not used up, and others begin anew when they are leased."""
+    _, key = tools.new_key(net)
+    held = tools.sessions_of(net, "h1")
+    with tools.client(net, "h1", session=held) as client:
+        client.put(key, b"before")
+        before = net.counters("s4")
+        writes = [Packet(Op.WRITE, key, session=session, request=0xFFFFFFFF, value=b"poison") for session in range(1, 4096)]
+        with tools.port_of(net, "h4"):
+            sent = frames.send(net, "h4", (frames.packet(net, write, "h4", "service") for write in writes), pause=0.02, burst=32)
+
+            def taken():
+                moved = net.counters("s4").since(before)
+                return moved.get("bad_session", 0) + moved.get("write_to_head", 0) >= 0.95 * sent  # BMv2 may lose some on a busy machine
+
+            wait_until("the switch has taken them", taken, timeout=30)
+        client.put(key, b"after")
+        assert client._session is held, "under the session that it had"
+    lease = net.admin.lease_sessions(count=64)
+    for session in lease.sessions:
+        with tools.client(net, "h2", session=session) as client:
+            client.put(key, b"%d" % session.id)
+    lease.close()
 
 
 # ---- Packets that are none ----

@@ -70,6 +70,21 @@ def test_another_export_another_length_another_profile(switch, private, tmp_path
     assert result["chain"]["members"] == ["s1", "s2"]
 
 
+def test_make_run_works_where_hosts_have_access(switch, private, tmp_path):
+    """Its writer leases sessions for its own host."""
+    topology = p4app.line(2)
+    topology["program"] = str(p4app.ROOT / "p4src" / "netcraq.p4")
+    topology["topology"]["hosts"] = {"h1": {"access": {"default": "write"}}, "h2": {"access": {"default": "read"}}}
+    file = tmp_path / "topology.json"
+    file.write_text(json.dumps(topology))
+    keys, requests = export(tmp_path, a=b"1", b=b"2"), trace(tmp_path, "0.0,get,/a", "0.5,txn-put,/b", "1.0,get,/b")
+    arguments = ["--profile", "128", "--keys", str(keys), "--trace", str(requests), "--replay", "0.2", "--load", "0.5"]
+    done = run_chain(switch, tmp_path, "--topology", str(file), *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "access is restricted: h1 may read and write default; h2 may read default" in " ".join(done.stdout.split())
+    assert json.loads((tmp_path / "run.json").read_text())["summary"]["writes"] > 1
+
+
 def test_a_file_whose_hosts_may_not_read_everything_is_refused(switch, private, tmp_path):
     topology = json.loads((p4app.ROOT / "topologies" / "tenants.json").read_text())
     hosts = topology["topology"]["hosts"]
