@@ -209,6 +209,7 @@ func (c *Controller) Run(ctx context.Context) {
 	defer c.running.Wait()
 	c.running.Go(func() { c.saver.run(ctx) })
 	c.running.Go(func() { c.watchLeases(ctx) })
+	c.running.Go(func() { c.roll(ctx) })
 	c.publishLeases()
 	for _, d := range c.net().devices {
 		c.startDevice(d)

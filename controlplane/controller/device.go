@@ -34,6 +34,8 @@ type device struct {
 	late  sync.Mutex    // held by jobs that come after that
 
 	noRegisters atomic.Bool  // the target shows no registers over P4Runtime
+	former      atomic.Bool  // it runs the program of the version before
+	replace     atomic.Bool  // ... and is to get this one now
 	stale       atomic.Bool  // a refresh waits for the worker
 	heard       atomic.Int64 // when a packet last came from it (Controller.now)
 	trip        atomic.Int64 // how long a packet there and back takes, smoothed, nanoseconds; 0: not known
@@ -50,6 +52,7 @@ type device struct {
 	entries  map[string]map[string]*v1.TableEntry
 	groups   map[uint32]p4rt.Group
 	rates    map[int]int64          // of host ports, packets a second
+	open     bool                   // everybody may do everything
 	swept    []uint8                // the chains of whose predecessors nothing is left in it
 	parts    map[uint8]chain.Config // of each chain, the configuration of the last install in this connection
 }
@@ -204,7 +207,7 @@ func (d *device) setUp(ctx context.Context, stream int) {
 }
 
 func (d *device) trySetUp(ctx context.Context, stream int) (fresh bool, reports map[uint8]chainReport, err error) {
-	pushed, err := d.client.EnsurePipeline(ctx, d.c.prog.pipeline)
+	pushed, err := d.ensureProgram(ctx)
 	if err != nil {
 		return false, nil, err
 	}
@@ -231,7 +234,7 @@ func (d *device) load(ctx context.Context, stream int) error {
 		return nil
 	}
 	entries := map[string]map[string]*v1.TableEntry{}
-	for _, table := range ourTables {
+	for _, table := range d.tables() {
 		list, err := d.client.ReadTable(ctx, table)
 		if err != nil {
 			return err
@@ -249,9 +252,14 @@ func (d *device) load(ctx context.Context, stream int) error {
 	for _, g := range list {
 		groups[g.ID] = g
 	}
-	rates, err := d.client.ReadMeter(ctx, "host_rate")
-	if err != nil {
-		return err
+	rates := map[int]int64{}
+	if !d.former.Load() {
+		if rates, err = d.client.ReadMeter(ctx, "host_rate"); err != nil {
+			return err
+		}
+		if err := d.readOpenness(ctx); err != nil {
+			return err
+		}
 	}
 	d.entries, d.groups, d.rates, d.loadedAt = entries, groups, rates, stream
 	d.swept = nil

@@ -131,7 +131,10 @@ func (c *Controller) beginAnew(ctx context.Context, ids []uint16) ([]api.Session
 		if err != nil {
 			return err
 		}
-		last := sessions.Begin(records, random32)
+		last, err := c.begin(records)
+		if err != nil {
+			return fmt.Errorf("session %d: %w", ids[i], err)
+		}
 		for _, d := range others {
 			_ = c.resetRecord(ctx, d, ids[i], last)
 		}
@@ -206,6 +209,18 @@ func (c *Controller) recordsNow(ctx context.Context) (at, others []*device, inst
 		}
 	})
 	return at, others, installing, err
+}
+
+// begin is what the record of a session is set to. A switch that runs the program of before does not set it back, and takes whatever is above it.
+func (c *Controller) begin(records []uint32) (uint32, error) {
+	if !c.openness() {
+		return sessions.Begin(records, random32), nil
+	}
+	highest := slices.Max(append(records, 0))
+	if highest > 1<<32-1-2*sessions.Gap {
+		return 0, errors.New("its request numbers are used up until all switches run this version's program")
+	}
+	return highest + sessions.Gap, nil
 }
 
 // random32 is 32 bits that nobody can foretell.
@@ -415,7 +430,9 @@ func (p *sessionPool) get(ctx context.Context, c *Controller, ch *chainState, me
 			if err != nil {
 				return err
 			}
-			s.next = sessions.Begin(records, random32)
+			if s.next, err = c.begin(records); err != nil {
+				return fmt.Errorf("the controller's session %d: %w", s.id, err)
+			}
 		}
 		return forEach(ctx, members, func(ctx context.Context, d *device) error { return c.resetRecord(ctx, d, s.id, s.next) })
 	}()

@@ -46,10 +46,15 @@ func (d *device) encode(entries ...p4rt.Entry) ([]*v1.TableEntry, error) {
 	var out []*v1.TableEntry
 	for _, e := range entries {
 		te, err := d.c.prog.pipeline.Info.Encode(e)
+		if err == nil && d.former.Load() {
+			te, err = asFormer(d.c.prog.pipeline.Info, e, te)
+		}
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, te)
+		if te != nil {
+			out = append(out, te)
+		}
 	}
 	return out, nil
 }
@@ -78,6 +83,9 @@ func (d *device) writeBase(ctx context.Context) error {
 		have = append(have, h...)
 	}
 	if err := d.writeRates(ctx, sw); err != nil {
+		return err
+	}
+	if err := d.writeOpenness(ctx); err != nil {
 		return err
 	}
 	// There may be very many keys, and they are looked at only where chains may have gone.
@@ -122,6 +130,9 @@ func (d *device) writeBase(ctx context.Context) error {
 func (d *device) writeRates(ctx context.Context, sw *topology.Switch) error {
 	var updates []*v1.Update
 	for _, p := range sw.Ports {
+		if d.former.Load() {
+			break
+		}
 		if p.Host == nil || d.rates[int(p.Number)] == int64(p.Host.Rate) {
 			continue
 		}

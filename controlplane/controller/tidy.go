@@ -66,7 +66,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		w := work{d: c.net().byName[m], insert: true}
 		for _, k := range keys {
 			want := c.net().plan.entryOf(k)
-			if has, ok := ch.entries[m][k.ID]; k.State == directory.Placed && !busy[k.ID] && (!ok || has != want) {
+			if has, ok := ch.entries[m][k.ID]; k.State == directory.Placed && !busy[k.ID] && (!ok || has.slot != want.slot || has.realm != want.realm && !w.d.former.Load()) {
 				w.keys = append(w.keys, want)
 			}
 		}

@@ -405,6 +405,22 @@ func (c *Client) ReadTable(ctx context.Context, table string) ([]*v1.TableEntry,
 	return out, err
 }
 
+// ReadDefault reads the default entry of a table, nil where the switch shows none.
+func (c *Client) ReadDefault(ctx context.Context, table string) (*v1.TableEntry, error) {
+	t, err := c.o.Info.tables.find(table)
+	if err != nil {
+		return nil, err
+	}
+	var out *v1.TableEntry
+	err = c.Read(ctx, func(e *v1.Entity) error {
+		if te := e.GetTableEntry(); te.GetIsDefaultAction() {
+			out = te
+		}
+		return nil
+	}, EntryEntity(&v1.TableEntry{TableId: t.Preamble.Id, IsDefaultAction: true}))
+	return out, err
+}
+
 // ReadGroups reads all multicast groups.
 func (c *Client) ReadGroups(ctx context.Context) ([]Group, error) {
 	var out []Group

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -85,6 +86,12 @@ func (c *Client) pipelineConfig(ctx context.Context, what v1.GetForwardingPipeli
 		return nil, nil
 	}
 	return nil, fmt.Errorf("asking %s for its pipeline: %w", c.o.Name, err)
+}
+
+// RunningInfo is the P4Info of the program that the switch runs, nil where it runs none.
+func (c *Client) RunningInfo(ctx context.Context) (*configv1.P4Info, error) {
+	config, err := c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_P4INFO_AND_COOKIE)
+	return config.GetP4Info(), err
 }
 
 // EnsurePipeline makes the switch run p, and leaves it alone where it does already. The client must be primary.

@@ -1,0 +1,259 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+)
+
+// From the program of before to this one (docs/security.md, "Rolling"). The program of before knows no principals, realms, leases of sessions and rates; its registers and all else in its
+// tables are the same. To load a program empties a switch, so a chain whose switches all got it at once would lose its values. A switch that runs the program of before is
+// therefore taken as it is, and gets this one when no chain needs it: one member after the other is left out, loaded, and brought in again behind the tail.
+//
+// Until the last of them has it nothing is enforced: what comes from a switch of before has no principal. So `access` grants everything to everybody in the meantime, as before.
+
+// former says whether a P4Info is that of the program of before, with the sizes of this one.
+func (p *program) former(running *configv1.P4Info) bool {
+	info, err := p4rt.NewInfo(running)
+	if err != nil {
+		return false
+	}
+	if _, err := info.TableSize("access"); err == nil {
+		return false
+	}
+	for _, table := range []string{"port_trust", "local_address", "ipv4_lpm", "chain_config", "key_index"} {
+		if _, err := info.TableSize(table); err != nil {
+			return false
+		}
+	}
+	for _, name := range p.pipeline.Info.Registers() {
+		cells, width, err := p.pipeline.Info.RegisterSize(name)
+		haveCells, haveWidth, haveErr := info.RegisterSize(name)
+		if err != nil || haveErr != nil || cells != haveCells || width != haveWidth {
+			return false
+		}
+	}
+	return true
+}
+
+// ensureProgram makes a switch run the program, but for one that runs that of before: it is taken as it is, if it holds anything.
+func (d *device) ensureProgram(ctx context.Context) (p4rt.Pushed, error) {
+	running, err := d.client.RunningInfo(ctx)
+	if err != nil {
+		return p4rt.Kept, err
+	}
+	if running != nil && d.c.prog.former(running) && !d.replace.Load() {
+		d.former.Store(true)
+		return p4rt.Kept, nil
+	}
+	pushed, err := d.client.EnsurePipeline(ctx, d.c.prog.pipeline)
+	if err == nil {
+		d.former.Store(false)
+		d.replace.Store(false)
+	}
+	return pushed, err
+}
+
+// asFormer makes an entry one of the program of before; nil: it has none for it. Ids follow from names, so what both have has the same.
+func asFormer(info *p4rt.Info, e p4rt.Entry, te *v1.TableEntry) (*v1.TableEntry, error) {
+	switch e.Table {
+	case "access", "session_lease":
+		return nil, nil
+	case "port_trust":
+		if e.Action == "open_host_port" {
+			var err error
+			e.Action = "host_port"
+			if te, err = info.Encode(e); err != nil {
+				return nil, err
+			}
+		}
+		te.Action.GetAction().Params = nil
+	case "key_index":
+		te.Action.GetAction().Params = te.Action.GetAction().Params[:1] // the slot, without the realm
+	}
+	return te, nil
+}
+
+// tables are those of a switch that the controller fills.
+func (d *device) tables() []string {
+	if !d.former.Load() {
+		return ourTables
+	}
+	return slices.DeleteFunc(slices.Clone(ourTables), func(t string) bool { return t == "access" || t == "session_lease" })
+}
+
+// openness is the default of `access`: everything while there is a switch that says no principals, else nothing.
+func (c *Controller) openness() bool {
+	return slices.ContainsFunc(c.net().devices, func(d *device) bool { return d.former.Load() })
+}
+
+// writeOpenness writes that default where it is another.
+func (d *device) writeOpenness(ctx context.Context) error {
+	open := d.c.openness()
+	if d.former.Load() || d.open == open {
+		return nil
+	}
+	te, err := d.c.prog.pipeline.Info.Encode(p4rt.Entry{Table: "access", Default: true, Action: "grant", Params: p4rt.Params{"read": open, "write": open}})
+	if err != nil {
+		return err
+	}
+	if err := d.client.Write(ctx, p4rt.Modify(p4rt.EntryEntity(te))); err != nil {
+		return err
+	}
+	d.open = open
+	return nil
+}
+
+// readOpenness reads what it is.
+func (d *device) readOpenness(ctx context.Context) error {
+	te, err := d.client.ReadDefault(ctx, "access")
+	if err != nil || te == nil {
+		d.open = false
+		return err
+	}
+	e, err := d.c.prog.pipeline.Info.Decode(te)
+	if err != nil {
+		return err
+	}
+	d.open = e.Action == "grant" && e.Param("read").Uint64() == 1
+	return nil
+}
+
+// rollEvery is how long the controller waits before it looks for the next switch to load, and rollTimeout how long one may take.
+const (
+	rollEvery   = 500 * time.Millisecond
+	rollTimeout = 3 * time.Minute
+)
+
+// roll loads the program into one switch after the other that runs that of before.
+func (c *Controller) roll(ctx context.Context) {
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(rollEvery):
+		}
+		var next *device
+		var waits string
+		if c.call(ctx, func() { next, waits = c.nextToRoll() }) != nil {
+			return
+		}
+		if next == nil {
+			if waits != "" && waits != said {
+				c.post(func() { c.events.add("switch.program-waits", "", "", waits) })
+			}
+			said = waits
+			continue
+		}
+		once, cancel := context.WithTimeout(ctx, rollTimeout)
+		err := c.rollOne(once, next)
+		cancel()
+		c.post(func() {
+			if err != nil {
+				c.events.add("switch.program-not-replaced", next.sw.Name, "", err.Error()+"; trying again")
+				return
+			}
+			c.events.add("switch.program-replaced", next.sw.Name, "", "it runs this version's program, and is back in its chains")
+			if !c.openness() {
+				c.events.add("network.enforces-access", "", "", "all switches run this version's program: access is enforced")
+			}
+			for _, d := range c.net().devices {
+				d.refreshSoon()
+			}
+		})
+	}
+}
+
+// nextToRoll is a switch to load the program into now; nil: there is none, or waits says what for.
+func (c *Controller) nextToRoll() (d *device, waits string) {
+	if c.deposed != "" || !c.leads() {
+		return nil, ""
+	}
+	var member *device
+	for _, x := range c.net().devices {
+		if !x.former.Load() || !x.ready {
+			continue
+		}
+		if len(c.chainsOf(x)) == 0 {
+			return x, ""
+		}
+		if member == nil {
+			member = x
+		}
+	}
+	if member == nil {
+		return nil, ""
+	}
+	for _, ch := range c.net().chains {
+		if st := ch.m.Status(c.now()); !st.Ready {
+			return nil, fmt.Sprintf("switches run the program of the version before, and are loaded one after the other when all chains are ready: chain %s: %s", ch.topo.Name, st.Reason)
+		}
+	}
+	for _, ch := range c.chainsOf(member) {
+		if len(ch.m.Status(c.now()).Config.Members) < 2 {
+			return nil, fmt.Sprintf("%s runs the program of the version before, and is the only member of chain %s, which would lose its values: give the chain another member, or restart the switch",
+				member.sw.Name, ch.topo.Name)
+		}
+	}
+	return member, ""
+}
+
+// chainsOf is the chains that a switch is a member of.
+func (c *Controller) chainsOf(d *device) (out []*chainState) {
+	for _, ch := range c.net().chains {
+		if ch.m.Status(c.now()).Config.IsMember(d.sw.Name) {
+			out = append(out, ch)
+		}
+	}
+	return out
+}
+
+// rollOne loads the program into a switch: it is left out of its chains, loaded, and brought in again.
+func (c *Controller) rollOne(ctx context.Context, d *device) error {
+	type place struct {
+		chain   string
+		without []string
+	}
+	var places []place
+	if err := c.call(ctx, func() {
+		for _, ch := range c.chainsOf(d) {
+			members := ch.m.Status(c.now()).Config.Members
+			places = append(places, place{ch.topo.Name, slices.DeleteFunc(slices.Clone(members), func(m string) bool { return m == d.sw.Name })})
+		}
+	}); err != nil {
+		return err
+	}
+	for _, p := range places {
+		if err := c.change(ctx, p.chain, chain.Change{Members: p.without}); err != nil {
+			return fmt.Errorf("leaving it out of chain %s: %w", p.chain, err)
+		}
+	}
+	d.replace.Store(true)
+	done := make(chan struct{})
+	d.submit(func(ctx context.Context) {
+		d.setUp(ctx, d.client.State().Stream)
+		close(done)
+	})
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if d.former.Load() {
+		return fmt.Errorf("%s did not take the program: %w", d.sw.Name, errNotConnected)
+	}
+	for _, p := range places {
+		if err := c.recover(ctx, p.chain, d.sw.Name); err != nil {
+			return fmt.Errorf("bringing it into chain %s again: %w", p.chain, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package controller_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// formerProgram is the program of the version before: it knows no principals, realms, leases of sessions and rates.
+func formerProgram(t *testing.T) *p4rt.Pipeline {
+	t.Helper()
+	info, err := p4rt.LoadInfo("testdata/former/netcraq-128.p4info.txtpb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, err := os.ReadFile("testdata/former/netcraq-128.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	json, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl, err := p4rt.NewPipeline(info, json)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pl
+}
+
+// load has a switch run a program, as a controller of before has left it.
+func (nw *network) load(i int, pl *p4rt.Pipeline) {
+	nw.t.Helper()
+	c, err := p4rt.New(p4rt.Options{Name: "before", Target: nw.proxies[i].addr, DeviceID: uint64(i), ElectionID: p4rt.ElectionID{Low: 1}, Info: pl.Info}, p4rt.Handler{})
+	if err != nil {
+		nw.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(nw.t.Context())
+	done := make(chan struct{})
+	go func() { c.Run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+	for end := time.Now().Add(10 * time.Second); c.State().Phase != p4rt.Primary; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			nw.t.Fatalf("s%d is not to be had: %v", i, c.State().Err)
+		}
+	}
+	if _, err := c.EnsurePipeline(ctx, pl); err != nil {
+		nw.t.Fatal(err)
+	}
+}
+
+// TestRolling takes a live chain from the program of the version before to this one, while its keys are read and written: nothing is lost, and when the last switch has it, a host that
+// the topology gives no access has none. Until then it has, as before.
+func TestRolling(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	for _, engine := range []string{"auto", "bmv2"} {
+		t.Run(engine, func(t *testing.T) {
+			l := layout{n: 3, links: [][2]int{{1, 2}, {2, 3}, {1, 3}}, chains: []chainSpec{{id: 1, name: "c1", members: []int{1, 2, 3}, lease: 500, patience: 1500}}}
+			nw := newNetwork(t, engine, l)
+			former := formerProgram(t)
+			for i := 1; i <= l.n; i++ {
+				nw.load(i, former)
+			}
+			closed := nw.changed(func(top object) {
+				for _, h := range top["hosts"].([]any) {
+					if h.(object)["name"] == "h3" {
+						h.(object)["access"] = object{}
+					}
+				}
+			})
+			c := nw.startControllerWith("state.json", closed)
+			c.waitEvent("chain.ready", "")
+			kept, err := c.api.AddKey(t.Context(), "c1", api.KeySpec{Name: "kept", Value: []byte("over all of it")})
+			if err != nil {
+				t.Fatalf("%v\n%s", err, c.history())
+			}
+			if r, err := nw.hosts[2].read(serviceAddrOf(1), kept.KeyID); err != nil || string(r.Value) != "over all of it" {
+				t.Errorf("while nothing is enforced h3 reads %v, %v", r, err)
+			}
+			const length = 8 * time.Second
+			began := time.Now()
+			histories := c.clients(4, 1, []int{1, 2, 3}, length, func(i int) *host { return nw.hosts[i%2] })
+			c.waitEvent("network.enforces-access", "")
+			t.Logf("all switches run this program after %v", time.Since(began).Round(time.Millisecond))
+			c.waitUntil(func() bool { return c.allReady(3) }, "the chain to be whole again")
+			// The default of `access` is changed right after the last switch has said that it is there.
+			c.waitUntil(func() bool {
+				_, err := nw.hosts[2].ask(serviceAddrOf(1), &wire.Packet{Op: wire.Read, Request: 1, Key: wire.Key(kept.KeyID)}, 200*time.Millisecond)
+				return err != nil
+			}, "h3's port to be closed")
+			for i := range 2 {
+				if r, err := nw.hosts[i].read(serviceAddrOf(1), kept.KeyID); err != nil || string(r.Value) != "over all of it" {
+					t.Errorf("h%d reads %v, %v", i+1, r, err)
+				}
+			}
+			counters, err := c.api.Counters(t.Context(), "s3")
+			if err != nil || counters.Events["drop_closed_port"] == 0 {
+				t.Errorf("s3 has counted %v, %v", counters, err)
+			}
+			h := histories()[1]
+			var f figures
+			ops := operations(h, &f)
+			longest := longestGap(ends(h, func(c call) bool { return c.Op == wire.Write }), began, began.Add(length))
+			t.Logf("%d calls, %d of unknown outcome; the longest time without a write %.0f ms", f.Calls, f.Unknown, longest)
+			if f.Calls < 500 {
+				t.Errorf("only %d calls: this says little", f.Calls)
+			}
+			if result := porcupine.CheckOperationsTimeout(registers, ops, time.Minute); result != porcupine.Ok {
+				t.Errorf("the history is not linearizable: %v\n%s", result, c.history())
+			}
+		})
+	}
+}
