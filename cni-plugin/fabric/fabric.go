@@ -1,11 +1,11 @@
 // Package fabric is for clusters whose switches are not on the nodes: top-of-rack switches that run the P4 program themselves and speak P4Runtime. A file, the same on all
 // nodes, names them, the links between them, and the port that each node is at:
 //
-//	pod ──▶ the node's stack ──▶ masquerading ──▶ the node's interface ──▶ switch (a host port)
-//	    ◀── connection tracking ◀── the node's address ◀──────────────────────
+//	agent, gateway ──▶ the node's interface ──▶ switch (a host port)
+//	pod ──╳ the node's stack
 //
-// To the switches a node is one host, which its pods share: what they send to a chain leaves under the node's address. The port is a host's, so the program believes no
-// acknowledgement or reply that comes from there.
+// To the switches a node is one host. Its pods would share its address and its rights, so the node carries no NetCRAQ packet of theirs ([Fabric.Connect], and the filters at their
+// interfaces). The port is a host's, so the program believes no acknowledgement or reply that comes from there.
 package fabric
 
 import (
