@@ -173,7 +173,7 @@ class EtcdNetwork:
         scheme = "https" if self.tls else "http"
         upstream = ",".join(f"{scheme}://{address}" for address in self.etcd_addresses())
         command = [nodes.built("etcd-monitor"), "--endpoints", upstream, "--listen-client-urls", f"{scheme}://127.0.0.1:{GATEWAY}"]
-        command += ["--metrics-addr", f"{THERE}:{METRICS}", "--controller", f"http://{self.net.admin_address}"]
+        command += ["--metrics-addr", f"{THERE}:{METRICS}", "--controller", self.net.admin_url]
         if self.tls:
             command += ["--cacert", str(self.out / "ca.pem"), "--cert-file", str(self.out / "cert.pem"), "--key-file", str(self.out / "key.pem")]
         self._wait("etcd-monitor", self._daemon("etcd-monitor", command, inside=True), f"http://{THERE}:{METRICS}/metrics")

@@ -120,8 +120,8 @@ def go(options: argparse.Namespace) -> int:
     out = options.out.absolute().parent / "hot-keys"
     with EtcdNetwork(out, switches=options.nodes, profile=options.profile, **kind) as network:
         net, story = network.net, Story(options, network)
-        page = f"http://{net.admin_address}/"
-        print(f"up: switches run by {net.running_engine}; the controller's page is {page}, logs are in {network.out}", flush=True)
+        print(f"up: switches run by {net.running_engine}; logs are in {network.out}", flush=True)
+        print(f"the controller's page, for one browser: {net.admin.page_link()}", flush=True)
         print(f"writing {options.keys:,} keys through the gateway", flush=True)
         story.fill()
         print("second  queries/s    network    p50 µs     p99 µs   placed   failed   (reads: Zipf", options.zipf, options.mix + ")", flush=True)

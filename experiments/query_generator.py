@@ -556,7 +556,7 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("--switch", action="append", metavar="NAME", help="send queries to this switch's own address; several in turn")
     service = "the chain's service address, where answers come from (without a controller: only from the targets)"
     where.add_argument("--service", metavar="ADDRESS[:PORT]", help=service)
-    where.add_argument("--admin", metavar="URL", help="the controller's admin API (default: $NETCRAQ_ADMIN, or http://127.0.0.1:20036)")
+    where.add_argument("--admin", metavar="URL", help="the controller's admin API (default: $NETCRAQ_ADMIN, or its socket on this machine)")
     where.add_argument("--value-bits", type=int, choices=wire.PROFILES, help="width of the switches' value field (without a controller: 128)")
     what = p.add_argument_group("what")
     keys = "KEY_IDs, ranges of them (0x01000000-0x010000ff) and names, with commas (default: all that the controller has placed)"

@@ -5,21 +5,28 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from netcraq.admin import Admin, AdminError
+from netcraq.admin import SYSTEM_SOCKET, Admin, AdminError
 
-from topologies import nodes, p4app
+from topologies import namespaces, nodes, p4app
 from topologies.ownership import Run
 
 ADMIN = "127.0.0.1:20036"
-"""Where the controller serves its admin API unless told otherwise."""
+"""Where the controller serves its page and its metrics unless told otherwise, and the admin API for who has the token."""
+
+
+def socket_for(run: Run) -> str:
+    """Where a run's controller serves its admin API: where everybody looks for it, or, in a private network namespace, at a place of its own."""
+    if namespaces.PRIVATE in os.environ:
+        return SYSTEM_SOCKET.replace("controller", run.id)
+    return SYSTEM_SOCKET
 
 
 def declaration(topology: p4app.Topology) -> dict[str, Any]:
@@ -64,8 +71,8 @@ def declaration(topology: p4app.Topology) -> dict[str, Any]:
 class Operator(Admin):
     """What an operator asks of the controller, beside what a client does. JSON as ``controlplane/admin/api`` describes the types."""
 
-    def __init__(self, url: str | None = None, timeout: float = 30.0) -> None:
-        super().__init__(url, timeout)
+    def __init__(self, url: str | None = None, timeout: float = 30.0, token_file: str | Path | None = None) -> None:
+        super().__init__(url, timeout, token_file)
 
     def ready(self) -> None:
         """Raise AdminError, saying what is missing, unless every chain serves."""
@@ -85,8 +92,7 @@ class Operator(Admin):
 
     def events(self) -> list[dict[str, Any]]:
         """What has happened to chains, switches and keys, as far as the controller remembers."""
-        with urllib.request.urlopen(self.url + "/v1/events?follow=0", timeout=self.timeout) as response:
-            lines = response.read().decode().splitlines()
+        lines = self._ask("GET", "/v1/events?follow=0").decode().splitlines()
         return [json.loads(line.removeprefix("data:")) for line in lines if line.startswith("data:")]
 
     def add_keys(self, chain: str, keys: dict[str, bytes | None]) -> list[dict[str, Any]]:
@@ -130,20 +136,22 @@ def _segment(text: str) -> str:
 class Controller:
     """The controller process."""
 
-    def __init__(self, run: Run, topology: p4app.Topology, out: Path, admin: str = ADMIN, flags: Sequence[str] = ()) -> None:
+    def __init__(self, run: Run, topology: p4app.Topology, out: Path, socket: str, tcp: str = ADMIN, flags: Sequence[str] = ()) -> None:
         self.run = run
         self.flags = flags
         self.topology = topology
         self.file = out / "controller.json"
         self.log = out / "controller.log"
-        self.address = admin
-        self.admin = Operator(admin)
+        self.endpoints = f"{socket},{tcp}"
+        # Who has started this with sudo may ask from other terminals without.
+        self.users = [f"--admin-users={user}"] if (user := os.environ.get("SUDO_UID")) else []
+        self.admin = Operator(socket)
         self.process: subprocess.Popen | None = None
 
     def start(self) -> None:
         """Write the controller's file and start the process."""
         self.file.write_text(json.dumps(declaration(self.topology), indent=2) + "\n")
-        command = [nodes.built("netcraq-controller"), "--topology", str(self.file), "--admin", self.address, *self.flags]
+        command = [nodes.built("netcraq-controller"), "--topology", str(self.file), "--admin", self.endpoints, *self.users, *self.flags]
         self.process = nodes.start_process(self.run, command, self.log)
 
     def wait_ready(self, timeout: float = 30) -> None:

@@ -34,7 +34,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--engine", choices=("auto", "ebpf", "interp"), default="auto", help="engine of the embedded switch")
     parser.add_argument("--hook", choices=("auto", "tc", "xdp"), default="auto", help="where the embedded switch's eBPF meets frames")
     parser.add_argument("--profile", type=int, choices=p4app.PROFILES, help="width of a value in bits, instead of the file's")
-    parser.add_argument("--admin", default=ADMIN, metavar="HOST:PORT", help=f"where the controller serves its admin API (default {ADMIN})")
+    parser.add_argument("--admin", default=ADMIN, metavar="HOST:PORT", help=f"where the controller serves its page and metrics (default {ADMIN})")
     parser.add_argument("--out", type=Path, default=p4app.ROOT / "out" / "network", metavar="DIR", help="for logs (default out/network)")
     cli = "Mininet's prompt (default on a terminal); without it, run until SIGINT or SIGTERM"
     parser.add_argument("--cli", action=argparse.BooleanOptionalAction, default=sys.stdin.isatty(), help=cli)
@@ -77,6 +77,7 @@ HINTS = """In its prompt h1, h2 ... are hosts:
   h2 bin/netcraqctl get NAME                read at the nearest switch
   h2 bin/netcraqctl switch counters s2      what s2 has counted
   h2 bin/netcraqctl bench --duration 5s     queries a second
+  h1 bin/netcraqctl page                    a link to the controller's page, for a browser of this machine's
   h1 ping h2                                hosts reach each other, too
 
 exit, or Ctrl-D, ends the network. From other terminals bin/netcraqctl works the same."""
@@ -135,7 +136,7 @@ def launch(topology: p4app.Topology, options: argparse.Namespace) -> int:
     try:
         with network:
             print(describe(topology))
-            print(f"ready: {json.dumps({'admin': options.admin, 'logs': str(network.out)})}", flush=True)
+            print(f"ready: {json.dumps({'admin': network.admin_url, 'page': f'http://{options.admin}/', 'logs': str(network.out)})}", flush=True)
             if options.cli:
                 print(f"\nThe network is up. {HINTS}\n", flush=True)
                 prompt(network.mininet)

@@ -13,6 +13,11 @@ import os
 import subprocess
 from collections.abc import Iterator
 
+PRIVATE = "NETCRAQ_PRIVATE_NETWORK"
+"""The variable that processes in a namespace of :func:`private` have in their environment. Such a namespace does not keep files apart, so what is
+there for everybody on the machine, such as the controller's socket, is not for those in there to take.
+"""
+
 _CLONE_NEWNET = 0x40000000  # <sched.h>
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -50,6 +55,12 @@ def private() -> Iterator[None]:
         _call("unshare", _CLONE_NEWNET)
         try:
             subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-            yield
+            before, os.environ[PRIVATE] = os.environ.get(PRIVATE), identity()
+            try:
+                yield
+            finally:
+                os.environ.pop(PRIVATE)
+                if before is not None:
+                    os.environ[PRIVATE] = before
         finally:
             _call("setns", home.fileno(), _CLONE_NEWNET)

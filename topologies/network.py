@@ -32,9 +32,8 @@ from mininet.log import lg
 from mininet.net import Mininet
 
 from topologies import namespaces, nodes, ownership, p4app
-from topologies.controller import ADMIN, Controller, Operator
+from topologies.controller import ADMIN, SYSTEM_SOCKET, Controller, Operator, socket_for
 from topologies.nodes import Bmv2Switch, Cable, EmbeddedSwitch, Host, NodeError, Switch
-from topologies.relay import Relay
 
 SWITCHES = ("embedded", "bmv2")
 ENGINES = ("auto", "ebpf", "interp")
@@ -46,8 +45,9 @@ class ChainNetwork:
     """A topology in Mininet with its switches and controller.
 
     ``switch`` is ``embedded`` or ``bmv2``; ``engine`` is for the embedded one, ``hook`` for its
-    eBPF. ``out`` takes the logs and the controller's file. ``admin`` is where
-    the controller serves its admin API, in this network namespace and in every host. ``controller=False`` leaves the switches without one, and
+    eBPF. ``out`` takes the logs and the controller's file. The controller
+    serves its admin API by a Unix socket, ``admin_url``, which hosts reach, too; ``admin`` is where it serves its page and its metrics, in this
+    network namespace. ``controller=False`` leaves the switches without one, and
     without a program; ``controller_flags`` are more of its flags.
     """
 
@@ -75,14 +75,13 @@ class ChainNetwork:
         self.hook = hook
         self.out = out
         self.admin_address = admin
-        self.admin = Operator(admin)
+        self.admin_url = ""
         self.mininet: Mininet | None = None
         self.hosts: dict[str, Host] = {}
         self.switches: dict[str, Switch] = {}
         self.controller: Controller | None = None
         self._with_controller = controller
         self._controller_flags = controller_flags
-        self._relay = Relay(admin)
         self._run: ownership.Run | None = None
 
     # ---- Up and down ----
@@ -106,6 +105,10 @@ class ChainNetwork:
         for log in self.out.glob("*.log"):
             log.unlink()
         self._run = ownership.claim(self.topology.interfaces(), topology=self.topology.source, phase="up")
+        if self._with_controller:
+            self.admin_url = socket_for(self._run)
+            if self.admin_url != SYSTEM_SOCKET:
+                self._run.variables["NETCRAQ_ADMIN"] = self.admin_url  # for what is started in hosts
         try:
             self._check_ports()
             self._build(self._run)
@@ -114,11 +117,9 @@ class ChainNetwork:
             for switch in self.switches.values():
                 switch.wait_ready()
             if self._with_controller:
-                self.controller = Controller(self._run, self.topology, self.out, self.admin_address, self._controller_flags)
+                self.controller = Controller(self._run, self.topology, self.out, self.admin_url, self.admin_address, self._controller_flags)
                 self.controller.start()
                 self.controller.wait_ready()
-                for host in self.hosts.values():
-                    self._relay.open(host.pid)
         except BaseException:
             self.stop()
             raise
@@ -130,7 +131,6 @@ class ChainNetwork:
             return
         run.note(topology=self.topology.source, phase="stopping")
         try:
-            self._relay.close()
             if self.controller is not None:
                 self.controller.stop()
             if self.mininet is not None:
@@ -197,6 +197,12 @@ class ChainNetwork:
         found.update({chain.service: gateway for chain in self.topology.chains})
         found.update({switch.address: gateway for switch in self.topology.switches.values()})
         return {str(address): mac for address, mac in found.items() if address in host.ip.network}
+
+    @property
+    def admin(self) -> Operator:
+        """The controller's admin API."""
+        assert self.controller is not None, "the network is not up, or has no controller"
+        return self.controller.admin
 
     # ---- Inside ----
 

@@ -30,6 +30,8 @@ from typing import Any
 from topologies import namespaces
 
 DIRECTORY = Path("/run/netcraq")
+SOCKETS = Path("/run/netcraq-admin")
+"""Where controllers' sockets are; those of runs begin with the run's id."""
 VARIABLE = "NETCRAQ_RUN"
 ALIAS = "netcraq "
 
@@ -43,6 +45,8 @@ class Run:
 
     def __init__(self, run_id: str, file: int) -> None:
         self.id = run_id
+        self.variables: dict[str, str] = {}
+        """More of its processes' environment."""
         self._file = file
 
     @property
@@ -56,7 +60,7 @@ class Run:
 
     def environment(self) -> dict[str, str]:
         """The environment of the run's processes."""
-        return {**os.environ, VARIABLE: self.id}
+        return {**os.environ, **self.variables, VARIABLE: self.id}
 
     def note(self, **facts: Any) -> None:
         """Write down what others may want to know of this run."""
@@ -71,6 +75,7 @@ class Run:
 
     def release(self) -> None:
         """End the run: nothing carries its id any more."""
+        _delete_sockets({self.id})
         with contextlib.suppress(FileNotFoundError):
             (DIRECTORY / self.id).unlink()
         os.close(self._file)
@@ -121,6 +126,7 @@ def _reap() -> None:
     for name in _half_made():
         if not any(name.startswith(f"nq{run_id[:8]}") for run_id in living):
             subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)
+    _delete_sockets({path.name[:32] for path in SOCKETS.glob("*") if re.match(r"[0-9a-f]{32}\.", path.name)} - living)
     for file in DIRECTORY.glob("*"):
         if file.name != "lock" and file.name not in living:
             file.unlink(missing_ok=True)
@@ -212,6 +218,12 @@ def _interfaces() -> Iterator[tuple[str, str]]:
 def _half_made() -> list[str]:
     """Interfaces that a run had made and not yet marked."""
     return [link["ifname"] for link in _links() if re.fullmatch(r"nq[0-9a-f]{8}[0-9]+", link["ifname"])]
+
+
+def _delete_sockets(run_ids: set[str]) -> None:
+    for run_id in run_ids:
+        for path in SOCKETS.glob(f"{run_id}.*"):
+            path.unlink(missing_ok=True)
 
 
 def _delete_interfaces(run_ids: set[str]) -> None:

@@ -58,14 +58,29 @@ func newCluster(t *testing.T, n int, args ...string) *cluster {
 	check(t, err)
 	k.c, err = client.New(k.Config, client.Options{Scheme: scheme})
 	check(t, err)
-	kubeconfig := k.Kubeconfig(t, k.Config)
 	for i, n := range nodes {
-		n.args = slices.Concat([]string{"--kubernetes", "--kubeconfig", kubeconfig, "--node", k.name(i), "--cni-conf-dir", filepath.Join(n.dir, "net.d"), "--cni-bin-dir", filepath.Join(n.dir, "bin")}, args)
-		if i == 0 {
-			n.args = append(n.args, "--etcd", k.Etcd)
-		}
+		n.args = slices.Concat([]string{"--kubernetes", "--kubeconfig", k.account(i, "netcraq-agent"), "--node", k.name(i), "--cni-conf-dir", filepath.Join(n.dir, "net.d"), "--cni-bin-dir", filepath.Join(n.dir, "bin")}, args)
 	}
+	k.mayLead(0)
 	return k
+}
+
+// account is a kubeconfig with a token of a service account on a node, as the agent's pod there has it.
+func (k *cluster) account(i int, name string) string {
+	k.t.Helper()
+	return k.Kubeconfig(k.t, k.As(k.Token(k.t, "netcraq-system", name, k.name(i))))
+}
+
+// mayLead makes a node one of the control plane, from its agent's next start on.
+func (k *cluster) mayLead(i int) {
+	k.t.Helper()
+	n := k.nodes[i]
+	n.args[slices.Index(n.args, "--kubeconfig")+1] = k.account(i, "netcraq-agent-control-plane")
+	n.args = append(n.args, "--etcd", k.Etcd, "--admin", k.socket(i)+",127.0.0.1:20036", "--admin-token", filepath.Join(n.dir, "token"), "--admin-read-token", filepath.Join(n.dir, "read"))
+}
+
+func (k *cluster) socket(i int) string {
+	return "unix://" + filepath.Join(k.nodes[i].dir, "admin.sock")
 }
 
 func (k *cluster) name(i int) string { return fmt.Sprintf("node%d", i+1) }
@@ -115,7 +130,7 @@ func serving(n int) func(*v1alpha1.NetcraqChain) bool {
 
 // admin is the controller's API, as a process on a node finds it.
 func (k *cluster) admin(i int) *api.Client {
-	return api.NewClient(lead(k.t, k.nodes[i].space, api.DefaultAddress))
+	return api.NewClient(k.socket(i))
 }
 
 // TestKubernetes is the life of a cluster: nodes come, a chain is formed, pods use it; agents are killed, nodes go and come back, the leader changes, the API server stands still,
@@ -126,7 +141,7 @@ func TestKubernetes(t *testing.T) {
 	for i := range k.nodes {
 		k.join(i)
 	}
-	k.nodes[1].args = append(k.nodes[1].args, "--etcd", k.Etcd) // from its next start on
+	k.mayLead(1)
 	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}, Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, Slots: 1024, LeaseMillis: 1000}}))
 	p, q := k.nodes[0].mustAdd(t), k.nodes[2].mustAdd(t)
 	c := k.wait("main", "formed", serving(3))

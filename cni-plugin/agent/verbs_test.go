@@ -297,7 +297,7 @@ func TestPrivileges(t *testing.T) {
 	check(t, err)
 	want := uint64(0)
 	for _, c := range privileges.Needed {
-		want |= 1 << c
+		want |= 1 << c.Number
 	}
 	seen := 0
 	for line := range strings.Lines(string(b)) {
@@ -318,5 +318,18 @@ func TestPrivileges(t *testing.T) {
 	}
 	if seen != 4 {
 		t.Errorf("%d of 4 lines were there:\n%s", seen, b)
+	}
+}
+
+// TestMissingPrivilege: an agent that lacks a capability says at once which, what for, and what to do, and does not begin.
+func TestMissingPrivilege(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	for _, c := range privileges.Needed {
+		less := "-" + strings.ToLower(c.Name)
+		out, err := exec.Command("ip", "netns", "exec", n.space, "setpriv", "--bounding-set", less, "--inh-caps", less, filepath.Join(n.bin, "netcraq-agent"), "--socket", n.socket(),
+			"--state-dir", n.state()).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "the capability "+c.Name+" is missing, which is for "+c.For+": run as root") {
+			t.Errorf("without %s: %v\n%s", c.Name, err, out)
+		}
 	}
 }

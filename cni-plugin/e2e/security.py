@@ -20,7 +20,11 @@ INTERFACES = {
 FORBIDDEN = (
     ("get", "secrets", "kube-system"),
     ("list", "secrets", NAMESPACE),
-    ("delete", "secrets/netcraq-ca", NAMESPACE),
+    ("get", "secrets/netcraq-authority", NAMESPACE),
+    ("create", "secrets", NAMESPACE),
+    ("update", "configmaps/netcraq-authorities", NAMESPACE),
+    ("update", "certificatesigningrequests.certificates.k8s.io/approval", ""),
+    ("update", "certificatesigningrequests.certificates.k8s.io/status", ""),
     ("create", "pods", "default"),
     ("get", "pods", "default"),
     ("update", "nodes", ""),
@@ -31,7 +35,12 @@ FORBIDDEN = (
 )
 """What a worker's agent may not do: verb, resource, namespace."""
 
-ALLOWED = (("list", "nodes", ""), ("get", "secrets/netcraq-ca", NAMESPACE), ("update", "netcraqnodes/status", ""))
+ALLOWED = (
+    ("list", "nodes", ""),
+    ("get", "configmaps/netcraq-authorities", NAMESPACE),
+    ("create", "certificatesigningrequests.certificates.k8s.io", ""),
+    ("update", "netcraqnodes/status", ""),
+)
 """And some things that it may, so that the question is known to be asked rightly."""
 
 
@@ -51,7 +60,7 @@ def security(cluster: Cluster) -> str:
         for verb, resource, namespace in questions:
             where = ("-n", namespace) if namespace else ()
             kind, _, name = resource.partition("/")
-            what = ("--subresource=status", kind) if name == "status" else (resource,)
+            what = (f"--subresource={name}", kind) if name in ("status", "approval") else (resource,)
             said = cluster.kubectl.execute("auth", "can-i", verb, *what, *where, f"--as={account}", check=False).stdout.split()
             require(said[:1] == [expected], f"may a worker's agent {verb} {resource} {namespace}? {said}")
     for node in cluster.nodes:

@@ -1,156 +1,263 @@
-// Package identity gives the agents of a cluster certificates, by which they know each other: the leader's controller shows one to the switches, and each switch shows one to
-// the controller (TLS 1.3, both ways).
+// Package identity gives the agents of a cluster certificates, by which they know each other. There are two kinds, and none is the other:
 //
-//	the cluster's authority (a Secret, 10 years) ──▶ an agent's certificate (in memory, a week), for its node's name
+//	a switch's, for a server: every agent has one for its own node, and its switch and the agent's port show it
+//	a controller's, for a client: an agent that may lead has one, and switches and agents let in nobody else
 //
-// There is no request and no approval: an agent that can read the authority's key makes itself what it needs, and nobody has to be there for that. The price is that each
-// agent can be any other; but each agent can read the same Secret, has its node's root, and is of the same kind, so there is nobody to tell apart. Pods, and people on the
-// nodes' network, cannot get as far as a handshake's end.
+// So what is stolen on a node whose agent may not lead makes its own switch's double, and opens nothing on another.
+//
+// An agent makes its keys in memory and asks for certificates (package kube does, by CertificateSigningRequests); the authority that signs them is on the control plane. Each lasts
+// a week and is replaced at half of that. An authority is replaced by another while both are trusted (State); what an agent trusts is the public bundle of them.
 package identity
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
+	"slices"
 	"sync"
 	"time"
 )
 
-const (
-	authorityLife = 10 * 365 * 24 * time.Hour
-	leafLife      = 7 * 24 * time.Hour
-	// clockSkew is by how much nodes' clocks may differ.
-	clockSkew = 5 * time.Minute
-)
-
-// Authority signs certificates.
-type Authority struct {
-	cert *x509.Certificate
-	key  crypto.Signer
-	pool *x509.CertPool
+// Identity is what a node's agent shows, and whom it believes. It is empty at first, and handshakes fail until it has what they take.
+type Identity struct {
+	node string
 	now  func() time.Time
+
+	mu      sync.Mutex
+	trusted []*x509.Certificate // the first signs
+	pool    *x509.CertPool
+	own     map[Role][]*tls.Certificate // the newest first
+	legacy  *Legacy
+
+	// parted is the legacy authority that has gone: agents hear of that one after the other, so its switches are believed for a while longer. Its controllers are not.
+	parted      *Legacy
+	partedUntil time.Time
 }
 
-// NewAuthority makes an authority's certificate and key, in PEM.
-func NewAuthority() (certificate, key []byte, err error) {
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making the authority's key: %w", err)
-	}
-	serial, err := serialNumber()
-	if err != nil {
-		return nil, nil, err
-	}
-	now := time.Now()
-	template := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "NetCRAQ agents"}, NotBefore: now.Add(-clockSkew), NotAfter: now.Add(authorityLife),
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making the authority's certificate: %w", err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		return nil, nil, fmt.Errorf("the authority's key: %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
+// partedTime is longer than it takes all agents to hear of something.
+const partedTime = 5 * time.Minute
+
+// New is the identity of a node's agent, with nothing in it.
+func New(node string) *Identity {
+	return &Identity{node: node, now: time.Now, pool: x509.NewCertPool(), own: map[Role][]*tls.Certificate{}}
 }
 
-// Load reads an authority.
-func Load(certificate, key []byte) (*Authority, error) {
-	pair, err := tls.X509KeyPair(certificate, key)
+func (i *Identity) time() time.Time { return i.now() }
+
+// Trust replaces the authorities that are believed: certificates in PEM, the one that signs first.
+func (i *Identity) Trust(bundle []byte) error {
+	certs, err := parseCertificates(bundle)
 	if err != nil {
-		return nil, fmt.Errorf("the agents' authority: %w", err)
+		return fmt.Errorf("the agents' authorities: %w", err)
 	}
-	signer, ok := pair.PrivateKey.(crypto.Signer)
-	if !ok || !pair.Leaf.IsCA {
-		return nil, errors.New("the agents' authority: the certificate is not one that signs others")
+	for _, c := range certs {
+		if !c.IsCA {
+			return errors.New("the agents' authorities: one of the certificates may not sign others")
+		}
 	}
-	a := &Authority{cert: pair.Leaf, key: signer, pool: x509.NewCertPool(), now: time.Now}
-	if a.now().After(a.cert.NotAfter) {
-		return nil, fmt.Errorf("the agents' authority has run out on %s: delete its Secret, and start all agents again", a.cert.NotAfter.Format(time.DateOnly))
-	}
-	a.pool.AddCert(a.cert)
-	return a, nil
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.trusted = certs
+	i.fill()
+	return nil
 }
 
-// issue makes a certificate for a node's agent, as server and as client.
-func (a *Authority) issue(node string) (*tls.Certificate, error) {
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("making a key for %s: %w", node, err)
+// Believe has the authority of agents before this version be believed as well, as long as it is there; nil: not any more.
+func (i *Identity) Believe(l *Legacy) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if l == nil && i.legacy != nil {
+		i.parted, i.partedUntil = i.legacy, i.now().Add(partedTime)
 	}
-	serial, err := serialNumber()
-	if err != nil {
-		return nil, err
-	}
-	now := a.now()
-	template := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{Organization: []string{"netcraq-agent"}}, DNSNames: []string{node},
-		NotBefore: now.Add(-clockSkew), NotAfter: now.Add(leafLife), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, k.Public(), a.key)
-	if err != nil {
-		return nil, fmt.Errorf("making a certificate for %s: %w", node, err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("making a certificate for %s: %w", node, err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: k, Leaf: leaf}, nil
+	i.legacy = l
+	i.fill()
 }
 
-// TLS is both sides of a node's agent: a server with it lets in only clients with a certificate of the authority, and a client with it (and ServerName, the other node's name)
-// talks only to that node's agent. The certificate is replaced when half of its life is over.
-func (a *Authority) TLS(node string) (*tls.Config, error) {
-	own := &renewed{authority: a, node: node}
-	if _, err := own.get(); err != nil {
-		return nil, err
+// fill makes the pool anew.
+func (i *Identity) fill() {
+	i.pool = x509.NewCertPool()
+	for _, c := range i.trusted {
+		i.pool.AddCert(c)
 	}
-	return &tls.Config{
-		MinVersion:           tls.VersionTLS13,
-		RootCAs:              a.pool,
-		ClientCAs:            a.pool,
-		ClientAuth:           tls.RequireAndVerifyClientCert,
-		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own.get() },
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own.get() },
-	}, nil
+	if i.legacy != nil {
+		i.pool.AddCert(i.legacy.cert)
+	}
 }
 
-// renewed is a certificate that does not run out.
-type renewed struct {
-	authority *Authority
-	node      string
-
-	mu   sync.Mutex
-	cert *tls.Certificate
-}
-
-func (r *renewed) get() (*tls.Certificate, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.cert != nil && r.cert.Leaf.NotAfter.Sub(r.authority.now()) > leafLife/2 {
-		return r.cert, nil
-	}
-	c, err := r.authority.issue(r.node)
+// Install takes a certificate that was issued, in PEM, with its key. One that is not for this node and role and this key, or that no trusted authority has signed, is an error.
+func (i *Identity) Install(role Role, key crypto.Signer, certificate []byte) error {
+	certs, err := parseCertificates(certificate)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("the certificate that was issued: %w", err)
 	}
-	r.cert = c
-	return c, nil
+	leaf := certs[0]
+	if public, ok := leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(key.Public()) {
+		return errors.New("the certificate that was issued is for another key")
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	// That of a legacy authority would be none of these.
+	pool := x509.NewCertPool()
+	for _, c := range i.trusted {
+		pool.AddCert(c)
+	}
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: pool, DNSName: i.node, KeyUsages: []x509.ExtKeyUsage{role.usage}, CurrentTime: i.now()}); err != nil {
+		return fmt.Errorf("the certificate that was issued: %w", err)
+	}
+	if !role.is(leaf) {
+		return fmt.Errorf("the certificate that was issued is not a %s's", role)
+	}
+	kept := []*tls.Certificate{{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}}
+	for _, c := range i.own[role] {
+		if i.now().Before(c.Leaf.NotAfter) && len(kept) < 2 { // for a switch that has not heard yet of the authority that has signed the new one
+			kept = append(kept, c)
+		}
+	}
+	i.own[role] = kept
+	return nil
 }
 
-// serialNumber is 127 random bits.
-func serialNumber() (*big.Int, error) {
-	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, fmt.Errorf("a certificate's serial number: %w", err)
+// Due says whether a certificate is to be asked for: there is none, half of its life is over, or another authority signs now.
+func (i *Identity) Due(role Role) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.trusted) == 0 {
+		return false // it could not be checked
 	}
-	return n, nil
+	if len(i.own[role]) == 0 {
+		return true
+	}
+	leaf := i.own[role][0].Leaf
+	return leaf.NotAfter.Sub(i.now()) <= leafLife/2 || leaf.CheckSignatureFrom(i.trusted[0]) != nil
+}
+
+// Expires is when the certificate of a role ends; the zero time where there is none.
+func (i *Identity) Expires(role Role) time.Time {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.own[role]) == 0 {
+		return time.Time{}
+	}
+	return i.own[role][0].Leaf.NotAfter
+}
+
+// Server is a server's side: it shows a switch's certificate, and lets in clients with a controller's alone. It follows what changes here.
+func (i *Identity) Server() *tls.Config {
+	base := &tls.Config{MinVersion: tls.VersionTLS13, Time: i.time, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: x509.NewCertPool(), GetCertificate: i.serverCertificate}
+	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		c := &tls.Config{MinVersion: tls.VersionTLS13, Time: i.time, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: i.pool, GetCertificate: i.serverCertificate, NextProtos: base.NextProtos,
+			SessionTicketsDisabled: true} // who is not trusted any more is not to come back with a ticket
+		legacy := i.legacy
+		c.VerifyConnection = func(s tls.ConnectionState) error {
+			if len(s.VerifiedChains) == 0 {
+				return errors.New("the client has shown no certificate of an authority that is trusted here")
+			}
+			return allowed(Controller, s.VerifiedChains, legacy)
+		}
+		return c, nil
+	}
+	return base
+}
+
+// Client is a client's side: it shows a controller's certificate, and talks to the switch or agent of the node that ServerName is, which the user sets. It follows what changes here.
+func (i *Identity) Client() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, Time: i.time, GetClientCertificate: i.clientCertificate,
+		// The authorities change while this is in use, so it is not RootCAs, which would be copied, that says who is believed, but what follows.
+		InsecureSkipVerify: true,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			i.mu.Lock()
+			pool, legacy := i.pool, i.legacy
+			if legacy == nil && i.parted != nil && i.now().Before(i.partedUntil) {
+				legacy = i.parted
+				pool = pool.Clone()
+				pool.AddCert(legacy.cert)
+			}
+			i.mu.Unlock()
+			if s.ServerName == "" || len(s.PeerCertificates) == 0 {
+				return errors.New("which node's switch this should be is not said")
+			}
+			between := x509.NewCertPool()
+			for _, c := range s.PeerCertificates[1:] {
+				between.AddCert(c)
+			}
+			chains, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, DNSName: s.ServerName, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+				CurrentTime: i.now()})
+			if err != nil {
+				return fmt.Errorf("the certificate of %s: %w", s.ServerName, err)
+			}
+			return allowed(Switch, chains, legacy)
+		}}
+}
+
+// allowed says whether a certificate that was verified is of a role, or of the legacy authority, which has no roles.
+func allowed(role Role, chains [][]*x509.Certificate, legacy *Legacy) error {
+	for _, chain := range chains {
+		if role.is(chain[0]) || legacy != nil && chain[len(chain)-1].Equal(legacy.cert) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the certificate of %v is not a %s's", chains[0][0].DNSNames, role)
+}
+
+func (i *Identity) serverCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.legacy != nil { // a controller of the version before knows no other
+		return i.legacy.certificate(i.node)
+	}
+	if len(i.own[Switch]) == 0 {
+		return nil, fmt.Errorf("there is no certificate for %s yet: does an agent run on a control-plane node, which signs it?", i.node)
+	}
+	return i.own[Switch][0], nil
+}
+
+// clientCertificate is the newest that the server takes: it says which authorities it believes.
+func (i *Identity) clientCertificate(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	have := slices.Clone(i.own[Controller])
+	if i.legacy != nil {
+		c, err := i.legacy.certificate(i.node)
+		if err != nil {
+			return nil, err
+		}
+		have = append(have, c)
+	}
+	for _, c := range have {
+		if r.SupportsCertificate(c) == nil {
+			return c, nil
+		}
+	}
+	if len(have) == 0 {
+		return nil, fmt.Errorf("there is no controller's certificate for %s yet", i.node)
+	}
+	return have[0], nil // the server says better than this side why it does not take it
+}
+
+// parseCertificates reads one or more certificates in PEM.
+func parseCertificates(b []byte) ([]*x509.Certificate, error) {
+	var out []*x509.Certificate
+	for {
+		var block *pem.Block
+		if block, b = pem.Decode(b); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("there is a %s among the certificates", block.Type)
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("there is no certificate in it")
+	}
+	return out, nil
 }

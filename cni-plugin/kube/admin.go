@@ -7,42 +7,76 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
+	"strings"
 
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/controlplane/admin"
 )
 
-// The admin API is served on the loopback address of each node whose agent may lead, for the node's gateway and netcraqctl. An agent that does not lead passes requests on to
-// the one that does, at its address for other agents (TLS, both ways), so that every gateway has a controller beside it.
+// The admin API is served on each node whose agent may lead, for the node's gateway and netcraqctl: by a Unix socket, and over TCP for who has the token. An agent that does not
+// lead passes requests on to the one that does, at its address for other agents (TLS, both ways), so that every gateway has a controller beside it.
 
 // adminPath is where an agent serves the admin API to other agents.
 const adminPath = "/admin/"
 
-// serveAdmin begins to serve it to this node's processes.
-func (l *leader) serveAdmin(serve func(string, net.Listener, http.Handler)) error {
-	listener, err := net.Listen("tcp", l.o.Lead.Admin)
+// readOnlyHeader is set by an agent that passes on a request of somebody who may only look.
+const readOnlyHeader = "Netcraq-Read-Only"
+
+// serveAdmin begins to serve it to this node's processes; failed is told if that ends before ctx.
+func (l *leader) serveAdmin(ctx context.Context, failed context.CancelCauseFunc) error {
+	door, err := admin.Listen(l.o.Lead.Admin, l.log)
 	if err != nil {
-		return fmt.Errorf("the admin API: %w", err)
+		return err
 	}
-	if a, ok := listener.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
-		listener.Close()
-		return fmt.Errorf("the admin API would be served at %s: it asks nobody who he is, so it has to be a loopback address", l.o.Lead.Admin)
+	for _, address := range door.Addresses() {
+		to, tcp := strings.CutPrefix(address, "http://")
+		if a, err := netip.ParseAddrPort(to); tcp && (err != nil || !a.Addr().IsLoopback()) {
+			door.Close()
+			return fmt.Errorf("the admin API would be served at %s: its token would be told to the network, so it has to be a loopback address", to)
+		}
 	}
-	toLeader := &httputil.ReverseProxy{
+	toLeader := admin.Bounded(&httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(&url.URL{Scheme: "https", Host: "127.0.0.1", Path: adminPath}) // it answers nobody who calls it by a name; where it is, dialLeader knows
+			p.Out.Header.Del(readOnlyHeader)
+			if caller, named := admin.CallerFrom(p.In.Context()); !named || caller.ReadOnly {
+				p.Out.Header.Set(readOnlyHeader, "1")
+			}
 		},
 		FlushInterval: -1, // events are passed on as they come
 		Transport:     &http.Transport{DialTLSContext: l.dialLeader, DisableKeepAlives: true},
-	}
-	serve("the admin API", listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if holder := l.holds(); holder == "" || holder == l.self.Name || l.current() != nil {
-			l.replica.ServeHTTP(w, r)
+	})
+	l.serving.Go(func() {
+		err := door.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if holder := l.holds(); holder == "" || holder == l.self.Name || l.current() != nil {
+				l.replica.ServeHTTP(w, r)
+				return
+			}
+			toLeader.ServeHTTP(w, r)
+		}))
+		if err != nil {
+			failed(err)
+		}
+	})
+	return nil
+}
+
+// byAgents serves what other agents pass on. The connection's other end has a controller's certificate; whose node it is goes into the context.
+func byAgents(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || len(r.TLS.PeerCertificates[0].DNSNames) != 1 {
+			http.Error(w, "which node's agent this is, is not known", http.StatusForbidden)
 			return
 		}
-		toLeader.ServeHTTP(w, r)
-	}))
-	return nil
+		c := admin.Caller{Node: r.TLS.PeerCertificates[0].DNSNames[0], ReadOnly: r.Header.Get(readOnlyHeader) != ""}
+		if c.ReadOnly && r.Method != http.MethodGet && r.Method != http.MethodHead {
+			http.Error(w, "who asks may only look", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(admin.WithCaller(r.Context(), c)))
+	})
 }
 
 // dialLeader connects to the leading agent.

@@ -43,8 +43,8 @@ const (
 // Lead are what an agent needs to lead.
 type Lead struct {
 	Etcd       Etcd
-	Admin      string // the loopback address of the admin API, for netcraqctl and the node's gateway
-	Prometheus string // the URL of one that scrapes the gateways; "": no keys of etcd's are placed
+	Admin      admin.Config // where the admin API is served, for netcraqctl and the node's gateway
+	Prometheus string       // the URL of one that scrapes the gateways; "": no keys of etcd's are placed
 	// GatewayPrefix is what the names of the gateways' own keys in etcd begin with.
 	GatewayPrefix string
 	// PodRate is how many NetCRAQ packets a second a pod's port takes; 0: any number.
@@ -75,6 +75,8 @@ type leader struct {
 	reign  *reign             // nil: this agent does not lead
 	yield  context.CancelFunc // ends standing for leader; nil: it does not stand
 	ruling sync.WaitGroup     // what yield ends, slowly: state is saved, and etcd told
+
+	serving sync.WaitGroup // the admin API
 }
 
 func newLeader(o Options, mgr manager.Manager, conf *tls.Config, self podroutes.Node, h *health) (*leader, error) {
@@ -115,6 +117,7 @@ func (l *leader) Start(ctx context.Context) error {
 	defer func() {
 		l.stand(ctx, "")
 		l.ruling.Wait()
+		l.serving.Wait()
 	}()
 	for ctx.Err() == nil {
 		var e *leaderelection.LeaderElector

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	certificates "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,7 +24,7 @@ func world(t *testing.T, objects ...client.Object) client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.NetcraqNode{}, &v1alpha1.NetcraqChain{}).WithObjects(objects...).Build()
+	return fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.NetcraqNode{}, &v1alpha1.NetcraqChain{}, &certificates.CertificateSigningRequest{}).WithObjects(objects...).Build()
 }
 
 // kubeNode is the i-th node.
@@ -94,40 +95,6 @@ func TestNumber(t *testing.T) {
 		if amiss, without := numbersAreAmiss(nodes, func(n string) bool { return n == c.inChain }); amiss || without != 0 {
 			t.Errorf("%s: it would do something again", c.what)
 		}
-	}
-}
-
-// TestAuthority: of agents that start together all have the one authority.
-func TestAuthority(t *testing.T) {
-	w := world(t)
-	a, err := authority(t.Context(), w, w, "ns")
-	if err != nil {
-		t.Fatal(err)
-	}
-	late := &lateReader{Reader: w, missing: 1} // it saw none before the other made it
-	b, err := authority(t.Context(), late, w, "ns")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := a.TLS("n1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if other, err := b.TLS("n2"); err != nil || !server.RootCAs.Equal(other.RootCAs) {
-		t.Errorf("two authorities: %v", err)
-	}
-	var s corev1.Secret
-	if err := w.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: AuthoritySecret}, &s); err != nil || s.Immutable == nil || !*s.Immutable {
-		t.Errorf("the Secret can be changed: %v", err)
-	}
-	if err := w.Delete(t.Context(), &s); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: AuthoritySecret}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := authority(t.Context(), w, w, "ns"); err == nil || !strings.Contains(err.Error(), "Secret ns/netcraq-ca") {
-		t.Errorf("an empty Secret: %v", err)
 	}
 }
 

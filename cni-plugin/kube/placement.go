@@ -72,9 +72,9 @@ func (noHeat) Name() (url, window string) { return "", "" }
 const everyKey = "/"
 
 // neverPlaced are the keys of objects that Kubernetes writes to bring an agent back: a placed key cannot be written while the network does not answer and nobody controls it, and then nobody ever would. An agent that is replaced is deleted,
-// counted, made anew and bound to its node; controllers and the leader of the agents hold Leases for that.
+// counted, made anew and bound to its node, and asks for a certificate; controllers and the leader of the agents hold Leases for that.
 func neverPlaced(namespace string) []string {
-	out := []string{"/registry/leases/*", "/registry/netcraq.io/*"}
+	out := []string{"/registry/leases/*", "/registry/netcraq.io/*", "/registry/certificatesigningrequests/*"}
 	for _, kind := range []string{"pods", "daemonsets", "controllerrevisions", "configmaps", "secrets", "serviceaccounts"} {
 		out = append(out, "/registry/"+kind+"/"+namespace+"/*")
 	}

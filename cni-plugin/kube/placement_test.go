@@ -51,7 +51,9 @@ func TestNeverPlaced(t *testing.T) {
 	always := wanted(nil, neverPlaced("netcraq-system"))
 	for key, never := range map[string]bool{
 		"/registry/pods/netcraq-system/netcraq-agent-x": true, "/registry/daemonsets/netcraq-system/netcraq-agent": true, "/registry/leases/kube-system/kube-controller-manager": true,
-		"/registry/leases/netcraq-system/netcraq-leader": true, "/registry/netcraq.io/netcraqchains/main": true, "/registry/pods/default/web": false, "/registry/pods/netcraq-systems/a": false,
+		"/registry/leases/netcraq-system/netcraq-leader": true, "/registry/netcraq.io/netcraqchains/main": true, "/registry/pods/default/web": false,
+		"/registry/certificatesigningrequests/netcraq-switch-x": true, "/registry/configmaps/netcraq-system/netcraq-authorities": true, "/registry/secrets/netcraq-system/netcraq-authority": true,
+		"/registry/pods/netcraq-systems/a": false,
 	} {
 		found := false
 		for s := range always {

@@ -28,21 +28,8 @@ func newTopology(t *testing.T, s topology.Spec) *topology.Topology {
 
 // TestFollow: the leader knows a node's pods while its agent is there, and the last ones when it is not; nobody else's.
 func TestFollow(t *testing.T) {
-	certificate, key, err := identity.NewAuthority()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := identity.Load(certificate, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conf := func(node string) *tls.Config {
-		c, err := ca.TLS(node)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
+	ca := newTestAuthority(t)
+	conf := func(node string) *tls.Config { return ca.identity(t, node, identity.Switch).Server() }
 	l, err := tls.Listen("tcp", "127.0.0.1:0", conf("n1"))
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +53,7 @@ func TestFollow(t *testing.T) {
 	server := serve(l, lists)
 	defer func() { server.Close() }()
 	changed := make(chan struct{}, 100)
-	f := newFollower(conf("leader"), slog.New(slog.DiscardHandler), func() { changed <- struct{}{} })
+	f := newFollower(ca.identity(t, "leader", identity.Controller).Client(), slog.New(slog.DiscardHandler), func() { changed <- struct{}{} })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	address := l.Addr().String()

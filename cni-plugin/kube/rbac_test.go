@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	authentication "k8s.io/api/authentication/v1"
 	authorization "k8s.io/api/authorization/v1"
+	certificates "k8s.io/api/certificates/v1"
 	coordination "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/identity"
 	"github.com/netcraq/netcraq/cni-plugin/kube"
 	"github.com/netcraq/netcraq/internal/kubetest"
 )
@@ -35,16 +36,7 @@ func apply(t *testing.T, s *kubetest.Server) {
 // as is a client with a token of a service account, bound to a pod on a node, as a kubelet gives it to an agent.
 func as(t *testing.T, s *kubetest.Server, account, node string) client.Client {
 	t.Helper()
-	ctx := t.Context()
-	k := s.Client(t)
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "agent-", Namespace: namespace}, Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node,
-		Containers: []corev1.Container{{Name: "agent", Image: "none"}}}}
-	pod, err := k.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
-	must(t, err)
-	token, err := k.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authentication.TokenRequest{Spec: authentication.TokenRequestSpec{
-		BoundObjectRef: &authentication.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID}}}, metav1.CreateOptions{})
-	must(t, err)
-	return clientOf(t, s, token.Status.Token)
+	return clientOf(t, s, s.Token(t, namespace, account, node))
 }
 
 func clientOf(t *testing.T, s *kubetest.Server, token string) client.Client {
@@ -92,7 +84,13 @@ func TestRBAC(t *testing.T) {
 		return func() error { return c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o) }
 	}
 	create := func(c client.Client, o client.Object) func() error {
-		return func() error { return c.Create(ctx, o.DeepCopyObject().(client.Object), client.DryRunAll) }
+		return func() error {
+			err := c.Create(ctx, o.DeepCopyObject().(client.Object), client.DryRunAll)
+			if apierrors.IsAlreadyExists(err) { // which is looked at after all rules
+				err = nil
+			}
+			return err
+		}
 	}
 	secret := func(namespace, name string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -100,8 +98,58 @@ func TestRBAC(t *testing.T) {
 	lease := func(name string) *coordination.Lease {
 		return &coordination.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	}
+	configMap := func(namespace, name, bundle string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{"ca.crt": bundle}}
+	}
+	_, asks, err := identity.NewRequest(identity.Switch, "node1")
+	must(t, err)
+	request := func(signer string) *certificates.CertificateSigningRequest {
+		usages := []certificates.KeyUsage{certificates.UsageDigitalSignature, certificates.UsageServerAuth}
+		if signer != "netcraq.io/switch" {
+			usages[1] = certificates.UsageClientAuth
+		}
+		return &certificates.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "mine-"}, Spec: certificates.CertificateSigningRequestSpec{Request: asks, SignerName: signer, Usages: usages}}
+	}
+	there, other := request("netcraq.io/switch"), request("example.com/other")
+	there.Name, other.Name = "there", "other"
+	must(t, admin.Create(ctx, there))
+	must(t, admin.Create(ctx, other))
+	must(t, admin.Create(ctx, configMap(namespace, "netcraq-authorities", "x")))
+	must(t, admin.Create(ctx, secret(namespace, "netcraq-authority")))
+	must(t, admin.Create(ctx, secret(namespace, "netcraq-ca")))
+	update := func(c client.Client, o client.Object) func() error {
+		return func() error { return c.Update(ctx, o.DeepCopyObject().(client.Object), client.DryRunAll) }
+	}
+	change := func(name string, change func(*certificates.CertificateSigningRequest)) (*certificates.CertificateSigningRequest, error) {
+		r := &certificates.CertificateSigningRequest{}
+		err := admin.Get(ctx, client.ObjectKey{Name: name}, r)
+		change(r)
+		return r, err
+	}
+	approve := func(c client.Client, name string) func() error {
+		return func() error {
+			r, err := change(name, func(r *certificates.CertificateSigningRequest) {
+				r.Status.Conditions = append(r.Status.Conditions, certificates.CertificateSigningRequestCondition{Type: certificates.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"})
+			})
+			if err != nil {
+				return err
+			}
+			return c.SubResource("approval").Update(ctx, r, client.DryRunAll)
+		}
+	}
+	sign := func(c client.Client, name string) func() error {
+		return func() error {
+			r, err := change(name, func(r *certificates.CertificateSigningRequest) {
+				r.Status.Conditions = append(r.Status.Conditions, certificates.CertificateSigningRequestCondition{Type: certificates.CertificateFailed, Status: corev1.ConditionTrue, Reason: "Test"})
+			})
+			if err != nil {
+				return err
+			}
+			return c.Status().Update(ctx, r, client.DryRunAll)
+		}
+	}
 	number := &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "node3"}, Spec: v1alpha1.NetcraqNodeSpec{Number: 3}}
-	for end := time.Now().Add(30 * time.Second); !isPolicy(create(worker, secret(namespace, "mine"))()); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !isPolicy(create(leader, secret(namespace, "mine"))()); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the policy is not in force")
 		}
@@ -114,7 +162,28 @@ func TestRBAC(t *testing.T) {
 		{"read a node", true, true, func(c client.Client) func() error { return get(c, &corev1.Node{}, "", "node2") }},
 		{"list nodes", true, true, func(c client.Client) func() error { return func() error { return c.List(ctx, &corev1.NodeList{}) } }},
 		{"say where its switch is", true, true, func(c client.Client) func() error { return status(c, "node1") }},
-		{"make the authority", true, true, func(c client.Client) func() error { return create(c, secret(namespace, "netcraq-ca")) }},
+		{"read whom to trust", true, true, func(c client.Client) func() error {
+			return get(c, &corev1.ConfigMap{}, namespace, "netcraq-authorities")
+		}},
+		{"ask for a switch's certificate", true, true, func(c client.Client) func() error { return create(c, request("netcraq.io/switch")) }},
+		{"look at a request", true, true, func(c client.Client) func() error {
+			return get(c, &certificates.CertificateSigningRequest{}, "", "there")
+		}},
+		{"ask for a controller's certificate", false, true, func(c client.Client) func() error { return create(c, request("netcraq.io/controller")) }},
+		{"list requests", false, true, func(c client.Client) func() error {
+			return func() error { return c.List(ctx, &certificates.CertificateSigningRequestList{}) }
+		}},
+		{"approve a request", false, true, func(c client.Client) func() error { return approve(c, "there") }},
+		{"sign a request", false, true, func(c client.Client) func() error { return sign(c, "there") }},
+		{"make the authority", false, true, func(c client.Client) func() error { return create(c, secret(namespace, "netcraq-authority")) }},
+		{"read the authority", false, true, func(c client.Client) func() error { return get(c, &corev1.Secret{}, namespace, "netcraq-authority") }},
+		{"replace the authority", false, true, func(c client.Client) func() error { return update(c, secret(namespace, "netcraq-authority")) }},
+		{"make the list of whom to trust", false, true, func(c client.Client) func() error {
+			return create(c, configMap(namespace, "netcraq-authorities", "new"))
+		}},
+		{"change whom to trust", false, true, func(c client.Client) func() error {
+			return update(c, configMap(namespace, "netcraq-authorities", "new"))
+		}},
 		{"read a chain", false, true, func(c client.Client) func() error { return get(c, &v1alpha1.NetcraqChain{}, "", "main") }},
 		{"give a number", false, true, func(c client.Client) func() error { return create(c, number) }},
 		{"take a number back", false, true, func(c client.Client) func() error {
@@ -163,14 +232,22 @@ func TestRBAC(t *testing.T) {
 			}
 		}},
 		{"make another Secret", false, false, func(c client.Client) func() error { return create(c, secret(namespace, "mine")) }},
-		{"make a Secret elsewhere", false, false, func(c client.Client) func() error { return create(c, secret("kube-system", "netcraq-ca")) }},
+		{"make a Secret elsewhere", false, false, func(c client.Client) func() error { return create(c, secret("kube-system", "netcraq-authority")) }},
+		{"read the authority of the version before", false, false, func(c client.Client) func() error { return get(c, &corev1.Secret{}, namespace, "netcraq-ca") }},
+		{"make another ConfigMap", false, false, func(c client.Client) func() error { return create(c, configMap(namespace, "mine", "")) }},
+		{"ask for a client's certificate of the cluster", false, false, func(c client.Client) func() error { return create(c, request("kubernetes.io/kube-apiserver-client")) }},
+		{"approve a request to another signer", false, false, func(c client.Client) func() error { return approve(c, "other") }},
+		{"sign a request to another signer", false, false, func(c client.Client) func() error { return sign(c, "other") }},
+		{"delete a request", false, false, func(c client.Client) func() error {
+			return func() error {
+				return c.Delete(ctx, &certificates.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "there"}})
+			}
+		}},
 		{"read another Secret", false, false, func(c client.Client) func() error { return get(c, &corev1.Secret{}, namespace, "other") }},
 		{"list Secrets", false, false, func(c client.Client) func() error {
 			return func() error { return c.List(ctx, &corev1.SecretList{}, client.InNamespace(namespace)) }
 		}},
-		{"change the authority", false, false, func(c client.Client) func() error {
-			return func() error { return c.Update(ctx, secret(namespace, "netcraq-ca")) }
-		}},
+		{"change another Secret", false, false, func(c client.Client) func() error { return update(c, secret(namespace, "other")) }},
 		{"make another Lease", false, false, func(c client.Client) func() error { return create(c, lease("mine")) }},
 		{"make a Lease elsewhere", false, false, func(c client.Client) func() error {
 			return create(c, &coordination.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "netcraq-leader"}})
@@ -197,7 +274,7 @@ func TestRBAC(t *testing.T) {
 				return c.Patch(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "some", Namespace: namespace}}, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"annotations": {"a": "b"}}}`)))
 			}
 		}},
-		{"read a ConfigMap", false, false, func(c client.Client) func() error { return get(c, &corev1.ConfigMap{}, namespace, "kube-root-ca.crt") }},
+		{"read another ConfigMap", false, false, func(c client.Client) func() error { return get(c, &corev1.ConfigMap{}, namespace, "kube-root-ca.crt") }},
 	} {
 		for _, who := range []struct {
 			name string

@@ -11,10 +11,12 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	authorization "k8s.io/api/authorization/v1"
+	certificates "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -29,6 +31,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/cniconf"
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
+	"github.com/netcraq/netcraq/cni-plugin/identity"
 	"github.com/netcraq/netcraq/cni-plugin/masquerade"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
@@ -38,7 +41,7 @@ import (
 type Options struct {
 	Config    *rest.Config // of the API server
 	Node      string       // this node's name
-	Namespace string       // of the authority's Secret and the leader's Lease
+	Namespace string       // of the agents: of the authority's Secret, and of the leader's Lease
 
 	Socket    string // for the CNI plugin
 	StateDir  string // for records of attachments
@@ -75,7 +78,7 @@ type CNI struct {
 // Scheme has the kinds of object that are read and written here.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	if err := errors.Join(authorization.AddToScheme(s), corev1.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
+	if err := errors.Join(authorization.AddToScheme(s), corev1.AddToScheme(s), certificates.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
 		return nil, fmt.Errorf("the kinds of objects: %w", err)
 	}
 	return s, nil
@@ -98,7 +101,7 @@ func Run(ctx context.Context, o Options) error {
 	health := newHealth()
 	mgr, err := ctrl.NewManager(o.Config, manager.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
 		Cache:  cache.Options{DefaultTransform: withoutBallast},
-		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}}})
+		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}}})
 	if err != nil {
 		return fmt.Errorf("the API server: %w", err)
 	}
@@ -106,14 +109,22 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	ca, err := authority(ctx, mgr.GetAPIReader(), mgr.GetClient(), o.Namespace)
-	if err != nil {
-		return err
+	// Certificates come when they come: pods do not wait for them.
+	id := identity.New(o.Node)
+	certs := &keeper{identity: id, roles: []identity.Role{identity.Switch}, node: o.Node, read: mgr.GetAPIReader(), write: mgr.GetClient(), namespace: o.Namespace, log: o.Log}
+	if o.Lead != nil {
+		certs.roles = append(certs.roles, identity.Controller)
+		a := &authorities{read: mgr.GetAPIReader(), write: mgr.GetClient(), namespace: o.Namespace, now: time.Now, log: o.Log}
+		s := &signer{client: mgr.GetClient(), authorities: a, namespace: o.Namespace, log: o.Log}
+		if err := errors.Join(mgr.Add(a), s.setup(mgr)); err != nil {
+			return fmt.Errorf("signing the agents' certificates: %w", err)
+		}
 	}
-	conf, err := ca.TLS(o.Node)
-	if err != nil {
-		return err
-	}
+	health.own.MustRegister(certs.metrics()...)
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
+	defer cancel(nil)
+	keeping.Go(func() { certs.run(ctx) })
 	if o.MTU == 0 {
 		if o.MTU, err = podroutes.MTU(self, o.Routes); err != nil {
 			return err
@@ -126,7 +137,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer listener.Close()
 	at := func(port int) string { return net.JoinHostPort(self.Address.String(), strconv.Itoa(port)) }
-	place, err := o.attach(self, at(o.P4RuntimePort), conf)
+	place, err := o.attach(self, at(o.P4RuntimePort), id.Server())
 	if err != nil {
 		return err
 	}
@@ -152,7 +163,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := a.Reconcile(); err != nil {
 		o.Log.Error("pods whose interfaces are no ports keep their connectivity, but for NetCRAQ", "err", err)
 	}
-	secure, err := tls.Listen("tcp", at(o.AgentPort), conf)
+	secure, err := tls.Listen("tcp", at(o.AgentPort), id.Server())
 	if err != nil {
 		return fmt.Errorf("serving the leader: %w", err)
 	}
@@ -174,14 +185,14 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	if o.Lead != nil {
-		l, err := newLeader(o, mgr, conf, self, health)
+		l, err := newLeader(o, mgr, id.Client(), self, health)
 		if err != nil {
 			return err
 		}
-		if err := l.serveAdmin(serve); err != nil {
+		if err := l.serveAdmin(ctx, cancel); err != nil {
 			return err
 		}
-		others.Handle(adminPath, http.StripPrefix(strings.TrimSuffix(adminPath, "/"), &l.replica))
+		others.Handle(adminPath, http.StripPrefix(strings.TrimSuffix(adminPath, "/"), byAgents(&l.replica)))
 		if err := mgr.Add(l); err != nil {
 			return err
 		}

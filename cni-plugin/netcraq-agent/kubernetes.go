@@ -16,7 +16,6 @@ import (
 
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/kube"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -37,7 +36,7 @@ type kubeOptions struct {
 func (o *kubeOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.on, "kubernetes", false, "learn of nodes and chains from the API server")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` that says where the API server is; without it the service account's is taken")
-	f.StringVar(&o.namespace, "namespace", defaultNamespace(), "`NAMESPACE` of the agents' Secret and Lease ($NAMESPACE)")
+	f.StringVar(&o.namespace, "namespace", defaultNamespace(), "`NAMESPACE` of the agents ($NAMESPACE)")
 	f.StringVar(&o.switches, "switches", "10.0.255.0/24", "the switches' own addresses in the data plane, `PREFIX`, by the nodes' numbers")
 	f.StringVar(&o.fabric, "fabric", "", "`FILE` with top-of-rack switches that run the program, in the place of one on each node (docs/kubernetes.md); the same on all nodes")
 	f.IntVar(&o.ports[0], "p4runtime-port", 9559, "`PORT` of the node's address for P4Runtime with TLS, for the leading agent")
@@ -52,7 +51,7 @@ func (o *kubeOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.etcd.CA, "etcd-cacert", "", "`FILE` of certificates that etcd's must be signed by (PEM)")
 	f.StringVar(&o.etcd.Cert, "etcd-cert", "", "`FILE` with this agent's certificate for etcd (PEM)")
 	f.StringVar(&o.etcd.Key, "etcd-key", "", "`FILE` with its key")
-	f.StringVar(&o.lead.Admin, "admin", api.DefaultAddress, "loopback `ADDRESS` of the controller's admin API")
+	o.lead.Admin.Flags(f)
 	f.StringVar(&o.lead.Prometheus, "prometheus", "", "`URL` of a Prometheus that scrapes the gateways: place the keys of etcd's that are read most")
 	f.StringVar(&o.lead.GatewayPrefix, "gateway-prefix", placed.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; `PREFIX`")
 	f.IntVar(&o.lead.PodRate, "pod-rate", 20000, "`PACKETS` a second that a pod with the fast path may send to the chains (docs/kubernetes.md); 0: any number")

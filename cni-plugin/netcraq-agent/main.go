@@ -79,8 +79,11 @@ choose one of themselves that runs the controller (docs/kubernetes.md):
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
-			if err := privileges.Limit(privileges.Needed); err != nil {
+			if err := privileges.Limit(privileges.Numbers(privileges.Needed)); err != nil {
 				fmt.Fprintf(os.Stderr, "netcraq-agent: it keeps privileges that it does not need: %v\n", err)
+			}
+			if err := privileges.Check(privileges.Needed); err != nil {
+				return err
 			}
 			if o.kube.on {
 				if !cmd.Flags().Changed("p4runtime") {

@@ -34,7 +34,8 @@ type Options struct {
 	// Secure is a second address of the P4Runtime server, for controllers on other nodes; "": there is none. Nothing is served there before a client has shown a
 	// certificate that TLS.ClientCAs have signed.
 	Secure string
-	// TLS is for Secure: the server's certificate, and ClientCAs. That clients must have one, and TLS 1.3, are not for it to choose.
+	// TLS is for Secure: the server's certificate, and ClientCAs. GetConfigForClient may choose others for each connection, and who is let in of those that have a certificate
+	// (VerifyConnection). That clients must have one, and TLS 1.3, are not for it to choose.
 	TLS *tls.Config
 	// Log receives what happens. nil means slog.Default().
 	Log *slog.Logger
@@ -105,11 +106,30 @@ func mutual(o *tls.Config) (*tls.Config, error) {
 		return nil, errors.New("whoever reaches it owns the switch, so there have to be ClientCAs that know the controllers")
 	case len(o.Certificates) == 0 && o.GetCertificate == nil:
 		return nil, errors.New("the server has no certificate")
-	case o.GetConfigForClient != nil:
-		return nil, errors.New("GetConfigForClient could let in clients that have no certificate")
 	}
-	conf := o.Clone()
-	conf.ClientAuth, conf.MinVersion = tls.RequireAndVerifyClientCert, tls.VersionTLS13
+	strict := func(c *tls.Config) *tls.Config {
+		c = c.Clone()
+		c.ClientAuth, c.MinVersion, c.GetConfigForClient = tls.RequireAndVerifyClientCert, tls.VersionTLS13, nil
+		return c
+	}
+	conf := strict(o)
+	conf.NextProtos = []string{"h2"} // gRPC's; it sets it in what it is given, and not in what is chosen for a client
+	if choose := o.GetConfigForClient; choose != nil {
+		conf.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+			c, err := choose(h)
+			switch {
+			case err != nil:
+				return nil, err
+			case c == nil:
+				return nil, nil // what was given holds
+			case c.ClientCAs == nil: // which would be whatever this machine trusts
+				return nil, errors.New("there are no ClientCAs that know the controllers")
+			}
+			c = strict(c)
+			c.NextProtos = conf.NextProtos
+			return c, nil
+		}
+	}
 	return conf, nil
 }
 

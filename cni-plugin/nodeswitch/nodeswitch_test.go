@@ -3,13 +3,20 @@ package nodeswitch_test
 import (
 	"context"
 	"crypto/tls"
+	"encoding/pem"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
 
+	"github.com/netcraq/netcraq/cni-plugin/identity"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/internal/testcerts"
@@ -17,6 +24,23 @@ import (
 
 // TestSecure: with a certificate of the authority everything is served at the second address, without one nothing; and the switch is one, whichever address is used.
 func TestSecure(t *testing.T) {
+	t.Run("one configuration", func(t *testing.T) { secure(t, func(c *tls.Config) *tls.Config { return c }) })
+	t.Run("one for each client", func(t *testing.T) {
+		secure(t, func(c *tls.Config) *tls.Config {
+			out := c.Clone()
+			out.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return c, nil }
+			return out
+		})
+	})
+	t.Run("one for each client, if it likes", func(t *testing.T) {
+		secure(t, func(c *tls.Config) *tls.Config {
+			c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, nil }
+			return c
+		})
+	})
+}
+
+func secure(t *testing.T, change func(*tls.Config) *tls.Config) {
 	authority := testcerts.NewAuthority(t)
 	node, _ := authority.Issue("node1", "", "node1")
 	node.ClientCertAuth = true
@@ -25,7 +49,7 @@ func TestSecure(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.ClientAuth = tls.NoClientCert // not for the configuration to choose
-	s, err := nodeswitch.Start(nodeswitch.Options{Engine: "interp", DeviceID: 7, P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0", TLS: server})
+	s, err := nodeswitch.Start(nodeswitch.Options{Engine: "interp", DeviceID: 7, P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0", TLS: change(server)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,13 +139,10 @@ func TestRefused(t *testing.T) {
 		t.Error(err)
 	}
 	for want, o := range map[string]nodeswitch.Options{
-		"it has to be a loopback address": {P4Runtime: "0.0.0.0:0"},
-		"there have to be ClientCAs":      {P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0"},
-		"ClientCAs that know":             {P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0", TLS: without(func(c *tls.Config) { c.ClientCAs = nil })},
-		"the server has no certificate":   {P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0", TLS: without(func(c *tls.Config) { c.Certificates, c.GetCertificate = nil, nil })},
-		"GetConfigForClient could let in": {P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0", TLS: without(func(c *tls.Config) {
-			c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, nil }
-		})},
+		"it has to be a loopback address":    {P4Runtime: "0.0.0.0:0"},
+		"there have to be ClientCAs":         {P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0"},
+		"ClientCAs that know":                {P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0", TLS: without(func(c *tls.Config) { c.ClientCAs = nil })},
+		"the server has no certificate":      {P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0", TLS: without(func(c *tls.Config) { c.Certificates, c.GetCertificate = nil, nil })},
 		"serving P4Runtime: listen tcp: add": {P4Runtime: "127.0.0.1:0", Secure: "nowhere", TLS: good},
 	} {
 		o.Engine = "interp"
@@ -132,5 +153,78 @@ func TestRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v; want %q", o, err, want)
 		}
+	}
+}
+
+// TestStolen: at a node's switch a controller of this cluster is served, and nobody with what another node's agent has in its memory.
+func TestStolen(t *testing.T) {
+	var authorities identity.State
+	if _, err := authorities.Step(time.Now(), false); err != nil {
+		t.Fatal(err)
+	}
+	authority, err := identity.Load(authorities.Signing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := func(node string, roles ...identity.Role) (*identity.Identity, *tls.Certificate) {
+		i := identity.New(node)
+		if err := i.Trust(authorities.Bundle()); err != nil {
+			t.Fatal(err)
+		}
+		var last *tls.Certificate
+		for _, role := range roles {
+			key, request, err := identity.NewRequest(role, node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checked, err := identity.Check(role, node, request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cert, err := authority.Sign(role, node, checked, time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := i.Install(role, key, cert); err != nil {
+				t.Fatal(err)
+			}
+			block, _ := pem.Decode(cert)
+			last = &tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key}
+		}
+		return i, last
+	}
+	victim, _ := agent("node1", identity.Switch)
+	leader, _ := agent("node2", identity.Switch, identity.Controller)
+	_, stolen := agent("node3", identity.Switch)
+	s, err := nodeswitch.Start(nodeswitch.Options{Engine: "interp", DeviceID: 1, Secure: "127.0.0.1:0", TLS: victim.Server()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	ask := func(conf *tls.Config) error {
+		conf.ServerName = "node1"
+		c, err := grpc.NewClient(s.SecureAddress().String(), grpc.WithTransportCredentials(credentials.NewTLS(conf)))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err = p4v1.NewP4RuntimeClient(c).Capabilities(ctx, &p4v1.CapabilitiesRequest{})
+		return err
+	}
+	if err := ask(leader.Client()); err != nil {
+		t.Errorf("the leader: %v", err)
+	}
+	err = ask(&tls.Config{InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return stolen, nil }})
+	if status.Code(err) != codes.Unavailable { // why, the connection's end may have swallowed
+		t.Errorf("with what was stolen on another node: %v", err)
+	}
+	if err := ask(leader.Client()); err != nil {
+		t.Errorf("the leader, once more: %v", err)
 	}
 }

@@ -12,11 +12,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Needed are what the agent keeps. Each was found by leaving it out: the tests of cni-plugin/agent fail without it.
-var Needed = []int{
-	unix.CAP_NET_ADMIN, // interfaces, routes, programs at them
-	unix.CAP_NET_RAW,   // frames of the interpreter's ports and of the switch's own
-	unix.CAP_SYS_ADMIN, // pods' network namespaces, and eBPF
+// Capability is one that the agent keeps.
+type Capability struct {
+	Number int
+	Name   string
+	For    string // what does not work without it, for people
+}
+
+// Needed are what the agent keeps. TestAbsence takes each of them away and has what it is for fail.
+var Needed = []Capability{
+	{unix.CAP_NET_ADMIN, "NET_ADMIN", "making pods' interfaces, routes and tunnels, masquerading, setting network parameters, and attaching programs to interfaces"},
+	{unix.CAP_NET_RAW, "NET_RAW", "sending and receiving the switch's frames"},
+	{unix.CAP_SYS_ADMIN, "SYS_ADMIN", "entering pods' network namespaces, loading eBPF, and making the container's /proc/sys writable"},
+}
+
+// Numbers are those of capabilities.
+func Numbers(of []Capability) []int {
+	var out []int
+	for _, c := range of {
+		out = append(out, c.Number)
+	}
+	return out
+}
+
+// Check says which capabilities this process lacks of some, what for, and what to do; nil: it has them.
+func Check(of []Capability) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return fmt.Errorf("reading the capabilities: %w", err)
+	}
+	var lacking []error
+	for _, c := range of {
+		if data[c.Number/32].Effective&(1<<(c.Number%32)) == 0 {
+			lacking = append(lacking, fmt.Errorf("the capability %s is missing, which is for %s: run as root, in a container with capabilities.add: [..., %s]", c.Name, c.For, c.Name))
+		}
+	}
+	return errors.Join(lacking...)
 }
 
 // Limit leaves this process, and all that it starts, only some capabilities, and forbids it to get others by starting anything. Capabilities are those of threads, and a Go

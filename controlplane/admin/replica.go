@@ -2,18 +2,29 @@ package admin
 
 import (
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"sync"
 
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 )
 
-// Replica serves the API of a controller of which there are several: while another leads, requests are sent on to that one (307), so that any address will do
-// for those who ask.
+// Replica serves the API of a controller of which there are several: while another leads, requests are passed on to that one, so that any address will do for
+// those who ask. They have shown here who they are; there it is this controller that asks, with the token that all of a network's controllers share.
 type Replica struct {
+	// Token and ReadToken are shown to the leader, the second for callers who may only look; "": none.
+	Token, ReadToken string
+
+	bounded sync.Once
+	bodies  *bodies
+
 	mu     sync.Mutex
 	leads  http.Handler // nil: it stands by
 	leader string       // the leader's admin address, where that is known
 }
+
+// passedOn is a header of requests that one controller has passed on to another. They are not passed on again: two might each take the other for the leader.
+const passedOn = "Netcraq-Passed-On"
 
 // Lead serves the API of a backend, and of its placement (nil: it has none), from now on.
 func (s *Replica) Lead(b Backend, p Placement) {
@@ -23,7 +34,7 @@ func (s *Replica) Lead(b Backend, p Placement) {
 	s.leads, s.leader = h, ""
 }
 
-// StandBy sends requests on to a leader's admin address from now on; "": none is known.
+// StandBy passes requests on to a leader's admin address (HOST:PORT) from now on; "": none is known.
 func (s *Replica) StandBy(leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,13 +54,37 @@ func (s *Replica) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/healthz":
 			answer(func(*http.Request) (any, error) { return map[string]string{"status": "standing by"}, nil }).ServeHTTP(w, r)
-		case r.URL.Path == "/readyz" || r.URL.Path == "/metrics" || leader == "":
+		case r.URL.Path == "/readyz" || r.URL.Path == "/metrics" || leader == "" || r.Header.Get(passedOn) != "":
 			fail(w, api.Errorf(api.CodeUnavailable, "this controller stands by: another one leads%s", at(leader)))
 		default:
-			http.Redirect(w, r, "http://"+leader+r.URL.RequestURI(), http.StatusTemporaryRedirect)
+			s.bounded.Do(func() { s.bodies = newBodies() })
+			s.bodies.limit(keysBody, s.pass(leader)).ServeHTTP(w, r)
 		}
 	})).ServeHTTP(w, r)
 }
+
+// pass passes requests on to a leader.
+func (s *Replica) pass(leader string) http.Handler {
+	return &httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(&url.URL{Scheme: "http", Host: leader})
+			p.Out.Host = leader
+			p.Out.Header.Set(passedOn, "1")
+			caller, named := CallerFrom(p.In.Context())
+			if token := map[bool]string{true: s.ReadToken, false: s.Token}[caller.ReadOnly]; named && token != "" {
+				p.Out.Header.Set("Authorization", "Bearer "+token)
+			}
+		},
+		FlushInterval: -1, // events are passed on as they come
+		Transport:     toLeaders,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			fail(w, api.Errorf(api.CodeUnavailable, "this controller stands by, and the one that leads (%s) does not answer: %v", leader, err))
+		},
+	}
+}
+
+// toLeaders keeps no connections: leaders change.
+var toLeaders = &http.Transport{DisableKeepAlives: true}
 
 func at(address string) string {
 	if address == "" {

@@ -16,8 +16,10 @@
 //
 // The first is a page for people, which shows the rest (package page).
 //
-// There is no authentication: it is meant for a loopback address. Requests whose Host is a name other than localhost are refused, so that no web page
+// Handler asks nobody who he is. A Server, which serves it, does: the kernel says who is at the other end of a Unix socket, and over TCP who asks has to
+// have a token (POST /v1/page is the Server's own: a link for a browser). Requests whose Host is a name other than localhost are refused, so that no web page
 // can reach it through a browser (DNS rebinding), and so are changes that a browser asks for from another site's page (cross-site request forgery).
+// What a request may be is bounded: bodies in bytes, and in the time that they take, each and all together; answers in the time that they are read in.
 package admin
 
 import (
@@ -27,7 +29,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -62,9 +63,6 @@ type Backend interface {
 	Ready(context.Context) error
 }
 
-// maxBody is the largest request: some ten thousand keys with values of a kilobyte.
-const maxBody = 64 << 20
-
 // Placement is what the API shows of placement: *placer.Placer. Its errors are *api.Error.
 type Placement interface {
 	Show(context.Context) (*api.Placement, error)
@@ -75,17 +73,25 @@ type Placement interface {
 }
 
 // Handler serves the API of a backend, and of its placement; nil: it has none.
-func Handler(b Backend, p Placement) http.Handler {
+func Handler(b Backend, p Placement) http.Handler { return handler(b, p, newBodies()) }
+
+func handler(b Backend, p Placement, bounds *bodies) http.Handler {
 	s := &server{b}
 	mux := http.NewServeMux()
-	handle := func(pattern string, f func(*http.Request) (any, error)) { mux.Handle(pattern, answer(f)) }
+	handle := func(pattern string, f func(*http.Request) (any, error)) {
+		most := int64(0)
+		if method, _, _ := strings.Cut(pattern, " "); method == http.MethodPost || method == http.MethodPut {
+			most = smallBody
+		}
+		mux.Handle(pattern, bounds.limit(most, answer(f)))
+	}
 	handle("GET /v1/chains", func(r *http.Request) (any, error) { return b.Chains(r.Context()) })
 	handle("GET /v1/chains/{chain}", func(r *http.Request) (any, error) { return b.Chain(r.Context(), r.PathValue("chain")) })
 	handle("PUT /v1/chains/{chain}", s.changeChain)
 	handle("POST /v1/chains/{chain}/recover", s.recoverMember)
-	mux.Handle("GET /metrics", b.Metrics())
+	mux.Handle("GET /metrics", timely(b.Metrics()))
 	handle("GET /v1/chains/{chain}/keys", func(r *http.Request) (any, error) { return b.Keys(r.Context(), r.PathValue("chain")) })
-	handle("POST /v1/chains/{chain}/keys", s.addKeys)
+	mux.Handle("POST /v1/chains/{chain}/keys", bounds.limit(keysBody, answer(s.addKeys)))
 	handle("DELETE /v1/chains/{chain}/keys/{key}", func(r *http.Request) (any, error) {
 		return nil, b.RemoveKey(r.Context(), r.PathValue("chain"), r.PathValue("key"))
 	})
@@ -101,12 +107,12 @@ func Handler(b Backend, p Placement) http.Handler {
 	handle("DELETE /v1/sessions/{lease}", func(r *http.Request) (any, error) { return nil, b.CloseSessions(r.Context(), r.PathValue("lease")) })
 	handle("GET /healthz", func(*http.Request) (any, error) { return map[string]string{"status": "ok"}, nil })
 	handle("GET /readyz", func(r *http.Request) (any, error) { return map[string]string{"status": "ready"}, b.Ready(r.Context()) })
-	mux.HandleFunc("GET /v1/events", s.events)
+	mux.Handle("GET /v1/events", bounds.limit(0, http.HandlerFunc(s.events)))
 	placement(p, handle)
 	page.Handle(mux)
-	mux.Handle("/", answer(func(r *http.Request) (any, error) {
+	mux.Handle("/", bounds.limit(0, answer(func(r *http.Request) (any, error) {
 		return nil, api.Errorf(api.CodeNotFound, "there is no %s %s in this API", r.Method, r.URL.Path)
-	}))
+	})))
 	origin := http.NewCrossOriginProtection()
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e := api.Errorf(api.CodeInvalidArgument, "this API takes no changes from the page of another site (%q)", r.Header.Get("Origin"))
@@ -116,15 +122,20 @@ func Handler(b Backend, p Placement) http.Handler {
 	return onlyLocal(origin.Handler(mux))
 }
 
+// timely bounds the time in which an answer is read.
+func timely(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // only a recorder of tests cannot do it
+		next.ServeHTTP(w, r)
+	})
+}
+
 // onlyLocal refuses requests that call this machine by a name.
 func onlyLocal(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = r.Host
-		}
-		if ip := net.ParseIP(strings.Trim(host, "[]")); ip == nil && host != "localhost" {
-			e := api.Errorf(api.CodeInvalidArgument, "this API is not served as %q: use its IP address", host)
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // that of the connection's last answer; only a recorder of tests cannot do it
+		if !local(r) {
+			e := api.Errorf(api.CodeInvalidArgument, "this API is not served as %q: use its IP address", r.Host)
 			e.Status = http.StatusForbidden
 			fail(w, e)
 			return
@@ -141,7 +152,6 @@ type manyResult []api.Key
 // answer runs f and writes what it gives as JSON; nil is 204.
 func answer(f func(*http.Request) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		out, err := f(r)
 		if err != nil {
 			fail(w, err)
@@ -160,6 +170,7 @@ func answer(f func(*http.Request) (any, error)) http.Handler {
 			}
 		}
 		w.Header().Set("Content-Type", "application/json")
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // only a recorder of tests cannot do it
 		w.WriteHeader(code)
 		json.NewEncoder(w).Encode(out) // a client that has gone away is its own affair
 	})
@@ -302,8 +313,10 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	flush := http.NewResponseController(w).Flush
+	control := http.NewResponseController(w)
+	flush := control.Flush
 	for {
+		_ = control.SetWriteDeadline(time.Now().Add(keepAlive + answerTime)) // one that does not read is not waited for
 		events, more := s.b.Events(since)
 		for _, e := range events {
 			data, err := json.Marshal(e)

@@ -38,6 +38,8 @@ type team struct {
 
 func (t *team) admin(i int) string { return fmt.Sprintf("127.0.0.1:%d", 9151+i) }
 
+func (t *team) socket(i int) string { return fmt.Sprintf("unix://%s/c%d.sock", t.nw.dir, i) }
+
 func startTeam(nw *network, flags ...string) *team {
 	nw.t.Helper()
 	t := &team{nw: nw, flags: flags, binary: filepath.Join(nw.dir, "netcraq-controller"), server: etcdtest.Start(nw.t)}
@@ -67,7 +69,7 @@ func (t *team) start(i int) {
 		t.nw.t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(t.binary, append([]string{"--topology", t.nw.file, "--etcd", t.server, "--admin", t.admin(i)}, t.flags...)...)
+	cmd := exec.Command(t.binary, append([]string{"--topology", t.nw.file, "--etcd", t.server, "--admin", t.admin(i) + "," + t.socket(i), "--admin-token", t.nw.dir + "/token", "--admin-read-token", t.nw.dir + "/read"}, t.flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -112,7 +114,7 @@ func (t *team) leader() int {
 func (t *team) api() *api.Client {
 	for i, cmd := range t.cmds {
 		if cmd != nil {
-			return api.NewClient(t.admin(i))
+			return api.NewClient(t.socket(i))
 		}
 	}
 	t.nw.t.Fatal("no controller runs")
@@ -131,7 +133,7 @@ func (t *team) until(what string, done func() bool) {
 // killAt kills the leader when it says that something has happened, and gives its number then.
 func (t *team) killAt(point string) chan int {
 	i := t.leader()
-	c := api.NewClient(t.admin(i))
+	c := api.NewClient(t.socket(i))
 	var last uint64
 	c.Events(t.nw.t.Context(), 0, false, func(e api.Event) error { last = e.ID; return nil })
 	kind, with, _ := strings.Cut(point, " ")

@@ -299,6 +299,21 @@ func (d *device) writeKeys(ctx context.Context, insert bool, keys []keySlot) err
 	return d.apply(ctx, updates...)
 }
 
+// realign changes those of some keys' entries that are in the switch and say another realm.
+func (d *device) realign(ctx context.Context, keys []keySlot) error {
+	var updates []*v1.Update
+	for _, k := range keys {
+		te, err := d.encode(slotEntry(k.id, k.slot, k.realm))
+		if err != nil {
+			return err
+		}
+		if old := d.entries["key_index"][p4rt.MatchKey(te[0])]; old != nil && !p4rt.SameAction(old, te[0]) {
+			updates = append(updates, p4rt.Modify(p4rt.EntryEntity(te[0])))
+		}
+	}
+	return d.apply(ctx, updates...)
+}
+
 // keySlot is a key_index entry.
 type keySlot struct {
 	id    wire.Key

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -209,6 +210,9 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 			strings.Join(ch.topo.Members, " -> "), ch.topo.Address, ch.space.First, ch.space.First+ch.space.Count-1))
 		c.touch(ch).Tick(c.now())
 	}
+	if !slices.EqualFunc(old.topo.Realms, n.topo.Realms, topology.Realm.Equal) {
+		c.realign()
+	}
 	for _, d := range n.devices {
 		if len(added) > 0 && d.ready {
 			c.lookAgain(d) // as at one that has just come
@@ -216,6 +220,29 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 		if !isNew[d.sw.Name] {
 			d.refreshSoon()
 		}
+	}
+}
+
+// realign has the keys' entries at all switches say the realms that the keys are of now.
+func (c *Controller) realign() {
+	var keys []keySlot
+	for _, k := range c.dir.List("") {
+		keys = append(keys, c.net().plan.entryOf(k))
+	}
+	for _, d := range c.net().devices {
+		d.submit(func(ctx context.Context) {
+			s := d.client.State()
+			if s.Phase != p4rt.Primary || d.setUpAt != s.Stream {
+				return // what differs is mended when it comes up
+			}
+			err := d.load(ctx, s.Stream)
+			if err == nil {
+				err = d.realign(ctx, keys)
+			}
+			if err != nil && !passing(err) {
+				c.post(func() { c.events.add("keys.not-realigned", d.sw.Name, "", err.Error()) })
+			}
+		})
 	}
 }
 

@@ -22,7 +22,8 @@ type Realm struct {
 	Prefixes []string
 }
 
-func (r Realm) equal(o Realm) bool { return r.Name == o.Name && slices.Equal(r.Prefixes, o.Prefixes) }
+// Equal says whether two realms are the same.
+func (r Realm) Equal(o Realm) bool { return r.Name == o.Name && slices.Equal(r.Prefixes, o.Prefixes) }
 
 // Grant says what a principal may do in a realm. In the realm of its own name it may do everything, and needs no grant.
 type Grant struct {

@@ -153,7 +153,7 @@ func (t *Topology) Equal(o *Topology) bool {
 		slices.EqualFunc(t.Hosts, o.Hosts, func(a, b *Host) bool {
 			return a.Name == b.Name && a.IP == b.IP && bytes.Equal(a.MAC, b.MAC) && a.Switch.Name == b.Switch.Name && a.Port == b.Port &&
 				a.Principal == b.Principal && a.Open == b.Open && a.Rate == b.Rate
-		}) && slices.Equal(t.Grants, o.Grants) && slices.EqualFunc(t.Realms, o.Realms, Realm.equal) &&
+		}) && slices.Equal(t.Grants, o.Grants) && slices.EqualFunc(t.Realms, o.Realms, Realm.Equal) &&
 		slices.EqualFunc(t.Chains, o.Chains, func(a, b *Chain) bool {
 			return a.Name == b.Name && a.ID == b.ID && a.Address == b.Address && slices.Equal(a.Members, b.Members) && a.Lease == b.Lease && a.Patience == b.Patience && a.Slots == b.Slots
 		})

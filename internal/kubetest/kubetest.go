@@ -19,6 +19,9 @@ import (
 	"testing"
 	"time"
 
+	authentication "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -127,6 +130,23 @@ func (s *Server) As(token string) *rest.Config {
 	c := rest.CopyConfig(s.Config)
 	c.BearerToken = token
 	return c
+}
+
+// Token is one of a service account, bound to a pod of a node's, as a kubelet gives it to a container. The pod is made; nobody runs it.
+func (s *Server) Token(t testing.TB, namespace, account, node string) string {
+	t.Helper()
+	ctx, k := context.Background(), s.Client(t)
+	pod, err := k.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: account + "-", Namespace: namespace},
+		Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node, Containers: []corev1.Container{{Name: "main", Image: "none"}}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := k.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authentication.TokenRequest{Spec: authentication.TokenRequestSpec{
+		BoundObjectRef: &authentication.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token.Status.Token
 }
 
 // Kubeconfig writes a configuration down for a program in the servers' network.

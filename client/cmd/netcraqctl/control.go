@@ -496,6 +496,22 @@ func (c *cli) showSessions(s *api.Sessions, err error) error {
 	})
 }
 
+// pageCommand asks for a link to the controller's page.
+func (c *cli) pageCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "page", Short: "Give a link by which a browser is let in to the controller's page, once",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
+			defer cancel()
+			link, err := c.api.PageLink(ctx)
+			if err != nil {
+				return err
+			}
+			return c.show(link, func(w io.Writer) { fmt.Fprintln(w, link.URL) })
+		},
+	}
+}
+
 func (c *cli) eventsCommand() *cobra.Command {
 	var follow bool
 	var since uint64

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -508,5 +509,56 @@ func TestBench(t *testing.T) {
 	}
 	if v := c.chain.Violations(); v != nil {
 		t.Error(v)
+	}
+}
+
+// TestAdmin: the controller is found by its socket, or asked over TCP with the token that a file has; page prints its link.
+func TestAdmin(t *testing.T) {
+	const token = "0123456789abcdef0123456789abcdef"
+	dir := t.TempDir()
+	var shown string
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/page", func(w http.ResponseWriter, r *http.Request) {
+		shown = r.Header.Get("Authorization")
+		_ = json.NewEncoder(w).Encode(api.PageLink{URL: "http://127.0.0.1:1/?token=x", Seconds: 60})
+	})
+	over := httptest.NewServer(mux)
+	defer over.Close()
+	socket := filepath.Join(dir, "c.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside := &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
+	beside.Start()
+	defer beside.Close()
+	file := filepath.Join(dir, "token")
+	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args  []string
+		env   map[string]string
+		shown string
+		fails string
+	}{
+		{[]string{"--admin", "unix://" + socket, "page"}, nil, "", ""},
+		{[]string{"page"}, map[string]string{adminVariable: "unix://" + socket}, "", ""},
+		{[]string{"--admin", over.URL, "page"}, nil, "", ""},
+		{[]string{"--admin", over.URL, "--token-file", file, "page"}, nil, "Bearer " + token, ""},
+		{[]string{"--admin", over.URL, "page"}, map[string]string{tokenVariable: file}, "Bearer " + token, ""},
+		{[]string{"--admin", over.URL, "--token-file", file + "x", "page"}, nil, "", "no such file"},
+		{[]string{"--admin", "unix://" + socket + "x", "page"}, nil, "", "is it running"},
+	} {
+		shown = ""
+		var out, complaint bytes.Buffer
+		code := run(t.Context(), c.args, streams{strings.NewReader(""), &out, &complaint}, func(k string) string { return c.env[k] })
+		if c.fails != "" {
+			if code != exitError || !strings.Contains(complaint.String(), c.fails) {
+				t.Errorf("%q: %d %s", c.args, code, complaint.String())
+			}
+		} else if code != exitOK || shown != c.shown || out.String() != "http://127.0.0.1:1/?token=x\n" {
+			t.Errorf("%q: %d %s%s, the controller was shown %q", c.args, code, out.String(), complaint.String(), shown)
+		}
 	}
 }

@@ -11,7 +11,11 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-const adminVariable = "NETCRAQ_ADMIN"
+// The environment says what the flags --admin and --token-file do not.
+const (
+	adminVariable = "NETCRAQ_ADMIN"
+	tokenVariable = "NETCRAQ_TOKEN_FILE"
+)
 
 // streams are what a command reads and writes.
 type streams struct {
@@ -26,6 +30,7 @@ type cli struct {
 	services   []string
 	admin      string
 	adminGiven bool // by flag or environment: then it has to be there
+	tokenFile  string
 	output     string
 	valueBits  string
 	timeout    time.Duration
@@ -43,6 +48,8 @@ Reads and writes are UDP packets to the switches. Where to send them, the keys' 
 controller; with --server, a KEY_ID and --value-bits none is needed, and writes then go without a session (at least once) unless --session gives one.
 Answers are taken from the addresses that are asked, and from the chain's service address; where --server names switches' own addresses alone and no controller is asked,
 --service has to name that.
+
+The controller lets in root, and its own user, by its Unix socket (its --admin-users and --admin-group: others); over TCP it asks for a token.
 
 Exit codes: 0 done, 1 error, 2 wrong usage, 3 the key (or chain, switch, lease) is not there, 4 compare and swap failed.`
 
@@ -62,7 +69,8 @@ func (c *cli) root(getenv func(string) string) *cobra.Command {
 	f := root.PersistentFlags()
 	f.StringSliceVarP(&c.servers, "server", "s", nil, "where to send queries: ADDRESS[:PORT], several with commas, the preferred first (default: ask the controller)")
 	f.StringSliceVar(&c.services, "service", nil, "the chain's service address, ADDRESS[:PORT], where answers come from (default: ask the controller, else only --server)")
-	f.StringVar(&c.admin, "admin", "", "the controller's admin API (default $"+adminVariable+", or http://"+api.DefaultAddress+")")
+	f.StringVar(&c.admin, "admin", "", "the controller's admin API: unix:///PATH, or http://HOST:PORT with a token (default $"+adminVariable+", or "+api.SystemSocket+")")
+	f.StringVar(&c.tokenFile, "token-file", "", "the file with the token that the controller asks for over TCP (default $"+tokenVariable+")")
 	f.StringVarP(&c.output, "output", "o", "text", "text for people, or json for programs")
 	f.StringVar(&c.valueBits, "value-bits", "", "width of the switches' value field: 128, 1024, 4096 or 8192 (default: ask the controller, else 128)")
 	f.DurationVar(&c.timeout, "timeout", 2*time.Second, "give a query or a request to the controller up after this time")
@@ -72,7 +80,7 @@ func (c *cli) root(getenv func(string) string) *cobra.Command {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
 	root.AddCommand(c.getCommand(), c.putCommand(), c.deleteCommand(), c.casCommand(), c.benchCommand(), c.chainCommand(), c.switchCommand(),
-		c.placementCommand(), c.sessionCommand(), c.eventsCommand())
+		c.placementCommand(), c.sessionCommand(), c.eventsCommand(), c.pageCommand())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	usage(root)
 	return root
@@ -123,6 +131,9 @@ func (c *cli) prepare(cmd *cobra.Command, getenv func(string) string) error {
 	if v := getenv(adminVariable); !c.adminGiven && v != "" {
 		c.admin, c.adminGiven = v, true
 	}
-	c.api = api.NewClient(c.admin)
+	if !cmd.Flags().Changed("token-file") {
+		c.tokenFile = getenv(tokenVariable)
+	}
+	c.api = api.NewClient(c.admin, api.TokenFile(c.tokenFile))
 	return nil
 }

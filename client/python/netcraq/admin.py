@@ -1,22 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller's admin API (HTTP and JSON) tells a client: chains, the KEY_IDs of names, and sessions to write with."""
+"""What the controller's admin API (HTTP and JSON) tells a client: chains, the KEY_IDs of names, and sessions to write with.
+
+The controller lets in root and its own user by its Unix socket, and over TCP who has the token that a file has.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import socket
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from netcraq import wire
 
-DEFAULT_URL = "http://127.0.0.1:20036"
+SYSTEM_SOCKET = "unix:///run/netcraq-admin/controller.sock"
+"""Where the system's controller is, unless it is told otherwise."""
+
+
+def default_url() -> str:
+    """The socket of the system's controller, or, for a user other than root where there is none, of that user's own."""
+    own = os.environ.get("XDG_RUNTIME_DIR")
+    if os.geteuid() == 0 or not own or os.path.exists(SYSTEM_SOCKET.removeprefix("unix://")):
+        return SYSTEM_SOCKET
+    return f"unix://{own}/netcraq-admin/controller.sock"
 
 
 class AdminError(Exception):
@@ -53,12 +65,17 @@ class Chain:
 
 
 class Admin:
-    """A controller. url defaults to $NETCRAQ_ADMIN, or the controller's default address on this machine. timeout is in seconds, for each request."""
+    """A controller.
 
-    def __init__(self, url: str | None = None, timeout: float = 2.0) -> None:
-        url = url or os.environ.get("NETCRAQ_ADMIN") or DEFAULT_URL
+    url is ``unix:///PATH`` of its socket, or ``http://HOST:PORT``; it defaults to $NETCRAQ_ADMIN, or to the controller's socket on this machine.
+    token_file has the token that the controller asks for over TCP; it defaults to $NETCRAQ_TOKEN_FILE. timeout is in seconds, for each request.
+    """
+
+    def __init__(self, url: str | None = None, timeout: float = 2.0, token_file: str | os.PathLike[str] | None = None) -> None:
+        url = url or os.environ.get("NETCRAQ_ADMIN") or default_url()
         self.url = (url if "://" in url else "http://" + url).rstrip("/")
         self.timeout = timeout
+        self.token_file = token_file or os.environ.get("NETCRAQ_TOKEN_FILE")
 
     def chains(self) -> list[Chain]:
         """All chains."""
@@ -86,24 +103,61 @@ class Admin:
         sessions = [Session(s["id"], s["nextRequest"]) for s in got["sessions"]]
         return SessionLease(self, got["lease"], sessions, got["ttlSeconds"], asked, count, owner, address)
 
+    def page_link(self) -> str:
+        """A link by which a browser is let in to the controller's page, once, within five minutes."""
+        return self._do("POST", "/v1/page")["url"]
+
     def _do(self, method: str, path: str, body: Any = None) -> Any:
-        request = urllib.request.Request(self.url + path, method=method)
-        if body is not None:
-            request.data = json.dumps(body).encode()
-            request.add_header("Content-Type", "application/json")
+        text = self._ask(method, path, None if body is None else json.dumps(body).encode())
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout) as response:
-                text = response.read()
             return json.loads(text) if text else None
-        except urllib.error.HTTPError as e:
-            try:
-                error = json.loads(e.read())["error"]
-                raise AdminError(error["code"], error["message"]) from None
-            except (ValueError, KeyError, TypeError):
-                raise AdminError("internal", f"{self.url}{path}: {e}") from None
-        except (OSError, ValueError) as e:
-            why = getattr(e, "reason", e)
-            raise AdminError("unreachable", f"asking the controller at {self.url} (is it running, and is this its address?): {why}") from None
+        except ValueError as e:
+            raise AdminError("internal", f"{self.url}{path}: {e}") from None
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        """The body of the answer to a request."""
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        try:
+            if self.token_file:
+                headers["Authorization"] = "Bearer " + Path(self.token_file).read_text().strip()
+        except OSError as e:
+            raise AdminError("unauthenticated", f"the token for the controller: {e}") from None
+        try:
+            with contextlib.closing(self._connection()) as connection:
+                connection.request(method, path, body, headers)
+                response = connection.getresponse()
+                text = response.read()
+        except (OSError, ValueError, http.client.HTTPException) as e:
+            raise AdminError("unreachable", f"asking the controller at {self.url} (is it running, and is this its address?): {e}") from None
+        if response.status < 300:
+            return text
+        try:
+            error = json.loads(text)["error"]
+            raise AdminError(error["code"], error["message"])
+        except (ValueError, KeyError, TypeError):
+            raise AdminError("internal", f"{self.url}{path}: {response.status} {response.reason}") from None
+
+    def _connection(self) -> http.client.HTTPConnection:
+        parts = urllib.parse.urlsplit(self.url)
+        if parts.scheme == "unix":
+            return _UnixConnection(parts.path, self.timeout)
+        kind = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}.get(parts.scheme)
+        if kind is None or parts.hostname is None:
+            raise ValueError(f"{self.url} is neither unix:///PATH nor http://HOST:PORT")
+        return kind(parts.hostname, parts.port, timeout=self.timeout)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP by a Unix socket."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
 
 
 def host_address(to: str) -> str | None:

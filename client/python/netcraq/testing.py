@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import socket
+import socketserver
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -171,8 +172,9 @@ class RefChain:
 class RefController:
     """The part of the controller's admin API that clients use, for one reference chain."""
 
-    def __init__(self, chain: RefChain, ttl: float = 30) -> None:
-        self.chain, self.ttl = chain, ttl
+    def __init__(self, chain: RefChain, ttl: float = 30, socket_path: str | None = None, token: str | None = None) -> None:
+        """socket_path: serve by a Unix socket there, instead of over TCP. token: what clients have to show."""
+        self.chain, self.ttl, self.token = chain, ttl, token
         self.keys: dict[str, int] = {}
         self.next_session = 1
         self.hosts: list[str | None] = []
@@ -185,7 +187,10 @@ class RefController:
         class Handler(BaseHTTPRequestHandler):
             def handle_any(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                status, answer = controller.answer(self.command, urlsplit(self.path), json.loads(body) if body else None)
+                if controller.token and self.headers.get("Authorization") != f"Bearer {controller.token}":
+                    status, answer = 401, {"error": {"code": "unauthenticated", "message": "a token is asked for"}}
+                else:
+                    status, answer = controller.answer(self.command, urlsplit(self.path), json.loads(body) if body else None)
                 data = json.dumps(answer).encode() if answer is not None else b""
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
@@ -197,8 +202,12 @@ class RefController:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        if socket_path is None:
+            self.server: socketserver.BaseServer = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+            self.url = f"http://127.0.0.1:{self.server.server_address[1]}"  # type: ignore[index]
+        else:
+            self.server = socketserver.ThreadingUnixStreamServer(socket_path, Handler)
+            self.url = f"unix://{socket_path}"
         self.thread = threading.Thread(target=self.server.serve_forever)
         self.thread.start()
 
@@ -213,6 +222,8 @@ class RefController:
         parts = [unquote(p) for p in url.path.split("/")[2:]]
         not_found = (404, {"error": {"code": "not_found", "message": f"no such {parts[0]}: {parts[-1]}"}})
         match method, parts:
+            case "POST", ["page"]:
+                return 200, {"url": "http://127.0.0.1:1/?token=x", "seconds": 60}
             case "GET", ["chains"]:
                 members = [{"switch": f"s{i}", "address": a} for i, a in enumerate(self.chain.addresses) if i]
                 chain = {"name": "main", "id": CHAIN, "serviceAddress": self.chain.addresses[0], "members": members}

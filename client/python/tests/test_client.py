@@ -166,3 +166,35 @@ def test_controller(make_chain, make_controller) -> None:
         Client.from_controller(admin, key=0x09000001)
     with pytest.raises(AdminError, match="is it running"):
         Admin("127.0.0.1:9").chains()
+
+
+def test_admin_by_socket_and_by_token(make_chain, make_controller, tmp_path, monkeypatch) -> None:
+    chain = make_chain()
+    path, token = tmp_path / "c.sock", tmp_path / "token"
+    token.write_text("a" * 40 + "\n")
+    by_socket = make_controller(chain, socket_path=str(path))
+    by_token = make_controller(chain, token="a" * 40)
+    assert by_socket.url == f"unix://{path}"
+    for admin in (Admin(by_socket.url), Admin(by_token.url, token_file=token), Admin(by_token.url.removeprefix("http://"), token_file=str(token))):
+        assert [c.name for c in admin.chains()] == ["main"]
+        assert admin.page_link() == "http://127.0.0.1:1/?token=x"
+        with Client.from_controller(admin, key=KEY) as c:
+            c.put(KEY, b"x")
+    with pytest.raises(AdminError, match="a token is asked for") as e:
+        Admin(by_token.url).chains()
+    assert e.value.code == "unauthenticated"
+    (tmp_path / "wrong").write_text("b" * 40)
+    with pytest.raises(AdminError, match="a token is asked for"):
+        Admin(by_token.url, token_file=tmp_path / "wrong").chains()
+    with pytest.raises(AdminError, match="the token for the controller"):
+        Admin(by_token.url, token_file=tmp_path / "none").chains()
+    monkeypatch.setenv("NETCRAQ_ADMIN", by_token.url)
+    monkeypatch.setenv("NETCRAQ_TOKEN_FILE", str(token))
+    assert Admin().chains()
+    monkeypatch.setenv("NETCRAQ_ADMIN", by_socket.url)
+    monkeypatch.delenv("NETCRAQ_TOKEN_FILE")
+    assert Admin().chains()
+    with pytest.raises(AdminError, match=r"unix://.*none.*No such file"):
+        Admin(f"unix://{tmp_path}/none").chains()
+    with pytest.raises(AdminError, match="neither unix:///PATH nor"):
+        Admin("ftp://x").chains()

@@ -8,28 +8,91 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 )
 
 // Client talks to a controller's admin API. It is safe for concurrent use.
 type Client struct {
-	base string
-	http *http.Client
+	base  string // of URLs
+	where string // for people
+	token string // the file with the token; "": none
+	http  *http.Client
 }
 
-// NewClient makes a client for the controller at address ("host:port", or a URL). It does not connect yet. Requests end with their contexts: it sets
-// no timeout of its own.
-func NewClient(address string) *Client {
+// Option changes how a Client asks.
+type Option func(*Client)
+
+// TokenFile has a Client show the token in a file, which is read again for each request; "": none.
+func TokenFile(path string) Option { return func(c *Client) { c.token = path } }
+
+// NewClient makes a client for the controller at an address: unix:///PATH, or "host:port" or a URL, which takes a token. "": DefaultSocket. With several, separated by commas, the first
+// that takes a connection is asked. It does not connect yet. Requests end with their contexts: it sets no timeout of its own.
+func NewClient(address string, options ...Option) *Client {
 	if address == "" {
-		address = DefaultAddress
+		address = DefaultSocket()
 	}
-	if !strings.Contains(address, "://") {
-		address = "http://" + address
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	c := &Client{http: &http.Client{Transport: transport}}
+	if strings.HasPrefix(address, "unix://") || strings.Contains(address, ",") {
+		c.base, c.where = "http://localhost", address
+		transport.Proxy = nil
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dial(ctx, strings.Split(address, ","))
+		}
+	} else {
+		if !strings.Contains(address, "://") {
+			address = "http://" + address
+		}
+		c.base = strings.TrimRight(address, "/")
+		c.where = c.base
 	}
-	return &Client{base: strings.TrimRight(address, "/"), http: &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}}
+	for _, o := range options {
+		o(c)
+	}
+	return c
+}
+
+// dial connects to the first of several addresses that takes a connection.
+func dial(ctx context.Context, addresses []string) (_ net.Conn, err error) {
+	for _, a := range addresses {
+		network, to := "tcp", strings.TrimSuffix(strings.TrimPrefix(a, "http://"), "/")
+		if path, ok := strings.CutPrefix(a, "unix://"); ok {
+			network, to = "unix", path
+		}
+		c, failed := new(net.Dialer).DialContext(ctx, network, to)
+		if failed == nil {
+			return c, nil
+		}
+		err = errors.Join(err, failed)
+	}
+	return nil, err
+}
+
+// send sends a request, with the token.
+func (c *Client) send(req *http.Request) (*http.Response, error) {
+	if c.token != "" {
+		b, err := os.ReadFile(c.token)
+		if err != nil {
+			return nil, fmt.Errorf("the token for the controller: %w", err)
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(b)))
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	return resp, nil
+}
+
+// PageLink asks for a link by which a browser is let in to the controller's page.
+func (c *Client) PageLink(ctx context.Context) (*PageLink, error) {
+	out := new(PageLink)
+	return out, c.do(ctx, http.MethodPost, "/v1/page", nil, out)
 }
 
 // Close drops idle connections.
@@ -150,9 +213,9 @@ func (c *Client) Events(ctx context.Context, since uint64, follow bool, f func(E
 		return err
 	}
 	req.Header.Set("Accept", "text/event-stream")
-	resp, err := c.http.Do(req)
+	resp, err := c.send(req)
 	if err != nil {
-		return c.unreachable(err)
+		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 400 {
@@ -204,9 +267,9 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.send(req)
 	if err != nil {
-		return c.unreachable(err)
+		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 400 {
@@ -227,7 +290,7 @@ func (c *Client) unreachable(err error) error {
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = u.Err
 	}
-	return fmt.Errorf("asking the controller at %s (is it running, and is this its --admin address?): %w", c.base, err)
+	return fmt.Errorf("asking the controller at %s (is it running, and is this one of its --admin addresses?): %w", c.where, err)
 }
 
 // failure reads the error of a response.

@@ -1,6 +1,6 @@
 // Package api is the controller's admin API as its users see it: the JSON types and a client.
 //
-// The API is HTTP and JSON on a loopback address (DefaultAddress). It answers the questions an operator asks (which switches make up the chain, which
+// The API is HTTP and JSON, by a Unix socket (SystemSocket), and over TCP for who has a token. It answers the questions an operator asks (which switches make up the chain, which
 // keys are in the network, what did each switch count) and takes the orders that change them (add a key, remove one, change a lease). It is also
 // where clients of the data plane learn what they cannot know by themselves: the service address of a chain, the KEY_ID of an etcd key, and a session
 // id that is theirs alone. It is not on the path of any read or write: those are packets to the switches.
@@ -12,11 +12,45 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 )
 
-// DefaultAddress is where the controller serves the admin API unless told otherwise (--admin).
+// DefaultAddress is where the controller serves the admin API over TCP unless told otherwise (--admin), for browsers and Prometheus.
 const DefaultAddress = "127.0.0.1:20036"
+
+// Where the controller's socket and the tokens are unless told otherwise. The folder is not the node agent's own, which only root can enter.
+const (
+	SystemFolder = "/run/netcraq-admin"
+	SystemSocket = "unix://" + SystemFolder + "/controller.sock"
+)
+
+// folder is the system's, or, for a user other than root where no controller of the system's runs, that user's own.
+func folder() string {
+	own := os.Getenv("XDG_RUNTIME_DIR")
+	if os.Geteuid() == 0 || own == "" {
+		return SystemFolder
+	}
+	if _, err := os.Stat(strings.TrimPrefix(SystemSocket, "unix://")); err == nil {
+		return SystemFolder
+	}
+	return filepath.Join(own, "netcraq-admin")
+}
+
+// DefaultSocket is where the controller's socket is, and is looked for, unless told otherwise.
+func DefaultSocket() string { return "unix://" + filepath.Join(folder(), "controller.sock") }
+
+// DefaultToken and DefaultReadToken are the files with the tokens for TCP.
+func DefaultToken() string     { return filepath.Join(folder(), "token") }
+func DefaultReadToken() string { return filepath.Join(folder(), "read-token") }
+
+// PageLink is the answer to POST /v1/page: a link by which a browser is let in to the page, for one use within so many seconds.
+type PageLink struct {
+	URL     string `json:"url"`
+	Seconds int    `json:"seconds"`
+}
 
 // Chain is one chain (virtual group) with its members in order.
 type Chain struct {
@@ -169,6 +203,8 @@ type Event struct {
 // The codes of Error. Each goes with one HTTP status.
 const (
 	CodeInvalidArgument    = "invalid_argument"    // 400: the request makes no sense; repeating it will not help
+	CodeUnauthenticated    = "unauthenticated"     // 401: who asks has to show a token, or come by the socket
+	CodePermissionDenied   = "permission_denied"   // 403: who asks may not do this
 	CodeNotFound           = "not_found"           // 404: no such chain, key, switch, session lease
 	CodeAlreadyExists      = "already_exists"      // 409: the key name or KEY_ID is placed already
 	CodeFailedPrecondition = "failed_precondition" // 412: refused in the present state; the message says which and what would help
@@ -203,6 +239,10 @@ func StatusOf(code string) int {
 	switch code {
 	case CodeInvalidArgument:
 		return http.StatusBadRequest
+	case CodeUnauthenticated:
+		return http.StatusUnauthorized
+	case CodePermissionDenied:
+		return http.StatusForbidden
 	case CodeNotFound:
 		return http.StatusNotFound
 	case CodeAlreadyExists:

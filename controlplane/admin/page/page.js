@@ -84,7 +84,7 @@ async function refresh() {
     }
     state("live, " + new Date().toLocaleTimeString(), true);
   } catch (e) {
-    state("the controller does not answer: " + e.message, false);
+    state(e.code === "unauthenticated" ? "the controller does not know this browser: follow the link that netcraqctl page gives" : "the controller does not answer: " + e.message, false);
   }
   setTimeout(refresh, 1000);
 }

@@ -7,18 +7,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/netcraq/netcraq/controlplane/admin"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -32,7 +30,7 @@ const (
 
 type options struct {
 	topology string
-	admin    string
+	admin    admin.Config
 	state    string
 	logLevel string
 	check    bool
@@ -71,6 +69,12 @@ does the work; the others take over when it dies, and send admin requests on to 
 With --prometheus the leader also keeps the keys of etcd's that are read most in the
 switches (docs/etcd.md).
 
+Its admin API changes everything, so it asks who is there: by its Unix socket root and the
+controller's own user are let in (--admin-users, --admin-group: others), over TCP who has the
+token in a file that is made at the start. Open to all are /healthz, /readyz and /metrics,
+which tell no keys. netcraqctl finds the socket by itself; a browser is let in to the page at
+HOST:PORT by the link that "netcraqctl page" gives.
+
 When every chain serves it prints one line on stdout that begins with "ready:". It ends on
 SIGINT and SIGTERM. Exit code 0: ended so; 1: could not start or run; 2: mistake on the
 command line, in the topology, the program or the state file.
@@ -79,6 +83,7 @@ The topology file is described by controlplane/topology/example.yaml.`,
 		Example: `  netcraq-controller --topology net.yaml --state out/controller.json
   netcraq-controller --topology net.yaml --etcd 10.0.0.1:2379,10.0.0.2:2379
   netcraq-controller --topology net.yaml --etcd 10.0.0.1:2379 --prometheus http://10.0.0.9:9090
+  netcraq-controller --topology net.yaml --admin unix:///run/lab/controller.sock --admin-group lab
   netcraq-controller --topology net.yaml --check`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -87,7 +92,7 @@ The topology file is described by controlplane/topology/example.yaml.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.topology, "topology", "", "the file that says what the network is made of (YAML or JSON)")
-	f.StringVar(&o.admin, "admin", api.DefaultAddress, "where to serve the admin API; it has no authentication,\nso keep it on a loopback address")
+	o.admin.Flags(f)
 	f.StringVar(&o.state, "state", "", "file for what must survive a restart: names of keys, epochs,\nsessions (default: none; a restarted controller then asks\n"+
 		"the switches, knows keys by their KEY_IDs only, and gives no\nsessions for two TTLs)")
 	o.etcd.flags(f)
@@ -146,23 +151,25 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		fmt.Fprintf(stdout, "%s: %d switches, %d hosts, %d chains: all is well\n", o.topology, len(top.Switches), len(top.Hosts), len(top.Chains))
 		return nil
 	}
-	listener, err := net.Listen("tcp", o.admin)
+	door, err := admin.Listen(o.admin, log)
 	if err != nil {
-		return fmt.Errorf("the admin API: %w (is another controller running? --admin chooses another address)", err)
+		return err
 	}
+	defer door.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	n := &network{path: o.topology, top: top, c: c, stdout: stdout, stderr: stderr}
 	n.follow(ctx)
-	server := &http.Server{Handler: admin.Handler(c, nil), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			cancel(fmt.Errorf("the admin API: %w", err))
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := door.Serve(ctx, admin.Handler(c, nil)); err != nil {
+			cancel(err)
 		}
-	}()
-	go announce(ctx, c, listener.Addr().String(), stdout)
+	})
+	go announce(ctx, c, strings.Join(door.Addresses(), " and "), stdout)
 	c.Run(ctx)
-	server.Close()
+	cancel(nil)
+	serving.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
 	}
@@ -200,7 +207,7 @@ func announce(ctx context.Context, c *controller.Controller, address string, std
 		parts = append(parts, fmt.Sprintf("chain %s %s at %s, epoch %d, %d keys",
 			ch.Name, strings.Join(members, "-"), ch.ServiceAddress, ch.Epoch, ch.Keys))
 	}
-	fmt.Fprintf(stdout, "ready: %s; admin API at http://%s\n", strings.Join(parts, "; "), address)
+	fmt.Fprintf(stdout, "ready: %s; admin API at %s\n", strings.Join(parts, "; "), address)
 }
 
 // afterStop says what becomes of reads.

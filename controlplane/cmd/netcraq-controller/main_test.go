@@ -3,17 +3,26 @@ package main
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
 	"github.com/netcraq/netcraq/controlplane/admin/api"
-	"github.com/netcraq/netcraq/internal/testport"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
 const example = "../../topology/example.yaml"
@@ -32,6 +41,8 @@ func TestCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
+	dir := t.TempDir()
+	tokens := " --admin-token " + filepath.Join(dir, "token") + " --admin-read-token " + filepath.Join(dir, "read")
 	for _, c := range []struct {
 		args string
 		code int
@@ -55,7 +66,9 @@ func TestCommandLine(t *testing.T) {
 		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --gateway-prefix /netcraq/", exitBadInput, "the controllers' own state is under /netcraq/"},
 		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --check", 0, "all is well"},
 		{"--topology " + example + " --check", 0, "4 switches, 4 hosts, 1 chains: all is well"},
-		{"--topology " + example + " --admin " + taken.Addr().String(), exitFailed, "is another controller running?"},
+		{"--topology " + example + tokens + " --admin " + taken.Addr().String(), exitFailed, "is another controller running?"},
+		{"--topology " + example + " --admin unix:///dev/null/c.sock", exitFailed, "--admin chooses another place"},
+		{"--topology " + example + tokens + " --admin-group nosuchgroup_", exitFailed, "--admin-group nosuchgroup_"},
 	} {
 		var out bytes.Buffer
 		if code := run(strings.Fields(c.args), &out, &out); code != c.code || !strings.Contains(out.String(), c.want) {
@@ -79,7 +92,7 @@ func (s *syncBuffer) String() string { s.mu.Lock(); defer s.mu.Unlock(); return 
 
 // TestSignals: it serves the API while the switches are not there yet, says what it waits for, reads its file again, and ends well.
 func TestSignals(t *testing.T) {
-	addr := testport.Free(t)
+	socket := "unix://" + filepath.Join(t.TempDir(), "c.sock")
 	text, err := os.ReadFile(example)
 	if err != nil {
 		t.Fatal(err)
@@ -95,8 +108,8 @@ func TestSignals(t *testing.T) {
 	}
 	var out syncBuffer
 	code := make(chan int, 1)
-	go func() { code <- run([]string{"--topology", file, "--admin", addr}, &out, &out) }()
-	client := api.NewClient(addr)
+	go func() { code <- run([]string{"--topology", file, "--admin", socket}, &out, &out) }()
+	client := api.NewClient(socket)
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		err := client.Ready(context.Background())
 		if err != nil && strings.Contains(err.Error(), "waiting for s1, s2, s3, s4 to connect") {
@@ -165,5 +178,49 @@ func TestSignals(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("it did not end")
+	}
+}
+
+// TestMetricsTellNoKeys: /metrics is open to all, so nothing that it tells has a place for a key's name.
+func TestMetricsTellNoKeys(t *testing.T) {
+	top, err := topology.Load(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	c, err := controller.New(controller.Options{Topology: top, Store: controller.Memory{}, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer etcd.Close()
+	var o placementOptions
+	o.flags(pflag.NewFlagSet("", pflag.ContinueOnError))
+	o.prometheus = "http://127.0.0.1:1"
+	p, err := o.placer(c, etcd, log, clientv3.Cmp{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Registry().Register(p.Metrics()); err != nil {
+		t.Fatal(err)
+	}
+	descriptions := make(chan *prometheus.Desc, 1000)
+	c.Registry().Describe(descriptions)
+	close(descriptions)
+	told := regexp.MustCompile(`variableLabels: \{([^}]*)\}`)
+	seen := map[string]bool{}
+	for d := range descriptions {
+		for label := range strings.SplitSeq(told.FindStringSubmatch(d.String())[1], ",") {
+			seen[label] = true
+			if !slices.Contains([]string{"", "chain", "switch", "type", "op", "code", "result", "fault"}, label) {
+				t.Errorf("%s has the label %q: if its values are not keys, name it here", d, label)
+			}
+		}
+	}
+	if !seen["chain"] || !seen["fault"] {
+		t.Errorf("there are no metrics: %v", seen)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -67,34 +68,38 @@ func serveReplicated(ctx context.Context, o options, n *network, log *slog.Logge
 		return err
 	}
 	defer client.Close()
-	listener, err := net.Listen("tcp", o.admin)
+	door, err := admin.Listen(o.admin, log)
 	if err != nil {
-		return fmt.Errorf("the admin API: %w (is another controller running? --admin chooses another address)", err)
+		return err
 	}
-	id := etcdstore.Identity{Name: name(), Admin: reachable(listener.Addr())}
+	defer door.Close()
+	id := etcdstore.Identity{Name: name(), Admin: reachable(door.TCP())}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	n.follow(ctx)
 	var replica admin.Replica
+	replica.Token, replica.ReadToken = door.Tokens()
 	mux := http.NewServeMux()
 	mux.Handle("GET "+etcdstore.AlivePath, etcdstore.Alive(id))
 	mux.Handle("/", &replica)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
-	defer server.Close()
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			cancel(fmt.Errorf("the admin API: %w", err))
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer cancel(nil)
+	serving.Go(func() {
+		if err := door.Serve(ctx, mux); err != nil {
+			cancel(err)
 		}
-	}()
+	})
+	address := strings.Join(door.Addresses(), " and ")
 	candidate := &etcdstore.Candidate{Client: client, Prefix: strings.TrimSuffix(o.etcd.prefix, "/") + "/", Identity: id, Log: log}
-	fmt.Fprintf(stdout, "standing by: %s; admin API at http://%s\n", id.Name, listener.Addr())
+	fmt.Fprintf(stdout, "standing by: %s; admin API at %s\n", id.Name, address)
 	for ctx.Err() == nil {
 		term, err := candidate.Campaign(ctx, func(leader etcdstore.Identity) {
 			log.Info("another controller leads", "leader", leader.Name, "admin", leader.Admin)
 			replica.StandBy(leader.Admin)
 		})
 		if err == nil {
-			err = lead(ctx, term, o, n, log, &replica, client, listener.Addr().String(), stdout)
+			err = lead(ctx, term, o, n, log, &replica, client, address, stdout)
 			replica.StandBy("")
 			term.Resign()
 		}
@@ -160,7 +165,8 @@ func name() string {
 	return fmt.Sprintf("%s-%d-%s", cmp.Or(host, "unnamed"), os.Getpid(), rand.Text()[:6]+map[bool]string{true: "?"}[err != nil])
 }
 
-// reachable is the admin address that others are told: none where it listens on all of this machine's, because which of those others reach is not known.
+// reachable is the admin address that others are told: none where it is not served over TCP, or on all of this machine's addresses, because which of those others reach is
+// not known.
 func reachable(a net.Addr) string {
 	if t, ok := a.(*net.TCPAddr); !ok || t.IP.IsUnspecified() {
 		return ""

@@ -80,7 +80,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 		host = "unnamed"
 	}
 	slots := guarded.NewNetwork(metrics.Network)
-	n.chains = chains.Follow(api.NewClient(o.controller), slots, fmt.Sprintf("etcd-monitor %s %d", host, os.Getpid()), log)
+	n.chains = chains.Follow(api.NewClient(o.controller, api.TokenFile(o.token)), slots, fmt.Sprintf("etcd-monitor %s %d", host, os.Getpid()), log)
 	n.sessions = guarded.NewLeases(n.etcd, o.prefix, 0, detail)
 	n.everybody = guarded.NewEverybody(nobody, o.prefix, newest)
 	n.runtime = guarded.NewGoroutines()

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 
+	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
@@ -37,6 +38,7 @@ type options struct {
 	keepAliveMin, keepAlive, keepAliveT time.Duration
 
 	controller string
+	token      string // the file with the controller's, over TCP
 	prefix     string
 	user       string
 	password   string // the file that has it
@@ -68,7 +70,8 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.clients.CRLFile, "client-crl-file", "", "the list of clients' certificates that are revoked (DER); clients have to show one then")
 	f.StringVar(&o.metrics, "metrics-addr", defaultMetrics, "where to serve the gateway's own /metrics (HOST:PORT; \"\": nowhere\nbut at "+gateway.OwnMetrics+" of the client URLs)")
 
-	f.StringVar(&o.controller, "controller", "", "the address of netcraq-controller's admin API: have placed keys\nread from the network (default: all goes to etcd)")
+	f.StringVar(&o.controller, "controller", "", "netcraq-controller's admin API, unix:///PATH or HOST:PORT (several\nwith commas: the first that answers): have placed keys read from the\nnetwork (default: all goes to etcd)")
+	f.StringVar(&o.token, "controller-token", "", "the file with the token that the controller asks for at HOST:PORT;\nit has to be the one that may change things")
 
 	f.UintVar(&o.maxRequestBytes, "max-request-bytes", gateway.DefaultMaxRequestBytes, "the largest request of a client; not below etcd's")
 	f.Uint32Var(&o.maxStreams, "max-concurrent-streams", gateway.DefaultMaxConcurrentStreams, "requests that one connection may have under way")
@@ -173,10 +176,27 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 			return fail("--metrics-addr %s: give HOST:PORT", o.metrics)
 		}
 	}
-	if o.controller != "" {
-		host := strings.TrimPrefix(strings.TrimPrefix(o.controller, "http://"), "https://")
+	if o.token != "" {
+		if o.controller == "" {
+			return fail("--controller-token: give the controller's address, too (--controller HOST:PORT)")
+		}
+		if _, err := os.ReadFile(o.token); err != nil {
+			return fail("--controller-token: %w", err)
+		}
+	}
+	for _, c := range strings.Split(o.controller, ",") {
+		if path, ok := strings.CutPrefix(c, "unix://"); ok {
+			if !strings.HasPrefix(path, "/") {
+				return fail("--controller %s: give the path of the controller's socket, such as %s", c, api.SystemSocket)
+			}
+			continue
+		}
+		if o.controller == "" {
+			break
+		}
+		host := strings.TrimPrefix(strings.TrimPrefix(c, "http://"), "https://")
 		if _, _, err := net.SplitHostPort(strings.TrimSuffix(host, "/")); err != nil {
-			return fail("--controller %s: give the controller's admin address, HOST:PORT (its --admin says which)", o.controller)
+			return fail("--controller %s: give the controller's admin address, unix:///PATH or HOST:PORT (its --admin says which)", c)
 		}
 	}
 	if err := o.checkOwn(); err != nil {

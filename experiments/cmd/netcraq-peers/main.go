@@ -49,7 +49,7 @@ back is compared with what was written to its key; a wrong one ends the run with
 	p := root.PersistentFlags()
 	p.StringSliceVar(&f.endpoints, "endpoints", nil, "HOST:PORT of the server, or of etcd's members")
 	p.StringVar(&f.cacert, "cacert", "", "etcd: certificates that the server's must be signed by (PEM); makes the connection TLS")
-	p.StringVar(&f.controller, "controller", "127.0.0.1:20036", "native: the controller's admin API")
+	p.StringVar(&f.controller, "controller", "", "native: the controller's admin API, unix:///PATH (default: where it is on this machine)")
 	p.StringVar(&f.mix, "mix", "get=1", "operations and their shares: get=95,put=5")
 	p.BoolVar(&f.fill, "fill", true, "write every key first")
 	p.IntVarP(&f.cfg.Outstanding, "outstanding", "n", 64, "queries on their way at once")

@@ -5,11 +5,13 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from netcraq.admin import AdminError
 from netcraq.client import Client
 
-from topologies import p4app
+from topologies import namespaces, p4app
 from topologies.controller import Operator
 from topologies.tests.conftest import processes_here, runs_here
 
@@ -31,6 +33,7 @@ class Launched:
         for line in self.process.stdout:
             self.said.append(line)
             if line.startswith("ready:"):
+                self.admin = Operator(json.loads(line.removeprefix("ready:"))["admin"])
                 return
         pytest.fail("the launcher ended: " + "".join(self.said))
 
@@ -69,14 +72,14 @@ def test_a_bad_command_line_is_refused(arguments):
 
 def test_killed_with_9_it_leaves_nothing_after_the_next_start(switch, private, tmp_path):
     first = Launched(switch, tmp_path / "1")
-    key = Operator().add_key("main", "/a", b"1")
+    key = first.admin.add_key("main", "/a", b"1")
     first.end(signal.SIGKILL)
 
     second = Launched(switch, tmp_path / "2", "--nodes", "2")  # fewer switches: what the first had beyond them must be gone, too
     assert interfaces() == {"s1-eth1", "s1-eth2", "s2-eth1", "s2-eth2"}
     assert {run_id for _, run_id in processes_here()} == runs_here()
-    assert Operator().keys() == {}
-    assert Operator().add_key("main", "/a", b"2") == key
+    assert second.admin.keys() == {}
+    assert second.admin.add_key("main", "/a", b"2") == key
     assert second.end(signal.SIGTERM) == 128 + signal.SIGTERM
     assert interfaces() == set()
     assert processes_here() == []
@@ -87,8 +90,34 @@ def test_a_second_launcher_is_refused_and_does_no_harm_to_the_first(switch, priv
     done = run("--switch", switch, "--no-cli", "--out", str(tmp_path / "2"))
     assert done.returncode == 1
     assert f"a NetCRAQ network is up already: {p4app.ROOT}/topologies/chain-4.json, process {first.process.pid}. End it first" in done.stderr
-    Operator().ready()
+    first.admin.ready()
     assert first.end(signal.SIGINT) == 130
+
+
+def test_two_networks_in_two_namespaces_have_controllers_of_their_own(switch, private, tmp_path):
+    first = Launched(switch, tmp_path / "1")
+    with namespaces.private():
+        second = Launched(switch, tmp_path / "2", "--nodes", "2")
+        assert first.admin.url != second.admin.url
+        first.admin.add_key("main", "/first", b"1")
+        second.admin.add_key("main", "/second", b"2")
+        assert (list(first.admin.keys()), list(second.admin.keys())) == (["/first"], ["/second"])
+        for launched in (second, first):
+            path = Path(launched.admin.url.removeprefix("unix://"))
+            assert path.stat().st_mode & 0o777 == 0o660
+            assert launched.end(signal.SIGTERM) == 128 + signal.SIGTERM
+            assert list(path.parent.glob(f"{path.stem}.*")) == []
+
+
+def test_who_has_no_token_asks_the_controller_in_vain(switch, private, tmp_path):
+    launched = Launched(switch, tmp_path)
+    nobody = Operator("127.0.0.1:20036")
+    with pytest.raises(AdminError, match="asks for a token") as refused:
+        nobody.add_key("main", "/a", b"1")
+    assert refused.value.code == "unauthenticated"
+    assert launched.admin.keys() == {}
+    assert Operator("127.0.0.1:20036", token_file="/run/netcraq-admin/token").keys() == {}
+    assert launched.end(signal.SIGTERM) == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize("seconds", [0.3, 0.6, 1.0])

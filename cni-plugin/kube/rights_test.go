@@ -1,0 +1,406 @@
+package kube
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	coordination "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbac "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/identity"
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+	"github.com/netcraq/netcraq/internal/kubetest"
+)
+
+// right is a verb on a resource in a role of the manifests.
+type right struct{ role, namespace, resource, verb string }
+
+func (r right) String() string { return r.role + "/" + r.namespace + ": " + r.verb + " " + r.resource }
+
+// roles reads the roles of the agents' manifests.
+func roles(t *testing.T) (out []client.Object) {
+	t.Helper()
+	b, err := os.ReadFile("../deploy/rbac.yaml")
+	must(t, err)
+	for d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(b), 4096); ; {
+		var raw runtime.RawExtension
+		if err := d.Decode(&raw); errors.Is(err, io.EOF) {
+			return out
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		var kind metav1.TypeMeta
+		must(t, yaml.Unmarshal(raw.Raw, &kind))
+		switch kind.Kind {
+		case "ClusterRole":
+			r := &rbac.ClusterRole{}
+			must(t, yaml.UnmarshalStrict(raw.Raw, r))
+			out = append(out, r)
+		case "Role":
+			r := &rbac.Role{}
+			must(t, yaml.UnmarshalStrict(raw.Raw, r))
+			out = append(out, r)
+		}
+	}
+}
+
+func rulesOf(o client.Object) *[]rbac.PolicyRule {
+	switch r := o.(type) {
+	case *rbac.ClusterRole:
+		return &r.Rules
+	case *rbac.Role:
+		return &r.Rules
+	}
+	return nil
+}
+
+// rights are all that roles give.
+func rights(t *testing.T) map[right]bool {
+	out := map[right]bool{}
+	for _, o := range roles(t) {
+		for _, rule := range *rulesOf(o) {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					out[right{o.GetName(), o.GetNamespace(), resource, verb}] = true
+				}
+			}
+		}
+	}
+	return out
+}
+
+// without leaves one right out of a role's rules.
+func without(rules []rbac.PolicyRule, r right) (out []rbac.PolicyRule) {
+	for _, rule := range rules {
+		if !slices.Contains(rule.Resources, r.resource) || !slices.Contains(rule.Verbs, r.verb) {
+			out = append(out, rule)
+			continue
+		}
+		others, less := *rule.DeepCopy(), *rule.DeepCopy()
+		others.Resources = slices.DeleteFunc(others.Resources, func(s string) bool { return s == r.resource })
+		less.Resources, less.Verbs = []string{r.resource}, slices.DeleteFunc(less.Verbs, func(s string) bool { return s == r.verb })
+		if len(others.Resources) > 0 {
+			out = append(out, others)
+		}
+		if len(less.Verbs) > 0 {
+			out = append(out, less)
+		}
+	}
+	return out
+}
+
+// TestRightsAreWrittenDown: docs/kubernetes.md has each right of each role, and none that there is not.
+func TestRightsAreWrittenDown(t *testing.T) {
+	b, err := os.ReadFile("../../docs/kubernetes.md")
+	must(t, err)
+	row := regexp.MustCompile("(?m)^\\| `(netcraq-agent|netcraq-leader)`(?: in `([a-z-]+)`)? \\| `([a-z./]+)` \\| ([a-z, ]+) \\| .+ \\|$")
+	written := map[right]bool{}
+	for _, m := range row.FindAllStringSubmatch(string(b), -1) {
+		for verb := range strings.SplitSeq(m[4], ", ") {
+			written[right{m[1], m[2], m[3], verb}] = true
+		}
+	}
+	given := rights(t)
+	for r := range given {
+		if !written[r] {
+			t.Errorf("docs/kubernetes.md does not say what this right is for: %s", r)
+		}
+	}
+	for r := range written {
+		if !given[r] {
+			t.Errorf("docs/kubernetes.md has a right that no role gives: %s", r)
+		}
+	}
+}
+
+// TestRights takes each right away from a running API server, and has something not work without it; with it it works. So there is none too many.
+func TestRights(t *testing.T) {
+	s := kubetest.Start(t, kubetest.Options{})
+	s.Kubectl(t, kubetest.Options{}, "apply", "-f", "../deploy/namespace.yaml")
+	s.Kubectl(t, kubetest.Options{}, "apply", "-f", "../deploy/crd", "-f", "../deploy/rbac.yaml")
+	s.Kubectl(t, kubetest.Options{}, "wait", "--for=condition=Established", "--timeout=60s", "crd", "netcraqchains.netcraq.io", "netcraqnodes.netcraq.io")
+	ctx := t.Context()
+	const ns = "netcraq-system"
+	scheme, err := Scheme()
+	must(t, err)
+	must(t, errors.Join(coordination.AddToScheme(scheme), rbac.AddToScheme(scheme)))
+	as := func(token string) client.WithWatch {
+		c, err := client.NewWithWatch(s.As(token), client.Options{Scheme: scheme})
+		must(t, err)
+		return c
+	}
+	admin := as(s.Config.BearerToken)
+	must(t, admin.Create(ctx, kubeNode(1)))
+	must(t, admin.Create(ctx, numbered("n01", 1, 0)))
+	must(t, admin.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}, Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, LeaseMillis: 200,
+		Placement: v1alpha1.Placement{Policy: v1alpha1.PlaceHot}}}))
+	workerToken, leaderToken := s.Token(t, ns, workerAccount, "n01"), s.Token(t, ns, leaderAccount, "n01")
+	worker, leader := as(workerToken), as(leaderToken)
+	gone := func(objects ...client.Object) {
+		for _, o := range objects {
+			must(t, client.IgnoreNotFound(admin.Delete(ctx, o)))
+		}
+	}
+	secret := func() *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: AuthoritySecret}}
+	}
+	configMap := func() *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: AuthoritiesMap}}
+	}
+	keep := func(c client.Client) *authorities {
+		return &authorities{read: c, write: c, namespace: ns, now: time.Now, log: quiet}
+	}
+	must(t, keep(admin).keep(ctx))
+	anew := func() *keeper {
+		return &keeper{identity: identity.New("n01"), roles: []identity.Role{identity.Switch}, node: "n01", read: worker, write: worker, namespace: ns, log: quiet, asked: map[identity.Role]*asked{}}
+	}
+	// asks has an agent ask for a certificate; that it waits then is as it should be.
+	asks := func() error {
+		if err := anew().once(ctx); err != nil && !strings.Contains(err.Error(), "waits for an agent") {
+			return err
+		}
+		return nil
+	}
+	// signs has the signer answer a new request: good, or one for another node.
+	signs := func(good bool) error {
+		node := map[bool]string{true: "n01", false: "n02"}[good]
+		_, request, err := identity.NewRequest(identity.Switch, node)
+		must(t, err)
+		c := &certificates.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, Spec: certificates.CertificateSigningRequestSpec{Request: request,
+			SignerName: identity.Switch.Signer(), Usages: usagesOf(identity.Switch)}}
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) { // its own rights are being changed beside this
+			if err = worker.Create(ctx, c); err == nil || time.Now().After(end) {
+				break
+			}
+		}
+		must(t, err)
+		_, err = (&signer{client: leader, authorities: keep(leader), namespace: ns, log: quiet}).Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+		if err == nil {
+			must(t, admin.Get(ctx, client.ObjectKeyFromObject(c), c))
+			if good == (len(c.Status.Certificate) == 0) {
+				err = fmt.Errorf("%+v", c.Status)
+			}
+		}
+		return err
+	}
+	leases, err := coordinationclient.NewForConfig(s.As(leaderToken))
+	must(t, err)
+	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: ns, Name: LeaseName}, Client: leases, LockConfig: resourcelock.ResourceLockConfig{Identity: "n01"}}
+	holding := resourcelock.LeaderElectionRecord{HolderIdentity: "n01", LeaseDurationSeconds: 5, AcquireTime: metav1.Now(), RenewTime: metav1.Now()}
+	lease := &coordination.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: LeaseName}}
+	kube, err := kubernetes.NewForConfig(s.As(leaderToken))
+	must(t, err)
+	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "main.1", Namespace: "default"}, InvolvedObject: corev1.ObjectReference{Kind: "NetcraqChain", Name: "main"}}
+	watch := func(c client.WithWatch, list client.ObjectList) error {
+		w, err := c.Watch(ctx, list)
+		if err == nil {
+			w.Stop()
+		}
+		return err
+	}
+	member := func() error { // says where its switch is
+		var n v1alpha1.NetcraqNode
+		must(t, admin.Get(ctx, client.ObjectKey{Name: "n01"}, &n))
+		m := &member{client: worker, self: podroutes.Node{Name: "n01", Address: fromNode(kubeNode(1)).Address}, log: quiet,
+			route:   func(podroutes.Node, []podroutes.Node) error { return nil },
+			connect: func(podroutes.Node, map[uint32]podroutes.Node) error { return nil },
+			status:  v1alpha1.NetcraqNodeStatus{Agent: fmt.Sprintf("192.0.2.1:%d", 1+len(n.ResourceVersion)+int(time.Now().UnixNano()%50000))}}
+		_, err := m.Reconcile(ctx, reconcile.Request{})
+		return err
+	}
+	chain := func(change func(*v1alpha1.NetcraqChain), update func(*v1alpha1.NetcraqChain) error) error {
+		var c v1alpha1.NetcraqChain
+		must(t, admin.Get(ctx, client.ObjectKey{Name: "main"}, &c))
+		change(&c)
+		return update(&c)
+	}
+	asking := kubePod(ns, "asks", "", workerAccount, "n01", "true")
+	asking.Spec.Containers = []corev1.Container{{Name: "c", Image: "none"}}
+	must(t, admin.Create(ctx, asking))
+	fast := func() *fastPaths { return newFastPaths(leader, quiet) }
+	table := map[right]struct {
+		what string
+		do   func() error
+	}{
+		{"netcraq-agent", "", "nodes", "get"}: {"an agent waits for its own node", func() error {
+			return worker.Get(ctx, client.ObjectKey{Name: "n01"}, &corev1.Node{})
+		}},
+		{"netcraq-agent", "", "nodes", "list"}:                        {"an agent makes routes to the other nodes", func() error { _, err := listNodes(ctx, worker); return err }},
+		{"netcraq-agent", "", "nodes", "watch"}:                       {"an agent follows nodes that come and go", func() error { return watch(worker, &corev1.NodeList{}) }},
+		{"netcraq-agent", "", "netcraqnodes", "get"}:                  {"an agent says where its switch is", member},
+		{"netcraq-agent", "", "netcraqnodes", "list"}:                 {"an agent learns the nodes' numbers", func() error { _, err := listNodes(ctx, worker); return err }},
+		{"netcraq-agent", "", "netcraqnodes", "watch"}:                {"an agent follows the nodes' numbers", func() error { return watch(worker, &v1alpha1.NetcraqNodeList{}) }},
+		{"netcraq-agent", "", "netcraqnodes/status", "update"}:        {"an agent says where its switch is", member},
+		{"netcraq-agent", "", "certificatesigningrequests", "create"}: {"an agent asks for a certificate", asks},
+		{"netcraq-agent", "", "certificatesigningrequests", "get"}:    {"an agent fetches its certificate", asks},
+		{"netcraq-agent", ns, "configmaps", "get"}:                    {"an agent learns whom to trust", asks},
+
+		{"netcraq-leader", "", "netcraqchains", "get"}:   {"the leader looks at a chain", func() error { return leader.Get(ctx, client.ObjectKey{Name: "main"}, &v1alpha1.NetcraqChain{}) }},
+		{"netcraq-leader", "", "netcraqchains", "list"}:  {"the leader learns of chains", func() error { return leader.List(ctx, &v1alpha1.NetcraqChainList{}) }},
+		{"netcraq-leader", "", "netcraqchains", "watch"}: {"the leader follows chains", func() error { return watch(leader, &v1alpha1.NetcraqChainList{}) }},
+		{"netcraq-leader", "", "netcraqchains", "update"}: {"the leader holds a chain until its keys are out (finalizer)", func() error {
+			return chain(func(c *v1alpha1.NetcraqChain) { c.Finalizers = []string{Finalizer} }, func(c *v1alpha1.NetcraqChain) error { return leader.Update(ctx, c, client.DryRunAll) })
+		}},
+		{"netcraq-leader", "", "netcraqchains/status", "update"}: {"the leader says how a chain is", func() error {
+			return chain(func(c *v1alpha1.NetcraqChain) { c.Status.Epoch++ }, func(c *v1alpha1.NetcraqChain) error { return leader.Status().Update(ctx, c) })
+		}},
+		{"netcraq-leader", "", "netcraqnodes", "create"}: {"the leader gives a node its number", func() error {
+			gone(numbered("n01", 1, 0))
+			err := number(ctx, leader, leader, func(string) bool { return false })
+			if err != nil { // for the others here
+				must(t, client.IgnoreAlreadyExists(admin.Create(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "n01"}, Spec: v1alpha1.NetcraqNodeSpec{Number: 1}})))
+			}
+			return err
+		}},
+		{"netcraq-leader", "", "netcraqnodes", "delete"}: {"the leader takes the number of a node back that has gone", func() error {
+			must(t, client.IgnoreAlreadyExists(admin.Create(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "n09"}, Spec: v1alpha1.NetcraqNodeSpec{Number: 9}})))
+			return number(ctx, leader, leader, func(string) bool { return false })
+		}},
+		{"netcraq-leader", "", "certificatesigningrequests", "list"}:            {"the signer learns of requests", func() error { return leader.List(ctx, &certificates.CertificateSigningRequestList{}) }},
+		{"netcraq-leader", "", "certificatesigningrequests", "watch"}:           {"the signer follows requests", func() error { return watch(leader, &certificates.CertificateSigningRequestList{}) }},
+		{"netcraq-leader", "", "certificatesigningrequests/approval", "update"}: {"the signer denies what is not for who asks", func() error { return signs(false) }},
+		{"netcraq-leader", "", "certificatesigningrequests/status", "update"}:   {"the signer hands a certificate out", func() error { return signs(true) }},
+		{"netcraq-leader", "", "signers", "approve"}:                            {"the signer denies what is not for who asks", func() error { return signs(false) }},
+		{"netcraq-leader", "", "signers", "sign"}:                               {"the signer hands a certificate out", func() error { return signs(true) }},
+		{"netcraq-leader", "", "pods", "list"}:                                  {"the leader learns which pods ask for the fast path", func() error { _, err := fast().open(ctx); return err }},
+		{"netcraq-leader", "", "pods", "watch"}:                                 {"the leader follows them", func() error { return watch(leader, &corev1.PodList{}) }},
+		{"netcraq-leader", "", "subjectaccessreviews", "create"}: {"the leader asks whether they may have it", func() error {
+			f := fast()
+			if _, err := f.open(ctx); err != nil {
+				return err
+			}
+			if f.failed.last != "" {
+				return errors.New(f.failed.last)
+			}
+			return nil
+		}},
+
+		{"netcraq-leader", ns, "leases", "get"}: {"agents learn who leads", func() error {
+			_, _, err := lock.Get(ctx)
+			if apierrors.IsNotFound(err) {
+				err = nil
+			}
+			return err
+		}},
+		{"netcraq-leader", ns, "leases", "create"}: {"the first leader leads", func() error {
+			gone(lease)
+			return lock.Create(ctx, holding)
+		}},
+		{"netcraq-leader", ns, "leases", "update"}: {"a leader goes on leading", func() error {
+			must(t, client.IgnoreAlreadyExists(admin.Create(ctx, lease.DeepCopy())))
+			if _, _, err := lock.Get(ctx); err != nil {
+				return err
+			}
+			return lock.Update(ctx, holding)
+		}},
+		{"netcraq-leader", ns, "secrets", "get"}: {"the signer reads the authority", func() error { _, err := keep(leader).signing(ctx); return err }},
+		{"netcraq-leader", ns, "secrets", "create"}: {"the first agent makes the authority", func() error {
+			gone(secret())
+			defer func() { must(t, keep(admin).keep(ctx)) }()
+			return keep(leader).keep(ctx)
+		}},
+		{"netcraq-leader", ns, "secrets", "update"}: {"the authority is replaced", func() error {
+			gone(secret())
+			must(t, keep(admin).keep(ctx))
+			s := secret()
+			must(t, admin.Get(ctx, client.ObjectKeyFromObject(s), s))
+			s.Annotations = map[string]string{ReplaceAnnotation: ""}
+			must(t, admin.Update(ctx, s))
+			return keep(leader).keep(ctx)
+		}},
+		{"netcraq-leader", ns, "configmaps", "create"}: {"the first agent says whom to trust", func() error {
+			gone(configMap())
+			defer func() { must(t, keep(admin).keep(ctx)) }()
+			return keep(leader).keep(ctx)
+		}},
+		{"netcraq-leader", ns, "configmaps", "update"}: {"another authority is told to all", func() error {
+			m := configMap()
+			must(t, admin.Get(ctx, client.ObjectKeyFromObject(m), m))
+			m.Data = map[string]string{bundleFile: "old"}
+			must(t, admin.Update(ctx, m))
+			defer func() { must(t, keep(admin).keep(ctx)) }()
+			return keep(leader).keep(ctx)
+		}},
+		{"netcraq-leader", "default", "events", "create"}: {"the leader tells of chains", func() error {
+			gone(event)
+			_, err := kube.CoreV1().Events("default").CreateWithEventNamespaceWithContext(ctx, event.DeepCopy())
+			return err
+		}},
+		{"netcraq-leader", "default", "events", "patch"}: {"the leader counts what it tells again", func() error {
+			must(t, client.IgnoreAlreadyExists(admin.Create(ctx, event.DeepCopy())))
+			_, err := kube.CoreV1().Events("default").PatchWithEventNamespaceWithContext(ctx, event, []byte(`{"count":2}`))
+			return err
+		}},
+	}
+	given := rights(t)
+	for r := range table {
+		if !given[r] {
+			t.Errorf("no role gives %s", r)
+		}
+	}
+	for r := range given {
+		if _, ok := table[r]; !ok {
+			t.Errorf("nothing shows what this right is for: %s", r)
+		}
+	}
+	set := func(r right, rules func(rules []rbac.PolicyRule) []rbac.PolicyRule) {
+		var o client.Object = &rbac.ClusterRole{}
+		if r.namespace != "" {
+			o = &rbac.Role{}
+		}
+		must(t, admin.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: r.role}, o))
+		*rulesOf(o) = rules(*rulesOf(o))
+		must(t, admin.Update(ctx, o))
+	}
+	// until tries until the API server has heard of the change.
+	until := func(c func() error, is func(error) bool) (err error) {
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+			if err = c(); is(err) || time.Now().After(end) {
+				return err
+			}
+		}
+	}
+	forbidden := func(err error) bool {
+		return err != nil && (apierrors.IsForbidden(err) || strings.Contains(err.Error(), "forbidden"))
+	}
+	for _, r := range slices.SortedFunc(maps.Keys(table), func(a, b right) int { return strings.Compare(a.String(), b.String()) }) {
+		c := table[r]
+		if err := until(c.do, func(err error) bool { return err == nil }); err != nil {
+			t.Errorf("%s: %s: %v", r, c.what, err)
+			continue
+		}
+		var before []rbac.PolicyRule
+		set(r, func(rules []rbac.PolicyRule) []rbac.PolicyRule { before = rules; return without(rules, r) })
+		err := until(c.do, forbidden)
+		if !forbidden(err) {
+			t.Errorf("%s: %s without it, too: %v", r, c.what, err)
+		} else {
+			t.Logf("without %s: %s: not any more: %v", r, c.what, err)
+		}
+		set(r, func([]rbac.PolicyRule) []rbac.PolicyRule { return before })
+		if err := until(c.do, func(err error) bool { return err == nil }); err != nil {
+			t.Errorf("%s, given back: %s: %v", r, c.what, err)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Caller is who asks, as the kernel or a token says.
+type Caller struct {
+	// Unix: the request came by a Unix socket, and what follows is what the kernel says of the process that has connected (unix(7), SO_PEERCRED), in this process's namespaces.
+	Unix     bool
+	UID, GID uint32
+	PID      int32 // 0: of a namespace of processes that cannot be seen from here
+	// NetNS is the inode of the process's network namespace, as /proc/PID/ns/net tells it, when it connected; 0: unknown. It is that of the process's first thread. It says in
+	// which host of a lab network somebody is, and is no proof against root, who may enter any.
+	NetNS uint64
+
+	// Token is by which token a request over TCP was let in: TokenAll, TokenRead or TokenPage; "": by none.
+	Token string
+	// Node is the node whose agent passes the request on, which has shown its certificate for that; "": none does.
+	Node string
+
+	// ReadOnly: nothing may be changed in this caller's name.
+	ReadOnly bool
+}
+
+// What may stand in Caller.Token.
+const (
+	TokenAll  = "all"  // who has it may do everything
+	TokenRead = "read" // ... may look
+	TokenPage = "page" // a browser that was let in by a link for one use; it may look
+)
+
+// String is for logs.
+func (c Caller) String() string {
+	switch {
+	case c.Node != "":
+		return "the agent of " + c.Node
+	case c.Unix:
+		return fmt.Sprintf("process %d of user %d", c.PID, c.UID)
+	case c.Token != "":
+		return "the token for " + c.Token
+	}
+	return "somebody"
+}
+
+type callerKey struct{}
+
+// WithCaller says for a request's context who asks.
+func WithCaller(ctx context.Context, c Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
+// CallerFrom is who asks for what is done in a context of this API's requests; false: nobody was asked who he is (the API was served without a Server, or it is what is open to all).
+func CallerFrom(ctx context.Context) (Caller, bool) {
+	c, ok := ctx.Value(callerKey{}).(Caller)
+	return c, ok
+}
+
+// peer is what is known of the other end of a Unix socket's connection.
+type peer struct {
+	caller Caller
+	groups []uint32 // all of the process's groups
+}
+
+// peerOf asks the kernel. It is to be called as soon as the connection is accepted: a process's number may be another's after it has ended.
+func peerOf(c *net.UnixConn) (peer, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return peer{}, err
+	}
+	var p peer
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err != nil {
+			failed = fmt.Errorf("asking the kernel who has connected: %w", err)
+			return
+		}
+		p.caller = Caller{Unix: true, UID: cred.Uid, GID: cred.Gid, PID: cred.Pid, NetNS: netNS(int(fd), cred)}
+		p.groups = append(peerGroups(int(fd)), cred.Gid)
+	}); err != nil {
+		return peer{}, err
+	}
+	return p, failed
+}
+
+// netNS is the inode of a connected process's network namespace, or 0. Where the kernel gives a handle of the process (Linux 6.5), the answer is that process's for certain; before
+// that it is that of a process with the same number and user, which is another only if the first has ended since it connected.
+func netNS(fd int, cred *unix.Ucred) uint64 {
+	if cred.Pid == 0 {
+		return 0
+	}
+	dir := fmt.Sprintf("/proc/%d", cred.Pid)
+	var owner, space unix.Stat_t
+	if unix.Stat(dir, &owner) != nil || unix.Stat(dir+"/ns/net", &space) != nil {
+		return 0
+	}
+	handle, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	if err != nil {
+		if owner.Uid != cred.Uid {
+			return 0
+		}
+		return space.Ino
+	}
+	defer unix.Close(handle)
+	// It lives, so nobody else had its number while its files were looked at.
+	if alive := unix.PidfdSendSignal(handle, 0, nil, 0); alive != nil && alive != unix.EPERM {
+		return 0
+	}
+	return space.Ino
+}
+
+// peerGroups are the supplementary groups of a connected process.
+func peerGroups(fd int) []uint32 {
+	out := make([]uint32, 64)
+	for {
+		size := uint32(len(out) * 4)
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS, uintptr(unsafe.Pointer(&out[0])), uintptr(unsafe.Pointer(&size)), 0)
+		if errno == unix.ERANGE && int(size) > len(out)*4 {
+			out = make([]uint32, size/4)
+			continue
+		}
+		if errno != 0 {
+			return nil
+		}
+		return slices.Clip(out[:size/4])
+	}
+}
+
+// allowed says whether a process may ask: root, this process's own user, and those that were named.
+func (s *Server) allowed(p peer) bool {
+	if p.caller.UID == 0 || int(p.caller.UID) == os.Geteuid() || slices.Contains(s.uids, p.caller.UID) {
+		return true
+	}
+	return s.gid >= 0 && slices.Contains(p.groups, uint32(s.gid))
+}

@@ -1,0 +1,52 @@
+package admin
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+)
+
+// A browser cannot show a token by itself. So who has come in by the socket, or with the token, asks for a link for one use; the browser that follows it is given a cookie,
+// with which it may look. Browsers send cookies to all ports of an address: another server on this machine that a browser is lured to sees it, and that is why it does not
+// let anything be changed.
+
+const (
+	linkPath   = "/v1/page"
+	linkLife   = 5 * time.Minute
+	cookieLife = 12 * time.Hour
+)
+
+// cookie is the cookie's name, with the port: controllers of one machine share its cookies.
+func (s *Server) cookie() string {
+	port := "none"
+	if t, ok := s.tcp.(*net.TCPAddr); ok {
+		port = t.AddrPort().String()[len(t.IP.String())+1:]
+	}
+	return "netcraq_page_" + port
+}
+
+// makeLink answers with a link for one use.
+func (s *Server) makeLink(w http.ResponseWriter) {
+	if s.tcp == nil {
+		fail(w, api.Errorf(api.CodeFailedPrecondition, "the page needs an address of TCP: start the controller with --admin %s,%s", api.SystemSocket, api.DefaultAddress))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(api.PageLink{URL: "http://" + s.tcp.String() + "/?token=" + s.links.issue(), Seconds: int(linkLife / time.Second)}) // the client has gone
+}
+
+// logIn lets a browser in that shows such a link.
+func (s *Server) logIn(w http.ResponseWriter, r *http.Request, code string) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	if !s.links.holds(code, true) {
+		refuse(w, http.StatusForbidden, api.CodeUnauthenticated, "this link was used already, or is older than %v: netcraqctl page gives another", linkLife)
+		return
+	}
+	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.cookies.issue(), Path: "/", MaxAge: int(cookieLife / time.Second), HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}

@@ -1,0 +1,420 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/net/netutil"
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+)
+
+// What a server has for all who ask, together. It answers 503 beyond that, or lets connections wait.
+const (
+	maxRequests    = 128 // under way, without streams of events
+	maxStreams     = 64
+	maxOpen        = 16  // of what needs no name: health, metrics, the page's files
+	maxAlive       = 16  // of other controllers, which watch this one's life
+	maxConnections = 256 // at each address
+	maxStrangers   = 16  // of them at a socket from users who are not let in, so that these do not take the place of others
+
+	headerTime = 5 * time.Second
+	idleTime   = 2 * time.Minute
+	maxHeader  = 32 << 10 // bytes
+)
+
+// Config says where the admin API is served, and to whom.
+type Config struct {
+	// Endpoints: unix:///PATH, and HOST:PORT for TCP. By a Unix socket root and this process's own user are let in, and those named below; over TCP who has a token.
+	Endpoints []string
+	Users     []string // names or numbers of more users for the sockets
+	Group     string   // name or number of a group for the sockets, which become its own; "": none
+	Token     string   // the file with the token for TCP; made, with mode 0600, if it is not there
+	ReadToken string   // ... with the one that lets look only
+}
+
+// DefaultEndpoints are where the API is served unless told otherwise.
+func DefaultEndpoints() []string { return []string{api.DefaultSocket(), api.DefaultAddress} }
+
+// Flags adds the flags that fill in a Config.
+func (c *Config) Flags(f *pflag.FlagSet) {
+	f.StringSliceVar(&c.Endpoints, "admin", DefaultEndpoints(), "`ADDRESSES` where the admin API is served: unix:///PATH for root, this process's own user\nand those below; HOST:PORT for who has the token")
+	f.StringSliceVar(&c.Users, "admin-users", nil, "`USERS`, names or numbers, that are let in by the Unix socket as well")
+	f.StringVar(&c.Group, "admin-group", "", "a `GROUP`, name or number, whose members are let in by the Unix socket")
+	f.StringVar(&c.Token, "admin-token", api.DefaultToken(), "`FILE` with the token that HOST:PORT asks for, made if it is not there; several controllers\nof one network share it")
+	f.StringVar(&c.ReadToken, "admin-read-token", api.DefaultReadToken(), "... and with the one that changes nothing")
+}
+
+// Server serves the admin API at its addresses, to those who may ask.
+type Server struct {
+	log         *slog.Logger
+	uids        []uint32
+	gid         int // -1: no group
+	token, read string
+	listeners   []net.Listener
+	locks       []*os.File
+	tcp         net.Addr // nil: it is not served over TCP
+
+	links   *passes // for one use
+	cookies *passes
+
+	requests, streams, open, alive chan struct{}
+}
+
+// Listen opens a server's addresses. Nothing is served yet.
+func Listen(c Config, log *slog.Logger) (_ *Server, err error) {
+	s := &Server{log: log, gid: -1, links: newPasses(linkLife, 16), cookies: newPasses(cookieLife, 64),
+		requests: make(chan struct{}, maxRequests), streams: make(chan struct{}, maxStreams), open: make(chan struct{}, maxOpen), alive: make(chan struct{}, maxAlive)}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if len(c.Endpoints) == 0 {
+		return nil, errors.New("the admin API would be served nowhere: --admin unix:///PATH, HOST:PORT, or both")
+	}
+	for _, u := range c.Users {
+		id, err := number(u, func(name string) (string, error) {
+			found, err := user.Lookup(name)
+			if err != nil {
+				return "", err
+			}
+			return found.Uid, nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("--admin-users %s: %w", u, err)
+		}
+		s.uids = append(s.uids, id)
+	}
+	if c.Group != "" {
+		id, err := number(c.Group, func(name string) (string, error) {
+			found, err := user.LookupGroup(name)
+			if err != nil {
+				return "", err
+			}
+			return found.Gid, nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("--admin-group %s: %w", c.Group, err)
+		}
+		s.gid = int(id)
+	}
+	for _, e := range c.Endpoints {
+		if path, ok := strings.CutPrefix(e, "unix://"); ok {
+			err = s.listenUnix(path)
+		} else {
+			err = s.listenTCP(e, c)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the admin API: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// number is a user's or group's number.
+func number(s string, look func(string) (string, error)) (uint32, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		var found string
+		if found, err = look(s); err == nil {
+			n, err = strconv.ParseUint(found, 10, 32)
+		}
+	}
+	return uint32(n), err
+}
+
+// listenUnix makes a socket. What a dead process has left there goes; a living one's is an error.
+func (s *Server) listenUnix(path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("%q is not the path of a socket, such as %s", path, api.SystemSocket)
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("the folder of its socket: %w (--admin chooses another place)", err)
+	}
+	// The lock, and not whether somebody answers, says whether the socket is in use: between two that start at once there is no moment in which both take it for left over.
+	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("the lock of its socket: %w (--admin chooses another place)", err)
+	}
+	s.locks = append(s.locks, lock)
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("%s is in use: is another controller running? --admin chooses another place", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the socket of one that has ended: %w", err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	s.listeners = append(s.listeners, netutil.LimitListener(&peers{l, s, make(chan struct{}, maxStrangers)}, maxConnections))
+	if s.gid >= 0 {
+		if err := os.Chown(path, -1, s.gid); err != nil {
+			return fmt.Errorf("giving its socket to the group: %w", err)
+		}
+	}
+	mode := os.FileMode(0o660)
+	if len(s.uids) > 0 {
+		mode = 0o666 // who it is that connects says the kernel
+	}
+	return os.Chmod(path, mode)
+}
+
+func (s *Server) listenTCP(address string, c Config) (err error) {
+	if s.token == "" {
+		if c.Token == "" || c.ReadToken == "" || c.Token == c.ReadToken {
+			return fmt.Errorf("%s asks for a token: give two files, --admin-token and --admin-read-token", address)
+		}
+		if s.token, err = loadToken(c.Token); err != nil {
+			return err
+		}
+		if s.read, err = loadToken(c.ReadToken); err != nil {
+			return err
+		}
+		if same(s.token, s.read) {
+			return fmt.Errorf("%s and %s have the same token: who may only look could change everything", c.Token, c.ReadToken)
+		}
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("%w (is another controller running? --admin chooses another address)", err)
+	}
+	if s.tcp == nil {
+		s.tcp = l.Addr()
+	}
+	s.listeners = append(s.listeners, netutil.LimitListener(l, maxConnections))
+	return nil
+}
+
+// Addresses are where it is served, as clients are given them.
+func (s *Server) Addresses() []string {
+	var out []string
+	for _, l := range s.listeners {
+		if l.Addr().Network() == "unix" {
+			out = append(out, "unix://"+l.Addr().String())
+		} else {
+			out = append(out, "http://"+l.Addr().String())
+		}
+	}
+	return out
+}
+
+// TCP is the first address where it is served over TCP; nil: nowhere.
+func (s *Server) TCP() net.Addr { return s.tcp }
+
+// Tokens are those that it asks for over TCP, as an Authorization for another controller of the same network. "": it has none.
+func (s *Server) Tokens() (all, read string) { return s.token, s.read }
+
+// Serve serves an API, as Handler makes it, until ctx ends (nil) or it cannot any more.
+func (s *Server) Serve(ctx context.Context, next http.Handler) error {
+	server := &http.Server{Handler: s.door(next), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if a, ok := c.RemoteAddr().(peerAddr); ok {
+				return context.WithValue(ctx, peerKey{}, a.peer)
+			}
+			return ctx
+		}}
+	var wg sync.WaitGroup
+	ended := make(chan error, len(s.listeners))
+	for _, l := range s.listeners {
+		wg.Go(func() { ended <- server.Serve(l) })
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-ended:
+		err = fmt.Errorf("the admin API: %w", err)
+	}
+	server.Close()
+	wg.Wait()
+	s.Close()
+	return err
+}
+
+// Close ends a server that does not serve any more, or has not begun to.
+func (s *Server) Close() {
+	for _, l := range s.listeners {
+		l.Close()
+	}
+	for _, f := range s.locks {
+		f.Close()
+	}
+	s.listeners, s.locks = nil, nil
+}
+
+type peerKey struct{}
+
+// peers is a Unix socket whose connections know who has made them.
+type peers struct {
+	*net.UnixListener
+	server    *Server
+	strangers chan struct{}
+}
+
+// peerConn has it in its address, which is not lost where a connection is wrapped.
+type peerConn struct {
+	*net.UnixConn
+	peer peer
+	gone func()
+}
+
+// Close implements net.Conn.
+func (c *peerConn) Close() error {
+	c.gone()
+	return c.UnixConn.Close()
+}
+
+type peerAddr struct {
+	net.Addr
+	peer peer
+}
+
+// RemoteAddr implements net.Conn.
+func (c *peerConn) RemoteAddr() net.Addr { return peerAddr{c.UnixConn.RemoteAddr(), c.peer} }
+
+// Accept implements net.Listener.
+func (l *peers) Accept() (net.Conn, error) {
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		p, err := peerOf(c)
+		switch {
+		case err != nil:
+			l.server.log.Warn("a connection to the admin API was refused", "err", err)
+			c.Close()
+			continue
+		case l.server.allowed(p):
+			return &peerConn{c, p, func() {}}, nil
+		}
+		select {
+		case l.strangers <- struct{}{}: // it is told why it is not let in
+			return &peerConn{c, p, sync.OnceFunc(func() { <-l.strangers })}, nil
+		default:
+			c.Close()
+		}
+	}
+}
+
+// local says whether a request calls this machine by an address. One that was given a name may come from a web page (DNS rebinding).
+func local(r *http.Request) bool {
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	return host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil
+}
+
+// openPaths need no name: a kubelet, a Prometheus and other controllers ask for them, and the page's files are in every copy of the program.
+var openPaths = []string{"/healthz", "/readyz", "/metrics", "/v1/alive", "/", "/page.js", "/page.css"}
+
+func refuse(w http.ResponseWriter, status int, code, format string, args ...any) {
+	e := api.Errorf(code, format, args...)
+	e.Status = status
+	w.Header().Set("Connection", "close") // and what is left of the request is not read
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="netcraq"`)
+	}
+	fail(w, e)
+}
+
+// door lets in who may ask.
+func (s *Server) door(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // of refusals; who answers sets it anew
+		known, byUnix := r.Context().Value(peerKey{}).(peer)
+		if !byUnix && !local(r) {
+			refuse(w, http.StatusForbidden, api.CodeInvalidArgument, "this API is not served as %q: use its IP address", r.Host)
+			return
+		}
+		if code := r.URL.Query().Get("token"); !byUnix && r.Method == http.MethodGet && r.URL.Path == "/" && code != "" {
+			s.logIn(w, r, code)
+			return
+		}
+		caller, named := known.caller, byUnix
+		if byUnix && !s.allowed(known) {
+			s.log.Warn("refused at the admin API's socket", "user", caller.UID, "process", caller.PID)
+			refuse(w, http.StatusForbidden, api.CodePermissionDenied, "user %d may not ask this controller: root may, and who is named by its --admin-users and --admin-group", caller.UID)
+			return
+		}
+		if !byUnix {
+			caller, named = s.byToken(r)
+		}
+		if !named && (r.Method != http.MethodGet || !slices.Contains(openPaths, r.URL.Path)) {
+			refuse(w, http.StatusUnauthorized, api.CodeUnauthenticated,
+				"over TCP this API asks for a token: --token-file FILE (its --admin-token says which), or its Unix socket; for a browser netcraqctl page gives a link")
+			return
+		}
+		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+		if named && caller.ReadOnly && !reads {
+			refuse(w, http.StatusForbidden, api.CodePermissionDenied, "this token is for looking only: %s %s changes something", r.Method, r.URL.Path)
+			return
+		}
+		ctx, slots := r.Context(), s.requests
+		if named {
+			ctx = WithCaller(ctx, caller)
+		} else {
+			slots = s.open
+		}
+		switch r.URL.Path { // these do not end
+		case "/v1/events":
+			slots = s.streams
+		case "/v1/alive":
+			slots = s.alive
+		}
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		default:
+			w.Header().Set("Retry-After", "1")
+			refuse(w, http.StatusServiceUnavailable, api.CodeUnavailable, "too many requests are under way (%d): try again", cap(slots))
+			return
+		}
+		if r.Method == http.MethodPost && r.URL.Path == linkPath {
+			s.makeLink(w)
+			return
+		}
+		r = r.WithContext(ctx)
+		r.Header.Del("Authorization") // they are for this door, and for nobody behind it
+		r.Header.Del("Cookie")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// byToken is who asks over TCP.
+func (s *Server) byToken(r *http.Request) (Caller, bool) {
+	if kind, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(kind, "Bearer") {
+		all, read := same(token, s.token), same(token, s.read) // both, always
+		switch {
+		case all:
+			return Caller{Token: TokenAll}, true
+		case read:
+			return Caller{Token: TokenRead, ReadOnly: true}, true
+		}
+		return Caller{}, false
+	}
+	if c, err := r.Cookie(s.cookie()); err == nil && s.cookies.holds(c.Value, false) {
+		return Caller{Token: TokenPage, ReadOnly: true}, true
+	}
+	return Caller{}, false
+}
