@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/p4src"
@@ -71,10 +72,7 @@ func (n node) connected() bool { return n.number != 0 && n.status.P4Runtime != "
 // hostsAtMost keeps the network below what the program's table of routes holds (4,096 entries).
 const hostsAtMost = 3800
 
-// system is the principal of the nodes themselves: of the agents, the gateways, and every process and pod in a node's own network.
-const system = "system"
-
-// build writes the network down: nodes may do everything, pods nothing but with the keys of their namespace, if they are among open. A pod's port may send podRate packets a second (0: any
+// build writes the network down: nodes (the agents, the gateways, and root's other processes in a node's own network) may do everything, pods nothing but with the keys of their namespace, if they are among open. A pod's port may send podRate packets a second (0: any
 // number). Hosts of which something is amiss are left out, and counted.
 func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[string][]pod, open map[podOn]string, podRate int, chains []formedChain) (spec topology.Spec, leftOut int, err error) {
 	spec.Program, spec.HostRate = program, podRate
@@ -123,7 +121,7 @@ func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[s
 	everywhere, unbounded := map[string]string{topology.DefaultRealm: "write"}, 0
 	for _, n := range up {
 		if n.Address.Is4() {
-			host(topology.HostSpec{Name: "node@" + n.Name, Principal: system, Access: &everywhere, Rate: &unbounded},
+			host(topology.HostSpec{Name: "node@" + n.Name, Principal: fabric.System, Access: &everywhere, Rate: &unbounded},
 				n.Address, nodeswitch.HostMAC(n.Address).String(), n.Name, nodeswitch.HostPort)
 		}
 	}
