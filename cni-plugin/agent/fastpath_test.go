@@ -102,7 +102,12 @@ func TestFastPath(t *testing.T) {
 						}
 					}
 					t.Logf("%s: %s; node1's switch: %v", c.who, strings.TrimSpace(said), dropped)
-					if sent := number(t, said, `sent (\d+)`); c.p != stranger && sent > 0 && plain[name] && after.Events["drop_closed_port"]-before.Events["drop_closed_port"] < uint64(sent) {
+					sent := number(t, said, `sent (\d+)`)
+					least := uint64(sent)
+					if engine == "interp" {
+						least = least * 9 / 10 // it works on copies, of which its socket drops what it has no room for
+					}
+					if c.p != stranger && sent > 0 && plain[name] && after.Events["drop_closed_port"]-before.Events["drop_closed_port"] < least {
 						t.Errorf("%s: of %d packets the switch has dropped %v", name, sent, dropped)
 					}
 					if answers := number(t, said, `answers (\d+)`); c.p != stranger && answers > 0 {
