@@ -97,7 +97,8 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--switch", choices=SWITCHES, default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH")
     parser.add_argument("--engine", choices=ENGINES, default="auto", help="engine of the embedded switch")
     parser.add_argument("--hook", choices=HOOKS, default="auto", help="where the embedded switch's eBPF meets frames")
-    parser.add_argument("--profile", type=int, choices=p4app.PROFILES, default=1024, help="width of a value in bits (default 1024)")
+    sealed = [p for p in p4app.PROFILES if p >= 1024]  # cells are sealed, which 128 bits do not hold
+    parser.add_argument("--profile", type=int, choices=sealed, default=1024, help="width of a value in bits (default 1024)")
     parser.add_argument("--keys", type=int, default=1000, metavar="N", help="keys (default 1000)")
     parser.add_argument("--value-size", type=int, default=64, metavar="BYTES", help="of each value (default 64)")
     parser.add_argument("--zipf", type=float, default=0.99, metavar="S", help="exponent of Zipf's law (default 0.99)")

@@ -29,6 +29,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
 	"github.com/netcraq/netcraq/etcd-monitor/histories"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -83,7 +84,7 @@ func (nw *network) startEtcdGateway(at *host, endpoints []string, sessions uint1
 	must(err)
 	follower, err := placed.Follow(t.Context(), etcd, placed.DefaultPrefix, nil)
 	must(err)
-	cfg := client.Config{Addresses: []netip.AddrPort{netip.AddrPortFrom(serviceAddr, wire.Port)}, Profile: wire.Profile128, Retransmit: guarded.Retransmit}
+	cfg := client.Config{Addresses: []netip.AddrPort{netip.AddrPortFrom(serviceAddr, wire.Port)}, Profile: wire.Profile1024, Retransmit: guarded.Retransmit}
 	for i := 1; i <= nw.layout.n; i++ {
 		cfg.Addresses = append(cfg.Addresses, netip.AddrPortFrom(switchAddr(i), wire.Port))
 	}
@@ -96,12 +97,16 @@ func (nw *network) startEtcdGateway(at *host, endpoints []string, sessions uint1
 	must(at.inside(func() { c, err = client.New(t.Context(), cfg) }))
 	must(err)
 	slots := guarded.NewNetwork(nil)
-	slots.Set(3, c, wire.Profile128.ValueBytes())
+	slots.Set(3, c, wire.Profile1024.ValueBytes())
+	seals := seal.NewKeys(etcd, placed.DefaultPrefix)
+	ensuring, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	must(seals.Ensure(ensuring))
 	leases := guarded.NewLeases(etcd, placed.DefaultPrefix, 2*time.Second, nil)
 	work := guarded.NewGoroutines()
 	g := &etcdGateway{Server: guarded.New(guarded.Config{
 		Etcd: pb.NewKVClient(etcd.ActiveConnection()), Slots: slots, Directory: follower, Sessions: leases, Newest: &gateway.Newest{},
-		Codec: slotcell.NewLibrary(etcd, placed.DefaultPrefix), Runtime: work, Observer: hits{heat.NewMetrics(heat.Bounds{}, nil), hit}, Prefix: placed.DefaultPrefix, Patience: 5 * time.Second,
+		Codec: slotcell.NewLibrary(etcd, placed.DefaultPrefix), Seals: seals, Runtime: work, Observer: hits{heat.NewMetrics(heat.Bounds{}, nil), hit}, Prefix: placed.DefaultPrefix, Patience: 5 * time.Second,
 	})}
 	var once sync.Once
 	g.kill = func() {
@@ -168,6 +173,7 @@ func testGateways(t *testing.T, binary string, seed uint64, round time.Duration,
 	l.links = append(l.links, [2]int{3, 1}) // there is a way around each
 	l.chains[0].patience = 300
 	l.binary = binary
+	l.profile = wire.Profile1024
 	nw := newNetwork(t, "auto", l)
 	r := nw.startController("state")
 	r.waitReady()
@@ -273,12 +279,23 @@ func move(ctx context.Context, network *api.Client, placement placed.Store, key 
 	}
 	e, there := entries[key]
 	if len(slots) == 0 && !there {
-		k, err := network.AddKey(ctx, "main", api.KeySpec{Name: "etcd:" + key, Value: []byte{byte(slotcell.Clear)}})
+		k, err := network.AddKey(ctx, "main", api.KeySpec{Name: "etcd:" + key, Value: []byte(placed.Unsealed)})
 		if err != nil {
 			return err
 		}
-		_, err = placement.Put(ctx, key, placed.Entry{ID: wire.Key(k.KeyID), Chain: "main"})
-		return err
+		made, err := network.Directory(ctx, "etcd:"+key, true)
+		if err != nil {
+			return err
+		}
+		for _, at := range made {
+			for _, s := range at.State {
+				if at.KeyID == k.KeyID && s.Status == "OK" && s.Version == s.Newest && string(s.Value) == placed.Unsealed {
+					_, err = placement.Put(ctx, key, placed.Entry{ID: wire.Key(k.KeyID), Chain: "main", Version: wire.Version(s.Version)})
+					return err
+				}
+			}
+		}
+		return fmt.Errorf("no member says in which version the slot of %q was made: %+v", key, made)
 	}
 	if len(slots) > 0 { // the switches first
 		if err := network.RemoveKey(ctx, "main", "etcd:"+key); err != nil {

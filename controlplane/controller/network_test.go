@@ -95,6 +95,8 @@ type layout struct {
 	chains []chainSpec
 	// binary is the netcraq-switch, where it is built already
 	binary string
+	// profile is the width of values; 0: 128 bits
+	profile wire.Profile
 	// faults are what the cables do to frames (netcraq-switch --faults), those to the hosts included; "": they do nothing.
 	faults string
 }
@@ -147,6 +149,7 @@ var serviceAddr = serviceAddrOf(3)
 // newNetwork starts the switches and hosts of a layout. engine is the embedded switch's (--engine), tc or xdp for the kernel at that hook, or bmv2.
 func newNetwork(t *testing.T, engine string, l layout) *network {
 	t.Helper()
+	l.profile = cmp.Or(l.profile, wire.Profile128)
 	nw := &network{t: t, layout: l, dir: t.TempDir(), ports: make([][]string, l.n+1), switches: make([]*exec.Cmd, l.n+1), proxies: make([]*proxy, l.n+1)}
 	box := cmp.Or(l.binary, filepath.Join(nw.dir, "netcraq-switch"))
 	if engine == "bmv2" {
@@ -178,7 +181,7 @@ func newNetwork(t *testing.T, engine string, l layout) *network {
 	nw.startCables(box)
 	for i := 1; i <= l.n; i++ {
 		nw.startSwitch(i)
-		nw.hosts = append(nw.hosts, startHost(t, i))
+		nw.hosts = append(nw.hosts, startHost(t, i, l.profile))
 		nw.proxies[i] = startProxy(t, fmt.Sprintf("127.0.0.1:%d", basePort+i-1))
 	}
 	nw.writeTopology(links)
@@ -298,8 +301,10 @@ func (nw *network) writeTopology(links [][]string) {
 	for _, c := range nw.layout.chains {
 		chains = append(chains, m{"id": c.id, "name": c.name, "address": serviceAddrOf(c.id).String(), "members": names(c.members), "leaseMillis": c.lease, "patienceMillis": c.patience})
 	}
+	profile := fmt.Sprint(int(nw.layout.profile))
+	program := filepath.Join(compiled, "netcraq-"+profile)
 	b, err := json.MarshalIndent(m{
-		"program":  m{"profile": "128", "json": filepath.Join(compiled, "netcraq-128.json"), "p4info": filepath.Join(compiled, "netcraq-128.p4info.txtpb")},
+		"program":  m{"profile": profile, "json": program + ".json", "p4info": program + ".p4info.txtpb"},
 		"sessions": m{"ttlSeconds": 2},
 		"switches": switches, "links": links, "hosts": hosts, "chains": chains,
 	}, "", "\t")
@@ -498,13 +503,14 @@ func hostMAC(n int) string      { return fmt.Sprintf("02:00:00:00:00:%02x", n) }
 
 // host is a process in a namespace of its own that sends packets for the test.
 type host struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	mu     sync.Mutex
-	next   int
-	waits  map[int]chan hostReply
-	closed chan struct{}
+	t       *testing.T
+	profile wire.Profile
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	mu      sync.Mutex
+	next    int
+	waits   map[int]chan hostReply
+	closed  chan struct{}
 }
 
 type hostRequest struct {
@@ -525,9 +531,9 @@ type hostReply struct {
 	Err     string
 }
 
-func startHost(t *testing.T, n int) *host {
+func startHost(t *testing.T, n int, profile wire.Profile) *host {
 	t.Helper()
-	h := &host{t: t, waits: map[int]chan hostReply{}, closed: make(chan struct{})}
+	h := &host{t: t, profile: profile, waits: map[int]chan hostReply{}, closed: make(chan struct{})}
 	h.cmd = exec.Command(os.Args[0])
 	h.cmd.Env = append(os.Environ(), envHost+"=1")
 	h.cmd.Stderr = os.Stderr
@@ -580,7 +586,7 @@ func (h *host) receive(out io.Reader) {
 
 // ask sends one packet and gives its answer, or an error if none comes in time.
 func (h *host) ask(to netip.Addr, p *wire.Packet, timeout time.Duration) (*wire.Packet, error) {
-	payload, err := p.Marshal(wire.Profile128)
+	payload, err := p.Marshal(h.profile)
 	if err != nil {
 		return nil, err
 	}
@@ -589,7 +595,7 @@ func (h *host) ask(to netip.Addr, p *wire.Packet, timeout time.Duration) (*wire.
 		return nil, err
 	}
 	out := new(wire.Packet)
-	return out, out.Unmarshal(r.Payload, wire.Profile128)
+	return out, out.Unmarshal(r.Payload, h.profile)
 }
 
 // request asks the host process for something.

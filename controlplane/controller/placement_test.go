@@ -69,7 +69,7 @@ func (t *team) agree(want []string) bool {
 			return false
 		}
 		for _, s := range k.State {
-			if kind, _, err := placed.ReadSlot(s.Value); s.Status != "OK" || err != nil || kind != placed.Clear {
+			if kind, _, _, err := placed.ReadSlot(s.Value); s.Status != "OK" || err != nil || kind != placed.Clear {
 				t.seen = fmt.Sprintf("%+v: %v, %v", k, kind, err)
 				return false
 			}
@@ -88,7 +88,9 @@ func TestPlacement(t *testing.T) {
 	heat := &heatServer{}
 	prometheus := httptest.NewServer(heat)
 	defer prometheus.Close()
-	nw := newNetwork(t, "auto", line(3, 200))
+	l := line(3, 200)
+	l.profile = wire.Profile1024
+	nw := newNetwork(t, "auto", l)
 	team := startTeam(nw, "--prometheus", prometheus.URL, "--placement-dwell", "0s", "--placement-stay", "0s", "--placement-moves", "100000", "--log-level", "warn")
 	team.until("the chain to be ready", func() bool { return len(team.members()) == 3 })
 	r := rand.New(rand.NewPCG(1, 2))
@@ -155,7 +157,9 @@ func TestPlacement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &wire.Packet{Op: wire.Write, Key: wire.Key(k.KeyID), Request: 1, Value: binary.AppendUvarint([]byte{byte(placed.Value)}, uint64(first.Header.Revision))}
+	p := &wire.Packet{Op: wire.Write, Key: wire.Key(k.KeyID), Request: 1,
+		// As it looks without the gateways' keys.
+		Value: append(binary.AppendUvarint([]byte{byte(placed.Value) | placed.Sealed}, uint64(first.Header.Revision)), make([]byte, placed.SealOverhead)...)}
 	if reply, err := nw.hosts[0].ask(serviceAddr, p, time.Second); err != nil || reply.Status != wire.OK {
 		t.Fatalf("%+v, %v", reply, err)
 	}

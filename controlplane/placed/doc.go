@@ -1,7 +1,7 @@
 // Package placed is the directory of placed keys: which of etcd's keys have a slot in the network, and which (docs/etcd.md). It is kept in the same etcd as
 // the keys, because the gateways' writes are made conditional on it:
 //
-//	PREFIX placed/KEY     {"id": KEY_ID, "chain": NAME}; KEY is the etcd key, byte for byte
+//	PREFIX placed/KEY     {"id": KEY_ID, "chain": NAME, "version": VERSION}; KEY is the etcd key, byte for byte; VERSION is the slot's when it was made
 //
 // The mod revision of that key names the placement: a key that is removed and placed again has another one, and another KEY_ID.
 //

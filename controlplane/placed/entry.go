@@ -23,19 +23,22 @@ var ErrInvalid = errors.New("invalid placement")
 type Entry struct {
 	ID    wire.Key // in the network
 	Chain string   // the name of the chain that ID belongs to
-	Mod   int64    // the mod revision of the entry in etcd, which names this placement
+	// Version is that of the slot when placement had made it, with Unsealed in it. 0: the entry was written before there was such a thing, and nothing in the slot is believed.
+	Version wire.Version
+	Mod     int64 // the mod revision of the entry in etcd, which names this placement
 }
 
 // record is an Entry as etcd has it.
 type record struct {
-	ID    wire.Key `json:"id"`
-	Chain string   `json:"chain"`
+	ID      wire.Key `json:"id"`
+	Chain   string   `json:"chain"`
+	Version uint64   `json:"version,string,omitempty"`
 }
 
 func (e Entry) marshal() string {
-	b, err := json.Marshal(record{ID: e.ID, Chain: e.Chain})
+	b, err := json.Marshal(record{ID: e.ID, Chain: e.Chain, Version: uint64(e.Version)})
 	if err != nil {
-		panic(err) // a number and a string
+		panic(err) // numbers and a string
 	}
 	return string(b)
 }
@@ -45,7 +48,7 @@ func parse(value []byte, mod int64) (Entry, error) {
 	if err := json.Unmarshal(value, &r); err != nil {
 		return Entry{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	e := Entry{ID: r.ID, Chain: r.Chain, Mod: mod}
+	e := Entry{ID: r.ID, Chain: r.Chain, Version: wire.Version(r.Version), Mod: mod}
 	return e, e.check()
 }
 

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/netcraq/netcraq/controlplane/placed"
 )
 
 // Planner decides which keys ought to be placed. It remembers since when keys are hot or not worth their slots, and who was removed when. It is not safe for
@@ -216,8 +218,10 @@ func (r *round) barred(c *candidate) bool {
 		pinned = "pinned, but "
 	}
 	switch {
-	case choice == Exclude && byDefault && by.Prefix:
+	case choice == Exclude && byDefault && by.Name == r.in.Rules.own:
 		c.say(Own, "the gateways keep their own state under %s", by)
+	case choice == Exclude && byDefault && by.Prefix:
+		c.say(Excluded, "excluded by default: what is under %s gives access, and is placed only if a rule about that, or about less, says so", by)
 	case choice == Exclude && byDefault:
 		c.say(Excluded, "excluded by default: it is read to see whether etcd itself answers")
 	case choice == Exclude && by.Prefix:
@@ -234,13 +238,17 @@ func (r *round) barred(c *candidate) bool {
 		c.say(Gone, "%sits slot was lost or changed by somebody else: the placement is made anew", pinned)
 	case c.Fault == Mute:
 		c.say(Unheeded, "%sits slot does not answer a gateway that would write the key", pinned)
+	case c.Fault == Forged:
+		c.say(Nobodys, "%sits slot had what no gateway has written", pinned)
+	case r.narrow(c):
+		c.say(Narrow, "%sno chain's slots hold a sealed cell, which has %s at least: it takes a chain of the profile 1024, or a wider one", pinned, bytesOf(placed.LeastSlot))
 	case c.Value.Known && !r.fitsSome(c):
 		largest := 0
 		for _, ch := range r.chains {
 			largest = max(largest, ch.Cell)
 		}
-		c.say(TooLarge, "%stoo large: its value has %s, a cell has %s, and compression by %v is the most that is hoped for (a wider profile would take it)", pinned,
-			bytesOf(c.Value.Bytes), bytesOf(largest), r.p.limits.Compression)
+		c.say(TooLarge, "%stoo large: its value has %s, a cell has %s, the seal's %d among them, and compression by %v is the most that is hoped for (a wider profile would take it)", pinned,
+			bytesOf(c.Value.Bytes), bytesOf(largest), placed.SealOverhead, r.p.limits.Compression)
 	default:
 		return false
 	}
@@ -249,7 +257,20 @@ func (r *round) barred(c *candidate) bool {
 
 // fits says whether a value may fit a chain's cells.
 func (r *round) fits(c *candidate, ch *Chain) bool {
-	return c.Value.Absent || !c.Value.Known || float64(c.Value.Bytes) <= float64(ch.Cell-overhead)*r.p.limits.Compression
+	return ch.Cell >= placed.LeastSlot && (c.Value.Absent || !c.Value.Known || float64(c.Value.Bytes) <= float64(ch.Cell-overhead)*r.p.limits.Compression)
+}
+
+// narrow says whether a key is, or would be, where no slot holds a sealed cell.
+func (r *round) narrow(c *candidate) bool {
+	if ch := r.chains[c.Chain]; ch != nil {
+		return ch.Cell < placed.LeastSlot
+	}
+	for _, ch := range r.chains {
+		if ch.Cell >= placed.LeastSlot {
+			return false
+		}
+	}
+	return len(r.chains) > 0
 }
 
 func (r *round) fitsSome(c *candidate) bool {
@@ -395,6 +416,8 @@ func (r *round) staysAway(c *candidate) bool {
 		c.say(DidntFit, "a value of %s did not fit a cell, compressed or not; tried again with a smaller one, with a new dictionary, or in %v", bytesOf(a.Bytes), short(left))
 	case a.Code == Bypass:
 		c.say(Bypass, "was written past the gateways; tried again in %v", short(left))
+	case a.Code == Nobodys:
+		c.say(Nobodys, "its slot had what no gateway has written; tried again in %v", short(left))
 	default:
 		c.say(Resting, "removed a short while ago; it may come again in %v", short(left))
 	}

@@ -41,9 +41,22 @@ type Rules struct {
 // HealthKey is what kube-apiserver reads to see whether etcd answers. An answer from the network would say nothing about that.
 const HealthKey = "/registry/health"
 
-// NewRules are the rules before anybody has chosen any: the health key is excluded. own is the prefix under which the gateways keep their own state.
+// Credentials are the prefixes under which Kubernetes and OpenShift keep what gives access: secrets, and OAuth tokens. Their keys are not placed unless an operator's rule says so that is about the prefix, or
+// about something narrower: it takes more than to pin all of /registry/. (Etcd's prefix is /registry where kube-apiserver's --etcd-prefix says nothing else.)
+var Credentials = []string{"/registry/secrets/", "/kubernetes.io/secrets/", "/openshift.io/oauth/accesstokens/", "/openshift.io/oauth/authorizetokens/"}
+
+// Credential says whether a key is under one of them.
+func Credential(key string) bool {
+	return slices.ContainsFunc(Credentials, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+}
+
+// NewRules are the rules before anybody has chosen any: the health key and Credentials are excluded. own is the prefix under which the gateways keep their own state.
 func NewRules(own string) *Rules {
-	return &Rules{own: own, normal: map[Subject]Choice{{Name: HealthKey}: Exclude}, chosen: map[Subject]Choice{}}
+	r := &Rules{own: own, normal: map[Subject]Choice{{Name: HealthKey}: Exclude}, chosen: map[Subject]Choice{}}
+	for _, prefix := range Credentials {
+		r.normal[Subject{prefix, true}] = Exclude
+	}
+	return r
 }
 
 // Set chooses, and Clear takes a choice back. Anything but an exclusion is refused for the gateway's own keys.
@@ -84,6 +97,9 @@ func (r *Rules) Of(key string) (c Choice, by Subject, byDefault bool) {
 	for n := len(key); n > 0; n-- {
 		if c := r.chosen[Subject{key[:n], true}]; c != "" {
 			return c, Subject{key[:n], true}, false
+		}
+		if c := r.normal[Subject{key[:n], true}]; c != "" {
+			return c, Subject{key[:n], true}, true
 		}
 	}
 	return "", Subject{}, false

@@ -42,6 +42,8 @@ const (
 	Bypass   Code = "bypassed"  // somebody writes it past the gateways
 	Gone     Code = "broken"    // its slot was lost
 	Unheeded Code = "mute"      // its slot did not answer a gateway
+	Nobodys  Code = "forged"    // its slot had what no gateway has written
+	Narrow   Code = "narrow"    // no chain's slots hold a sealed cell
 	Nothing  Code = "absent"    // does not exist
 	Unknown  Code = "unknown"   // etcd has not been asked yet, or its heat is not known
 	Cold     Code = "cold"      // not read enough

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/netcraq/netcraq/controlplane/placed"
 )
 
 // Heat is how often a key is asked for, per second.
@@ -24,7 +26,7 @@ func (h Heat) Valid() bool {
 // Chain is a chain that can take keys.
 type Chain struct {
 	Name  string
-	Cell  int  // bytes that a slot holds
+	Cell  int  // bytes that a slot holds for a sealed cell, seal and all
 	Free  int  // slots that nobody has
 	Ready bool // keys can be added and removed now
 	// Leaving is a chain that is to hold no keys: it gets none, and those that it has are removed.
@@ -49,6 +51,7 @@ const (
 	Bypassed Fault = "bypassed" // etcd has a newer value than the slot: somebody writes past the gateways
 	Broken   Fault = "broken"   // the slot is gone, or belongs to another placement
 	Mute     Fault = "mute"     // a gateway cannot write the key, because its slot does not answer
+	Forged   Fault = "forged"   // the slot has what no gateway has written
 )
 
 // Key is what is known about one key, placed or not.
@@ -96,9 +99,9 @@ type Limits struct {
 	Compression float64
 }
 
-// overhead is what a slot holds beside the value, in bytes, while revisions are small: its kind and three revisions as varints (etcd-monitor/cell). A value that does not fit with more is found
-// out by trying.
-const overhead = 8
+// overhead is what a slot holds beside the value, in bytes, while revisions are small: its kind and three revisions as varints (etcd-monitor/cell), and the seal. A value that does not fit with more is
+// found out by trying.
+const overhead = 8 + placed.SealOverhead
 
 // DefaultLimits suit rates measured over 10 to 60 seconds.
 func DefaultLimits() Limits {

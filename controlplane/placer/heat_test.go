@@ -287,7 +287,7 @@ func TestJudge(t *testing.T) {
 	has := func(rev int64) seen { return seen{Value: placement.Value{Known: true, Bytes: 1}, revision: rev} }
 	gone := func(rev int64) seen { return seen{Value: placement.Value{Known: true, Absent: true}, revision: rev} }
 	leased := seen{Value: placement.Value{Known: true, Lease: true}, revision: 5}
-	ok := func(b []byte) api.KeyState { return api.KeyState{Status: "OK", Value: b} }
+	ok := func(b []byte) api.KeyState { return api.KeyState{Status: "OK", Version: 7, Value: b} }
 	for _, c := range []struct {
 		slot api.KeyState
 		etcd seen
@@ -303,16 +303,25 @@ func TestJudge(t *testing.T) {
 		{ok(slot(placed.Absent, 4)), has(5), placement.Bypassed},
 		{ok(slot(placed.Absent, 5)), has(5), ""},
 		{ok(slot(placed.Absent, 6)), has(5), ""},
-		{ok([]byte{byte(placed.Guard), 1}), has(5), ""},
-		{ok([]byte{byte(placed.Clear)}), has(5), ""},
-		{ok([]byte{byte(placed.Unfit)}), has(5), placement.Unfit},
-		{ok([]byte{byte(placed.Unfit)}), leased, ""},
-		{ok([]byte("strange")), has(5), placement.Broken},
+		{ok(bare(placed.Guard)), has(5), ""},
+		{ok(bare(placed.Clear)), has(5), ""},
+		{ok([]byte(placed.Unsealed)), has(5), ""},
+		{api.KeyState{Status: "OK", Version: 8, Value: []byte(placed.Unsealed)}, has(5), placement.Forged}, // placement made it in version 7
+		{ok(bare(placed.Unfit)), has(5), placement.Unfit},
+		{ok(bare(placed.Unfit)), leased, ""},
+		{ok([]byte("strange")), has(5), placement.Forged},
+		{ok(nil), has(5), placement.Forged},
+		{ok(slot(placed.Value, 5)[:30]), has(5), placement.Forged},             // too short for a seal
+		{ok([]byte("\x02\x05\x00\x01v")), has(5), placement.Forged},            // a value as gateways sealed none
+		{ok([]byte{byte(placed.Guard), 1, 1}), has(5), placement.Forged},       // a guard
+		{ok([]byte{byte(placed.Clear), byte(0)}), has(5), placement.Forged},    // clear, and more
+		{ok([]byte{byte(placed.Unfit)}), has(5), placement.Forged},             // unfit
+		{ok([]byte{byte(placed.Absent), byte(77)}), gone(5), placement.Forged}, // absent
 		{api.KeyState{Status: "NOT_FOUND"}, has(5), placement.Broken},
 		{api.KeyState{Status: "UNREACHABLE"}, has(5), ""},
 		{api.KeyState{Status: "DIRTY", Value: slot(placed.Value, 4)}, has(5), ""},
 	} {
-		if got, _ := judge(c.slot, c.etcd); got != c.want {
+		if got, _ := judge(c.slot, placed.Entry{Version: 7}, c.etcd); got != c.want {
 			t.Errorf("%+v beside %+v: %q, want %q", c.slot, c.etcd, got, c.want)
 		}
 	}

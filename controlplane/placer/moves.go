@@ -125,7 +125,7 @@ func (p *Placer) list(ctx context.Context) error {
 	old := p.where
 	p.where = map[string]position{}
 	for key, e := range entries {
-		at := position{e.Chain, uint32(e.ID), p.listed} // or placed earlier, by an earlier controller
+		at := position{e.Chain, uint32(e.ID), e.Version, p.listed} // or placed earlier, by an earlier controller
 		if o, ok := old[key]; ok && o.id == at.id {
 			at.since = o.since
 		}
@@ -239,7 +239,7 @@ func (p *Placer) add(ctx context.Context, chain string, moves []placement.Move) 
 	}
 	specs := make([]api.KeySpec, len(moves))
 	for i, m := range moves {
-		specs[i] = api.KeySpec{Name: DirectoryName(string(m.Key)), Value: []byte{byte(placed.Clear)}}
+		specs[i] = api.KeySpec{Name: DirectoryName(string(m.Key)), Value: []byte(placed.Unsealed)}
 	}
 	adding, cancel := context.WithTimeout(ctx, moving)
 	keys, err := p.o.Network.AddKeys(adding, chain, specs)
@@ -250,17 +250,23 @@ func (p *Placer) add(ctx context.Context, chain string, moves []placement.Move) 
 		}
 		return nil
 	}
+	versions := p.made(ctx, keys)
 	for i, k := range keys {
 		m := moves[i]
 		if k.Error != nil {
 			p.moved(m, k.Error)
 			continue
 		}
+		version, err := versions[i].version, versions[i].err
+		if err != nil { // the next round takes it out of the switches
+			p.moved(m, err)
+			continue
+		}
 		if err := p.step("write the entry of %s", m.Key); err != nil {
 			return err
 		}
 		writing, cancel := context.WithTimeout(ctx, moving)
-		e, err := p.placed.Put(writing, string(m.Key), placed.Entry{ID: wire.Key(k.KeyID), Chain: k.Chain}, p.o.Conditions...)
+		e, err := p.placed.Put(writing, string(m.Key), placed.Entry{ID: wire.Key(k.KeyID), Chain: k.Chain, Version: version}, p.o.Conditions...)
 		cancel()
 		if err != nil {
 			p.moved(m, err)
@@ -269,12 +275,51 @@ func (p *Placer) add(ctx context.Context, chain string, moves []placement.Move) 
 		}
 		p.entries[string(m.Key)] = e
 		p.mu.Lock()
-		p.where[string(m.Key)] = position{k.Chain, k.KeyID, time.Now()}
+		p.where[string(m.Key)] = position{k.Chain, k.KeyID, e.Version, time.Now()}
 		delete(p.faults, string(m.Key))
 		p.mu.Unlock()
 		p.moved(m, nil)
 	}
 	return nil
+}
+
+// made is the version in which a slot was made.
+type made struct {
+	version wire.Version
+	err     error
+}
+
+// made looks in which versions slots were made: gateways believe that a slot without a seal is clear in that one alone.
+func (p *Placer) made(ctx context.Context, keys []api.Key) []made {
+	out := make([]made, len(keys))
+	var some []int
+	for i, k := range keys {
+		if k.Error == nil {
+			some = append(some, i)
+		}
+	}
+	each(some, checkAtOnce, func(i int) {
+		ctx, cancel := context.WithTimeout(ctx, looking)
+		defer cancel()
+		k, err := p.o.Network.Lookup(ctx, keys[i].Name, true)
+		if err != nil {
+			out[i].err = fmt.Errorf("looking at its slot: %w", err)
+			return
+		}
+		for _, s := range k.State { // any member that has committed it: all have the same
+			if s.Status == "OK" && s.Version == s.Newest && k.KeyID == keys[i].KeyID {
+				if string(s.Value) != placed.Unsealed || s.Version == 0 {
+					out[i].err = fmt.Errorf("somebody has written its slot, as soon as it was made: %x, version %d", s.Value, s.Version)
+					return
+				}
+				out[i].version = wire.Version(s.Version)
+			}
+		}
+		if out[i].version == 0 {
+			out[i].err = errors.New("no member of its chain could be asked for the version of its slot")
+		}
+	})
+	return out
 }
 
 func keysOf(moves []placement.Move) string {

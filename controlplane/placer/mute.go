@@ -27,6 +27,13 @@ func (p *Placer) Evict(_ context.Context, e api.PlacementEviction) error {
 	if err != nil {
 		return api.Errorf(api.CodeInvalidArgument, "%v", err)
 	}
+	switch placement.Fault(e.Fault) {
+	case placement.NoFault, placement.Mute:
+	case placement.Forged:
+		return p.forged(key, e)
+	default:
+		return api.Errorf(api.CodeInvalidArgument, "%q is no fault that a gateway can find: it is %q or %q", e.Fault, placement.Mute, placement.Forged)
+	}
 	p.mu.Lock()
 	at, ok := p.where[key]
 	// A gateway may not have heard that the key was placed anew since.
@@ -41,6 +48,32 @@ func (p *Placer) Evict(_ context.Context, e api.PlacementEviction) error {
 		return api.Errorf(api.CodeNotFound, "%s is not placed%s", placement.Printable(key), map[bool]string{true: " under that KEY_ID any more"}[ok])
 	case news:
 		p.o.Network.Announce("placement.mute", at.chain, fmt.Sprintf("%s: a gateway asks to remove it: %s", placement.Printable(key), e.Reason))
+		p.soon()
+	}
+	return nil
+}
+
+// forged takes a key out of the network in whose slot a gateway has found what no gateway has written. Only gateways can tell, so there is nothing to look at: who may ask this may take keys out of the
+// network, for as long as a key with a fault stays away, and no more.
+func (p *Placer) forged(key string, e api.PlacementEviction) error {
+	p.mu.Lock()
+	at, ok := p.where[key]
+	ok = ok && (e.KeyID == 0 || e.KeyID == at.id)
+	fault := placement.Forged
+	if at.version == 0 { // it was placed when cells were not sealed
+		fault = placement.Broken
+	}
+	news := ok && p.faults[key] != fault
+	if news {
+		p.faults[key] = fault
+	}
+	p.mu.Unlock()
+	switch {
+	case !ok:
+		return api.Errorf(api.CodeNotFound, "%s is not placed under that KEY_ID", placement.Printable(key))
+	case news:
+		p.o.Network.Announce("placement."+string(fault), at.chain, fmt.Sprintf("%s: a gateway has found what no gateway has written in its slot, and it is removed: %s", placement.Printable(key), e.Reason))
+		p.metrics.faults.WithLabelValues(string(fault)).Inc()
 		p.soon()
 	}
 	return nil

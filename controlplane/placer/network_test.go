@@ -28,6 +28,7 @@ type fakeNetwork struct {
 	events []string
 	down   map[string]bool // switches that do not answer
 	refuse error           // of AddKeys and RemoveKey
+	meddle []byte          // what somebody else writes into a slot as soon as it is made
 }
 
 type fakeKey struct {
@@ -128,7 +129,10 @@ func (n *fakeNetwork) AddKeys(_ context.Context, chain string, specs []api.KeySp
 		used++
 		n.next++
 		out[i] = api.Key{Name: s.Name, KeyID: uint32(ch.ID)<<24 | n.next, Chain: chain}
-		n.keys[s.Name] = &fakeKey{Key: out[i], value: slices.Clone(s.Value)}
+		n.keys[s.Name] = &fakeKey{Key: out[i], value: slices.Clone(s.Value), version: 7}
+		if n.meddle != nil {
+			n.keys[s.Name].value, n.keys[s.Name].version = n.meddle, 8
+		}
 	}
 	return out, nil
 }

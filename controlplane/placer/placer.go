@@ -17,6 +17,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/controlplane/placement"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // Network is what placement needs of the controller: *controller.Controller.
@@ -104,9 +105,10 @@ type Placer struct {
 
 // position is where a key is placed.
 type position struct {
-	chain string
-	id    uint32
-	since time.Time
+	chain   string
+	id      uint32
+	version wire.Version // of the slot, when it was made
+	since   time.Time
 }
 
 // New makes a placer. It touches nothing yet.

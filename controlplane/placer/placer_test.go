@@ -153,8 +153,13 @@ func (r *rig) load(pairs ...any) {
 	}
 }
 
+// bare is a slot of a kind that has nothing more to say, sealed; slot is one of a value or an absence.
+func bare(kind placed.Kind) []byte {
+	return append([]byte{byte(kind) | placed.Sealed}, make([]byte, placed.SealOverhead)...)
+}
+
 func slot(kind placed.Kind, revision int64) []byte {
-	return binary.AppendUvarint([]byte{byte(kind)}, uint64(revision))
+	return append(binary.AppendUvarint([]byte{byte(kind) | placed.Sealed}, uint64(revision)), make([]byte, placed.SealOverhead)...)
 }
 
 // TestHotKeysComeAndGo: the hottest are placed, absent and binary ones too; when all slots are taken the coldest goes for a hotter one.
@@ -247,7 +252,7 @@ func TestSlots(t *testing.T) {
 	}
 	r.stays("a writer that keeps the rules, and readers")
 
-	r.nw.set("/unfit", []byte{byte(placed.Unfit)})
+	r.nw.set("/unfit", bare(placed.Unfit))
 	r.nw.set("/strange", []byte("hello"))
 	r.nw.set("/gone", nil)
 	began := time.Now()
@@ -258,11 +263,11 @@ func TestSlots(t *testing.T) {
 	}
 	r.until("they are out", func() bool {
 		e := r.entries()
-		return e["/bypassed"] == 0 && e["/created"] == 0 && e["/deleted"] == 0 && e["/unfit"] == 0
+		return e["/bypassed"] == 0 && e["/created"] == 0 && e["/deleted"] == 0 && e["/unfit"] == 0 && e["/strange"] == 0
 	})
 	t.Logf("out of the network %v after writes past the gateways", time.Since(began).Round(time.Millisecond))
-	r.placedNow("/gone", "/good", "/strange") // two of them are placed anew: only their slots were lost
-	for key, code := range map[string]string{"/unfit": "unfit", "/bypassed": "bypassed", "/created": "bypassed", "/deleted": "bypassed", "/good": "serves"} {
+	r.placedNow("/gone", "/good") // the one is placed anew: only its slot was lost
+	for key, code := range map[string]string{"/strange": "forged", "/unfit": "unfit", "/bypassed": "bypassed", "/created": "bypassed", "/deleted": "bypassed", "/good": "serves"} {
 		if why, err := r.p.Why(t.Context(), key); err != nil || why.Code != code {
 			t.Errorf("%s: %+v, %v; want %s", key, why, err, code)
 		}
@@ -272,7 +277,75 @@ func TestSlots(t *testing.T) {
 	r.stays("after a restart")
 	// What did not fit may fit with another dictionary.
 	r.put(prefix+"dictionaries/1", "of which placement reads the name alone")
-	r.placedNow("/gone", "/good", "/strange", "/unfit")
+	r.placedNow("/gone", "/good", "/unfit")
+}
+
+// TestForged: a key in whose slot a gateway has found what no gateway has written is removed and stays away; who forges it again does not have it placed again and again.
+func TestForged(t *testing.T) {
+	r := newRig(t, 1024, 4)
+	r.exist("/a", "/b")
+	r.load("/a", 10, "/b", 10)
+	r.run(nil)
+	r.placedNow("/a", "/b")
+	id := uint32(r.entries()["/a"])
+	for _, e := range []api.PlacementEviction{{Key: "/c", Fault: "forged"}, {Key: "/a", KeyID: id + 100, Fault: "forged"}} {
+		if err := r.p.Evict(t.Context(), e); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+	if err := r.p.Evict(t.Context(), api.PlacementEviction{Key: "/a", Fault: "boredom"}); !errors.Is(err, &api.Error{Code: api.CodeInvalidArgument}) {
+		t.Errorf("a fault that is none: %v", err)
+	}
+	for range 3 {
+		if err := r.p.Evict(t.Context(), api.PlacementEviction{Key: "/a", KeyID: id, Fault: "forged", Reason: "it does not open"}); err != nil && !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+			t.Fatal(err)
+		}
+	}
+	r.placedNow("/b")
+	r.stays("a key with a forged slot")
+	r.nw.mu.Lock()
+	defer r.nw.mu.Unlock()
+	if n := strings.Count(strings.Join(r.nw.events, "\n"), "placement.forged /a: a gateway has found what no gateway has written in its slot, and it is removed: it does not open"); n != 1 {
+		t.Errorf("%d events in %q", n, r.nw.events)
+	}
+}
+
+// TestSlotsOfOldPlacements: an entry without the slot's version is one of a placement when cells were not sealed: it is made anew.
+func TestSlotsOfOldPlacements(t *testing.T) {
+	r := newRig(t, 1024, 4)
+	r.exist("/a")
+	r.load("/a", 10)
+	stop := r.run(nil)
+	r.placedNow("/a")
+	stop()
+	old := r.entries()["/a"]
+	if _, err := r.etcd.Put(t.Context(), placed.Name(prefix, "/a"), fmt.Sprintf(`{"id": %d, "chain": "c1"}`, uint32(old))); err != nil {
+		t.Fatal(err)
+	}
+	r.nw.set("/a", []byte("\x02\x05\x00\x01v"))
+	r.run(nil)
+	r.until("it is placed anew", func() bool { e := r.entries()["/a"]; return e != 0 && e != old })
+}
+
+// TestFirstWord: a slot that somebody has written before placement has looked at its version is no placement.
+func TestFirstWord(t *testing.T) {
+	r := newRig(t, 1024, 4)
+	r.exist("/a")
+	r.nw.mu.Lock()
+	r.nw.meddle = []byte("\x02\x05\x00\x01v")
+	r.nw.mu.Unlock()
+	r.load("/a", 10)
+	r.run(nil)
+	r.until("it says so", func() bool {
+		return r.nw.has("placement.failed") && r.nw.has("somebody has written its slot, as soon as it was made")
+	})
+	if e := r.entries(); len(e) != 0 {
+		t.Errorf("placed: %v", e)
+	}
+	r.nw.mu.Lock()
+	r.nw.meddle = nil
+	r.nw.mu.Unlock()
+	r.placedNow("/a")
 }
 
 // TestRules: an operator's choices hold at once and survive restarts.

@@ -11,6 +11,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/controlplane/placement"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // How slots are looked at.
@@ -86,7 +87,7 @@ func (p *Placer) check(ctx context.Context, key string) {
 	case k.KeyID != at.id:
 		fault, why = placement.Broken, "it has another KEY_ID: was it moved to another chain?"
 	default:
-		fault, why = judge(k.State[len(k.State)-1], etcd)
+		fault, why = judge(k.State[len(k.State)-1], placed.Entry{ID: wire.Key(at.id), Version: at.version}, etcd)
 	}
 	p.mu.Lock()
 	news := p.where[key].id == at.id && fault != placement.NoFault && p.faults[key] != fault
@@ -101,8 +102,8 @@ func (p *Placer) check(ctx context.Context, key string) {
 	}
 }
 
-// judge says what is wrong with a slot, as the tail has it, of a key that etcd was seen to have like that before the slot was read.
-func judge(slot api.KeyState, etcd seen) (placement.Fault, string) {
+// judge says what is wrong with a slot of a placement, as the tail has it, of a key that etcd was seen to have like that before the slot was read. Whether a seal is a gateway's only gateways can tell.
+func judge(slot api.KeyState, e placed.Entry, etcd seen) (placement.Fault, string) {
 	switch slot.Status {
 	case "NOT_FOUND":
 		return placement.Broken, "its slot is empty: every member of the chain was restarted, or somebody removed it"
@@ -110,10 +111,16 @@ func judge(slot api.KeyState, etcd seen) (placement.Fault, string) {
 	default: // it did not answer, or a write is on its way to it
 		return placement.NoFault, ""
 	}
-	kind, revision, err := placed.ReadSlot(slot.Value)
+	if e.Version == 0 {
+		return placement.Broken, "it was placed when cells were not sealed"
+	}
+	if err := placed.CheckSlot(slot.Value, slot.Version, e); err != nil {
+		return placement.Forged, fmt.Sprintf("no gateway has written its slot: %v", err)
+	}
+	kind, revision, _, err := placed.ReadSlot(slot.Value)
 	switch {
 	case err != nil:
-		return placement.Broken, fmt.Sprintf("somebody else has written its slot: %v", err)
+		return placement.Forged, fmt.Sprintf("no gateway has written its slot: %v", err)
 	case kind == placed.Unfit:
 		if etcd.Lease { // that is the better reason, and placement knows it by itself
 			return placement.NoFault, ""

@@ -57,7 +57,7 @@ type Cell struct {
 // MaxNumber is the largest number of a guard: with it, and any lease, a guard has GuardSize bytes.
 const MaxNumber = 1<<42 - 1
 
-// GuardSize is the most bytes that a guard has: a slot of every profile has as many.
+// GuardSize is the most bytes that a guard has: what a slot holds beside a seal is as much, or more.
 const GuardSize = 16
 
 // MaxValue is the most bytes of a value, uncompressed, that Encode takes and Decode gives.

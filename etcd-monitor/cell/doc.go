@@ -10,7 +10,7 @@
 // The first byte says which; numbers are unsigned varints (encoding/binary), each in its shortest form, so every cell has one encoding but for how its value is compressed.
 // What is compressed is one zstd frame (RFC 8878) without its magic number and checksum. Its Dictionary_ID is the version of the dictionary it needs.
 //
-// A cell has the size of the chain's profile: 16 to 1,024 bytes. A guard of 16 bytes is the smallest thing that has to fit.
+// A slot has it sealed (package seal), which takes 33 bytes of the chain's profile. A guard of 16 bytes, 49 with its seal, is the smallest thing that has to fit.
 //
 // # Dictionaries
 //

@@ -5,10 +5,15 @@ import (
 	"testing"
 
 	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
 )
 
 // TestPlacedReadsCells: placement, which knows the first bytes of a slot only, takes each cell for what it is.
 func TestPlacedReadsCells(t *testing.T) {
+	ring, err := seal.NewRing()
+	if err != nil {
+		t.Fatal(err)
+	}
 	c, err := NewCodec()
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +34,13 @@ func TestPlacedReadsCells(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%+v: %v", x.cell, err)
 		}
-		kind, revision, err := placed.ReadSlot(b)
+		if b, err = ring.Seal(b, seal.Place{Name: "k", ID: 1, Version: 2}); err != nil {
+			t.Fatal(err)
+		}
+		if err := placed.CheckSlot(b, 2, placed.Entry{}); err != nil {
+			t.Error(err)
+		}
+		kind, revision, _, err := placed.ReadSlot(b)
 		if err != nil || kind != x.kind || revision != x.revision || kind.String() != x.cell.Kind.String() {
 			t.Errorf("%v is read as %v of revision %d, %v", x.cell.Kind, kind, revision, err)
 		}

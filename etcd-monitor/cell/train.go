@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strings"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -41,9 +40,6 @@ func ReadExport(r io.Reader) ([]KV, error) {
 	}
 	return export.KVs, nil
 }
-
-// Secret says whether a key is that of a Kubernetes secret: its value ought to be in no dictionary, which every gateway reads.
-func Secret(key []byte) bool { return strings.HasPrefix(string(key), "/registry/secrets/") }
 
 // Train makes a dictionary of the given version (1 or more) and about size bytes of values, from samples of the values that are to be compressed.
 //

@@ -26,7 +26,9 @@ const (
 	askEvery   = time.Second     // the controller which chains there are
 	askWait    = 3 * time.Second // for its answer, also to a request for sessions
 	lingering  = time.Second     // for what is under way with a client that was replaced
-	evictEvery = time.Second     // at most, for each key
+	evictEvery = time.Second     // at most, for each placement
+	// evictForget is after how long it is forgotten that the controller was asked to end a placement.
+	evictForget = time.Minute
 	// Sessions are for each chain: so many slots can be changed at once.
 	Sessions = 32
 )
@@ -44,7 +46,7 @@ type Chains struct {
 	known map[uint8]known // of the goroutine that follows
 
 	mu      sync.Mutex
-	evicted map[string]time.Time // when the controller was asked last to take a key out
+	evicted map[wire.Key]evicted // what the controller was asked last to take out
 }
 
 // known is a chain as it was when its client was made.
@@ -54,9 +56,15 @@ type known struct {
 	profile   wire.Profile
 }
 
+// evicted is a placement that the controller was asked to end.
+type evicted struct {
+	at   time.Time
+	told bool // and it was logged that its slot is forged
+}
+
 // Follow begins to follow a controller, until Close. owner is the name under which the controller has the sessions.
 func Follow(c *api.Client, network *guarded.Network, owner string, log *slog.Logger) *Chains {
-	ch := &Chains{api: c, network: network, owner: owner, log: log, known: map[uint8]known{}, evicted: map[string]time.Time{}}
+	ch := &Chains{api: c, network: network, owner: owner, log: log, known: map[uint8]known{}, evicted: map[wire.Key]evicted{}}
 	ch.ctx, ch.stop = context.WithCancel(context.Background())
 	ch.work.Go(ch.run)
 	return ch
@@ -159,24 +167,29 @@ func (c *Chains) replace(id uint8, made *client.Client, size int) {
 	})
 }
 
-// Evict implements guarded.Evictor: it asks the controller to take a key out of the network, behind the caller's back.
-func (c *Chains) Evict(key placed.Key, reason string) {
+// Evict implements guarded.Evictor: it asks the controller to take a key out of the network, behind the caller's back, once a second at most. A slot that is forged is logged once for each placement.
+func (c *Chains) Evict(key placed.Key, fault guarded.Fault, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if c.ctx.Err() != nil || now.Sub(c.evicted[key.Name]) < evictEvery {
+	was := c.evicted[key.ID]
+	if c.ctx.Err() != nil || now.Sub(was.at) < evictEvery {
 		return
 	}
-	for name, at := range c.evicted { // there are few
-		if now.Sub(at) >= evictEvery {
-			delete(c.evicted, name)
+	for id, e := range c.evicted { // placements that are over by now
+		if now.Sub(e.at) >= evictForget {
+			delete(c.evicted, id)
 		}
 	}
-	c.evicted[key.Name] = now
+	if fault == guarded.Forged && !was.told {
+		c.log.Warn("a slot of a placed key has what no gateway has written: etcd answers, and the controller is asked to take the key out of the network", "key", key.Name, "KEY_ID", key.ID, "reason", reason)
+		was.told = true
+	}
+	c.evicted[key.ID] = evicted{now, was.told}
 	c.work.Go(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, askWait)
 		defer cancel()
-		if err := c.api.Evict(ctx, api.PlacementEviction{Key: placement.Printable(key.Name), KeyID: uint32(key.ID), Reason: reason}); err != nil {
+		if err := c.api.Evict(ctx, api.PlacementEviction{Key: placement.Printable(key.Name), KeyID: uint32(key.ID), Fault: string(fault), Reason: reason}); err != nil {
 			c.log.Warn("asking the controller to take a key out of the network", "key", key.Name, "reason", reason, "error", err)
 		}
 	})

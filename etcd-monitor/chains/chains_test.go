@@ -3,10 +3,12 @@ package chains
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -155,11 +157,11 @@ func TestFollow(t *testing.T) {
 	c.mu.Unlock()
 
 	for range 5 {
-		ch.Evict(placed.Key{Name: "\xffk", Entry: placed.Entry{ID: key}}, "silent")
+		ch.Evict(placed.Key{Name: "\xffk", Entry: placed.Entry{ID: key}}, guarded.Mute, "silent")
 	}
 	waitFor(t, "the eviction", func() bool { _, _, e := c.counts(); return len(e) > 0 })
 	time.Sleep(100 * time.Millisecond)
-	if _, _, e := c.counts(); len(e) != 1 || e[0] != (api.PlacementEviction{Key: `\xffk`, KeyID: uint32(key), Reason: "silent"}) {
+	if _, _, e := c.counts(); len(e) != 1 || e[0] != (api.PlacementEviction{Key: `\xffk`, KeyID: uint32(key), Fault: "mute", Reason: "silent"}) {
 		t.Errorf("the controller was asked for %v", e)
 	}
 
@@ -177,5 +179,38 @@ func TestFollow(t *testing.T) {
 	if len(c.hosts) != 1 || !c.hosts["127.0.0.1"] {
 		t.Errorf("sessions were leased to %v, want this host, 127.0.0.1", c.hosts)
 	}
-	ch.Evict(placed.Key{Name: "late"}, "") // does nothing
+	ch.Evict(placed.Key{Name: "late"}, guarded.Forged, "") // does nothing
+}
+
+// TestForgedIsTold: a slot that is forged is logged once for each placement, and the controller is asked once a second at most, however often it is found.
+func TestForgedIsTold(t *testing.T) {
+	var mu sync.Mutex
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/v1/placement/evictions" {
+			mu.Lock()
+			asked++
+			mu.Unlock()
+		}
+		io.WriteString(w, "[]")
+	}))
+	defer server.Close()
+	var log strings.Builder
+	ch := Follow(api.NewClient(server.URL), guarded.NewNetwork(nil), "test", slog.New(slog.NewTextHandler(&log, nil)))
+	began := time.Now()
+	for time.Since(began) < evictEvery+evictEvery/2 {
+		for id := range wire.Key(3) {
+			ch.Evict(placed.Key{Name: "k", Entry: placed.Entry{ID: id + 1}}, guarded.Forged, "it does not open")
+		}
+	}
+	ch.Close()
+	if n := strings.Count(log.String(), "no gateway has written"); n != 3 {
+		t.Errorf("logged %d times: %s", n, log.String())
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if asked == 0 || asked > 6 {
+		t.Errorf("the controller was asked %d times in %v for three placements", asked, time.Since(began))
+	}
 }

@@ -52,6 +52,8 @@ type Config struct {
 	Metrics *heat.Metrics
 	// Registry is what /proxy/metrics shows. Without one it shows nothing.
 	Registry prometheus.Gatherer
+	// Hidden is what the names of keys begin with that no client may read; "": there are none. KV leaves them out by itself; watches go without them, and snapshots, which would have them, are refused.
+	Hidden string
 	// AdvertiseClientURLs, where they are given, are every member's client URLs in the answers to MemberList.
 	AdvertiseClientURLs []string
 
@@ -69,6 +71,7 @@ type Gateway struct {
 	newest   *Newest
 	metrics  *heat.Metrics
 	codec    codec
+	hidden   []byte
 	changed  map[string]func([]byte) ([]byte, error) // what is done to the answers of a method
 
 	grpc  *grpc.Server
@@ -87,7 +90,7 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Upstream == nil {
 		return nil, errors.New("gateway: there is no connection to etcd")
 	}
-	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, codec: newCodec(), inner: bufconn.Listen(256 << 10)}
+	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, hidden: []byte(cfg.Hidden), codec: newCodec(), inner: bufconn.Listen(256 << 10)}
 	if g.newest == nil {
 		g.newest = new(Newest)
 	}

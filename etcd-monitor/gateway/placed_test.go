@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -62,13 +64,13 @@ func (s *shelf) CAS(_ context.Context, id wire.Key, expected wire.Version, value
 }
 
 // add makes a slot, remove takes one away.
-func (s *shelf) add() wire.Key {
+func (s *shelf) add() placed.Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last++
 	id := wire.MakeKey(1, s.last)
-	s.slots[id] = &slotOf{[]byte{byte(placed.Clear)}, 1}
-	return id
+	s.slots[id] = &slotOf{[]byte(placed.Unsealed), 1}
+	return placed.Entry{ID: id, Chain: "main", Version: 1}
 }
 
 func (s *shelf) remove(id wire.Key) {
@@ -120,7 +122,7 @@ func (w *world) place(ctx context.Context, client *clientv3.Client) {
 			if _, ok := entries[name]; ok || strings.HasPrefix(name, placed.DefaultPrefix) {
 				continue
 			}
-			e := placed.Entry{ID: w.slots.add(), Chain: "main"}
+			e := w.slots.add()
 			if e, err = store.Put(ctx, name, e); err == nil {
 				entries[name] = e
 			}
@@ -165,6 +167,10 @@ func (w *world) gatewayBefore(endpoints ...string) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	seals := seal.NewKeys(client, placed.DefaultPrefix)
+	if err := seals.Ensure(ctx); err != nil {
+		w.t.Fatal(err)
+	}
 	sessions, runtime, newest := guarded.NewLeases(client, placed.DefaultPrefix, 0, nil), guarded.NewGoroutines(), new(Newest)
 	w.t.Cleanup(func() { // after the gateway's own end
 		runtime.Close()
@@ -174,8 +180,8 @@ func (w *world) gatewayBefore(endpoints ...string) string {
 		u.Close()
 	})
 	server := guarded.New(guarded.Config{Etcd: Forward(u, w.metrics), Slots: w.slots, Directory: follower, Sessions: sessions, Newest: newest, Codec: cell.NewLibrary(client, placed.DefaultPrefix),
-		Runtime: runtime, Observer: w.metrics, Prefix: placed.DefaultPrefix, Patience: 10 * time.Second})
-	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics}).Endpoint
+		Seals: seals, Runtime: runtime, Observer: w.metrics, Prefix: placed.DefaultPrefix, Patience: 10 * time.Second})
+	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics, Hidden: seal.Prefix(placed.DefaultPrefix)}).Endpoint
 }
 
 // etcd's own tools do not notice that keys come into the network and leave it.
@@ -189,6 +195,7 @@ func TestPlaced(t *testing.T) {
 			etcdctlKeys(t, e)
 			etcdctlLeases(t, e)
 			etcdctlWaits(t, e)
+			refuses(t, e, "ask etcd itself for it", "snapshot", "save", filepath.Join(t.TempDir(), "snapshot.db"))
 			etcdctlMaintenance(t, e)
 		})
 	}

@@ -1,13 +1,17 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
@@ -51,6 +55,9 @@ func (g *Gateway) pass(_ any, down grpc.ServerStream) (err error) {
 		kind = path.Base(method)
 	}
 	defer func() { g.metrics.Request(kind, status.Code(err).String()) }()
+	if method == snapshotMethod && len(g.hidden) > 0 {
+		return status.Errorf(codes.PermissionDenied, "etcd-monitor: a snapshot has the keys under %s, which are the gateways' own: ask etcd itself for it", g.hidden)
+	}
 	return g.passStream(method, down)
 }
 
@@ -132,10 +139,38 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 		if ofEtcd(method) {
 			g.newest.Saw(revisionOf(answer.bytes))
 		}
+		if method == watchMethod {
+			if err := g.withoutHidden(&answer); err != nil {
+				return err
+			}
+		}
 		if err := down.SendMsg(&answer); err != nil {
 			return err
 		}
 	}
+}
+
+// The streams that show keys.
+const (
+	watchMethod    = "/etcdserverpb.Watch/Watch"
+	snapshotMethod = "/etcdserverpb.Maintenance/Snapshot"
+)
+
+// withoutHidden takes the events of hidden keys out of an answer to a watch. Without any event it says how far the watch is. Answers that do not have the name's bytes are not looked into.
+func (g *Gateway) withoutHidden(answer *frame) error {
+	if len(g.hidden) == 0 || !bytes.Contains(answer.bytes, g.hidden) {
+		return nil
+	}
+	var r pb.WatchResponse
+	if err := r.Unmarshal(answer.bytes); err != nil {
+		return fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err)
+	}
+	r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool { return e.Kv != nil && bytes.HasPrefix(e.Kv.Key, g.hidden) })
+	var err error
+	if answer.bytes, err = r.Marshal(); err != nil {
+		return fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err)
+	}
+	return nil
 }
 
 // unlessStopped is the error that a stream ends with: a server that stops says so as etcd does, and clients go elsewhere.

@@ -27,4 +27,14 @@
 //	populate CAS        what a reader puts into a slot replaces what it read there before it asked etcd
 //	populate clear      only a clear slot is populated
 //	not found           a slot that is not there is not written to, and a write waits until the directory says so
+//	lease               a key that is attached to a lease is not put into a slot
+//
+// and those against who is no gateway and writes into slots:
+//
+//	sealed              what a gateway has not sealed is not believed
+//	seal key            nor what it has sealed for another key, or another placement
+//	seal version        nor what it has sealed for another version of the slot
+//	clear once          a slot without a seal is clear in the version in which placement made it, and in no other
+//	forged stays        nobody puts anything over what no gateway has written: a guard may have been there
+//	ahead               a slot that is newer than what etcd has told is no answer, and raises no revision
 package guarded

@@ -147,11 +147,8 @@ func TestDeadGateway(t *testing.T) {
 	if _, err := s.client.Put(t.Context(), s.leases.Key(int64(g.ID)), "", clientv3.WithLease(g.ID)); err != nil {
 		t.Fatal(err)
 	}
-	b, err := s.Codec.Codec().Encode(cell.Cell{Kind: cell.Guard, Lease: int64(g.ID), Number: 5}, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
 	_, version, _ := s.slots.Read(t.Context(), e.ID)
+	b := sealed(t, e, "k", version+1, cell.Cell{Kind: cell.Guard, Lease: int64(g.ID), Number: 5})
 	if _, err := s.slots.CAS(t.Context(), e.ID, version, b); err != nil {
 		t.Fatal(err)
 	}
@@ -373,7 +370,9 @@ func TestAuthentication(t *testing.T) {
 	if _, err := s.Put(asUser, putOf("k", "w")); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a write by who may not read the prefix: %v", err)
 	}
-	must(root.RoleGrantPermission(asRoot, "writer", livePrefix, clientv3.GetPrefixRangeEnd(livePrefix), clientv3.PermissionType(clientv3.PermRead)))
+	for _, part := range []string{"placed/", "sessions/"} { // and not what cells are sealed with
+		must(root.RoleGrantPermission(asRoot, "writer", livePrefix+part, clientv3.GetPrefixRangeEnd(livePrefix+part), clientv3.PermissionType(clientv3.PermRead)))
+	}
 	if _, err := s.Put(asUser, putOf("k", "w")); err != nil {
 		t.Errorf("a write by who may: %v", err)
 	}

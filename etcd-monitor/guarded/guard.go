@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -50,8 +49,8 @@ type guard struct {
 	lease   int64 // of the session, and the number, that the guard says
 	number  uint64
 	version wire.Version // of the slot with the guard
-	before  []byte       // what the slot had
-	after   []byte       // what is to be published
+	before  []byte       // the cell that the slot had
+	after   []byte       // that which is to be published
 
 	// unknown: of a CAS to the guard, on version was, it is not known whether it was or will be executed.
 	unknown bool
@@ -83,8 +82,9 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 		return err
 	}
 	var waited, silent time.Duration
-	ask := liftAfter // when to ask whether the other's session is there
-	asked := false   // somebody was asked to evict the key
+	ask := liftAfter  // when to ask whether the other's session is there
+	asked := false    // somebody was asked to evict the key
+	var nobodys error // the slot has what no gateway has written
 	defer func() {
 		if waited > 0 {
 			s.Observer.GuardWait(waited)
@@ -92,12 +92,16 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 	}()
 	for p := newPause(); ; {
 		if ctx.Err() != nil {
+			if nobodys != nil {
+				return s.unavailable(context.WithoutCancel(ctx), "its slot has what no gateway has written, and the controller has not yet taken the key out of the network", nobodys)
+			}
 			if silent > 0 {
 				return s.unavailable(context.WithoutCancel(ctx), "the network does not answer", context.Cause(ctx))
 			}
 			return over(ctx)
 		}
-		now, err := s.look(ctx, g.key.ID)
+		changed := s.Directory.Changed()
+		now, err := s.lookHard(ctx, g.key)
 		if isGone(err) && !s.without.notFound {
 			g.unknown = false // nothing can be executed on a slot that is gone
 			return err
@@ -110,7 +114,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 			s.Runtime.Wait(ctx, nil, d)
 			if silent += d; silent >= evictAfter && !asked {
 				asked = true
-				s.Evictor.Evict(g.key, "a write cannot guard it: the network does not answer")
+				s.Evictor.Evict(g.key, Mute, "a write cannot guard it: the network does not answer")
 			}
 			if !s.stillPlaced(g.key) {
 				g.unknown = false // its slot is gone
@@ -126,6 +130,15 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 		case g.unknown && now.version != g.was:
 			g.unknown = false
 		}
+		if nobodys = now.forged; nobodys != nil && !s.without.forgedStays {
+			// Whose guard may have been there is not known, nor what it is to keep unread. So it stays as it is until the key is out of the network.
+			s.fault(g.key, now.version, nobodys)
+			s.Runtime.Wait(ctx, changed, p.next(s.Runtime, longest))
+			if !s.stillPlaced(g.key) {
+				return errAgain
+			}
+			continue
+		}
 		if now.cell.Kind == cell.Guard && !s.without.exclusive {
 			if waited < ask {
 				d := p.next(s.Runtime, longestGuarded)
@@ -138,11 +151,11 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 				continue
 			}
 		}
-		g.before = now.bytes
-		if now.cell.Kind == cell.Guard {
+		g.before = now.plain
+		if now.cell.Kind == cell.Guard || now.plain == nil {
 			g.before = []byte{byte(cell.Clear)}
 		}
-		version, err := s.Slots.CAS(ctx, g.key.ID, now.version, mine)
+		version, err := s.cas(ctx, g.key, now.version, mine)
 		switch {
 		case err == nil:
 			g.version, g.unknown = version, false
@@ -198,17 +211,17 @@ func (s *Server) release(ctx context.Context, g *guard) bool {
 
 func (s *Server) replace(ctx context.Context, g *guard, b []byte) bool {
 	if s.without.publishCAS {
-		if now, err := s.look(ctx, g.key.ID); err == nil {
+		if now, err := s.look(ctx, g.key); err == nil {
 			g.version = now.version
 		}
 	}
-	_, err := s.Slots.CAS(ctx, g.key.ID, g.version, b)
+	_, err := s.cas(ctx, g.key, g.version, b)
 	return err == nil || errors.Is(err, ErrChanged) || isGone(err)
 }
 
 // resolve finds out what became of a CAS to the guard. It says whether that is known; if so and the guard is there, g has its version.
 func (s *Server) resolve(ctx context.Context, g *guard) bool {
-	now, err := s.look(ctx, g.key.ID)
+	now, err := s.lookHard(ctx, g.key)
 	switch {
 	case isGone(err):
 	case err != nil:
@@ -217,7 +230,7 @@ func (s *Server) resolve(ctx context.Context, g *guard) bool {
 		g.version = now.version
 	case now.version == g.was:
 		// It may be executed yet. When the slot has another version, it cannot be.
-		_, err := s.Slots.CAS(ctx, g.key.ID, now.version, now.bytes)
+		_, err := s.cas(ctx, g.key, now.version, now.plain)
 		if err != nil && !isGone(err) {
 			return false
 		}
@@ -230,6 +243,6 @@ func (s *Server) resolve(ctx context.Context, g *guard) bool {
 func (s *Server) orphan(ctx context.Context, guards []*guard) {
 	for _, g := range guards {
 		s.queues.leave(g.key.Name)
-		s.liftLater(ctx, placed.Key(g.key), slot{version: g.version})
+		s.liftLater(ctx, g.key, slot{version: g.version})
 	}
 }

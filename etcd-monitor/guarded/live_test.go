@@ -18,6 +18,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -122,11 +123,27 @@ func (m *memory) cas(id wire.Key, expected wire.Version, value []byte) (wire.Ver
 	return s.version, nil
 }
 
-// add makes a slot.
-func (m *memory) add(id wire.Key) {
+// add makes a slot, and gives its version.
+func (m *memory) add(id wire.Key) wire.Version {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.slots[id] = &simSlot{value: []byte{byte(cell.Clear)}, version: 1}
+	m.slots[id] = &simSlot{value: []byte(placed.Unsealed), version: 1}
+	return 1
+}
+
+// write is what somebody writes into a slot who is no gateway.
+func (m *memory) write(id wire.Key, value []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.slots[id].value = value
+	m.slots[id].version++
+}
+
+// bytes is what a slot has, and its version.
+func (m *memory) bytes(id wire.Key) ([]byte, wire.Version) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.slots[id].value, m.slots[id].version
 }
 
 // remove takes a slot away, the tombstone first.
@@ -146,7 +163,11 @@ func (m *memory) kind(id wire.Key) cell.Kind {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s := m.slots[id]; s != nil && !s.gone {
-		return cell.Kind(s.value[0])
+		kind, _, _, err := placed.ReadSlot(s.value)
+		if err != nil {
+			return 0
+		}
+		return cell.Kind(kind)
 	}
 	return 0
 }
@@ -159,6 +180,8 @@ type counter struct {
 	hits   int
 	misses map[string]int
 	evict  []string
+	faults []Fault
+	found  int // forged slots
 }
 
 func (c *counter) Revision() int64 { return c.newest.Load() }
@@ -172,9 +195,12 @@ func (c *counter) Hit() { c.mu.Lock(); c.hits++; c.mu.Unlock() }
 
 func (c *counter) Miss(reason string) { c.mu.Lock(); c.misses[reason]++; c.mu.Unlock() }
 
-func (c *counter) Evict(k placed.Key, _ string) {
+func (c *counter) Forged() { c.mu.Lock(); c.found++; c.mu.Unlock() }
+
+func (c *counter) Evict(k placed.Key, fault Fault, _ string) {
 	c.mu.Lock()
 	c.evict = append(c.evict, k.Name)
+	c.faults = append(c.faults, fault)
 	c.mu.Unlock()
 }
 
@@ -182,6 +208,28 @@ func (c *counter) hitCount() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.hits
+}
+
+// fixedSeals are keys that all gateways of these tests know.
+type fixedSeals struct{ ring *seal.Ring }
+
+func (f fixedSeals) Ring() *seal.Ring                                { return f.ring }
+func (f fixedSeals) Want(_ context.Context, id uint32) (bool, error) { return f.ring.Knows(id), nil }
+
+var liveSeals = fixedSeals{newRing()}
+
+// sealed is a cell as a gateway puts it into a slot, for the version that the slot has with it.
+func sealed(t testing.TB, e placed.Entry, key string, version wire.Version, c cell.Cell) []byte {
+	t.Helper()
+	plain, err := simCodec.c.Encode(c, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := liveSeals.ring.Seal(plain, seal.Place{Name: key, ID: e.ID, Version: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // liveGateway is a server on a real etcd.
@@ -212,7 +260,7 @@ func newLiveAt(t testing.TB, own, client *clientv3.Client, slots Slots, change f
 	g.leases = NewLeases(own, livePrefix, 2*time.Second, nil)
 	cfg := Config{
 		Etcd: pb.NewKVClient(client.ActiveConnection()), Slots: slots, Directory: g.follower, Sessions: g.leases, Newest: g.counter, Observer: g.counter, Evictor: g.counter,
-		Codec: cell.NewLibrary(own, livePrefix), Runtime: g.run, Prefix: livePrefix,
+		Codec: cell.NewLibrary(own, livePrefix), Seals: liveSeals, Runtime: g.run, Prefix: livePrefix,
 	}
 	if change != nil {
 		change(&cfg)
@@ -236,7 +284,7 @@ func newLiveAt(t testing.TB, own, client *clientv3.Client, slots Slots, change f
 
 // testSlots is where a placement adds and removes slots.
 type testSlots interface {
-	add(wire.Key)
+	add(wire.Key) wire.Version
 	remove(wire.Key)
 }
 
@@ -258,8 +306,7 @@ func (p *placement) place(t testing.TB, key string) placed.Entry {
 	p.next++
 	id := 0x01000000 | p.next
 	p.mu.Unlock()
-	p.slots.add(id)
-	e, err := p.store.Put(context.Background(), key, placed.Entry{ID: id, Chain: "0"})
+	e, err := p.store.Put(context.Background(), key, placed.Entry{ID: id, Chain: "0", Version: p.slots.add(id)})
 	if err != nil {
 		t.Errorf("placing %q: %v", key, err)
 	}

@@ -28,6 +28,12 @@ var mutants = []mutant{
 	{name: "populate clear", without: rules{populateClear: true}},
 	{name: "not found", without: rules{notFound: true}},
 	{name: "lease", without: rules{lease: true}},
+	{name: "sealed", without: rules{sealed: true}},
+	{name: "seal key", without: rules{sealKey: true}},
+	{name: "seal version", without: rules{sealVersion: true}},
+	{name: "clear once", without: rules{clearOnce: true}},
+	{name: "forged stays", without: rules{forgedStays: true}},
+	{name: "ahead", without: rules{ahead: true}},
 	{name: "reuse of KEY_IDs", world: worldRules{reuse: true}},
 	{name: "order of removal", world: worldRules{order: true}},
 }

@@ -17,12 +17,12 @@ const open = "\x00"
 // work is a write: what is sent to etcd for it, and what it may change.
 type work struct {
 	client *pb.RequestOp // what the client asks for
-	op     *pb.RequestOp // the same, but for deletions that are split
+	op     *pb.RequestOp // the same, but for deletions and ranges that are split
 	spans  []span        // what it may change
-	split  bool          // op has deletions that are split
+	split  bool          // op has some that are split
 }
 
-// plan finds out what a request may change, in any of its branches. The request itself is not changed.
+// plan finds out what a request may change, in any of its branches, and leaves out what is not the client's to change or to read. The request itself is not changed.
 func (s *Server) plan(op *pb.RequestOp) (*work, error) {
 	w := &work{client: op}
 	var err error
@@ -46,9 +46,17 @@ func (s *Server) planOp(w *work, op *pb.RequestOp) (*pb.RequestOp, error) {
 			return op, nil
 		}
 		return s.planDelete(w, op, r.RequestDeleteRange)
+	case *pb.RequestOp_RequestRange:
+		if r.RequestRange == nil {
+			return op, nil
+		}
+		return s.planRange(w, op, r.RequestRange)
 	case *pb.RequestOp_RequestTxn:
 		if r.RequestTxn == nil {
 			return op, nil
+		}
+		if err := s.planCompare(r.RequestTxn.Compare); err != nil {
+			return nil, err
 		}
 		before := w.split
 		w.split = false
@@ -127,6 +135,8 @@ func unsplit(client *pb.RequestOp, r *pb.ResponseOp) *pb.ResponseOp {
 		return r
 	}
 	switch q := client.GetRequest().(type) {
+	case *pb.RequestOp_RequestRange:
+		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: joined(q.RequestRange, got.Responses)}}
 	case *pb.RequestOp_RequestDeleteRange:
 		all := &pb.DeleteRangeResponse{Header: &pb.ResponseHeader{}}
 		for _, part := range got.Responses {

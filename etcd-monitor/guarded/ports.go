@@ -7,6 +7,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -47,7 +48,7 @@ type Sessions interface {
 	GiveUp(lease int64)
 }
 
-// Newest is the newest revision of etcd's store that this gateway has seen in an answer.
+// Newest is the newest revision of etcd's store that this gateway has seen in an answer of etcd's: nothing that a slot says raises it.
 type Newest interface {
 	Revision() int64
 	Saw(revision int64)
@@ -57,6 +58,14 @@ type Newest interface {
 type Codec interface {
 	Codec() *cell.Codec
 	Want(ctx context.Context, version uint32) (bool, error)
+}
+
+// Seals are the keys that cells are sealed with; see seal.Keys.
+type Seals interface {
+	// Ring is those that are known; never nil.
+	Ring() *seal.Ring
+	// Want says whether a key is known once etcd was asked, after the call began.
+	Want(ctx context.Context, id uint32) (bool, error)
 }
 
 // Runtime is what a server waits and works by. Between two calls of a Runtime, of Slots and so on, a server never waits for anything.
@@ -82,19 +91,30 @@ type Observer interface {
 	Forwarded(reason string)    // a read that the network was not asked for
 	GuardWait(d time.Duration)  // a write waited for another's guard
 	GuardedWrite(result string) // a write of placed keys ended
+	Forged()                    // a slot has, in one more version, what no gateway has written
 }
 
-// Evictor is asked to take keys out of the network that cannot be written because their slots do not answer.
+// Fault is why a key is to be taken out of the network.
+type Fault string
+
+// The faults.
+const (
+	Mute   Fault = "mute"   // it cannot be written, because its slot does not answer
+	Forged Fault = "forged" // its slot has what no gateway has written
+)
+
+// Evictor is asked to take keys out of the network. It may be asked again and again, by each request that finds the fault, and bounds what that costs.
 type Evictor interface {
-	Evict(key placed.Key, reason string)
+	Evict(key placed.Key, fault Fault, reason string)
 }
 
 // nobody observes and evicts nothing.
 type nobody struct{}
 
-func (nobody) Hit()                     {}
-func (nobody) Miss(string)              {}
-func (nobody) Forwarded(string)         {}
-func (nobody) GuardWait(time.Duration)  {}
-func (nobody) GuardedWrite(string)      {}
-func (nobody) Evict(placed.Key, string) {}
+func (nobody) Hit()                            {}
+func (nobody) Miss(string)                     {}
+func (nobody) Forwarded(string)                {}
+func (nobody) GuardWait(time.Duration)         {}
+func (nobody) GuardedWrite(string)             {}
+func (nobody) Forged()                         {}
+func (nobody) Evict(placed.Key, Fault, string) {}

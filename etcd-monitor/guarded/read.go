@@ -3,6 +3,7 @@ package guarded
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -22,20 +23,57 @@ const (
 	reasonGone     = "gone"     // the slot is not there
 	reasonSilent   = "silent"   // the slot did not answer in time
 	reasonFormat   = "unreadable"
+	reasonForged   = "forged" // the slot has what no gateway has written
+	reasonKey      = "key"    // it is sealed with a key that is not known here: etcd is asked for it
+	reasonAhead    = "ahead"  // it is newer than what etcd has told this gateway
 )
 
 // Range implements pb.KVServer.
 func (s *Server) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
-	if answer, e, at := s.fromNetwork(ctx, r); answer != nil {
-		return answer, nil
-	} else if at != nil && plain(r) { // the slot was clear before etcd is asked
-		answer, err := s.fromEtcd(ctx, r)
-		if err == nil {
-			s.populate(ctx, string(r.Key), e, at, answer)
-		}
-		return answer, err
+	if s.hides(r.Key, r.RangeEnd) {
+		s.forwarded(ctx, reasonRequest)
+		return s.part(ctx, r)
 	}
-	return s.fromEtcd(ctx, r)
+	answer, seen := s.fromNetwork(ctx, r)
+	if answer != nil {
+		return answer, nil
+	}
+	answer, err := s.fromEtcd(ctx, r)
+	switch {
+	case err != nil || seen == nil || !plain(r):
+	case seen.clear: // before etcd was asked
+		s.populate(ctx, seen.key, seen.at, answer)
+	case answer.Header.Revision < seen.at.revision():
+		s.fault(seen.key, seen.at.version, fmt.Errorf("it says that it is of revision %d, and etcd had come to %d after that: was etcd restored from a snapshot?", seen.at.revision(), answer.Header.Revision))
+	}
+	return answer, err
+}
+
+// seen is what a read that etcd has to answer found in the slot.
+type seen struct {
+	key   placed.Key
+	at    slot
+	clear bool // it may be populated; otherwise it is newer than what etcd has told
+}
+
+// part has etcd answer a range that spans keys which are not the client's to read.
+func (s *Server) part(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	w, err := s.plan(rangeOp(r))
+	if err != nil {
+		return nil, err
+	}
+	t := w.op.GetRequestTxn()
+	if t == nil {
+		return s.fromEtcd(ctx, w.op.GetRequestRange())
+	}
+	a, err := s.Etcd.Txn(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	s.saw(a.Header)
+	answer := w.answer(&pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: a}}).GetResponseRange()
+	answer.Header = a.Header
+	return answer, nil
 }
 
 func (s *Server) fromEtcd(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
@@ -57,69 +95,95 @@ func eligible(r *pb.RangeRequest) bool {
 // plain says whether etcd's answer to a request has all that a slot needs.
 func plain(r *pb.RangeRequest) bool { return !r.Serializable && !r.KeysOnly && !r.CountOnly }
 
-// fromNetwork answers a request from the slot of its key. If it cannot because the slot is clear, it says what it read there.
-func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, placed.Entry, *slot) {
-	none := placed.Entry{}
+// fromNetwork answers a request from the slot of its key. If it cannot, it says what it read there where that matters when etcd has answered.
+func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, *seen) {
 	if !eligible(r) {
 		s.forwarded(ctx, reasonRequest)
-		return nil, none, nil
+		return nil, nil
 	}
 	key := string(r.Key)
 	e, ok := s.Directory.Lookup(key)
 	switch {
 	case !ok:
 		s.forwarded(ctx, reasonPlace)
-		return nil, none, nil
+		return nil, nil
 	case s.Excluded(key):
 		s.forwarded(ctx, reasonExcluded)
-		return nil, none, nil
+		return nil, nil
 	case !s.Open():
 		s.forwarded(ctx, reasonClosed)
-		return nil, none, nil
+		return nil, nil
 	}
-	at, err := s.look(ctx, e.ID)
+	k := placed.Key{Name: key, Entry: e}
+	at, err := s.look(ctx, k)
 	switch {
 	case isGone(err) && s.without.notFound:
-		return nil, e, &at
+		return nil, &seen{k, at, true}
 	case isGone(err):
 		s.miss(ctx, reasonGone)
-		return nil, none, nil
+		return nil, nil
 	case err != nil:
 		s.miss(ctx, reasonSilent)
-		return nil, none, nil
+		return nil, nil
+	case at.forged != nil:
+		s.miss(ctx, reasonForged)
+		s.fault(k, at.version, at.forged)
+		return nil, nil
+	case at.key != 0:
+		s.miss(ctx, reasonKey)
+		s.learnLater(ctx, k, at)
+		return nil, nil
 	}
 	var kv *mvccpb.KeyValue
-	var revision int64
 	switch at.cell.Kind {
 	case cell.Value:
-		kv, revision = &mvccpb.KeyValue{Key: r.Key, CreateRevision: at.cell.Create, ModRevision: at.cell.Mod, Version: at.cell.Version, Value: at.cell.Value}, at.cell.Mod
+		kv = &mvccpb.KeyValue{Key: r.Key, CreateRevision: at.cell.Create, ModRevision: at.cell.Mod, Version: at.cell.Version, Value: at.cell.Value}
 	case cell.Absent:
-		revision = at.cell.Revision
 	case cell.Clear:
 		s.miss(ctx, cell.Clear.String())
-		return nil, e, &at
+		return nil, &seen{k, at, true}
 	case cell.Guard:
 		s.miss(ctx, cell.Guard.String())
-		s.liftLater(ctx, placed.Key{Name: key, Entry: e}, at)
+		s.liftLater(ctx, k, at)
 		if s.without.populateClear {
-			return nil, e, &at
+			return nil, &seen{k, at, true}
 		}
-		return nil, none, nil
+		return nil, nil
 	case cell.Unfit:
 		s.miss(ctx, cell.Unfit.String())
-		return nil, none, nil
+		return nil, nil
 	default:
 		s.miss(ctx, reasonFormat)
-		return nil, none, nil
+		return nil, nil
 	}
 	known := s.header.Load()
 	if known == nil {
 		s.miss(ctx, reasonHeader)
-		return nil, none, nil
+		return nil, nil
+	}
+	newest := s.Newest.Revision()
+	if at.revision() > newest && !s.without.ahead {
+		// Another gateway's write that etcd has not told this one of yet: etcd's answer will. Nothing but etcd says how far etcd is.
+		s.miss(ctx, reasonAhead)
+		return nil, &seen{key: k, at: at}
 	}
 	s.hit(ctx)
-	s.Newest.Saw(revision)
-	return rangeAnswer(r, kv, &pb.ResponseHeader{ClusterId: known.ClusterId, MemberId: known.MemberId, RaftTerm: known.RaftTerm, Revision: s.Newest.Revision()}), none, nil
+	return rangeAnswer(r, kv, &pb.ResponseHeader{ClusterId: known.ClusterId, MemberId: known.MemberId, RaftTerm: known.RaftTerm, Revision: newest}), nil
+}
+
+// learnLater asks etcd, behind the reader's back, for the key that a slot is sealed with: the next reader has it, or it turns out that no gateway has written the slot.
+func (s *Server) learnLater(ctx context.Context, k placed.Key, at slot) {
+	if !s.begin(s.learning, k.Name) {
+		return
+	}
+	s.Runtime.Go(func() {
+		defer s.end(s.learning, k.Name)
+		ctx, cancel := s.Runtime.Detach(ctx)
+		defer cancel()
+		if at, err := s.learn(ctx, k, at); err == nil && at.forged != nil {
+			s.fault(k, at.version, at.forged)
+		}
+	})
 }
 
 // Who answered a read is counted, and told to a client that asks.
@@ -157,22 +221,22 @@ func rangeAnswer(r *pb.RangeRequest, kv *mvccpb.KeyValue, h *pb.ResponseHeader) 
 }
 
 // populate puts what etcd has answered into a slot that was clear before etcd was asked. The reader does not wait for it. One reader of a key at a time is enough.
-func (s *Server) populate(ctx context.Context, key string, e placed.Entry, at *slot, answer *pb.RangeResponse) {
-	if !s.begin(s.populating, key) {
+func (s *Server) populate(ctx context.Context, k placed.Key, at slot, answer *pb.RangeResponse) {
+	if !s.begin(s.populating, k.Name) {
 		return
 	}
-	b := s.encode(s.cellOf(only(answer.Kvs), answer.Header.Revision), s.Slots.Size(e.ID))
+	b := s.encode(s.cellOf(only(answer.Kvs), answer.Header.Revision), s.Slots.Size(k.ID))
 	s.Runtime.Go(func() {
-		defer s.end(s.populating, key)
+		defer s.end(s.populating, k.Name)
 		ctx, cancel := s.Runtime.Detach(ctx)
 		defer cancel()
 		if s.without.populateCAS {
-			if now, err := s.look(ctx, e.ID); err == nil && now.cell.Kind != cell.Guard {
-				at = &now
+			if now, err := s.look(ctx, k); err == nil && now.cell.Kind != cell.Guard {
+				at = now
 			}
 		}
 		// Whether it was executed, or will be, is no matter: it is right as long as the version is the same.
-		s.Slots.CAS(ctx, e.ID, at.version, b)
+		s.cas(ctx, k, at.version, b)
 	})
 }
 
@@ -207,17 +271,17 @@ func (s *Server) liftLater(ctx context.Context, k placed.Key, at slot) {
 			if ctx.Err() != nil || !s.stillPlaced(k) {
 				return
 			}
-			now, err := s.look(ctx, k.ID)
+			now, err := s.look(ctx, k)
 			if isGone(err) || err == nil && now.version != at.version {
 				return
 			}
-			if err != nil {
+			if err != nil || now.cell.Kind != cell.Guard {
 				continue
 			}
 			if alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive && !s.without.liftWait {
 				continue
 			}
-			if _, err := s.Slots.CAS(ctx, k.ID, now.version, s.encode(cell.Cell{Kind: cell.Clear}, s.Slots.Size(k.ID))); err == nil || errors.Is(err, ErrChanged) || isGone(err) {
+			if _, err := s.cas(ctx, k, now.version, []byte{byte(cell.Clear)}); err == nil || errors.Is(err, ErrChanged) || isGone(err) {
 				return
 			}
 		}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // Config is what a Server works with. What may be nil says so.
@@ -25,6 +27,7 @@ type Config struct {
 	Sessions  Sessions
 	Newest    Newest
 	Codec     Codec
+	Seals     Seals
 	Runtime   Runtime
 	Observer  Observer // nil: nobody
 	Evictor   Evictor  // nil: nobody
@@ -51,10 +54,13 @@ type Server struct {
 	header atomic.Pointer[pb.ResponseHeader] // of etcd's newest answer: who it is
 	number atomic.Uint64                     // of the last guard
 	queues queues
+	secret span // the keys that no client reads
 
 	mu         sync.Mutex
 	populating map[string]bool // keys that a reader is putting into their slots
 	lifting    map[string]bool // keys whose guard a reader has seen, and looks at again
+	learning   map[string]bool // keys whose slot is sealed with a key that etcd is asked for
+	forged     map[wire.Key]forged
 
 	without rules
 }
@@ -78,12 +84,14 @@ func New(cfg Config) *Server {
 	if cfg.Open == nil {
 		cfg.Open = func() bool { return true }
 	}
-	return &Server{Config: cfg, queues: newQueues(), populating: map[string]bool{}, lifting: map[string]bool{}}
+	return &Server{Config: cfg, secret: secretOf(cfg.Prefix), queues: newQueues(), populating: map[string]bool{}, lifting: map[string]bool{}, learning: map[string]bool{},
+		forged: map[wire.Key]forged{}}
 }
 
 // rules are those that a mutant leaves out. Only tests set them.
 type rules struct {
 	guard, exclusive, liftWait, keyOrder, session, directory, giveUp, publishCAS, populateCAS, populateClear, notFound, lease bool
+	sealed, sealKey, sealVersion, clearOnce, forgedStays, ahead                                                               bool
 }
 
 // saw takes note of the header of an answer of etcd.
@@ -134,11 +142,12 @@ func (s *Server) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, er
 		return nil, err
 	}
 	if len(w.spans) == 0 { // it only reads
-		answer, err := s.Etcd.Txn(ctx, r)
-		if err == nil {
-			s.saw(answer.Header)
+		answer, err := s.Etcd.Txn(ctx, w.op.GetRequestTxn())
+		if err != nil {
+			return nil, err
 		}
-		return answer, err
+		s.saw(answer.Header)
+		return w.answer(&pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: answer}}).GetResponseTxn(), nil
 	}
 	answer, header, err := s.write(ctx, w)
 	if err != nil {
@@ -163,9 +172,9 @@ func (s *Server) own() error {
 	return status.Errorf(codes.PermissionDenied, "etcd-monitor: the keys under %s are the gateways' own and cannot be changed through a gateway", s.Prefix)
 }
 
-// encode is a cell as the slot has it, or "unfit" where it is too large.
+// encode is a cell that a slot of a size can hold when it is sealed, or "unfit" where it is too large.
 func (s *Server) encode(c cell.Cell, size int) []byte {
-	b, err := s.Codec.Codec().Encode(c, size)
+	b, err := s.Codec.Codec().Encode(c, size-seal.Overhead)
 	if err == nil {
 		return b
 	}

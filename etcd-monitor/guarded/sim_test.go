@@ -26,6 +26,7 @@ type op struct {
 	kvs    []*mvccpb.KeyValue // what was read; at most one
 	header *pb.ResponseHeader
 	newest int64 // revision in the newest answer of the gateway when it began
+	beyond bool  // it says a revision that etcd has not come to
 
 	value string // of a write: nobody else writes it
 	did   bool   // the write says that it was executed
@@ -98,6 +99,7 @@ func (w *world) client(g *gateway) {
 	}
 	o.end = w.now
 	if o.header != nil {
+		o.beyond = o.header.Revision > w.etcd.revision
 		g.Saw(o.header.Revision) // as the gateway does with each answer
 		g.answered = max(g.answered, o.header.Revision)
 	}
@@ -142,6 +144,17 @@ func simulate(seed uint64, steps int, without rules, mutant worldRules, trace bo
 			w.spawn(g, func() { w.client(g) })
 		}
 		watch()
+		if w.hostile && w.chance(0.006) {
+			w.attack()
+		}
+		if w.chance(0.0007) {
+			w.rotate()
+			g := w.gateways[w.r.IntN(len(w.gateways))]
+			w.spawn(g, func() { g.server.Reseal(g.ctx) })
+		}
+		if g := w.gateways[w.r.IntN(len(w.gateways))]; w.chance(0.01) { // its watch tells it
+			g.ring = w.ring
+		}
 		if w.chance(0.002) {
 			w.crash(w.gateways[w.r.IntN(len(w.gateways))])
 		}
@@ -218,6 +231,9 @@ func (w *world) checkHistory() {
 		if o.end == 0 || o.err != nil {
 			continue
 		}
+		if o.beyond {
+			complain(o, "etcd has not come to that revision")
+		}
 		if o.header.Revision < o.newest {
 			complain(o, "the revision goes back from %d", o.newest)
 		}
@@ -254,7 +270,7 @@ const simSteps = 3000
 
 // With all rules, nothing is ever wrong.
 func TestSimulator(t *testing.T) {
-	var reads, hits, writes, crashes int
+	var reads, hits, writes, crashes, forged, rotated int
 	for seed := *simFrom; seed < *simFrom+*simSeeds; seed++ {
 		w := simulate(seed, simSteps, rules{}, worldRules{}, false)
 		if len(w.broken) > 0 {
@@ -272,9 +288,12 @@ func TestSimulator(t *testing.T) {
 			}
 		}
 		hits += w.hits
+		forged += w.forged
+		rotated += w.rotated
 	}
-	t.Logf("%d seeds: %d reads were answered, %d of them by the network; %d writes; %d requests were lost with their gateway", *simSeeds, reads, hits, writes, crashes)
-	if hits*20 < reads || writes == 0 || crashes == 0 {
+	t.Logf("%d seeds: %d reads were answered, %d of them by the network; %d writes; %d requests were lost with their gateway; %d forged slots were found; %d new keys", *simSeeds, reads, hits, writes, crashes,
+		forged, rotated)
+	if hits*20 < reads || writes == 0 || crashes == 0 || forged == 0 || rotated == 0 {
 		t.Errorf("too little happens")
 	}
 }

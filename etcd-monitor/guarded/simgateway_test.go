@@ -14,6 +14,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -28,10 +29,11 @@ type gateway struct {
 	answered int64           // the newest revision in an answer to a client
 	ctx      context.Context // ends when it crashes
 	crashed  bool
+	ring     *seal.Ring // the keys that it knows
 }
 
 func (w *world) gateway() *gateway {
-	g := &gateway{world: w, id: len(w.gateways) + 1, dir: placed.NewCache(), ctx: context.Background()}
+	g := &gateway{world: w, id: len(w.gateways) + 1, dir: placed.NewCache(), ctx: context.Background(), ring: w.ring}
 	// What is there when it begins.
 	entries := map[string]placed.Entry{}
 	for _, kv := range w.etcd.find([]byte(placed.Name(simPrefix, "")), []byte(clientv3.GetPrefixRangeEnd(placed.Name(simPrefix, "")))) {
@@ -40,7 +42,7 @@ func (w *world) gateway() *gateway {
 	g.dir.Reset(w.etcd.revision, entries)
 	g.seen = len(w.placing)
 	g.server = New(Config{
-		Etcd: simKV{g}, Slots: simSlots{w}, Directory: simDirectory{g.dir, g}, Sessions: g, Newest: g, Codec: w.codec, Runtime: w, Prefix: simPrefix, Patience: -1, Observer: simObserver{w: w},
+		Etcd: simKV{g}, Slots: simSlots{w}, Directory: simDirectory{g.dir, g}, Sessions: g, Newest: g, Codec: w.codec, Seals: simSeals{g}, Runtime: w, Prefix: simPrefix, Patience: -1, Observer: simObserver{w: w}, Evictor: simEvictor{w: w},
 		Excluded: func(string) bool { return false },
 	})
 	g.server.without = w.without
@@ -96,7 +98,35 @@ type simObserver struct {
 	w *world
 }
 
-func (o simObserver) Hit() { o.w.hits++ }
+func (o simObserver) Hit()    { o.w.hits++ }
+func (o simObserver) Forged() { o.w.forged++ }
+
+// simEvictor has placement take out what is forged.
+type simEvictor struct {
+	nobody
+	w *world
+}
+
+func (e simEvictor) Evict(k placed.Key, fault Fault, _ string) {
+	if out := e.w.evict[k.ID]; out != nil && fault == Forged {
+		close(out)
+		delete(e.w.evict, k.ID)
+	}
+}
+
+// simSeals are the keys as a gateway knows them.
+type simSeals struct{ g *gateway }
+
+func (s simSeals) Ring() *seal.Ring { return s.g.ring }
+
+func (s simSeals) Want(_ context.Context, id uint32) (bool, error) {
+	var there *seal.Ring
+	if !s.g.send(func() { there = s.g.world.ring }) {
+		return false, errSim
+	}
+	s.g.ring = there
+	return there.Knows(id), nil
+}
 
 // crash ends a gateway: what it has sent may still arrive.
 func (w *world) crash(g *gateway) {
@@ -170,6 +200,7 @@ func (s simSlots) Read(_ context.Context, id wire.Key) (value []byte, version wi
 
 func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (version wire.Version, err error) {
 	by := s.w.self.gw.id
+	s.w.seen = append(s.w.seen, sealedFor{id, expected.Sequence() + 1, value}) // on its way, too, it can be seen
 	ok := s.w.send(func() {
 		at := s.w.slots[id]
 		switch {
@@ -181,7 +212,7 @@ func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, val
 			at.value, at.gone = value, false
 			at.version++
 			version, err = at.version, nil
-			s.w.note("slot %d: %s, version %d, by gateway %d", id, describe(value), at.version, by)
+			s.w.note("slot %d: %s, version %d, by gateway %d", id, s.w.describe(id, value, at.version), at.version, by)
 		}
 	})
 	if !ok {
@@ -190,8 +221,13 @@ func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, val
 	return version, err
 }
 
-func describe(b []byte) string {
-	c, err := simCodec.c.Decode(b)
+// describe says what is in a slot.
+func (w *world) describe(id wire.Key, b []byte, version wire.Version) string {
+	plain, err := w.judge().open(w.names[id], b, version)
+	if err != nil {
+		return err.Error()
+	}
+	c, err := simCodec.c.Decode(plain)
 	if err != nil {
 		return err.Error()
 	}

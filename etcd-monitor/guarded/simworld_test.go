@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -66,6 +68,21 @@ type world struct {
 	values  int
 	broken  []string // violations
 	hits    int      // reads that the network answered
+
+	ring    *seal.Ring // as etcd has it
+	rotated int
+	hostile bool                       // somebody writes into slots who is no gateway
+	seen    []sealedFor                // all that gateways have ever sent to slots
+	names   map[wire.Key]placed.Key    // of all slots that there have been
+	evict   map[wire.Key]chan struct{} // closed when placement is asked to take a key out
+	forged  int                        // slots that gateways have found forged
+}
+
+// sealedFor is what a gateway has sealed, and the sequence of the version that it was to have.
+type sealedFor struct {
+	id       wire.Key
+	sequence uint64
+	value    []byte
 }
 
 // worldRules are rules of placement that a mutant leaves out.
@@ -103,7 +120,10 @@ func newWorld(seed uint64, gateways int) *world {
 	w := &world{
 		r: rand.New(rand.NewPCG(seed, 0x6775617264)), back: make(chan struct{}), etcd: newFakeEtcd(), slots: map[wire.Key]*simSlot{}, nextID: 1,
 		states: map[string][]state{}, faults: 0.06, codec: simCodec,
+		names: map[wire.Key]placed.Key{}, evict: map[wire.Key]chan struct{}{},
 	}
+	w.ring = newRing()
+	w.hostile = w.chance(0.5)
 	for _, k := range simKeys {
 		w.states[k] = []state{{0, nil}}
 	}
@@ -129,8 +149,92 @@ func newWorld(seed uint64, gateways int) *world {
 
 func entryOf(kv *mvccpb.KeyValue) placed.Entry {
 	e := placed.Entry{Chain: "0", Mod: kv.ModRevision}
-	fmt.Sscan(string(kv.Value), (*uint32)(&e.ID))
+	fmt.Sscan(string(kv.Value), (*uint32)(&e.ID), (*uint64)(&e.Version))
 	return e
+}
+
+func newRing() *seal.Ring {
+	r, err := seal.NewRing()
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// rotate makes a new key, which gateways hear of by and by.
+func (w *world) rotate() {
+	r, err := w.ring.Rotated()
+	if err != nil {
+		panic(err)
+	}
+	w.ring = r
+	w.rotated++
+	w.note("a new key to seal with")
+}
+
+// allKeys are the keys that etcd has.
+type allKeys struct{ *world }
+
+func (k allKeys) Ring() *seal.Ring                           { return k.ring }
+func (k allKeys) Want(context.Context, uint32) (bool, error) { panic("it knows all keys") }
+
+// judge is a server that opens slots as gateways do, with all keys.
+func (w *world) judge() *Server {
+	return &Server{Config: Config{Seals: allKeys{w}}, without: w.without}
+}
+
+// attack writes something into a slot as a host can that may write every slot, has seen all that was ever sent to one, and has no key: rubbish, what gateways wrote before there were seals, cells of this key and
+// of others that were sealed before or are on their way, those with a bit that is changed; or it deletes what is there.
+func (w *world) attack() {
+	ids := slices.Sorted(maps.Keys(w.slots))
+	if len(ids) == 0 {
+		return
+	}
+	id := ids[w.r.IntN(len(ids))]
+	at := w.slots[id]
+	plain := func(c cell.Cell) []byte {
+		b, err := simCodec.c.Encode(c, 64)
+		if err != nil {
+			panic(err)
+		}
+		return b
+	}
+	var value []byte
+	gone := false
+	switch w.r.IntN(9) {
+	case 0:
+		value = make([]byte, w.r.IntN(64))
+		for i := range value {
+			value[i] = byte(w.r.IntN(256))
+		}
+	case 1, 2:
+		value = []byte(placed.Unsealed)
+	case 3:
+		value = plain(cell.Cell{Kind: cell.Value, Create: 1, Mod: 1 << 62, Version: 1, Value: []byte("forged")})
+	case 4:
+		value = plain(cell.Cell{Kind: cell.Absent, Revision: w.etcd.revision})
+	case 5, 6: // what was sealed, best of all for this version
+		var fits []sealedFor
+		for _, s := range w.seen {
+			if s.sequence == at.version.Sequence()+1 || w.chance(0.02) || s.id == id && w.chance(0.2) {
+				fits = append(fits, s)
+			}
+		}
+		if len(fits) == 0 {
+			return
+		}
+		value = fits[w.r.IntN(len(fits))].value
+	case 7:
+		if value = slices.Clone(at.value); len(value) == 0 {
+			return
+		}
+		value[w.r.IntN(len(value))] ^= 1 << w.r.IntN(8)
+	case 8:
+		gone = true
+	}
+	at.value, at.gone = value, gone
+	at.version++
+	w.note("slot %d: forged: %x, version %d", id, value, at.version)
 }
 
 func (w *world) note(format string, args ...any) {
@@ -301,11 +405,16 @@ func (w *world) place(key string) {
 		}
 		at.version += 5
 		at.gone = false
-		at.value = []byte{byte(cell.Clear)}
+		at.value = []byte(placed.Unsealed)
+		made := at.version
+		w.names[id] = placed.Key{Name: key, Entry: placed.Entry{ID: id, Version: made}}
+		out := make(chan struct{})
+		w.evict[id] = out
 		w.note("slot %d for %s: clear, version %d", id, key, at.version)
 		w.yield()
-		w.etcd.doTxn(&pb.TxnRequest{Success: []*pb.RequestOp{putOp(placed.Name(simPrefix, key), fmt.Sprint(uint32(id)))}})
-		w.Wait(context.Background(), nil, time.Duration(1+w.r.IntN(1000))*perStep)
+		w.etcd.doTxn(&pb.TxnRequest{Success: []*pb.RequestOp{putOp(placed.Name(simPrefix, key), fmt.Sprint(uint32(id), uint64(made)))}})
+		w.Wait(context.Background(), out, time.Duration(1+w.r.IntN(1000))*perStep)
+		delete(w.evict, id)
 		entry := func() {
 			w.etcd.doTxn(deleteTxn(placed.Name(simPrefix, key), ""))
 		}
@@ -341,11 +450,16 @@ func (w *world) check() {
 		if kv == nil {
 			continue
 		}
-		at := w.slots[entryOf(kv).ID]
+		e := entryOf(kv)
+		at := w.slots[e.ID]
 		if at == nil || at.gone {
 			continue
 		}
-		c, err := simCodec.c.Decode(at.value)
+		plain, err := w.judge().open(placed.Key{Name: key, Entry: e}, at.value, at.version)
+		if err != nil { // nobody is answered from it
+			continue
+		}
+		c, err := simCodec.c.Decode(plain)
 		if err != nil {
 			w.broken = append(w.broken, fmt.Sprintf("%d: the slot of %s has %x", w.now, key, at.value))
 			continue
@@ -354,7 +468,7 @@ func (w *world) check() {
 		switch {
 		case c.Kind == cell.Absent && now != nil,
 			c.Kind == cell.Value && (now == nil || now.ModRevision != c.Mod || now.CreateRevision != c.Create || now.Version != c.Version || !bytes.Equal(now.Value, c.Value)):
-			w.broken = append(w.broken, fmt.Sprintf("%d: the slot of %s has %s, and etcd has %v", w.now, key, describe(at.value), now))
+			w.broken = append(w.broken, fmt.Sprintf("%d: the slot of %s has %s, and etcd has %v", w.now, key, w.describe(e.ID, at.value, at.version), now))
 		}
 	}
 }

@@ -9,14 +9,18 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
 
 // slot is what was read in a slot.
 type slot struct {
-	cell    cell.Cell // of a kind of 0 if bytes cannot be read: nobody is answered from it, and whoever writes the key replaces it
-	bytes   []byte
+	cell    cell.Cell // of a kind of 0 where it could not be read
+	plain   []byte    // what was sealed: nil where it could not be opened
+	bytes   []byte    // as they are in the slot
 	version wire.Version
+	forged  error  // no gateway has written this: nobody is answered from it, and nobody puts anything over it
+	key     uint32 // the number of the key that it takes to open it, if that is not known here (yet)
 }
 
 // guardedBy says whether a slot has the guard of a session and number.
@@ -24,22 +28,129 @@ func (s *slot) guardedBy(lease int64, number uint64) bool {
 	return s.cell.Kind == cell.Guard && s.cell.Lease == lease && s.cell.Number == number
 }
 
+// revision is how new a slot says that it is; 0 where it says nothing.
+func (s *slot) revision() int64 { return max(s.cell.Mod, s.cell.Revision) }
+
 // look reads a slot.
-func (s *Server) look(ctx context.Context, id wire.Key) (slot, error) {
-	b, version, err := s.Slots.Read(ctx, id)
+func (s *Server) look(ctx context.Context, k placed.Key) (slot, error) {
+	b, version, err := s.Slots.Read(ctx, k.ID)
 	if err != nil {
 		return slot{version: version}, err
 	}
-	c, err := s.Codec.Codec().Decode(b)
-	var unknown *cell.DictionaryError
-	if errors.As(err, &unknown) {
+	return s.read(ctx, k, b, version), nil
+}
+
+// lookHard reads a slot, and asks etcd for the key where it is sealed with one that is not known: then it is known whether a gateway has written it.
+func (s *Server) lookHard(ctx context.Context, k placed.Key) (slot, error) {
+	at, err := s.look(ctx, k)
+	if err != nil || at.key == 0 {
+		return at, err
+	}
+	return s.learn(ctx, k, at)
+}
+
+// learn asks etcd for the key that a slot is sealed with, and reads the slot's bytes with it.
+func (s *Server) learn(ctx context.Context, k placed.Key, at slot) (slot, error) {
+	unknown := &seal.UnknownKeyError{ID: at.key}
+	known, err := s.Seals.Want(ctx, at.key)
+	if err != nil {
+		return at, fmt.Errorf("a slot is %w: %w", unknown, err)
+	}
+	if known {
+		at = s.read(ctx, k, at.bytes, at.version)
+	}
+	if at.key != 0 {
+		at.key, at.forged = 0, fmt.Errorf("%w, nor to etcd", unknown)
+	}
+	return at, nil
+}
+
+// read makes sense of what is in a slot.
+func (s *Server) read(ctx context.Context, k placed.Key, b []byte, version wire.Version) slot {
+	at := slot{bytes: b, version: version}
+	plain, err := s.open(k, b, version)
+	var unknown *seal.UnknownKeyError
+	switch {
+	case errors.As(err, &unknown):
+		at.key = unknown.ID
+		return at
+	case err != nil:
+		at.forged = err
+		return at
+	}
+	at.plain = plain
+	at.cell, err = s.Codec.Codec().Decode(plain)
+	var dictionary *cell.DictionaryError
+	switch {
+	case errors.As(err, &dictionary):
 		s.Runtime.Go(func() { // the next reader has it
 			ctx, cancel := s.Runtime.Detach(context.WithoutCancel(ctx))
 			defer cancel()
-			s.Codec.Want(ctx, unknown.Version)
+			s.Codec.Want(ctx, dictionary.Version)
 		})
+	case err != nil: // a gateway of another kind: who knows what it means by it
+		at.forged = err
 	}
-	return slot{cell: c, bytes: b, version: version}, nil
+	return at
+}
+
+// open gives the cell that a gateway, or placement, has put into a slot.
+func (s *Server) open(k placed.Key, b []byte, version wire.Version) ([]byte, error) {
+	switch {
+	case string(b) == placed.Unsealed && (version == k.Version || s.without.clearOnce):
+		return b, nil
+	case string(b) == placed.Unsealed:
+		return nil, fmt.Errorf("%w: it is clear without a seal, in version %v and not %v, in which placement made it", seal.ErrForged, version, k.Version)
+	case s.without.sealed && len(b) > 0 && b[0]&placed.Sealed == 0:
+		return b, nil
+	}
+	return s.Seals.Ring().Open(b, s.place(k, version))
+}
+
+// cas replaces what is in a slot by a cell, sealed for the version that the slot has then.
+func (s *Server) cas(ctx context.Context, k placed.Key, expected wire.Version, plain []byte) (wire.Version, error) {
+	b, err := s.Seals.Ring().Seal(plain, s.place(k, seal.After(k.Name, k.ID, expected).Version))
+	if err != nil {
+		return 0, err
+	}
+	return s.Slots.CAS(ctx, k.ID, expected, b)
+}
+
+func (s *Server) place(k placed.Key, version wire.Version) seal.Place {
+	at := seal.Place{Name: k.Name, ID: k.ID, Version: version}
+	if s.without.sealKey {
+		at.Name, at.ID = "", 0
+	}
+	if s.without.sealVersion {
+		at.Version = 0
+	}
+	return at
+}
+
+// fault has a key taken out of the network whose slot has what no gateway has written. It is counted once for each version.
+func (s *Server) fault(k placed.Key, version wire.Version, why error) {
+	s.mu.Lock()
+	was, known := s.forged[k.ID]
+	news := !known || was.version != version
+	if news {
+		for id, f := range s.forged {
+			if !s.stillPlaced(f.key) {
+				delete(s.forged, id)
+			}
+		}
+		s.forged[k.ID] = forged{k, version}
+	}
+	s.mu.Unlock()
+	if news {
+		s.Observer.Forged()
+	}
+	s.Evictor.Evict(k, Forged, why.Error())
+}
+
+// forged is what was found in a slot that no gateway has written.
+type forged struct {
+	key     placed.Key
+	version wire.Version
 }
 
 // cellOf is what a slot has to say about a key when etcd has kv for it, nil where it has none, as of a revision.

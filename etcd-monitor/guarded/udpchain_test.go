@@ -8,7 +8,7 @@ import (
 
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/refchain"
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -70,12 +70,14 @@ func (c *udpChain) until(what string, do func(context.Context) error) {
 	}
 }
 
-func (c *udpChain) add(id wire.Key) {
+func (c *udpChain) add(id wire.Key) (version wire.Version) {
 	c.chain.Place(id)
 	c.until("adding a slot", func(ctx context.Context) error {
-		_, err := c.admin.Put(ctx, id, []byte{byte(cell.Clear)})
+		r, err := c.admin.Put(ctx, id, []byte(placed.Unsealed))
+		version = r.Version
 		return err
 	})
+	return version
 }
 
 func (c *udpChain) remove(id wire.Key) {

@@ -13,11 +13,12 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
 )
 
 // A value that does not fit is read from etcd, and the next one that fits from the network again.
 func TestTooLarge(t *testing.T) {
-	s := newScene(t, 64, nil)
+	s := newScene(t, 128, nil)
 	e := s.place("k")
 	for _, size := range []int{10, 1000, 20, 70000, 30} {
 		value := make([]byte, size)
@@ -32,7 +33,7 @@ func TestTooLarge(t *testing.T) {
 		}
 		s.put(&pb.PutRequest{Key: []byte("k"), Value: value})
 		want := cell.Value
-		if size > 64 {
+		if size > 128-seal.Overhead {
 			want = cell.Unfit
 		}
 		s.settles(e, want)

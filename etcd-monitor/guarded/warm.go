@@ -35,11 +35,17 @@ func (s *Server) Warm(ctx context.Context) {
 func (s *Server) warm(ctx context.Context, k placed.Key) {
 	ctx, cancel := s.Runtime.Detach(ctx)
 	defer cancel()
-	at, err := s.look(ctx, k.ID)
-	if err != nil || at.cell.Kind != cell.Clear {
+	at, err := s.look(ctx, k)
+	switch {
+	case err != nil:
+		return
+	case at.forged != nil:
+		s.fault(k, at.version, at.forged)
+		return
+	case at.cell.Kind != cell.Clear:
 		return
 	}
 	if answer, err := s.fromEtcd(ctx, &pb.RangeRequest{Key: []byte(k.Name)}); err == nil {
-		s.populate(ctx, k.Name, k.Entry, &at, answer)
+		s.populate(ctx, k, at, answer)
 	}
 }

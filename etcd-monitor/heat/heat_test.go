@@ -210,7 +210,11 @@ func TestExposition(t *testing.T) {
 	m.Etcd("get", time.Millisecond)
 	m.GuardWait(time.Millisecond)
 	m.GuardedWrite("published")
+	m.Forged()
 	want := `
+# HELP etcd_monitor_forged_slots_total Slots of placed keys that had what no gateway has written; each version once.
+# TYPE etcd_monitor_forged_slots_total counter
+etcd_monitor_forged_slots_total 1
 # HELP etcd_monitor_key_reads_total Reads of a key, for the keys that are read most, since the key is counted.
 # TYPE etcd_monitor_key_reads_total counter
 etcd_monitor_key_reads_total{key="\\xff\\x00binary"} 1
@@ -233,7 +237,7 @@ etcd_monitor_request_errors_total{code="Unavailable",kind="put"} 1
 etcd_monitor_revision 42
 `
 	if err := testutil.CollectAndCompare(m, strings.NewReader(want), "etcd_monitor_key_reads_total", "etcd_monitor_keys_too_long_total", "etcd_monitor_reads_total",
-		"etcd_monitor_request_errors_total", "etcd_monitor_revision"); err != nil {
+		"etcd_monitor_request_errors_total", "etcd_monitor_revision", "etcd_monitor_forged_slots_total"); err != nil {
 		t.Error(err)
 	}
 	registry := prometheus.NewPedanticRegistry()

@@ -19,6 +19,7 @@ type Metrics struct {
 	reads     *prometheus.CounterVec
 	writes    *prometheus.CounterVec
 	waits     prometheus.Counter
+	forged    prometheus.Counter
 	waited    prometheus.Histogram
 	network   *prometheus.HistogramVec
 	etcd      *prometheus.HistogramVec
@@ -59,6 +60,8 @@ func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 			"answered", "reason"),
 		writes: counter("guarded_writes_total", "Writes that touched placed keys, by how they ended.", "result"),
 		waits:  prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_monitor_guard_waits_total", Help: "Writes that had to wait for another write's guard."}),
+		forged: prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_monitor_forged_slots_total",
+			Help: "Slots of placed keys that had what no gateway has written; each version once."}),
 		// 0.1 ms to 6.5 s
 		waited: prometheus.NewHistogram(histogram("guard_wait_seconds", "How long those waited.", 100e-6, 17)),
 		// 10 us to 0.3 s, and 50 us to 13 s
@@ -72,7 +75,7 @@ func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 		tooLong:   desc("keys_too_long_total", "Reads of keys that are too long to be counted."),
 		newest:    desc("revision", "The newest revision of etcd that was seen in an answer."),
 	}
-	m.describe = []prometheus.Collector{m.requests, m.errors, m.reads, m.writes, m.waits, m.waited, m.network, m.etcd}
+	m.describe = []prometheus.Collector{m.requests, m.errors, m.reads, m.writes, m.waits, m.forged, m.waited, m.network, m.etcd}
 	return m
 }
 
@@ -111,6 +114,9 @@ func (m *Metrics) GuardWait(d time.Duration) {
 
 // GuardedWrite counts a write of placed keys by how it ended.
 func (m *Metrics) GuardedWrite(result string) { m.writes.WithLabelValues(result).Inc() }
+
+// Forged counts a slot that has, in one more version, what no gateway has written.
+func (m *Metrics) Forged() { m.forged.Inc() }
 
 // Describe implements [prometheus.Collector].
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {

@@ -5,12 +5,15 @@
 //
 // Reads are linearizable as the gateway's are: a slot that can be read has what etcd has (docs/etcd.md). Writes go through a gateway, always: a writer that does not take the
 // guards leaves old values in the network.
+//
+// What is in the switches is sealed with keys of the gateways' (package seal), which a reader reads in etcd: where etcd's authentication is enabled it has to be a user who may.
 package native
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -21,6 +24,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
 	"github.com/netcraq/netcraq/etcd-monitor/chains"
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
 )
 
 // Reader reads keys. It is safe for concurrent use.
@@ -30,6 +34,9 @@ type Reader struct {
 	network   *guarded.Network
 	chains    *chains.Chains
 	library   *cell.Library
+	seals     *seal.Keys
+	stop      context.CancelFunc
+	following sync.WaitGroup
 }
 
 // Open begins to follow which keys are placed, in etcd, and where the chains are, at the controller. prefix is the gateways' (placed.DefaultPrefix). ctx bounds only the beginning.
@@ -43,6 +50,14 @@ func Open(ctx context.Context, etcd *clientv3.Client, controller *api.Client, pr
 		directory.Close()
 		return nil, fmt.Errorf("reading the dictionaries of values: %w", err)
 	}
+	r.seals = seal.NewKeys(etcd, prefix)
+	if err := r.seals.Ensure(ctx); err != nil {
+		directory.Close()
+		return nil, err
+	}
+	following, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	r.following.Go(func() { r.seals.Follow(following, etcd, 0, slog.New(slog.DiscardHandler)) })
 	r.chains = chains.Follow(controller, r.network, "native reader", slog.New(slog.DiscardHandler))
 	return r, nil
 }
@@ -50,6 +65,8 @@ func Open(ctx context.Context, etcd *clientv3.Client, controller *api.Client, pr
 // Close ends it.
 func (r *Reader) Close() {
 	r.chains.Close()
+	r.stop()
+	r.following.Wait()
 	r.directory.Close()
 }
 
@@ -74,11 +91,15 @@ func (r *Reader) FromNetwork(ctx context.Context, key string) (kv *mvccpb.KeyVal
 	if !there {
 		return nil, false
 	}
-	slot, _, err := r.network.Read(ctx, e.ID)
+	slot, version, err := r.network.Read(ctx, e.ID)
 	if err != nil {
 		return nil, false
 	}
-	c, err := r.library.Codec().Decode(slot)
+	plain, err := r.seals.Ring().Open(slot, seal.Place{Name: key, ID: e.ID, Version: version})
+	if err != nil {
+		return nil, false // clear since it was made; a new key, which the watch brings; or a forger's, which a gateway finds, too
+	}
+	c, err := r.library.Codec().Decode(plain)
 	if err != nil {
 		return nil, false // a dictionary that came after this reader did: a gateway knows it
 	}

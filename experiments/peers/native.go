@@ -2,6 +2,7 @@ package peers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/netcraq/netcraq/controlplane/admin/api"
@@ -12,16 +13,17 @@ import (
 // Native is etcd with the keys that are placed read from the switches, without a gateway on the way. Writes go to the gateway that is etcd's endpoint.
 type Native struct {
 	*Etcd
+	etcd   *Etcd // itself
 	reader *native.Reader
 }
 
-// NewNative connects to a gateway and to the controller's admin API (a URL).
-func NewNative(ctx context.Context, gateway *Etcd, controller string) (*Native, error) {
-	reader, err := native.Open(ctx, gateway.client, api.NewClient(controller), placed.DefaultPrefix)
+// NewNative connects to a gateway, to etcd itself, where the keys are that cells are sealed with, and to the controller's admin API (a URL). Close closes them all.
+func NewNative(ctx context.Context, gateway, etcd *Etcd, controller string) (*Native, error) {
+	reader, err := native.Open(ctx, etcd.client, api.NewClient(controller), placed.DefaultPrefix)
 	if err != nil {
 		return nil, err
 	}
-	return &Native{gateway, reader}, nil
+	return &Native{gateway, etcd, reader}, nil
 }
 
 // Open implements [Peer].
@@ -32,7 +34,7 @@ func (n *Native) Open(context.Context, int) (Store, error) {
 // Close implements [Peer].
 func (n *Native) Close() error {
 	n.reader.Close()
-	return n.Etcd.Close()
+	return errors.Join(n.etcd.Close(), n.Etcd.Close())
 }
 
 type nativeStore struct {

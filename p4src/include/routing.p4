@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  *               ┌──────────┐ forward ──▶ port            (with the rest of the ACK tree beside it, if the reply acknowledges: reply_group + port)
- *  IPv4 dst ──▶ │ ipv4_lpm │ to_controller ──▶ CPU port
+ *  IPv4 dst ──▶ │ ipv4_lpm │ to_controller ──▶ CPU port   (answers to the controller alone)
  *               └──────────┘ no_route ──▶ drop           (the ACK still goes)
  *
  * Plain IPv4 routing, of NetCRAQ packets (whose destination Chain may have changed) and all others.
@@ -39,6 +39,10 @@ control Routing(inout headers_t hdr, inout metadata_t meta) {
             meta.forwarding.multicast_group = meta.chain.ack_group;
         } else if (!meta.forwarding.routed) {
             meta.event = EVENT_DROP_NO_ROUTE;
+            meta.forwarding.drop = true;
+        } else if (meta.forwarding.egress_port == CPU_PORT && (!meta.is_netcraq || meta.trust == trust_t.HOST)) {
+            /* The controller is sent answers to what it has asked. Hosts have nothing to say to it, and could keep it from its leases. */
+            meta.event = EVENT_DROP_UNTRUSTED;
             meta.forwarding.drop = true;
         } else if (hdr.ipv4.ttl <= 1) {
             meta.event = EVENT_DROP_TTL;

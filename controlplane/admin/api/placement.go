@@ -79,10 +79,12 @@ type PlacementRule struct {
 	Default bool   `json:"default,omitempty"` // nobody has chosen it
 }
 
-// PlacementEviction asks for a key to be taken out of the network: a gateway cannot write it, because its slot does not answer.
+// PlacementEviction asks for a key to be taken out of the network.
 type PlacementEviction struct {
-	Key    string `json:"key"`
-	KeyID  uint32 `json:"keyId,omitempty"` // the placement that is meant; 0: whichever there is
+	Key   string `json:"key"`
+	KeyID uint32 `json:"keyId,omitempty"` // the placement that is meant; 0: whichever there is
+	// Fault is "mute" (or ""): a gateway cannot write the key, because its slot does not answer; or "forged": its slot has what no gateway has written.
+	Fault  string `json:"fault,omitempty"`
 	Reason string `json:"reason"`
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/netcraq/netcraq/controlplane/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 )
@@ -41,7 +42,8 @@ version. Gateways find it within a minute. They go on to read what was compresse
 ones, which are kept.
 
 The dictionary consists of values, and whoever reads gateways' keys in etcd can read them:
-Kubernetes' secrets (/registry/secrets/) are left out, and so are the gateways' own keys.`,
+Kubernetes' secrets (/registry/secrets/) and what else gives access by default (docs/etcd.md,
+"Secrets") are left out, and so are the gateways' own keys.`,
 		Example: `  etcdctl get --prefix /registry/ -w json | etcd-monitor dictionary train - --endpoints 10.0.0.1:2379`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
@@ -87,7 +89,7 @@ func (o *options) train(ctx context.Context, file string, size int, secrets bool
 	}
 	var samples [][]byte
 	for _, kv := range kvs {
-		if (secrets || !cell.Secret(kv.Key)) && !bytes.HasPrefix(kv.Key, []byte(o.prefix)) {
+		if (secrets || !placement.Credential(string(kv.Key))) && !bytes.HasPrefix(kv.Key, []byte(o.prefix)) {
 			samples = append(samples, kv.Value)
 		}
 	}

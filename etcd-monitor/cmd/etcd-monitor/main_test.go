@@ -63,6 +63,8 @@ func TestMistakes(t *testing.T) {
 		"--user u --password-file " + a.File:                                      "which is not given",
 		"--controller h:1 --user u --password-file /no/such/file --endpoints h:1": "no such file",
 		"--prefix x":                  "ends with a slash",
+		"--seal-age 5s":               "give a minute or more",
+		"--seal-age -1h":              "give a minute or more",
 		"--top-keys 0":                "from 1 to 10000",
 		"--max-request-bytes 0":       "give a number from 1",
 		"--max-concurrent-streams 0":  "nobody could ask anything",

@@ -20,6 +20,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
 )
 
 const (
@@ -54,16 +55,21 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 		return nil, err
 	}
 	n := &network{nobody: nobody}
+	var seals *seal.Keys
 	for said := false; ; said = true {
 		if err = n.directory(ctx, upstream, o.user, o.secret, o.prefix, detail); err == nil {
-			break
+			if seals, err = ensureSeals(ctx, n.etcd, o.prefix); err == nil {
+				break
+			}
+			n.follower.Close()
+			n.etcd.Close()
 		}
 		if ctx.Err() != nil {
 			nobody.Close()
 			return nil, fmt.Errorf("waiting for etcd: %w", context.Cause(ctx))
 		}
 		if !said {
-			log.Warn("waiting for etcd, to read which keys are placed (where its authentication is enabled the gateway needs --user)", "error", err)
+			log.Warn("waiting for etcd, to read which keys are placed, and what their cells are sealed with (where its authentication is enabled the gateway needs --user)", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -75,6 +81,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 	loaded := make(chan struct{})
 	n.work.Go(func() { readDictionaries(ctx, n.etcd, library, loaded, log) })
 	<-loaded
+	n.work.Go(func() { seals.Follow(ctx, n.etcd, o.sealAge, log) })
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unnamed"
@@ -85,10 +92,11 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 	n.everybody = guarded.NewEverybody(nobody, o.prefix, newest)
 	n.runtime = guarded.NewGoroutines()
 	n.server = guarded.New(guarded.Config{
-		Etcd: gateway.Forward(upstream, metrics), Slots: slots, Directory: n.follower, Sessions: n.sessions, Newest: newest, Codec: library, Runtime: n.runtime,
+		Etcd: gateway.Forward(upstream, metrics), Slots: slots, Directory: n.follower, Sessions: n.sessions, Newest: newest, Codec: library, Seals: seals, Runtime: n.runtime,
 		Observer: metrics, Evictor: n.chains, Prefix: o.prefix, Patience: patience, Open: n.everybody.Open,
 	})
 	n.work.Go(func() { n.server.Warm(ctx) })
+	n.work.Go(func() { reseal(ctx, n.server, seals, log) })
 	return n, nil
 }
 

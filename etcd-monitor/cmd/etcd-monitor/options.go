@@ -19,6 +19,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
 )
 
 // options are the command line's.
@@ -39,6 +40,7 @@ type options struct {
 
 	controller string
 	token      string // the file with the controller's, over TCP
+	sealAge    time.Duration
 	prefix     string
 	user       string
 	password   string // the file that has it
@@ -72,6 +74,8 @@ func (o *options) flags(f *pflag.FlagSet) {
 
 	f.StringVar(&o.controller, "controller", "", "netcraq-controller's admin API, unix:///PATH or HOST:PORT (several\nwith commas: the first that answers): have placed keys read from the\nnetwork (default: all goes to etcd)")
 	f.StringVar(&o.token, "controller-token", "", "the file with the token that the controller asks for at HOST:PORT;\nit has to be the one that may change things")
+
+	f.DurationVar(&o.sealAge, "seal-age", seal.DefaultAge, "how old the key becomes that cells in the network are sealed with,\nbefore a gateway replaces it (0: it does not; \"etcd-monitor seal rotate\" does)")
 
 	f.UintVar(&o.maxRequestBytes, "max-request-bytes", gateway.DefaultMaxRequestBytes, "the largest request of a client; not below etcd's")
 	f.Uint32Var(&o.maxStreams, "max-concurrent-streams", gateway.DefaultMaxConcurrentStreams, "requests that one connection may have under way")
@@ -198,6 +202,9 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 		if _, _, err := net.SplitHostPort(strings.TrimSuffix(host, "/")); err != nil {
 			return fail("--controller %s: give the controller's admin address, unix:///PATH or HOST:PORT (its --admin says which)", c)
 		}
+	}
+	if o.sealAge < 0 || o.sealAge > 0 && o.sealAge < time.Minute {
+		return fail("--seal-age %v: give a minute or more, or 0 for no age", o.sealAge)
 	}
 	if err := o.checkOwn(); err != nil {
 		return level, nil, badInput{err}

@@ -23,6 +23,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
 )
 
 const (
@@ -85,15 +86,17 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	registry.MustRegister(metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 
 	var keys pb.KVServer
+	hidden := ""
 	if o.controller != "" {
 		n, err := o.openNetwork(ctx, upstream, newest, metrics, log, stderr)
 		if err != nil {
 			return err
 		}
 		defer n.Close()
+		hidden = seal.Prefix(o.prefix)
 		keys, where = n.server, where+", and placed keys as the controller at "+o.controller+" says"
 	}
-	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics, Registry: registry, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
+	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics, Registry: registry, Hidden: hidden, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
 		MaxConcurrentStreams: o.maxStreams, KeepAliveMinTime: o.keepAliveMin, KeepAliveInterval: o.keepAlive, KeepAliveTimeout: o.keepAliveT})
 	if err != nil {
 		return err

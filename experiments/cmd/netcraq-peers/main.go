@@ -36,6 +36,7 @@ type flags struct {
 	zipf       float64
 	cacert     string
 	controller string
+	etcd       []string
 	cfg        peers.Config
 }
 
@@ -50,6 +51,7 @@ back is compared with what was written to its key; a wrong one ends the run with
 	p.StringSliceVar(&f.endpoints, "endpoints", nil, "HOST:PORT of the server, or of etcd's members")
 	p.StringVar(&f.cacert, "cacert", "", "etcd: certificates that the server's must be signed by (PEM); makes the connection TLS")
 	p.StringVar(&f.controller, "controller", "", "native: the controller's admin API, unix:///PATH (default: where it is on this machine)")
+	p.StringSliceVar(&f.etcd, "etcd", nil, "native: etcd's own endpoints: what cells are sealed with is not read through a gateway")
 	p.StringVar(&f.mix, "mix", "get=1", "operations and their shares: get=95,put=5")
 	p.BoolVar(&f.fill, "fill", true, "write every key first")
 	p.IntVarP(&f.cfg.Outstanding, "outstanding", "n", 64, "queries on their way at once")
@@ -65,11 +67,18 @@ back is compared with what was written to its key; a wrong one ends the run with
 	}{
 		{"etcd", "linearizable Get and Put through etcd's client", func(ctx context.Context) (peers.Peer, error) { return peers.NewEtcd(ctx, f.endpoints, f.cacert) }},
 		{"native", "etcd's keys, those that are placed read from the switches; --endpoints is a gateway", func(ctx context.Context) (peers.Peer, error) {
+			if len(f.etcd) == 0 {
+				return nil, errors.New("--etcd says where etcd itself is: HOST:PORT; the keys that cells are sealed with are not read through a gateway")
+			}
 			gateway, err := peers.NewEtcd(ctx, f.endpoints, f.cacert)
 			if err != nil {
 				return nil, err
 			}
-			return peers.NewNative(ctx, gateway, f.controller)
+			etcd, err := peers.NewEtcd(ctx, f.etcd, f.cacert)
+			if err != nil {
+				return nil, errors.Join(err, gateway.Close())
+			}
+			return peers.NewNative(ctx, gateway, etcd, f.controller)
 		}},
 		{"redis", "GET and SET", func(ctx context.Context) (peers.Peer, error) {
 			return peers.NewRedis(ctx, f.endpoints[0], f.cfg.Outstanding)

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/etcd-monitor/gateway"
+	"github.com/netcraq/netcraq/etcd-monitor/guarded"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
+)
+
+const (
+	resealEvery = time.Hour       // all slots are looked at for what is sealed with an old key
+	resealSoon  = 5 * time.Second // it is looked whether there is a new key
+	resealAgain = time.Minute     // between two times, however many new keys there are
+)
+
+// sealing is the command for what cells of placed keys are sealed with.
+func sealing(stdout io.Writer) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "seal",
+		Short: "Look at, or replace, the keys that cells in the network are sealed with",
+		Args:  cobra.NoArgs,
+	}
+	var o options
+	show := &cobra.Command{
+		Use:   "show",
+		Short: "List the keys by their numbers, and when they were made",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.withSeals(cmd.Context(), func(ctx context.Context, keys *seal.Keys) error {
+				if err := keys.Load(ctx); err != nil {
+					return err
+				}
+				primary, _ := keys.Ring().Primary()
+				all := keys.Ring().Keys()
+				ids := make([]uint32, 0, len(all))
+				for id := range all {
+					ids = append(ids, id)
+				}
+				slices.SortFunc(ids, func(a, b uint32) int { return all[a].Compare(all[b]) })
+				for _, id := range ids {
+					what := "opens"
+					if id == primary {
+						what = "opens and seals"
+					}
+					fmt.Fprintf(stdout, "%10d  %s  %s\n", id, all[id].UTC().Format(time.RFC3339), what)
+				}
+				return nil
+			})
+		},
+	}
+	o.flagsOfEtcd(show.Flags(), "")
+	var p options
+	var drop bool
+	rotate := &cobra.Command{
+		Use:   "rotate",
+		Short: "Make a new key that gateways seal with from now on",
+		Long: `rotate makes a new key, which gateways hear of at once. What was sealed with the others is
+sealed anew, and they are dropped a day later.
+
+Gateways do this by themselves (--seal-age). Do it by hand when a key may be known to somebody:
+with --drop-old, so that nothing opens any more that was sealed before. Every placed key is taken
+out of the network then, as one whose slot was forged, and comes back after an hour; etcd answers
+meanwhile.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.withSeals(cmd.Context(), func(ctx context.Context, keys *seal.Keys) error {
+				id, err := keys.Rotate(ctx, drop)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(stdout, "key %d is sealed with from now on; %d open\n", id, len(keys.Ring().Keys()))
+				return nil
+			})
+		},
+	}
+	p.flagsOfEtcd(rotate.Flags(), "")
+	rotate.Flags().BoolVar(&drop, "drop-old", false, "drop all other keys at once")
+	cmd.AddCommand(show, rotate)
+	return cmd
+}
+
+// withSeals does something with the keys in etcd.
+func (o *options) withSeals(ctx context.Context, what func(context.Context, *seal.Keys) error) error {
+	if o.endpoints == nil {
+		return badInput{errors.New("--endpoints: give those of the etcd that the gateways use")}
+	}
+	for _, err := range []error{o.checkUpstream(), o.checkOwn()} {
+		if err != nil {
+			return badInput{err}
+		}
+	}
+	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: o.endpoints, TLS: o.towards})
+	if err != nil {
+		return err
+	}
+	defer upstream.Close()
+	ctx, cancel := context.WithTimeout(ctx, etcdWait)
+	defer cancel()
+	etcd, err := upstream.NewClient(ctx, o.user, o.secret)
+	if err != nil {
+		return err
+	}
+	defer etcd.Close()
+	if err := what(ctx, seal.NewKeys(etcd, o.prefix)); err != nil {
+		return fmt.Errorf("etcd at %s: %w", strings.Join(o.endpoints, ","), err)
+	}
+	return nil
+}
+
+// reseal seals anew what is sealed with old keys, and drops those that are not needed any more, until ctx ends.
+func reseal(ctx context.Context, server *guarded.Server, keys *seal.Keys, log *slog.Logger) {
+	var done uint32    // the key that everything was seen to be sealed with
+	var last time.Time // when that was tried
+	for pause(ctx, resealSoon); ctx.Err() == nil; pause(ctx, resealSoon) {
+		primary, _ := keys.Ring().Primary()
+		if since := time.Since(last); since < resealAgain || primary == done && since < resealEvery {
+			continue
+		}
+		last = time.Now()
+		used, whole := server.Reseal(ctx)
+		if !whole {
+			continue
+		}
+		done = primary
+		try, cancel := context.WithTimeout(ctx, etcdWait)
+		err := keys.Prune(try, used, time.Now())
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			log.Warn("dropping old keys that cells were sealed with", "error", err)
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// ensureSeals reads the keys that cells are sealed with, and makes the first one.
+func ensureSeals(ctx context.Context, etcd *clientv3.Client, prefix string) (*seal.Keys, error) {
+	ctx, cancel := context.WithTimeout(ctx, directoryWait)
+	defer cancel()
+	keys := seal.NewKeys(etcd, prefix)
+	return keys, keys.Ensure(ctx)
+}

@@ -1,0 +1,509 @@
+package guarded
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// forgery is what a host writes into a slot that may write every slot, has seen what was in all of them, and has no key.
+type forgery struct {
+	name string
+	make func(t *testing.T, s *scene, e placed.Entry) []byte
+}
+
+func unsealed(t *testing.T, c cell.Cell) []byte {
+	t.Helper()
+	b, err := simCodec.c.Encode(c, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+var forgeries = []forgery{
+	{"a value", func(t *testing.T, s *scene, _ placed.Entry) []byte {
+		return unsealed(t, cell.Cell{Kind: cell.Value, Create: 1, Mod: s.Revision(), Version: 1, Value: []byte("forged")})
+	}},
+	{"a value of revision 2^63-1", func(t *testing.T, _ *scene, _ placed.Entry) []byte {
+		return unsealed(t, cell.Cell{Kind: cell.Value, Create: 1, Mod: math.MaxInt64, Version: 1, Value: []byte("forged")})
+	}},
+	{"an absence of revision 2^63-1", func(t *testing.T, _ *scene, _ placed.Entry) []byte {
+		return unsealed(t, cell.Cell{Kind: cell.Absent, Revision: math.MaxInt64})
+	}},
+	{"an absence", func(t *testing.T, s *scene, _ placed.Entry) []byte {
+		return unsealed(t, cell.Cell{Kind: cell.Absent, Revision: s.Revision()})
+	}},
+	{"a guard", func(t *testing.T, _ *scene, _ placed.Entry) []byte {
+		return unsealed(t, cell.Cell{Kind: cell.Guard, Lease: 1, Number: 1})
+	}},
+	{"unfit", func(t *testing.T, _ *scene, _ placed.Entry) []byte { return unsealed(t, cell.Cell{Kind: cell.Unfit}) }},
+	{"clear, as placement writes it", func(*testing.T, *scene, placed.Entry) []byte { return []byte(placed.Unsealed) }},
+	{"nothing", func(*testing.T, *scene, placed.Entry) []byte { return []byte{} }},
+	{"rubbish", func(*testing.T, *scene, placed.Entry) []byte { return bytes.Repeat([]byte{0xa5}, 60) }},
+	{"what it had before", func(_ *testing.T, s *scene, e placed.Entry) []byte {
+		b, _ := s.slots.bytes(e.ID)
+		return b
+	}},
+	{"a bit changed", func(_ *testing.T, s *scene, e placed.Entry) []byte {
+		b, _ := s.slots.bytes(e.ID)
+		b = bytes.Clone(b)
+		b[len(b)-20] ^= 4
+		return b
+	}},
+	{"cut", func(_ *testing.T, s *scene, e placed.Entry) []byte {
+		b, _ := s.slots.bytes(e.ID)
+		return b[:len(b)-1]
+	}},
+	{"another key's, for this version", func(t *testing.T, s *scene, e placed.Entry) []byte {
+		_, version := s.slots.bytes(e.ID)
+		return sealed(t, e, "other", version+1, cell.Cell{Kind: cell.Value, Create: 1, Mod: 1, Version: 1, Value: []byte("forged")})
+	}},
+	{"of another placement, for this version", func(t *testing.T, s *scene, e placed.Entry) []byte {
+		_, version := s.slots.bytes(e.ID)
+		return sealed(t, placed.Entry{ID: e.ID + 1}, "k", version+1, cell.Cell{Kind: cell.Value, Create: 1, Mod: 1, Version: 1, Value: []byte("forged")})
+	}},
+	{"sealed with a key of the forger's", func(t *testing.T, s *scene, e placed.Entry) []byte {
+		_, version := s.slots.bytes(e.ID)
+		b, err := newRing().Seal(unsealed(t, cell.Cell{Kind: cell.Value, Create: 1, Mod: 1, Version: 1, Value: []byte("forged")}), seal.Place{Name: "k", ID: e.ID, Version: version + 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}},
+}
+
+// Whatever is written into a slot by who is no gateway, etcd answers: with its value, and with a revision that it has. The controller is asked to take the key out; nobody puts anything over it; and a write
+// waits until it is out.
+func TestForgeries(t *testing.T) {
+	s := newScene(t, 128, nil)
+	for _, f := range forgeries {
+		t.Run(f.name, func(t *testing.T) {
+			s.t = t
+			e := s.place("k")
+			defer func() {
+				if _, ok := s.p.at["k"]; ok {
+					s.p.remove(t, "k")
+				}
+			}()
+			s.put(putOf("k", "of etcd"))
+			s.settles(e, cell.Value)
+			if v, _, network := s.reads("k"); v != "of etcd" || !network {
+				t.Fatalf("%q, by the network %v", v, network)
+			}
+			s.counter.mu.Lock()
+			s.evict, s.faults, s.found = nil, nil, 0
+			s.counter.mu.Unlock()
+			s.slots.write(e.ID, f.make(t, s, e))
+			for range 5 {
+				before := s.hitCount()
+				r, err := s.Range(t.Context(), rangeOf("k"))
+				if err != nil || len(r.Kvs) != 1 || string(r.Kvs[0].Value) != "of etcd" || s.hitCount() > before {
+					t.Fatalf("%v, %v, by the network %v", r, err, s.hitCount() > before)
+				}
+				direct, err := s.client.Get(t.Context(), "k")
+				if err != nil || r.Header.Revision != direct.Header.Revision {
+					t.Fatalf("the gateway says revision %d, and etcd %v, %v", r.Header.Revision, direct.Header, err)
+				}
+			}
+			until(t, "the controller is asked to take it out", func() bool {
+				s.counter.mu.Lock()
+				defer s.counter.mu.Unlock()
+				return slices.Contains(s.evict, "k") && slices.Contains(s.faults, Forged)
+			})
+			s.counter.mu.Lock()
+			if s.found != 1 {
+				t.Errorf("counted %d times", s.found)
+			}
+			s.counter.mu.Unlock()
+			_, before := s.slots.bytes(e.ID)
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if _, err := s.Put(ctx, putOf("k", "too early")); status.Code(err) != codes.DeadlineExceeded && status.Code(err) != codes.Unavailable {
+				t.Errorf("a write: %v", err)
+			}
+			if _, now := s.slots.bytes(e.ID); now != before {
+				t.Errorf("version %v, and before the write %v: somebody has put something over it", now, before)
+			}
+			time.AfterFunc(50*time.Millisecond, func() { s.p.remove(t, "k") })
+			s.put(putOf("k", "after that"))
+			if v, _, _ := s.reads("k"); v != "after that" {
+				t.Errorf("%q is read", v)
+			}
+		})
+	}
+}
+
+// gate holds a gateway's transactions back while it is shut.
+type gate struct {
+	pb.KVClient
+	shut    atomic.Bool
+	waiting atomic.Int32
+}
+
+func (g *gate) Txn(ctx context.Context, r *pb.TxnRequest, o ...grpc.CallOption) (*pb.TxnResponse, error) {
+	g.waiting.Add(1)
+	for g.shut.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	g.waiting.Add(-1)
+	return g.KVClient.Txn(ctx, r, o...)
+}
+
+// A guard that somebody has written over keeps its slot unread: if a reader took it for clear, what etcd had before the write would be in the network after it.
+func TestForgedGuard(t *testing.T) {
+	for _, f := range []forgery{forgeries[6], forgeries[8]} {
+		t.Run(f.name, func(t *testing.T) {
+			g := &gate{}
+			s := newScene(t, 128, func(c *Config) {
+				g.KVClient = c.Etcd
+				c.Etcd = g
+			})
+			e := s.place("k")
+			s.put(putOf("k", "old"))
+			s.settles(e, cell.Value)
+			g.shut.Store(true)
+			done := make(chan error)
+			go func() {
+				_, err := s.Put(t.Context(), putOf("k", "new"))
+				done <- err
+			}()
+			s.settles(e, cell.Guard)
+			until(t, "the write is on its way to etcd", func() bool { return g.waiting.Load() > 0 })
+			s.slots.write(e.ID, f.make(t, s, e))
+			for range 3 {
+				if v, _, network := s.reads("k"); v != "old" || network {
+					t.Errorf("%q, by the network %v, before the write", v, network)
+				}
+				time.Sleep(10 * time.Millisecond) // for what it may put there
+			}
+			g.shut.Store(false)
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				if v, _, network := s.reads("k"); v != "new" || network {
+					t.Errorf("%q, by the network %v, after the write", v, network)
+				}
+			}
+		})
+	}
+}
+
+// What one gateway has written is believed by another one when etcd has told it of that revision, and not before. Who has stolen the keys makes none believe a revision that etcd has not come to.
+func TestAhead(t *testing.T) {
+	s := newScene(t, 128, nil)
+	other := newLive(t, s.endpoint, s.slots, nil)
+	e := s.place("k")
+	other.knows(t, e)
+	s.put(putOf("k", "1"))
+	s.settles(e, cell.Value)
+	read := func() (*pb.RangeResponse, bool) {
+		t.Helper()
+		before := other.hitCount()
+		r, err := other.Range(t.Context(), rangeOf("k"))
+		if err != nil || len(r.Kvs) != 1 {
+			t.Fatalf("%v, %v", r, err)
+		}
+		return r, other.hitCount() > before
+	}
+	read()
+	for i := range 5 {
+		if r, network := read(); !network || r.Header.Revision < r.Kvs[0].ModRevision {
+			t.Errorf("read %d: by the network %v, %v", i, network, r)
+		}
+		s.put(putOf("k", fmt.Sprint("more", i)))
+		s.settles(e, cell.Value)
+		if r, network := read(); network || string(r.Kvs[0].Value) != fmt.Sprint("more", i) {
+			t.Errorf("a value of a revision that etcd has not told: by the network %v, %v", network, r)
+		}
+	}
+	other.counter.mu.Lock()
+	if other.misses[reasonAhead] != 5 {
+		t.Errorf("misses: %v", other.misses)
+	}
+	other.counter.mu.Unlock()
+	for _, c := range []cell.Cell{
+		{Kind: cell.Value, Create: 1, Mod: math.MaxInt64, Version: 1, Value: []byte("forged")}, {Kind: cell.Absent, Revision: math.MaxInt64},
+	} {
+		_, version := s.slots.bytes(e.ID)
+		s.slots.write(e.ID, sealed(t, e, "k", version+1, c))
+		for range 3 {
+			r, network := read()
+			direct, err := s.client.Get(t.Context(), "k")
+			if err != nil || network || r.Header.Revision != direct.Header.Revision || string(r.Kvs[0].Value) != "more4" {
+				t.Errorf("by the network %v, %v; etcd has revision %d, %v", network, r, direct.Header.Revision, err)
+			}
+		}
+		if other.Revision() == math.MaxInt64 {
+			t.Error("the gateway believes it")
+		}
+	}
+	other.counter.mu.Lock()
+	defer other.counter.mu.Unlock()
+	if !slices.Contains(other.faults, Forged) || other.found != 2 {
+		t.Errorf("asked to evict %q for %q; counted %d", other.evict, other.faults, other.found)
+	}
+}
+
+// counted counts what is asked of the keys' etcd.
+type counted struct {
+	clientv3.KV
+	gets atomic.Int32
+}
+
+func (c *counted) Get(ctx context.Context, key string, o ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	c.gets.Add(1)
+	return c.KV.Get(ctx, key, o...)
+}
+
+// A key that a gateway has not heard of is asked of etcd: then it reads what is sealed with it. One that etcd does not have is a forger's, who cannot have etcd asked at his speed.
+func TestUnknownKey(t *testing.T) {
+	endpoint, slots := startEtcd(t), newMemory(128)
+	client := connect(t, endpoint)
+	with := func(kv clientv3.KV) *seal.Keys {
+		k := seal.NewKeys(kv, livePrefix)
+		if err := k.Ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	mine, others := with(client), &counted{KV: client}
+	a := newLive(t, endpoint, slots, func(c *Config) { c.Seals = mine })
+	b := newLive(t, endpoint, slots, func(c *Config) { c.Seals = with(others) })
+	p := newPlacement(client, slots)
+	e := p.place(t, "k")
+	a.knows(t, e)
+	b.knows(t, e)
+	before := others.gets.Load()
+	for i := range 3 {
+		if _, err := mine.Rotate(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Put(t.Context(), putOf("k", fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the other gateway reads it from the network", func() bool {
+			hits := b.hitCount()
+			r, err := b.Range(t.Context(), rangeOf("k"))
+			if err != nil || string(r.Kvs[0].Value) != fmt.Sprint(i) {
+				t.Fatalf("%v, %v; want %d", r, err, i)
+			}
+			return b.hitCount() > hits
+		})
+		if _, err := b.Put(t.Context(), putOf("k", fmt.Sprint("b", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := others.gets.Load() - before; n != 3 {
+		t.Errorf("etcd was asked for keys %d times; want once for each new one", n)
+	}
+	if b.found+a.found != 0 {
+		t.Error("a key that was not known yet was taken for a forger's")
+	}
+	before = others.gets.Load()
+	began := time.Now()
+	for time.Since(began) < 500*time.Millisecond {
+		_, version := slots.bytes(e.ID)
+		strange, err := newRing().Seal([]byte{byte(cell.Unfit)}, seal.Place{Name: "k", ID: e.ID, Version: version + 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots.write(e.ID, strange)
+		for range 3 {
+			if r, err := b.Range(t.Context(), rangeOf("k")); err != nil || string(r.Kvs[0].Value) != "b2" {
+				t.Fatalf("%v, %v", r, err)
+			}
+		}
+	}
+	until(t, "it is found out", func() bool {
+		b.counter.mu.Lock()
+		defer b.counter.mu.Unlock()
+		return b.found > 0 && slices.Contains(b.faults, Forged)
+	})
+	if n, most := others.gets.Load()-before, int32(time.Since(began)/(100*time.Millisecond))+2; n == 0 || n > most {
+		t.Errorf("etcd was asked for keys %d times in %v", n, time.Since(began))
+	}
+}
+
+// While keys are replaced as fast as it goes, reads and writes go on; then everything is sealed anew, and the old keys can go.
+func TestRotation(t *testing.T) {
+	endpoint, slots := startEtcd(t), newMemory(128)
+	client := connect(t, endpoint)
+	var gateways [2]*liveGateway
+	var keys [2]*seal.Keys
+	for i := range gateways {
+		keys[i] = seal.NewKeys(client, livePrefix)
+		if err := keys[i].Ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		gateways[i] = newLive(t, endpoint, slots, func(c *Config) { c.Seals = keys[i] })
+	}
+	p := newPlacement(client, slots)
+	entries := map[string]placed.Entry{}
+	for i := range 10 {
+		name := fmt.Sprint("k", i)
+		entries[name] = p.place(t, name)
+		for _, g := range gateways {
+			g.knows(t, entries[name])
+		}
+	}
+	stop := make(chan struct{})
+	rotating := make(chan int)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-stop:
+				rotating <- n
+				return
+			default:
+				if _, err := keys[n%2].Rotate(t.Context(), false); err != nil {
+					t.Error(err)
+				}
+				n++
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+	}()
+	hits := 0
+	last := map[string]string{}
+	for i := range 200 {
+		name := fmt.Sprint("k", i%9) // one is never written
+		last[name] = fmt.Sprint(i)
+		if _, err := gateways[i%2].Put(t.Context(), putOf(name, fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			for _, g := range gateways {
+				before := g.hitCount()
+				if r, err := g.Range(t.Context(), rangeOf(name)); err != nil || string(r.Kvs[0].Value) != fmt.Sprint(i) {
+					t.Fatalf("%v, %v; want %d", r, err, i)
+				}
+				hits += g.hitCount() - before
+			}
+		}
+	}
+	gateways[0].Range(t.Context(), rangeOf("k9"))
+	close(stop)
+	t.Logf("%d new keys; of 2000 reads %d by the network", <-rotating, hits)
+	if gateways[0].found+gateways[1].found != 0 || hits == 0 {
+		t.Errorf("%d and %d slots were taken for forged; %d reads by the network", gateways[0].found, gateways[1].found, hits)
+	}
+	until(t, "everything is sealed anew", func() bool {
+		used, whole := gateways[1].Reseal(t.Context())
+		return whole && len(used) == 0
+	})
+	primary, _ := keys[1].Ring().Primary()
+	for name, e := range entries {
+		b, version := slots.bytes(e.ID)
+		if k := seal.Key(b); k != primary && string(b) != placed.Unsealed {
+			t.Errorf("%s: sealed with %d in version %v; the newest is %d", name, k, version, primary)
+		}
+	}
+	if err := keys[1].Prune(t.Context(), nil, time.Now().Add(seal.Kept+time.Minute)); err != nil || len(keys[1].Ring().Keys()) != 1 {
+		t.Errorf("%v, %v", keys[1].Ring().Keys(), err)
+	}
+	for name, want := range last {
+		for _, g := range gateways {
+			if r, err := g.Range(t.Context(), rangeOf(name)); err != nil || len(r.Kvs) != 1 || string(r.Kvs[0].Value) != want {
+				t.Errorf("%s: %v, %v; want %s", name, r, err, want)
+			}
+		}
+	}
+	if gateways[0].found+gateways[1].found != 0 {
+		t.Error("without the old keys slots are taken for forged")
+	}
+}
+
+// BenchmarkRead says what a read of a placed key costs the gateway beside the network: go test ./etcd-monitor/guarded -run xxx -bench Read
+func BenchmarkRead(b *testing.B) {
+	for _, bytes := range []int{128, 512, 1024} {
+		b.Run(fmt.Sprint(bytes), func(b *testing.B) {
+			slots := newMemory(bytes)
+			g := newLive(b, startEtcd(b), slots, nil)
+			p := newPlacement(g.client, slots)
+			e := p.place(b, "/registry/pods/default/p")
+			g.knows(b, e)
+			value := make([]byte, bytes-48)
+			rand.NewChaCha8([32]byte{1}).Read(value) // which does not get smaller
+			r := &pb.RangeRequest{Key: []byte("/registry/pods/default/p")}
+			if _, err := g.Put(b.Context(), &pb.PutRequest{Key: r.Key, Value: value}); err != nil {
+				b.Fatal(err)
+			}
+			until(b, "it is in the network", func() bool { return slots.kind(wire.Key(e.ID)) == cell.Value })
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := g.Range(b.Context(), r); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if g.hitCount() < b.N {
+				b.Errorf("%d of %d by the network: %v", g.hitCount(), b.N, g.misses)
+			}
+		})
+	}
+}
+
+// The attack as it was shown: a host with a plain socket writes a cell into a slot of a chain, and gateways answered with it.
+func TestForgedOverUDP(t *testing.T) {
+	c := newUDPChain(t)
+	endpoint := startEtcd(t)
+	g := newLive(t, endpoint, c.network(t), func(cfg *Config) { cfg.Patience = 2 * time.Second })
+	p := newPlacement(g.client, c)
+	e := p.place(t, "k")
+	g.knows(t, e)
+	if _, err := g.Put(t.Context(), putOf("k", "subjects: [alice]")); err != nil {
+		t.Fatal(err)
+	}
+	read := func() (string, bool) {
+		t.Helper()
+		before := g.hitCount()
+		r, err := g.Range(t.Context(), rangeOf("k"))
+		if err != nil || len(r.Kvs) != 1 || r.Header.Revision > 1000 {
+			t.Fatalf("%v, %v", r, err)
+		}
+		return string(r.Kvs[0].Value), g.hitCount() > before
+	}
+	until(t, "the network answers", func() bool { _, network := read(); return network })
+	forged := unsealed(t, cell.Cell{Kind: cell.Value, Create: 1, Mod: math.MaxInt64, Version: 1, Value: []byte("subjects: [alice, mallory]")})
+	c.until("writing a slot as a host may", func(ctx context.Context) error {
+		_, err := c.admin.Put(ctx, e.ID, forged)
+		return err
+	})
+	for range 20 {
+		if v, network := read(); v != "subjects: [alice]" || network {
+			t.Fatalf("%q, by the network %v", v, network)
+		}
+	}
+	until(t, "the controller is asked to take it out", func() bool {
+		read()
+		g.counter.mu.Lock()
+		defer g.counter.mu.Unlock()
+		return slices.Contains(g.faults, Forged)
+	})
+	p.remove(t, "k")
+	if _, err := g.Put(t.Context(), putOf("k", "subjects: []")); err != nil {
+		t.Fatal(err)
+	}
+	if v, _ := read(); v != "subjects: []" {
+		t.Errorf("%q", v)
+	}
+}

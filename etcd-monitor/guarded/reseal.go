@@ -1,0 +1,46 @@
+package guarded
+
+import (
+	"context"
+	"time"
+
+	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
+)
+
+// resealPause is between two slots that Reseal looks at.
+const resealPause = 5 * time.Millisecond
+
+// Reseal looks at the slots of all placed keys once, and seals with the present key what was sealed with an older one: a cell that nobody writes any more would need its key for good. What a slot says is
+// not changed by that. Guards are left to those whose they are. It gives the keys that it has left in use, and whether it has seen every slot.
+func (s *Server) Reseal(ctx context.Context) (used map[uint32]bool, whole bool) {
+	used, whole = map[uint32]bool{}, true
+	for _, k := range s.Directory.LookupRange("\x00", open) {
+		if ctx.Err() != nil {
+			return used, false
+		}
+		at, err := s.lookHard(ctx, k)
+		switch {
+		case isGone(err):
+			continue
+		case err != nil:
+			whole = false
+			continue
+		case at.forged != nil:
+			s.fault(k, at.version, at.forged)
+			continue
+		}
+		primary, _ := s.Seals.Ring().Primary()
+		switch with := seal.Key(at.bytes); {
+		case with == 0 || with == primary: // placement's, or as it should be
+		case at.cell.Kind == cell.Guard:
+			used[with] = true
+		default:
+			if _, err := s.cas(ctx, k, at.version, at.plain); err != nil {
+				used[with] = true
+			}
+		}
+		s.Runtime.Wait(ctx, nil, resealPause)
+	}
+	return used, whole
+}

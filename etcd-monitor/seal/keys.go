@@ -1,0 +1,287 @@
+package seal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// DefaultAge is how old the key that is sealed with becomes, if nothing else is said.
+	DefaultAge = 24 * time.Hour
+	// MaxSeals is how many cells one gateway seals with a key before it asks for another one.
+	MaxSeals = 1 << 28
+	// Kept is how long a key that is not sealed with any more is kept at least: a gateway that has not heard of its successor may seal with it, and what is sealed with it is to be opened.
+	Kept = 24 * time.Hour
+
+	again    = 100 * time.Millisecond // between two looks at etcd for a key that is not known
+	due      = time.Minute            // between two looks at the age
+	askWait  = 5 * time.Second
+	tryAgain = time.Second
+)
+
+// Prefix is what the names of the keys' keys in etcd begin with. No client reads them through a gateway.
+func Prefix(own string) string { return own + "seal/" }
+
+// errChanged: somebody else has changed the keys at the same time.
+var errChanged = errors.New("somebody else has changed the keys")
+
+// Keys are the keys in etcd, and a ring of those that were there when it was last read. It is safe for concurrent use.
+type Keys struct {
+	kv   clientv3.KV
+	name string
+	ring atomic.Pointer[Ring]
+
+	mu       sync.Mutex // held while etcd is asked
+	revision int64      // the mod revision that ring was read at
+	began    time.Time  // when etcd was last asked, with an answer
+}
+
+// NewKeys makes keys that have read nothing yet: Ensure must have succeeded before anything is sealed. prefix is that of all that is the gateways'.
+func NewKeys(kv clientv3.KV, prefix string) *Keys {
+	return &Keys{kv: kv, name: Prefix(prefix) + "keys"}
+}
+
+// Ring is the keys as they were last read; nil before that.
+func (k *Keys) Ring() *Ring { return k.ring.Load() }
+
+// Ensure reads the keys, and makes the first one where there is none.
+func (k *Keys) Ensure(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for {
+		there, err := k.load(ctx)
+		if err != nil || there {
+			return err
+		}
+		r, err := NewRing()
+		if err != nil {
+			return err
+		}
+		if err := k.store(ctx, r, 0); err != nil && !errors.Is(err, errChanged) {
+			return err
+		}
+	}
+}
+
+// Load reads the keys, of which there must be some.
+func (k *Keys) Load(ctx context.Context) error {
+	return k.change(ctx, func(*Ring) (*Ring, error) { return nil, nil })
+}
+
+// load reads the keys, and says whether there are any. The caller has locked mu.
+func (k *Keys) load(ctx context.Context) (bool, error) {
+	began := time.Now()
+	r, err := k.kv.Get(ctx, k.name)
+	if err != nil {
+		return false, fmt.Errorf("reading the keys that cells are sealed with from etcd: %w", err)
+	}
+	k.began = began
+	if len(r.Kvs) == 0 {
+		return false, nil
+	}
+	kv := r.Kvs[0]
+	if kv.ModRevision == k.revision {
+		return true, nil
+	}
+	ring, err := parse(kv.Value)
+	if err != nil {
+		return false, fmt.Errorf("%s in etcd: %w (with it deleted the next gateway makes new ones, and every placed key is placed anew)", k.name, err)
+	}
+	k.use(ring, kv.ModRevision)
+	return true, nil
+}
+
+// store writes a ring, if the keys are as they were in a revision (0: none), and uses it. The caller has locked mu.
+func (k *Keys) store(ctx context.Context, r *Ring, was int64) error {
+	text, err := r.marshal()
+	if err != nil {
+		return err
+	}
+	t, err := k.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(k.name), "=", was)).Then(clientv3.OpPut(k.name, text)).Commit()
+	switch {
+	case err != nil:
+		return fmt.Errorf("writing the keys that cells are sealed with to etcd: %w", err)
+	case !t.Succeeded:
+		return errChanged
+	}
+	k.use(r, t.Header.Revision)
+	return nil
+}
+
+// use takes a ring for what etcd has since a revision. The caller has locked mu.
+func (k *Keys) use(r *Ring, revision int64) {
+	if old := k.ring.Load(); old != nil && old.primary == r.primary {
+		r.sealed.Store(old.Sealed())
+	}
+	k.ring.Store(r)
+	k.revision = revision
+}
+
+// change makes a ring of what is in etcd, as often as it takes. A change that gives nil changes nothing.
+func (k *Keys) change(ctx context.Context, how func(*Ring) (*Ring, error)) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for {
+		there, err := k.load(ctx)
+		if err != nil {
+			return err
+		}
+		if !there {
+			return fmt.Errorf("there is no %s in etcd: no gateway has been started with --controller and this --prefix", k.name)
+		}
+		next, err := how(k.ring.Load())
+		if err != nil || next == nil {
+			return err
+		}
+		if err := k.store(ctx, next, k.revision); !errors.Is(err, errChanged) {
+			return err
+		}
+	}
+}
+
+// Rotate makes a new key to seal with. Those that there are stay, to open with, unless drop says that they go at once: then nothing that is sealed opens any more, and every placed key is placed anew.
+func (k *Keys) Rotate(ctx context.Context, drop bool) (id uint32, err error) {
+	err = k.change(ctx, func(r *Ring) (*Ring, error) {
+		next, err := r.Rotated()
+		if err != nil {
+			return nil, err
+		}
+		if drop {
+			var old []uint32
+			for id := range r.Keys() {
+				old = append(old, id)
+			}
+			if next, err = next.Without(old...); err != nil {
+				return nil, err
+			}
+		}
+		id, _ = next.Primary()
+		return next, nil
+	})
+	return id, err
+}
+
+// RotateIf makes a new key if the one that is sealed with is that of a number: of several gateways that find it too old, one makes a new one.
+func (k *Keys) RotateIf(ctx context.Context, primary uint32) error {
+	return k.change(ctx, func(r *Ring) (*Ring, error) {
+		if id, _ := r.Primary(); id != primary {
+			return nil, nil
+		}
+		return r.Rotated()
+	})
+}
+
+// Prune drops the keys that were replaced [Kept] ago and that nothing is sealed with any more: used are those that the caller has found in slots, all of which he has looked at.
+func (k *Keys) Prune(ctx context.Context, used map[uint32]bool, now time.Time) error {
+	return k.change(ctx, func(r *Ring) (*Ring, error) {
+		var old []uint32
+		for id := range r.made {
+			if !used[id] && id != r.primary && now.Sub(r.replaced(id)) >= Kept {
+				old = append(old, id)
+			}
+		}
+		if len(old) == 0 {
+			return nil, nil
+		}
+		return r.Without(old...)
+	})
+}
+
+// Want says whether a key is known once etcd was asked, after the call began. It asks at most ten times a second, and waits for its turn as long as ctx lasts.
+func (k *Keys) Want(ctx context.Context, id uint32) (bool, error) {
+	called := time.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.Ring().Knows(id) {
+		return true, nil
+	}
+	if !k.began.After(called) {
+		if wait := again - time.Since(k.began); wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return false, context.Cause(ctx)
+			}
+		}
+		there, err := k.load(ctx)
+		if err != nil {
+			return false, err
+		}
+		if !there {
+			return false, fmt.Errorf("there is no %s in etcd any more", k.name)
+		}
+	}
+	return k.Ring().Knows(id), nil
+}
+
+// Watcher is as much of etcd's client as following takes.
+type Watcher interface {
+	Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan
+}
+
+// Follow keeps the ring as etcd has it, and replaces the key that is sealed with when it is older than age (0: never) or has sealed too much, until ctx ends.
+func (k *Keys) Follow(ctx context.Context, etcd Watcher, age time.Duration, log *slog.Logger) {
+	said := ""
+	look := func() {
+		err := k.look(ctx, age)
+		text := ""
+		if err != nil {
+			text = err.Error()
+		}
+		if text != said && ctx.Err() == nil {
+			if said = text; said != "" {
+				log.Warn("the keys that cells are sealed with: those that were read before are used", "error", err)
+			}
+		}
+	}
+	for ctx.Err() == nil {
+		look()
+		watching, stop := context.WithCancel(clientv3.WithRequireLeader(ctx))
+		news := etcd.Watch(watching, k.name, clientv3.WithRev(k.known()+1)) // what has come since
+		for open := true; open && ctx.Err() == nil; {
+			select {
+			case <-ctx.Done():
+			case <-time.After(due):
+				look()
+			case _, open = <-news:
+				if open {
+					look()
+				}
+			}
+		}
+		stop()
+		select {
+		case <-ctx.Done():
+		case <-time.After(tryAgain):
+		}
+	}
+}
+
+// known is the revision that the ring was read at.
+func (k *Keys) known() int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.revision
+}
+
+// look reads the keys, and makes a new one if that is due.
+func (k *Keys) look(ctx context.Context, age time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	if err := k.Ensure(ctx); err != nil {
+		return err
+	}
+	r := k.Ring()
+	id, made := r.Primary()
+	if age > 0 && time.Since(made) >= age || r.Sealed() >= MaxSeals {
+		return k.RotateIf(ctx, id)
+	}
+	return nil
+}

@@ -1,0 +1,242 @@
+package seal
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/tink-crypto/tink-go/v2/aead"
+	"github.com/tink-crypto/tink-go/v2/insecurecleartextkeyset"
+	"github.com/tink-crypto/tink-go/v2/keyset"
+	"github.com/tink-crypto/tink-go/v2/tink"
+
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Overhead is how many bytes a sealed cell has more than the cell.
+const Overhead = placed.SealOverhead
+
+// tinkPrefix is how many bytes say which key it was: a byte that is 1, and the key's number (Tink's TINK output prefix).
+const tinkPrefix = 5
+
+// ErrForged: these bytes are not what a gateway has sealed for this place.
+var ErrForged = errors.New("not sealed by a gateway for this slot")
+
+// UnknownKeyError is of a cell that is sealed with a key which is not known here. Whether that is a gateway's, etcd has to say.
+type UnknownKeyError struct{ ID uint32 }
+
+func (e *UnknownKeyError) Error() string {
+	return fmt.Sprintf("sealed with key %d, which is not known here", e.ID)
+}
+
+// Place is where a cell is: whose slot, and the version that the slot has with the cell in it. Of the version the sequence matters.
+type Place struct {
+	Name    string // of the key in etcd
+	ID      wire.Key
+	Version wire.Version
+}
+
+// After is the place of a cell that replaces what is there in version expected, by CAS.
+func After(name string, id wire.Key, expected wire.Version) Place {
+	return Place{name, id, wire.MakeVersion(expected.Epoch(), expected.Sequence()+1)}
+}
+
+// Ring is keys to seal and open with. It does not change, but for the count of what it has sealed, and is safe for concurrent use.
+type Ring struct {
+	handle  *keyset.Handle
+	aead    tink.AEAD
+	made    map[uint32]time.Time
+	primary uint32
+	sealed  atomic.Int64
+}
+
+// NewRing makes a ring with one new key.
+func NewRing() (*Ring, error) {
+	h, err := keyset.NewHandle(aead.AES256GCMKeyTemplate())
+	if err != nil {
+		return nil, fmt.Errorf("making a key to seal cells with: %w", err)
+	}
+	return newRing(h, map[uint32]time.Time{})
+}
+
+func newRing(h *keyset.Handle, made map[uint32]time.Time) (*Ring, error) {
+	a, err := aead.New(h)
+	if err != nil {
+		return nil, fmt.Errorf("the keys that cells are sealed with: %w", err)
+	}
+	r := &Ring{handle: h, aead: a, primary: h.KeysetInfo().GetPrimaryKeyId(), made: map[uint32]time.Time{}}
+	for _, k := range h.KeysetInfo().GetKeyInfo() {
+		r.made[k.GetKeyId()] = made[k.GetKeyId()]
+	}
+	if made[r.primary].IsZero() {
+		r.made[r.primary] = time.Now().UTC()
+	}
+	return r, nil
+}
+
+// record is a ring as etcd has it.
+type record struct {
+	Made   map[uint32]time.Time `json:"made"`
+	Keyset json.RawMessage      `json:"keyset"`
+}
+
+// parse reads a ring.
+func parse(b []byte) (*Ring, error) {
+	var r record
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, fmt.Errorf("the keys that cells are sealed with: %w", err)
+	}
+	h, err := insecurecleartextkeyset.Read(keyset.NewJSONReader(bytes.NewReader(r.Keyset)))
+	if err != nil {
+		return nil, fmt.Errorf("the keys that cells are sealed with: %w", err)
+	}
+	return newRing(h, r.Made)
+}
+
+// marshal writes a ring. What it gives is secret.
+func (r *Ring) marshal() (string, error) {
+	var b bytes.Buffer
+	if err := insecurecleartextkeyset.Write(r.handle, keyset.NewJSONWriter(&b)); err != nil {
+		return "", fmt.Errorf("writing the keys that cells are sealed with: %w", err)
+	}
+	out, err := json.Marshal(record{Made: r.made, Keyset: b.Bytes()})
+	if err != nil {
+		return "", fmt.Errorf("writing the keys that cells are sealed with: %w", err)
+	}
+	return string(out), nil
+}
+
+// Rotated is a ring with a new key, which is sealed with from then on.
+func (r *Ring) Rotated() (*Ring, error) {
+	m := keyset.NewManagerFromHandle(r.handle)
+	id, err := m.Add(aead.AES256GCMKeyTemplate())
+	if err == nil {
+		err = m.SetPrimary(id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("making a key to seal cells with: %w", err)
+	}
+	return r.of(m)
+}
+
+// Without is a ring without some keys. The one that is sealed with stays.
+func (r *Ring) Without(ids ...uint32) (*Ring, error) {
+	m := keyset.NewManagerFromHandle(r.handle)
+	for _, id := range ids {
+		if !r.Knows(id) || id == r.primary {
+			continue
+		}
+		if err := m.Delete(id); err != nil {
+			return nil, fmt.Errorf("dropping key %d: %w", id, err)
+		}
+	}
+	return r.of(m)
+}
+
+func (r *Ring) of(m *keyset.Manager) (*Ring, error) {
+	h, err := m.Handle()
+	if err != nil {
+		return nil, fmt.Errorf("the keys that cells are sealed with: %w", err)
+	}
+	return newRing(h, r.made)
+}
+
+// Primary is the number of the key that is sealed with, and when it was made.
+func (r *Ring) Primary() (id uint32, made time.Time) { return r.primary, r.made[r.primary] }
+
+// replaced is when the key was made that came after a key; for the newest, the end of all time.
+func (r *Ring) replaced(id uint32) time.Time {
+	at := time.Unix(1<<40, 0)
+	for _, t := range r.made {
+		if t.After(r.made[id]) && t.Before(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+// Knows says whether a key is there.
+func (r *Ring) Knows(id uint32) bool {
+	_, ok := r.made[id]
+	return ok
+}
+
+// Keys are the numbers of all keys, and when they were made.
+func (r *Ring) Keys() map[uint32]time.Time {
+	out := make(map[uint32]time.Time, len(r.made))
+	for id, t := range r.made {
+		out[id] = t
+	}
+	return out
+}
+
+// Sealed is how many cells this ring has sealed, in this process.
+func (r *Ring) Sealed() int64 { return r.sealed.Load() }
+
+// Seal closes a cell for the place where it will be. The cell is one that package cell has encoded.
+func (r *Ring) Seal(cell []byte, at Place) ([]byte, error) {
+	_, _, size, err := placed.ReadSlot(cell)
+	if err != nil {
+		return nil, fmt.Errorf("sealing: %w", err)
+	}
+	head := append(make([]byte, 0, len(cell)+Overhead), cell[:size]...)
+	head[0] |= placed.Sealed
+	closed, err := r.aead.Encrypt(cell[size:], associated(head, at))
+	if err != nil {
+		return nil, fmt.Errorf("sealing: %w", err)
+	}
+	r.sealed.Add(1)
+	return append(head, closed...), nil
+}
+
+// Open gives the cell that was sealed for this place. It fails with an *UnknownKeyError if that takes a key which is not in the ring, and with ErrForged if it was not sealed with one of the ring for
+// this place.
+func (r *Ring) Open(sealed []byte, at Place) ([]byte, error) {
+	_, _, size, err := placed.ReadSlot(sealed)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrForged, err)
+	case sealed[0]&placed.Sealed == 0:
+		return nil, fmt.Errorf("%w: there is no seal", ErrForged)
+	case len(sealed) < size+Overhead || sealed[size] != 1:
+		return nil, fmt.Errorf("%w: %d bytes are no seal", ErrForged, len(sealed)-size)
+	}
+	if id := keyOf(sealed, size); !r.Knows(id) {
+		return nil, &UnknownKeyError{id}
+	}
+	head := sealed[:size]
+	rest, err := r.aead.Decrypt(sealed[size:], associated(head, at))
+	if err != nil {
+		return nil, fmt.Errorf("%w: it does not open", ErrForged)
+	}
+	cell := append(make([]byte, 0, size+len(rest)), head...)
+	cell[0] &^= placed.Sealed
+	return append(cell, rest...), nil
+}
+
+// Key is the number of the key that a cell was sealed with; 0 where it is not sealed.
+func Key(sealed []byte) uint32 {
+	_, _, size, err := placed.ReadSlot(sealed)
+	if err != nil || len(sealed) < size+tinkPrefix {
+		return 0
+	}
+	return keyOf(sealed, size)
+}
+
+func keyOf(sealed []byte, size int) uint32 { return binary.BigEndian.Uint32(sealed[size+1:]) }
+
+// associated is what is authenticated with a cell. Each part but the last has its own length, so no two places give the same bytes.
+func associated(head []byte, at Place) []byte {
+	b := make([]byte, 0, 64+len(at.Name))
+	b = append(b, 1) // of this form
+	b = binary.BigEndian.AppendUint32(b, uint32(at.ID))
+	b = binary.BigEndian.AppendUint64(b, at.Version.Sequence())
+	b = append(b, byte(len(head)))
+	b = append(b, head...)
+	return append(b, at.Name...)
+}
