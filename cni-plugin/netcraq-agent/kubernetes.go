@@ -84,8 +84,6 @@ func inCluster(o *options) (*kube.Options, error) {
 		return nil, errors.New("give this node's name: --node, or NODE_NAME in the environment")
 	case k.lead.Prometheus != "" && len(k.etcd.Endpoints) == 0:
 		return nil, errors.New("--prometheus is for agents that stand for leader: give --etcd, too")
-	case k.fabric != "" && !o.masks:
-		return nil, errors.New("--fabric needs --masquerade: at the switches a node's pods have the node's address")
 	case k.lead.PodRate < 0 || k.lead.PodRate > topology.MaxRate:
 		return nil, fmt.Errorf("--pod-rate takes packets a second, at most %d, or 0 for no bound, not %d", topology.MaxRate, k.lead.PodRate)
 	case len(o.services) > 1:
