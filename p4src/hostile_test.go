@@ -24,7 +24,7 @@ var hostileFrames = flag.Int("hostile-frames", 0, "frames that each hostile host
 var hostileNetwork = []string{"port 1 host principal=1 address=10.0.1.1", "port 5 host principal=9 address=10.0.5.5", "port 2 fabric", "port 3 fabric", "address 10.0.100.1", "address 10.0.200.2",
 	"route 10.0.1.1/32 port=1 mac=02:00:00:00:01:01", "route 10.0.4.4/32 port=4 mac=02:00:00:00:04:04", "route 10.0.5.5/32 port=5 mac=02:00:00:00:05:05",
 	"route 10.0.200.0/24 port=2 mac=02:00:00:00:00:02", "route 10.0.0.0/16 port=3 mac=02:00:00:00:00:03", "route 169.254.78.67/32 controller",
-	"slot 0x01000001 1", "slot 0x01000002 2", "slot 0x01000003 3 realm=9", "slot 0x02000001 4", "slot 0x01000009 5 realm=0", "lease 70 1", "lease 71 5", "group 7 2:1 3:1",
+	"slot 0x01000001 1", "slot 0x01000002 2", "slot 0x01000003 3 realm=9", "slot 0x02000001 4", "slot 0x01000009 5 realm=65535", "lease 70 1", "lease 71 5", "group 7 2:1 3:1",
 	"group 257 1:2 2:1", "group 258 2:2 3:1", "group 259 3:2 2:1", "group 261 5:2 2:1",
 	"chain 1 role=HEAD_TAIL epoch=3 service=10.0.100.1 ack-group=7 reply-group=256",
 	"chain 2 role=TAIL epoch=3 head=10.0.200.1 tail=10.0.200.2 service=10.0.100.1 ack-group=7 reply-group=256"}

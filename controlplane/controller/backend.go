@@ -138,7 +138,7 @@ func (c *Controller) Keys(ctx context.Context, chainName string) ([]api.Key, err
 }
 
 func (c *Controller) describeKey(k directory.Key) api.Key {
-	out := api.Key{Name: k.Name, KeyID: uint32(k.ID), Slot: k.Slot}
+	out := api.Key{Name: k.Name, KeyID: uint32(k.ID), Slot: k.Slot, Realm: c.net().topo.RealmOf(k.FinalName())}
 	if ch := c.net().byID[k.ID.Chain()]; ch != nil { // it may have been removed a moment ago
 		out.Chain = ch.topo.Name
 	}
@@ -299,11 +299,17 @@ func describePorts(s *topology.Switch) []api.Port {
 		return out
 	}
 	for _, p := range s.Ports {
-		trust := "host"
-		if p.Peer != nil {
-			trust = "fabric"
+		port := api.Port{Number: p.Number, Trust: "closed", LeadsTo: p.LeadsTo()}
+		switch h := p.Host; {
+		case p.Peer != nil:
+			port.Trust = "fabric"
+		case h != nil && h.Principal != "":
+			port.Trust, port.Principal, port.Rate = "host", h.Principal, h.Rate
+			if h.Open {
+				port.Trust = "open"
+			}
 		}
-		out = append(out, api.Port{Number: p.Number, Trust: trust, LeadsTo: p.LeadsTo()})
+		out = append(out, port)
 	}
 	return out
 }

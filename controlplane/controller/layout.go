@@ -43,7 +43,7 @@ func (l *Layout) SlotEntry(key wire.Key, slot int, name string) p4rt.Entry {
 }
 
 // AliasEntry is the key_index entry of an alias: only the controller may use it.
-func AliasEntry(key wire.Key, slot int) p4rt.Entry { return slotEntry(key, slot, nobody) }
+func AliasEntry(key wire.Key, slot int) p4rt.Entry { return slotEntry(key, slot, controllerNumber) }
 
 // LeaseEntry is the session_lease entry of a session that is leased to a host, at the host's switch.
 func LeaseEntry(session uint16, h *topology.Host) p4rt.Entry { return leaseEntry(session, h.Port) }

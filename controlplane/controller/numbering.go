@@ -11,11 +11,11 @@ import (
 // Principals and realms have names for people and numbers (16 bits) for switches. A principal and a realm of one name have one number: that is how a switch knows, without looking
 // anything up, that a principal may do everything in a realm of its own.
 
-// The numbers that are given: 0 is nobody, 0xFFFF the controller.
+// The numbers: 0 is nobody's, and controllerNumber the controller's, whose realm is what nobody else may use.
 const (
-	nobody        = 0
-	defaultNumber = 1 // of topology.DefaultRealm
-	lastNumber    = 0xFFFE
+	controllerNumber = 0xFFFF
+	defaultNumber    = 1 // of topology.DefaultRealm
+	lastNumber       = controllerNumber - 1
 )
 
 // numbering gives numbers to names, and goes on giving a name the number that it had: switches change from one topology to the next one after the other, and a number that meant

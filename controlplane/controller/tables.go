@@ -324,10 +324,10 @@ type keySlot struct {
 // entryOf is the key_index entry of a key under its own KEY_ID.
 func (p *plan) entryOf(k directory.Key) keySlot {
 	if k.Leftover() {
-		return keySlot{k.ID, k.Slot, nobody}
+		return keySlot{k.ID, k.Slot, controllerNumber}
 	}
 	return keySlot{k.ID, k.Slot, p.realm(k.FinalName())}
 }
 
 // aliasOf is the entry of a key's alias, which is nobody's but the controller's.
-func aliasOf(k directory.Key) keySlot { return keySlot{k.Alias, k.Slot, nobody} }
+func aliasOf(k directory.Key) keySlot { return keySlot{k.Alias, k.Slot, controllerNumber} }

@@ -131,11 +131,15 @@ func (e *edit) whenIn(file, fragment string, n int, change func(old any) any) {
 
 // assign changes what is assigned where chain.p4 has fragment: everywhere, n times.
 func (e *edit) assign(fragment string, n int, change func(old any) any) {
+	e.assignIn("chain.p4", fragment, n, change)
+}
+
+func (e *edit) assignIn(file, fragment string, n int, change func(old any) any) {
 	found := 0
 	for _, a := range e.program["actions"].([]any) {
 		for _, p := range a.(map[string]any)["primitives"].([]any) {
 			p := p.(map[string]any)
-			if p["op"] != "assign" || !quoted(p, "chain.p4", fragment) {
+			if p["op"] != "assign" || !quoted(p, file, fragment) {
 				continue
 			}
 			found++
@@ -144,7 +148,7 @@ func (e *edit) assign(fragment string, n int, change func(old any) any) {
 		}
 	}
 	if found != n {
-		e.fail("%d assignments %q in chain.p4, not %d", found, fragment, n)
+		e.fail("%d assignments %q in %s, not %d", found, fragment, file, n)
 	}
 }
 

@@ -130,17 +130,17 @@ func init() {
 		e.when("meta.chain.epoch != hdr.netcraq.epoch", 1, never)
 	}})
 	// What keeps hostile hosts from others' keys and sessions.
-	authority := func(id, rule, shows, file, condition string, change func(*edit) func(any) any) {
-		Mutants = append(Mutants, &Mutant{ID: id, Rule: rule, own: true, shows: shows, program: func(e *edit) { e.whenIn(file, condition, 1, change(e)) }})
+	authority := func(id, rule, shows, file, condition string) {
+		Mutants = append(Mutants, &Mutant{ID: id, Rule: rule, own: true, shows: shows, program: func(e *edit) { e.whenIn(file, condition, 1, never) }})
 	}
-	gone := func(*edit) func(any) any { return never }
-	authority("NO_ACCESS", "a principal does in a realm what it was granted there, and nothing else", "", "chain.p4", "meta.placed && (work == work_t.READ || work == work_t.ASSIGN ||", gone)
-	authority("ANY_PRINCIPAL", "the first switch says whose a request is, whatever the host has put there", "", "admission.p4", "meta.trust != trust_t.FABRIC", func(e *edit) func(any) any {
-		return func(any) any { return equal(e.scalar("metadata_t._trust"), number(2)) }
+	authority("NO_ACCESS", "a principal does in a realm what it was granted there, and nothing else", "", "chain.p4", "meta.placed && hdr.ipv4.identification != meta.realm")
+	program("ANY_PRINCIPAL", "the first switch says whose a request is, whatever the host has put there", func(e *edit) {
+		e.assignIn("admission.p4", "hdr.ipv4.identification = principal", 2, func(any) any { return field("ipv4", "identification") })
 	})
-	authority("NO_SESSION_OWNER", "a session is used by the port that it is leased to", NotSettled, "admission.p4", "meta.session_port != meta.ingress_port", gone)
-	authority("NO_CLOSED_PORT", "a port without a principal is closed", Intrusion, "admission.p4", "meta.principal == NOBODY", gone)
-	authority("ANY_SOURCE", "a host sends with its own address alone", "", "admission.p4", "hdr.ipv4.src != meta.port_addr", gone)
+	Mutants[len(Mutants)-1].own = true
+	authority("NO_SESSION_OWNER", "a session is used by the port that it is leased to", NotSettled, "admission.p4", "meta.session_port != meta.ingress_port")
+	authority("NO_CLOSED_PORT", "a port without a principal is closed", Intrusion, "admission.p4", "meta.trust == trust_t.CLOSED")
+	authority("ANY_SOURCE", "a host sends with its own address alone", "", "admission.p4", "hdr.ipv4.src != meta.port_addr")
 	Mutants = append(Mutants, &Mutant{ID: "NO_WINDOW", Rule: "a request far above the recorded one is of another lease, and is not recorded", own: true,
 		program: func(e *edit) { e.whenIn("chain.p4", "request_newer && recorded != 0", 1, never) },
 		implied: "only the host that has leased a session can send such a request, and the next lease begins anew; what one switch does with it is in p4src/testdata/scenarios/authority.txt"})

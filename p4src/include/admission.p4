@@ -23,24 +23,25 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
     METER(512) host_rate;      // by ingress port: what a host may send, in packets; a cell that is not configured bounds nothing
 
     action closed_port() {
-        meta.trust = trust_t.HOST;
+        meta.trust = trust_t.CLOSED;
     }
+    /* The principal is written into the request here, over whatever the host had put. */
     action host_port(principal_t principal, ipv4_addr_t address) {
         meta.trust = trust_t.HOST;
-        meta.principal = principal;
+        hdr.ipv4.identification = principal;
         meta.port_addr = address;
     }
     /* A host of a lab network: any client's session will do, leased or not. */
     action open_host_port(principal_t principal, ipv4_addr_t address) {
         meta.trust = trust_t.HOST;
-        meta.principal = principal;
+        hdr.ipv4.identification = principal;
         meta.port_addr = address;
         meta.any_session = true;
     }
     action fabric_port() {
         meta.trust = trust_t.FABRIC;
     }
-    /* One entry a port that leads to another switch or to a host that may use the store. A principal is not NOBODY and not CONTROLLER. A port without an entry is closed. */
+    /* One entry a port that leads to another switch or to a host that may use the store. A principal is not 0 and not CONTROLLER. A port without an entry is closed. */
     table port_trust {
         key = { meta.ingress_port: exact @name("ingress_port"); }
         actions = { closed_port; host_port; open_host_port; fabric_port; }
@@ -67,33 +68,32 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
+        bool exceeded = false;
         bool plain = hdr.udp.isValid();     // false for UDP: a fragment, options before it, or less than a header
         if (plain && (hdr.udp.dst_port == NETCRAQ_PORT || hdr.udp.src_port == NETCRAQ_PORT)) {
             meta.is_netcraq = true;
         }
         if (meta.ingress_port == CPU_PORT) {
             meta.trust = trust_t.CONTROLLER;
-            meta.principal = CONTROLLER;
+            hdr.ipv4.identification = CONTROLLER;
         } else if (meta.is_netcraq || (!plain && hdr.ipv4.protocol == PROTOCOL_UDP)) {
             port_trust.apply();
-            if (meta.trust == trust_t.HOST) {
-                bool exceeded = false;
-                METER_EXCEEDED(host_rate, meta.ingress_port, exceeded)
+            if (meta.trust != trust_t.FABRIC) {
                 if (!plain) {
                     refuse(EVENT_DROP_NOT_PLAIN);
-                } else if (meta.principal == NOBODY) {
+                } else if (meta.trust == trust_t.CLOSED) {
                     refuse(EVENT_DROP_CLOSED_PORT);
-                } else if (exceeded) {
-                    refuse(EVENT_DROP_RATE);
-                } else if (hdr.ipv4.src != meta.port_addr && meta.port_addr != 0) {
-                    refuse(EVENT_DROP_SOURCE);
+                } else {
+                    METER_EXCEEDED(host_rate, meta.ingress_port, exceeded)
+                    if (exceeded) {
+                        refuse(EVENT_DROP_RATE);
+                    } else if (hdr.ipv4.src != meta.port_addr && meta.port_addr != 0) {
+                        refuse(EVENT_DROP_SOURCE);
+                    }
                 }
             }
         }
         if (meta.is_netcraq && !meta.forwarding.drop) {
-            if (meta.trust != trust_t.FABRIC) {
-                hdr.ipv4.identification = meta.principal;
-            }
             if (!hdr.value.isValid() || hdr.udp.length != NETCRAQ_UDP_LENGTH || hdr.ipv4.total_length != NETCRAQ_UDP_LENGTH + 20 ||
                 (hdr.netcraq.length > VALUE_BYTES && hdr.netcraq.length != TOMBSTONE)) {
                 refuse(EVENT_DROP_MALFORMED);

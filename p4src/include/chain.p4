@@ -127,7 +127,7 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
     action backing_store(ipv4_addr_t addr) {
         store_addr = addr;
     }
-    /* Slots below SLOTS, each for one key; realms from 1. The default may name a store that READs of other keys are sent to. */
+    /* Slots below SLOTS, each for one key; realms are not 0. The default may name a store that READs of other keys are sent to. */
     table key_index {
         key = { hdr.netcraq.KEY_ID: exact @name("KEY_ID"); }
         actions = { set_slot; @defaultonly not_placed; @defaultonly backing_store; }
@@ -309,8 +309,8 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
 
         /* ---- May this principal? Asked by whoever gives the answer: the head of a write, a member of a read, and again the tail of what comes down to it. ---- */
 
-        if (meta.placed && (work == work_t.READ || work == work_t.ASSIGN || work == work_t.COMMIT || work == work_t.FAIL) &&
-            !(hdr.ipv4.identification == meta.realm && meta.realm != NOBODY) && hdr.ipv4.identification != CONTROLLER) {
+        if (meta.placed && hdr.ipv4.identification != meta.realm && hdr.ipv4.identification != CONTROLLER &&
+            (work == work_t.READ || work == work_t.ASSIGN || work == work_t.COMMIT || work == work_t.FAIL)) {
             access.apply();
             /* A CAS that fails tells the value. */
             bool allowed = (may_read == 1 || hdr.netcraq.KV_OP == kv_op_t.WRITE) && (may_write == 1 || hdr.netcraq.KV_OP == kv_op_t.READ);

@@ -63,19 +63,19 @@ enum bit<8> role_t {
     SHADOW    = 5       // fills up behind the tail: takes ACK and SYNC, serves nothing
 }
 
-/* Who is behind the port that a packet came by. A port that the controller has said nothing about is a host's, and closed. */
+/* Who is behind the port that a packet came by. A port that the controller has said nothing about is a host's, and closed: its NetCRAQ packets are dropped. */
 enum bit<8> trust_t {
     HOST       = 0,
     FABRIC     = 1,
-    CONTROLLER = 2
+    CONTROLLER = 2,
+    CLOSED     = 3
 }
 
 /* Whom a request is from: a namespace, a service account, a host of a lab network. The first switch writes it into the request, and fabric ports carry it on.
  * It travels in IPv4's identification, which says nothing in a packet that is never a fragment (RFC 6864), because it has to stay with a write down to
  * the tail: `epoch`, which is free in a client's request, is the fence of a STAMPED one. */
 typedef bit<16> principal_t;
-const principal_t NOBODY     = 0;         // a port with it is closed
-const principal_t CONTROLLER = 0xFFFF;    // what comes in by the CPU port; it may do everything
+const principal_t CONTROLLER = 0xFFFF;    // what comes in by the CPU port; it may do everything. No port's is this or 0
 
 /* Sessions 1 to this one are the controller's own. */
 const bit<16> CONTROLLER_SESSIONS = 64;
@@ -204,8 +204,7 @@ struct metadata_t {
     bit<64>      now;             // this switch's clock, microseconds
     bool         checksum_error;  // of the IPv4 header
     trust_t      trust;
-    principal_t  principal;       // of the host port that the packet came by
-    ipv4_addr_t  port_addr;       // of the host behind it; 0: the controller does not know it
+    ipv4_addr_t  port_addr;       // of the host behind the port that the packet came by; 0: the controller does not know it
     bool         any_session;     // this port may use sessions that it has not leased
     bit<9>       session_port;    // the port that the packet's session is leased to; 0: none here
     bit<8>       refusal;         // not 0: the first switch refuses the request with this status
@@ -213,7 +212,7 @@ struct metadata_t {
     bool         taken;           // addressed to this switch
     bool         placed;          // the key has a slot here
     bit<32>      slot;
-    principal_t  realm;           // of the key: who owns it, and what `access` is asked about
+    principal_t  realm;           // of the key: who owns it, and what `access` is asked about. CONTROLLER of one that is the controller's alone
     bool         acknowledge;     // the tail's reply to a write: it goes as an ACK by the ports of the tree that it does not go by itself
     bit<8>       event;
     chain_t      chain;

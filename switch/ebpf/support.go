@@ -46,7 +46,7 @@ func Supported() []Support {
 		{"Several prefixes in one table", ""},
 		{"Const entries, default entries, direct counters", "as for other entries"},
 		{"Action profiles and selectors", ""},
-		{"Meters, indirect and direct", "two token buckets, under the registers' lock"},
+		{"Meters, indirect and direct", "two token buckets, under a lock of their own"},
 		{"Digests", "a ring buffer"},
 		{"Headers and metadata of fields up to 2,048 bits and more; header unions and stacks of them; fields of variable length (varbit)", "32,000 bytes in all"},
 		{"Header stacks: extract, last, constant index, push and pop by constants", "code for each element"},

@@ -107,6 +107,7 @@ type Key struct {
 	KeyID uint32     `json:"keyId"`
 	Chain string     `json:"chain"`
 	Slot  int        `json:"slot"`
+	Realm string     `json:"realm,omitempty"` // what access to it is asked of
 	State []KeyState `json:"state,omitempty"` // with ?state=1: at each member, head first
 	Error *Error     `json:"error,omitempty"` // in the answer to a list: why this one was not placed
 }
@@ -141,8 +142,11 @@ type Switch struct {
 // Port is a port of a switch and what it leads to.
 type Port struct {
 	Number  uint32 `json:"number"`
-	Trust   string `json:"trust"`   // "host" or "fabric"
+	Trust   string `json:"trust"`   // "fabric", "host", "open" (a host that may do everything, with any client's session) or "closed"
 	LeadsTo string `json:"leadsTo"` // "switch s2 port 3", "host h1", or "" for an unused one
+
+	Principal string `json:"principal,omitempty"` // whose the host's requests are
+	Rate      int    `json:"rate,omitempty"`      // NetCRAQ packets a second that the host may send; 0: as many as it can
 }
 
 // Counters is what one switch has counted.
