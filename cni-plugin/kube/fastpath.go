@@ -121,18 +121,19 @@ func (f *fastPaths) review(ctx context.Context, accounts map[account]bool) {
 	slices.SortFunc(due, func(a, b account) int { return f.asked[a].at.Compare(f.asked[b].at) })
 	ctx, cancel := context.WithTimeout(ctx, reviewWait)
 	defer cancel()
-	var err error
+	var failed error
 	for _, a := range due {
 		r := &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{User: "system:serviceaccount:" + a.namespace + ":" + a.name,
 			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + a.namespace, "system:authenticated"},
 			ResourceAttributes: &authorization.ResourceAttributes{Group: v1alpha1.GroupVersion.Group, Resource: fastPathResource, Verb: fastPathVerb, Namespace: a.namespace}}}
-		if err = f.client.Create(ctx, r); err != nil {
-			break
+		if err := f.client.Create(ctx, r); err != nil {
+			failed = err
+			continue
 		}
 		f.asked[a] = review{r.Status.Allowed, f.now()}
 	}
-	if f.failed.isNew(err) {
-		f.log.Warn("who may use the fast path is not known, but for what was known before", "err", err)
+	if f.failed.isNew(failed) {
+		f.log.Warn("who may use the fast path is not known, but for what was known before", "err", failed)
 	}
 }
 
