@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -310,7 +311,7 @@ func (c *Controller) publishLeases() {
 	}
 	was := c.leased.Swap(&leased)
 	for _, d := range c.net().devices {
-		if before := (*was)[d.sw.Name]; len(before) != len(leased[d.sw.Name]) {
+		if !reflect.DeepEqual((*was)[d.sw.Name], leased[d.sw.Name]) {
 			d.refreshSoon()
 		}
 	}

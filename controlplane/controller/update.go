@@ -213,6 +213,7 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 	if !slices.EqualFunc(old.topo.Realms, n.topo.Realms, topology.Realm.Equal) {
 		c.realign()
 	}
+	c.publishLeases()
 	for _, d := range n.devices {
 		if len(added) > 0 && d.ready {
 			c.lookAgain(d) // as at one that has just come

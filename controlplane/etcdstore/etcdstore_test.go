@@ -44,7 +44,7 @@ func stateOf(keys int, epoch uint16) *controller.State {
 	s := &controller.State{Version: controller.StateVersion, Chains: map[string]chain.Record{
 		"main":  {Config: chain.Config{Epoch: epoch, Members: []string{"s1", "s2"}, Lease: time.Second}, Installed: true},
 		"other": {Config: chain.Config{Epoch: 1, Members: []string{"s2"}}, Fence: []string{"s1"}, FenceLease: time.Second},
-	}, Sessions: []sessions.Lease{{ID: "l", Owner: "o", IDs: []uint16{3, 4}}}, Avoided: []string{"s3"}}
+	}, Sessions: []sessions.Lease{{ID: "l", Owner: "o", IDs: []uint16{3, 4}}}, Avoided: []string{"s3"}, Principals: map[string]uint16{"default": 1, "team": 2}}
 	s.Directory.Next = map[uint8]uint32{0: uint32(keys)}
 	for i := range keys {
 		s.Directory.Keys = append(s.Directory.Keys, directory.Key{Name: fmt.Sprintf("key %d", i), ID: wire.Key(i), Slot: i, State: directory.Placed})

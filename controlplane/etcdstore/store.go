@@ -62,6 +62,8 @@ func (t *Term) Load() (*controller.State, error) {
 			into = &s.Sessions
 		case name == "avoided":
 			into = &s.Avoided
+		case name == "principals":
+			into = &s.Principals
 		case name == "switches":
 			into = &s.Switches
 		case name == "spaces":
@@ -206,6 +208,7 @@ func (t *Term) changes(s *controller.State) (keys, others []change, err error) {
 	other("retired", s.Directory.Retired)
 	other("sessions", s.Sessions)
 	other("avoided", s.Avoided)
+	other("principals", s.Principals)
 	other("switches", s.Switches)
 	other("spaces", s.Spaces)
 	other("epoch", s.Epoch)
