@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -26,7 +25,7 @@ type Switch interface {
 type Options struct {
 	// Dir is the folder for records, in a file system that is emptied when the machine starts.
 	Dir string
-	// Switch is the node's; nil: there is none on the node, and what pods send goes by the node's stack.
+	// Switch is the node's; nil: there is none on the node, and pods reach no switch.
 	Switch Switch
 	// FirstPort and LastPort are the switch's ports for containers.
 	FirstPort, LastPort uint32
@@ -43,7 +42,6 @@ type Options struct {
 // process.
 type Agent struct {
 	opts  Options
-	rules func(*agentapi.Record) ingressfilter.Rules // what is dropped of what a container sends
 	log   *slog.Logger
 	store *store
 
@@ -62,9 +60,8 @@ func New(opts Options) (*Agent, error) {
 	if opts.step == nil {
 		opts.step = func(string) {}
 	}
-	rules := podRules
 	if opts.Switch == nil {
-		opts.Switch, rules = noSwitch{}, outsideRules
+		opts.Switch = noSwitch{}
 	}
 	if opts.FirstPort == 0 || opts.LastPort < opts.FirstPort {
 		return nil, fmt.Errorf("no ports for containers: %d to %d", opts.FirstPort, opts.LastPort)
@@ -73,26 +70,14 @@ func New(opts Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Agent{opts: opts, rules: rules, log: opts.Log, store: s, records: map[string]*agentapi.Record{}, reason: "it is starting", changes: make(chan struct{})}, nil
+	return &Agent{opts: opts, log: opts.Log, store: s, records: map[string]*agentapi.Record{}, reason: "it is starting", changes: make(chan struct{})}, nil
 }
 
 // podRules are what is dropped of what containers send: what the switch has left of NetCRAQ, packets for the tunnels
 // between nodes, and all tagged frames. No container has a use for tags: the node has no interface that would take them.
-func podRules(*agentapi.Record) ingressfilter.Rules {
-	return ingressfilter.Rules{Ports: []uint16{wire.Port}, Destinations: []uint16{podroutes.VXLANPort}, Untagged: true}
-}
-
-// outsideRules are the same where the switches are not on the nodes: then NetCRAQ's packets take the way of all others,
-// under the container's own address, and the ports that they come to believe none of them more than a request.
-func outsideRules(r *agentapi.Record) ingressfilter.Rules {
-	rules := podRules(r)
-	for _, addr := range r.Addresses {
-		if ip := addr.Prefix.Addr(); ip.Is4() {
-			rules.Sources = append(rules.Sources, netip.PrefixFrom(ip, ip.BitLen()))
-		}
-	}
-	return rules
-}
+// Where the switches are not on the nodes that is all of NetCRAQ: a container would come to them under the node's
+// address, and with the node's rights.
+var podRules = ingressfilter.Rules{Ports: []uint16{wire.Port}, Destinations: []uint16{podroutes.VXLANPort}, Untagged: true}
 
 // noSwitch is where there is none.
 type noSwitch struct{}
@@ -167,7 +152,7 @@ func (a *Agent) Reconcile() error {
 		l, err := linkByName(name)
 		switch {
 		case err == nil && r.State == agentapi.Ready:
-			if err = ingressfilter.Attach(l.Attrs().Index, a.rules(r)); err == nil {
+			if err = ingressfilter.Attach(l.Attrs().Index, podRules); err == nil {
 				err = a.opts.Switch.AddPort(r.Port, name)
 			}
 			a.records[name] = r

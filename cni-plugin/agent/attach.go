@@ -69,7 +69,7 @@ func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
 		mtu = a.opts.MTU
 	}
 	hostMAC, containerMAC := hardwareAddresses(req.Attachment)
-	r := &agentapi.Record{Attachment: req.Attachment, State: agentapi.Adding, Namespace: req.Namespace, Port: port, Addresses: req.Addresses, Routes: req.Routes,
+	r := &agentapi.Record{Attachment: req.Attachment, Pod: req.Pod, State: agentapi.Adding, Namespace: req.Namespace, Port: port, Addresses: req.Addresses, Routes: req.Routes,
 		Host:      agentapi.Interface{Name: name, MAC: hostMAC.String(), MTU: mtu},
 		Container: agentapi.Interface{Name: req.IfName, MAC: containerMAC.String(), MTU: mtu}}
 	a.records[name] = r
@@ -171,7 +171,7 @@ func (a *Agent) make(r *agentapi.Record, space *container) error {
 			host, err = netlink.LinkByName(r.Host.Name)
 			return err
 		}},
-		{stepFilter, func() error { return ingressfilter.Attach(host.Attrs().Index, a.rules(r)) }},
+		{stepFilter, func() error { return ingressfilter.Attach(host.Attrs().Index, podRules) }},
 		{stepHost, func() error { return setUpHost(host, r) }},
 		{stepContainer, func() error { return space.setUp(r) }},
 		{stepRoutes, func() error { return eachRoute(host, r, netlink.RouteReplace) }},

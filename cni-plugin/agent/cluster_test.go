@@ -26,6 +26,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
@@ -103,7 +104,7 @@ func needs(t testing.TB) string {
 		}
 		const plugins = "github.com/containernetworking/plugins/plugins/"
 		out, err := exec.Command("go", "build", "-o", binaries.dir, "github.com/netcraq/netcraq/cni-plugin/netcraq-cni", "github.com/netcraq/netcraq/cni-plugin/netcraq-agent",
-			"github.com/netcraq/netcraq/switch/cmd/netcraq-switch",
+			"github.com/netcraq/netcraq/switch/cmd/netcraq-switch", "github.com/netcraq/netcraq/cni-plugin/e2e/testpod",
 			"github.com/containernetworking/cni/cnitool", plugins+"ipam/host-local", plugins+"meta/portmap", plugins+"meta/bandwidth", plugins+"main/bridge").CombinedOutput()
 		if err != nil {
 			binaries.err = fmt.Errorf("building: %w\n%s", err, out)
@@ -314,9 +315,10 @@ func (n *node) listOf(version string, plugins ...map[string]any) *libcni.Network
 
 // pod is a container.
 type pod struct {
-	space string
-	rt    *libcni.RuntimeConf
-	ip    netip.Addr
+	space  string
+	rt     *libcni.RuntimeConf
+	ip     netip.Addr
+	object *corev1.Pod // where there is an API server
 }
 
 func (n *node) newPod(t testing.TB) *pod {

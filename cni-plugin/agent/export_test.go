@@ -6,5 +6,5 @@ func WithStep(o Options, f func(name string)) Options {
 	return o
 }
 
-// PodRules are those of a pod's interface where the node has a switch.
-var PodRules = podRules(nil)
+// PodRules are those of a pod's interface.
+var PodRules = podRules

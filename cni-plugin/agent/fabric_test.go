@@ -2,11 +2,13 @@ package agent_test
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/internal/testcerts"
 	"github.com/netcraq/netcraq/wire"
@@ -116,7 +119,53 @@ func (r *rack) kill(i int) {
 	}
 }
 
-// TestFabric has the switches be top-of-rack ones, which are named in a file and are on no node: a chain is formed of them, pods of the nodes use it, one dies and comes back, the leader is killed. Whatever speaks P4Runtime and runs p4c's
+// carriesNothing has a pod of the first node, with the fast path's annotation, send all that it can to the chain: none of it leaves the node, not even by a service whose address the node
+// replaces with the chain's, as whoever may make services can have it.
+func (k *cluster) carriesNothing(p *pod, service netip.Addr, key wire.Key) {
+	k.t.Helper()
+	space := k.nodes[0].space
+	sh(k.t, "ip", "netns", "exec", space, "nft", "add table ip test; add chain ip test prerouting { type nat hook prerouting priority dstnat; }; "+
+		"add rule ip test prerouting ip daddr 10.96.0.99 udp dport 80 dnat to "+netip.AddrPortFrom(service, wire.Port).String())
+	defer sh(k.t, "ip", "netns", "exec", space, "nft", "delete table ip test")
+	read, err := (&wire.Packet{Op: wire.Read, Key: key}).Marshal(wire.Profile128)
+	check(k.t, err)
+	viaService := func() {
+		_, err := inside(k.t, p.space, func() (struct{}, error) {
+			c, err := net.Dial("udp4", "10.96.0.99:80")
+			if err != nil {
+				return struct{}{}, err
+			}
+			defer c.Close()
+			_, err = c.Write(read)
+			return struct{}{}, err
+		})
+		check(k.t, err)
+	}
+	own := netip.MustParseAddr("172.16.0.1") // masqueraded; and the pod's address, if it should not be
+	leaves := func(expected bool, do func()) bool {
+		return seen(k.t, space, "rack0", own, wire.Port, expected, do) || !expected && seen(k.t, space, "rack0", p.ip, wire.Port, expected, do)
+	}
+	said := ""
+	if leaves(false, func() {
+		said = k.testpod(p, "root", "attack", "--service", service.String(), "--switches", "10.0.255.1,10.0.255.2,10.0.255.3", "--nodes", "192.168.0.1,192.168.0.2", "--victim", "172.16.0.2:7777",
+			"--key", fmt.Sprint(uint32(key)), "reads", "writes", "acks", "replies", "spoofed", "tags", "options", "fragments", "vxlan")
+		viaService()
+	}) {
+		k.t.Errorf("what a pod sends to the chain leaves its node: %s", said)
+	}
+	if strings.Count(said, "answers 0") != 9 {
+		k.t.Errorf("a pod is answered: %s", said)
+	}
+	if k.nodes[0].agent == nil { // the next one puts the filter back
+		_, err := inside(k.t, space, func() (struct{}, error) { return struct{}{}, ingressfilter.RemoveSwitch() })
+		check(k.t, err)
+		if !leaves(true, viaService) {
+			k.t.Error("without the stack's filter it does not leave by a service either: the test means nothing")
+		}
+	}
+}
+
+// TestFabric has the switches be top-of-rack ones, which are named in a file and are on no node: a chain is formed of them, the nodes use it and their pods cannot, one dies and comes back, the leader is killed. Whatever speaks P4Runtime and runs p4c's
 // output will do.
 func TestFabric(t *testing.T) {
 	for _, target := range []string{"netcraq-switch", "simple_switch_grpc"} {
@@ -136,7 +185,8 @@ func TestFabric(t *testing.T) {
 			}
 			// From before there was a fabric:
 			check(t, k.c.Create(t.Context(), &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "node2"}, Spec: v1alpha1.NetcraqNodeSpec{Number: 1}}))
-			p, q := k.nodes[0].mustAdd(t), k.nodes[1].mustAdd(t)
+			k.allow("team", "fast")
+			p, q := k.pod(0, "team", "fast", true), k.nodes[1].mustAdd(t)
 			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)))
 			check(t, k.c.Create(t.Context(), &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}, Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, Slots: 64, LeaseMillis: 1000}}))
 			c := k.wait("main", "formed", serving(3))
@@ -155,50 +205,51 @@ func TestFabric(t *testing.T) {
 			added, err := control.AddKey(t.Context(), "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})
 			check(t, err)
 			key := wire.Key(added.KeyID)
-			// Two pods of one node, to which the switches cannot tell them apart, and one of another.
-			p2 := k.nodes[0].mustAdd(t)
-			fromP, fromP2, fromQ := newClientAt(t, p.space, service), newClientAt(t, p2.space, service), newClientAt(t, q.space, service)
-			fromNode := newClientAt(t, k.nodes[1].space, service)
-			expect(t, "a pod of node 1", fromP, key, "alice")
-			expect(t, "another pod of node 1", fromP2, key, "alice")
-			expect(t, "a pod of node 2", fromQ, key, "alice")
-			expect(t, "node 2 itself", fromNode, key, "alice")
-			put(t, control, fromQ, key, "bob")
-			expect(t, "a pod of node 1", fromP, key, "bob")
+			from1, from2 := newClientAt(t, k.nodes[0].space, service), newClientAt(t, k.nodes[1].space, service)
+			expect(t, "node 1", from1, key, "alice")
+			expect(t, "node 2", from2, key, "alice")
+			put(t, control, from2, key, "bob")
+			expect(t, "node 1", from1, key, "bob")
 
-			t.Log("a pod forges")
+			t.Log("a node forges")
 			before := untrusted(t, control, "tor1")
-			forgery{}.send(t, p, netip.AddrPortFrom(p.ip, wire.Port), netip.AddrPortFrom(service, wire.Port), wire.Packet{Op: wire.Ack, Key: key, Epoch: 1, Version: wire.MakeVersion(1, 1000), Value: []byte("mallory")})
-			until(t, "the switch drops what a pod has forged", func() error {
+			node1 := &pod{space: k.nodes[0].space, ip: netip.MustParseAddr("172.16.0.1")}
+			ack := wire.Packet{Op: wire.Ack, Key: key, Epoch: 1, Version: wire.MakeVersion(1, 1000), Value: []byte("mallory")}
+			forgery{}.send(t, node1, netip.AddrPortFrom(node1.ip, wire.Port), netip.AddrPortFrom(service, wire.Port), ack)
+			until(t, "the switch drops what a node has forged", func() error {
 				if after := untrusted(t, control, "tor1"); after <= before {
 					return fmt.Errorf("%d untrusted packets, as before", after)
 				}
 				return nil
 			})
-			expect(t, "a pod, after another has forged", fromQ, key, "bob")
-			forgedReplies(t, p, p2)
+			expect(t, "node 2, after node 1 has forged", from2, key, "bob")
+
+			t.Log("pods reach no switch, under whatever address")
+			k.carriesNothing(p, service, key)
+			expect(t, "node 2, after a pod has tried", from2, key, "bob")
 
 			t.Log("the switch of node 2 is killed, and comes back")
 			r.kill(1)
 			k.wait("main", "going on without a member", func(c *v1alpha1.NetcraqChain) bool { return serving(2)(c) && members(c) == "tor1 tor3" })
-			put(t, control, fromP, key, "carol")
-			expect(t, "a pod of node 1, with a member dead", fromP2, key, "carol")
+			put(t, control, from1, key, "carol")
+			expect(t, "node 1, with a member dead", from1, key, "carol")
 			r.start(1)
 			c = k.wait("main", "whole again", serving(3))
 			if members(c) != "tor1 tor3 tor2" {
 				t.Errorf("members %s", members(c))
 			}
-			expect(t, "a pod of node 2, whose switch was away", fromQ, key, "carol")
+			expect(t, "node 2, whose switch was away", from2, key, "carol")
 
 			t.Log("the agents are killed: chain and pods go on; then they are back")
 			k.nodes[0].kill()
 			k.nodes[1].kill()
-			expect(t, "a pod, without agents", fromQ, key, "carol")
+			expect(t, "node 2, without agents", from2, key, "carol")
+			k.carriesNothing(p, service, key)
 			k.nodes[0].start()
 			k.nodes[1].start()
 			k.wait("main", "led again", serving(3))
-			put(t, k.admin(0), fromQ, key, "dave")
-			expect(t, "a pod of node 1", fromP, key, "dave")
+			put(t, k.admin(0), from2, key, "dave")
+			expect(t, "node 1", from1, key, "dave")
 
 			t.Log("a switch is excluded")
 			k.change("main", func(s *v1alpha1.NetcraqChainSpec) { s.ExcludedNodes = []string{"tor3"} })

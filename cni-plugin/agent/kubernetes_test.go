@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
+	rbac "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,10 +53,11 @@ func newCluster(t *testing.T, n int, args ...string) *cluster {
 	}}
 	k := &cluster{Server: kubetest.Start(t, o), t: t, options: o, nodes: nodes}
 	k.Kubectl(t, o, "apply", "-f", "../deploy/namespace.yaml")
-	k.Kubectl(t, o, "apply", "-f", "../deploy/crd", "-f", "../deploy/rbac.yaml")
+	k.Kubectl(t, o, "apply", "-f", "../deploy/crd", "-f", "../deploy/rbac.yaml") // and not the policy about the fast path: the leader sees to it, too
 	k.Kubectl(t, o, "wait", "--for=condition=Established", "--timeout=60s", "crd", "netcraqchains.netcraq.io", "netcraqnodes.netcraq.io")
 	scheme, err := kube.Scheme()
 	check(t, err)
+	check(t, rbac.AddToScheme(scheme))
 	k.c, err = client.New(k.Config, client.Options{Scheme: scheme})
 	check(t, err)
 	for i, n := range nodes {
@@ -95,6 +97,35 @@ func (k *cluster) join(i int) {
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	check(k.t, k.c.Status().Update(ctx, n))
 	k.nodes[i].start()
+}
+
+// allow gives a service account the right to the fast path.
+func (k *cluster) allow(namespace, account string) {
+	k.t.Helper()
+	ctx := context.Background()
+	check(k.t, client.IgnoreAlreadyExists(k.c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})))
+	meta := metav1.ObjectMeta{Name: "fast-path", Namespace: namespace}
+	role := &rbac.Role{ObjectMeta: meta, Rules: []rbac.PolicyRule{{APIGroups: []string{"netcraq.io"}, Resources: []string{"fastpaths"}, Verbs: []string{"use"}}}}
+	check(k.t, client.IgnoreAlreadyExists(k.c.Create(ctx, role)))
+	check(k.t, k.c.Create(ctx, &rbac.RoleBinding{ObjectMeta: meta, RoleRef: rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "Role", Name: "fast-path"},
+		Subjects: []rbac.Subject{{Kind: "ServiceAccount", Name: account, Namespace: namespace}}}))
+}
+
+// pod is what a scheduler and a kubelet do when a pod comes, which may ask for the fast path.
+func (k *cluster) pod(i int, namespace, account string, asks bool) *pod {
+	k.t.Helper()
+	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-", Namespace: namespace}, Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: k.name(i),
+		Containers: []corev1.Container{{Name: "main", Image: "none"}}}}
+	if asks {
+		o.Annotations = map[string]string{kube.FastPath: "true"}
+	}
+	check(k.t, k.c.Create(context.Background(), o))
+	p := k.nodes[i].newPod(k.t)
+	p.object = o
+	p.rt.Args = [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", o.Namespace}, {"K8S_POD_NAME", o.Name}, {"K8S_POD_UID", string(o.UID)}}
+	_, err := k.nodes[i].add(k.t, k.nodes[i].list(), p)
+	check(k.t, err)
+	return p
 }
 
 // wait waits until a chain is as it should be.
@@ -143,11 +174,12 @@ func TestKubernetes(t *testing.T) {
 	}
 	k.mayLead(1)
 	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}, Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, Slots: 1024, LeaseMillis: 1000}}))
-	p, q := k.nodes[0].mustAdd(t), k.nodes[2].mustAdd(t)
+	k.allow("team", "fast")
+	p, q := k.pod(0, "team", "fast", true), k.pod(2, "team", "fast", true)
 	c := k.wait("main", "formed", serving(3))
 	service := netip.MustParseAddr(c.Status.ServiceAddress)
 	control := k.admin(0)
-	added, err := control.AddKey(ctx, "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})
+	added, err := control.AddKey(ctx, "main", api.KeySpec{Name: "ns/team/leader", Value: []byte("alice")})
 	check(t, err)
 	key := wire.Key(added.KeyID)
 	fromP, fromQ := newClientAt(t, p.space, service), newClientAt(t, q.space, service)

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func TestNetCRAQ(t *testing.T) {
 			a.start()
 			b.start()
 			p, q, r := a.mustAdd(t), b.mustAdd(t), a.mustAdd(t)
-			control := startController(t, nodes)
+			control := startController(t, nodes, p, q)
 			added, err := control.AddKey(t.Context(), "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})
 			check(t, err)
 			key := wire.Key(added.KeyID)
@@ -68,6 +69,8 @@ func TestNetCRAQ(t *testing.T) {
 			if after := untrusted(t, control, "s1"); after < before+3 {
 				t.Errorf("the switch of the pod has counted %d untrusted packets, not 3", after-before)
 			}
+			nothing(t, control, "s1", r.space, key)
+			expect(t, "a pod, after one whose port is closed has tried", fromP, key, "bob")
 			forgedReplies(t, p, r)
 			unreachable(t, p, nodes)
 			contained(t, nodes, p)
@@ -104,8 +107,31 @@ func TestNetCRAQ(t *testing.T) {
 	}
 }
 
-// startController brings a chain over the nodes' switches up: node 1 is the head. P4Runtime is on the nodes' loopback, so the controller is led there.
-func startController(t *testing.T, nodes []*node) *api.Client {
+// nothing has a pod whose port is closed read and write by a switch, which drops it.
+func nothing(t *testing.T, control *api.Client, sw, space string, key wire.Key) {
+	t.Helper()
+	before, err := control.Counters(t.Context(), sw)
+	check(t, err)
+	c := newClient(t, space)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if r, err := c.Get(ctx, key); err == nil {
+		t.Errorf("a pod whose port is closed reads %q", r.Value)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := c.Put(ctx, key, []byte("mallory")); err == nil {
+		t.Error("a pod whose port is closed writes")
+	}
+	after, err := control.Counters(t.Context(), sw)
+	check(t, err)
+	if n := after.Events["drop_closed_port"] - before.Events["drop_closed_port"]; n < 2 {
+		t.Errorf("%s has dropped %d packets at closed ports, not 2 at least", sw, n)
+	}
+}
+
+// startController brings a chain over the nodes' switches up: node 1 is the head. P4Runtime is on the nodes' loopback, so the controller is led there. Some pods and the nodes may do everything, the other pods nothing.
+func startController(t *testing.T, nodes []*node, open ...*pod) *api.Client {
 	t.Helper()
 	type m = map[string]any
 	compiled, err := filepath.Abs("../../p4src/compiled")
@@ -119,12 +145,16 @@ func startController(t *testing.T, nodes []*node) *api.Client {
 		records, err := agentapi.NewClient(n.socket()).Attachments(t.Context())
 		check(t, err)
 		for _, r := range records {
-			hosts = append(hosts, m{"name": r.Host.Name, "ip": r.Addresses[0].Prefix.Addr().String(), "mac": r.Container.MAC, "port": fmt.Sprintf("%s:%d", name, r.Port)})
+			ip, access := r.Addresses[0].Prefix.Addr(), m{}
+			if slices.ContainsFunc(open, func(p *pod) bool { return p.ip == ip }) {
+				access["default"] = "write"
+			}
+			hosts = append(hosts, m{"name": r.Host.Name, "ip": ip.String(), "mac": r.Container.MAC, "port": fmt.Sprintf("%s:%d", name, r.Port), "access": access})
 		}
 	}
 	for i := range nodes {
 		if self := netip.MustParseAddr(fmt.Sprintf("192.168.0.%d", i+1)); len(nodes) > 1 {
-			hosts = append(hosts, m{"name": fmt.Sprintf("node%d", i+1), "ip": self.String(), "mac": nodeswitch.HostMAC(self).String(), "port": fmt.Sprintf("s%d:%d", i+1, nodeswitch.HostPort)})
+			hosts = append(hosts, m{"name": fmt.Sprintf("node%d", i+1), "ip": self.String(), "mac": nodeswitch.HostMAC(self).String(), "port": fmt.Sprintf("s%d:%d", i+1, nodeswitch.HostPort), "access": m{"default": "write"}})
 		}
 	}
 	var links [][]string

@@ -81,9 +81,17 @@ type Route struct {
 	Priority    int          `json:"priority,omitempty"` // the metric
 }
 
+// Pod is the Kubernetes pod that a container belongs to, as the runtime says (CNI_ARGS). Whoever asks the plugin without a kubelet says none.
+type Pod struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	UID       string `json:"uid,omitempty"`
+}
+
 // Attach asks for an attachment.
 type Attach struct {
 	Attachment
+	Pod       Pod       `json:"pod,omitzero"`
 	Namespace string    `json:"namespace"`     // path of the container's network namespace
 	MTU       int       `json:"mtu,omitempty"` // bytes; 0: the agent's
 	Addresses []Address `json:"addresses"`
@@ -140,6 +148,7 @@ const (
 // Record is what the agent knows of an attachment, on disk and on request.
 type Record struct {
 	Attachment
+	Pod       Pod       `json:"pod,omitzero"`
 	State     string    `json:"state"`
 	Namespace string    `json:"namespace"`
 	Port      uint32    `json:"port"` // of the switch

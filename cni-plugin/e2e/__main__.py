@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from e2e import acceptance, binaries, chain, failure, gateway, install, lifecycle, page, security, settings
+from e2e import acceptance, attacks, binaries, chain, failure, gateway, install, lifecycle, page, security, settings
 from e2e.acceptance import Check, CheckError
 from e2e.cluster import Cluster, Say, missing
 from e2e.node import NodeError
@@ -29,6 +29,7 @@ CHECKS: dict[str, Check | str] = {
     "placed": chain.serves,
     "workload-with": "with_netcraq",
     "smoke": gateway.smoke,
+    "attacks": attacks.attacks,
     "storm": acceptance.storm,
     "upgrade": lifecycle.upgrade,
     "power": failure.power_off,
@@ -40,7 +41,7 @@ CHECKS: dict[str, Check | str] = {
 WITHOUT_CLUSTER = ("./cni-plugin/kube/...", "./cni-plugin/agent/...", "./etcd-monitor/gateway/...")
 """Go packages with tests against a real API server."""
 
-BEHIND_GATEWAY = ("workload-without", "chain", "placed", "workload-with", "smoke", "upgrade", "power", "blackout")
+BEHIND_GATEWAY = ("workload-without", "chain", "placed", "workload-with", "smoke", "attacks", "upgrade", "power", "blackout")
 """Those that need the gateway, or the chain, which needs the gateway to be of any use."""
 
 

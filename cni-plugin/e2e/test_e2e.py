@@ -2,13 +2,14 @@
 """What can be tested of the cluster's tools without a cluster."""
 
 import json
+import re
 import subprocess
 import sys
 import tarfile
 
 import pytest
 
-from e2e import gateway, image, images, kubeadm, settings
+from e2e import attacks, gateway, image, images, kubeadm, settings
 from e2e.leaks import Traces
 
 METRICS = """\
@@ -81,6 +82,12 @@ def test_traces():
     before, after = Traces(interfaces={"a"}), Traces(interfaces={"a", "b"}, routes={"r"})
     assert not before - after
     assert str(after - before) == "interfaces ['b']; routes ['r']"
+
+
+def test_attacks_are_all_that_testpod_knows():
+    source = (settings.HERE / "testpod" / "attack.go").read_text()
+    table = source[source.index("var attacks = ") : source.index("// attacker sends")]
+    assert set(re.findall(r'^\t"(\w+)":', table, re.MULTILINE)) == {*attacks.ATTACKS, "flood"}
 
 
 def test_kubernetes_module_is_the_version_that_is_named():

@@ -1,11 +1,11 @@
 // Package fabric is for clusters whose switches are not on the nodes: top-of-rack switches that run the P4 program themselves and speak P4Runtime. A file, the same on all
 // nodes, names them, the links between them, and the port that each node is at:
 //
-//	pod ──▶ the node's stack ──▶ masquerading ──▶ the node's interface ──▶ switch (a host port)
-//	    ◀── connection tracking ◀── the node's address ◀──────────────────────
+//	agent, gateway ──▶ the node's interface ──▶ switch (a host port)
+//	pod ──╳ the node's stack
 //
-// To the switches a node is one host, which its pods share: what they send to a chain leaves under the node's address. The port is a host's, so the program believes no
-// acknowledgement or reply that comes from there.
+// To the switches a node is one host. Its pods would share its address and its rights, so the node carries no NetCRAQ packet of theirs ([Fabric.Connect], and the filters at their
+// interfaces). The port is a host's, so the program believes no acknowledgement or reply that comes from there.
 package fabric
 
 import (
@@ -34,6 +34,7 @@ func Read(path string) (*Fabric, error) {
 	if spec.Program != (topology.ProgramSpec{}) {
 		return nil, fmt.Errorf("%s: program: leave it out: which program the switches run follows from the chains' profile", path)
 	}
+	byDefault(&spec)
 	if len(spec.Chains) > 0 {
 		return nil, fmt.Errorf("%s: chains: leave them out: chains are NetcraqChains", path)
 	}
@@ -47,6 +48,23 @@ func Read(path string) (*Fabric, error) {
 		return nil, fmt.Errorf("%s: p4runtimeTLS: give ca, cert and key: whoever reaches a switch's P4Runtime owns the switch, and pods may reach it", path)
 	}
 	return &Fabric{spec, top}, nil
+}
+
+// System is the principal of nodes of which the file says nothing else: agents and gateways, which do what the cluster's control plane asks of them.
+const System = "system"
+
+// byDefault has nodes of which the file says neither principal nor access read and write everything, with sessions that were leased to them: in a lab's file they might use any.
+func byDefault(spec *topology.Spec) {
+	everywhere := map[string]string{topology.DefaultRealm: "write"}
+	for _, r := range spec.Realms {
+		everywhere[r.Name] = "write"
+	}
+	spec.Hosts = slices.Clone(spec.Hosts)
+	for i := range spec.Hosts {
+		if h := &spec.Hosts[i]; h.Principal == "" && h.Access == nil {
+			h.Principal, h.Access = System, &everywhere
+		}
+	}
 }
 
 // Switches are the fabric's, in the order of the file.

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -21,6 +22,7 @@ func TestRead(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		{"", "", ""},
 		{"p4runtimeTLS:", "program: {profile: 128, json: a, p4info: b}\np4runtimeTLS:", "which program the switches run follows from the chains' profile"},
+		{"port: \"tor1:3\"}", "port: \"tor1:3\", access: {default: read, other: write}}", `there is no realm "other"`},
 		{"hosts:", "chains: [{id: 0, name: main, address: 10.0.254.1, members: [tor1]}]\nhosts:", "chains are NetcraqChains"},
 		{"  cert: ../fabric-tls/tls.crt\n  key: ../fabric-tls/tls.key\n", "", "give ca, cert and key"},
 		{"\"tor2:3\"", "\"tor3:3\"", `there is no switch "tor3"`},
@@ -51,6 +53,9 @@ func TestRead(t *testing.T) {
 		if _, err := f.Host("node3"); err == nil || !strings.Contains(err.Error(), `no host "node3"`) {
 			t.Errorf("node3: %v", err)
 		}
+		if h.Principal != System || h.Open {
+			t.Errorf("a node of which nothing is said: %+v", h)
+		}
 		s := f.Spec(topology.ProgramSpec{JSON: "a", P4Info: "b"}, nil)
 		if s.TLS.Key != filepath.Join(filepath.Dir(dir), "fabric-tls", "tls.key") || s.Program.JSON != "a" || len(s.Switches) != 2 {
 			t.Errorf("%+v", s)
@@ -61,6 +66,39 @@ func TestRead(t *testing.T) {
 	}
 	if _, err := Read(filepath.Join(dir, "nothing")); err == nil {
 		t.Error("a file that is not there was read")
+	}
+}
+
+// TestAccess: what the file says of a node's rights counts, and what it does not say is what agents and gateways need.
+func TestAccess(t *testing.T) {
+	good, err := os.ReadFile(filepath.Join("..", "deploy", "fabric", "fabric.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(string(good), `port: "tor1:3"}`, `port: "tor1:3", principal: reader, access: {default: read}, rate: 7}`, 1)
+	path := filepath.Join(t.TempDir(), "fabric.yaml")
+	if err := os.WriteFile(path, []byte(text+"\nrealms: [{name: team, prefixes: [team/]}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, lease := 0, 200
+	top, err := topology.New(f.Spec(topology.ProgramSpec{JSON: "a", P4Info: "b"}, []topology.ChainSpec{{ID: &id, Name: "main", Address: "10.0.254.1", Members: []string{"tor1"}, LeaseMillis: &lease}}), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, h := range top.Hosts {
+		got = append(got, fmt.Sprint(h.Name, " ", h.Principal, " ", h.Open, " ", h.Rate))
+	}
+	for _, g := range top.Grants {
+		got = append(got, fmt.Sprint(g))
+	}
+	want := "node1 reader false 7, node2 system false 0, {reader default true false}, {system default true true}, {system team true true}"
+	if s := strings.Join(got, ", "); s != want {
+		t.Errorf("%s; want %s", s, want)
 	}
 }
 

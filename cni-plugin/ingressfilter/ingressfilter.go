@@ -20,7 +20,6 @@ package ingressfilter
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -41,8 +40,6 @@ type Rules struct {
 	// Ports are UDP ports. Packets to or from them are dropped, tagged or not, in fragments or not, with IP options or
 	// without.
 	Ports []uint16
-	// Sources excepts from that untagged, whole packets without options from these IPv4 addresses.
-	Sources []netip.Prefix
 	// Destinations are UDP ports, too: packets to them are dropped.
 	Destinations []uint16
 	// Untagged: frames with a tag (802.1Q, 802.1ad) are dropped, whatever is in them.
@@ -51,11 +48,6 @@ type Rules struct {
 
 // check says what is wrong with rules.
 func (r Rules) check() error {
-	for _, s := range r.Sources {
-		if !s.IsValid() || !s.Addr().Is4() {
-			return fmt.Errorf("an ingress filter's sources are IPv4 prefixes, which %s is not", s)
-		}
-	}
 	if !r.Everything && len(r.Ports) == 0 && len(r.Destinations) == 0 {
 		return errors.New("an ingress filter without a UDP port has nothing to do: give Ports or Destinations, or Everything")
 	}

@@ -22,6 +22,7 @@ import (
 //	table ip netcraq_switch {
 //	  chain input   { udp sport PORT iifname HOST-END accept; udp sport PORT drop; udp dport PORT drop }
 //	  chain forward { udp sport PORT drop; udp dport PORT drop }
+//	  chain output  { udp dport PORT meta skuid != 0 drop }
 //	}
 //
 // Each chain begins with a rule that leaves alone what is not UDP.
@@ -119,7 +120,8 @@ func RemoveTunnels() error { return remove(TunnelsTable) }
 
 // ApplySwitch has the node's own stack take NetCRAQ's packets, of a UDP port, from the switch alone: hostEnd is the name
 // of the interface by which the switch's answers to the node's own processes come. Whatever else reaches the stack has
-// gone past the switch.
+// gone past the switch. Of the node's own processes those of root alone may ask the switch: to it they are all one host,
+// which may do what the agent and the gateway may.
 func ApplySwitch(udpPort uint16, hostEnd string) error {
 	return replace(SwitchTable, func(w *table) error {
 		input, forward := w.chain("input", nftables.ChainHookInput), w.chain("forward", nftables.ChainHookForward)
@@ -128,6 +130,7 @@ func ApplySwitch(udpPort uint16, hostEnd string) error {
 			w.rule(chain, expr.VerdictDrop, port(sportOffset, udpPort))
 			w.rule(chain, expr.VerdictDrop, port(dportOffset, udpPort))
 		}
+		w.rule(w.chain("output", nftables.ChainHookOutput), expr.VerdictDrop, port(dportOffset, udpPort), notOfRoot())
 		return nil
 	})
 }
@@ -193,6 +196,12 @@ func (w *table) rule(chain *nftables.Chain, verdict expr.VerdictKind, matches ..
 
 func equal(b []byte) []expr.Any {
 	return []expr.Any{&expr.Cmp{Op: expr.CmpOpEq, Register: firstRegister, Data: b}}
+}
+
+// notOfRoot is of a socket of another user than root. A packet without a socket, which the kernel has made, is none.
+func notOfRoot() []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeySKUID, Register: firstRegister},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: firstRegister, Data: make([]byte, 4)}}
 }
 
 func iifname(name string) []expr.Any {

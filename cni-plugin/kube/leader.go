@@ -47,6 +47,8 @@ type Lead struct {
 	Prometheus string       // the URL of one that scrapes the gateways; "": no keys of etcd's are placed
 	// GatewayPrefix is what the names of the gateways' own keys in etcd begin with.
 	GatewayPrefix string
+	// PodRate is how many NetCRAQ packets a second a pod's port takes; 0: any number.
+	PodRate int
 	// HeatWindow is what rates are taken over.
 	HeatWindow time.Duration
 }
@@ -62,6 +64,7 @@ type leader struct {
 	recorder record.EventRecorder
 	health   *health
 	pods     *follower
+	fast     *fastPaths
 	replica  admin.Replica
 	wake     chan event.GenericEvent
 	leases   coordination.LeasesGetter
@@ -85,14 +88,17 @@ func newLeader(o Options, mgr manager.Manager, conf *tls.Config, self podroutes.
 		wake: make(chan event.GenericEvent, 1), leases: leases,
 		id: etcdstore.Identity{Name: self.Name + "-" + rand.Text()[:6], Admin: net.JoinHostPort(self.Address.String(), strconv.Itoa(o.HealthPort))}}
 	l.pods = newFollower(conf, o.Log, l.soon)
+	l.fast = newFastPaths(l.client, o.Log)
 	h.mux.Handle("GET "+etcdstore.AlivePath, etcdstore.Alive(l.id))
-	err = ctrl.NewControllerManagedBy(mgr).Named("network").
+	b := ctrl.NewControllerManagedBy(mgr).Named("network").
 		Watches(&corev1.Node{}, everything, builder.WithPredicates(nodeChanged)).
 		Watches(&v1alpha1.NetcraqNode{}, everything).
 		Watches(&v1alpha1.NetcraqChain{}, everything, builder.WithPredicates(specChanged)).
-		WatchesRawSource(source.Channel(l.wake, everything)).
-		Complete(l)
-	if err != nil {
+		WatchesRawSource(source.Channel(l.wake, everything))
+	if o.Fabric == nil { // where the switches are elsewhere no pod has a port
+		b = b.Watches(&corev1.Pod{}, everything, builder.WithPredicates(asksOtherwise))
+	}
+	if err := b.Complete(l); err != nil {
 		return nil, fmt.Errorf("following the chains: %w", err)
 	}
 	return l, nil

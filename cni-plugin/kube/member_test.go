@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
@@ -85,11 +86,11 @@ func TestBuild(t *testing.T) {
 	}
 	a := addressing{netip.MustParsePrefix("10.0.254.0/24"), netip.MustParsePrefix("10.0.255.0/24")}
 	pods := map[string][]pod{
-		"n1": {{netip.MustParseAddr("10.244.0.2"), "02:00:00:00:00:01", 64}, {netip.MustParseAddr("10.244.0.3"), "02:00:00:00:00:01", 65}},
-		"n2": {{netip.MustParseAddr("10.244.0.2"), "02:00:00:00:00:02", 64}, {netip.MustParseAddr("10.0.254.3"), "02:00:00:00:00:03", 65}, {netip.MustParseAddr("10.244.1.4"), "02:00:00:00:00:04", 66}},
-		"n4": {{netip.MustParseAddr("10.244.3.2"), "02:00:00:00:00:05", 64}},
+		"n1": {{agentapi.Pod{}, netip.MustParseAddr("10.244.0.2"), "02:00:00:00:00:01", 64}, {agentapi.Pod{}, netip.MustParseAddr("10.244.0.3"), "02:00:00:00:00:01", 65}},
+		"n2": {{agentapi.Pod{}, netip.MustParseAddr("10.244.0.2"), "02:00:00:00:00:02", 64}, {agentapi.Pod{}, netip.MustParseAddr("10.0.254.3"), "02:00:00:00:00:03", 65}, {agentapi.Pod{}, netip.MustParseAddr("10.244.1.4"), "02:00:00:00:00:04", 66}},
+		"n4": {{agentapi.Pod{}, netip.MustParseAddr("10.244.3.2"), "02:00:00:00:00:05", 64}},
 	}
-	spec, leftOut, err := a.build(program, nodes, pods, []formedChain{{"main", v1alpha1.NetcraqChainSpec{ID: 2, LeaseMillis: 200}, []string{"n1", "n3"}}})
+	spec, leftOut, err := a.build(program, nodes, pods, nil, 0, []formedChain{{"main", v1alpha1.NetcraqChainSpec{ID: 2, LeaseMillis: 200}, []string{"n1", "n3"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,11 +104,11 @@ func TestBuild(t *testing.T) {
 	if p, ok := top.Switch("n1").Port(3); !ok || p.Peer.Name != "n3" || p.PeerPort != 1 {
 		t.Errorf("port 3 of n1 leads to %v", p)
 	}
-	if _, _, err := a.build(program, nodes, nil, []formedChain{{"far", v1alpha1.NetcraqChainSpec{ID: 253}, []string{"n1"}}}); err != nil {
+	if _, _, err := a.build(program, nodes, nil, nil, 0, []formedChain{{"far", v1alpha1.NetcraqChainSpec{ID: 253}, []string{"n1"}}}); err != nil {
 		t.Errorf("the last id: %v", err)
 	}
 	small := addressing{netip.MustParsePrefix("10.0.254.0/30"), a.switches}
-	if _, _, err := small.build(program, nodes, nil, []formedChain{{"far", v1alpha1.NetcraqChainSpec{ID: 2}, []string{"n1"}}}); err == nil || !strings.Contains(err.Error(), "larger prefix") {
+	if _, _, err := small.build(program, nodes, nil, nil, 0, []formedChain{{"far", v1alpha1.NetcraqChainSpec{ID: 2}, []string{"n1"}}}); err == nil || !strings.Contains(err.Error(), "larger prefix") {
 		t.Errorf("no address is left: %v", err)
 	}
 }

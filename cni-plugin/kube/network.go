@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/p4src"
@@ -70,9 +72,10 @@ func (n node) connected() bool { return n.number != 0 && n.status.P4Runtime != "
 // hostsAtMost keeps the network below what the program's table of routes holds (4,096 entries).
 const hostsAtMost = 3800
 
-// build writes the network down. Hosts of which something is amiss are left out, and counted.
-func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[string][]pod, chains []formedChain) (spec topology.Spec, leftOut int, err error) {
-	spec.Program = program
+// build writes the network down: nodes (the agents, the gateways, and root's other processes in a node's own network) may do everything, pods nothing but with the keys of their namespace, if they are among open. A pod's port may send podRate packets a second (0: any
+// number). Hosts of which something is amiss are left out, and counted.
+func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[string][]pod, open map[podOn]string, podRate int, chains []formedChain) (spec topology.Spec, leftOut int, err error) {
+	spec.Program, spec.HostRate = program, podRate
 	var up []node
 	for _, n := range nodes {
 		if n.connected() {
@@ -105,22 +108,38 @@ func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[s
 		address, _ := a.service(c.spec.ID)
 		taken[address] = true
 	}
-	host := func(name string, ip netip.Addr, mac, sw string, port uint32) {
+	host := func(h topology.HostSpec, ip netip.Addr, mac, sw string, port uint32) bool {
 		if !ip.Is4() || taken[ip] || macs[mac] || mac == "" || len(spec.Hosts) >= hostsAtMost {
 			leftOut++
-			return
+			return false
 		}
 		taken[ip], macs[mac] = true, true
-		spec.Hosts = append(spec.Hosts, topology.HostSpec{Name: name, IP: ip.String(), MAC: mac, Port: sw + ":" + strconv.Itoa(int(port))})
+		h.IP, h.MAC, h.Port = ip.String(), mac, sw+":"+strconv.Itoa(int(port))
+		spec.Hosts = append(spec.Hosts, h)
+		return true
 	}
+	everywhere, unbounded := map[string]string{topology.DefaultRealm: "write"}, 0
 	for _, n := range up {
 		if n.Address.Is4() {
-			host("node@"+n.Name, n.Address, nodeswitch.HostMAC(n.Address).String(), n.Name, nodeswitch.HostPort)
+			host(topology.HostSpec{Name: "node@" + n.Name, Principal: fabric.System, Access: &everywhere, Rate: &unbounded},
+				n.Address, nodeswitch.HostMAC(n.Address).String(), n.Name, nodeswitch.HostPort)
 		}
 	}
 	for _, n := range up {
 		for _, p := range pods[n.Name] {
-			host("pod@"+p.IP.String(), p.IP, strings.ToLower(p.MAC), n.Name, p.Port)
+			h := topology.HostSpec{Name: "pod@" + p.IP.String(), Access: &map[string]string{}}
+			namespace, ok := open[podOn{p.UID, n.Name}]
+			if ok {
+				h.Principal, h.Access = principalOf(namespace), nil // which may do everything in the realm of its name, and nothing else
+			}
+			if host(h, p.IP, strings.ToLower(p.MAC), n.Name, p.Port) && ok {
+				everywhere[principalOf(namespace)] = "write"
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(everywhere)) {
+		if namespace, ok := strings.CutPrefix(name, principalOf("")); ok {
+			spec.Realms = append(spec.Realms, topology.RealmSpec{Name: name, Prefixes: []string{keysOf(namespace)}})
 		}
 	}
 	return spec, leftOut, nil

@@ -37,6 +37,7 @@ const (
 
 // pod is a host at a node's switch.
 type pod struct {
+	agentapi.Pod
 	IP   netip.Addr `json:"ip"`
 	MAC  string     `json:"mac"`
 	Port uint32     `json:"port"`
@@ -51,7 +52,7 @@ func podsOf(records []agentapi.Record) []pod {
 		}
 		for _, a := range r.Addresses {
 			if a.Prefix.Addr().Is4() {
-				out = append(out, pod{a.Prefix.Addr(), r.Container.MAC, r.Port})
+				out = append(out, pod{r.Pod, a.Prefix.Addr(), r.Container.MAC, r.Port})
 				break // a port leads to one host
 			}
 		}

@@ -58,7 +58,7 @@ func TestFollow(t *testing.T) {
 	defer cancel()
 	address := l.Addr().String()
 	f.follow(ctx, map[string]string{"n1": address, "impostor": address}) // whose certificate is n1's
-	one := []pod{{netip.MustParseAddr("10.244.0.2"), "02:00:00:00:00:01", 64}}
+	one := []pod{{agentapi.Pod{}, netip.MustParseAddr("10.244.0.2"), "02:00:00:00:00:01", 64}}
 	wait := func(what string) {
 		t.Helper()
 		select {
@@ -70,7 +70,7 @@ func TestFollow(t *testing.T) {
 	lists <- one
 	wait("the first list")
 	lists <- one // the same again is no change
-	lists <- append(one, pod{netip.MustParseAddr("10.244.0.3"), "02:00:00:00:00:02", 65})
+	lists <- append(one, pod{agentapi.Pod{}, netip.MustParseAddr("10.244.0.3"), "02:00:00:00:00:02", 65})
 	wait("the second list")
 	if all := f.all(); len(all["n1"]) != 2 || all["impostor"] != nil || len(changed) != 0 || !f.alive("n1") || f.alive("impostor") {
 		t.Errorf("%v, %d more changes", all, len(changed))
@@ -100,11 +100,11 @@ func TestFollow(t *testing.T) {
 func TestPodsOf(t *testing.T) {
 	a := func(s string) agentapi.Address { return agentapi.Address{Prefix: netip.MustParsePrefix(s)} }
 	got := podsOf([]agentapi.Record{
-		{State: agentapi.Ready, Port: 64, Container: agentapi.Interface{MAC: "02:00:00:00:00:01"}, Addresses: []agentapi.Address{a("fd00::2/64"), a("10.244.0.2/24"), a("10.244.0.9/24")}},
+		{State: agentapi.Ready, Pod: agentapi.Pod{Namespace: "team", Name: "a", UID: "1"}, Port: 64, Container: agentapi.Interface{MAC: "02:00:00:00:00:01"}, Addresses: []agentapi.Address{a("fd00::2/64"), a("10.244.0.2/24"), a("10.244.0.9/24")}},
 		{State: agentapi.Adding, Port: 65, Addresses: []agentapi.Address{a("10.244.0.3/24")}},
 		{State: agentapi.Ready, Port: 66, Addresses: []agentapi.Address{a("fd00::4/64")}},
 	})
-	if fmt.Sprint(got) != "[{10.244.0.2 02:00:00:00:00:01 64}]" {
+	if fmt.Sprint(got) != "[{{team a 1} 10.244.0.2 02:00:00:00:00:01 64}]" {
 		t.Errorf("%v", got)
 	}
 }

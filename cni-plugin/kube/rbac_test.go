@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	authorization "k8s.io/api/authorization/v1"
 	certificates "k8s.io/api/certificates/v1"
 	coordination "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
@@ -27,7 +29,7 @@ const namespace = "netcraq-system"
 func apply(t *testing.T, s *kubetest.Server) {
 	t.Helper()
 	s.Kubectl(t, kubetest.Options{}, "apply", "-f", "../deploy/namespace.yaml")
-	s.Kubectl(t, kubetest.Options{}, "apply", "-f", "../deploy/crd", "-f", "../deploy/rbac.yaml")
+	s.Kubectl(t, kubetest.Options{}, "apply", "-f", "../deploy/crd", "-f", "../deploy/rbac.yaml", "-f", "../deploy/fast-path.yaml")
 	s.Kubectl(t, kubetest.Options{}, "wait", "--for=condition=Established", "--timeout=60s", "crd", "netcraqchains.netcraq.io", "netcraqnodes.netcraq.io")
 }
 
@@ -209,6 +211,10 @@ func TestRBAC(t *testing.T) {
 				return c.Update(ctx, n, client.DryRunAll)
 			}
 		}},
+		{"list pods", false, true, func(c client.Client) func() error { return func() error { return c.List(ctx, &corev1.PodList{}) } }},
+		{"ask what somebody may", false, true, func(c client.Client) func() error {
+			return create(c, &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{User: "somebody", ResourceAttributes: &authorization.ResourceAttributes{Verb: "get", Resource: "pods"}}})
+		}},
 		{"lead", false, true, func(c client.Client) func() error { return create(c, lease("netcraq-leader")) }},
 		{"tell of a chain", false, true, func(c client.Client) func() error {
 			return create(c, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}, InvolvedObject: corev1.ObjectReference{Kind: "NetcraqChain", Name: "main"}})
@@ -262,7 +268,12 @@ func TestRBAC(t *testing.T) {
 			}
 		}},
 		{"make a chain", false, false, func(c client.Client) func() error { return create(c, chain("mine", 1)) }},
-		{"list pods", false, false, func(c client.Client) func() error { return func() error { return c.List(ctx, &corev1.PodList{}) } }},
+		{"read a pod", false, false, func(c client.Client) func() error { return get(c, &corev1.Pod{}, namespace, "some") }},
+		{"change a pod", false, false, func(c client.Client) func() error {
+			return func() error {
+				return c.Patch(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "some", Namespace: namespace}}, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"annotations": {"a": "b"}}}`)))
+			}
+		}},
 		{"read another ConfigMap", false, false, func(c client.Client) func() error { return get(c, &corev1.ConfigMap{}, namespace, "kube-root-ca.crt") }},
 	} {
 		for _, who := range []struct {

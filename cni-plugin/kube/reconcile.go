@@ -153,6 +153,9 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 	}
 	if again == 0 {
 		again = restful
+		if l.fast.pending() {
+			again = reviewEvery
+		}
 	}
 	return again, nil
 }
@@ -357,7 +360,11 @@ func (r *reign) network(nodes []node, formed []formedChain) (topology.Spec, erro
 		chains, err := a.chains(formed)
 		return f.Spec(r.program, chains), err
 	}
-	spec, leftOut, err := a.build(r.program, nodes, r.l.pods.all(), formed)
+	open, err := r.l.fast.open(r.ctx)
+	if err != nil {
+		return topology.Spec{}, err
+	}
+	spec, leftOut, err := a.build(r.program, nodes, r.l.pods.all(), open, r.l.o.Lead.PodRate, formed)
 	if leftOut > 0 && leftOut != r.leftOut {
 		r.l.log.Warn("some pods are no hosts of the network: their addresses are taken, or there are too many", "pods", leftOut)
 	}

@@ -235,6 +235,10 @@ func TestRights(t *testing.T) {
 		change(&c)
 		return update(&c)
 	}
+	asking := kubePod(ns, "asks", "", workerAccount, "n01", "true")
+	asking.Spec.Containers = []corev1.Container{{Name: "c", Image: "none"}}
+	must(t, admin.Create(ctx, asking))
+	fast := func() *fastPaths { return newFastPaths(leader, quiet) }
 	table := map[right]struct {
 		what string
 		do   func() error
@@ -279,6 +283,18 @@ func TestRights(t *testing.T) {
 		{"netcraq-leader", "", "certificatesigningrequests/status", "update"}:   {"the signer hands a certificate out", func() error { return signs(true) }},
 		{"netcraq-leader", "", "signers", "approve"}:                            {"the signer denies what is not for who asks", func() error { return signs(false) }},
 		{"netcraq-leader", "", "signers", "sign"}:                               {"the signer hands a certificate out", func() error { return signs(true) }},
+		{"netcraq-leader", "", "pods", "list"}:                                  {"the leader learns which pods ask for the fast path", func() error { _, err := fast().open(ctx); return err }},
+		{"netcraq-leader", "", "pods", "watch"}:                                 {"the leader follows them", func() error { return watch(leader, &corev1.PodList{}) }},
+		{"netcraq-leader", "", "subjectaccessreviews", "create"}: {"the leader asks whether they may have it", func() error {
+			f := fast()
+			if _, err := f.open(ctx); err != nil {
+				return err
+			}
+			if f.failed.last != "" {
+				return errors.New(f.failed.last)
+			}
+			return nil
+		}},
 
 		{"netcraq-leader", ns, "leases", "get"}: {"agents learn who leads", func() error {
 			_, _, err := lock.Get(ctx)

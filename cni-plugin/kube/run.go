@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	authorization "k8s.io/api/authorization/v1"
 	certificates "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -77,7 +78,7 @@ type CNI struct {
 // Scheme has the kinds of object that are read and written here.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(s), certificates.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
+	if err := errors.Join(authorization.AddToScheme(s), corev1.AddToScheme(s), certificates.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
 		return nil, fmt.Errorf("the kinds of objects: %w", err)
 	}
 	return s, nil
@@ -277,6 +278,9 @@ func (c CNI) install(self podroutes.Node, socket string, log *slog.Logger) error
 func withoutBallast(o any) (any, error) {
 	if n, ok := o.(*corev1.Node); ok {
 		n.Status.Images, n.Status.VolumesInUse, n.Status.VolumesAttached = nil, nil, nil
+	}
+	if p, ok := o.(*corev1.Pod); ok {
+		return onlyFastPath(p), nil
 	}
 	if m, ok := o.(client.Object); ok {
 		m.SetManagedFields(nil)

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netcraq/netcraq/cni-plugin/cniconf"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/masquerade"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
@@ -24,7 +25,7 @@ the node's own end at the switch or its routes to those of a fabric. Interfaces 
 with the pods: drain the node before.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.Join(cniconf.Remove(confDir), podroutes.RemovePeerLinks(nil), podroutes.Remove(), masquerade.Remove(), nodeswitch.DisconnectHost(), podroutes.RemoveServices())
+			return errors.Join(cniconf.Remove(confDir), podroutes.RemovePeerLinks(nil), podroutes.Remove(), masquerade.Remove(), nodeswitch.DisconnectHost(), ingressfilter.RemoveSwitch(), podroutes.RemoveServices())
 		},
 	}
 	c.Flags().StringVar(&confDir, "cni-conf-dir", "/etc/cni/net.d", "`FOLDER` where the container runtime looks for its network's configuration")

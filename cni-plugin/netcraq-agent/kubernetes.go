@@ -17,6 +17,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/kube"
 	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
 // kubeOptions are for an agent in a Kubernetes cluster.
@@ -53,6 +54,7 @@ func (o *kubeOptions) flags(f *pflag.FlagSet) {
 	o.lead.Admin.Flags(f)
 	f.StringVar(&o.lead.Prometheus, "prometheus", "", "`URL` of a Prometheus that scrapes the gateways: place the keys of etcd's that are read most")
 	f.StringVar(&o.lead.GatewayPrefix, "gateway-prefix", placed.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; `PREFIX`")
+	f.IntVar(&o.lead.PodRate, "pod-rate", 20000, "`PACKETS` a second that a pod with the fast path may send to the chains (docs/kubernetes.md); 0: any number")
 	f.DurationVar(&o.lead.HeatWindow, "heat-window", time.Minute, "what rates are taken over: at least twice Prometheus' scrape interval; `DURATION`")
 }
 
@@ -82,8 +84,8 @@ func inCluster(o *options) (*kube.Options, error) {
 		return nil, errors.New("give this node's name: --node, or NODE_NAME in the environment")
 	case k.lead.Prometheus != "" && len(k.etcd.Endpoints) == 0:
 		return nil, errors.New("--prometheus is for agents that stand for leader: give --etcd, too")
-	case k.fabric != "" && !o.masks:
-		return nil, errors.New("--fabric needs --masquerade: at the switches a node's pods have the node's address")
+	case k.lead.PodRate < 0 || k.lead.PodRate > topology.MaxRate:
+		return nil, fmt.Errorf("--pod-rate takes packets a second, at most %d, or 0 for no bound, not %d", topology.MaxRate, k.lead.PodRate)
 	case len(o.services) > 1:
 		return nil, errors.New("with --kubernetes there is one prefix of --services")
 	}

@@ -28,9 +28,11 @@ func TestInCluster(t *testing.T) {
 		{"--services 10.0.1.0/24 --services 10.0.2.0/24", "one prefix"},
 		{"--services fd00::/64", "IPv4 prefix"},
 		{"--switches 10.0.0.1/32", "8 to 30 bits"},
+		{"--pod-rate 0", ""},
+		{"--pod-rate -1", "--pod-rate takes packets a second"},
 		{"--kubeconfig /nowhere", "where the API server is"},
 		{"--fabric ../deploy/fabric/fabric.yaml", ""},
-		{"--fabric ../deploy/fabric/fabric.yaml --masquerade=false", "needs --masquerade"},
+		{"--fabric ../deploy/fabric/fabric.yaml --masquerade=false", ""},
 		{"--fabric ../deploy/chain.yaml", "there is no such field"},
 	} {
 		var o options

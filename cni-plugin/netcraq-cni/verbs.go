@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/skel"
@@ -22,6 +23,18 @@ import (
 // attachment is what the runtime names.
 func attachment(c *config, args *skel.CmdArgs) agentapi.Attachment {
 	return agentapi.Attachment{Network: c.Name, ContainerID: args.ContainerID, IfName: args.IfName}
+}
+
+// podOf is the pod that the arguments of a Kubernetes runtime name (K8S_POD_NAMESPACE and its kin: a convention that
+// containerd and CRI-O keep). They are for whoever wants them: what is not understood is no error.
+func podOf(arguments string) agentapi.Pod {
+	named := map[string]string{}
+	for _, pair := range strings.Split(arguments, ";") {
+		if name, value, ok := strings.Cut(pair, "="); ok {
+			named[name] = value
+		}
+	}
+	return agentapi.Pod{Namespace: named["K8S_POD_NAMESPACE"], Name: named["K8S_POD_NAME"], UID: named["K8S_POD_UID"]}
 }
 
 // add: ADD, "Add container to network, or apply modifications".
@@ -56,7 +69,7 @@ func add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return types.NewError(types.ErrDecodingFailure, c.IPAM.Type+"'s result cannot be read", err.Error())
 	}
-	req := &agentapi.Attach{Attachment: attachment(c, args), Namespace: args.Netns, MTU: c.MTU}
+	req := &agentapi.Attach{Attachment: attachment(c, args), Pod: podOf(args.Args), Namespace: args.Netns, MTU: c.MTU}
 	if req.Addresses, err = addresses(result); err != nil {
 		return err
 	}

@@ -78,14 +78,12 @@ func setUp(l netlink.Link) error {
 	return nil
 }
 
-// FilterStack has the node's own stack take no NetCRAQ packet but what the switch gives it, and forward none: whatever the kernel unwraps, wherever it comes from. It is for
+// FilterStack has the node's own stack take no NetCRAQ packet but what the switch gives it, forward none, and send none but root's: whatever the kernel unwraps, wherever it comes from. It is for
 // the network namespace of the calling thread, and stays when the process ends.
 func FilterStack() error { return ingressfilter.ApplySwitch(wire.Port, hostEnd) }
 
-// DisconnectHost removes what ConnectHost and FilterStack have made, after the switch has ended.
-func DisconnectHost() error { return errors.Join(removeHostEnd(), ingressfilter.RemoveSwitch()) }
-
-func removeHostEnd() error {
+// DisconnectHost removes what ConnectHost has made, after the switch has ended. FilterStack's stays.
+func DisconnectHost() error {
 	l, err := netlink.LinkByName(hostEnd)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil

@@ -32,7 +32,7 @@ func PeerLink(self, peer Node) (string, error) {
 		return "", err
 	}
 	name := PeerName(peer)
-	vni := peerVNI(self.Address, peer.Address)
+	vni := PeerVNI(self.Address, peer.Address)
 	l, err := netlink.LinkByName(name)
 	if v, ok := l.(*netlink.Vxlan); err == nil && ok && v.VxlanId == vni && v.Port == VXLANPort && v.SrcAddr.Equal(self.Address.AsSlice()) && v.Group.Equal(peer.Address.AsSlice()) {
 		return name, nil
@@ -73,8 +73,8 @@ func RemovePeerLinks(keep []Node) error {
 // PeerName is the name of the interface of a tunnel to a node: the prefix and the other node's address.
 func PeerName(peer Node) string { return fmt.Sprintf("%s%x", peerPrefix, peer.Address.As4()) }
 
-// peerVNI is the tunnel's network identifier, 24 bits: the same at both ends, and hardly ever that of another tunnel. Where it is, the kernel refuses the second one.
-func peerVNI(a, b netip.Addr) int {
+// PeerVNI is the tunnel's network identifier, 24 bits: the same at both ends, and hardly ever that of another tunnel. Where it is, the kernel refuses the second one.
+func PeerVNI(a, b netip.Addr) int {
 	x, y := a.As4(), b.As4()
 	if bytes.Compare(x[:], y[:]) > 0 {
 		x, y = y, x

@@ -128,7 +128,7 @@ func filterTunnels(self Node, others []Node) error {
 	for _, n := range others {
 		if n.Address.Is4() && n.Address != self.Address {
 			t.From = append(t.From, ingressfilter.Tunnel{Peer: n.Address, VNI: VNI},
-				ingressfilter.Tunnel{Peer: n.Address, VNI: uint32(peerVNI(self.Address, n.Address))})
+				ingressfilter.Tunnel{Peer: n.Address, VNI: uint32(PeerVNI(self.Address, n.Address))})
 		}
 	}
 	return ingressfilter.ApplyTunnels(t)

@@ -51,10 +51,10 @@ func TestFit(t *testing.T) {
 // TestPeerNames: both ends of a tunnel have one identifier, and no two tunnels of a node the same interface.
 func TestPeerNames(t *testing.T) {
 	a, b, c := node("a", "192.168.0.1"), node("b", "192.168.0.2"), node("c", "192.168.0.3")
-	if x, y := peerVNI(a.Address, b.Address), peerVNI(b.Address, a.Address); x != y || x <= 0 || x >= 1<<24 || x == VNI {
+	if x, y := PeerVNI(a.Address, b.Address), PeerVNI(b.Address, a.Address); x != y || x <= 0 || x >= 1<<24 || x == VNI {
 		t.Errorf("the tunnel between a and b is %d at one end and %d at the other", x, y)
 	}
-	if peerVNI(a.Address, b.Address) == peerVNI(a.Address, c.Address) || PeerName(b) == PeerName(c) {
+	if PeerVNI(a.Address, b.Address) == PeerVNI(a.Address, c.Address) || PeerName(b) == PeerName(c) {
 		t.Error("two tunnels are one")
 	}
 	if n := PeerName(node("x", "255.255.255.255")); len(n) > 15 {

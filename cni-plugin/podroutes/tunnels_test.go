@@ -54,7 +54,7 @@ func newTunnelled(t *testing.T) *tunnelled {
 			if err != nil {
 				return err
 			}
-			x.links, x.vnis = append(x.links, name), append(x.vnis, uint32(peerVNI(x.self.Address, n.Address)))
+			x.links, x.vnis = append(x.links, name), append(x.vnis, uint32(PeerVNI(x.self.Address, n.Address)))
 		}
 		return nil
 	})

@@ -57,15 +57,15 @@ func (t *Topology) Open() bool {
 	return t.Host(func(h *Host) bool { return h.Open }) != nil
 }
 
-// maxRate is the highest rate of packets a second that targets' meters take.
-const maxRate = 1 << 31
+// MaxRate is the highest rate of packets a second that targets' meters take.
+const MaxRate = 1 << 31
 
 func (p *parser) realms(f *Spec) {
 	claimed := map[string]string{}
 	for i, r := range f.Realms {
 		path := fmt.Sprintf("realms[%d]", i)
 		taken := r.Name == DefaultRealm || slices.ContainsFunc(p.t.Realms, func(o Realm) bool { return o.Name == r.Name })
-		if !p.objectName(path+".name", r.Name, "realm", taken) {
+		if !p.authorityName(path+".name", r.Name, "realm", taken) {
 			continue
 		}
 		if len(r.Prefixes) == 0 {
@@ -83,8 +83,8 @@ func (p *parser) realms(f *Spec) {
 		}
 		p.t.Realms = append(p.t.Realms, Realm{r.Name, slices.Clone(r.Prefixes)})
 	}
-	if f.HostRate < 0 || f.HostRate > maxRate {
-		p.add("hostRate", fmt.Sprint(f.HostRate), "give packets a second, at most %d, or 0 for no bound", maxRate)
+	if f.HostRate < 0 || f.HostRate > MaxRate {
+		p.add("hostRate", fmt.Sprint(f.HostRate), "give packets a second, at most %d, or 0 for no bound", MaxRate)
 	}
 }
 
@@ -93,8 +93,8 @@ func (p *parser) authority(path string, h *Host, f *HostSpec) {
 	h.Rate = p.hostRate
 	if f.Rate != nil {
 		h.Rate = *f.Rate
-		if *f.Rate < 0 || *f.Rate > maxRate {
-			p.add(path+".rate", f.Name, "give packets a second, at most %d, or 0 for no bound", maxRate)
+		if *f.Rate < 0 || *f.Rate > MaxRate {
+			p.add(path+".rate", f.Name, "give packets a second, at most %d, or 0 for no bound", MaxRate)
 		}
 	}
 	// A field that is there and says nothing is a slip, and not a host that may do everything.
@@ -114,7 +114,7 @@ func (p *parser) authority(path string, h *Host, f *HostSpec) {
 		h.Principal = h.Name
 	}
 	if f.Principal != "" || p.lines[path+".principal"] > 0 {
-		p.objectName(path+".principal", f.Principal, "principal", false)
+		p.authorityName(path+".principal", f.Principal, "principal", false)
 	}
 }
 

@@ -102,11 +102,20 @@ func (p *parser) mac(path, what, s, owner string) net.HardwareAddr {
 
 // name checks a name and says whether it can be used.
 func (p *parser) objectName(path, name, kind string, taken bool) bool {
+	if strings.Contains(name, ":") { // a port is written SWITCH:PORT
+		p.add(path, name, "a name may not contain a colon, a slash or white space")
+		return false
+	}
+	return p.authorityName(path, name, kind, taken)
+}
+
+// authorityName checks the name of a principal or a realm, which may have a colon: it says whose names follow, as in ns:team.
+func (p *parser) authorityName(path, name, kind string, taken bool) bool {
 	switch {
 	case name == "":
 		p.add(path, "", "give the %s a name", kind)
-	case strings.ContainsAny(name, ": \t\n/"):
-		p.add(path, name, "a name may not contain a colon, a slash or white space")
+	case strings.ContainsAny(name, " \t\n/"):
+		p.add(path, name, "a name may not contain a slash or white space")
 	case taken:
 		p.add(path, name, "there is another %s of this name: rename one", kind)
 	default:

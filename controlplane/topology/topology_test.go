@@ -213,6 +213,21 @@ func TestNew(t *testing.T) {
 	}
 }
 
+// TestAuthorityNames: principals and realms may be named for whose they are (ns:team), which switches and hosts may not.
+func TestAuthorityNames(t *testing.T) {
+	for name, want := range map[string]string{"ns:team": "", "a:b:c": "", "ns/team": "a slash", "a b": "white space"} {
+		s := specOf(2)
+		s.Hosts[0].Principal, s.Realms = name, []RealmSpec{{Name: name, Prefixes: []string{"ns/team/"}}}
+		top, err := New(s, "test")
+		if (err == nil) != (want == "") || err != nil && strings.Count(err.Error(), want) != 2 {
+			t.Errorf("%q: %v, want %q", name, err, want)
+		}
+		if err == nil && top.RealmOf("ns/team/a") != name {
+			t.Errorf("%q: a key is of the realm %s", name, top.RealmOf("ns/team/a"))
+		}
+	}
+}
+
 // TestEqual: a topology is equal to another that was made the same way, and to none in which anything differs.
 func TestEqual(t *testing.T) {
 	top := made(t, specOf(3))
@@ -229,6 +244,10 @@ func TestEqual(t *testing.T) {
 		"ends":     func(s *Spec) { s.Links[0][1] = "s2:4" },
 		"host":     func(s *Spec) { s.Hosts[1].MAC = "02:00:00:00:01:00" },
 		"port":     func(s *Spec) { s.Hosts[1].Port = "s2:9" },
+		"who":      func(s *Spec) { s.Hosts[1].Principal = "somebody" },
+		"closed":   func(s *Spec) { s.Hosts[1].Access = &map[string]string{} },
+		"rate":     func(s *Spec) { s.HostRate = 7 },
+		"realms":   func(s *Spec) { s.Realms = []RealmSpec{{Name: "r", Prefixes: []string{"r/"}}} },
 		"members":  func(s *Spec) { s.Chains[0].Members = []string{"s2", "s1", "s3"} },
 		"slots":    func(s *Spec) { s.Chains[0].Slots = 5 },
 		"access":   func(s *Spec) { s.Hosts[0].Access = &map[string]string{} },

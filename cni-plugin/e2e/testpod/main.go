@@ -6,6 +6,8 @@
 //	testpod talk URL SECONDS    ask again and again by one connection, and print how often, and the longest time without an answer
 //	testpod lookup NAME...      the addresses of each
 //	testpod send ADDRESS HEX    send a UDP datagram, and print what comes back within a second, in hexadecimal
+//	testpod attack NAME...      send what a hostile pod can (attack.go), and print how much was sent and what was answered
+//	testpod probe               read a key of the chain, and print how long answers take
 package main
 
 import (
@@ -43,6 +45,10 @@ func main() {
 		err = lookup(args)
 	case "send":
 		err = send(args)
+	case "attack":
+		err = attack(args)
+	case "probe":
+		err = probe(args)
 	default:
 		err = fmt.Errorf("no such verb: %s", os.Args[1])
 	}

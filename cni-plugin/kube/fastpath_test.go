@@ -1,0 +1,224 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authorization "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+// kubePod is a pod on a node, with what the annotation says ("": there is none).
+func kubePod(namespace, name, uid, account, node, asks string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}, Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node}}
+	if asks != "" {
+		p.Annotations = map[string]string{FastPath: asks}
+	}
+	return p
+}
+
+// reviews answers SubjectAccessReviews.
+type reviews struct {
+	client.Client
+	allowed map[string]bool // by the user's name
+	err     error
+	asked   []string
+}
+
+func newReviews(t *testing.T, objects ...client.Object) *reviews {
+	t.Helper()
+	r := &reviews{allowed: map[string]bool{}}
+	r.Client = interceptor.NewClient(world(t, objects...).(client.WithWatch), interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+		review, ok := o.(*authorization.SubjectAccessReview)
+		if !ok {
+			return fmt.Errorf("a %T is made", o)
+		}
+		a := review.Spec.ResourceAttributes
+		r.asked = append(r.asked, fmt.Sprintf("%s %s %s.%s in %s", strings.TrimPrefix(review.Spec.User, "system:serviceaccount:"), a.Verb, a.Resource, a.Group, a.Namespace))
+		if want := []string{"system:serviceaccounts", "system:serviceaccounts:" + a.Namespace, "system:authenticated"}; !slices.Equal(review.Spec.Groups, want) {
+			return fmt.Errorf("asked with the groups %v, as which no pod of the namespace would ask", review.Spec.Groups)
+		}
+		review.Status.Allowed = r.allowed[review.Spec.User]
+		return r.err
+	}})
+	return r
+}
+
+// TestFastPaths: a pod has the fast path when it asks for it, its service account has the right now, and the API server has it on the node whose agent speaks of it.
+func TestFastPaths(t *testing.T) {
+	good := kubePod("team", "good", "1", "fast", "n1", "true")
+	w := newReviews(t, good, kubePod("team", "again", "2", "fast", "n2", "true"), kubePod("team", "may-not", "3", "default", "n1", "true"), kubePod("team", "does-not-ask", "4", "fast", "n1", ""),
+		kubePod("team", "says-no", "5", "fast", "n1", "false"), kubePod("team", "pending", "6", "fast", "", "true"), kubePod("other", "elsewhere", "7", "fast", "n1", "true"),
+		kubePod("team", "static", "8", "", "n1", "true"))
+	w.allowed["system:serviceaccount:team:fast"] = true
+	now := time.Unix(1000, 0)
+	var log bytes.Buffer
+	f := newFastPaths(w, slog.New(slog.NewTextHandler(&log, nil)))
+	f.now = func() time.Time { return now }
+	look := func(what, want string) {
+		t.Helper()
+		got, err := f.open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for on, namespace := range got {
+			all = append(all, on.uid+"@"+on.node+" "+namespace)
+		}
+		slices.Sort(all)
+		if s := strings.Join(all, ", "); s != want {
+			t.Errorf("%s: open are %q, not %q", what, s, want)
+		}
+	}
+	both := "1@n1 team, 2@n2 team"
+	if f.pending() {
+		t.Error("something is pending before anybody asked")
+	}
+	look("at first", both)
+	slices.Sort(w.asked)
+	if got := strings.Join(w.asked, ", "); got != "other:fast use fastpaths.netcraq.io in other, team:default use fastpaths.netcraq.io in team, team:fast use fastpaths.netcraq.io in team" {
+		t.Errorf("asked: %s", got)
+	}
+	if n := strings.Count(log.String(), "has no right to it"); n != 2 || !strings.Contains(log.String(), "team/may-not") {
+		t.Errorf("the log: %s", log.String())
+	}
+	now = now.Add(reviewEvery - time.Second)
+	w.asked = nil
+	look("a moment later", both)
+	if len(w.asked) > 0 || strings.Count(log.String(), "has no right to it") != 2 {
+		t.Errorf("it asks or says again: %v\n%s", w.asked, log.String())
+	}
+	if !f.pending() {
+		t.Error("nothing has to be looked at again")
+	}
+	w.err, w.allowed = errors.New("it does not answer"), map[string]bool{}
+	now = now.Add(time.Hour)
+	look("the API server does not answer", both)
+	if !strings.Contains(log.String(), "it does not answer") {
+		t.Errorf("the log: %s", log.String())
+	}
+	w.err = nil
+	look("the right is taken back", "")
+	w.allowed["system:serviceaccount:team:fast"] = true
+	now = now.Add(reviewEvery)
+	look("the right is given again", both)
+	delete(good.Annotations, FastPath)
+	if err := w.Update(t.Context(), good); err != nil {
+		t.Fatal(err)
+	}
+	look("a pod does not ask any more", "2@n2 team")
+	for _, uid := range []string{"again", "may-not"} {
+		if err := w.Delete(t.Context(), kubePod("team", uid, "", "", "", "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look("pods go", "")
+	if len(f.asked) != 1 { // other:fast
+		t.Errorf("kept: %v", slices.Collect(maps.Keys(f.asked)))
+	}
+}
+
+// TestFastPathNews: only what has to do with the fast path has the leader look.
+func TestFastPathNews(t *testing.T) {
+	none, asks := kubePod("a", "b", "1", "c", "n1", ""), kubePod("a", "b", "1", "c", "n1", "true")
+	unbound := kubePod("a", "b", "1", "c", "", "true")
+	for _, c := range []struct {
+		old, new *corev1.Pod
+		want     bool
+	}{{none, none, false}, {none, asks, true}, {asks, none, true}, {asks, asks, false}, {unbound, asks, true}, {nil, none, false}, {nil, asks, true}, {none, nil, false}, {asks, nil, true}} {
+		var got bool
+		switch {
+		case c.old == nil:
+			got = asksOtherwise.Create(event.CreateEvent{Object: c.new})
+		case c.new == nil:
+			got = asksOtherwise.Delete(event.DeleteEvent{Object: c.old})
+		default:
+			got = asksOtherwise.Update(event.UpdateEvent{ObjectOld: c.old, ObjectNew: c.new})
+		}
+		if got != c.want {
+			t.Errorf("from %+v to %+v: %v", c.old, c.new, got)
+		}
+	}
+}
+
+// TestPodAuthority: whose pods and nodes may do what, as the controller is told of it.
+func TestPodAuthority(t *testing.T) {
+	nodes := cluster(2)
+	for i := range nodes {
+		nodes[i].Address = netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
+	}
+	program, err := writeProgram(t.TempDir(), 128)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(uid string, last byte) pod {
+		return pod{agentapi.Pod{Namespace: "whatever-the-agent-says", Name: uid, UID: uid}, netip.AddrFrom4([4]byte{10, 244, 0, last}), fmt.Sprintf("02:00:00:00:00:%02x", last), 64 + uint32(last)}
+	}
+	pods := map[string][]pod{"n1": {at("1", 1), at("2", 2), at("", 3), at("4", 4)}, "n2": {at("3", 13), at("1", 14)}}
+	open := map[podOn]string{{"1", "n1"}: "team", {"3", "n2"}: "team", {"4", "n1"}: "other", {"5", "n2"}: "without-a-pod"}
+	a := addressing{netip.MustParsePrefix("10.0.254.0/24"), netip.MustParsePrefix("10.0.255.0/24")}
+	spec, _, err := a.build(program, nodes, pods, open, 20000, []formedChain{{"main", v1alpha1.NetcraqChainSpec{LeaseMillis: 200}, []string{"n1", "n2"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := newTopology(t, spec)
+	if top.Open() {
+		t.Error("somebody may do everything with any session")
+	}
+	var got []string
+	for _, h := range top.Hosts {
+		got = append(got, fmt.Sprintf("%s=%s/%d", h.Name, h.Principal, h.Rate))
+	}
+	if s := strings.Join(got, " "); s != "node@n1=system/0 node@n2=system/0 pod@10.244.0.1=ns:team/20000 pod@10.244.0.2=/20000 pod@10.244.0.3=/20000 pod@10.244.0.4=ns:other/20000 "+
+		"pod@10.244.0.13=ns:team/20000 pod@10.244.0.14=/20000" { // whose agent speaks of a pod that is on another node
+		t.Errorf("hosts: %s", s)
+	}
+	got = nil
+	for _, g := range top.Grants {
+		got = append(got, fmt.Sprintf("%s %s read=%v write=%v", g.Principal, g.Realm, g.Read, g.Write))
+	}
+	if s := strings.Join(got, ", "); s != "system default read=true write=true, system ns:other read=true write=true, system ns:team read=true write=true" {
+		t.Errorf("grants: %s", s)
+	}
+	for key, realm := range map[string]string{"ns/team/a": "ns:team", "ns/other/": "ns:other", "ns/team": topology.DefaultRealm, "ns/teams/a": topology.DefaultRealm, "/registry/pods/team/a": topology.DefaultRealm,
+		"ns/without-a-pod/a": topology.DefaultRealm} {
+		if r := top.RealmOf(key); r != realm {
+			t.Errorf("%s is of the realm %s, not %s", key, r, realm)
+		}
+	}
+}
+
+// TestPodInCache: what is kept of a pod is what is looked at.
+func TestPodInCache(t *testing.T) {
+	p := kubePod("team", "a", "1", "fast", "n1", "true")
+	p.Annotations["large"], p.Labels = strings.Repeat("x", 1000), map[string]string{"a": "b"}
+	p.Spec.Containers = []corev1.Container{{Name: "c"}}
+	kept, err := withoutBallast(p)
+	q, ok := kept.(*corev1.Pod)
+	if err != nil || !ok || q.String() != kubePod("team", "a", "1", "fast", "n1", "true").String() {
+		t.Errorf("%v, %v", kept, err)
+	}
+	n := podroutes.Node{} // other kinds go their way
+	if kept, err := withoutBallast(&n); err != nil || kept != any(&n) {
+		t.Errorf("%v, %v", kept, err)
+	}
+}
