@@ -130,8 +130,10 @@ func init() {
 		e.when("meta.chain.epoch != hdr.netcraq.epoch", 1, never)
 	}})
 	// What keeps hostile hosts from others' keys and sessions.
-	authority := func(id, rule, shows, file, condition string, change func(*edit) func(any) any) {
-		Mutants = append(Mutants, &Mutant{ID: id, Rule: rule, own: true, shows: shows, program: func(e *edit) { e.whenIn(file, condition, 1, change(e)) }})
+	authority := func(id, rule, shows, file, condition string, change func(*edit) func(any) any) *Mutant {
+		m := &Mutant{ID: id, Rule: rule, shows: shows, program: func(e *edit) { e.whenIn(file, condition, 1, change(e)) }}
+		Mutants = append(Mutants, m)
+		return m
 	}
 	gone := func(*edit) func(any) any { return never }
 	authority("NO_ACCESS", "a principal does in a realm what it was granted there, and nothing else", "", "chain.p4", "meta.placed && (work == work_t.READ || work == work_t.ASSIGN ||", gone)
@@ -139,9 +141,9 @@ func init() {
 		return func(any) any { return equal(e.scalar("metadata_t._trust"), number(2)) }
 	})
 	authority("NO_SESSION_OWNER", "a session is used by the port that it is leased to", NotSettled, "admission.p4", "meta.session_port != meta.ingress_port", gone)
-	authority("NO_CLOSED_PORT", "a port without a principal is closed", Intrusion, "admission.p4", "meta.principal == NOBODY", gone)
-	authority("ANY_SOURCE", "a host sends with its own address alone", "", "admission.p4", "hdr.ipv4.src != meta.port_addr", gone)
-	Mutants = append(Mutants, &Mutant{ID: "NO_WINDOW", Rule: "a request far above the recorded one is of another lease, and is not recorded", own: true,
+	authority("NO_CLOSED_PORT", "a port without a principal is closed", Intrusion, "admission.p4", "meta.principal == NOBODY", gone).own = true
+	authority("ANY_SOURCE", "a host sends with its own address alone", "", "admission.p4", "hdr.ipv4.src != meta.port_addr", gone).own = true
+	Mutants = append(Mutants, &Mutant{ID: "NO_WINDOW", Rule: "a request far above the recorded one is of another lease, and is not recorded",
 		program: func(e *edit) { e.whenIn("chain.p4", "request_newer && recorded != 0", 1, never) },
 		implied: "only the host that has leased a session can send such a request, and the next lease begins anew; what one switch does with it is in p4src/testdata/scenarios/authority.txt"})
 	// Nothing STAMPED has the epoch of a freeze unless a controller drives down in a frozen chain, so this one does.
