@@ -201,5 +201,5 @@ class Mutant:
 
 MUTANTS = [Mutant(**m) for m in json.loads(Path(__file__).with_name("mutants.json").read_text())]
 
-QUICK_CONFIGURATIONS = ["steady-redrive", "failover-redrive", "recovery-all", "settles", "settles-failover"]
-QUICK_MUTANTS = ["ACK_OF_ANYTHING", "NO_LEASE", "NO_PERIODIC", "KEY_RESTARTS_LOWER"]
+QUICK_CONFIGURATIONS = ["steady-redrive", "failover-redrive", "recovery-all", "settles", "settles-failover", "leased-by-hostile"]
+QUICK_MUTANTS = ["ACK_OF_ANYTHING", "NO_LEASE", "NO_PERIODIC", "KEY_RESTARTS_LOWER", "NO_SESSION_OWNER", "NO_WINDOW"]
