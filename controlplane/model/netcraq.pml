@@ -64,6 +64,9 @@
 #define NOBODY 3
 #define VALUES (1 + WRITES0 + WRITES1)      /* a value is the number of the write that wrote it; 0: never written */
 #define ALL (VALUES + FORGERIES)            /* from VALUES on: what the hostile host wrote */
+#if 1 + WRITES0 + WRITES1 + FORGERIES > 8
+#error packets have three bits for the number of a write
+#endif
 #define CLIENT(w) ((w) > WRITES0 -> 1 : 0)
 #define REQUEST(w) ((w) > WRITES0 -> (w) - WRITES0 : (w))
 #define WRITES(c) ((c) -> WRITES1 : WRITES0)
