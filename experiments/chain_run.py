@@ -32,6 +32,11 @@ class RunError(Exception):
     """What a person has to do something about."""
 
 
+def writer_of(topology: p4app.Topology) -> p4app.Host:
+    """The host that writes: the first at the head."""
+    return next(iter(topology.hosts_at(topology.chains[0].members[0])), next(iter(topology.hosts.values())))
+
+
 @dataclass
 class Client:
     """A client process in a host."""
@@ -122,9 +127,8 @@ class ChainRun:
         script = ["nice", "-n", "10", sys.executable, str(p4app.ROOT / "experiments" / "chain_client.py")]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         firsts = {str(key): base64.b64encode(value).decode() for key, value in self.firsts.items()}
-        head = next(iter(self.net.topology.hosts_at(self.chain.members[0])), next(iter(self.net.topology.hosts.values())))
         everyone = []
-        for host in [*self.net.topology.hosts.values(), head]:
+        for host in [*self.net.topology.hosts.values(), writer_of(self.net.topology)]:
             client = Client(host.name, host.switch, self.net.spawn(host.name, script, **pipes))
             writes = len(everyone) == len(self.net.topology.hosts)
             client.tell({"host": host.name, "chain": self.chain.name, "writes": writes, "firsts": firsts if writes else {}})

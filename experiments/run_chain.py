@@ -34,7 +34,7 @@ from rich.text import Text  # noqa: E402
 
 from experiments import etcd_data  # noqa: E402
 from experiments.bench import versions  # noqa: E402
-from experiments.chain_run import ChainRun, Queries, RunError, shown  # noqa: E402
+from experiments.chain_run import ChainRun, Queries, RunError, shown, writer_of  # noqa: E402
 from experiments.query_generator import percentile  # noqa: E402
 from topologies import launch, ownership, p4app  # noqa: E402
 
@@ -71,6 +71,17 @@ def chosen(options: argparse.Namespace) -> p4app.Topology:
     if options.topology is not None:
         return replace(p4app.load(options.topology), profile=options.profile)
     return p4app.check(p4app.line(options.nodes, options.profile), f"a line of {options.nodes} switches")
+
+
+def check_access(topology: p4app.Topology, entries: list[etcd_data.Entry]) -> None:
+    """RunError where a host may not do what it is to do: all of them read every key, and the head's first one writes."""
+    realms = {topology.realm_of(entry.key) for entry in entries}
+    for host in topology.hosts.values():
+        if missing := realms - topology.rights(host).keys():
+            raise RunError(f"{host.name} may not read the realm {min(missing)}, and here every host reads every key: change {topology.source}")
+    writer = writer_of(topology)
+    if missing := {realm for realm in realms if topology.rights(writer)[realm] != "write"}:
+        raise RunError(f"{writer.name} may not write the realm {min(missing)}, and here it writes: change {topology.source}")
 
 
 # ---- What a person sees ----
@@ -187,6 +198,7 @@ def go(options: argparse.Namespace, console: Console) -> int:
     """Everything, from reading the files to taking the network down; the exit status."""
     began = time.monotonic()
     topology, entries, trace = chosen(options), etcd_data.read_export(options.keys), etcd_data.read_trace(options.trace)
+    check_access(topology, entries)
     members = len(topology.chains[0].members)
     console.print(f"\n[bold]NetCRAQ[/bold], a chain of {members} switches with values of up to {topology.profile // 8:,} bytes\n", highlight=False)
     console.print(Padding(picture(topology), (0, 0, 1, 2), expand=False))
@@ -204,6 +216,8 @@ def go(options: argparse.Namespace, console: Console) -> int:
         run = ChainRun(net, say, add)
         name = f"netcraq-switch (engine {net.running_engine})" if options.switch == "embedded" else "simple_switch_grpc"
         say(f"switches, hosts and controller up in {time.monotonic() - began:.1f} s: {name}")
+        for line in launch.authority(topology):
+            add(line)
         with console.status("placing keys"):
             run.place(options.keys, entries)
             run.start_clients()

@@ -52,8 +52,17 @@ def declaration(topology: p4app.Topology) -> dict[str, Any]:
             [f"{end.node}:{end.port}" for end in link.ends] for link in topology.links if all(end.node in topology.switches for end in link.ends)
         ],
         "hosts": [
-            {"name": host.name, "ip": str(host.ip.ip), "mac": host.mac, "port": f"{host.switch}:{host.port}"} for host in topology.hosts.values()
+            {
+                "name": host.name,
+                "ip": str(host.ip.ip),
+                "mac": host.mac,
+                "port": f"{host.switch}:{host.port}",
+                **{what: said for what in ("principal", "access", "rate") if (said := getattr(host, what)) is not None},
+            }
+            for host in topology.hosts.values()
         ],
+        "hostRate": topology.host_rate,
+        "realms": [{"name": realm.name, "prefixes": list(realm.prefixes)} for realm in topology.realms],
         "chains": [
             {
                 "id": chain.id,

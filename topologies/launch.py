@@ -64,7 +64,48 @@ def describe(topology: p4app.Topology) -> str:
         cables = " ".join(f"{port}→{node}" for port, node in ports)
         server = f"P4Runtime 127.0.0.1:{switch.grpc_port}"
         lines.append(f"  {switch.name}: {switch.address}, {server}, ports {cables}{f', hosts {hosts}' if hosts else ''}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *authority(topology)])
+
+
+def authority(topology: p4app.Topology) -> list[str]:
+    """Who may do what: a line for the hosts that may do everything, one for the others, and one for what may be sent at most."""
+    hosts = topology.hosts.values()
+    free = [host.name for host in hosts if host.open]
+    lines = []
+    if len(free) == len(hosts):
+        lines.append(f"every host may read and write every key: {topology.source} says no access; see docs/security.md")
+    elif free:
+        lines.append(f"{', '.join(free)} may read and write every key: {topology.source} says no access for {', '.join(free)}; see docs/security.md")
+    if len(free) < len(hosts):
+        lines.append("access is restricted: " + "; ".join(_rights(topology)))
+    rates = {host.name: topology.host_rate if host.rate is None else host.rate for host in hosts}
+    if any(rates.values()):
+        said = [f"{name} {rate:,}" if rate else f"{name} no bound" for name, rate in rates.items()]
+        lines.append("NetCRAQ packets a second that hosts may send: " + ", ".join(said))
+    return lines
+
+
+def _rights(topology: p4app.Topology) -> list[str]:
+    """What the principals may do that are not everybody's, and who is closed."""
+    said = []
+    principals: dict[str, list[p4app.Host]] = {}
+    for host in topology.hosts.values():
+        if host.acts_as is None:
+            said.append(f"{host.name} is closed")
+        elif not host.open:
+            principals.setdefault(host.acts_as, []).append(host)
+    may = []
+    for principal, hosts in principals.items():
+        rights = topology.rights(hosts[0])
+        words = [
+            f"{verbs} {', '.join(realms)}"
+            for right, verbs in (("write", "read and write"), ("read", "read"))
+            if (realms := [realm for realm, given in rights.items() if given == right])
+        ]
+        names = ", ".join(host.name for host in hosts)
+        who = names if names == principal else f"{principal} ({names})"
+        may.append(f"{who} may {' and '.join(words) or 'touch no key'}")
+    return may + said
 
 
 NO_MININET = "Mininet is a Debian package, for Debian's Python only: run make deps, then use .venv/bin/python"

@@ -17,6 +17,15 @@ A file is what p4-utils reads (https://nsg-ethz.github.io/p4-utils), and what it
 The ``netcraq`` section is ours. Without it there is one chain over all switches in the order of the file. What p4-utils has for its own machinery
 (``topo_module``, ``pcap_dump``, ``cli_input`` ...) is accepted and has no effect; a key that neither knows is an error, as it is most likely a slip.
 
+Who may do what is ours, too. Keys have realms, by the beginnings of their names; a host has a principal, and what that may do is its access::
+
+    "hosts": {"h1": {"principal": "shop", "access": {"default": "read"}}, "h2": {"access": {"shop": "read"}, "rate": 1000}, "h3": {"access": {}}}
+    "netcraq": {"realms": [{"name": "shop", "prefixes": ["/shop/"]}], "hostRate": 20000, "chains": ...}
+
+h1 may do everything in the realm of its principal's name and read the keys of no realm (``default``), h2, whose principal has its own name, may read
+the realm shop, and h3 is closed. A host of which neither is said may do everything. The words are those of the controller's own file
+(``controlplane/topology/example.yaml``), which says all of what they mean.
+
 ``load`` reports everything that is wrong with a file at once, as one :class:`TopologyError`, with a place and what to do about each. It starts
 nothing.
 """
@@ -41,6 +50,15 @@ MAX_PORT = 509
 """The highest port number: ports have 9 bits, 510 is the controller's and 511 means drop."""
 
 MAX_MEMBERS = 8
+MAX_RATE = 1 << 31
+"""The highest rate, in packets a second, that switches' meters take."""
+
+DEFAULT_REALM = "default"
+"""The realm of every key that no other realm claims, and the principal of hosts of which nothing is said."""
+
+RIGHTS = ("read", "write")
+"""What access to a realm can be; to write is to read, too."""
+
 DEFAULT_LEASE_MS = 200
 GRPC_BASE = 9559
 """P4Runtime's registered TCP port; the switches count up from it, as in p4-utils."""
@@ -57,17 +75,21 @@ _FILE_IGNORED = {
 _TOPOLOGY_KEYS = {"assignment_strategy", "auto_arp_tables", "auto_gw_arp", "links", "hosts", "switches", "default"}
 _LINK_KEYS = {"port1", "port2", "bw", "delay", "loss", "max_queue_size"}
 _LINK_IGNORED = {"weight"}
-_HOST_KEYS = {"ip", "gateway", "gw", "mac", "commands"}
+_HOST_KEYS = {"ip", "gateway", "gw", "mac", "commands", "principal", "access", "rate"}
 _SWITCH_KEYS = {"address", "device_id", "grpc_port", "netcraq_args"}
 _SWITCH_IGNORED = {
     *("cli_input", "program", "p4_src", "cpu_port", "thrift_port", "switch_node", "client_module"),
     *("log_enabled", "log_dir", "pcap_dump", "sw_bin"),
 }
-_NETCRAQ_KEYS = {"profile", "chains"}
+_NETCRAQ_KEYS = {"profile", "chains", "realms", "hostRate"}
+_REALM_KEYS = {"name", "prefixes"}
 _CHAIN_KEYS = {"name", "id", "members", "service", "lease_ms", "slots"}
 
 # Names go into shell commands of Mininet, and NAME-ethPPP has to fit the 15 characters of a Linux interface name.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,7}")
+
+# Of realms and principals, as the controller takes them.
+_AUTHORITY_NAME = re.compile(r"[^\s:/]+")
 
 
 class TopologyError(Exception):
@@ -137,11 +159,31 @@ class Host:
     mac: str
     commands: tuple[str, ...] = ()
     """Run in the host once it is up."""
+    principal: str | None = None
+    """As the file gives it; see :attr:`acts_as`."""
+    access: dict[str, str] | None = None
+    """Realm: ``read`` or ``write``; empty where the file gives none, None where it says nothing."""
+    rate: int | None = None
+    """NetCRAQ packets a second, 0 for no bound; None: as for every host."""
 
     @property
     def interface(self) -> str:
         """The host's Linux interface."""
         return f"{self.name}-eth0"
+
+    @property
+    def open(self) -> bool:
+        """Whether nothing is said of what it may do, so that it may do everything, under every client's session."""
+        return self.principal is None and self.access is None
+
+    @property
+    def acts_as(self) -> str | None:
+        """The principal of its port; None: the port is closed."""
+        if self.principal is not None:
+            return self.principal
+        if self.access is None:
+            return DEFAULT_REALM
+        return self.name if self.access else None
 
 
 @dataclass(frozen=True)
@@ -176,6 +218,14 @@ class Chain:
 
 
 @dataclass(frozen=True)
+class Realm:
+    """The keys whose names begin with one of some prefixes. Where two realms claim a key, the longer prefix counts."""
+
+    name: str
+    prefixes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Topology:
     """A topology file that has been checked."""
 
@@ -189,6 +239,9 @@ class Topology:
     switches: dict[str, Switch]
     links: tuple[Link, ...]
     chains: tuple[Chain, ...]
+    realms: tuple[Realm, ...] = ()
+    host_rate: int = 0
+    """NetCRAQ packets a second that each host may send, unless its own ``rate`` says otherwise; 0: no bound."""
     ignored: tuple[str, ...] = field(default=(), compare=False)
     """Keys of p4-utils that have no effect here."""
 
@@ -207,6 +260,22 @@ class Topology:
     def hosts_at(self, switch: str) -> list[Host]:
         """The hosts on a switch's ports."""
         return [host for host in self.hosts.values() if host.switch == switch]
+
+    def realm_of(self, key: str) -> str:
+        """The realm of a key, by its name: of the realm with the longest prefix of it."""
+        claims = [(len(prefix), realm.name) for realm in self.realms for prefix in realm.prefixes if key.startswith(prefix)]
+        return max(claims)[1] if claims else DEFAULT_REALM
+
+    def rights(self, host: Host) -> dict[str, str]:
+        """What a host may do, ``read`` or ``write``, by realm: what hosts of its principal were given, and what it need not be given."""
+        if host.acts_as is None:
+            return {}
+        if host.open:
+            return {DEFAULT_REALM: "write", **{realm.name: "write" for realm in self.realms}}
+        rights = next((dict(other.access) for other in self.hosts.values() if other.acts_as == host.acts_as and other.access), {})
+        if any(realm.name == host.acts_as for realm in self.realms):
+            rights[host.acts_as] = "write"
+        return rights
 
 
 def load(path: Path | str) -> Topology:
@@ -379,9 +448,12 @@ class _Reader:
 
         cables = self.links(links, hosts, switches, {key: value for key, value in defaults.items() if key in _LINK_KEYS})
         made_switches = self.switches(switches)
-        made_hosts = self.hosts(hosts, cables, strategy, switches)
-        self.connected(hosts, switches, links, cables)
         netcraq = self.object("netcraq", file.get("netcraq", {}), _NETCRAQ_KEYS)
+        realms = self.realms(netcraq)
+        host_rate = self.integer("netcraq.hostRate", netcraq.get("hostRate", 0), 0, MAX_RATE, 0)
+        made_hosts = self.hosts(hosts, cables, strategy, switches)
+        self.authority(hosts, [realm.name for realm in realms])
+        self.connected(hosts, switches, links, cables)
         profile = netcraq.get("profile", 128)
         if isinstance(profile, bool) or profile not in PROFILES:
             self.bad("netcraq.profile", f"{json.dumps(profile)} is none of the compiled value widths: {', '.join(map(str, PROFILES))}")
@@ -398,6 +470,8 @@ class _Reader:
             switches={name: Switch(**made, ports=ports.get(name, ())) for name, made in made_switches.items()},
             links=tuple(cables),
             chains=tuple(chains),
+            realms=tuple(realms),
+            host_rate=host_rate,
             ignored=tuple(self.ignored),
             **flags,
         )
@@ -563,7 +637,9 @@ class _Reader:
             if not isinstance(commands, list) or not all(isinstance(command, str) for command in commands):
                 self.bad(f"{where}.commands", "must be a list of strings")
                 commands = []
-            made[name] = Host(name, at[0].node, at[0].port, ip, gateway, str(mac).lower(), tuple(commands))
+            access = fields.get("access") if isinstance(fields.get("access"), dict) else None  # authority() says what is wrong with them
+            who = {"principal": fields.get("principal"), "access": access, "rate": fields.get("rate")}
+            made[name] = Host(name, at[0].node, at[0].port, ip, gateway, str(mac).lower(), tuple(commands), **who)
         for gateway, name in gateways.items():
             if gateway in self.addresses:
                 self.bad(f"topology.hosts.{name}", f"its gateway {gateway} is the address of {self.addresses[gateway]}")
@@ -601,6 +677,84 @@ class _Reader:
             self.bad(f"{where}.gateway", f"{gateway} is not in the host's network {ip.network}")
             return None, None
         return ip, gateway
+
+    def realms(self, netcraq: dict[str, Any]) -> list[Realm]:
+        entries = self.typed("netcraq.realms", netcraq.get("realms", []), list, "a list of realms", [])
+        made: list[Realm] = []
+        claimed: dict[str, str] = {}
+        for i, value in enumerate(entries):
+            where = f"netcraq.realms[{i}]"
+            fields = self.object(where, value, _REALM_KEYS)
+            if not isinstance(value, dict):
+                continue
+            name = self.authority_name(f"{where}.name", fields.get("name"))
+            prefixes = fields.get("prefixes")
+            if not isinstance(prefixes, list) or not prefixes or not all(isinstance(prefix, str) for prefix in prefixes):
+                self.bad(f"{where}.prefixes", 'must list what the names of its keys begin with: ["/shop/"]')
+                prefixes = []
+            for prefix in prefixes:
+                if not prefix:
+                    self.bad(f"{where}.prefixes", f'"" would be all keys: those that no realm claims are of the realm "{DEFAULT_REALM}" anyway')
+                elif prefix in claimed:
+                    self.bad(f"{where}.prefixes", f"{json.dumps(prefix)} is that of the realm {claimed[prefix]} already")
+                elif name is not None:
+                    claimed[prefix] = name
+            if name == DEFAULT_REALM:
+                self.bad(f"{where}.name", f'"{DEFAULT_REALM}" is the realm of the keys that no other claims: choose another name')
+            elif any(realm.name == name for realm in made):
+                self.bad(f"{where}.name", f"there is another realm {name}")
+            elif name is not None:
+                made.append(Realm(name, tuple(prefixes)))
+        return made
+
+    def authority_name(self, where: str, value: Any) -> str | None:
+        """The name of a realm or a principal."""
+        if isinstance(value, str) and _AUTHORITY_NAME.fullmatch(value):
+            return value
+        self.bad(where, f"{json.dumps(value)} is no name: give one or more letters, but no colon, slash or white space")
+        return None
+
+    def authority(self, hosts: dict[str, Any], realms: list[str]) -> None:
+        """Who may do what: hosts' principals, access and rates. Hosts of one principal have one access."""
+        said: dict[str, tuple[str, dict[str, Any]]] = {}  # by principal, the host that said it, and what
+        for name, fields in hosts.items():
+            if not isinstance(fields, dict):
+                continue  # hosts() says so
+            where = f"topology.hosts.{name}"
+            principal, access = fields.get("principal"), fields.get("access")
+            if "rate" in fields:
+                self.integer(f"{where}.rate", fields["rate"], 0, MAX_RATE, 0)
+            if "principal" in fields and self.authority_name(f"{where}.principal", principal) == DEFAULT_REALM:
+                self.bad(f"{where}.principal", f'"{DEFAULT_REALM}" is the principal of hosts of which nothing is said: choose another name')
+            if "access" not in fields:
+                continue
+            if not isinstance(access, dict):
+                self.bad(f"{where}.access", f'must say "read" or "write" for each realm, {{}} for none, not {_kind(access)}')
+                continue
+            if "principal" not in fields:
+                principal = name
+                if not access:
+                    continue
+                if name == DEFAULT_REALM:
+                    what = f'its principal would be "{DEFAULT_REALM}", that of hosts of which nothing is said: give it a "principal"'
+                    self.bad(where, what)
+            if isinstance(principal, str):
+                other, given = said.setdefault(principal, (name, access))
+                if given != access:
+                    what = f"{other} is of the principal {principal}, too, and has other access: hosts of one principal have the same"
+                    self.bad(f"{where}.access", what)
+                    continue
+                if other != name:
+                    continue
+            for realm, right in access.items():
+                if realm != DEFAULT_REALM and realm not in realms:
+                    known = ", ".join([DEFAULT_REALM, *realms])
+                    self.bad(f"{where}.access", f"there is no realm {json.dumps(realm)}; list it in netcraq.realms, where there are {known}")
+                if right not in RIGHTS:
+                    self.bad(f"{where}.access.{realm}", f"{json.dumps(right)} is no right: give read, or write (which is both)")
+                if realm == principal and right == "read":
+                    what = "a principal may do everything in the realm of its own name: give the realm, or the principal, another name"
+                    self.bad(f"{where}.access.{realm}", what)
 
     def connected(self, hosts: dict[str, Any], switches: dict[str, Any], links: list[Any], cables: list[Link]) -> None:
         """Every node has a link, and every switch can reach every other."""

@@ -1,9 +1,8 @@
 package controller
 
 import (
-	"errors"
+	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -34,46 +33,50 @@ func newNumbering(saved map[string]uint16) *numbering {
 	return n
 }
 
-// of is the numbers of all names in a topology.
+// of is the numbers of all names in a topology. New names are given numbers that never were, as long as there are any, and then those of names that are not used any more.
 func (n *numbering) of(t *topology.Topology) (map[string]uint16, error) {
-	names := []string{topology.DefaultRealm}
-	for _, h := range t.Hosts {
-		if h.Principal != "" {
-			names = append(names, h.Principal)
+	out := map[string]uint16{topology.DefaultRealm: defaultNumber}
+	var missing []string
+	see := func(name string) {
+		number, known := n.numbers[name]
+		if _, seen := out[name]; name == "" || seen {
+			return
 		}
+		if out[name] = number; !known {
+			missing = append(missing, name)
+		}
+	}
+	for _, h := range t.Hosts {
+		see(h.Principal)
 	}
 	for _, r := range t.Realms {
-		names = append(names, r.Name)
+		see(r.Name)
 	}
-	out := map[string]uint16{}
-	for _, name := range names {
-		if _, ok := n.numbers[name]; !ok {
-			if err := n.give(name, names); err != nil {
-				return nil, err
+	var free []uint16
+	if len(missing) > lastNumber-int(n.next)+1 {
+		maps.DeleteFunc(n.numbers, func(name string, _ uint16) bool { _, used := out[name]; return !used })
+		taken := map[uint16]bool{}
+		for _, number := range n.numbers {
+			taken[number] = true
+		}
+		for number := defaultNumber + 1; number <= lastNumber; number++ {
+			if !taken[uint16(number)] {
+				free = append(free, uint16(number))
 			}
 		}
-		out[name] = n.numbers[name]
+		if len(missing) > len(free) {
+			return nil, fmt.Errorf("the network has %d principals and realms, and switches know %d: let hosts share principals", len(out), lastNumber)
+		}
+		n.next = controllerNumber // all have been given
+	}
+	for i, name := range missing {
+		number := n.next
+		if free != nil {
+			number = free[i]
+		} else {
+			n.next++
+		}
+		n.numbers[name], out[name] = number, number
 	}
 	return out, nil
-}
-
-// give gives a name a number: one that was never given as long as there is one, and then those of names that are not used any more.
-func (n *numbering) give(name string, used []string) error {
-	if n.next > lastNumber {
-		maps.DeleteFunc(n.numbers, func(other string, _ uint16) bool { return !slices.Contains(used, other) })
-		taken := map[uint16]bool{}
-		for _, m := range n.numbers {
-			taken[m] = true
-		}
-		for m := uint16(defaultNumber + 1); m <= lastNumber; m++ {
-			if !taken[m] {
-				n.numbers[name] = m
-				return nil
-			}
-		}
-		return errors.New("the network has more than 65,533 principals and realms: let hosts share principals")
-	}
-	n.numbers[name] = n.next
-	n.next++
-	return nil
 }

@@ -97,9 +97,15 @@ func (p *parser) authority(path string, h *Host, f *HostSpec) {
 			p.add(path+".rate", f.Name, "give packets a second, at most %d, or 0 for no bound", MaxRate)
 		}
 	}
+	// A field that is there and says nothing is a slip, and not a host that may do everything.
+	if f.Access == nil && p.lines[path+".access"] > 0 {
+		p.add(path+".access", f.Name, "it is empty: give read or write for each realm, {} for none, or leave it out for a host that may do everything")
+	}
 	switch {
 	case f.Principal == DefaultRealm:
 		p.add(path+".principal", f.Name, "%q is the principal of hosts of whom nothing is said: choose another name", DefaultRealm)
+	case f.Principal == "" && f.Name == DefaultRealm && f.Access != nil && len(*f.Access) > 0:
+		p.add(path+".name", f.Name, "its principal would be %q, that of hosts of whom nothing is said: give it a principal", DefaultRealm)
 	case f.Principal != "":
 		h.Principal = f.Principal
 	case f.Access == nil:
@@ -107,7 +113,7 @@ func (p *parser) authority(path string, h *Host, f *HostSpec) {
 	case len(*f.Access) > 0:
 		h.Principal = h.Name
 	}
-	if f.Principal != "" {
+	if f.Principal != "" || p.lines[path+".principal"] > 0 {
 		p.authorityName(path+".principal", f.Principal, "principal", false)
 	}
 }
@@ -117,7 +123,7 @@ func (p *parser) grants(f *Spec) {
 	said := map[string]string{} // by principal, the host that said it
 	given := map[string]map[string]string{}
 	for i, s := range f.Hosts {
-		if s.Access == nil || len(*s.Access) == 0 {
+		if s.Access == nil || s.Principal == "" && len(*s.Access) == 0 {
 			continue
 		}
 		path, principal := fmt.Sprintf("hosts[%d].access", i), cmp.Or(s.Principal, s.Name)

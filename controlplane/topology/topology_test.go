@@ -18,6 +18,7 @@ import (
 //	routes [down=(...)]        each switch's next hop to each other
 //	tree root=S members=(...) [down=(...)]    the multicast tree
 //	nearest members=(...) [down=(...)]        each switch's nearest member
+//	realms          the input is names of keys, one a line; prints each one's realm
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var top *Topology
@@ -64,6 +65,10 @@ func TestScenarios(t *testing.T) {
 						fmt.Fprintf(&b, "%s port %d -> %s\n", s.Name, port, p.Peer.Name)
 					}
 				}
+			case "realms":
+				for name := range strings.FieldsSeq(d.Input) {
+					fmt.Fprintf(&b, "%s: %s\n", name, top.RealmOf(name))
+				}
 			case "nearest":
 				g := top.Graph(down)
 				for _, s := range top.Switches {
@@ -96,7 +101,23 @@ func describe(top *Topology) string {
 		}
 	}
 	for _, h := range top.Hosts {
-		fmt.Fprintf(&b, "host %s: %s, %s, %s port %d\n", h.Name, h.IP, h.MAC, h.Switch.Name, h.Port)
+		fmt.Fprintf(&b, "host %s: %s, %s, %s port %d", h.Name, h.IP, h.MAC, h.Switch.Name, h.Port)
+		switch {
+		case h.Principal == "":
+			b.WriteString(", closed")
+		case !h.Open:
+			fmt.Fprintf(&b, ", principal %s", h.Principal)
+		}
+		if h.Rate > 0 {
+			fmt.Fprintf(&b, ", %d packets a second", h.Rate)
+		}
+		b.WriteString("\n")
+	}
+	for _, r := range top.Realms {
+		fmt.Fprintf(&b, "realm %s: %q\n", r.Name, r.Prefixes)
+	}
+	for _, g := range top.Grants {
+		fmt.Fprintf(&b, "grant %s in %s: read %v, write %v\n", g.Principal, g.Realm, g.Read, g.Write)
 	}
 	for _, c := range top.Chains {
 		fmt.Fprintf(&b, "chain %s: id %d, %s, %v, lease %v, slots %d\n", c.Name, c.ID, c.Address, c.Members, c.Lease, c.Slots)
@@ -118,6 +139,14 @@ func TestExample(t *testing.T) {
 	}
 	if got, want := top.Switch("s2").MAC.String(), "02:4e:0a:00:ff:02"; got != want {
 		t.Errorf("the MAC address of s2 is %s, want %s", got, want)
+	}
+	if h := top.Host(func(h *Host) bool { return h.Name == "h1" }); !h.Open || h.Principal != DefaultRealm || h.Rate != 0 {
+		t.Errorf("h1: %+v", h)
+	}
+	for key, want := range map[string]string{"/shop/1": "shop", "/shop/payments/1": "bank", "/other": DefaultRealm} {
+		if got := top.RealmOf(key); got != want {
+			t.Errorf("%s is of the realm %s, want %s", key, got, want)
+		}
 	}
 	if top.Program.P4Info != "../../p4src/compiled/netcraq-128.p4info.txtpb" {
 		t.Errorf("P4Info %s", top.Program.P4Info)
@@ -221,6 +250,11 @@ func TestEqual(t *testing.T) {
 		"realms":   func(s *Spec) { s.Realms = []RealmSpec{{Name: "r", Prefixes: []string{"r/"}}} },
 		"members":  func(s *Spec) { s.Chains[0].Members = []string{"s2", "s1", "s3"} },
 		"slots":    func(s *Spec) { s.Chains[0].Slots = 5 },
+		"access":   func(s *Spec) { s.Hosts[0].Access = &map[string]string{} },
+		"right":    func(s *Spec) { s.Hosts[0].Access = &map[string]string{DefaultRealm: "read"} },
+		"rate":     func(s *Spec) { s.Hosts[2].Rate = new(int); *s.Hosts[2].Rate = 7 },
+		"hostRate": func(s *Spec) { s.HostRate = 7 },
+		"realms":   func(s *Spec) { s.Realms = []RealmSpec{{"shop", []string{"/shop/"}}} },
 	} {
 		s := specOf(3)
 		change(&s)

@@ -52,6 +52,28 @@ def drop_link(index):
     return lambda data: data["topology"]["links"].pop(index)
 
 
+def set_hosts(**hosts):
+    return lambda data: data["topology"]["hosts"].update(hosts)
+
+
+def set_host(**h1):
+    return set_hosts(h1=h1)
+
+
+def set_realms(*realms):
+    return lambda data: data["netcraq"].update(realms=list(realms))
+
+
+def with_realms(change):
+    """The change, to a file with the realms a and b."""
+
+    def both(data):
+        set_realms({"name": "a", "prefixes": ["/a/"]}, {"name": "b", "prefixes": ["/b/", "/a/b/"]})(data)
+        change(data)
+
+    return both
+
+
 def manual(**h1):
     def change(data):
         data["topology"]["assignment_strategy"] = "manual"
@@ -140,6 +162,61 @@ BAD_FILES = {
     "a program that is not there": (lambda data: data.update(program="gone.p4"), "there is no file"),
     "another program": (lambda data: data.update(program="../p4src/netcraq_psa.p4"), "is not p4src/netcraq.p4"),
     "not an object": (lambda data: data.update(topology=[]), "topology: must be an object, not a list"),
+    "a principal without a name": (set_host(principal=""), 'topology.hosts.h1.principal: "" is no name: give one or more letters'),
+    "a principal that is a number": (set_host(principal=7), "topology.hosts.h1.principal: 7 is no name"),
+    "a principal with a colon": (set_host(principal="system:admin"), "but no colon, slash or white space"),
+    "the principal of open hosts": (set_host(principal="default"), '"default" is the principal of hosts of which nothing is said'),
+    "a host whose principal would be that of open hosts": (
+        set_topology(hosts={"default": {"access": {"default": "read"}}, "h2": {}}, links=[["default", "s1"], ["h2", "s2"], ["s1", "s2"]]),
+        'topology.hosts.default: its principal would be "default", that of hosts of which nothing is said: give it a "principal"',
+    ),
+    "access that is a word": (
+        set_host(access="write"),
+        'topology.hosts.h1.access: must say "read" or "write" for each realm, {} for none, not a string',
+    ),
+    "access that is null": (set_host(access=None), "topology.hosts.h1.access: must say"),
+    "access to a realm that is not there": (
+        set_host(access={"shop": "read"}),
+        'topology.hosts.h1.access: there is no realm "shop"; list it in netcraq.realms, where there are default',
+    ),
+    "a right that is none": (
+        set_host(access={"default": "rw"}),
+        'topology.hosts.h1.access.default: "rw" is no right: give read, or write (which is both)',
+    ),
+    "less than everything in a realm of its own": (
+        with_realms(set_host(principal="a", access={"a": "read"})),
+        "topology.hosts.h1.access.a: a principal may do everything in the realm of its own name",
+    ),
+    "two hosts of one principal with other access": (
+        with_realms(set_hosts(h1={"principal": "p", "access": {"a": "read"}}, h2={"principal": "p", "access": {"a": "write"}})),
+        "topology.hosts.h2.access: h1 is of the principal p, too, and has other access: hosts of one principal have the same",
+    ),
+    "one of two hosts of a principal that is to have none": (
+        with_realms(set_hosts(h1={"principal": "p", "access": {"a": "read"}}, h2={"principal": "p", "access": {}})),
+        "topology.hosts.h2.access: h1 is of the principal p, too, and has other access",
+    ),
+    "a rate below nothing": (set_host(rate=-1), "topology.hosts.h1.rate: -1 is not in 0 to 2147483648"),
+    "a rate that is a fraction": (set_host(rate=0.5), "topology.hosts.h1.rate: must be an integer, not a number"),
+    "a rate for all that no meter takes": (lambda data: data["netcraq"].update(hostRate=1 << 32), "netcraq.hostRate: 4294967296 is not in 0 to"),
+    "realms that are no list": (lambda data: data["netcraq"].update(realms={"a": "/a/"}), "netcraq.realms: must be a list of realms, not an object"),
+    "a realm that is no object": (set_realms("a"), "netcraq.realms[0]: must be an object, not a string"),
+    "a realm with a misspelt key": (set_realms({"name": "a", "prefix": ["/a/"]}), 'unknown key "prefix"; did you mean "prefixes"?'),
+    "a realm without a name": (set_realms({"prefixes": ["/a/"]}), "netcraq.realms[0].name: null is no name"),
+    "a realm with a slash": (set_realms({"name": "a/b", "prefixes": ["/a/"]}), 'netcraq.realms[0].name: "a/b" is no name'),
+    "a realm without keys": (
+        set_realms({"name": "a", "prefixes": []}),
+        "netcraq.realms[0].prefixes: must list what the names of its keys begin with",
+    ),
+    "a realm with all keys": (set_realms({"name": "a", "prefixes": [""]}), 'netcraq.realms[0].prefixes: "" would be all keys'),
+    "the realm of the other keys": (set_realms({"name": "default", "prefixes": ["/a/"]}), '"default" is the realm of the keys that no other claims'),
+    "two realms of one name": (
+        set_realms({"name": "a", "prefixes": ["/a/"]}, {"name": "a", "prefixes": ["/b/"]}),
+        "netcraq.realms[1].name: there is another realm a",
+    ),
+    "two realms with one prefix": (
+        set_realms({"name": "a", "prefixes": ["/a/"]}, {"name": "b", "prefixes": ["/a/"]}),
+        'netcraq.realms[1].prefixes: "/a/" is that of the realm a already',
+    ),
 }
 
 
@@ -173,7 +250,7 @@ def test_bad_text(text, words):
 
 
 def test_a_file_that_is_not_there_names_those_that_are():
-    with pytest.raises(p4app.TopologyError, match=r"chain-2\.json, chain-4\.json, chain-8\.json, leaf-spine\.json"):
+    with pytest.raises(p4app.TopologyError, match=r"chain-2\.json, chain-4\.json, chain-8\.json, leaf-spine\.json, tenants\.json"):
         p4app.load(HERE / "chain-5.json")
 
 
@@ -262,6 +339,54 @@ def test_link_attributes_and_their_defaults():
     assert topology.links[2].shape == p4app.Shape(bw=100, delay="2ms", loss=0.5)
     assert topology.links[0].shape == p4app.Shape(bw=100)
     assert topology.ignored == ("topology.default.weight",)
+
+
+def declaration(topology):
+    """What the controller is told."""
+    return pytest.importorskip("topologies.controller", reason="Mininet is not installed (make deps)").declaration(topology)
+
+
+def test_hosts_of_which_nothing_is_said_are_open():
+    topology = check(with_change(set_hosts(h2={"rate": 5})))
+    h1, h2 = topology.hosts.values()
+    assert h1.open and h2.open
+    assert (h1.acts_as, topology.rights(h1)) == ("default", {"default": "write"})
+    assert [host.get("rate") for host in declaration(topology)["hosts"]] == [None, 5]
+    assert not any(word in host for host in declaration(topology)["hosts"] for word in ("access", "principal"))
+
+
+def test_what_hosts_may_do_is_handed_on_to_the_controller():
+    h1, h2 = {"principal": "p", "access": {"b": "read"}, "rate": 0}, {"access": {}}
+    topology = check(with_change(with_realms(lambda data: (set_hosts(h1=h1, h2=h2)(data), data["netcraq"].update(hostRate=900)))))
+    said = declaration(topology)
+    assert [{key: host[key] for key in host.keys() & {"principal", "access", "rate"}} for host in said["hosts"]] == [h1, h2]
+    assert said["realms"] == [{"name": "a", "prefixes": ["/a/"]}, {"name": "b", "prefixes": ["/b/", "/a/b/"]}]
+    assert said["hostRate"] == 900
+
+
+def test_the_longest_prefix_says_of_which_realm_a_key_is():
+    topology = check(with_change(with_realms(lambda data: None)))
+    expected = {"/a/1": "a", "/a/b/1": "b", "/b/": "b", "/a": "default", "a/1": "default"}
+    assert {key: topology.realm_of(key) for key in expected} == expected
+
+
+RIGHTS = {
+    "its own name is its principal's": ({"access": {"a": "read"}}, {}, "h1", {"a": "read"}),
+    "a principal's own realm is its": ({"principal": "a"}, {}, "a", {"a": "write"}),
+    "and others are what it was given": ({"principal": "a", "access": {"b": "read"}}, {}, "a", {"a": "write", "b": "read"}),
+    "hosts of one principal have one access": ({"principal": "p"}, {"principal": "p", "access": {"a": "write"}}, "p", {"a": "write"}),
+    "as one whose name is the principal does": ({"principal": "h2"}, {"access": {"a": "write"}}, "h2", {"a": "write"}),
+    "a principal without a realm has none": ({"principal": "p", "access": {}}, {}, "p", {}),
+    "no access closes the port": ({"access": {}}, {}, None, {}),
+}
+
+
+@pytest.mark.parametrize("case", RIGHTS)
+def test_who_may_do_what(case):
+    h1, h2, acts_as, rights = RIGHTS[case]
+    topology = check(with_change(with_realms(set_hosts(h1=h1, h2=h2))))
+    assert topology.hosts["h1"].acts_as == acts_as
+    assert topology.rights(topology.hosts["h1"]) == rights
 
 
 def test_a_file_of_p4_utils_is_taken_as_it_is():

@@ -65,8 +65,10 @@ func TestRun(t *testing.T) {
 			if share < 0.55 || share > 0.65 {
 				t.Errorf("gets are %.2f of all, want 0.6", share)
 			}
-			if n := uint64(chain.Counts().Executed); n != r.Ops[Put].OK+r.Ops[CAS].OK {
-				t.Errorf("the chain has executed %d writes, the report says %d", n, r.Ops[Put].OK+r.Ops[CAS].OK)
+			// Without a session a write that is sent again, because this machine is busy, is executed again.
+			done := r.Ops[Put].OK + r.Ops[CAS].OK
+			if n := uint64(chain.Counts().Executed); n != done && (n < done || !cfg.Core.AtLeastOnce) {
+				t.Errorf("the chain has executed %d writes, the report says %d", n, done)
 			}
 			if v := chain.Violations(); v != nil {
 				t.Error(v)

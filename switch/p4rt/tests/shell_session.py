@@ -11,6 +11,7 @@ P4Runtime server at 127.0.0.1:9559. Only published clients are used: p4runtime-s
 import json
 import os
 import socket
+import struct
 import sys
 import time
 import traceback
@@ -48,8 +49,19 @@ def table_entries() -> dict:
     return {"seen": seen, "changed": changed, "left": left, "refused": refused}
 
 
+def events(index: int) -> int:
+    """How often the switch has counted an event of p4src/include/events.p4."""
+    counter = sh.CounterEntry("events")
+    counter.index = index
+    counts = []
+    counter.read(lambda entry: counts.append(entry.packet_count))
+    return counts[0]
+
+
 def packets() -> dict:
-    """A packet-out leaves by port 2; a frame with the controller's address comes in by port 1 and is a packet-in; the counter of events has both."""
+    """A packet-out leaves by port 2; an answer to the controller comes in by port 1 and is a packet-in, once that is no host's; the counter of events
+    has both.
+    """
     listener = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     listener.bind(("h2", 0))
     listener.settimeout(5)
@@ -68,23 +80,51 @@ def packets() -> dict:
     route.insert()
     sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     sender.bind(("h1", 0))
-    header = bytes.fromhex("4500002400000000401100000a000101a9fe4e43")
+    header = bytes.fromhex("4500004400000000401100000a000101a9fe4e43")
     total = sum(int.from_bytes(header[i : i + 2], "big") for i in range(0, 20, 2))
     total = (total & 0xFFFF) + (total >> 16)
     header = header[:10] + (0xFFFF - total).to_bytes(2, "big") + header[12:]
-    sender.send(b"\x02" * 12 + b"\x08\x00" + header + bytes.fromhex("0fa00fa000100000") + b"for you!".ljust(26, b"\0"))
+    reply = struct.pack("!BBHHHIIQ16s", 2, 0, 0, 0, 8, 7, 0x01000001, 0, b"for you!")  # a READ_REPLY of 16-byte values
+    answer = b"\x02" * 12 + b"\x08\x00" + header + struct.pack("!HHHH", 20035, 4000, 8 + len(reply), 0) + reply
+    sender.send(answer)  # a host's: nobody has said whose the port is
+    until = time.monotonic() + 5
+    while (closed := events(60)) == 0 and time.monotonic() < until:  # EVENT_DROP_CLOSED_PORT
+        time.sleep(0.02)
+    trust = sh.TableEntry("port_trust")(action="fabric_port")
+    trust.match["ingress_port"] = "1"
+    trust.insert()
+    sender.send(answer)
     packet_in = []
     arrivals.sniff(lambda message: packet_in.append(message.packet), timeout=3)
-    counter = sh.CounterEntry("events")
-    counter.index = 25  # EVENT_PACKET_OUT
-    counts = []
-    counter.read(lambda entry: counts.append(entry.packet_count))
     return {
         "out": frame[14:].rstrip(b".").decode(),
-        "in": [bytes(p.payload)[42:50].decode() for p in packet_in],
+        "in": [bytes(p.payload)[66:74].decode() for p in packet_in],
         "ingress_port": [int.from_bytes(p.metadata[0].value, "big") for p in packet_in],
-        "packet_out_events": counts,
+        "packet_out_events": events(25),  # EVENT_PACKET_OUT
+        "closed_port_events": closed,
     }
+
+
+def meters() -> dict:
+    """The bound of what a host's port may send: set, read and taken away. What is set is what is read."""
+    meter = sh.MeterEntry("host_rate")
+    meter.index = 1
+    meter.cir = meter.pir = 1000
+    meter.cburst = meter.pburst = 64
+    meter.modify()
+
+    def of_port(port: int) -> list[int | None]:
+        found = sh.MeterEntry("host_rate")
+        found.index = port
+        seen = []
+        found.read(lambda entry: seen.append([entry.cir, entry.cburst, entry.pir, entry.pburst]))
+        return seen[0]
+
+    set_to, other = of_port(1), of_port(2)
+    meter = sh.MeterEntry("host_rate")  # without a configuration: no bound
+    meter.index = 1
+    meter.modify()
+    return {"set": set_to, "other": other, "after": of_port(1)}
 
 
 def registers() -> dict:
@@ -126,6 +166,7 @@ def main() -> None:
         "tables": sorted(t.preamble.alias for t in sh.context.p4info.tables),
         "entries": table_entries(),
         "packets": packets(),
+        "meters": meters(),
         "registers": registers(),
     }
     sh.teardown()

@@ -58,7 +58,7 @@ def session(request):
 
 def test_the_pipeline_is_pushed_and_its_tables_are_there(session):
     _, said = session
-    assert said["tables"] == ["chain_config", "ipv4_lpm", "key_index", "local_address", "port_trust"]
+    assert said["tables"] == ["access", "chain_config", "ipv4_lpm", "key_index", "local_address", "port_trust", "session_lease"]
 
 
 def test_entries_are_written_and_read(session):
@@ -73,7 +73,14 @@ def test_entries_are_written_and_read(session):
 
 def test_packets_go_out_and_come_in_and_are_counted(session):
     _, said = session
-    assert said["packets"] == {"out": "out of the shell", "in": ["for you!"], "ingress_port": [1], "packet_out_events": [1]}
+    counted = {"packet_out_events": 1, "closed_port_events": 1}
+    assert said["packets"] == {"out": "out of the shell", "in": ["for you!"], "ingress_port": [1], **counted}
+
+
+def test_a_meter_is_set_and_taken_back(session):
+    _, said = session
+    assert said["meters"]["set"] == [1000, 64, 1000, 64]
+    assert said["meters"]["other"] == said["meters"]["after"] != said["meters"]["set"]
 
 
 def test_a_register_is_written_and_read_with_the_published_protobufs(session):

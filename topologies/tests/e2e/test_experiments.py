@@ -42,6 +42,7 @@ def test_make_run_shows_the_recorded_cluster_and_ends_0(switch, private, tmp_pat
     assert "230 of 284 keys of experiments/data/etcd-export.json placed" in done.stdout
     assert "left in etcd: 53 larger than 1,024 bytes (1,027 to 7,625)" in done.stdout
     assert "42 of 658 gets, 228 of 704 puts" in done.stdout
+    assert "every host may read and write every key: a line of 4 switches says no access; see docs/security.md" in " ".join(done.stdout.split())
     result = json.loads((tmp_path / "run.json").read_text())
     assert result["ok"] is True
     assert result["wrong"] == []
@@ -67,6 +68,35 @@ def test_another_export_another_length_another_profile(switch, private, tmp_path
     assert result["replay"]["gets"] == {"recorded": 3, "replayed": 2}
     assert result["replay"]["puts"] == {"recorded": 1, "replayed": 1}
     assert result["chain"]["members"] == ["s1", "s2"]
+
+
+def test_make_run_works_where_hosts_have_access(switch, private, tmp_path):
+    """Its writer leases sessions for its own host."""
+    topology = p4app.line(2)
+    topology["program"] = str(p4app.ROOT / "p4src" / "netcraq.p4")
+    topology["topology"]["hosts"] = {"h1": {"access": {"default": "write"}}, "h2": {"access": {"default": "read"}}}
+    file = tmp_path / "topology.json"
+    file.write_text(json.dumps(topology))
+    keys, requests = export(tmp_path, a=b"1", b=b"2"), trace(tmp_path, "0.0,get,/a", "0.5,txn-put,/b", "1.0,get,/b")
+    arguments = ["--profile", "128", "--keys", str(keys), "--trace", str(requests), "--replay", "0.2", "--load", "0.5"]
+    done = run_chain(switch, tmp_path, "--topology", str(file), *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "access is restricted: h1 may read and write default; h2 may read default" in " ".join(done.stdout.split())
+    assert json.loads((tmp_path / "run.json").read_text())["summary"]["writes"] > 1
+
+
+def test_a_file_whose_hosts_may_not_read_everything_is_refused(switch, private, tmp_path):
+    topology = json.loads((p4app.ROOT / "topologies" / "tenants.json").read_text())
+    hosts = topology["topology"]["hosts"]
+    hosts |= {name: {"access": {realm: "read" for realm in ("shop", "bank", "default")}} for name in hosts}
+    for changed, words in (({"access": {}}, "h5 may not read the realm "), ({}, "h1 may not write the realm ")):
+        file = tmp_path / "topology.json"
+        hosts["h5"] = changed or hosts["h2"]
+        topology["program"] = str(p4app.ROOT / "p4src" / "netcraq.p4")
+        file.write_text(json.dumps(topology))
+        done = run_chain(switch, tmp_path, "--topology", str(file))
+        assert done.returncode == 1
+        assert words in done.stderr and f"change {file}" in done.stderr
 
 
 def test_an_export_of_which_nothing_fits_is_an_error(switch, private, tmp_path):

@@ -56,6 +56,29 @@ def test_check_says_what_a_file_describes():
     assert "  leaf4: 10.0.255.4, P4Runtime 127.0.0.1:9562, ports 1→h4 2→h5 11→spine11 12→spine12, hosts h4 (10.0.4.4), h5 (10.0.4.5)" in done.stdout
 
 
+def test_check_says_who_may_do_what(tmp_path):
+    said = run("topologies/chain-4.json", "--check").stdout.splitlines()
+    assert said[-1] == "every host may read and write every key: topologies/chain-4.json says no access; see docs/security.md"
+    assert not any("access is restricted" in line for line in said)
+
+    said = run("topologies/tenants.json", "--check").stdout.splitlines()
+    assert said[-2:] == [
+        "access is restricted: shop (h1, h4) may read and write shop; bank (h2, h6) may read and write bank; "
+        "audit (h3) may read shop, bank, default; h5 is closed",
+        "NetCRAQ packets a second that hosts may send: h1 50,000, h2 50,000, h3 50,000, h4 50,000, h5 50,000, h6 1,000",
+    ]
+
+    mixed = p4app.line(4)
+    mixed["topology"]["hosts"] |= {"h1": {"access": {"default": "write"}, "rate": 5}, "h2": {"principal": "p"}}
+    file = tmp_path / "mixed.json"
+    file.write_text(json.dumps(mixed | {"program": str(p4app.ROOT / "p4src" / "netcraq.p4")}))
+    assert run(str(file), "--check").stdout.splitlines()[-3:] == [
+        f"h3, h4 may read and write every key: {file} says no access for h3, h4; see docs/security.md",
+        "access is restricted: h1 may read and write default; p (h2) may touch no key",
+        "NetCRAQ packets a second that hosts may send: h1 5, h2 no bound, h3 no bound, h4 no bound",
+    ]
+
+
 def test_a_bad_file_is_refused_before_anything_is_made(tmp_path):
     bad = tmp_path / "bad.json"
     bad.write_text('{"topology": {"links": [["h1", "s1"]], "hosts": {"h1": {}}, "switches": {"s1": {}, "s2": {}}}}')

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
+import signal
 import socket
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from netcraq import wire
@@ -17,6 +19,7 @@ from netcraq.admin import SessionLease
 from netcraq.client import Client
 from netcraq.wire import Op, Packet
 
+from topologies.controller import declaration
 from topologies.network import ChainNetwork, Counters, wait_until
 
 SOL_PACKET = 263
@@ -37,9 +40,9 @@ PCAP = "pcap"
 """The folder, beside the logs, in which switches record frames where packet sockets do not see them."""
 
 
-def new_key(net: ChainNetwork, value: bytes | None = b"first") -> tuple[str, int]:
+def new_key(net: ChainNetwork, value: bytes | None = b"first", prefix: str = "/test/") -> tuple[str, int]:
     """Place a key that no other test has; its name and KEY_ID."""
-    name = f"/test/{next(_names)}"
+    name = f"{prefix}{next(_names)}"
     key = net.admin.add_key("main", name, value)
     made.append(name)
     return name, key
@@ -61,6 +64,13 @@ def client(net: ChainNetwork, host: str, **options: object) -> Client:
         options["session"] = sessions_of(net, host)
     with net.inside(host):
         return Client([service(net)], value_bits=net.topology.profile, **options)
+
+
+def change_hosts(net: ChainNetwork, **changes: dict[str, object]) -> None:
+    """Have the controller read a file in which hosts have other fields (``access``, ``rate`` ...), as an operator does; without changes the first."""
+    hosts = {name: replace(host, **changes.get(name, {})) for name, host in net.topology.hosts.items()}
+    net.controller.file.write_text(json.dumps(declaration(replace(net.topology, hosts=hosts))))
+    net.controller.process.send_signal(signal.SIGHUP)
 
 
 # ---- Frames ----

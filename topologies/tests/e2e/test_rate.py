@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bound for what a host may send: a flood costs the flooder, and others' answers come as before.
+
+h6 floods the chain with writes of its own key as fast as one process sends; h4, at the same switch, reads and writes.
+"""
+
+import contextlib
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import pytest
+from netcraq.client import Timeout
+from netcraq.wire import Op, Packet
+
+from topologies.network import wait_until
+from topologies.tests.e2e import frames, tools
+
+RATE = 1000
+"""That of h6 in tenants.json, in packets a second."""
+BURST = 64
+"""What it may send at once."""
+SECONDS = 2.0
+
+FLOOD = """
+import socket, sys, time
+source, target, payload = sys.argv[1], (sys.argv[2], 20035), bytes.fromhex(sys.argv[3])
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+out.bind((source, 0))
+out.connect(target)
+out.setblocking(False)
+print("begun", flush=True)
+sent = answered = 0
+while True:
+    for _ in range(64):
+        try:
+            sent += out.send(payload) > 0
+        except OSError:
+            pass
+    try:
+        while True:
+            out.recv(4096)
+            answered += 1
+    except OSError:
+        pass
+    if sent % 1024 < 64:
+        print(time.monotonic(), sent, answered, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def net(tenants):
+    return tenants
+
+
+@dataclass
+class Flood:
+    """What a flood came to while it was looked at."""
+
+    seconds: float = 0
+    sent: int = 0
+    answered: int = 0
+
+
+@contextlib.contextmanager
+def flood(net, host, packet):
+    """A process in a host that sends a packet as fast as it can, for the block, and takes the answers."""
+    arguments = [frames.address(net, host), tools.service(net), packet.encode(net.topology.profile).hex()]
+    process = net.spawn(host, [sys.executable, "-c", FLOOD, *arguments], stdout=subprocess.PIPE, text=True)
+    found = Flood()
+    try:
+        assert process.stdout.readline() == "begun\n"
+        yield found
+    finally:
+        process.kill()
+        said = [line.split() for line in process.communicate()[0].splitlines()]
+        said = [(float(at), int(sent), int(answered)) for at, sent, answered in (line for line in said if len(line) == 3)]
+        found.seconds, found.sent, found.answered = (last - first for last, first in zip(said[-1], said[0], strict=True))
+
+
+@dataclass
+class Seen:
+    """What a client that asks one thing at a time has seen."""
+
+    reads: list[float]
+    writes: list[float]
+    lost: int = 0
+
+    def __str__(self):
+        """Microseconds."""
+
+        def line(what, seconds):
+            ordered = sorted(seconds)
+            return f"{what} p50 {statistics.median(ordered) * 1e6:,.0f} µs, p99 {ordered[len(ordered) * 99 // 100] * 1e6:,.0f} µs"
+
+        return f"{line(f'{len(self.reads)} reads', self.reads)}; {line(f'{len(self.writes)} writes', self.writes)}; {self.lost} lost"
+
+
+def look(net, host, key, seconds=SECONDS):
+    """A read and a write in turn, for so long."""
+    seen = Seen([], [])
+    end = time.monotonic() + seconds
+    with tools.client(net, host, timeout=0.5) as client:
+        while time.monotonic() < end:
+            for times, do in ((seen.reads, lambda: client.get(key)), (seen.writes, lambda: client.put(key, b"victim"))):
+                begun = time.monotonic()
+                try:
+                    do()
+                except Timeout:
+                    seen.lost += 1
+                times.append(time.monotonic() - begun)
+    return seen
+
+
+def is_bounded(net, key):
+    """Whether what h6 sends at once is bounded."""
+    with tools.port_of(net, "h6"):
+        before = net.counters("s4")
+        frames.send(net, "h6", [frames.packet(net, Packet(Op.READ, key), "h6", "s4")] * (4 * BURST))
+        wait_until("the switch has taken them all", lambda: sum(taken(net, before).values()) >= 4 * BURST)
+        return taken(net, before).get("drop_rate", 0) > 0
+
+
+def taken(net, before):
+    """What became of h6's own reads at its switch, since."""
+    return {event: count for event, count in net.counters("s4").since(before).items() if event in ("drop_rate", "read_clean", "read_not_found")}
+
+
+def test_a_flood_costs_the_flooder(net):
+    _, victims = tools.new_key(net, b"victim", "/shop/")
+    _, own = tools.new_key(net, b"flood", "/bank/")
+    write = Packet(Op.WRITE, own, value=b"flood")
+    quiet = look(net, "h4", victims)
+    before = net.counters("s4")
+    with flood(net, "h6", write) as bounded:
+        beside = look(net, "h4", victims)
+    dropped = net.counters("s4").since(before).get("drop_rate", 0)
+    tools.change_hosts(net, h6={"rate": 0})
+    try:
+        wait_until("h6 has no bound", lambda: not is_bounded(net, own))
+        with flood(net, "h6", write) as free:
+            without = look(net, "h4", victims)
+    finally:
+        tools.change_hosts(net)
+        wait_until("h6 has its bound again", lambda: is_bounded(net, own))
+    print(f"\n{net.running_engine}, h4 beside h6: {quiet}")
+    for what, of, seen in ((f"bound of {RATE:,}/s", bounded, beside), ("no bound", free, without)):
+        print(f"  {what}: h6 sends {of.sent / of.seconds:,.0f}/s, has {of.answered / of.seconds:,.0f}/s answered; h4: {seen}")
+    assert bounded.sent > 2 * RATE * bounded.seconds, "the flood was none"
+    assert dropped > 0
+    assert bounded.answered <= 1.1 * RATE * bounded.seconds + BURST
+    assert beside.lost == 0
+    # Processors are shared, with the flooding process, too. Without a bound it is two to three orders of magnitude where switches run in processes.
+    for was, now in ((quiet.reads, beside.reads), (quiet.writes, beside.writes)):
+        assert statistics.median(now) < 20 * statistics.median(was) + 0.005
