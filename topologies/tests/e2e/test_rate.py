@@ -140,12 +140,12 @@ def test_a_flood_costs_the_flooder(net):
     dropped = net.counters("s4").since(before).get("drop_rate", 0)
     tools.change_hosts(net, h6={"rate": 0})
     try:
-        wait_until("h6 has no bound", lambda: not is_bounded(net, own))
+        wait_until("h6 has no bound", lambda: not is_bounded(net, own), timeout=30)
         with flood(net, "h6", write) as free:
             without = look(net, "h4", victims)
     finally:
         tools.change_hosts(net)
-        wait_until("h6 has its bound again", lambda: is_bounded(net, own))
+        wait_until("h6 has its bound again", lambda: is_bounded(net, own), timeout=30)
     print(f"\n{net.running_engine}, h4 beside h6: {quiet}")
     for what, of, seen in ((f"bound of {RATE:,}/s", bounded, beside), ("no bound", free, without)):
         print(f"  {what}: h6 sends {of.sent / of.seconds:,.0f}/s, has {of.answered / of.seconds:,.0f}/s answered; h4: {seen}")
