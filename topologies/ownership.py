@@ -23,7 +23,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ class Run:
         """The alias of the run's interfaces."""
         return ALIAS + self.id
 
-    def temporary_name(self, index: int) -> str:
+    def temporary_name(self, index: int | str) -> str:
         """A name for the run's ``index``-th interface until it has its alias: at most 15 characters, the most that Linux takes."""
         return f"nq{self.id[:8]}{index}"
 
@@ -72,6 +72,7 @@ class Run:
         """Remove what still carries the run's id: commands left in hosts, interfaces."""
         _end_processes({self.id})
         _delete_interfaces({self.id})
+        _delete_half_made(lambda name: name.startswith(self.temporary_name("")))  # where a signal has killed the command that marks them
 
     def release(self) -> None:
         """End the run: nothing carries its id any more."""
@@ -123,9 +124,7 @@ def _reap() -> None:
     living = set(_living())
     _end_processes({run_id for _, run_id in _processes()} - living)
     _delete_interfaces({run_id for _, run_id in _interfaces()} - living)
-    for name in _half_made():
-        if not any(name.startswith(f"nq{run_id[:8]}") for run_id in living):
-            subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)
+    _delete_half_made(lambda name: not any(name.startswith(f"nq{run_id[:8]}") for run_id in living))
     _delete_sockets({path.name[:32] for path in SOCKETS.glob("*") if re.match(r"[0-9a-f]{32}\.", path.name)} - living)
     for file in DIRECTORY.glob("*"):
         if file.name != "lock" and file.name not in living:
@@ -215,9 +214,11 @@ def _interfaces() -> Iterator[tuple[str, str]]:
             yield link["ifname"], link["ifalias"][len(ALIAS) :]
 
 
-def _half_made() -> list[str]:
-    """Interfaces that a run had made and not yet marked."""
-    return [link["ifname"] for link in _links() if re.fullmatch(r"nq[0-9a-f]{8}[0-9]+", link["ifname"])]
+def _delete_half_made(chosen: Callable[[str], bool]) -> None:
+    """Delete interfaces that runs had made and not yet marked, by their names."""
+    for link in _links():
+        if re.fullmatch(r"nq[0-9a-f]{8}[0-9]+", link["ifname"]) and chosen(link["ifname"]):
+            subprocess.run(["ip", "link", "delete", link["ifname"]], check=False, capture_output=True)
 
 
 def _delete_sockets(run_ids: set[str]) -> None:

@@ -143,6 +143,20 @@ def test_interfaces_of_others_are_left_alone(tmp_path, switch):
         subprocess.run(["ip", "link", "delete", "other"], check=True)
 
 
+def test_a_cable_that_a_signal_left_half_made_goes_with_its_run():
+    """Made, and not yet marked, when the command that does both was killed; another run's stay."""
+    run = ownership.claim([])
+    theirs = "nq0000000010"
+    for name, peer in ((run.temporary_name(0), run.temporary_name(1)), (theirs, "nq0000000011")):
+        subprocess.run(["ip", "link", "add", "name", name, "type", "veth", "peer", "name", peer], check=True)
+    try:
+        run.sweep()
+        assert interfaces() == {theirs, "nq0000000011"}
+    finally:
+        run.release()
+        subprocess.run(["ip", "link", "delete", theirs], check=True)
+
+
 SCRIPT = """
 import sys
 from pathlib import Path

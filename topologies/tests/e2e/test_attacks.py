@@ -162,13 +162,14 @@ def test_a_host_forges_no_fabric_packets(net, victim, host, disguise):
     victim.unharmed()
 
 
-@pytest.mark.parametrize("name", frames.TAGS)
-def test_what_a_host_may_send_it_sends_without_tags(net, name):
+@pytest.mark.parametrize("tags", frames.TAGS)
+def test_what_a_host_may_send_it_sends_without_tags(net, tags):
     """A request behind tags is nobody's, not even with every right."""
-    _, key = tools.new_key(net, SECRET, "/shop/")
+    name, key = tools.new_key(net, SECRET, "/shop/")
+    tools.all_clean(net, name)
     request = packet(net, Packet(Op.WRITE, key, request=3, value=b"tagged"), "h1", "service")
     with tools.port_of(net, "h1") as port, Moved(net) as moved:
-        send(net, "h1", [frames.tagged(frames.TAGS[name], request)])
+        send(net, "h1", [frames.tagged(frames.TAGS[tags], request)])
         assert tools.silence(port)
     assert moved.settled() == {"s1": {"drop_not_ipv4": 1}}
 
@@ -339,7 +340,8 @@ def test_packets_with_options_leave_with_a_right_checksum(net):
 
 @pytest.mark.parametrize("source", ["h1", "h4", "h5", "s1", "s2", "service", "controller", "10.99.9.9", "0.0.0.0", "255.255.255.255", "127.0.0.1"])
 def test_nobody_is_made_to_be_answered(net, victim, source):
-    _, own = tools.new_key(net, b"mine", "/bank/")
+    name, own = tools.new_key(net, b"mine", "/bank/")
+    tools.all_clean(net, name)
     with tools.port_of(net, "h1") as one, tools.port_of(net, "h4") as two, Moved(net) as moved, Capture(net) as capture:
         requests = [Packet(Op.READ, own), Packet(Op.READ, victim.key), Packet(Op.WRITE, own, value=b"x"), Packet(Op.CAS, own, value=b"x")]
         made = [packet(net, request, source, target) for request in requests for target in ("service", "s1", "s2", "s4")]

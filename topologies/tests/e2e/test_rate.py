@@ -119,13 +119,14 @@ def is_bounded(net, key):
     with tools.port_of(net, "h6"):
         before = net.counters("s4")
         frames.send(net, "h6", [frames.packet(net, Packet(Op.READ, key), "h6", "s4")] * (4 * BURST))
-        wait_until("the switch has taken them all", lambda: sum(taken(net, before).values()) >= 4 * BURST)
+        # After a flood BMv2 has seconds of it in its queues, and may have lost some of these.
+        wait_until("the switch has taken them", lambda: sum(taken(net, before).values()) >= 3 * BURST, timeout=30)
         return taken(net, before).get("drop_rate", 0) > 0
 
 
 def taken(net, before):
     """What became of h6's own reads at its switch, since."""
-    return {event: count for event, count in net.counters("s4").since(before).items() if event in ("drop_rate", "read_clean", "read_not_found")}
+    return {event: count for event, count in net.counters("s4").since(before).items() if event == "drop_rate" or event.startswith("read_")}
 
 
 def test_a_flood_costs_the_flooder(net):
@@ -139,12 +140,12 @@ def test_a_flood_costs_the_flooder(net):
     dropped = net.counters("s4").since(before).get("drop_rate", 0)
     tools.change_hosts(net, h6={"rate": 0})
     try:
-        wait_until("h6 has no bound", lambda: not is_bounded(net, own))
+        wait_until("h6 has no bound", lambda: not is_bounded(net, own), timeout=30)
         with flood(net, "h6", write) as free:
             without = look(net, "h4", victims)
     finally:
         tools.change_hosts(net)
-        wait_until("h6 has its bound again", lambda: is_bounded(net, own))
+        wait_until("h6 has its bound again", lambda: is_bounded(net, own), timeout=30)
     print(f"\n{net.running_engine}, h4 beside h6: {quiet}")
     for what, of, seen in ((f"bound of {RATE:,}/s", bounded, beside), ("no bound", free, without)):
         print(f"  {what}: h6 sends {of.sent / of.seconds:,.0f}/s, has {of.answered / of.seconds:,.0f}/s answered; h4: {seen}")
