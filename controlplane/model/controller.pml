@@ -182,7 +182,7 @@ inline sync(node) {
     do
     :: c < 2 ->
         if
-        :: fetched_request[c] >= session_request[n * 2 + c] ->
+        :: TAKES(session_request[n * 2 + c], fetched_request[c]) ->
             session_request[n * 2 + c] = fetched_request[c];
             session_version[n * 2 + c] = fetched_given[c]
         :: else
@@ -207,7 +207,7 @@ inline sync(node) {
 #define SAME (committed[joining] == COPIED_VERSION(DONOR) && SAME_SESSIONS)
 #endif
 /* A SYNC that is late (of a controller that has been replaced, say) can arrive when the newcomer has long been a member. */
-#define WOULD_SYNC_SESSION(node, c) (fetched_request[c] >= session_request[(node) * 2 + c] && \
+#define WOULD_SYNC_SESSION(node, c) (TAKES(session_request[(node) * 2 + c], fetched_request[c]) && \
     (fetched_request[c] != session_request[(node) * 2 + c] || fetched_given[c] != session_version[(node) * 2 + c]))
 #ifdef SYNC_ANYWAY
 #define WOULD_SYNC(node) (fetched_version != 0 && fetched_version != latest[node])
@@ -343,6 +343,15 @@ proctype Controller() {
         decide(tmp, 0);
         clear()
     }
+#endif
+#ifdef LEASED
+    /* Where it begins is drawn; while a configuration is on its way a switch that it leaves out may be head, and have the record of before. */
+    :: d_step { RUNNING && leasing == 0 && INSTALLED -> lease_anew(LOWER); clear() }
+    :: d_step { RUNNING && leasing == 0 && INSTALLED -> lease_anew(HIGHER); clear() }
+    :: d_step { RUNNING && leasing == 1 && !IS_ANEW(0) -> begin_anew(0); clear() }
+    :: d_step { RUNNING && leasing == 1 && !IS_ANEW(1) -> begin_anew(1); clear() }
+    :: d_step { RUNNING && leasing == 1 && !IS_ANEW(2) -> begin_anew(2); clear() }
+    :: d_step { RUNNING && leasing == 1 && INSTALLED && IS_ANEW(0) && IS_ANEW(1) && IS_ANEW(2) -> printf("controller: client 1 has session 0\n"); leasing = 2; anew = 0; clear() }
 #endif
 #ifdef NO_STORE_COMPARE
     /* Another controller, which has not heard of configuration 2, decides for its own. */

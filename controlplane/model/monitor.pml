@@ -61,7 +61,7 @@ inline answer(client, outcome, its_version) {
 
 inline answer_write(write, outcome, its_version) {
     if
-    :: state[CLIENT(write)] == WRITING && CURRENT(CLIENT(write)) == write ->
+    :: !FOREIGN(write) && state[CLIENT(write)] == WRITING && CURRENT(CLIENT(write)) == write ->
         printf("    client %d: answer %d (version %d.%d)\n", CLIENT(write), outcome, EPOCH(its_version), SEQ(its_version));
         answer(CLIENT(write), outcome, its_version)
     :: else

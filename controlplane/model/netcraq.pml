@@ -3,8 +3,9 @@
  * NetCRAQ's protocol (docs/protocol.md) for one key, to be searched exhaustively by Spin. README.md says what is modelled and how, what is left out and why
  * that is sound, and what came of it. check.py runs it; each configuration and each mutant is a set of -D.
  *
- *   Client x 2 ──requests──▶ Network ──▶ nodes 0, 1, 2 (registers, one configuration each) ◀── Controller (epochs, leases, recovery)
- *       │
+ *   Client x 2 ──requests──▶ Network ──▶ nodes 0, 1, 2 (registers, one configuration each) ◀── Controller (epochs, leases, recovery, sessions)
+ *       │                       ▲
+ *       │                       └── first switch ◀── Hostile: another host, with whatever it likes
  *       └── Monitor: is there still an order of all operations that explains every answer?
  *
  * Each step is one packet handled by one switch (the pipeline is atomic), one decision of the controller, or one call of a client.
@@ -47,6 +48,9 @@
 #ifndef REDRIVE_FROM
 #define REDRIVE_FROM 1         /* the first configuration in which what is dirty is driven down again */
 #endif
+#ifndef FORGERIES
+#define FORGERIES 0            /* requests of a hostile host */
+#endif
 #define CONFIGS (1 + REMOVALS + 2 * JOINS + TAKEOVERS)
 #ifndef PACKETS
 #define PACKETS 12             /* different WRITE packets; running out is an error, not a truncation */
@@ -59,6 +63,10 @@
 #define NODES 3
 #define NOBODY 3
 #define VALUES (1 + WRITES0 + WRITES1)      /* a value is the number of the write that wrote it; 0: never written */
+#define ALL (VALUES + FORGERIES)            /* from VALUES on: what the hostile host wrote */
+#if 1 + WRITES0 + WRITES1 + FORGERIES > 8
+#error packets have three bits for the number of a write
+#endif
 #define CLIENT(w) ((w) > WRITES0 -> 1 : 0)
 #define REQUEST(w) ((w) > WRITES0 -> (w) - WRITES0 : (w))
 #define WRITES(c) ((c) -> WRITES1 : WRITES0)
@@ -101,7 +109,7 @@ byte latest[NODES], committed[NODES];
 byte newest_value[NODES];            /* the dirty cell that `latest` names, and who wrote it; both 0 while clean, when cell 0 is read */
 byte newest_writer[NODES];
 byte value[NODES];                   /* cell 0 */
-byte session_request[NODES * 2];
+byte session_request[NODES * 2];     /* by node and session; authority.pml says whose that is */
 byte session_version[NODES * 2];
 byte empty_since[NODES];             /* it is empty, or was filled, since this configuration: it gets no part in one up to that */
 bit lease[NODES];                    /* it may be live: whether it is, each step decides anew. 0: it is over for certain */
@@ -143,8 +151,8 @@ short failing[VALUES];               /* stamped CASes on their way to the tail, 
 /* ---- Clients. Every request that was ever made can arrive anywhere at any time. ---- */
 byte state[2];
 byte requests[2], reads[2];          /* how many were made */
-byte kind[VALUES];                   /* of each write: 0 not made yet, WRITE, CAS */
-byte expected[VALUES];               /* of a CAS, the version ... */
+byte kind[ALL];                      /* of each write: 0 not made yet, WRITE, CAS */
+byte expected[ALL];                  /* of a CAS, the version ... */
 byte expected_value[VALUES];         /* ... and the write that was given it (the monitor's, the protocol does not know) */
 byte seen[2], seen_value[2];         /* the version and value that the client was told last */
 
@@ -163,13 +171,13 @@ byte joining = NOBODY;               /* a spare that is being filled; the one th
 #define INSTALLED (config[HEAD(now_config)] == now_config && config[TAIL(now_config)] == now_config && \
                    (AT(now_config, 1) == NOBODY || config[AT(now_config, 1)] == now_config))
 
-#define DONE (state[0] == IDLE && state[1] == IDLE && requests[0] == WRITES0 && requests[1] == WRITES1 && reads[0] == READS0 && reads[1] == READS1)
+#define DONE (state[0] == IDLE && state[1] == IDLE && (requests[0] == WRITES0 || !HOLDS(0)) && requests[1] == WRITES1 && reads[0] == READS0 && reads[1] == READS1)
 
 /* Scratch of a step: set before it is read. It is no part of the state; Spin's breadth-first search, which cannot leave it out, gets it cleared instead. */
 #ifdef BREADTH_FIRST
 #define SCRATCH
 inline clear() {
-    n = 0; c = 0; q = 0; k = 0; v = 0; w = 0; x = 0; i = 0; j = 0; tmp = 0; cur = 0; d = 0; key = 0; newer = 0; equal = 0; assigned = 0; filled = 0; ok = 0; settled = 0; answered = 0;
+    n = 0; c = 0; q = 0; k = 0; v = 0; w = 0; x = 0; i = 0; j = 0; tmp = 0; cur = 0; d = 0; key = 0; newer = 0; equal = 0; assigned = 0; filled = 0; ok = 0; settled = 0; answered = 0; concealed = 0;
     do :: i <= VALUES -> after[i] = 0; i++ :: else -> break od;
     i = 0
 }
@@ -179,12 +187,16 @@ inline clear() { skip }
 #endif
 SCRATCH byte n, c, q, k, v, w, x, i, j, tmp, cur, d;
 SCRATCH short key;
-SCRATCH byte newer, equal, assigned, filled, ok, settled, answered;
+SCRATCH byte newer, equal, assigned, filled, ok, settled, answered, concealed;
 SCRATCH byte after[VALUES + 1];
 
+#include "authority.pml"
 #include "monitor.pml"
 #include "switch.pml"
 #include "world.pml"
+#if FORGERIES > 0
+#include "hostile.pml"
+#endif
 #include "controller.pml"
 
 init {
@@ -197,13 +209,17 @@ init {
         now_config = 1;
         i = 0;
         do
-        :: i < NODES -> if :: IN(1, i) -> config[i] = 1; lease[i] = 1 :: else fi; i++
+        :: i < NODES -> if :: IN(1, i) -> config[i] = 1; lease[i] = 1; session_request[i * 2] = EARLIER :: else fi; i++
         :: else -> break
         od;
         past[0] = 1;
     }
     atomic {
         run Client(0); run Client(1);
+#if FORGERIES > 0
+        run Hostile(0); run Hostile(1); run Hostile(NO_SESSION_ID);
+        i = 0; do :: i < FORGERIES -> run Forged(i); i++ :: else -> break od;
+#endif
         i = 1; do :: i < VALUES -> run Requests(i); i++ :: else -> break od;
         i = 0; do :: i < PACKETS -> run Network(i); i++ :: else -> break od;
         i = 0; do :: i < NEWS -> run News(i); i++ :: else -> break od;

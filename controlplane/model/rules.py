@@ -96,6 +96,26 @@ CONFIGURATIONS = {
             bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=1, MOVES=1),
         ),
         Configuration(
+            "hostile",
+            "another host sends what it likes, and 1 member is given up",
+            bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=1, REDRIVE_FROM=2, FORGERIES=1),
+        ),
+        Configuration(
+            "leased-anew",
+            "the first client's session is leased to the second, what the first has sent is late; 1 member given up",
+            bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=1, LEASED=1),
+        ),
+        Configuration(
+            "leased-by-hostile",
+            "the same session was the hostile host's before; 1 member given up",
+            bounds(CHAIN_OF_3, (0, 1), (1, 1), CASES=2, REMOVALS=1, LEASED=1, FORGERIES=1),
+        ),
+        Configuration(
+            "leased-recovery",
+            "a client's session is leased to another while a node joins a chain of 2; 1 member given up",
+            bounds(CHAIN_OF_2, (1, 1), (1, 0), REMOVALS=1, JOINS=1, LEASED=1),
+        ),
+        Configuration(
             "same-value",
             "for EVENTUAL reads: no two ACKs or replies ever give one version two values",
             bounds(CHAIN_OF_3, (1, 2), (0, 1), CASES=2, REMOVALS=1, REDRIVE_FROM=2, SAME_VALUE=1),
@@ -120,6 +140,16 @@ CONFIGURATIONS = {
             "the same for a chain of 2 with 1 member given up and 1 let in",
             bounds(CHAIN_OF_2, (1, 1), (0, 0), CASES=2, REMOVALS=1, JOINS=1, QUIET=1),
         ),
+        Configuration(
+            "settles-leased-anew",
+            "the same for a session that is leased to the second client; 1 member given up",
+            bounds(CHAIN_OF_3, (1, 1), (0, 0), REMOVALS=1, LEASED=1, QUIET=1),
+        ),
+        Configuration(
+            "settles-by-hostile",
+            "the same for a session that was the hostile host's before; 1 member given up",
+            bounds(CHAIN_OF_3, (0, 1), (0, 0), REMOVALS=1, LEASED=1, FORGERIES=1, QUIET=1),
+        ),
     ]
 }
 
@@ -140,6 +170,10 @@ SMALL = {
     "recovery-cas": bounds(CHAIN_OF_2, (1, 1), (1, 0), CASES=2, REMOVALS=1, JOINS=1),
     "recovery-two-reads": bounds(CHAIN_OF_2, (1, 1), (2, 0), REMOVALS=2, JOINS=1),
     "moves-small": bounds(CHAIN_OF_3, (1, 1), (1, 1), MOVES=1),
+    "hostile-small": bounds(CHAIN_OF_3, (1, 1), (1, 1), FORGERIES=1),
+    "hostile-writes": bounds(CHAIN_OF_3, (1, 1), (1, 1), FORGERIES=1, WRITES_ONLY=1),
+    "leased-small": bounds(CHAIN_OF_3, (1, 1), (1, 1), LEASED=1),
+    "settles-leased-small": bounds(CHAIN_OF_3, (1, 1), (0, 0), LEASED=1, QUIET=1),
     "settles-small": bounds(CHAIN_OF_3, (1, 1), (0, 0), QUIET=1),
     "settles-once": bounds(CHAIN_OF_3, (1, 1), (0, 0), REMOVALS=1, QUIET=1),
 }
@@ -167,5 +201,5 @@ class Mutant:
 
 MUTANTS = [Mutant(**m) for m in json.loads(Path(__file__).with_name("mutants.json").read_text())]
 
-QUICK_CONFIGURATIONS = ["steady-redrive", "failover-redrive", "recovery-all", "settles", "settles-failover"]
-QUICK_MUTANTS = ["ACK_OF_ANYTHING", "NO_LEASE", "NO_PERIODIC", "KEY_RESTARTS_LOWER"]
+QUICK_CONFIGURATIONS = ["steady-redrive", "failover-redrive", "recovery-all", "settles", "settles-failover", "leased-by-hostile"]
+QUICK_MUTANTS = ["ACK_OF_ANYTHING", "NO_LEASE", "NO_PERIODIC", "KEY_RESTARTS_LOWER", "NO_SESSION_OWNER", "NO_WINDOW"]

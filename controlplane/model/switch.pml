@@ -104,9 +104,9 @@ inline tidy(node) {
 
 inline record_session(node, write, its_version) {
     if
-    :: REQUEST(write) >= session_request[node * 2 + CLIENT(write)] ->
-        session_request[node * 2 + CLIENT(write)] = REQUEST(write);
-        session_version[node * 2 + CLIENT(write)] = its_version
+    :: TAKES(session_request[node * 2 + SESSION(write)], NUMBER(write)) ->
+        session_request[node * 2 + SESSION(write)] = NUMBER(write);
+        session_version[node * 2 + SESSION(write)] = its_version
     :: else
     fi
 }
@@ -114,9 +114,11 @@ inline record_session(node, write, its_version) {
 /* ---- WRITE and CAS, unstamped, at the head ---- */
 
 inline on_request(node, write) {
-    n = node; w = write; k = config[n]; c = CLIENT(w); q = REQUEST(w);
-    newer = q > session_request[n * 2 + c];
-    equal = q == session_request[n * 2 + c];
+    n = node; w = write; k = config[n]; c = SESSION(w); q = NUMBER(w);
+    if
+    :: c == NO_SESSION_ID -> newer = 1; equal = 0
+    :: else -> newer = NEWER(session_request[n * 2 + c], q); equal = q == session_request[n * 2 + c]
+    fi;
 #ifdef NO_SESSION
     newer = 1; equal = 0;
 #endif
@@ -124,7 +126,7 @@ inline on_request(node, write) {
     newer = newer || !equal;
 #endif
     if
-    :: !newer && !equal -> skip                       /* an older request: dropped */
+    :: !newer && !equal -> skip                       /* an older request, or one of another lease: dropped */
     :: else ->
         if
         :: kind[w] == WRITE -> assigned = newer
@@ -146,8 +148,7 @@ inline on_request(node, write) {
         :: assigned ->
             v = VERSION(EPOCH_OF(k), SEQ(latest[n]) + 1);
             latest[n] = v;
-            session_request[n * 2 + c] = q;
-            session_version[n * 2 + c] = v;
+            if :: c != NO_SESSION_ID -> session_request[n * 2 + c] = q; session_version[n * 2 + c] = v :: else fi;
             printf("node %d (head, config %d): request of write %d gets version %d.%d\n", n, k, w, EPOCH(v), SEQ(v));
 #ifdef GUESS
             i = 1;
@@ -155,7 +156,10 @@ inline on_request(node, write) {
 #endif
             if
             :: TAIL(k) == n -> committed[n] = v; value[n] = w; tidy(n); answer_write(w, w, v)
-            :: else -> newest_value[n] = w; newest_writer[n] = w; d = NEXT(k, n); send(k, v, w, 0, d)
+            :: else ->
+                newest_value[n] = w; newest_writer[n] = (c == NO_SESSION_ID -> 0 : w); ok = c == NO_SESSION_ID;
+                d = NEXT(k, n);
+                send(k, v, w, ok, d)
             fi
         :: !assigned && equal && session_version[n * 2 + c] != 0 ->
             v = session_version[n * 2 + c];
@@ -165,14 +169,14 @@ inline on_request(node, write) {
             :: else -> d = NEXT(k, n); send(k, v, w, 0, d)
             fi
         :: !assigned && !(equal && session_version[n * 2 + c] != 0) && kind[w] == CAS ->
-            if :: newer -> session_request[n * 2 + c] = q; session_version[n * 2 + c] = 0 :: else fi;
+            if :: newer && c != NO_SESSION_ID -> session_request[n * 2 + c] = q; session_version[n * 2 + c] = 0 :: else fi;
             if
 #ifdef CAS_AT_LATEST
 #define MAY_FAIL 1
 #else
 #define MAY_FAIL CLEAN(n)
 #endif
-            :: MAY_FAIL ->
+            :: MAY_FAIL && !FOREIGN(w) ->             /* (what that would tell a hostile host, a READ tells it too) */
                 printf("node %d (head, config %d): CAS %d expects %d.%d, has %d.%d\n", n, k, w, EPOCH(expected[w]), SEQ(expected[w]),
                     EPOCH(committed[n]), SEQ(committed[n]));
                 if
@@ -206,6 +210,14 @@ inline on_request(node, write) {
 #endif
 #define ACCEPTS(node, p) (MEMBER(node) && !FROZEN(node) && SAME_EPOCH(node, p) && PLACED(node))
 
+/* Of another key, of which nothing is modelled but the session's record. */
+inline pass_on(its_version, its_write, its_config) {
+    if
+    :: IS_TAIL(n) -> tell(its_version, 0, its_write)
+    :: else -> d = NEXT(k, n); send(its_config, its_version, its_write, 0, d)
+    fi
+}
+
 inline on_write(node, p) {
     n = node; key = p; v = P_VERSION(p); w = P_WRITE(p); ok = P_NO_SESSION(p); tmp = P_CONFIG(p); k = config[n];
     newer = v > (IS_TAIL(n) -> committed[n] : latest[n]);
@@ -220,7 +232,8 @@ inline on_write(node, p) {
     :: else -> if :: !ok -> record_session(n, w, v) :: else fi
     fi;
     if
-    :: IS_TAIL(n) ->
+    :: OTHER_KEY(w) -> pass_on(v, w, tmp)
+    :: !OTHER_KEY(w) && IS_TAIL(n) ->
 #ifdef NO_COMMIT_ORDER
         newer = 1; latest[n] = v;
 #endif
@@ -285,7 +298,10 @@ inline commit_news(node, its_version, its_value, its_write) {
 inline on_news(node, l) {
     n = node; v = L_VERSION(l); x = L_VALUE(l); w = L_WRITE(l);
     printf("node %d (config %d): ACK of %d, version %d.%d\n", n, config[n], x, EPOCH(v), SEQ(v));
-    commit_news(n, v, x, w)
+    if
+    :: OTHER_KEY(w) -> record_session(n, w, v)
+    :: else -> commit_news(n, v, x, w)
+    fi
 }
 
 /* ---- READ ---- */

@@ -61,7 +61,7 @@ proctype News(byte slot) {
 
 /* When nothing is on its way any more and nobody asks. */
 #define SETTLED(node) (!IN(now_config, node) || CLEAN(node))
-#define WAITS(c) (state[c] == WRITING)
+#define WAITS(c) (state[c] == WRITING && HOLDS(c))
 #define ASKS_AGAIN(c) (WAITS(c) && (again & (1 << CURRENT(c))) == 0)
 proctype Judge() {
     do
@@ -93,7 +93,7 @@ proctype News(byte slot) {
     :: d_step { RUNNING && slot < news && LEARNS(1) -> on_news(1, learn[slot]); clear() }
     :: d_step { RUNNING && slot < news && LEARNS(2) -> on_news(2, learn[slot]); clear() }
     /* A reply with the same version. To a member it is as good as the ACK, since it has seen the WRITE and with it the session; not so to a newcomer. */
-    :: d_step { RUNNING && slot < news && joining != NOBODY && L_WRITE(learn[slot]) != 0 -> on_news(joining, (learn[slot] & ~7)); clear() }
+    :: d_step { RUNNING && slot < news && joining != NOBODY && L_WRITE(learn[slot]) != 0 && !OTHER_KEY(L_WRITE(learn[slot])) -> on_news(joining, (learn[slot] & ~7)); clear() }
     od
 }
 #endif
@@ -102,7 +102,7 @@ proctype News(byte slot) {
 inline repair(node) {
     n = node;
     ok = 0; i = 0;
-    do :: i < news -> if :: L_VERSION(learn[i]) == SERVED_VERSION(n) -> ok = 1 :: else fi; i++ :: else -> break od;
+    do :: i < news -> if :: L_VERSION(learn[i]) == SERVED_VERSION(n) && !OTHER_KEY(L_WRITE(learn[i])) -> ok = 1 :: else fi; i++ :: else -> break od;
     if
     :: !ok && SERVED_VERSION(n) != 0 ->
         v = SERVED_VERSION(n); x = SERVED(n);
@@ -178,7 +178,7 @@ proctype Client(bit me) {
         clear()
     }
     :: d_step {
-        state[me] == IDLE && requests[me] < WRITES(me) && (PUTS & (1 << me)) != 0 ->
+        state[me] == IDLE && requests[me] < WRITES(me) && HOLDS(me) && (PUTS & (1 << me)) != 0 ->
         requests[me]++; state[me] = WRITING;
         kind[CURRENT(me)] = WRITE;
         if :: requests[me] == WRITES(me) -> seen[me] = 0; seen_value[me] = 0 :: else fi;
@@ -186,7 +186,7 @@ proctype Client(bit me) {
         clear()
     }
     :: d_step {
-        state[me] == IDLE && requests[me] < WRITES(me) && (CASES & (1 << me)) != 0 ->
+        state[me] == IDLE && requests[me] < WRITES(me) && HOLDS(me) && (CASES & (1 << me)) != 0 ->
         requests[me]++; state[me] = WRITING;
         kind[CURRENT(me)] = CAS; expected[CURRENT(me)] = seen[me]; expected_value[CURRENT(me)] = seen_value[me];
         if :: requests[me] == WRITES(me) -> seen[me] = 0; seen_value[me] = 0 :: else fi;
@@ -196,7 +196,7 @@ proctype Client(bit me) {
 #ifdef GUESS
     /* A version that it was not told: the next one. */
     :: d_step {
-        state[me] == IDLE && requests[me] < WRITES(me) && (CASES & (1 << me)) != 0 && SEQ(latest[0]) < 7 ->
+        state[me] == IDLE && requests[me] < WRITES(me) && HOLDS(me) && (CASES & (1 << me)) != 0 && SEQ(latest[0]) < 7 ->
         requests[me]++; state[me] = WRITING;
         kind[CURRENT(me)] = CAS; expected[CURRENT(me)] = VERSION(1, SEQ(latest[0]) + 1); expected_value[CURRENT(me)] = 7;
         printf("client %d: CAS %d, guessing %d.%d\n", me, CURRENT(me), EPOCH(expected[CURRENT(me)]), SEQ(expected[CURRENT(me)]));

@@ -30,9 +30,10 @@ var (
 const Gap = 1024
 
 // Begin is what the record of a session is set to when it is leased, so that the holder's first request is the next number: random, in the lower half of all numbers, so that a lease does not
-// come to their end, and such that no request of an earlier lease, of which records were found at switches, is in its window (wire.RequestWindow).
+// come to their end, and such that no request of an earlier lease, of which records were found at switches, is in its window (wire.RequestWindow), nor comes into it while the record
+// grows by as much again.
 func Begin(records []uint32, random func() uint32) uint32 {
-	in := func(last, request uint32) bool { return request-last <= wire.RequestWindow }
+	in := func(last, request uint32) bool { return request-last <= 2*wire.RequestWindow }
 	for {
 		last := random() >> 1
 		if last != 0 && !slices.ContainsFunc(records, func(r uint32) bool { return in(last, r) || in(last, r+Gap) }) {

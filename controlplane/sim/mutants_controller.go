@@ -33,7 +33,7 @@ type removed struct {
 
 func init() {
 	Mutants = append(Mutants,
-		&Mutant{ID: "RECORD_STAYS", Rule: "the record of a session that is leased anew begins anew", own: true, remove: func(r *removed) { r.recordStays = true }, shows: NotWritable},
+		&Mutant{ID: "RECORD_STAYS", Rule: "the record of a session that is leased anew begins anew", remove: func(r *removed) { r.recordStays = true }, shows: NotWritable},
 		&Mutant{ID: "NO_WAIT", Rule: "a configuration is installed when the members that it leaves out are fenced, or their lease is over", remove: func(r *removed) { r.machine.Wait = true }},
 		&Mutant{ID: "NO_STORE_COMPARE", Rule: "a controller records a configuration only if it has seen the newest one", remove: func(r *removed) { r.storeCompare = true }},
 		&Mutant{ID: "LEASES_WITHOUT_LEADING", Rule: "a controller renews leases only if it has heard lately that it leads", own: true, remove: func(r *removed) { r.leads = true }},

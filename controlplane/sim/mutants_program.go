@@ -130,20 +130,21 @@ func init() {
 		e.when("meta.chain.epoch != hdr.netcraq.epoch", 1, never)
 	}})
 	// What keeps hostile hosts from others' keys and sessions.
-	authority := func(id, rule, shows, file, condition string) {
-		Mutants = append(Mutants, &Mutant{ID: id, Rule: rule, own: true, shows: shows, program: func(e *edit) { e.whenIn(file, condition, 1, never) }})
+	authority := func(id, rule, shows, file, condition string) *Mutant {
+		m := &Mutant{ID: id, Rule: rule, shows: shows, program: func(e *edit) { e.whenIn(file, condition, 1, never) }}
+		Mutants = append(Mutants, m)
+		return m
 	}
 	authority("NO_ACCESS", "a principal does in a realm what it was granted there, and nothing else", "", "chain.p4", "meta.placed && hdr.ipv4.identification != meta.realm")
 	program("ANY_PRINCIPAL", "the first switch says whose a request is, whatever the host has put there", func(e *edit) {
 		e.assignIn("admission.p4", "hdr.ipv4.identification = principal", 2, func(any) any { return field("ipv4", "identification") })
 	})
-	Mutants[len(Mutants)-1].own = true
 	authority("NO_SESSION_OWNER", "a session is used by the port that it is leased to", NotSettled, "admission.p4", "meta.session_port != meta.ingress_port")
-	authority("NO_CLOSED_PORT", "a port without a principal is closed", Intrusion, "admission.p4", "meta.trust == trust_t.CLOSED")
-	authority("ANY_SOURCE", "a host sends with its own address alone", "", "admission.p4", "hdr.ipv4.src != meta.port_addr")
-	Mutants = append(Mutants, &Mutant{ID: "NO_WINDOW", Rule: "a request far above the recorded one is of another lease, and is not recorded", own: true,
+	authority("NO_CLOSED_PORT", "a port without a principal is closed", Intrusion, "admission.p4", "meta.trust == trust_t.CLOSED").own = true
+	authority("ANY_SOURCE", "a host sends with its own address alone", "", "admission.p4", "hdr.ipv4.src != meta.port_addr").own = true
+	Mutants = append(Mutants, &Mutant{ID: "NO_WINDOW", Rule: "a request far above the recorded one is of another lease, and is not recorded",
 		program: func(e *edit) { e.whenIn("chain.p4", "request_newer && recorded != 0", 1, never) },
-		implied: "only the host that has leased a session can send such a request, and the next lease begins anew; what one switch does with it is in p4src/testdata/scenarios/authority.txt"})
+		implied: "first leases begin at 1 here, so that a lease hardly ever begins below what is late of the one before; the model shows it, and p4src/testdata/scenarios/authority.txt what one switch does"})
 	// Nothing STAMPED has the epoch of a freeze unless a controller drives down in a frozen chain, so this one does.
 	Mutants = append(Mutants, &Mutant{ID: "FREEZE_AT_HEAD_ONLY", Rule: "in a frozen chain every node drops STAMPED packets", scenario: "frozen_at_every_member", program: func(e *edit) {
 		found := false
