@@ -290,16 +290,19 @@ func TestKubernetes(t *testing.T) {
 	})
 
 	t.Log("a key of etcd's is pinned, and the last chain goes, with all that gateways would ask for")
-	k.change("second", func(s *v1alpha1.NetcraqChainSpec) { s.Placement.Pins = []string{"/registry/pods/default/nothing"} }) // that there is no such key fits into 16 bytes
+	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "second"}}))
+	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "third"}, Spec: v1alpha1.NetcraqChainSpec{ID: 3, Length: 2, Profile: 1024, Slots: 64, LeaseMillis: 1000, // a sealed cell has no room in 16 bytes
+		Placement: v1alpha1.Placement{Pins: []string{"/registry/pods/default/nothing"}}}}))
+	k.wait("third", "formed", serving(2))
 	until(t, "the pinned key is placed", func() error { return k.placed(1) })
 	k.nodes[0].kill()
 	k.nodes[1].kill()
-	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "second"}})) // while nobody leads
+	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "third"}})) // while nobody leads
 	k.nodes[0].start()
 	k.nodes[1].start()
 	until(t, "the last chain's keys are taken out of the network", func() error { return k.placed(0) })
 	until(t, "the chain's resource goes", func() error {
-		err := k.c.Get(ctx, client.ObjectKey{Name: "second"}, &v1alpha1.NetcraqChain{})
+		err := k.c.Get(ctx, client.ObjectKey{Name: "third"}, &v1alpha1.NetcraqChain{})
 		if err == nil {
 			return errors.New("it is there")
 		}
