@@ -474,7 +474,8 @@ func (s *served) unfinished(t *testing.T, n int, head string, size int) []net.Co
 		out = append(out, c)
 		go func() {
 			_, _ = io.WriteString(c, head) // the server may end it
-			for piece := make([]byte, 1<<20); size > 0; size -= len(piece) {
+			piece := make([]byte, 1<<20)
+			for left := size; left > 0; left -= len(piece) {
 				if _, err := c.Write(piece); err != nil {
 					return
 				}
