@@ -154,7 +154,8 @@ def test_a_flood_costs_the_flooder(net):
     assert bounded.answered <= 1.1 * RATE * bounded.seconds + BURST
     assert beside.lost == 0
     # Processors are shared, with the flooding process, too. Without a bound it is two to three orders of magnitude where switches run in processes.
-    # BMv2 looks at every packet of the flood in one thread before its meter drops it: there the bound spares the chain, and the switch itself as far as it does less for each.
+    # BMv2 looks at every packet of the flood in one thread before its meter drops it: there the bound spares the chain, and the
+    # switch itself only as far as it does less for each.
     in_one_thread = "bmv2" in net.running_engine.lower() or "simple_switch" in net.running_engine.lower()
     for was, now, free_of_bound in ((quiet.reads, beside.reads, without.reads), (quiet.writes, beside.writes, without.writes)):
         limit = statistics.median(free_of_bound) if in_one_thread and free_of_bound else 20 * statistics.median(was) + 0.005
