@@ -136,12 +136,11 @@ func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 	if p.Op.IsReply() {
 		f.Src, f.Dst = f.Dst, f.Src
 	}
+	f.Principal = uint16(pick(1, 1, 1, 1, 2, 3, 0, 0xFFFF))
 	frame, err := f.AppendTo(nil, payload)
 	if err != nil {
 		panic(err)
 	}
-	binary.BigEndian.PutUint16(frame[18:], uint16(pick(1, 1, 1, 1, 2, 3, 0, 0xFFFF))) // the principal
-	fixChecksum(frame)
 	switch r.IntN(12) {
 	case 0: // a byte somewhere in the headers
 		frame[r.IntN(66)] = byte(r.Uint32())

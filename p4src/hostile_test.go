@@ -228,7 +228,7 @@ func forgery(from uint32, o output) string {
 		return ""
 	case (o.port == 2 || o.port == 3) && p.Op == wire.Ack && p.Key == 0x01000003:
 		return "" // of its own write
-	case (p.Op == wire.Read || p.Op == wire.Write || p.Op == wire.CAS) && own && p.Flags&^(wire.Eventual|wire.ToHead|wire.DirtyForwarded) == 0 && binary.BigEndian.Uint16(o.frame[18:]) == 9:
+	case (p.Op == wire.Read || p.Op == wire.Write || p.Op == wire.CAS) && own && p.Flags&^(wire.Eventual|wire.ToHead|wire.DirtyForwarded) == 0 && f.Principal == 9:
 		return "" // a request of its own, under its own name
 	}
 	return "what others would believe"

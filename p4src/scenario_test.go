@@ -361,16 +361,14 @@ func (s *scenario) frame(p []string, o map[string]string) ([]byte, error) {
 			}
 		}
 	}
+	f.Principal = 1 // as a first switch has written it for the host h
+	if v := o["principal"]; v != "" {
+		f.Principal = uint16(number(v))
+	}
 	frame, err := f.AppendTo(nil, payload)
 	if err != nil {
 		return nil, err
 	}
-	principal := uint64(1) // as a first switch has written it for the host h
-	if v := o["principal"]; v != "" {
-		principal = number(v)
-	}
-	binary.BigEndian.PutUint16(frame[14+4:], uint16(principal))
-	fixChecksum(frame)
 	if v := o["ttl"]; v != "" {
 		frame[14+8] = byte(number(v))
 		fixChecksum(frame)
@@ -472,8 +470,8 @@ func (s *scenario) describe(x output) string {
 			packet.Request = 1
 		}
 	}
-	if id := binary.BigEndian.Uint16(frame[18:]); id != 1 && !packet.Op.IsReply() && packet.Op != wire.Ack {
-		where += fmt.Sprintf(" principal %d", id)
+	if f.Principal != 1 && !packet.Op.IsReply() && packet.Op != wire.Ack {
+		where += fmt.Sprintf(" principal %d", f.Principal)
 	}
 	text := fmt.Sprintf("%s: %v -> %v ttl %d: %v", where, f.Src, f.Dst, frame[22], packet.String())
 	if len(packet.Value) > 64 {

@@ -31,6 +31,8 @@ var ErrFrame = errors.New("netcraq: not a frame that a switch takes")
 type Frame struct {
 	EthernetDst, EthernetSrc [6]byte
 	Src, Dst                 netip.AddrPort // IPv4. Requests go to port Port, replies come from it
+	// Principal is whom a request is from (IPv4's identification, 16 bits): what the first switch writes there, over whatever a host has put.
+	Principal uint16
 }
 
 // AppendTo appends the whole Ethernet frame around payload to b: IPv4 with its checksum and a TTL of 64, UDP without a checksum (0: not used, RFC 768).
@@ -49,7 +51,8 @@ func (f *Frame) AppendTo(b, payload []byte) ([]byte, error) {
 	ip := len(b)
 	b = append(b, 0x45, 0)
 	b = binary.BigEndian.AppendUint16(b, uint16(total))
-	b = append(b, 0, 0, 0, 0, ttl, protocolUDP, 0, 0)
+	b = binary.BigEndian.AppendUint16(b, f.Principal)
+	b = append(b, 0, 0, ttl, protocolUDP, 0, 0)
 	src, dst := f.Src.Addr().As4(), f.Dst.Addr().As4()
 	b = append(b, src[:]...)
 	b = append(b, dst[:]...)
@@ -90,6 +93,7 @@ func ParseFrame(b []byte) (f Frame, payload []byte, err error) {
 	case onesSum(ip[:ipv4Bytes]) != 0xFFFF:
 		return bad("IPv4 header checksum")
 	}
+	f.Principal = binary.BigEndian.Uint16(ip[4:])
 	udp := ip[ipv4Bytes:total]
 	if n := int(binary.BigEndian.Uint16(udp[4:])); n != len(udp) {
 		return bad("UDP length %d in an IPv4 payload of %d", n, len(udp))

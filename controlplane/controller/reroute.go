@@ -2,6 +2,8 @@ package controller
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -69,13 +71,21 @@ func (d *device) refreshSoon() {
 	})
 }
 
-// refresh writes what has changed of a switch's routes and of the multicast groups of its chains.
-func (d *device) refresh(ctx context.Context) {
+// read makes what is known of a switch's tables hold, if it has been set up in this connection; else errNotConnected.
+func (d *device) read(ctx context.Context) error {
 	s := d.client.State()
 	if s.Phase != p4rt.Primary || d.setUpAt != s.Stream {
+		return fmt.Errorf("%s: %w", d.sw.Name, errNotConnected)
+	}
+	return d.load(ctx, s.Stream)
+}
+
+// refresh writes what has changed of a switch's routes and of the multicast groups of its chains.
+func (d *device) refresh(ctx context.Context) {
+	err := d.read(ctx)
+	if errors.Is(err, errNotConnected) {
 		return // it gets everything when it is set up
 	}
-	err := d.load(ctx, s.Stream)
 	if err == nil {
 		err = d.writeBase(ctx)
 	}

@@ -194,10 +194,11 @@ func (c *Controller) keepRecords(ctx context.Context) (at, others []*device, err
 func (c *Controller) recordsNow(ctx context.Context) (at, others []*device, installing string, err error) {
 	err = c.call(ctx, func() {
 		for _, ch := range c.net().chains {
-			if !ch.m.Status(c.now()).Installed {
+			st := ch.m.Status(c.now())
+			if !st.Installed {
 				installing = ch.topo.Name
 			}
-			for _, name := range ch.m.Status(c.now()).Config.Learners() {
+			for _, name := range st.Config.Learners() {
 				if d := c.net().byName[name]; d != nil && !slices.Contains(at, d) {
 					at = append(at, d)
 				}
@@ -277,12 +278,9 @@ func (c *Controller) letIn(ctx context.Context, h *topology.Host) error {
 	}
 	done := make(chan error, 1)
 	d.submit(func(ctx context.Context) {
-		s := d.client.State()
-		err := error(errNotConnected)
-		if s.Phase == p4rt.Primary && d.setUpAt == s.Stream {
-			if err = d.load(ctx, s.Stream); err == nil {
-				err = d.writeBase(ctx)
-			}
+		err := d.read(ctx)
+		if err == nil {
+			err = d.writeBase(ctx)
 		}
 		done <- err
 	})

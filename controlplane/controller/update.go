@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -232,15 +231,11 @@ func (c *Controller) realign() {
 	}
 	for _, d := range c.net().devices {
 		d.submit(func(ctx context.Context) {
-			s := d.client.State()
-			if s.Phase != p4rt.Primary || d.setUpAt != s.Stream {
-				return // what differs is mended when it comes up
-			}
-			err := d.load(ctx, s.Stream)
+			err := d.read(ctx)
 			if err == nil {
 				err = d.realign(ctx, keys)
 			}
-			if err != nil && !passing(err) {
+			if err != nil && !passing(err) { // in one that is lost, what differs is mended when it comes up
 				c.post(func() { c.events.add("keys.not-realigned", d.sw.Name, "", err.Error()) })
 			}
 		})

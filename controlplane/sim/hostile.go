@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"time"
@@ -97,24 +96,9 @@ func (w *world) forge(d dice, h *topology.Host) []byte {
 	}
 	copy(f.EthernetDst[:], h.Switch.MAC)
 	copy(f.EthernetSrc[:], h.MAC)
+	f.Principal = pick[uint16](d, 0, 1, 2, 3, 0xFFFF) // as a switch would have written it
 	frame, err := f.AppendTo(nil, payload)
 	must(err)
-	return w.disguise(d, frame)
-}
-
-// disguise writes a principal into a frame's IPv4 identification, as a switch would have.
-func (w *world) disguise(d dice, frame []byte) []byte {
-	ip := frame[14:34]
-	binary.BigEndian.PutUint16(ip[4:], uint16(pick(d, 0, 1, 2, 3, 0xFFFF)))
-	ip[10], ip[11] = 0, 0
-	var sum uint32
-	for i := 0; i < 20; i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
-	}
-	for sum > 0xFFFF {
-		sum = sum>>16 + sum&0xFFFF
-	}
-	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
 	return frame
 }
 
