@@ -5,7 +5,11 @@ package module
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -34,29 +38,19 @@ const (
 	clients      = 8
 )
 
-// TestRobustness has the traffic of etcd's robustness tests go through a gateway before each of three members, or straight to them: undisturbed, and while a member and then a gateway dies. What clients
-// and watches were told has to pass etcd's own validation.
-func TestRobustness(t *testing.T) {
-	for _, traffic := range []struct {
-		name    string
-		traffic traffic.Traffic
-		profile traffic.Profile
-	}{
-		{"EtcdPut", traffic.EtcdPut, traffic.LowTraffic},
-		{"EtcdPutDeleteLease", traffic.EtcdPutDeleteLease, traffic.LowTraffic},
-		{"Kubernetes", traffic.Kubernetes, traffic.LowTraffic},
-	} {
-		for _, faults := range []bool{false, true} {
-			name := traffic.name
-			if faults {
-				name += "/killed"
-			} else {
-				name += "/undisturbed"
-			}
-			t.Run(name, func(t *testing.T) { robustness(t, traffic.traffic, traffic.profile, faults) })
-		}
-	}
+// The traffic of etcd's robustness tests goes through a gateway before each of three members, or straight to them: undisturbed, and while a member and then a gateway dies. What clients and watches were
+// told has to pass etcd's own validation.
+
+func TestPut(t *testing.T)       { robustness(t, traffic.EtcdPut, traffic.LowTraffic, false) }
+func TestPutKilled(t *testing.T) { robustness(t, traffic.EtcdPut, traffic.LowTraffic, true) }
+func TestDeleteLease(t *testing.T) {
+	robustness(t, traffic.EtcdPutDeleteLease, traffic.LowTraffic, false)
 }
+func TestDeleteLeaseKilled(t *testing.T) {
+	robustness(t, traffic.EtcdPutDeleteLease, traffic.LowTraffic, true)
+}
+func TestKubernetes(t *testing.T)       { robustness(t, traffic.Kubernetes, traffic.LowTraffic, false) }
+func TestKubernetesKilled(t *testing.T) { robustness(t, traffic.Kubernetes, traffic.LowTraffic, true) }
 
 // system is a cluster and what clients are connected to.
 type system struct {
@@ -176,7 +170,7 @@ func robustness(t *testing.T, load traffic.Traffic, profile traffic.Profile, fau
 	keep(first)
 	events := straight.until(end)
 
-	done, failed, hits := 0, 0, 0
+	done, failed := 0, 0
 	for _, r := range reports {
 		for _, op := range r.KeyValue {
 			if op.Output.(model.MaybeEtcdResponse).Error == "" {
@@ -186,15 +180,56 @@ func robustness(t *testing.T, load traffic.Traffic, profile traffic.Profile, fau
 			}
 		}
 	}
-	t.Logf("%d operations done, %d failed, revision %d, %d read from switches", done, failed, end, hits)
+	hits, why := s.hits()
+	t.Logf("%d operations done, %d failed, revision %d, %d gets answered by the switches", done, failed, end, hits)
 	if done < 100 {
 		t.Error("the traffic shows too little")
 	}
 	reports, persisted := events.translate(t, reports)
 	if keys {
+		if hits == 0 && !load.ExpectUniqueRevision() { // not that of Kubernetes, which lists
+			t.Errorf("the switches answered no get: this shows nothing\n%s", why)
+		}
 		defer lenient()()
 	}
-	validate.ValidateAndReturnVisualize(t, log, validate.Config{ExpectRevisionUnique: load.ExpectUniqueRevision()}, reports, persisted, validateTime)
+	visualize := validate.ValidateAndReturnVisualize(t, log, validate.Config{ExpectRevisionUnique: load.ExpectUniqueRevision()}, reports, persisted, validateTime)
+	if dir := os.Getenv(inplace.EnvLog); t.Failed() && dir != "" && visualize != nil {
+		path := filepath.Join(filepath.Dir(dir), fmt.Sprintf("%s-%d.html", t.Name(), began.Unix()))
+		if err := visualize(path); err != nil {
+			t.Error(err)
+		}
+		t.Logf("%s shows the history", path)
+	}
+}
+
+// hits is how many gets the switches have answered, to the gateways that run now, and why not the others.
+func (s *system) hits() (n int, all string) {
+	for i := range s.ends {
+		r, err := http.Get(s.endpoints[i] + "/proxy/metrics")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		b, err := io.ReadAll(r.Body)
+		r.Body.Close()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			if !strings.HasPrefix(line, "etcd_monitor_reads_total{") {
+				continue
+			}
+			all += line
+			if strings.Contains(line, "answered=\"network\"") {
+				fields := strings.Fields(line)
+				x, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+				if err != nil {
+					s.t.Fatal(err)
+				}
+				n += int(x)
+			}
+		}
+	}
+	return n, all
 }
 
 func (s *system) client(ids identity.Provider, began time.Time, endpoints ...string) *client.RecordingClient {

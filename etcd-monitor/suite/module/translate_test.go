@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/anishathalye/porcupine"
+
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/tests/v3/robustness/model"
 	"go.etcd.io/etcd/tests/v3/robustness/report"
@@ -95,20 +97,24 @@ func (f *follower) translate(t *testing.T, reports []report.ClientReport) ([]rep
 		}
 		return int64(n) + 1
 	}
-	var requests []model.EtcdRequest
+	var operations []porcupine.Operation
+	shown := 0
 	out := slices.Clone(reports)
 	for i := range out {
 		out[i].KeyValue = slices.Clone(out[i].KeyValue)
 		for j := range out[i].KeyValue {
 			op := &out[i].KeyValue[j]
 			op.Input, op.Output = requestOf(op.Input.(model.EtcdRequest), number), responseOf(op.Output.(model.MaybeEtcdResponse), number)
-			requests = append(requests, op.Input.(model.EtcdRequest))
+			operations = append(operations, *op)
 		}
 		for j := range out[i].Watch {
-			watchOf(&out[i].Watch[j], number)
+			shown += watchOf(&out[i].Watch[j], number)
 		}
 	}
-	return out, f.persisted(t, theirs, number, requests)
+	if shown > 0 {
+		t.Errorf("watches showed %d changes of keys under %s", shown, own)
+	}
+	return out, f.persisted(t, theirs, number, operations)
 }
 
 func requestOf(r model.EtcdRequest, number func(int64) int64) model.EtcdRequest {
@@ -157,13 +163,17 @@ func responseOf(r model.MaybeEtcdResponse, number func(int64) int64) model.Maybe
 	return r
 }
 
-func watchOf(w *model.WatchOperation, number func(int64) int64) {
+// watchOf takes what clients should not see out of a watch, and says how much that was.
+func watchOf(w *model.WatchOperation, number func(int64) int64) (shown int) {
 	if w.Request.Revision != 0 { // the next of the clients' revisions
 		w.Request.Revision = number(w.Request.Revision-1) + 1
 	}
 	for i := range w.Responses {
 		r := &w.Responses[i]
 		r.Revision = number(r.Revision)
+		all := len(r.Events)
+		r.Events = slices.DeleteFunc(r.Events, func(e model.WatchEvent) bool { return strings.HasPrefix(e.Key, own) })
+		shown += all - len(r.Events)
 		for j := range r.Events {
 			e := &r.Events[j]
 			e.Revision = number(e.Revision)
@@ -174,18 +184,19 @@ func watchOf(w *model.WatchOperation, number func(int64) int64) {
 			}
 		}
 	}
+	return shown
 }
 
-// persisted finds for each revision the client's request that made it: puts are of values that are there once, and of deletions any that could have done it will do.
-func (f *follower) persisted(t *testing.T, revisions []int64, number func(int64) int64, requests []model.EtcdRequest) (out []model.EtcdRequest) {
+// persisted finds for each revision the client's request that made it. Puts are of values that are there once. Of deletions the answers tell; of those without an answer any that could have done it will do.
+func (f *follower) persisted(t *testing.T, revisions []int64, number func(int64) int64, operations []porcupine.Operation) (out []model.EtcdRequest) {
 	type put struct {
 		key   string
 		value model.ValueOrHash
 	}
-	puts, deletes := map[put]model.EtcdRequest{}, map[string][]model.EtcdRequest{}
-	leases := map[int64]bool{}
-	var revokes []model.EtcdRequest
-	for _, r := range requests {
+	puts, answered, unanswered := map[put]model.EtcdRequest{}, map[int64]model.EtcdRequest{}, map[string][]model.EtcdRequest{}
+	leases, revoked := map[int64]bool{}, map[int64]model.EtcdRequest{}
+	for _, o := range operations {
+		r, answer := o.Input.(model.EtcdRequest), o.Output.(model.MaybeEtcdResponse)
 		switch r.Type {
 		case model.Txn:
 			for _, op := range r.Txn.OperationsOnSuccess {
@@ -197,57 +208,60 @@ func (f *follower) persisted(t *testing.T, revisions []int64, number func(int64)
 						out = append(out, model.EtcdRequest{Type: model.LeaseGrant, LeaseGrant: &model.LeaseGrantRequest{LeaseID: op.Put.LeaseID}})
 					}
 				case model.DeleteOperation:
-					deletes[op.Delete.Key] = append(deletes[op.Delete.Key], r)
+					if answer.Error != "" {
+						unanswered[op.Delete.Key] = append(unanswered[op.Delete.Key], r)
+					} else if answer.Txn != nil && !answer.Txn.Failure && slices.ContainsFunc(answer.Txn.Results, func(x model.EtcdOperationResult) bool { return x.Deleted > 0 }) {
+						answered[answer.Revision] = r
+					}
 				}
 			}
 		case model.LeaseRevoke:
-			revokes = append(revokes, r)
+			revoked[r.LeaseRevoke.LeaseID] = r
 		}
 	}
 	attached := map[string]int64{}
 	for _, revision := range revisions {
-		request := (*model.EtcdRequest)(nil)
 		events := f.events[revision]
+		first := events[0]
+		r, ok := model.EtcdRequest{}, false
 		for _, e := range events {
-			if r, ok := puts[put{string(e.Kv.Key), model.ToValueOrHash(string(e.Kv.Value))}]; e.Type == clientv3.EventTypePut && ok {
-				request = &r
+			if x, is := puts[put{string(e.Kv.Key), model.ToValueOrHash(string(e.Kv.Value))}]; e.Type == clientv3.EventTypePut && is {
+				r, ok = x, true
 			}
 		}
-		if lease := attached[string(events[0].Kv.Key)]; request == nil && lease != 0 {
-			// Whether its lease was revoked or the key was deleted: if the lease comes back it was the key.
-			for _, r := range revokes {
-				if r.LeaseRevoke.LeaseID == lease && !slices.ContainsFunc(f.after(revision), func(e *clientv3.Event) bool { return e.Kv.Lease == lease }) {
-					request = &r
+		if !ok {
+			r, ok = answered[number(revision)]
+		}
+		if lease := attached[string(first.Kv.Key)]; !ok && lease != 0 && !f.used(lease, revision) {
+			r, ok = revoked[lease]
+		}
+		if !ok {
+			for _, x := range unanswered[string(first.Kv.Key)] {
+				if c := x.Txn.Conditions; len(x.Txn.OperationsOnSuccess) == 1 && (len(c) == 0 || first.PrevKv != nil && c[0].ExpectedRevision == number(first.PrevKv.ModRevision)) {
+					r, ok = x, true
 				}
 			}
 		}
-		if request == nil {
-			for _, r := range deletes[string(events[0].Kv.Key)] {
-				if c := r.Txn.Conditions; len(r.Txn.OperationsOnSuccess) == 1 && (len(c) == 0 || events[0].PrevKv != nil && c[0].ExpectedRevision == number(events[0].PrevKv.ModRevision)) {
-					request = &r
-				}
-			}
-		}
-		if request == nil {
+		if !ok {
 			b, _ := json.Marshal(events)
 			t.Fatalf("revision %d was written by no client: %s", revision, b)
 		}
 		for _, e := range events {
 			attached[string(e.Kv.Key)] = e.Kv.Lease
 		}
-		out = append(out, *request)
+		out = append(out, r)
 	}
 	return out
 }
 
-// after are all events after a revision.
-func (f *follower) after(revision int64) (out []*clientv3.Event) {
+// used says whether a key was attached to a lease after a revision, so that it was not revoked until then.
+func (f *follower) used(lease, revision int64) bool {
 	for r, events := range f.events {
-		if r > revision {
-			out = append(out, events...)
+		if r > revision && slices.ContainsFunc(events, func(e *clientv3.Event) bool { return e.Kv.Lease == lease }) {
+			return true
 		}
 	}
-	return out
+	return false
 }
 
 // lenient has the model allow what docs/etcd.md says of an answer from the network: the revision in the header of a get of one key may be older than the store's, but not older than the key's.
