@@ -115,15 +115,15 @@ func (g *gateway) leave() {
 // absolute are endpoints as a process in another directory has to name them, too: those of etcd's tests are sockets in the directory of the test.
 func absolute(endpoints []string) (out []string, err error) {
 	for _, e := range endpoints {
-		scheme, rest, ok := strings.Cut(e, "://")
-		if ok && (scheme == "unix" || scheme == "unixs") && !strings.HasPrefix(rest, "/") {
-			path, err := filepath.Abs(rest)
+		scheme, rest, ok := strings.Cut(e, ":")
+		switch {
+		case ok && (scheme == "unix" || scheme == "unixs"):
+			path, err := filepath.Abs(strings.TrimPrefix(rest, "//"))
 			if err != nil {
 				return nil, err
 			}
 			e = scheme + "://" + path
-		}
-		if !ok {
+		case !strings.Contains(e, "://"):
 			e = "http://" + e
 		}
 		out = append(out, e)
