@@ -75,6 +75,18 @@ func (o *options) packages(ctx context.Context, mode string, env []string) (resu
 	return all, os.WriteFile(o.path(mode+".json"), b, 0o644)
 }
 
+// earlier are the results of an earlier run in a mode, if there was one: without -modes straight they are what others are compared with.
+func (o *options) earlier(mode string) (got results, err error) {
+	b, err := os.ReadFile(o.path(mode + ".json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return got, json.Unmarshal(b, &got)
+}
+
 // runPackage runs the tests of a package until each has come to its end, also where one ends the process; and those that failed again.
 func (o *options) runPackage(ctx context.Context, mode, pkg string, env []string) (results, error) {
 	names, err := o.listTests(ctx, mode, pkg)

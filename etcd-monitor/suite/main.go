@@ -101,6 +101,9 @@ func (o *options) all(ctx context.Context) error {
 		return err
 	}
 	got := map[string]results{}
+	if got[straight], err = o.earlier(straight); err != nil {
+		return err
+	}
 	for _, mode := range o.modes {
 		if got[mode], err = o.mode(ctx, mode); err != nil {
 			return err

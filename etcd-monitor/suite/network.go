@@ -49,12 +49,7 @@ func (o *options) inNamespace(ctx context.Context) (results, error) {
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("in a network namespace: %w", err)
 	}
-	b, err := os.ReadFile(o.path(placed + ".json"))
-	if err != nil {
-		return nil, err
-	}
-	var got results
-	return got, json.Unmarshal(b, &got)
+	return o.earlier(placed)
 }
 
 // runPlaced starts the network in this process's namespace and runs the tests.

@@ -112,7 +112,8 @@ func (g *gateway) leave() {
 	}
 }
 
-// absolute are endpoints as a process in another directory has to name them, too: those of etcd's tests are sockets in the directory of the test.
+// absolute are endpoints as a process in another directory has to name them, too: those of etcd's tests are sockets in the directory of the test. The path of a socket has a hundred bytes at most, and the
+// tests have long names, so there is a link to that directory.
 func absolute(endpoints []string) (out []string, err error) {
 	for _, e := range endpoints {
 		scheme, rest, ok := strings.Cut(e, ":")
@@ -122,13 +123,38 @@ func absolute(endpoints []string) (out []string, err error) {
 			if err != nil {
 				return nil, err
 			}
-			e = scheme + "://" + path
+			link, err := linkTo(filepath.Dir(path))
+			if err != nil {
+				return nil, err
+			}
+			e = scheme + "://" + filepath.Join(link, filepath.Base(path))
 		case !strings.Contains(e, "://"):
 			e = "http://" + e
 		}
 		out = append(out, e)
 	}
 	return out, nil
+}
+
+// links are to directories. They are removed with the tests' temporary directory.
+var links = struct {
+	sync.Mutex
+	paths map[string]string
+}{paths: map[string]string{}}
+
+// linkTo gives a short name of a directory.
+func linkTo(dir string) (string, error) {
+	links.Lock()
+	defer links.Unlock()
+	if link := links.paths[dir]; link != "" {
+		return link, nil
+	}
+	link := filepath.Join(os.TempDir(), fmt.Sprint("d", os.Getpid(), "-", len(links.paths)))
+	if err := os.Symlink(dir, link); err != nil {
+		return "", err
+	}
+	links.paths[dir] = link
+	return link, nil
 }
 
 var errClosed = errors.New("the gateway ended before it was ready")
