@@ -30,9 +30,6 @@ type outcome struct {
 // results are outcomes by package and test: "integration TestKVPut/1".
 type results map[string]*outcome
 
-// attempts is how often a test may fail before it has failed. Many of etcd's tests are about time, and this machine may be busy.
-const attempts = 3
-
 // mode runs all tests in one way.
 func (o *options) mode(ctx context.Context, mode string) (results, error) {
 	if mode == placed {
@@ -94,8 +91,7 @@ func (o *options) runPackage(ctx context.Context, mode, pkg string, env []string
 		return nil, err
 	}
 	all := results{}
-	for attempt := range attempts {
-		var failed []string
+	for attempt := range o.attempts {
 		for len(names) > 0 {
 			got, done, err := o.process(ctx, mode, pkg, env, names)
 			if err != nil {
@@ -106,18 +102,26 @@ func (o *options) runPackage(ctx context.Context, mode, pkg string, env []string
 					r.Again = true
 				}
 				all[name] = r
-				if top, _, _ := strings.Cut(strings.TrimPrefix(name, pkg+" "), "/"); r.Result == "fail" && !slices.Contains(failed, top) {
-					failed = append(failed, top)
-				}
 			}
 			if len(done) == 0 {
 				return nil, fmt.Errorf("the tests' process ends before %s begins", names[0])
 			}
 			names = slices.DeleteFunc(names, func(n string) bool { return done[n] })
 		}
-		names = failed
+		names = o.failed(mode, pkg, all)
 	}
 	return all, nil
+}
+
+// failed are the tests in which something failed that is not known to.
+func (o *options) failed(mode, pkg string, all results) (out []string) {
+	for name, r := range all.leaves() {
+		if top, _, _ := strings.Cut(strings.TrimPrefix(name, pkg+" "), "/"); r.Result == "fail" && !o.expected(mode, name) && !slices.Contains(out, top) {
+			out = append(out, top)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // listTests are the names of a package's tests and examples that are chosen.
@@ -266,17 +270,30 @@ func notable(lines []string) (out []string) {
 	return out[max(0, len(out)-40):]
 }
 
-// leaves are the tests that are not made of others.
+// leaves are the tests that are not made of others, and those that failed though none of theirs did.
 func (r results) leaves() results {
 	out := maps.Clone(r)
 	for name := range r {
 		for i := range name {
-			if name[i] == '/' && strings.Contains(name[:i], " ") {
+			if name[i] != '/' || !strings.Contains(name[:i], " ") {
+				continue
+			}
+			if whole := r[name[:i]]; whole != nil && (whole.Result != "fail" || r.failsWithin(name[:i])) {
 				delete(out, name[:i])
 			}
 		}
 	}
 	return out
+}
+
+// failsWithin says whether a test that is part of another failed.
+func (r results) failsWithin(name string) bool {
+	for n, o := range r {
+		if o.Result == "fail" && strings.HasPrefix(n, name+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 func (r results) count() string {

@@ -46,7 +46,7 @@ func (f failure) covers(test string) bool {
 }
 
 // judge says what passed, and whether the list of failures is true.
-func (o *options) judge(w io.Writer, got map[string]results, known []failure) error {
+func (o *options) judge(w io.Writer, got map[string]results) error {
 	chosen, err := o.chosen()
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (o *options) judge(w io.Writer, got map[string]results, known []failure) er
 		if mode == straight {
 			continue
 		}
-		used := make([]bool, len(known))
+		used := make([]bool, len(o.known))
 		leaves := got[mode].leaves()
 		for _, test := range slices.Sorted(maps.Keys(leaves)) {
 			r := leaves[test]
@@ -92,7 +92,7 @@ func (o *options) judge(w io.Writer, got map[string]results, known []failure) er
 				continue
 			}
 			covered := false
-			for i, f := range known {
+			for i, f := range o.known {
 				if f.mode == mode && f.covers(test) {
 					used[i], covered = true, true
 				}
@@ -102,7 +102,7 @@ func (o *options) judge(w io.Writer, got map[string]results, known []failure) er
 				wrong++
 			}
 		}
-		for i, f := range known {
+		for i, f := range o.known {
 			if _, ran := f.ran(leaves); f.mode == mode && ran && !used[i] {
 				fmt.Fprintf(w, "known.txt:%d: %s %s does not fail: take the line out\n", f.line, f.mode, f.test)
 				wrong++
@@ -113,6 +113,11 @@ func (o *options) judge(w io.Writer, got map[string]results, known []failure) er
 		return errUnknown
 	}
 	return nil
+}
+
+// expected says whether a test is known to fail.
+func (o *options) expected(mode, test string) bool {
+	return slices.ContainsFunc(o.known, func(f failure) bool { return f.mode == mode && f.covers(test) })
 }
 
 // ran says whether tests of a line were run.

@@ -40,7 +40,9 @@ type options struct {
 	engine string
 	inside string // this process is in a namespace of its own: run this mode, and leave
 	limit  time.Duration
-	list   bool // the listed failures are not looked at
+	known  []failure
+	// attempts is how often a test may fail before it has failed, if it is not known to.
+	attempts int
 }
 
 func main() {
@@ -62,6 +64,7 @@ func run(ctx context.Context, args []string) error {
 	f.StringVar(&o.out, "out", "out/etcd-suite", "where to build and to leave logs and results")
 	f.StringVar(&o.engine, "engine", "auto", "of the switches that keys are placed in: auto, ebpf or interp")
 	f.DurationVar(&o.limit, "limit", 3*time.Minute, "how long one test may take")
+	f.IntVar(&o.attempts, "attempts", 3, "how often a test may fail before it has failed: many of etcd's are about time, and this machine may be busy")
 	f.StringVar(&o.inside, "inside", "", "for the program's own use")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -85,6 +88,9 @@ func run(ctx context.Context, args []string) error {
 	if o.out, err = filepath.Abs(o.out); err != nil {
 		return err
 	}
+	if o.known, err = readKnown(filepath.Join(o.root, "etcd-monitor/suite/known.txt")); err != nil {
+		return err
+	}
 	if o.inside != "" {
 		return o.runPlaced(ctx)
 	}
@@ -93,21 +99,19 @@ func run(ctx context.Context, args []string) error {
 
 // all prepares, runs every mode and compares.
 func (o *options) all(ctx context.Context) error {
-	known, err := readKnown(filepath.Join(o.root, "etcd-monitor/suite/known.txt"))
-	if err != nil {
-		return err
-	}
 	if err := o.prepare(ctx); err != nil {
 		return err
 	}
 	got := map[string]results{}
-	if got[straight], err = o.earlier(straight); err != nil {
+	before, err := o.earlier(straight)
+	if err != nil {
 		return err
 	}
+	got[straight] = before
 	for _, mode := range o.modes {
 		if got[mode], err = o.mode(ctx, mode); err != nil {
 			return err
 		}
 	}
-	return o.judge(os.Stdout, got, known)
+	return o.judge(os.Stdout, got)
 }

@@ -41,7 +41,7 @@ func (o *options) inNamespace(ctx context.Context) (results, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, "-inside", placed, "-out", o.out, "-engine", o.engine, "-suites", strings.Join(o.suites, ","), "-run", o.run.String(), "-limit", o.limit.String())
+	cmd := exec.CommandContext(ctx, self, "-inside", placed, "-out", o.out, "-engine", o.engine, "-suites", strings.Join(o.suites, ","), "-run", o.run.String(), "-limit", o.limit.String(), "-attempts", fmt.Sprint(o.attempts))
 	cmd.Dir = o.root
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}

@@ -61,10 +61,11 @@ func TestJudge(t *testing.T) {
 		{"some within one are known", results{}, results{"common TestC": fail, "common TestC/1": fail, "common TestC/2": pass}, []failure{all}, ""},
 		{"none within one fails", results{}, results{"common TestC": pass, "common TestC/1": pass}, []failure{all}, "known.txt:2"},
 		{"one within another is not covered", results{}, results{"common TestB": fail, "common TestB/1": fail}, []failure{one}, "FAIL placed common TestB/1"},
+		{"one fails by itself", results{}, results{"common TestD": fail, "common TestD/1": pass}, nil, "FAIL placed common TestD\n"},
 	} {
-		o := options{modes: []string{straight, placed}, suites: []string{"common"}}
+		o := options{modes: []string{straight, placed}, suites: []string{"common"}, known: c.known}
 		var b strings.Builder
-		err := o.judge(&b, map[string]results{straight: c.runs, placed: c.got}, c.known)
+		err := o.judge(&b, map[string]results{straight: c.runs, placed: c.got})
 		if (err != nil) != (c.said != "") || !strings.Contains(b.String(), c.said) {
 			t.Errorf("%s: %v\n%s\nwant %q", c.name, err, &b, c.said)
 		}
