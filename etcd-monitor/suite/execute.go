@@ -57,7 +57,7 @@ func (o *options) packages(ctx context.Context, mode string, env []string) (resu
 	for _, s := range chosen {
 		for _, pkg := range s.packages {
 			began := time.Now()
-			got, err := o.runPackage(ctx, mode, pkg, env)
+			got, err := o.runPackage(ctx, mode, pkg, append(env, inplace.EnvPassword+"="+s.password))
 			if err != nil {
 				return nil, fmt.Errorf("%s, %s: %w", mode, pkg, err)
 			}

@@ -20,14 +20,15 @@ type suite struct {
 	name     string
 	packages []string // below tests/v3, or ours
 	tags     string
+	password string // that the tests give to root
 }
 
 var suites = []suite{
 	{"clientv3", []string{"integration/clientv3", "integration/clientv3/concurrency", "integration/clientv3/connectivity", "integration/clientv3/examples", "integration/clientv3/experimental/recipes",
-		"integration/clientv3/lease", "integration/clientv3/naming", "integration/clientv3/snapshot"}, ""},
-	{"integration", []string{"integration"}, ""},
-	{"common", []string{"common"}, "integration"},
-	{"robustness", []string{ours}, ""},
+		"integration/clientv3/lease", "integration/clientv3/naming", "integration/clientv3/snapshot"}, "", "123"},
+	{"integration", []string{"integration"}, "", "123"},
+	{"common", []string{"common"}, "integration", "rootPassword"},
+	{"robustness", []string{ours}, "", ""},
 }
 
 // ours is the package in module/: etcd's robustness tests have a driver that takes binaries with failpoints in them.

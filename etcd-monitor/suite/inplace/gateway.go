@@ -3,6 +3,7 @@ package inplace
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -49,6 +50,14 @@ func start(endpoints, listen []string, c certs) (*gateway, error) {
 	args = append(args, "--listen-client-urls", strings.Join(urls, ","))
 	if address := os.Getenv(EnvController); address != "" {
 		args = append(args, "--controller", address)
+		if password := os.Getenv(EnvPassword); password != "" {
+			file, err := passwordFile(password)
+			if err != nil {
+				return nil, err
+			}
+			defer os.Remove(file)
+			args = append(args, "--user", root, "--password-file", file)
+		}
 	}
 	log, err := os.OpenFile(cmp.Or(os.Getenv(EnvLog), os.DevNull), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -82,6 +91,16 @@ func start(endpoints, listen []string, c certs) (*gateway, error) {
 		return nil, fmt.Errorf("the gateway said %q", line)
 	}
 	return g, nil
+}
+
+// passwordFile writes a password where a gateway that starts can read it.
+func passwordFile(password string) (string, error) {
+	f, err := os.CreateTemp("", "password")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteString(password)
+	return f.Name(), errors.Join(err, f.Close())
 }
 
 // end ends the process as a crash would: nothing of it is needed any more.

@@ -19,6 +19,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placed"
 )
 
+// root is who gateways and placement are, where etcd asks.
+const root = "root"
+
 // placeTime is how long a key may take to be placed. What takes longer (the cluster has no quorum, or asks who is there) is not placed.
 const placeTime = 2 * time.Second
 
@@ -37,7 +40,11 @@ var known = struct {
 
 // NewPlacement connects to a cluster. The caller closes it.
 func NewPlacement(endpoints []string, t *tls.Config) (*Placement, error) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, TLS: t, Logger: zap.NewNop()})
+	config := clientv3.Config{Endpoints: endpoints, TLS: t, Logger: zap.NewNop()}
+	if password := os.Getenv(EnvPassword); password != "" {
+		config.Username, config.Password = root, password
+	}
+	client, err := clientv3.New(config)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +86,19 @@ func (p *Placement) Place(ctx context.Context, key string) {
 	if _, err := p.store.Put(ctx, key, e); err == nil || errors.Is(err, placed.ErrChanged) {
 		keys[key] = true
 	}
+}
+
+// letWrite gives a role the permissions that who writes through a gateway needs (docs/etcd.md, Where etcd looks at who asks).
+func (p *Placement) letWrite(ctx context.Context, role string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), placeTime)
+	defer cancel()
+	for _, prefix := range []string{"placed/", "sessions/"} {
+		prefix = p.store.Prefix + prefix
+		if _, err := p.client.RoleGrantPermission(ctx, role, prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermRead)); err != nil {
+			return fmt.Errorf("what a role needs behind a gateway: %w", err)
+		}
+	}
+	return nil
 }
 
 // keysOf are the keys that a request names, each by itself.
