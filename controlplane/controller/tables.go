@@ -321,10 +321,13 @@ type keySlot struct {
 	realm uint16
 }
 
-// entryOf is the key_index entry of a key under its own KEY_ID.
+// entryOf is the key_index entry of a key under its own KEY_ID. That of one that is being removed is closed.
 func (p *plan) entryOf(k directory.Key) keySlot {
-	if k.Leftover() {
+	switch {
+	case k.Leftover():
 		return keySlot{k.ID, k.Slot, controllerNumber}
+	case k.State == directory.Removing:
+		return keySlot{k.ID, k.Slot, p.realm(k.FinalName()) | closedKey}
 	}
 	return keySlot{k.ID, k.Slot, p.realm(k.FinalName())}
 }
