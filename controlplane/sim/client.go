@@ -130,7 +130,9 @@ func (c *client) kill() {
 func (c *client) start(req core.Request, then func(core.Result)) {
 	op := operationOf{client: c.name, key: req.Key, op: req.Op, value: string(req.Value), del: req.Delete, expected: req.Expected, eventual: req.Eventual, call: c.w.loop.now}
 	if _, ok := c.known[req.Key]; !ok {
-		c.known[req.Key] = c.w.id(req.Key)
+		if c.known[req.Key] = req.Key; c.w.placed(req.Key) { // else he has it from a time when it was another
+			c.known[req.Key] = c.w.id(req.Key)
+		}
 	}
 	req.Key = c.known[req.Key]
 	req.Expected, op.expected = c.w.expected(req.Key, req.Expected)
@@ -199,6 +201,9 @@ func (c *client) complete(x core.Completion) {
 			c.lookup(k.op.key, func(id wire.Key) { c.known[k.op.key] = id })
 		} else {
 			c.looking++
+			if c.w.tracing() {
+				c.w.traceKey(k.op.key, c.name, "%s: %v has no slot, so the key is looked up", k.op.request(), k.req.Key)
+			}
 			c.lookup(k.op.key, func(id wire.Key) {
 				c.looking--
 				c.known[k.op.key] = id

@@ -383,6 +383,15 @@ func (n *node) place(k directory.Key, insert bool) {
 	}
 }
 
+// forgetFormer drops the entries of keys that there are not any more.
+func (n *node) forgetFormer(keys []directory.Key) {
+	for id := range n.slots {
+		if !slices.ContainsFunc(keys, func(k directory.Key) bool { return k.ID == id || k.Alias == id }) {
+			n.place(directory.Key{ID: id, Alias: id}, false)
+		}
+	}
+}
+
 // The entries of the service address at a switch, for their matches.
 func takeEntry(service netip.Addr) p4rt.Entry {
 	return p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(service)}, Action: "take"}

@@ -300,6 +300,9 @@ func (s *shell) install(a chain.Install) {
 	encode := s.w.program.encode
 	steps := []func(){
 		func() {
+			if had := n.assignment; !s.w.removed.formerKeys && a.Assignment.Role.Member() && (had == nil || !had.Role.Member() && had.Role != chain.Shadow) {
+				n.forgetFormer(s.dir.Chain(chainID))
+			}
 			for _, g := range part.Groups {
 				n.setGroup(g)
 			}

@@ -46,20 +46,28 @@ func (w *world) takes(p *plan, seed uint64, end time.Duration) {
 func (w *world) takeRights(d dice) {
 	w.cover.add("fault.rights taken", 1)
 	read, length := d.chance(0.5), d.between(time.Millisecond, 20*time.Millisecond)
+	w.trace("operator", "clients may not write for %v, and read: %v", length, read)
 	for _, n := range w.nodes {
-		set := func(read, write bool) {
-			if n.alive && n.loaded {
-				n.set(w.program.encode(w.shape.layout.GrantEntry("clients", "default", read, write)))
-			}
-		}
 		from := d.between(0, 2*time.Millisecond)
 		w.loop.after(from, func() {
 			if !w.mended {
-				w.trace("operator", "clients may not write at %s, and read: %v", n.name, read)
-				set(read, false)
+				w.grantAt(n, read, false)
 			}
 		})
-		w.loop.after(from+length, func() { set(true, true) })
+		w.loop.after(from+length, func() { w.grantAt(n, true, true) })
+	}
+}
+
+// grant says what clients may do with their keys, at all switches.
+func (w *world) grant(read, write bool) {
+	for _, n := range w.nodes {
+		w.grantAt(n, read, write)
+	}
+}
+
+func (w *world) grantAt(n *node, read, write bool) {
+	if n.alive && n.loaded {
+		n.set(w.program.encode(w.shape.layout.GrantEntry("clients", "default", read, write)))
 	}
 }
 
@@ -70,22 +78,28 @@ func (w *world) takeSession(d dice) {
 		return
 	}
 	w.cover.add("fault.session taken", 1)
+	w.takeFrom(c)
+	w.loop.after(d.between(100*time.Microsecond, 10*time.Millisecond), func() { w.giveTo(c) })
+}
+
+func (w *world) takeFrom(c *client) {
 	id := c.sessions[0]
 	c.sessions = c.sessions[1:]
 	w.trace("operator", "takes session %d from %s", id, c.name)
 	w.leaveSession(id)
 	c.robbed = true
 	c.m.AwaitSessions(w.loop.now, true)
-	w.loop.after(d.between(100*time.Microsecond, 10*time.Millisecond), func() {
-		if !c.alive || w.lastSession+2 >= maxSessions {
-			return
-		}
-		w.lastSession++
-		w.leaseTo(w.lastSession, c.h)
-		c.sessions = append(c.sessions, w.lastSession)
-		must(c.m.AddSession(w.loop.now, core.Session{ID: w.lastSession, NextRequest: 1}))
-		c.flush()
-	})
+}
+
+func (w *world) giveTo(c *client) {
+	if !c.alive || w.lastSession+2 >= maxSessions {
+		return
+	}
+	w.lastSession++
+	w.leaseTo(w.lastSession, c.h)
+	c.sessions = append(c.sessions, w.lastSession)
+	must(c.m.AddSession(w.loop.now, core.Session{ID: w.lastSession, NextRequest: 1}))
+	c.flush()
 }
 
 // takeKey takes a key out of the network. It is placed again, under another KEY_ID, when it is gone.
