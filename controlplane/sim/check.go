@@ -33,6 +33,7 @@ const (
 	Intrusion       = "an answer to somebody who may not have it"
 	NotSoSure       = "surely not executed, and yet it was"
 	NoSlotAndYet    = "no slot, and then a value"
+	AfterTheNext    = "executed after the next of its session"
 )
 
 // check judges a run's history, key by key.
@@ -54,6 +55,7 @@ func (h *history) check() []Violation {
 			out = append(out, *v)
 		}
 		out = append(out, belied(k, ops, versions)...)
+		out = append(out, late(k, ops, versions)...)
 		if v := linearize(k, ops, versions); v != nil {
 			out = append(out, *v)
 		}
@@ -116,6 +118,39 @@ func belied(key wire.Key, ops []operationOf, versions map[wire.Version]*observat
 		if by := seen[o.value]; by != nil {
 			out = append(out, Violation{Kind: NotSoSure, Key: key, What: fmt.Sprintf("%s by %s: %s at %v; %s by %s at %v: %s", o.request(), o.client, o.result(), o.end,
 				by.who.request(), by.who.client, by.who.end, by.who.result())})
+		}
+	}
+	return out
+}
+
+// late finds the writes of unknown outcome that were executed after a later write of the same session to the same key had been: that ends what is unknown of them (docs/consistency.md).
+func late(key wire.Key, ops []operationOf, versions map[wire.Version]*observation) (out []Violation) {
+	lowest := map[string]wire.Version{}
+	for v, seen := range versions {
+		if old, ok := lowest[seen.value]; seen.found && (!ok || v < old) {
+			lowest[seen.value] = v
+		}
+	}
+	type writer struct {
+		client  string
+		session uint16
+	}
+	executed := map[writer][]operationOf{}
+	for _, o := range ops {
+		if o.op != wire.Read && o.outcome == done && o.session != 0 {
+			executed[writer{o.client, o.session}] = append(executed[writer{o.client, o.session}], o)
+		}
+	}
+	for _, o := range ops {
+		v, seen := lowest[o.value]
+		if o.op == wire.Read || o.outcome != unknown || o.del || !seen {
+			continue
+		}
+		for _, next := range executed[writer{o.client, o.session}] {
+			if next.number > o.number && v > next.version {
+				out = append(out, Violation{Kind: AfterTheNext, Key: key, What: fmt.Sprintf("%s by %s, request %d: %s, was given version %v; %s, request %d: %s", o.request(), o.client, o.number,
+					o.result(), v, next.request(), next.number, next.result())})
+			}
 		}
 	}
 	return out

@@ -224,6 +224,7 @@ func (c *client) complete(x core.Completion) {
 func (c *client) finish(k *call, x core.Completion) {
 	k.op.end = c.w.loop.now
 	k.op.take(x.Result)
+	k.op.session, k.op.number = x.Result.Session, x.Result.Request
 	if errors.Is(x.Result.Err, core.ErrBadSession) && !c.robbed && len(c.w.intrusions) == 0 {
 		c.w.intrusions = append(c.w.intrusions, Violation{Kind: NotWritable, Key: k.op.key, What: c.name + " was refused a session that was leased to it"})
 	}

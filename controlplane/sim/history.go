@@ -18,6 +18,8 @@ type operationOf struct {
 	value     string       // that was read, or written
 	expected  wire.Version // of a CAS
 	call, end time.Duration
+	session   uint16 // of a write, and its number: those that it was sent with at last
+	number    uint32
 
 	outcome outcome
 	why     error        // of an unknown outcome, and of nothing
