@@ -68,8 +68,9 @@ type Controller struct {
 	records map[string]chain.Record // of the chains, by name
 	saved   bool                    // an earlier controller's state was there
 	lastOp  chain.OpID
-	avoided map[string]bool      // switches that routes go around
-	moved   map[string]bool      // names of keys whose move is done, and not on record yet
+	avoided map[string]bool // switches that routes go around
+	// news are the names of keys that were placed or moved, until that is on record: a controller that took over before would take a key that was placed out again, and one that was moved back.
+	news    map[string]bool
 	touched map[*chainState]bool // chains whose machines may ask for something
 	deposed string               // why this controller does nothing any more: another has taken over
 	letGo   chan struct{}        // closed then
@@ -111,7 +112,7 @@ func New(o Options) (*Controller, error) {
 		}
 	}
 	c.numbering = newNumbering(saved.Principals)
-	c.moved, c.avoided = map[string]bool{}, map[string]bool{}
+	c.news, c.avoided = map[string]bool{}, map[string]bool{}
 	for _, s := range saved.Avoided {
 		if t.Switch(s) != nil {
 			c.avoided[s] = true
@@ -404,8 +405,14 @@ func (c *Controller) save(done func(error)) {
 	s := &State{Version: StateVersion, Chains: maps.Clone(c.records), Directory: c.dir.Snapshot(), Sessions: c.sess.Leases(),
 		Principals: maps.Clone(c.numbering.numbers),
 		Avoided:    slices.Sorted(maps.Keys(c.avoided)), Switches: c.net().saved(), Spaces: c.dir.Spaces(), Epoch: c.epoch}
+	news := slices.Collect(maps.Keys(c.news))
 	c.saver.save(s, func(err error) {
 		c.post(func() {
+			if err == nil {
+				for _, name := range news {
+					delete(c.news, name)
+				}
+			}
 			if errors.Is(err, ErrNotLeading) {
 				c.depose("", fmt.Sprintf("%v: this one does nothing any more", err))
 			}

@@ -212,6 +212,7 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 		switch {
 		case op.add && err == nil && op.errs[i] == nil:
 			c.dir.SetState(k.ID, directory.Placed)
+			c.news[k.Name] = true
 			done++
 		case op.add && (errors.Is(err, chain.ErrUnavailable) || op.errs[i] != nil):
 			undo = append(undo, k) // its entries, and perhaps its value, are there

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -110,13 +111,15 @@ func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, key
 			}
 		}
 		differ, recordsDiffer := beyond(looks[0], looks[1])
-		n, err := c.syncAll(ctx, ch.topo.ID, a, differ, recordsDiffer)
+		n, slotless, err := c.syncAll(ctx, ch.topo.ID, a, differ, recordsDiffer)
 		if written += n; err != nil {
 			return written, round, err
 		}
+		// A key that is being added or removed may have no entry at the donor. What a register holds of a slot that no entry leads to is of a key that is no more, and nothing copies it.
+		keys = slices.DeleteFunc(slices.Clone(keys), func(k directory.Key) bool { return slices.Contains(slotless, k.ID) })
 		few := len(differ)+len(recordsDiffer) <= fewDiffer
 		switch {
-		case a.Compare && len(differ)+len(recordsDiffer) == 0:
+		case a.Compare && len(differ)+len(recordsDiffer) == len(slotless):
 			return written, round, nil
 		case !a.Compare && (few || round == copyRounds):
 			ch.held.Store(&held{a.Epoch, looks[1]})
@@ -270,18 +273,25 @@ func (c *Controller) fetchFor(ctx context.Context, d *device, key wire.Key, sess
 	return c.fetchIn(ctx, epoch, d, key, flags, session)
 }
 
-// syncAll copies slots and sessions, and says how many.
-func (c *Controller) syncAll(ctx context.Context, chainID uint8, a chain.Copy, keys []directory.Key, sessions []uint16) (int, error) {
+// syncAll copies slots and sessions, and says how many, and which of the keys have no slot at the donor.
+func (c *Controller) syncAll(ctx context.Context, chainID uint8, a chain.Copy, keys []directory.Key, sessions []uint16) (written int, slotless []wire.Key, err error) {
 	donor, err := c.device(a.Donor)
 	to, err2 := c.device(a.To)
 	if err = errors.Join(err, err2); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	var n atomic.Int64
+	var mu sync.Mutex
 	one := func(ctx context.Context, key wire.Key, session uint16) error {
 		r, err := c.fetchFor(ctx, donor, key, session, a.Epoch)
 		if err != nil {
 			return err
+		}
+		if session == 0 && r.Version == 0 {
+			mu.Lock()
+			defer mu.Unlock()
+			slotless = append(slotless, key)
+			return nil
 		}
 		p := &wire.Packet{Op: wire.Sync, Key: key, Session: r.Session, Request: r.Request, Version: r.Version, Value: r.Value, Tombstone: r.Tombstone}
 		if session != 0 {
@@ -301,5 +311,5 @@ func (c *Controller) syncAll(ctx context.Context, chainID uint8, a chain.Copy, k
 	if err == nil {
 		err = forEach(ctx, sessions, func(ctx context.Context, s uint16) error { return one(ctx, wire.MakeKey(chainID, 0), s) })
 	}
-	return int(n.Load()), err
+	return int(n.Load()), slotless, err
 }
