@@ -78,3 +78,53 @@ func TestRecoverBesideAdd(t *testing.T) {
 		}
 	}
 }
+
+// TestRecoverOfTwoChains: a switch is brought into two chains that share it, after a controller took over that has used its own sessions in one of the two only. What each chain has of these is of
+// different controllers then, which must not keep the switch out.
+func TestRecoverOfTwoChains(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	l := layout{n: 3, links: [][2]int{{1, 2}, {2, 3}, {3, 1}}, chains: []chainSpec{
+		{id: 3, name: "main", members: []int{1, 2}, lease: surviveLease, patience: surviveLease},
+		{id: 4, name: "side", members: []int{2, 3}, lease: surviveLease, patience: surviveLease},
+	}}
+	nw := newNetwork(t, "auto", l)
+	add := func(c *running, chain, kind string) {
+		t.Helper()
+		var specs []api.KeySpec
+		for i := range 64 { // as many at once as the controller has sessions, and more
+			specs = append(specs, api.KeySpec{Name: fmt.Sprint(kind, i), Value: []byte(kind)})
+		}
+		if _, err := c.api.AddKeys(t.Context(), chain, specs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := nw.startController("state.json")
+	c.waitAllReady()
+	add(c, "main", "first")
+	add(c, "side", "beside")
+	c.stop()
+	c = nw.startController("state.json")
+	c.waitAllReady()
+	add(c, "side", "second")
+	for _, order := range [][]string{{"main", "side"}, {"side", "main"}} {
+		nw.killSwitch(2)
+		c.waitUntil(func() bool {
+			all, err := c.api.Chains(t.Context())
+			return err == nil && len(all[0].Members) == 1 && len(all[1].Members) == 1 && c.api.Ready(t.Context()) == nil
+		}, "the chains to go on without s2")
+		nw.startSwitch(2)
+		c.waitUntil(func() bool {
+			all, err := c.api.Switches(t.Context())
+			return err == nil && all[1].Ready
+		}, "s2 to be set up")
+		for _, chain := range order {
+			if _, err := c.api.Recover(t.Context(), chain, "s2"); err != nil {
+				t.Fatalf("%v\n%s", err, c.history())
+			}
+		}
+	}
+	add(c, "main", "third")
+	add(c, "side", "fourth")
+}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/admin/api"
@@ -389,25 +390,25 @@ func (c *Controller) CloseSessions(ctx context.Context, lease string) error {
 // poolSession is one of the controller's own writer sessions: used by one write at a time.
 type poolSession struct {
 	id    uint16
-	next  uint32               // 0: it has not been used yet
+	next  atomic.Uint32        // the last request that it was used with; 0: none yet
 	heard map[*chainState]bool // chains whose members' records are of this controller's numbers
 }
 
-func (s *poolSession) take() uint32 {
-	s.next++
-	return s.next
-}
+func (s *poolSession) take() uint32 { return s.next.Add(1) }
 
 // sessionPool is the controller's own sessions, 1 to size.
 type sessionPool struct {
 	size int
+	all  []*poolSession
 	free chan *poolSession
 }
 
 func newSessionPool(size int) *sessionPool {
 	p := &sessionPool{size: size, free: make(chan *poolSession, size)}
 	for i := range size {
-		p.free <- &poolSession{id: uint16(i + 1), heard: map[*chainState]bool{}}
+		s := &poolSession{id: uint16(i + 1), heard: map[*chainState]bool{}}
+		p.all = append(p.all, s)
+		p.free <- s
 	}
 	return p
 }
@@ -424,16 +425,18 @@ func (p *sessionPool) get(ctx context.Context, c *Controller, ch *chainState, me
 		return s, nil
 	}
 	err := func() error {
-		if s.next == 0 {
+		if s.next.Load() == 0 {
 			records, err := c.recorded(ctx, s.id, members)
 			if err != nil {
 				return err
 			}
-			if s.next, err = c.begin(records); err != nil {
+			begin, err := c.begin(records)
+			if err != nil {
 				return fmt.Errorf("the controller's session %d: %w", s.id, err)
 			}
+			s.next.Store(begin)
 		}
-		return forEach(ctx, members, func(ctx context.Context, d *device) error { return c.resetRecord(ctx, d, s.id, s.next) })
+		return forEach(ctx, members, func(ctx context.Context, d *device) error { return c.resetRecord(ctx, d, s.id, s.next.Load()) })
 	}()
 	if err != nil {
 		p.put(s)
@@ -441,6 +444,14 @@ func (p *sessionPool) get(ctx context.Context, c *Controller, ch *chainState, me
 	}
 	s.heard[ch] = true
 	return s, nil
+}
+
+// last is the last request that this controller has used one of its sessions with; 0: none, or the session is not one of these.
+func (p *sessionPool) last(session uint16) uint32 {
+	if session == 0 || int(session) > p.size {
+		return 0
+	}
+	return p.all[session-1].next.Load()
 }
 
 func (p *sessionPool) put(s *poolSession) { p.free <- s }
