@@ -313,8 +313,15 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 		c.lease(ch, a)
 	case chain.Install:
 		d := c.net().byName[a.Switch]
+		keys := c.dir.Chain(ch.topo.ID)
 		d.submit(func(ctx context.Context) {
-			err := d.install(ctx, ch.topo, a.Config, a.Reread)
+			var err error
+			if a.Assignment.Role.Member() {
+				err = d.forgetFormer(ctx, ch.topo, keys)
+			}
+			if err == nil {
+				err = d.install(ctx, ch.topo, a.Config, a.Reread)
+			}
 			c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
 		})
 	case chain.Redrive:

@@ -161,14 +161,23 @@ func (c *Controller) removeKey(ctx context.Context, chainName, nameOrID string) 
 
 // remove starts the removal of keys.
 func (c *Controller) remove(ch *chainState, keys []directory.Key) *keyOperation {
-	for _, k := range keys {
+	keys = slices.Clone(keys)
+	for i, k := range keys {
 		c.dir.SetState(k.ID, directory.Removing)
+		keys[i].State = directory.Removing
 	}
 	op := &keyOperation{id: c.nextOp(), keys: keys, values: make([][]byte, len(keys)), done: make(chan struct{})}
 	c.startOperation(ch, op)
-	// Recorded or not: a restarted controller that does not know of the removal finds a deleted key.
-	c.save(nil)
-	c.touch(ch).RemoveKeys(c.now(), op.id)
+	c.save(func(err error) {
+		switch {
+		case errors.Is(err, ErrNotLeading):
+			c.keysDone(ch, op, err)
+			return
+		case err != nil: // a restarted controller that does not know of the removal opens the key again, which is deleted or as it was
+			c.events.add("state.not-saved", "", "", err.Error())
+		}
+		c.touch(ch).RemoveKeys(c.now(), op.id)
+	})
 	return op
 }
 

@@ -32,7 +32,7 @@ const (
 	done    outcome = iota
 	failed          // a CAS, because of the version
 	unknown         // a write that may have been executed, or may yet be
-	nothing         // it says nothing: a read without an answer, a write that was never sent
+	nothing         // it says nothing: a read without an answer, a write that is surely not executed
 )
 
 // what is the kind of call and what came of it, for coverage.
