@@ -67,6 +67,7 @@ type Controller struct {
 	leased  atomic.Pointer[map[string][]p4rt.Entry]
 	records map[string]chain.Record // of the chains, by name
 	saved   bool                    // an earlier controller's state was there
+	knows   bool                    // ... and so the directory says which keys there are, and which KEY_IDs were given
 	lastOp  chain.OpID
 	avoided map[string]bool      // switches that routes go around
 	moved   map[string]bool      // names of keys whose move is done, and not on record yet
@@ -95,7 +96,7 @@ func New(o Options) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{prog: prog, saver: newSaver(o.Store), log: o.Log, events: newEventLog(o.Log), requests: newRequests(), start: time.Now(),
-		wanted: t, saved: saved != nil, touched: map[*chainState]bool{}, gone: map[uint8]chain.Time{},
+		wanted: t, saved: saved != nil, knows: saved != nil, touched: map[*chainState]bool{}, gone: map[uint8]chain.Time{},
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led, leading: o.Leading,
 		election: cmp.Or(o.ElectionID, p4rt.ElectionID{Low: uint64(time.Now().UnixNano())})}
 	if !c.saved {

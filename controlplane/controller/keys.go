@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,6 +56,9 @@ type newKey struct {
 // addKeys places keys: recorded in the directory, entries tail first, first write through the chain. It returns when all are written; if ctx ends
 // before, it is undone.
 func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKey) ([]addition, error) {
+	if err := c.knowKeys(ctx, chainName); err != nil {
+		return nil, err
+	}
 	out := make([]addition, len(keys))
 	var op *keyOperation
 	var ch *chainState
@@ -115,6 +119,35 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 		out[i].key.State = directory.Placed
 	}
 	return out, nil
+}
+
+// knowKeys waits until it is known which KEY_IDs and slots of a chain are in use: without a saved directory its switches must say it first.
+func (c *Controller) knowKeys(ctx context.Context, chainName string) error {
+	for end := c.now() + installWait; ; {
+		var failed error
+		var reason string
+		if err := c.call(ctx, func() {
+			ch, err := c.findChain(chainName)
+			if failed = err; err != nil || c.knows || ch.tidied {
+				return
+			}
+			st := ch.m.Status(c.now())
+			c.tidy(ch, st)
+			if reason = cmp.Or(st.Reason, "not all members are there"); ch.tidied {
+				reason = ""
+			}
+		}); err != nil || failed != nil || reason == "" {
+			return errors.Join(err, failed)
+		}
+		if c.now() > end {
+			return fmt.Errorf("%w: which keys the switches hold is not known yet (%s): try again when the chain is ready", chain.ErrUnavailable, reason)
+		}
+		select {
+		case <-time.After(installLook):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 func cmpErr(errs ...error) error {
