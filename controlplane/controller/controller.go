@@ -96,11 +96,17 @@ func New(o Options) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{prog: prog, saver: newSaver(o.Store), log: o.Log, events: newEventLog(o.Log), requests: newRequests(), start: time.Now(),
-		wanted: t, saved: saved != nil, knows: saved != nil, touched: map[*chainState]bool{}, gone: map[uint8]chain.Time{},
+		wanted: t, saved: saved != nil && !saved.Lost, knows: saved != nil, touched: map[*chainState]bool{}, gone: map[uint8]chain.Time{},
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led, leading: o.Leading,
 		election: cmp.Or(o.ElectionID, p4rt.ElectionID{Low: uint64(time.Now().UnixNano())})}
-	if !c.saved {
+	if saved == nil {
 		saved = &State{}
+	}
+	for _, k := range saved.Directory.Keys {
+		if k.Slot < 0 || k.Slot >= prog.slots {
+			return nil, fmt.Errorf("the saved directory has the key %q in slot %d, and the switches have the slots 0 to %d: it is damaged, or of a network with another program. "+
+				"Put the right one back, or start with the program that it is of", k.Name, k.Slot, prog.slots-1)
+		}
 	}
 	spaces, err := prog.fit(t, saved.Spaces)
 	if err != nil {

@@ -99,8 +99,11 @@ func New(spaces []Space, s Snapshot) (*Directory, error) {
 		counts: map[uint8]int{}, next: map[uint8]uint32{}, retired: map[wire.Key]bool{}, lowest: map[uint8]int{}}
 	d.SetSpaces(spaces)
 	for _, k := range s.Keys {
+		if k.Name == "" || !slices.Contains([]State{Adding, Placed, Removing, Moving, Taken}, k.State) {
+			return nil, fmt.Errorf("the saved directory is damaged: it has a key %q (%v) in the state %q. Put the newest copy of it back", k.Name, k.ID, k.State)
+		}
 		if d.names[k.Name] != nil || d.ids[k.ID] != nil || d.slots[k.Slot] != nil {
-			return nil, fmt.Errorf("the saved directory has the name %q, the KEY_ID %v or the slot %d twice", k.Name, k.ID, k.Slot)
+			return nil, fmt.Errorf("the saved directory has the name %q, the KEY_ID %v or the slot %d twice: it is damaged. Put the newest copy of it back", k.Name, k.ID, k.Slot)
 		}
 		d.put(k)
 	}
