@@ -192,6 +192,13 @@ func (m *Machine) Installed(now Time, sw string, seq uint64, err error) {
 
 // step does everything that can be done now.
 func (m *Machine) step(now Time) {
+	if m.doubting(now) {
+		m.wait("for " + m.unmet() + " to connect: the record of the chain may be an earlier one")
+		return
+	}
+	if m.decided {
+		m.judge(now)
+	}
 	if m.persisting != nil && m.persisting.retryAt > 0 && now >= m.persisting.retryAt {
 		m.persist(now)
 	}

@@ -30,7 +30,7 @@ func (m *Machine) Recover(now Time, op OpID, sw string) {
 		fail(ErrInvalid, "there is no switch %q: the switches are %s", sw, strings.Join(m.o.Switches, ", "))
 	case v.leaving:
 		fail(ErrInvalid, "%s leaves the network", sw)
-	case !m.decided || !m.installed || m.persisting != nil || m.change != nil:
+	case !m.decided || m.doubting(now) || !m.installed || m.persisting != nil || m.change != nil:
 		fail(ErrUnavailable, "the chain is being set up or changed (%s): try again when it is ready", m.Status(0).Reason)
 	case m.cfg.IsMember(sw):
 		fail(ErrInvalid, "%s is a member already", sw)

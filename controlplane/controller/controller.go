@@ -67,6 +67,7 @@ type Controller struct {
 	leased  atomic.Pointer[map[string][]p4rt.Entry]
 	records map[string]chain.Record // of the chains, by name
 	saved   bool                    // an earlier controller's state was there
+	stale   bool                    // ... but was an earlier one than the last
 	knows   bool                    // ... and so the directory says which keys there are, and which KEY_IDs were given
 	lastOp  chain.OpID
 	avoided map[string]bool      // switches that routes go around
@@ -146,6 +147,9 @@ func New(o Options) (*Controller, error) {
 	c.epoch = saved.highest()
 	for i, ct := range t.Chains {
 		co := chain.Options{Switches: n.switches(), Before: o.Leading, After: c.epoch}
+		if o.Led == nil { // a file can be put back as it was earlier. (In etcd, writes are counted, and switches take nothing from a controller with a lower count.)
+			co.Doubt = doubt
+		}
 		if r, ok := saved.Chains[ct.Name]; ok && known(n.topo, r) {
 			co.Record = &r
 		}
@@ -172,6 +176,9 @@ func New(o Options) (*Controller, error) {
 	c.events.count = c.metrics.count
 	return c, nil
 }
+
+// doubt is for how long all members of a chain's record are waited for before anything is done by it.
+const doubt = 2 * time.Second
 
 // known says whether all switches of a saved configuration are in the topology; if not, the record is of another network.
 func known(t *topology.Topology, r chain.Record) bool {
@@ -286,8 +293,8 @@ func (c *Controller) flush(ch *chainState) {
 	c.tidy(ch, st)
 	c.announce(ch, st)
 	c.metrics.chain(ch.topo.Name, st)
-	if !c.saved && st.Found {
-		c.saved = true
+	if !c.saved && st.Found || st.Stale && !c.stale {
+		c.saved, c.stale = true, st.Stale
 		c.sess.Rest(c.now())
 		c.events.add("sessions.resting", "", "", fmt.Sprintf(
 			"an earlier controller ran, and its leases on sessions are not known: none are given for %v", 2*c.sess.TTL()))

@@ -121,17 +121,20 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 	return out, nil
 }
 
-// knowKeys waits until it is known which KEY_IDs and slots of a chain are in use: without a saved directory its switches must say it first.
+// knowKeys waits until it is known which KEY_IDs and slots of a chain are in use: without a saved directory, or where it may be an earlier one, its switches must say it first.
 func (c *Controller) knowKeys(ctx context.Context, chainName string) error {
 	for end := c.now() + installWait; ; {
 		var failed error
 		var reason string
 		if err := c.call(ctx, func() {
 			ch, err := c.findChain(chainName)
-			if failed = err; err != nil || c.knows || ch.tidied {
+			if failed = err; err != nil || ch.tidied {
 				return
 			}
 			st := ch.m.Status(c.now())
+			if c.knows && !st.Doubt && !st.Stale {
+				return
+			}
 			c.tidy(ch, st)
 			if reason = cmp.Or(st.Reason, "not all members are there"); ch.tidied {
 				reason = ""

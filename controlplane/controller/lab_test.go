@@ -166,8 +166,24 @@ func (x *lab) leaves(s *labSwitch, port uint32, frame []byte) {
 	}
 }
 
+// keysFile is where the controller keeps the keys.
+func (x *lab) keysFile() string { return filepath.Join(x.dir, "state.keys.json") }
+
+func readOf(key uint32) *wire.Packet {
+	return &wire.Packet{Op: wire.Read, Key: wire.Key(key), Request: 1}
+}
+
 // ask sends a request from the host at a switch, a few times, and gives the first answer that does not ask to try again.
 func (x *lab) ask(host int, to netip.Addr, p *wire.Packet) (*wire.Packet, error) {
+	return x.askTimes(20, host, to, p)
+}
+
+// once is a read that is sent once.
+func (x *lab) once(host int, to netip.Addr, key uint32) (*wire.Packet, error) {
+	return x.askTimes(1, host, to, readOf(key))
+}
+
+func (x *lab) askTimes(times, host int, to netip.Addr, p *wire.Packet) (*wire.Packet, error) {
 	payload, err := p.Marshal(wire.Profile128)
 	if err != nil {
 		return nil, err
@@ -184,7 +200,7 @@ func (x *lab) ask(host int, to netip.Addr, p *wire.Packet) (*wire.Packet, error)
 		return nil, err
 	}
 	var last *wire.Packet
-	for range 20 {
+	for range times {
 		x.deliver(func() { x.switches[host-1].process(1, slices.Clone(frame)) })
 		select {
 		case last = <-replies:
@@ -203,7 +219,7 @@ func (x *lab) ask(host int, to netip.Addr, p *wire.Packet) (*wire.Packet, error)
 
 // read asks for a key, and write writes it, at an address, from the host at switch 1.
 func (x *lab) read(to netip.Addr, key uint32) (*wire.Packet, error) {
-	return x.ask(1, to, &wire.Packet{Op: wire.Read, Key: wire.Key(key), Request: 1})
+	return x.ask(1, to, readOf(key))
 }
 
 func (x *lab) write(to netip.Addr, s *api.Session, key uint32, value string) (*wire.Packet, error) {

@@ -592,7 +592,7 @@ func TestStateFiles(t *testing.T) {
 		{"only keys", files{nil, saved[last].keys}, 3, true, ""},
 		{"half the keys", files{saved[last].state, saved[last].keys[:40]}, 0, false, "Put the newest copy of it back"},
 		{"a slot beyond the table", files{saved[last].state, damaged}, 3, false, "in slot 70000, and the switches have the slots 0 to 65535"},
-		{"a state that there is not", files{saved[last].state, bytes.Replace(saved[last].keys, []byte(`placed`), []byte(`plcaed`), 1)}, 3, false, "it is damaged"},
+		{"a state that there is not", files{saved[last].state, bytes.Replace(saved[last].keys, []byte(`placed`), []byte(`plcaed`), 1)}, 3, false, "is damaged: it has a key"},
 	} {
 		for path, b := range map[string][]byte{path: c.files.state, keys: c.files.keys} {
 			os.Remove(path)

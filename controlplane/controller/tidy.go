@@ -34,6 +34,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 			busy[k.ID], busy[k.Alias] = true, true
 		}
 	}
+	first := !ch.tidied
 	ch.tidied = true
 	members := st.Config.Members
 	entries := map[string]map[wire.Key]keySlot{}
@@ -41,6 +42,9 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		if ch.untidy[d.sw.Name] || slices.Contains(members, d.sw.Name) {
 			entries[d.sw.Name] = d.slotsOf(ch.topo.ID)
 		}
+	}
+	if st.Stale && first {
+		c.forgetGone(ch, entries, members, busy)
 	}
 	// Keys that nobody remembers.
 	found := map[wire.Key]int{}
@@ -54,6 +58,10 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		c.events.add("keys.adopted", "", ch.topo.Name, fmt.Sprintf(
 			"%d keys are in the switches, and no record says what they are called: they are listed by their KEY_IDs", adopted))
 		c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
+		c.save(nil)
+	}
+	if st.Stale && first { // those that were given since the directory was saved, and are no key's any more
+		c.dir.Skip(ch.topo.ID)
 		c.save(nil)
 	}
 	type work struct {
@@ -133,6 +141,22 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 			c.touch(ch)
 		})
 	}()
+}
+
+// forgetGone has the directory follow the switches where it was saved with a record that is an earlier one: a key of which no member has an entry was removed or has moved since.
+func (c *Controller) forgetGone(ch *chainState, entries map[string]map[wire.Key]keySlot, members []string, busy map[wire.Key]bool) {
+	gone := 0
+	for _, k := range slices.Clone(c.dir.Chain(ch.topo.ID)) {
+		somewhere := slices.ContainsFunc(members, func(m string) bool { _, ok := entries[m][k.ID]; return ok })
+		if k.State == directory.Placed && !busy[k.ID] && !somewhere {
+			c.dir.Delete(k.ID)
+			gone++
+		}
+	}
+	if gone > 0 {
+		c.events.add("keys.forgotten", "", ch.topo.Name, fmt.Sprintf("%d keys of the saved state, which is an earlier one, are in no member any more: they were removed or have moved", gone))
+		c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
+	}
 }
 
 // orderedBy is all devices, those that are named first.

@@ -213,6 +213,17 @@ func (d *Directory) number(chain uint8) wire.Key {
 	return wire.MakeKey(chain, n)
 }
 
+// skipped is how many numbers Skip passes over: many more than are given between two copies of a directory, and few of the 2^24 that there are.
+const skipped = 1 << 16
+
+// Skip passes over numbers that a chain's keys may have had since the directory was saved, where it turns out to be an earlier one. Those that have them yet are to be adopted before.
+func (d *Directory) Skip(chain uint8) {
+	if n := d.next[chain]; n+skipped <= numberMask {
+		d.next[chain] = n + skipped
+	}
+	d.changed()
+}
+
 // used says whether a KEY_ID may have been a key's, or an alias, before.
 func (d *Directory) used(id wire.Key) bool {
 	return uint32(id)&numberMask < d.next[id.Chain()] || d.retired[id]
