@@ -19,6 +19,8 @@ import (
 const (
 	writeTimeout = 5 * time.Second
 	fetchTimeout = 2 * time.Second
+	// stateTimeout is fetchTimeout where a person waits for it, as long as a client does (2 s).
+	stateTimeout = time.Second
 	// fetchWindow is how many FETCHes are under way at a time.
 	fetchWindow = 64
 )
@@ -493,12 +495,20 @@ func (c *Controller) states(ctx context.Context, keys []directory.Key) (map[wire
 	if err != nil {
 		return nil, err
 	}
+	var silent sync.Map // devices that have not answered: who waits for all keys does not wait for each
 	err = forEach(ctx, items, func(ctx context.Context, it item) error {
-		ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+		if why, ok := silent.Load(it.at); ok {
+			it.out.err = why.(error)
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 		defer cancel()
 		it.out.committed, it.out.err = c.fetch(ctx, it.at, it.key.ID, 0, 0)
 		if it.out.err == nil {
 			it.out.newest, it.out.err = c.fetch(ctx, it.at, it.key.ID, wire.Newest, 0)
+		}
+		if it.out.err != nil {
+			silent.Store(it.at, it.out.err)
 		}
 		return nil // one switch's silence is its own
 	})
