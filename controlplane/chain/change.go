@@ -96,6 +96,10 @@ func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err erro
 	if len(away) > 0 {
 		return fail(ErrUnavailable, "%s must have the new configuration and is not connected: try again, or leave it out", strings.Join(away, ", "))
 	}
+	// Members may go, and the chain be thawed.
+	if m.sparing() && (len(joining) > 0 || !inOrder(members, m.cfg.Members) || next.Lease != m.cfg.Lease || next.Freeze != m.cfg.Freeze && next.Freeze != Thawed) {
+		return fail(ErrRefused, "the chain has used %d of its %d epochs: %s", m.cfg.Epoch, MaxEpoch, usedUp)
+	}
 	reorder = m.holdsData() && !inOrder(members, m.cfg.Members)
 	if reorder && next.Freeze != Thawed || reorder && m.cfg.Freeze != Thawed {
 		return fail(ErrRefused, "a frozen chain cannot change its order: what is on its way could not be finished first")

@@ -91,6 +91,7 @@ type Machine struct {
 	// longer is the longest lease that a switch can hold from before the lease was made shorter, and longerUntil when that is over.
 	longer      time.Duration
 	longerUntil Time
+	exhausted   bool   // that no epoch is left was said
 	redriven    bool   // what an earlier controller may have left dirty has been driven down
 	keys        int    // keys that the directory places in this chain
 	waiting     string // what was last said to be waited for
@@ -356,6 +357,10 @@ func (m *Machine) decide(now Time) {
 		}
 	}
 	running, complete := m.running(epoch)
+	if max(epoch, m.o.After) == MaxEpoch && !complete {
+		m.wait(fmt.Sprintf("for an operator: all %d epochs are used up, and no configuration can be made: begin anew with emptied switches (docs/operations.md, \"Epochs\")", MaxEpoch))
+		return
+	}
 	if m.stale && complete {
 		m.adopt(now, running)
 		return
