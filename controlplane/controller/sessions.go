@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,8 +28,17 @@ import (
 // maxSessions is how many sessions one request can ask for.
 const maxSessions = 1024
 
+// How long it may take to open sessions: less than clients wait for them (netcraqctl and the Python library 2 s, gateways 3 s), so that they hear of a failure, and why.
+const (
+	openTimeout = 1800 * time.Millisecond
+	// otherTimeout is how long switches that are in no chain have, and a millisecond for each session more, up to twice that. Nobody waits for what they hold.
+	otherTimeout = 200 * time.Millisecond
+)
+
 // OpenSessions leases writer sessions to the host that the request names by its address.
 func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*api.Sessions, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
 	if r.Count < 1 || r.Count > maxSessions {
 		return nil, api.Errorf(api.CodeInvalidArgument, "%d sessions: ask for 1 to %d", r.Count, maxSessions)
 	}
@@ -114,35 +124,83 @@ func (c *Controller) holder(address string) (*topology.Host, error) {
 
 // beginAnew makes the records of sessions begin anew at every switch that is of a chain, and at others as far as they are there: a chain that comes later may be made of those.
 func (c *Controller) beginAnew(ctx context.Context, ids []uint16) ([]api.Session, error) {
-	at, others, err := c.keepRecords(ctx)
-	if err != nil {
-		return nil, err
+	for {
+		at, others, err := c.keepRecords(ctx)
+		if err != nil {
+			return nil, err
+		}
+		// One of them may have failed without anybody knowing it yet. When the chain goes on without it, it need not be asked.
+		try, cancel := context.WithCancelCause(ctx)
+		go c.watchRecords(try, at, cancel)
+		out, err := c.beginAt(try, ids, at, others)
+		again := errors.Is(context.Cause(try), errOthersNow)
+		cancel(nil)
+		if !again {
+			return out, err
+		}
 	}
+}
+
+// errOthersNow: other switches than those that were asked keep records.
+var errOthersNow = errors.New("the chains have changed")
+
+// watchRecords cancels what is being done at some switches when it is not done at all of them any more.
+func (c *Controller) watchRecords(ctx context.Context, at []*device, cancel context.CancelCauseFunc) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(installLook):
+		}
+		now, _, installing, err := c.recordsNow(ctx)
+		if err == nil && installing == "" && slices.ContainsFunc(at, func(d *device) bool { return !slices.Contains(now, d) }) {
+			cancel(errOthersNow)
+			return
+		}
+	}
+}
+
+// beginAt is beginAnew at certain switches, and at those that have come to the chains when it is done.
+func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*device) ([]api.Session, error) {
 	out := make([]api.Session, len(ids))
 	places := make([]int, len(ids))
 	for i := range places {
 		places[i] = i
 	}
-	err = forEach(ctx, places, func(ctx context.Context, i int) error {
+	// What the others have recorded, as far as they answer in their time.
+	recorded := make([][]uint32, len(ids))
+	patience := min(otherTimeout+time.Duration(len(ids))*time.Millisecond, 2*otherTimeout)
+	quick, stop := context.WithTimeout(ctx, patience)
+	var mu sync.Mutex
+	others = c.answering(others, func(d *device) error {
+		return forEach(quick, places, func(ctx context.Context, i int) error {
+			records, err := c.recorded(ctx, ids[i], []*device{d})
+			mu.Lock()
+			defer mu.Unlock()
+			recorded[i] = append(recorded[i], records...)
+			return err
+		})
+	})
+	stop()
+	err := forEach(ctx, places, func(ctx context.Context, i int) error {
 		records, err := c.recorded(ctx, ids[i], at)
-		for _, d := range others {
-			if more, err := c.recorded(ctx, ids[i], []*device{d}); err == nil { // nobody has to wait for one that is in no chain
-				records = append(records, more...)
-			}
-		}
 		if err != nil {
 			return err
 		}
-		last, err := c.begin(records)
+		last, err := c.begin(append(records, recorded[i]...))
 		if err != nil {
 			return fmt.Errorf("session %d: %w", ids[i], err)
-		}
-		for _, d := range others {
-			_ = c.resetRecord(ctx, d, ids[i], last)
 		}
 		out[i] = api.Session{ID: ids[i], NextRequest: last + 1}
 		return forEach(ctx, at, func(ctx context.Context, d *device) error { return c.resetRecord(ctx, d, ids[i], last) })
 	})
+	if err == nil {
+		quick, stop := context.WithTimeout(ctx, patience)
+		c.answering(others, func(d *device) error {
+			return forEach(quick, out, func(ctx context.Context, s api.Session) error { return c.resetRecord(ctx, d, s.ID, s.NextRequest-1) })
+		})
+		stop()
+	}
 	// A switch that has begun to fill up meanwhile may have been told of the records as they were.
 	for err == nil {
 		var now []*device
@@ -164,6 +222,23 @@ func (c *Controller) beginAnew(ctx context.Context, ids []uint16) ([]api.Session
 		})
 	}
 	return out, err
+}
+
+// answering is those of some switches for which ask, which is called for all at once, gives no error.
+func (c *Controller) answering(devices []*device, ask func(*device) error) (out []*device) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, d := range devices {
+		wg.Go(func() {
+			if ask(d) == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				out = append(out, d)
+			}
+		})
+	}
+	wg.Wait()
+	return out
 }
 
 // installWait is how long a lease waits for chains whose configuration is being changed, and how often it looks.
