@@ -93,10 +93,10 @@ sim: deps ## run the simulator over SEEDS seeds from FROM on; a failing seed pri
 sim-mutants: deps ## remove every rule of the P4 program and the controller in turn: the simulator must notice
 	@$(GO) run ./controlplane/cmd/netcraq-sim --mutants --seeds 20000
 
-survive: deps ## kill and cut off switches of a real chain under load, on bad cables, for SECONDS on each engine; the history must be linearizable
+survive: deps ## on each engine for SECONDS, on bad cables and under load: kill and cut off switches, and measure; then stop clients, kill controllers, move keys as well; all must be linearizable
 	@mkdir -p out
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_SURVIVE_ENGINES=$(SURVIVE) NETCRAQ_SURVIVE_SECONDS=$(SECONDS) NETCRAQ_SURVIVE_KEYS=1000 NETCRAQ_SURVIVE_SLOTS=$(SLOTS) NETCRAQ_SURVIVE_OUT=$(CURDIR)/out \
-	  $(GO) test ./controlplane/controller -run '^TestSurvive$$' -count 1 -v -timeout 60m
+	  $(GO) test ./controlplane/controller -run '^(TestSurvive|TestAdversary)$$' -count 1 -v -timeout $$((12 * $(SECONDS) + 3600))s
 
 gateways: deps ## kill gateways, switches and etcd members while keys move in and out of the network, for SECONDS; the histories must be linearizable
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_LINEARIZABLE=$(SECONDS)s $(GO) test ./controlplane/controller -run '^TestGateways$$' -count 1 -v -timeout $$(($(SECONDS) + 600))s

@@ -23,7 +23,7 @@ var baseTables = []string{"port_trust", "access", "session_lease", "local_addres
 // chainReport is what a switch has of one chain.
 type chainReport struct {
 	assignment *chain.Assignment
-	keys       map[wire.Key]keySlot
+	keys       int // key_index entries
 }
 
 // have is what a table holds, in no order.
@@ -154,7 +154,7 @@ func (d *device) report() (map[uint8]chainReport, error) {
 	out := map[uint8]chainReport{}
 	p := d.c.net().plan
 	for _, id := range p.chains {
-		out[id] = chainReport{keys: map[wire.Key]keySlot{}}
+		out[id] = chainReport{keys: len(d.slotsOf(id))}
 	}
 	for _, te := range d.entries["chain_config"] {
 		e, err := info.Decode(te)
@@ -166,16 +166,6 @@ func (d *device) report() (map[uint8]chainReport, error) {
 			a := readChainEntry(p.t, e)
 			r.assignment = &a
 			out[id] = r
-		}
-	}
-	for _, te := range d.entries["key_index"] {
-		e, err := info.Decode(te)
-		if err != nil {
-			return nil, err
-		}
-		key := wire.Key(e.Exact("KEY_ID").Uint64())
-		if r, ok := out[key.Chain()]; ok {
-			r.keys[key] = keySlot{key, int(e.Param("slot").Uint64()), uint16(e.Param("realm").Uint64())}
 		}
 	}
 	return out, nil
