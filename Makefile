@@ -79,7 +79,7 @@ test: build ## every test that this machine can run; names what it leaves out
 	@$(SUDO) $(GO) tool gotestsum --format pkgname-and-test-fails --hide-summary=output -- -race -timeout 20m ./...
 	@echo "TestSurvive above was the bounded run: 16 s of one engine. make survive is the long one: 60 s of each, and a recovery of 16,384 slots"
 	@$(GO) test -run TestSeeds ./controlplane/sim
-	@$(GO) test -run 'TestSimulator|TestLinearizable' ./etcd-monitor/guarded
+	@$(GO) test -run 'TestSimulator|TestLinearizable|TestMutants' ./etcd-monitor/guarded
 	@$(SUDO) $(GO) test -run TestMemory ./p4src
 	@$(SUDO) $(PYTHON) -m pytest -q -rs
 
