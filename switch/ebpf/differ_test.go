@@ -119,7 +119,7 @@ func TestLikeInterp(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if drawsNumbers(prog) {
+			if filepath.Dir(file) != "testdata" && drawsNumbers(prog) { // what ours draw says what comes out
 				t.Skip("the program draws random numbers")
 			}
 			if c.pipeline.requests.again() {
