@@ -213,7 +213,8 @@ func (t *translator) scramble(r asm.Register) {
 }
 
 // takeAgain is what tc begins with where packets come back: a frame with the mark of a slot goes on at one of two labels, with the PHV of who sent it in the slot at rTemp: at
-// copies, with its own PHV back, or at parse with the port, kind (rEntry) and standard fields of a new packet, to be parsed. Others go on here.
+// copies, with its own PHV back, or at parse with the port, kind (rEntry) and standard fields of a new packet, to be parsed. Others go on here. Where the program clones nothing
+// there is no way to copies, and need be no such label.
 func (t *translator) takeAgain(copies, parse string) {
 	plain, egressClone := t.newLabel("unmarked"), t.newLabel("egressClone")
 	t.load(rEntry, rCtx, skbMark, 4)
@@ -233,7 +234,9 @@ func (t *translator) takeAgain(copies, parse string) {
 	t.lookupPHV("ingress.drop")
 	t.load(rTemp, asm.R10, slotOnStack, 8)
 	t.load(rEntry, rTemp, slotKind, 4)
-	t.emit(asm.JEq.Imm(rEntry, againCloneEgress, egressClone))
+	if t.requests.clones {
+		t.emit(asm.JEq.Imm(rEntry, againCloneEgress, egressClone))
+	}
 	for _, f := range []int{phvPort, t.requests.passes} {
 		t.load(asm.R1, rTemp, slotPHV+f, 4)
 		t.store(rPHV, f, asm.R1, 4)
@@ -243,14 +246,16 @@ func (t *translator) takeAgain(copies, parse string) {
 	t.storeConstant(rPHV, t.requests.copyCut, noCut, 4)
 	t.jump(parse)
 
-	// A clone of what egress has left: its PHV, with the metadata of the field list alone.
-	t.place(egressClone)
-	t.emit(asm.Mov.Reg(asm.R1, rPHV), asm.Mov.Imm(asm.R2, int32(t.phvSize)), asm.Mov.Reg(asm.R3, rTemp), asm.Add.Imm(asm.R3, slotPHV))
-	t.call(asm.FnProbeReadKernel)
-	t.emit(asm.JNE.Imm(asm.R0, 0, "ingress.drop"))
-	t.keepInSlot(instanceEgressClone, t.requests.list)
-	t.restoreTags("ingress.drop")
-	t.jump(copies)
+	if t.requests.clones {
+		// A clone of what egress has left: its PHV, with the metadata of the field list alone.
+		t.place(egressClone)
+		t.emit(asm.Mov.Reg(asm.R1, rPHV), asm.Mov.Imm(asm.R2, int32(t.phvSize)), asm.Mov.Reg(asm.R3, rTemp), asm.Add.Imm(asm.R3, slotPHV))
+		t.call(asm.FnProbeReadKernel)
+		t.emit(asm.JNE.Imm(asm.R0, 0, "ingress.drop"))
+		t.keepInSlot(instanceEgressClone, t.requests.list)
+		t.restoreTags("ingress.drop")
+		t.jump(copies)
+	}
 	t.place(plain)
 }
 

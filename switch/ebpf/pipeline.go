@@ -286,14 +286,7 @@ func cellsProgram(p *plan, f fds) (insns asm.Instructions, err error) {
 		t.place(fail)
 		t.emit(asm.Mov.Imm(asm.R0, -1), asm.Return())
 	})
-	for i, c := range append([]*code{main}, t.functions...) {
-		part, err := c.finish(i == 0)
-		if err != nil {
-			return nil, err
-		}
-		insns = append(insns, part...)
-	}
-	return insns, nil
+	return assemble(append([]*code{main}, t.functions...))
 }
 
 // move copies cells between the state and data, whose first cellsHeader bytes are for the program.

@@ -62,21 +62,14 @@ func translate(p *plan, h hook, f fds, opts Options, started int64) (insns asm.I
 	t := &translator{plan: p, hook: h, fds: f, cpuPort: opts.CPUPort, dropPort: opts.DropPort, onlyUDP: opts.OnlyUDP, unlocked: opts.unlocked, captured: opts.captured, started: started}
 	main := t.function("ingress", t.entry)
 	egress := t.function("egress", t.egress)
-	all := append([]*code{main, egress}, t.functions...)
+	all := []*code{main, egress}
 	if h == hookTC && f.handover != 0 {
 		all = append(all, t.function("headers", t.headers))
 		if t.requests.again() {
 			all = append(all, t.function("leave", t.leaving))
 		}
 	}
-	for i, c := range all {
-		part, err := c.finish(i == 0)
-		if err != nil {
-			return nil, err
-		}
-		insns = append(insns, part...)
-	}
-	return insns, nil
+	return assemble(append(all, t.functions...))
 }
 
 // function writes a function, leaving the one that is being written alone.
@@ -202,11 +195,11 @@ func (t *translator) entry() {
 	t.store(rPHV, phvPort, asm.R3, 4)
 	t.startRequests()
 	t.startDigest()
-	if again {
-		t.place("ingress.parse")
-	}
 	if t.hook == hookTC {
 		t.takePacketOut(drop)
+		if again { // behind what takes a packet-out in: one that comes back is the frame that it is
+			t.place("ingress.parse")
+		}
 		t.restoreTags(drop)
 	}
 	t.frameLength(asm.R4)
