@@ -62,6 +62,9 @@ func (g *gen) control(name string, egress, sub bool) *node {
 	}
 	var apply []*node
 	if !egress && !sub {
+		if !g.f.Loose {
+			apply = append(apply, keep("if (!h.eth.isValid()) {\n    mark_to_drop(sm);\n    return;\n}"))
+		}
 		apply = append(apply, keep("sm.egress_spec = 9w1 + (bit<9>)h.eth.way[1:0];"))
 		if g.f.CPU {
 			apply = append(apply, line(fmt.Sprintf("if (h.eth.way[4:2] == 5) { sm.egress_spec = %d; }", CPUPort)),
@@ -169,8 +172,10 @@ func (b *body) assign(s *scope, depth int) *node {
 // makeValid makes a header valid, with all of its fields.
 func (b *body) makeValid(s *scope, h *header) *node {
 	text := []string{h.expr + ".setValid();"}
+	without := *s // what it has had is read by nobody from here on
+	without.headers = slices.DeleteFunc(slices.Clone(s.headers), func(o *header) bool { return o == h })
 	for _, f := range h.t.fields {
-		text = append(text, fmt.Sprintf("%s.%s = %s;", h.expr, f.name, b.expr(s, f.t, 1)))
+		text = append(text, fmt.Sprintf("%s.%s = %s;", h.expr, f.name, b.expr(&without, f.t, 1)))
 	}
 	if b.f.Loose && b.oneIn(2) {
 		text = text[:1]
@@ -353,7 +358,7 @@ func (b *body) statement(s *scope, depth int) *node {
 	}
 	if b.f.Truncate && !s.sub {
 		add(1, func() *node {
-			return line(fmt.Sprintf("truncate(32w20 + (bit<32>)(%s));", b.expr(s, bits(6), 1)))
+			return line(fmt.Sprintf("truncate(32w150 + (bit<32>)(%s));", b.expr(s, bits(6), 1)))
 		})
 	}
 	if b.f.Exit && depth < 3 {
@@ -454,11 +459,14 @@ func (b *body) table(s *scope) {
 	for i := range 1 + b.r.IntN(3) {
 		v := pick(b.gen, candidates)
 		kind := pick(b.gen, kinds)
+		if kind == "lpm" && v.t.w%8 != 0 { // BMv2's P4Runtime server takes no others
+			kind = "ternary"
+		}
 		if kind != "exact" && (general == "exact" || general == "lpm" && kind != "lpm") || kind == "lpm" && lpm || kind == "range" && v.t.w > 32 {
 			kind = "exact"
 		}
 		expr := v.expr
-		if i == 0 && b.oneIn(2) {
+		if kind != "lpm" && i == 0 && b.oneIn(2) {
 			lo := b.r.IntN(6)
 			expr, v.t = fmt.Sprintf("h.eth.%s[%d:%d]", pick(b.gen, []string{"sel", "way"}), lo+2, lo), bits(3)
 		} else if b.oneIn(6) {

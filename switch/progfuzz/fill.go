@@ -12,8 +12,8 @@ import (
 )
 
 // Fill draws entries for a program's tables, members of its value sets, groups and sessions, and gives them to all pipelines, which must take the same. The first pipeline says
-// which of what is drawn is none: entries that are there already.
-func Fill(prog *bmv2json.Program, r *rand.Rand, cpu bool, pipelines []target.Pipeline) error {
+// which of what is drawn is none: entries that are there already. cpu is whether there is a CPU port; cut is whether sessions may cut their frames, which BMv2 cannot over P4Runtime.
+func Fill(prog *bmv2json.Program, r *rand.Rand, cpu, cut bool, pipelines []target.Pipeline) error {
 	each := func(what string, f func(p target.Pipeline) error) error {
 		err := f(pipelines[0])
 		if errors.Is(err, target.ErrExists) || errors.Is(err, target.ErrFull) {
@@ -77,7 +77,7 @@ func Fill(prog *bmv2json.Program, r *rand.Rand, cpu bool, pipelines []target.Pip
 	}
 	for id := uint32(1); id <= Sessions; id++ {
 		s := &target.CloneSession{Replicas: append(replicas(1), target.Replica{Port: ports[r.IntN(len(ports))], Instance: 7})}
-		if r.IntN(4) == 0 {
+		if cut && r.IntN(4) == 0 {
 			s.TruncateTo = 100 + r.IntN(100)
 		}
 		if err := each("a session", func(p target.Pipeline) error { return p.SetCloneSession(id, s) }); err != nil {

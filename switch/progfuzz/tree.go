@@ -53,22 +53,24 @@ func write(b *strings.Builder, list []*node, depth int) {
 	}
 }
 
-// Reduce leaves out what it can, the largest pieces first, while fails says that the rest still fails. It asks at most tries times.
+// Reduce leaves out what it can, many pieces at once and then fewer, while fails says that the rest still fails. It asks at most tries times.
 func (p *Program) Reduce(tries int, fails func() bool) {
-	for again := true; again && tries > 0; {
-		again = false
-		for _, n := range p.removable() {
-			if n.out { // with what it was in
-				continue
+	for size := len(p.removable()) / 2; size > 0; size /= 2 {
+		list := p.removable()
+		for start := 0; start < len(list); start += size {
+			var gone []*node
+			for _, n := range list[start:min(start+size, len(list))] {
+				if !n.out {
+					n.out, gone = true, append(gone, n)
+				}
 			}
-			if tries--; tries < 0 {
+			if tries--; tries < 0 || !fails() {
+				for _, n := range gone {
+					n.out = false
+				}
+			}
+			if tries < 0 {
 				return
-			}
-			n.out = true
-			if fails() {
-				again = true
-			} else {
-				n.out = false
 			}
 		}
 	}
