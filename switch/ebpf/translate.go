@@ -205,6 +205,7 @@ func (t *translator) entry() {
 	if again {
 		t.place("ingress.parse")
 	}
+	t.noteEpoch()
 	if t.hook == hookTC {
 		t.takePacketOut(drop)
 		t.restoreTags(drop)
