@@ -29,6 +29,7 @@ type removed struct {
 	emptyHasNoRole   bool
 	recordStays      bool
 	toldVersions     bool
+	suspendedClock   bool
 }
 
 func init() {
@@ -58,6 +59,7 @@ func init() {
 		&Mutant{ID: "MOVE_LEAVES_ENTRIES", Rule: "a key that is moved is placed again when no member has its old entry any more", own: true, remove: func(r *removed) { r.moveLeaves = true }},
 		&Mutant{ID: "MOVE_WITHOUT_DRAINING", Rule: "what is moved is what all members agree on when nobody can write the key any more", own: true, remove: func(r *removed) { r.drainless = true }},
 		&Mutant{ID: "NO_LOOKUP_AGAIN", Rule: "NOT_FOUND without a version is no answer: the key is looked up, and asked for, again", own: true, remove: func(r *removed) { r.lookupOnce = true }},
+		&Mutant{ID: "SUSPENDED_CLOCK", Rule: "a switch's clock goes on while its machine is suspended", own: true, remove: func(r *removed) { r.suspendedClock = true }},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)
 }

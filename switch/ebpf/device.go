@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/iface"
 	"github.com/netcraq/netcraq/switch/target"
@@ -56,7 +57,7 @@ type device struct {
 	home      *namespace
 	clsact    bool // the kernel has no tcx
 	watcher   *watcher
-	started   int64         // of the kernel's monotonic clock
+	started   boottime.Time // which programs read, too (bpf_ktime_get_boot_ns)
 	magic     uint64        // in the tickets of handover.go
 	pipelines atomic.Uint64 // how many there have been
 	portMap   *state
@@ -124,9 +125,7 @@ func newDevice(opts Options) (d *device, err error) {
 			d.Close()
 		}
 	}()
-	if d.started, err = monotonic(); err != nil {
-		return nil, err
-	}
+	d.started = boottime.Now()
 	if d.home, err = enterNamespace(); err != nil {
 		return nil, err
 	}
@@ -526,10 +525,7 @@ func (d *device) handDigest(record []byte) {
 }
 
 // Now implements [target.Device].
-func (d *device) Now() time.Duration {
-	now, _ := monotonic() // it could be read when the device was made
-	return time.Duration(now - d.started)
-}
+func (d *device) Now() time.Duration { return boottime.Since(d.started) }
 
 // Close implements [target.Device].
 func (d *device) Close() error {

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
+	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -133,7 +134,7 @@ func newPipeline(prog *bmv2json.Program, d *device) (p *pipeline, err error) {
 }
 
 // loadAt translates the program for a hook and gives it to the kernel.
-func (p *pipeline) loadAt(h hook, started int64) (*ebpf.Program, error) {
+func (p *pipeline) loadAt(h hook, started boottime.Time) (*ebpf.Program, error) {
 	insns, err := translate(p.plan, h, p.fds, p.opts, started)
 	if err != nil {
 		return nil, err

@@ -187,7 +187,7 @@ type Device interface {
 	OnPacketIn(func(frame []byte))
 	// OnDigest sets who gets the digests.
 	OnDigest(func(Digest))
-	// Now is the clock that the program sees in its timestamps, since the device was made.
+	// Now is the clock that the program sees in its timestamps, since the device was made. It goes on while the machine is suspended: read leases are counted by it.
 	Now() time.Duration
 	Close() error
 }
