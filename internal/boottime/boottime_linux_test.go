@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,57 @@ func TestNow(t *testing.T) {
 	}
 	if Since(from.Add(time.Hour)) > -50*time.Minute {
 		t.Error("an hour later is not later")
+	}
+}
+
+// TestSuspendedMeanwhile: a suspension shows at the first look after it, as the wall's clock is set by it; one that does not show there is found a moment later.
+func TestSuspendedMeanwhile(t *testing.T) {
+	right := func() bool {
+		before := system()
+		now := time.Duration(Now())
+		return before-time.Millisecond <= now && now <= system()+time.Millisecond
+	}
+	for i := range 1000 {
+		if !right() {
+			t.Fatalf("look %d: the clock is %v, not %v", i, time.Duration(Now()), system())
+		}
+	}
+	r := *last.Load()
+	r.wall, r.offset = r.wall-time.Hour, r.offset-time.Hour // as it was before an hour of sleep
+	last.Store(&r)
+	if !right() {
+		t.Error("an hour of sleep is not noticed")
+	}
+	r = *last.Load()
+	r.offset -= time.Hour // somebody has set the wall's clock back by as much
+	last.Store(&r)
+	time.Sleep(readAgain)
+	if !right() {
+		t.Error("an hour of sleep is not noticed where the wall's clock was set back")
+	}
+}
+
+// TestForward: many at once see it go forward. (It is as exact as it could be read, which is less so on a busy machine.)
+func TestForward(t *testing.T) {
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for end, before := time.Now().Add(50*time.Millisecond), Now(); time.Now().Before(end); {
+				now := Now()
+				if now < before.Add(-time.Millisecond) {
+					t.Errorf("it went back by %v", time.Duration(before-now))
+					return
+				}
+				before = now
+			}
+		})
+	}
+	all.Wait()
+}
+
+func BenchmarkNow(b *testing.B) {
+	for b.Loop() {
+		Now()
 	}
 }
 
