@@ -18,6 +18,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -29,7 +30,7 @@ type Options struct {
 	ElectionID p4rt.ElectionID
 	// Led is when this controller was last known to lead, where there are several (nil: it is alone). It gives leases for Leading from then on, and takes it that
 	// the one before it did so for Leading after this one was made.
-	Led     func() time.Time
+	Led     func() boottime.Time
 	Leading time.Duration
 	// TLS is how all switches are connected to, each with the server name that the topology gives it. nil: as the topology says (Topology.TLS).
 	TLS *tls.Config
@@ -76,7 +77,7 @@ type Controller struct {
 	touched map[*chainState]bool // chains whose machines may ask for something
 	deposed string               // why this controller does nothing any more: another has taken over
 	letGo   chan struct{}        // closed then
-	led     func() time.Time     // Options
+	led     func() boottime.Time // Options
 	leading time.Duration
 	ctx     context.Context // Run's
 	stopped chan struct{}   // closed when Run ends
@@ -390,7 +391,7 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 
 // leads says whether this process still acts as the leader: one that is alone does, another for as long after etcd has said so as it may.
 func (c *Controller) leads() bool {
-	return c.led == nil || time.Since(c.led()) <= c.leading
+	return c.led == nil || boottime.Since(c.led()) <= c.leading
 }
 
 // lease sends one LEASE.

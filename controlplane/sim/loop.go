@@ -73,6 +73,7 @@ const (
 	diceLeave
 	diceHostile
 	diceTaken
+	diceSuspend
 )
 
 func newDice(seed, stream uint64) dice { return dice{rand.New(rand.NewPCG(seed, stream))} }

@@ -33,6 +33,7 @@ type removed struct {
 	oneCopy          bool
 	formerKeys       bool
 	writesAnew       bool
+	suspendedClock   bool
 }
 
 func init() {
@@ -68,6 +69,7 @@ func init() {
 		&Mutant{ID: "ONE_COPY", Rule: "the refusal of a write speaks for one copy of it: what became of the others is not known", own: true, shows: NotSoSure, remove: func(r *removed) { r.oneCopy = true }},
 		&Mutant{ID: "WRITES_ANEW", Rule: "a WRITE whose session is not taken does not begin again with another", own: true, scenario: "session_taken",
 			remove: func(r *removed) { r.writesAnew = true }},
+		&Mutant{ID: "SUSPENDED_CLOCK", Rule: "a switch's clock goes on while its machine is suspended", own: true, remove: func(r *removed) { r.suspendedClock = true }},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)
 }

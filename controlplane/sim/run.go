@@ -73,6 +73,7 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	w.faults(p, end)
 	w.leaves(p, seed, end)
 	w.takes(p, seed, end)
+	w.suspensions(p, seed, end)
 	w.loop.run(end, nil)
 	w.mend()
 	r.Violations = w.settle()
@@ -105,6 +106,7 @@ func (w *world) mend() {
 	w.release(len(w.network.held))
 	w.slowDisk, w.controlDelay = 0, 0
 	for _, n := range w.nodes {
+		w.resume(n)
 		w.reconnect(n)
 		w.startNode(n)
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/internal/boottime"
 )
 
 // How often etcd is asked whether it lets everybody read, and for how long its last answer holds. It cannot begin to look at who asks while it does not answer anybody; a gateway that is cut off
@@ -50,12 +52,12 @@ func (e *Everybody) Close() {
 }
 
 // Open says whether everybody may read: Config.Open.
-func (e *Everybody) Open() bool { return int64(time.Since(begin)) < e.until.Load() }
+func (e *Everybody) Open() bool { return int64(boottime.Since(begin)) < e.until.Load() }
 
 func (e *Everybody) ask(ctx context.Context, client *clientv3.Client, prefix string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	asked := time.Since(begin)
+	asked := boottime.Since(begin)
 	r, err := client.Get(ctx, prefix+"everybody", clientv3.WithCountOnly())
 	switch {
 	case err == nil:

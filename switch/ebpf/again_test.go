@@ -190,13 +190,13 @@ func TestAgainInParts(t *testing.T) {
 				}
 				r := rand.New(rand.NewPCG(8, uint64(n)))
 				came := 0
-				for range 20 {
+				for range 30 {
 					if a.compare(t, from[r.IntN(3)], a.frame(r)) {
 						came++
 					}
 				}
 				if came < 4 {
-					t.Errorf("%s: of 20 frames only %d came out", name, came)
+					t.Errorf("%s: of 30 frames only %d came out", name, came)
 				}
 			}
 		})

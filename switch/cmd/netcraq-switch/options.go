@@ -18,17 +18,18 @@ import (
 
 // options is the command line, checked.
 type options struct {
-	ports    []portSpec
-	deviceID uint64
-	json     string // the program; "" with --no-p4
-	noP4     bool
-	p4info   string
-	engine   string
-	hook     ebpf.Hook
-	onlyUDP  uint16
-	faults   string
-	pcap     string // directory; "" for none
-	dump     int    // bytes of each frame to log
+	ports          []portSpec
+	deviceID       uint64
+	json           string // the program; "" with --no-p4
+	noP4           bool
+	p4info         string
+	engine         string
+	hook           ebpf.Hook
+	onlyUDP        uint16
+	faults         string
+	maxConnections int
+	pcap           string // directory; "" for none
+	dump           int    // bytes of each frame to log
 
 	logConsole bool
 	logFile    string
@@ -59,8 +60,9 @@ type portSpec struct {
 }
 
 const (
-	defaultAddr     = "127.0.0.1:9559"
-	defaultDropPort = 511
+	defaultAddr        = "127.0.0.1:9559"
+	defaultDropPort    = 511
+	defaultConnections = 64
 )
 
 // levelTrace is below slog's lowest: each frame, with --dump-packet-data.
@@ -246,6 +248,8 @@ func newFlagSets(o *options) *flagSets {
 	m.StringVar(&o.engine, "engine", "auto", "what runs the program: `auto|ebpf|interp`")
 	m.Var(&o.hook, "hook", "where ebpf meets frames: at `auto|tc|xdp|clsact`. xdp is on ports whose driver runs it natively, others are at\ntc; auto takes xdp on those but for veth, where it gains nothing; clsact is tc as on Linux before 6.6")
 	m.Var(decimal[uint16]{&o.onlyUDP}, "only-udp", "share the interfaces with the host: the program gets IPv4 packets to and from UDP port `N`, the host's stack\nall else; tagged ones of that port, fragments and those with IP options are dropped.\nWith --engine interp the host gets a copy of everything")
+	o.maxConnections = defaultConnections
+	m.Var(decimal[int]{&o.maxConnections}, "max-connections", "serve P4Runtime to `N` connections at a time; more are refused, or take the place of those that make no call")
 	m.BoolVar(&o.logConsole, "log-console", false, "log to stdout")
 	m.StringVar(&o.logFile, "log-file", "", "log to `FILE`")
 	m.StringVarP(&f.level, "log-level", "L", "info", "trace, debug, info, warn, error or off; `LEVEL`")
@@ -336,6 +340,9 @@ func (f *flagSets) check(o *options) error {
 	}
 	if o.cpuPort != 0 && o.cpuPort == o.dropPort {
 		return usageError("the CPU port and the drop port are both %d; give another --drop-port", o.cpuPort)
+	}
+	if o.maxConnections < 1 {
+		return usageError("--max-connections is at least 1, not %d", o.maxConnections)
 	}
 	if err := f.checkLog(o); err != nil {
 		return err

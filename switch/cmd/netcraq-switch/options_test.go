@@ -90,6 +90,9 @@ func TestCommandLines(t *testing.T) {
 		if want.dropPort == 0 {
 			want.dropPort = defaultDropPort
 		}
+		if want.maxConnections == 0 {
+			want.maxConnections = defaultConnections
+		}
 		o.ignored, o.logLevel = nil, 0
 		if !reflect.DeepEqual(*o, want) {
 			t.Errorf("%s:\n%+v, not\n%+v", f.line, *o, want)
