@@ -64,21 +64,22 @@ type Controller struct {
 	// numbering is of principals and realms.
 	numbering *numbering
 	// leased is the session_lease entries, by switch: what sess says. Devices' workers read it.
-	leased  atomic.Pointer[map[string][]p4rt.Entry]
-	records map[string]chain.Record // of the chains, by name
-	saved   bool                    // an earlier controller's state was there
-	stale   bool                    // ... but was an earlier one than the last
-	knows   bool                    // ... and so the directory says which keys there are, and which KEY_IDs were given
-	lastOp  chain.OpID
-	avoided map[string]bool      // switches that routes go around
-	moved   map[string]bool      // names of keys whose move is done, and not on record yet
-	touched map[*chainState]bool // chains whose machines may ask for something
-	deposed string               // why this controller does nothing any more: another has taken over
-	letGo   chan struct{}        // closed then
-	led     func() time.Time     // Options
-	leading time.Duration
-	ctx     context.Context // Run's
-	stopped chan struct{}   // closed when Run ends
+	leased    atomic.Pointer[map[string][]p4rt.Entry]
+	records   map[string]chain.Record // of the chains, by name
+	saved     bool                    // an earlier controller's state was there
+	savedKeys directory.Snapshot      // as they are on record
+	stale     bool                    // ... but was an earlier one than the last
+	knows     bool                    // ... and so the directory says which keys there are, and which KEY_IDs were given
+	lastOp    chain.OpID
+	avoided   map[string]bool      // switches that routes go around
+	moved     map[string]bool      // names of keys whose move is done, and not on record yet
+	touched   map[*chainState]bool // chains whose machines may ask for something
+	deposed   string               // why this controller does nothing any more: another has taken over
+	letGo     chan struct{}        // closed then
+	led       func() time.Time     // Options
+	leading   time.Duration
+	ctx       context.Context // Run's
+	stopped   chan struct{}   // closed when Run ends
 }
 
 // New reads the program and the saved state, and checks that they fit the topology. It touches no switch.
@@ -140,6 +141,7 @@ func New(o Options) (*Controller, error) {
 	if c.dir, err = directory.New(spaces, saved.Directory); err != nil {
 		return nil, err
 	}
+	c.savedKeys = saved.Directory
 	c.sess = sessions.New(uint16(t.Sessions.Controller)+1, prog.lastSession(t), t.Sessions.TTL, saved.Sessions)
 	c.leased.Store(&map[string][]p4rt.Entry{})
 	c.records = map[string]chain.Record{}
@@ -422,6 +424,9 @@ func (c *Controller) save(done func(error)) {
 		c.post(func() {
 			if errors.Is(err, ErrNotLeading) {
 				c.depose("", fmt.Sprintf("%v: this one does nothing any more", err))
+			}
+			if err == nil {
+				c.savedKeys = s.Directory
 			}
 			done(err)
 		})

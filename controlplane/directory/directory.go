@@ -155,6 +155,18 @@ func (d *Directory) Snapshot() Snapshot {
 	return *d.snapshot
 }
 
+// List is those keys whose names start with prefix and that are wanted, by name.
+func (s *Snapshot) List(prefix string, want func(Key) bool) []Key {
+	var out []Key
+	for _, k := range s.Keys {
+		if strings.HasPrefix(k.Name, prefix) && want(k) {
+			out = append(out, k)
+		}
+	}
+	sortKeys(out)
+	return out
+}
+
 // Sort puts a snapshot's keys into the order of their names.
 func (s *Snapshot) Sort() { sortKeys(s.Keys) }
 
