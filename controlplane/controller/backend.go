@@ -148,8 +148,9 @@ func (c *Controller) mayTell() error {
 	return nil
 }
 
-// onRecord is the keys whose names start with prefix, by name, as they are on record. Those that are being added, or are to take the place of one that moves, are not among them: if the
-// controller ends, the next one takes them out. One that moves has its KEY_ID of before.
+// onRecord is the keys whose names start with prefix, by name, as they are on record. Those that are being added, or
+// are to take the place of one that moves, are not among them: if the controller ends, the next one takes them out. One
+// that moves has its KEY_ID of before.
 func (c *Controller) onRecord(prefix string) []directory.Key {
 	return c.savedKeys.List(prefix, func(k directory.Key) bool {
 		return k.State != directory.Adding && !strings.HasPrefix(k.Name, directory.MovingPrefix)
@@ -205,7 +206,8 @@ func (c *Controller) MoveKey(ctx context.Context, chainName, nameOrID, to string
 	return &out, nil
 }
 
-// Directory lists the keys of all chains whose names start with prefix, as Keys does; with state, what each member holds is fetched from it.
+// Directory lists the keys of all chains whose names start with prefix, as Keys does; with state, what each member
+// holds is fetched from it.
 func (c *Controller) Directory(ctx context.Context, prefix string, state bool) ([]api.Key, error) {
 	var keys []directory.Key
 	var failed error

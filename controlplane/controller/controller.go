@@ -106,7 +106,8 @@ func New(o Options) (*Controller, error) {
 	}
 	for _, k := range saved.Directory.Keys {
 		if k.Slot < 0 || k.Slot >= prog.slots {
-			return nil, fmt.Errorf("the saved directory has the key %q in slot %d, and the switches have the slots 0 to %d: it is damaged, or of a network with another program. "+
+			return nil, fmt.Errorf("the saved directory has the key %q in slot %d, and the switches have the slots 0 "+
+				"to %d: it is damaged, or of a network with another program. "+
 				"Put the right one back, or start with the program that it is of", k.Name, k.Slot, prog.slots-1)
 		}
 	}

@@ -41,7 +41,8 @@ func (s *slowStore) Save(st *controller.State) error {
 	}
 }
 
-// TestListsTellWhatIsOnRecord: a list of keys, as a lookup, tells a KEY_ID when it is on record, and only while the controller leads.
+// TestListsTellWhatIsOnRecord: a list of keys, as a lookup, tells a KEY_ID when it is on record, and only while the
+// controller leads.
 func TestListsTellWhatIsOnRecord(t *testing.T) {
 	x := newLab(t, twoChains())
 	top, err := topology.Load(x.file)
