@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestFlappingSwitch: a chain's epochs last for more than a year though one of its switches comes and goes all the time, or cannot be filled. A switch that is lost seldom is brought in at once.
+// TestFlappingSwitch: a chain's epochs last for more than a year though one of its switches comes and goes all the
+// time, or cannot be filled. A switch that is lost seldom is brought in at once.
 func TestFlappingSwitch(t *testing.T) {
 	const epochs, perRecovery, perFailedRecovery = 65535, 4, 2 // shadow, frozen, tail, and the chain without it; shadow, and the chain without it
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -290,7 +290,8 @@ func (r *reign) members(chain string, now []api.Chain) []string {
 	return r.recorded[chain]
 }
 
-// settled says whether a switch has been ready for long enough to be brought into a chain; ready are those that are now.
+// settled says whether a switch has been ready for long enough to be brought into a chain; ready are those that are
+// now.
 func (r *reign) settled(ready map[string]bool) func(chain, node string) bool {
 	for name := range r.steady {
 		if !ready[name] {

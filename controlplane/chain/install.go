@@ -28,7 +28,8 @@ type change struct {
 func (m *Machine) begin(now Time, c Config, op *change) {
 	if m.cfg.Epoch == MaxEpoch || c.Epoch <= m.cfg.Epoch {
 		if !m.exhausted {
-			m.event("chain.epochs", "", "all %d epochs are used up, and nothing of the chain can be changed: begin anew with emptied switches (docs/operations.md, \"Epochs\")", MaxEpoch)
+			m.event("chain.epochs", "", "all %d epochs are used up, and nothing of the chain can be changed: begin "+
+				"anew with emptied switches (docs/operations.md, \"Epochs\")", MaxEpoch)
 		}
 		m.exhausted = true
 		if op != nil {
@@ -149,7 +150,8 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 func (m *Machine) countEpochs(was, is uint16) {
 	const eighth = (MaxEpoch + 1) / 8
 	if is >= 4*eighth && is/eighth != was/eighth {
-		m.event("chain.epochs", "", "%d of its %d epochs are used: is there a switch that comes and goes? When %d are left, %s", is, MaxEpoch, reserved, usedUp)
+		m.event("chain.epochs", "", "%d of its %d epochs are used: is there a switch that comes and goes? When %d are "+
+			"left, %s", is, MaxEpoch, reserved, usedUp)
 	}
 }
 

@@ -34,8 +34,8 @@ type Options struct {
 	Before time.Duration
 	// Record is what an earlier controller left behind, nil where there is nothing.
 	Record *Record
-	// Doubt is for how long after the start all members of Record are waited for before anything is done by it: it may be an earlier one than the last, and a later epoch at any of
-	// them says so. 0: it is the last.
+	// Doubt is for how long after the start all members of Record are waited for before anything is done by it: it may
+	// be an earlier one than the last, and a later epoch at any of them says so. 0: it is the last.
 	Doubt time.Duration
 	// After is an epoch that the chain's first is to be above, because slots that are its own now may hold versions with epochs up to that.
 	After uint16
@@ -217,10 +217,12 @@ func (m *Machine) judge(now Time) {
 	}
 }
 
-// distrust: a switch has a later epoch than any on record. The record is an earlier one: it says of members what was so once, and has those among them that have been given up since, with the
-// values of then. What is right the switches say.
+// distrust: a switch has a later epoch than any on record. The record is an earlier one: it says of members what was so
+// once, and has those among them that have been given up since, with the values of then. What is right the switches
+// say.
 func (m *Machine) distrust(now Time, sw string, epoch uint16) {
-	m.event("chain.epoch", sw, "it has epoch %d, later than the %d on record: the record is an earlier one, and what the switches have counts", epoch, m.cfg.Epoch)
+	m.event("chain.epoch", sw, "it has epoch %d, later than the %d on record: the record is an earlier one, and what "+
+		"the switches have counts", epoch, m.cfg.Epoch)
 	for _, c := range []*change{m.persisting, m.change} {
 		if c != nil && c.op != 0 {
 			m.overtaken(c)
@@ -310,7 +312,8 @@ func (m *Machine) lose(now Time, sw string) {
 	m.begin(now, m.next(m.cfg.Epoch, left), nil)
 }
 
-// empty is those of some switches that hold nothing of the chain. One that was given up and has not been emptied since holds values of then: nobody may read those when all others are lost.
+// empty is those of some switches that hold nothing of the chain. One that was given up and has not been emptied since
+// holds values of then: nobody may read those when all others are lost.
 func (m *Machine) empty(switches []string) (out, others []string) {
 	for _, s := range switches {
 		if v := m.view[s]; v.lost || v.up && (v.empty || v.acks == nil) {
@@ -343,8 +346,9 @@ func (m *Machine) next(epoch uint16, members []string) Config {
 	return c
 }
 
-// decide finds out which configuration is running where no record says so, or the record is an earlier one. It needs to hear all members that the file names; where all members of a
-// configuration answer that they have it, and nobody has a later epoch, that is the one, for each later one has had one of its members at least.
+// decide finds out which configuration is running where no record says so, or the record is an earlier one. It needs to
+// hear all members that the file names; where all members of a configuration answer that they have it, and nobody has a
+// later epoch, that is the one, for each later one has had one of its members at least.
 func (m *Machine) decide(now Time) {
 	var epoch uint16
 	members := 0
@@ -358,7 +362,8 @@ func (m *Machine) decide(now Time) {
 	}
 	running, complete := m.running(epoch)
 	if max(epoch, m.o.After) == MaxEpoch && !complete {
-		m.wait(fmt.Sprintf("for an operator: all %d epochs are used up, and no configuration can be made: begin anew with emptied switches (docs/operations.md, \"Epochs\")", MaxEpoch))
+		m.wait(fmt.Sprintf("for an operator: all %d epochs are used up, and no configuration can be made: begin anew "+
+			"with emptied switches (docs/operations.md, \"Epochs\")", MaxEpoch))
 		return
 	}
 	if m.stale && complete {
@@ -399,17 +404,20 @@ func (m *Machine) decide(now Time) {
 	case members == 0:
 		var others []string
 		if first.Members, others = m.empty(m.o.Members); len(first.Members) == 0 {
-			err = errors.New("no switch has a part in the chain, and its switches may hold values of before: restart those that are to begin without values, " +
+			err = errors.New("no switch has a part in the chain, and its switches may hold values of before: restart " +
+				"those that are to begin without values, " +
 				"or name those that have the chain's values as its members in the topology file")
 			break
 		}
-		m.event("chain.lost", "", "no switch has a part in the chain: the values of all keys are lost, and they read NOT_FOUND until they are written again")
+		m.event("chain.lost", "", "no switch has a part in the chain: the values of all keys are lost, and they read "+
+			"NOT_FOUND until they are written again")
 		m.leaveOut(others)
 		m.blank = true
 	default:
 		if first.Members, err = m.survivors(epoch, named); err == nil {
 			m.found, m.blank = true, false
-			m.event("chain.takeover", "", "the switches were left in the middle of a change (epoch %d): going on with %v", epoch, first.Members)
+			m.event("chain.takeover", "", "the switches were left in the middle of a change (epoch %d): going on with "+
+				"%v", epoch, first.Members)
 		}
 	}
 	if err != nil {
@@ -428,7 +436,8 @@ func (m *Machine) wantedLease() time.Duration {
 	return m.o.Lease
 }
 
-// named is the switches that those with the latest epoch know as members of their configuration: each knows the head, the tail, and whom it sends on to.
+// named is the switches that those with the latest epoch know as members of their configuration: each knows the head,
+// the tail, and whom it sends on to.
 func (m *Machine) named(epoch uint16) map[string]bool {
 	out := map[string]bool{}
 	for _, s := range m.o.Switches {
@@ -519,9 +528,10 @@ func (m *Machine) adopt(now Time, c Config) {
 	m.step(now)
 }
 
-// survivors are the members of a configuration that not all have, as far as they have what it must not lose. Those that have it do. So do those that are known to be its members and have an
-// earlier one yet: no write can have passed them, and they were in all between the two. Others that have an earlier one may have been given up, and hold what was right then. The order must follow
-// from what they know, from the record and from the file.
+// survivors are the members of a configuration that not all have, as far as they have what it must not lose. Those that
+// have it do. So do those that are known to be its members and have an earlier one yet: no write can have passed them,
+// and they were in all between the two. Others that have an earlier one may have been given up, and hold what was right
+// then. The order must follow from what they know, from the record and from the file.
 func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, error) {
 	order := m.o.Members
 	if m.stale {
@@ -544,7 +554,8 @@ func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, erro
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("the members of epoch %d have lost their values, and those of before may hold values of then: restart all switches of the chain to begin without values", epoch)
+		return nil, fmt.Errorf("the members of epoch %d have lost their values, and those of before may hold values "+
+			"of then: restart all switches of the chain to begin without values", epoch)
 	}
 	for i, s := range out {
 		if next := m.view[s].acks.Next; next != "" {

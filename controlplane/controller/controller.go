@@ -68,10 +68,12 @@ type Controller struct {
 	leased  atomic.Pointer[map[string][]p4rt.Entry]
 	records map[string]chain.Record // of the chains, by name
 	saved   bool                    // an earlier controller's state was there
-	stale   bool                    // ... but was an earlier one than the last
-	knows   bool                    // ... and so the directory says which keys there are, and which KEY_IDs were given
-	lastOp  chain.OpID
-	avoided map[string]bool // switches that routes go around
+	// savedKeys are the keys as they are on record.
+	savedKeys directory.Snapshot
+	stale     bool // ... but was an earlier one than the last
+	knows     bool // ... and so the directory says which keys there are, and which KEY_IDs were given
+	lastOp    chain.OpID
+	avoided   map[string]bool // switches that routes go around
 	// news are the names of keys that were placed or moved, until that is on record: a controller that took over before would take a key that was placed out again, and one that was moved back.
 	news    map[string]bool
 	touched map[*chainState]bool // chains whose machines may ask for something
@@ -107,7 +109,8 @@ func New(o Options) (*Controller, error) {
 	}
 	for _, k := range saved.Directory.Keys {
 		if k.Slot < 0 || k.Slot >= prog.slots {
-			return nil, fmt.Errorf("the saved directory has the key %q in slot %d, and the switches have the slots 0 to %d: it is damaged, or of a network with another program. "+
+			return nil, fmt.Errorf("the saved directory has the key %q in slot %d, and the switches have the slots 0 "+
+				"to %d: it is damaged, or of a network with another program. "+
 				"Put the right one back, or start with the program that it is of", k.Name, k.Slot, prog.slots-1)
 		}
 	}
@@ -142,6 +145,7 @@ func New(o Options) (*Controller, error) {
 	if c.dir, err = directory.New(spaces, saved.Directory); err != nil {
 		return nil, err
 	}
+	c.savedKeys = saved.Directory
 	c.sess = sessions.New(uint16(t.Sessions.Controller)+1, prog.lastSession(t), t.Sessions.TTL, saved.Sessions)
 	c.leased.Store(&map[string][]p4rt.Entry{})
 	c.records = map[string]chain.Record{}
@@ -437,6 +441,9 @@ func (c *Controller) save(done func(error)) {
 			}
 			if errors.Is(err, ErrNotLeading) {
 				c.depose("", fmt.Sprintf("%v: this one does nothing any more", err))
+			}
+			if err == nil {
+				c.savedKeys = s.Directory
 			}
 			done(err)
 		})

@@ -388,7 +388,8 @@ func (d *device) readSlot(te *v1.TableEntry) (keySlot, error) {
 	return k, nil
 }
 
-// slotsOf is the key_index entries of a chain that are in the switch now, as far as it has acknowledged them. Any goroutine may ask.
+// slotsOf is the key_index entries of a chain that are in the switch now, as far as it has acknowledged them. Any
+// goroutine may ask.
 func (d *device) slotsOf(chain uint8) map[wire.Key]keySlot {
 	d.placedMu.Lock()
 	defer d.placedMu.Unlock()

@@ -10,10 +10,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 )
 
-// patient is for how long the clients wait for sessions that they ask for: netcraqctl and the Python library (Admin) wait for 2 s.
+// patient is for how long the clients wait for sessions that they ask for: netcraqctl and the Python library (Admin)
+// wait for 2 s.
 const patient = 2 * time.Second
 
-// TestSessionsBesideAHungSwitch: while a switch takes connections and answers nothing, sessions are opened in less time than the clients wait, wherever the switch stands.
+// TestSessionsBesideAHungSwitch: while a switch takes connections and answers nothing, sessions are opened in less time
+// than the clients wait, wherever the switch stands.
 func TestSessionsBesideAHungSwitch(t *testing.T) {
 	for _, c := range []struct {
 		what    string
@@ -27,7 +29,8 @@ func TestSessionsBesideAHungSwitch(t *testing.T) {
 			r.waitAllReady()
 			r.waitUntil(func() bool { s, err := r.api.Switches(t.Context()); return err == nil && s[3].Ready }, "s4 to be there")
 			x.switches[c.hung-1].suspend()
-			// The first request comes before anybody can know that the switch hangs. One may be too late on a machine that has other things to do.
+			// The first request comes before anybody can know that the switch hangs. One may be too late on a machine
+			// that has other things to do.
 			var times []time.Duration
 			late := 0
 			for range 6 {
@@ -51,7 +54,8 @@ func TestSessionsBesideAHungSwitch(t *testing.T) {
 	}
 }
 
-// TestStateBesideAHungSwitch: what all members hold of many keys is told in less time than the clients wait, though one of them does not answer; of that one it is told that.
+// TestStateBesideAHungSwitch: what all members hold of many keys is told in less time than the clients wait, though one
+// of them does not answer; of that one it is told that.
 func TestStateBesideAHungSwitch(t *testing.T) {
 	t.Parallel()
 	x := newLab(t, layout{n: 3, chains: []chainSpec{{1, "a", []int{1, 2, 3}, 0, 0}}}) // without leases, and given up by nobody

@@ -123,7 +123,8 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 	return out, nil
 }
 
-// knowKeys waits until it is known which KEY_IDs and slots of a chain are in use: without a saved directory, or where it may be an earlier one, its switches must say it first.
+// knowKeys waits until it is known which KEY_IDs and slots of a chain are in use: without a saved directory, or where
+// it may be an earlier one, its switches must say it first.
 func (c *Controller) knowKeys(ctx context.Context, chainName string) error {
 	for end := c.now() + installWait; ; {
 		var failed error
@@ -145,7 +146,8 @@ func (c *Controller) knowKeys(ctx context.Context, chainName string) error {
 			return errors.Join(err, failed)
 		}
 		if c.now() > end {
-			return fmt.Errorf("%w: which keys the switches hold is not known yet (%s): try again when the chain is ready", chain.ErrUnavailable, reason)
+			return fmt.Errorf("%w: which keys the switches hold is not known yet (%s): try again when the chain is "+
+				"ready", chain.ErrUnavailable, reason)
 		}
 		select {
 		case <-time.After(installLook):

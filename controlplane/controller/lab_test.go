@@ -29,9 +29,10 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// A lab is a network in this process, for stories about the controller that need a data plane: real switches (the interp engine behind the real P4Runtime server) on cables in
-// memory. It needs no root, no namespace and no other process, and the whole of it comes up in a tenth of a second. What hangs on engines, interfaces or processes is not shown by it: the
-// end-to-end tests do that.
+// A lab is a network in this process, for stories about the controller that need a data plane: real switches (the
+// interp engine behind the real P4Runtime server) on cables in memory. It needs no root, no namespace and no other
+// process, and the whole of it comes up in a tenth of a second. What hangs on engines, interfaces or processes is not
+// shown by it: the end-to-end tests do that.
 
 // lab is switches s1 to sn in a line, each with a host at port 1; chains as a layout says.
 type lab struct {
@@ -173,7 +174,8 @@ func readOf(key uint32) *wire.Packet {
 	return &wire.Packet{Op: wire.Read, Key: wire.Key(key), Request: 1}
 }
 
-// ask sends a request from the host at a switch, a few times, and gives the first answer that does not ask to try again.
+// ask sends a request from the host at a switch, a few times, and gives the first answer that does not ask to try
+// again.
 func (x *lab) ask(host int, to netip.Addr, p *wire.Packet) (*wire.Packet, error) {
 	return x.askTimes(20, host, to, p)
 }

@@ -15,8 +15,9 @@ func twoChains() layout {
 	return layout{n: 4, chains: []chainSpec{{1, "a", []int{1, 2}, 200, 0}, {2, "b", []int{3, 4}, 200, 0}}}
 }
 
-// TestMovedKeyStaysAway: a KEY_ID whose key has moved away must not be taken in again from what switches once had. The chain that it was in must not give it entries, whatever
-// comes and goes: then it would be read under one KEY_ID, and written under the other.
+// TestMovedKeyStaysAway: a KEY_ID whose key has moved away must not be taken in again from what switches once had. The
+// chain that it was in must not give it entries, whatever comes and goes: then it would be read under one KEY_ID, and
+// written under the other.
 func TestMovedKeyStaysAway(t *testing.T) {
 	for _, gone := range []string{"moved", "removed"} {
 		t.Run(gone, func(t *testing.T) { t.Parallel(); goneKey(t, gone == "moved") })
@@ -101,7 +102,8 @@ func goneKey(t *testing.T, moved bool) {
 	}
 }
 
-// TestForgottenKeys: a controller whose directory is lost gives no KEY_ID and no slot before the switches have said which are in use.
+// TestForgottenKeys: a controller whose directory is lost gives no KEY_ID and no slot before the switches have said
+// which are in use.
 func TestForgottenKeys(t *testing.T) {
 	x := newLab(t, layout{n: 2, chains: []chainSpec{{1, "a", []int{1, 2}, 200, 0}}})
 	a := serviceAddrOf(1)

@@ -28,10 +28,12 @@ import (
 // maxSessions is how many sessions one request can ask for.
 const maxSessions = 1024
 
-// How long it may take to open sessions: less than clients wait for them (netcraqctl and the Python library 2 s, gateways 3 s), so that they hear of a failure, and why.
+// How long it may take to open sessions: less than clients wait for them (netcraqctl and the Python library 2 s,
+// gateways 3 s), so that they hear of a failure, and why.
 const (
 	openTimeout = 1800 * time.Millisecond
-	// otherTimeout is how long switches that are in no chain have, and a millisecond for each session more, up to twice that. Nobody waits for what they hold.
+	// otherTimeout is how long switches that are in no chain have, and a millisecond for each session more, up to twice
+	// that. Nobody waits for what they hold.
 	otherTimeout = 200 * time.Millisecond
 )
 
@@ -129,7 +131,8 @@ func (c *Controller) beginAnew(ctx context.Context, ids []uint16) ([]api.Session
 		if err != nil {
 			return nil, err
 		}
-		// One of them may have failed without anybody knowing it yet. When the chain goes on without it, it need not be asked.
+		// One of them may have failed without anybody knowing it yet. When the chain goes on without it, it need not be
+		// asked.
 		try, cancel := context.WithCancelCause(ctx)
 		go c.watchRecords(try, at, cancel)
 		out, err := c.beginAt(try, ids, at, others)

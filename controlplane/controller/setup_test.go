@@ -539,7 +539,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestStateFiles: of the two files one may be lost, or be put back as it was earlier. What that loses is never taken for what there is.
+// TestStateFiles: of the two files one may be lost, or be put back as it was earlier. What that loses is never taken
+// for what there is.
 func TestStateFiles(t *testing.T) {
 	dir := t.TempDir()
 	path, keys := filepath.Join(dir, "state.json"), filepath.Join(dir, "state.keys.json")

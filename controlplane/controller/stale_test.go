@@ -9,8 +9,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 )
 
-// TestEarlierRecord: the controller's file is put back as it was before a switch was given up. The switch still has its values of then, and a part in the chain of then or none: nobody may
-// ever read them, and the chain is what the switches say.
+// TestEarlierRecord: the controller's file is put back as it was before a switch was given up. The switch still has its
+// values of then, and a part in the chain of then or none: nobody may ever read them, and the chain is what the
+// switches say.
 func TestEarlierRecord(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -71,8 +71,8 @@ type fileStore struct {
 	times      uint64 // how often the file of the keys was written, as it says itself
 }
 
-// mainFile and keysFile are what stands in the two files. Each says how often that of the keys had been written: with fewer times than the main one knows of, it is an
-// earlier one. (With more: the process ended between the two.)
+// mainFile and keysFile are what stands in the two files. Each says how often that of the keys had been written: with
+// fewer times than the main one knows of, it is an earlier one. (With more: the process ended between the two.)
 type mainFile struct {
 	State
 	Times uint64 `json:"keysWritten,omitempty"`
@@ -98,16 +98,19 @@ func (f *fileStore) Load() (*State, error) {
 		return &s.State, nil
 	}
 	keysThere, err := load(f.keys, &keys)
-	const otherwise = "Put the newest copy of it back. If there is none, move %s away as well: the controller then asks the switches, and lists the keys that they have by their KEY_IDs"
+	const otherwise = "Put the newest copy of it back. If there is none, move %s away as well: the controller then " +
+		"asks the switches, and lists the keys that they have by their KEY_IDs"
 	switch {
 	case err != nil:
 		return nil, err
 	case !there && !keysThere:
 		return nil, nil
 	case !keysThere:
-		return nil, fmt.Errorf("%s is there, and %s is not, which has the names of the keys, and which KEY_IDs were given. "+otherwise, f.path, f.keys, f.path)
+		return nil, fmt.Errorf("%s is there, and %s is not, which has the names of the keys, and which KEY_IDs were "+
+			"given. "+otherwise, f.path, f.keys, f.path)
 	case keys.Times < s.Times:
-		return nil, fmt.Errorf("%s is not the one that belongs to %s: it was written %d times, and that knows of %d. "+otherwise, f.keys, f.path, keys.Times, s.Times, f.path+" and "+f.keys)
+		return nil, fmt.Errorf("%s is not the one that belongs to %s: it was written %d times, and that knows of %d. "+
+			otherwise, f.keys, f.path, keys.Times, s.Times, f.path+" and "+f.keys)
 	case !there:
 		s.State = State{Version: StateVersion, Lost: true}
 	}
@@ -126,7 +129,8 @@ func load(path string, into any) (bool, error) {
 		return false, fmt.Errorf("reading the state: %w", err)
 	}
 	if err := json.Unmarshal(b, into); err != nil {
-		return false, fmt.Errorf("reading the state %s: %w. Put the newest copy of it back (without its state a controller asks the switches: docs/operations.md, \"The controller dies\")", path, err)
+		return false, fmt.Errorf("reading the state %s: %w. Put the newest copy of it back, or move it away to start without: "+
+			"the controller then asks the switches", path, err)
 	}
 	return true, nil
 }

@@ -10,10 +10,12 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// tidy compares the key_index entries of switches that have come up with the directory, once all members have their part and have been heard: entries that are missing are made,
-// tail first; keys that all members have and nobody remembers are taken in; all others are dropped, head first. What is compared is what the switches have now, not when they came:
-// a key that has gone since must not come back under its KEY_ID. Nobody remembers a key only if its KEY_ID has never been given, as far as the directory knows (it was lost): one
-// that was given and is no key's any more was removed or has moved away.
+// tidy compares the key_index entries of switches that have come up with the directory, once all members have their
+// part and have been heard: entries that are missing are made, tail first; keys that all members have and nobody
+// remembers are taken in; all others are dropped, head first. What is compared is what the switches have now, not when
+// they came: a key that has gone since must not come back under its KEY_ID. Nobody remembers a key only if its KEY_ID
+// has never been given, as far as the directory knows (it was lost): one that was given and is no key's any more was
+// removed or has moved away.
 func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	if len(ch.tidying) > 0 || len(ch.untidy) == 0 || !st.Decided {
 		return
@@ -143,7 +145,8 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	}()
 }
 
-// forgetGone has the directory follow the switches where it was saved with a record that is an earlier one: a key of which no member has an entry was removed or has moved since.
+// forgetGone has the directory follow the switches where it was saved with a record that is an earlier one: a key of
+// which no member has an entry was removed or has moved since.
 func (c *Controller) forgetGone(ch *chainState, entries map[string]map[wire.Key]keySlot, members []string, busy map[wire.Key]bool) {
 	gone := 0
 	for _, k := range slices.Clone(c.dir.Chain(ch.topo.ID)) {
@@ -154,7 +157,8 @@ func (c *Controller) forgetGone(ch *chainState, entries map[string]map[wire.Key]
 		}
 	}
 	if gone > 0 {
-		c.events.add("keys.forgotten", "", ch.topo.Name, fmt.Sprintf("%d keys of the saved state, which is an earlier one, are in no member any more: they were removed or have moved", gone))
+		c.events.add("keys.forgotten", "", ch.topo.Name, fmt.Sprintf("%d keys of the saved state, which is an earlier "+
+			"one, are in no member any more: they were removed or have moved", gone))
 		c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
 	}
 }

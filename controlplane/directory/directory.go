@@ -100,10 +100,12 @@ func New(spaces []Space, s Snapshot) (*Directory, error) {
 	d.SetSpaces(spaces)
 	for _, k := range s.Keys {
 		if k.Name == "" || !slices.Contains([]State{Adding, Placed, Removing, Moving, Taken}, k.State) {
-			return nil, fmt.Errorf("the saved directory is damaged: it has a key %q (%v) in the state %q. Put the newest copy of it back", k.Name, k.ID, k.State)
+			return nil, fmt.Errorf("the saved directory is damaged: it has a key %q (%v) in the state %q. Put the "+
+				"newest copy of it back", k.Name, k.ID, k.State)
 		}
 		if d.names[k.Name] != nil || d.ids[k.ID] != nil || d.slots[k.Slot] != nil {
-			return nil, fmt.Errorf("the saved directory has the name %q, the KEY_ID %v or the slot %d twice: it is damaged. Put the newest copy of it back", k.Name, k.ID, k.Slot)
+			return nil, fmt.Errorf("the saved directory has the name %q, the KEY_ID %v or the slot %d twice: it is "+
+				"damaged. Put the newest copy of it back", k.Name, k.ID, k.Slot)
 		}
 		d.put(k)
 	}
@@ -153,6 +155,18 @@ func (d *Directory) Snapshot() Snapshot {
 		}
 	}
 	return *d.snapshot
+}
+
+// List is those keys whose names start with prefix and that are wanted, by name.
+func (s *Snapshot) List(prefix string, want func(Key) bool) []Key {
+	var out []Key
+	for _, k := range s.Keys {
+		if strings.HasPrefix(k.Name, prefix) && want(k) {
+			out = append(out, k)
+		}
+	}
+	sortKeys(out)
+	return out
 }
 
 // Sort puts a snapshot's keys into the order of their names.
@@ -213,10 +227,12 @@ func (d *Directory) number(chain uint8) wire.Key {
 	return wire.MakeKey(chain, n)
 }
 
-// skipped is how many numbers Skip passes over: many more than are given between two copies of a directory, and few of the 2^24 that there are.
+// skipped is how many numbers Skip passes over: many more than are given between two copies of a directory, and few of
+// the 2^24 that there are.
 const skipped = 1 << 16
 
-// Skip passes over numbers that a chain's keys may have had since the directory was saved, where it turns out to be an earlier one. Those that have them yet are to be adopted before.
+// Skip passes over numbers that a chain's keys may have had since the directory was saved, where it turns out to be an
+// earlier one. Those that have them yet are to be adopted before.
 func (d *Directory) Skip(chain uint8) {
 	if n := d.next[chain]; n+skipped <= numberMask {
 		d.next[chain] = n + skipped
@@ -270,8 +286,9 @@ func (k Key) Leftover() bool { return strings.HasPrefix(k.Name, movedPrefix) }
 // adoptedPrefix starts the names of keys that were found in the switches and nobody remembers.
 const adoptedPrefix = "keyid:"
 
-// Adopt takes in keys that were found in the switches, by their KEY_IDs and slots, under names made of their KEY_IDs, and returns those that it has taken in. All that are found
-// are given in one call: not taken in is a KEY_ID that was used before it, whose key was removed or has moved away, and one whose slot is another key's.
+// Adopt takes in keys that were found in the switches, by their KEY_IDs and slots, under names made of their KEY_IDs,
+// and returns those that it has taken in. All that are found are given in one call: not taken in is a KEY_ID that was
+// used before it, whose key was removed or has moved away, and one whose slot is another key's.
 func (d *Directory) Adopt(found map[wire.Key]int) (adopted []Key) {
 	var fit []wire.Key
 	for _, id := range slices.Sorted(maps.Keys(found)) {

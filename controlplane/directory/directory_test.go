@@ -152,7 +152,8 @@ func TestAdopt(t *testing.T) {
 	if a.ID != 10 || a.Slot != 0 || b.Slot != 2 {
 		t.Error(a, b)
 	}
-	// One that was removed, an alias, one that nobody has ever given below the next, and one that was found and dropped: all were used.
+	// One that was removed, an alias, one that nobody has ever given below the next, and one that was found and
+	// dropped: all were used.
 	alias := d.StartMove(b.ID).Alias
 	d.StayPut(b.ID)
 	d.Delete(a.ID)
