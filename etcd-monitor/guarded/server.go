@@ -91,7 +91,7 @@ func New(cfg Config) *Server {
 // rules are those that a mutant leaves out. Only tests set them.
 type rules struct {
 	guard, exclusive, liftWait, keyOrder, session, directory, giveUp, publishCAS, populateCAS, populateClear, notFound, lease bool
-	sealed, sealKey, sealVersion, clearOnce, forgedStays, ahead                                                               bool
+	sealed, sealKey, sealVersion, clearOnce, forgedStays, ahead, header                                                       bool
 }
 
 // saw takes note of the header of an answer of etcd.
