@@ -29,6 +29,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 )
 
 // etcd's limits and defaults (etcd's embed package; its grpcOverheadBytes).
@@ -52,8 +53,10 @@ type Config struct {
 	Metrics *heat.Metrics
 	// Registry is what /proxy/metrics shows. Without one it shows nothing.
 	Registry prometheus.Gatherer
-	// Hidden is what the names of keys begin with that no client may read; "": there are none. KV leaves them out by itself; watches go without them, and snapshots, which would have them, are refused.
-	Hidden string
+	// Reserved are the keys that are no client's. KV leaves them out by itself; here watches go without them, and snapshots, which would have them, are refused.
+	Reserved reserved.Keys
+	// AsSelf asks etcd under the gateway's own name which leases have reserved keys: they are out of clients' reach, too. nil: it is not asked, and leases are etcd's matter.
+	AsSelf *clientv3.Client
 	// AdvertiseClientURLs, where they are given, are every member's client URLs in the answers to MemberList.
 	AdvertiseClientURLs []string
 
@@ -71,8 +74,9 @@ type Gateway struct {
 	newest   *Newest
 	metrics  *heat.Metrics
 	codec    codec
-	hidden   []byte
-	changed  map[string]func([]byte) ([]byte, error) // what is done to the answers of a method
+	reserved reserved.Keys
+	asSelf   *clientv3.Client
+	changed  map[string]func(context.Context, []byte) ([]byte, error) // what is done to the answers of a method
 
 	grpc  *grpc.Server
 	http  *http.Server
@@ -90,7 +94,8 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Upstream == nil {
 		return nil, errors.New("gateway: there is no connection to etcd")
 	}
-	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, hidden: []byte(cfg.Hidden), codec: newCodec(), inner: bufconn.Listen(256 << 10)}
+	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, reserved: cfg.Reserved, asSelf: cfg.AsSelf, codec: newCodec(), inner: bufconn.Listen(256 << 10),
+		changed: map[string]func(context.Context, []byte) ([]byte, error){}}
 	if g.newest == nil {
 		g.newest = new(Newest)
 	}
@@ -98,7 +103,10 @@ func New(cfg Config) (*Gateway, error) {
 		g.metrics = heat.NewMetrics(heat.Bounds{}, g.newest.Revision)
 	}
 	if len(cfg.AdvertiseClientURLs) > 0 {
-		g.changed = map[string]func([]byte) ([]byte, error){"/etcdserverpb.Cluster/MemberList": advertise(cfg.AdvertiseClientURLs)}
+		g.changed["/etcdserverpb.Cluster/MemberList"] = advertise(cfg.AdvertiseClientURLs)
+	}
+	if len(g.reserved.Prefixes()) > 0 {
+		g.changed[leasesMethod] = g.withoutReservedLeases
 	}
 	g.stopping, g.stop = context.WithCancel(context.Background())
 	or := func(d, otherwise time.Duration) time.Duration {

@@ -30,7 +30,7 @@ const (
 
 // Range implements pb.KVServer.
 func (s *Server) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
-	if s.hides(r.Key, r.RangeEnd) {
+	if s.reserved.Touches(string(r.Key), string(r.RangeEnd)) {
 		s.forwarded(ctx, reasonRequest)
 		return s.part(ctx, r)
 	}

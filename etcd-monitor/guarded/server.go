@@ -3,7 +3,7 @@ package guarded
 import (
 	"context"
 	"errors"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -34,6 +35,8 @@ type Config struct {
 
 	// Prefix is that of all that is the gateways' in etcd.
 	Prefix string
+	// Reserved is what else the names of keys begin with that are no client's: the controllers'. Those that begin with Prefix are none either.
+	Reserved []string
 	// Excluded says which keys' reads are not answered by the network though they are placed; nil: Health alone.
 	Excluded func(key string) bool
 	// Patience is how long a write is tried before it is sent to etcd, if its client waits that long; 0: DefaultPatience, below 0: no limit.
@@ -51,10 +54,10 @@ func Health(key string) bool { return key == "/registry/health" }
 // Server is the key-value service. It is safe for concurrent use.
 type Server struct {
 	Config
-	header atomic.Pointer[pb.ResponseHeader] // of etcd's newest answer: who it is
-	number atomic.Uint64                     // of the last guard
-	queues queues
-	secret span // the keys that no client reads
+	header   atomic.Pointer[pb.ResponseHeader] // of etcd's newest answer: who it is
+	number   atomic.Uint64                     // of the last guard
+	queues   queues
+	reserved reserved.Keys // of which clients see nothing
 
 	mu         sync.Mutex
 	populating map[string]bool // keys that a reader is putting into their slots
@@ -84,7 +87,7 @@ func New(cfg Config) *Server {
 	if cfg.Open == nil {
 		cfg.Open = func() bool { return true }
 	}
-	return &Server{Config: cfg, secret: secretOf(cfg.Prefix), queues: newQueues(), populating: map[string]bool{}, lifting: map[string]bool{}, learning: map[string]bool{},
+	return &Server{Config: cfg, reserved: reserved.With(append(slices.Clone(cfg.Reserved), cfg.Prefix)...), queues: newQueues(), populating: map[string]bool{}, lifting: map[string]bool{}, learning: map[string]bool{},
 		forged: map[wire.Key]forged{}}
 }
 
@@ -167,11 +170,6 @@ func (s *Server) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Comp
 	return answer, err
 }
 
-// own is the answer to whoever would change what is the gateways'.
-func (s *Server) own() error {
-	return status.Errorf(codes.PermissionDenied, "etcd-monitor: the keys under %s are the gateways' own and cannot be changed through a gateway", s.Prefix)
-}
-
 // encode is a cell that a slot of a size can hold when it is sealed, or "unfit" where it is too large.
 func (s *Server) encode(c cell.Cell, size int) []byte {
 	b, err := s.Codec.Codec().Encode(c, size-seal.Overhead)
@@ -198,9 +196,6 @@ func over(ctx context.Context) error {
 	}
 	return status.FromContextError(ctx.Err()).Err()
 }
-
-// isOwn says whether a key is the gateways'.
-func (s *Server) isOwn(key string) bool { return strings.HasPrefix(key, s.Prefix) }
 
 // wanted is a placed key that a write may change, with the placement as the write knows it.
 type wanted = placed.Key

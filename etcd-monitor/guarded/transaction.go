@@ -48,7 +48,7 @@ func (s *Server) conditions(t *transaction) []*pb.Compare {
 	var all []*pb.Compare
 	if !s.without.directory {
 		h := hull(t.work.spans)
-		all = append(all, placed.Fence(s.Prefix, h.key, h.end, t.known))
+		all = append(all, placed.Fence(s.Prefix, h.Key, h.End, t.known))
 	}
 	if t.lease != 0 && !s.without.session {
 		all = append(all, &pb.Compare{
@@ -87,7 +87,7 @@ func (s *Server) wrapped(ctx context.Context, t *transaction, read bool) (outcom
 // flat puts the gateway's conditions among the client's, for a transaction that does nothing if a condition does not hold. Whose did not is found out by reading what the gateway's are about.
 func (s *Server) flat(ctx context.Context, t *transaction, client *pb.TxnRequest) (outcome, error) {
 	h := hull(t.work.spans)
-	from, to := placed.Range(s.Prefix, h.key, h.end)
+	from, to := placed.Range(s.Prefix, h.Key, h.End)
 	newer := &pb.RangeRequest{Key: []byte(from), MinModRevision: t.known + 1, Limit: 1, KeysOnly: true}
 	if to != "" {
 		newer.RangeEnd = []byte(to)

@@ -93,7 +93,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 	n.runtime = guarded.NewGoroutines()
 	n.server = guarded.New(guarded.Config{
 		Etcd: gateway.Forward(upstream, metrics), Slots: slots, Directory: n.follower, Sessions: n.sessions, Newest: newest, Codec: library, Seals: seals, Runtime: n.runtime,
-		Observer: metrics, Evictor: n.chains, Prefix: o.prefix, Patience: patience, Open: n.everybody.Open,
+		Observer: metrics, Evictor: n.chains, Prefix: o.prefix, Reserved: o.controllers, Patience: patience, Open: n.everybody.Open,
 	})
 	n.work.Go(func() { n.server.Warm(ctx) })
 	n.work.Go(func() { reseal(ctx, n.server, seals, log) })

@@ -19,11 +19,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
-	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 )
 
 const (
@@ -86,17 +87,18 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	registry.MustRegister(metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 
 	var keys pb.KVServer
-	hidden := ""
+	var own reserved.Keys
+	var asSelf *clientv3.Client
 	if o.controller != "" {
 		n, err := o.openNetwork(ctx, upstream, newest, metrics, log, stderr)
 		if err != nil {
 			return err
 		}
 		defer n.Close()
-		hidden = seal.Prefix(o.prefix)
+		own, asSelf = o.reserved(), n.etcd
 		keys, where = n.server, where+", and placed keys as the controller at "+o.controller+" says"
 	}
-	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics, Registry: registry, Hidden: hidden, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
+	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics, Registry: registry, Reserved: own, AsSelf: asSelf, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
 		MaxConcurrentStreams: o.maxStreams, KeepAliveMinTime: o.keepAliveMin, KeepAliveInterval: o.keepAlive, KeepAliveTimeout: o.keepAliveT})
 	if err != nil {
 		return err
