@@ -57,6 +57,8 @@ type Config struct {
 	Reserved reserved.Keys
 	// AsSelf asks etcd under the gateway's own name which leases have reserved keys: they are out of clients' reach, too. nil: it is not asked, and leases are etcd's matter.
 	AsSelf *clientv3.Client
+	// AuthEnable is given each request to enable etcd's authentication, to pass it on with what has to be done before and after. nil: it is passed on as it is.
+	AuthEnable func(ctx context.Context, pass func() error) error
 	// AdvertiseClientURLs, where they are given, are every member's client URLs in the answers to MemberList.
 	AdvertiseClientURLs []string
 
@@ -76,6 +78,7 @@ type Gateway struct {
 	codec    codec
 	reserved reserved.Keys
 	asSelf   *clientv3.Client
+	enabling func(context.Context, func() error) error
 	changed  map[string]func(context.Context, []byte) ([]byte, error) // what is done to the answers of a method
 
 	grpc  *grpc.Server
@@ -94,7 +97,7 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Upstream == nil {
 		return nil, errors.New("gateway: there is no connection to etcd")
 	}
-	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, reserved: cfg.Reserved, asSelf: cfg.AsSelf, codec: newCodec(), inner: bufconn.Listen(256 << 10),
+	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, reserved: cfg.Reserved, asSelf: cfg.AsSelf, enabling: cfg.AuthEnable, codec: newCodec(), inner: bufconn.Listen(256 << 10),
 		changed: map[string]func(context.Context, []byte) ([]byte, error){}}
 	if g.newest == nil {
 		g.newest = new(Newest)

@@ -79,7 +79,14 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 	ctx := outgoing(down.Context())
 	var header, trailer metadata.MD
 	began := time.Now()
-	err = g.upstream.client.ActiveConnection().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
+	invoke := func() error {
+		return g.upstream.client.ActiveConnection().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
+	}
+	if method == authEnableMethod && g.enabling != nil {
+		err = g.enabling(ctx, invoke)
+	} else {
+		err = invoke()
+	}
 	g.metrics.Etcd(kind, time.Since(began))
 	down.SetTrailer(own(trailer))
 	if err != nil {
@@ -186,6 +193,8 @@ const (
 	watchMethod    = "/etcdserverpb.Watch/Watch"
 	snapshotMethod = "/etcdserverpb.Maintenance/Snapshot"
 )
+
+const authEnableMethod = "/etcdserverpb.Auth/AuthEnable"
 
 // unlessStopped is the error that a stream ends with: a server that stops says so as etcd does, and clients go elsewhere.
 func (g *Gateway) unlessStopped(err error) error {

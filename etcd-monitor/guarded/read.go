@@ -177,6 +177,10 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 	if s.without.header {
 		revision = newest
 	}
+	if !s.Open() { // since the slot was asked
+		s.miss(ctx, reasonClosed)
+		return nil, nil
+	}
 	s.hit(ctx)
 	return rangeAnswer(r, kv, &pb.ResponseHeader{ClusterId: known.ClusterId, MemberId: known.MemberId, RaftTerm: known.RaftTerm, Revision: revision}), nil
 }

@@ -89,16 +89,17 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	var keys pb.KVServer
 	var own reserved.Keys
 	var asSelf *clientv3.Client
+	var enabling func(context.Context, func() error) error
 	if o.controller != "" {
 		n, err := o.openNetwork(ctx, upstream, newest, metrics, log, stderr)
 		if err != nil {
 			return err
 		}
 		defer n.Close()
-		own, asSelf = o.reserved(), n.etcd
+		own, asSelf, enabling = o.reserved(), n.etcd, n.everybody.Enabling
 		keys, where = n.server, where+", and placed keys as the controller at "+o.controller+" says"
 	}
-	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics, Registry: registry, Reserved: own, AsSelf: asSelf, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
+	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics, Registry: registry, Reserved: own, AsSelf: asSelf, AuthEnable: enabling, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
 		MaxConcurrentStreams: o.maxStreams, KeepAliveMinTime: o.keepAliveMin, KeepAliveInterval: o.keepAlive, KeepAliveTimeout: o.keepAliveT})
 	if err != nil {
 		return err
