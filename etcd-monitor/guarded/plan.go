@@ -5,6 +5,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 )
@@ -19,7 +20,9 @@ const open = reserved.Open
 type work struct {
 	op    *pb.RequestOp // what the client asks for, without what is not his to read or to change
 	spans []span        // what it may change
-	back  back          // makes the client's answer of etcd's; nil: it is the same
+	// operations is how many the client asks for, as etcd counts them.
+	operations int
+	back       back // makes the client's answer of etcd's; nil: it is the same
 }
 
 // back makes, of etcd's answer to what was sent in an operation's place, the answer to the operation; nil: it is the same.
@@ -37,10 +40,32 @@ func (b back) of(r *pb.ResponseOp) *pb.ResponseOp {
 
 // plan finds out what a request may change, in any of its branches, and leaves out what is not the client's to change or to read. The request itself is not changed.
 func (s *Server) plan(op *pb.RequestOp) (*work, error) {
-	w := &work{}
+	w := &work{operations: operations(op)}
+	if s.MaxTxnOps > 0 && w.operations > s.MaxTxnOps {
+		return nil, rpctypes.ErrGRPCTooManyOps
+	}
 	var err error
-	w.op, w.back, err = s.planOp(w, op)
-	return w, err
+	if w.op, w.back, err = s.planOp(w, op); err != nil {
+		return nil, err
+	}
+	if s.MaxRequestBytes > 0 && len(w.spans) > 0 && requestBytes(op) > s.MaxRequestBytes {
+		return nil, rpctypes.ErrGRPCRequestTooLarge
+	}
+	return w, nil
+}
+
+// requestBytes is how large etcd takes a write for that is sent to it as it is: as an entry of its log, with a number of 9 bytes.
+func requestBytes(op *pb.RequestOp) int {
+	q := &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: 1 << 62}}
+	switch r := op.GetRequest().(type) {
+	case *pb.RequestOp_RequestPut:
+		q.Put = r.RequestPut
+	case *pb.RequestOp_RequestDeleteRange:
+		q.DeleteRange = r.RequestDeleteRange
+	case *pb.RequestOp_RequestTxn:
+		q.Txn = r.RequestTxn
+	}
+	return q.Size()
 }
 
 func (s *Server) planOp(w *work, op *pb.RequestOp) (*pb.RequestOp, back, error) {

@@ -37,6 +37,9 @@ type Config struct {
 	Prefix string
 	// Reserved is what else the names of keys begin with that are no client's: the controllers'. Those that begin with Prefix are none either.
 	Reserved []string
+	// MaxTxnOps and MaxRequestBytes limit what a client's transaction, and a client's write, may have, as etcd's flags of these names do. They are for an etcd that was told to take more than that, so that it takes what is added to
+	// writes (MoreTxnOps, MoreRequestBytes). 0: what etcd takes is its matter, and a little less comes through.
+	MaxTxnOps, MaxRequestBytes int
 	// Excluded says which keys' reads are not answered by the network though they are placed; nil: Health alone.
 	Excluded func(key string) bool
 	// Patience is how long a write is tried before it is sent to etcd, if its client waits that long; 0: DefaultPatience, below 0: no limit.
@@ -44,6 +47,13 @@ type Config struct {
 	// Open says whether reads may be answered by the network: it must say no where etcd would have looked at who asks. nil: always.
 	Open func() bool
 }
+
+// How much more than its clients an etcd has to take, so that they can have as much through a gateway as at etcd itself: of each operation of a transaction the key may be read again, and of each request the keys are there up to four
+// times.
+const (
+	MoreTxnOps       = 160
+	MoreRequestBytes = 512 << 10
+)
 
 // DefaultPatience is longer than it takes for a dead gateway's session to run out and its guards to be lifted.
 const DefaultPatience = 15 * time.Second
@@ -56,6 +66,7 @@ type Server struct {
 	Config
 	header   atomic.Pointer[pb.ResponseHeader] // of etcd's newest answer: who it is
 	number   atomic.Uint64                     // of the last guard
+	taken    atomic.Int64                      // so many operations etcd is known to take in a transaction
 	queues   queues
 	reserved reserved.Keys // of which clients see nothing
 

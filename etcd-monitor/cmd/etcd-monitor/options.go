@@ -29,6 +29,7 @@ type options struct {
 	endpoints []string
 	towards   transport.TLSInfo // etcd
 	dataDir   string
+	ownEtcd   bool // it runs in this process
 	embedded  string
 
 	listen    []string
@@ -83,7 +84,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 
 	f.DurationVar(&o.sealAge, "seal-age", seal.DefaultAge, "how old the key becomes that cells in the network are sealed with,\nbefore a gateway replaces it (0: it does not; \"etcd-monitor seal rotate\" does)")
 
-	f.UintVar(&o.maxRequestBytes, "max-request-bytes", gateway.DefaultMaxRequestBytes, "the largest request of a client; not below etcd's")
+	f.UintVar(&o.maxRequestBytes, "max-request-bytes", gateway.DefaultMaxRequestBytes, "the largest request of a client; not below etcd's (docs/etcd.md says by how\nmuch etcd's should be larger with --controller)")
 	f.Uint32Var(&o.maxStreams, "max-concurrent-streams", gateway.DefaultMaxConcurrentStreams, "requests that one connection may have under way")
 	f.DurationVar(&o.keepAliveMin, "grpc-keepalive-min-time", gateway.DefaultKeepAliveMinTime, "how often clients may try their connections")
 	f.DurationVar(&o.keepAlive, "grpc-keepalive-interval", gateway.DefaultKeepAliveInterval, "after how much silence a client's connection is tried")

@@ -20,9 +20,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
+	"github.com/netcraq/netcraq/etcd-monitor/guarded"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
 	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 )
@@ -73,7 +75,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 				return nil
 			}
 		})
-		o.endpoints = []string{e.Endpoint()}
+		o.endpoints, o.ownEtcd = []string{e.Endpoint()}, true
 		where = fmt.Sprintf("its own etcd at %s in %s", e.Endpoint(), o.dataDir)
 	}
 	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: o.endpoints, TLS: o.towards})
@@ -156,5 +158,12 @@ func (o *options) startEmbedded(ctx context.Context) (*embedded.Server, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	return embedded.Start(ctx, embedded.Config{DataDir: o.dataDir, Client: o.embedded, LogOutput: filepath.Join(o.dataDir, "etcd.log")})
+	cfg := embedded.Config{DataDir: o.dataDir, Client: o.embedded, LogOutput: filepath.Join(o.dataDir, "etcd.log")}
+	if o.controller != "" { // so that clients have etcd's limits, and the gateway room beside them
+		cfg.Adjust = func(c *embed.Config) {
+			c.MaxTxnOps += guarded.MoreTxnOps
+			c.MaxRequestBytes = o.maxRequestBytes + guarded.MoreRequestBytes
+		}
+	}
+	return embedded.Start(ctx, cfg)
 }
