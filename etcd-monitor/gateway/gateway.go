@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -51,6 +52,8 @@ type Config struct {
 	// Newest takes note of the revisions in all answers, and Metrics counts; without them the gateway has its own.
 	Newest  *Newest
 	Metrics *heat.Metrics
+	// Log is told when clients cannot connect; nil: nobody is.
+	Log *slog.Logger
 	// Registry is what /proxy/metrics shows. Without one it shows nothing.
 	Registry prometheus.Gatherer
 	// Reserved are the keys that are no client's. KV leaves them out by itself; here watches go without them, and snapshots, which would have them, are refused.
@@ -75,6 +78,7 @@ type Gateway struct {
 	upstream *Upstream
 	newest   *Newest
 	metrics  *heat.Metrics
+	log      *slog.Logger
 	codec    codec
 	reserved reserved.Keys
 	asSelf   *clientv3.Client
@@ -97,13 +101,16 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Upstream == nil {
 		return nil, errors.New("gateway: there is no connection to etcd")
 	}
-	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, reserved: cfg.Reserved, asSelf: cfg.AsSelf, enabling: cfg.AuthEnable, codec: newCodec(), inner: bufconn.Listen(256 << 10),
+	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, log: cfg.Log, reserved: cfg.Reserved, asSelf: cfg.AsSelf, enabling: cfg.AuthEnable, codec: newCodec(), inner: bufconn.Listen(256 << 10),
 		changed: map[string]func(context.Context, []byte) ([]byte, error){}}
 	if g.newest == nil {
 		g.newest = new(Newest)
 	}
 	if g.metrics == nil {
 		g.metrics = heat.NewMetrics(heat.Bounds{}, g.newest.Revision)
+	}
+	if g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
 	}
 	if len(cfg.AdvertiseClientURLs) > 0 {
 		g.changed["/etcdserverpb.Cluster/MemberList"] = advertise(cfg.AdvertiseClientURLs)
@@ -208,8 +215,8 @@ func (g *Gateway) Serve(l net.Listener) error {
 		return errors.New("gateway: it was shut down")
 	}
 	defer context.AfterFunc(g.stopping, func() { l.Close() })()
-	m := cmux.New(l)
-	m.SetReadTimeout(time.Minute) // for a connection on which nothing comes; this also covers the TLS handshake
+	m := cmux.New(&accepting{Listener: l, ctx: g.stopping, log: g.log, metrics: g.metrics}) // which itself tries again at once, and without an end
+	m.SetReadTimeout(time.Minute)                                                           // for a connection on which nothing comes; this also covers the TLS handshake
 	g2, h1 := m.Match(cmux.HTTP2()), m.Match(cmux.Any())
 	var wg sync.WaitGroup
 	wg.Go(func() { g.grpc.Serve(g2) })
