@@ -215,8 +215,9 @@ func (g *Gateway) Serve(l net.Listener) error {
 		return errors.New("gateway: it was shut down")
 	}
 	defer context.AfterFunc(g.stopping, func() { l.Close() })()
-	m := cmux.New(&accepting{Listener: l, ctx: g.stopping, log: g.log, metrics: g.metrics}) // which itself tries again at once, and without an end
-	m.SetReadTimeout(time.Minute)                                                           // for a connection on which nothing comes; this also covers the TLS handshake
+	// By itself cmux tries again at once, and without an end, where a connection cannot be accepted.
+	m := cmux.New(&accepting{Listener: l, ctx: g.stopping, log: g.log, metrics: g.metrics})
+	m.SetReadTimeout(time.Minute) // for a connection on which nothing comes; this also covers the TLS handshake
 	g2, h1 := m.Match(cmux.HTTP2()), m.Match(cmux.Any())
 	var wg sync.WaitGroup
 	wg.Go(func() { g.grpc.Serve(g2) })

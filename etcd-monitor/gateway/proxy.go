@@ -78,8 +78,8 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 	}
 	ctx := outgoing(down.Context())
 	var header, trailer metadata.MD
-	began := time.Now()
 	invoke := func() error {
+		defer func(began time.Time) { g.metrics.Etcd(kind, time.Since(began)) }(time.Now())
 		return g.upstream.client.ActiveConnection().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
 	}
 	if method == authEnableMethod && g.enabling != nil {
@@ -87,7 +87,6 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 	} else {
 		err = invoke()
 	}
-	g.metrics.Etcd(kind, time.Since(began))
 	down.SetTrailer(own(trailer))
 	if err != nil {
 		return err
@@ -115,12 +114,22 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 	if err != nil {
 		return g.unlessStopped(err)
 	}
-	// Two send to the client: what etcd answers, and what is answered in its place.
+	// Two send to the client: what etcd answers, and what is answered in its place, which may come before etcd's first word.
 	var sending sync.Mutex
+	begun := false
 	send := func(answer any) error {
 		sending.Lock()
 		defer sending.Unlock()
+		begun = true
 		return down.SendMsg(answer)
+	}
+	sendHeader := func(header metadata.MD) error {
+		sending.Lock()
+		defer sending.Unlock()
+		if begun { // gRPC has sent one
+			return nil
+		}
+		return down.SendHeader(own(header))
 	}
 	watches, leases := newWatchFilter(g.reserved), &leaseFilter{g, map[int64]bool{}}
 	go func() {
@@ -158,7 +167,7 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 	// A watch has its header long before its first answer, and clients wait for it.
 	header, err := up.Header()
 	if err == nil && header != nil {
-		if err := down.SendHeader(own(header)); err != nil {
+		if err := sendHeader(header); err != nil {
 			return err
 		}
 	}

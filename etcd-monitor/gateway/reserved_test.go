@@ -235,6 +235,23 @@ func TestReservedLeases(t *testing.T) {
 	if r, err := through.TimeToLive(ctx, mine, clientv3.WithAttachedKeys()); err != nil || r.TTL <= 0 || len(r.Keys) != 1 || string(r.Keys[0]) != "mine" {
 		t.Errorf("%+v, %v", r, err)
 	}
+	// On one stream, too, whichever comes first.
+	stream, err := pb.NewLeaseClient(through.ActiveConnection()).LeaseKeepAlive(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []clientv3.LeaseID{session, mine, leader, mine, 12345} {
+		if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := map[bool]int64{true: 60, false: 0}[id == mine]; r.ID != int64(id) || r.TTL != want || r.Header.GetRevision() == 0 {
+			t.Errorf("%x: %v; want a time to live of %d", id, r, want)
+		}
+	}
 	alive, err := through.KeepAlive(ctx, mine)
 	if err != nil {
 		t.Fatal(err)

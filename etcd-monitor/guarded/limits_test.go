@@ -105,6 +105,9 @@ func TestLimits(t *testing.T) {
 				}
 			}
 			t.Logf("%d were refused for the gateway's own conditions", refused)
+			if _, err := g.Txn(t.Context(), txn(0, 0, 60_000, true, "k")); !tooMany(err) {
+				t.Errorf("60,000 operations: %v", err)
+			}
 			nested := func(outer, inner int) *pb.TxnRequest {
 				q := txn(outer, 1, 0, true, "other")
 				q.Success = append(q.Success, txnOp(txn(inner, inner, 1, true, "placed")))

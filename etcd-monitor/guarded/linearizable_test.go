@@ -91,7 +91,8 @@ func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*tes
 			keys[i] = fmt.Sprintf("%d/%d", n, i)
 		}
 		slots, of := world(t)
-		p := newPlacement(connect(t, endpoint), slots)
+		etcd := connect(t, endpoint)
+		p := newPlacement(etcd, slots)
 		p.next = wire.Key(n) << 12
 		var gateways [2]atomic.Pointer[liveGateway]
 		begin := func(i int) {
@@ -102,6 +103,10 @@ func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*tes
 		}
 		begin(0)
 		begin(1)
+		since, err := etcd.Get(t.Context(), "since")
+		if err != nil {
+			t.Fatal(err)
+		}
 		h := histories.New(refused)
 		ctx, stop := context.WithTimeout(t.Context(), round)
 		var wg sync.WaitGroup
@@ -151,7 +156,7 @@ func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*tes
 		if err := h.Check(time.Minute); err != nil {
 			t.Fatalf("round %d: %v", n, err)
 		}
-		headers, err := h.CheckHeaders(t.Context(), connect(t, endpoint))
+		headers, err := h.CheckHeaders(t.Context(), etcd, since.Header.Revision)
 		if err != nil {
 			t.Fatalf("round %d: %v", n, err)
 		}

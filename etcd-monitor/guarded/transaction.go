@@ -6,8 +6,10 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
 
 	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
 )
 
 // transaction is what is sent to etcd for a write.
@@ -82,7 +84,7 @@ func (s *Server) takes(ctx context.Context, operations int) (bool, error) {
 	}
 	_, err := s.Etcd.Txn(ctx, q)
 	switch {
-	case tooMany(err):
+	case tooMany(err), etcderrors.Code(err) == codes.ResourceExhausted && !definite(err): // of these it does not even read as many
 		return false, nil
 	case err != nil && !definite(err): // who may not read that has been counted as well
 		return false, err

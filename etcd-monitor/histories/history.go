@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -65,9 +66,9 @@ func (h *History) says(key string, header *pb.ResponseHeader, kvs []*mvccpb.KeyV
 	h.said = append(h.said, said{key, header.GetRevision(), stateOf(kvs)})
 }
 
-// CheckHeaders says whether each key that was read was so at the revision in the header of its answer: then who goes on from that revision, with a watch from the next one, misses nothing. It asks etcd itself, of which nothing may
-// have been compacted, for all that there has been. It gives how many answers were looked at.
-func (h *History) CheckHeaders(ctx context.Context, etcd *clientv3.Client) (int, error) {
+// CheckHeaders says whether each key that was read was so at the revision in the header of its answer: then who goes on from that revision, with a watch from the next one, misses nothing. It asks etcd itself for all that there has
+// been since a revision (1 or more), which is not compacted, and none of the answers is older than. It gives how many answers were looked at.
+func (h *History) CheckHeaders(ctx context.Context, etcd *clientv3.Client, since int64) (int, error) {
 	h.mu.Lock()
 	said := slices.Clone(h.said)
 	h.mu.Unlock()
@@ -80,10 +81,17 @@ func (h *History) CheckHeaders(ctx context.Context, etcd *clientv3.Client) (int,
 		state    keyState
 	}
 	changes := map[string][]change{}
+	first, err := etcd.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithRev(since))
+	if err != nil {
+		return 0, fmt.Errorf("asking etcd for what it had at revision %d: %w", since, err)
+	}
+	for _, kv := range first.Kvs {
+		changes[string(kv.Key)] = []change{{kv.ModRevision, stateOf([]*mvccpb.KeyValue{kv})}}
+	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	events := etcd.Watch(watching, "\x00", clientv3.WithFromKey(), clientv3.WithRev(1))
-	for at := int64(1); at < now.Header.Revision; {
+	events := etcd.Watch(watching, "\x00", clientv3.WithFromKey(), clientv3.WithRev(since+1))
+	for at := since; at < now.Header.Revision; {
 		a, open := <-events
 		if !open || a.Err() != nil {
 			return 0, fmt.Errorf("watching what etcd has had: %w", errors.Join(a.Err(), ctx.Err()))
@@ -99,10 +107,9 @@ func (h *History) CheckHeaders(ctx context.Context, etcd *clientv3.Client) (int,
 	}
 	for _, s := range said {
 		var then keyState
-		for _, c := range changes[s.key] {
-			if c.revision <= s.revision {
-				then = c.state
-			}
+		of := changes[s.key] // in the order of their revisions
+		if n := sort.Search(len(of), func(i int) bool { return of[i].revision > s.revision }); n > 0 {
+			then = of[n-1].state
 		}
 		if s.state != then {
 			return len(said), fmt.Errorf("%s is %+v in an answer of revision %d, at which etcd had %+v", s.key, s.state, s.revision, then)
