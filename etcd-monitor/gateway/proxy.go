@@ -1,17 +1,15 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"path"
-	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
@@ -55,8 +53,8 @@ func (g *Gateway) pass(_ any, down grpc.ServerStream) (err error) {
 		kind = path.Base(method)
 	}
 	defer func() { g.metrics.Request(kind, status.Code(err).String()) }()
-	if method == snapshotMethod && len(g.hidden) > 0 {
-		return status.Errorf(codes.PermissionDenied, "etcd-monitor: a snapshot has the keys under %s, which are the gateways' own: ask etcd itself for it", g.hidden)
+	if own := g.reserved.Prefixes(); method == snapshotMethod && len(own) > 0 {
+		return status.Errorf(codes.PermissionDenied, "etcd-monitor: a snapshot has the keys under %s, which are NetCRAQ's own: ask etcd itself for it", strings.Join(own, ", "))
 	}
 	return g.passStream(method, down)
 }
@@ -70,11 +68,25 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 		return err
 	}
 	kind = g.look(method, request.bytes)
+	if answers := leaseMethods[method]; answers != nil && len(g.reserved.Prefixes()) > 0 {
+		if a, err := answers(g, down.Context(), request.bytes); err != nil || a != nil {
+			if err != nil {
+				return err
+			}
+			return down.SendMsg(a)
+		}
+	}
 	ctx := outgoing(down.Context())
 	var header, trailer metadata.MD
-	began := time.Now()
-	err = g.upstream.client.ActiveConnection().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
-	g.metrics.Etcd(kind, time.Since(began))
+	invoke := func() error {
+		defer func(began time.Time) { g.metrics.Etcd(kind, time.Since(began)) }(time.Now())
+		return g.upstream.client.ActiveConnection().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
+	}
+	if method == authEnableMethod && g.enabling != nil {
+		err = g.enabling(ctx, invoke)
+	} else {
+		err = invoke()
+	}
 	down.SetTrailer(own(trailer))
 	if err != nil {
 		return err
@@ -83,7 +95,7 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 		g.newest.Saw(revisionOf(answer.bytes))
 	}
 	if change := g.changed[method]; change != nil {
-		if answer.bytes, err = change(answer.bytes); err != nil {
+		if answer.bytes, err = change(down.Context(), answer.bytes); err != nil {
 			return err
 		}
 	}
@@ -102,6 +114,24 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 	if err != nil {
 		return g.unlessStopped(err)
 	}
+	// Two send to the client: what etcd answers, and what is answered in its place, which may come before etcd's first word.
+	var sending sync.Mutex
+	begun := false
+	send := func(answer any) error {
+		sending.Lock()
+		defer sending.Unlock()
+		begun = true
+		return down.SendMsg(answer)
+	}
+	sendHeader := func(header metadata.MD) error {
+		sending.Lock()
+		defer sending.Unlock()
+		if begun { // gRPC has sent one
+			return nil
+		}
+		return down.SendHeader(own(header))
+	}
+	watches, leases := newWatchFilter(g.reserved), &leaseFilter{g, map[int64]bool{}}
 	go func() {
 		// What the client sends. It ends with the handler at the latest, because the stream does then. Whatever went wrong in sending to etcd is told by receiving from it.
 		for {
@@ -115,6 +145,20 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 				cancel()
 				return
 			}
+			switch method {
+			case watchMethod:
+				request.bytes = watches.request(request.bytes)
+			case keepAliveMethod:
+				if answer, err := leases.refused(down.Context(), request.bytes); err != nil {
+					cancel() // the client tries again
+					return
+				} else if answer != nil {
+					if send(answer) != nil {
+						return
+					}
+					continue
+				}
+			}
 			if up.SendMsg(&request) != nil {
 				return
 			}
@@ -123,7 +167,7 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 	// A watch has its header long before its first answer, and clients wait for it.
 	header, err := up.Header()
 	if err == nil && header != nil {
-		if err := down.SendHeader(own(header)); err != nil {
+		if err := sendHeader(header); err != nil {
 			return err
 		}
 	}
@@ -140,11 +184,14 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 			g.newest.Saw(revisionOf(answer.bytes))
 		}
 		if method == watchMethod {
-			if err := g.withoutHidden(&answer); err != nil {
+			if answer.bytes, err = watches.answer(answer.bytes); err != nil {
 				return err
 			}
+			if answer.bytes == nil {
+				continue
+			}
 		}
-		if err := down.SendMsg(&answer); err != nil {
+		if err := send(&answer); err != nil {
 			return err
 		}
 	}
@@ -156,22 +203,7 @@ const (
 	snapshotMethod = "/etcdserverpb.Maintenance/Snapshot"
 )
 
-// withoutHidden takes the events of hidden keys out of an answer to a watch. Without any event it says how far the watch is. Answers that do not have the name's bytes are not looked into.
-func (g *Gateway) withoutHidden(answer *frame) error {
-	if len(g.hidden) == 0 || !bytes.Contains(answer.bytes, g.hidden) {
-		return nil
-	}
-	var r pb.WatchResponse
-	if err := r.Unmarshal(answer.bytes); err != nil {
-		return fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err)
-	}
-	r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool { return e.Kv != nil && bytes.HasPrefix(e.Kv.Key, g.hidden) })
-	var err error
-	if answer.bytes, err = r.Marshal(); err != nil {
-		return fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err)
-	}
-	return nil
-}
+const authEnableMethod = "/etcdserverpb.Auth/AuthEnable"
 
 // unlessStopped is the error that a stream ends with: a server that stops says so as etcd does, and clients go elsewhere.
 func (g *Gateway) unlessStopped(err error) error {
