@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -171,7 +172,7 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 			moves[o.version>>composedShift] = o.version
 		}
 	}
-	movedAny := len(moves) > 0
+	movedDeletion := slices.ContainsFunc(ops, func(o operationOf) bool { return o.move && o.del })
 	byValue := map[string]wire.Version{}
 	movedValue := map[string]bool{}
 	unexplained := map[wire.Version]bool{} // deletions that somebody saw
@@ -207,7 +208,7 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 		case o.outcome == nothing: // (belied)
 		case o.eventual: // apart: they may see any version that was ever committed, which makes them witnesses (observe), no more
 		case o.outcome == unknown && o.del:
-			if len(unexplained) > 0 || movedAny {
+			if movedDeletion {
 				add(o, i, math.MaxInt64)
 			}
 		case o.outcome == unknown:
@@ -221,6 +222,11 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 			add(o, i, o.end)
 		}
 	}
+	if !movedDeletion {
+		for i, o := range explain(ops, versions, unexplained) {
+			add(o, len(ops)+i, o.end)
+		}
+	}
 	result, info := porcupine.CheckOperationsVerbose(register1, history, 20*time.Second)
 	switch result {
 	case porcupine.Ok:
@@ -229,6 +235,27 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 		return &Violation{Kind: "undecided", Key: key, What: "porcupine did not come to an end in 20 s", info: &info}
 	}
 	return &Violation{Kind: NotLinearizable, Key: key, What: blame(ops), info: &info}
+}
+
+// explain gives a deletion for each version without a value that somebody saw and no known write has: one of those of unknown outcome, as long as there are enough that had begun. It does
+// not matter which: each may have happened at any time since the first of them began. (To have porcupine choose among dozens would take it for ever.)
+func explain(ops []operationOf, versions map[wire.Version]*observation, unexplained map[wire.Version]bool) (out []operationOf) {
+	var begun []operationOf
+	for _, o := range ops {
+		if o.outcome == unknown && o.del {
+			begun = append(begun, o)
+		}
+	}
+	slices.SortFunc(begun, func(a, b operationOf) int { return cmp.Compare(a.call, b.call) })
+	bySight := slices.SortedFunc(maps.Keys(unexplained), func(a, b wire.Version) int {
+		return cmp.Or(cmp.Compare(versions[a].first, versions[b].first), cmp.Compare(a, b))
+	})
+	for i, v := range bySight {
+		if i < len(begun) && begun[i].call <= versions[v].first {
+			out = append(out, operationOf{client: begun[i].client, key: begun[i].key, op: wire.Write, del: true, call: begun[0].call, end: versions[v].first, outcome: done, version: v})
+		}
+	}
+	return out
 }
 
 // state is a key's state. Its version is at least min, and exactly that if known; deletions of unknown outcome have versions that nobody was told.

@@ -159,11 +159,13 @@ func (s *shell) removeKey(k directory.Key) {
 	// What clients have been told of is deleted in their eyes. A tombstone may be written several times, and not each is answered.
 	if told := (k.State == directory.Placed || k.State == directory.Removing) && !k.Leftover() && k.Name == k.FinalName(); told {
 		name := s.w.incarnations[k.ID].name
+		at := 0
 		o.sent = func(call time.Duration) {
+			at = len(s.w.history.ops)
 			s.w.history.add(operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call, end: s.w.loop.now, outcome: unknown, why: errTimeout})
 		}
 		o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
-			s.w.history.add(operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call, end: s.w.loop.now, outcome: done, version: s.w.composed(key, version)})
+			s.w.history.ops[at] = operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call, end: s.w.loop.now, outcome: done, version: s.w.composed(key, version)}
 		}
 	}
 	s.dir.SetState(k.ID, directory.Removing)
