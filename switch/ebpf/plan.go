@@ -180,10 +180,33 @@ func newPlan(prog *bmv2json.Program) *plan {
 	if at > maxPHV {
 		refuse("", "headers and metadata of %d bytes in all (at most %d)", at, maxPHV)
 	}
-	if p.stateSize >= 1<<29 {
-		refuse("", "registers, counters and tables of %d MB in all (at most 512)", p.stateSize>>20)
+	total, largest := p.stateSize, 0
+	var of *tablePlan
+	for _, t := range p.tables {
+		if n := t.hashBytes(); n > largest {
+			largest, of = n, t
+		}
+		total += t.hashBytes()
+	}
+	switch {
+	case total < maxState:
+	case of != nil && largest > p.stateSize/2:
+		refuse(of.src.Path, "registers, counters and tables of %d MB in all (at most %d); the largest is table %q of %d entries", total>>20, maxState>>20, of.src.Name, of.src.MaxSize)
+	default:
+		refuse("", "registers, counters and tables of %d MB in all (at most %d)", total>>20, maxState>>20)
 	}
 	return p
+}
+
+// maxState bounds what a program takes of the kernel's memory, in bytes.
+const maxState = 1 << 29
+
+// hashBytes is about what the kernel takes for a table's entries when its map is made, whether or not they are there: an element's header, the key and the word, and a bucket.
+func (t *tablePlan) hashBytes() int {
+	if t.kind != lookupHash {
+		return 0
+	}
+	return max(t.src.MaxSize, len(t.src.ConstEntries), 1) * (48 + (t.keyBytes+7)&^7 + 8 + 2*16)
 }
 
 // maxAdvance is how far a parser may advance by a constant, in bytes, and what the buffer has for those that advance by what the packet says.
