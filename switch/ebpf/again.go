@@ -213,8 +213,8 @@ func (t *translator) scramble(r asm.Register) {
 }
 
 // takeAgain is what tc begins with where packets come back: a frame with the mark of a slot goes on at one of two labels, with the PHV of who sent it in the slot at rTemp: at
-// copies, with its own PHV back, or at parse with the port, kind (rEntry) and standard fields of a new packet, to be parsed. Others go on here. Where the program clones nothing
-// there is no way to copies, and need be no such label.
+// copies, with its own PHV back, or at parse with the port, kind (rEntry) and standard fields of a new packet, to be
+// parsed. Others go on here. Where the program clones nothing there is no way to copies, and need be no such label.
 func (t *translator) takeAgain(copies, parse string) {
 	plain, egressClone := t.newLabel("unmarked"), t.newLabel("egressClone")
 	t.load(rEntry, rCtx, skbMark, 4)

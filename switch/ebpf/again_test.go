@@ -89,7 +89,8 @@ func (a *again) frame(r *rand.Rand) []byte {
 	return frame
 }
 
-// compare gives a frame by a port to both, and says whether something came out of the interpreter. From the CPU port it goes as a packet-out.
+// compare gives a frame by a port to both, and says whether something came out of the interpreter. From the CPU port it
+// goes as a packet-out.
 func (a *again) compare(t *testing.T, port uint32, frame []byte) bool {
 	t.Helper()
 	var want []stf.Packet
@@ -153,8 +154,8 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestAgainInParts does it with the parts of that program: every selection of what sends packets through once more, with a CPU port, from which packets come and to which copies
-// go, and without.
+// TestAgainInParts does it with the parts of that program: every selection of what sends packets through once more,
+// with a CPU port, from which packets come and to which copies go, and without.
 func TestAgainInParts(t *testing.T) {
 	parts := []string{"clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit", "recirculate"}
 	selected := func(n int) (*bmv2json.Program, string) {
