@@ -132,7 +132,7 @@ func (a *again) compare(t *testing.T, port uint32, frame []byte) bool {
 }
 
 // TestAgain gives random frames to a program that clones, resubmits, recirculates, multicasts and truncates, in ingress and in egress, on real interfaces at both hooks: what
-// comes out must be what the interpreter sends.
+// comes out must be what the interpreter sends, by each port in the same order.
 func TestAgain(t *testing.T) {
 	prog := readProgram(t, "../stf/testdata/copies.json")
 	for i, hook := range []Hook{HookTC, HookXDP} {

@@ -177,7 +177,7 @@ func (t *translator) entry() {
 	}
 	again := t.requests.again() && t.hook == hookTC && !t.captured
 	if again {
-		t.takeAgain("clone.copies", "ingress.parse")
+		t.takeAgain("clone.copies", "ingress.parse", "ingress.done")
 		t.storeConstant(asm.R10, slotOnStack, 0, 8)
 	}
 	t.hostFilter()
