@@ -181,7 +181,7 @@ func TestAgainInParts(t *testing.T) {
 		}
 		return prog, strings.Join(has, "+")
 	}
-	for _, opts := range []Options{{Hook: HookTC}, {Hook: HookXDP}, {Hook: HookTC, CPUPort: againCPUPort}, {Hook: HookXDP, CPUPort: againCPUPort}} {
+	for _, opts := range []Options{{Hook: HookTC}, {Hook: HookTC, CPUPort: againCPUPort}, {Hook: HookXDP, CPUPort: againCPUPort}} {
 		t.Run(fmt.Sprintf("%v/%d", opts.Hook, opts.CPUPort), func(t *testing.T) {
 			var a *again
 			for n := 1; n < 1<<len(parts); n++ {
@@ -197,13 +197,13 @@ func TestAgainInParts(t *testing.T) {
 				}
 				r := rand.New(rand.NewPCG(8, uint64(n)))
 				came := 0
-				for range 30 {
+				for range 20 {
 					if a.compare(t, from[r.IntN(3)], a.frame(r)) {
 						came++
 					}
 				}
-				if came < 6 {
-					t.Errorf("%s: of 30 frames only %d came out", name, came)
+				if came < 4 {
+					t.Errorf("%s: of 20 frames only %d came out", name, came)
 				}
 			}
 		})

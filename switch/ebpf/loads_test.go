@@ -2,7 +2,6 @@ package ebpf
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,6 +51,6 @@ func TestLoads(t *testing.T) {
 		}
 	}
 	for i, o := range kinds {
-		t.Log(fmt.Sprintf("%v, CPU port %d: %d of %d programs load", o.Hook, o.CPUPort, loaded[i], programs))
+		t.Logf("%v, CPU port %d: %d of %d programs load", o.Hook, o.CPUPort, loaded[i], programs)
 	}
 }

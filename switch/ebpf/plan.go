@@ -80,7 +80,7 @@ const (
 // standardFields are the fields of v1model's standard metadata that the program has; the rest are zero.
 type standardFields struct {
 	ingressPort, egressSpec, egressPort, instanceType, packetLength, ingressTime, egressTime, mcastGroup, egressRid, checksumError, parserError,
-	enqTimestamp, deqTimedelta bmv2json.FieldRef
+	enqTimestamp, enqDepth, deqTimedelta, deqDepth, queue bmv2json.FieldRef
 }
 
 func findStandardFields(p *bmv2json.Program) standardFields {
@@ -97,7 +97,9 @@ func findStandardFields(p *bmv2json.Program) standardFields {
 		packetLength: find("packet_length"), ingressTime: find("ingress_global_timestamp", "intrinsic_metadata"),
 		egressTime: find("egress_global_timestamp", "intrinsic_metadata"), mcastGroup: find("mcast_grp", "intrinsic_metadata"),
 		egressRid: find("egress_rid", "intrinsic_metadata"), checksumError: find("checksum_error"), parserError: find("parser_error"),
-		enqTimestamp: find("enq_timestamp", "queueing_metadata"), deqTimedelta: find("deq_timedelta", "queueing_metadata"),
+		enqTimestamp: find("enq_timestamp", "queueing_metadata"), enqDepth: find("enq_qdepth", "queueing_metadata"),
+		deqTimedelta: find("deq_timedelta", "queueing_metadata"), deqDepth: find("deq_qdepth", "queueing_metadata"),
+		queue: find("qid", "queueing_metadata"),
 	}
 }
 

@@ -501,6 +501,13 @@ func (t *translator) toReplica(none string) {
 // egress is the function that takes one copy through the egress pipeline and writes its headers into the frame.
 func (t *translator) egress() {
 	t.emit(asm.Mov.Reg(rCtx, asm.R1), asm.Mov.Reg(rPHV, asm.R2))
+	// There are no queues: a packet that enters one has left it.
+	t.timestamp(t.std.enqTimestamp)
+	for _, r := range []bmv2json.FieldRef{t.std.enqDepth, t.std.deqTimedelta, t.std.deqDepth, t.std.queue} {
+		if !r.IsZero() && t.reads(r) {
+			t.setStandardConstant(r, 0)
+		}
+	}
 	t.timestamp(t.std.egressTime)
 	// Not the port that drops, so that it drops only if egress says so.
 	t.setStandardConstant(t.std.egressSpec, t.dropPort+1)

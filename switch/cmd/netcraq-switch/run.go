@@ -120,6 +120,9 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	for _, s := range o.ignored {
 		log.Info("option of BMv2 ignored", "option", s)
 	}
+	if o.unused != "" {
+		log.Warn("the program is not loaded, because of --no-p4", "program", o.unused)
+	}
 	popts, closePorts, err := portOptions(o, log)
 	if err != nil {
 		return err
