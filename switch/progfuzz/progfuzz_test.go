@@ -130,7 +130,7 @@ func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 		running, pipelines = append(running, e), append(pipelines, e.pipeline())
 	}
 	r := rand.New(rand.NewPCG(c.seed, 0x66696c6c))
-	if err := Fill(c.prog, r, c.cpu, !res.bmv2, pipelines); err != nil {
+	if err := Fill(c.prog, c.info, r, c.cpu, !res.bmv2, pipelines); err != nil {
 		return fail("entries", "%v", err)
 	}
 	if !res.bmv2 {
