@@ -101,7 +101,7 @@ func programFiles(t *testing.T) []string {
 		files = append(files, more...)
 	}
 	return append(files, "testdata/tally.json", "testdata/hashes.json", "testdata/valuesets.json", "testdata/stackindex.json",
-		"testdata/unreached.json")
+		"testdata/manyheaders.json", "testdata/unreached.json")
 }
 
 // TestLikeInterp gives random frames to random tables of every program that this engine takes, and to the interpreter.

@@ -30,10 +30,17 @@ func (t *translator) parse() {
 		}
 		return "parse." + s.Name
 	}
+	farthest := t.frameMax // where the cursor may be
+	for h := range t.blocks {
+		farthest += t.lay.types[h.Type].bytes
+	}
 	t.jump(label(p.Init))
 	for _, s := range p.States {
 		t.where = pathOfState(s)
 		t.place(label(s))
+		if len(p.States) > manyHeaders && !goesRound(s) { // on a way that goes round the verifier has to see the cursor move on
+			t.forget(rEntry, farthest, "ingress.drop")
+		}
 		for _, o := range s.Ops {
 			t.where = o.Path
 			t.parserOp(o)
@@ -56,6 +63,27 @@ func (t *translator) parse() {
 		t.zero(rPHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
 		t.place(valid)
 	}
+}
+
+// goesRound reports whether a state can follow itself.
+func goesRound(s *bmv2json.ParseState) bool {
+	seen := map[*bmv2json.ParseState]bool{}
+	var reach func(*bmv2json.ParseState) bool
+	reach = func(at *bmv2json.ParseState) bool {
+		for _, tr := range at.Transitions {
+			if tr.Next == s {
+				return true
+			}
+			if tr.Next != nil && !seen[tr.Next] {
+				seen[tr.Next] = true
+				if reach(tr.Next) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	return reach(s)
 }
 
 // parserError stops the parser.

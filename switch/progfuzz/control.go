@@ -353,7 +353,7 @@ func (b *body) statement(s *scope, depth int) *node {
 	}
 	if b.f.Digest && !s.egress && !s.sub {
 		add(1, func() *node {
-			return line(fmt.Sprintf("digest<digest_t>(1, { %s, sm.ingress_port });", b.expr(s, b.meta[0].t, 1)))
+			return line(fmt.Sprintf("digest<digest_t>(1, { %s, sm.ingress_port });", b.expr(s, bits(b.meta[0].t.w), 1)))
 		})
 	}
 	if b.f.Truncate && !s.sub {

@@ -40,6 +40,9 @@ type engine interface {
 	// exchange gives a frame to a port, and returns what leaves, when as many frames have as are expected.
 	exchange(port uint32, frame []byte, expect int) ([]stf.Packet, error)
 	digests() []target.Digest
+	// ordered is whether the frames of one port come in the order in which the switch sends them. BMv2's egress threads share the ports; and the far end of a cable whose port is at XDP
+	// hands frames to packet sockets in lists.
+	ordered() bool
 	unload()
 }
 
@@ -172,11 +175,12 @@ type kernel struct {
 	*cables
 	device  ebpf.Device
 	title   string
+	hook    ebpf.Hook
 	learned []target.Digest
 }
 
 func newKernel(t testing.TB, hook ebpf.Hook, cpu bool) *kernel {
-	k := &kernel{cables: newCables(t), title: "kernel-" + hook.String()}
+	k := &kernel{cables: newCables(t), title: "kernel-" + hook.String(), hook: hook}
 	opts := ebpf.Options{Hook: hook, Log: slog.New(slog.DiscardHandler)}
 	if cpu {
 		k.title += "-cpu"
@@ -200,6 +204,7 @@ func newKernel(t testing.TB, hook ebpf.Hook, cpu bool) *kernel {
 }
 
 func (k *kernel) name() string              { return k.title }
+func (k *kernel) ordered() bool             { return k.hook == ebpf.HookTC }
 func (k *kernel) load(c *compiled) error    { return k.device.Commit(c.prog) }
 func (k *kernel) pipeline() target.Pipeline { return k.device.Pipeline() }
 func (k *kernel) unload() {
@@ -247,6 +252,7 @@ func (b *behavioralModel) name() string {
 }
 func (b *behavioralModel) pipeline() target.Pipeline { return b.program }
 func (b *behavioralModel) digests() []target.Digest  { return nil }
+func (b *behavioralModel) ordered() bool             { return false }
 
 func (b *behavioralModel) unload() {
 	if b.stop != nil {

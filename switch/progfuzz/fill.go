@@ -7,13 +7,21 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
 // Fill draws entries for a program's tables, members of its value sets, groups and sessions, and gives them to all pipelines, which must take the same. The first pipeline says
 // which of what is drawn is none: entries that are there already. cpu is whether there is a CPU port; cut is whether sessions may cut their frames, which BMv2 cannot over P4Runtime.
-func Fill(prog *bmv2json.Program, r *rand.Rand, cpu, cut bool, pipelines []target.Pipeline) error {
+func Fill(prog *bmv2json.Program, info *configv1.P4Info, r *rand.Rand, cpu, cut bool, pipelines []target.Pipeline) error {
+	optional := map[string]bool{} // by table and key: in the JSON they are ternary
+	for _, t := range info.Tables {
+		for _, m := range t.MatchFields {
+			optional[t.Preamble.Name+" "+m.Name] = m.GetMatchType() == configv1.MatchField_OPTIONAL
+		}
+	}
 	each := func(what string, f func(p target.Pipeline) error) error {
 		err := f(pipelines[0])
 		if errors.Is(err, target.ErrExists) || errors.Is(err, target.ErrFull) {
@@ -39,7 +47,7 @@ func Fill(prog *bmv2json.Program, r *rand.Rand, cpu, cut bool, pipelines []targe
 			continue
 		}
 		for n := range r.IntN(14) {
-			e := entry(r, t, 1+n)
+			e := entry(r, t, optional, 1+n)
 			if err := each(fmt.Sprintf("inserting %+v into %s", e, t.Name), func(p target.Pipeline) error { return p.InsertEntry(t.Name, e) }); err != nil {
 				return err
 			}
@@ -135,14 +143,18 @@ func call(r *rand.Rand, t *bmv2json.Table) *target.ActionCall {
 }
 
 // entry is one in the form that P4Runtime asks for: nothing is set where the mask is not.
-func entry(r *rand.Rand, t *bmv2json.Table, priority int) *target.TableEntry {
+func entry(r *rand.Rand, t *bmv2json.Table, optional map[string]bool, priority int) *target.TableEntry {
 	e := &target.TableEntry{Action: call(r, t)}
 	if t.NeedsPriority() {
 		e.Priority = priority
 	}
 	for _, k := range t.Keys {
 		m := target.FieldMatch{Value: number(r, k.Width)}
-		switch k.Kind {
+		kind := k.Kind
+		if optional[t.Name+" "+k.Name] {
+			kind = bmv2json.MatchOptional
+		}
+		switch kind {
 		case bmv2json.MatchValid:
 			m.Value = []byte{byte(r.IntN(2))}
 		case bmv2json.MatchLPM:

@@ -250,7 +250,7 @@ func (g *gen) declareTypes() (top []*node) {
 	}
 	top = append(top, fixedBlock("struct metadata_t {", meta, "}\n"))
 	if g.f.Digest {
-		top = append(top, line(fmt.Sprintf("struct digest_t {\n    %s a;\n    bit<9> b;\n}\n", g.meta[0].t)))
+		top = append(top, line(fmt.Sprintf("struct digest_t {\n    %s a;\n    bit<9> b;\n}\n", bits(g.meta[0].t.w))))
 	}
 	return top
 }

@@ -2,6 +2,7 @@ package progfuzz
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +31,8 @@ var (
 	from     = flag.Uint64("from", 1, "the first program's seed")
 	frames   = flag.Int("frames", 120, "frames that each program is given")
 	reduce   = flag.Int("reduce", 60, "how often a program that fails is compiled and run again, to cut it down")
-	keepIn   = flag.String("keep", "", "a folder for the sources, JSON and P4Info of programs that fail")
+	keepIn   = flag.String("keep", "", "a folder for the sources, JSON and P4Info of programs that fail, as testdata has them")
+	keepAll  = flag.Bool("keep-all", false, "keep those that do not fail, too")
 )
 
 const compiler = "p4c-bm2-ss"
@@ -46,17 +49,99 @@ type compiled struct {
 	cpu   bool   // on a switch with a CPU port
 }
 
-func newCompiled(name string, seed uint64, loose bool, json, info []byte) (*compiled, error) {
-	c := &compiled{name: name, seed: seed, loose: loose, json: json, text: info, info: &configv1.P4Info{}}
+func newCompiled(name string, seed uint64, loose bool, program, info []byte) (*compiled, error) {
+	c := &compiled{name: name, seed: seed, loose: loose, json: program, text: info, info: &configv1.P4Info{}}
 	if err := prototext.Unmarshal(info, c.info); err != nil {
 		return nil, fmt.Errorf("the P4Info of %s: %w", name, err)
 	}
 	var err error
-	if c.prog, err = bmv2json.Parse(json); err != nil {
+	if c.prog, err = bmv2json.Parse(program); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	c.cpu = c.prog.Header("packet_in") != nil || seed%2 == 0
 	return c, nil
+}
+
+// keep writes the program to a folder, without the places in its source.
+func (c *compiled) keep(dir string, p *Program) error {
+	var doc any
+	if err := json.Unmarshal(c.json, &doc); err != nil {
+		return err
+	}
+	bare, err := json.Marshal(withoutSourceInfo(doc))
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprint(c.seed)
+	if c.loose {
+		name += looseSuffix
+	}
+	for ext, b := range map[string][]byte{".p4": []byte(p.Source()), ".json": append(bare, '\n'), infoSuffix: c.text} {
+		if err := os.WriteFile(filepath.Join(dir, name+ext), b, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	looseSuffix = "-loose"
+	infoSuffix  = ".p4info.txtpb"
+)
+
+func withoutSourceInfo(x any) any {
+	switch x := x.(type) {
+	case map[string]any:
+		delete(x, "source_info")
+		for k, v := range x {
+			x[k] = withoutSourceInfo(v)
+		}
+	case []any:
+		for i, v := range x {
+			x[i] = withoutSourceInfo(v)
+		}
+	}
+	return x
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCorpus runs the compiled programs of testdata on the interpreter and in the kernel: those that failed once, and others of every kind.
+func TestCorpus(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.json")
+	check(t, err)
+	if len(files) == 0 {
+		t.Fatal("no programs in testdata")
+	}
+	all := newEngines(t)
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".json")
+		t.Run(name, func(t *testing.T) {
+			number, loose := strings.CutSuffix(name, looseSuffix)
+			seed, err := strconv.ParseUint(number, 10, 64)
+			if err != nil {
+				t.Fatalf("%s: a program's file is named for its seed: %v", file, err)
+			}
+			json, err := os.ReadFile(file)
+			check(t, err)
+			info, err := os.ReadFile(strings.TrimSuffix(file, ".json") + infoSuffix)
+			check(t, err)
+			c, err := newCompiled("program "+name, seed, loose, json, info)
+			check(t, err)
+			res, bad := run(c, slices.DeleteFunc(slices.Clone(all.with(c.cpu)), func(e engine) bool { _, is := e.(*behavioralModel); return is }), *frames)
+			if bad != nil {
+				t.Fatal(bad)
+			}
+			if len(res.refused) > 0 {
+				t.Fatalf("the kernel took it, and does not any more: %v", res.refused)
+			}
+		})
+	}
 }
 
 // errCompiler is what p4c does not take, or dies of.
@@ -115,12 +200,11 @@ func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 		}
 	}()
 	for _, e := range list {
-		if _, ok := e.(*behavioralModel); ok {
-			if c.loose || len(c.prog.ValueSets) > 0 {
-				continue
-			}
-			res.bmv2 = true
+		_, isBMv2 := e.(*behavioralModel)
+		if isBMv2 && (c.loose || len(c.prog.ValueSets) > 0) {
+			continue
 		}
+		res.bmv2 = res.bmv2 || isBMv2
 		if err := e.load(c); err != nil {
 			if !errors.Is(err, target.ErrUnsupported) {
 				return fail(e.name()+" load", "%v", err)
@@ -131,7 +215,7 @@ func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 		running, pipelines = append(running, e), append(pipelines, e.pipeline())
 	}
 	r := rand.New(rand.NewPCG(c.seed, 0x66696c6c))
-	if err := Fill(c.prog, r, c.cpu, !res.bmv2, pipelines); err != nil {
+	if err := Fill(c.prog, c.info, r, c.cpu, !res.bmv2, pipelines); err != nil {
 		return fail("entries", "%v", err)
 	}
 	if !res.bmv2 {
@@ -150,7 +234,7 @@ func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 	if c.cpu {
 		ports = append(ports, CPUPort)
 	}
-	packetOut := c.prog.Header("packet_out") != nil
+	packetOut, anyOrder := c.prog.Header("packet_out") != nil, comesBack(c.prog)
 	source := NewFrameSource(c.prog, r)
 	for n := range frames {
 		port, frame := ports[r.IntN(Ports)], source.Next()
@@ -170,7 +254,7 @@ func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 				return fail(e.name()+" exchange", "%v", err)
 			}
 			kind := differ(want, got)
-			if _, ok := e.(*behavioralModel); ok && kind == "order" { // its egress threads share the ports
+			if kind == "order" && (!e.ordered() || anyOrder) {
 				kind = ""
 			}
 			if kind != "" {
@@ -184,6 +268,18 @@ func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 		}
 	}
 	return res, nil
+}
+
+// comesBack reports whether packets are resubmitted or recirculated: in what order they leave among their copies is up to a target's threads.
+func comesBack(prog *bmv2json.Program) bool {
+	for _, a := range prog.Actions {
+		for _, p := range a.Primitives {
+			if p.Op == "resubmit" || p.Op == "recirculate" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // differ says how what leaves differs: each port's frames leave in an order.
@@ -306,6 +402,9 @@ func TestPrograms(t *testing.T) {
 			}
 		}
 		if bad == nil {
+			if *keepAll && *keepIn != "" {
+				check(t, c.keep(*keepIn, p))
+			}
 			continue
 		}
 		failed++
@@ -322,14 +421,8 @@ func TestPrograms(t *testing.T) {
 			bad, c = now, smaller
 			return true
 		})
-		where := ""
 		if *keepIn != "" {
-			where = filepath.Join(*keepIn, fmt.Sprint(seed))
-			for ext, b := range map[string][]byte{".p4": []byte(p.Source()), ".json": c.json, ".p4info.txtpb": c.text} {
-				if err := os.WriteFile(where+ext, b, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
+			check(t, c.keep(*keepIn, p))
 		}
 		t.Errorf("program %d (make fuzz-programs FROM=%d PROGRAMS=1; %s): %v\n%s", seed, seed, p.Features, bad, p.Source())
 	}
