@@ -1,0 +1,112 @@
+package inplace
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// certs are certificates as a gateway's flags name them.
+type certs struct {
+	id       string   // of what they are
+	dir      string   // where they are
+	server   []string // flags: towards clients
+	upstream []string // flags: towards etcd
+}
+
+func (c certs) remove() {
+	if c.dir != "" {
+		os.RemoveAll(c.dir)
+	}
+}
+
+// certificates makes files of a client's configuration: the gateway shows etcd the client's own certificate, and clients that of etcd's tests.
+func certificates(t *tls.Config, endpoint string) (c certs, err error) {
+	if t == nil {
+		return c, nil
+	}
+	fixtures := os.Getenv(EnvFixtures)
+	ca := filepath.Join(fixtures, "ca.crt")
+	c.server = []string{"--cert-file", filepath.Join(fixtures, "server.crt"), "--key-file", filepath.Join(fixtures, "server.key.insecure")}
+	if strings.HasPrefix(endpoint, "http:") || strings.HasPrefix(endpoint, "unix:") {
+		return c, nil // plain text to etcd; the client insists on TLS all the same
+	}
+	if c.dir, err = os.MkdirTemp("", "gw"); err != nil {
+		return c, err
+	}
+	sum := sha256.New()
+	if own, err := shown(t); err != nil {
+		return c, err
+	} else if own != nil {
+		cert, key := filepath.Join(c.dir, "cert"), filepath.Join(c.dir, "key")
+		if err := writePair(cert, key, own); err != nil {
+			return c, err
+		}
+		sum.Write(own.Certificate[0])
+		c.upstream = append(c.upstream, "--cert", cert, "--key", key)
+	}
+	if t.InsecureSkipVerify { // the servers made their certificates themselves
+		if ca, err = seen(endpoint, c.dir, t); err != nil {
+			return c, err
+		}
+	} else {
+		c.server = append(c.server, "--client-cert-auth", "--trusted-ca-file", ca)
+	}
+	c.upstream = append(c.upstream, "--cacert", ca)
+	c.id = fmt.Sprintf("%x", sum.Sum([]byte(ca)))
+	return c, nil
+}
+
+// shown is the certificate that a client shows, if it does.
+func shown(t *tls.Config) (*tls.Certificate, error) {
+	if t.GetClientCertificate != nil {
+		own, err := t.GetClientCertificate(&tls.CertificateRequestInfo{})
+		if err == nil && len(own.Certificate) == 0 {
+			own = nil
+		}
+		return own, err
+	}
+	if len(t.Certificates) > 0 {
+		return &t.Certificates[0], nil
+	}
+	return nil, nil
+}
+
+func writePair(cert, key string, c *tls.Certificate) error {
+	var chain []byte
+	for _, der := range c.Certificate {
+		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(cert, chain, 0o600), os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+}
+
+// seen writes the certificate that is shown at an endpoint into dir.
+func seen(endpoint, dir string, t *tls.Config) (string, error) {
+	scheme, address, _ := strings.Cut(endpoint, "://")
+	network := "tcp"
+	if scheme == "unixs" {
+		network = "unix"
+	}
+	raw, err := net.Dial(network, address)
+	if err != nil {
+		return "", err
+	}
+	conn := tls.Client(raw, t)
+	defer conn.Close()
+	if err := conn.Handshake(); err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "ca")
+	return file, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: conn.ConnectionState().PeerCertificates[0].Raw}), 0o600)
+}

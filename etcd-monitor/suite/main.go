@@ -1,0 +1,117 @@
+// Command suite runs etcd's own test suites against the gateway (make etcd-suite). Each test runs three times:
+//
+//   - straight: as etcd runs it. What fails here is none of ours;
+//   - passed: with a gateway in the place of etcd's grpc-proxy, through which all goes to etcd;
+//   - placed: with such gateways, and every key that a client names placed in switches of this machine before the request is sent.
+//
+// What fails with a gateway only has to be in known.txt, with the reason; what is there and does not fail is an error, too.
+//
+// etcd's tests are the published module go.etcd.io/etcd/tests/v3, of the version in module/go.mod and with the checksum in module/go.sum. Go's tools fetch it into the module cache; a copy of it in the
+// output directory is what is compiled, because Go replaces no file of the cache. One file is replaced: that which makes the framework's connections (module/testdata).
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The ways in which each test runs.
+const (
+	straight = "straight"
+	passed   = "passed"
+	placed   = "placed"
+)
+
+type options struct {
+	root   string // of the repository
+	out    string
+	modes  []string
+	suites []string
+	run    *regexp.Regexp
+	engine string
+	inside string // this process is in a namespace of its own: run this mode, and leave
+	limit  time.Duration
+	known  []failure
+	// attempts is how often a test may fail before it has failed, if it is not known to.
+	attempts int
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "suite:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	var o options
+	f := flag.NewFlagSet("suite", flag.ContinueOnError)
+	modes := f.String("modes", strings.Join([]string{straight, passed, placed}, ","), "how the tests are run")
+	suites := f.String("suites", "", "which of the suites, with commas: "+strings.Join(names(), ", ")+" (default: all)")
+	only := f.String("run", "", "only tests whose names this regular expression finds; the list of known failures is taken for these only")
+	f.StringVar(&o.out, "out", "out/etcd-suite", "where to build and to leave logs and results")
+	f.StringVar(&o.engine, "engine", "auto", "of the switches that keys are placed in: auto, ebpf or interp")
+	f.DurationVar(&o.limit, "limit", 3*time.Minute, "how long one test may take")
+	f.IntVar(&o.attempts, "attempts", 3, "how often a test may fail before it has failed: many of etcd's are about time, and this machine may be busy")
+	f.StringVar(&o.inside, "inside", "", "for the program's own use")
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
+	var err error
+	if o.run, err = regexp.Compile(*only); err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
+	o.modes = strings.Split(*modes, ",")
+	if *suites != "" {
+		o.suites = strings.Split(*suites, ",")
+	} else {
+		o.suites = names()
+	}
+	if o.root, err = os.Getwd(); err != nil {
+		return err
+	}
+	if o.out, err = filepath.Abs(o.out); err != nil {
+		return err
+	}
+	if o.known, err = readKnown(filepath.Join(o.root, "etcd-monitor/suite/known.txt")); err != nil {
+		return err
+	}
+	if o.inside != "" {
+		return o.runPlaced(ctx)
+	}
+	return o.all(ctx)
+}
+
+// all prepares, runs every mode and compares.
+func (o *options) all(ctx context.Context) error {
+	if err := o.prepare(ctx); err != nil {
+		return err
+	}
+	got := map[string]results{}
+	before, err := o.earlier(straight)
+	if err != nil {
+		return err
+	}
+	got[straight] = before
+	for _, mode := range o.modes {
+		if got[mode], err = o.mode(ctx, mode); err != nil {
+			return err
+		}
+	}
+	return o.judge(os.Stdout, got)
+}

@@ -1,0 +1,25 @@
+// Package integration's connections to members, with a gateway in the place of etcd's grpc-proxy: this file stands for framework/integration/cluster_direct.go of etcd's tests.
+package integration
+
+import (
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
+
+	"github.com/netcraq/netcraq/etcd-monitor/suite/inplace"
+)
+
+// ThroughProxy has tests leave out what etcd's own proxy does otherwise than etcd. They leave out nothing here.
+const ThroughProxy = false
+
+// ToGRPC are a client's services.
+func ToGRPC(c *clientv3.Client) GRPCAPI {
+	conn := c.ActiveConnection()
+	return GRPCAPI{
+		Cluster: pb.NewClusterClient(conn), KV: pb.NewKVClient(conn), Lease: pb.NewLeaseClient(conn), Watch: pb.NewWatchClient(conn), Maintenance: pb.NewMaintenanceClient(conn),
+		Auth: pb.NewAuthClient(conn), Lock: v3lockpb.NewLockClient(conn), Election: v3electionpb.NewElectionClient(conn),
+	}
+}
+
+func newClientV3(cfg clientv3.Config) (*clientv3.Client, error) { return inplace.NewClient(cfg) }

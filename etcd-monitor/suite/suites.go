@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const tests = "go.etcd.io/etcd/tests/v3"
+
+// suite is one or several packages of etcd's tests.
+type suite struct {
+	name     string
+	packages []string // below tests/v3, or ours
+	tags     string
+	password string // that the tests give to root
+}
+
+var suites = []suite{
+	{"clientv3", []string{"integration/clientv3", "integration/clientv3/concurrency", "integration/clientv3/connectivity", "integration/clientv3/examples", "integration/clientv3/experimental/recipes",
+		"integration/clientv3/lease", "integration/clientv3/naming", "integration/clientv3/snapshot"}, "", "123"},
+	{"integration", []string{"integration"}, "", "123"},
+	{"common", []string{"common"}, "integration", "rootPassword"},
+	{"robustness", []string{ours}, "", ""},
+}
+
+// ours is the package in module/: etcd's robustness tests have a driver that takes binaries with failpoints in them.
+const ours = "robustness"
+
+func names() (out []string) {
+	for _, s := range suites {
+		out = append(out, s.name)
+	}
+	return out
+}
+
+// chosen are the suites that are to be run.
+func (o *options) chosen() (out []suite, err error) {
+	for _, name := range o.suites {
+		i := slices.IndexFunc(suites, func(s suite) bool { return s.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no suite %q: %s", name, strings.Join(names(), ", "))
+		}
+		out = append(out, suites[i])
+	}
+	return out, nil
+}
+
+func (o *options) path(parts ...string) string {
+	return filepath.Join(append([]string{o.out}, parts...)...)
+}
+
+// binary is where the tests of a package are.
+func (o *options) binary(pkg string, gateway bool) string {
+	kind := "straight"
+	if gateway {
+		kind = "gateway"
+	}
+	return o.path("bin", kind+"-"+strings.ReplaceAll(pkg, "/", "-")+".test")
+}
+
+// directory is where a package's tests are run.
+func (o *options) directory(pkg string) string {
+	if pkg == ours {
+		return o.module()
+	}
+	return o.path("tests", pkg)
+}
+
+// module is the directory of the module that requires etcd's tests.
+func (o *options) module() string { return filepath.Join(o.root, "etcd-monitor", "suite", "module") }
+
+// command runs a command of Go's in a directory.
+func command(ctx context.Context, dir string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir = dir
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s%s", strings.Join(args, " "), err, out, errs.String())
+	}
+	return out, nil
+}
+
+// prepare fetches etcd's tests and compiles them, without gateways and with, and our commands.
+func (o *options) prepare(ctx context.Context) error {
+	if err := os.MkdirAll(o.path("bin"), 0o755); err != nil {
+		return err
+	}
+	if err := o.copyTests(ctx); err != nil {
+		return err
+	}
+	for _, c := range []string{"etcd-monitor/cmd/etcd-monitor", "switch/cmd/netcraq-switch", "controlplane/cmd/netcraq-controller"} {
+		if _, err := command(ctx, o.root, "go", "build", "-buildvcs=false", "-o", o.path("bin")+"/", "./"+c); err != nil {
+			return err
+		}
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
+		o.path("tests", "framework", "integration", "cluster_direct.go"): filepath.Join(o.module(), "testdata", "cluster_gateway.go"),
+	}})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(o.path("overlay.json"), overlay, 0o644); err != nil {
+		return err
+	}
+	chosen, err := o.chosen()
+	if err != nil {
+		return err
+	}
+	for _, s := range chosen {
+		for _, pkg := range s.packages {
+			for _, gateway := range []bool{false, true} {
+				if !gateway && !slices.Contains(o.modes, straight) || gateway && !slices.Contains(o.modes, passed) && !slices.Contains(o.modes, placed) {
+					continue
+				}
+				args := []string{"go", "test", "-c", "-modfile", o.path("go.mod"), "-tags", s.tags, "-o", o.binary(pkg, gateway)}
+				if gateway {
+					args = append(args, "-overlay", o.path("overlay.json"))
+				}
+				if pkg == ours {
+					args = append(args, ".")
+				} else {
+					args = append(args, tests+"/"+pkg)
+				}
+				if _, err := command(ctx, o.module(), args...); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// copyTests copies etcd's tests from the module cache to where a file of theirs can be replaced, and writes a go.mod that finds them there.
+func (o *options) copyTests(ctx context.Context) error {
+	out, err := command(ctx, o.module(), "go", "mod", "download", "-json", tests) // checked against go.sum
+	if err != nil {
+		return err
+	}
+	var m struct{ Dir, Version, Error string }
+	if err := json.Unmarshal(out, &m); err != nil || m.Error != "" {
+		return fmt.Errorf("fetching %s: %w", tests, errors.Join(err, errors.New(m.Error)))
+	}
+	stamp := o.path("tests", ".version")
+	if b, err := os.ReadFile(stamp); err != nil || string(b) != m.Version {
+		if err := os.RemoveAll(o.path("tests")); err != nil {
+			return err
+		}
+		if err := copyTree(o.path("tests"), m.Dir); err != nil {
+			return fmt.Errorf("copying %s: %w", m.Dir, err)
+		}
+		if err := os.WriteFile(stamp, []byte(m.Version), 0o644); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"go.mod", "go.sum"} {
+		b, err := os.ReadFile(filepath.Join(o.module(), name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(o.path(name), b, 0o644); err != nil {
+			return err
+		}
+	}
+	_, err = command(ctx, o.module(), "go", "mod", "edit", "-replace", tests+"="+o.path("tests"), "-replace", "github.com/netcraq/netcraq="+o.root, o.path("go.mod"))
+	return err
+}
+
+// copyTree copies the files below a directory; the copies can be removed.
+func copyTree(to, from string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return os.MkdirAll(filepath.Join(to, rel), 0o755)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, rel), b, 0o644)
+	})
+}
