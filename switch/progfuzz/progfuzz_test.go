@@ -254,7 +254,8 @@ func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 				return fail(e.name()+" exchange", "%v", err)
 			}
 			kind := differ(want, got)
-			if kind == "order" && (!e.ordered() || anyOrder) {
+			_, inKernel := e.(*kernel)
+			if kind == "order" && (!e.ordered() || anyOrder) || kind == "frames" && inKernel && shortCopiesLost(len(frame), want, got) {
 				kind = ""
 			}
 			if kind != "" {
@@ -302,6 +303,25 @@ func differ(want, got []stf.Packet) string {
 		return "order"
 	}
 	return "frames"
+}
+
+// shortCopiesLost reports whether all that is missing are copies that tc cannot cut that short after it has put headers in front of others: shorter than 14 bytes and these headers, as
+// docs/switch.md says.
+func shortCopiesLost(frame int, want, got []stf.Packet) bool {
+	added := 0
+	for _, w := range want {
+		added = max(added, len(w.Frame)-frame)
+	}
+	left := slices.Clone(got)
+	for _, w := range want {
+		i := slices.IndexFunc(left, func(g stf.Packet) bool { return g.Port == w.Port && bytes.Equal(g.Frame, w.Frame) })
+		if i >= 0 {
+			left = slices.Delete(left, i, i+1)
+		} else if len(w.Frame) >= shortest+added {
+			return false
+		}
+	}
+	return len(left) == 0
 }
 
 func equal(a, b []stf.Packet) bool {
