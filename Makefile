@@ -25,7 +25,7 @@ GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])
 COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl \
             etcd-monitor/cmd/etcd-monitor netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers experiments/cmd/netcraq-replay
 
-.PHONY: help deps deps-k8s lock build run test sim sim-mutants survive gateways e2e-k8s timeline hot-keys bench-etcd model mutants lint p4 p4-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test sim sim-mutants survive gateways e2e-k8s fuzz-programs timeline hot-keys bench-etcd model mutants lint p4 p4-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -123,6 +123,10 @@ RUN    ?=
 etcd-suite: deps ## run etcd's own test suites straight, through the gateway, and with every key placed in switches (an hour and a half; SUITES= MODES= RUN=)
 	@mkdir -p out/etcd-suite && $(GO) build -buildvcs=false -o out/etcd-suite/suite ./etcd-monitor/suite
 	@$(SUDO) env PATH="$$(dirname "$$(command -v $(GO))"):$$PATH" GOPATH="$$($(GO) env GOPATH)" GOCACHE="$$($(GO) env GOCACHE)" out/etcd-suite/suite -modes $(MODES) -suites "$(SUITES)" -run "$(RUN)"
+
+fuzz-programs: deps ## run PROGRAMS random P4 programs from seed FROM on: interpreter, kernel and BMv2 must agree (needs p4c-bm2-ss); failing ones are in out/programs
+	@mkdir -p out/programs
+	@$(SUDO) env PATH="$$PATH" $(GO) test ./switch/progfuzz -run '^TestPrograms$$' -count 1 -v -timeout 24h -programs $(or $(PROGRAMS),100) -from $(FROM) -keep $(CURDIR)/out/programs
 
 e2e-k8s: deps-k8s ## bring up a real Kubernetes of three nodes on this machine with NetCRAQ as its network, and have it show what it has to (KEEP=1)
 	@$(SUDO) env PATH="$$PATH" GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m e2e run $(if $(KEEP),--keep)

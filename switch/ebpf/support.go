@@ -66,7 +66,7 @@ func Supported() []Support {
 		{"random", "the kernel's random numbers"},
 		{"Multicast, several replicas on a port included", "`bpf_clone_redirect` after egress for each"},
 		{"Clones, resubmitted and recirculated packets, with field lists", "a copy goes through the program again, by the port's tc hook; 4,096 times at most"},
-		{"truncate, clones that are cut", "a frame shorter than 14 bytes and the headers that were added is dropped at tc"},
+		{"truncate, clones that are cut, copies with fewer headers than a copy of the same packet before", "a frame shorter than 14 bytes and the headers that were added is dropped at tc"},
 		{"Packet-in and packet-out", "a ring buffer; `BPF_PROG_TEST_RUN`, frames of 14 to 16,000 bytes"},
 		{"Frames that leave with fewer than 14 bytes", "dropped"},
 	}...)
