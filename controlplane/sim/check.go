@@ -183,7 +183,7 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 			if old, twice := byValue[seen.value]; !twice || v < old {
 				byValue[seen.value] = v
 			}
-		} else if v != 0 {
+		} else if v > moves[v>>composedShift] { // (below, it is what the slot's key of before has left, which an EVENTUAL read may tell)
 			unexplained[v] = true
 		}
 	}
