@@ -203,8 +203,8 @@ func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.
 	if err := c.call(ctx, func() {
 		k, ok = c.dir.ByName(name)
 		switch {
-		case k.Alias != 0 || c.moved[name]:
-			failed = fmt.Errorf("%w: the key %q is being moved: ask again", chain.ErrUnavailable, name)
+		case ok && (k.State != directory.Placed || c.news[name]): // what is told is so for good: no controller that takes over undoes it
+			failed = fmt.Errorf("%w: the key %q is being added, removed or moved: ask again", chain.ErrUnavailable, name)
 		case !c.leads():
 			failed = fmt.Errorf("%w: this controller has not heard from the store that it leads", chain.ErrUnavailable)
 		}

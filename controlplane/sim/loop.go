@@ -72,6 +72,7 @@ const (
 	diceFaults
 	diceLeave
 	diceHostile
+	diceTaken
 )
 
 func newDice(seed, stream uint64) dice { return dice{rand.New(rand.NewPCG(seed, stream))} }

@@ -86,8 +86,8 @@ func (t *translator) checksum(k *bmv2json.Calculation) {
 // The inputs are one string of bits, cut into 16-bit words. Modulo 65,535 a bit counts for 2 to the power of its place, whatever the word, so each field is
 // added as a number shifted to its place in the last 16 bits that it touches; the order does not matter.
 //
-// The place is known beforehand where no header that may be missing moves what is behind it by anything but whole words, or where all headers are there. For packets without one
-// of the others the bytes are put together as for a hash.
+// The place is known beforehand where no header that may be missing moves what is behind it by anything but whole words, or
+// where all headers are there. For packets without one of the others the bytes are put together as for a hash.
 func (t *translator) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json.CalcInput, payload bool) {
 	if payload { // first, as it calls
 		t.payloadSum()
@@ -184,7 +184,8 @@ const (
 	payloadChunks = 140 // enough for 64 KiB and headers
 )
 
-// payloadSum leaves the sum of the frame's bytes behind its headers in payloadOnStack, as 16-bit words in the machine's order of bytes.
+// payloadSum leaves the sum of the frame's bytes behind its headers in payloadOnStack, as 16-bit words in the machine's
+// order of bytes.
 func (t *translator) payloadSum() {
 	const name = "payload"
 	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
@@ -198,7 +199,8 @@ func (t *translator) payloadSum() {
 	t.functions = append(t.functions, t.function(name, t.sumPayload))
 }
 
-// addPayload adds that sum to R1. Where the payload begins on an odd byte its words are turned round, as they are in a machine with the low byte first.
+// addPayload adds that sum to R1. Where the payload begins on an odd byte its words are turned round, as they are in a
+// machine with the low byte first.
 func (t *translator) addPayload(odd bool) {
 	t.load(asm.R2, asm.R10, payloadOnStack, 8)
 	if odd {

@@ -182,8 +182,9 @@ func (c *code) finish(main bool) (asm.Instructions, error) {
 	return out, nil
 }
 
-// assemble makes one program of functions, the first of which is its entry. Functions that nothing calls are left out: where all calls of one are in code that cannot be reached,
-// which finish drops, the kernel does not take it for a function, and refuses what is said about it.
+// assemble makes one program of functions, the first of which is its entry. Functions that nothing calls are left out:
+// where all calls of one are in code that cannot be reached, which finish drops, the kernel does not take it for a
+// function, and refuses what is said about it.
 func assemble(functions []*code) (asm.Instructions, error) {
 	parts, at := make([]asm.Instructions, len(functions)), map[string]int{}
 	for i, c := range functions {

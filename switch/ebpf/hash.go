@@ -11,7 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// Hashes. The inputs are put together into bytes in the PHV (inputs.go); then a function goes over the bytes. CRCs go by a table of 256 entries in the state.
+// Hashes. The inputs are put together into bytes in the PHV (inputs.go); then a function goes over the bytes. CRCs go
+// by a table of 256 entries in the state.
 
 // hashAlgorithms are the algorithms that p4c calls by name, by what computes them. The "custom" CRCs have the parameters that BMv2 starts them with.
 var hashAlgorithms = map[string]string{

@@ -7,8 +7,9 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// The inputs of hashes and checksums are fields, headers and constants of any widths, put together bit by bit as BMv2 does; what belongs to a header that is not valid is left out,
-// so that where each bit goes is known only as the packet passes. Three ways lead to the bytes, the first that fits is taken:
+// The inputs of hashes and checksums are fields, headers and constants of any widths, put together bit by bit as BMv2
+// does; what belongs to a header that is not valid is left out, so that where each bit goes is known only as the packet
+// passes. Three ways lead to the bytes, the first that fits is taken:
 //
 //   - runs of inputs that come and go together are whole bytes: each is put behind those before it (hashInput);
 //   - all headers are valid: every bit has its place (putAll);
@@ -52,7 +53,8 @@ func varies(in *bmv2json.CalcInput) bool {
 	return in.Field.Field != nil && in.Field.Field.VL
 }
 
-// withoutPayload gives the inputs but for the payload, which comes behind all others wherever it stands, from the next whole byte on.
+// withoutPayload gives the inputs but for the payload, which comes behind all others wherever it stands, from the next
+// whole byte on.
 func withoutPayload(k *bmv2json.Calculation) (inputs []bmv2json.CalcInput, payload bool) {
 	for _, in := range k.Input {
 		if in.Payload {
@@ -64,7 +66,8 @@ func withoutPayload(k *bmv2json.Calculation) (inputs []bmv2json.CalcInput, paylo
 	return inputs, payload
 }
 
-// fixed reports whether every bit of the inputs has its place as soon as all of their headers are valid, which needed lists.
+// fixed reports whether every bit of the inputs has its place as soon as all of their headers are valid, which needed
+// lists.
 func fixed(inputs []bmv2json.CalcInput) (ok bool, needed []*bmv2json.Header) {
 	ok = true
 	seen := map[*bmv2json.Header]bool{nil: true}
@@ -77,7 +80,8 @@ func fixed(inputs []bmv2json.CalcInput) (ok bool, needed []*bmv2json.Header) {
 	return ok, needed
 }
 
-// placed reports whether every input, and the payload behind them, begins at the same bit of a unit whichever headers are valid.
+// placed reports whether every input, and the payload behind them, begins at the same bit of a unit whichever headers
+// are valid.
 func placed(inputs []bmv2json.CalcInput, payload bool, unit int) bool {
 	bits, all := map[*bmv2json.Header]int{}, 0
 	settled := func(own *bmv2json.Header) bool {
@@ -102,7 +106,8 @@ func placed(inputs []bmv2json.CalcInput, payload bool, unit int) bool {
 	return !payload || settled(nil)
 }
 
-// operands gives what one input of fixed width is made of, the fields of a header one by one: the 64-bit words of each, the lowest first, and its width.
+// operands gives what one input of fixed width is made of, the fields of a header one by one: the 64-bit words of each,
+// the lowest first, and its width.
 func (t *translator) operands(in *bmv2json.CalcInput, where string, visit func(word func(int) *value, width int)) {
 	visitField := func(r bmv2json.FieldRef) {
 		p := t.lay.field(r)
@@ -152,7 +157,8 @@ func inputBits(inputs []bmv2json.CalcInput) (bits int) {
 	return bits
 }
 
-// hashInput puts the inputs of a calculation together at plan.hashIn; rTemp is how many bytes there are. rEntry, which may hold a table's entry, is kept.
+// hashInput puts the inputs of a calculation together at plan.hashIn; rTemp is how many bytes there are. rEntry, which
+// may hold a table's entry, is kept.
 func (t *translator) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	t.checkLength(k, inputs)
 	type run struct {
@@ -251,7 +257,8 @@ func (t *translator) putAll(k *bmv2json.Calculation, inputs []bmv2json.CalcInput
 	t.place(done)
 }
 
-// putPieces writes pieces one after the other, from the top bit on, to R0 + plan.hashIn. It writes up to 7 bytes beyond them.
+// putPieces writes pieces one after the other, from the top bit on, to R0 + plan.hashIn. It writes up to 7 bytes beyond
+// them.
 func (t *translator) putPieces(pieces []piece) {
 	var run *value
 	filled, at := 0, 0
@@ -286,11 +293,13 @@ func (t *translator) putPieces(pieces []piece) {
 	flush()
 }
 
-// eachBits is how many bits are put at a time where their place is counted: with the 7 bits at most that the byte has already they leave the last of 8 bytes free, so that the byte in
-// which the next ones begin is always one that was written.
+// eachBits is how many bits are put at a time where their place is counted: with the 7 bits at most that the byte has
+// already they leave the last of 8 bytes free, so that the byte in which the next ones begin is always one that was
+// written.
 const eachBits = 48
 
-// putEach puts each input behind those before it, wherever that is: rTemp counts the bits, and is the number of bytes in the end.
+// putEach puts each input behind those before it, wherever that is: rTemp counts the bits, and is the number of bytes
+// in the end.
 func (t *translator) putEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	never := t.newLabel("never")
 	t.emit(asm.Mov.Imm(rTemp, 0))
@@ -342,10 +351,11 @@ func (t *translator) putInput(in *bmv2json.CalcInput, where, never string) {
 	}
 }
 
-// putBits puts as many bits as R2 says, 1 to eachBits, behind those before them: they are the low ones of R1, above which there are none.
+// putBits puts as many bits as R2 says, 1 to eachBits, behind those before them: they are the low ones of R1, above
+// which there are none.
 func (t *translator) putBits() {
-	t.emit(asm.Mov.Reg(asm.R3, rTemp), asm.And.Imm(asm.R3, 7), asm.Add.Reg(asm.R3, asm.R2), asm.Mov.Imm(asm.R4, 64), asm.Sub.Reg(asm.R4, asm.R3))
-	t.emit(asm.LSh.Reg(asm.R1, asm.R4))
+	t.emit(asm.Mov.Reg(asm.R3, rTemp), asm.And.Imm(asm.R3, 7), asm.Add.Reg(asm.R3, asm.R2))
+	t.emit(asm.Mov.Imm(asm.R4, 64), asm.Sub.Reg(asm.R4, asm.R3), asm.LSh.Reg(asm.R1, asm.R4))
 	t.emit(asm.Mov.Reg(asm.R0, rTemp), asm.RSh.Imm(asm.R0, 3), asm.Add.Reg(asm.R0, rPHV), asm.Add.Reg(rTemp, asm.R2))
 	t.load(asm.R3, asm.R0, t.hashIn, 1)
 	t.emit(asm.LSh.Imm(asm.R3, 56), asm.Or.Reg(asm.R1, asm.R3), asm.HostTo(asm.BE, asm.R1, asm.DWord))
@@ -359,7 +369,8 @@ func (t *translator) putVarbitInput(h *bmv2json.Header, never string) {
 	for at := 0; at < l.vlMax; at += bytes {
 		some := t.newLabel("some")
 		t.varbitLength(asm.R2, h, never)
-		t.emit(asm.JLE.Imm(asm.R2, int32(at), end), asm.Sub.Imm(asm.R2, int32(at)), asm.JLE.Imm(asm.R2, bytes, some), asm.Mov.Imm(asm.R2, bytes))
+		t.emit(asm.JLE.Imm(asm.R2, int32(at), end), asm.Sub.Imm(asm.R2, int32(at)))
+		t.emit(asm.JLE.Imm(asm.R2, bytes, some), asm.Mov.Imm(asm.R2, bytes))
 		t.place(some)
 		t.emit(asm.LSh.Imm(asm.R2, 3), asm.Mov.Imm(asm.R3, 64), asm.Sub.Reg(asm.R3, asm.R2))
 		t.load(asm.R1, rPHV, t.lay.base[h.Index]+l.fields[h.Type.VL].off+at, 8)

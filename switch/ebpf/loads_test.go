@@ -11,11 +11,30 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// tooMuchForTheVerifier are programs of p4c's corpus that the kernel's verifier does not follow to their end within the million instructions that it allows itself.
-var tooMuchForTheVerifier = map[string]bool{"parser_dc_full.json": true}
+// refusedByTheVerifier are programs of p4c's and p4-learning's that the kernel's verifier does not follow to their end,
+// with the reason. A name may stand behind a prefix.
+var refusedByTheVerifier = map[string]string{
+	"axon.json":                  "more than a million instructions",
+	"parser_dc_full.json":        "more than a million instructions",
+	"issue561-bmv2.json":         "more than a million instructions",
+	"source_routing.json":        "more than a million instructions",
+	"invalid-hdr-warnings1.json": "a parser that goes round and takes nothing",
+	"parser-unroll-test9.json":   "a parser that goes round and takes nothing",
+}
 
-// TestLoads gives every program to the kernel as a switch does that has interfaces, with and without a CPU port, at both hooks. A program may be refused for a construct that this
-// engine does not have, and for no other reason: not for what the translator got wrong, nor by the verifier.
+// known reports whether a program is one of those.
+func known(file string) bool {
+	for name := range refusedByTheVerifier {
+		if strings.HasSuffix(filepath.Base(file), name) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestLoads gives every program to the kernel as a switch does that has interfaces, with and without a CPU port, at
+// both hooks. A program may be refused for a construct that this engine does not have, and for no other reason: not for
+// what the translator got wrong, nor by the verifier.
 func TestLoads(t *testing.T) {
 	needKernel(t)
 	kinds := []Options{{Hook: HookTC}, {Hook: HookTC, CPUPort: 510}, {Hook: HookXDP}, {Hook: HookXDP, CPUPort: 510}}
@@ -43,7 +62,7 @@ func TestLoads(t *testing.T) {
 			switch {
 			case err == nil:
 				loaded[i]++
-			case errors.Is(err, target.ErrUnsupported) && !strings.Contains(err.Error(), "verifier") || tooMuchForTheVerifier[filepath.Base(file)]:
+			case errors.Is(err, target.ErrUnsupported) && (!strings.Contains(err.Error(), "verifier") || known(file)):
 				t.Logf("%s, %v, CPU port %d: %v", filepath.Base(file), kinds[i].Hook, kinds[i].CPUPort, err)
 			default:
 				t.Errorf("%s, %v, CPU port %d: %v", filepath.Base(file), kinds[i].Hook, kinds[i].CPUPort, err)

@@ -8,7 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp"
 )
 
-// TestQueues: a packet waits in no queue, whatever ingress has said, and enters it between ingress and egress; on both engines.
+// TestQueues: a packet waits in no queue, whatever ingress has said, and enters it between ingress and egress; on both
+// engines.
 func TestQueues(t *testing.T) {
 	prog := readProgram(t, "testdata/queues.json")
 	look := func(engine string, frame []byte) {

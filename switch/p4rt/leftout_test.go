@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testport"
 )
 
-// TestLeftOutOfBMv2 asks BMv2, where it is installed, what scenarios/leftout.txt asks of this server: a P4Info with more than the program has is taken, and an entry of a table
-// that is not there is not.
+// TestLeftOutOfBMv2 asks BMv2, where it is installed, what scenarios/leftout.txt asks of this server: a P4Info with
+// more than the program has is taken, and an entry of a table that is not there is not.
 func TestLeftOutOfBMv2(t *testing.T) {
 	binary, err := exec.LookPath("simple_switch_grpc")
 	if err != nil {

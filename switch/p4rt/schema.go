@@ -37,7 +37,8 @@ type schema struct {
 	packetIn       *packetHeader // nil where the program has none
 	packetOut      *packetHeader
 
-	// leftOut are the P4Info's objects that are not in the program, by id: p4c writes the P4Info before it finds out what no packet reaches.
+	// leftOut are the P4Info's objects that are not in the program, by id: p4c writes the P4Info before it finds out
+	// what no packet reaches.
 	leftOut map[uint32]string
 
 	ports int // bits of a port number

@@ -167,7 +167,8 @@ func parseOptions(args []string) (*options, error) {
 	return o, f.check(o)
 }
 
-// adjoined puts values of options that may go without one next to them, as pflag wants it: "--pcap DIR" is "--pcap=DIR" to BMv2, unless the next word is an option.
+// adjoined puts values of options that may go without one next to them, as pflag wants it: "--pcap DIR" is "--pcap=DIR"
+// to BMv2, unless the next word is an option.
 func adjoined(s *pflag.FlagSet, args []string) (out []string) {
 	for i := 0; i < len(args); i++ {
 		a := args[i]

@@ -13,19 +13,27 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// forms are command lines, of which the first three are those of p4lang/tutorials, p4-utils and ONOS. refused is what is said about one that is not taken.
+// forms are command lines, of which the first three are those of p4lang/tutorials, p4-utils and ONOS. refused is what
+// is said about one that is not taken.
 var forms = []struct {
 	line    string
 	want    options
 	refused string
 	ours    bool // BMv2 does not have the option, or takes what we refuse
 }{
-	{line: "-i 1@s1-eth1 -i 2@s1-eth2 --pcap /var/pcaps --nanolog ipc:///tmp/bm-0-log.ipc --device-id 0 build/basic.json --log-console --thrift-port 9090 -- --grpc-server-addr 0.0.0.0:50051 --cpu-port 510 --priority-queues 8",
-		want: options{ports: []portSpec{{1, "s1-eth1"}, {2, "s1-eth2"}}, pcap: "/var/pcaps", json: "build/basic.json", logConsole: true, cpuPort: 510, grpc: grpcOptions{addr: "0.0.0.0:50051"}}},
-	{line: "-i 1@s1-eth1 --pcap=pcap --thrift-port 9090 --nanolog ipc:///tmp/bm-1-log.ipc --device-id 1 l2.json --debugger --log-console -- --grpc-server-addr 0.0.0.0:9559",
-		want: options{ports: []portSpec{{1, "s1-eth1"}}, pcap: "pcap", deviceID: 1, json: "l2.json", logConsole: true, grpc: grpcOptions{addr: "0.0.0.0:9559"}}},
-	{line: "--device-id 1 -i 1@s1-eth1 --thrift-port 44321 --notifications-addr ipc:///tmp/bmv2-1.ipc --log-console -Lwarn --no-p4 -- --cpu-port 255 --grpc-server-addr 0.0.0.0:50001",
-		want: options{ports: []portSpec{{1, "s1-eth1"}}, deviceID: 1, noP4: true, logConsole: true, cpuPort: 255, grpc: grpcOptions{addr: "0.0.0.0:50001"}}},
+	{line: "-i 1@s1-eth1 -i 2@s1-eth2 --pcap /var/pcaps --nanolog ipc:///tmp/bm-0-log.ipc --device-id 0 " +
+		"build/basic.json --log-console --thrift-port 9090 -- --grpc-server-addr 0.0.0.0:50051 --cpu-port " +
+		"510 --priority-queues 8",
+		want: options{ports: []portSpec{{1, "s1-eth1"}, {2, "s1-eth2"}}, pcap: "/var/pcaps",
+			json: "build/basic.json", logConsole: true, cpuPort: 510, grpc: grpcOptions{addr: "0.0.0.0:50051"}}},
+	{line: "-i 1@s1-eth1 --pcap=pcap --thrift-port 9090 --nanolog ipc:///tmp/bm-1-log.ipc --device-id 1 " +
+		"l2.json --debugger --log-console -- --grpc-server-addr 0.0.0.0:9559",
+		want: options{ports: []portSpec{{1, "s1-eth1"}}, pcap: "pcap", deviceID: 1, json: "l2.json",
+			logConsole: true, grpc: grpcOptions{addr: "0.0.0.0:9559"}}},
+	{line: "--device-id 1 -i 1@s1-eth1 --thrift-port 44321 --notifications-addr ipc:///tmp/bmv2-1.ipc " +
+		"--log-console -Lwarn --no-p4 -- --cpu-port 255 --grpc-server-addr 0.0.0.0:50001",
+		want: options{ports: []portSpec{{1, "s1-eth1"}}, deviceID: 1, noP4: true, logConsole: true,
+			cpuPort: 255, grpc: grpcOptions{addr: "0.0.0.0:50001"}}},
 
 	{line: "--pcap dir p.json", want: options{pcap: "dir", json: "p.json"}},
 	{line: "--pcap=dir p.json", want: options{pcap: "dir", json: "p.json"}},
@@ -38,13 +46,17 @@ var forms = []struct {
 	{line: "--no-p4 p.json", want: options{noP4: true, unused: "p.json"}},
 	{line: "--device-id=3 p.json", want: options{deviceID: 3, json: "p.json"}},
 	{line: "--device-id 010 p.json", want: options{deviceID: 10, json: "p.json"}},
-	{line: "--device-id 08 -i1@e -i02@f p.json", want: options{deviceID: 8, ports: []portSpec{{1, "e"}, {2, "f"}}, json: "p.json"}},
+	{line: "--device-id 08 -i1@e -i02@f p.json",
+		want: options{deviceID: 8, ports: []portSpec{{1, "e"}, {2, "f"}}, json: "p.json"}},
 	{line: "--dump-packet-data 64 -L off p.json", want: options{dump: 64, logOff: true, json: "p.json"}},
 	{line: "--device 4 --pca dir --log-f x p.json", refused: "unknown flag: --log-f"}, // file, flush, ...
-	{line: "--device 4 --pca dir --log-con p.json", want: options{deviceID: 4, pcap: "dir", logConsole: true, json: "p.json"}},
-	{line: "--log-file log --log-flush --log-file-max-size 1000 --log-file-max-files 2 --max-port-count 64 p.json", want: options{logFile: "log", json: "p.json"}},
+	{line: "--device 4 --pca dir --log-con p.json",
+		want: options{deviceID: 4, pcap: "dir", logConsole: true, json: "p.json"}},
+	{line: "--log-file log --log-flush --log-file-max-size 1000 --log-file-max-files 2 --max-port-count 64 p.json",
+		want: options{logFile: "log", json: "p.json"}},
 	{line: "--debugger-addr ipc:///tmp/x p.json", want: options{json: "p.json"}},
-	{line: "p.json -- --disable-swap --max-mc-groups 5 --max-l1-entries 5 --max-l2-entries 5 --dp-grpc-server-addr 0.0.0.0:1", want: options{json: "p.json"}},
+	{line: "p.json -- --disable-swap --max-mc-groups 5 --max-l1-entries 5 --max-l2-entries 5 --dp-grpc-server-addr 0.0.0.0:1",
+		want: options{json: "p.json"}},
 	{line: "-h", want: options{help: true}, ours: true}, // as the test asks BMv2 with --help
 	{line: "--no-p4 -v", want: options{version: true, noP4: true}},
 	{line: "--json-version", want: options{jsonVer: true}},
@@ -60,7 +72,8 @@ var forms = []struct {
 	{line: "-i 510@e p.json -- --cpu-port 510", refused: "is the CPU port", ours: true},
 	{line: "p.json -- --load-modules x.so", refused: "--load-modules is not supported", ours: true},
 	{line: "--use-files 1 p.json", refused: "--use-files is not supported", ours: true},
-	{line: "--engine interp --hook xdp --only-udp 4001 p.json", want: options{engine: "interp", hook: ebpf.HookXDP, onlyUDP: 4001, json: "p.json"}, ours: true},
+	{line: "--engine interp --hook xdp --only-udp 4001 p.json",
+		want: options{engine: "interp", hook: ebpf.HookXDP, onlyUDP: 4001, json: "p.json"}, ours: true},
 	{line: "--only-udp 65536 p.json", refused: "it is too large", ours: true},
 	{line: "a.json b.json", refused: "one program at most", ours: true}, // BMv2 gives it to the target
 	{line: "--nonsense p.json", refused: "unknown flag: --nonsense"},
@@ -97,7 +110,8 @@ func TestCommandLines(t *testing.T) {
 	}
 }
 
-// TestCommandLinesOfBMv2 asks BMv2, where it is installed, which of these command lines it takes. With --help it ends when it has read its options.
+// TestCommandLinesOfBMv2 asks BMv2, where it is installed, which of these command lines it takes. With --help it ends
+// when it has read its options.
 func TestCommandLinesOfBMv2(t *testing.T) {
 	binary, err := exec.LookPath("simple_switch_grpc")
 	if err != nil {
