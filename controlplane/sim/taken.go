@@ -17,7 +17,7 @@ func (w *world) takes(p *plan, seed uint64, end time.Duration) {
 	d := newDice(seed, diceTaken)
 	var kinds []func(dice)
 	for _, kind := range []func(dice){w.takeRights, w.takeSession, w.takeKey} {
-		if d.chance(0.3) {
+		if d.chance(0.15) {
 			kinds = append(kinds, kind)
 		}
 	}
@@ -31,9 +31,9 @@ func (w *world) takes(p *plan, seed uint64, end time.Duration) {
 			return
 		}
 		pick(d, kinds...)(d)
-		w.loop.after(d.about(p.every), next)
+		w.loop.after(d.about(3*p.every), next)
 	}
-	w.loop.after(d.about(p.every), next)
+	w.loop.after(d.about(3*p.every), next)
 	var ensure func()
 	ensure = func() {
 		w.addLost()

@@ -48,7 +48,7 @@ type Features struct {
 var chance = map[string]int{"Loose": 15, "Large": 15, "Meter": 25, "Digest": 25, "CPU": 30, "Truncate": 20, "TwoWays": 20, "ValueSet": 20, "Random": 25, "Table": 70, "Resubmit": 30, "Recirc": 30,
 	"CloneI2E": 30, "CloneE2E": 30, "OddHash": 30}
 
-// draw draws features. What the engines cannot do together yet is in exclude.
+// draw draws features.
 func draw(r *rand.Rand) (f Features) {
 	v := reflect.ValueOf(&f).Elem()
 	for i := range v.NumField() {

@@ -17,8 +17,7 @@ type gen struct {
 	unions    []*union
 	meta      []field
 	functions []function
-	valueSets []field // name and width
-	decls     []*node
+	valueSets []field  // name and width
 	subs      []string // controls that others can use
 	names     int
 	lists     int // field lists
@@ -47,11 +46,10 @@ type stack struct {
 	size int
 }
 
-// union is a header union, or with a size a stack of them.
+// union is a header union.
 type union struct {
 	name    string
-	members []*header // the expressions of a stack's are members only: "a"
-	size    int
+	members []*header
 }
 
 type function struct {

@@ -268,7 +268,11 @@ func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 		}
 	}
 	for _, e := range running {
-		if kind, text := state(c, ref, e); kind != "" {
+		kind, text := state(c, ref, e)
+		for deadline := time.Now().Add(time.Second); kind != "" && time.Now().Before(deadline); kind, text = state(c, ref, e) {
+			time.Sleep(10 * time.Millisecond) // the last frame, if nothing came of it, may be under way
+		}
+		if kind != "" {
 			return fail(e.name()+" "+kind, "%s", text)
 		}
 	}
