@@ -125,7 +125,10 @@ func New(cfg Config) (*Gateway, error) {
 			if !strings.HasPrefix(info.FullMethod, "/etcdserverpb.KV/") { // which asks etcd by Forward, if it does
 				ctx = outgoing(ctx)
 			}
-			return handle(ctx, request)
+			ctx, end := g.whileServing(ctx)
+			defer end()
+			answer, err := handle(ctx, request)
+			return answer, g.unlessStopped(err)
 		}),
 		grpc.StreamInterceptor(g.streams),
 	)

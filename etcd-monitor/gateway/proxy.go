@@ -70,14 +70,15 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 		return err
 	}
 	kind = g.look(method, request.bytes)
-	ctx := outgoing(down.Context())
+	ctx, end := g.whileServing(outgoing(down.Context()))
+	defer end()
 	var header, trailer metadata.MD
 	began := time.Now()
 	err = g.upstream.client.ActiveConnection().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
 	g.metrics.Etcd(kind, time.Since(began))
 	down.SetTrailer(own(trailer))
 	if err != nil {
-		return err
+		return g.unlessStopped(err)
 	}
 	if ofEtcd(method) {
 		g.newest.Saw(revisionOf(answer.bytes))
@@ -173,7 +174,21 @@ func (g *Gateway) withoutHidden(answer *frame) error {
 	return nil
 }
 
-// unlessStopped is the error that a stream ends with: a server that stops says so as etcd does, and clients go elsewhere.
+// whileServing is the context of a request: what waits for a connection to etcd when the gateway is stopped waits no longer. What was sent may have its answer.
+func (g *Gateway) whileServing(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(g.stopping, func() {
+		if !g.upstream.reachable() {
+			cancel()
+		}
+	})
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// unlessStopped is the error that a request or a stream ends with: a server that stops says so as etcd does, and clients go elsewhere.
 func (g *Gateway) unlessStopped(err error) error {
 	if g.stopping.Err() != nil && (status.Code(err) == codes.Canceled || errors.Is(err, context.Canceled)) {
 		return rpctypes.ErrGRPCStopped

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 )
 
@@ -47,7 +48,7 @@ const authWait = 5 * time.Second
 // notTheName tells etcd not to take the common name of our certificate for the user (etcd: authStore.AuthInfoFromTLS).
 const notTheName = "grpcgateway-accept"
 
-// Dial prepares the connection. It does not wait for etcd: a gateway may start before etcd does, and its clients hear that etcd is unavailable until then.
+// Dial prepares the connection. It does not wait for etcd: a gateway may start before etcd does, and its clients wait until then.
 func Dial(cfg UpstreamConfig) (*Upstream, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, errors.New("gateway: no endpoints of etcd are given")
@@ -87,7 +88,8 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			return stream(ctx, desc, cc, method, opts...)
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
+		// A call waits for a connection, as long as its client does, as those of etcd's own client do: what was not sent cannot have been executed, so nothing is done twice.
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
 	)
 	var err error
 	if u.client, err = connect(c); err != nil {
@@ -141,8 +143,11 @@ func (d disclaimer) GetRequestMetadata(context.Context, ...string) (map[string]s
 // RequireTransportSecurity implements [credentials.PerRPCCredentials].
 func (disclaimer) RequireTransportSecurity() bool { return true }
 
-// Conn is the connection. Calls on it are passed as they are: nothing is retried, and nothing added to their metadata but the disclaimer.
+// Conn is the connection. Calls on it wait until etcd can be reached, and are passed as they are: nothing that was sent is retried, and nothing added to their metadata but the disclaimer.
 func (u *Upstream) Conn() *grpc.ClientConn { return u.client.ActiveConnection() }
+
+// reachable says whether there is a connection to etcd now.
+func (u *Upstream) reachable() bool { return u.Conn().GetState() == connectivity.Ready }
 
 // NewClient makes an etcd client for the gateway's own business, with a connection of its own: under a user's name or, without one, under nobody's. It is the caller's to close.
 // With a name it asks etcd whether the password is right, if etcd's authentication is enabled, and so needs an etcd that answers within ctx's time.
