@@ -71,6 +71,7 @@ type Gateway struct {
 	newest   *Newest
 	metrics  *heat.Metrics
 	codec    codec
+	hub      *watchHub
 	hidden   []byte
 	changed  map[string]func([]byte) ([]byte, error) // what is done to the answers of a method
 
@@ -101,6 +102,7 @@ func New(cfg Config) (*Gateway, error) {
 		g.changed = map[string]func([]byte) ([]byte, error){"/etcdserverpb.Cluster/MemberList": advertise(cfg.AdvertiseClientURLs)}
 	}
 	g.stopping, g.stop = context.WithCancel(context.Background())
+	g.hub = newWatchHub(g)
 	or := func(d, otherwise time.Duration) time.Duration {
 		if d == 0 {
 			return otherwise

@@ -58,6 +58,9 @@ func (g *Gateway) pass(_ any, down grpc.ServerStream) (err error) {
 	if method == snapshotMethod && len(g.hidden) > 0 {
 		return status.Errorf(codes.PermissionDenied, "etcd-monitor: a snapshot has the keys under %s, which are the gateways' own: ask etcd itself for it", g.hidden)
 	}
+	if method == watchMethod {
+		return g.watches(down)
+	}
 	return g.passStream(method, down)
 }
 
@@ -139,11 +142,6 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 		}
 		if ofEtcd(method) {
 			g.newest.Saw(revisionOf(answer.bytes))
-		}
-		if method == watchMethod {
-			if err := g.withoutHidden(&answer); err != nil {
-				return err
-			}
 		}
 		if err := down.SendMsg(&answer); err != nil {
 			return err
