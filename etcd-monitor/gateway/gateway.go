@@ -72,6 +72,7 @@ type Gateway struct {
 	metrics  *heat.Metrics
 	codec    codec
 	hub      *watchHub
+	keeper   *keeper
 	hidden   []byte
 	changed  map[string]func([]byte) ([]byte, error) // what is done to the answers of a method
 
@@ -102,7 +103,7 @@ func New(cfg Config) (*Gateway, error) {
 		g.changed = map[string]func([]byte) ([]byte, error){"/etcdserverpb.Cluster/MemberList": advertise(cfg.AdvertiseClientURLs)}
 	}
 	g.stopping, g.stop = context.WithCancel(context.Background())
-	g.hub = newWatchHub(g)
+	g.hub, g.keeper = newWatchHub(g), newKeeper(g)
 	or := func(d, otherwise time.Duration) time.Duration {
 		if d == 0 {
 			return otherwise

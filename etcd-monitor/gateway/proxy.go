@@ -58,8 +58,11 @@ func (g *Gateway) pass(_ any, down grpc.ServerStream) (err error) {
 	if method == snapshotMethod && len(g.hidden) > 0 {
 		return status.Errorf(codes.PermissionDenied, "etcd-monitor: a snapshot has the keys under %s, which are the gateways' own: ask etcd itself for it", g.hidden)
 	}
-	if method == watchMethod {
+	switch method {
+	case watchMethod:
 		return g.watches(down)
+	case keepAliveMethod:
+		return g.keepAlives(down)
 	}
 	return g.passStream(method, down)
 }
