@@ -54,6 +54,12 @@ type Config struct {
 	Registry prometheus.Gatherer
 	// Hidden is what the names of keys begin with that no client may read; "": there are none. KV leaves them out by itself; watches go without them, and snapshots, which would have them, are refused.
 	Hidden string
+	// Namespace is what the names of the clients' keys begin with at etcd, and clients do not see.
+	Namespace string
+	// CORS are the origins of pages that browsers may let use the HTTP pages, and Hosts the names by which plain HTTP may ask for them (against DNS rebinding). None, or "*": all.
+	CORS, Hosts []string
+	// Profiles are served at /debug/pprof/.
+	Profiles bool
 	// AdvertiseClientURLs, where they are given, are every member's client URLs in the answers to MemberList.
 	AdvertiseClientURLs []string
 
@@ -74,6 +80,7 @@ type Gateway struct {
 	hub      *watchHub
 	keeper   *keeper
 	hidden   []byte
+	names    namespace
 	changed  map[string]func([]byte) ([]byte, error) // what is done to the answers of a method
 
 	grpc  *grpc.Server
@@ -92,15 +99,22 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Upstream == nil {
 		return nil, errors.New("gateway: there is no connection to etcd")
 	}
-	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, hidden: []byte(cfg.Hidden), codec: newCodec(), inner: bufconn.Listen(256 << 10)}
+	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, hidden: []byte(cfg.Hidden), names: namespace(cfg.Namespace), codec: newCodec(), inner: bufconn.Listen(256 << 10)}
 	if g.newest == nil {
 		g.newest = new(Newest)
 	}
 	if g.metrics == nil {
 		g.metrics = heat.NewMetrics(heat.Bounds{}, g.newest.Revision)
 	}
+	g.changed = map[string]func([]byte) ([]byte, error){}
 	if len(cfg.AdvertiseClientURLs) > 0 {
-		g.changed = map[string]func([]byte) ([]byte, error){"/etcdserverpb.Cluster/MemberList": advertise(cfg.AdvertiseClientURLs)}
+		g.changed["/etcdserverpb.Cluster/MemberList"] = advertise(cfg.AdvertiseClientURLs)
+	}
+	if len(g.names) > 0 {
+		g.changed["/etcdserverpb.Lease/LeaseTimeToLive"] = g.names.leaseOut
+		if cfg.KV == nil {
+			cfg.KV = forwarded{Forward(g.upstream, g.metrics)}
+		}
 	}
 	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.hub, g.keeper = newWatchHub(g), newKeeper(g)
@@ -149,7 +163,7 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Registry != nil {
 		metrics = promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{})
 	}
-	handler, err := g.httpHandler(metrics)
+	handler, err := g.httpHandler(metrics, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +183,11 @@ func (g *Gateway) serveKeys(server pb.KVServer) error {
 		return fmt.Errorf("gateway: connecting to itself: %w", err)
 	}
 	g.own = c
-	pb.RegisterKVServer(g.grpc, kv{g, server})
+	var keys pb.KVServer = kv{g, server}
+	if len(g.names) > 0 {
+		keys = namespaced{g.names, keys}
+	}
+	pb.RegisterKVServer(g.grpc, keys)
 	v3lockpb.RegisterLockServer(g.grpc, v3lock.NewLockServer(c))
 	v3electionpb.RegisterElectionServer(g.grpc, v3election.NewElectionServer(c))
 	return nil

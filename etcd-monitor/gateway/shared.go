@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -107,15 +108,11 @@ func (h *watchHub) leave(w *watch) {
 	w.ending = true
 	delete(group.alone, w)
 	delete(group.shared, w)
-	if len(group.alone)+len(group.shared) > 0 {
-		return
-	}
-	if h.groups[group.key] == group {
+	if len(group.alone)+len(group.shared) == 0 && h.groups[group.key] == group {
 		delete(h.groups, group.key)
 	}
-	if c := group.common; c != nil {
-		group.common = nil
-		c.stream.drop(c)
+	if c := group.common; c != nil && len(group.shared) == 0 && len(group.alone) < 2 {
+		c.end()
 	}
 }
 
@@ -225,7 +222,7 @@ func (h *watchHub) wants(w *watch) bool {
 	group := w.group
 	group.mu.Lock()
 	defer group.mu.Unlock()
-	if !group.alone[w] || w.own == 0 || w.ending || len(group.alone)+len(group.shared) < 2 || time.Now().Before(w.notBefore) {
+	if !group.alone[w] || w.own == 0 || w.ending || len(group.alone)+len(group.shared) < 2 || w.tooSlow() {
 		return false
 	}
 	return !w.known || group.common != nil && group.common.made
@@ -234,7 +231,7 @@ func (h *watchHub) wants(w *watch) bool {
 // share has a watch answered from the common one if it has come as far, and makes a common one where there are two that are known. The caller has locked the group.
 func (h *watchHub) share(w *watch) {
 	group := w.group
-	if !group.alone[w] || w.own == 0 || w.ending || len(group.alone)+len(group.shared) < 2 || time.Now().Before(w.notBefore) {
+	if !group.alone[w] || w.own == 0 || w.ending || len(group.alone)+len(group.shared) < 2 || w.tooSlow() {
 		return
 	}
 	c := group.common
@@ -305,6 +302,9 @@ func (w *watch) move() bool {
 	w.group.shared[w] = true
 	return true
 }
+
+// tooSlow says whether a watch stays alone because it was too slow to be shared. The caller has locked the group.
+func (w *watch) tooSlow() bool { return time.Now().Before(w.notBefore) }
 
 // back gives a watch that is too slow its own one back, which begins after a revision up to which it has all. The caller has locked the group.
 func (w *watch) back(pos int64) {
@@ -478,17 +478,21 @@ func (c *commonWatch) gather() {
 	}
 }
 
+// end ends the watch, which stands for no other. The caller has locked the group.
+func (c *commonWatch) end() {
+	c.group.common = nil
+	c.stream.drop(c)
+}
+
 // refused is told that etcd does not make the watch. The caller has locked the group.
 func (c *commonWatch) refused() {
-	c.group.common = nil
 	c.group.notBefore = time.Now().Add(sharedPause)
-	c.stream.drop(c)
+	c.end()
 }
 
 // canceled is told that etcd has ended the watch, and so each of those that it stands for. The caller has locked the group.
 func (c *commonWatch) canceled(a watchAnswer) {
-	c.group.common = nil
-	c.stream.drop(c)
+	c.end()
 	for w := range c.group.shared {
 		delete(c.group.shared, w)
 		w.ending = true
@@ -535,6 +539,10 @@ func (c *commonWatch) pass(a watchAnswer) {
 		default:
 			w.back(max(w.pos, a.first-1))
 		}
+	}
+	if len(c.group.shared) == 0 && len(c.group.alone) > 0 && slices.ContainsFunc(slices.Collect(maps.Keys(c.group.alone)), (*watch).tooSlow) {
+		c.end() // for nobody; when they are no longer alone there is another one
+		return
 	}
 	if c.within = a.fragment; !c.within {
 		c.pos = max(c.pos, a.last)

@@ -26,6 +26,8 @@ import (
 type UpstreamConfig struct {
 	// Endpoints are URLs or HOST:PORT, as etcd's clients take them. Requests go to all of them in turn, past those that are not reachable.
 	Endpoints []string
+	// SyncInterval is how often etcd is asked for its members, whose client URLs take the place of the endpoints; 0: never.
+	SyncInterval time.Duration
 	// TLS is used where it is not empty, and for https endpoints. The certificate and its key are read again for every connection; the CA file is read once.
 	TLS transport.TLSInfo
 	// KeepAliveTime is after how much silence a connection is tried, and KeepAliveTimeout how long its answer is waited for. 0: 10 s and 3 s. etcd accepts 5 s and more.
@@ -34,10 +36,9 @@ type UpstreamConfig struct {
 
 // Upstream is the connection to etcd that the gateway passes everything on to.
 type Upstream struct {
-	client    *clientv3.Client
-	config    clientv3.Config // of clients for the gateway's own business
-	http      *http.Transport
-	endpoints []string
+	client *clientv3.Client
+	config clientv3.Config // of clients for the gateway's own business
+	http   *http.Transport
 	// named: the certificate that was shown to etcd last has a common name.
 	named atomic.Bool
 }
@@ -53,13 +54,14 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, errors.New("gateway: no endpoints of etcd are given")
 	}
-	u := &Upstream{endpoints: cfg.Endpoints, http: http.DefaultTransport.(*http.Transport).Clone()}
+	u := &Upstream{http: http.DefaultTransport.(*http.Transport).Clone()}
 	u.http.Proxy = nil // etcd's own client asks no HTTP proxy either
 	if cfg.KeepAliveTime == 0 {
 		cfg.KeepAliveTime, cfg.KeepAliveTimeout = 10*time.Second, 3*time.Second
 	}
 	c := clientv3.Config{
 		Endpoints:            cfg.Endpoints,
+		AutoSyncInterval:     cfg.SyncInterval,
 		DialKeepAliveTime:    cfg.KeepAliveTime,
 		DialKeepAliveTimeout: cfg.KeepAliveTimeout,
 		Logger:               zap.NewNop(),
@@ -153,6 +155,7 @@ func (u *Upstream) reachable() bool { return u.Conn().GetState() == connectivity
 // With a name it asks etcd whether the password is right, if etcd's authentication is enabled, and so needs an etcd that answers within ctx's time.
 func (u *Upstream) NewClient(ctx context.Context, user, password string) (*clientv3.Client, error) {
 	c := u.config
+	c.Endpoints = u.client.Endpoints()
 	c.Username, c.Password = user, password
 	if user != "" {
 		c.DialTimeout = authWait

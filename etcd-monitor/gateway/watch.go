@@ -216,6 +216,7 @@ func (s *watchStream) create(r *pb.WatchRequest, q *pb.WatchCreateRequest) error
 	if q == nil {
 		return s.tell(r, true)
 	}
+	s.g.names.watchIn(q)
 	w := &watch{stream: s, id: q.WatchId, request: q}
 	s.mu.Lock()
 	s.forget() // an answer that is on its way would be taken for this watch's, too
@@ -389,6 +390,15 @@ func (g *Gateway) watchAnswer(f frame) (a watchAnswer, ok bool, err error) {
 		visible, _ := readWatchAnswer(f.bytes)
 		visible.first, visible.last = a.first, a.last // it has come as far
 		a = visible
+	}
+	if len(g.names) > 0 && a.last > 0 {
+		b, err := g.names.watchOut(a.bytes)
+		if err != nil {
+			return a, false, err
+		}
+		named, _ := readWatchAnswer(b)
+		named.first, named.last = a.first, a.last
+		a = named
 	}
 	return a, true, nil
 }
