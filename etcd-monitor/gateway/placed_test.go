@@ -85,7 +85,7 @@ func (s *shelf) remove(id wire.Key) {
 
 // world is gateways before one etcd, whose keys are placed and removed at random all the while.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	cluster *etcdtest.Cluster
 	slots   *shelf
 	metrics *heat.Metrics
