@@ -266,6 +266,97 @@ func TestReservedLeases(t *testing.T) {
 	}
 }
 
+// In a namespace it is the names that etcd has that decide: what a client calls by other names is as reserved as ever, and what he calls as reserved keys are called is his.
+func TestReservedInNamespace(t *testing.T) {
+	w := newWorld(t)
+	direct := etcdtest.Client(t, w.cluster.Endpoints()...)
+	for _, names := range []string{"/", "/net", "tenant"} {
+		through := etcdtest.Client(t, w.gatewayOf(names, w.cluster.Endpoints()...))
+		own, isReserved := strings.CutPrefix(ownPrefix+"x", names)
+		if !isReserved {
+			own = ownPrefix + "x"
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		want := codes.OK
+		if isReserved {
+			want = codes.PermissionDenied
+		}
+		var all []clientv3.WatchChan // which become one at etcd
+		for range 3 {
+			all = append(all, through.Watch(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithCreatedNotify(), clientv3.WithPrevKV()))
+			if r := <-all[len(all)-1]; r.Err() != nil || !r.Created {
+				t.Fatalf("%+v", r)
+			}
+		}
+		if r := <-through.Watch(ctx, own, clientv3.WithCreatedNotify()); (r.Err() != nil) != isReserved {
+			t.Errorf("%q: watching %s: %v", names, own, r.Err())
+		}
+		if _, err := direct.Put(ctx, ownPrefix+"x", "secret"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := through.Put(ctx, own, "v"); status.Code(err) != want {
+			t.Errorf("%q: writing %s: %v", names, own, err)
+		}
+		if _, err := through.Get(ctx, own); status.Code(err) != want {
+			t.Errorf("%q: reading %s: %v", names, own, err)
+		}
+		if _, err := through.Put(ctx, "z", "v"); err != nil {
+			t.Fatal(err)
+		}
+		expect := []string{own, "z"}
+		if isReserved {
+			expect = []string{"z"}
+		}
+		for i, ch := range all {
+			var seen []string
+			for timeout := time.After(10 * time.Second); len(seen) == 0 || seen[len(seen)-1] != "z"; {
+				select {
+				case r := <-ch:
+					if r.Err() != nil {
+						t.Fatal(r.Err())
+					}
+					for _, e := range r.Events {
+						seen = append(seen, string(e.Kv.Key))
+					}
+				case <-timeout:
+					t.Fatalf("%q: watch %d has only %q", names, i, seen)
+				}
+			}
+			if !slices.Equal(seen, expect) {
+				t.Errorf("%q: watch %d: %q, want %q", names, i, seen, expect)
+			}
+		}
+		r, err := through.Get(ctx, "\x00", clientv3.WithFromKey())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, kv := range r.Kvs {
+			got = append(got, string(kv.Key))
+		}
+		if slices.Contains(got, own) == isReserved || !slices.Contains(got, "z") {
+			t.Errorf("%q: all keys are %q", names, got)
+		}
+		lease, err := through.Grant(ctx, 60)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := through.Put(ctx, "z", "w", clientv3.WithLease(lease.ID)); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := through.TimeToLive(ctx, lease.ID, clientv3.WithAttachedKeys()); err != nil || len(l.Keys) != 1 || string(l.Keys[0]) != "z" {
+			t.Errorf("%q: %+v, %v", names, l, err)
+		}
+		if _, err := through.Delete(ctx, "\x00", clientv3.WithFromKey()); err != nil {
+			t.Error(err)
+		}
+		if a, err := direct.Get(ctx, ownPrefix+"x"); err != nil || len(a.Kvs) != 1 || string(a.Kvs[0].Value) != "secret" {
+			t.Errorf("%q: %v, %v", names, a, err)
+		}
+	}
+}
+
 // What is refused is refused in its turn, what is left out leaves no trace, an answer in fragments ends, and who wants to know how far a watch is, hears no more than is so. The names are those of clients in a namespace.
 func TestWatchFilter(t *testing.T) {
 	for _, names := range []namespace{nil, namespace("ns/")} {
