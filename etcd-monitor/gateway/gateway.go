@@ -56,12 +56,18 @@ type Config struct {
 	Log *slog.Logger
 	// Registry is what /proxy/metrics shows. Without one it shows nothing.
 	Registry prometheus.Gatherer
-	// Reserved are the keys that are no client's. KV leaves them out by itself; here watches go without them, and snapshots, which would have them, are refused.
+	// Reserved are the keys that are no client's, by the names that etcd has. KV leaves them out by itself; here watches go without them, and snapshots, which would have them, are refused.
 	Reserved reserved.Keys
 	// AsSelf asks etcd under the gateway's own name which leases have reserved keys: they are out of clients' reach, too. nil: it is not asked, and leases are etcd's matter.
 	AsSelf *clientv3.Client
 	// AuthEnable is given each request to enable etcd's authentication, to pass it on with what has to be done before and after. nil: it is passed on as it is.
 	AuthEnable func(ctx context.Context, pass func() error) error
+	// Namespace is what the names of the clients' keys begin with at etcd, and clients do not see.
+	Namespace string
+	// CORS are the origins of pages that browsers may let use the HTTP pages, and Hosts the names by which plain HTTP may ask for them (against DNS rebinding). None, or "*": all.
+	CORS, Hosts []string
+	// Profiles are served at /debug/pprof/.
+	Profiles bool
 	// AdvertiseClientURLs, where they are given, are every member's client URLs in the answers to MemberList.
 	AdvertiseClientURLs []string
 
@@ -80,9 +86,12 @@ type Gateway struct {
 	metrics  *heat.Metrics
 	log      *slog.Logger
 	codec    codec
+	hub      *watchHub
+	keeper   *keeper
 	reserved reserved.Keys
 	asSelf   *clientv3.Client
 	enabling func(context.Context, func() error) error
+	names    namespace
 	changed  map[string]func(context.Context, []byte) ([]byte, error) // what is done to the answers of a method
 
 	grpc  *grpc.Server
@@ -101,8 +110,8 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Upstream == nil {
 		return nil, errors.New("gateway: there is no connection to etcd")
 	}
-	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, log: cfg.Log, reserved: cfg.Reserved, asSelf: cfg.AsSelf, enabling: cfg.AuthEnable, codec: newCodec(), inner: bufconn.Listen(256 << 10),
-		changed: map[string]func(context.Context, []byte) ([]byte, error){}}
+	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, log: cfg.Log, reserved: cfg.Reserved, asSelf: cfg.AsSelf, enabling: cfg.AuthEnable, names: namespace(cfg.Namespace),
+		codec: newCodec(), inner: bufconn.Listen(256 << 10), changed: map[string]func(context.Context, []byte) ([]byte, error){}}
 	if g.newest == nil {
 		g.newest = new(Newest)
 	}
@@ -118,7 +127,14 @@ func New(cfg Config) (*Gateway, error) {
 	if len(g.reserved.Prefixes()) > 0 {
 		g.changed[leasesMethod] = g.withoutReservedLeases
 	}
+	if len(g.names) > 0 {
+		g.changed["/etcdserverpb.Lease/LeaseTimeToLive"] = g.names.leaseOut
+		if cfg.KV == nil {
+			cfg.KV = forwarded{Forward(g.upstream, g.metrics)}
+		}
+	}
 	g.stopping, g.stop = context.WithCancel(context.Background())
+	g.hub, g.keeper = newWatchHub(g), newKeeper(g)
 	or := func(d, otherwise time.Duration) time.Duration {
 		if d == 0 {
 			return otherwise
@@ -143,7 +159,10 @@ func New(cfg Config) (*Gateway, error) {
 			if !strings.HasPrefix(info.FullMethod, "/etcdserverpb.KV/") { // which asks etcd by Forward, if it does
 				ctx = outgoing(ctx)
 			}
-			return handle(ctx, request)
+			ctx, end := g.whileServing(ctx)
+			defer end()
+			answer, err := handle(ctx, request)
+			return answer, g.unlessStopped(err)
 		}),
 		grpc.StreamInterceptor(g.streams),
 	)
@@ -161,7 +180,7 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Registry != nil {
 		metrics = promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{})
 	}
-	handler, err := g.httpHandler(metrics)
+	handler, err := g.httpHandler(metrics, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +200,11 @@ func (g *Gateway) serveKeys(server pb.KVServer) error {
 		return fmt.Errorf("gateway: connecting to itself: %w", err)
 	}
 	g.own = c
-	pb.RegisterKVServer(g.grpc, kv{g, server})
+	var keys pb.KVServer = kv{g, server}
+	if len(g.names) > 0 {
+		keys = namespaced{g.names, keys}
+	}
+	pb.RegisterKVServer(g.grpc, keys)
 	v3lockpb.RegisterLockServer(g.grpc, v3lock.NewLockServer(c))
 	v3electionpb.RegisterElectionServer(g.grpc, v3election.NewElectionServer(c))
 	return nil

@@ -85,7 +85,7 @@ func (s *shelf) remove(id wire.Key) {
 
 // world is gateways before one etcd, whose keys are placed and removed at random all the while.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	cluster *etcdtest.Cluster
 	slots   *shelf
 	metrics *heat.Metrics
@@ -157,6 +157,12 @@ func (w *world) gateway() string {
 // gatewayBefore starts one to which etcd is at these endpoints.
 func (w *world) gatewayBefore(endpoints ...string) string {
 	w.t.Helper()
+	return w.gatewayOf("", endpoints...)
+}
+
+// gatewayOf starts one of a namespace.
+func (w *world) gatewayOf(namespace string, endpoints ...string) string {
+	w.t.Helper()
 	u, err := Dial(UpstreamConfig{Endpoints: endpoints})
 	if err != nil {
 		w.t.Fatal(err)
@@ -185,7 +191,7 @@ func (w *world) gatewayBefore(endpoints ...string) string {
 	})
 	server := guarded.New(guarded.Config{Etcd: Forward(u, w.metrics), Slots: w.slots, Directory: follower, Sessions: sessions, Newest: newest, Codec: cell.NewLibrary(client, placed.DefaultPrefix),
 		Seals: seals, Runtime: runtime, Observer: w.metrics, Prefix: placed.DefaultPrefix, Reserved: []string{ownPrefix}, Patience: 10 * time.Second})
-	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics, Reserved: reserved.With(ownPrefix), AsSelf: client}).Endpoint
+	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics, Reserved: reserved.With(ownPrefix), AsSelf: client, Namespace: namespace}).Endpoint
 }
 
 // etcd's own tools do not notice that keys come into the network and leave it.

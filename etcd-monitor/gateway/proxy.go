@@ -6,7 +6,6 @@ import (
 	"io"
 	"path"
 	"strings"
-	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -56,6 +55,12 @@ func (g *Gateway) pass(_ any, down grpc.ServerStream) (err error) {
 	if own := g.reserved.Prefixes(); method == snapshotMethod && len(own) > 0 {
 		return status.Errorf(codes.PermissionDenied, "etcd-monitor: a snapshot has the keys under %s, which are NetCRAQ's own: ask etcd itself for it", strings.Join(own, ", "))
 	}
+	switch method {
+	case watchMethod:
+		return g.watches(down)
+	case keepAliveMethod:
+		return g.keepAlives(down)
+	}
 	return g.passStream(method, down)
 }
 
@@ -68,19 +73,21 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 		return err
 	}
 	kind = g.look(method, request.bytes)
+	serving, end := g.whileServing(down.Context())
+	defer end()
 	if answers := leaseMethods[method]; answers != nil && len(g.reserved.Prefixes()) > 0 {
-		if a, err := answers(g, down.Context(), request.bytes); err != nil || a != nil {
+		if a, err := answers(g, serving, request.bytes); err != nil || a != nil {
 			if err != nil {
-				return err
+				return g.unlessStopped(err)
 			}
 			return down.SendMsg(a)
 		}
 	}
-	ctx := outgoing(down.Context())
+	ctx := outgoing(serving)
 	var header, trailer metadata.MD
 	invoke := func() error {
 		defer func(began time.Time) { g.metrics.Etcd(kind, time.Since(began)) }(time.Now())
-		return g.upstream.client.ActiveConnection().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
+		return g.upstream.Conn().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
 	}
 	if method == authEnableMethod && g.enabling != nil {
 		err = g.enabling(ctx, invoke)
@@ -89,14 +96,14 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 	}
 	down.SetTrailer(own(trailer))
 	if err != nil {
-		return err
+		return g.unlessStopped(err)
 	}
 	if ofEtcd(method) {
 		g.newest.Saw(revisionOf(answer.bytes))
 	}
 	if change := g.changed[method]; change != nil {
-		if answer.bytes, err = change(down.Context(), answer.bytes); err != nil {
-			return err
+		if answer.bytes, err = change(serving, answer.bytes); err != nil {
+			return g.unlessStopped(err)
 		}
 	}
 	if err := down.SetHeader(own(header)); err != nil {
@@ -114,24 +121,6 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 	if err != nil {
 		return g.unlessStopped(err)
 	}
-	// Two send to the client: what etcd answers, and what is answered in its place, which may come before etcd's first word.
-	var sending sync.Mutex
-	begun := false
-	send := func(answer any) error {
-		sending.Lock()
-		defer sending.Unlock()
-		begun = true
-		return down.SendMsg(answer)
-	}
-	sendHeader := func(header metadata.MD) error {
-		sending.Lock()
-		defer sending.Unlock()
-		if begun { // gRPC has sent one
-			return nil
-		}
-		return down.SendHeader(own(header))
-	}
-	watches, leases := newWatchFilter(g.reserved), &leaseFilter{g, map[int64]bool{}}
 	go func() {
 		// What the client sends. It ends with the handler at the latest, because the stream does then. Whatever went wrong in sending to etcd is told by receiving from it.
 		for {
@@ -145,20 +134,6 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 				cancel()
 				return
 			}
-			switch method {
-			case watchMethod:
-				request.bytes = watches.request(request.bytes)
-			case keepAliveMethod:
-				if answer, err := leases.refused(down.Context(), request.bytes); err != nil {
-					cancel() // the client tries again
-					return
-				} else if answer != nil {
-					if send(answer) != nil {
-						return
-					}
-					continue
-				}
-			}
 			if up.SendMsg(&request) != nil {
 				return
 			}
@@ -167,7 +142,7 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 	// A watch has its header long before its first answer, and clients wait for it.
 	header, err := up.Header()
 	if err == nil && header != nil {
-		if err := sendHeader(header); err != nil {
+		if err := down.SendHeader(own(header)); err != nil {
 			return err
 		}
 	}
@@ -183,15 +158,7 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 		if ofEtcd(method) {
 			g.newest.Saw(revisionOf(answer.bytes))
 		}
-		if method == watchMethod {
-			if answer.bytes, err = watches.answer(answer.bytes); err != nil {
-				return err
-			}
-			if answer.bytes == nil {
-				continue
-			}
-		}
-		if err := send(&answer); err != nil {
+		if err := down.SendMsg(&answer); err != nil {
 			return err
 		}
 	}
@@ -205,7 +172,21 @@ const (
 
 const authEnableMethod = "/etcdserverpb.Auth/AuthEnable"
 
-// unlessStopped is the error that a stream ends with: a server that stops says so as etcd does, and clients go elsewhere.
+// whileServing is the context of a request: what waits for a connection to etcd when the gateway is stopped waits no longer. What was sent may have its answer.
+func (g *Gateway) whileServing(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(g.stopping, func() {
+		if !g.upstream.reachable() {
+			cancel()
+		}
+	})
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// unlessStopped is the error that a request or a stream ends with: a server that stops says so as etcd does, and clients go elsewhere.
 func (g *Gateway) unlessStopped(err error) error {
 	if g.stopping.Err() != nil && (status.Code(err) == codes.Canceled || errors.Is(err, context.Canceled)) {
 		return rpctypes.ErrGRPCStopped

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -14,7 +15,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
+	"go.etcd.io/etcd/client/pkg/v3/tlsutil"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/controlplane/placed"
@@ -27,15 +30,27 @@ import (
 // options are the command line's.
 type options struct {
 	endpoints []string
-	towards   transport.TLSInfo // etcd
-	dataDir   string
-	ownEtcd   bool // it runs in this process
-	embedded  string
+	sync      time.Duration
+	discovery struct { // of the endpoints
+		domain, name string
+		insecure     bool
+	}
+	towards  transport.TLSInfo // etcd
+	dataDir  string
+	ownEtcd  bool // it runs in this process
+	embedded string
 
 	listen    []string
 	advertise []string
 	clients   transport.TLSInfo
-	metrics   string
+	tls       struct { // towards clients
+		min, max string
+		ciphers  []string
+	}
+	cors, hosts []string
+	profiles    bool
+	namespace   string
+	metrics     string
 
 	maxRequestBytes                     uint
 	maxStreams                          uint32
@@ -77,6 +92,13 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.clients.ClientCertAuth, "client-cert-auth", false, "clients have to show a certificate, signed by --trusted-ca-file")
 	f.StringVar(&o.clients.TrustedCAFile, "trusted-ca-file", "", "certificates that clients' must be signed by (PEM)")
 	f.StringVar(&o.clients.CRLFile, "client-crl-file", "", "the list of clients' certificates that are revoked (DER); clients have to show one then")
+	f.StringVar(&o.tls.min, "tls-min-version", string(tlsutil.TLSVersion12), "the oldest version of TLS that clients may speak: TLS1.2 or TLS1.3")
+	f.StringVar(&o.tls.max, "tls-max-version", "", "the newest one (default: the newest there is)")
+	f.StringSliceVar(&o.tls.ciphers, "listen-cipher-suites", nil, "the cipher suites that clients may use with TLS1.2, by the names that\nIANA has for them (default: those that Go holds secure)")
+	f.StringSliceVar(&o.cors, "cors", []string{"*"}, "origins of pages that browsers may let use the HTTP pages (*: all)")
+	f.StringSliceVar(&o.hosts, "host-whitelist", []string{"*"}, "names by which the HTTP pages may be asked for in plain text (*: any)")
+	f.BoolVar(&o.profiles, "enable-pprof", false, "serve profiles of the gateway at /debug/pprof/ of the client URLs")
+	f.StringVar(&o.namespace, "namespace", "", "what the names of all of the clients' keys begin with at etcd, and\nclients do not see")
 	f.StringVar(&o.metrics, "metrics-addr", defaultMetrics, "where to serve the gateway's own /metrics (HOST:PORT; \"\": nowhere\nbut at "+gateway.OwnMetrics+" of the client URLs)")
 
 	f.StringVar(&o.controller, "controller", "", "netcraq-controller's admin API, unix:///PATH or HOST:PORT (several\nwith commas: the first that answers): have placed keys read from the\nnetwork (default: all goes to etcd)")
@@ -97,6 +119,10 @@ func (o *options) flags(f *pflag.FlagSet) {
 // flagsOfEtcd are those that all commands have: how to reach etcd, as whom, and where the gateways' own keys are.
 func (o *options) flagsOfEtcd(f *pflag.FlagSet, without string) {
 	f.StringSliceVar(&o.endpoints, "endpoints", nil, "etcd's client URLs"+without)
+	f.DurationVar(&o.sync, "endpoints-auto-sync-interval", 0, "how often etcd is asked for its members, whose client URLs take the\nplace of --endpoints (0: never)")
+	f.StringVar(&o.discovery.domain, "discovery-srv", "", "ask DNS for etcd's client URLs, in place of --endpoints: the SRV records\n_etcd-client-ssl._tcp and _etcd-client._tcp of this domain")
+	f.StringVar(&o.discovery.name, "discovery-srv-name", "", "what follows \"etcd-client\" and \"etcd-client-ssl\" in the records' names,\nafter a dash")
+	f.BoolVar(&o.discovery.insecure, "insecure-discovery", false, "take what DNS says for etcd though it has no certificate for that domain")
 	f.StringVar(&o.towards.TrustedCAFile, "cacert", "", "certificates that etcd's must be signed by (PEM)")
 	f.StringVar(&o.towards.CertFile, "cert", "", "the certificate to show to etcd (PEM); best without a common name,\nwhich etcd could take for the name of a user")
 	f.StringVar(&o.towards.KeyFile, "key", "", "... and its key")
@@ -187,6 +213,14 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 	if secure == 0 && (o.clients.CertFile != "" || o.clients.ClientCertAuth || o.clients.TrustedCAFile != "") {
 		return fail("--listen-client-urls %s: certificates are given, but plain text is spoken there; write https", strings.Join(o.listen, ","))
 	}
+	if err := o.checkVersions(); err != nil {
+		return level, nil, badInput{err}
+	}
+	for _, origin := range o.cors {
+		if u, err := url.Parse(origin); origin != "*" && (err != nil || u.Scheme == "" || u.Host == "" || u.Path != "") {
+			return fail("--cors %s: give origins such as https://HOST:PORT, or *", origin)
+		}
+	}
 	if secure > 0 {
 		if _, err := o.clients.ServerConfig(); err != nil {
 			return fail("--cert-file, --key-file, --trusted-ca-file: %w", err)
@@ -231,6 +265,11 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 	if err := o.checkOwn(); err != nil {
 		return level, nil, badInput{err}
 	}
+	if o.controller != "" && o.namespace != "" {
+		if own := o.reserved(); len(own.Without(o.namespace, clientv3.GetPrefixRangeEnd(o.namespace))) == 0 {
+			return fail("--namespace %s: the keys under %s are NetCRAQ's own: give another one", o.namespace, strings.Join(own.Prefixes(), ", "))
+		}
+	}
 	if o.user != "" && o.controller == "" {
 		return fail("--user: clients have their own names; this one is for the gateway's business with --controller, which is not given")
 	}
@@ -253,7 +292,16 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 
 // checkUpstream checks what is said about etcd.
 func (o *options) checkUpstream() error {
+	if o.sync < 0 || o.sync > 0 && o.sync < time.Second {
+		return fmt.Errorf("--endpoints-auto-sync-interval %v: give a second or more, or 0 for never", o.sync)
+	}
+	if err := o.discover(); err != nil {
+		return err
+	}
 	if o.endpoints == nil {
+		if o.sync > 0 {
+			return errors.New("--endpoints-auto-sync-interval: it is for an etcd elsewhere; name it with --endpoints")
+		}
 		if o.towards.TrustedCAFile != "" || o.towards.CertFile != "" || o.towards.KeyFile != "" {
 			return errors.New("--cacert, --cert, --key: they are for an etcd elsewhere; name it with --endpoints")
 		}
@@ -292,6 +340,45 @@ func (o *options) checkUpstream() error {
 	}
 	if _, err := o.towards.ClientConfig(); err != nil {
 		return fmt.Errorf("--cacert, --cert, --key: %w", err)
+	}
+	return nil
+}
+
+// checkVersions reads what is said about TLS towards clients.
+func (o *options) checkVersions() error {
+	var err error
+	if o.clients.MinVersion, err = tlsutil.GetTLSVersion(o.tls.min); err != nil {
+		return fmt.Errorf("--tls-min-version %s: give TLS1.2 or TLS1.3", o.tls.min)
+	}
+	if o.clients.MaxVersion, err = tlsutil.GetTLSVersion(o.tls.max); err != nil {
+		return fmt.Errorf("--tls-max-version %s: give TLS1.2 or TLS1.3", o.tls.max)
+	}
+	if o.clients.MaxVersion != 0 && o.clients.MinVersion > o.clients.MaxVersion {
+		return fmt.Errorf("--tls-min-version %s is above --tls-max-version %s", o.tls.min, o.tls.max)
+	}
+	if o.clients.CipherSuites, err = tlsutil.GetCipherSuites(o.tls.ciphers); err != nil {
+		return fmt.Errorf("--listen-cipher-suites: %w", err)
+	}
+	if len(o.tls.ciphers) > 0 && o.clients.MinVersion == tls.VersionTLS13 {
+		return errors.New("--listen-cipher-suites: those of TLS1.3 cannot be chosen; leave them out, or --tls-min-version TLS1.3")
+	}
+	return nil
+}
+
+// discover asks DNS for etcd, if that is asked for.
+func (o *options) discover() error {
+	if o.discovery.domain == "" {
+		if o.discovery.name != "" || o.discovery.insecure {
+			return errors.New("--discovery-srv-name, --insecure-discovery: give --discovery-srv, too, the domain that DNS is asked about")
+		}
+		return nil
+	}
+	if o.endpoints != nil {
+		return errors.New("--discovery-srv and --endpoints: give one of them")
+	}
+	var err error
+	if o.endpoints, err = gateway.Discover(o.discovery.domain, o.discovery.name, o.towards.TrustedCAFile, o.discovery.insecure); err != nil {
+		return fmt.Errorf("--discovery-srv %s: %w (--insecure-discovery takes any that DNS names)", o.discovery.domain, err)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"expvar"
 	"fmt"
 	"io"
 	"log/slog"
@@ -78,7 +79,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 		o.endpoints, o.ownEtcd = []string{e.Endpoint()}, true
 		where = fmt.Sprintf("its own etcd at %s in %s", e.Endpoint(), o.dataDir)
 	}
-	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: o.endpoints, TLS: o.towards})
+	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: o.endpoints, SyncInterval: o.sync, TLS: o.towards})
 	if err != nil {
 		return err
 	}
@@ -101,7 +102,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 		own, asSelf, enabling = o.reserved(), n.etcd, n.everybody.Enabling
 		keys, where = n.server, where+", and placed keys as the controller at "+o.controller+" says"
 	}
-	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics, Log: log, Registry: registry, Reserved: own, AsSelf: asSelf, AuthEnable: enabling, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
+	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics, Log: log, Registry: registry,
+		Reserved: own, AsSelf: asSelf, AuthEnable: enabling, Namespace: o.namespace, CORS: o.cors, Hosts: o.hosts, Profiles: o.profiles, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
 		MaxConcurrentStreams: o.maxStreams, KeepAliveMinTime: o.keepAliveMin, KeepAliveInterval: o.keepAlive, KeepAliveTimeout: o.keepAliveT})
 	if err != nil {
 		return err
@@ -133,6 +135,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 		}
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+		mux.Handle("GET /debug/vars", expvar.Handler())
 		server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 		context.AfterFunc(ctx, func() { server.Close() })
 		fails(func() error {
