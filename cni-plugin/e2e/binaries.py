@@ -73,7 +73,7 @@ def kubernetes(say: Say) -> Path:
         say("building etcd and CoreDNS")
         for name, package in (("etcd", "go.etcd.io/etcd/server/v3"), ("etcdctl", "go.etcd.io/etcd/etcdctl/v3")):
             go(["build", "-ldflags", "-s -w", "-o", str(folder / name), package], settings.ROOT)
-        go(["install", "-ldflags", "-s -w", f"github.com/coredns/coredns@{settings.COREDNS}"], cache, GOBIN=str(folder))
+        go(["build", "-ldflags", "-s -w", "-o", str(folder / "coredns"), "github.com/coredns/coredns"], settings.HERE / "coredns")
         stamp.write_text(wanted)
     return folder
 
@@ -99,6 +99,7 @@ def own(folder: Path) -> Path:
 def _fingerprint() -> str:
     """What decides about the binaries in the cache."""
     sums = hashlib.sha256()
-    for name in ("go.mod", "go.sum"):
-        sums.update((settings.HERE / "kubernetes" / name).read_bytes())
+    for module in ("kubernetes", "coredns"):
+        for name in ("go.mod", "go.sum"):
+            sums.update((settings.HERE / module / name).read_bytes())
     return f"{settings.KUBERNETES} etcd {settings.etcd()} coredns {settings.COREDNS} {sums.hexdigest()}\n"

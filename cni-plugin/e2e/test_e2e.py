@@ -98,3 +98,26 @@ def test_kubernetes_module_is_the_version_that_is_named():
 def test_help():
     done = subprocess.run([sys.executable, "-m", "e2e", "--help"], cwd=settings.HERE.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "three nodes" in done.stdout
+
+
+def test_what_is_downloaded_is_pinned():
+    """What the project fetches is named by its hash: base images by digest, Python's packages and Go's modules by the hashes of their files."""
+    for path, _ in images.project():
+        for line in path.read_text().splitlines():
+            if line.startswith("FROM "):
+                assert re.match(r"FROM (scratch$|[\w./-]+/golang:[\d.]+@sha256:[0-9a-f]{64} AS build$)", line), f"{path}: {line}"
+    for name in ("requirements.txt", "requirements-go.txt", "requirements-uv.txt"):
+        text = re.sub(r"\\\n\s*", " ", (settings.ROOT / name).read_text())
+        packages = [line for line in text.splitlines() if line and not line.startswith("#")]
+        assert packages, name
+        for line in packages:
+            assert re.match(r"[\w.-]+==\S+ .*--hash=sha256:[0-9a-f]{64}", line), f"{name}: {line[:80]}"
+    makefile = (settings.ROOT / "Makefile").read_text()
+    for line in makefile.splitlines():
+        if "$(PIP)" in line:
+            assert "--require-hashes" in line or "--no-deps --no-build-isolation -e" in line, line
+    assert len(re.findall(r"pip install", makefile)) == 1, "pip is called by $(PIP) alone"
+    assert re.search(rf"github.com/coredns/coredns {settings.COREDNS}\b", (settings.HERE / "coredns" / "go.mod").read_text())
+    for path in (settings.ROOT / "cni-plugin").rglob("*.go"):
+        for line in path.read_text().splitlines():
+            assert not (line.startswith("//go:generate") and re.search(r"@v\d", line)), f"{path}: {line}: its module is in no go.sum"

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/ns"
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
@@ -53,10 +54,15 @@ func add(args *skel.CmdArgs) (err error) {
 	} else if !s.Ready {
 		return types.NewError(types.ErrTryAgainLater, "the node agent is not ready: "+s.Reason, "")
 	}
-	given, err := invoke.DelegateAdd(ctx, c.IPAM.Type, args.StdinData, nil)
-	if err != nil {
-		return fmt.Errorf("asking %s for an address: %w", c.IPAM.Type, err)
+	// IPAM plugins find this out only after they have given an address, and then print a result and an error, which nobody can read.
+	own, nsErr := ns.CheckNetNS(args.Netns)
+	if nsErr != nil {
+		return nsErr
 	}
+	if own {
+		return types.NewError(types.ErrInvalidNetNS, args.Netns+" is the node's own network namespace: a container on the host's network is attached to nothing", "")
+	}
+	// Whatever becomes of it, an address that is not used is given back, also where the IPAM plugin says that it has failed: it may have given one before.
 	defer func() {
 		if err == nil {
 			return
@@ -65,6 +71,10 @@ func add(args *skel.CmdArgs) (err error) {
 			fmt.Fprintf(os.Stderr, "giving addresses back to %s: %v\n", c.IPAM.Type, e)
 		}
 	}()
+	given, err := invoke.DelegateAdd(ctx, c.IPAM.Type, args.StdinData, nil)
+	if err != nil {
+		return fmt.Errorf("asking %s for an address: %w", c.IPAM.Type, err)
+	}
 	result, err := current.NewResultFromResult(given)
 	if err != nil {
 		return types.NewError(types.ErrDecodingFailure, c.IPAM.Type+"'s result cannot be read", err.Error())

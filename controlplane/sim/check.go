@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -31,6 +32,9 @@ const (
 	NotWritable     = "not writable"
 	Storm           = "a storm of packets"
 	Intrusion       = "an answer to somebody who may not have it"
+	NotSoSure       = "surely not executed, and yet it was"
+	NoSlotAndYet    = "no slot, and then a value"
+	AfterTheNext    = "executed after the next of its session"
 )
 
 // check judges a run's history, key by key.
@@ -51,6 +55,8 @@ func (h *history) check() []Violation {
 		if v != nil {
 			out = append(out, *v)
 		}
+		out = append(out, belied(k, ops, versions)...)
+		out = append(out, late(k, ops, versions)...)
 		if v := linearize(k, ops, versions); v != nil {
 			out = append(out, *v)
 		}
@@ -98,6 +104,59 @@ func observe(ops []operationOf) (map[wire.Version]*observation, *Violation) {
 	return out, violation
 }
 
+// belied finds the writes of which the client library has said that they are surely not executed, and whose value somebody has seen. (Of a deletion nothing tells it from others.)
+func belied(key wire.Key, ops []operationOf, versions map[wire.Version]*observation) (out []Violation) {
+	seen := map[string]*observation{}
+	for _, o := range versions {
+		if o.found {
+			seen[o.value] = o
+		}
+	}
+	for _, o := range ops {
+		if o.op == wire.Read || o.del || o.outcome != nothing && o.outcome != failed {
+			continue
+		}
+		if by := seen[o.value]; by != nil {
+			out = append(out, Violation{Kind: NotSoSure, Key: key, What: fmt.Sprintf("%s by %s: %s at %v; %s by %s at %v: %s", o.request(), o.client, o.result(), o.end,
+				by.who.request(), by.who.client, by.who.end, by.who.result())})
+		}
+	}
+	return out
+}
+
+// late finds the writes of unknown outcome that were executed after a later write of the same session to the same key had been: that ends what is unknown of them (docs/consistency.md).
+func late(key wire.Key, ops []operationOf, versions map[wire.Version]*observation) (out []Violation) {
+	lowest := map[string]wire.Version{}
+	for v, seen := range versions {
+		if old, ok := lowest[seen.value]; seen.found && (!ok || v < old) {
+			lowest[seen.value] = v
+		}
+	}
+	type writer struct {
+		client  string
+		session uint16
+	}
+	executed := map[writer][]operationOf{}
+	for _, o := range ops {
+		if o.op != wire.Read && o.outcome == done && o.session != 0 {
+			executed[writer{o.client, o.session}] = append(executed[writer{o.client, o.session}], o)
+		}
+	}
+	for _, o := range ops {
+		v, seen := lowest[o.value]
+		if o.op == wire.Read || o.outcome != unknown || o.del || !seen {
+			continue
+		}
+		for _, next := range executed[writer{o.client, o.session}] {
+			if next.number > o.number && v > next.version {
+				out = append(out, Violation{Kind: AfterTheNext, Key: key, What: fmt.Sprintf("%s by %s, request %d: %s, was given version %v; %s, request %d: %s", o.request(), o.client, o.number,
+					o.result(), v, next.request(), next.number, next.result())})
+			}
+		}
+	}
+	return out
+}
+
 // linearize asks porcupine whether there is an order of one key's calls, each between its begin and its end, that explains every answer.
 //
 // A write of unknown outcome is pending for ever: it may have happened at any time since, or never. Every value is written once, so whether it did is
@@ -113,7 +172,7 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 			moves[o.version>>composedShift] = o.version
 		}
 	}
-	movedAny := len(moves) > 0
+	movedDeletion := slices.ContainsFunc(ops, func(o operationOf) bool { return o.move && o.del })
 	byValue := map[string]wire.Version{}
 	movedValue := map[string]bool{}
 	unexplained := map[wire.Version]bool{} // deletions that somebody saw
@@ -124,7 +183,7 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 			if old, twice := byValue[seen.value]; !twice || v < old {
 				byValue[seen.value] = v
 			}
-		} else if v != 0 {
+		} else if v > moves[v>>composedShift] { // (below, it is what the slot's key of before has left, which an EVENTUAL read may tell)
 			unexplained[v] = true
 		}
 	}
@@ -146,9 +205,10 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 	}
 	for i, o := range ops {
 		switch {
+		case o.outcome == nothing: // (belied)
 		case o.eventual: // apart: they may see any version that was ever committed, which makes them witnesses (observe), no more
 		case o.outcome == unknown && o.del:
-			if len(unexplained) > 0 || movedAny {
+			if movedDeletion {
 				add(o, i, math.MaxInt64)
 			}
 		case o.outcome == unknown:
@@ -162,6 +222,11 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 			add(o, i, o.end)
 		}
 	}
+	if !movedDeletion {
+		for i, o := range explain(ops, versions, unexplained) {
+			add(o, len(ops)+i, o.end)
+		}
+	}
 	result, info := porcupine.CheckOperationsVerbose(register1, history, 20*time.Second)
 	switch result {
 	case porcupine.Ok:
@@ -170,6 +235,27 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 		return &Violation{Kind: "undecided", Key: key, What: "porcupine did not come to an end in 20 s", info: &info}
 	}
 	return &Violation{Kind: NotLinearizable, Key: key, What: blame(ops), info: &info}
+}
+
+// explain gives a deletion for each version without a value that somebody saw and no known write has: one of those of unknown outcome, as long as there are enough that had begun. It does
+// not matter which: each may have happened at any time since the first of them began. (To have porcupine choose among dozens would take it for ever.)
+func explain(ops []operationOf, versions map[wire.Version]*observation, unexplained map[wire.Version]bool) (out []operationOf) {
+	var begun []operationOf
+	for _, o := range ops {
+		if o.outcome == unknown && o.del {
+			begun = append(begun, o)
+		}
+	}
+	slices.SortFunc(begun, func(a, b operationOf) int { return cmp.Compare(a.call, b.call) })
+	bySight := slices.SortedFunc(maps.Keys(unexplained), func(a, b wire.Version) int {
+		return cmp.Or(cmp.Compare(versions[a].first, versions[b].first), cmp.Compare(a, b))
+	})
+	for i, v := range bySight {
+		if i < len(begun) && begun[i].call <= versions[v].first {
+			out = append(out, operationOf{client: begun[i].client, key: begun[i].key, op: wire.Write, del: true, call: begun[0].call, end: versions[v].first, outcome: done, version: v})
+		}
+	}
+	return out
 }
 
 // state is a key's state. Its version is at least min, and exactly that if known; deletions of unknown outcome have versions that nobody was told.
@@ -235,11 +321,11 @@ func blame(ops []operationOf) string {
 	byVersion := map[wire.Version]operationOf{}
 	byValue := map[string]operationOf{}
 	for _, o := range byEnd {
-		if o.outcome == unknown || o.eventual {
+		if o.outcome == unknown || o.outcome == nothing || o.eventual {
 			continue
 		}
 		for _, p := range byEnd {
-			if p.outcome == unknown || p.eventual || p.end >= o.call || p.version <= o.version {
+			if p.outcome == unknown || p.outcome == nothing || p.eventual || p.end >= o.call || p.version <= o.version {
 				continue
 			}
 			return fmt.Sprintf("%s at %v: %s (%s); but before it began, at %v: %s (%s)", o.request(), o.end, o.result(), o.client, p.end, p.result(), p.client)

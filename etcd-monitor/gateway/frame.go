@@ -11,6 +11,24 @@ import (
 // frame is a message as its bytes.
 type frame struct{ bytes []byte }
 
+// pieces is a message as its bytes, in several pieces, which others may be sent at the same time.
+type pieces [][]byte
+
+func (p pieces) len() (n int) {
+	for _, b := range p {
+		n += len(b)
+	}
+	return n
+}
+
+// body is where the last piece is, which is most of a message that many are sent.
+func (p pieces) body() *byte {
+	if len(p) == 0 || len(p[len(p)-1]) == 0 {
+		return nil
+	}
+	return &p[len(p)-1][0]
+}
+
 // codec leaves frames as they are, and treats all other messages as gRPC's own codec for protocol buffers does. It bears that one's name, because the name goes over the wire.
 type codec struct{ proto encoding.CodecV2 }
 
@@ -21,8 +39,17 @@ func (codec) Name() string { return "proto" }
 
 // Marshal implements [encoding.CodecV2].
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	if f, ok := v.(*frame); ok {
-		return mem.BufferSlice{mem.SliceBuffer(f.bytes)}, nil
+	switch m := v.(type) {
+	case *frame:
+		return mem.BufferSlice{mem.SliceBuffer(m.bytes)}, nil
+	case pieces:
+		out := make(mem.BufferSlice, 0, len(m))
+		for _, b := range m {
+			if len(b) > 0 {
+				out = append(out, mem.SliceBuffer(b))
+			}
+		}
+		return out, nil
 	}
 	b, err := c.proto.Marshal(v)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -29,6 +30,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 )
 
 // etcd's limits and defaults (etcd's embed package; its grpcOverheadBytes).
@@ -50,10 +52,22 @@ type Config struct {
 	// Newest takes note of the revisions in all answers, and Metrics counts; without them the gateway has its own.
 	Newest  *Newest
 	Metrics *heat.Metrics
+	// Log is told when clients cannot connect; nil: nobody is.
+	Log *slog.Logger
 	// Registry is what /proxy/metrics shows. Without one it shows nothing.
 	Registry prometheus.Gatherer
-	// Hidden is what the names of keys begin with that no client may read; "": there are none. KV leaves them out by itself; watches go without them, and snapshots, which would have them, are refused.
-	Hidden string
+	// Reserved are the keys that are no client's, by the names that etcd has. KV leaves them out by itself; here watches go without them, and snapshots, which would have them, are refused.
+	Reserved reserved.Keys
+	// AsSelf asks etcd under the gateway's own name which leases have reserved keys: they are out of clients' reach, too. nil: it is not asked, and leases are etcd's matter.
+	AsSelf *clientv3.Client
+	// AuthEnable is given each request to enable etcd's authentication, to pass it on with what has to be done before and after. nil: it is passed on as it is.
+	AuthEnable func(ctx context.Context, pass func() error) error
+	// Namespace is what the names of the clients' keys begin with at etcd, and clients do not see.
+	Namespace string
+	// CORS are the origins of pages that browsers may let use the HTTP pages, and Hosts the names by which plain HTTP may ask for them (against DNS rebinding). None, or "*": all.
+	CORS, Hosts []string
+	// Profiles are served at /debug/pprof/.
+	Profiles bool
 	// AdvertiseClientURLs, where they are given, are every member's client URLs in the answers to MemberList.
 	AdvertiseClientURLs []string
 
@@ -70,9 +84,15 @@ type Gateway struct {
 	upstream *Upstream
 	newest   *Newest
 	metrics  *heat.Metrics
+	log      *slog.Logger
 	codec    codec
-	hidden   []byte
-	changed  map[string]func([]byte) ([]byte, error) // what is done to the answers of a method
+	hub      *watchHub
+	keeper   *keeper
+	reserved reserved.Keys
+	asSelf   *clientv3.Client
+	enabling func(context.Context, func() error) error
+	names    namespace
+	changed  map[string]func(context.Context, []byte) ([]byte, error) // what is done to the answers of a method
 
 	grpc  *grpc.Server
 	http  *http.Server
@@ -90,17 +110,31 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Upstream == nil {
 		return nil, errors.New("gateway: there is no connection to etcd")
 	}
-	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, hidden: []byte(cfg.Hidden), codec: newCodec(), inner: bufconn.Listen(256 << 10)}
+	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, log: cfg.Log, reserved: cfg.Reserved, asSelf: cfg.AsSelf, enabling: cfg.AuthEnable, names: namespace(cfg.Namespace),
+		codec: newCodec(), inner: bufconn.Listen(256 << 10), changed: map[string]func(context.Context, []byte) ([]byte, error){}}
 	if g.newest == nil {
 		g.newest = new(Newest)
 	}
 	if g.metrics == nil {
 		g.metrics = heat.NewMetrics(heat.Bounds{}, g.newest.Revision)
 	}
+	if g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
+	}
 	if len(cfg.AdvertiseClientURLs) > 0 {
-		g.changed = map[string]func([]byte) ([]byte, error){"/etcdserverpb.Cluster/MemberList": advertise(cfg.AdvertiseClientURLs)}
+		g.changed["/etcdserverpb.Cluster/MemberList"] = advertise(cfg.AdvertiseClientURLs)
+	}
+	if len(g.reserved.Prefixes()) > 0 {
+		g.changed[leasesMethod] = g.withoutReservedLeases
+	}
+	if len(g.names) > 0 {
+		g.changed["/etcdserverpb.Lease/LeaseTimeToLive"] = g.names.leaseOut
+		if cfg.KV == nil {
+			cfg.KV = forwarded{Forward(g.upstream, g.metrics)}
+		}
 	}
 	g.stopping, g.stop = context.WithCancel(context.Background())
+	g.hub, g.keeper = newWatchHub(g), newKeeper(g)
 	or := func(d, otherwise time.Duration) time.Duration {
 		if d == 0 {
 			return otherwise
@@ -125,7 +159,10 @@ func New(cfg Config) (*Gateway, error) {
 			if !strings.HasPrefix(info.FullMethod, "/etcdserverpb.KV/") { // which asks etcd by Forward, if it does
 				ctx = outgoing(ctx)
 			}
-			return handle(ctx, request)
+			ctx, end := g.whileServing(ctx)
+			defer end()
+			answer, err := handle(ctx, request)
+			return answer, g.unlessStopped(err)
 		}),
 		grpc.StreamInterceptor(g.streams),
 	)
@@ -143,7 +180,7 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Registry != nil {
 		metrics = promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{})
 	}
-	handler, err := g.httpHandler(metrics)
+	handler, err := g.httpHandler(metrics, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +200,11 @@ func (g *Gateway) serveKeys(server pb.KVServer) error {
 		return fmt.Errorf("gateway: connecting to itself: %w", err)
 	}
 	g.own = c
-	pb.RegisterKVServer(g.grpc, kv{g, server})
+	var keys pb.KVServer = kv{g, server}
+	if len(g.names) > 0 {
+		keys = namespaced{g.names, keys}
+	}
+	pb.RegisterKVServer(g.grpc, keys)
 	v3lockpb.RegisterLockServer(g.grpc, v3lock.NewLockServer(c))
 	v3electionpb.RegisterElectionServer(g.grpc, v3election.NewElectionServer(c))
 	return nil
@@ -197,7 +238,8 @@ func (g *Gateway) Serve(l net.Listener) error {
 		return errors.New("gateway: it was shut down")
 	}
 	defer context.AfterFunc(g.stopping, func() { l.Close() })()
-	m := cmux.New(l)
+	// By itself cmux tries again at once, and without an end, where a connection cannot be accepted.
+	m := cmux.New(&accepting{Listener: l, ctx: g.stopping, log: g.log, metrics: g.metrics})
 	m.SetReadTimeout(time.Minute) // for a connection on which nothing comes; this also covers the TLS handshake
 	g2, h1 := m.Match(cmux.HTTP2()), m.Match(cmux.Any())
 	var wg sync.WaitGroup

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httputil"
+	reverse "net/http/httputil"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -13,6 +13,10 @@ import (
 
 	jsongw "github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	etcdservergw "go.etcd.io/etcd/api/v3/etcdserverpb/gw"
+	"go.etcd.io/etcd/pkg/v3/debugutil"
+	"go.etcd.io/etcd/pkg/v3/httputil"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver"
 	v3electiongw "go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb/gw"
 	v3lockgw "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb/gw"
 	"google.golang.org/grpc"
@@ -20,16 +24,16 @@ import (
 )
 
 // etcdPaths are etcd's own pages for clients, which are passed on. Their answers say how one member is.
-var etcdPaths = []string{"/health", "/livez", "/livez/", "/readyz", "/readyz/", "/version", "/metrics"}
+var etcdPaths = []string{"/health", "/livez", "/livez/", "/readyz", "/readyz/", "/version", "/metrics", "/debug/vars"}
 
 // OwnMetrics is where a gateway's port shows the gateway's metrics; /metrics there is etcd's.
 const OwnMetrics = "/proxy/metrics"
 
-func (g *Gateway) httpHandler(metrics http.Handler) (http.Handler, error) {
+func (g *Gateway) httpHandler(metrics http.Handler, cfg Config) (http.Handler, error) {
 	mux := http.NewServeMux()
-	proxy := &httputil.ReverseProxy{
-		Rewrite:      func(*httputil.ProxyRequest) {}, // members says where to
-		Transport:    &members{transport: g.upstream.http, bases: httpBases(g.upstream.endpoints)},
+	proxy := &reverse.ReverseProxy{
+		Rewrite:      func(*reverse.ProxyRequest) {}, // members says where to
+		Transport:    &members{transport: g.upstream.http, bases: func() []*url.URL { return httpBases(g.upstream.client.Endpoints()) }},
 		ErrorHandler: unreachable,
 	}
 	for _, path := range etcdPaths {
@@ -43,7 +47,31 @@ func (g *Gateway) httpHandler(metrics http.Handler) (http.Handler, error) {
 		return nil, err
 	}
 	mux.Handle("/v3/", json)
-	return mux, nil
+	if cfg.Profiles {
+		for path, handler := range debugutil.PProfHandlers() {
+			mux.Handle("GET "+path, handler)
+		}
+	}
+	return embed.WrapCORS(setOf(cfg.CORS), onlyHosts(&etcdserver.AccessController{HostWhitelist: setOf(cfg.Hosts)}, mux)), nil
+}
+
+func setOf(all []string) map[string]struct{} {
+	set := map[string]struct{}{}
+	for _, one := range all {
+		set[one] = struct{}{}
+	}
+	return set
+}
+
+// onlyHosts refuses requests in plain text that name another host, as etcd does: a page in a browser whose name was made to lead here would be taken for its own site.
+func onlyHosts(allowed *etcdserver.AccessController, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if host := httputil.GetHostname(r); r.TLS == nil && !allowed.IsHostWhitelisted(host) {
+			http.Error(w, fmt.Sprintf("etcd-monitor: the host %q is none of --host-whitelist; add it there, or use https", host), http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // json is the JSON form of the gRPC services, by etcd's generated handlers on a connection to this gateway.
@@ -79,7 +107,7 @@ func httpBases(endpoints []string) (out []*url.URL) {
 // members sends a request to the member that answered last, or to the next one that does.
 type members struct {
 	transport http.RoundTripper
-	bases     []*url.URL
+	bases     func() []*url.URL
 	last      atomic.Uint32
 }
 
@@ -89,11 +117,12 @@ const attempt = 10 * time.Second
 // RoundTrip implements [http.RoundTripper]. The requests have no bodies.
 func (m *members) RoundTrip(r *http.Request) (*http.Response, error) {
 	err := errors.New("no endpoint of etcd has HTTP")
-	for i := range m.bases {
-		at := (int(m.last.Load()) + i) % len(m.bases)
+	bases := m.bases()
+	for i := range bases {
+		at := (int(m.last.Load()) + i) % len(bases)
 		ctx, cancel := context.WithTimeout(r.Context(), attempt)
 		try := r.Clone(ctx)
-		try.URL.Scheme, try.URL.Host, try.Host = m.bases[at].Scheme, m.bases[at].Host, ""
+		try.URL.Scheme, try.URL.Host, try.Host = bases[at].Scheme, bases[at].Host, ""
 		var answer *http.Response
 		if answer, err = m.transport.RoundTrip(try); err == nil {
 			m.last.Store(uint32(at))

@@ -21,7 +21,7 @@ import (
 )
 
 // get asks for a page, by HTTP/1.1 or HTTP/2 as the server prefers.
-func get(t *testing.T, c *http.Client, url string) (int, string) {
+func get(t testing.TB, c *http.Client, url string) (int, string) {
 	t.Helper()
 	r, err := c.Get(url)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
@@ -22,11 +23,26 @@ type answer interface{ GetHeader() *pb.ResponseHeader }
 
 func serve[Q any, A answer](ctx context.Context, g *Gateway, kind string, serve func(context.Context, Q) (A, error), request Q) (A, error) {
 	r, err := serve(ctx, request)
+	if err != nil {
+		err = notTheClients(ctx, err)
+	}
 	g.metrics.Request(kind, status.Code(err).String())
 	if err == nil {
 		g.newest.Saw(r.GetHeader().GetRevision())
 	}
 	return r, err
+}
+
+// notTheClients is an error that does not say that the client's time is over, or that it has gone, unless that is so. etcd's client takes DeadlineExceeded and Canceled, while its own context is not done, for
+// its connection's, and sends the request again, a write too: but what this service has stopped waiting for may be executed yet.
+func notTheClients(ctx context.Context, err error) error {
+	switch status.Code(err) {
+	case codes.DeadlineExceeded, codes.Canceled:
+		if ctx.Err() == nil {
+			return status.Errorf(codes.Unavailable, "etcd-monitor: no answer in time; it is not known whether the request was executed: %s", status.Convert(err).Message())
+		}
+	}
+	return err
 }
 
 // Range implements [pb.KVServer].
@@ -36,7 +52,7 @@ func (s kv) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, e
 
 // Put implements [pb.KVServer].
 func (s kv) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
-	s.g.metrics.Keys.Write(r.Key)
+	s.g.countWrite(r.Key)
 	return serve(ctx, s.g, kindPut, s.next.Put, r)
 }
 

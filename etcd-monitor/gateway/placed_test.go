@@ -22,9 +22,13 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
+
+// ownPrefix is what all keys of the project's own begin with, the controllers' and the gateways'.
+const ownPrefix = "/netcraq/"
 
 // shelf is slots in memory, in the network's place.
 type shelf struct {
@@ -81,7 +85,7 @@ func (s *shelf) remove(id wire.Key) {
 
 // world is gateways before one etcd, whose keys are placed and removed at random all the while.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	cluster *etcdtest.Cluster
 	slots   *shelf
 	metrics *heat.Metrics
@@ -119,7 +123,7 @@ func (w *world) place(ctx context.Context, client *clientv3.Client) {
 			names = append(names, string(kv.Key))
 		}
 		for _, name := range names {
-			if _, ok := entries[name]; ok || strings.HasPrefix(name, placed.DefaultPrefix) {
+			if _, ok := entries[name]; ok || strings.HasPrefix(name, ownPrefix) {
 				continue
 			}
 			e := w.slots.add()
@@ -153,6 +157,12 @@ func (w *world) gateway() string {
 // gatewayBefore starts one to which etcd is at these endpoints.
 func (w *world) gatewayBefore(endpoints ...string) string {
 	w.t.Helper()
+	return w.gatewayOf("", endpoints...)
+}
+
+// gatewayOf starts one of a namespace.
+func (w *world) gatewayOf(namespace string, endpoints ...string) string {
+	w.t.Helper()
 	u, err := Dial(UpstreamConfig{Endpoints: endpoints})
 	if err != nil {
 		w.t.Fatal(err)
@@ -180,8 +190,8 @@ func (w *world) gatewayBefore(endpoints ...string) string {
 		u.Close()
 	})
 	server := guarded.New(guarded.Config{Etcd: Forward(u, w.metrics), Slots: w.slots, Directory: follower, Sessions: sessions, Newest: newest, Codec: cell.NewLibrary(client, placed.DefaultPrefix),
-		Seals: seals, Runtime: runtime, Observer: w.metrics, Prefix: placed.DefaultPrefix, Patience: 10 * time.Second})
-	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics, Hidden: seal.Prefix(placed.DefaultPrefix)}).Endpoint
+		Seals: seals, Runtime: runtime, Observer: w.metrics, Prefix: placed.DefaultPrefix, Reserved: []string{ownPrefix}, Patience: 10 * time.Second})
+	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics, Reserved: reserved.With(ownPrefix), AsSelf: client, Namespace: namespace}).Endpoint
 }
 
 // etcd's own tools do not notice that keys come into the network and leave it.

@@ -1,17 +1,14 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"path"
-	"slices"
+	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
@@ -55,8 +52,14 @@ func (g *Gateway) pass(_ any, down grpc.ServerStream) (err error) {
 		kind = path.Base(method)
 	}
 	defer func() { g.metrics.Request(kind, status.Code(err).String()) }()
-	if method == snapshotMethod && len(g.hidden) > 0 {
-		return status.Errorf(codes.PermissionDenied, "etcd-monitor: a snapshot has the keys under %s, which are the gateways' own: ask etcd itself for it", g.hidden)
+	if own := g.reserved.Prefixes(); method == snapshotMethod && len(own) > 0 {
+		return status.Errorf(codes.PermissionDenied, "etcd-monitor: a snapshot has the keys under %s, which are NetCRAQ's own: ask etcd itself for it", strings.Join(own, ", "))
+	}
+	switch method {
+	case watchMethod:
+		return g.watches(down)
+	case keepAliveMethod:
+		return g.keepAlives(down)
 	}
 	return g.passStream(method, down)
 }
@@ -70,21 +73,37 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 		return err
 	}
 	kind = g.look(method, request.bytes)
-	ctx := outgoing(down.Context())
+	serving, end := g.whileServing(down.Context())
+	defer end()
+	if answers := leaseMethods[method]; answers != nil && len(g.reserved.Prefixes()) > 0 {
+		if a, err := answers(g, serving, request.bytes); err != nil || a != nil {
+			if err != nil {
+				return g.unlessStopped(err)
+			}
+			return down.SendMsg(a)
+		}
+	}
+	ctx := outgoing(serving)
 	var header, trailer metadata.MD
-	began := time.Now()
-	err = g.upstream.client.ActiveConnection().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
-	g.metrics.Etcd(kind, time.Since(began))
+	invoke := func() error {
+		defer func(began time.Time) { g.metrics.Etcd(kind, time.Since(began)) }(time.Now())
+		return g.upstream.Conn().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
+	}
+	if method == authEnableMethod && g.enabling != nil {
+		err = g.enabling(ctx, invoke)
+	} else {
+		err = invoke()
+	}
 	down.SetTrailer(own(trailer))
 	if err != nil {
-		return err
+		return g.unlessStopped(err)
 	}
 	if ofEtcd(method) {
 		g.newest.Saw(revisionOf(answer.bytes))
 	}
 	if change := g.changed[method]; change != nil {
-		if answer.bytes, err = change(answer.bytes); err != nil {
-			return err
+		if answer.bytes, err = change(serving, answer.bytes); err != nil {
+			return g.unlessStopped(err)
 		}
 	}
 	if err := down.SetHeader(own(header)); err != nil {
@@ -139,11 +158,6 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 		if ofEtcd(method) {
 			g.newest.Saw(revisionOf(answer.bytes))
 		}
-		if method == watchMethod {
-			if err := g.withoutHidden(&answer); err != nil {
-				return err
-			}
-		}
 		if err := down.SendMsg(&answer); err != nil {
 			return err
 		}
@@ -156,24 +170,23 @@ const (
 	snapshotMethod = "/etcdserverpb.Maintenance/Snapshot"
 )
 
-// withoutHidden takes the events of hidden keys out of an answer to a watch. Without any event it says how far the watch is. Answers that do not have the name's bytes are not looked into.
-func (g *Gateway) withoutHidden(answer *frame) error {
-	if len(g.hidden) == 0 || !bytes.Contains(answer.bytes, g.hidden) {
-		return nil
+const authEnableMethod = "/etcdserverpb.Auth/AuthEnable"
+
+// whileServing is the context of a request: what waits for a connection to etcd when the gateway is stopped waits no longer. What was sent may have its answer.
+func (g *Gateway) whileServing(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(g.stopping, func() {
+		if !g.upstream.reachable() {
+			cancel()
+		}
+	})
+	return ctx, func() {
+		stop()
+		cancel()
 	}
-	var r pb.WatchResponse
-	if err := r.Unmarshal(answer.bytes); err != nil {
-		return fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err)
-	}
-	r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool { return e.Kv != nil && bytes.HasPrefix(e.Kv.Key, g.hidden) })
-	var err error
-	if answer.bytes, err = r.Marshal(); err != nil {
-		return fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err)
-	}
-	return nil
 }
 
-// unlessStopped is the error that a stream ends with: a server that stops says so as etcd does, and clients go elsewhere.
+// unlessStopped is the error that a request or a stream ends with: a server that stops says so as etcd does, and clients go elsewhere.
 func (g *Gateway) unlessStopped(err error) error {
 	if g.stopping.Err() != nil && (status.Code(err) == codes.Canceled || errors.Is(err, context.Canceled)) {
 		return rpctypes.ErrGRPCStopped

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 )
 
@@ -25,6 +26,8 @@ import (
 type UpstreamConfig struct {
 	// Endpoints are URLs or HOST:PORT, as etcd's clients take them. Requests go to all of them in turn, past those that are not reachable.
 	Endpoints []string
+	// SyncInterval is how often etcd is asked for its members, whose client URLs take the place of the endpoints; 0: never.
+	SyncInterval time.Duration
 	// TLS is used where it is not empty, and for https endpoints. The certificate and its key are read again for every connection; the CA file is read once.
 	TLS transport.TLSInfo
 	// KeepAliveTime is after how much silence a connection is tried, and KeepAliveTimeout how long its answer is waited for. 0: 10 s and 3 s. etcd accepts 5 s and more.
@@ -33,10 +36,9 @@ type UpstreamConfig struct {
 
 // Upstream is the connection to etcd that the gateway passes everything on to.
 type Upstream struct {
-	client    *clientv3.Client
-	config    clientv3.Config // of clients for the gateway's own business
-	http      *http.Transport
-	endpoints []string
+	client *clientv3.Client
+	config clientv3.Config // of clients for the gateway's own business
+	http   *http.Transport
 	// named: the certificate that was shown to etcd last has a common name.
 	named atomic.Bool
 }
@@ -47,18 +49,19 @@ const authWait = 5 * time.Second
 // notTheName tells etcd not to take the common name of our certificate for the user (etcd: authStore.AuthInfoFromTLS).
 const notTheName = "grpcgateway-accept"
 
-// Dial prepares the connection. It does not wait for etcd: a gateway may start before etcd does, and its clients hear that etcd is unavailable until then.
+// Dial prepares the connection. It does not wait for etcd: a gateway may start before etcd does, and its clients wait until then.
 func Dial(cfg UpstreamConfig) (*Upstream, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, errors.New("gateway: no endpoints of etcd are given")
 	}
-	u := &Upstream{endpoints: cfg.Endpoints, http: http.DefaultTransport.(*http.Transport).Clone()}
+	u := &Upstream{http: http.DefaultTransport.(*http.Transport).Clone()}
 	u.http.Proxy = nil // etcd's own client asks no HTTP proxy either
 	if cfg.KeepAliveTime == 0 {
 		cfg.KeepAliveTime, cfg.KeepAliveTimeout = 10*time.Second, 3*time.Second
 	}
 	c := clientv3.Config{
 		Endpoints:            cfg.Endpoints,
+		AutoSyncInterval:     cfg.SyncInterval,
 		DialKeepAliveTime:    cfg.KeepAliveTime,
 		DialKeepAliveTimeout: cfg.KeepAliveTimeout,
 		Logger:               zap.NewNop(),
@@ -87,7 +90,8 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			return stream(ctx, desc, cc, method, opts...)
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
+		// A call waits for a connection, as long as its client does, as those of etcd's own client do: what was not sent cannot have been executed, so nothing is done twice.
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
 	)
 	var err error
 	if u.client, err = connect(c); err != nil {
@@ -141,13 +145,17 @@ func (d disclaimer) GetRequestMetadata(context.Context, ...string) (map[string]s
 // RequireTransportSecurity implements [credentials.PerRPCCredentials].
 func (disclaimer) RequireTransportSecurity() bool { return true }
 
-// Conn is the connection. Calls on it are passed as they are: nothing is retried, and nothing added to their metadata but the disclaimer.
+// Conn is the connection. Calls on it wait until etcd can be reached, and are passed as they are: nothing that was sent is retried, and nothing added to their metadata but the disclaimer.
 func (u *Upstream) Conn() *grpc.ClientConn { return u.client.ActiveConnection() }
+
+// reachable says whether there is a connection to etcd now.
+func (u *Upstream) reachable() bool { return u.Conn().GetState() == connectivity.Ready }
 
 // NewClient makes an etcd client for the gateway's own business, with a connection of its own: under a user's name or, without one, under nobody's. It is the caller's to close.
 // With a name it asks etcd whether the password is right, if etcd's authentication is enabled, and so needs an etcd that answers within ctx's time.
 func (u *Upstream) NewClient(ctx context.Context, user, password string) (*clientv3.Client, error) {
 	c := u.config
+	c.Endpoints = u.client.Endpoints()
 	c.Username, c.Password = user, password
 	if user != "" {
 		c.DialTimeout = authWait

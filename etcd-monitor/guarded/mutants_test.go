@@ -33,6 +33,7 @@ var mutants = []mutant{
 	{name: "seal version", without: rules{sealVersion: true}},
 	{name: "clear once", without: rules{clearOnce: true}},
 	{name: "forged stays", without: rules{forgedStays: true}},
+	{name: "header", without: rules{header: true}},
 	{name: "ahead", without: rules{ahead: true}},
 	{name: "reuse of KEY_IDs", world: worldRules{reuse: true}},
 	{name: "order of removal", world: worldRules{order: true}},
@@ -43,6 +44,9 @@ const mutantSeeds = 6000
 
 // Without any one of the rules something is wrong in some run.
 func TestMutants(t *testing.T) {
+	if !testMutants {
+		t.Skip("skipped: with the race detector this takes minutes; make test runs it without")
+	}
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
 			var next, found atomic.Uint64

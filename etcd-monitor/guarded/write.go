@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
 )
 
 // errAgain: nothing was executed, and the write is to be planned anew.
@@ -30,12 +31,13 @@ func (s *Server) write(ctx context.Context, w *work) (*pb.ResponseOp, *pb.Respon
 		defer close(done)
 		ctx, cancel := s.Runtime.Within(ctx)
 		defer cancel()
+		patient := ctx
 		if s.Patience > 0 {
 			var stop context.CancelFunc
-			ctx, stop = context.WithTimeoutCause(ctx, s.Patience, errPatience)
+			patient, stop = context.WithTimeoutCause(ctx, s.Patience, errPatience)
 			defer stop()
 		}
-		answer, header, err = s.try(ctx, w)
+		answer, header, err = s.try(patient, ctx, w)
 	})
 	if !s.Runtime.Wait(ctx, done, 0) {
 		if ctx.Err() == nil {
@@ -46,12 +48,12 @@ func (s *Server) write(ctx context.Context, w *work) (*pb.ResponseOp, *pb.Respon
 	return answer, header, err
 }
 
-// try does a write as often as it takes to have it executed, or refused by etcd.
-func (s *Server) try(ctx context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
+// try does a write as often as it takes to have it executed, or refused by etcd. ctx bounds how long it is tried, the client's how long etcd is waited for where that keeps nobody else waiting.
+func (s *Server) try(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
 	pause, ended := newPause(), pause(endedShortest)
 	for {
 		changed := s.Directory.Changed()
-		answer, header, err := s.once(ctx, w)
+		answer, header, err := s.once(ctx, client, w)
 		switch {
 		case err == nil:
 			return answer, header, nil
@@ -80,7 +82,7 @@ func (s *Server) refresh(ctx context.Context) error {
 }
 
 // once plans a write with what is known of the directory, guards the placed keys, and has etcd execute it.
-func (s *Server) once(ctx context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
+func (s *Server) once(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
 	known := s.Directory.Revision() // before the directory is looked at, so that all of it is known
 	keys := s.placedIn(w)
 	if s.without.guard {
@@ -93,7 +95,7 @@ func (s *Server) once(ctx context.Context, w *work) (*pb.ResponseOp, *pb.Respons
 	}
 	t := &transaction{work: w, known: known}
 	if len(keys) == 0 {
-		out, err := s.commit(ctx, t)
+		out, err := s.commit(client, t)
 		if err == nil && out.again {
 			err = errAgain
 		}
@@ -181,7 +183,7 @@ func countOf(key string) *pb.RangeRequest {
 
 // definite says whether an error of etcd's means that a transaction was not executed and will not be: etcd looked at it and refused it.
 func definite(err error) bool {
-	switch status.Code(err) {
+	switch etcderrors.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented:
 		return true
 	case codes.ResourceExhausted:

@@ -174,9 +174,6 @@ func (r *reader) headerTypes(root node) {
 				if f.Width == 0 {
 					fail(l[1].path, "a field of no width")
 				}
-				if f.Signed && f.Width < 2 {
-					fail(fn.path, "a signed field needs 2 bits at least")
-				}
 			}
 			t.Fields = append(t.Fields, f)
 		}

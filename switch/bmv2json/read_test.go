@@ -166,7 +166,6 @@ func TestBadJSON(t *testing.T) {
 		{"field of negative width", "tables", "header_types[2].fields[0][1]", n("-8"), "outside of 0 to", ""},
 		{"width that is no integer", "tables", "header_types[2].fields[0][1]", n("1.5"), "expected an integer", ""},
 		{"two fields of a name", "tables", "header_types[2].fields[1][0]", "which", `a second field named "which"`, "header_types[2].fields[1]"},
-		{"signed field of one bit", "tables", "header_types[2].fields[4]", list{"d", n("1"), true}, "2 bits at least", ""},
 		{"header of part of a byte", "tables", "header_types[2].fields[0][1]", n("7"), "no whole number of bytes", "headers[2]"},
 		{"unknown header type", "tables", "headers[2].header_type", "nope", `no header type is named "nope"`, ""},
 		{"two headers of a name", "tables", "headers[2].name", "standard_metadata", "a second header named", "headers[2]"},

@@ -52,6 +52,9 @@ func (r *reader) expr(n node) *Expr {
 		}
 		return r.operation(v)
 	case "field":
+		if l := v.tuple(2); l[0].isObject() { // of a header that an expression chooses, which p4c writes so for its validity
+			return r.chosenField(e, l[0], l[1])
+		}
 		e.Op, e.Field = OpField, r.fieldRef(v)
 		e.Width = e.Field.Width()
 		e.Signed = e.Field.Field != nil && e.Field.Field.Signed
@@ -122,6 +125,21 @@ func (r *reader) expr(n node) *Expr {
 	default:
 		fail(n.path+".type", "%q is not a known type of value", t)
 	}
+	return e
+}
+
+// chosenField is a field, or the validity as a number, of the header that an operation chooses while packets pass.
+func (r *reader) chosenField(e *Expr, of, name node) *Expr {
+	h := r.operation(of)
+	if h.Type != TypeHeader {
+		fail(of.path, "expected %s, found %s (%s)", TypeHeader, h.Type, h.Op)
+	}
+	if name.str() == "$valid$" {
+		e.Op, e.Right = OpBoolToData, &Expr{Op: OpValid, Type: TypeBool, Right: h, Path: e.Path}
+		return e
+	}
+	f := fieldOf(HeaderTypeOf(h), name)
+	e.Op, e.Left, e.Index, e.Width, e.Signed = OpAccessField, h, f.Index, f.Width, f.Signed
 	return e
 }
 

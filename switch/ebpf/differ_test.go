@@ -41,7 +41,11 @@ func newCaptured(t testing.TB, prog *bmv2json.Program, h Hook) (*captured, error
 	}
 	t.Cleanup(func() { d.Close() })
 	c := &captured{d, make(chan stf.Packet, 4096)}
-	d.OnPacketIn(func(b []byte) { c.out <- stf.Packet{Port: binary.NativeEndian.Uint32(b), Frame: b[4:]} })
+	d.OnPacketIn(func(b []byte) {
+		if len(b)-4 >= 14 { // an interface sends nothing shorter
+			c.out <- stf.Packet{Port: binary.NativeEndian.Uint32(b), Frame: b[4:]}
+		}
+	})
 	return c, d.Commit(prog)
 }
 
@@ -96,7 +100,8 @@ func programFiles(t *testing.T) []string {
 		}
 		files = append(files, more...)
 	}
-	return append(files, "testdata/tally.json", "testdata/hashes.json", "testdata/valuesets.json", "testdata/stackindex.json")
+	return append(files, "testdata/tally.json", "testdata/hashes.json", "testdata/valuesets.json", "testdata/stackindex.json",
+		"testdata/manyheaders.json", "testdata/unreached.json")
 }
 
 // TestLikeInterp gives random frames to random tables of every program that this engine takes, and to the interpreter.
@@ -119,7 +124,7 @@ func TestLikeInterp(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if drawsNumbers(prog) {
+			if filepath.Dir(file) != "testdata" && drawsNumbers(prog) { // what ours draw says what comes out
 				t.Skip("the program draws random numbers")
 			}
 			if c.pipeline.requests.again() {

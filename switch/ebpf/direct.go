@@ -76,6 +76,9 @@ func (t *translator) deparseDirectly(d *bmv2json.Deparser, done string) {
 		t.emit(asm.Add.Imm(rTemp, int32(size)))
 		room += size
 		t.place(skip)
+		if manyLengths(d) {
+			t.forget(rTemp, room, otherwise)
+		}
 	}
 	t.jump(done)
 	t.place(otherwise)

@@ -31,7 +31,7 @@ func (t *translator) deparse(drop string) {
 			t.emit(asm.Add.Reg(rEntry, asm.R1))
 		}
 		t.place(skip)
-		if varbit(d) {
+		if manyLengths(d) {
 			t.forget(rEntry, most, drop)
 		}
 	}
@@ -53,6 +53,13 @@ func (t *translator) deparse(drop string) {
 func varbit(d *bmv2json.Deparser) bool {
 	return slices.ContainsFunc(d.Order, func(h *bmv2json.Header) bool { return h.Type.VL >= 0 })
 }
+
+// manyHeaders is from how many headers on, or parser states, the verifier would follow too many sums of their lengths: each selection of headers has one. What makes it forget them costs a
+// packet a store and a load for each.
+const manyHeaders = 16
+
+// manyLengths reports whether headers may have too many lengths in all for the verifier.
+func manyLengths(d *bmv2json.Deparser) bool { return varbit(d) || len(d.Order) > manyHeaders }
 
 // deparseByCopy writes the headers wherever their bytes are: also into what is not in the frame's linear part. Small headers are put together in plan.out and written
 // at once; blocks are written from where they are.
@@ -83,7 +90,7 @@ func (t *translator) deparseByCopy(d *bmv2json.Deparser, drop string) {
 			room += size
 		}
 		t.place(skip)
-		if varbit(d) {
+		if manyLengths(d) {
 			t.forget(rTemp, room, drop)
 		}
 	}

@@ -18,16 +18,29 @@ func (t *translator) parse() {
 	}
 	done := "parse.done"
 	p := t.prog.Parsers[0]
+	early := t.earlyHeaders()
+	for _, h := range t.prog.Headers {
+		if early[h] {
+			t.zero(rPHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
+		}
+	}
 	label := func(s *bmv2json.ParseState) string {
 		if s == nil {
 			return done
 		}
 		return "parse." + s.Name
 	}
+	farthest := t.frameMax // where the cursor may be
+	for h := range t.blocks {
+		farthest += t.lay.types[h.Type].bytes
+	}
 	t.jump(label(p.Init))
 	for _, s := range p.States {
 		t.where = pathOfState(s)
 		t.place(label(s))
+		if len(p.States) > manyHeaders && !goesRound(s) { // on a way that goes round the verifier has to see the cursor move on
+			t.forget(rEntry, farthest, "ingress.drop")
+		}
 		for _, o := range s.Ops {
 			t.where = o.Path
 			t.parserOp(o)
@@ -41,7 +54,7 @@ func (t *translator) parse() {
 	t.place(done)
 	t.store(rPHV, phvHead, rEntry, 4)
 	for _, h := range t.prog.Headers {
-		if h.Metadata {
+		if h.Metadata || early[h] {
 			continue
 		}
 		valid := t.newLabel("valid")
@@ -50,6 +63,27 @@ func (t *translator) parse() {
 		t.zero(rPHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
 		t.place(valid)
 	}
+}
+
+// goesRound reports whether a state can follow itself.
+func goesRound(s *bmv2json.ParseState) bool {
+	seen := map[*bmv2json.ParseState]bool{}
+	var reach func(*bmv2json.ParseState) bool
+	reach = func(at *bmv2json.ParseState) bool {
+		for _, tr := range at.Transitions {
+			if tr.Next == s {
+				return true
+			}
+			if tr.Next != nil && !seen[tr.Next] {
+				seen[tr.Next] = true
+				if reach(tr.Next) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	return reach(s)
 }
 
 // parserError stops the parser.
@@ -333,11 +367,13 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 			parts, widths = append(parts, andValue(t.word(&u, j), konst(ones(n)))), append(widths, n)
 		}
 	}
+	// Of several defaults the last one counts, after all that are none: p4c writes a case that matches whatever comes (_, or a full range) as one more, and BMv2 has room for one.
+	otherwise := (*bmv2json.ParseState)(nil)
 	for _, tr := range s.Transitions {
 		t.where = tr.Path
 		if tr.Kind == bmv2json.TransDefault {
-			t.jump(label(tr.Next))
-			return
+			otherwise = tr.Next
+			continue
 		}
 		masks := fullMasks(widths)
 		if tr.Mask != nil {
@@ -356,7 +392,7 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 		t.branch(c, label(tr.Next), miss, miss, 0)
 		t.place(miss)
 	}
-	t.jump(label(nil))
+	t.jump(label(otherwise))
 }
 
 // splitKey takes apart a concatenation of parts, each padded to whole bytes, into words.

@@ -19,6 +19,7 @@ type plan struct {
 	stateSize int
 	lock      int // in the state: 0, or 1 while a packet has registers to itself
 	meterLock int // the same of meters
+	epoch     int // in the state: how often the control plane has called Barrier; and behind it, how many packets were dropped for that
 	registers []arrayPlan
 	counters  []arrayPlan
 	meters    []arrayPlan
@@ -67,7 +68,8 @@ const (
 	phvAction = 34 // 2 bytes: 1 + the index of the action that a table has chosen
 	phvLength = 36 // 4 bytes: what packet_length is in egress: as received, and what headers the program has added and removed since
 	phvForget = 40 // 8 bytes: see forget
-	phvFields = 48
+	phvEpoch  = 48 // 8 bytes: what the control plane's epoch was before the packet looked anything up
+	phvFields = 56
 )
 
 const (
@@ -80,7 +82,7 @@ const (
 // standardFields are the fields of v1model's standard metadata that the program has; the rest are zero.
 type standardFields struct {
 	ingressPort, egressSpec, egressPort, instanceType, packetLength, ingressTime, egressTime, mcastGroup, egressRid, checksumError, parserError,
-	enqTimestamp, deqTimedelta bmv2json.FieldRef
+	enqTimestamp, enqDepth, deqTimedelta, deqDepth, queue bmv2json.FieldRef
 }
 
 func findStandardFields(p *bmv2json.Program) standardFields {
@@ -97,7 +99,9 @@ func findStandardFields(p *bmv2json.Program) standardFields {
 		packetLength: find("packet_length"), ingressTime: find("ingress_global_timestamp", "intrinsic_metadata"),
 		egressTime: find("egress_global_timestamp", "intrinsic_metadata"), mcastGroup: find("mcast_grp", "intrinsic_metadata"),
 		egressRid: find("egress_rid", "intrinsic_metadata"), checksumError: find("checksum_error"), parserError: find("parser_error"),
-		enqTimestamp: find("enq_timestamp", "queueing_metadata"), deqTimedelta: find("deq_timedelta", "queueing_metadata"),
+		enqTimestamp: find("enq_timestamp", "queueing_metadata"), enqDepth: find("enq_qdepth", "queueing_metadata"),
+		deqTimedelta: find("deq_timedelta", "queueing_metadata"), deqDepth: find("deq_qdepth", "queueing_metadata"),
+		queue: find("qid", "queueing_metadata"),
 	}
 }
 
@@ -113,7 +117,7 @@ func newPlan(prog *bmv2json.Program) *plan {
 	if p.std.egressSpec.IsZero() {
 		refuse("", "a program without standard_metadata.egress_spec (an architecture other than v1model)")
 	}
-	p.lock, p.meterLock = p.allocate(8), p.allocate(8)
+	p.lock, p.meterLock, p.epoch = p.allocate(8), p.allocate(8), p.allocate(16)
 	for _, r := range prog.Registers {
 		cell := slotSize(r.Width)
 		p.registers = append(p.registers, arrayPlan{p.allocate(cell * r.Size), cell, r.Size})
@@ -178,10 +182,33 @@ func newPlan(prog *bmv2json.Program) *plan {
 	if at > maxPHV {
 		refuse("", "headers and metadata of %d bytes in all (at most %d)", at, maxPHV)
 	}
-	if p.stateSize >= 1<<29 {
-		refuse("", "registers, counters and tables of %d MB in all (at most 512)", p.stateSize>>20)
+	total, largest := p.stateSize, 0
+	var of *tablePlan
+	for _, t := range p.tables {
+		if n := t.hashBytes(); n > largest {
+			largest, of = n, t
+		}
+		total += t.hashBytes()
+	}
+	switch {
+	case total < maxState:
+	case of != nil && largest > p.stateSize/2:
+		refuse(of.src.Path, "registers, counters and tables of %d MB in all (at most %d); the largest is table %q of %d entries", total>>20, maxState>>20, of.src.Name, of.src.MaxSize)
+	default:
+		refuse("", "registers, counters and tables of %d MB in all (at most %d)", total>>20, maxState>>20)
 	}
 	return p
+}
+
+// maxState bounds what a program takes of the kernel's memory, in bytes.
+const maxState = 1 << 29
+
+// hashBytes is about what the kernel takes for a table's entries when its map is made, whether or not they are there: an element's header, the key and the word, and a bucket.
+func (t *tablePlan) hashBytes() int {
+	if t.kind != lookupHash {
+		return 0
+	}
+	return max(t.src.MaxSize, len(t.src.ConstEntries), 1) * (48 + (t.keyBytes+7)&^7 + 8 + 2*16)
 }
 
 // maxAdvance is how far a parser may advance by a constant, in bytes, and what the buffer has for those that advance by what the packet says.

@@ -371,11 +371,12 @@ func (t *translator) lookup(tp *tablePlan, miss string) {
 func (t *translator) trieKey(k *bmv2json.Key, p keyPart) {
 	n := wordsOf(k.Width)
 	if wide(k.Width) {
-		if p.shift != 0 {
-			refuse(t.where, "a prefix of a field of %d bits", k.Width)
-		}
 		for w := range n {
-			t.computeSwapped(t.keyValue(k, w), 0)
+			v := shlValue(t.keyValue(k, w), uint64(p.shift))
+			if p.shift > 0 && w > 0 {
+				v = orValue(v, shrValue(t.keyValue(k, w-1), uint64(64-p.shift)))
+			}
+			t.computeSwapped(v, 0)
 			at := t.keys + p.at + (n-1-w)*8 // not on a multiple of 8
 			t.store(rPHV, at, asm.R1, 4)
 			t.emit(asm.RSh.Imm(asm.R1, 32))

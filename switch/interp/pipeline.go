@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"unsafe"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
@@ -51,8 +52,13 @@ const (
 	defaultMaxPasses = 4096
 )
 
-// maxRegisterLanes bounds the size of a register array: 2 GiB. A program that asks for more is more likely wrong than meant.
-const maxRegisterLanes = 1 << 28
+const (
+	// maxState bounds what a program's registers, counters and meters take in all, in bytes. Go ends a process that gets no more memory, so a program that asks for too much is refused before; one
+	// that asks for more than this is more likely wrong than meant. While a program is replaced there are two.
+	maxState = 1 << 30
+	// maxLanes bounds the fields of a packet, and what is computed of them, in words of 64 bits. There may be MaxPasses packets at a time: 1 GiB.
+	maxLanes = 1 << 15
+)
 
 // The values of standard_metadata.instance_type.
 const (
@@ -163,6 +169,9 @@ func compile(prog *bmv2json.Program, opts Options) (p *Pipeline, err error) {
 	c := &compiler{prog: prog, p: p, lay: p.lay}
 	c.program()
 	p.scratch = c.scratch
+	if n := p.lay.lanes + p.scratch + c.keyLanes; n > maxLanes {
+		refuse("header_types", "fields, and wide values that are computed of them, of %d kB in all for each packet (at most %d)", n*8>>10, maxLanes*8>>10)
+	}
 	p.key = make([]uint64, c.keyLanes)
 	return p, nil
 }
@@ -192,10 +201,8 @@ func (c *compiler) program() {
 	}
 	c.errors()
 	c.standardFields()
+	checkState(prog)
 	for _, r := range prog.Registers {
-		if lanes := r.Size * lanesOf(r.Width); lanes > maxRegisterLanes {
-			refuse(r.Path, "register %q of %d bytes", r.Name, lanes*8)
-		}
 		p.registers = append(p.registers, &registerArray{size: r.Size, width: r.Width, lanes: lanesOf(r.Width), signed: r.Signed})
 	}
 	for range prog.Counters {
@@ -244,6 +251,28 @@ func (c *compiler) program() {
 	}
 	c.flow()
 	c.parserAndDeparser()
+}
+
+// checkState refuses a program whose arrays take too much memory.
+func checkState(prog *bmv2json.Program) {
+	total, largest, what, path := 0, 0, "", ""
+	add := func(kind, name, at string, bytes int) {
+		if total += bytes; bytes > largest {
+			largest, what, path = bytes, fmt.Sprintf("%s %q", kind, name), at
+		}
+	}
+	for _, r := range prog.Registers {
+		add("register", r.Name, r.Path, r.Size*lanesOf(r.Width)*8)
+	}
+	for _, c := range prog.Counters {
+		add("counter", c.Name, c.Path, c.Size*int(unsafe.Sizeof(target.CounterData{})))
+	}
+	for _, m := range prog.Meters {
+		add("meter", m.Name, m.Path, m.Size*int(unsafe.Sizeof(meter{})))
+	}
+	if total > maxState {
+		refuse(path, "registers, counters and meters of %d MB in all (at most %d); the largest is %s of %d MB", total>>20, maxState>>20, what, largest>>20)
+	}
 }
 
 // errors finds the value of each error; those of the core library that the program does not number get values of their own, as in BMv2.
@@ -428,6 +457,9 @@ func (p *Pipeline) reset() error {
 	}
 	return nil
 }
+
+// Barrier implements [target.Pipeline]. Every change has waited for the packet under way, which keeps dp from its parser to its last copy.
+func (p *Pipeline) Barrier() error { return nil }
 
 // Program implements [target.Pipeline].
 func (p *Pipeline) Program() *bmv2json.Program { return p.prog }

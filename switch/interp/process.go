@@ -189,6 +189,9 @@ func (p *Pipeline) enqueue(st *state, port uint32) {
 // which in BMv2 is for the packet that goes out and for nothing that is made of it.
 func (p *Pipeline) multicast(st *state, replicas []target.Replica) {
 	for _, r := range replicas {
+		if len(p.queue) > p.opts.MaxPasses {
+			return // it would be dropped: that many have been made of one packet
+		}
 		c := p.get(st.now)
 		c.copyPHV(st)
 		c.inPort, c.inLen, c.frame, c.length = st.inPort, st.inLen, st.frame, st.length

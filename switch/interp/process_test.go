@@ -168,7 +168,7 @@ func TestRefusals(t *testing.T) {
 		{"register of many gigabytes", "stateful", func(d object) {
 			r := d["register_arrays"].([]any)[0].(object)
 			r["size"], r["bitwidth"] = 1<<27, 65536
-		}, `register_arrays[0]: register "I.narrow" of 1099511627776 bytes`},
+		}, `register_arrays[0]: registers, counters and meters of 1048576 MB in all`},
 		{"no egress", "tables", func(d object) { d["pipelines"] = d["pipelines"].([]any)[:1] }, `without a pipeline named "egress"`},
 		{"no parser", "tables", func(d object) { d["parsers"] = []any{} }, "0 parsers and 1 deparsers"},
 		{"no standard metadata", "tables", func(d object) {

@@ -7,7 +7,7 @@
 // +groupName=netcraq.io
 package v1alpha1
 
-//go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.19.0 object crd:maxDescLen=400 paths=. output:crd:dir=../../deploy/crd
+//go:generate go tool -modfile=../generate/go.mod controller-gen object crd:maxDescLen=400 paths=. output:crd:dir=../../deploy/crd
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -8,43 +9,61 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
+	"go.etcd.io/etcd/client/pkg/v3/tlsutil"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 )
 
 // options are the command line's.
 type options struct {
 	endpoints []string
-	towards   transport.TLSInfo // etcd
-	dataDir   string
-	embedded  string
+	sync      time.Duration
+	discovery struct { // of the endpoints
+		domain, name string
+		insecure     bool
+	}
+	towards  transport.TLSInfo // etcd
+	dataDir  string
+	ownEtcd  bool // it runs in this process
+	embedded string
 
 	listen    []string
 	advertise []string
 	clients   transport.TLSInfo
-	metrics   string
+	tls       struct { // towards clients
+		min, max string
+		ciphers  []string
+	}
+	cors, hosts []string
+	profiles    bool
+	namespace   string
+	metrics     string
 
 	maxRequestBytes                     uint
 	maxStreams                          uint32
 	keepAliveMin, keepAlive, keepAliveT time.Duration
 
-	controller string
-	token      string // the file with the controller's, over TCP
-	sealAge    time.Duration
-	prefix     string
-	user       string
-	password   string // the file that has it
-	secret     string // what it is
+	controller  string
+	token       string // the file with the controller's, over TCP
+	sealAge     time.Duration
+	prefix      string
+	controllers []string // the prefixes of their keys
+	user        string
+	password    string // the file that has it
+	secret      string // what it is
 
 	topKeys  int
 	logLevel string
@@ -55,11 +74,14 @@ const (
 	defaultListen  = "http://127.0.0.1:23790"
 	defaultMetrics = "127.0.0.1:23791"
 	defaultDataDir = "etcd-monitor.etcd"
+
+	defaultControllers = "/netcraq/"
 )
 
 func (o *options) flags(f *pflag.FlagSet) {
 	f.SortFlags = false
 	o.flagsOfEtcd(f, " (default: run an etcd in this process)")
+	o.flagReserved(f)
 	f.StringVar(&o.dataDir, "data-dir", "", "where the etcd in this process keeps its data (default "+defaultDataDir+")")
 	f.StringVar(&o.embedded, "embedded-client-address", "", "where it listens: a loopback address (default: a free port)")
 
@@ -70,6 +92,13 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.clients.ClientCertAuth, "client-cert-auth", false, "clients have to show a certificate, signed by --trusted-ca-file")
 	f.StringVar(&o.clients.TrustedCAFile, "trusted-ca-file", "", "certificates that clients' must be signed by (PEM)")
 	f.StringVar(&o.clients.CRLFile, "client-crl-file", "", "the list of clients' certificates that are revoked (DER); clients have to show one then")
+	f.StringVar(&o.tls.min, "tls-min-version", string(tlsutil.TLSVersion12), "the oldest version of TLS that clients may speak: TLS1.2 or TLS1.3")
+	f.StringVar(&o.tls.max, "tls-max-version", "", "the newest one (default: the newest there is)")
+	f.StringSliceVar(&o.tls.ciphers, "listen-cipher-suites", nil, "the cipher suites that clients may use with TLS1.2, by the names that\nIANA has for them (default: those that Go holds secure)")
+	f.StringSliceVar(&o.cors, "cors", []string{"*"}, "origins of pages that browsers may let use the HTTP pages (*: all)")
+	f.StringSliceVar(&o.hosts, "host-whitelist", []string{"*"}, "names by which the HTTP pages may be asked for in plain text (*: any)")
+	f.BoolVar(&o.profiles, "enable-pprof", false, "serve profiles of the gateway at /debug/pprof/ of the client URLs")
+	f.StringVar(&o.namespace, "namespace", "", "what the names of all of the clients' keys begin with at etcd, and\nclients do not see")
 	f.StringVar(&o.metrics, "metrics-addr", defaultMetrics, "where to serve the gateway's own /metrics (HOST:PORT; \"\": nowhere\nbut at "+gateway.OwnMetrics+" of the client URLs)")
 
 	f.StringVar(&o.controller, "controller", "", "netcraq-controller's admin API, unix:///PATH or HOST:PORT (several\nwith commas: the first that answers): have placed keys read from the\nnetwork (default: all goes to etcd)")
@@ -77,7 +106,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 
 	f.DurationVar(&o.sealAge, "seal-age", seal.DefaultAge, "how old the key becomes that cells in the network are sealed with,\nbefore a gateway replaces it (0: it does not; \"etcd-monitor seal rotate\" does)")
 
-	f.UintVar(&o.maxRequestBytes, "max-request-bytes", gateway.DefaultMaxRequestBytes, "the largest request of a client; not below etcd's")
+	f.UintVar(&o.maxRequestBytes, "max-request-bytes", gateway.DefaultMaxRequestBytes, "the largest request of a client; not below etcd's (docs/etcd.md says by how\nmuch etcd's should be larger with --controller)")
 	f.Uint32Var(&o.maxStreams, "max-concurrent-streams", gateway.DefaultMaxConcurrentStreams, "requests that one connection may have under way")
 	f.DurationVar(&o.keepAliveMin, "grpc-keepalive-min-time", gateway.DefaultKeepAliveMinTime, "how often clients may try their connections")
 	f.DurationVar(&o.keepAlive, "grpc-keepalive-interval", gateway.DefaultKeepAliveInterval, "after how much silence a client's connection is tried")
@@ -90,6 +119,10 @@ func (o *options) flags(f *pflag.FlagSet) {
 // flagsOfEtcd are those that all commands have: how to reach etcd, as whom, and where the gateways' own keys are.
 func (o *options) flagsOfEtcd(f *pflag.FlagSet, without string) {
 	f.StringSliceVar(&o.endpoints, "endpoints", nil, "etcd's client URLs"+without)
+	f.DurationVar(&o.sync, "endpoints-auto-sync-interval", 0, "how often etcd is asked for its members, whose client URLs take the\nplace of --endpoints (0: never)")
+	f.StringVar(&o.discovery.domain, "discovery-srv", "", "ask DNS for etcd's client URLs, in place of --endpoints: the SRV records\n_etcd-client-ssl._tcp and _etcd-client._tcp of this domain")
+	f.StringVar(&o.discovery.name, "discovery-srv-name", "", "what follows \"etcd-client\" and \"etcd-client-ssl\" in the records' names,\nafter a dash")
+	f.BoolVar(&o.discovery.insecure, "insecure-discovery", false, "take what DNS says for etcd though it has no certificate for that domain")
 	f.StringVar(&o.towards.TrustedCAFile, "cacert", "", "certificates that etcd's must be signed by (PEM)")
 	f.StringVar(&o.towards.CertFile, "cert", "", "the certificate to show to etcd (PEM); best without a common name,\nwhich etcd could take for the name of a user")
 	f.StringVar(&o.towards.KeyFile, "key", "", "... and its key")
@@ -98,10 +131,25 @@ func (o *options) flagsOfEtcd(f *pflag.FlagSet, without string) {
 	f.StringVar(&o.prefix, "prefix", placed.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; the\ncontroller and all gateways must be told the same")
 }
 
+// flagReserved is for the commands that tell clients' keys from the project's own.
+func (o *options) flagReserved(f *pflag.FlagSet) {
+	f.StringSliceVar(&o.controllers, "etcd-prefix", []string{defaultControllers}, "what the names of the controllers' own keys in etcd begin with, as\nthey are told. With --controller no client reads, writes or watches\nthese, nor the gateways' own")
+}
+
+// reserved are the keys that are no client's.
+func (o *options) reserved() reserved.Keys {
+	return reserved.With(append(slices.Clone(o.controllers), o.prefix)...)
+}
+
 // checkOwn checks what is said about the gateways' own business in etcd, and reads the password.
 func (o *options) checkOwn() error {
 	if len(o.prefix) < 2 || !strings.HasSuffix(o.prefix, "/") || !utf8.ValidString(o.prefix) {
 		return fmt.Errorf("--prefix %q: give some text that ends with a slash, such as %s: every key that begins with it is the gateways'", o.prefix, placed.DefaultPrefix)
+	}
+	for _, p := range o.controllers {
+		if p == "" {
+			return fmt.Errorf("--etcd-prefix: give some text, such as %s, as the controllers are told: without any no key would be a client's", defaultControllers)
+		}
 	}
 	if (o.user == "") != (o.password == "") {
 		return errors.New("--user and --password-file: give both, or neither")
@@ -165,6 +213,14 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 	if secure == 0 && (o.clients.CertFile != "" || o.clients.ClientCertAuth || o.clients.TrustedCAFile != "") {
 		return fail("--listen-client-urls %s: certificates are given, but plain text is spoken there; write https", strings.Join(o.listen, ","))
 	}
+	if err := o.checkVersions(); err != nil {
+		return level, nil, badInput{err}
+	}
+	for _, origin := range o.cors {
+		if u, err := url.Parse(origin); origin != "*" && (err != nil || u.Scheme == "" || u.Host == "" || u.Path != "") {
+			return fail("--cors %s: give origins such as https://HOST:PORT, or *", origin)
+		}
+	}
 	if secure > 0 {
 		if _, err := o.clients.ServerConfig(); err != nil {
 			return fail("--cert-file, --key-file, --trusted-ca-file: %w", err)
@@ -209,6 +265,11 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 	if err := o.checkOwn(); err != nil {
 		return level, nil, badInput{err}
 	}
+	if o.controller != "" && o.namespace != "" {
+		if own := o.reserved(); len(own.Without(o.namespace, clientv3.GetPrefixRangeEnd(o.namespace))) == 0 {
+			return fail("--namespace %s: the keys under %s are NetCRAQ's own: give another one", o.namespace, strings.Join(own.Prefixes(), ", "))
+		}
+	}
 	if o.user != "" && o.controller == "" {
 		return fail("--user: clients have their own names; this one is for the gateway's business with --controller, which is not given")
 	}
@@ -231,7 +292,16 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 
 // checkUpstream checks what is said about etcd.
 func (o *options) checkUpstream() error {
+	if o.sync < 0 || o.sync > 0 && o.sync < time.Second {
+		return fmt.Errorf("--endpoints-auto-sync-interval %v: give a second or more, or 0 for never", o.sync)
+	}
+	if err := o.discover(); err != nil {
+		return err
+	}
 	if o.endpoints == nil {
+		if o.sync > 0 {
+			return errors.New("--endpoints-auto-sync-interval: it is for an etcd elsewhere; name it with --endpoints")
+		}
 		if o.towards.TrustedCAFile != "" || o.towards.CertFile != "" || o.towards.KeyFile != "" {
 			return errors.New("--cacert, --cert, --key: they are for an etcd elsewhere; name it with --endpoints")
 		}
@@ -270,6 +340,45 @@ func (o *options) checkUpstream() error {
 	}
 	if _, err := o.towards.ClientConfig(); err != nil {
 		return fmt.Errorf("--cacert, --cert, --key: %w", err)
+	}
+	return nil
+}
+
+// checkVersions reads what is said about TLS towards clients.
+func (o *options) checkVersions() error {
+	var err error
+	if o.clients.MinVersion, err = tlsutil.GetTLSVersion(o.tls.min); err != nil {
+		return fmt.Errorf("--tls-min-version %s: give TLS1.2 or TLS1.3", o.tls.min)
+	}
+	if o.clients.MaxVersion, err = tlsutil.GetTLSVersion(o.tls.max); err != nil {
+		return fmt.Errorf("--tls-max-version %s: give TLS1.2 or TLS1.3", o.tls.max)
+	}
+	if o.clients.MaxVersion != 0 && o.clients.MinVersion > o.clients.MaxVersion {
+		return fmt.Errorf("--tls-min-version %s is above --tls-max-version %s", o.tls.min, o.tls.max)
+	}
+	if o.clients.CipherSuites, err = tlsutil.GetCipherSuites(o.tls.ciphers); err != nil {
+		return fmt.Errorf("--listen-cipher-suites: %w", err)
+	}
+	if len(o.tls.ciphers) > 0 && o.clients.MinVersion == tls.VersionTLS13 {
+		return errors.New("--listen-cipher-suites: those of TLS1.3 cannot be chosen; leave them out, or --tls-min-version TLS1.3")
+	}
+	return nil
+}
+
+// discover asks DNS for etcd, if that is asked for.
+func (o *options) discover() error {
+	if o.discovery.domain == "" {
+		if o.discovery.name != "" || o.discovery.insecure {
+			return errors.New("--discovery-srv-name, --insecure-discovery: give --discovery-srv, too, the domain that DNS is asked about")
+		}
+		return nil
+	}
+	if o.endpoints != nil {
+		return errors.New("--discovery-srv and --endpoints: give one of them")
+	}
+	var err error
+	if o.endpoints, err = gateway.Discover(o.discovery.domain, o.discovery.name, o.towards.TrustedCAFile, o.discovery.insecure); err != nil {
+		return fmt.Errorf("--discovery-srv %s: %w (--insecure-discovery takes any that DNS names)", o.discovery.domain, err)
 	}
 	return nil
 }

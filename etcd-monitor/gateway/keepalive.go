@@ -1,0 +1,330 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// Keep-alives of leases go to etcd on a few streams for all clients of the same identity. Of one lease one request at a time is on its way, and its answer is that of all that were waiting when it was sent: each client's
+// answer is to a renewal that etcd made after the client had asked, so the lease lives as long from then on as the answer says. A lease that several clients keep alive is renewed ten times a second at most.
+
+const (
+	keepStreams = 8                      // to etcd, which renews one lease after the other on each
+	keepPace    = 100 * time.Millisecond // between two renewals of a lease that several clients keep alive
+	keepMemory  = 10 * time.Second       // how long it is remembered who kept a lease alive
+	keepQueue   = 1024                   // requests of one client that may wait for their answers
+)
+
+// keeper has the streams to etcd.
+type keeper struct {
+	g *Gateway
+
+	mu      sync.Mutex
+	streams map[string]*keepStream
+}
+
+// keepStream is one stream to etcd.
+type keepStream struct {
+	keeper *keeper
+	name   string
+	stop   context.CancelFunc
+	etcd   *mailbox
+
+	mu      sync.Mutex
+	clients map[*keepClient]bool
+	leases  map[int64]*keepLease
+	swept   time.Time
+	dead    error
+}
+
+// keepLease is a lease that is kept alive.
+type keepLease struct {
+	waiting []chan pieces // for the answer that is on its way
+	next    []chan pieces // for the one after that
+	sent    time.Time
+	asked   time.Time   // by
+	by      *keepClient // this one
+	several time.Time   // when two clients were seen last
+	timed   bool
+}
+
+// keepClient is a client's stream.
+type keepClient struct {
+	failed  chan struct{}
+	once    sync.Once
+	err     error
+	streams map[*keepStream]bool
+}
+
+func newKeeper(g *Gateway) *keeper { return &keeper{g: g, streams: map[string]*keepStream{}} }
+
+func (c *keepClient) fail(err error) {
+	c.once.Do(func() {
+		c.err = err
+		close(c.failed)
+	})
+}
+
+// keepAlives serves a client's stream. Answers come in the order of the requests, as from etcd.
+func (g *Gateway) keepAlives(down grpc.ServerStream) error {
+	ctx, cancel := context.WithCancel(outgoing(down.Context()))
+	defer cancel()
+	defer context.AfterFunc(g.stopping, cancel)()
+	md, _ := metadata.FromOutgoingContext(ctx)
+	who := identity(md)
+	c := &keepClient{failed: make(chan struct{}), streams: map[*keepStream]bool{}}
+	answers := make(chan chan pieces, keepQueue)
+	received := make(chan struct{})
+	leases := &leaseFilter{g, map[int64]bool{}}
+	go func() { // it ends with the handler at the latest, because the stream does then
+		defer close(received)
+		defer close(answers)
+		for {
+			var f frame
+			if err := down.RecvMsg(&f); err != nil {
+				if !errors.Is(err, io.EOF) {
+					c.fail(err)
+				}
+				return
+			}
+			var r pb.LeaseKeepAliveRequest
+			if err := r.Unmarshal(f.bytes); err != nil {
+				c.fail(status.Errorf(codes.Internal, "etcd-monitor: a request to keep a lease alive: %v", err))
+				return
+			}
+			answer := make(chan pieces, 1)
+			refused, err := leases.refused(down.Context(), r.ID)
+			if err != nil {
+				c.fail(err) // the client tries again
+				return
+			}
+			if refused != nil {
+				answer <- refused
+			} else if !g.keeper.renew(c, who, md, &r, answer) {
+				return
+			}
+			select {
+			case answers <- answer:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	defer func() {
+		cancel()
+		go func() { // a request may be under way there
+			<-received
+			for st := range c.streams {
+				st.leave(c)
+			}
+		}()
+	}()
+	for {
+		answer, more := (chan pieces)(nil), true
+		select {
+		case answer, more = <-answers:
+		case <-c.failed:
+			return g.unlessStopped(c.err)
+		case <-ctx.Done():
+			return g.unlessStopped(status.FromContextError(ctx.Err()).Err())
+		}
+		if !more { // the client has no more requests, or has failed
+			select {
+			case <-c.failed:
+				return g.unlessStopped(c.err)
+			default:
+				return nil
+			}
+		}
+		select {
+		case b := <-answer:
+			if err := down.SendMsg(b); err != nil {
+				return err
+			}
+		case <-c.failed:
+			return g.unlessStopped(c.err)
+		case <-ctx.Done():
+			return g.unlessStopped(status.FromContextError(ctx.Err()).Err())
+		}
+	}
+}
+
+// renew has a lease renewed. It says whether the client's stream goes on.
+func (k *keeper) renew(c *keepClient, who string, md metadata.MD, r *pb.LeaseKeepAliveRequest, answer chan pieces) bool {
+	name := strconv.FormatUint(uint64(r.ID)%keepStreams, 10) + " " + who
+	for {
+		k.mu.Lock()
+		st := k.streams[name]
+		if st == nil {
+			st = k.open(name, md)
+		}
+		k.mu.Unlock()
+		if err := st.renew(c, r, answer); !errors.Is(err, errIdle) {
+			if err != nil {
+				c.fail(err)
+			}
+			return err == nil
+		}
+	}
+}
+
+// errIdle: the stream was closed, because no client used it.
+var errIdle = errors.New("the stream is closed")
+
+// open begins a stream to etcd. The caller has locked mu.
+func (k *keeper) open(name string, md metadata.MD) *keepStream {
+	ctx, stop := context.WithCancel(metadata.NewOutgoingContext(k.g.stopping, md))
+	st := &keepStream{keeper: k, name: name, stop: stop, etcd: newMailbox(mailboxBytes), clients: map[*keepClient]bool{}, leases: map[int64]*keepLease{}, swept: time.Now()}
+	k.streams[name] = st
+	go func() {
+		defer stop()
+		st.fail(st.run(ctx))
+	}()
+	return st
+}
+
+// run takes etcd's answers, until there are no more, and says why.
+func (st *keepStream) run(ctx context.Context) error {
+	g := st.keeper.g
+	up, err := g.upstream.Conn().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, keepAliveMethod, grpc.ForceCodecV2(g.codec))
+	if err != nil {
+		return err
+	}
+	go send(st.etcd, up)
+	for {
+		var f frame
+		if err := up.RecvMsg(&f); err != nil {
+			return err
+		}
+		var a pb.LeaseKeepAliveResponse
+		if err := a.Unmarshal(f.bytes); err != nil {
+			return fmt.Errorf("gateway: an answer of etcd's to who keeps a lease alive: %w", err)
+		}
+		g.newest.Saw(a.GetHeader().GetRevision())
+		st.answered(a.ID, pieces{f.bytes})
+	}
+}
+
+// fail ends the stream, and with it those of the clients that have used it, as etcd's end does.
+func (st *keepStream) fail(why error) {
+	k := st.keeper
+	k.mu.Lock()
+	if k.streams[st.name] == st {
+		delete(k.streams, st.name)
+	}
+	k.mu.Unlock()
+	st.etcd.close(why)
+	if errors.Is(why, io.EOF) {
+		why = rpctypes.ErrGRPCStopped
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.dead == nil {
+		st.dead = why
+	}
+	for c := range st.clients {
+		c.fail(why)
+	}
+}
+
+// leave takes a client away. The last one closes the stream.
+func (st *keepStream) leave(c *keepClient) {
+	k := st.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.clients, c)
+	if len(st.clients) > 0 || st.dead != nil {
+		return
+	}
+	st.dead = errIdle
+	if k.streams[st.name] == st {
+		delete(k.streams, st.name)
+	}
+	st.stop()
+}
+
+func (st *keepStream) renew(c *keepClient, r *pb.LeaseKeepAliveRequest, answer chan pieces) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.dead != nil {
+		return st.dead
+	}
+	st.clients[c], c.streams[st] = true, true
+	now := time.Now()
+	st.sweep(now)
+	l := st.leases[r.ID]
+	if l == nil {
+		l = &keepLease{}
+		st.leases[r.ID] = l
+	}
+	if l.by != nil && l.by != c {
+		l.several = now
+	}
+	l.by, l.asked = c, now
+	l.next = append(l.next, answer)
+	st.forward(r.ID, l)
+	return nil
+}
+
+// forward sends a request for those that wait, if none is on its way and the lease is not renewed too often. The caller has locked mu.
+func (st *keepStream) forward(id int64, l *keepLease) {
+	if len(l.waiting) > 0 || len(l.next) == 0 || l.timed || st.dead != nil {
+		return
+	}
+	now := time.Now()
+	if early := l.sent.Add(keepPace).Sub(now); early > 0 && now.Sub(l.several) < keepMemory {
+		l.timed = true
+		time.AfterFunc(early, func() {
+			st.mu.Lock()
+			defer st.mu.Unlock()
+			l.timed = false
+			st.forward(id, l)
+		})
+		return
+	}
+	l.sent, l.waiting, l.next = now, l.next, nil
+	if b, err := (&pb.LeaseKeepAliveRequest{ID: id}).Marshal(); err == nil {
+		st.etcd.force(pieces{b})
+	}
+}
+
+func (st *keepStream) answered(id int64, answer pieces) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	l := st.leases[id]
+	if l == nil {
+		return
+	}
+	for _, to := range l.waiting {
+		to <- answer // there is room for it
+	}
+	l.waiting = nil
+	st.forward(id, l)
+}
+
+// sweep forgets leases that nobody has kept alive for a while. The caller has locked mu.
+func (st *keepStream) sweep(now time.Time) {
+	if now.Sub(st.swept) < keepMemory {
+		return
+	}
+	st.swept = now
+	for id, l := range st.leases {
+		if len(l.waiting)+len(l.next) == 0 && now.Sub(l.asked) > keepMemory {
+			delete(st.leases, id)
+		}
+	}
+}

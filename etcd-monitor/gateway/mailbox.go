@@ -1,0 +1,104 @@
+package gateway
+
+import "sync"
+
+// What a mailbox holds before it is full, in bytes; and what a message counts beside those that it alone has.
+const (
+	mailboxBytes = 4 << 20
+	messageBytes = 64
+)
+
+// mailbox is the messages that wait to be sent on one stream. What many streams are sent is in memory once, and the parts of messages that follow each other in a mailbox count once.
+type mailbox struct {
+	mu       sync.Mutex
+	changed  sync.Cond
+	limit    int
+	messages []pieces
+	sizes    []int
+	bytes    int
+	last     *byte // the body of the message that was put in last
+	end      error // why no more come
+	closed   bool
+}
+
+func newMailbox(limit int) *mailbox {
+	m := &mailbox{limit: limit}
+	m.changed.L = &m.mu
+	return m
+}
+
+// put puts a message in. While the mailbox is full put waits, or does not put it in. It says whether the message is in.
+func (m *mailbox) put(p pieces, wait bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for wait && m.bytes >= m.limit && !m.closed {
+		m.changed.Wait()
+	}
+	if m.closed || m.bytes >= m.limit {
+		return m.closed // there is nobody to read it
+	}
+	m.add(p)
+	return true
+}
+
+// force puts a message in, full or not: one of those of which there are few.
+func (m *mailbox) force(p pieces) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.closed {
+		m.add(p)
+	}
+}
+
+func (m *mailbox) add(p pieces) {
+	size, body := messageBytes, p.body()
+	if body != m.last || body == nil {
+		size += p.len()
+	}
+	m.last = body
+	m.messages, m.sizes, m.bytes = append(m.messages, p), append(m.sizes, size), m.bytes+size
+	m.changed.Broadcast()
+}
+
+// take takes all messages out. It waits for some; when all were taken and no more come it says why.
+func (m *mailbox) take() ([]pieces, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for len(m.messages) == 0 {
+		if m.closed {
+			return nil, m.end
+		}
+		m.changed.Wait()
+	}
+	all := m.messages
+	m.messages, m.sizes, m.last = nil, nil, nil
+	return all, nil
+}
+
+// sent says that the bytes of the messages that were taken last are no longer waiting.
+func (m *mailbox) sent() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.bytes = 0
+	for _, n := range m.sizes {
+		m.bytes += n
+	}
+	m.changed.Broadcast()
+}
+
+func (m *mailbox) isClosed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.closed
+}
+
+// close ends a mailbox: what is in it may still be taken. The first reason counts.
+func (m *mailbox) close(why error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return
+	}
+	m.closed, m.end = true, why
+	m.changed.Broadcast()
+}

@@ -1,0 +1,202 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/proxy/grpcproxy"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/internal/testport"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// beginGRPCProxy starts etcd's own proxy, as "etcd grpc-proxy start" does, until the test ends.
+func beginGRPCProxy(t testing.TB, endpoints ...string) string {
+	t.Helper()
+	c := etcdtest.ClientWith(t, clientv3.Config{Endpoints: endpoints, DialOptions: []grpc.DialOption{
+		grpc.WithUnaryInterceptor(grpcproxy.AuthUnaryClientInterceptor), grpc.WithStreamInterceptor(grpcproxy.AuthStreamClientInterceptor),
+	}})
+	s := grpc.NewServer()
+	keys, _ := grpcproxy.NewKvProxy(c)
+	watches, _ := grpcproxy.NewWatchProxy(c.Ctx(), zap.NewNop(), c)
+	leases, _ := grpcproxy.NewLeaseProxy(c.Ctx(), c)
+	pb.RegisterKVServer(s, keys)
+	pb.RegisterWatchServer(s, watches)
+	pb.RegisterLeaseServer(s, leases)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve(l)
+	t.Cleanup(s.Stop)
+	return "http://" + l.Addr().String()
+}
+
+// What clients see of an etcd that goes and comes back within their patience is the same through a gateway as without one, and as through etcd's own proxy: a write that is begun while it is gone waits and is
+// executed; of one that was under way it is known or not whether it was executed; none is executed twice.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.New(t, 1, etcdtest.Options{})
+	ways := map[string]string{
+		"etcd": c.Endpoints()[0], "grpc-proxy": beginGRPCProxy(t, c.Endpoints()...), "passed": beginWay(t, false, c.Endpoints()...).Endpoint, "served": beginWay(t, true, c.Endpoints()...).Endpoint,
+	}
+	w := &world{t: t, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: heat.NewMetrics(heat.Bounds{}, nil)}
+	for _, key := range []string{"placed", "placed/begun"} {
+		if _, err := (placed.Store{KV: etcdtest.Client(t, c.Endpoints()...), Prefix: placed.DefaultPrefix}).Put(t.Context(), key, w.slots.add()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ways["placed"] = w.gateway()
+	type outcome struct {
+		way           string
+		done, unknown int
+		first         time.Duration // of the write that was begun while etcd was gone
+		err           error         // of that, or of an error that is none of an outage
+	}
+	outcomes := make(chan outcome)
+	gone, stop := make(chan struct{}), make(chan struct{})
+	for way, endpoint := range ways {
+		client, other := etcdtest.Client(t, endpoint), etcdtest.Client(t, endpoint)
+		for _, c := range []*clientv3.Client{client, other} { // both have a connection before etcd goes
+			if _, err := c.Get(t.Context(), way); err != nil {
+				t.Fatal(way, err)
+			}
+		}
+		go func() {
+			o := outcome{way: way}
+			begun := make(chan struct{})
+			go func() {
+				defer close(begun)
+				<-gone
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				began := time.Now()
+				_, err := other.Put(ctx, way+"/begun", "x")
+				o.first, o.err = time.Since(began), err
+			}()
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					<-begun
+					outcomes <- o
+					return
+				default:
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				if _, err := client.Put(ctx, way, strconv.Itoa(i)); err == nil {
+					o.done++
+				} else if o.unknown++; status.Code(err) != codes.Unavailable && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: %v", way, err)
+				}
+				cancel()
+			}
+		}()
+	}
+	time.Sleep(200 * time.Millisecond)
+	c.Stop(0)
+	close(gone)
+	time.Sleep(time.Second)
+	c.Start(0)
+	time.AfterFunc(2*time.Second, func() { close(stop) })
+	direct := etcdtest.Client(t, c.Endpoints()...)
+	for range ways {
+		o := <-outcomes
+		if o.err != nil || o.first < 500*time.Millisecond {
+			t.Errorf("%s: a write that was begun while etcd was gone: %v after %v", o.way, o.err, o.first)
+		}
+		r, err := direct.Get(t.Context(), o.way)
+		if err != nil {
+			t.Fatal(err)
+		}
+		version := r.Kvs[0].Version
+		if version < int64(o.done) || version > int64(o.done+o.unknown) || o.done == 0 {
+			t.Errorf("%s: of %d writes %d were done and of %d it is not known, and etcd has %d", o.way, o.done+o.unknown, o.done, o.unknown, version)
+		}
+		if o.unknown > 2 { // the one that was under way when etcd stopped, and one that met an etcd that is starting
+			t.Errorf("%s: of %d writes it is not known whether they were done; only one can have been under way", o.way, o.unknown)
+		}
+		t.Logf("%s: %d writes done, %d unknown, %d executed; the first waited for %v", o.way, o.done, o.unknown, version, o.first)
+		if r, err = direct.Get(t.Context(), o.way+"/begun"); err != nil || len(r.Kvs) != 1 || r.Kvs[0].Version != 1 {
+			t.Errorf("%s: the write that was begun while etcd was gone was executed as %v, %v", o.way, r, err)
+		}
+	}
+}
+
+// slowKeys is a key-value service whose writes go on for longer than it waits for them.
+type slowKeys struct {
+	forwarder
+	writes atomic.Int32
+	code   codes.Code
+}
+
+func (s *slowKeys) Put(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {
+	s.writes.Add(1)
+	return nil, status.Error(s.code, "the service's own patience is at its end")
+}
+
+// etcd's client takes DeadlineExceeded and Canceled, when its own time is not over, for errors of its own connection and sends a write again. A gateway that has stopped waiting must not say these: the first write
+// may be executed yet.
+func TestImpatience(t *testing.T) {
+	for _, code := range []codes.Code{codes.DeadlineExceeded, codes.Canceled} {
+		u, err := Dial(UpstreamConfig{Endpoints: []string{testport.Free(t)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer u.Close()
+		keys := &slowKeys{code: code}
+		client := etcdtest.Client(t, begin(t, Config{Upstream: u, KV: keys}).Endpoint)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if _, err := client.Put(ctx, "k", "v"); status.Code(err) != codes.Unavailable {
+			t.Errorf("%v: the client hears %v", code, err)
+		}
+		if n := keys.writes.Load(); n != 1 {
+			t.Errorf("%v: the client sent its write %d times", code, n)
+		}
+	}
+}
+
+// What waits for etcd does not hold up a gateway's end.
+func TestShutdownWithoutEtcd(t *testing.T) {
+	for way, served := range ways {
+		g := beginWay(t, served, testport.Free(t))
+		client := etcdtest.Client(t, g.Endpoint)
+		answers := make(chan error, 1)
+		go func() {
+			_, err := client.Put(t.Context(), "k", "v")
+			answers <- err
+		}()
+		time.Sleep(200 * time.Millisecond)
+		select {
+		case err := <-answers:
+			t.Errorf("%s: the write did not wait for etcd: %v", way, err)
+			continue
+		default:
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		began := time.Now()
+		g.Shutdown(ctx)
+		if d := time.Since(began); d > time.Second {
+			t.Errorf("%s: it took %v", way, d)
+		}
+		if err := <-answers; !errors.Is(err, rpctypes.ErrStopped) {
+			t.Errorf("%s: what waited hears %v, want %v", way, err, rpctypes.ErrStopped)
+		}
+	}
+}

@@ -1,0 +1,550 @@
+package gateway
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// sharedAtMost is how many watches one stream to etcd has.
+const sharedAtMost = 1000
+
+// sharedPause is how long no common watch is made after etcd has refused one.
+const sharedPause = time.Minute
+
+// watchHub is the watches of all clients, by what they watch. Locks are taken in this order: the hub's, a group's, that of the streams, a stream's.
+type watchHub struct {
+	g         *Gateway
+	waiting   int           // bytes of answers that may wait for a client
+	slowPause time.Duration // how long a watch that was too slow to be shared stays alone
+
+	slow atomic.Int64 // how often one was
+
+	mu     sync.Mutex
+	groups map[string]*watchGroup
+
+	streamsMu sync.Mutex
+	streams   map[string]*sharedStream // the one that takes new watches, by identity
+}
+
+// watchGroup is all watches of the same.
+type watchGroup struct {
+	key string
+
+	mu        sync.Mutex
+	alone     map[*watch]bool // those on their clients' own streams
+	shared    map[*watch]bool // those that are answered from
+	common    *commonWatch    // nil: there is none
+	notBefore time.Time
+}
+
+// commonWatch is a watch that is passed on to many.
+type commonWatch struct {
+	group  *watchGroup
+	stream *sharedStream
+	id     int64
+	made   bool  // etcd has answered that it is made
+	pos    int64 // all events up to this revision were passed on, or were before it was made
+	within bool  // an answer has been passed on in part
+}
+
+// sharedStream is a stream to etcd with common watches.
+type sharedStream struct {
+	hub      *watchHub
+	identity string
+	stop     context.CancelFunc
+	etcd     *mailbox
+
+	mu      sync.Mutex
+	watches map[int64]*commonWatch
+	made    int64 // how many watches it has had
+	asked   []*commonWatch
+	asks    []*question
+	dead    bool
+}
+
+func newWatchHub(g *Gateway) *watchHub {
+	return &watchHub{g: g, waiting: mailboxBytes, slowPause: 10 * time.Second, groups: map[string]*watchGroup{}, streams: map[string]*sharedStream{}}
+}
+
+// join puts a watch to those like it. Whatever a client may ask for makes a difference, but where it begins and how it calls it.
+func (h *watchHub) join(w *watch) {
+	q := *w.request
+	q.WatchId, q.StartRevision = 0, 0
+	b, err := q.Marshal()
+	if err != nil {
+		b = nil
+	}
+	key := string(b) + "\x00" + w.stream.identity
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	group := h.groups[key]
+	if group == nil {
+		group = &watchGroup{key: key, alone: map[*watch]bool{}, shared: map[*watch]bool{}}
+		h.groups[key] = group
+	}
+	group.mu.Lock()
+	defer group.mu.Unlock()
+	w.group = group
+	group.alone[w] = true
+}
+
+// leave takes a watch away. The last one of a group takes the common watch with it.
+func (h *watchHub) leave(w *watch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	group := w.group
+	group.mu.Lock()
+	defer group.mu.Unlock()
+	w.ending = true
+	delete(group.alone, w)
+	delete(group.shared, w)
+	if len(group.alone)+len(group.shared) == 0 && h.groups[group.key] == group {
+		delete(h.groups, group.key)
+	}
+	if c := group.common; c != nil && len(group.shared) == 0 && len(group.alone) < 2 {
+		c.end()
+	}
+}
+
+// ends is told that the client has asked for the end of a watch: its id on the client's own stream, if that is for etcd to say; otherwise it has ended.
+func (h *watchHub) ends(w *watch) int64 {
+	w.group.mu.Lock()
+	own := w.own
+	w.ending = true
+	w.group.mu.Unlock()
+	if own == 0 {
+		h.leave(w)
+	}
+	return own
+}
+
+// streamOf is the stream on which a watch is shared, nil if it is alone.
+func (h *watchHub) streamOf(w *watch) *sharedStream {
+	w.group.mu.Lock()
+	defer w.group.mu.Unlock()
+	if c := w.group.common; c != nil && w.group.shared[w] {
+		return c.stream
+	}
+	return nil
+}
+
+// holds begins to pass on an answer to a client's own watch, if it is still its own. passed is its end.
+func (h *watchHub) holds(w *watch, own int64) bool {
+	w.group.mu.Lock()
+	defer w.group.mu.Unlock()
+	if w.own != own {
+		return false
+	}
+	w.busy = true
+	return true
+}
+
+// begun is told that etcd has made a watch, at a revision. From there on, or from its start if that is not in the past, all events come.
+func (h *watchHub) begun(w *watch, own, revision int64) {
+	group := w.group
+	group.mu.Lock()
+	defer group.mu.Unlock()
+	w.own = own
+	switch start := w.request.StartRevision; {
+	case start == 0:
+		w.pos, w.known = revision, true
+	case start == revision+1:
+		w.pos, w.known = revision, true
+	default: // it may be compacted, or may be far in the future: its first answer says so
+		w.pos = start - 1
+	}
+	h.share(w)
+}
+
+// passed is told what etcd has answered to a client's own watch, and was passed on.
+func (h *watchHub) passed(w *watch, a watchAnswer) {
+	group := w.group
+	group.mu.Lock()
+	defer group.mu.Unlock()
+	switch {
+	case a.id == noWatch:
+		if w.busy || w.own == 0 || w.ending {
+			return
+		}
+		w.pos, w.known = max(w.pos, a.revision), true
+	default:
+		w.busy = false
+		switch {
+		case a.fragment:
+			w.known = false
+		case a.last > 0:
+			w.pos, w.known = max(w.pos, a.last), true
+		default:
+			w.pos, w.known = max(w.pos, a.revision), true
+		}
+	}
+	h.share(w)
+}
+
+// count is how many watches there are at etcd, and how many clients have.
+func (h *watchHub) count() (etcd, clients int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, group := range h.groups {
+		group.mu.Lock()
+		etcd += len(group.alone)
+		clients += len(group.alone) + len(group.shared)
+		if group.common != nil {
+			etcd++
+		}
+		group.mu.Unlock()
+	}
+	return etcd, clients
+}
+
+// resumed is told that etcd has made a watch again that was shared, if the client still wants it.
+func (h *watchHub) resumed(w *watch, own int64) bool {
+	w.group.mu.Lock()
+	defer w.group.mu.Unlock()
+	if !w.ending {
+		w.own = own
+	}
+	return !w.ending
+}
+
+// wants says whether a watch could be shared if it were known how far it is.
+func (h *watchHub) wants(w *watch) bool {
+	group := w.group
+	group.mu.Lock()
+	defer group.mu.Unlock()
+	if !group.alone[w] || w.own == 0 || w.ending || len(group.alone)+len(group.shared) < 2 || w.tooSlow() {
+		return false
+	}
+	return !w.known || group.common != nil && group.common.made
+}
+
+// share has a watch answered from the common one if it has come as far, and makes a common one where there are two that are known. The caller has locked the group.
+func (h *watchHub) share(w *watch) {
+	group := w.group
+	if !group.alone[w] || w.own == 0 || w.ending || len(group.alone)+len(group.shared) < 2 || w.tooSlow() {
+		return
+	}
+	c := group.common
+	switch {
+	case !w.known:
+		w.stream.nudge()
+	case c == nil:
+		h.make(group)
+	case !c.made:
+	case c.within || w.pos < c.pos || !w.move():
+		w.stream.nudge()
+	}
+}
+
+// make makes a common watch for those of a group that are known. The caller has locked the group.
+func (h *watchHub) make(group *watchGroup) {
+	if time.Now().Before(group.notBefore) {
+		return
+	}
+	known := 0
+	var one *watch
+	for w := range group.alone {
+		if w.known && !w.ending {
+			known, one = known+1, w
+		}
+	}
+	if known >= 2 {
+		h.add(&commonWatch{group: group}, one.stream, one.request)
+	}
+}
+
+// add asks etcd for a common watch. The caller has locked the group.
+func (h *watchHub) add(c *commonWatch, like *watchStream, request *pb.WatchCreateRequest) {
+	h.streamsMu.Lock()
+	defer h.streamsMu.Unlock()
+	st := h.streams[like.identity]
+	if st == nil || !st.add(c, request) {
+		st = h.open(like.identity, like.metadata)
+		st.add(c, request)
+	}
+	c.group.common = c
+}
+
+// open begins a stream to etcd for common watches. The caller has locked streamsMu.
+func (h *watchHub) open(identity string, md metadata.MD) *sharedStream {
+	ctx, stop := context.WithCancel(metadata.NewOutgoingContext(h.g.stopping, md))
+	st := &sharedStream{hub: h, identity: identity, stop: stop, etcd: newMailbox(mailboxBytes), watches: map[int64]*commonWatch{}}
+	h.streams[identity] = st
+	go func() {
+		defer stop()
+		st.fail(st.run(ctx))
+	}()
+	return st
+}
+
+// move has a watch answered from the common one from now on, if nothing is under way that does not let it. The caller has locked the group.
+func (w *watch) move() bool {
+	s := w.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.busy || s.questions() || s.ended {
+		return false
+	}
+	delete(s.own, w.own)
+	s.tell(cancelRequest(w.own), false)
+	w.own = 0
+	delete(w.group.alone, w)
+	w.group.shared[w] = true
+	return true
+}
+
+// tooSlow says whether a watch stays alone because it was too slow to be shared. The caller has locked the group.
+func (w *watch) tooSlow() bool { return time.Now().Before(w.notBefore) }
+
+// back gives a watch that is too slow its own one back, which begins after a revision up to which it has all. The caller has locked the group.
+func (w *watch) back(pos int64) {
+	w.stream.hub.slow.Add(1)
+	delete(w.group.shared, w)
+	w.group.alone[w] = true
+	w.pos, w.known, w.notBefore = pos, false, time.Now().Add(w.stream.hub.slowPause)
+	s := w.stream
+	s.mu.Lock()
+	s.forget()
+	s.mu.Unlock()
+	if s.etcd.isClosed() || s.begin(w, pos+1, true, false) != nil {
+		s.out.close(errSlow)
+	}
+}
+
+// run takes etcd's answers, until there are no more, and says why.
+func (st *sharedStream) run(ctx context.Context) error {
+	g := st.hub.g
+	up, err := g.upstream.Conn().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, watchMethod, grpc.ForceCodecV2(g.codec))
+	if err != nil {
+		return err
+	}
+	go send(st.etcd, up)
+	for {
+		var f frame
+		if err := up.RecvMsg(&f); err != nil {
+			return err
+		}
+		a, ok, err := g.watchAnswer(f)
+		if err != nil {
+			return err
+		}
+		if ok {
+			st.answered(a)
+		}
+	}
+}
+
+// fail ends the stream, and with it those of the clients that were answered from it.
+func (st *sharedStream) fail(why error) {
+	h := st.hub
+	h.streamsMu.Lock()
+	if h.streams[st.identity] == st {
+		delete(h.streams, st.identity)
+	}
+	h.streamsMu.Unlock()
+	st.etcd.close(why)
+	st.mu.Lock()
+	st.dead = true
+	all := make([]*commonWatch, 0, len(st.watches))
+	for _, c := range st.watches {
+		all = append(all, c)
+	}
+	st.watches = nil
+	st.mu.Unlock()
+	if _, ok := status.FromError(why); !ok {
+		why = status.FromContextError(why).Err()
+	}
+	for _, c := range all {
+		c.group.mu.Lock()
+		if c.group.common == c {
+			c.group.common = nil
+			for w := range c.group.shared {
+				w.stream.out.close(why)
+			}
+		}
+		c.group.mu.Unlock()
+	}
+}
+
+// add asks etcd for a watch, if there is room for it.
+func (st *sharedStream) add(c *commonWatch, request *pb.WatchCreateRequest) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.dead || st.made >= sharedAtMost {
+		return false
+	}
+	st.made++
+	c.stream, c.id = st, st.made
+	st.watches[c.id] = c
+	st.asked = append(st.asked, c)
+	q := *request
+	q.WatchId, q.StartRevision = c.id, 0
+	st.tell(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &q}})
+	return true
+}
+
+func (st *sharedStream) tell(r *pb.WatchRequest) {
+	if b, err := r.Marshal(); err == nil {
+		st.etcd.force(pieces{b})
+	}
+}
+
+// drop ends a common watch. The last one that there may be on this stream ends the stream.
+func (st *sharedStream) drop(c *commonWatch) {
+	st.hub.streamsMu.Lock()
+	defer st.hub.streamsMu.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.watches[c.id] != c {
+		return
+	}
+	delete(st.watches, c.id)
+	st.tell(cancelRequest(c.id))
+	if len(st.watches) == 0 {
+		st.dead = true
+		if st.hub.streams[st.identity] == st {
+			delete(st.hub.streams, st.identity)
+		}
+		st.stop()
+	}
+}
+
+// ask asks etcd how far the watches on this stream are.
+func (st *sharedStream) ask(q *question) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.asks = append(slices.DeleteFunc(st.asks, func(q *question) bool { return time.Now().After(q.until) }), q)
+	st.tell(progressRequest)
+}
+
+// answered is told of an answer.
+func (st *sharedStream) answered(a watchAnswer) {
+	st.mu.Lock()
+	var c *commonWatch
+	switch {
+	case a.created:
+		if len(st.asked) > 0 {
+			c, st.asked = st.asked[0], st.asked[1:]
+		}
+	case a.id == noWatch:
+		asks := st.asks
+		st.asks = nil
+		st.mu.Unlock()
+		for _, q := range asks {
+			q.stream.mu.Lock()
+			q.hears(st, a)
+			q.stream.mu.Unlock()
+		}
+		return
+	default:
+		c = st.watches[a.id]
+	}
+	st.mu.Unlock()
+	if c == nil {
+		return
+	}
+	c.group.mu.Lock()
+	defer c.group.mu.Unlock()
+	if c.group.common != c {
+		return
+	}
+	switch {
+	case a.created && a.canceled:
+		c.refused()
+	case a.created: // some events may come that are older than that; who is moved here has them
+		c.made, c.pos = true, a.revision
+		c.gather()
+	case a.canceled:
+		c.canceled(a)
+	default:
+		c.pass(a)
+	}
+}
+
+// gather takes all watches that have come as far. The caller has locked the group.
+func (c *commonWatch) gather() {
+	for w := range c.group.alone {
+		c.stream.hub.share(w)
+	}
+}
+
+// end ends the watch, which stands for no other. The caller has locked the group.
+func (c *commonWatch) end() {
+	c.group.common = nil
+	c.stream.drop(c)
+}
+
+// refused is told that etcd does not make the watch. The caller has locked the group.
+func (c *commonWatch) refused() {
+	c.group.notBefore = time.Now().Add(sharedPause)
+	c.end()
+}
+
+// canceled is told that etcd has ended the watch, and so each of those that it stands for. The caller has locked the group.
+func (c *commonWatch) canceled(a watchAnswer) {
+	c.end()
+	for w := range c.group.shared {
+		delete(c.group.shared, w)
+		w.ending = true
+		w.stream.mu.Lock()
+		delete(w.stream.watches, w.id)
+		w.stream.mu.Unlock()
+		w.stream.out.force(a.as(w.id))
+		go c.stream.hub.leave(w)
+	}
+}
+
+// pass passes an answer on. The caller has locked the group.
+func (c *commonWatch) pass(a watchAnswer) {
+	if a.last == 0 { // how far it is
+		for w := range c.group.shared {
+			if a.revision >= w.pos {
+				w.stream.out.put(a.as(w.id), false)
+			}
+		}
+		return
+	}
+	if !c.within { // those that have all before this answer get it from here
+		c.gather()
+	}
+	for w := range c.group.shared {
+		part := a
+		switch {
+		case a.last <= w.pos:
+			continue
+		case a.first <= w.pos && !a.emptied:
+			var err error
+			if part, err = a.after(w.pos); err != nil {
+				w.stream.out.close(err)
+				continue
+			}
+		}
+		part, shown := w.shows(part)
+		switch {
+		case !shown || w.stream.out.put(part.as(w.id), false):
+			if !a.fragment {
+				w.pos = a.last
+			}
+		case c.within || a.fragment || w.request.PrevKv: // etcd may leave the former values out of the first events of a watch that begins in the past
+			w.stream.out.close(errSlow)
+		default:
+			w.back(max(w.pos, a.first-1))
+		}
+	}
+	if len(c.group.shared) == 0 && len(c.group.alone) > 0 && slices.ContainsFunc(slices.Collect(maps.Keys(c.group.alone)), (*watch).tooSlow) {
+		c.end() // for nobody; when they are no longer alone there is another one
+		return
+	}
+	if c.within = a.fragment; !c.within {
+		c.pos = max(c.pos, a.last)
+	}
+}

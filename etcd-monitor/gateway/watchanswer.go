@@ -1,0 +1,136 @@
+package gateway
+
+import (
+	"slices"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Fields of WatchResponse, Event and KeyValue (rpc.proto, kv.proto).
+const (
+	watchIDField  protowire.Number = 2  // int64
+	createdField  protowire.Number = 3  // bool
+	canceledField protowire.Number = 4  // bool
+	compactField  protowire.Number = 5  // int64
+	fragmentField protowire.Number = 7  // bool
+	eventsField   protowire.Number = 11 // repeated Event
+	eventKeyField protowire.Number = 2  // of Event: KeyValue
+	modField      protowire.Number = 3  // of KeyValue: int64
+)
+
+// noWatch is the id in an answer that is about no watch, or about all of a stream.
+const noWatch = -1
+
+// watchAnswer is a WatchResponse as its bytes, with what has to be known of it to pass it on.
+type watchAnswer struct {
+	bytes       []byte
+	from, to    int   // where its watch id is
+	id          int64 // of the watch
+	revision    int64 // in the header
+	created     bool
+	canceled    bool
+	fragment    bool // more of the same events follow
+	compact     bool // canceled for a compaction
+	emptied     bool // it had events, and all were left out
+	first, last int64
+}
+
+// first and last are the least and the greatest revision of the events, those that were left out as well; 0 where there are none.
+
+// readWatchAnswer reads a WatchResponse. What is none is passed on as it is.
+func readWatchAnswer(message []byte) (a watchAnswer, ok bool) {
+	a.bytes = message
+	for at := 0; at < len(message); {
+		num, typ, n := protowire.ConsumeTag(message[at:])
+		if n < 0 {
+			return a, false
+		}
+		size := protowire.ConsumeFieldValue(num, typ, message[at+n:])
+		if size < 0 {
+			return a, false
+		}
+		value := message[at+n : at+n+size]
+		var number uint64
+		if typ == protowire.VarintType {
+			number, _ = protowire.ConsumeVarint(value)
+		}
+		switch {
+		case num == headerField && typ == protowire.BytesType:
+			content, _ := protowire.ConsumeBytes(value)
+			_, revision := field(content, revisionField, protowire.VarintType)
+			a.revision = int64(revision)
+			if a.to == 0 {
+				a.from, a.to = at+n+size, at+n+size // where the id would be
+			}
+		case num == watchIDField && typ == protowire.VarintType:
+			a.id, a.from, a.to = int64(number), at, at+n+size
+		case num == createdField && typ == protowire.VarintType:
+			a.created = number != 0
+		case num == canceledField && typ == protowire.VarintType:
+			a.canceled = number != 0
+		case num == compactField && typ == protowire.VarintType:
+			a.compact = number != 0
+		case num == fragmentField && typ == protowire.VarintType:
+			a.fragment = number != 0
+		case num == eventsField && typ == protowire.BytesType:
+			event, _ := protowire.ConsumeBytes(value)
+			kv, _ := field(event, eventKeyField, protowire.BytesType)
+			_, mod := field(kv, modField, protowire.VarintType)
+			if a.first == 0 || int64(mod) < a.first {
+				a.first = int64(mod)
+			}
+			a.last = max(a.last, int64(mod))
+		}
+		at += n + size
+	}
+	return a, true
+}
+
+// as is the answer with another watch id. The bytes are shared.
+func (a *watchAnswer) as(id int64) pieces {
+	var field []byte
+	if id != 0 {
+		field = protowire.AppendTag(make([]byte, 0, 12), watchIDField, protowire.VarintType)
+		field = protowire.AppendVarint(field, uint64(id))
+	}
+	return pieces{a.bytes[:a.from], field, a.bytes[a.to:]}
+}
+
+// after is the answer without the events up to a revision.
+func (a *watchAnswer) after(revision int64) (watchAnswer, error) {
+	left := 0
+	out, err := a.changed(func(r *pb.WatchResponse) {
+		r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool { return e.Kv.ModRevision <= revision })
+		left = len(r.Events)
+	})
+	out.first, out.emptied = max(a.first, revision+1), left == 0
+	return out, err
+}
+
+// duplicate is etcd's answer to a request for a watch whose id another one of the same stream has, made of the answer that it would have had.
+func (a *watchAnswer) duplicate() (pieces, error) {
+	var r pb.WatchResponse
+	if err := r.Unmarshal(a.bytes); err != nil {
+		return nil, err
+	}
+	r.WatchId, r.Created, r.Canceled, r.CancelReason = noWatch, true, true, mvcc.ErrWatcherDuplicateID.Error()
+	b, err := r.Marshal()
+	return pieces{b}, err
+}
+
+// cancelled is etcd's answer to who ends a watch, with the cluster, the member and the term of this one, and a revision.
+func (a *watchAnswer) cancelled(revision, id int64) (pieces, error) {
+	var r pb.WatchResponse
+	if err := r.Unmarshal(a.bytes); err != nil {
+		return nil, err
+	}
+	h := r.GetHeader()
+	b, err := (&pb.WatchResponse{
+		Header:  &pb.ResponseHeader{ClusterId: h.GetClusterId(), MemberId: h.GetMemberId(), RaftTerm: h.GetRaftTerm(), Revision: max(h.GetRevision(), revision)},
+		WatchId: id, Canceled: true,
+	}).Marshal()
+	return pieces{b}, err
+}
