@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
@@ -32,23 +34,26 @@ func TestMistakes(t *testing.T) {
 	a := testcerts.NewAuthority(t)
 	certs, _ := a.Issue("server", "")
 	for line, want := range map[string]string{
-		"extra":                                     `unknown command "extra"`,
-		"--no-such-flag":                            "unknown flag: --no-such-flag",
-		"--log-level loud":                          "give debug, info, warn or error",
-		"--endpoints 127.0.0.1":                     "give URLs, or HOST:PORT",
-		"--endpoints ftp://h:1":                     "begins with http://, https://",
-		"--endpoints http://h":                      "give http://HOST:PORT",
-		"--endpoints http://h:1/x":                  "give http://HOST:PORT",
-		"--endpoints http://h:1,https://h:2":        "all must have the same",
-		"--endpoints http://h:1 --cacert " + a.File: "write https",
-		"--endpoints h:1 --data-dir x":              "leave out --endpoints, or them",
-		"--endpoints h:1 --cert " + certs.CertFile:  "--cert and --key: give both",
-		"--endpoints h:1 --cacert /no/such/file":    "no such file",
-		"--cacert " + a.File:                        "name it with --endpoints",
-		"--cert-file " + certs.CertFile:             "give both, or neither",
-		"--client-cert-auth":                        "give --trusted-ca-file too",
-		"--trusted-ca-file " + a.File:               "write https",
-		"--client-crl-file " + a.File:               "give --trusted-ca-file too",
+		"extra":                                             `unknown command "extra"`,
+		"--no-such-flag":                                    "unknown flag: --no-such-flag",
+		"--log-level loud":                                  "give debug, info, warn or error",
+		"--endpoints 127.0.0.1":                             "give URLs, or HOST:PORT",
+		"--endpoints ftp://h:1":                             "begins with http://, https://",
+		"--endpoints http://h":                              "give http://HOST:PORT",
+		"--endpoints http://h:1/x":                          "give http://HOST:PORT",
+		"--endpoints http://h:1,https://h:2":                "all must have the same",
+		"--endpoints http://h:1 --cacert " + a.File:         "write https",
+		"--endpoints h:1 --data-dir x":                      "leave out --endpoints, or them",
+		"--endpoints h:1 --cert " + certs.CertFile:          "--cert and --key: give both",
+		"--endpoints h:1 --cacert /no/such/file":            "no such file",
+		"--cacert " + a.File:                                "name it with --endpoints",
+		"--insecure-skip-tls-verify":                        "name it with --endpoints",
+		"--endpoints http://h:1 --insecure-skip-tls-verify": "it is for https",
+		"--endpoints https://h:1 --insecure-skip-tls-verify --cacert " + a.File:   "without --cacert",
+		"--cert-file " + certs.CertFile:                                           "give both, or neither",
+		"--client-cert-auth":                                                      "give --trusted-ca-file too",
+		"--trusted-ca-file " + a.File:                                             "write https",
+		"--client-crl-file " + a.File:                                             "give --trusted-ca-file too",
 		"--trusted-ca-file " + a.File + " --client-crl-file " + a.File:            "it has to be DER",
 		"--listen-client-urls https://127.0.0.1:0":                                "give --cert-file and --key-file",
 		"--listen-client-urls 127.0.0.1:0":                                        "is not a URL",
@@ -185,6 +190,24 @@ func TestBeforeEtcd(t *testing.T) {
 	defer cancel()
 	if _, err := c.Put(ctx, "k", "v"); err != nil {
 		t.Fatalf("10 s after etcd is there: %v", err)
+	}
+}
+
+// An etcd whose certificate nobody has signed is reached only if that is asked for.
+func TestUnverified(t *testing.T) {
+	certs, _ := testcerts.NewAuthority(t).Issue("etcd", "", "nobody.example")
+	etcd := etcdtest.New(t, 1, etcdtest.Options{TLS: transport.TLSInfo{CertFile: certs.CertFile, KeyFile: certs.KeyFile}}).Endpoints()[0]
+	for _, insecure := range []bool{true, false} {
+		line, _ := ready(t, "--endpoints", etcd, fmt.Sprintf("--insecure-skip-tls-verify=%v", insecure), "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "")
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		if insecure {
+			cancel()
+			ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
+		}
+		if _, err := etcdtest.Client(t, endpoint(t, line)).Put(ctx, "k", "v"); (err == nil) != insecure {
+			t.Errorf("--insecure-skip-tls-verify=%v: %v", insecure, err)
+		}
+		cancel()
 	}
 }
 
