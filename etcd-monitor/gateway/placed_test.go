@@ -86,6 +86,7 @@ type world struct {
 	slots   *shelf
 	metrics *heat.Metrics
 	absent  []string // placed, too, and not removed
+	names   string   // the clients' namespace
 }
 
 func newWorld(t *testing.T, absent ...string) *world {
@@ -181,7 +182,7 @@ func (w *world) gatewayBefore(endpoints ...string) string {
 	})
 	server := guarded.New(guarded.Config{Etcd: Forward(u, w.metrics), Slots: w.slots, Directory: follower, Sessions: sessions, Newest: newest, Codec: cell.NewLibrary(client, placed.DefaultPrefix),
 		Seals: seals, Runtime: runtime, Observer: w.metrics, Prefix: placed.DefaultPrefix, Patience: 10 * time.Second})
-	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics, Hidden: seal.Prefix(placed.DefaultPrefix)}).Endpoint
+	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics, Hidden: seal.Prefix(placed.DefaultPrefix), Namespace: w.names}).Endpoint
 }
 
 // etcd's own tools do not notice that keys come into the network and leave it.
