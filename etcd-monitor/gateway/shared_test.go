@@ -53,7 +53,6 @@ type watcher struct {
 	watches map[int64]*checkedWatch
 	all     []*checkedWatch
 	told    int // how often it was told how far all are
-	late    int
 }
 
 func (w *watcher) send(r *pb.WatchRequest) {

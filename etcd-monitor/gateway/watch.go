@@ -461,7 +461,7 @@ func (s *watchStream) created(a watchAnswer) error {
 	w.made = madeAt{true, a.revision, s.sent - s.heard}
 	if c.again {
 		s.mu.Unlock()
-		if !s.hub.resumed(w, c.id) { // the client has ended it in the meantime
+		if !s.hub.holdsAs(w, c.id) { // the client has ended it in the meantime
 			s.endOwn(c.id)
 		}
 		return nil
@@ -482,8 +482,9 @@ func (s *watchStream) created(a watchAnswer) error {
 	}
 	s.watches[w.id] = w
 	s.mu.Unlock()
+	s.hub.holdsAs(w, c.id) // before the client knows it, who may then ask for its end
 	s.out.put(a.as(w.id), true)
-	s.hub.begun(w, c.id, a.revision)
+	s.hub.begun(w, a.revision)
 	return nil
 }
 
