@@ -258,6 +258,9 @@ func testGateways(t *testing.T, binary string, seed uint64, round time.Duration,
 	if err := h.Check(2 * time.Minute); err != nil {
 		t.Error(err)
 	}
+	if _, err := h.CheckHeaders(t.Context(), etcdtest.Client(t, etcd.Endpoints()...), 1); err != nil {
+		t.Error(err)
+	}
 	t.Logf("%s died; %d operations, %d of them without an answer; the network answered %d reads, %d of them after that; %d placements and removals; checked in %.1f s",
 		strings.Join(died, ", "), operations, unanswered, hit.Load(), hit.Load()-before, moves, time.Since(checking).Seconds())
 	sum.operations += operations

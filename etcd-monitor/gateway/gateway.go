@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -29,6 +30,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 )
 
 // etcd's limits and defaults (etcd's embed package; its grpcOverheadBytes).
@@ -50,10 +52,16 @@ type Config struct {
 	// Newest takes note of the revisions in all answers, and Metrics counts; without them the gateway has its own.
 	Newest  *Newest
 	Metrics *heat.Metrics
+	// Log is told when clients cannot connect; nil: nobody is.
+	Log *slog.Logger
 	// Registry is what /proxy/metrics shows. Without one it shows nothing.
 	Registry prometheus.Gatherer
-	// Hidden is what the names of keys begin with that no client may read; "": there are none. KV leaves them out by itself; watches go without them, and snapshots, which would have them, are refused.
-	Hidden string
+	// Reserved are the keys that are no client's. KV leaves them out by itself; here watches go without them, and snapshots, which would have them, are refused.
+	Reserved reserved.Keys
+	// AsSelf asks etcd under the gateway's own name which leases have reserved keys: they are out of clients' reach, too. nil: it is not asked, and leases are etcd's matter.
+	AsSelf *clientv3.Client
+	// AuthEnable is given each request to enable etcd's authentication, to pass it on with what has to be done before and after. nil: it is passed on as it is.
+	AuthEnable func(ctx context.Context, pass func() error) error
 	// Namespace is what the names of the clients' keys begin with at etcd, and clients do not see.
 	Namespace string
 	// CORS are the origins of pages that browsers may let use the HTTP pages, and Hosts the names by which plain HTTP may ask for them (against DNS rebinding). None, or "*": all.
@@ -76,12 +84,15 @@ type Gateway struct {
 	upstream *Upstream
 	newest   *Newest
 	metrics  *heat.Metrics
+	log      *slog.Logger
 	codec    codec
 	hub      *watchHub
 	keeper   *keeper
-	hidden   []byte
 	names    namespace
-	changed  map[string]func([]byte) ([]byte, error) // what is done to the answers of a method
+	reserved reserved.Keys
+	asSelf   *clientv3.Client
+	enabling func(context.Context, func() error) error
+	changed  map[string]func(context.Context, []byte) ([]byte, error) // what is done to the answers of a method
 
 	grpc  *grpc.Server
 	http  *http.Server
@@ -99,16 +110,22 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Upstream == nil {
 		return nil, errors.New("gateway: there is no connection to etcd")
 	}
-	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, hidden: []byte(cfg.Hidden), names: namespace(cfg.Namespace), codec: newCodec(), inner: bufconn.Listen(256 << 10)}
+	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, log: cfg.Log, reserved: cfg.Reserved, asSelf: cfg.AsSelf, enabling: cfg.AuthEnable, names: namespace(cfg.Namespace), codec: newCodec(),
+		inner: bufconn.Listen(256 << 10), changed: map[string]func(context.Context, []byte) ([]byte, error){}}
 	if g.newest == nil {
 		g.newest = new(Newest)
 	}
 	if g.metrics == nil {
 		g.metrics = heat.NewMetrics(heat.Bounds{}, g.newest.Revision)
 	}
-	g.changed = map[string]func([]byte) ([]byte, error){}
+	if g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
+	}
 	if len(cfg.AdvertiseClientURLs) > 0 {
 		g.changed["/etcdserverpb.Cluster/MemberList"] = advertise(cfg.AdvertiseClientURLs)
+	}
+	if len(g.reserved.Prefixes()) > 0 {
+		g.changed[leasesMethod] = g.withoutReservedLeases
 	}
 	if len(g.names) > 0 {
 		g.changed["/etcdserverpb.Lease/LeaseTimeToLive"] = g.names.leaseOut
@@ -221,7 +238,8 @@ func (g *Gateway) Serve(l net.Listener) error {
 		return errors.New("gateway: it was shut down")
 	}
 	defer context.AfterFunc(g.stopping, func() { l.Close() })()
-	m := cmux.New(l)
+	// By itself cmux tries again at once, and without an end, where a connection cannot be accepted.
+	m := cmux.New(&accepting{Listener: l, ctx: g.stopping, log: g.log, metrics: g.metrics})
 	m.SetReadTimeout(time.Minute) // for a connection on which nothing comes; this also covers the TLS handshake
 	g2, h1 := m.Match(cmux.HTTP2()), m.Match(cmux.Any())
 	var wg sync.WaitGroup

@@ -20,8 +20,6 @@ import (
 // Keep-alives of leases go to etcd on a few streams for all clients of the same identity. Of one lease one request at a time is on its way, and its answer is that of all that were waiting when it was sent: each client's
 // answer is to a renewal that etcd made after the client had asked, so the lease lives as long from then on as the answer says. A lease that several clients keep alive is renewed ten times a second at most.
 
-const keepAliveMethod = "/etcdserverpb.Lease/LeaseKeepAlive"
-
 const (
 	keepStreams = 8                      // to etcd, which renews one lease after the other on each
 	keepPace    = 100 * time.Millisecond // between two renewals of a lease that several clients keep alive
@@ -89,6 +87,7 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 	c := &keepClient{failed: make(chan struct{}), streams: map[*keepStream]bool{}}
 	answers := make(chan chan pieces, keepQueue)
 	received := make(chan struct{})
+	leases := &leaseFilter{g, map[int64]bool{}}
 	go func() { // it ends with the handler at the latest, because the stream does then
 		defer close(received)
 		defer close(answers)
@@ -106,7 +105,17 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 				return
 			}
 			answer := make(chan pieces, 1)
-			if !g.keeper.renew(c, who, md, &r, answer) {
+			if no, err := leases.refused(down.Context(), f.bytes); err != nil {
+				c.fail(err)
+				return
+			} else if no != nil {
+				b, err := no.Marshal()
+				if err != nil {
+					c.fail(err)
+					return
+				}
+				answer <- pieces{b}
+			} else if !g.keeper.renew(c, who, md, &r, answer) {
 				return
 			}
 			select {

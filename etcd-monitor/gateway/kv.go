@@ -52,7 +52,7 @@ func (s kv) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, e
 
 // Put implements [pb.KVServer].
 func (s kv) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
-	s.g.metrics.Keys.Write(r.Key)
+	s.g.countWrite(r.Key)
 	return serve(ctx, s.g, kindPut, s.next.Put, r)
 }
 

@@ -33,7 +33,7 @@ func (g *Gateway) look(method string, request []byte) string {
 		return kind
 	case "/etcdserverpb.KV/Put":
 		key, _ := field(request, keyField, protowire.BytesType) // and not the value, which may be large
-		g.metrics.Keys.Write(key)
+		g.countWrite(key)
 		return kindPut
 	case "/etcdserverpb.KV/DeleteRange":
 		var r pb.DeleteRangeRequest
@@ -59,7 +59,7 @@ func (g *Gateway) lookRange(r *pb.RangeRequest) string {
 		return kindRange
 	}
 	if r.Revision == 0 && r.MinModRevision == 0 && r.MaxModRevision == 0 && r.MinCreateRevision == 0 && r.MaxCreateRevision == 0 {
-		g.metrics.Keys.Read(r.Key)
+		g.countRead(r.Key)
 	}
 	return kindGet
 }
@@ -68,7 +68,7 @@ func (g *Gateway) lookDelete(r *pb.DeleteRangeRequest) string {
 	if len(r.RangeEnd) > 0 {
 		return kindDeleteRange
 	}
-	g.metrics.Keys.Write(r.Key)
+	g.countWrite(r.Key)
 	return kindDelete
 }
 
@@ -78,12 +78,26 @@ func (g *Gateway) lookTxn(r *pb.TxnRequest) {
 		for _, op := range branch {
 			switch {
 			case op.GetRequestPut() != nil:
-				g.metrics.Keys.Write(op.GetRequestPut().Key)
+				g.countWrite(op.GetRequestPut().Key)
 			case op.GetRequestDeleteRange() != nil:
 				g.lookDelete(op.GetRequestDeleteRange())
 			case op.GetRequestTxn() != nil:
 				g.lookTxn(op.GetRequestTxn())
 			}
 		}
+	}
+}
+
+// countRead and countWrite count the reads and writes of a key that is not reserved: what is refused heats nothing.
+
+func (g *Gateway) countRead(key []byte) {
+	if !g.reserved.Has(string(key)) {
+		g.metrics.Keys.Read(key)
+	}
+}
+
+func (g *Gateway) countWrite(key []byte) {
+	if !g.reserved.Has(string(key)) {
+		g.metrics.Keys.Write(key)
 	}
 }

@@ -1,14 +1,15 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // advertise makes of MemberList's answer one in which every member is reached through the gateway. Learners keep no client addresses if they have none: they serve nobody yet.
-func advertise(urls []string) func([]byte) ([]byte, error) {
-	return func(answer []byte) ([]byte, error) {
+func advertise(urls []string) func(context.Context, []byte) ([]byte, error) {
+	return func(_ context.Context, answer []byte) ([]byte, error) {
 		var r pb.MemberListResponse
 		if err := r.Unmarshal(answer); err != nil {
 			return nil, fmt.Errorf("gateway: reading etcd's list of members: %w", err)

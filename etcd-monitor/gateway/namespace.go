@@ -188,7 +188,7 @@ func (n namespace) watchOut(answer []byte) ([]byte, error) {
 }
 
 // leaseOut leaves in the answer to LeaseTimeToLive the keys that are the namespace's.
-func (n namespace) leaseOut(answer []byte) ([]byte, error) {
+func (n namespace) leaseOut(_ context.Context, answer []byte) ([]byte, error) {
 	var r pb.LeaseTimeToLiveResponse
 	if err := r.Unmarshal(answer); err != nil {
 		return nil, fmt.Errorf("gateway: what etcd says of a lease: %w", err)

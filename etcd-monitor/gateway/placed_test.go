@@ -22,9 +22,13 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
+
+// ownPrefix is what all keys of the project's own begin with, the controllers' and the gateways'.
+const ownPrefix = "/netcraq/"
 
 // shelf is slots in memory, in the network's place.
 type shelf struct {
@@ -120,7 +124,7 @@ func (w *world) place(ctx context.Context, client *clientv3.Client) {
 			names = append(names, string(kv.Key))
 		}
 		for _, name := range names {
-			if _, ok := entries[name]; ok || strings.HasPrefix(name, placed.DefaultPrefix) {
+			if _, ok := entries[name]; ok || strings.HasPrefix(name, ownPrefix) {
 				continue
 			}
 			e := w.slots.add()
@@ -181,8 +185,8 @@ func (w *world) gatewayBefore(endpoints ...string) string {
 		u.Close()
 	})
 	server := guarded.New(guarded.Config{Etcd: Forward(u, w.metrics), Slots: w.slots, Directory: follower, Sessions: sessions, Newest: newest, Codec: cell.NewLibrary(client, placed.DefaultPrefix),
-		Seals: seals, Runtime: runtime, Observer: w.metrics, Prefix: placed.DefaultPrefix, Patience: 10 * time.Second})
-	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics, Hidden: seal.Prefix(placed.DefaultPrefix), Namespace: w.names}).Endpoint
+		Seals: seals, Runtime: runtime, Observer: w.metrics, Prefix: placed.DefaultPrefix, Reserved: []string{ownPrefix}, Patience: 10 * time.Second})
+	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics, Reserved: reserved.With(ownPrefix), AsSelf: client, Namespace: w.names}).Endpoint
 }
 
 // etcd's own tools do not notice that keys come into the network and leave it.

@@ -1,17 +1,14 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"path"
-	"slices"
+	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
@@ -55,8 +52,8 @@ func (g *Gateway) pass(_ any, down grpc.ServerStream) (err error) {
 		kind = path.Base(method)
 	}
 	defer func() { g.metrics.Request(kind, status.Code(err).String()) }()
-	if method == snapshotMethod && len(g.hidden) > 0 {
-		return status.Errorf(codes.PermissionDenied, "etcd-monitor: a snapshot has the keys under %s, which are the gateways' own: ask etcd itself for it", g.hidden)
+	if own := g.reserved.Prefixes(); method == snapshotMethod && len(own) > 0 {
+		return status.Errorf(codes.PermissionDenied, "etcd-monitor: a snapshot has the keys under %s, which are NetCRAQ's own: ask etcd itself for it", strings.Join(own, ", "))
 	}
 	switch method {
 	case watchMethod:
@@ -76,12 +73,26 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 		return err
 	}
 	kind = g.look(method, request.bytes)
+	if answers := leaseMethods[method]; answers != nil && len(g.reserved.Prefixes()) > 0 {
+		if a, err := answers(g, down.Context(), request.bytes); err != nil || a != nil {
+			if err != nil {
+				return err
+			}
+			return down.SendMsg(a)
+		}
+	}
 	ctx, end := g.whileServing(outgoing(down.Context()))
 	defer end()
 	var header, trailer metadata.MD
-	began := time.Now()
-	err = g.upstream.client.ActiveConnection().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
-	g.metrics.Etcd(kind, time.Since(began))
+	invoke := func() error {
+		defer func(began time.Time) { g.metrics.Etcd(kind, time.Since(began)) }(time.Now())
+		return g.upstream.client.ActiveConnection().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
+	}
+	if method == authEnableMethod && g.enabling != nil {
+		err = g.enabling(ctx, invoke)
+	} else {
+		err = invoke()
+	}
 	down.SetTrailer(own(trailer))
 	if err != nil {
 		return g.unlessStopped(err)
@@ -90,7 +101,7 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 		g.newest.Saw(revisionOf(answer.bytes))
 	}
 	if change := g.changed[method]; change != nil {
-		if answer.bytes, err = change(answer.bytes); err != nil {
+		if answer.bytes, err = change(down.Context(), answer.bytes); err != nil {
 			return err
 		}
 	}
@@ -158,22 +169,7 @@ const (
 	snapshotMethod = "/etcdserverpb.Maintenance/Snapshot"
 )
 
-// withoutHidden takes the events of hidden keys out of an answer to a watch. Without any event it says how far the watch is. Answers that do not have the name's bytes are not looked into.
-func (g *Gateway) withoutHidden(answer *frame) error {
-	if len(g.hidden) == 0 || !bytes.Contains(answer.bytes, g.hidden) {
-		return nil
-	}
-	var r pb.WatchResponse
-	if err := r.Unmarshal(answer.bytes); err != nil {
-		return fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err)
-	}
-	r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool { return e.Kv != nil && bytes.HasPrefix(e.Kv.Key, g.hidden) })
-	var err error
-	if answer.bytes, err = r.Marshal(); err != nil {
-		return fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err)
-	}
-	return nil
-}
+const authEnableMethod = "/etcdserverpb.Auth/AuthEnable"
 
 // whileServing is the context of a request: what waits for a connection to etcd when the gateway is stopped waits no longer. What was sent may have its answer.
 func (g *Gateway) whileServing(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -2,9 +2,13 @@ package gateway
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
@@ -100,5 +104,30 @@ func lockAndElect(t *testing.T, client *clientv3.Client, g *Gateway, last bool) 
 	g.Shutdown(down)
 	if _, err := observer.Recv(); status.Code(err) != codes.Unavailable || time.Since(began) > 4*time.Second {
 		t.Errorf("the observer of a gateway that is shut down: %v after %v", err, time.Since(began))
+	}
+}
+
+// A request to enable etcd's authentication is passed on by who is to know of it, as a single request and as JSON, and its answer is etcd's.
+func TestAuthEnable(t *testing.T) {
+	cluster := etcdtest.New(t, 1, etcdtest.Options{})
+	asked := 0
+	g := begin(t, Config{AuthEnable: func(_ context.Context, pass func() error) error {
+		asked++
+		return pass()
+	}}, cluster.Endpoints()...)
+	c := etcdtest.Client(t, g.Endpoint)
+	if _, err := c.AuthEnable(t.Context()); !errors.Is(err, rpctypes.ErrRootUserNotExist) {
+		t.Error(err)
+	}
+	r, err := http.Post(g.Endpoint+"/v3/auth/enable", "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if _, err := c.AuthStatus(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if r.StatusCode == http.StatusOK || asked != 2 {
+		t.Errorf("HTTP status %d; it was passed on %d times", r.StatusCode, asked)
 	}
 }

@@ -44,6 +44,8 @@ type watchStream struct {
 	out      *mailbox // to the client
 	etcd     *mailbox // to etcd, on the client's own stream
 
+	filter *watchFilter // of the client's own stream
+
 	mu      sync.Mutex
 	watches map[int64]*watch // by the client's ids
 	next    int64            // the id that a watch without one gets
@@ -115,7 +117,7 @@ func (g *Gateway) watches(down grpc.ServerStream) error {
 		return g.unlessStopped(err)
 	}
 	md, _ := metadata.FromOutgoingContext(ctx)
-	s := &watchStream{g: g, hub: g.hub, metadata: md, identity: identity(md), out: newMailbox(g.hub.waiting), etcd: newMailbox(mailboxBytes), watches: map[int64]*watch{}, own: map[int64]*watch{}}
+	s := &watchStream{g: g, hub: g.hub, metadata: md, identity: identity(md), filter: newWatchFilter(g.reserved), out: newMailbox(g.hub.waiting), etcd: newMailbox(mailboxBytes), watches: map[int64]*watch{}, own: map[int64]*watch{}}
 	defer s.end()
 	defer context.AfterFunc(ctx, func() { s.out.close(status.FromContextError(ctx.Err()).Err()) })()
 	go func() { // it ends with the handler at the latest, because the stream does then
@@ -222,20 +224,26 @@ func (s *watchStream) create(r *pb.WatchRequest, q *pb.WatchCreateRequest) error
 	s.forget() // an answer that is on its way would be taken for this watch's, too
 	s.mu.Unlock()
 	s.hub.join(w)
-	return s.begin(w, q.StartRevision, false, true)
+	s.etcd.room()
+	return s.begin(w, q.StartRevision, false)
 }
 
 // begin asks etcd for a watch from a revision on, on the client's own stream.
-func (s *watchStream) begin(w *watch, start int64, again, wait bool) error {
-	s.mu.Lock()
+func (s *watchStream) begin(w *watch, start int64, again bool) error {
+	s.mu.Lock() // until it is on its way: etcd's answers are told apart by their order
+	defer s.mu.Unlock()
 	s.lastOwn++
 	id := s.lastOwn
-	s.asked = append(s.asked, &pendingWatch{w, id, again})
-	s.own[id], w.made = w, madeAt{}
-	s.mu.Unlock()
 	q := *w.request
 	q.WatchId, q.StartRevision = id, start
-	return s.tell(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &q}}, wait)
+	b, err := (&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &q}}).Marshal()
+	if err != nil {
+		return err
+	}
+	s.asked = append(s.asked, &pendingWatch{w, id, again})
+	s.own[id], w.made = w, madeAt{}
+	s.etcd.force(pieces{s.filter.request(b)})
+	return nil
 }
 
 // tell sends etcd a request.
@@ -362,7 +370,7 @@ func (s *watchStream) pump(up grpc.ClientStream) error {
 		if err := up.RecvMsg(&f); err != nil {
 			return err
 		}
-		a, ok, err := s.g.watchAnswer(f)
+		a, ok, err := s.g.watchAnswer(f, s.filter)
 		if err != nil {
 			return err
 		}
@@ -377,28 +385,28 @@ func (s *watchStream) pump(up grpc.ClientStream) error {
 }
 
 // watchAnswer reads an answer of etcd's to a watch, and leaves out of it what clients do not see.
-func (g *Gateway) watchAnswer(f frame) (a watchAnswer, ok bool, err error) {
+func (g *Gateway) watchAnswer(f frame, filter *watchFilter) (a watchAnswer, ok bool, err error) {
 	if a, ok = readWatchAnswer(f.bytes); !ok {
 		return a, false, nil
 	}
 	g.newest.Saw(a.revision)
-	before := len(f.bytes)
-	if err := g.withoutHidden(&f); err != nil {
+	b, err := filter.answer(f.bytes)
+	if err != nil {
 		return a, false, err
 	}
-	if len(f.bytes) != before {
-		visible, _ := readWatchAnswer(f.bytes)
-		visible.first, visible.last = a.first, a.last // it has come as far
-		a = visible
+	if b == nil {
+		a.silent = true
+		return a, true, nil
 	}
 	if len(g.names) > 0 && a.last > 0 {
-		b, err := g.names.watchOut(a.bytes)
-		if err != nil {
+		if b, err = g.names.watchOut(b); err != nil {
 			return a, false, err
 		}
-		named, _ := readWatchAnswer(b)
-		named.first, named.last = a.first, a.last
-		a = named
+	}
+	if len(b) > 0 && &b[0] != &f.bytes[0] {
+		seen, _ := readWatchAnswer(b)
+		seen.first, seen.last = a.first, a.last // it has come as far
+		a = seen
 	}
 	return a, true, nil
 }
@@ -431,7 +439,9 @@ func (s *watchStream) answered(a watchAnswer) error {
 		s.out.put(a.as(w.id), true)
 		return nil
 	}
-	s.out.put(a.as(w.id), true)
+	if !a.silent {
+		s.out.put(a.as(w.id), true)
+	}
 	s.hub.passed(w, a)
 	return nil
 }

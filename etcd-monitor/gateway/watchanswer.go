@@ -9,11 +9,7 @@ import (
 
 // Fields of WatchResponse, Event and KeyValue (rpc.proto, kv.proto).
 const (
-	watchIDField  protowire.Number = 2  // int64
-	createdField  protowire.Number = 3  // bool
-	canceledField protowire.Number = 4  // bool
 	compactField  protowire.Number = 5  // int64
-	fragmentField protowire.Number = 7  // bool
 	eventsField   protowire.Number = 11 // repeated Event
 	eventKeyField protowire.Number = 2  // of Event: KeyValue
 	modField      protowire.Number = 3  // of KeyValue: int64
@@ -32,6 +28,7 @@ type watchAnswer struct {
 	canceled    bool
 	fragment    bool // more of the same events follow
 	compact     bool // canceled for a compaction
+	silent      bool // clients see nothing of it
 	first, last int64
 }
 

@@ -28,6 +28,7 @@
 //	populate clear      only a clear slot is populated
 //	not found           a slot that is not there is not written to, and a write waits until the directory says so
 //	lease               a key that is attached to a lease is not put into a slot
+//	header              an answer from a slot says no revision that is newer than the reading of the slot
 //
 // and those against who is no gateway and writes into slots:
 //

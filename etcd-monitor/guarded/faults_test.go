@@ -341,8 +341,12 @@ func TestAuthentication(t *testing.T) {
 	must(s.client.RoleAdd(ctx, "gateway"))
 	must(s.client.RoleGrantPermission(ctx, "gateway", livePrefix, clientv3.GetPrefixRangeEnd(livePrefix), clientv3.PermissionType(clientv3.PermReadWrite)))
 	must(s.client.UserGrantRole(ctx, "gateway", "gateway"))
-	must(s.client.AuthEnable(ctx))
+	must(s.client.AuthEnable(ctx)) // past all gateways
+	enabled := time.Now()
 	until(t, "not everybody may read", func() bool { return !everybody.Open() })
+	if d := time.Since(enabled); d > authHolds/2 {
+		t.Errorf("it took %v until nobody was answered by the network any more: etcd's answer was not heeded", d)
+	}
 	if _, err := s.Range(ctx, rangeOf("k")); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a read by nobody: %v", err)
 	}

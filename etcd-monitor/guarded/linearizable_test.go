@@ -84,14 +84,15 @@ func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*tes
 	}
 	const round = 3 * time.Second // a history is checked as a whole, which takes longer than in proportion
 	endpoint := startEtcd(t)
-	var sum struct{ operations, unanswered, hits, moves, kills int }
+	var sum struct{ operations, unanswered, hits, headers, moves, kills int }
 	for end, n := time.Now().Add(total), 0; time.Now().Before(end); n++ {
 		keys := make([]string, 6)
 		for i := range keys {
 			keys[i] = fmt.Sprintf("%d/%d", n, i)
 		}
 		slots, of := world(t)
-		p := newPlacement(connect(t, endpoint), slots)
+		etcd := connect(t, endpoint)
+		p := newPlacement(etcd, slots)
 		p.next = wire.Key(n) << 12
 		var gateways [2]atomic.Pointer[liveGateway]
 		begin := func(i int) {
@@ -102,6 +103,10 @@ func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*tes
 		}
 		begin(0)
 		begin(1)
+		since, err := etcd.Get(t.Context(), "since")
+		if err != nil {
+			t.Fatal(err)
+		}
 		h := histories.New(refused)
 		ctx, stop := context.WithTimeout(t.Context(), round)
 		var wg sync.WaitGroup
@@ -151,8 +156,14 @@ func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*tes
 		if err := h.Check(time.Minute); err != nil {
 			t.Fatalf("round %d: %v", n, err)
 		}
+		headers, err := h.CheckHeaders(t.Context(), etcd, since.Header.Revision)
+		if err != nil {
+			t.Fatalf("round %d: %v", n, err)
+		}
+		sum.headers += headers
 	}
-	t.Logf("%d operations, %d of them without an answer; %d reads were answered by the network; %d placements and removals, %d gateways died", sum.operations, sum.unanswered, sum.hits, sum.moves, sum.kills)
+	t.Logf("%d operations, %d of them without an answer; %d reads were answered by the network; what %d say of a revision is so; %d placements and removals, %d gateways died", sum.operations, sum.unanswered, sum.hits, sum.headers,
+		sum.moves, sum.kills)
 	// A machine that is busy with other things may not come to much in a short time: a read that takes 5 ms is etcd's.
 	if sum.moves == 0 || sum.operations < 20 || sum.hits == 0 && total >= 10*time.Second {
 		t.Error("too little happened")

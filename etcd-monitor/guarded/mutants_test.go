@@ -33,6 +33,7 @@ var mutants = []mutant{
 	{name: "seal version", without: rules{sealVersion: true}},
 	{name: "clear once", without: rules{clearOnce: true}},
 	{name: "forged stays", without: rules{forgedStays: true}},
+	{name: "header", without: rules{header: true}},
 	{name: "ahead", without: rules{ahead: true}},
 	{name: "reuse of KEY_IDs", world: worldRules{reuse: true}},
 	{name: "order of removal", world: worldRules{order: true}},

@@ -5,157 +5,204 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 )
 
-// span is the keys in [key, end), as in etcd's requests: no end is the one key, an end of one zero byte is all keys from key on.
-type span struct{ key, end string }
+// span is the keys in [Key, End), as in etcd's requests.
+type span = reserved.Span
 
 // open is the end that is none: all keys from the first on.
-const open = "\x00"
+const open = reserved.Open
 
 // work is a write: what is sent to etcd for it, and what it may change.
 type work struct {
-	client *pb.RequestOp // what the client asks for
-	op     *pb.RequestOp // the same, but for deletions and ranges that are split
-	spans  []span        // what it may change
-	split  bool          // op has some that are split
+	op    *pb.RequestOp // what the client asks for, without what is not his to read or to change
+	spans []span        // what it may change
+	// operations is how many the client asks for, as etcd counts them.
+	operations int
+	back       back // makes the client's answer of etcd's; nil: it is the same
+}
+
+// back makes, of etcd's answer to what was sent in an operation's place, the answer to the operation; nil: it is the same.
+type back func(*pb.ResponseOp) *pb.ResponseOp
+
+// answer is etcd's answer to a planned operation as its answer to the client's would have been.
+func (w *work) answer(r *pb.ResponseOp) *pb.ResponseOp { return w.back.of(r) }
+
+func (b back) of(r *pb.ResponseOp) *pb.ResponseOp {
+	if b == nil {
+		return r
+	}
+	return b(r)
 }
 
 // plan finds out what a request may change, in any of its branches, and leaves out what is not the client's to change or to read. The request itself is not changed.
 func (s *Server) plan(op *pb.RequestOp) (*work, error) {
-	w := &work{client: op}
+	w := &work{operations: operations(op)}
+	if s.MaxTxnOps > 0 && w.operations > s.MaxTxnOps {
+		return nil, rpctypes.ErrGRPCTooManyOps
+	}
 	var err error
-	w.op, err = s.planOp(w, op)
-	return w, err
+	if w.op, w.back, err = s.planOp(w, op); err != nil {
+		return nil, err
+	}
+	if s.MaxRequestBytes > 0 && len(w.spans) > 0 && requestBytes(op) > s.MaxRequestBytes {
+		return nil, rpctypes.ErrGRPCRequestTooLarge
+	}
+	return w, nil
 }
 
-func (s *Server) planOp(w *work, op *pb.RequestOp) (*pb.RequestOp, error) {
+// requestBytes is how large etcd takes a write for that is sent to it as it is: as an entry of its log, with a number of 9 bytes.
+func requestBytes(op *pb.RequestOp) int {
+	q := &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: 1 << 62}}
+	switch r := op.GetRequest().(type) {
+	case *pb.RequestOp_RequestPut:
+		q.Put = r.RequestPut
+	case *pb.RequestOp_RequestDeleteRange:
+		q.DeleteRange = r.RequestDeleteRange
+	case *pb.RequestOp_RequestTxn:
+		q.Txn = r.RequestTxn
+	}
+	return q.Size()
+}
+
+func (s *Server) planOp(w *work, op *pb.RequestOp) (*pb.RequestOp, back, error) {
 	switch r := op.GetRequest().(type) {
 	case *pb.RequestOp_RequestPut:
 		if r.RequestPut == nil {
-			return op, nil
+			return op, nil, nil
 		}
 		key := string(r.RequestPut.Key)
-		if s.isOwn(key) {
-			return nil, s.own()
+		if s.reserved.Has(key) {
+			return nil, nil, s.reserved.Denied()
 		}
-		w.spans = append(w.spans, span{key, ""})
+		w.spans = append(w.spans, span{Key: key})
 	case *pb.RequestOp_RequestDeleteRange:
 		if r.RequestDeleteRange == nil {
-			return op, nil
+			return op, nil, nil
 		}
 		return s.planDelete(w, op, r.RequestDeleteRange)
 	case *pb.RequestOp_RequestRange:
 		if r.RequestRange == nil {
-			return op, nil
+			return op, nil, nil
 		}
-		return s.planRange(w, op, r.RequestRange)
+		return s.planRange(op, r.RequestRange)
 	case *pb.RequestOp_RequestTxn:
 		if r.RequestTxn == nil {
-			return op, nil
+			return op, nil, nil
 		}
-		if err := s.planCompare(r.RequestTxn.Compare); err != nil {
-			return nil, err
-		}
-		before := w.split
-		w.split = false
-		success, err := s.planOps(w, r.RequestTxn.Success)
-		if err != nil {
-			return nil, err
-		}
-		failure, err := s.planOps(w, r.RequestTxn.Failure)
-		if err != nil {
-			return nil, err
-		}
-		if w.split {
-			op = txnOp(&pb.TxnRequest{Compare: r.RequestTxn.Compare, Success: success, Failure: failure})
-		}
-		w.split = w.split || before
+		return s.planTxn(w, op, r.RequestTxn)
 	}
-	return op, nil
+	return op, nil, nil
 }
 
-func (s *Server) planOps(w *work, ops []*pb.RequestOp) ([]*pb.RequestOp, error) {
-	planned := slices.Clone(ops)
+// planTxn plans both branches of a transaction.
+func (s *Server) planTxn(w *work, op *pb.RequestOp, t *pb.TxnRequest) (*pb.RequestOp, back, error) {
+	ways, err := s.planCompare(t.Compare)
+	if err != nil {
+		return nil, nil, err
+	}
+	success, err := s.planOps(w, t.Success)
+	if err != nil {
+		return nil, nil, err
+	}
+	failure, err := s.planOps(w, t.Failure)
+	if err != nil {
+		return nil, nil, err
+	}
+	if ways == nil && !success.changed && !failure.changed {
+		return op, nil, nil
+	}
+	if ways == nil {
+		ways = [][]*pb.Compare{t.Compare}
+	}
+	// If the first way does not hold the second one is tried, and so on.
+	otherwise := failure.ops
+	for _, way := range slices.Backward(ways) {
+		op = txnOp(&pb.TxnRequest{Compare: way, Success: success.ops, Failure: otherwise})
+		otherwise = []*pb.RequestOp{op}
+	}
+	return op, func(r *pb.ResponseOp) *pb.ResponseOp {
+		got := r.GetResponseTxn()
+		if got == nil {
+			return r
+		}
+		header := got.Header
+		for range len(ways) - 1 {
+			if got.Succeeded {
+				break
+			}
+			got = got.Responses[0].GetResponseTxn()
+		}
+		got.Header = header
+		backs := success.backs
+		if !got.Succeeded {
+			backs = failure.backs
+		}
+		for i := range got.Responses {
+			got.Responses[i] = backs[i].of(got.Responses[i])
+		}
+		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: got}}
+	}, nil
+}
+
+// planned is one branch of a transaction.
+type planned struct {
+	ops     []*pb.RequestOp
+	backs   []back
+	changed bool
+}
+
+func (s *Server) planOps(w *work, ops []*pb.RequestOp) (planned, error) {
+	p := planned{slices.Clone(ops), make([]back, len(ops)), false}
 	for i, op := range ops {
 		var err error
-		if planned[i], err = s.planOp(w, op); err != nil {
-			return nil, err
+		if p.ops[i], p.backs[i], err = s.planOp(w, op); err != nil {
+			return p, err
 		}
+		p.changed = p.changed || p.ops[i] != op
 	}
-	return planned, nil
+	return p, nil
 }
 
-// planDelete leaves the gateways' own keys out of a deletion. One that spans them becomes two, in a transaction without conditions, so that there is one answer in its place.
-func (s *Server) planDelete(w *work, op *pb.RequestOp, r *pb.DeleteRangeRequest) (*pb.RequestOp, error) {
-	key, end := string(r.Key), string(r.RangeEnd)
-	first, next := s.Prefix, clientv3.GetPrefixRangeEnd(s.Prefix) // the gateways' own are [first, next)
-	switch {
-	case end == "" && s.isOwn(key), key >= first && key < next && end != "" && (end != open && end <= next):
-		return nil, s.own()
-	case end == "" || end != open && end <= first || key >= next || end != open && end <= key:
-		w.spans = append(w.spans, span{key, end})
-		return op, nil
+// planDelete leaves the reserved keys out of a deletion. One that spans them becomes several, in a transaction without conditions, so that there is one answer in its place.
+func (s *Server) planDelete(w *work, op *pb.RequestOp, r *pb.DeleteRangeRequest) (*pb.RequestOp, back, error) {
+	parts := s.reserved.Without(string(r.Key), string(r.RangeEnd))
+	if len(parts) == 0 {
+		return nil, nil, s.reserved.Denied()
 	}
-	var parts []*pb.RequestOp
-	part := func(key, end string) {
-		w.spans = append(w.spans, span{key, end})
-		parts = append(parts, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
-			RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key), RangeEnd: []byte(end), PrevKv: r.PrevKv},
-		}})
+	w.spans = append(w.spans, parts...)
+	if parts[0] == (span{Key: string(r.Key), End: string(r.RangeEnd)}) {
+		return op, nil, nil
 	}
-	if key < first && key != "" {
-		part(key, first)
+	ops := make([]*pb.RequestOp, len(parts))
+	for i, p := range parts {
+		ops[i] = &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
+			RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(p.Key), RangeEnd: []byte(p.End), PrevKv: r.PrevKv},
+		}}
 	}
-	if key == "" { // etcd refuses it
-		part(key, end)
-	} else if end == open || end > next {
-		part(next, end)
+	if len(ops) == 1 {
+		return ops[0], nil, nil
 	}
-	w.split = true
-	return txnOp(&pb.TxnRequest{Success: parts}), nil
+	return txnOp(&pb.TxnRequest{Success: ops}), deleted, nil
+}
+
+// deleted is etcd's answer to a deletion of which parts were asked for, as it would have been to the whole.
+func deleted(r *pb.ResponseOp) *pb.ResponseOp {
+	all := &pb.DeleteRangeResponse{Header: &pb.ResponseHeader{}}
+	for _, part := range r.GetResponseTxn().GetResponses() {
+		d := part.GetResponseDeleteRange()
+		all.Header.Revision = max(all.Header.Revision, d.GetHeader().GetRevision())
+		all.Deleted += d.GetDeleted()
+		all.PrevKvs = append(all.PrevKvs, d.GetPrevKvs()...)
+	}
+	return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: all}}
 }
 
 func txnOp(t *pb.TxnRequest) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: t}}
-}
-
-// answer is etcd's answer to a planned operation as its answer to the client's would have been.
-func (w *work) answer(r *pb.ResponseOp) *pb.ResponseOp {
-	if !w.split {
-		return r
-	}
-	return unsplit(w.client, r)
-}
-
-func unsplit(client *pb.RequestOp, r *pb.ResponseOp) *pb.ResponseOp {
-	got := r.GetResponseTxn()
-	if got == nil {
-		return r
-	}
-	switch q := client.GetRequest().(type) {
-	case *pb.RequestOp_RequestRange:
-		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: joined(q.RequestRange, got.Responses)}}
-	case *pb.RequestOp_RequestDeleteRange:
-		all := &pb.DeleteRangeResponse{Header: &pb.ResponseHeader{}}
-		for _, part := range got.Responses {
-			d := part.GetResponseDeleteRange()
-			all.Header.Revision = max(all.Header.Revision, d.GetHeader().GetRevision())
-			all.Deleted += d.GetDeleted()
-			all.PrevKvs = append(all.PrevKvs, d.GetPrevKvs()...)
-		}
-		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: all}}
-	case *pb.RequestOp_RequestTxn:
-		ops := q.RequestTxn.Success
-		if !got.Succeeded {
-			ops = q.RequestTxn.Failure
-		}
-		for i := range got.Responses {
-			got.Responses[i] = unsplit(ops[i], got.Responses[i])
-		}
-	}
-	return r
 }
 
 // hull is the smallest span that has all spans.
@@ -165,17 +212,17 @@ func hull(spans []span) span {
 		if s == h {
 			continue
 		}
-		h = span{min(h.key, s.key), later(h.upTo(), s.upTo())}
+		h = span{Key: min(h.Key, s.Key), End: later(upTo(h), upTo(s))}
 	}
 	return h
 }
 
 // upTo is the end of a span, also of one key's.
-func (s span) upTo() string {
-	if s.end == "" {
-		return s.key + "\x00"
+func upTo(s span) string {
+	if s.End == "" {
+		return s.Key + "\x00"
 	}
-	return s.end
+	return s.End
 }
 
 // later is the later of two ends that are not "".
@@ -190,7 +237,7 @@ func later(a, b string) string {
 func (s *Server) placedIn(w *work) []wanted {
 	var keys []wanted
 	for _, sp := range w.spans {
-		keys = append(keys, s.Directory.LookupRange(sp.key, sp.end)...)
+		keys = append(keys, s.Directory.LookupRange(sp.Key, sp.End)...)
 	}
 	slices.SortFunc(keys, func(a, b wanted) int { return compare(a.Name, b.Name) })
 	return slices.CompactFunc(keys, func(a, b wanted) bool { return a.Name == b.Name })

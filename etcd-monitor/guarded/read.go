@@ -30,7 +30,7 @@ const (
 
 // Range implements pb.KVServer.
 func (s *Server) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
-	if s.hides(r.Key, r.RangeEnd) {
+	if s.reserved.Touches(string(r.Key), string(r.RangeEnd)) {
 		s.forwarded(ctx, reasonRequest)
 		return s.part(ctx, r)
 	}
@@ -115,6 +115,7 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 		return nil, nil
 	}
 	k := placed.Key{Name: key, Entry: e}
+	before := s.Newest.Revision()
 	at, err := s.look(ctx, k)
 	switch {
 	case isGone(err) && s.without.notFound:
@@ -167,8 +168,21 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 		s.miss(ctx, reasonAhead)
 		return nil, &seen{key: k, at: at}
 	}
+	// The slot has what the key was when it was read, and so at every revision from the slot's own up to the store's at that time. A newer one is not said: who watches from the next one on would miss the
+	// writes between.
+	revision := before
+	if at.revision() <= newest {
+		revision = max(before, at.revision())
+	}
+	if s.without.header {
+		revision = newest
+	}
+	if !s.Open() { // since the slot was asked
+		s.miss(ctx, reasonClosed)
+		return nil, nil
+	}
 	s.hit(ctx)
-	return rangeAnswer(r, kv, &pb.ResponseHeader{ClusterId: known.ClusterId, MemberId: known.MemberId, RaftTerm: known.RaftTerm, Revision: newest}), nil
+	return rangeAnswer(r, kv, &pb.ResponseHeader{ClusterId: known.ClusterId, MemberId: known.MemberId, RaftTerm: known.RaftTerm, Revision: revision}), nil
 }
 
 // learnLater asks etcd, behind the reader's back, for the key that a slot is sealed with: the next reader has it, or it turns out that no gateway has written the slot.

@@ -3,7 +3,7 @@ package guarded
 import (
 	"context"
 	"errors"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -34,6 +35,11 @@ type Config struct {
 
 	// Prefix is that of all that is the gateways' in etcd.
 	Prefix string
+	// Reserved is what else the names of keys begin with that are no client's: the controllers'. Those that begin with Prefix are none either.
+	Reserved []string
+	// MaxTxnOps and MaxRequestBytes limit what a client's transaction, and a client's write, may have, as etcd's flags of these names do. They are for an etcd that was told to take more than that, so that it takes what is added to
+	// writes (MoreTxnOps, MoreRequestBytes). 0: what etcd takes is its matter, and a little less comes through.
+	MaxTxnOps, MaxRequestBytes int
 	// Excluded says which keys' reads are not answered by the network though they are placed; nil: Health alone.
 	Excluded func(key string) bool
 	// Patience is how long a write is tried before it is sent to etcd, if its client waits that long; 0: DefaultPatience, below 0: no limit.
@@ -41,6 +47,13 @@ type Config struct {
 	// Open says whether reads may be answered by the network: it must say no where etcd would have looked at who asks. nil: always.
 	Open func() bool
 }
+
+// How much more than its clients an etcd has to take, so that they can have as much through a gateway as at etcd itself: of each operation of a transaction the key may be read again, and of each request the keys are there up to four
+// times.
+const (
+	MoreTxnOps       = 160
+	MoreRequestBytes = 512 << 10
+)
 
 // DefaultPatience is longer than it takes for a dead gateway's session to run out and its guards to be lifted.
 const DefaultPatience = 15 * time.Second
@@ -51,10 +64,11 @@ func Health(key string) bool { return key == "/registry/health" }
 // Server is the key-value service. It is safe for concurrent use.
 type Server struct {
 	Config
-	header atomic.Pointer[pb.ResponseHeader] // of etcd's newest answer: who it is
-	number atomic.Uint64                     // of the last guard
-	queues queues
-	secret span // the keys that no client reads
+	header   atomic.Pointer[pb.ResponseHeader] // of etcd's newest answer: who it is
+	number   atomic.Uint64                     // of the last guard
+	taken    atomic.Int64                      // so many operations etcd is known to take in a transaction
+	queues   queues
+	reserved reserved.Keys // of which clients see nothing
 
 	mu         sync.Mutex
 	populating map[string]bool // keys that a reader is putting into their slots
@@ -84,14 +98,14 @@ func New(cfg Config) *Server {
 	if cfg.Open == nil {
 		cfg.Open = func() bool { return true }
 	}
-	return &Server{Config: cfg, secret: secretOf(cfg.Prefix), queues: newQueues(), populating: map[string]bool{}, lifting: map[string]bool{}, learning: map[string]bool{},
+	return &Server{Config: cfg, reserved: reserved.With(append(slices.Clone(cfg.Reserved), cfg.Prefix)...), queues: newQueues(), populating: map[string]bool{}, lifting: map[string]bool{}, learning: map[string]bool{},
 		forged: map[wire.Key]forged{}}
 }
 
 // rules are those that a mutant leaves out. Only tests set them.
 type rules struct {
 	guard, exclusive, liftWait, keyOrder, session, directory, giveUp, publishCAS, populateCAS, populateClear, notFound, lease bool
-	sealed, sealKey, sealVersion, clearOnce, forgedStays, ahead                                                               bool
+	sealed, sealKey, sealVersion, clearOnce, forgedStays, ahead, header                                                       bool
 }
 
 // saw takes note of the header of an answer of etcd.
@@ -167,11 +181,6 @@ func (s *Server) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Comp
 	return answer, err
 }
 
-// own is the answer to whoever would change what is the gateways'.
-func (s *Server) own() error {
-	return status.Errorf(codes.PermissionDenied, "etcd-monitor: the keys under %s are the gateways' own and cannot be changed through a gateway", s.Prefix)
-}
-
 // encode is a cell that a slot of a size can hold when it is sealed, or "unfit" where it is too large.
 func (s *Server) encode(c cell.Cell, size int) []byte {
 	b, err := s.Codec.Codec().Encode(c, size-seal.Overhead)
@@ -198,9 +207,6 @@ func over(ctx context.Context) error {
 	}
 	return status.FromContextError(ctx.Err()).Err()
 }
-
-// isOwn says whether a key is the gateways'.
-func (s *Server) isOwn(key string) bool { return strings.HasPrefix(key, s.Prefix) }
 
 // wanted is a placed key that a write may change, with the placement as the write knows it.
 type wanted = placed.Key

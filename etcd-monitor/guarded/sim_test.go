@@ -208,11 +208,13 @@ func (w *world) checkHistory() {
 	complain := func(o *op, format string, args ...any) {
 		w.broken = append(w.broken, fmt.Sprintf("%v: %s", o, fmt.Sprintf(format, args...)))
 	}
-	executed := map[string][]int{} // the times at which a value was written
+	executed := map[string][]int{}  // the times at which a value was written
+	revisions := map[string]int64{} // and the revisions
 	for _, states := range w.states {
 		for _, s := range states {
 			if s.kv != nil && !slices.Contains(executed[string(s.kv.Value)], s.from) {
 				executed[string(s.kv.Value)] = append(executed[string(s.kv.Value)], s.from)
+				revisions[string(s.kv.Value)] = s.kv.ModRevision
 			}
 		}
 	}
@@ -226,6 +228,8 @@ func (w *world) checkHistory() {
 				complain(o, "says %v, and was executed at %v", o.did, at)
 			case o.end != 0 && o.did && (at[0] < o.start || at[0] > o.end):
 				complain(o, "was executed at %v", at)
+			case o.end != 0 && o.did && o.err == nil && o.header.Revision != revisions[o.value]:
+				complain(o, "was executed in revision %d", revisions[o.value])
 			}
 		}
 		if o.end == 0 || o.err != nil {
@@ -249,12 +253,27 @@ func (w *world) checkHistory() {
 			if s.from > o.end || i+1 < len(states) && states[i+1].from < o.start {
 				continue
 			}
-			ok = ok || s.kv == nil && len(o.kvs) == 0 || s.kv != nil && len(o.kvs) == 1 && sameKV(s.kv, o.kvs[0])
+			ok = ok || s.is(o.kvs)
 		}
 		if !ok {
 			complain(o, "etcd did not have that at any time between")
 		}
+		// Who goes on from the header's revision (a watch from the next one on) misses nothing.
+		then := states[0]
+		for _, s := range states {
+			if s.revision <= o.header.Revision {
+				then = s
+			}
+		}
+		if !then.is(o.kvs) {
+			complain(o, "at the header's revision etcd had %v", then.kv)
+		}
 	}
+}
+
+// is says whether a state is what was read.
+func (s state) is(kvs []*mvccpb.KeyValue) bool {
+	return s.kv == nil && len(kvs) == 0 || s.kv != nil && len(kvs) == 1 && sameKV(s.kv, kvs[0])
 }
 
 func sameKV(a, b *mvccpb.KeyValue) bool {

@@ -93,8 +93,9 @@ type worldRules struct {
 
 // state is what etcd has for a key from a time on.
 type state struct {
-	from int
-	kv   *mvccpb.KeyValue
+	from     int
+	revision int64
+	kv       *mvccpb.KeyValue
 }
 
 type simSlot struct {
@@ -125,11 +126,11 @@ func newWorld(seed uint64, gateways int) *world {
 	w.ring = newRing()
 	w.hostile = w.chance(0.5)
 	for _, k := range simKeys {
-		w.states[k] = []state{{0, nil}}
+		w.states[k] = []state{{}}
 	}
 	w.etcd.changed = func(key string, kv *mvccpb.KeyValue) {
 		if s, ok := w.states[key]; ok {
-			w.states[key] = append(s, state{w.now, kv})
+			w.states[key] = append(s, state{w.now, w.etcd.revision, kv})
 			w.note("etcd: %s = %v", key, kv)
 		}
 		if name, ok := strings.CutPrefix(key, placed.Name(simPrefix, "")); ok {

@@ -6,8 +6,10 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
 
 	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
 )
 
 // transaction is what is sent to etcd for a write.
@@ -29,26 +31,142 @@ type outcome struct {
 }
 
 // commit has etcd execute a transaction. etcd takes 128 operations (--max-txn-ops), and counts those of a transaction within another together with those around it. So what is added to the client's is made
-// less where there are too many.
+// less, or the client's put into other places, where there are too many. What the client asks for itself has to be as much as etcd takes.
 func (s *Server) commit(ctx context.Context, t *transaction) (outcome, error) {
-	out, err := s.wrapped(ctx, t, t.read)
-	if tooMany(err) && t.read && len(t.guards) > 0 {
-		out, err = s.wrapped(ctx, t, false)
+	read := t.read && len(t.guards) > 0
+	out, err := s.wrapped(ctx, t, t.work.op, read)
+	if (tooMany(err) || tooLarge(err)) && read {
+		out, err = s.wrapped(ctx, t, t.work.op, false)
 	}
-	if q := t.work.op.GetRequestTxn(); tooMany(err) && q != nil && (len(q.Failure) == 0 || len(q.Compare) == 0) {
-		out, err = s.flat(ctx, t, q)
+	q := t.work.op.GetRequestTxn()
+	if !tooMany(err) || q == nil {
+		return out, err
+	}
+	if takes, err := s.takes(ctx, t.work.operations); err != nil {
+		return out, err
+	} else if !takes {
+		return out, rpctypes.ErrGRPCTooManyOps
+	}
+	if len(q.Failure) == 0 || len(q.Compare) == 0 {
+		if out, err = s.flat(ctx, t, q); !tooMany(err) {
+			return out, err
+		}
+	}
+	// etcd takes as many as the client's: not so many that these and the gateway's around them are taken as they are.
+	outer := max(len(s.conditions(t)), 1)
+	for most := t.work.operations - 1; most >= t.work.operations-outer; most-- {
+		spread, back, ok := spread(q, most)
+		if !ok {
+			continue
+		}
+		if out, err = s.wrapped(ctx, t, spread, false); err == nil && !out.again {
+			out.answer = t.work.answer(back(out.answer))
+		}
+		if !tooMany(err) {
+			return out, err
+		}
 	}
 	return out, err
 }
 
 func tooMany(err error) bool { return errors.Is(err, rpctypes.ErrGRPCTooManyOps) }
 
+func tooLarge(err error) bool { return errors.Is(err, rpctypes.ErrGRPCRequestTooLarge) }
+
+// takes asks etcd whether it takes a number of operations.
+func (s *Server) takes(ctx context.Context, operations int) (bool, error) {
+	if int64(operations) <= s.taken.Load() {
+		return true, nil
+	}
+	q := &pb.TxnRequest{Failure: make([]*pb.RequestOp, operations)} // none is executed
+	for i := range q.Failure {
+		q.Failure[i] = rangeOp(countOf(open))
+	}
+	_, err := s.Etcd.Txn(ctx, q)
+	switch {
+	case tooMany(err), etcderrors.Code(err) == codes.ResourceExhausted && !definite(err): // of these it does not even read as many
+		return false, nil
+	case err != nil && !definite(err): // who may not read that has been counted as well
+		return false, err
+	}
+	s.taken.Store(int64(operations))
+	return true, nil
+}
+
+// operations is how many operations a request has as etcd counts them (checkTxnRequest): of each transaction the most of its conditions and of either branch, and those of one within it in addition.
+func operations(op *pb.RequestOp) int {
+	t := op.GetRequestTxn()
+	if t == nil {
+		return 0
+	}
+	most := 0
+	for _, branch := range [][]*pb.RequestOp{t.Success, t.Failure} {
+		for _, op := range branch {
+			most = max(most, operations(op))
+		}
+	}
+	return max(len(t.Compare), len(t.Success), len(t.Failure)) + most
+}
+
+// spread makes a transaction that does the same in at most so many operations, as etcd counts them: operations that follow each other are put together, in transactions without conditions. Where that is not possible it says so.
+func spread(t *pb.TxnRequest, most int) (*pb.RequestOp, back, bool) {
+	for slots := max(len(t.Compare), 1); slots < most; slots++ {
+		success, ok := groups(t.Success, slots, most-slots)
+		failure, ok2 := groups(t.Failure, slots, most-slots)
+		if !ok || !ok2 {
+			continue
+		}
+		return txnOp(&pb.TxnRequest{Compare: t.Compare, Success: success, Failure: failure}), func(r *pb.ResponseOp) *pb.ResponseOp {
+			got := r.GetResponseTxn()
+			ops, of := success, t.Success
+			if !got.Succeeded {
+				ops, of = failure, t.Failure
+			}
+			if len(ops) == len(of) {
+				return r
+			}
+			var all []*pb.ResponseOp
+			for i, answer := range got.Responses {
+				if ops[i].GetRequestTxn() != nil && ops[i] != of[len(all)] {
+					all = append(all, answer.GetResponseTxn().Responses...)
+				} else {
+					all = append(all, answer)
+				}
+			}
+			got.Responses = all
+			return r
+		}, true
+	}
+	return nil, nil, false
+}
+
+// groups puts operations together, so that they take so many slots, with transactions of a size in each.
+func groups(ops []*pb.RequestOp, slots, size int) (out []*pb.RequestOp, ok bool) {
+	whole := len(ops) <= slots
+	var group *pb.TxnRequest
+	for _, op := range ops {
+		if operations(op) > size {
+			return nil, false
+		}
+		if whole || op.GetRequestTxn() != nil {
+			out, group = append(out, op), nil
+			continue
+		}
+		if group == nil || len(group.Success) == size {
+			group = &pb.TxnRequest{}
+			out = append(out, txnOp(group))
+		}
+		group.Success = append(group.Success, op)
+	}
+	return out, len(out) <= slots
+}
+
 // conditions are the gateway's.
 func (s *Server) conditions(t *transaction) []*pb.Compare {
 	var all []*pb.Compare
 	if !s.without.directory {
 		h := hull(t.work.spans)
-		all = append(all, placed.Fence(s.Prefix, h.key, h.end, t.known))
+		all = append(all, placed.Fence(s.Prefix, h.Key, h.End, t.known))
 	}
 	if t.lease != 0 && !s.without.session {
 		all = append(all, &pb.Compare{
@@ -58,9 +176,9 @@ func (s *Server) conditions(t *transaction) []*pb.Compare {
 	return all
 }
 
-// wrapped makes the client's operation the first one of a transaction on the gateway's conditions.
-func (s *Server) wrapped(ctx context.Context, t *transaction, read bool) (outcome, error) {
-	q := &pb.TxnRequest{Compare: s.conditions(t), Success: []*pb.RequestOp{t.work.op}}
+// wrapped makes what is sent for the client's operation the first one of a transaction on the gateway's conditions.
+func (s *Server) wrapped(ctx context.Context, t *transaction, op *pb.RequestOp, read bool) (outcome, error) {
+	q := &pb.TxnRequest{Compare: s.conditions(t), Success: []*pb.RequestOp{op}}
 	if t.lease != 0 {
 		q.Failure = []*pb.RequestOp{rangeOp(countOf(s.Sessions.Key(t.lease)))}
 	}
@@ -77,7 +195,10 @@ func (s *Server) wrapped(ctx context.Context, t *transaction, read bool) (outcom
 	if !r.Succeeded {
 		return outcome{again: true, sessionGone: t.lease != 0 && r.Responses[0].GetResponseRange().GetCount() == 0}, nil
 	}
-	out := outcome{answer: t.work.answer(r.Responses[0]), header: r.Header}
+	out := outcome{answer: r.Responses[0], header: r.Header}
+	if op == t.work.op {
+		out.answer = t.work.answer(out.answer)
+	}
 	if read {
 		out.read = r.Responses[1:]
 	}
@@ -87,7 +208,7 @@ func (s *Server) wrapped(ctx context.Context, t *transaction, read bool) (outcom
 // flat puts the gateway's conditions among the client's, for a transaction that does nothing if a condition does not hold. Whose did not is found out by reading what the gateway's are about.
 func (s *Server) flat(ctx context.Context, t *transaction, client *pb.TxnRequest) (outcome, error) {
 	h := hull(t.work.spans)
-	from, to := placed.Range(s.Prefix, h.key, h.end)
+	from, to := placed.Range(s.Prefix, h.Key, h.End)
 	newer := &pb.RangeRequest{Key: []byte(from), MinModRevision: t.known + 1, Limit: 1, KeysOnly: true}
 	if to != "" {
 		newer.RangeEnd = []byte(to)

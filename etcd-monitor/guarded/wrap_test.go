@@ -304,17 +304,18 @@ func TestOwnKeys(t *testing.T) {
 
 // The span that has all spans.
 func TestHull(t *testing.T) {
+	of := func(key, end string) span { return span{Key: key, End: end} }
 	for _, test := range []struct {
 		spans []span
 		want  span
 	}{
-		{[]span{{"a", ""}}, span{"a", ""}},
-		{[]span{{"a", ""}, {"a", ""}}, span{"a", ""}},
-		{[]span{{"b", ""}, {"a", ""}}, span{"a", "b\x00"}},
-		{[]span{{"b", "d"}, {"c", ""}}, span{"b", "d"}},
-		{[]span{{"b", "d"}, {"d", ""}}, span{"b", "d\x00"}},
-		{[]span{{"b", open}, {"a", "c"}}, span{"a", open}},
-		{[]span{{"a", "c"}, {"b", open}, {"z", ""}}, span{"a", open}},
+		{[]span{of("a", "")}, of("a", "")},
+		{[]span{of("a", ""), of("a", "")}, of("a", "")},
+		{[]span{of("b", ""), of("a", "")}, of("a", "b\x00")},
+		{[]span{of("b", "d"), of("c", "")}, of("b", "d")},
+		{[]span{of("b", "d"), of("d", "")}, of("b", "d\x00")},
+		{[]span{of("b", open), of("a", "c")}, of("a", open)},
+		{[]span{of("a", "c"), of("b", open), of("z", "")}, of("a", open)},
 	} {
 		if got := hull(test.spans); got != test.want {
 			t.Errorf("%q: %q; want %q", test.spans, got, test.want)

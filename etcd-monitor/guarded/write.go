@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
 )
 
 // errAgain: nothing was executed, and the write is to be planned anew.
@@ -182,7 +183,7 @@ func countOf(key string) *pb.RangeRequest {
 
 // definite says whether an error of etcd's means that a transaction was not executed and will not be: etcd looked at it and refused it.
 func definite(err error) bool {
-	switch status.Code(err) {
+	switch etcderrors.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented:
 		return true
 	case codes.ResourceExhausted:

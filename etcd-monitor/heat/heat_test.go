@@ -211,7 +211,11 @@ func TestExposition(t *testing.T) {
 	m.GuardWait(time.Millisecond)
 	m.GuardedWrite("published")
 	m.Forged()
+	m.AcceptError()
 	want := `
+# HELP etcd_monitor_accept_errors_total Tries to accept a client's connection that failed for want of file descriptors or memory; they are repeated, a second apart at most.
+# TYPE etcd_monitor_accept_errors_total counter
+etcd_monitor_accept_errors_total 1
 # HELP etcd_monitor_forged_slots_total Slots of placed keys that had what no gateway has written; each version once.
 # TYPE etcd_monitor_forged_slots_total counter
 etcd_monitor_forged_slots_total 1
@@ -237,7 +241,7 @@ etcd_monitor_request_errors_total{code="Unavailable",kind="put"} 1
 etcd_monitor_revision 42
 `
 	if err := testutil.CollectAndCompare(m, strings.NewReader(want), "etcd_monitor_key_reads_total", "etcd_monitor_keys_too_long_total", "etcd_monitor_reads_total",
-		"etcd_monitor_request_errors_total", "etcd_monitor_revision", "etcd_monitor_forged_slots_total"); err != nil {
+		"etcd_monitor_request_errors_total", "etcd_monitor_revision", "etcd_monitor_forged_slots_total", "etcd_monitor_accept_errors_total"); err != nil {
 		t.Error(err)
 	}
 	registry := prometheus.NewPedanticRegistry()

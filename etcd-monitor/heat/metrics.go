@@ -20,6 +20,7 @@ type Metrics struct {
 	writes    *prometheus.CounterVec
 	waits     prometheus.Counter
 	forged    prometheus.Counter
+	accept    prometheus.Counter
 	waited    prometheus.Histogram
 	network   *prometheus.HistogramVec
 	etcd      *prometheus.HistogramVec
@@ -62,6 +63,8 @@ func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 		waits:  prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_monitor_guard_waits_total", Help: "Writes that had to wait for another write's guard."}),
 		forged: prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_monitor_forged_slots_total",
 			Help: "Slots of placed keys that had what no gateway has written; each version once."}),
+		accept: prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_monitor_accept_errors_total",
+			Help: "Tries to accept a client's connection that failed for want of file descriptors or memory; they are repeated, a second apart at most."}),
 		// 0.1 ms to 6.5 s
 		waited: prometheus.NewHistogram(histogram("guard_wait_seconds", "How long those waited.", 100e-6, 17)),
 		// 10 us to 0.3 s, and 50 us to 13 s
@@ -75,7 +78,7 @@ func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 		tooLong:   desc("keys_too_long_total", "Reads of keys that are too long to be counted."),
 		newest:    desc("revision", "The newest revision of etcd that was seen in an answer."),
 	}
-	m.describe = []prometheus.Collector{m.requests, m.errors, m.reads, m.writes, m.waits, m.forged, m.waited, m.network, m.etcd}
+	m.describe = []prometheus.Collector{m.requests, m.errors, m.reads, m.writes, m.waits, m.forged, m.accept, m.waited, m.network, m.etcd}
 	return m
 }
 
@@ -117,6 +120,9 @@ func (m *Metrics) GuardedWrite(result string) { m.writes.WithLabelValues(result)
 
 // Forged counts a slot that has, in one more version, what no gateway has written.
 func (m *Metrics) Forged() { m.forged.Inc() }
+
+// AcceptError counts a try to accept a client's connection for which there was no file descriptor, or no memory.
+func (m *Metrics) AcceptError() { m.accept.Inc() }
 
 // Describe implements [prometheus.Collector].
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {

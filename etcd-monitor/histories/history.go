@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/anishathalye/porcupine"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // History collects what clients see. It is safe for concurrent use.
@@ -22,6 +24,14 @@ type History struct {
 	ops    []porcupine.Operation
 	wrong  []string
 	refuse func(error) bool
+	said   []said
+}
+
+// said is that a key had a state at a revision: what was read, and the revision in the header of the answer.
+type said struct {
+	key      string
+	revision int64
+	state    keyState
 }
 
 // New begins a history. refused says whether an error means that a write was not executed and will not be.
@@ -47,6 +57,68 @@ func (h *History) add(client int, call int64, in keyInput, out keyOutput) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: end})
+}
+
+// says takes note of what an answer says of a key, and at which revision.
+func (h *History) says(key string, header *pb.ResponseHeader, kvs []*mvccpb.KeyValue) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.said = append(h.said, said{key, header.GetRevision(), stateOf(kvs)})
+}
+
+// CheckHeaders says whether each key that was read was so at the revision in the header of its answer: then who goes on from that revision, with a watch from the next one, misses nothing. It asks etcd itself for all that there has
+// been since a revision (1 or more), which is not compacted, and none of the answers is older than. It gives how many answers were looked at.
+func (h *History) CheckHeaders(ctx context.Context, etcd *clientv3.Client, since int64) (int, error) {
+	h.mu.Lock()
+	said := slices.Clone(h.said)
+	h.mu.Unlock()
+	now, err := etcd.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithCountOnly())
+	if err != nil {
+		return 0, fmt.Errorf("asking etcd for its revision: %w", err)
+	}
+	type change struct {
+		revision int64
+		state    keyState
+	}
+	changes := map[string][]change{}
+	first, err := etcd.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithRev(since))
+	if err != nil {
+		return 0, fmt.Errorf("asking etcd for what it had at revision %d: %w", since, err)
+	}
+	for _, kv := range first.Kvs {
+		changes[string(kv.Key)] = []change{{kv.ModRevision, stateOf([]*mvccpb.KeyValue{kv})}}
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	events := etcd.Watch(watching, "\x00", clientv3.WithFromKey(), clientv3.WithRev(since+1))
+	for at := since; at < now.Header.Revision; {
+		a, open := <-events
+		if !open || a.Err() != nil {
+			return 0, fmt.Errorf("watching what etcd has had: %w", errors.Join(a.Err(), ctx.Err()))
+		}
+		for _, e := range a.Events {
+			c := change{revision: e.Kv.ModRevision}
+			if e.Type == mvccpb.PUT {
+				c.state = stateOf([]*mvccpb.KeyValue{e.Kv})
+			}
+			changes[string(e.Kv.Key)] = append(changes[string(e.Kv.Key)], c)
+			at = e.Kv.ModRevision
+		}
+	}
+	for _, s := range said {
+		var then keyState
+		of := changes[s.key] // in the order of their revisions
+		if n := sort.Search(len(of), func(i int) bool { return of[i].revision > s.revision }); n > 0 {
+			then = of[n-1].state
+		}
+		if s.state != then {
+			return len(said), fmt.Errorf("%s is %+v in an answer of revision %d, at which etcd had %+v", s.key, s.state, s.revision, then)
+		}
+		if s.revision > now.Header.Revision {
+			return len(said), fmt.Errorf("an answer says revision %d; etcd has come to %d", s.revision, now.Header.Revision)
+		}
+	}
+	return len(said), nil
 }
 
 func stateOf(kvs []*mvccpb.KeyValue) keyState {
@@ -76,6 +148,7 @@ func (h *History) Client(ctx context.Context, number int, gateway func() pb.KVSe
 			a, err := g.Range(try, rangeOf(key))
 			if err == nil {
 				h.add(number, call, keyInput{key: key}, keyOutput{known: true, state: stateOf(a.Kvs)})
+				h.says(key, a.Header, a.Kvs)
 				header = a.Header
 				if len(a.Kvs) > 0 && a.Kvs[0].ModRevision > a.Header.Revision {
 					h.complain("a key changed at %d is in an answer of revision %d", a.Kvs[0].ModRevision, a.Header.Revision)
@@ -102,6 +175,7 @@ func (h *History) Client(ctx context.Context, number int, gateway func() pb.KVSe
 				break
 			}
 			h.add(number, call, keyInput{key: key}, keyOutput{known: true, state: stateOf(read.Kvs)})
+			h.says(key, read.Header, read.Kvs)
 			was := stateOf(read.Kvs)
 			call = h.now()
 			a, err := g.Txn(try, &pb.TxnRequest{
@@ -114,6 +188,7 @@ func (h *History) Client(ctx context.Context, number int, gateway func() pb.KVSe
 			case err == nil && !a.Succeeded:
 				for i, k := range []string{key, other} {
 					h.add(number, call, keyInput{key: k}, keyOutput{known: true, state: stateOf(a.Responses[i].GetResponseRange().Kvs)})
+					h.says(k, a.Header, a.Responses[i].GetResponseRange().Kvs)
 				}
 				header = a.Header
 			default:

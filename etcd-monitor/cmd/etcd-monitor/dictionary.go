@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -56,6 +55,7 @@ Kubernetes' secrets (/registry/secrets/) and what else gives access by default (
 		},
 	}
 	o.flagsOfEtcd(train.Flags(), "")
+	o.flagReserved(train.Flags())
 	train.Flags().IntVar(&size, "size", cell.DictionarySize, "bytes of values that the dictionary has")
 	train.Flags().BoolVar(&secrets, "with-secrets", false, "use the values of Kubernetes' secrets too")
 	cmd.AddCommand(train)
@@ -87,9 +87,10 @@ func (o *options) train(ctx context.Context, file string, size int, secrets bool
 	if err != nil {
 		return badInput{fmt.Errorf("%s: %w", file, err)}
 	}
+	own := o.reserved()
 	var samples [][]byte
 	for _, kv := range kvs {
-		if (secrets || !placement.Credential(string(kv.Key))) && !bytes.HasPrefix(kv.Key, []byte(o.prefix)) {
+		if (secrets || !placement.Credential(string(kv.Key))) && !own.Has(string(kv.Key)) {
 			samples = append(samples, kv.Value)
 		}
 	}

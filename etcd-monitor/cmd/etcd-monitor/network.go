@@ -10,6 +10,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -91,10 +92,14 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 	n.sessions = guarded.NewLeases(n.etcd, o.prefix, 0, detail)
 	n.everybody = guarded.NewEverybody(nobody, o.prefix, newest)
 	n.runtime = guarded.NewGoroutines()
-	n.server = guarded.New(guarded.Config{
+	cfg := guarded.Config{
 		Etcd: gateway.Forward(upstream, metrics), Slots: slots, Directory: n.follower, Sessions: n.sessions, Newest: newest, Codec: library, Seals: seals, Runtime: n.runtime,
-		Observer: metrics, Evictor: n.chains, Prefix: o.prefix, Patience: patience, Open: n.everybody.Open,
-	})
+		Observer: metrics, Evictor: n.chains, Prefix: o.prefix, Reserved: o.controllers, Patience: patience, Open: n.everybody.Open,
+	}
+	if o.ownEtcd { // which takes more
+		cfg.MaxTxnOps, cfg.MaxRequestBytes = int(embed.DefaultMaxTxnOps), int(o.maxRequestBytes)
+	}
+	n.server = guarded.New(cfg)
 	n.work.Go(func() { n.server.Warm(ctx) })
 	n.work.Go(func() { reseal(ctx, n.server, seals, log) })
 	return n, nil

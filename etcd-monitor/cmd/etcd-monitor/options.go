@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -21,6 +22,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 )
 
@@ -34,6 +36,7 @@ type options struct {
 	}
 	towards  transport.TLSInfo // etcd
 	dataDir  string
+	ownEtcd  bool // it runs in this process
 	embedded string
 
 	listen    []string
@@ -52,13 +55,14 @@ type options struct {
 	maxStreams                          uint32
 	keepAliveMin, keepAlive, keepAliveT time.Duration
 
-	controller string
-	token      string // the file with the controller's, over TCP
-	sealAge    time.Duration
-	prefix     string
-	user       string
-	password   string // the file that has it
-	secret     string // what it is
+	controller  string
+	token       string // the file with the controller's, over TCP
+	sealAge     time.Duration
+	prefix      string
+	controllers []string // the prefixes of their keys
+	user        string
+	password    string // the file that has it
+	secret      string // what it is
 
 	topKeys  int
 	logLevel string
@@ -69,11 +73,14 @@ const (
 	defaultListen  = "http://127.0.0.1:23790"
 	defaultMetrics = "127.0.0.1:23791"
 	defaultDataDir = "etcd-monitor.etcd"
+
+	defaultControllers = "/netcraq/"
 )
 
 func (o *options) flags(f *pflag.FlagSet) {
 	f.SortFlags = false
 	o.flagsOfEtcd(f, " (default: run an etcd in this process)")
+	o.flagReserved(f)
 	f.StringVar(&o.dataDir, "data-dir", "", "where the etcd in this process keeps its data (default "+defaultDataDir+")")
 	f.StringVar(&o.embedded, "embedded-client-address", "", "where it listens: a loopback address (default: a free port)")
 
@@ -98,7 +105,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 
 	f.DurationVar(&o.sealAge, "seal-age", seal.DefaultAge, "how old the key becomes that cells in the network are sealed with,\nbefore a gateway replaces it (0: it does not; \"etcd-monitor seal rotate\" does)")
 
-	f.UintVar(&o.maxRequestBytes, "max-request-bytes", gateway.DefaultMaxRequestBytes, "the largest request of a client; not below etcd's")
+	f.UintVar(&o.maxRequestBytes, "max-request-bytes", gateway.DefaultMaxRequestBytes, "the largest request of a client; not below etcd's (docs/etcd.md says by how\nmuch etcd's should be larger with --controller)")
 	f.Uint32Var(&o.maxStreams, "max-concurrent-streams", gateway.DefaultMaxConcurrentStreams, "requests that one connection may have under way")
 	f.DurationVar(&o.keepAliveMin, "grpc-keepalive-min-time", gateway.DefaultKeepAliveMinTime, "how often clients may try their connections")
 	f.DurationVar(&o.keepAlive, "grpc-keepalive-interval", gateway.DefaultKeepAliveInterval, "after how much silence a client's connection is tried")
@@ -123,10 +130,25 @@ func (o *options) flagsOfEtcd(f *pflag.FlagSet, without string) {
 	f.StringVar(&o.prefix, "prefix", placed.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; the\ncontroller and all gateways must be told the same")
 }
 
+// flagReserved is for the commands that tell clients' keys from the project's own.
+func (o *options) flagReserved(f *pflag.FlagSet) {
+	f.StringSliceVar(&o.controllers, "etcd-prefix", []string{defaultControllers}, "what the names of the controllers' own keys in etcd begin with, as\nthey are told. With --controller no client reads, writes or watches\nthese, nor the gateways' own")
+}
+
+// reserved are the keys that are no client's.
+func (o *options) reserved() reserved.Keys {
+	return reserved.With(append(slices.Clone(o.controllers), o.prefix)...)
+}
+
 // checkOwn checks what is said about the gateways' own business in etcd, and reads the password.
 func (o *options) checkOwn() error {
 	if len(o.prefix) < 2 || !strings.HasSuffix(o.prefix, "/") || !utf8.ValidString(o.prefix) {
 		return fmt.Errorf("--prefix %q: give some text that ends with a slash, such as %s: every key that begins with it is the gateways'", o.prefix, placed.DefaultPrefix)
+	}
+	for _, p := range o.controllers {
+		if p == "" {
+			return fmt.Errorf("--etcd-prefix: give some text, such as %s, as the controllers are told: without any no key would be a client's", defaultControllers)
+		}
 	}
 	if (o.user == "") != (o.password == "") {
 		return errors.New("--user and --password-file: give both, or neither")

@@ -20,11 +20,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
+	"github.com/netcraq/netcraq/etcd-monitor/guarded"
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
-	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 )
 
 const (
@@ -73,7 +76,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 				return nil
 			}
 		})
-		o.endpoints = []string{e.Endpoint()}
+		o.endpoints, o.ownEtcd = []string{e.Endpoint()}, true
 		where = fmt.Sprintf("its own etcd at %s in %s", e.Endpoint(), o.dataDir)
 	}
 	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: o.endpoints, SyncInterval: o.sync, TLS: o.towards})
@@ -87,17 +90,19 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	registry.MustRegister(metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 
 	var keys pb.KVServer
-	hidden := ""
+	var own reserved.Keys
+	var asSelf *clientv3.Client
+	var enabling func(context.Context, func() error) error
 	if o.controller != "" {
 		n, err := o.openNetwork(ctx, upstream, newest, metrics, log, stderr)
 		if err != nil {
 			return err
 		}
 		defer n.Close()
-		hidden = seal.Prefix(o.prefix)
+		own, asSelf, enabling = o.reserved(), n.etcd, n.everybody.Enabling
 		keys, where = n.server, where+", and placed keys as the controller at "+o.controller+" says"
 	}
-	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics, Registry: registry, Hidden: hidden, Namespace: o.namespace,
+	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics, Log: log, Registry: registry, Reserved: own, AsSelf: asSelf, AuthEnable: enabling, Namespace: o.namespace,
 		CORS: o.cors, Hosts: o.hosts, Profiles: o.profiles, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
 		MaxConcurrentStreams: o.maxStreams, KeepAliveMinTime: o.keepAliveMin, KeepAliveInterval: o.keepAlive, KeepAliveTimeout: o.keepAliveT})
 	if err != nil {
@@ -156,5 +161,12 @@ func (o *options) startEmbedded(ctx context.Context) (*embedded.Server, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	return embedded.Start(ctx, embedded.Config{DataDir: o.dataDir, Client: o.embedded, LogOutput: filepath.Join(o.dataDir, "etcd.log")})
+	cfg := embedded.Config{DataDir: o.dataDir, Client: o.embedded, LogOutput: filepath.Join(o.dataDir, "etcd.log")}
+	if o.controller != "" { // so that clients have etcd's limits, and the gateway room beside them
+		cfg.Adjust = func(c *embed.Config) {
+			c.MaxTxnOps += guarded.MoreTxnOps
+			c.MaxRequestBytes = o.maxRequestBytes + guarded.MoreRequestBytes
+		}
+	}
+	return embedded.Start(ctx, cfg)
 }

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+)
+
+// lines are what a program has written to its standard error.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) count(s string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), s)
+}
+
+// Out of file descriptors the program says so, once, and counts it; it serves those that are connected, takes no processor's time for the others, and lets them in as soon as it can.
+func TestOutOfDescriptors(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "etcd-monitor")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	cluster := etcdtest.New(t, 1, etcdtest.Options{})
+	cmd := exec.Command(program, "--endpoints", cluster.Endpoints()[0], "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	errs := &lines{}
+	cmd.Stderr = errs
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Signal(syscall.SIGTERM)
+	s := bufio.NewScanner(out)
+	if !s.Scan() {
+		t.Fatal("the program does not start")
+	}
+	at := endpoint(t, s.Text())
+	u, err := url.Parse(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	early := etcdtest.Client(t, at)
+	if _, err := early.Put(t.Context(), "k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := uint64(len(open) + 5)
+	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit + 1000}, nil); err != nil {
+		t.Fatal(err)
+	}
+	var others []net.Conn
+	for range 20 { // the kernel takes them; the program has no descriptors for all
+		c, err := net.Dial("tcp", u.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		others = append(others, c)
+	}
+	until := func(what string, so func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !so(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("not so after 20 s: %s", what)
+			}
+		}
+	}
+	until("it says so", func() bool { return errs.count("clients cannot connect") > 0 })
+	// Of processor time, in hundredths of a second.
+	used := func() int {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+		sum := 0
+		for _, f := range fields[11:13] {
+			n, err := strconv.Atoi(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += n
+		}
+		return sum
+	}
+	before := used()
+	time.Sleep(time.Second)
+	if d := used() - before; d > 20 {
+		t.Errorf("it takes %d %% of a processor while nobody asks anything", d)
+	}
+	if r, err := early.Get(t.Context(), "k"); err != nil || len(r.Kvs) != 1 {
+		t.Errorf("who was connected: %v, %v", r, err)
+	}
+	for _, c := range others {
+		c.Close()
+	}
+	until("it says that clients can connect again", func() bool { return errs.count("clients can connect again") > 0 })
+	if r, err := etcdtest.Client(t, at).Get(t.Context(), "k"); err != nil || len(r.Kvs) != 1 {
+		t.Errorf("who comes later: %v, %v", r, err)
+	}
+	r, err := http.Get(at + "/proxy/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	metrics, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(metrics), "etcd_monitor_accept_errors_total") || strings.Contains(string(metrics), "etcd_monitor_accept_errors_total 0") {
+		t.Error("it was not counted")
+	}
+	if n := errs.count("clients cannot connect"); n != 1 || errs.count("ulimit -n") != 1 {
+		t.Errorf("said %d times", n)
+	}
+}

@@ -1,0 +1,19 @@
+// Package etcderrors reads the errors that etcd's clients give.
+package etcderrors
+
+import (
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Code is the code that etcd, or gRPC, has given an error; codes.OK where there is none. The errors of clientv3 (rpctypes.EtcdError) have a code that status.Code does not find: for it they are codes.Unknown.
+func Code(err error) codes.Code {
+	var e rpctypes.EtcdError
+	if errors.As(err, &e) {
+		return e.Code()
+	}
+	return status.Code(err)
+}

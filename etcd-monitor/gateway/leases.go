@@ -1,0 +1,151 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
+)
+
+// A lease that a reserved key is attached to (a gateway's session, the controllers' leader) is no client's: it is not listed, and who names it hears that there is no such lease. Who ended one would end the session, and who kept one
+// alive would have a dead gateway's guards stay.
+
+// leaseMethods are those of single requests about leases, with what is answered in etcd's place; an answer of nil: etcd is asked.
+var leaseMethods = map[string]func(g *Gateway, ctx context.Context, request []byte) (message, error){
+	"/etcdserverpb.Lease/LeaseRevoke":     (*Gateway).revokeReserved,
+	"/etcdserverpb.Lease/LeaseTimeToLive": (*Gateway).timeToLiveReserved,
+}
+
+const (
+	leasesMethod    = "/etcdserverpb.Lease/LeaseLeases"
+	keepAliveMethod = "/etcdserverpb.Lease/LeaseKeepAlive"
+)
+
+// message is what etcd's answers are.
+type message interface{ Marshal() ([]byte, error) }
+
+func (g *Gateway) revokeReserved(ctx context.Context, request []byte) (message, error) {
+	var q pb.LeaseRevokeRequest
+	if q.Unmarshal(request) != nil {
+		return nil, nil // etcd will say what is wrong with it
+	}
+	own, err := g.ownsLease(ctx, q.ID)
+	if err == nil && own {
+		err = rpctypes.ErrGRPCLeaseNotFound
+	}
+	return nil, err
+}
+
+func (g *Gateway) timeToLiveReserved(ctx context.Context, request []byte) (message, error) {
+	var q pb.LeaseTimeToLiveRequest
+	if q.Unmarshal(request) != nil {
+		return nil, nil
+	}
+	own, err := g.ownsLease(ctx, q.ID)
+	if err != nil || !own {
+		return nil, err
+	}
+	a, err := pb.NewLeaseClient(g.upstream.Conn()).LeaseTimeToLive(outgoing(ctx), &pb.LeaseTimeToLiveRequest{Keys: q.Keys}) // there is no lease of number 0
+	if err != nil {
+		return nil, err
+	}
+	a.ID = q.ID
+	return a, nil
+}
+
+// withoutReservedLeases is etcd's list of leases for a client.
+func (g *Gateway) withoutReservedLeases(ctx context.Context, answer []byte) ([]byte, error) {
+	var r pb.LeaseLeasesResponse
+	if err := r.Unmarshal(answer); err != nil {
+		return nil, fmt.Errorf("gateway: etcd's list of leases: %w", err)
+	}
+	own, err := g.ownLeases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.Leases = slices.DeleteFunc(r.Leases, func(l *pb.LeaseStatus) bool { return own[l.ID] })
+	if answer, err = r.Marshal(); err != nil {
+		return nil, fmt.Errorf("gateway: etcd's list of leases: %w", err)
+	}
+	return answer, nil
+}
+
+// leaseFilter keeps the reserved leases out of one stream of keep-alives.
+type leaseFilter struct {
+	g     *Gateway
+	known map[int64]bool // the leases that were asked for, and whether each is reserved
+}
+
+// refused is what is answered in etcd's place to who keeps a reserved lease alive: nil where it is none.
+func (f *leaseFilter) refused(ctx context.Context, request []byte) (message, error) {
+	var q pb.LeaseKeepAliveRequest
+	if len(f.g.reserved.Prefixes()) == 0 || q.Unmarshal(request) != nil {
+		return nil, nil
+	}
+	own, known := f.known[q.ID]
+	if !known {
+		var err error
+		if own, err = f.g.ownsLease(ctx, q.ID); err != nil {
+			return nil, err
+		}
+		f.known[q.ID] = own
+	}
+	if !own {
+		return nil, nil
+	}
+	return &pb.LeaseKeepAliveResponse{Header: &pb.ResponseHeader{Revision: f.g.newest.Revision()}, ID: q.ID}, nil // as of a lease that is not there
+}
+
+// ownsLease says whether a reserved key is attached to a lease. It asks etcd under the gateway's own name.
+func (g *Gateway) ownsLease(ctx context.Context, id int64) (bool, error) {
+	if g.asSelf == nil || id == 0 {
+		return false, nil
+	}
+	r, err := g.asSelf.TimeToLive(ctx, clientv3.LeaseID(id), clientv3.WithAttachedKeys())
+	switch {
+	case etcderrors.Code(err) == codes.PermissionDenied: // it has keys that are not the gateway's to read
+		leases, err := g.ownLeases(ctx)
+		return leases[id], err
+	case err != nil:
+		return false, g.notKnown(err)
+	}
+	return slices.ContainsFunc(r.Keys, func(key []byte) bool { return g.reserved.Has(string(key)) }), nil
+}
+
+// ownLeases are the leases that reserved keys are attached to.
+func (g *Gateway) ownLeases(ctx context.Context) (map[int64]bool, error) {
+	own := map[int64]bool{}
+	if g.asSelf == nil {
+		return own, nil
+	}
+	for _, p := range g.reserved.Prefixes() {
+		r, err := g.asSelf.Get(ctx, p, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		if err != nil {
+			return nil, g.notKnown(err)
+		}
+		for _, kv := range r.Kvs {
+			own[kv.Lease] = true
+		}
+	}
+	return own, nil
+}
+
+// notKnown is what a client is told when etcd does not tell which leases are reserved.
+func (g *Gateway) notKnown(err error) error {
+	code := etcderrors.Code(err)
+	if code == codes.PermissionDenied {
+		return status.Errorf(codes.Unavailable, "etcd-monitor: which leases are NetCRAQ's own is not known: grant the gateway's --user to read all that begins with %s", strings.Join(g.reserved.Prefixes(), ", "))
+	}
+	if code == codes.Unknown {
+		code = codes.Unavailable
+	}
+	return status.Errorf(code, "etcd-monitor: which leases are NetCRAQ's own is not known: %v", err)
+}

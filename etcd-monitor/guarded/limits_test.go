@@ -1,0 +1,180 @@
+package guarded
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+)
+
+// startRoomy starts an etcd that takes as much more than others as a gateway adds.
+func startRoomy(t *testing.T) string {
+	t.Helper()
+	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(), LogOutput: filepath.Join(t.TempDir(), "log"), LogLevel: "error", Adjust: func(c *embed.Config) {
+		c.MaxTxnOps += MoreTxnOps
+		c.MaxRequestBytes += MoreRequestBytes
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s.Endpoint()
+}
+
+// limitedAsEtcd has the limits of an etcd without flags.
+func limitedAsEtcd(c *Config) {
+	c.MaxTxnOps, c.MaxRequestBytes = int(embed.DefaultMaxTxnOps), embed.DefaultMaxRequestBytes
+}
+
+// A transaction has as many conditions, and operations in either branch, as etcd takes, whether or not a branch is taken, and whether or not the keys are placed. Before an etcd that takes no more than that, some of the largest are
+// refused: there is no room for the gateway's own conditions.
+func TestLimits(t *testing.T) {
+	direct := pb.NewKVClient(connect(t, startEtcd(t)).ActiveConnection())
+	txn := func(compares, success, failure int, holds bool, key string) *pb.TxnRequest {
+		q := &pb.TxnRequest{}
+		for i := range compares {
+			result := pb.Compare_EQUAL
+			if i == compares-1 && !holds {
+				result = pb.Compare_GREATER
+			}
+			q.Compare = append(q.Compare, &pb.Compare{Target: pb.Compare_CREATE, Result: result, Key: fmt.Appendf(nil, "absent%03d", i), TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 0}})
+		}
+		for i := range success {
+			q.Success = append(q.Success, putOp(fmt.Sprintf("%s%03d", key, i), fmt.Sprint(compares, success, failure, holds)))
+		}
+		for i := range failure {
+			q.Failure = append(q.Failure, putOp(fmt.Sprintf("%s%03d", key, failure-1-i), fmt.Sprint(compares, success, failure, holds)))
+		}
+		return q
+	}
+	for _, before := range []struct {
+		name   string
+		etcd   func(*testing.T) string
+		change func(*Config)
+		roomy  bool
+	}{
+		{"an etcd that takes no more", func(t *testing.T) string { return startEtcd(t) }, nil, false},
+		{"an etcd that takes more", startRoomy, limitedAsEtcd, true},
+	} {
+		t.Run(before.name, func(t *testing.T) {
+			slots := newMemory(64)
+			g := newLive(t, before.etcd(t), slots, before.change)
+			g.knows(t, newPlacement(g.client, slots).place(t, "placed000"))
+			refused := 0
+			for _, c := range []int{0, 1, 100, 124, 126, 127, 128, 129} {
+				for _, s := range []int{0, 1, 127, 128, 129} {
+					for _, f := range []int{0, 1, 128, 129} {
+						for _, key := range []string{"placed", "other"} {
+							holds := (c+s+f)%2 == 0
+							q := txn(c, s, f, holds, key)
+							want, errWant := direct.Txn(t.Context(), q)
+							got, err := g.Txn(t.Context(), q)
+							// Two conditions of the gateway's where keys are guarded, else one.
+							own := 1
+							if key == "placed" && (s > 0 || f > 0) {
+								own = 2
+							}
+							tight := c+own > 128 || c > 124 && f > 0 && max(c, s, f)+own > 128
+							if !before.roomy && (s > 0 || f > 0) && errWant == nil && tight {
+								if refused++; !tooMany(err) {
+									t.Errorf("%d conditions, %d and %d operations on %s keys: %v; it was to be refused", c, s, f, key, err)
+								}
+								continue
+							}
+							if fmt.Sprint(err) != fmt.Sprint(errWant) {
+								t.Errorf("%d conditions, %d and %d operations on %s keys: %v; etcd says %v", c, s, f, key, err, errWant)
+							} else if err == nil && (got.Succeeded != want.Succeeded || len(got.Responses) != len(want.Responses)) {
+								t.Errorf("%d conditions, %d and %d operations on %s keys: %v, %d answers; etcd says %v, %d answers", c, s, f, key, got.Succeeded, len(got.Responses), want.Succeeded, len(want.Responses))
+							} else if err == nil {
+								for _, r := range got.Responses {
+									if r.GetResponsePut().GetHeader().GetRevision() != got.Header.Revision {
+										t.Fatalf("the answer to a put: %v", r)
+									}
+								}
+							}
+						}
+					}
+				}
+			}
+			t.Logf("%d were refused for the gateway's own conditions", refused)
+			if _, err := g.Txn(t.Context(), txn(0, 0, 60_000, true, "k")); !tooMany(err) {
+				t.Errorf("60,000 operations: %v", err)
+			}
+			nested := func(outer, inner int) *pb.TxnRequest {
+				q := txn(outer, 1, 0, true, "other")
+				q.Success = append(q.Success, txnOp(txn(inner, inner, 1, true, "placed")))
+				return q
+			}
+			for outer, inner := range map[int]int{100: 29, 2: 127, 64: 65} {
+				if _, err := g.Txn(t.Context(), nested(outer, inner)); !tooMany(err) {
+					t.Errorf("%d and %d within them: %v", outer, inner, err)
+				}
+				if _, err := g.Txn(t.Context(), nested(outer, inner-3)); err != nil {
+					t.Errorf("%d and %d within them: %v", outer, inner-3, err)
+				}
+			}
+		})
+	}
+}
+
+// The largest value is etcd's, before an etcd that takes what a gateway adds. Before another one it is smaller by what the write's conditions take.
+func TestLargestValue(t *testing.T) {
+	largest := func(t *testing.T, key string, put func(value []byte) error) int {
+		t.Helper()
+		low, high := 1<<20, 2<<20 // the one is taken and the other is not
+		buffer := bytes.Repeat([]byte("v"), high)
+		for high-low > 1 {
+			middle := (low + high) / 2
+			switch err := put(buffer[:middle]); {
+			case err == nil:
+				low = middle
+			case status.Code(err) == codes.InvalidArgument && tooLarge(err):
+				high = middle
+			default:
+				t.Fatalf("%s, %d bytes: %v", key, middle, err)
+			}
+		}
+		return low
+	}
+	direct := pb.NewKVClient(connect(t, startEtcd(t)).ActiveConnection())
+	for _, before := range []struct {
+		name   string
+		etcd   func(*testing.T) string
+		change func(*Config)
+		less   map[string]int // than etcd's
+	}{
+		{"an etcd that takes no more", func(t *testing.T) string { return startEtcd(t) }, nil, map[string]int{"other": 47, "placed": 150}},
+		{"an etcd that takes more", startRoomy, limitedAsEtcd, nil},
+	} {
+		t.Run(before.name, func(t *testing.T) {
+			slots := newMemory(64)
+			g := newLive(t, before.etcd(t), slots, before.change)
+			g.knows(t, newPlacement(g.client, slots).place(t, "placed"))
+			for _, key := range []string{"other", "placed"} {
+				want := largest(t, key, func(v []byte) error {
+					_, err := direct.Put(t.Context(), &pb.PutRequest{Key: []byte(key), Value: v})
+					return err
+				})
+				got := largest(t, key, func(v []byte) error {
+					_, err := g.Put(t.Context(), &pb.PutRequest{Key: []byte(key), Value: v})
+					return err
+				})
+				t.Logf("%s: %d bytes; at etcd %d", key, got, want)
+				if less := want - got; less < -1 || less > before.less[key]+1 { // the number of an entry has 9 or 10 bytes
+					t.Errorf("%s: %d bytes; at etcd %d", key, got, want)
+				}
+				if r, err := g.client.Get(t.Context(), key, clientv3.WithSerializable()); err != nil || len(r.Kvs[0].Value) != got {
+					t.Errorf("%v", err)
+				}
+			}
+		})
+	}
+}

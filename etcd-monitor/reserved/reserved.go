@@ -1,0 +1,100 @@
+// Package reserved says which of etcd's keys are the project's own: the gateways' (docs/etcd.md) and the controllers' (docs/operations.md). No client of a gateway reads, writes or watches them, and what he asks for that spans
+// them goes without them.
+package reserved
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Open is the end of a Span that has none: all keys from the first on.
+const Open = "\x00"
+
+// Span is the keys in [Key, End), as in etcd's requests: no End is the one key, and Open all keys from Key on.
+type Span struct{ Key, End string }
+
+// Keys are all keys that begin with one of some prefixes. The zero value is none.
+type Keys struct {
+	prefixes []string // in order; none begins with another
+	ends     []string // of each one's keys
+}
+
+// With is the keys that begin with any of some prefixes; an empty one is not heeded.
+func With(prefixes ...string) Keys {
+	var k Keys
+	sorted := slices.Clone(prefixes)
+	slices.Sort(sorted)
+	for _, p := range sorted {
+		if p == "" || len(k.prefixes) > 0 && strings.HasPrefix(p, k.prefixes[len(k.prefixes)-1]) {
+			continue
+		}
+		k.prefixes = append(k.prefixes, p)
+		k.ends = append(k.ends, clientv3.GetPrefixRangeEnd(p))
+	}
+	return k
+}
+
+// Prefixes are what the keys begin with, in order; none of them begins with another.
+func (k Keys) Prefixes() []string { return k.prefixes }
+
+// Has says whether a key is one of them.
+func (k Keys) Has(key string) bool {
+	return slices.ContainsFunc(k.prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
+}
+
+// Touches says whether some of them are in [key, end). A span without a first key, which etcd refuses, touches none, nor does one that ends before it begins.
+func (k Keys) Touches(key, end string) bool {
+	switch {
+	case key == "":
+		return false
+	case end == "":
+		return k.Has(key)
+	}
+	for i, p := range k.prefixes {
+		if before(key, k.ends[i]) && before(p, end) && before(key, end) {
+			return true
+		}
+	}
+	return false
+}
+
+// before says whether a key is before an end.
+func before(key, end string) bool { return end == Open || key < end }
+
+// Without is the parts of a span, in order, that have none of them. Of a span that touches none it is the span itself.
+func (k Keys) Without(key, end string) (parts []Span) {
+	if !k.Touches(key, end) {
+		return []Span{{key, end}}
+	}
+	if end == "" {
+		return nil
+	}
+	for i, p := range k.prefixes {
+		if !before(key, k.ends[i]) {
+			continue
+		}
+		if !before(p, end) {
+			break
+		}
+		if key < p {
+			parts = append(parts, Span{key, p})
+		}
+		if key = k.ends[i]; key == Open { // nothing comes after them
+			return parts
+		}
+	}
+	if before(key, end) {
+		parts = append(parts, Span{key, end})
+	}
+	return parts
+}
+
+// Denied is the answer to whoever asks for them and for nothing else.
+func (k Keys) Denied() error {
+	return status.Error(codes.PermissionDenied, fmt.Sprintf("etcd-monitor: the keys under %s are NetCRAQ's own, and neither read nor changed through a gateway", strings.Join(k.prefixes, ", ")))
+}
