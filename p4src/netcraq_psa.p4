@@ -15,7 +15,7 @@ parser PacketIngressParser(packet_in packet, out headers_t hdr, inout metadata_t
                            in empty_t resubmit_meta, in empty_t recirculate_meta) {
     InternetChecksum() ipv4_checksum;
     state start {
-        meta = { 0, 0, false, trust_t.HOST, 0, false, 0, 0, false, false, false, 0, 0, false, 0,
+        meta = { 0, 0, false, trust_t.HOST, 0, false, 0, 0, false, false, false, 0, 0, 0, false, 0,
                  { false, role_t.NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0 },
                  { false, false, 0, 0 } };
         transition select((PortIdUint_t)istd.ingress_port) {

@@ -23,7 +23,6 @@ type call struct {
 	state    callState
 	at       int // index in addrs of the last transmission
 	attempts int
-	copies   int  // of attempts: of the packet as it is now. 0: nothing that was sent can be executed
 	silent   int  // transmissions that nobody answered in time
 	refusals int  // RETRY, NOT_SERVING and NO_CHAIN answers so far
 	noChain  int  // NO_CHAIN answers in a row
@@ -77,7 +76,6 @@ func (m *Machine) begin(now time.Duration, c *call) {
 // transmit sends the call's packet to its present address.
 func (m *Machine) transmit(now time.Duration, c *call) {
 	c.attempts++
-	c.copies++
 	c.state = waiting
 	m.stats.Sent++
 	m.sends = append(m.sends, Send{c.addrs[c.at], c.bytes})
@@ -160,30 +158,31 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 	case status == wire.Superseded && isWrite:
 		r.Superseded = true
 	case status == wire.NotFound:
-		e := &OpError{Err: ErrNotFound, OutcomeUnknown: isWrite && c.copies > 1}
+		e := &OpError{Err: ErrNotFound, OutcomeUnknown: isWrite}
 		if !isWrite {
 			e.Version = p.Version
 		}
 		r.Err = e
 	case status == wire.CASFailed && p.Op == wire.CASReply:
 		e := &OpError{Err: ErrCASFailed, Version: p.Version, Found: !p.Tombstone, Value: slices.Clone(p.Value)}
-		// With a session the head would have known an executed one again. Without, this answer may be to the second copy of one that was executed.
-		e.OutcomeUnknown = c.session == nil && c.copies > 1
+		// With a session the head would have known an executed one again. Without, or where it was sent under another session before, this answer may be to a copy of one that was
+		// executed.
+		e.OutcomeUnknown = c.session == nil || c.refusedSession != 0
 		r.Err = e
 	case status == wire.Full && isWrite:
-		r.Err = &OpError{Err: ErrFull, OutcomeUnknown: c.copies > 1}
+		r.Err = &OpError{Err: ErrFull, OutcomeUnknown: true}
 	case status == wire.Denied:
-		// An earlier copy may have come when access was still granted.
-		r.Err = &OpError{Err: ErrDenied, Detail: "ask the operator for access to " + deniedAccess[p.Op] + " the key's realm", OutcomeUnknown: isWrite && c.copies > 1}
+		r.Err = &OpError{Err: ErrDenied, Detail: "ask the operator for access to " + deniedAccess[p.Op] + " the key's realm", OutcomeUnknown: isWrite}
 	case status == wire.BadSession && isWrite:
 		if c.session != nil {
 			m.pool.retire(c.session)
-			if c.copies == 1 && m.pool.mayHave() {
+			// A copy may have been executed while the session was still taken. A CAS cannot be executed again then.
+			if p.Op == wire.CASReply && m.pool.mayHave() {
 				m.beginAnew(now, c)
 				return
 			}
 		}
-		r.Err = &OpError{Err: ErrBadSession, Detail: badSession(c.packet.Session), OutcomeUnknown: c.copies > 1}
+		r.Err = &OpError{Err: ErrBadSession, Detail: badSession(c.packet.Session), OutcomeUnknown: true}
 	default:
 		r.Err = &OpError{Err: ErrProtocol, Detail: fmt.Sprintf("status %v in a %v", p.Status, p.Op), OutcomeUnknown: isWrite}
 	}
@@ -271,12 +270,7 @@ func (m *Machine) hit(c *call) {
 
 // fail ends a call; e says why.
 func (m *Machine) fail(now time.Duration, c *call, e *OpError) {
-	switch e.Err {
-	case ErrNoChain:
-		e.OutcomeUnknown = c.req.Op != wire.Read && c.copies > c.noChain
-	default:
-		e.OutcomeUnknown = c.req.Op != wire.Read && c.copies > 0
-	}
+	e.OutcomeUnknown = c.req.Op != wire.Read && c.attempts > 0
 	m.finish(now, c, Result{Err: e})
 }
 
@@ -295,9 +289,7 @@ func (m *Machine) finish(now time.Duration, c *call, r Result) {
 	if c.attempts > 0 {
 		r.RTT = now - c.firstSent
 	}
-	if c.copies > 0 {
-		delete(m.pending, pendingKey{c.packet.Session, c.number})
-	}
+	delete(m.pending, pendingKey{c.packet.Session, c.number}) // where it waits for a session that is no call's: numbers begin at 1
 	c.state = done
 	m.timers.remove(c)
 	delete(m.calls, c.id)

@@ -16,8 +16,8 @@
 //     up to a limit.
 //   - RETRY (frozen chain, CAS on a dirty key), after a short pause with jitter: the same packet to the same address.
 //   - NOT_SERVING, NO_CHAIN: the same packet to the next address at once; once all have said so, after a pause.
-//   - BAD_SESSION, to a write that was sent once: the switches do not take its session. It is not executed, and begins again with another session, for which it waits where there
-//     is none but the caller gets others (Machine.AwaitSessions).
+//   - BAD_SESSION: the switches do not take its session, which is not used again. A CAS begins again with another session, for which it waits where there is none but the caller gets
+//     others (Machine.AwaitSessions). If a copy was executed under the first, its version is gone and it fails; a WRITE would be executed twice, and ends.
 //   - Anything else ends the call.
 //
 // Only what comes from an address that was asked, or from a chain's service address, is an answer. The rest is counted (Stats.Foreign). Who can send from those addresses is the
@@ -28,9 +28,9 @@
 // A head executes a session's requests in the order of their numbers and drops what is older than the last it knows. So a session has at most one write on its way,
 // and a client that wants n writes on their way at once has n sessions. A READ needs no session: its number only finds its reply.
 //
-// A write that ends without an answer has an unknown outcome: it may have been executed, it may be executed by a copy that is still on its way, or never.
+// A write that ends without an answer has an unknown outcome: it may have been executed, it may be executed by a copy that is still on its way, or never. So has one that was refused: the
+// refusal speaks for one copy, and networks double packets. (A CAS that failed with a session is the exception: the head would have known an executed one again.)
 // Its session goes on with the next number and is none the worse. It must not send other content under the old number: if the head has seen the old one, it
-// would answer the new content with the old one's version, as a retry. The next number is safe, because the head drops the late copies of the older
-// request as soon as it knows a newer one; so when a later write of the session to the same chain is answered, the earlier one has been executed by then or
-// never will be.
+// would answer the new content with the old one's version, as a retry. The next number is safe: a head that knows it drops late copies of the older request. That does not end the
+// unknown outcome everywhere at once; when it ends says docs/consistency.md.
 package core

@@ -36,7 +36,7 @@ var (
 	ErrNoSession = errors.New("no session to write with")
 	// ErrSessionLost: the write's session was taken away while it was on its way (Machine.DropSession).
 	ErrSessionLost = errors.New("session lost")
-	// ErrFull: the dirty cells of the key are full; only from a program compiled with PAPER_WRITE_BOUND. The write was not executed.
+	// ErrFull: the dirty cells of the key are full; only from a program compiled with PAPER_WRITE_BOUND.
 	ErrFull = errors.New("dirty cells full")
 	// ErrProtocol: an answer with a status that has no meaning there.
 	ErrProtocol = errors.New("answer not understood")
@@ -55,8 +55,9 @@ type OpError struct {
 	Elapsed  time.Duration
 	LastTo   netip.AddrPort // the last address that was asked, if any was
 
-	// OutcomeUnknown: a write that may have been executed, or may still be. False for reads, and for writes that were refused or never sent. (One thing escapes
-	// it: a network that duplicates packets may deliver a refused write's second copy after the reason of the refusal is gone.)
+	// OutcomeUnknown: a write that may have been executed, or may still be. False for reads, for writes of which nothing was sent, and for a CAS with a session that failed. Whatever
+	// else refuses a write speaks for one copy of its packet, and networks double packets: another copy may come, or have come, where there is the key, the right or the session
+	// (docs/protocol.md, "What a client knows of a write").
 	OutcomeUnknown bool
 
 	// With ErrCASFailed, and with ErrNotFound for reads: what is committed. Version 0: never written. Found false: no value (deleted, or never written).
@@ -80,10 +81,22 @@ func (e *OpError) Error() string {
 	case e.Attempts > 0 && e.Err != ErrNotFound:
 		fmt.Fprintf(&s, " (%d sent in %v, the last to %v)", e.Attempts, e.Elapsed.Round(10*time.Microsecond), e.LastTo)
 	}
-	if e.OutcomeUnknown {
+	switch {
+	case e.OutcomeUnknown && e.Attempts == 1 && e.refused():
+		s.WriteString("; whether another copy of its packet was executed is not known")
+	case e.OutcomeUnknown:
 		s.WriteString("; whether the write was executed is not known")
 	}
 	return s.String()
+}
+
+// refused says whether a switch has said that it does not execute the write.
+func (e *OpError) refused() bool {
+	switch e.Err {
+	case ErrNotFound, ErrCASFailed, ErrDenied, ErrBadSession, ErrFull, ErrNoChain:
+		return true
+	}
+	return false
 }
 
 // Unwrap makes errors.Is find Err, and the context package's errors where they fit.

@@ -111,14 +111,15 @@ func (m *Machine) waitForSession(c *call) {
 	}
 }
 
-// beginAnew begins a write with another session, as the switches do not take the one that it was sent with, once: so it is not executed.
+// beginAnew begins a CAS with another session, as the switches do not take the one that it was sent with. They may have taken it from an earlier copy: then its version is gone, and
+// it fails. A WRITE would be executed a second time.
 func (m *Machine) beginAnew(now time.Duration, c *call) {
 	m.stats.Refusals++
 	delete(m.pending, pendingKey{c.packet.Session, c.number})
 	m.timers.remove(c)
 	c.refusedSession, c.session.user = c.session.id, nil
 	c.session, c.packet.Session, c.number = nil, 0, 0
-	c.state, c.copies, c.silent, c.refusals, c.noChain = queued, 0, 0, 0, 0
+	c.state, c.silent, c.refusals, c.noChain = queued, 0, 0, 0
 	m.startWrite(now, c)
 }
 

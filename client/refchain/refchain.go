@@ -46,6 +46,7 @@ type Chain struct {
 	frozen     bool
 	down       map[int]bool
 	refuse     map[int]wire.Status // by member: refuse everything so
+	second     wire.Status         // to the second copy of each write, where it is not OK
 	principals map[netip.Addr]uint16
 	realms     map[wire.Key]uint16
 	grants     map[grant]access
@@ -165,6 +166,14 @@ func (c *Chain) Refuse(address int, s wire.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refuse[address] = s
+}
+
+// RefuseSecond has the network double every write and lose the answer to the first copy; the second is answered with a status, as where what the write needs (its key, a right, its
+// session) is taken away between the two. OK ends that.
+func (c *Chain) RefuseSecond(s wire.Status) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.second = s
 }
 
 // SetPrincipal says who a host is (16 bits; 0: nobody, as hosts are at first).
@@ -291,6 +300,9 @@ func (c *Chain) take(i int, from netip.AddrPort, payload []byte) {
 		answerFrom = i
 	} else {
 		reply = c.execute(&p, payload, from.Addr())
+	}
+	if reply != nil && c.second != wire.OK && p.Op != wire.Read {
+		reply = c.answer(&p, c.second)
 	}
 	if reply == nil {
 		return

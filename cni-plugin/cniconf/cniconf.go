@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+
+	"github.com/netcraq/netcraq/internal/durable"
 )
 
 // File is the list's name. Runtimes take the first in the order of names.
@@ -70,7 +72,7 @@ func (c Config) Write(dir string) (changed bool, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return false, fmt.Errorf("the folder of plugins' configurations: %w", err)
 	}
-	if err := replace(path, 0o600, func(f *os.File) error { _, err := f.Write(b); return err }); err != nil {
+	if err := durable.Replace(path, 0o600, func(f io.Writer) error { _, err := f.Write(b); return err }); err != nil {
 		return false, fmt.Errorf("the plugins' configuration: %w", err)
 	}
 	return true, nil
@@ -106,7 +108,7 @@ func Install(from, to string, own ...string) error {
 		if _, err := os.Stat(target); err == nil && !mine {
 			continue
 		}
-		if err := replace(target, 0o755, func(f *os.File) error {
+		if err := durable.Replace(target, 0o755, func(f io.Writer) error {
 			in, err := os.Open(filepath.Join(from, e.Name()))
 			if err != nil {
 				return err
@@ -119,21 +121,4 @@ func Install(from, to string, own ...string) error {
 		}
 	}
 	return nil
-}
-
-// replace makes a file at once: whoever opens it sees the old one or the new one. The temporary name begins with a dot and has no ending that a runtime would take.
-func replace(path string, mode os.FileMode, write func(*os.File) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".netcraq-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	if err := errors.Join(write(f), f.Chmod(mode), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

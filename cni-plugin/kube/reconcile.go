@@ -125,7 +125,7 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 		if i < 0 || trouble[c.name] != nil || c.spec.Length == 0 {
 			continue
 		}
-		if s := next(&c.spec, &now[i], places, load, steady); s != nil {
+		if s := next(&c.spec, &now[i], places, load, func(node string) bool { return steady(c.name, node) }); s != nil {
 			r.take(c.name, s)
 		}
 		if !now[i].Ready || len(now[i].Members) != int(c.spec.Length) {

@@ -50,6 +50,7 @@ type reign struct {
 	busy    map[string]bool     // chains with a step under way
 	backoff map[string]*backoff // of steps, by the chain's name
 	leaving map[string]bool     // chains that are to hold none of etcd's keys
+	trials  probation
 }
 
 // hosted is the controller of this process.
@@ -79,7 +80,7 @@ func newReign(ctx context.Context, l *leader, term *etcdstore.Term, etcd *client
 		return nil, fmt.Errorf("a folder for the program: %w", err)
 	}
 	r := &reign{l: l, term: term, etcd: etcd, dir: dir, recorded: map[string][]string{}, inherited: map[string]v1alpha1.NetcraqChainSpec{}, since: map[string]time.Time{}, steady: map[string]time.Time{},
-		backoff: map[string]*backoff{}, shown: map[string]shown{}, busy: map[string]bool{}}
+		backoff: map[string]*backoff{}, shown: map[string]shown{}, busy: map[string]bool{}, trials: probation{}}
 	if state != nil {
 		for name, record := range state.Chains {
 			r.recorded[name] = record.Config.Members
@@ -200,7 +201,16 @@ func (r *reign) take(chain string, s *step) {
 	case s.bringIn != "":
 		what = "bringing in " + s.bringIn
 		f = func(ctx context.Context, c *controller.Controller) error {
-			_, err := c.Recover(ctx, chain, s.bringIn)
+			before, err := c.Chain(ctx, chain)
+			if err != nil {
+				return err
+			}
+			_, err = c.Recover(ctx, chain, s.bringIn)
+			if after, failed := c.Chain(ctx, chain); err == nil || failed != nil || after.Epoch != before.Epoch { // what was refused at once costs nothing
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				r.trials.tried(candidacy{chain, s.bringIn}, time.Now())
+			}
 			return err
 		}
 	case s.members != nil:
@@ -280,8 +290,9 @@ func (r *reign) members(chain string, now []api.Chain) []string {
 	return r.recorded[chain]
 }
 
-// settled says whether a switch has been ready for a while; ready are those that are now.
-func (r *reign) settled(ready map[string]bool) func(string) bool {
+// settled says whether a switch has been ready for long enough to be brought into a chain; ready are those that are
+// now.
+func (r *reign) settled(ready map[string]bool) func(chain, node string) bool {
 	for name := range r.steady {
 		if !ready[name] {
 			delete(r.steady, name)
@@ -292,5 +303,10 @@ func (r *reign) settled(ready map[string]bool) func(string) bool {
 			r.steady[name] = time.Now()
 		}
 	}
-	return func(name string) bool { t, ok := r.steady[name]; return ok && time.Since(t) >= settle }
+	return func(chain, node string) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		t, ok := r.steady[node]
+		return ok && time.Since(t) >= r.trials.wait(candidacy{chain, node}, time.Now())
+	}
 }

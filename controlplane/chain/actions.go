@@ -63,7 +63,8 @@ type Copy struct {
 	Seq       uint64
 }
 
-// InsertKeys and DeleteKeys ask for the key_index entries of an operation's keys, or of their aliases, at one switch, and for KeysDone.
+// InsertKeys and DeleteKeys ask for the key_index entries of an operation's keys, or of their aliases, at one switch, and for KeysDone. The entries of keys that are removed are closed:
+// the head takes no writes of them but the controller's.
 type InsertKeys struct {
 	Op      OpID
 	Attempt int

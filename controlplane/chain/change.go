@@ -16,7 +16,7 @@ type Change struct {
 
 // Propose changes a running chain. Done comes when all members have the new configuration, or with the reason why there is none.
 func (m *Machine) Propose(now Time, op OpID, ch Change) {
-	next, reorder, err := m.plan(ch)
+	next, reorder, err := m.plan(now, ch)
 	if err != nil {
 		m.do(Done{op, err})
 		return
@@ -47,11 +47,11 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 }
 
 // plan says which configuration a change leads to, and whether the chain must drain first.
-func (m *Machine) plan(ch Change) (next Config, reorder bool, err error) {
+func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err error) {
 	fail := func(kind error, format string, args ...any) (Config, bool, error) {
 		return Config{}, false, fmt.Errorf("%w: "+format, append([]any{kind}, args...)...)
 	}
-	if !m.decided || !m.installed || m.persisting != nil || m.change != nil {
+	if !m.decided || m.doubting(now) || !m.installed || m.persisting != nil || m.change != nil {
 		return fail(ErrUnavailable, "the chain is being set up or changed (%s): try again when it is ready", m.Status(0).Reason)
 	}
 	members := m.cfg.Members
@@ -95,6 +95,10 @@ func (m *Machine) plan(ch Change) (next Config, reorder bool, err error) {
 	}
 	if len(away) > 0 {
 		return fail(ErrUnavailable, "%s must have the new configuration and is not connected: try again, or leave it out", strings.Join(away, ", "))
+	}
+	// Members may go, and the chain be thawed.
+	if m.sparing() && (len(joining) > 0 || !inOrder(members, m.cfg.Members) || next.Lease != m.cfg.Lease || next.Freeze != m.cfg.Freeze && next.Freeze != Thawed) {
+		return fail(ErrRefused, "the chain has used %d of its %d epochs: %s", m.cfg.Epoch, MaxEpoch, usedUp)
 	}
 	reorder = m.holdsData() && !inOrder(members, m.cfg.Members)
 	if reorder && next.Freeze != Thawed || reorder && m.cfg.Freeze != Thawed {

@@ -47,6 +47,13 @@ func (f Freeze) String() string { return [...]string{"", "head frozen", "frozen"
 // MaxEpoch is the highest epoch: epochs have 16 bits.
 const MaxEpoch = 1<<16 - 1
 
+// reserved is how many epochs are kept for what a chain cannot do without: to go on without members, and to be thawed.
+// Nothing that could as well be left undone is begun when no more are left.
+const reserved = 1024
+
+// usedUp is what to do then.
+const usedUp = "nothing but failovers is possible any more; begin anew with emptied switches (docs/operations.md, \"Epochs\")"
+
 // Config is one configuration of a chain.
 type Config struct {
 	Epoch   uint16        `json:"epoch"`

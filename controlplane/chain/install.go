@@ -27,9 +27,13 @@ type change struct {
 // before is overtaken.
 func (m *Machine) begin(now Time, c Config, op *change) {
 	if m.cfg.Epoch == MaxEpoch || c.Epoch <= m.cfg.Epoch {
-		m.event("chain.epoch", "", "the chain has used up its %d epochs: it must be made anew under another id", MaxEpoch)
+		if !m.exhausted {
+			m.event("chain.epochs", "", "all %d epochs are used up, and nothing of the chain can be changed: begin "+
+				"anew with emptied switches (docs/operations.md, \"Epochs\")", MaxEpoch)
+		}
+		m.exhausted = true
 		if op != nil {
-			m.do(Done{op.op, fmt.Errorf("%w: the chain has used up its epochs", ErrRefused)})
+			m.do(Done{op.op, fmt.Errorf("%w: the chain has used up its epochs (docs/operations.md, \"Epochs\")", ErrRefused)})
 		}
 		return
 	}
@@ -128,6 +132,7 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 			m.shorten(now)
 		}
 		m.wasFrozen = m.cfg.Freeze == FreezeAll
+		m.countEpochs(m.cfg.Epoch, p.config.Epoch)
 		m.cfg, m.installed, m.change = p.config, false, p
 		if p.newcomer != "" && p.stage == joining { // it was found equal to the tail: from here on it counts
 			m.view[p.newcomer].lost = false
@@ -140,6 +145,18 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 	}
 	m.step(now)
 }
+
+// countEpochs says, at each eighth from the half on, how many epochs are used.
+func (m *Machine) countEpochs(was, is uint16) {
+	const eighth = (MaxEpoch + 1) / 8
+	if is >= 4*eighth && is/eighth != was/eighth {
+		m.event("chain.epochs", "", "%d of its %d epochs are used: is there a switch that comes and goes? When %d are "+
+			"left, %s", is, MaxEpoch, reserved, usedUp)
+	}
+}
+
+// sparing says whether only epochs are left that are reserved.
+func (m *Machine) sparing() bool { return m.cfg.Epoch > MaxEpoch-reserved }
 
 // has says whether a switch has acknowledged its part of the configuration.
 func (m *Machine) has(sw string) bool {
@@ -192,6 +209,13 @@ func (m *Machine) Installed(now Time, sw string, seq uint64, err error) {
 
 // step does everything that can be done now.
 func (m *Machine) step(now Time) {
+	if m.doubting(now) {
+		m.wait("for " + m.unmet() + " to connect: the record of the chain may be an earlier one")
+		return
+	}
+	if m.decided {
+		m.judge(now)
+	}
 	if m.persisting != nil && m.persisting.retryAt > 0 && now >= m.persisting.retryAt {
 		m.persist(now)
 	}

@@ -30,8 +30,8 @@ const (
 )
 
 // stages are those of a kind of work. To move a key (docs/protocol.md, "Moving keys") the controller must still reach its slot when clients do not any more: by
-// an entry of another KEY_ID, the alias, that nobody else knows. A removal makes all entries first, which are mostly there: one that takes back half an addition, or goes
-// on with half a removal, would else send a tombstone that a member without an entry drops.
+// an entry of another KEY_ID, the alias, that nobody else knows. A removal makes all entries first: closed ones, so that no client writes after the tombstone, and at all members, since one
+// that takes back half an addition, or goes on with half a removal, would else send a tombstone that a member without an entry drops.
 var stages = map[keyWork][]keyStage{
 	addKeys:    {insertStage, writeStage},
 	removeKeys: {insertStage, removeStage, deleteStage},
@@ -72,7 +72,7 @@ func (o *keyOp) stage() keyStage { return o.stages()[o.at] }
 // AddKeys starts an operation that places keys: entries tail first, then their first write.
 func (m *Machine) AddKeys(now Time, op OpID) { m.startKeys(now, op, addKeys) }
 
-// RemoveKeys starts an operation that takes keys out: tombstones, then entries head first.
+// RemoveKeys starts an operation that takes keys out: entries closed, tombstones, then entries head first.
 func (m *Machine) RemoveKeys(now Time, op OpID) { m.startKeys(now, op, removeKeys) }
 
 // TakeKeys starts an operation that takes keys out of clients' sight, and reads what they had. Nobody can read or write them when it is done, but for the

@@ -34,6 +34,9 @@ type Options struct {
 	Before time.Duration
 	// Record is what an earlier controller left behind, nil where there is nothing.
 	Record *Record
+	// Doubt is for how long after the start all members of Record are waited for before anything is done by it: it may
+	// be an earlier one than the last, and a later epoch at any of them says so. 0: it is the last.
+	Doubt time.Duration
 	// After is an epoch that the chain's first is to be above, because slots that are its own now may hold versions with epochs up to that.
 	After uint16
 	// Removed is for the simulator's mutants alone.
@@ -71,8 +74,10 @@ type Machine struct {
 	o    Options
 	view map[string]*view
 
-	decided   bool // cfg is valid
-	found     bool // ... and came from the switches
+	decided   bool            // cfg is valid
+	found     bool            // ... and came from the switches
+	stale     bool            // the record was an earlier one than the last: the switches decide
+	unjudged  map[string]bool // switches that have come while the record is in doubt, and whether they are fresh
 	cfg       Config
 	installed bool // all members have cfg
 	wasFrozen bool // the configuration before cfg was
@@ -86,6 +91,7 @@ type Machine struct {
 	// longer is the longest lease that a switch can hold from before the lease was made shorter, and longerUntil when that is over.
 	longer      time.Duration
 	longerUntil Time
+	exhausted   bool   // that no epoch is left was said
 	redriven    bool   // what an earlier controller may have left dirty has been driven down
 	keys        int    // keys that the directory places in this chain
 	waiting     string // what was last said to be waited for
@@ -105,7 +111,7 @@ type Machine struct {
 
 // New makes the machine of a chain. Its times start at 0.
 func New(o Options) *Machine {
-	m := &Machine{o: o, view: map[string]*view{}, fence: map[string]bool{}, ops: map[OpID]*keyOp{}}
+	m := &Machine{o: o, view: map[string]*view{}, unjudged: map[string]bool{}, fence: map[string]bool{}, ops: map[OpID]*keyOp{}}
 	for _, s := range o.Switches {
 		m.view[s] = newView(o.Before)
 	}
@@ -175,9 +181,70 @@ func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 		m.decide(now)
 		return
 	}
-	m.compare(now, sw, r.Fresh)
-	m.newcomerUp(now, sw)
+	if a := r.Assignment; a != nil && a.Epoch > m.cfg.Epoch {
+		m.distrust(now, sw, a.Epoch)
+		return
+	}
+	m.unjudged[sw] = r.Fresh
 	m.step(now)
+}
+
+// doubting says whether the record is in doubt yet.
+func (m *Machine) doubting(now Time) bool {
+	return now < m.o.Doubt && m.decided && !m.stale && m.o.Record != nil && m.unmet() != ""
+}
+
+// unmet is a member of the record that this controller has not met.
+func (m *Machine) unmet() string {
+	for _, s := range m.o.Record.Config.Members {
+		if v := m.view[s]; v != nil && !v.met {
+			return s
+		}
+	}
+	return ""
+}
+
+// judge judges what switches came with.
+func (m *Machine) judge(now Time) {
+	for _, s := range m.o.Switches {
+		if fresh, ok := m.unjudged[s]; ok {
+			delete(m.unjudged, s)
+			if m.view[s].up {
+				m.compare(now, s, fresh)
+				m.newcomerUp(now, s)
+			}
+		}
+	}
+}
+
+// distrust: a switch has a later epoch than any on record. The record is an earlier one: it says of members what was so
+// once, and has those among them that have been given up since, with the values of then. What is right the switches
+// say.
+func (m *Machine) distrust(now Time, sw string, epoch uint16) {
+	m.event("chain.epoch", sw, "it has epoch %d, later than the %d on record: the record is an earlier one, and what "+
+		"the switches have counts", epoch, m.cfg.Epoch)
+	for _, c := range []*change{m.persisting, m.change} {
+		if c != nil && c.op != 0 {
+			m.overtaken(c)
+			for _, other := range []*change{m.persisting, m.change} {
+				if other != nil && other.op == c.op {
+					other.op = 0
+				}
+			}
+		}
+	}
+	m.pauseKeys()
+	m.persisting, m.change, m.decided, m.installed, m.stale = nil, nil, false, false, true
+	m.redriving, m.redriven, m.redriveAt, m.redriveBad, m.copying = false, false, 0, false, 0
+	clear(m.unjudged)
+	clear(m.fence)
+	for _, s := range m.o.Switches {
+		m.view[s].installs, m.view[s].failed, m.view[s].lost, m.view[s].everAcked = 0, false, false, false
+		if !m.view[s].met { // leases may have become longer since
+			m.view[s].lease.until = max(m.view[s].lease.until, margin(m.o.Before+maxLease))
+		}
+	}
+	m.decide(now)
 }
 
 // SwitchDown: the connection to a switch is lost. It may be running and answering all the same.
@@ -198,12 +265,6 @@ func (m *Machine) SwitchDown(now Time, sw string) {
 func (m *Machine) compare(now Time, sw string, fresh bool) {
 	v := m.view[sw]
 	a := v.acks
-	if a != nil && a.Epoch > m.cfg.Epoch {
-		// Somebody has gone on from a later record than ours.
-		m.event("chain.epoch", sw, "it has epoch %d, later than the %d on record: all switches get epoch %d", a.Epoch, m.cfg.Epoch, a.Epoch+1)
-		m.begin(now, m.next(a.Epoch, m.cfg.Members), nil)
-		return
-	}
 	if a != nil && *a == m.cfg.Assignment(sw) && !fresh {
 		v.everAcked = true
 		m.install(now, sw) // writes only what is missing beside it
@@ -234,16 +295,40 @@ func (m *Machine) lose(now Time, sw string) {
 	}
 	if len(left) == 0 {
 		m.event("chain.lost", "", "every member was restarted: the values of all keys are lost, and they read NOT_FOUND until they are written again")
+		members, others := m.empty(m.o.Members)
+		m.leaveOut(others)
+		if len(members) == 0 {
+			members = m.cfg.Members // the file has none of those that were lost
+		}
 		for _, v := range m.view {
 			v.lost = false
 		}
 		m.blank = true
-		m.begin(now, m.next(m.cfg.Epoch, m.o.Members), nil)
+		m.begin(now, m.next(m.cfg.Epoch, members), nil)
 		return
 	}
 	m.event("chain.lost-member", sw, "it has lost its values (it was restarted, or its configuration was deleted): the chain goes on without it; "+
 		"it can be brought back (recover)")
 	m.begin(now, m.next(m.cfg.Epoch, left), nil)
+}
+
+// empty is those of some switches that hold nothing of the chain. One that was given up and has not been emptied since
+// holds values of then: nobody may read those when all others are lost.
+func (m *Machine) empty(switches []string) (out, others []string) {
+	for _, s := range switches {
+		if v := m.view[s]; v.lost || v.up && (v.empty || v.acks == nil) {
+			out = append(out, s)
+		} else {
+			others = append(others, s)
+		}
+	}
+	return out, others
+}
+
+func (m *Machine) leaveOut(switches []string) {
+	for _, s := range switches {
+		m.event("chain.left-out", s, "it may hold values of before: it can be brought in, empty (recover)")
+	}
 }
 
 // next is a configuration after an epoch, with everything but the members as it is.
@@ -261,18 +346,10 @@ func (m *Machine) next(epoch uint16, members []string) Config {
 	return c
 }
 
-// decide finds out which configuration is running where no record says so; it needs to hear all members that the file names.
+// decide finds out which configuration is running where no record says so, or the record is an earlier one. It needs to
+// hear all members that the file names; where all members of a configuration answer that they have it, and nobody has a
+// later epoch, that is the one, for each later one has had one of its members at least.
 func (m *Machine) decide(now Time) {
-	var silent []string
-	for _, s := range m.o.Members {
-		if !m.view[s].up {
-			silent = append(silent, s)
-		}
-	}
-	if len(silent) > 0 {
-		m.wait("for " + strings.Join(silent, ", ") + " to connect: without a record of the chain all its switches must say what they have")
-		return
-	}
 	var epoch uint16
 	members := 0
 	for _, s := range m.o.Switches {
@@ -283,32 +360,93 @@ func (m *Machine) decide(now Time) {
 			}
 		}
 	}
-	first := Config{Epoch: max(epoch, m.o.After) + 1, Members: slices.Clone(m.o.Members), Lease: m.o.Lease}
-	if running, ok := m.running(epoch); ok {
+	running, complete := m.running(epoch)
+	if max(epoch, m.o.After) == MaxEpoch && !complete {
+		m.wait(fmt.Sprintf("for an operator: all %d epochs are used up, and no configuration can be made: begin anew "+
+			"with emptied switches (docs/operations.md, \"Epochs\")", MaxEpoch))
+		return
+	}
+	if m.stale && complete {
 		m.adopt(now, running)
 		return
 	}
-	m.decided, m.cfg = true, Config{Epoch: epoch, Members: first.Members, Lease: first.Lease}
-	switch {
-	case members == 0 || !m.holdsKeys():
-		if m.holdsKeys() {
-			m.event("chain.lost", "", "no switch has a part in the chain: "+
-				"the values of all keys are lost, and they read NOT_FOUND until they are written again")
-		}
-		m.blank = true
-		m.begin(now, first, nil)
-	default:
-		survivors, err := m.survivors(epoch)
-		if err != nil {
-			m.decided = false
-			m.wait("for an operator: " + err.Error())
-			return
-		}
-		m.found = true
-		m.event("chain.takeover", "", "the switches were left in the middle of a change (epoch %d): going on with %v", epoch, survivors)
-		first.Members = survivors
-		m.begin(now, first, nil)
+	why := "without a record of the chain all its switches must say what they have"
+	if m.stale {
+		why = "the record of the chain is an earlier one, and its switches must say what they have"
 	}
+	named := m.named(epoch)
+	var silent []string
+	for _, s := range m.o.Switches {
+		if v := m.view[s]; !v.up && (slices.Contains(m.o.Members, s) || named[s]) && !(m.stale && v.leaving) {
+			silent = append(silent, s)
+		}
+	}
+	if len(silent) > 0 {
+		m.wait("for " + strings.Join(silent, ", ") + " to connect: " + why)
+		return
+	}
+	if complete {
+		m.adopt(now, running)
+		return
+	}
+	first := Config{Epoch: max(epoch, m.o.After) + 1, Members: slices.Clone(m.o.Members), Lease: m.wantedLease()}
+	// Whoever may have a part is fenced before another chain is installed.
+	before := slices.Clone(first.Members)
+	for _, s := range m.o.Switches {
+		if v := m.view[s]; !slices.Contains(before, s) && (v.up && v.acks != nil && v.acks.Role.Member() || m.stale && !v.up) {
+			before = append(before, s)
+		}
+	}
+	var err error
+	switch {
+	case !m.holdsKeys():
+		m.blank = true
+	case members == 0:
+		var others []string
+		if first.Members, others = m.empty(m.o.Members); len(first.Members) == 0 {
+			err = errors.New("no switch has a part in the chain, and its switches may hold values of before: restart " +
+				"those that are to begin without values, " +
+				"or name those that have the chain's values as its members in the topology file")
+			break
+		}
+		m.event("chain.lost", "", "no switch has a part in the chain: the values of all keys are lost, and they read "+
+			"NOT_FOUND until they are written again")
+		m.leaveOut(others)
+		m.blank = true
+	default:
+		if first.Members, err = m.survivors(epoch, named); err == nil {
+			m.found, m.blank = true, false
+			m.event("chain.takeover", "", "the switches were left in the middle of a change (epoch %d): going on with "+
+				"%v", epoch, first.Members)
+		}
+	}
+	if err != nil {
+		m.wait("for an operator: " + err.Error())
+		return
+	}
+	m.decided, m.cfg = true, Config{Epoch: epoch, Members: before, Lease: first.Lease}
+	m.begin(now, first, nil)
+}
+
+// wantedLease is the lease that a chain whose configuration was found in the switches is to have.
+func (m *Machine) wantedLease() time.Duration {
+	if m.stale {
+		return m.cfg.Lease
+	}
+	return m.o.Lease
+}
+
+// named is the switches that those with the latest epoch know as members of their configuration: each knows the head,
+// the tail, and whom it sends on to.
+func (m *Machine) named(epoch uint16) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range m.o.Switches {
+		if v := m.view[s]; v.up && v.acks != nil && v.acks.Epoch == epoch {
+			out[v.acks.Head], out[v.acks.Tail], out[v.acks.Next] = true, true, true
+			out[s] = out[s] || v.acks.Role.Member()
+		}
+	}
+	return out
 }
 
 // running follows the chain that the switches have at an epoch from its head to its tail.
@@ -326,7 +464,7 @@ func (m *Machine) running(epoch uint16) (Config, bool) {
 	if head == "" {
 		return Config{}, false
 	}
-	c := Config{Epoch: epoch, Lease: m.o.Lease}
+	c := Config{Epoch: epoch, Lease: m.wantedLease()}
 	frozen := 0
 	for s := head; s != ""; s = parts[s].Next {
 		if parts[s] == nil || len(c.Members) > len(parts) {
@@ -363,7 +501,8 @@ func (m *Machine) running(epoch uint16) (Config, bool) {
 
 // adopt takes over a running configuration and changes what the file wants otherwise and can be changed.
 func (m *Machine) adopt(now Time, c Config) {
-	m.decided, m.found, m.cfg, m.installed = true, true, c, true
+	lease := m.wantedLease()
+	m.decided, m.found, m.cfg, m.installed, m.blank = true, true, c, true, false
 	m.event("chain.adopted", "", "the switches run %v", c)
 	for _, s := range c.Members {
 		m.view[s].everAcked = true
@@ -372,9 +511,9 @@ func (m *Machine) adopt(now Time, c Config) {
 		m.event("chain.differs", "", "the topology file says %v; the running %v stays until it is changed by PUT /v1/chains/%s",
 			m.o.Members, c.Members, m.o.Name)
 	}
-	if c.Lease != m.o.Lease || c.Freeze == FreezeHead || c.Shadow != "" {
+	if c.Lease != lease || c.Freeze == FreezeHead || c.Shadow != "" {
 		n := m.next(c.Epoch, c.Members)
-		n.Lease = m.o.Lease
+		n.Lease = lease
 		if n.Freeze == FreezeHead { // an earlier controller did not get to the end of a reordering
 			n.Freeze = Thawed
 		}
@@ -389,24 +528,34 @@ func (m *Machine) adopt(now Time, c Config) {
 	m.step(now)
 }
 
-// survivors are the members, of the configuration before epoch or of that, which have data. The order must follow from what they know and from the
-// file.
-func (m *Machine) survivors(epoch uint16) ([]string, error) {
+// survivors are the members of a configuration that not all have, as far as they have what it must not lose. Those that
+// have it do. So do those that are known to be its members and have an earlier one yet: no write can have passed them,
+// and they were in all between the two. Others that have an earlier one may have been given up, and hold what was right
+// then. The order must follow from what they know, from the record and from the file.
+func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, error) {
+	order := m.o.Members
+	if m.stale {
+		order = m.cfg.Members
+	}
 	var out []string
 	for _, s := range m.o.Switches {
 		v := m.view[s]
-		if !v.up || v.acks == nil || !v.acks.Role.Member() || v.acks.Epoch+1 < epoch {
+		if !v.up || v.acks == nil || !v.acks.Role.Member() || !named[s] {
 			continue
 		}
-		if !slices.Contains(m.o.Members, s) {
+		if !slices.Contains(order, s) {
 			return nil, fmt.Errorf("%s has a part in the chain (%v) that the topology file does not give it, and there is no record of why: "+
 				"add it to the chain's members in the file where it belongs", s, *v.acks)
 		}
 	}
-	for _, s := range m.o.Members {
-		if v := m.view[s]; v.acks != nil && v.acks.Role.Member() && v.acks.Epoch+1 >= epoch {
+	for _, s := range order {
+		if v := m.view[s]; v != nil && v.up && v.acks != nil && v.acks.Role.Member() && named[s] {
 			out = append(out, s)
 		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("the members of epoch %d have lost their values, and those of before may hold values "+
+			"of then: restart all switches of the chain to begin without values", epoch)
 	}
 	for i, s := range out {
 		if next := m.view[s].acks.Next; next != "" {
@@ -447,6 +596,9 @@ func (m *Machine) Next(now Time) (Time, bool) {
 	}
 	if !m.decided {
 		return 0, false
+	}
+	if m.doubting(now) {
+		at(m.o.Doubt)
 	}
 	for _, s := range m.o.Switches {
 		v := m.view[s]

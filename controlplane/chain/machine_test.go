@@ -16,7 +16,9 @@ import (
 // switches that remember what was installed in them, and answer leases with a clock of their own. Commands:
 //
 //	network switches=(...) [members=(...)] [lease=D] [keys=N] [patience=D]   a new world and a controller without a record
-//	controller [record=none] [members=(...)] [lease=D]          the controller is restarted, with the last record or without
+//	controller [record=none|copied] [doubt=D] [members=(...)] [lease=D]   the controller is restarted, with the last record, with none, or with that of
+//	                               copy-record; with doubt it waits so long for the record's members
+//	copy-record                    the record as it is now is set aside
 //	up S...         switches connect (again); they report what they have
 //	down S...       their connection is lost; they go on running, but nothing reaches them
 //	wipe S...       they are restarted while not connected: everything in them is gone
@@ -73,6 +75,7 @@ type world struct {
 	switches map[string]*simSwitch
 	pending  []Install
 	record   *Record
+	copied   *Record
 	persist  error
 	keys     int
 	quiet    bool
@@ -149,8 +152,15 @@ func (w *world) command(d *datadriven.TestData) {
 			w.keys = num(val("keys"))
 		}
 		w.o.Record = w.record
-		if val("record") == "none" {
+		switch val("record") {
+		case "none":
 			w.o.Record = nil
+		case "copied":
+			w.o.Record = w.copied
+		}
+		w.o.Doubt = 0
+		if has("doubt") {
+			w.o.Doubt = dur(val("doubt"))
 		}
 		w.now, w.pending, w.running, w.redrive = 0, nil, map[OpID]int{}, 0
 		for _, s := range w.switches {
@@ -179,6 +189,8 @@ func (w *world) command(d *datadriven.TestData) {
 			w.m.SwitchDown(w.now, s)
 			w.drain()
 		}
+	case "copy-record":
+		w.copied = w.record
 	case "wipe":
 		for _, s := range args {
 			*w.switches[s] = simSwitch{fresh: true, born: w.now}

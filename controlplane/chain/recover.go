@@ -30,10 +30,12 @@ func (m *Machine) Recover(now Time, op OpID, sw string) {
 		fail(ErrInvalid, "there is no switch %q: the switches are %s", sw, strings.Join(m.o.Switches, ", "))
 	case v.leaving:
 		fail(ErrInvalid, "%s leaves the network", sw)
-	case !m.decided || !m.installed || m.persisting != nil || m.change != nil:
+	case !m.decided || m.doubting(now) || !m.installed || m.persisting != nil || m.change != nil:
 		fail(ErrUnavailable, "the chain is being set up or changed (%s): try again when it is ready", m.Status(0).Reason)
 	case m.cfg.IsMember(sw):
 		fail(ErrInvalid, "%s is a member already", sw)
+	case m.sparing():
+		fail(ErrRefused, "the chain has used %d of its %d epochs: %s", m.cfg.Epoch, MaxEpoch, usedUp)
 	case m.cfg.Freeze != Thawed:
 		fail(ErrRefused, "the chain is frozen: thaw it first")
 	case !v.up:

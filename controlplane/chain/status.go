@@ -5,6 +5,8 @@ type Status struct {
 	Config  Config
 	Decided bool // false: there is no configuration yet, and Members are the file's
 	Found   bool // there was no record; an earlier controller's configuration was found in the switches
+	Doubt   bool // the record may be an earlier one than the last, and nothing is done by it yet
+	Stale   bool // the record was an earlier one than the last: the configuration was found in the switches
 	// Installed: every member has the configuration, so whoever it leaves out is fenced, or its lease is over.
 	Installed bool
 	Ready     bool
@@ -22,7 +24,7 @@ type MemberStatus struct {
 
 // Status is the state now.
 func (m *Machine) Status(now Time) Status {
-	s := Status{Config: m.cfg, Decided: m.decided, Found: m.found, Ready: m.decided && m.installed && m.recorded() && m.persisting == nil && m.change == nil}
+	s := Status{Config: m.cfg, Decided: m.decided, Found: m.found, Doubt: m.doubting(now), Stale: m.stale, Ready: m.decided && m.installed && m.recorded() && m.persisting == nil && m.change == nil}
 	s.Installed = m.decided && m.installed && m.recorded() && m.persisting == nil
 	if !m.decided {
 		s.Config = Config{Members: m.o.Members, Lease: m.o.Lease}

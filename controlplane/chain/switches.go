@@ -39,7 +39,7 @@ func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bo
 
 // Needs says whether a switch must be known to the machine even if it has left the network: it has a part in the chain, or may have one until it is fenced.
 func (m *Machine) Needs(sw string) bool {
-	if m.fence[sw] || !m.decided && slices.Contains(m.o.Members, sw) {
+	if m.fence[sw] || !m.decided && m.stale || !m.decided && slices.Contains(m.o.Members, sw) {
 		return true
 	}
 	needs := func(c Config) bool { return m.decided && slices.Contains(c.Learners(), sw) }

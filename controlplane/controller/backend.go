@@ -119,22 +119,42 @@ func (c *Controller) Metrics() http.Handler { return c.metrics.handler() }
 // Registry is what Metrics serves, for what runs beside the controller to add to it.
 func (c *Controller) Registry() *prometheus.Registry { return c.metrics.registry }
 
-// Keys lists the keys of a chain by name.
+// Keys lists the keys of a chain by name: those that are on record, as the next controller would list them.
 func (c *Controller) Keys(ctx context.Context, chainName string) ([]api.Key, error) {
 	out := []api.Key{}
 	var failed error
 	err := c.call(ctx, func() {
 		ch, err := c.findChain(chainName)
-		if failed = err; err != nil {
+		if failed = errors.Join(err, c.mayTell()); failed != nil {
 			return
 		}
-		for _, k := range c.dir.List("") {
+		for _, k := range c.onRecord("") {
 			if k.ID.Chain() == ch.topo.ID {
 				out = append(out, c.describeKey(k))
 			}
 		}
 	})
 	return out, apiError(errors.Join(err, failed))
+}
+
+// mayTell says why this controller must not tell which KEY_IDs keys have; nil: it may. Another may have moved them.
+func (c *Controller) mayTell() error {
+	switch {
+	case c.deposed != "":
+		return fmt.Errorf("%w: %s", chain.ErrUnavailable, c.deposed)
+	case !c.leads():
+		return fmt.Errorf("%w: this controller has not heard from the store that it leads", chain.ErrUnavailable)
+	}
+	return nil
+}
+
+// onRecord is the keys whose names start with prefix, by name, as they are on record. Those that are being added, or
+// are to take the place of one that moves, are not among them: if the controller ends, the next one takes them out. One
+// that moves has its KEY_ID of before.
+func (c *Controller) onRecord(prefix string) []directory.Key {
+	return c.savedKeys.List(prefix, func(k directory.Key) bool {
+		return k.State != directory.Adding && !strings.HasPrefix(k.Name, directory.MovingPrefix)
+	})
 }
 
 func (c *Controller) describeKey(k directory.Key) api.Key {
@@ -186,11 +206,17 @@ func (c *Controller) MoveKey(ctx context.Context, chainName, nameOrID, to string
 	return &out, nil
 }
 
-// Directory lists the keys of all chains whose names start with prefix; with state, what each member holds is fetched from it.
+// Directory lists the keys of all chains whose names start with prefix, as Keys does; with state, what each member
+// holds is fetched from it.
 func (c *Controller) Directory(ctx context.Context, prefix string, state bool) ([]api.Key, error) {
 	var keys []directory.Key
-	if err := c.call(ctx, func() { keys = c.dir.List(prefix) }); err != nil {
-		return nil, apiError(err)
+	var failed error
+	if err := c.call(ctx, func() {
+		if failed = c.mayTell(); failed == nil {
+			keys = c.onRecord(prefix)
+		}
+	}); err != nil || failed != nil {
+		return nil, apiError(errors.Join(err, failed))
 	}
 	return c.describeKeys(ctx, keys, state)
 }
@@ -203,10 +229,10 @@ func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.
 	if err := c.call(ctx, func() {
 		k, ok = c.dir.ByName(name)
 		switch {
-		case k.Alias != 0 || c.moved[name]:
-			failed = fmt.Errorf("%w: the key %q is being moved: ask again", chain.ErrUnavailable, name)
-		case !c.leads():
-			failed = fmt.Errorf("%w: this controller has not heard from the store that it leads", chain.ErrUnavailable)
+		case ok && (k.State != directory.Placed || c.news[name]): // what is told is so for good: no controller that takes over undoes it
+			failed = fmt.Errorf("%w: the key %q is being added, removed or moved: ask again", chain.ErrUnavailable, name)
+		default:
+			failed = c.mayTell()
 		}
 	}); err != nil || failed != nil {
 		return nil, apiError(errors.Join(err, failed))

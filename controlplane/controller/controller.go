@@ -18,6 +18,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -29,7 +30,7 @@ type Options struct {
 	ElectionID p4rt.ElectionID
 	// Led is when this controller was last known to lead, where there are several (nil: it is alone). It gives leases for Leading from then on, and takes it that
 	// the one before it did so for Leading after this one was made.
-	Led     func() time.Time
+	Led     func() boottime.Time
 	Leading time.Duration
 	// TLS is how all switches are connected to, each with the server name that the topology gives it. nil: as the topology says (Topology.TLS).
 	TLS *tls.Config
@@ -67,13 +68,18 @@ type Controller struct {
 	leased  atomic.Pointer[map[string][]p4rt.Entry]
 	records map[string]chain.Record // of the chains, by name
 	saved   bool                    // an earlier controller's state was there
-	lastOp  chain.OpID
-	avoided map[string]bool      // switches that routes go around
-	moved   map[string]bool      // names of keys whose move is done, and not on record yet
+	// savedKeys are the keys as they are on record.
+	savedKeys directory.Snapshot
+	stale     bool // ... but was an earlier one than the last
+	knows     bool // ... and so the directory says which keys there are, and which KEY_IDs were given
+	lastOp    chain.OpID
+	avoided   map[string]bool // switches that routes go around
+	// news are the names of keys that were placed or moved, until that is on record: a controller that took over before would take a key that was placed out again, and one that was moved back.
+	news    map[string]bool
 	touched map[*chainState]bool // chains whose machines may ask for something
 	deposed string               // why this controller does nothing any more: another has taken over
 	letGo   chan struct{}        // closed then
-	led     func() time.Time     // Options
+	led     func() boottime.Time // Options
 	leading time.Duration
 	ctx     context.Context // Run's
 	stopped chan struct{}   // closed when Run ends
@@ -95,11 +101,18 @@ func New(o Options) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{prog: prog, saver: newSaver(o.Store), log: o.Log, events: newEventLog(o.Log), requests: newRequests(), start: time.Now(),
-		wanted: t, saved: saved != nil, touched: map[*chainState]bool{}, gone: map[uint8]chain.Time{},
+		wanted: t, saved: saved != nil && !saved.Lost, knows: saved != nil, touched: map[*chainState]bool{}, gone: map[uint8]chain.Time{},
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led, leading: o.Leading,
 		election: cmp.Or(o.ElectionID, p4rt.ElectionID{Low: uint64(time.Now().UnixNano())})}
-	if !c.saved {
+	if saved == nil {
 		saved = &State{}
+	}
+	for _, k := range saved.Directory.Keys {
+		if k.Slot < 0 || k.Slot >= prog.slots {
+			return nil, fmt.Errorf("the saved directory has the key %q in slot %d, and the switches have the slots 0 "+
+				"to %d: it is damaged, or of a network with another program. "+
+				"Put the right one back, or start with the program that it is of", k.Name, k.Slot, prog.slots-1)
+		}
 	}
 	spaces, err := prog.fit(t, saved.Spaces)
 	if err != nil {
@@ -111,7 +124,7 @@ func New(o Options) (*Controller, error) {
 		}
 	}
 	c.numbering = newNumbering(saved.Principals)
-	c.moved, c.avoided = map[string]bool{}, map[string]bool{}
+	c.news, c.avoided = map[string]bool{}, map[string]bool{}
 	for _, s := range saved.Avoided {
 		if t.Switch(s) != nil {
 			c.avoided[s] = true
@@ -132,6 +145,7 @@ func New(o Options) (*Controller, error) {
 	if c.dir, err = directory.New(spaces, saved.Directory); err != nil {
 		return nil, err
 	}
+	c.savedKeys = saved.Directory
 	c.sess = sessions.New(uint16(t.Sessions.Controller)+1, prog.lastSession(t), t.Sessions.TTL, saved.Sessions)
 	c.leased.Store(&map[string][]p4rt.Entry{})
 	c.records = map[string]chain.Record{}
@@ -139,6 +153,9 @@ func New(o Options) (*Controller, error) {
 	c.epoch = saved.highest()
 	for i, ct := range t.Chains {
 		co := chain.Options{Switches: n.switches(), Before: o.Leading, After: c.epoch}
+		if o.Led == nil { // a file can be put back as it was earlier. (In etcd, writes are counted, and switches take nothing from a controller with a lower count.)
+			co.Doubt = doubt
+		}
 		if r, ok := saved.Chains[ct.Name]; ok && known(n.topo, r) {
 			co.Record = &r
 		}
@@ -165,6 +182,9 @@ func New(o Options) (*Controller, error) {
 	c.events.count = c.metrics.count
 	return c, nil
 }
+
+// doubt is for how long all members of a chain's record are waited for before anything is done by it.
+const doubt = 2 * time.Second
 
 // known says whether all switches of a saved configuration are in the topology; if not, the record is of another network.
 func known(t *topology.Topology, r chain.Record) bool {
@@ -279,8 +299,8 @@ func (c *Controller) flush(ch *chainState) {
 	c.tidy(ch, st)
 	c.announce(ch, st)
 	c.metrics.chain(ch.topo.Name, st)
-	if !c.saved && st.Found {
-		c.saved = true
+	if !c.saved && st.Found || st.Stale && !c.stale {
+		c.saved, c.stale = true, st.Stale
 		c.sess.Rest(c.now())
 		c.events.add("sessions.resting", "", "", fmt.Sprintf(
 			"an earlier controller ran, and its leases on sessions are not known: none are given for %v", 2*c.sess.TTL()))
@@ -312,8 +332,15 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 		c.lease(ch, a)
 	case chain.Install:
 		d := c.net().byName[a.Switch]
+		keys := c.dir.Chain(ch.topo.ID)
 		d.submit(func(ctx context.Context) {
-			err := d.install(ctx, ch.topo, a.Config, a.Reread)
+			var err error
+			if a.Assignment.Role.Member() {
+				err = d.forgetFormer(ctx, ch.topo, keys)
+			}
+			if err == nil {
+				err = d.install(ctx, ch.topo, a.Config, a.Reread)
+			}
 			c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
 		})
 	case chain.Redrive:
@@ -368,7 +395,7 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 
 // leads says whether this process still acts as the leader: one that is alone does, another for as long after etcd has said so as it may.
 func (c *Controller) leads() bool {
-	return c.led == nil || time.Since(c.led()) <= c.leading
+	return c.led == nil || boottime.Since(c.led()) <= c.leading
 }
 
 // lease sends one LEASE.
@@ -404,10 +431,19 @@ func (c *Controller) save(done func(error)) {
 	s := &State{Version: StateVersion, Chains: maps.Clone(c.records), Directory: c.dir.Snapshot(), Sessions: c.sess.Leases(),
 		Principals: maps.Clone(c.numbering.numbers),
 		Avoided:    slices.Sorted(maps.Keys(c.avoided)), Switches: c.net().saved(), Spaces: c.dir.Spaces(), Epoch: c.epoch}
+	news := slices.Collect(maps.Keys(c.news))
 	c.saver.save(s, func(err error) {
 		c.post(func() {
+			if err == nil {
+				for _, name := range news {
+					delete(c.news, name)
+				}
+			}
 			if errors.Is(err, ErrNotLeading) {
 				c.depose("", fmt.Sprintf("%v: this one does nothing any more", err))
+			}
+			if err == nil {
+				c.savedKeys = s.Directory
 			}
 			done(err)
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // device is one switch: its connection, a worker that writes to it one thing after the other, and what is known to be in it.
@@ -55,6 +57,10 @@ type device struct {
 	open     bool                   // everybody may do everything
 	swept    []uint8                // the chains of whose predecessors nothing is left in it
 	parts    map[uint8]chain.Config // of each chain, the configuration of the last install in this connection
+
+	// placed is the key_index entries among them, by chain: the controller's goroutine asks, too.
+	placedMu sync.Mutex
+	placed   map[uint8]map[wire.Key]keySlot
 }
 
 func newDevice(c *Controller, sw *topology.Switch, election p4rt.ElectionID) (*device, error) {
@@ -261,6 +267,20 @@ func (d *device) load(ctx context.Context, stream int) error {
 			return err
 		}
 	}
+	placed := map[uint8]map[wire.Key]keySlot{}
+	for _, te := range entries["key_index"] {
+		k, err := d.readSlot(te)
+		if err != nil {
+			return err
+		}
+		if placed[k.id.Chain()] == nil {
+			placed[k.id.Chain()] = map[wire.Key]keySlot{}
+		}
+		placed[k.id.Chain()][k.id] = k
+	}
+	d.placedMu.Lock()
+	d.placed = placed
+	d.placedMu.Unlock()
 	d.entries, d.groups, d.rates, d.loadedAt = entries, groups, rates, stream
 	d.swept = nil
 	clear(d.parts) // it may have been restarted: nothing of before may be installed again but by the machine's word
@@ -320,6 +340,9 @@ func (d *device) remember(u *v1.Update) {
 		} else {
 			d.entries[table.Table][p4rt.MatchKey(te)] = te
 		}
+		if table.Table == "key_index" {
+			d.rememberSlot(te, u.Type == v1.Update_DELETE)
+		}
 		return
 	}
 	if me := u.Entity.GetMeterEntry(); me != nil {
@@ -332,6 +355,45 @@ func (d *device) remember(u *v1.Update) {
 			d.groups[g.ID] = g
 		}
 	}
+}
+
+// rememberSlot notes a key_index entry that was made, changed or deleted.
+func (d *device) rememberSlot(te *v1.TableEntry, deleted bool) {
+	k, err := d.readSlot(te)
+	if err != nil {
+		return // not one of ours, as in remember
+	}
+	d.placedMu.Lock()
+	defer d.placedMu.Unlock()
+	if deleted {
+		delete(d.placed[k.id.Chain()], k.id)
+		return
+	}
+	if d.placed[k.id.Chain()] == nil {
+		d.placed[k.id.Chain()] = map[wire.Key]keySlot{}
+	}
+	d.placed[k.id.Chain()][k.id] = k
+}
+
+// readSlot is what a key_index entry says; of one that is to be deleted, its KEY_ID.
+func (d *device) readSlot(te *v1.TableEntry) (keySlot, error) {
+	e, err := d.c.prog.pipeline.Info.Decode(te)
+	if err != nil {
+		return keySlot{}, err
+	}
+	k := keySlot{id: wire.Key(e.Exact("KEY_ID").Uint64())}
+	if te.Action != nil {
+		k.slot, k.realm = int(e.Param("slot").Uint64()), uint16(e.Param("realm").Uint64())
+	}
+	return k, nil
+}
+
+// slotsOf is the key_index entries of a chain that are in the switch now, as far as it has acknowledged them. Any
+// goroutine may ask.
+func (d *device) slotsOf(chain uint8) map[wire.Key]keySlot {
+	d.placedMu.Lock()
+	defer d.placedMu.Unlock()
+	return maps.Clone(d.placed[chain])
 }
 
 // passing says whether a failure may go away by itself: the switch was out of reach, rather than refused.

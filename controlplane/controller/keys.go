@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 const (
 	writeTimeout = 5 * time.Second
 	fetchTimeout = 2 * time.Second
+	// stateTimeout is fetchTimeout where a person waits for it, as long as a client does (2 s).
+	stateTimeout = time.Second
 	// fetchWindow is how many FETCHes are under way at a time.
 	fetchWindow = 64
 )
@@ -55,6 +58,9 @@ type newKey struct {
 // addKeys places keys: recorded in the directory, entries tail first, first write through the chain. It returns when all are written; if ctx ends
 // before, it is undone.
 func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKey) ([]addition, error) {
+	if err := c.knowKeys(ctx, chainName); err != nil {
+		return nil, err
+	}
 	out := make([]addition, len(keys))
 	var op *keyOperation
 	var ch *chainState
@@ -117,6 +123,40 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 	return out, nil
 }
 
+// knowKeys waits until it is known which KEY_IDs and slots of a chain are in use: without a saved directory, or where
+// it may be an earlier one, its switches must say it first.
+func (c *Controller) knowKeys(ctx context.Context, chainName string) error {
+	for end := c.now() + installWait; ; {
+		var failed error
+		var reason string
+		if err := c.call(ctx, func() {
+			ch, err := c.findChain(chainName)
+			if failed = err; err != nil || ch.tidied {
+				return
+			}
+			st := ch.m.Status(c.now())
+			if c.knows && !st.Doubt && !st.Stale {
+				return
+			}
+			c.tidy(ch, st)
+			if reason = cmp.Or(st.Reason, "not all members are there"); ch.tidied {
+				reason = ""
+			}
+		}); err != nil || failed != nil || reason == "" {
+			return errors.Join(err, failed)
+		}
+		if c.now() > end {
+			return fmt.Errorf("%w: which keys the switches hold is not known yet (%s): try again when the chain is "+
+				"ready", chain.ErrUnavailable, reason)
+		}
+		select {
+		case <-time.After(installLook):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 func cmpErr(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -161,14 +201,23 @@ func (c *Controller) removeKey(ctx context.Context, chainName, nameOrID string) 
 
 // remove starts the removal of keys.
 func (c *Controller) remove(ch *chainState, keys []directory.Key) *keyOperation {
-	for _, k := range keys {
+	keys = slices.Clone(keys)
+	for i, k := range keys {
 		c.dir.SetState(k.ID, directory.Removing)
+		keys[i].State = directory.Removing
 	}
 	op := &keyOperation{id: c.nextOp(), keys: keys, values: make([][]byte, len(keys)), done: make(chan struct{})}
 	c.startOperation(ch, op)
-	// Recorded or not: a restarted controller that does not know of the removal finds a deleted key.
-	c.save(nil)
-	c.touch(ch).RemoveKeys(c.now(), op.id)
+	c.save(func(err error) {
+		switch {
+		case errors.Is(err, ErrNotLeading):
+			c.keysDone(ch, op, err)
+			return
+		case err != nil: // a restarted controller that does not know of the removal opens the key again, which is deleted or as it was
+			c.events.add("state.not-saved", "", "", err.Error())
+		}
+		c.touch(ch).RemoveKeys(c.now(), op.id)
+	})
 	return op
 }
 
@@ -212,6 +261,7 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 		switch {
 		case op.add && err == nil && op.errs[i] == nil:
 			c.dir.SetState(k.ID, directory.Placed)
+			c.news[k.Name] = true
 			done++
 		case op.add && (errors.Is(err, chain.ErrUnavailable) || op.errs[i] != nil):
 			undo = append(undo, k) // its entries, and perhaps its value, are there
@@ -457,12 +507,20 @@ func (c *Controller) states(ctx context.Context, keys []directory.Key) (map[wire
 	if err != nil {
 		return nil, err
 	}
+	var silent sync.Map // devices that have not answered: who waits for all keys does not wait for each
 	err = forEach(ctx, items, func(ctx context.Context, it item) error {
-		ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+		if why, ok := silent.Load(it.at); ok {
+			it.out.err = why.(error)
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 		defer cancel()
 		it.out.committed, it.out.err = c.fetch(ctx, it.at, it.key.ID, 0, 0)
 		if it.out.err == nil {
 			it.out.newest, it.out.err = c.fetch(ctx, it.at, it.key.ID, wire.Newest, 0)
+		}
+		if it.out.err != nil {
+			silent.Store(it.at, it.out.err)
 		}
 		return nil // one switch's silence is its own
 	})

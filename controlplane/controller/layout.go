@@ -2,6 +2,7 @@ package controller
 
 import (
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/directory"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
@@ -37,9 +38,15 @@ func (l *Layout) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config)
 	return ChainPart{p.groups, p.config, p.take, p.route}
 }
 
-// SlotEntry is the key_index entry of a key of a name's realm.
-func (l *Layout) SlotEntry(key wire.Key, slot int, name string) p4rt.Entry {
-	return slotEntry(key, slot, l.p.realm(name))
+// SlotEntry is the key_index entry of a key under its own KEY_ID, as its name and its state want it.
+func (l *Layout) SlotEntry(k directory.Key) p4rt.Entry {
+	e := l.p.entryOf(k)
+	return slotEntry(e.id, e.slot, e.realm)
+}
+
+// GrantEntry is the access entry by which a principal may read and write in a realm, or not.
+func (l *Layout) GrantEntry(principal, realm string, read, write bool) p4rt.Entry {
+	return grantEntry(l.p.numbers[principal], l.p.numbers[realm], read, write)
 }
 
 // AliasEntry is the key_index entry of an alias: only the controller may use it.

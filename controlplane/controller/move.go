@@ -36,7 +36,7 @@ func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName st
 		switch {
 		case err != nil:
 			failed = err
-		case k.State != directory.Placed || from.tidying[k.ID] || c.moved[k.Name]:
+		case k.State != directory.Placed || from.tidying[k.ID] || c.news[k.Name]:
 			failed = fmt.Errorf("%w: the key %q is being added, removed or moved: try again in a moment", chain.ErrUnavailable, k.Name)
 		case c.led != nil && c.now() < 2*c.leading:
 			failed = fmt.Errorf("%w: this controller leads only since %v, and the one before it may still say where keys are: try again in a moment", chain.ErrUnavailable, c.now().Round(time.Millisecond))
@@ -138,7 +138,7 @@ func (c *Controller) finishMove(from, to *chainState, op *keyOperation) (directo
 	if err := c.call(c.ctx, func() {
 		left = c.dir.FinishMove(k.ID, now.ID)
 		now, _ = c.dir.ByID(now.ID)
-		c.moved[k.Name] = true
+		c.news[k.Name] = true
 	}); err != nil {
 		return directory.Key{}, err
 	}
@@ -163,7 +163,6 @@ func (c *Controller) finishMove(from, to *chainState, op *keyOperation) (directo
 		}
 	}
 	c.post(func() {
-		delete(c.moved, k.Name)
 		c.events.add("keys.moved", "", to.topo.Name, fmt.Sprintf("%q is %v here, and was %v in chain %s", k.Name, now.ID, k.ID, from.topo.Name))
 		c.remove(from, []directory.Key{left})
 	})

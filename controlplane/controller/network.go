@@ -79,19 +79,20 @@ type chainState struct {
 	m       *chain.Machine
 	waiting map[chain.OpID]chan error // changes that somebody waits for
 	ops     map[chain.OpID]*keyOperation
-	entries map[string]map[wire.Key]keySlot // key_index as switches reported it when they came up
-	untidy  map[string]bool                 // switches whose entries have not been compared with the directory
-	next    chain.Time                      // when its machine must be ticked; 0: not
-	tidying map[wire.Key]bool               // keys whose entries are being made or dropped for that
-	ready   bool                            // as was last said in an event
-	held    atomic.Pointer[held]            // of the newcomer, between the copy and the comparison
-	steers  int                             // how often the lease that is wanted has been changed
+	told    map[string]bool      // switches that have said what they have of it
+	untidy  map[string]bool      // switches whose key_index entries have not been compared with the directory since they came up
+	tidied  bool                 // those of all members have been
+	next    chain.Time           // when its machine must be ticked; 0: not
+	tidying map[wire.Key]bool    // keys whose entries are being made or dropped for that
+	ready   bool                 // as was last said in an event
+	held    atomic.Pointer[held] // of the newcomer, between the copy and the comparison
+	steers  int                  // how often the lease that is wanted has been changed
 }
 
 func newChain(ct *topology.Chain, space directory.Space, o chain.Options) *chainState {
 	o.Name, o.Members, o.Lease, o.Patience = ct.Name, ct.Members, ct.Lease, ct.Patience
 	return &chainState{topo: ct, space: space, m: chain.New(o), waiting: map[chain.OpID]chan error{}, ops: map[chain.OpID]*keyOperation{},
-		entries: map[string]map[wire.Key]keySlot{}, untidy: map[string]bool{}}
+		told: map[string]bool{}, untidy: map[string]bool{}}
 }
 
 // needs says whether any chain needs a switch, even if it has left.
@@ -166,7 +167,7 @@ func (c *Controller) retire(d *device) {
 		c.metrics.forgetDevice(d.sw.Name)
 		delete(c.avoided, d.sw.Name)
 		for _, ch := range c.net().chains {
-			delete(ch.entries, d.sw.Name)
+			delete(ch.told, d.sw.Name)
 			delete(ch.untidy, d.sw.Name)
 		}
 	}

@@ -520,6 +520,7 @@ type hostRequest struct {
 	Timeout time.Duration
 	Work    *workload // instead of a packet
 	Watch   *watch    // the same
+	Named   *namedWork
 }
 
 type hostReply struct {
@@ -528,28 +529,15 @@ type hostReply struct {
 	Payload []byte
 	History []call
 	Answers []int64 // of a watch
+	Named   []namedCall
 	Err     string
 }
 
 func startHost(t *testing.T, n int, profile wire.Profile) *host {
 	t.Helper()
-	h := &host{t: t, profile: profile, waits: map[int]chan hostReply{}, closed: make(chan struct{})}
-	h.cmd = exec.Command(os.Args[0])
-	h.cmd.Env = append(os.Environ(), envHost+"=1")
-	h.cmd.Stderr = os.Stderr
-	h.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	var err error
-	if h.in, err = h.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := h.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := h.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { h.cmd.Process.Kill(); h.cmd.Wait() })
+	cmd := exec.Command(os.Args[0])
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	h := startHostProcess(t, profile, cmd)
 	ifc := fmt.Sprintf("h%d", n)
 	pid := fmt.Sprint(h.cmd.Process.Pid)
 	sh(t, "ip", "link", "set", ifc, "netns", pid)
@@ -564,6 +552,27 @@ func startHost(t *testing.T, n int, profile wire.Profile) *host {
 	} {
 		sh(t, "nsenter", append([]string{"--net=/proc/" + pid + "/ns/net", "--"}, args...)...)
 	}
+	return h
+}
+
+// startHostProcess starts a process that does what a host is asked to (hostMain).
+func startHostProcess(t *testing.T, profile wire.Profile, cmd *exec.Cmd) *host {
+	t.Helper()
+	h := &host{t: t, profile: profile, cmd: cmd, waits: map[int]chan hostReply{}, closed: make(chan struct{})}
+	cmd.Env = append(os.Environ(), envHost+"=1")
+	cmd.Stderr = os.Stderr
+	var err error
+	if h.in, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	go h.receive(out)
 	return h
 }
@@ -645,6 +654,8 @@ func hostMain() {
 				r.History, err = req.Work.run()
 			case req.Watch != nil:
 				r.Answers, err = req.Watch.run()
+			case req.Named != nil:
+				r.Named, err = req.Named.run()
 			default:
 				r = exchangeUDP(req)
 			}

@@ -10,11 +10,13 @@ import (
 // Principals and realms have names for people and numbers (16 bits) for switches. A principal and a realm of one name have one number: that is how a switch knows, without looking
 // anything up, that a principal may do everything in a realm of its own.
 
-// The numbers: 0 is nobody's, and controllerNumber the controller's, whose realm is what nobody else may use.
+// The numbers: 0 is nobody's, and controllerNumber the controller's, whose realm is what nobody else may use. Others have 15 bits: a key's entry has its realm with closedKey while nobody
+// but the controller may write it. (In a key's entry controllerNumber is that as well, of the realm lastNumber+1, which is nobody's.)
 const (
 	controllerNumber = 0xFFFF
 	defaultNumber    = 1 // of topology.DefaultRealm
-	lastNumber       = controllerNumber - 1
+	closedKey        = 0x8000
+	lastNumber       = closedKey - 2
 )
 
 // numbering gives numbers to names, and goes on giving a name the number that it had: switches change from one topology to the next one after the other, and a number that meant
@@ -27,6 +29,7 @@ type numbering struct {
 func newNumbering(saved map[string]uint16) *numbering {
 	n := &numbering{numbers: map[string]uint16{topology.DefaultRealm: defaultNumber}, next: defaultNumber + 1}
 	maps.Copy(n.numbers, saved)
+	maps.DeleteFunc(n.numbers, func(_ string, number uint16) bool { return number > lastNumber }) // of a version that gave more
 	for _, used := range n.numbers {
 		n.next = max(n.next, used+1)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,8 +49,11 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 	})
 }
 
-// copyTimeout bounds one copy or comparison.
-const copyTimeout = 60 * time.Second
+// copyTimeout bounds one copy, and compareTimeout one comparison: nobody can write meanwhile.
+const (
+	copyTimeout    = 60 * time.Second
+	compareTimeout = 5 * time.Second
+)
 
 // A copy is made in rounds, because there are writes meanwhile: until so few slots and sessions differ that to look at each takes no time, or for so many rounds.
 const (
@@ -71,8 +75,18 @@ type held struct {
 // records are another matter: they are all chains', and where the donor is in others as well, its records go on changing with those chains' writes, for as long as there are any.
 // A later request than the one recorded at the first look means that that one was answered.
 func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, keys []directory.Key, records []uint16) (written, round int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
+	limit := copyTimeout
+	if a.Compare {
+		limit = compareTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	differed := ""
+	defer func() {
+		if err != nil && ctx.Err() != nil && differed != "" {
+			err = fmt.Errorf("after %v and %d rounds %s still differed: %w", limit, round, differed, err)
+		}
+	}()
 	donor, err := c.device(a.Donor)
 	to, err2 := c.device(a.To)
 	if err = errors.Join(err, err2); err != nil {
@@ -104,19 +118,25 @@ func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, key
 				frozen = slices.Clone(looks[0].records)
 			}
 			for i, at := range looks[1].records {
-				if at.request > frozen[i].request {
+				if at.after(frozen[i]) {
 					looks[0].records[i] = at // more than is needed
 				}
 			}
 		}
 		differ, recordsDiffer := beyond(looks[0], looks[1])
-		n, err := c.syncAll(ctx, ch.topo.ID, a, differ, recordsDiffer)
+		differed = describeDifference(looks, differ, recordsDiffer)
+		if err := c.unite(ctx, donor, to, looks, recordsDiffer); err != nil {
+			return written, round, err
+		}
+		n, slotless, err := c.syncAll(ctx, ch.topo.ID, a, differ, recordsDiffer)
 		if written += n; err != nil {
 			return written, round, err
 		}
+		// A key that is being added or removed may have no entry at the donor. What a register holds of a slot that no entry leads to is of a key that is no more, and nothing copies it.
+		keys = slices.DeleteFunc(slices.Clone(keys), func(k directory.Key) bool { return slices.Contains(slotless, k.ID) })
 		few := len(differ)+len(recordsDiffer) <= fewDiffer
 		switch {
-		case a.Compare && len(differ)+len(recordsDiffer) == 0:
+		case a.Compare && len(differ)+len(recordsDiffer) == len(slotless):
 			return written, round, nil
 		case !a.Compare && (few || round == copyRounds):
 			ch.held.Store(&held{a.Epoch, looks[1]})
@@ -183,6 +203,36 @@ type record struct {
 	version wire.Version
 }
 
+// after says whether a record is of a later request than another, in the same life of their session, or knows how the same one was executed, which the other does not.
+func (r record) after(other record) bool {
+	if r.request == other.request {
+		return other.version == 0
+	}
+	return r.request > other.request && (other.request == 0 || r.request-other.request <= wire.RequestWindow)
+}
+
+// foreign says whether two records are of different lives of their session: then neither switch takes the other's for newer.
+func (r record) foreign(other record) bool {
+	return r.request != 0 && other.request != 0 && r.request-other.request > wire.RequestWindow && other.request-r.request > wire.RequestWindow
+}
+
+// unite makes sessions' records be of one life at two switches, where they are not. No lease is kept by that: a lease has its records at every switch of a chain before its holder hears of it. But the controller's
+// own sessions begin anew in each chain when they are used there first, so a newcomer that is in another chain too may have the record of an earlier controller, or the donor may: what this controller
+// goes on from is right. What nobody has leased is taken from the donor.
+func (c *Controller) unite(ctx context.Context, donor, to *device, looks [2]look, sessions []uint16) error {
+	return forEach(ctx, sessions, func(ctx context.Context, session uint16) error {
+		i, _ := slices.BinarySearch(looks[0].sessions, session)
+		ours, theirs := looks[0].records[i], looks[1].records[i]
+		if !ours.foreign(theirs) {
+			return nil
+		}
+		if own := (record{request: c.pool.last(session)}); own.foreign(ours) {
+			return c.resetRecord(ctx, donor, session, own.request)
+		}
+		return c.resetRecord(ctx, to, session, ours.request-1) // SYNC can bring the donor's then, with its version
+	})
+}
+
 // beyond is what a donor holds and another switch has not committed, or not recorded.
 func beyond(donor, other look) (keys []directory.Key, sessions []uint16) {
 	for i, k := range donor.keys {
@@ -196,6 +246,20 @@ func beyond(donor, other look) (keys []directory.Key, sessions []uint16) {
 		}
 	}
 	return keys, sessions
+}
+
+// describeDifference says in which slots and sessions a donor and another switch differ, with the first of each as both have it.
+func describeDifference(looks [2]look, keys []directory.Key, sessions []uint16) string {
+	text := fmt.Sprintf("%d slots and %d sessions", len(keys), len(sessions))
+	if len(keys) > 0 {
+		i := slices.Index(looks[0].keys, keys[0])
+		text += fmt.Sprintf(" (%v: %+v, %+v)", keys[0].ID, looks[0].versions[i], looks[1].versions[i])
+	}
+	if len(sessions) > 0 {
+		i := slices.Index(looks[0].sessions, sessions[0])
+		text += fmt.Sprintf(" (session %d: %+v, %+v)", sessions[0], looks[0].records[i], looks[1].records[i])
+	}
+	return text
 }
 
 // look looks at slots and sessions of a switch: at its registers where it shows them, else by a FETCH for each.
@@ -270,18 +334,25 @@ func (c *Controller) fetchFor(ctx context.Context, d *device, key wire.Key, sess
 	return c.fetchIn(ctx, epoch, d, key, flags, session)
 }
 
-// syncAll copies slots and sessions, and says how many.
-func (c *Controller) syncAll(ctx context.Context, chainID uint8, a chain.Copy, keys []directory.Key, sessions []uint16) (int, error) {
+// syncAll copies slots and sessions, and says how many, and which of the keys have no slot at the donor.
+func (c *Controller) syncAll(ctx context.Context, chainID uint8, a chain.Copy, keys []directory.Key, sessions []uint16) (written int, slotless []wire.Key, err error) {
 	donor, err := c.device(a.Donor)
 	to, err2 := c.device(a.To)
 	if err = errors.Join(err, err2); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	var n atomic.Int64
+	var mu sync.Mutex
 	one := func(ctx context.Context, key wire.Key, session uint16) error {
 		r, err := c.fetchFor(ctx, donor, key, session, a.Epoch)
 		if err != nil {
 			return err
+		}
+		if session == 0 && r.Version == 0 {
+			mu.Lock()
+			defer mu.Unlock()
+			slotless = append(slotless, key)
+			return nil
 		}
 		p := &wire.Packet{Op: wire.Sync, Key: key, Session: r.Session, Request: r.Request, Version: r.Version, Value: r.Value, Tombstone: r.Tombstone}
 		if session != 0 {
@@ -301,5 +372,5 @@ func (c *Controller) syncAll(ctx context.Context, chainID uint8, a chain.Copy, k
 	if err == nil {
 		err = forEach(ctx, sessions, func(ctx context.Context, s uint16) error { return one(ctx, wire.MakeKey(chainID, 0), s) })
 	}
-	return int(n.Load()), err
+	return int(n.Load()), slotless, err
 }

@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/admin/api"
@@ -26,8 +28,19 @@ import (
 // maxSessions is how many sessions one request can ask for.
 const maxSessions = 1024
 
+// How long it may take to open sessions: less than clients wait for them (netcraqctl and the Python library 2 s,
+// gateways 3 s), so that they hear of a failure, and why.
+const (
+	openTimeout = 1800 * time.Millisecond
+	// otherTimeout is how long switches that are in no chain have, and a millisecond for each session more, up to twice
+	// that. Nobody waits for what they hold.
+	otherTimeout = 200 * time.Millisecond
+)
+
 // OpenSessions leases writer sessions to the host that the request names by its address.
 func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*api.Sessions, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
 	if r.Count < 1 || r.Count > maxSessions {
 		return nil, api.Errorf(api.CodeInvalidArgument, "%d sessions: ask for 1 to %d", r.Count, maxSessions)
 	}
@@ -113,35 +126,84 @@ func (c *Controller) holder(address string) (*topology.Host, error) {
 
 // beginAnew makes the records of sessions begin anew at every switch that is of a chain, and at others as far as they are there: a chain that comes later may be made of those.
 func (c *Controller) beginAnew(ctx context.Context, ids []uint16) ([]api.Session, error) {
-	at, others, err := c.keepRecords(ctx)
-	if err != nil {
-		return nil, err
+	for {
+		at, others, err := c.keepRecords(ctx)
+		if err != nil {
+			return nil, err
+		}
+		// One of them may have failed without anybody knowing it yet. When the chain goes on without it, it need not be
+		// asked.
+		try, cancel := context.WithCancelCause(ctx)
+		go c.watchRecords(try, at, cancel)
+		out, err := c.beginAt(try, ids, at, others)
+		again := errors.Is(context.Cause(try), errOthersNow)
+		cancel(nil)
+		if !again {
+			return out, err
+		}
 	}
+}
+
+// errOthersNow: other switches than those that were asked keep records.
+var errOthersNow = errors.New("the chains have changed")
+
+// watchRecords cancels what is being done at some switches when it is not done at all of them any more.
+func (c *Controller) watchRecords(ctx context.Context, at []*device, cancel context.CancelCauseFunc) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(installLook):
+		}
+		now, _, installing, err := c.recordsNow(ctx)
+		if err == nil && installing == "" && slices.ContainsFunc(at, func(d *device) bool { return !slices.Contains(now, d) }) {
+			cancel(errOthersNow)
+			return
+		}
+	}
+}
+
+// beginAt is beginAnew at certain switches, and at those that have come to the chains when it is done.
+func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*device) ([]api.Session, error) {
 	out := make([]api.Session, len(ids))
 	places := make([]int, len(ids))
 	for i := range places {
 		places[i] = i
 	}
-	err = forEach(ctx, places, func(ctx context.Context, i int) error {
+	// What the others have recorded, as far as they answer in their time.
+	recorded := make([][]uint32, len(ids))
+	patience := min(otherTimeout+time.Duration(len(ids))*time.Millisecond, 2*otherTimeout)
+	quick, stop := context.WithTimeout(ctx, patience)
+	var mu sync.Mutex
+	others = c.answering(others, func(d *device) error {
+		return forEach(quick, places, func(ctx context.Context, i int) error {
+			records, err := c.recorded(ctx, ids[i], []*device{d})
+			mu.Lock()
+			defer mu.Unlock()
+			recorded[i] = append(recorded[i], records...)
+			return err
+		})
+	})
+	stop()
+	err := forEach(ctx, places, func(ctx context.Context, i int) error {
 		records, err := c.recorded(ctx, ids[i], at)
-		for _, d := range others {
-			if more, err := c.recorded(ctx, ids[i], []*device{d}); err == nil { // nobody has to wait for one that is in no chain
-				records = append(records, more...)
-			}
-		}
 		if err != nil {
 			return err
 		}
-		last, err := c.begin(records)
+		last, err := c.begin(append(records, recorded[i]...))
 		if err != nil {
 			return fmt.Errorf("session %d: %w", ids[i], err)
-		}
-		for _, d := range others {
-			_ = c.resetRecord(ctx, d, ids[i], last)
 		}
 		out[i] = api.Session{ID: ids[i], NextRequest: last + 1}
 		return forEach(ctx, at, func(ctx context.Context, d *device) error { return c.resetRecord(ctx, d, ids[i], last) })
 	})
+	if err == nil {
+		quick, stop := context.WithTimeout(ctx, patience)
+		c.answering(others, func(d *device) error {
+			return forEach(quick, out, func(ctx context.Context, s api.Session) error { return c.resetRecord(ctx, d, s.ID, s.NextRequest-1) })
+		})
+		stop()
+	}
 	// A switch that has begun to fill up meanwhile may have been told of the records as they were.
 	for err == nil {
 		var now []*device
@@ -163,6 +225,23 @@ func (c *Controller) beginAnew(ctx context.Context, ids []uint16) ([]api.Session
 		})
 	}
 	return out, err
+}
+
+// answering is those of some switches for which ask, which is called for all at once, gives no error.
+func (c *Controller) answering(devices []*device, ask func(*device) error) (out []*device) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, d := range devices {
+		wg.Go(func() {
+			if ask(d) == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				out = append(out, d)
+			}
+		})
+	}
+	wg.Wait()
+	return out
 }
 
 // installWait is how long a lease waits for chains whose configuration is being changed, and how often it looks.
@@ -389,25 +468,25 @@ func (c *Controller) CloseSessions(ctx context.Context, lease string) error {
 // poolSession is one of the controller's own writer sessions: used by one write at a time.
 type poolSession struct {
 	id    uint16
-	next  uint32               // 0: it has not been used yet
+	next  atomic.Uint32        // the last request that it was used with; 0: none yet
 	heard map[*chainState]bool // chains whose members' records are of this controller's numbers
 }
 
-func (s *poolSession) take() uint32 {
-	s.next++
-	return s.next
-}
+func (s *poolSession) take() uint32 { return s.next.Add(1) }
 
 // sessionPool is the controller's own sessions, 1 to size.
 type sessionPool struct {
 	size int
+	all  []*poolSession
 	free chan *poolSession
 }
 
 func newSessionPool(size int) *sessionPool {
 	p := &sessionPool{size: size, free: make(chan *poolSession, size)}
 	for i := range size {
-		p.free <- &poolSession{id: uint16(i + 1), heard: map[*chainState]bool{}}
+		s := &poolSession{id: uint16(i + 1), heard: map[*chainState]bool{}}
+		p.all = append(p.all, s)
+		p.free <- s
 	}
 	return p
 }
@@ -424,16 +503,18 @@ func (p *sessionPool) get(ctx context.Context, c *Controller, ch *chainState, me
 		return s, nil
 	}
 	err := func() error {
-		if s.next == 0 {
+		if s.next.Load() == 0 {
 			records, err := c.recorded(ctx, s.id, members)
 			if err != nil {
 				return err
 			}
-			if s.next, err = c.begin(records); err != nil {
+			begin, err := c.begin(records)
+			if err != nil {
 				return fmt.Errorf("the controller's session %d: %w", s.id, err)
 			}
+			s.next.Store(begin)
 		}
-		return forEach(ctx, members, func(ctx context.Context, d *device) error { return c.resetRecord(ctx, d, s.id, s.next) })
+		return forEach(ctx, members, func(ctx context.Context, d *device) error { return c.resetRecord(ctx, d, s.id, s.next.Load()) })
 	}()
 	if err != nil {
 		p.put(s)
@@ -441,6 +522,14 @@ func (p *sessionPool) get(ctx context.Context, c *Controller, ch *chainState, me
 	}
 	s.heard[ch] = true
 	return s, nil
+}
+
+// last is the last request that this controller has used one of its sessions with; 0: none, or the session is not one of these.
+func (p *sessionPool) last(session uint16) uint32 {
+	if session == 0 || int(session) > p.size {
+		return 0
+	}
+	return p.all[session-1].next.Load()
 }
 
 func (p *sessionPool) put(s *poolSession) { p.free <- s }

@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -533,8 +534,85 @@ func TestState(t *testing.T) {
 	if err := controller.File("/nowhere/state.json").Save(&controller.State{}); err == nil {
 		t.Error("a state was saved nowhere")
 	}
-	if left, err := filepath.Glob(path + ".*"); len(left) > 0 || err != nil {
+	if left, err := os.ReadDir(filepath.Dir(path)); len(left) != 1 || err != nil {
 		t.Error(left, err)
+	}
+}
+
+// TestStateFiles: of the two files one may be lost, or be put back as it was earlier. What that loses is never taken
+// for what there is.
+func TestStateFiles(t *testing.T) {
+	dir := t.TempDir()
+	path, keys := filepath.Join(dir, "state.json"), filepath.Join(dir, "state.keys.json")
+	d, err := directory.New([]directory.Space{{Chain: 0, Count: 9}}, directory.Snapshot{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type files struct{ state, keys []byte }
+	var saved []files
+	read := func(path string) []byte {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		f := controller.File(path) // each is another process's
+		if _, err := f.Load(); err != nil {
+			t.Fatal(err)
+		}
+		k, err := d.Add(0, name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.SetState(k.ID, directory.Placed)
+		if err := f.Save(&controller.State{Version: 1, Directory: d.Snapshot(), Avoided: []string{name}}); err != nil {
+			t.Fatal(err)
+		}
+		saved = append(saved, files{read(path), read(keys)})
+	}
+	last := len(saved) - 1
+	damaged := bytes.Replace(saved[last].keys, []byte(`"slot":1`), []byte(`"slot":70000`), 1)
+	top, err := topology.Load(newFakes(t, nil).file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what string
+		files
+		keys int    // that there are
+		lost bool   // all but the directory
+		want string // the error
+	}{
+		{"both", saved[last], 3, false, ""},
+		{"no keys", files{saved[last].state, nil}, 0, false, "has the names of the keys"},
+		{"earlier keys", files{saved[last].state, saved[last-1].keys}, 0, false, "it was written 2 times, and that knows of 3"},
+		{"keys of an earlier version", files{saved[last].state, []byte(`{"keys":[],"next":{}}`)}, 0, false, "it was written 0 times"},
+		{"later keys", files{saved[last-1].state, saved[last].keys}, 3, false, ""}, // the process ended between the two
+		{"only keys", files{nil, saved[last].keys}, 3, true, ""},
+		{"half the keys", files{saved[last].state, saved[last].keys[:40]}, 0, false, "Put the newest copy of it back"},
+		{"a slot beyond the table", files{saved[last].state, damaged}, 3, false, "in slot 70000, and the switches have the slots 0 to 65535"},
+		{"a state that there is not", files{saved[last].state, bytes.Replace(saved[last].keys, []byte(`placed`), []byte(`plcaed`), 1)}, 3, false, "is damaged: it has a key"},
+	} {
+		for path, b := range map[string][]byte{path: c.files.state, keys: c.files.keys} {
+			os.Remove(path)
+			if b != nil {
+				if err := os.WriteFile(path, b, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		s, err := controller.File(path).Load()
+		if err == nil && (len(s.Directory.Keys) != c.keys || s.Lost != c.lost) {
+			t.Errorf("%s: %+v", c.what, s)
+		}
+		if err == nil {
+			_, err = controller.New(controller.Options{Topology: top, Store: controller.File(path), Log: slog.New(slog.DiscardHandler)})
+		}
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "ut the")) {
+			t.Errorf("%s: %v, want %q", c.what, err, c.want)
+		}
 	}
 }
 

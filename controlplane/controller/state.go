@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/directory"
 	"github.com/netcraq/netcraq/controlplane/sessions"
+	"github.com/netcraq/netcraq/internal/durable"
 )
 
 // State is what survives the controller.
@@ -29,6 +31,8 @@ type State struct {
 	Switches []SavedSwitch     `json:"switches,omitempty"`
 	Spaces   []directory.Space `json:"spaces,omitempty"` // the chains' slots: they stay where they are
 	Epoch    uint16            `json:"epoch,omitempty"`  // the highest of all chains, those that were removed included
+	// Lost: of what was saved only the Directory is there.
+	Lost bool `json:"-"`
 }
 
 // StateVersion is the version of the state's form that this controller writes and reads.
@@ -64,23 +68,55 @@ func File(path string) Store {
 type fileStore struct {
 	path, keys string
 	edit       uint64 // of the directory that is in the file; 0: not known
+	times      uint64 // how often the file of the keys was written, as it says itself
 }
 
-// Load implements Store.
+// mainFile and keysFile are what stands in the two files. Each says how often that of the keys had been written: with
+// fewer times than the main one knows of, it is an earlier one. (With more: the process ended between the two.)
+type mainFile struct {
+	State
+	Times uint64 `json:"keysWritten,omitempty"`
+}
+
+type keysFile struct {
+	directory.Snapshot
+	Times uint64 `json:"written,omitempty"`
+}
+
+// Load implements Store. Without the main file, what the other has is the state, with Lost.
 func (f *fileStore) Load() (*State, error) {
-	s := new(State)
-	if ok, err := load(f.path, s); !ok {
+	var s mainFile
+	var keys keysFile
+	there, err := load(f.path, &s)
+	if err != nil {
 		return nil, err
 	}
-	if s.Version != StateVersion {
+	if there && s.Version != StateVersion {
 		return nil, fmt.Errorf("the state %s is of version %d, and this controller reads version %d", f.path, s.Version, StateVersion)
 	}
-	if s.Directory.Keys == nil {
-		if _, err := load(f.keys, &s.Directory); err != nil {
-			return nil, err
-		}
+	if s.Directory.Keys != nil { // as an earlier version wrote it
+		return &s.State, nil
 	}
-	return s, nil
+	keysThere, err := load(f.keys, &keys)
+	const otherwise = "Put the newest copy of it back. If there is none, move %s away as well: the controller then " +
+		"asks the switches, and lists the keys that they have by their KEY_IDs"
+	switch {
+	case err != nil:
+		return nil, err
+	case !there && !keysThere:
+		return nil, nil
+	case !keysThere:
+		return nil, fmt.Errorf("%s is there, and %s is not, which has the names of the keys, and which KEY_IDs were "+
+			"given. "+otherwise, f.path, f.keys, f.path)
+	case keys.Times < s.Times:
+		return nil, fmt.Errorf("%s is not the one that belongs to %s: it was written %d times, and that knows of %d. "+
+			otherwise, f.keys, f.path, keys.Times, s.Times, f.path+" and "+f.keys)
+	case !there:
+		s.State = State{Version: StateVersion, Lost: true}
+	}
+	f.times = keys.Times
+	s.Directory = keys.Snapshot
+	return &s.State, nil
 }
 
 // load reads a file, and says whether it is there.
@@ -93,7 +129,8 @@ func load(path string, into any) (bool, error) {
 		return false, fmt.Errorf("reading the state: %w", err)
 	}
 	if err := json.Unmarshal(b, into); err != nil {
-		return false, fmt.Errorf("reading the state %s: %w (move it away to start without: the controller then asks the switches)", path, err)
+		return false, fmt.Errorf("reading the state %s: %w. Put the newest copy of it back, or move it away to start without: "+
+			"the controller then asks the switches", path, err)
 	}
 	return true, nil
 }
@@ -103,40 +140,22 @@ func (f *fileStore) Save(s *State) error {
 	if s.Directory.Edit == 0 || s.Directory.Edit != f.edit {
 		f.edit = 0
 		s.Directory.Sort()
-		if err := replace(f.keys, s.Directory); err != nil {
+		f.times++ // before it is tried: what did not succeed may have been written
+		if err := replace(f.keys, keysFile{s.Directory, f.times}); err != nil {
 			return err
 		}
 		f.edit = s.Directory.Edit
 	}
-	rest := *s
+	rest := mainFile{*s, f.times}
 	rest.Directory = directory.Snapshot{}
 	return replace(f.path, rest)
 }
 
 // replace puts a new file, forced to the disk, into the place of an old one.
 func replace(path string, content any) error {
-	fail := func(err error) error { return fmt.Errorf("saving the state %s: %w", path, err) }
-	b, err := json.Marshal(content)
+	err := durable.Replace(path, 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(content) })
 	if err != nil {
-		return fail(err)
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return fail(err)
-	}
-	defer os.Remove(tmp.Name()) // fails, rightly, when it has been renamed
-	_, err = tmp.Write(append(b, '\n'))
-	if err == nil {
-		err = tmp.Sync()
-	}
-	if closeErr := tmp.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return fail(err)
+		return fmt.Errorf("saving the state %s: %w", path, err)
 	}
 	return nil
 }

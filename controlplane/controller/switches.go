@@ -105,7 +105,7 @@ func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uin
 
 // report tells a chain what a switch has of it.
 func (c *Controller) report(ch *chainState, d *device, r chainReport, fresh bool) {
-	ch.entries[d.sw.Name] = r.keys
+	ch.told[d.sw.Name] = true
 	ch.untidy[d.sw.Name] = true
-	c.touch(ch).SwitchUp(c.now(), d.sw.Name, chain.Report{Assignment: r.assignment, Fresh: fresh, Keys: len(r.keys)})
+	c.touch(ch).SwitchUp(c.now(), d.sw.Name, chain.Report{Assignment: r.assignment, Fresh: fresh, Keys: r.keys})
 }

@@ -23,7 +23,7 @@ var baseTables = []string{"port_trust", "access", "session_lease", "local_addres
 // chainReport is what a switch has of one chain.
 type chainReport struct {
 	assignment *chain.Assignment
-	keys       map[wire.Key]keySlot
+	keys       int // key_index entries
 }
 
 // have is what a table holds, in no order.
@@ -154,7 +154,7 @@ func (d *device) report() (map[uint8]chainReport, error) {
 	out := map[uint8]chainReport{}
 	p := d.c.net().plan
 	for _, id := range p.chains {
-		out[id] = chainReport{keys: map[wire.Key]keySlot{}}
+		out[id] = chainReport{keys: len(d.slotsOf(id))}
 	}
 	for _, te := range d.entries["chain_config"] {
 		e, err := info.Decode(te)
@@ -166,16 +166,6 @@ func (d *device) report() (map[uint8]chainReport, error) {
 			a := readChainEntry(p.t, e)
 			r.assignment = &a
 			out[id] = r
-		}
-	}
-	for _, te := range d.entries["key_index"] {
-		e, err := info.Decode(te)
-		if err != nil {
-			return nil, err
-		}
-		key := wire.Key(e.Exact("KEY_ID").Uint64())
-		if r, ok := out[key.Chain()]; ok {
-			r.keys[key] = keySlot{key, int(e.Param("slot").Uint64()), uint16(e.Param("realm").Uint64())}
 		}
 	}
 	return out, nil
@@ -271,6 +261,43 @@ func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 	return d.apply(ctx, remove...)
 }
 
+// forgetFormer drops the key_index entries that a switch which becomes a member has from an earlier time in the chain, of keys that are not there any more: keys are taken out of members alone,
+// and a chain without keys takes a switch in as it is.
+func (d *device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []directory.Key) error {
+	s := d.client.State()
+	if s.Phase != p4rt.Primary {
+		return fmt.Errorf("%s: %w", d.sw.Name, errNotConnected)
+	}
+	if err := d.load(ctx, s.Stream); err != nil {
+		return err
+	}
+	configs, err := d.have("chain_config", func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID })
+	if err != nil {
+		return err
+	}
+	for _, te := range configs {
+		e, err := d.c.prog.pipeline.Info.Decode(te)
+		if err != nil {
+			return err
+		}
+		if role := chain.Role(e.Param("role").Uint64()); role.Member() || role == chain.Shadow {
+			return nil
+		}
+	}
+	known := map[wire.Key]bool{}
+	for _, k := range keys {
+		known[k.ID], known[k.Alias] = true, true
+	}
+	strange, err := d.have("key_index", func(e p4rt.Entry) bool {
+		id := wire.Key(e.Exact("KEY_ID").Uint64())
+		return id.Chain() == ct.ID && !known[id]
+	})
+	if err != nil {
+		return err
+	}
+	return d.apply(ctx, p4rt.DiffEntries(strange, nil)...)
+}
+
 // writeKeys inserts or deletes the key_index entries of keys.
 func (d *device) writeKeys(ctx context.Context, insert bool, keys []keySlot) error {
 	s := d.client.State()
@@ -321,10 +348,13 @@ type keySlot struct {
 	realm uint16
 }
 
-// entryOf is the key_index entry of a key under its own KEY_ID.
+// entryOf is the key_index entry of a key under its own KEY_ID. That of one that is being removed is closed.
 func (p *plan) entryOf(k directory.Key) keySlot {
-	if k.Leftover() {
+	switch {
+	case k.Leftover():
 		return keySlot{k.ID, k.Slot, controllerNumber}
+	case k.State == directory.Removing:
+		return keySlot{k.ID, k.Slot, p.realm(k.FinalName()) | closedKey}
 	}
 	return keySlot{k.ID, k.Slot, p.realm(k.FinalName())}
 }

@@ -10,8 +10,12 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// tidy compares the key_index entries that switches came up with with the directory, once all members have their part and have been heard: entries
-// that are missing are made, tail first; keys that all members have and nobody remembers are taken in; all others are dropped, head first.
+// tidy compares the key_index entries of switches that have come up with the directory, once all members have their
+// part and have been heard: entries that are missing are made, tail first; keys that all members have and nobody
+// remembers are taken in; all others are dropped, head first. What is compared is what the switches have now, not when
+// they came: a key that has gone since must not come back under its KEY_ID. Nobody remembers a key only if its KEY_ID
+// has never been given, as far as the directory knows (it was lost): one that was given and is no key's any more was
+// removed or has moved away.
 func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	if len(ch.tidying) > 0 || len(ch.untidy) == 0 || !st.Decided {
 		return
@@ -32,24 +36,34 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 			busy[k.ID], busy[k.Alias] = true, true
 		}
 	}
+	first := !ch.tidied
+	ch.tidied = true
 	members := st.Config.Members
-	// Keys that nobody remembers.
-	adopted := 0
-	for id, entry := range ch.entries[members[0]] {
-		if _, ok := c.dir.ByID(id); ok || busy[id] {
-			continue
-		}
-		everywhere := !slices.ContainsFunc(members, func(m string) bool { s, ok := ch.entries[m][id]; return !ok || s.slot != entry.slot })
-		if everywhere {
-			if _, err := c.dir.Adopt(id, entry.slot); err == nil {
-				adopted++
-			}
+	entries := map[string]map[wire.Key]keySlot{}
+	for _, d := range c.net().devices {
+		if ch.untidy[d.sw.Name] || slices.Contains(members, d.sw.Name) {
+			entries[d.sw.Name] = d.slotsOf(ch.topo.ID)
 		}
 	}
-	if adopted > 0 {
+	if st.Stale && first {
+		c.forgetGone(ch, entries, members, busy)
+	}
+	// Keys that nobody remembers.
+	found := map[wire.Key]int{}
+	for id, entry := range entries[members[0]] {
+		everywhere := !slices.ContainsFunc(members, func(m string) bool { s, ok := entries[m][id]; return !ok || s.slot != entry.slot })
+		if _, ok := c.dir.ByID(id); !ok && !busy[id] && everywhere && entry.slot < c.prog.slots {
+			found[id] = entry.slot
+		}
+	}
+	if adopted := len(c.dir.Adopt(found)); adopted > 0 {
 		c.events.add("keys.adopted", "", ch.topo.Name, fmt.Sprintf(
 			"%d keys are in the switches, and no record says what they are called: they are listed by their KEY_IDs", adopted))
 		c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
+		c.save(nil)
+	}
+	if st.Stale && first { // those that were given since the directory was saved, and are no key's any more
+		c.dir.Skip(ch.topo.ID)
 		c.save(nil)
 	}
 	type work struct {
@@ -58,6 +72,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		keys   []keySlot
 	}
 	var todo []work
+	retired := 0
 	keys := c.dir.Chain(ch.topo.ID)
 	for _, m := range slices.Backward(members) {
 		if !ch.untidy[m] {
@@ -66,7 +81,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		w := work{d: c.net().byName[m], insert: true}
 		for _, k := range keys {
 			want := c.net().plan.entryOf(k)
-			if has, ok := ch.entries[m][k.ID]; k.State == directory.Placed && !busy[k.ID] && (!ok || has.slot != want.slot || has.realm != want.realm && !w.d.former.Load()) {
+			if has, ok := entries[m][k.ID]; k.State == directory.Placed && !busy[k.ID] && (!ok || has.slot != want.slot || has.realm != want.realm && !w.d.former.Load()) {
 				w.keys = append(w.keys, want)
 			}
 		}
@@ -77,8 +92,12 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 			continue
 		}
 		w := work{d: d}
-		for id := range ch.entries[d.sw.Name] {
+		for id := range entries[d.sw.Name] {
 			k, ok := c.dir.ByID(id)
+			if !ok && !busy[id] {
+				c.dir.Retire(id) // somebody has given it
+				retired++
+			}
 			if !busy[id] && (!ok || !slices.Contains(members, d.sw.Name) || k.State != directory.Placed) {
 				w.keys = append(w.keys, keySlot{id: id})
 			}
@@ -86,6 +105,9 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		todo = append(todo, w)
 	}
 	clear(ch.untidy)
+	if retired > 0 {
+		c.save(nil)
+	}
 	todo = slices.DeleteFunc(todo, func(w work) bool { return len(w.keys) == 0 })
 	if len(todo) == 0 {
 		return
@@ -121,6 +143,24 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 			c.touch(ch)
 		})
 	}()
+}
+
+// forgetGone has the directory follow the switches where it was saved with a record that is an earlier one: a key of
+// which no member has an entry was removed or has moved since.
+func (c *Controller) forgetGone(ch *chainState, entries map[string]map[wire.Key]keySlot, members []string, busy map[wire.Key]bool) {
+	gone := 0
+	for _, k := range slices.Clone(c.dir.Chain(ch.topo.ID)) {
+		somewhere := slices.ContainsFunc(members, func(m string) bool { _, ok := entries[m][k.ID]; return ok })
+		if k.State == directory.Placed && !busy[k.ID] && !somewhere {
+			c.dir.Delete(k.ID)
+			gone++
+		}
+	}
+	if gone > 0 {
+		c.events.add("keys.forgotten", "", ch.topo.Name, fmt.Sprintf("%d keys of the saved state, which is an earlier "+
+			"one, are in no member any more: they were removed or have moved", gone))
+		c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
+	}
 }
 
 // orderedBy is all devices, those that are named first.

@@ -259,7 +259,7 @@ func (c *Controller) lookAgain(d *device) {
 				return
 			}
 			for _, ch := range c.net().chains {
-				if _, told := ch.entries[d.sw.Name]; told {
+				if ch.told[d.sw.Name] {
 					continue
 				}
 				if r, ok := reports[ch.topo.ID]; ok {

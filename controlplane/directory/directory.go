@@ -36,6 +36,9 @@ const (
 	Taken    State = "taken"    // it is being moved, and only its alias has entries
 )
 
+// numberMask is the part of a KEY_ID (32 bits) that counts up: 24 bits. The others are its chain's.
+const numberMask = 1<<24 - 1
+
 // MaxName is the longest name, in bytes.
 const MaxName = 4096
 
@@ -96,8 +99,13 @@ func New(spaces []Space, s Snapshot) (*Directory, error) {
 		counts: map[uint8]int{}, next: map[uint8]uint32{}, retired: map[wire.Key]bool{}, lowest: map[uint8]int{}}
 	d.SetSpaces(spaces)
 	for _, k := range s.Keys {
+		if k.Name == "" || !slices.Contains([]State{Adding, Placed, Removing, Moving, Taken}, k.State) {
+			return nil, fmt.Errorf("the saved directory is damaged: it has a key %q (%v) in the state %q. Put the "+
+				"newest copy of it back", k.Name, k.ID, k.State)
+		}
 		if d.names[k.Name] != nil || d.ids[k.ID] != nil || d.slots[k.Slot] != nil {
-			return nil, fmt.Errorf("the saved directory has the name %q, the KEY_ID %v or the slot %d twice", k.Name, k.ID, k.Slot)
+			return nil, fmt.Errorf("the saved directory has the name %q, the KEY_ID %v or the slot %d twice: it is "+
+				"damaged. Put the newest copy of it back", k.Name, k.ID, k.Slot)
 		}
 		d.put(k)
 	}
@@ -149,6 +157,18 @@ func (d *Directory) Snapshot() Snapshot {
 	return *d.snapshot
 }
 
+// List is those keys whose names start with prefix and that are wanted, by name.
+func (s *Snapshot) List(prefix string, want func(Key) bool) []Key {
+	var out []Key
+	for _, k := range s.Keys {
+		if strings.HasPrefix(k.Name, prefix) && want(k) {
+			out = append(out, k)
+		}
+	}
+	sortKeys(out)
+	return out
+}
+
 // Sort puts a snapshot's keys into the order of their names.
 func (s *Snapshot) Sort() { sortKeys(s.Keys) }
 
@@ -198,7 +218,7 @@ func (d *Directory) Add(chain uint8, name string, id *wire.Key) (Key, error) {
 
 // number is a KEY_ID that has not been used for as long as possible.
 func (d *Directory) number(chain uint8) wire.Key {
-	const numbers = 1 << 24
+	const numbers = numberMask + 1
 	n := d.next[chain] % numbers
 	for n == 0 || d.ids[wire.MakeKey(chain, n)] != nil || d.retired[wire.MakeKey(chain, n)] {
 		n = (n + 1) % numbers
@@ -207,9 +227,22 @@ func (d *Directory) number(chain uint8) wire.Key {
 	return wire.MakeKey(chain, n)
 }
 
+// skipped is how many numbers Skip passes over: many more than are given between two copies of a directory, and few of
+// the 2^24 that there are.
+const skipped = 1 << 16
+
+// Skip passes over numbers that a chain's keys may have had since the directory was saved, where it turns out to be an
+// earlier one. Those that have them yet are to be adopted before.
+func (d *Directory) Skip(chain uint8) {
+	if n := d.next[chain]; n+skipped <= numberMask {
+		d.next[chain] = n + skipped
+	}
+	d.changed()
+}
+
 // used says whether a KEY_ID may have been a key's, or an alias, before.
 func (d *Directory) used(id wire.Key) bool {
-	return uint32(id)&(1<<24-1) < d.next[id.Chain()] || d.retired[id]
+	return uint32(id)&numberMask < d.next[id.Chain()] || d.retired[id]
 }
 
 // StartMove records a key as Moving, and gives it an alias.
@@ -253,16 +286,34 @@ func (k Key) Leftover() bool { return strings.HasPrefix(k.Name, movedPrefix) }
 // adoptedPrefix starts the names of keys that were found in the switches and nobody remembers.
 const adoptedPrefix = "keyid:"
 
-// Adopt takes in a key that was found in the switches, under a name made of its KEY_ID.
-func (d *Directory) Adopt(id wire.Key, slot int) (Key, error) {
-	if k := d.slots[slot]; k != nil {
-		return Key{}, fmt.Errorf("%w: slot %d is that of %q", ErrExists, slot, k.Name)
+// Adopt takes in keys that were found in the switches, by their KEY_IDs and slots, under names made of their KEY_IDs,
+// and returns those that it has taken in. All that are found are given in one call: not taken in is a KEY_ID that was
+// used before it, whose key was removed or has moved away, and one whose slot is another key's.
+func (d *Directory) Adopt(found map[wire.Key]int) (adopted []Key) {
+	var fit []wire.Key
+	for _, id := range slices.Sorted(maps.Keys(found)) {
+		if !d.used(id) && d.ids[id] == nil {
+			fit = append(fit, id)
+		}
 	}
-	k := Key{Name: adoptedPrefix + id.String(), ID: id, Slot: slot, State: Placed}
-	if n := uint32(id) & (1<<24 - 1); n >= d.next[id.Chain()] {
-		d.next[id.Chain()] = n + 1
+	for _, id := range fit {
+		if d.slots[found[id]] != nil {
+			continue
+		}
+		if n := uint32(id) & numberMask; n >= d.next[id.Chain()] {
+			d.next[id.Chain()] = n + 1
+		}
+		adopted = append(adopted, *d.put(Key{Name: adoptedPrefix + id.String(), ID: id, Slot: found[id], State: Placed}))
 	}
-	return *d.put(k), nil
+	return adopted
+}
+
+// Retire records that a KEY_ID was used, by whomever, and must not be given again.
+func (d *Directory) Retire(id wire.Key) {
+	if !d.used(id) && d.ids[id] == nil {
+		d.retired[id] = true
+		d.changed()
+	}
 }
 
 // SetState changes a key's state.

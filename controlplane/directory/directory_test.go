@@ -140,15 +140,37 @@ func TestSnapshot(t *testing.T) {
 
 func TestAdopt(t *testing.T) {
 	d := fresh(t)
-	k, err := d.Adopt(wire.MakeKey(0, 9), 1)
-	if err != nil || k.Name != "keyid:0x00000009" || k.State != Placed {
-		t.Fatal(k, err)
+	// Of those that are found together, a higher number does not make the lower ones used ones.
+	got := d.Adopt(map[wire.Key]int{wire.MakeKey(0, 9): 1, wire.MakeKey(0, 5): 3})
+	if len(got) != 2 || got[0].ID != 5 || got[1].Name != "keyid:0x00000009" || got[1].State != Placed || got[1].Slot != 1 {
+		t.Fatal(got)
 	}
-	if _, err := d.Adopt(wire.MakeKey(0, 10), 1); !errors.Is(err, ErrExists) {
-		t.Error(err)
+	if got := d.Adopt(map[wire.Key]int{wire.MakeKey(0, 10): 1}); len(got) != 0 {
+		t.Errorf("into a slot that is another key's: %v", got)
 	}
-	if a, b := add(t, d, 0, "a"), add(t, d, 0, "b"); a.ID != 10 || a.Slot != 0 || b.Slot != 2 {
+	a, b := add(t, d, 0, "a"), add(t, d, 0, "b")
+	if a.ID != 10 || a.Slot != 0 || b.Slot != 2 {
 		t.Error(a, b)
+	}
+	// One that was removed, an alias, one that nobody has ever given below the next, and one that was found and
+	// dropped: all were used.
+	alias := d.StartMove(b.ID).Alias
+	d.StayPut(b.ID)
+	d.Delete(a.ID)
+	d.Retire(wire.MakeKey(0, 4))
+	d.Retire(wire.MakeKey(0, 77))
+	chosen := wire.MakeKey(0, 99)
+	if _, err := d.Add(0, "chosen", &chosen); err != nil {
+		t.Fatal(err)
+	}
+	d.Delete(chosen)
+	for _, id := range []wire.Key{a.ID, alias, 4, 77, chosen} {
+		if got := d.Adopt(map[wire.Key]int{id: 7}); len(got) != 0 {
+			t.Errorf("%v was used, and is adopted: %v", id, got)
+		}
+		if _, err := d.Add(0, "again", &id); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%v was used, and is given again: %v", id, err)
+		}
 	}
 }
 
@@ -164,8 +186,8 @@ func TestAnswersAreKept(t *testing.T) {
 		{"place", func() { d.SetState(a.ID, Placed) }},
 		{"delete", func() { d.Delete(a.ID) }},
 		{"adopt", func() {
-			if _, err := d.Adopt(wire.MakeKey(7, 9), 4); err != nil {
-				t.Fatal(err)
+			if got := d.Adopt(map[wire.Key]int{wire.MakeKey(7, 9): 4}); len(got) != 1 {
+				t.Fatal(got)
 			}
 		}},
 	} {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/internal/boottime"
 )
 
 // Times of an election.
@@ -49,9 +50,9 @@ type Term struct {
 	c        *Candidate
 	session  *concurrency.Session
 	election *concurrency.Election
-	key      string // its own in the election
-	rev      int64  // ... which was made in this revision
-	led      atomic.Pointer[time.Time]
+	key      string       // its own in the election
+	rev      int64        // ... which was made in this revision
+	led      atomic.Int64 // boottime.Time
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	cache    cache
@@ -104,7 +105,7 @@ func (t *Term) Leads() clientv3.Cmp {
 }
 
 // Led is when etcd was asked whether this controller leads, the last time that it did.
-func (t *Term) Led() time.Time { return *t.led.Load() }
+func (t *Term) Led() boottime.Time { return boottime.Time(t.led.Load()) }
 
 // Over is closed when the term is over. Err says why.
 func (t *Term) Over() <-chan struct{} { return t.ctx.Done() }
@@ -122,7 +123,7 @@ func (t *Term) Resign() {
 func (t *Term) ask() error {
 	ctx, cancel := context.WithTimeout(t.ctx, asking)
 	defer cancel()
-	now := time.Now()
+	now := boottime.Now()
 	r, err := t.c.Client.Get(ctx, t.key)
 	switch {
 	case err != nil:
@@ -130,7 +131,7 @@ func (t *Term) ask() error {
 	case len(r.Kvs) == 0 || r.Kvs[0].CreateRevision != t.rev:
 		return fmt.Errorf("%w: its key in etcd is gone (etcd had not heard of it for %d s, or another candidate found its process dead)", errOver, ttlSeconds)
 	}
-	t.led.Store(&now)
+	t.led.Store(int64(now))
 	return nil
 }
 

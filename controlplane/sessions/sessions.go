@@ -81,7 +81,11 @@ func New(first, last uint16, ttl time.Duration, saved []Lease) *Table {
 // Rest lets all free ids rest, because an earlier controller may have given leases on them that are not known: by the end of it those have run out.
 func (t *Table) Rest(now Time) {
 	const holder = "an earlier controller"
-	t.leases[holder] = &Lease{ID: holder, IDs: t.free, freed: now + 2*t.ttl}
+	ids := t.free
+	if l := t.leases[holder]; l != nil {
+		ids = append(ids, l.IDs...)
+	}
+	t.leases[holder] = &Lease{ID: holder, IDs: ids, freed: now + 2*t.ttl}
 	t.free = nil
 }
 

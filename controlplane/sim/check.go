@@ -31,6 +31,9 @@ const (
 	NotWritable     = "not writable"
 	Storm           = "a storm of packets"
 	Intrusion       = "an answer to somebody who may not have it"
+	NotSoSure       = "surely not executed, and yet it was"
+	NoSlotAndYet    = "no slot, and then a value"
+	AfterTheNext    = "executed after the next of its session"
 )
 
 // check judges a run's history, key by key.
@@ -51,6 +54,8 @@ func (h *history) check() []Violation {
 		if v != nil {
 			out = append(out, *v)
 		}
+		out = append(out, belied(k, ops, versions)...)
+		out = append(out, late(k, ops, versions)...)
 		if v := linearize(k, ops, versions); v != nil {
 			out = append(out, *v)
 		}
@@ -96,6 +101,59 @@ func observe(ops []operationOf) (map[wire.Version]*observation, *Violation) {
 		}
 	}
 	return out, violation
+}
+
+// belied finds the writes of which the client library has said that they are surely not executed, and whose value somebody has seen. (Of a deletion nothing tells it from others.)
+func belied(key wire.Key, ops []operationOf, versions map[wire.Version]*observation) (out []Violation) {
+	seen := map[string]*observation{}
+	for _, o := range versions {
+		if o.found {
+			seen[o.value] = o
+		}
+	}
+	for _, o := range ops {
+		if o.op == wire.Read || o.del || o.outcome != nothing && o.outcome != failed {
+			continue
+		}
+		if by := seen[o.value]; by != nil {
+			out = append(out, Violation{Kind: NotSoSure, Key: key, What: fmt.Sprintf("%s by %s: %s at %v; %s by %s at %v: %s", o.request(), o.client, o.result(), o.end,
+				by.who.request(), by.who.client, by.who.end, by.who.result())})
+		}
+	}
+	return out
+}
+
+// late finds the writes of unknown outcome that were executed after a later write of the same session to the same key had been: that ends what is unknown of them (docs/consistency.md).
+func late(key wire.Key, ops []operationOf, versions map[wire.Version]*observation) (out []Violation) {
+	lowest := map[string]wire.Version{}
+	for v, seen := range versions {
+		if old, ok := lowest[seen.value]; seen.found && (!ok || v < old) {
+			lowest[seen.value] = v
+		}
+	}
+	type writer struct {
+		client  string
+		session uint16
+	}
+	executed := map[writer][]operationOf{}
+	for _, o := range ops {
+		if o.op != wire.Read && o.outcome == done && o.session != 0 {
+			executed[writer{o.client, o.session}] = append(executed[writer{o.client, o.session}], o)
+		}
+	}
+	for _, o := range ops {
+		v, seen := lowest[o.value]
+		if o.op == wire.Read || o.outcome != unknown || o.del || !seen {
+			continue
+		}
+		for _, next := range executed[writer{o.client, o.session}] {
+			if next.number > o.number && v > next.version {
+				out = append(out, Violation{Kind: AfterTheNext, Key: key, What: fmt.Sprintf("%s by %s, request %d: %s, was given version %v; %s, request %d: %s", o.request(), o.client, o.number,
+					o.result(), v, next.request(), next.number, next.result())})
+			}
+		}
+	}
+	return out
 }
 
 // linearize asks porcupine whether there is an order of one key's calls, each between its begin and its end, that explains every answer.
@@ -146,6 +204,7 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 	}
 	for i, o := range ops {
 		switch {
+		case o.outcome == nothing: // (belied)
 		case o.eventual: // apart: they may see any version that was ever committed, which makes them witnesses (observe), no more
 		case o.outcome == unknown && o.del:
 			if len(unexplained) > 0 || movedAny {
@@ -235,11 +294,11 @@ func blame(ops []operationOf) string {
 	byVersion := map[wire.Version]operationOf{}
 	byValue := map[string]operationOf{}
 	for _, o := range byEnd {
-		if o.outcome == unknown || o.eventual {
+		if o.outcome == unknown || o.outcome == nothing || o.eventual {
 			continue
 		}
 		for _, p := range byEnd {
-			if p.outcome == unknown || p.eventual || p.end >= o.call || p.version <= o.version {
+			if p.outcome == unknown || p.outcome == nothing || p.eventual || p.end >= o.call || p.version <= o.version {
 				continue
 			}
 			return fmt.Sprintf("%s at %v: %s (%s); but before it began, at %v: %s (%s)", o.request(), o.end, o.result(), o.client, p.end, p.result(), p.client)

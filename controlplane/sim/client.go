@@ -52,7 +52,8 @@ type client struct {
 	known    map[wire.Key]wire.Key     // the KEY_IDs that names had when it asked last
 	looking  int                       // calls that wait for the directory
 	left     int                       // how many calls it still makes by itself
-	sessions []uint16                  // that it began with
+	sessions []uint16                  // that it has
+	robbed   bool                      // a session was taken from it
 }
 
 // call is a call and who waits for it.
@@ -60,6 +61,7 @@ type call struct {
 	op   operationOf
 	req  core.Request // with the KEY_ID for the key
 	then func(core.Result)
+	at   time.Duration // when it was begun, at last
 }
 
 // newClient starts a client at a host, with sessions of its own.
@@ -128,18 +130,21 @@ func (c *client) kill() {
 func (c *client) start(req core.Request, then func(core.Result)) {
 	op := operationOf{client: c.name, key: req.Key, op: req.Op, value: string(req.Value), del: req.Delete, expected: req.Expected, eventual: req.Eventual, call: c.w.loop.now}
 	if _, ok := c.known[req.Key]; !ok {
-		c.known[req.Key] = c.w.id(req.Key)
+		if c.known[req.Key] = req.Key; c.w.placed(req.Key) { // else he has it from a time when it was another
+			c.known[req.Key] = c.w.id(req.Key)
+		}
 	}
 	req.Key = c.known[req.Key]
 	req.Expected, op.expected = c.w.expected(req.Key, req.Expected)
 	if c.w.tracing() {
 		c.w.traceKey(op.key, c.name, "%s", op.request())
 	}
-	c.begin(&call{op, req, then})
+	c.begin(&call{op: op, req: req, then: then})
 }
 
 // begin makes a call, or makes it again.
 func (c *client) begin(k *call) {
+	k.at = c.w.loop.now
 	c.calls[c.m.Start(c.w.loop.now, k.req)] = k
 	c.flush()
 }
@@ -180,13 +185,25 @@ func (c *client) flush() {
 func (c *client) complete(x core.Completion) {
 	k := c.calls[x.ID]
 	delete(c.calls, x.ID)
+	c.w.hear(c.name, k, x.Result)
 	var e *core.OpError
+	if errors.As(x.Result.Err, &e) && x.Result.Attempts == 1 && c.alive {
+		switch {
+		case c.w.removed.oneCopy && (e.Err == core.ErrNotFound || e.Err == core.ErrDenied || e.Err == core.ErrBadSession):
+			e.OutcomeUnknown = false
+		case c.w.removed.writesAnew && e.Err == core.ErrBadSession && c.w.loop.now < k.req.Deadline:
+			c.begin(k)
+			return
+		}
+	}
 	if c.w.moving && c.alive && errors.As(x.Result.Err, &e) && errors.Is(e, core.ErrNotFound) && !c.w.removed.lookupOnce && (k.op.op != wire.Read || e.Version == 0) {
-		e.OutcomeUnknown = k.op.op != wire.Read // (the answer may be to a copy of what was executed)
-		if e.OutcomeUnknown {
+		if k.op.op != wire.Read {
 			c.lookup(k.op.key, func(id wire.Key) { c.known[k.op.key] = id })
 		} else {
 			c.looking++
+			if c.w.tracing() {
+				c.w.traceKey(k.op.key, c.name, "%s: %v has no slot, so the key is looked up", k.op.request(), k.req.Key)
+			}
 			c.lookup(k.op.key, func(id wire.Key) {
 				c.looking--
 				c.known[k.op.key] = id
@@ -207,13 +224,14 @@ func (c *client) complete(x core.Completion) {
 func (c *client) finish(k *call, x core.Completion) {
 	k.op.end = c.w.loop.now
 	k.op.take(x.Result)
-	if errors.Is(x.Result.Err, core.ErrBadSession) && len(c.w.intrusions) == 0 {
+	k.op.session, k.op.number = x.Result.Session, x.Result.Request
+	if errors.Is(x.Result.Err, core.ErrBadSession) && !c.robbed && len(c.w.intrusions) == 0 {
 		c.w.intrusions = append(c.w.intrusions, Violation{Kind: NotWritable, Key: k.op.key, What: c.name + " was refused a session that was leased to it"})
 	}
 	if k.op.outcome == done || k.op.outcome == failed {
 		k.op.version = c.w.composed(k.req.Key, k.op.version)
 	}
-	if k.op.outcome != nothing {
+	if k.op.outcome != nothing || k.op.op != wire.Read && x.Result.Attempts > 0 {
 		c.w.history.add(k.op)
 	}
 	if k.op.version != 0 && k.op.outcome != unknown {

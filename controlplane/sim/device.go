@@ -8,9 +8,9 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/directory"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/switch/target"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // device is a controller's P4Runtime connection to a switch: messages in order, both ways, until it breaks. A switch that cannot be reached is noticed after a
@@ -361,22 +361,34 @@ func (n *node) dropOtherGroups(keep []p4rt.Group) {
 	}
 }
 
-// place makes or deletes the key_index entry of a key; name "": it is an alias.
-func (n *node) place(key wire.Key, slot int, name string, insert bool) {
-	if slot >= maxSlots {
-		panic(fmt.Sprintf("the key %v is beyond the %d slots of a run", key, maxSlots))
+// place makes or deletes the key_index entry of a key, or of its alias.
+func (n *node) place(k directory.Key, insert bool) {
+	if k.Slot >= maxSlots {
+		panic(fmt.Sprintf("the key %v is beyond the %d slots of a run", k.ID, maxSlots))
 	}
-	planned := controller.AliasEntry(key, slot)
-	if name != "" {
-		planned = n.w.shape.layout.SlotEntry(key, slot, name)
+	planned := controller.AliasEntry(k.ID, k.Slot)
+	if k.ID != k.Alias {
+		if n.w.removed.open {
+			k.State = directory.Placed
+		}
+		planned = n.w.shape.layout.SlotEntry(k)
 	}
 	e := n.w.program.encode(planned)
 	if insert {
 		n.set(e)
-		n.slots[key] = slot
+		n.slots[k.ID] = k.Slot
 	} else {
 		n.unset(e)
-		delete(n.slots, key)
+		delete(n.slots, k.ID)
+	}
+}
+
+// forgetFormer drops the entries of keys that there are not any more.
+func (n *node) forgetFormer(keys []directory.Key) {
+	for id := range n.slots {
+		if !slices.ContainsFunc(keys, func(k directory.Key) bool { return k.ID == id || k.Alias == id }) {
+			n.place(directory.Key{ID: id, Alias: id}, false)
+		}
 	}
 }
 

@@ -18,6 +18,8 @@ type operationOf struct {
 	value     string       // that was read, or written
 	expected  wire.Version // of a CAS
 	call, end time.Duration
+	session   uint16 // of a write, and its number: those that it was sent with at last
+	number    uint32
 
 	outcome outcome
 	why     error        // of an unknown outcome, and of nothing
@@ -32,7 +34,7 @@ const (
 	done    outcome = iota
 	failed          // a CAS, because of the version
 	unknown         // a write that may have been executed, or may yet be
-	nothing         // it says nothing: a read without an answer, a write that was never sent
+	nothing         // it says nothing: a read without an answer, a write that is surely not executed
 )
 
 // what is the kind of call and what came of it, for coverage.

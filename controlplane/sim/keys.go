@@ -20,14 +20,6 @@ import (
 // nameOf is the name of a key in the directory, by its first KEY_ID.
 func nameOf(key wire.Key) string { return fmt.Sprintf("k%d", key&0xFFFFFF) }
 
-// entryName is the name by which a key's entry has its realm; "" of an alias, and of what is left of a moved key.
-func entryName(k directory.Key) string {
-	if k.ID == k.Alias || k.Leftover() {
-		return ""
-	}
-	return k.FinalName()
-}
-
 // incarnation says which of its name's KEY_IDs one is: 0 is the first.
 type incarnation struct {
 	name   wire.Key
@@ -35,7 +27,10 @@ type incarnation struct {
 }
 
 // composed puts the versions of a name's KEY_IDs into one order. Epochs of a run have 10 bits, and a name no more than 64 KEY_IDs.
-const composedShift = 58
+const (
+	composedShift    = 58
+	mostIncarnations = 60
+)
 
 func (w *world) composed(id wire.Key, v wire.Version) wire.Version {
 	if v.Epoch() >= 1<<(composedShift-48) {
@@ -155,13 +150,29 @@ func (s *shell) undoUnfinished() {
 }
 
 func (s *shell) removeKey(k directory.Key) {
-	s.dir.SetState(k.ID, directory.Removing)
-	s.operate(&operation{keys: []directory.Key{k}, done: func(err error) {
+	o := &operation{keys: []directory.Key{k}, done: func(err error) {
 		if err == nil {
 			s.dir.Delete(k.ID)
 			s.saveDirectory(nil)
 		}
-	}}, (*chain.Machine).RemoveKeys)
+	}}
+	// What clients have been told of is deleted in their eyes. A tombstone may be written several times, and not each is answered.
+	if told := (k.State == directory.Placed || k.State == directory.Removing) && !k.Leftover() && k.Name == k.FinalName(); told {
+		name := s.w.incarnations[k.ID].name
+		o.sent = func(call time.Duration) {
+			s.w.history.add(operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call, end: s.w.loop.now, outcome: unknown, why: errTimeout})
+		}
+		o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
+			s.w.history.add(operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call, end: s.w.loop.now, outcome: done, version: s.w.composed(key, version)})
+		}
+	}
+	s.dir.SetState(k.ID, directory.Removing)
+	o.keys[0].State = directory.Removing
+	s.saveDirectory(func(err error) {
+		if err == nil {
+			s.operate(o, (*chain.Machine).RemoveKeys)
+		}
+	})
 }
 
 func (s *shell) putBack(k directory.Key) {
@@ -178,10 +189,11 @@ func (s *shell) putBack(k directory.Key) {
 // move moves a key, if it is where it belongs.
 func (s *shell) move(name wire.Key) {
 	k, ok := s.dir.ByName(nameOf(name))
-	if !ok || k.State != directory.Placed || s.now() < 2*leading || s.w.incarnations[k.ID].number >= 60 || len(s.dir.Chain(chainID)) > maxSlots-2 {
+	if !ok || k.State != directory.Placed || s.now() < 2*leading || s.w.lastIncarnation(name) >= mostIncarnations || len(s.dir.Chain(chainID)) > maxSlots-2 {
 		return
 	}
 	k = s.dir.StartMove(k.ID)
+	s.w.slotsSaid[k.ID] = &slotSaid{moved: true}
 	s.w.trace("operator", "moves %v, which is %v, alias %v", name, k.ID, k.Alias)
 	s.saveDirectory(func(err error) {
 		if err != nil {
@@ -210,7 +222,7 @@ func (s *shell) settleMove(name wire.Key, k directory.Key, value written) {
 		s.putBack(k)
 		return
 	}
-	s.w.incarnations[to.ID] = incarnation{name, s.w.incarnations[k.ID].number + 1}
+	s.w.incarnations[to.ID] = incarnation{name, s.w.lastIncarnation(name) + 1}
 	o := &operation{keys: []directory.Key{to}, written: value}
 	var moved *operationOf
 	o.noted = func(_ wire.Key, call time.Duration, version wire.Version) {

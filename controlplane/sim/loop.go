@@ -72,6 +72,8 @@ const (
 	diceFaults
 	diceLeave
 	diceHostile
+	diceTaken
+	diceSuspend
 )
 
 func newDice(seed, stream uint64) dice { return dice{rand.New(rand.NewPCG(seed, stream))} }

@@ -29,6 +29,11 @@ type removed struct {
 	emptyHasNoRole   bool
 	recordStays      bool
 	toldVersions     bool
+	open             bool
+	oneCopy          bool
+	formerKeys       bool
+	writesAnew       bool
+	suspendedClock   bool
 }
 
 func init() {
@@ -58,6 +63,13 @@ func init() {
 		&Mutant{ID: "MOVE_LEAVES_ENTRIES", Rule: "a key that is moved is placed again when no member has its old entry any more", own: true, remove: func(r *removed) { r.moveLeaves = true }},
 		&Mutant{ID: "MOVE_WITHOUT_DRAINING", Rule: "what is moved is what all members agree on when nobody can write the key any more", own: true, remove: func(r *removed) { r.drainless = true }},
 		&Mutant{ID: "NO_LOOKUP_AGAIN", Rule: "NOT_FOUND without a version is no answer: the key is looked up, and asked for, again", own: true, remove: func(r *removed) { r.lookupOnce = true }},
+		&Mutant{ID: "REMOVED_OPEN", Rule: "a key that is removed is closed to clients' writes before its tombstone is written", own: true, shows: NoSlotAndYet, remove: func(r *removed) { r.open = true }},
+		&Mutant{ID: "FORMER_KEYS", Rule: "a switch that becomes a member again has no entries of keys that were removed meanwhile", own: true, scenario: "former_member_without_recovery",
+			remove: func(r *removed) { r.formerKeys = true }},
+		&Mutant{ID: "ONE_COPY", Rule: "the refusal of a write speaks for one copy of it: what became of the others is not known", own: true, shows: NotSoSure, remove: func(r *removed) { r.oneCopy = true }},
+		&Mutant{ID: "WRITES_ANEW", Rule: "a WRITE whose session is not taken does not begin again with another", own: true, scenario: "session_taken",
+			remove: func(r *removed) { r.writesAnew = true }},
+		&Mutant{ID: "SUSPENDED_CLOCK", Rule: "a switch's clock goes on while its machine is suspended", own: true, remove: func(r *removed) { r.suspendedClock = true }},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)
 }

@@ -12,7 +12,7 @@ import (
 
 // quickMutants are noticed by few seeds; `make sim-mutants` hunts them all.
 var quickMutants = []string{"ACK_OF_ANYTHING", "NO_ACK_VERSION", "NO_COMMIT_ORDER", "READ_COMMITTED_ANYWHERE", "READ_NEWEST_ANYWHERE", "TAIL_READS_COMMITTED",
-	"NO_SESSION", "NO_OLD_DROP", "SESSION_AT_HEAD_ONLY", "NO_EPOCH", "NO_LEASE", "GUESS"}
+	"NO_SESSION", "NO_OLD_DROP", "SESSION_AT_HEAD_ONLY", "NO_EPOCH", "NO_LEASE", "SUSPENDED_CLOCK", "GUESS"}
 
 // TestMutants removes some rules; the simulator must notice each.
 func TestMutants(t *testing.T) {

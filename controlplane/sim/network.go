@@ -44,7 +44,7 @@ type rule struct {
 	flags    wire.Flags // that it must have
 	times    int        // how many more; -1: any number
 	hold     bool       // else they are lost
-	copies   int        // more of each
+	copies   int        // more of each; with hold, it is the second copy that is held back
 }
 
 // heldFrame is a frame that a rule holds back.
@@ -88,6 +88,9 @@ func (w *world) carry(from, to string, frame []byte, arrive func()) {
 			r.times--
 		}
 		switch {
+		case r.copies > 0 && r.hold:
+			w.trace("net", "%s to %s: doubled, and the second copy held back: %s", from, to, describe(frame))
+			net.held = append(net.held, heldFrame{from + " to " + to + ": " + describe(frame), arrive})
 		case r.copies > 0:
 			copies += r.copies
 		case r.hold:

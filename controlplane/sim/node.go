@@ -132,6 +132,10 @@ type node struct {
 	loaded   bool          // the program has been pushed since it was started
 	starts   int           // how often it was started
 
+	suspended bool          // its machine is
+	asleep    []asleepFrame // what came meanwhile
+	stood     time.Duration // for how long its clock has stood still
+
 	// What a controller reads back from it.
 	assignment *chain.Assignment
 	slots      map[wire.Key]int // key_index
@@ -139,13 +143,22 @@ type node struct {
 	connection int              // ... and the newest of its connections
 }
 
+// asleepFrame is a frame that waits until the switch's machine goes on.
+type asleepFrame struct {
+	port  uint32
+	frame []byte
+}
+
 // clock is what the program sees as the time.
-func (n *node) clock() time.Duration { return time.Duration(float64(n.w.loop.now-n.born) * n.rate) }
+func (n *node) clock() time.Duration {
+	return time.Duration(float64(n.w.loop.now-n.born-n.stood) * n.rate)
+}
 
 // start is the process being started, with nothing in it.
 func (n *node) start() {
 	n.wipe()
 	n.alive, n.loaded, n.election, n.connection = true, false, 0, 0
+	n.suspended, n.asleep, n.stood = false, nil, 0
 	n.starts++
 	n.born = n.w.loop.now - n.w.control.between(0, time.Second)
 }
@@ -170,6 +183,12 @@ func (n *node) count() {
 // process takes a frame that came in by a port, and sends on what comes out.
 func (n *node) process(port uint32, frame []byte) {
 	if !n.alive {
+		return
+	}
+	if n.suspended {
+		if len(n.asleep) < asleepFrames {
+			n.asleep = append(n.asleep, asleepFrame{port, frame})
+		}
 		return
 	}
 	w := n.w

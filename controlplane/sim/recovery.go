@@ -171,7 +171,7 @@ func (s *shell) copy(a chain.Copy) {
 	to.submit(func(done func()) {
 		to.call(func() {
 			for _, k := range keys {
-				to.n.place(k.ID, k.Slot, entryName(k), true)
+				to.n.place(k, true)
 			}
 		}, func(err error) {
 			done()

@@ -72,12 +72,15 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	}
 	w.faults(p, end)
 	w.leaves(p, seed, end)
+	w.takes(p, seed, end)
+	w.suspensions(p, seed, end)
 	w.loop.run(end, nil)
 	w.mend()
 	r.Violations = w.settle()
 	r.Violations = append(w.history.check(), r.Violations...)
 	r.Violations = append(r.Violations, w.network.storms()...)
 	r.Violations = append(r.Violations, w.intrusions...)
+	r.Violations = append(r.Violations, w.contradicted...)
 	for _, n := range w.nodes {
 		if n.alive {
 			n.count()
@@ -103,6 +106,7 @@ func (w *world) mend() {
 	w.release(len(w.network.held))
 	w.slowDisk, w.controlDelay = 0, 0
 	for _, n := range w.nodes {
+		w.resume(n)
 		w.reconnect(n)
 		w.startNode(n)
 	}
@@ -140,7 +144,7 @@ func (w *world) settle() (out []Violation) {
 	}
 	thaw()
 	idle := func() bool {
-		return w.serving() && w.controller().status.Config.Freeze == chain.Thawed &&
+		return w.serving() && !slices.ContainsFunc(w.keys, func(k wire.Key) bool { return !w.placed(k) }) && w.controller().status.Config.Freeze == chain.Thawed &&
 			!slices.ContainsFunc(w.store.dir.Keys, func(k directory.Key) bool { return k.State != directory.Placed }) && !slices.ContainsFunc(w.clients, func(c *client) bool { return c.alive && len(c.calls)+c.looking > 0 })
 	}
 	w.loop.run(w.loop.now+readyWithin, idle)

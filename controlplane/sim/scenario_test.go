@@ -33,10 +33,13 @@ import (
 //	lose OP [from=A] [to=B] [times=N] [flags=F]    the next N (default 1) such packets are lost on that link
 //	hold OP ...                    ... are held back, until
 //	release [N]                    the first N of them, or all
-//	duplicate OP ...               ... arrive twice
+//	duplicate OP ... [later]       ... arrive twice; with later the second copy is held back
 //	clear                          such rules end
 //	drive-frozen                   from now on the controller drives down what is dirty in a frozen chain, too
 //	move N                         an operator asks for a key to be moved, to another KEY_ID and slot
+//	remove N, place N              an operator takes a key out of the network; places it again, under another KEY_ID
+//	access all|read|none           what clients may do with keys, at all switches
+//	take-session C                 the switches take a client's session no more, and it has another
 //	recover S                      an operator asks for a switch to be brought in
 //	propose members=(...) | lease=D | frozen=BOOL   an operator asks for a change
 //	state [key=N]                  what each switch has: its part in the chain; its committed version, and the newest if it is dirty
@@ -218,12 +221,27 @@ func (s *scenario) command() {
 		s.check(err)
 		w.moving = true
 		w.controller().move(w.keys[n-1])
+	case "remove", "place":
+		n, err := strconv.Atoi(s.word(0))
+		s.check(err)
+		if d.Cmd == "remove" {
+			w.moving = true
+			w.controller().takeOut(w.keys[n-1])
+		} else {
+			w.addLost()
+		}
+	case "access":
+		w.grant(s.word(0) != "none", s.word(0) == "all")
+	case "take-session":
+		c := s.clients[s.word(0)]
+		w.takeFrom(c)
+		w.giveTo(c)
 	case "recover":
 		s.w.controller().recover(s.word(0))
 	case "state":
 		s.state()
 	case "check":
-		for _, v := range append(w.history.check(), w.network.storms()...) {
+		for _, v := range slices.Concat(w.history.check(), w.network.storms(), w.contradicted) {
 			fmt.Fprintln(&s.out, v)
 		}
 	case "settle":
@@ -231,7 +249,7 @@ func (s *scenario) command() {
 		w.mend()
 		found := w.settle()
 		s.quiet = false
-		for _, v := range append(w.history.check(), found...) {
+		for _, v := range slices.Concat(w.history.check(), found, w.contradicted) {
 			fmt.Fprintln(&s.out, v)
 		}
 	default:
@@ -283,7 +301,7 @@ func (s *scenario) call() {
 }
 
 func (s *scenario) rule() {
-	r := &rule{from: s.value("from", ""), to: s.value("to", ""), times: s.number("times", 1), hold: s.d.Cmd == "hold"}
+	r := &rule{from: s.value("from", ""), to: s.value("to", ""), times: s.number("times", 1), hold: s.d.Cmd == "hold" || s.has("later")}
 	if s.d.Cmd == "duplicate" {
 		r.copies = 1
 	}

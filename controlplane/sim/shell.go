@@ -51,6 +51,7 @@ type operation struct {
 	keys    []directory.Key
 	attempt int // the running one; what an older one still does is void
 	written
+	sent  func(call time.Duration)                                     // told of each write that is sent; nil: nobody is
 	noted func(key wire.Key, call time.Duration, version wire.Version) // told of each write that was answered; nil: nobody is
 	done  func(error)                                                  // what follows its end; nil: nothing
 }
@@ -299,6 +300,9 @@ func (s *shell) install(a chain.Install) {
 	encode := s.w.program.encode
 	steps := []func(){
 		func() {
+			if had := n.assignment; !s.w.removed.formerKeys && a.Assignment.Role.Member() && (had == nil || !had.Role.Member() && had.Role != chain.Shadow) {
+				n.forgetFormer(s.dir.Chain(chainID))
+			}
 			for _, g := range part.Groups {
 				n.setGroup(g)
 			}
@@ -349,7 +353,7 @@ func (s *shell) entries(op chain.OpID, attempt int, sw string, insert, alias boo
 				if alias {
 					k.ID = k.Alias
 				}
-				d.n.place(k.ID, k.Slot, entryName(k), insert)
+				d.n.place(k, insert)
 			}
 		}, func(err error) {
 			s.m.KeysDone(s.now(), op, attempt, err, true)
@@ -385,6 +389,9 @@ func (s *shell) write(o *operation, attempt int, head *device, k directory.Key, 
 	call := s.w.loop.now
 	deadline := call + writeTimeout
 	noted := false
+	if o.sent != nil {
+		o.sent(call)
+	}
 	var try func()
 	try = func() {
 		s.exchange(head, p, deadline, func(r *wire.Packet) bool { return r.Op == wire.WriteReply && r.Request == p.Request }, func(r *wire.Packet, err error) {

@@ -71,7 +71,9 @@ var mustHappen = []string{
 	// Faults, at each position.
 	"fault.killed at head", "fault.killed at middle", "fault.killed at tail", "fault.killed at outside",
 	"fault.cut off at head", "fault.cut off at middle", "fault.cut off at tail",
+	"fault.suspended at head", "fault.suspended at middle", "fault.suspended at tail",
 	// Clients.
+	"fault.rights taken", "fault.session taken", "fault.key removed", "packets.denied", "packets.bad_session", "packets.write_not_found",
 	"calls.write of unknown outcome", "calls.cas of unknown outcome", "calls.cas done", "calls.cas failed", "calls.eventual read done", "clients.strays",
 }
 

@@ -45,7 +45,8 @@ type world struct {
 
 	keys         []wire.Key               // the first KEY_ID of each: for clients, its name
 	incarnations map[wire.Key]incarnation // of all KEY_IDs that a name has had
-	moving       bool                     // keys are moved
+	moving       bool                     // keys are moved, or removed and placed again
+	slotsSaid    map[wire.Key]*slotSaid   // what clients were told of KEY_IDs' slots
 	clients      []*client
 	history      history
 	lastPort     uint16
@@ -53,6 +54,7 @@ type world struct {
 	lastValue    int
 	attacked     bool // a hostile host is there
 	intrusions   []Violation
+	contradicted []Violation // what somebody was told, and what he was told before
 	overheard    *overheard
 }
 
@@ -68,7 +70,7 @@ func New(p *Program) *Simulator { return &Simulator{program: p} }
 
 // newWorld makes a network in which nothing has been started.
 func (s *Simulator) newWorld(sh *shape, seed uint64, onLine func(Line)) (*world, error) {
-	w := &world{program: s.program, removed: s.removed, shape: sh, onLine: onLine, cover: Coverage{}, incarnations: map[wire.Key]incarnation{}, byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
+	w := &world{program: s.program, removed: s.removed, shape: sh, onLine: onLine, cover: Coverage{}, incarnations: map[wire.Key]incarnation{}, slotsSaid: map[wire.Key]*slotSaid{}, byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
 		base: sh.baseOf(s.program), members: sh.members(), lease: defaultLease, lastPort: 40000, lastSession: topology.ControllerSessions,
 		leases: make([][]entry, len(sh.topo.Switches))}
 	w.dice.run, w.dice.network, w.dice.clients, w.dice.faults = newDice(seed, diceRun), newDice(seed, diceNetwork), newDice(seed, diceClients), newDice(seed, diceFaults)

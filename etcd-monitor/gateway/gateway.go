@@ -56,7 +56,7 @@ type Config struct {
 	Log *slog.Logger
 	// Registry is what /proxy/metrics shows. Without one it shows nothing.
 	Registry prometheus.Gatherer
-	// Reserved are the keys that are no client's. KV leaves them out by itself; here watches go without them, and snapshots, which would have them, are refused.
+	// Reserved are the keys that are no client's, by the names that etcd has. KV leaves them out by itself; here watches go without them, and snapshots, which would have them, are refused.
 	Reserved reserved.Keys
 	// AsSelf asks etcd under the gateway's own name which leases have reserved keys: they are out of clients' reach, too. nil: it is not asked, and leases are etcd's matter.
 	AsSelf *clientv3.Client
@@ -88,10 +88,10 @@ type Gateway struct {
 	codec    codec
 	hub      *watchHub
 	keeper   *keeper
-	names    namespace
 	reserved reserved.Keys
 	asSelf   *clientv3.Client
 	enabling func(context.Context, func() error) error
+	names    namespace
 	changed  map[string]func(context.Context, []byte) ([]byte, error) // what is done to the answers of a method
 
 	grpc  *grpc.Server
@@ -110,8 +110,8 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Upstream == nil {
 		return nil, errors.New("gateway: there is no connection to etcd")
 	}
-	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, log: cfg.Log, reserved: cfg.Reserved, asSelf: cfg.AsSelf, enabling: cfg.AuthEnable, names: namespace(cfg.Namespace), codec: newCodec(),
-		inner: bufconn.Listen(256 << 10), changed: map[string]func(context.Context, []byte) ([]byte, error){}}
+	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, log: cfg.Log, reserved: cfg.Reserved, asSelf: cfg.AsSelf, enabling: cfg.AuthEnable, names: namespace(cfg.Namespace),
+		codec: newCodec(), inner: bufconn.Listen(256 << 10), changed: map[string]func(context.Context, []byte) ([]byte, error){}}
 	if g.newest == nil {
 		g.newest = new(Newest)
 	}

@@ -105,16 +105,13 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 				return
 			}
 			answer := make(chan pieces, 1)
-			if no, err := leases.refused(down.Context(), f.bytes); err != nil {
-				c.fail(err)
+			refused, err := leases.refused(down.Context(), r.ID)
+			if err != nil {
+				c.fail(err) // the client tries again
 				return
-			} else if no != nil {
-				b, err := no.Marshal()
-				if err != nil {
-					c.fail(err)
-					return
-				}
-				answer <- pieces{b}
+			}
+			if refused != nil {
+				answer <- refused
 			} else if !g.keeper.renew(c, who, md, &r, answer) {
 				return
 			}

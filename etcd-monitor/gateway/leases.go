@@ -85,23 +85,26 @@ type leaseFilter struct {
 }
 
 // refused is what is answered in etcd's place to who keeps a reserved lease alive: nil where it is none.
-func (f *leaseFilter) refused(ctx context.Context, request []byte) (message, error) {
-	var q pb.LeaseKeepAliveRequest
-	if len(f.g.reserved.Prefixes()) == 0 || q.Unmarshal(request) != nil {
+func (f *leaseFilter) refused(ctx context.Context, id int64) (pieces, error) {
+	if len(f.g.reserved.Prefixes()) == 0 {
 		return nil, nil
 	}
-	own, known := f.known[q.ID]
+	own, known := f.known[id]
 	if !known {
 		var err error
-		if own, err = f.g.ownsLease(ctx, q.ID); err != nil {
+		if own, err = f.g.ownsLease(ctx, id); err != nil {
 			return nil, err
 		}
-		f.known[q.ID] = own
+		f.known[id] = own
 	}
 	if !own {
 		return nil, nil
 	}
-	return &pb.LeaseKeepAliveResponse{Header: &pb.ResponseHeader{Revision: f.g.newest.Revision()}, ID: q.ID}, nil // as of a lease that is not there
+	b, err := (&pb.LeaseKeepAliveResponse{Header: &pb.ResponseHeader{Revision: f.g.newest.Revision()}, ID: id}).Marshal() // as of a lease that is not there
+	if err != nil {
+		return nil, fmt.Errorf("gateway: an answer to who keeps a lease alive: %w", err)
+	}
+	return pieces{b}, nil
 }
 
 // ownsLease says whether a reserved key is attached to a lease. It asks etcd under the gateway's own name.

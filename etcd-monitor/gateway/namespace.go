@@ -172,19 +172,10 @@ func (n namespace) watchIn(q *pb.WatchCreateRequest) {
 }
 
 // watchOut takes the namespace out of an answer to a watch.
-func (n namespace) watchOut(answer []byte) ([]byte, error) {
-	var r pb.WatchResponse
-	if err := r.Unmarshal(answer); err != nil {
-		return nil, fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err)
-	}
+func (n namespace) watchOut(r *pb.WatchResponse) {
 	for _, e := range r.Events {
 		n.out(e.Kv, e.PrevKv)
 	}
-	b, err := r.Marshal()
-	if err != nil {
-		return nil, fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err)
-	}
-	return b, nil
 }
 
 // leaseOut leaves in the answer to LeaseTimeToLive the keys that are the namespace's.

@@ -22,7 +22,7 @@ import (
 func TestNamespace(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
-	w := &world{t: t, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: heat.NewMetrics(heat.Bounds{}, nil), names: "team/"}
+	w := &world{t: t, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: heat.NewMetrics(heat.Bounds{}, nil)}
 	direct := etcdtest.Client(t, c.Endpoints()...)
 	for _, key := range []string{"team/placed", "placed"} { // the second one is nobody's of the namespace
 		if _, err := (placed.Store{KV: direct, Prefix: placed.DefaultPrefix}).Put(t.Context(), key, w.slots.add()); err != nil {
@@ -30,7 +30,7 @@ func TestNamespace(t *testing.T) {
 		}
 	}
 	within := etcdnamespace.NewKV(direct.KV, "team/")
-	for name, endpoint := range map[string]string{"placement": w.gateway(), "passed": begin(t, Config{Namespace: "team/"}, c.Endpoints()...).Endpoint} {
+	for name, endpoint := range map[string]string{"placement": w.gatewayOf("team/", c.Endpoints()...), "passed": begin(t, Config{Namespace: "team/"}, c.Endpoints()...).Endpoint} {
 		client := etcdtest.Client(t, endpoint)
 		watch := client.Watch(t.Context(), "", clientv3.WithFromKey(), clientv3.WithPrevKV(), clientv3.WithCreatedNotify())
 		if r := <-watch; r.Err() != nil {

@@ -90,7 +90,6 @@ type world struct {
 	slots   *shelf
 	metrics *heat.Metrics
 	absent  []string // placed, too, and not removed
-	names   string   // the clients' namespace
 }
 
 func newWorld(t *testing.T, absent ...string) *world {
@@ -158,6 +157,12 @@ func (w *world) gateway() string {
 // gatewayBefore starts one to which etcd is at these endpoints.
 func (w *world) gatewayBefore(endpoints ...string) string {
 	w.t.Helper()
+	return w.gatewayOf("", endpoints...)
+}
+
+// gatewayOf starts one of a namespace.
+func (w *world) gatewayOf(namespace string, endpoints ...string) string {
+	w.t.Helper()
 	u, err := Dial(UpstreamConfig{Endpoints: endpoints})
 	if err != nil {
 		w.t.Fatal(err)
@@ -186,7 +191,7 @@ func (w *world) gatewayBefore(endpoints ...string) string {
 	})
 	server := guarded.New(guarded.Config{Etcd: Forward(u, w.metrics), Slots: w.slots, Directory: follower, Sessions: sessions, Newest: newest, Codec: cell.NewLibrary(client, placed.DefaultPrefix),
 		Seals: seals, Runtime: runtime, Observer: w.metrics, Prefix: placed.DefaultPrefix, Reserved: []string{ownPrefix}, Patience: 10 * time.Second})
-	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics, Reserved: reserved.With(ownPrefix), AsSelf: client, Namespace: w.names}).Endpoint
+	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics, Reserved: reserved.With(ownPrefix), AsSelf: client, Namespace: namespace}).Endpoint
 }
 
 // etcd's own tools do not notice that keys come into the network and leave it.

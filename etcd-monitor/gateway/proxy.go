@@ -73,20 +73,21 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 		return err
 	}
 	kind = g.look(method, request.bytes)
+	serving, end := g.whileServing(down.Context())
+	defer end()
 	if answers := leaseMethods[method]; answers != nil && len(g.reserved.Prefixes()) > 0 {
-		if a, err := answers(g, down.Context(), request.bytes); err != nil || a != nil {
+		if a, err := answers(g, serving, request.bytes); err != nil || a != nil {
 			if err != nil {
-				return err
+				return g.unlessStopped(err)
 			}
 			return down.SendMsg(a)
 		}
 	}
-	ctx, end := g.whileServing(outgoing(down.Context()))
-	defer end()
+	ctx := outgoing(serving)
 	var header, trailer metadata.MD
 	invoke := func() error {
 		defer func(began time.Time) { g.metrics.Etcd(kind, time.Since(began)) }(time.Now())
-		return g.upstream.client.ActiveConnection().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
+		return g.upstream.Conn().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
 	}
 	if method == authEnableMethod && g.enabling != nil {
 		err = g.enabling(ctx, invoke)
@@ -101,8 +102,8 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 		g.newest.Saw(revisionOf(answer.bytes))
 	}
 	if change := g.changed[method]; change != nil {
-		if answer.bytes, err = change(down.Context(), answer.bytes); err != nil {
-			return err
+		if answer.bytes, err = change(serving, answer.bytes); err != nil {
+			return g.unlessStopped(err)
 		}
 	}
 	if err := down.SetHeader(own(header)); err != nil {

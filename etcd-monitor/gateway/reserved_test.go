@@ -266,105 +266,204 @@ func TestReservedLeases(t *testing.T) {
 	}
 }
 
-// One stream's messages: what is refused is refused in its turn, what is left out leaves no trace, an answer in fragments ends, and who wants to know how far a watch is, hears no more than is so.
+// In a namespace it is the names that etcd has that decide: what a client calls by other names is as reserved as ever, and what he calls as reserved keys are called is his.
+func TestReservedInNamespace(t *testing.T) {
+	w := newWorld(t)
+	direct := etcdtest.Client(t, w.cluster.Endpoints()...)
+	for _, names := range []string{"/", "/net", "tenant"} {
+		through := etcdtest.Client(t, w.gatewayOf(names, w.cluster.Endpoints()...))
+		own, isReserved := strings.CutPrefix(ownPrefix+"x", names)
+		if !isReserved {
+			own = ownPrefix + "x"
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		want := codes.OK
+		if isReserved {
+			want = codes.PermissionDenied
+		}
+		var all []clientv3.WatchChan // which become one at etcd
+		for range 3 {
+			all = append(all, through.Watch(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithCreatedNotify(), clientv3.WithPrevKV()))
+			if r := <-all[len(all)-1]; r.Err() != nil || !r.Created {
+				t.Fatalf("%+v", r)
+			}
+		}
+		if r := <-through.Watch(ctx, own, clientv3.WithCreatedNotify()); (r.Err() != nil) != isReserved {
+			t.Errorf("%q: watching %s: %v", names, own, r.Err())
+		}
+		if _, err := direct.Put(ctx, ownPrefix+"x", "secret"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := through.Put(ctx, own, "v"); status.Code(err) != want {
+			t.Errorf("%q: writing %s: %v", names, own, err)
+		}
+		if _, err := through.Get(ctx, own); status.Code(err) != want {
+			t.Errorf("%q: reading %s: %v", names, own, err)
+		}
+		if _, err := through.Put(ctx, "z", "v"); err != nil {
+			t.Fatal(err)
+		}
+		expect := []string{own, "z"}
+		if isReserved {
+			expect = []string{"z"}
+		}
+		for i, ch := range all {
+			var seen []string
+			for timeout := time.After(10 * time.Second); len(seen) == 0 || seen[len(seen)-1] != "z"; {
+				select {
+				case r := <-ch:
+					if r.Err() != nil {
+						t.Fatal(r.Err())
+					}
+					for _, e := range r.Events {
+						seen = append(seen, string(e.Kv.Key))
+					}
+				case <-timeout:
+					t.Fatalf("%q: watch %d has only %q", names, i, seen)
+				}
+			}
+			if !slices.Equal(seen, expect) {
+				t.Errorf("%q: watch %d: %q, want %q", names, i, seen, expect)
+			}
+		}
+		r, err := through.Get(ctx, "\x00", clientv3.WithFromKey())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, kv := range r.Kvs {
+			got = append(got, string(kv.Key))
+		}
+		if slices.Contains(got, own) == isReserved || !slices.Contains(got, "z") {
+			t.Errorf("%q: all keys are %q", names, got)
+		}
+		lease, err := through.Grant(ctx, 60)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := through.Put(ctx, "z", "w", clientv3.WithLease(lease.ID)); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := through.TimeToLive(ctx, lease.ID, clientv3.WithAttachedKeys()); err != nil || len(l.Keys) != 1 || string(l.Keys[0]) != "z" {
+			t.Errorf("%q: %+v, %v", names, l, err)
+		}
+		if _, err := through.Delete(ctx, "\x00", clientv3.WithFromKey()); err != nil {
+			t.Error(err)
+		}
+		if a, err := direct.Get(ctx, ownPrefix+"x"); err != nil || len(a.Kvs) != 1 || string(a.Kvs[0].Value) != "secret" {
+			t.Errorf("%q: %v, %v", names, a, err)
+		}
+	}
+}
+
+// What is refused is refused in its turn, what is left out leaves no trace, an answer in fragments ends, and who wants to know how far a watch is, hears no more than is so. The names are those of clients in a namespace.
 func TestWatchFilter(t *testing.T) {
-	f := newWatchFilter(reserved.With(ownPrefix))
-	create := func(key, end string, change func(*pb.WatchCreateRequest)) *pb.WatchCreateRequest {
-		t.Helper()
-		c := &pb.WatchCreateRequest{Key: []byte(key), RangeEnd: []byte(end)}
-		if change != nil {
-			change(c)
+	for _, names := range []namespace{nil, namespace("ns/")} {
+		own := string(names) + ownPrefix
+		g := &Gateway{reserved: reserved.With(own), names: names, newest: new(Newest)}
+		for _, c := range []struct {
+			key, end string
+			refused  bool
+		}{{own + "x", "", true}, {own, clientv3.GetPrefixRangeEnd(own), true}, {own + "x", own + "y", true}, {own, "\x00", false}, {"\x00", "\x00", false}, {"", "", false}, {"a", "", false}} {
+			q := &pb.WatchCreateRequest{Key: []byte(c.key), RangeEnd: []byte(c.end)}
+			if got := g.refuses(q); got != c.refused || got && string(q.Key) != string(q.RangeEnd) || !got && (string(q.Key) != c.key || string(q.RangeEnd) != c.end) {
+				t.Errorf("%q to %q: %v, and etcd is asked for %v", c.key, c.end, got, q)
+			}
 		}
-		b, err := (&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: c}}).Marshal()
+		read := func(r *pb.WatchResponse) watchAnswer {
+			t.Helper()
+			r.Header = &pb.ResponseHeader{Revision: 100}
+			b, err := r.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, ok, err := g.watchAnswer(frame{b})
+			if !ok || err != nil {
+				t.Fatalf("%v, %v", ok, err)
+			}
+			return a
+		}
+		message := func(a watchAnswer) *pb.WatchResponse {
+			t.Helper()
+			var out pb.WatchResponse
+			if err := out.Unmarshal(a.bytes); err != nil {
+				t.Fatal(err)
+			}
+			return &out
+		}
+		answer := func(w *watch, r *pb.WatchResponse) *pb.WatchResponse {
+			t.Helper()
+			a, shown := w.shows(read(r))
+			if !shown {
+				return nil
+			}
+			return message(a)
+		}
+		events := func(keys ...string) (all []*mvccpb.Event) {
+			for i, k := range keys {
+				all = append(all, &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(string(names) + k), ModRevision: int64(10 + i)}})
+			}
+			return all
+		}
+		a, err := g.denied(read(&pb.WatchResponse{Created: true, Canceled: true, WatchId: noWatch, CancelReason: "mvcc: watcher range is empty"}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var q pb.WatchRequest
-		if err := q.Unmarshal(f.request(b)); err != nil {
-			t.Fatal(err)
-		}
-		return q.GetCreateRequest()
-	}
-	answer := func(r *pb.WatchResponse) *pb.WatchResponse {
-		t.Helper()
-		r.Header = &pb.ResponseHeader{Revision: 100}
-		b, err := r.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if b, err = f.answer(b); err != nil {
-			t.Fatal(err)
-		}
-		if b == nil {
-			return nil
-		}
-		var out pb.WatchResponse
-		if err := out.Unmarshal(b); err != nil {
-			t.Fatal(err)
-		}
-		return &out
-	}
-	events := func(keys ...string) (all []*mvccpb.Event) {
-		for i, k := range keys {
-			all = append(all, &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(k), ModRevision: int64(10 + i)}})
-		}
-		return all
-	}
-	create("\x00", "\x00", nil)
-	if c := create(ownPrefix+"x", "", nil); string(c.RangeEnd) != string(c.Key) {
-		t.Errorf("asked of etcd: %v", c)
-	}
-	create("\x00", "\x00", func(c *pb.WatchCreateRequest) { c.Fragment = true })
-	create("\x00", "\x00", func(c *pb.WatchCreateRequest) { c.ProgressNotify = true })
-	create("", "", nil)
-	if r := answer(&pb.WatchResponse{Created: true, WatchId: 0}); r == nil || r.Canceled {
-		t.Errorf("%v", r)
-	}
-	if r := answer(&pb.WatchResponse{WatchId: 0, Events: events(ownPrefix + "a")}); r != nil {
-		t.Errorf("%v", r)
-	}
-	if r := answer(&pb.WatchResponse{Created: true, Canceled: true, WatchId: -1, CancelReason: "mvcc: watcher range is empty"}); r == nil || !r.Canceled || !strings.Contains(r.CancelReason, "PermissionDenied") {
-		t.Errorf("%v", r)
-	}
-	for id := range int64(3) {
-		if r := answer(&pb.WatchResponse{Created: true, WatchId: id + 1}); r == nil || r.Canceled {
+		if r := message(a); !r.Created || !r.Canceled || r.WatchId != noWatch || !strings.Contains(r.CancelReason, "PermissionDenied") {
 			t.Errorf("%v", r)
 		}
-	}
-	for id := range int64(4) {
-		if r := answer(&pb.WatchResponse{WatchId: id, Events: events("a", ownPrefix+"a", "b")}); r == nil || len(r.Events) != 2 || r.Header.Revision != 100 {
+		plain, fragments, progress := &watch{request: &pb.WatchCreateRequest{}}, &watch{request: &pb.WatchCreateRequest{Fragment: true}}, &watch{request: &pb.WatchCreateRequest{ProgressNotify: true}}
+		for _, w := range []*watch{plain, fragments, progress} {
+			if r := answer(w, &pb.WatchResponse{Events: events("a", ownPrefix+"a", "b")}); r == nil || len(r.Events) != 2 || r.Header.Revision != 100 || string(r.Events[1].Kv.Key) != "b" {
+				t.Errorf("%v", r)
+			}
+			if r := answer(w, &pb.WatchResponse{}); r == nil || r.Header.Revision != 100 { // etcd says how far it is
+				t.Errorf("%v", r)
+			}
+			if r := answer(w, &pb.WatchResponse{Canceled: true, CompactRevision: 5}); r == nil {
+				t.Errorf("%v", r)
+			}
+		}
+		for _, w := range []*watch{plain, fragments} {
+			if r := answer(w, &pb.WatchResponse{Events: events(ownPrefix + "a")}); r != nil {
+				t.Errorf("%v", r)
+			}
+		}
+		if r := answer(progress, &pb.WatchResponse{Events: events(ownPrefix+"a", ownPrefix+"b")}); r == nil || len(r.Events) != 0 || r.Header.Revision != 11 {
 			t.Errorf("%v", r)
 		}
-		if r := answer(&pb.WatchResponse{WatchId: id}); r == nil || r.Header.Revision != 100 { // etcd says how far it is
-			t.Errorf("%v", r)
+		for i, step := range []struct {
+			fragment bool
+			key      string
+			want     string
+		}{
+			{true, ownPrefix + "a", "nothing"}, {false, ownPrefix + "a", "nothing"},
+			{true, "a", "fragment"}, {true, ownPrefix + "a", "nothing"}, {false, ownPrefix + "a", "end"},
+			{true, ownPrefix + "a", "nothing"}, {true, "a", "fragment"}, {false, "b", "end"}, {false, ownPrefix + "a", "nothing"},
+		} {
+			r := answer(fragments, &pb.WatchResponse{Fragment: step.fragment, Events: events(step.key)})
+			got := "nothing"
+			if r != nil {
+				got = map[bool]string{true: "fragment", false: "end"}[r.Fragment]
+			}
+			if got != step.want {
+				t.Errorf("step %d: %s; want %s", i, got, step.want)
+			}
 		}
-		if r := answer(&pb.WatchResponse{WatchId: id, Canceled: true, CompactRevision: 5}); r == nil {
-			t.Errorf("%v", r)
+		// A client that has a part of a common watch's answer gets the rest, without a trace of what was left out, and the answer stays about all its revisions.
+		mixed := read(&pb.WatchResponse{Events: events("a", ownPrefix+"a", ownPrefix+"b")})
+		for after, left := range map[int64]int{9: 1, 10: 0, 11: 0} {
+			rest, err := mixed.after(after)
+			if err != nil || rest.last != 12 || rest.first != after+1 || rest.emptied != (left == 0) || len(message(rest).Events) != left {
+				t.Errorf("after %d: %+v, %v", after, rest, err)
+			}
+			if _, shown := plain.shows(rest); shown != (left > 0) {
+				t.Errorf("after %d: shown %v", after, shown)
+			}
+			if a, shown := progress.shows(rest); !shown || left == 0 && message(a).Header.Revision != 12 {
+				t.Errorf("after %d: %v, %v", after, shown, message(a))
+			}
 		}
-	}
-	create("\x00", "\x00", func(c *pb.WatchCreateRequest) { c.Fragment = true })
-	create("\x00", "\x00", func(c *pb.WatchCreateRequest) { c.ProgressNotify = true })
-	answer(&pb.WatchResponse{Created: true, WatchId: 7})
-	answer(&pb.WatchResponse{Created: true, WatchId: 8})
-	for i, step := range []struct {
-		fragment bool
-		key      string
-		want     string
-	}{
-		{true, ownPrefix + "a", "nothing"}, {false, ownPrefix + "a", "nothing"},
-		{true, "a", "fragment"}, {true, ownPrefix + "a", "nothing"}, {false, ownPrefix + "a", "end"},
-		{true, ownPrefix + "a", "nothing"}, {true, "a", "fragment"}, {false, "b", "end"}, {false, ownPrefix + "a", "nothing"},
-	} {
-		r := answer(&pb.WatchResponse{WatchId: 7, Fragment: step.fragment, Events: events(step.key)})
-		got := "nothing"
-		if r != nil {
-			got = map[bool]string{true: "fragment", false: "end"}[r.Fragment]
-		}
-		if got != step.want {
-			t.Errorf("step %d: %s; want %s", i, got, step.want)
-		}
-	}
-	if r := answer(&pb.WatchResponse{WatchId: 8, Events: events(ownPrefix+"a", ownPrefix+"b")}); r == nil || len(r.Events) != 0 || r.Header.Revision != 11 {
-		t.Errorf("%v", r)
 	}
 }

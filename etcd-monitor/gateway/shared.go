@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -63,7 +62,6 @@ type sharedStream struct {
 	identity string
 	stop     context.CancelFunc
 	etcd     *mailbox
-	filter   *watchFilter
 
 	mu      sync.Mutex
 	watches map[int64]*commonWatch
@@ -278,7 +276,7 @@ func (h *watchHub) add(c *commonWatch, like *watchStream, request *pb.WatchCreat
 // open begins a stream to etcd for common watches. The caller has locked streamsMu.
 func (h *watchHub) open(identity string, md metadata.MD) *sharedStream {
 	ctx, stop := context.WithCancel(metadata.NewOutgoingContext(h.g.stopping, md))
-	st := &sharedStream{hub: h, identity: identity, stop: stop, etcd: newMailbox(mailboxBytes), filter: newWatchFilter(h.g.reserved), watches: map[int64]*commonWatch{}}
+	st := &sharedStream{hub: h, identity: identity, stop: stop, etcd: newMailbox(mailboxBytes), watches: map[int64]*commonWatch{}}
 	h.streams[identity] = st
 	go func() {
 		defer stop()
@@ -334,7 +332,7 @@ func (st *sharedStream) run(ctx context.Context) error {
 		if err := up.RecvMsg(&f); err != nil {
 			return err
 		}
-		a, ok, err := g.watchAnswer(f, st.filter)
+		a, ok, err := g.watchAnswer(f)
 		if err != nil {
 			return err
 		}
@@ -389,9 +387,7 @@ func (st *sharedStream) add(c *commonWatch, request *pb.WatchCreateRequest) bool
 	st.asked = append(st.asked, c)
 	q := *request
 	q.WatchId, q.StartRevision = c.id, 0
-	if b, err := (&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &q}}).Marshal(); err == nil {
-		st.etcd.force(pieces{st.filter.request(b)})
-	}
+	st.tell(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &q}})
 	return true
 }
 
@@ -508,7 +504,7 @@ func (c *commonWatch) canceled(a watchAnswer) {
 
 // pass passes an answer on. The caller has locked the group.
 func (c *commonWatch) pass(a watchAnswer) {
-	if a.last == 0 && !a.silent { // how far it is
+	if a.last == 0 { // how far it is
 		for w := range c.group.shared {
 			if a.revision >= w.pos {
 				w.stream.out.put(a.as(w.id), false)
@@ -524,20 +520,16 @@ func (c *commonWatch) pass(a watchAnswer) {
 		switch {
 		case a.last <= w.pos:
 			continue
-		case a.silent:
-			if !a.fragment {
-				w.pos = a.last
-			}
-			continue
-		case a.first <= w.pos:
+		case a.first <= w.pos && !a.emptied:
 			var err error
 			if part, err = a.after(w.pos); err != nil {
-				w.stream.out.close(fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err))
+				w.stream.out.close(err)
 				continue
 			}
 		}
+		part, shown := w.shows(part)
 		switch {
-		case part.last == 0, w.stream.out.put(part.as(w.id), false):
+		case !shown || w.stream.out.put(part.as(w.id), false):
 			if !a.fragment {
 				w.pos = a.last
 			}

@@ -44,8 +44,6 @@ type watchStream struct {
 	out      *mailbox // to the client
 	etcd     *mailbox // to etcd, on the client's own stream
 
-	filter *watchFilter // of the client's own stream
-
 	mu      sync.Mutex
 	watches map[int64]*watch // by the client's ids
 	next    int64            // the id that a watch without one gets
@@ -74,11 +72,13 @@ type watch struct {
 	id      int64 // the client's
 	request *pb.WatchCreateRequest
 	group   *watchGroup
+	refused bool // etcd is asked for what it refuses, because the client asks for reserved keys alone
 
 	own       int64 // the group's: its id at etcd on the client's own stream, 0 while it is shared
 	pos       int64 // the group's: all events up to this revision were answered, if
 	known     bool  // says so
 	busy      bool  // the group's: an answer of etcd's to the client's own watch is being passed on
+	begun     bool  // the client has had the beginning of an answer in fragments
 	ending    bool  // the group's: the client has asked for its end, or it has ended
 	notBefore time.Time
 	made      madeAt // as etcd's answers are read on the client's own stream
@@ -117,7 +117,7 @@ func (g *Gateway) watches(down grpc.ServerStream) error {
 		return g.unlessStopped(err)
 	}
 	md, _ := metadata.FromOutgoingContext(ctx)
-	s := &watchStream{g: g, hub: g.hub, metadata: md, identity: identity(md), filter: newWatchFilter(g.reserved), out: newMailbox(g.hub.waiting), etcd: newMailbox(mailboxBytes), watches: map[int64]*watch{}, own: map[int64]*watch{}}
+	s := &watchStream{g: g, hub: g.hub, metadata: md, identity: identity(md), out: newMailbox(g.hub.waiting), etcd: newMailbox(mailboxBytes), watches: map[int64]*watch{}, own: map[int64]*watch{}}
 	defer s.end()
 	defer context.AfterFunc(ctx, func() { s.out.close(status.FromContextError(ctx.Err()).Err()) })()
 	go func() { // it ends with the handler at the latest, because the stream does then
@@ -219,7 +219,7 @@ func (s *watchStream) create(r *pb.WatchRequest, q *pb.WatchCreateRequest) error
 		return s.tell(r, true)
 	}
 	s.g.names.watchIn(q)
-	w := &watch{stream: s, id: q.WatchId, request: q}
+	w := &watch{stream: s, id: q.WatchId, request: q, refused: s.g.refuses(q)}
 	s.mu.Lock()
 	s.forget() // an answer that is on its way would be taken for this watch's, too
 	s.mu.Unlock()
@@ -242,7 +242,7 @@ func (s *watchStream) begin(w *watch, start int64, again bool) error {
 	}
 	s.asked = append(s.asked, &pendingWatch{w, id, again})
 	s.own[id], w.made = w, madeAt{}
-	s.etcd.force(pieces{s.filter.request(b)})
+	s.etcd.force(pieces{b})
 	return nil
 }
 
@@ -370,7 +370,7 @@ func (s *watchStream) pump(up grpc.ClientStream) error {
 		if err := up.RecvMsg(&f); err != nil {
 			return err
 		}
-		a, ok, err := s.g.watchAnswer(f, s.filter)
+		a, ok, err := s.g.watchAnswer(f)
 		if err != nil {
 			return err
 		}
@@ -385,30 +385,15 @@ func (s *watchStream) pump(up grpc.ClientStream) error {
 }
 
 // watchAnswer reads an answer of etcd's to a watch, and leaves out of it what clients do not see.
-func (g *Gateway) watchAnswer(f frame, filter *watchFilter) (a watchAnswer, ok bool, err error) {
+func (g *Gateway) watchAnswer(f frame) (a watchAnswer, ok bool, err error) {
 	if a, ok = readWatchAnswer(f.bytes); !ok {
 		return a, false, nil
 	}
 	g.newest.Saw(a.revision)
-	b, err := filter.answer(f.bytes)
-	if err != nil {
-		return a, false, err
+	if a, err = g.withoutReserved(a); err == nil && len(g.names) > 0 && a.last > 0 {
+		a, err = a.changed(g.names.watchOut)
 	}
-	if b == nil {
-		a.silent = true
-		return a, true, nil
-	}
-	if len(g.names) > 0 && a.last > 0 {
-		if b, err = g.names.watchOut(b); err != nil {
-			return a, false, err
-		}
-	}
-	if len(b) > 0 && &b[0] != &f.bytes[0] {
-		seen, _ := readWatchAnswer(b)
-		seen.first, seen.last = a.first, a.last // it has come as far
-		a = seen
-	}
-	return a, true, nil
+	return a, err == nil, err
 }
 
 // answered is told of an answer on the client's own stream.
@@ -439,8 +424,8 @@ func (s *watchStream) answered(a watchAnswer) error {
 		s.out.put(a.as(w.id), true)
 		return nil
 	}
-	if !a.silent {
-		s.out.put(a.as(w.id), true)
+	if shown, ok := w.shows(a); ok {
+		s.out.put(shown.as(w.id), true)
 	}
 	s.hub.passed(w, a)
 	return nil
@@ -464,6 +449,12 @@ func (s *watchStream) created(a watchAnswer) error {
 		s.hub.leave(w)
 		if c.again {
 			return errSlow
+		}
+		if w.refused {
+			var err error
+			if a, err = s.g.denied(a); err != nil {
+				return err
+			}
 		}
 		s.out.put(pieces{a.bytes}, true)
 		return nil

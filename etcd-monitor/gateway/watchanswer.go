@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"slices"
+
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
@@ -9,7 +11,11 @@ import (
 
 // Fields of WatchResponse, Event and KeyValue (rpc.proto, kv.proto).
 const (
+	watchIDField  protowire.Number = 2  // int64
+	createdField  protowire.Number = 3  // bool
+	canceledField protowire.Number = 4  // bool
 	compactField  protowire.Number = 5  // int64
+	fragmentField protowire.Number = 7  // bool
 	eventsField   protowire.Number = 11 // repeated Event
 	eventKeyField protowire.Number = 2  // of Event: KeyValue
 	modField      protowire.Number = 3  // of KeyValue: int64
@@ -28,11 +34,11 @@ type watchAnswer struct {
 	canceled    bool
 	fragment    bool // more of the same events follow
 	compact     bool // canceled for a compaction
-	silent      bool // clients see nothing of it
+	emptied     bool // it had events, and all were left out
 	first, last int64
 }
 
-// first and last are the least and the greatest revision of the events, 0 where there are none.
+// first and last are the least and the greatest revision of the events, those that were left out as well; 0 where there are none.
 
 // readWatchAnswer reads a WatchResponse. What is none is passed on as it is.
 func readWatchAnswer(message []byte) (a watchAnswer, ok bool) {
@@ -95,23 +101,13 @@ func (a *watchAnswer) as(id int64) pieces {
 
 // after is the answer without the events up to a revision.
 func (a *watchAnswer) after(revision int64) (watchAnswer, error) {
-	var r pb.WatchResponse
-	if err := r.Unmarshal(a.bytes); err != nil {
-		return *a, err
-	}
-	kept := make([]*mvccpb.Event, 0, len(r.Events))
-	for _, e := range r.Events {
-		if e.Kv.ModRevision > revision {
-			kept = append(kept, e)
-		}
-	}
-	r.Events = kept
-	b, err := r.Marshal()
-	if err != nil {
-		return *a, err
-	}
-	out, _ := readWatchAnswer(b)
-	return out, nil
+	left := 0
+	out, err := a.changed(func(r *pb.WatchResponse) {
+		r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool { return e.Kv.ModRevision <= revision })
+		left = len(r.Events)
+	})
+	out.first, out.emptied = max(a.first, revision+1), left == 0
+	return out, err
 }
 
 // duplicate is etcd's answer to a request for a watch whose id another one of the same stream has, made of the answer that it would have had.

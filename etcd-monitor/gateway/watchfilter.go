@@ -4,151 +4,86 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
-	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 )
 
-// watchFilter keeps reserved keys out of one stream of watches. A watch of reserved keys alone is refused, in the form in which etcd refuses one, and in its turn: clients tell the answers to their requests for watches apart by the
-// order alone. Of any other watch the events of reserved keys are left out.
-type watchFilter struct {
-	own reserved.Keys
+// Reserved keys are in no client's watch. A watch of reserved keys alone is refused, in the form in which etcd refuses one, and in its turn: clients tell the answers to their requests for watches apart by the order alone. Of any
+// other watch the events of reserved keys are left out. Keys have the names that etcd has here.
 
-	mu       sync.Mutex
-	creating []watchCreate         // watches that etcd was asked for and has not answered, in order
-	watches  map[int64]*watchState // by their IDs, those of which something is to be known
-}
-
-// watchCreate is a watch that a client asks for.
-type watchCreate struct{ refused, progress, fragments bool }
-
-// watchState is what is to be known of a watch.
-type watchState struct {
-	progress bool // it was asked to tell how far it is
-	begun    bool // the client has had the beginning of an answer in fragments
-}
-
-// Fields of etcd's messages for watches (rpc.proto).
-const (
-	watchIDField  = 2 // of WatchResponse: int64
-	createdField  = 3 // of WatchResponse: bool
-	canceledField = 4 // of WatchResponse: bool
-	fragmentField = 7 // of WatchResponse: bool
-)
-
-func newWatchFilter(own reserved.Keys) *watchFilter {
-	return &watchFilter{own: own, watches: map[int64]*watchState{}}
-}
-
-// request is what etcd is asked for a message of the client's.
-func (f *watchFilter) request(message []byte) []byte {
-	if len(f.own.Prefixes()) == 0 {
-		return message
+// refuses says whether a client's request is for a watch of reserved keys alone. If so it makes it one for a range without keys, which etcd refuses: so the answer comes in its turn.
+func (g *Gateway) refuses(q *pb.WatchCreateRequest) bool {
+	if len(g.reserved.Prefixes()) == 0 {
+		return false
 	}
-	var q pb.WatchRequest
-	if q.Unmarshal(message) != nil || q.GetCreateRequest() == nil {
-		return message // etcd will say what is wrong with it
-	}
-	c := q.GetCreateRequest()
-	want := watchCreate{progress: c.ProgressNotify, fragments: c.Fragment}
-	key := string(c.Key)
+	key := string(q.Key)
 	if key == "" { // etcd takes it for the first one
 		key = "\x00"
 	}
-	if want.refused = len(f.own.Without(key, string(c.RangeEnd))) == 0; want.refused {
-		// A range without keys, which etcd refuses: so the answer comes in its turn.
-		c.RangeEnd = c.Key
-		if b, err := q.Marshal(); err == nil {
-			message = b
-		}
+	if len(g.reserved.Without(key, string(q.RangeEnd))) > 0 {
+		return false
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.creating = append(f.creating, want)
-	return message
+	q.Key, q.RangeEnd = []byte("a"), []byte("a")
+	return true
 }
 
-// answer is what the client is sent for a message of etcd's; nil: nothing.
-func (f *watchFilter) answer(message []byte) ([]byte, error) {
-	if len(f.own.Prefixes()) == 0 {
-		return message, nil
+// denied is etcd's answer to a request for a watch that [Gateway.refuses] has changed, with what the client is told instead.
+func (g *Gateway) denied(a watchAnswer) (watchAnswer, error) {
+	return a.changed(func(r *pb.WatchResponse) { r.CancelReason = g.reserved.Denied().Error() })
+}
+
+// withoutReserved leaves the events of reserved keys out of an answer. It stays one about all revisions that it was about.
+func (g *Gateway) withoutReserved(a watchAnswer) (watchAnswer, error) {
+	if a.last == 0 || !slices.ContainsFunc(g.reserved.Prefixes(), func(p string) bool { return bytes.Contains(a.bytes, []byte(p)) }) {
+		return a, nil
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, created := field(message, createdField, protowire.VarintType); created != 0 && len(f.creating) > 0 {
-		return f.created(message)
-	}
-	_, id := field(message, watchIDField, protowire.VarintType)
-	w := f.watches[int64(id)]
-	if _, canceled := field(message, canceledField, protowire.VarintType); canceled != 0 {
-		delete(f.watches, int64(id))
-	}
-	shows := slices.ContainsFunc(f.own.Prefixes(), func(p string) bool { return bytes.Contains(message, []byte(p)) })
-	if !shows {
-		if w != nil {
-			_, fragment := field(message, fragmentField, protowire.VarintType)
-			w.begun = fragment != 0
-		}
-		return message, nil
-	}
-	var r pb.WatchResponse
-	if err := r.Unmarshal(message); err != nil {
-		return nil, fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err)
-	}
-	begun := w != nil && w.begun
-	last := int64(0) // the revision of the last event that is left out
-	events := len(r.Events)
-	r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool {
-		if e.Kv == nil || !f.own.Has(string(e.Kv.Key)) {
-			return false
-		}
-		last = e.Kv.ModRevision
-		return true
+	left := 0
+	out, err := a.changed(func(r *pb.WatchResponse) {
+		r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool { return e.Kv != nil && g.reserved.Has(string(e.Kv.Key)) })
+		left = len(r.Events)
 	})
-	if len(r.Events) == 0 && events > 0 && !r.Canceled && r.CompactRevision == 0 {
-		switch {
-		case r.Fragment: // the rest comes
-			return nil, nil
-		case begun: // the end of what has begun
-		case w != nil && w.progress && r.Header != nil:
-			// Now and then such a watch is to be told how far it is, and etcd believes that it was. That is as far as what was left out: of a watch of the past the header's revision is the present.
-			r.Header.Revision = last
-		default:
-			return nil, nil
-		}
-	}
-	if w != nil {
-		w.begun = r.Fragment
-	}
-	b, err := r.Marshal()
-	if err != nil {
-		return nil, fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err)
-	}
-	return b, nil
+	out.emptied = left == 0 && !a.canceled && !a.compact
+	return out, err
 }
 
-// created is an answer to a request for a watch. The caller has locked mu.
-func (f *watchFilter) created(message []byte) ([]byte, error) {
-	want := f.creating[0]
-	f.creating = f.creating[1:]
+// changed is an answer with a change that leaves it about the same revisions.
+func (a *watchAnswer) changed(change func(*pb.WatchResponse)) (watchAnswer, error) {
 	var r pb.WatchResponse
-	if err := r.Unmarshal(message); err != nil {
-		return nil, fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err)
+	if err := r.Unmarshal(a.bytes); err != nil {
+		return *a, fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err)
 	}
-	if !want.refused {
-		if !r.Canceled && (want.progress || want.fragments) {
-			f.watches[r.WatchId] = &watchState{progress: want.progress}
-		}
-		return message, nil
-	}
-	r.CancelReason = f.own.Denied().Error()
+	change(&r)
 	b, err := r.Marshal()
 	if err != nil {
-		return nil, fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err)
+		return *a, fmt.Errorf("gateway: an answer of etcd's to a watch: %w", err)
 	}
-	return b, nil
+	out, _ := readWatchAnswer(b)
+	out.first, out.last, out.emptied = a.first, a.last, a.emptied
+	return out, nil
+}
+
+// shows is what the client is sent for an answer, if anything is: one of which all events were left out leaves no trace, but that an answer in fragments has to end, and that who asked to be told now and then how far the watch
+// is has to be. The caller has locked the watch's group, or the watch is busy.
+func (w *watch) shows(a watchAnswer) (watchAnswer, bool) {
+	if !a.emptied {
+		w.begun = a.fragment
+		return a, true
+	}
+	switch {
+	case a.fragment: // the rest comes
+		return a, false
+	case w.begun: // the end of what has begun
+		w.begun = false
+		return a, true
+	case w.request.ProgressNotify:
+		// etcd believes that the client was told. It is told of no more than what was left out: of a watch of the past the header's revision is the present.
+		out, err := a.changed(func(r *pb.WatchResponse) {
+			if r.Header != nil {
+				r.Header.Revision = a.last
+			}
+		})
+		return out, err == nil
+	}
+	return a, false
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/internal/boottime"
 )
 
 // How often etcd is asked whether it lets everybody read, for how long each time, and for how long its last answer holds. It cannot begin to look at who asks while it does not answer anybody; a gateway that is cut off
@@ -58,7 +60,7 @@ func (e *Everybody) Close() {
 }
 
 // Open says whether everybody may read: Config.Open.
-func (e *Everybody) Open() bool { return int64(uptime()) < e.until.Load() }
+func (e *Everybody) Open() bool { return int64(boottime.Since(begin)) < e.until.Load() }
 
 // Enabling passes on a request that may enable etcd's authentication. When it has succeeded, no gateway answers a read from the network any more: this one has stopped before, and is waited for those that etcd cannot
 // tell.
@@ -87,13 +89,13 @@ func (e *Everybody) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.until.Store(0)
-	e.closed = uptime()
+	e.closed = boottime.Since(begin)
 }
 
 func (e *Everybody) ask(client clientv3.KV) {
 	ctx, cancel := context.WithTimeout(e.ctx, authWait)
 	defer cancel()
-	asked := uptime()
+	asked := boottime.Since(begin)
 	r, err := client.Get(ctx, e.prefix+"everybody", clientv3.WithCountOnly())
 	switch {
 	case err == nil:

@@ -44,6 +44,9 @@ const mutantSeeds = 6000
 
 // Without any one of the rules something is wrong in some run.
 func TestMutants(t *testing.T) {
+	if !testMutants {
+		t.Skip("skipped: with the race detector this takes minutes; make test runs it without")
+	}
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
 			var next, found atomic.Uint64

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -39,8 +40,8 @@ type chainSlots struct {
 	silent atomic.Int64 // until when it is not asked, in nanoseconds since begin
 }
 
-// begin is the time that silent is counted from.
-var begin = time.Now()
+// begin is the time that silent is counted from, on a clock that does not stand still.
+var begin = boottime.Now()
 
 // errNoChain: the KEY_ID's chain is not known here (yet).
 var errNoChain = errors.New("the chain is not known to this gateway")
@@ -90,7 +91,7 @@ func (n *Network) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, 
 		return nil, 0, errNoChain
 	}
 	if c.missed.Load() >= silentReads {
-		now, until := time.Since(begin), c.silent.Load()
+		now, until := boottime.Since(begin), c.silent.Load()
 		if int64(now) < until || !c.silent.CompareAndSwap(until, int64(now+silentFor)) {
 			return nil, 0, client.ErrTimeout
 		}
@@ -109,7 +110,7 @@ func (n *Network) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, 
 		n.observe("read", time.Since(started))
 		return nil, r.Version, fmt.Errorf("%w: %w", ErrNoSlot, err)
 	case errors.Is(err, client.ErrTimeout) && c.missed.Add(1) == silentReads:
-		c.silent.Store(int64(time.Since(begin) + silentFor))
+		c.silent.Store(int64(boottime.Since(begin) + silentFor))
 	}
 	return nil, 0, err
 }

@@ -5,6 +5,7 @@ package guarded
 import "time"
 
 const (
-	testSeeds = 500              // of the simulator
-	testTime  = 30 * time.Second // of histories before a real etcd, over each kind of slots
+	testSeeds   = 500              // of the simulator
+	testTime    = 30 * time.Second // of histories before a real etcd, over each kind of slots
+	testMutants = true
 )

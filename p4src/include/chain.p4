@@ -120,14 +120,15 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
     action set_slot(bit<32> slot, principal_t realm) {
         meta.placed = true;
         meta.slot = slot;
-        meta.realm = realm;
+        meta.realm = realm & REALM;
+        meta.closed = realm[15:15];
     }
     action not_placed() {
     }
     action backing_store(ipv4_addr_t addr) {
         store_addr = addr;
     }
-    /* Slots below SLOTS, each for one key; realms are not 0. The default may name a store that READs of other keys are sent to. */
+    /* Slots below SLOTS, each for one key; realms are not 0, and have the highest bit set while the key is closed. The default may name a store that READs of other keys are sent to. */
     table key_index {
         key = { hdr.netcraq.KEY_ID: exact @name("KEY_ID"); }
         actions = { set_slot; @defaultonly not_placed; @defaultonly backing_store; }
@@ -323,6 +324,13 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
             if (!allowed) {
                 work = work_t.NONE;
             }
+        }
+
+        /* While a key is taken out, its deletion is the last write: what came after it would be found at members whose entries are there yet when others have said that there is none. */
+        if (work == work_t.ASSIGN && meta.placed && meta.closed == 1 && hdr.ipv4.identification != CONTROLLER) {
+            answer(reply_op, STATUS_RETRY, EVENT_WRITE_FROZEN);
+            answer_from_service();
+            work = work_t.NONE;
         }
 
         if (work != work_t.NONE) {

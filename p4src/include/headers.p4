@@ -76,6 +76,7 @@ enum bit<8> trust_t {
  * the tail: `epoch`, which is free in a client's request, is the fence of a STAMPED one. */
 typedef bit<16> principal_t;
 const principal_t CONTROLLER = 0xFFFF;    // what comes in by the CPU port; it may do everything. No port's is this or 0
+const principal_t REALM = 0x7FFF;         // the bits of a key's realm in key_index, and so of principals; the one above them says that the key is closed
 
 /* Sessions 1 to this one are the controller's own. */
 const bit<16> CONTROLLER_SESSIONS = 64;
@@ -212,7 +213,8 @@ struct metadata_t {
     bool         taken;           // addressed to this switch
     bool         placed;          // the key has a slot here
     bit<32>      slot;
-    principal_t  realm;           // of the key: who owns it, and what `access` is asked about. CONTROLLER of one that is the controller's alone
+    principal_t  realm;           // of the key: who owns it, and what `access` is asked about. REALM, the last, of one that is the controller's alone
+    bit<1>       closed;          // the key is being taken out: the head takes no writes of it but the controller's
     bool         acknowledge;     // the tail's reply to a write: it goes as an ACK by the ports of the tree that it does not go by itself
     bit<8>       event;
     chain_t      chain;

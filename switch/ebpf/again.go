@@ -11,6 +11,7 @@ import (
 // (handover.go), and the slot's number in the frame's mark:
 //
 //	ingress ──▶ clone I2E: parse anew, keep a field list ──────────────▶ egress, for each replica of the session
+//	        ──▶ what was cloned, behind its clone: the PHV ────────────▶ egress
 //	        ──▶ resubmit:  keep a field list, parse anew ──────────────▶ ingress
 //	egress  ──▶ clone E2E: the PHV as egress left it, a field list ────▶ egress, for each replica of the session
 //	deparse ──▶ recirculate: keep a field list, parse what was written ─▶ ingress
@@ -46,6 +47,7 @@ const (
 	againCloneEgress  = 17
 	againResubmit     = 18
 	againRecirculate  = 19
+	againRest         = 20
 
 	instanceIngressClone = 1
 	instanceEgressClone  = 2
@@ -161,6 +163,11 @@ func (t *translator) afterRequests() {
 		t.emit(asm.JEq.Imm(asm.R1, 0, none))
 		t.storeConstant(rPHV, q.cloning, 0, 1)
 		t.putBack(againCloneIngress)
+		// The clone leaves first, as in BMv2: the packet itself goes on behind it, or here if it cannot.
+		here := t.newLabel("here")
+		t.tryPutBack(againRest, here)
+		t.jump("ingress.drop")
+		t.place(here)
 		t.place(none)
 	}
 	t.sample()
@@ -178,10 +185,19 @@ func (t *translator) afterRequests() {
 // and rCtx.
 func (t *translator) putBack(kind int32) {
 	lost, done := t.newLabel("lost"), t.newLabel("back")
+	t.tryPutBack(kind, lost)
+	t.jump(done)
+	t.place(lost)
+	t.countLostHandover()
+	t.place(done)
+}
+
+// tryPutBack is putBack that goes to failed where it cannot.
+func (t *translator) tryPutBack(kind int32, failed string) {
 	t.load(asm.R1, rPHV, t.requests.passes, 4)
-	t.emit(asm.JGE.Imm(asm.R1, maxPasses, lost), asm.Add.Imm(asm.R1, 1))
+	t.emit(asm.JGE.Imm(asm.R1, maxPasses, failed), asm.Add.Imm(asm.R1, 1))
 	t.store(rPHV, t.requests.passes, asm.R1, 4)
-	t.fillSlot(kind, lost)
+	t.fillSlot(kind, failed)
 	// The number becomes a mark that is nobody else's, and never 0.
 	t.emit(asm.Mov.Reg(asm.R1, rEntry))
 	t.scramble(asm.R1)
@@ -195,16 +211,13 @@ func (t *translator) putBack(kind int32) {
 	t.place(own)
 	t.emit(asm.JNE.Imm(asm.R2, 0, port))
 	t.storeConstant(rTemp, slotNumber, 0, 8)
-	t.jump(lost)
+	t.jump(failed)
 	t.place(port)
 	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R3, cloneIngressFlag))
 	t.call(asm.FnCloneRedirect)
 	t.emit(asm.Mov.Imm(asm.R1, 0))
 	t.store(rCtx, skbMark, asm.R1, 4)
-	t.emit(asm.JEq.Imm(asm.R0, 0, done))
-	t.place(lost)
-	t.countLostHandover()
-	t.place(done)
+	t.emit(asm.JNE.Imm(asm.R0, 0, failed))
 }
 
 // scramble turns the low 31 bits of a slot's number into a mark, and a mark back.
@@ -212,10 +225,11 @@ func (t *translator) scramble(r asm.Register) {
 	t.emit(asm.Xor.Imm(r, int32(t.fds.magic&0x7fffffff)), asm.And.Imm(r, 0x7fffffff), asm.Or.Imm32(r, -1<<31))
 }
 
-// takeAgain is what tc begins with where packets come back: a frame with the mark of a slot goes on at one of two labels, with the PHV of who sent it in the slot at rTemp: at
-// copies, with its own PHV back, or at parse with the port, kind (rEntry) and standard fields of a new packet, to be parsed. Others go on here.
-func (t *translator) takeAgain(copies, parse string) {
-	plain, egressClone := t.newLabel("unmarked"), t.newLabel("egressClone")
+// takeAgain is what tc begins with where packets come back: a frame with the mark of a slot goes on at one of three labels, with the PHV of who sent it in the slot at rTemp: at
+// copies, with its own PHV back, at ended the same, or at parse with the port, kind (rEntry) and standard fields of a new packet, to be parsed. Others go on here. Where the program
+// clones nothing there is no way to copies and ended, and need be no label copies.
+func (t *translator) takeAgain(copies, parse, ended string) {
+	plain, egressClone, rest := t.newLabel("unmarked"), t.newLabel("egressClone"), t.newLabel("rest")
 	t.load(rEntry, rCtx, skbMark, 4)
 	t.emit(asm.JEq.Imm(rEntry, 0, plain))
 	t.scramble(rEntry)
@@ -233,7 +247,9 @@ func (t *translator) takeAgain(copies, parse string) {
 	t.lookupPHV("ingress.drop")
 	t.load(rTemp, asm.R10, slotOnStack, 8)
 	t.load(rEntry, rTemp, slotKind, 4)
-	t.emit(asm.JEq.Imm(rEntry, againCloneEgress, egressClone))
+	if t.requests.clones {
+		t.emit(asm.JEq.Imm(rEntry, againCloneEgress, egressClone), asm.JEq.Imm(rEntry, againRest, rest))
+	}
 	for _, f := range []int{phvPort, t.requests.passes} {
 		t.load(asm.R1, rTemp, slotPHV+f, 4)
 		t.store(rPHV, f, asm.R1, 4)
@@ -243,14 +259,21 @@ func (t *translator) takeAgain(copies, parse string) {
 	t.storeConstant(rPHV, t.requests.copyCut, noCut, 4)
 	t.jump(parse)
 
-	// A clone of what egress has left: its PHV, with the metadata of the field list alone.
-	t.place(egressClone)
-	t.emit(asm.Mov.Reg(asm.R1, rPHV), asm.Mov.Imm(asm.R2, int32(t.phvSize)), asm.Mov.Reg(asm.R3, rTemp), asm.Add.Imm(asm.R3, slotPHV))
-	t.call(asm.FnProbeReadKernel)
-	t.emit(asm.JNE.Imm(asm.R0, 0, "ingress.drop"))
-	t.keepInSlot(instanceEgressClone, t.requests.list)
-	t.restoreTags("ingress.drop")
-	t.jump(copies)
+	if t.requests.clones {
+		// A clone of what egress has left: its PHV, with the metadata of the field list alone.
+		t.place(egressClone)
+		t.takeSlot()
+		t.keepInSlot(instanceEgressClone, t.requests.list)
+		t.restoreTags("ingress.drop")
+		t.jump(copies)
+
+		// What a clone was made of, as ingress has left it.
+		t.place(rest)
+		t.takeSlot()
+		t.freeSlot()
+		t.restoreTags("ingress.drop")
+		t.jump(ended)
+	}
 	t.place(plain)
 }
 
@@ -264,6 +287,13 @@ func (t *translator) keepInSlot(instance uint32, list int) {
 	t.keepFields(list)
 	t.setStandardConstant(t.std.instanceType, instance)
 	t.freeSlot()
+}
+
+// takeSlot copies the PHV out of the slot at rTemp.
+func (t *translator) takeSlot() {
+	t.emit(asm.Mov.Reg(asm.R1, rPHV), asm.Mov.Imm(asm.R2, int32(t.phvSize)), asm.Mov.Reg(asm.R3, rTemp), asm.Add.Imm(asm.R3, slotPHV))
+	t.call(asm.FnProbeReadKernel)
+	t.emit(asm.JNE.Imm(asm.R0, 0, "ingress.drop"))
 }
 
 func (t *translator) freeSlot() {

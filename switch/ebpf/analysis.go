@@ -2,6 +2,7 @@ package ebpf
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
@@ -107,6 +108,64 @@ func walk(e *bmv2json.Expr, see func(*bmv2json.Expr)) {
 	for _, a := range e.Args {
 		walk(a, see)
 	}
+}
+
+// earlyHeaders finds the headers that the parser may look at, or write to, before it has extracted them. Their fields are 0 when it begins; those of others are made 0 when it has
+// ended without extracting them.
+func (p *plan) earlyHeaders() map[*bmv2json.Header]bool {
+	early := map[*bmv2json.Header]bool{}
+	if len(p.prog.Parsers) == 0 || p.prog.Parsers[0].Init == nil {
+		return early
+	}
+	// What every way to a state has extracted. It only shrinks.
+	extracted := map[*bmv2json.ParseState]map[*bmv2json.Header]bool{p.prog.Parsers[0].Init: {}}
+	pending := []*bmv2json.ParseState{p.prog.Parsers[0].Init}
+	for len(pending) > 0 {
+		s := pending[0]
+		pending = pending[1:]
+		have := maps.Clone(extracted[s])
+		see := func(e *bmv2json.Expr) {
+			for _, h := range possibleHeaders(e) {
+				early[h] = early[h] || !h.Metadata && !have[h]
+			}
+		}
+		for _, o := range s.Ops {
+			for _, e := range []*bmv2json.Expr{o.Value, o.Cond, o.Length} {
+				walk(e, see)
+			}
+			if !o.Dest.IsZero() {
+				see(&bmv2json.Expr{Op: bmv2json.OpField, Field: o.Dest})
+			}
+			if o.Primitive != nil {
+				for _, e := range o.Primitive.Args {
+					walk(e, see)
+				}
+			}
+			if o.Header != nil { // the elements of a stack are extracted one after the other: nobody counts them here
+				have[o.Header] = true
+			}
+		}
+		for _, k := range s.Key {
+			walk(k, see)
+		}
+		for _, tr := range s.Transitions {
+			if tr.Next == nil {
+				continue
+			}
+			before, seen := extracted[tr.Next]
+			if !seen {
+				extracted[tr.Next] = maps.Clone(have)
+				pending = append(pending, tr.Next)
+				continue
+			}
+			n := len(before)
+			maps.DeleteFunc(before, func(h *bmv2json.Header, _ bool) bool { return !have[h] })
+			if len(before) < n {
+				pending = append(pending, tr.Next)
+			}
+		}
+	}
+	return early
 }
 
 // egressWrites finds what of the PHV egress changes, in whole words: what has to be put back before the next copy of a packet goes through it.

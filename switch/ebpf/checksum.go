@@ -4,7 +4,6 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/interval"
 )
 
 // verifyChecksums sets checksum_error where a checksum that the program verifies is wrong. One whose field is in a header that is not valid, or whose condition
@@ -18,7 +17,7 @@ func (t *translator) verifyChecksums() {
 		t.where = k.Path
 		t.branch(t.checksumApplies(k), check, ok, check, 0)
 		t.place(check)
-		t.internetChecksum(k.Calc)
+		t.checksum(k.Calc)
 		p := t.lay.field(k.Target)
 		t.load(asm.R2, rPHV, p.off, p.size)
 		t.emit(asm.JEq.Reg(asm.R1, asm.R2, ok))
@@ -40,7 +39,7 @@ func (t *translator) updateChecksums() {
 		}
 		t.branch(cond, update, end, update, 0)
 		t.place(update)
-		t.internetChecksum(k.Calc)
+		t.checksum(k.Calc)
 		p := t.lay.field(k.Target)
 		t.mask(asm.R1, ones(p.width), 0)
 		t.store(rPHV, p.off, asm.R1, p.size)
@@ -62,93 +61,94 @@ func (t *translator) checksumApplies(k *bmv2json.Checksum) *condition {
 	return c
 }
 
-// internetChecksum computes the checksum of RFC 1071 over a calculation's inputs into R1.
+// checksum computes the value of a calculation into R1. It uses rTemp.
+func (t *translator) checksum(k *bmv2json.Calculation) {
+	inputs, payload := withoutPayload(k)
+	switch name, ok := hashAlgorithms[k.Algo]; {
+	case !ok:
+		refuse(k.Path, "the checksum algorithm %q", k.Algo)
+	case name == "csum16":
+		t.internetChecksum(k, inputs, payload)
+	case payload:
+		refuse(k.Path, "the checksum algorithm %q over the payload", k.Algo)
+	case name == "random":
+		t.random64()
+		t.emit(asm.Mov.Reg(asm.R1, asm.R0))
+	default:
+		t.hashInput(k, inputs)
+		t.callHash(name)
+		t.emit(asm.Mov.Reg(asm.R1, asm.R0))
+	}
+}
+
+// internetChecksum computes the checksum of RFC 1071 into R1.
 //
 // The inputs are one string of bits, cut into 16-bit words. Modulo 65,535 a bit counts for 2 to the power of its place, whatever the word, so each field is
 // added as a number shifted to its place in the last 16 bits that it touches; the order does not matter.
-func (t *translator) internetChecksum(k *bmv2json.Calculation) {
-	if k.Algo != "csum16" {
-		refuse(k.Path, "the checksum algorithm %q", k.Algo)
+//
+// The place is known beforehand where no header that may be missing moves what is behind it by anything but whole words, or where all headers are there. For packets without one
+// of the others the bytes are put together as for a hash.
+func (t *translator) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json.CalcInput, payload bool) {
+	if payload { // first, as it calls
+		t.payloadSum()
 	}
-	inputs := k.Input
-	withPayload := len(inputs) > 0 && inputs[len(inputs)-1].Payload
-	if withPayload { // first, as it calls
-		inputs = inputs[:len(inputs)-1]
-		t.payloadSum(k, inputs)
+	if placed(inputs, payload, 16) {
+		t.emit(asm.Mov.Imm(asm.R1, 0))
+		for bit, i := 0, 0; i < len(inputs); {
+			h, absent := neededBy(&inputs[i]), t.newLabel("absent")
+			if h != nil {
+				t.load(asm.R2, rPHV, t.lay.validity(h), 1)
+				t.emit(asm.JEq.Imm(asm.R2, 0, absent))
+			}
+			for ; i < len(inputs) && neededBy(&inputs[i]) == h; i++ {
+				bit = t.addToChecksum(&inputs[i], bit)
+			}
+			t.place(absent)
+		}
+		if payload {
+			t.addPayload((inputBits(inputs)+7)/8%2 == 1)
+		}
+		t.foldChecksum()
+		return
 	}
-	t.emit(asm.Mov.Imm(asm.R1, 0))
-	bit := 0
-	for i := 0; i < len(inputs); {
-		// Fields of one header come and go together.
-		j, bits := i, 0
-		h := headerOfInput(&inputs[i])
-		for ; j < len(inputs) && headerOfInput(&inputs[j]) == h; j++ {
-			if inputs[j].Payload {
-				refuse(k.Path, "a checksum over the payload and what comes after it")
+	some, done := t.newLabel("some"), t.newLabel("summed")
+	if ok, needed := fixed(inputs); ok {
+		t.unlessAll(needed, some)
+		t.emit(asm.Mov.Imm(asm.R1, 0))
+		bit := 0
+		for i := range inputs {
+			if inputs[i].Header != nil {
+				bit = (bit + 7) &^ 7
 			}
-			bits += widthOfInput(&inputs[j])
-		}
-		skip := t.newLabel("absent")
-		if h != nil && !h.Metadata {
-			if bits%16 != 0 && (j < len(inputs) || withPayload) {
-				refuse(k.Path, "a checksum over %d bits of %s, with more after them", bits, h.Name)
-			}
-			t.load(asm.R2, rPHV, t.lay.validity(h), 1)
-			t.emit(asm.JEq.Imm(asm.R2, 0, skip))
-		}
-		for ; i < j; i++ {
 			bit = t.addToChecksum(&inputs[i], bit)
 		}
-		t.place(skip)
+		if payload {
+			t.addPayload((bit+7)/8%2 == 1)
+		}
+		t.jump(done)
+		t.place(some)
 	}
-	if withPayload {
-		t.load(asm.R2, asm.R10, payloadOnStack, 8)
-		t.emit(asm.Add.Reg(asm.R1, asm.R2))
+	t.hashInputEach(k, inputs)
+	t.callHash("csum16")
+	t.emit(asm.Mov.Reg(asm.R1, asm.R0), asm.Xor.Imm(asm.R1, 0xffff))
+	if payload {
+		even := t.newLabel("even")
+		t.emit(asm.And.Imm(rTemp, 1), asm.JEq.Imm(rTemp, 0, even))
+		t.addPayload(true)
+		t.jump(done)
+		t.place(even)
+		t.addPayload(false)
 	}
-	for range 3 { // 64 bits to 33, to 18, to 16
+	t.place(done)
+	t.foldChecksum()
+}
+
+// foldChecksum makes a checksum of the sum in R1.
+func (t *translator) foldChecksum() {
+	for range 4 { // 64 bits to 33, to 18, to 17, to 16
 		t.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.RSh.Imm(asm.R2, 16), asm.And.Imm(asm.R1, 0xffff), asm.Add.Reg(asm.R1, asm.R2))
 	}
-	t.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.RSh.Imm(asm.R2, 16), asm.And.Imm(asm.R1, 0xffff), asm.Add.Reg(asm.R1, asm.R2))
 	t.emit(asm.Xor.Imm(asm.R1, 0xffff), asm.And.Imm(asm.R1, 0xffff))
-}
-
-func headerOfInput(in *bmv2json.CalcInput) *bmv2json.Header {
-	if in.Header != nil {
-		return in.Header
-	}
-	return in.Field.Header
-}
-
-func widthOfInput(in *bmv2json.CalcInput) int {
-	if in.Header != nil {
-		return in.Header.Type.FixedBits
-	}
-	return in.Width
-}
-
-// operands gives what one input of a calculation is made of, the fields of a header one by one: the 64-bit words of each, the lowest first, and its width.
-func (t *translator) operands(in *bmv2json.CalcInput, where, over string, visit func(word func(int) *value, width int)) {
-	visitField := func(r bmv2json.FieldRef, width int) {
-		p := t.lay.field(r)
-		p.signed = false
-		visit(func(i int) *value { return t.wordOfPlace(p, i) }, width)
-	}
-	switch {
-	case in.Header != nil:
-		for _, f := range in.Header.Type.Fields {
-			if f.VL {
-				refuse(where, "%s over a field of variable length (%s)", over, f.Name)
-			}
-			visitField(bmv2json.FieldRef{Header: in.Header, Field: f}, f.Width)
-		}
-	case in.Const != nil:
-		visit(func(i int) *value { return konst(interval.Word(in.Const, i)) }, in.Width)
-	default:
-		if in.Field.IsValidity() || in.Field.Field.VL {
-			refuse(where, "%s over %s", over, in.Field)
-		}
-		visitField(in.Field, t.lay.field(in.Field).width)
-	}
 }
 
 // addToChecksum adds one input, which starts at a bit of the string, to R1.
@@ -163,7 +163,7 @@ func (t *translator) addToChecksum(in *bmv2json.CalcInput, bit int) int {
 		t.emit(asm.Add.Reg(asm.R1, asm.R2))
 	}
 	// In parts of 32 bits, so that what is shifted fits, and many of them add up.
-	parts := func(word func(int) *value, width int) {
+	t.operands(in, t.where, func(word func(int) *value, width int) {
 		for left := width; left > 0; {
 			n := left % 32
 			if n == 0 {
@@ -172,8 +172,7 @@ func (t *translator) addToChecksum(in *bmv2json.CalcInput, bit int) int {
 			left -= n
 			add(andValue(shrValue(word(left/64), uint64(left%64)), konst(ones(n))), n)
 		}
-	}
-	t.operands(in, t.where, "a checksum", parts)
+	})
 	return bit
 }
 
@@ -185,20 +184,11 @@ const (
 	payloadChunks = 140 // enough for 64 KiB and headers
 )
 
-// payloadSum leaves the sum of the frame's bytes behind its headers in payloadOnStack, as 16-bit words from where the inputs before it end.
-func (t *translator) payloadSum(k *bmv2json.Calculation, before []bmv2json.CalcInput) {
-	bits := 0
-	for i := range before {
-		bits += widthOfInput(&before[i])
-	}
+// payloadSum leaves the sum of the frame's bytes behind its headers in payloadOnStack, as 16-bit words in the machine's order of bytes.
+func (t *translator) payloadSum() {
 	const name = "payload"
 	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
 	t.callFunction(name)
-	if (bits+7)/8%2 == 0 { // on an even byte: the words as they stand; on an odd one they are turned round, as they are in a machine with the low byte first
-		t.emit(asm.HostTo(asm.BE, asm.R0, asm.Half))
-	} else {
-		t.emit(asm.HostTo(asm.LE, asm.R0, asm.Half))
-	}
 	t.store(asm.R10, payloadOnStack, asm.R0, 8)
 	for _, f := range t.functions {
 		if f.name == name {
@@ -206,6 +196,17 @@ func (t *translator) payloadSum(k *bmv2json.Calculation, before []bmv2json.CalcI
 		}
 	}
 	t.functions = append(t.functions, t.function(name, t.sumPayload))
+}
+
+// addPayload adds that sum to R1. Where the payload begins on an odd byte its words are turned round, as they are in a machine with the low byte first.
+func (t *translator) addPayload(odd bool) {
+	t.load(asm.R2, asm.R10, payloadOnStack, 8)
+	if odd {
+		t.emit(asm.HostTo(asm.LE, asm.R2, asm.Half))
+	} else {
+		t.emit(asm.HostTo(asm.BE, asm.R2, asm.Half))
+	}
+	t.emit(asm.Add.Reg(asm.R1, asm.R2))
 }
 
 // What sumPayload and its loop share, on sumPayload's stack.

@@ -1,31 +1,21 @@
 package ebpf
 
 import (
-	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/netcraq/netcraq/internal/boottime"
 )
 
-// monotonic is the kernel's monotonic clock, which programs read (bpf_ktime_get_ns), in ns.
-func monotonic() (int64, error) {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return 0, fmt.Errorf("reading the clock: %w", err)
-	}
-	return now.Nano(), nil
-}
-
-// wallClock gives the wall's time for times of the monotonic clock. Times that are less than wallStep wrong are kept so: frames of several switches can be put in order by
+// wallClock gives the wall's time for times of the clock that programs read. Times that are less than wallStep wrong are kept so: frames of several switches can be put in order by
 // their times as long as nobody sets the machine's clock.
 type wallClock struct {
-	zero time.Time // when the monotonic clock was zero
+	zero time.Time // when that clock was zero
 }
 
-// wallStep is by how much the wall's clock must have been set, or the machine slept, to be read anew.
+// wallStep is by how much the wall's clock must have been set to be read anew.
 const wallStep = time.Second
 
-// at is the wall's time when the monotonic clock was ns.
+// at is the wall's time when that clock was ns.
 func (w *wallClock) at(ns int64) time.Time {
 	if readZero(1).Sub(w.zero).Abs() > wallStep {
 		w.zero = readZero(20)
@@ -33,13 +23,13 @@ func (w *wallClock) at(ns int64) time.Time {
 	return w.zero.Add(time.Duration(ns))
 }
 
-// readZero reads both clocks some times, and believes the time when the least was between two looks at the monotonic one; that is how wrong it may be.
+// readZero reads both clocks some times, and believes the time when the least was between two looks at that one; that is how wrong it may be.
 func readZero(times int) (zero time.Time) {
 	var wrong time.Duration
 	for range times {
-		before, _ := monotonic()
+		before := boottime.Now()
 		wall := time.Now().Round(0) // without Go's own monotonic time, which would be compared instead
-		after, _ := monotonic()
+		after := boottime.Now()
 		if d := time.Duration(after - before); zero.IsZero() || d < wrong {
 			zero, wrong = wall.Add(-time.Duration(after)), d
 		}

@@ -3,6 +3,7 @@ package ebpf
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
@@ -179,6 +180,32 @@ func (c *code) finish(main bool) (asm.Instructions, error) {
 	fn := &btf.Func{Name: c.name, Linkage: linkage, Type: &btf.FuncProto{Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}, Params: params}}
 	out[0] = btf.WithFuncMetadata(out[0].WithSymbol(c.name), fn)
 	return out, nil
+}
+
+// assemble makes one program of functions, the first of which is its entry. Functions that nothing calls are left out: where all calls of one are in code that cannot be reached,
+// which finish drops, the kernel does not take it for a function, and refuses what is said about it.
+func assemble(functions []*code) (asm.Instructions, error) {
+	parts, at := make([]asm.Instructions, len(functions)), map[string]int{}
+	for i, c := range functions {
+		at[c.name] = i
+	}
+	called := make([]bool, len(functions))
+	called[0] = true
+	for work := []int{0}; len(work) > 0; {
+		i := work[0]
+		work = work[1:]
+		var err error
+		if parts[i], err = functions[i].finish(i == 0); err != nil {
+			return nil, err
+		}
+		for _, in := range parts[i] {
+			// A jump's reference is a place in its own function, which is none's name.
+			if f, ok := at[in.Reference()]; ok && !called[f] {
+				called[f], work = true, append(work, f)
+			}
+		}
+	}
+	return slices.Concat(parts...), nil
 }
 
 func firstKept(keep []bool, i int) int {

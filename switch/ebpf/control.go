@@ -18,6 +18,10 @@ import (
 // Egress has a section of its own: what a packet does in ingress and what it does in egress are not one step in BMv2 either. Meters have a lock of their own, as in BMv2, held
 // only while one is asked (meter.go): a program that asks one early would else hold the registers' for all that follows. Who takes both takes the registers' first.
 
+// A packet may have looked something up, and wait for the registers while the control plane changes what it has found. Barrier counts the epoch up after a change, and then waits
+// until the lock is free: a packet that has the registers by then is waited for; one that gets them later finds that the epoch is not the one it began in, and is dropped before
+// it touches them. That costs a packet two loads. To wait until all packets are gone (waitForPackets) would cost the control plane 8 to 40 ms for each request.
+
 // pipelineState is the pipeline that is being translated.
 type pipelineState struct {
 	end    string
@@ -212,8 +216,36 @@ func (t *translator) takeLock() {
 		drop = "egress.drop"
 	}
 	t.acquire(t.lock, drop)
+	same := t.newLabel("same")
+	t.stateAddress(asm.R1, t.epoch)
+	t.load(asm.R2, asm.R1, 0, 8)
+	t.load(asm.R3, rPHV, phvEpoch, 8)
+	t.emit(asm.JEq.Reg(asm.R2, asm.R3, same), asm.Mov.Imm(asm.R2, 1), atomically(asm.AddAtomic, asm.R1, asm.R2, overtaken))
+	t.release(t.lock)
+	t.jump(drop)
+	t.place(same)
 	t.storeConstant(rPHV, phvLocked, 1, 1)
 }
+
+// overtaken is where the number of packets that Barrier has had dropped is, from plan.epoch.
+const overtaken = 8
+
+// noteEpoch keeps the epoch in which a packet begins, before it looks anything up. It uses R1 and R2.
+func (t *translator) noteEpoch() {
+	if !t.locks() {
+		return
+	}
+	t.stateAddress(asm.R1, t.epoch)
+	if runtime.GOARCH == "amd64" { // whose later loads are not done earlier
+		t.load(asm.R2, asm.R1, 0, 8)
+	} else {
+		t.emit(asm.Mov.Imm(asm.R2, 0), atomically(asm.FetchAdd, asm.R1, asm.R2, 0))
+	}
+	t.store(rPHV, phvEpoch, asm.R2, 8)
+}
+
+// locks says whether packets ever take the registers' lock.
+func (t *translator) locks() bool { return !t.unlocked && len(t.prog.Registers) > 0 }
 
 // acquire takes a lock, or goes to failed. It uses the registers 0 to 5 and the first word of the stack.
 func (t *translator) acquire(lock int, failed string) {

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/iface"
 	"github.com/netcraq/netcraq/switch/target"
@@ -56,7 +57,7 @@ type device struct {
 	home      *namespace
 	clsact    bool // the kernel has no tcx
 	watcher   *watcher
-	started   int64         // of the kernel's monotonic clock
+	started   boottime.Time // which programs read, too (bpf_ktime_get_boot_ns)
 	magic     uint64        // in the tickets of handover.go
 	pipelines atomic.Uint64 // how many there have been
 	portMap   *state
@@ -71,6 +72,7 @@ type device struct {
 	closed    bool
 	ports     map[uint32]*port
 	pipeline  *pipeline
+	blind     bool                     // interfaces could not be looked at, which was said
 	committed atomic.Pointer[pipeline] // the same, for who does not hold mu
 
 	handlers sync.Mutex
@@ -81,10 +83,10 @@ type device struct {
 // port is one port with its interface.
 type port struct {
 	target.Port
-	attachment        // nothing is attached while no program is committed
-	why        string // it is where it is
-	peer       *peer  // nil but for a veth at XDP
-	zero       target.PortCounters
+	attachment                     // nothing is attached while no program is committed
+	why        string              // it is where it is
+	peer       *peer               // nil but for a veth at XDP
+	zero, seen target.PortCounters // the interface's counts when it became the port, and when they were last read
 	settings   *iface.Change
 	tags       *iface.Change // of those too, where XDP meets the frames
 	gone       bool          // the interface is not there
@@ -124,9 +126,7 @@ func newDevice(opts Options) (d *device, err error) {
 			d.Close()
 		}
 	}()
-	if d.started, err = monotonic(); err != nil {
-		return nil, err
-	}
+	d.started = boottime.Now()
 	if d.home, err = enterNamespace(); err != nil {
 		return nil, err
 	}
@@ -399,6 +399,7 @@ func (d *device) open(q *port) error {
 	}
 	q.attachment = attachment{iface: q.Iface, ifindex: index, clsact: d.clsact}
 	q.zero, q.gone = countersOf(l), false
+	q.seen = q.zero
 	_ = d.home.do(func() error {
 		var err error
 		// A program would see one large frame for several.
@@ -483,10 +484,10 @@ func (d *device) Ports() map[target.Port]target.PortCounters {
 	out := map[target.Port]target.PortCounters{}
 	_ = d.home.do(func() error {
 		for _, q := range d.ports {
-			var c target.PortCounters
 			if l, err := netlink.LinkByIndex(q.ifindex); err == nil {
-				c = countersOf(l)
+				q.seen = countersOf(l)
 			}
+			c := q.seen
 			out[q.Port] = target.PortCounters{RxPackets: c.RxPackets - q.zero.RxPackets, RxBytes: c.RxBytes - q.zero.RxBytes,
 				TxPackets: c.TxPackets - q.zero.TxPackets, TxBytes: c.TxBytes - q.zero.TxBytes, TxDropped: c.TxDropped - q.zero.TxDropped}
 		}
@@ -526,10 +527,7 @@ func (d *device) handDigest(record []byte) {
 }
 
 // Now implements [target.Device].
-func (d *device) Now() time.Duration {
-	now, _ := monotonic() // it could be read when the device was made
-	return time.Duration(now - d.started)
-}
+func (d *device) Now() time.Duration { return boottime.Since(d.started) }
 
 // Close implements [target.Device].
 func (d *device) Close() error {

@@ -3,6 +3,7 @@ package ebpf
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 
 	"github.com/cilium/ebpf/asm"
 
@@ -10,8 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// Hashes. The inputs are put together, bit by bit, into bytes in the PHV (plan.hashIn); then a function goes over the bytes. Inputs whose header is not valid are left
-// out, so how many bytes there are is known only as the packet passes. CRCs go by a table of 256 entries in the state.
+// Hashes. The inputs are put together into bytes in the PHV (inputs.go); then a function goes over the bytes. CRCs go by a table of 256 entries in the state.
 
 // hashAlgorithms are the algorithms that p4c calls by name, by what computes them. The "custom" CRCs have the parameters that BMv2 starts them with.
 var hashAlgorithms = map[string]string{
@@ -77,14 +77,11 @@ func (p *plan) planHashes(take func(bytes int) int) {
 	p.crcTables = map[string]int{}
 	longest := 0
 	for _, k := range p.prog.Calculations {
-		if !p.hashed(k) {
+		if !p.hashed(k) && !p.checkedByBytes(k) {
 			continue
 		}
-		n := 0
-		for i := range k.Input {
-			n += (widthOfInput(&k.Input[i]) + 7) / 8
-		}
-		longest = max(longest, n+8)
+		inputs, _ := withoutPayload(k)
+		longest = max(longest, (inputBits(inputs)+7)/8+8)
 		if name := hashAlgorithms[k.Algo]; crcs[name].width > 0 {
 			if _, ok := p.crcTables[name]; !ok {
 				p.crcTables[name] = p.allocate(tableBytes)
@@ -111,6 +108,13 @@ func (p *plan) hashed(k *bmv2json.Calculation) bool {
 	return false
 }
 
+// checkedByBytes reports whether a checksum needs the bytes of a calculation.
+func (p *plan) checkedByBytes(k *bmv2json.Calculation) bool {
+	inputs, payload := withoutPayload(k)
+	return slices.ContainsFunc(p.prog.Checksums, func(c *bmv2json.Checksum) bool { return c.Calc == k }) &&
+		(hashAlgorithms[k.Algo] != "csum16" || !placed(inputs, payload, 16))
+}
+
 // fillTables writes the tables of the CRCs into the state.
 func (p *pipeline) fillTables() {
 	for name, at := range p.crcTables {
@@ -131,9 +135,12 @@ func (t *translator) hash(p *bmv2json.Primitive) {
 	if name == "random" {
 		t.random64()
 	} else {
-		t.hashInput(k)
-		t.emit(asm.Mov.Reg(asm.R1, rTemp), asm.Mov.Reg(asm.R2, rPHV), asm.Add.Imm(asm.R2, int32(t.hashIn)))
-		t.callFunction(t.hashFunction(name))
+		inputs, payload := withoutPayload(k)
+		if payload {
+			refuse(k.Path, "a hash over the payload")
+		}
+		t.hashInput(k, inputs)
+		t.callHash(name)
 	}
 	t.store(asm.R10, hashOnStack, asm.R0, 8)
 	// The size may be 0, which is as good as 1.
@@ -199,103 +206,10 @@ func (t *translator) random(p *bmv2json.Primitive) {
 	t.place(empty)
 }
 
-// hashInput puts the inputs of a calculation together at plan.hashIn; rTemp is how many bytes there are. rEntry, which may hold a table's entry, is kept.
-func (t *translator) hashInput(k *bmv2json.Calculation) {
-	total := 0
-	groups := 0
-	for i := range k.Input {
-		in := &k.Input[i]
-		if in.Payload {
-			refuse(k.Path, "a hash over the payload")
-		}
-		total += widthOfInput(in)
-		if i == 0 || headerOfInput(in) != headerOfInput(&k.Input[i-1]) {
-			groups++
-		}
-	}
-	if (total+7)/8 > maxHashInput {
-		refuse(k.Path, "a hash over %d bytes (at most %d)", (total+7)/8, maxHashInput)
-	}
-	t.emit(asm.Mov.Imm(rTemp, 0))
-	most := 0
-	for i := 0; i < len(k.Input); {
-		h := headerOfInput(&k.Input[i])
-		j, width := i, 0
-		var pieces []hashPiece
-		for ; j < len(k.Input) && headerOfInput(&k.Input[j]) == h; j++ {
-			pieces = append(pieces, t.hashPieces(k, &k.Input[j])...)
-			width += widthOfInput(&k.Input[j])
-		}
-		absent := t.newLabel("absent")
-		if h != nil && !h.Metadata {
-			if width%8 != 0 && j < len(k.Input) {
-				refuse(k.Path, "a hash over %d bits of %s, with more after them", width, h.Name)
-			}
-			t.load(asm.R1, rPHV, t.lay.validity(h), 1)
-			t.emit(asm.JEq.Imm(asm.R1, 0, absent))
-		} else if width%8 != 0 && j < len(k.Input) && groups > 1 {
-			refuse(k.Path, "a hash over %d bits, with a header's after them", width)
-		}
-		t.emit(asm.JGT.Imm(rTemp, int32(most), absent)) // never: for the verifier
-		t.emit(asm.Mov.Reg(asm.R0, rPHV), asm.Add.Reg(asm.R0, rTemp))
-		t.putPieces(pieces)
-		t.emit(asm.Add.Imm(rTemp, int32((width+7)/8)))
-		t.place(absent)
-		most += (width + 7) / 8
-		i = j
-	}
-}
-
-// hashPiece is up to 64 bits of the input.
-type hashPiece struct {
-	v     *value
-	width int
-}
-
-func (t *translator) hashPieces(k *bmv2json.Calculation, in *bmv2json.CalcInput) (out []hashPiece) {
-	field := func(word func(int) *value, width int) {
-		for w := wordsOf(width) - 1; w >= 0; w-- {
-			n := min(64, width-64*w)
-			out = append(out, hashPiece{andValue(word(w), konst(ones(n))), n})
-		}
-	}
-	t.operands(in, k.Path, "a hash", field)
-	return out
-}
-
-// putPieces writes pieces one after the other, from the top bit on, to R0 + plan.hashIn. It writes up to 7 bytes beyond them.
-func (t *translator) putPieces(pieces []hashPiece) {
-	var run *value
-	filled, at := 0, 0
-	flush := func() {
-		if filled == 0 {
-			return
-		}
-		v := shlValue(run, uint64(64-filled))
-		if v.need() >= len(pool) {
-			refuse(t.where, "a hash over an expression with too many intermediate values")
-		}
-		t.compute(v, 0)
-		t.emit(asm.HostTo(asm.BE, asm.R1, asm.DWord))
-		t.store(asm.R0, t.hashIn+at, asm.R1, 8)
-		at, run, filled = at+8, nil, 0
-	}
-	for _, p := range pieces {
-		for left := p.width; left > 0; {
-			n := min(left, 64-filled)
-			part := andValue(shrValue(p.v, uint64(left-n)), konst(ones(n)))
-			if run == nil {
-				run = part
-			} else {
-				run = orValue(shlValue(run, uint64(n)), part)
-			}
-			filled, left = filled+n, left-n
-			if filled == 64 {
-				flush()
-			}
-		}
-	}
-	flush()
+// callHash leaves the hash of the bytes that hashInput has put together in R0.
+func (t *translator) callHash(name string) {
+	t.emit(asm.Mov.Reg(asm.R1, rTemp), asm.Mov.Reg(asm.R2, rPHV), asm.Add.Imm(asm.R2, int32(t.hashIn)))
+	t.callFunction(t.hashFunction(name))
 }
 
 // hashFunction is the function that goes over the bytes: R1 is how many there are, R2 where. It returns the value in R0.

@@ -120,6 +120,16 @@ func check(t testing.TB, err error) {
 // take returns what has come out of the ports, when as many frames as are expected have, and no more do. The 802.1Q tag that the kernel has taken out is in its place.
 func (c *cables) take(t *testing.T, expect int) []stf.Packet {
 	t.Helper()
+	out := c.takeInOrder(t, expect)
+	sort.Slice(out, func(i, j int) bool {
+		return out[i].Port < out[j].Port || out[i].Port == out[j].Port && bytes.Compare(out[i].Frame, out[j].Frame) < 0
+	})
+	return out
+}
+
+// takeInOrder is take with each port's frames in the order in which they came, and one port after the other.
+func (c *cables) takeInOrder(t *testing.T, expect int) []stf.Packet {
+	t.Helper()
 	var out []stf.Packet
 	buffer, control := make([]byte, 65536), make([]byte, 256)
 	quiet, patience := time.Now().Add(3*time.Millisecond), time.Now().Add(500*time.Millisecond)
@@ -137,9 +147,7 @@ func (c *cables) take(t *testing.T, expect int) []stf.Packet {
 			break
 		}
 	}
-	sort.Slice(out, func(i, j int) bool {
-		return out[i].Port < out[j].Port || out[i].Port == out[j].Port && bytes.Compare(out[i].Frame, out[j].Frame) < 0
-	})
+	sort.SliceStable(out, func(i, j int) bool { return out[i].Port < out[j].Port })
 	return out
 }
 

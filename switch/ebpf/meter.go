@@ -54,7 +54,7 @@ func (t *translator) meterFunction() string {
 		t.acquire(t.meterLock, busy)
 		t.load(asm.R1, cell, meterSet, 8) // it may have been taken away meanwhile
 		t.emit(asm.JEq.Imm(asm.R1, 0, green))
-		t.call(asm.FnKtimeGetNs)
+		t.call(asm.FnKtimeGetBootNs)
 		t.constant(asm.R1, uint64(t.started))
 		t.emit(asm.Sub.Reg(asm.R0, asm.R1), asm.Div.Imm(asm.R0, 1000), asm.Mov.Reg(micros, asm.R0))
 		for i := range 2 {

@@ -18,6 +18,12 @@ func (t *translator) parse() {
 	}
 	done := "parse.done"
 	p := t.prog.Parsers[0]
+	early := t.earlyHeaders()
+	for _, h := range t.prog.Headers {
+		if early[h] {
+			t.zero(rPHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
+		}
+	}
 	label := func(s *bmv2json.ParseState) string {
 		if s == nil {
 			return done
@@ -41,7 +47,7 @@ func (t *translator) parse() {
 	t.place(done)
 	t.store(rPHV, phvHead, rEntry, 4)
 	for _, h := range t.prog.Headers {
-		if h.Metadata {
+		if h.Metadata || early[h] {
 			continue
 		}
 		valid := t.newLabel("valid")
@@ -333,11 +339,13 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 			parts, widths = append(parts, andValue(t.word(&u, j), konst(ones(n)))), append(widths, n)
 		}
 	}
+	// Of several defaults the last one counts, after all that are none: p4c writes a case that matches whatever comes (_, or a full range) as one more, and BMv2 has room for one.
+	otherwise := (*bmv2json.ParseState)(nil)
 	for _, tr := range s.Transitions {
 		t.where = tr.Path
 		if tr.Kind == bmv2json.TransDefault {
-			t.jump(label(tr.Next))
-			return
+			otherwise = tr.Next
+			continue
 		}
 		masks := fullMasks(widths)
 		if tr.Mask != nil {
@@ -356,7 +364,7 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 		t.branch(c, label(tr.Next), miss, miss, 0)
 		t.place(miss)
 	}
-	t.jump(label(nil))
+	t.jump(label(otherwise))
 }
 
 // splitKey takes apart a concatenation of parts, each padded to whole bytes, into words.

@@ -4,13 +4,17 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
+	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -130,7 +134,7 @@ func newPipeline(prog *bmv2json.Program, d *device) (p *pipeline, err error) {
 }
 
 // loadAt translates the program for a hook and gives it to the kernel.
-func (p *pipeline) loadAt(h hook, started int64) (*ebpf.Program, error) {
+func (p *pipeline) loadAt(h hook, started boottime.Time) (*ebpf.Program, error) {
 	insns, err := translate(p.plan, h, p.fds, p.opts, started)
 	if err != nil {
 		return nil, err
@@ -286,14 +290,7 @@ func cellsProgram(p *plan, f fds) (insns asm.Instructions, err error) {
 		t.place(fail)
 		t.emit(asm.Mov.Imm(asm.R0, -1), asm.Return())
 	})
-	for i, c := range append([]*code{main}, t.functions...) {
-		part, err := c.finish(i == 0)
-		if err != nil {
-			return nil, err
-		}
-		insns = append(insns, part...)
-	}
-	return insns, nil
+	return assemble(append([]*code{main}, t.functions...))
 }
 
 // move copies cells between the state and data, whose first cellsHeader bytes are for the program.
@@ -314,9 +311,46 @@ func (p *pipeline) move(off int, data []byte, write bool) error {
 		return fmt.Errorf("moving cells of a register: %w", err)
 	}
 	if ret != 0 {
-		return errors.New("the registers stayed locked")
+		return errLocked
 	}
 	return nil
+}
+
+// errLocked: a packet has kept the registers for longer than any takes, so the CPU that it is on stands still.
+var errLocked = errors.New("the registers stayed locked")
+
+// Barrier looks whether the registers are free for barrierLooks, and then takes the lock itself, until barrierPatience is over.
+const (
+	barrierLooks    = time.Millisecond
+	barrierPatience = time.Second
+)
+
+// Barrier implements [target.Pipeline]; control.go says how.
+func (p *pipeline) Barrier() error {
+	leave, err := p.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if len(p.prog.Registers) == 0 {
+		return nil // no packet has a lock to wait for
+	}
+	atomic.AddUint64(p.state.word(p.epoch), 1)
+	// That the lock is free is as good as having had it: whoever takes it later sees the epoch.
+	began := time.Now()
+	for time.Since(began) < barrierLooks {
+		if p.state.load(p.lock) == 0 {
+			return nil
+		}
+		runtime.Gosched()
+	}
+	data := make([]byte, cellsHeader+8)
+	for {
+		err := p.move(p.epoch, data, false) // what it reads is of no interest
+		if !errors.Is(err, errLocked) || time.Since(began) > barrierPatience {
+			return err
+		}
+	}
 }
 
 func (p *pipeline) register(name string, first, count int) (*bmv2json.Register, arrayPlan, error) {

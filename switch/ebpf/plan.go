@@ -19,6 +19,7 @@ type plan struct {
 	stateSize int
 	lock      int // in the state: 0, or 1 while a packet has registers to itself
 	meterLock int // the same of meters
+	epoch     int // in the state: how often the control plane has called Barrier; and behind it, how many packets were dropped for that
 	registers []arrayPlan
 	counters  []arrayPlan
 	meters    []arrayPlan
@@ -67,7 +68,8 @@ const (
 	phvAction = 34 // 2 bytes: 1 + the index of the action that a table has chosen
 	phvLength = 36 // 4 bytes: what packet_length is in egress: as received, and what headers the program has added and removed since
 	phvForget = 40 // 8 bytes: see forget
-	phvFields = 48
+	phvEpoch  = 48 // 8 bytes: what the control plane's epoch was before the packet looked anything up
+	phvFields = 56
 )
 
 const (
@@ -113,7 +115,7 @@ func newPlan(prog *bmv2json.Program) *plan {
 	if p.std.egressSpec.IsZero() {
 		refuse("", "a program without standard_metadata.egress_spec (an architecture other than v1model)")
 	}
-	p.lock, p.meterLock = p.allocate(8), p.allocate(8)
+	p.lock, p.meterLock, p.epoch = p.allocate(8), p.allocate(8), p.allocate(16)
 	for _, r := range prog.Registers {
 		cell := slotSize(r.Width)
 		p.registers = append(p.registers, arrayPlan{p.allocate(cell * r.Size), cell, r.Size})

@@ -27,7 +27,7 @@ func probe() error {
 		return fmt.Errorf("the kernel does not load eBPF programs: %w", err)
 	}
 	defer prog.Close()
-	for _, h := range []asm.BuiltinFunc{asm.FnLoop, asm.FnRingbufOutput, asm.FnSkbChangeHead} {
+	for _, h := range []asm.BuiltinFunc{asm.FnLoop, asm.FnRingbufOutput, asm.FnSkbChangeHead, asm.FnKtimeGetBootNs} {
 		if err := features.HaveProgramHelper(ebpf.SchedCLS, h); err != nil {
 			return fmt.Errorf("the kernel is too old for the helper %v (Linux 5.17 has all that are used): %w", h, err)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
@@ -45,9 +46,9 @@ type translator struct {
 	dropPort  uint32
 	onlyUDP   uint16 // of the options
 	unlocked  bool
-	captured  bool  // frames go into the ring after their port's number, not out
-	started   int64 // nanoseconds of the kernel's clock when the switch's began
-	*code           // the function that is being written
+	captured  bool          // frames go into the ring after their port's number, not out
+	started   boottime.Time // when the switch's clock was 0
+	*code                   // the function that is being written
 	functions []*code
 
 	params   *paramPlan // of the action that is being translated
@@ -57,26 +58,19 @@ type translator struct {
 }
 
 // translate writes the whole program.
-func translate(p *plan, h hook, f fds, opts Options, started int64) (insns asm.Instructions, err error) {
+func translate(p *plan, h hook, f fds, opts Options, started boottime.Time) (insns asm.Instructions, err error) {
 	defer catch(&err)
 	t := &translator{plan: p, hook: h, fds: f, cpuPort: opts.CPUPort, dropPort: opts.DropPort, onlyUDP: opts.OnlyUDP, unlocked: opts.unlocked, captured: opts.captured, started: started}
 	main := t.function("ingress", t.entry)
 	egress := t.function("egress", t.egress)
-	all := append([]*code{main, egress}, t.functions...)
+	all := []*code{main, egress}
 	if h == hookTC && f.handover != 0 {
 		all = append(all, t.function("headers", t.headers))
 		if t.requests.again() {
 			all = append(all, t.function("leave", t.leaving))
 		}
 	}
-	for i, c := range all {
-		part, err := c.finish(i == 0)
-		if err != nil {
-			return nil, err
-		}
-		insns = append(insns, part...)
-	}
-	return insns, nil
+	return assemble(append(all, t.functions...))
 }
 
 // function writes a function, leaving the one that is being written alone.
@@ -184,7 +178,7 @@ func (t *translator) entry() {
 	}
 	again := t.requests.again() && t.hook == hookTC && !t.captured
 	if again {
-		t.takeAgain("clone.copies", "ingress.parse")
+		t.takeAgain("clone.copies", "ingress.parse", "ingress.done")
 		t.storeConstant(asm.R10, slotOnStack, 0, 8)
 	}
 	t.hostFilter()
@@ -202,11 +196,14 @@ func (t *translator) entry() {
 	t.store(rPHV, phvPort, asm.R3, 4)
 	t.startRequests()
 	t.startDigest()
-	if again {
-		t.place("ingress.parse")
-	}
 	if t.hook == hookTC {
 		t.takePacketOut(drop)
+		if again { // behind what takes a packet-out in: one that comes back is the frame that it is
+			t.place("ingress.parse")
+		}
+	}
+	t.noteEpoch()
+	if t.hook == hookTC {
 		t.restoreTags(drop)
 	}
 	t.frameLength(asm.R4)
@@ -377,7 +374,7 @@ func (t *translator) timestamp(r bmv2json.FieldRef) {
 	if r.IsZero() || !t.reads(r) {
 		return
 	}
-	t.call(asm.FnKtimeGetNs)
+	t.call(asm.FnKtimeGetBootNs)
 	t.constant(asm.R1, uint64(t.started))
 	t.emit(asm.Sub.Reg(asm.R0, asm.R1), asm.Div.Imm(asm.R0, 1000))
 	t.setStandard(r, asm.R0)
@@ -628,7 +625,7 @@ func (t *translator) loadEgressPort(dst asm.Register) {
 	t.load(dst, rPHV, egress.off, egress.size)
 }
 
-// What precedes a frame in the tap's ring: the port and the direction, 4 bytes each, and the kernel's monotonic clock, 8 bytes.
+// What precedes a frame in the tap's ring: the port and the direction, 4 bytes each, and the clock (boottime), 8 bytes.
 const (
 	tapHeader = 16
 	tapIn     = 0
@@ -645,7 +642,7 @@ func (t *translator) tapFrame(direction int32, port func(dst asm.Register)) {
 		t.store(asm.R0, 0, asm.R1, 4)
 		t.storeConstant(asm.R0, 4, direction, 4)
 		t.emit(asm.Mov.Reg(rEntry, asm.R0))
-		t.call(asm.FnKtimeGetNs)
+		t.call(asm.FnKtimeGetBootNs)
 		t.store(rEntry, 8, asm.R0, 8)
 		t.emit(asm.Mov.Reg(asm.R0, rEntry))
 	}, tapHeader)

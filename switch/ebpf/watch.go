@@ -10,6 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/switch/iface"
 )
 
 // XDP features of a device (linux/netdev.h, enum netdev_xdp_act).
@@ -121,30 +123,39 @@ func askGeneric(family int, command byte, with *nl.RtAttr, want uint16) ([]byte,
 }
 
 // refresh says whether XDP programs may send by a port: its device takes frames from them (a veth while its peer polls), and nobody has given it a queueing discipline
-// that they would go past, for a rate, a delay or a loss. Else the frames go by tc.
+// that they would go past, for a rate, a delay or a loss. Else the frames go by tc. Where it cannot be found out all stays as it is.
 func (d *device) refresh(q *port) {
-	to := 0
-	if d.opts.Hook != HookTC && !q.gone {
-		if f, err := d.features(q.ifindex); err == nil && f&xdpXmit != 0 && !d.shaped(q.ifindex) {
-			to = q.ifindex
-		}
+	if d.opts.Hook == HookTC || q.gone {
+		d.setXDP(q.Number, 0)
+		return
 	}
-	d.setXDP(q.Number, to)
+	f, err := d.features(q.ifindex)
+	if err != nil {
+		return
+	}
+	shaped, err := d.shaped(q.ifindex)
+	switch {
+	case err != nil:
+	case f&xdpXmit != 0 && !shaped:
+		d.setXDP(q.Number, q.ifindex)
+	default:
+		d.setXDP(q.Number, 0)
+	}
 }
 
 // plainDisciplines are those that interfaces have by themselves, and those that hold programs.
 var plainDisciplines = []string{"noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "clsact", "ingress"}
 
 // shaped reports whether an interface has a queueing discipline that somebody has chosen.
-func (d *device) shaped(ifindex int) (yes bool) {
-	_ = d.home.do(func() error {
+func (d *device) shaped(ifindex int) (yes bool, err error) {
+	err = d.home.do(func() error {
 		disciplines, err := netlink.QdiscList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}})
 		for _, q := range disciplines {
 			yes = yes || !slices.Contains(plainDisciplines, q.Type())
 		}
 		return err
 	})
-	return yes
+	return yes, err
 }
 
 // watcher sees to it that what was attached stays attached: interfaces go and come back, and peers lose the program that another switch had there.
@@ -200,16 +211,12 @@ func (d *device) look() {
 	if d.closed {
 		return
 	}
+	var unknown error
 	for _, q := range d.ports {
-		index := 0
-		_ = d.home.do(func() error {
-			l, err := netlink.LinkByName(q.Iface)
-			if err == nil {
-				index = l.Attrs().Index
-			}
-			return err
-		})
+		index, err := d.indexOf(q.Iface)
 		switch {
+		case err != nil: // which says nothing about the interface
+			unknown = err
 		case index == q.ifindex && !q.gone:
 			if q.peer != nil {
 				if err := q.peer.space.do(q.peer.ensurePass); err != nil {
@@ -234,4 +241,27 @@ func (d *device) look() {
 			d.log.Info("the interface of a port is back", "port", q.Number, "iface", q.Iface)
 		}
 	}
+	if blind := unknown != nil; blind != d.blind {
+		if d.blind = blind; blind {
+			d.log.Warn("interfaces cannot be looked at, so ports stay as they are", "err", unknown, "do", iface.Help(unknown))
+		} else {
+			d.log.Info("interfaces can be looked at again")
+		}
+	}
+}
+
+// indexOf is an interface's index, 0 where there is none of that name.
+func (d *device) indexOf(name string) (index int, err error) {
+	err = d.home.do(func() error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			if errors.As(err, &netlink.LinkNotFoundError{}) {
+				return nil
+			}
+			return fmt.Errorf("looking for the interface %s: %w", name, err)
+		}
+		index = l.Attrs().Index
+		return nil
+	})
+	return index, err
 }

@@ -429,6 +429,9 @@ func (p *Pipeline) reset() error {
 	return nil
 }
 
+// Barrier implements [target.Pipeline]. Every change has waited for the packet under way, which keeps dp from its parser to its last copy.
+func (p *Pipeline) Barrier() error { return nil }
+
 // Program implements [target.Pipeline].
 func (p *Pipeline) Program() *bmv2json.Program { return p.prog }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 
@@ -20,7 +19,8 @@ func bind(info *p4cfg.P4Info, prog *bmv2json.Program) (*schema, error) {
 			tables: map[uint32]*table{}, actions: map[uint32]*action{}, actionByName: map[string]*action{}, profiles: map[uint32]*profile{},
 			counters: map[uint32]*array{}, directCounters: map[uint32]*table{}, meters: map[uint32]*array{}, directMeters: map[uint32]*table{},
 			registers: map[uint32]*register{}, valueSets: map[uint32]*valueSet{}, digests: map[uint32]*digestType{}, digestByName: map[string]*digestType{},
-			ports: 9,
+			leftOut: map[uint32]string{},
+			ports:   9,
 		},
 		names: map[uint32]string{},
 	}
@@ -129,8 +129,11 @@ func (b *binder) bindProfiles() {
 			continue
 		}
 		prog := b.prog.Profile(name)
-		if prog == nil && len(info.TableIds) == 0 {
-			continue // no table uses it, so p4c left it out
+		if prog == nil && !slices.ContainsFunc(b.info.Tables, func(t *p4cfg.Table) bool {
+			return slices.Contains(info.TableIds, t.GetPreamble().GetId()) && b.prog.Table(t.Preamble.Name) != nil
+		}) {
+			b.leftOut[info.Preamble.Id] = "action profile " + name // as no table that is left uses it
+			continue
 		}
 		if prog == nil {
 			b.differ("action profile %s of the P4Info is not in the program", name)
@@ -179,11 +182,8 @@ func (b *binder) bindTables() {
 			continue
 		}
 		prog := b.prog.Table(name)
-		if prog == nil && len(info.MatchFields) == 0 {
-			continue // no packet reaches it, so p4c left it out
-		}
 		if prog == nil {
-			b.differ("table %s of the P4Info is not in the program", name)
+			b.leftOut[info.Preamble.Id] = "table " + name
 			continue
 		}
 		t := &table{
@@ -365,7 +365,7 @@ func (b *binder) bindValueSets() {
 		}
 		prog := b.prog.ValueSet(name)
 		if prog == nil {
-			b.differ("value set %s of the P4Info is not in the program", name)
+			b.leftOut[v.Preamble.Id] = "value set " + name
 			continue
 		}
 		if int(v.Size) != prog.MaxSize {
@@ -387,6 +387,10 @@ func (b *binder) bindValueSets() {
 }
 
 func (b *binder) bindDigests() {
+	taken := map[*bmv2json.LearnList]bool{}
+	for _, d := range b.info.Digests {
+		taken[b.prog.LearnListNamed(d.GetPreamble().GetName())] = true
+	}
 	for i, d := range b.info.Digests {
 		name := b.preamble("digest", d.Preamble)
 		if name == "" {
@@ -396,16 +400,26 @@ func (b *binder) bindDigests() {
 		if prog == nil && len(b.info.Digests) == len(b.prog.LearnLists) {
 			prog = b.prog.LearnLists[i] // p4c numbers digests of tuples differently in its two outputs
 		}
-		if prog == nil {
-			b.differ("digest %s of the P4Info is not in the program", name)
-			continue
-		}
 		typ, err := resolveType(b.info.GetTypeInfo(), d.TypeSpec)
 		if err != nil {
 			b.differ("digest %s: %v", name, err)
 			continue
 		}
-		if w := typ.widths(nil); !slices.EqualFunc(w, prog.Widths, func(w, p int) bool { return w == p || w == 0 }) {
+		w := typ.widths(nil)
+		alike := func(l *bmv2json.LearnList) bool {
+			return slices.EqualFunc(w, l.Widths, func(w, p int) bool { return w == p || w == 0 })
+		}
+		if prog == nil { // some are left out: this one, unless what has no name here looks like it
+			if i := slices.IndexFunc(b.prog.LearnLists, func(l *bmv2json.LearnList) bool { return !taken[l] && alike(l) }); i >= 0 {
+				prog = b.prog.LearnLists[i]
+				taken[prog] = true
+			}
+		}
+		if prog == nil {
+			b.leftOut[d.Preamble.Id] = "digest " + name
+			continue
+		}
+		if !alike(prog) {
 			b.differ("digest %s has fields of %v bits in the P4Info and of %v bits in the program", name, w, prog.Widths)
 			continue
 		}
@@ -435,9 +449,6 @@ func (b *binder) bindPacketHeaders() {
 			b.differ("header %s has %d bits, which are no whole bytes", name, total)
 		}
 		h.bytes = total / 8
-		if !slices.ContainsFunc(b.prog.HeaderTypes, h.is) {
-			b.differ("no header of the program has the fields that header %s has in the P4Info: %v", name, h)
-		}
 		switch name {
 		case "packet_in":
 			b.packetIn = h
@@ -447,14 +458,6 @@ func (b *binder) bindPacketHeaders() {
 			b.differ("header %s is neither packet_in nor packet_out", name)
 		}
 	}
-}
-
-// is reports whether t has the fields of h.
-func (h *packetHeader) is(t *bmv2json.HeaderType) bool {
-	return slices.EqualFunc(t.Fields, h.fields, func(f *bmv2json.Field, g packetField) bool {
-		// A field of a struct in the header is "s.f" in the P4Info and has a made-up name in the program.
-		return f.Width == g.width && (f.Name == g.name || strings.Contains(g.name, "."))
-	})
 }
 
 // findUnnamed reports what the program has and the P4Info does not. Tables without keys are the compiler's own, and one that is hidden from the control plane can

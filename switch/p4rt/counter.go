@@ -64,7 +64,7 @@ func (c *config) writeCounter(typ p4v1.Update_Type, e *p4v1.CounterEntry) error 
 }
 
 func (c *config) readCounters(q *p4v1.CounterEntry, emit func(*p4v1.Entity)) error {
-	which, err := pick("counter", q.CounterId, c.counters, c.counterOrder)
+	which, err := pick(c.schema, "counter", q.CounterId, c.counters, c.counterOrder)
 	if err != nil {
 		return err
 	}
@@ -90,15 +90,18 @@ func (c *config) readCounters(q *p4v1.CounterEntry, emit func(*p4v1.Entity)) err
 	return nil
 }
 
-// pick returns the object of that id, or all if it is 0.
-func pick[T any](what string, id uint32, byID map[uint32]*T, all []*T) ([]*T, error) {
+// pick returns the object of that id, or all if it is 0; none if it is left out of the program.
+func pick[T any](s *schema, what string, id uint32, byID map[uint32]*T, all []*T) ([]*T, error) {
 	if id == 0 {
 		return all, nil
 	}
 	if o := byID[id]; o != nil {
 		return []*T{o}, nil
 	}
-	return nil, invalid("there is no %s %d", what, id)
+	if _, ok := s.leftOut[id]; ok {
+		return nil, nil
+	}
+	return nil, s.unknown(what, id)
 }
 
 func sortedKeys[V any](m map[uint32]V) []uint32 { return slices.Sorted(maps.Keys(m)) }
@@ -168,6 +171,9 @@ func (c *config) eachDirect(te *p4v1.TableEntry, kind string, f func(*table, *ta
 		return invalid("the table entry of the direct %s is missing; an empty one means all", kind)
 	}
 	which := c.tableOrder
+	if _, ok := c.leftOut[te.TableId]; ok {
+		return nil
+	}
 	if te.TableId != 0 {
 		t, err := c.table(te.TableId)
 		if err != nil {

@@ -170,7 +170,7 @@ func (s *Server) digestAck(a *p4v1.DigestListAck) error {
 func (c *config) writeDigest(typ p4v1.Update_Type, e *p4v1.DigestEntry) error {
 	d := c.digestStates[e.DigestId]
 	if d == nil {
-		return invalid("there is no digest %d", e.DigestId)
+		return c.unknown("digest", e.DigestId)
 	}
 	if err := present(typ, d.config() != nil, "configuration of digest", e.DigestId); err != nil {
 		return err
@@ -191,7 +191,7 @@ func (c *config) writeDigest(typ p4v1.Update_Type, e *p4v1.DigestEntry) error {
 }
 
 func (c *config) readDigests(q *p4v1.DigestEntry, emit func(*p4v1.Entity)) error {
-	which, err := pick("digest", q.DigestId, c.digests, c.digestOrder)
+	which, err := pick(c.schema, "digest", q.DigestId, c.digests, c.digestOrder)
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func (c *config) readMeters(q *p4v1.MeterEntry, emit func(*p4v1.Entity)) error {
 	if q.CounterData != nil {
 		return noColourCounters()
 	}
-	which, err := pick("meter", q.MeterId, c.meters, c.meterOrder)
+	which, err := pick(c.schema, "meter", q.MeterId, c.meters, c.meterOrder)
 	if err != nil {
 		return err
 	}

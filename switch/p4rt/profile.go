@@ -43,7 +43,7 @@ func (c *config) profile(id uint32) (*profile, *profileState, error) {
 	}
 	p := c.profiles[id]
 	if p == nil {
-		return nil, nil, invalid("there is no action profile %d", id)
+		return nil, nil, c.unknown("action profile", id)
 	}
 	return p, c.profileStates[id], nil
 }
@@ -384,6 +384,9 @@ func (c *config) readGroups(q *p4v1.ActionProfileGroup, emit func(*p4v1.Entity))
 
 // eachProfile calls f with the profile of that id, or with all if it is 0.
 func (c *config) eachProfile(id uint32, f func(*profile, *profileState) error) error {
+	if _, ok := c.leftOut[id]; ok {
+		return nil
+	}
 	if id != 0 {
 		p, st, err := c.profile(id)
 		if err != nil {

@@ -49,7 +49,7 @@ func (c *config) adjacent(entities []*p4v1.Entity) int {
 
 // readRegisters reads the cells that a request asks for; where it asks for one, the n from that one on.
 func (c *config) readRegisters(q *p4v1.RegisterEntry, n int, out *response) error {
-	which, err := pick("register", q.RegisterId, c.registers, c.registerOrder)
+	which, err := pick(c.schema, "register", q.RegisterId, c.registers, c.registerOrder)
 	if err != nil {
 		return err
 	}

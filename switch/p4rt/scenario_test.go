@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -30,7 +31,7 @@ import (
 )
 
 // TestScenarios runs the conversations in testdata/scenarios: what controllers ask of a P4Runtime server over gRPC, in the protocol's own text form, and
-// what it answers. -rewrite writes the answers anew, to be read before they are committed.
+// what it answers, with the program of the scenario's name or else with entities.p4. -rewrite writes the answers anew, to be read before they are committed.
 //
 //	connect NAME [election=N] [role=R] [device=D]    a controller opens its stream, or says something new on it
 //	disconnect NAME
@@ -44,7 +45,11 @@ import (
 // controllers' streams have brought.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
-		w := newWorld(t)
+		program := strings.TrimSuffix(filepath.Base(path), ".txt")
+		if _, err := os.Stat("testdata/" + program + ".json"); err != nil {
+			program = "entities"
+		}
+		w := newWorld(t, "testdata/"+program)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			out := w.run(t, d)
 			return out + w.heard()
@@ -73,17 +78,17 @@ type controller struct {
 	role     string
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, program string) *world {
 	t.Helper()
 	w := &world{info: &p4cfg.P4Info{}, ids: map[string]uint32{}, names: map[uint32]string{}, controllers: map[string]*controller{}}
-	text, err := os.ReadFile("testdata/entities.p4info.txtpb")
+	text, err := os.ReadFile(program + ".p4info.txtpb")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := prototext.Unmarshal(text, w.info); err != nil {
 		t.Fatal(err)
 	}
-	if w.program, err = os.ReadFile("testdata/entities.json"); err != nil {
+	if w.program, err = os.ReadFile(program + ".json"); err != nil {
 		t.Fatal(err)
 	}
 	w.nameIDs()

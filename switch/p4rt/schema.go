@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
+	"google.golang.org/grpc/codes"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
@@ -36,7 +37,18 @@ type schema struct {
 	packetIn       *packetHeader // nil where the program has none
 	packetOut      *packetHeader
 
+	// leftOut are the P4Info's objects that are not in the program, by id: p4c writes the P4Info before it finds out what no packet reaches.
+	leftOut map[uint32]string
+
 	ports int // bits of a port number
+}
+
+// unknown is what is said of an id that stands for no object of the program.
+func (s *schema) unknown(what string, id uint32) error {
+	if name, ok := s.leftOut[id]; ok {
+		return fail(codes.Unimplemented, "%s is in the P4Info, but the compiler has left it out of the program: no packet reaches it", name)
+	}
+	return invalid("there is no %s %d", what, id)
 }
 
 // table is a table as both sides see it.

@@ -16,7 +16,8 @@
 //   - bytestring, match, action, p4data: the values inside them (section 8).
 //
 // Locking. Writes and pipeline changes are serialised by one lock, reads share it: a read sees each write whole or not at all, and writes are strictly
-// serialisable, as sections 12.1 and 13.4 require. Packets do not take it.
+// serialisable, as sections 12.1 and 13.4 require. Packets do not take it; before a Write is answered the engine sees to it that none goes on with what was there before
+// ([target.Pipeline.Barrier]).
 package p4rt
 
 import (

@@ -31,7 +31,7 @@ func (c *config) table(id uint32) (*table, error) {
 	if t := c.tables[id]; t != nil {
 		return t, nil
 	}
-	return nil, invalid("there is no table %d", id)
+	return nil, c.unknown("table", id)
 }
 
 // entryKey reads the fields that identify an entry.
@@ -50,6 +50,9 @@ func (t *table) entryKey(te *p4v1.TableEntry) (*target.TableEntry, error) {
 }
 
 func (c *config) writeTableEntry(typ p4v1.Update_Type, te *p4v1.TableEntry) error {
+	if name, ok := c.leftOut[te.TableId]; ok && typ != p4v1.Update_INSERT && !te.IsDefaultAction {
+		return fail(codes.NotFound, "%s has no entries: the compiler has left it out of the program", name)
+	}
 	t, err := c.table(te.TableId)
 	if err != nil {
 		return err
@@ -285,6 +288,9 @@ func (c *config) readTableEntries(q *p4v1.TableEntry, emit func(*p4v1.Entity)) e
 				return err
 			}
 		}
+		return nil
+	}
+	if _, ok := c.leftOut[q.TableId]; ok {
 		return nil
 	}
 	t, err := c.table(q.TableId)

@@ -14,7 +14,7 @@ func (c *config) writeValueSet(typ p4v1.Update_Type, e *p4v1.ValueSetEntry) erro
 	}
 	v := c.valueSets[e.ValueSetId]
 	if v == nil {
-		return invalid("there is no value set %d", e.ValueSetId)
+		return c.unknown("value set", e.ValueSetId)
 	}
 	if len(e.Members) > v.size {
 		return fail(codes.ResourceExhausted, "value set %s has room for %d members, not %d", v.name, v.size, len(e.Members))
@@ -37,7 +37,7 @@ func (c *config) writeValueSet(typ p4v1.Update_Type, e *p4v1.ValueSetEntry) erro
 }
 
 func (c *config) readValueSets(q *p4v1.ValueSetEntry, emit func(*p4v1.Entity)) error {
-	which, err := pick("value set", q.ValueSetId, c.valueSets, c.valueSetOrder)
+	which, err := pick(c.schema, "value set", q.ValueSetId, c.valueSets, c.valueSetOrder)
 	if err != nil {
 		return err
 	}

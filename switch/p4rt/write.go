@@ -26,6 +26,10 @@ func (s *Server) Write(_ context.Context, req *p4v1.WriteRequest) (*p4v1.WriteRe
 	for i, u := range req.Updates {
 		outcome[i] = c.write(u)
 	}
+	// What has been acknowledged counts for every packet from then on: a controller takes a member's role away so that it commits nothing more.
+	if err := c.pipe.Barrier(); err != nil {
+		return nil, status.Errorf(codes.Unavailable, "the updates were made, but packets that began before may still use what was there; write again: %v", err)
+	}
 	if err := batchError(outcome, "some updates of the batch failed; the details have one error for each"); err != nil {
 		return nil, err
 	}

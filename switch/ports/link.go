@@ -1,6 +1,7 @@
 package ports
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/switch/iface"
 )
 
 // linkWatch calls changed with the name of each interface about which the kernel has news (rtnetlink(7), RTMGRP_LINK), and with "" when news were lost.
@@ -73,10 +76,23 @@ func (s *Set) linkChanged(name string) {
 	}
 }
 
+// lookAgain is when a port is looked at again where that has failed.
+const lookAgain = 500 * time.Millisecond
+
+// noSuchInterface says whether the kernel has said that there is no interface of that name, as against not saying anything.
+func noSuchInterface(name string) bool {
+	_, err := netlink.LinkByName(name)
+	return errors.As(err, &netlink.LinkNotFoundError{})
+}
+
 func (s *Set) reconcile(p *port) {
 	s.opening.Lock()
 	defer s.opening.Unlock()
 	link, err := net.InterfaceByName(p.iface)
+	if err != nil && !noSuchInterface(p.iface) {
+		s.tryAgain(p, "the interface of a port cannot be looked at, so the port stays as it is", err)
+		return
+	}
 	reopen := false
 	doErr := s.Do(func() {
 		switch {
@@ -109,11 +125,22 @@ func (s *Set) reconcile(p *port) {
 		}
 	})
 	if doErr != nil || !reopen {
+		p.told = false
 		return
 	}
 	if err := s.open(p); err != nil {
-		s.log.Warn("port stays down", "port", p.number, "iface", p.iface, "err", err)
+		s.tryAgain(p, "port stays down", err)
 		return
 	}
+	p.told = false
 	s.log.Info("port is back", "port", p.number, "iface", p.iface)
+}
+
+// tryAgain looks at a port again in a moment, since the kernel says nothing more where nothing changes. The log is told once.
+func (s *Set) tryAgain(p *port, what string, err error) {
+	if !p.told {
+		p.told = true
+		s.log.Warn(what, "port", p.number, "iface", p.iface, "err", err, "do", iface.Help(err))
+	}
+	time.AfterFunc(lookAgain, func() { s.linkChanged(p.iface) })
 }

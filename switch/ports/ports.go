@@ -119,6 +119,7 @@ type port struct {
 	number   uint32
 	iface    string
 	settings *iface.Change // what was changed on the interface, to be undone
+	told     bool          // the log has been told what keeps it from being looked at, or opened; guarded by Set.opening
 	up       atomic.Bool
 
 	rxPackets, rxBytes, txPackets, txBytes, txDropped, rxOversize, rxOverrun atomic.Uint64

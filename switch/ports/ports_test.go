@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"net"
 	"os/exec"
 	"strings"
@@ -465,6 +466,51 @@ func TestInterfaceDisappearsAndReturns(t *testing.T) {
 	a.send(frame(3, 1000))
 	if got := b.recv(2 * time.Second); got == nil || number(got) != 3 {
 		t.Error("nothing is sent to the interface that returned")
+	}
+}
+
+// TestOutOfDescriptors: without a file descriptor left an interface cannot be looked at, which says nothing about it. What has happened to it meanwhile is found later.
+func TestOutOfDescriptors(t *testing.T) {
+	veth(t, "pa", 1500)
+	veth(t, "pb", 1500)
+	var said bytes.Buffer
+	s := newSet(t, forward, Options{Log: slog.New(slog.NewTextHandler(&said, nil))})
+	add(t, s, 1, "pa")
+	add(t, s, 2, "pb")
+	a, b := dial(t, "pap"), dial(t, "pbp")
+	own, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	gone, err := netlink.LinkByName("pb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		s.linkChanged("")
+	}
+	passes(t, a, b)
+	err = own.LinkDel(gone)
+	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil || e != nil {
+		t.Fatal(err, e)
+	}
+	eventually(t, "port 2 is down", func() bool { return !s.Ports()[2].Up })
+	if !s.Ports()[1].Up {
+		t.Error("port 1 is down")
+	}
+	if err := s.Close(); err != nil { // it says nothing more
+		t.Error(err)
+	}
+	if n := strings.Count(said.String(), "too many open files"); n != 2 || !strings.Contains(said.String(), "ulimit -n") {
+		t.Errorf("it said %d times what is wrong, not once for each port:\n%s", n, said.String())
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/ports"
@@ -40,6 +41,9 @@ type Options struct {
 	Ports ports.Options
 }
 
+// now is the clock; for tests.
+var now = boottime.Now
+
 // maxPacketOuts is how many packet-outs may wait for the packet thread.
 const maxPacketOuts = 256
 
@@ -47,7 +51,7 @@ const maxPacketOuts = 256
 type Device struct {
 	opts  Options
 	log   *slog.Logger
-	start time.Time
+	start boottime.Time
 	ports *ports.Set
 	outs  chan struct{} // a token for each packet-out under way
 
@@ -70,7 +74,7 @@ var (
 
 // New makes a switch without ports and without a program: it drops everything.
 func New(opts Options) (*Device, error) {
-	d := &Device{opts: opts, log: opts.Log, start: time.Now(), outs: make(chan struct{}, maxPacketOuts)}
+	d := &Device{opts: opts, log: opts.Log, start: now(), outs: make(chan struct{}, maxPacketOuts)}
 	if d.log == nil {
 		d.log = slog.Default()
 	}
@@ -206,7 +210,7 @@ func (d *Device) OnPacketIn(f func(frame []byte)) { d.onPacket.Store(&f) }
 func (d *Device) OnDigest(f func(target.Digest)) { d.onDigest.Store(&f) }
 
 // Now implements target.Device.
-func (d *Device) Now() time.Duration { return time.Since(d.start) }
+func (d *Device) Now() time.Duration { return time.Duration(now() - d.start) }
 
 // Close implements target.Device: it detaches all ports and puts their interfaces' settings back.
 func (d *Device) Close() error {

@@ -136,6 +136,11 @@ type Pipeline interface {
 	// SetCloneSession sets what a session means; nil removes it. Ids are 0 to 32767, as in BMv2 (ErrOutOfRange).
 	SetCloneSession(id uint32, s *CloneSession) error
 	CloneSessions() map[uint32]CloneSession
+
+	// Barrier makes the changes so far final: when it has returned, no packet touches a register any more that found something in a table, group, session or value
+	// set as it was before. Who acknowledges changes calls it first, once for all of them. Until then such a packet may be under way. What it did to registers before
+	// stays done, and it leaves by the port that it has been given.
+	Barrier() error
 }
 
 // WeightedMember is one member of an action selector's group.
@@ -182,7 +187,7 @@ type Device interface {
 	OnPacketIn(func(frame []byte))
 	// OnDigest sets who gets the digests.
 	OnDigest(func(Digest))
-	// Now is the clock that the program sees in its timestamps, since the device was made.
+	// Now is the clock that the program sees in its timestamps, since the device was made. It goes on while the machine is suspended: read leases are counted by it.
 	Now() time.Duration
 	Close() error
 }

@@ -48,12 +48,15 @@ type state struct {
 	Version       string  `json:"version"`              // "epoch.sequence"
 	VersionNumber uint64  `json:"versionNumber,string"` // the same as one number
 	Found         bool    `json:"found"`                // there is a value
-	Value         []byte  `json:"valueBase64,omitempty"`
-	Text          *string `json:"valueText,omitempty"` // where it is printable
+	Value         []byte  `json:"valueBase64,omitzero"` // with found, an empty one too
+	Text          *string `json:"valueText,omitempty"`  // where it is printable
 }
 
 func stateOf(v wire.Version, value []byte, found bool) *state {
-	s := &state{Version: v.String(), VersionNumber: uint64(v), Found: found, Value: value}
+	s := &state{Version: v.String(), VersionNumber: uint64(v), Found: found}
+	if found {
+		s.Value = append([]byte{}, value...)
+	}
 	if found && wire.Printable(value) {
 		t := string(value)
 		s.Text = &t

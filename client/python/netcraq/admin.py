@@ -85,7 +85,10 @@ class Admin:
         ]
 
     def keys(self, prefix: str = "") -> dict[str, int]:
-        """The placed keys whose names start with prefix: name to KEY_ID."""
+        """The placed keys whose names start with prefix, as they are on record: name to KEY_ID (32 bits).
+
+        Raises AdminError with code unavailable where the controller does not know that it leads: ask again.
+        """
         return {k["name"]: k["keyId"] for k in self._do("GET", "/v1/keys?" + urllib.parse.urlencode({"prefix": prefix})) or []}
 
     def key_id(self, name: str) -> int:

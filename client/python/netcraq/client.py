@@ -11,7 +11,8 @@
 A request that is not answered within the retransmission time (the paper's 50 ms) goes, as the same packet, to the next address, until the timeout.
 Because every copy has the same session and request number, a write is executed once however often it is sent. A write that ends in Timeout has an
 unknown outcome; its number is used up, and the next write has the next one: switches drop late copies of the older as soon as they know the newer, so
-nothing is ever sent under an old number again.
+nothing is ever sent under an old number again. A write that was refused has an unknown outcome, too: the refusal speaks for one copy, and networks
+double packets. What is surely not executed is what was not sent, and a CAS with a session that failed.
 
 What comes from an address that was not asked, and is not the chain's service address, is no answer: it is counted (``Client.foreign``) and ignored.
 """
@@ -68,7 +69,7 @@ class NoChain(NetCRAQError):
 
 
 class NoSession(NetCRAQError):
-    """A write, and no session to write with. Nothing was sent."""
+    """A write, and no session to write with (any more)."""
 
 
 class Denied(NetCRAQError):
@@ -193,7 +194,7 @@ class Client:
             session = self._writer()
             if session is None:
                 if not self.at_least_once:
-                    raise NoSession(f"{_name(op, value)} {wire.format_key(key)}: no session to write with")
+                    raise NoSession(f"{_name(op, value)} {wire.format_key(key)}: no session to write with", outcome_unknown=sent > 0)
                 self._number = (self._number + 1) & 0xFFFFFFFF
                 return self._call(Packet(op, key, request=self._number, version=expected, value=value), begun, sent)
             number = session.next_request
@@ -201,13 +202,19 @@ class Client:
             ends = self._session.ends if isinstance(self._session, SessionLease) else None
             try:
                 return self._call(Packet(op, key, session=session.id, request=number, version=expected, value=value), begun, sent, ends)
+            except CASFailed as e:
+                if not sent or e.outcome_unknown:
+                    raise
+                # A copy under another session may have been executed, and be why.
+                raise CASFailed(str(e), e.version, e.value, outcome_unknown=True) from None
             except Refused as e:
                 if e.status != Status.BAD_SESSION:
                     raise
                 left = self._drop(session)
-                if e.outcome_unknown or not isinstance(self._session, SessionLease) or time.monotonic() + pause >= begun + self.timeout:
+                # A copy may have been executed while the session was still taken. A CAS cannot be executed again then.
+                if op != Op.CAS or not isinstance(self._session, SessionLease) or time.monotonic() + pause >= begun + self.timeout:
                     raise
-            sent += 1  # it is not executed, and goes on with another session
+            sent += 1  # it goes on with another session
             if not left and sent > 1:  # the more leases in a row of which no session is taken, the later the next
                 time.sleep(pause)
                 pause = min(2 * pause, 1.0)
@@ -270,7 +277,7 @@ class Client:
                 last = f"the last answer was {wire.status_name(p.status)}"
                 no_chain = no_chain + 1 if p.status == Status.NO_CHAIN else 0
                 if no_chain >= len(addresses):
-                    raise NoChain(f"{name}: no such chain: {request.key >> 24}", outcome_unknown=writes and attempts > no_chain)
+                    raise NoChain(f"{name}: no such chain: {request.key >> 24}", outcome_unknown=writes)
                 if p.status != Status.RETRY:
                     at = (at + 1) % len(addresses)
                 if p.status == Status.RETRY or refusals >= len(addresses):
@@ -282,29 +289,26 @@ class Client:
         if self._stranger and last == "no answer":
             last = f"no answer but from {self._stranger}, which was not asked: if that is the chain's service address, give it as service"
         sent = f" ({attempts} sent in {time.monotonic() - begun:.3f} s)" if attempts else " (nothing was sent)"
-        raise Timeout(f"{name}: timed out: {last}{sent}", outcome_unknown=writes and attempts > 0)
+        raise Timeout(f"{name}: timed out: {last}{sent}", outcome_unknown=writes and before + attempts > 0)
 
     def _result(self, name: str, request: Packet, p: Packet, source: str, rtt: float, attempts: int) -> Result:
         writes = request.op != Op.READ
-        again = writes and attempts > 1
         if p.status == Status.NOT_FOUND or (not writes and p.status == Status.OK and p.value is None):
-            raise NotFound(f"{name}: key not found", 0 if writes else p.version, outcome_unknown=again)
+            raise NotFound(f"{name}: key not found", 0 if writes else p.version, outcome_unknown=writes)
         if p.status == Status.CAS_FAILED and request.op == Op.CAS:
             # With a session the head would have known an executed one again; without, this may answer the second copy of one that was executed.
-            unknown = again and request.session == 0
             why = f"{name}: the key has version {wire.format_version(p.version)}, value {p.value!r}"
-            raise CASFailed(why, p.version, p.value, outcome_unknown=unknown)
+            raise CASFailed(why, p.version, p.value, outcome_unknown=request.session == 0)
         if p.status == Status.OK or (p.status == Status.SUPERSEDED and writes):
             return Result(p.version, None if writes else p.value, p.status == Status.SUPERSEDED, source, p.epoch, rtt, attempts)
+        # Whatever else refuses a write speaks for this copy of its packet. Another may have been executed.
         if p.status == Status.DENIED:
             needed = {Op.READ: "read in", Op.WRITE: "write in", Op.CAS: "read and write in"}[request.op]
-            # An earlier copy may have come when access was still granted.
-            raise Denied(f"{name}: access denied: ask the operator for access to {needed} the key's realm", outcome_unknown=again)
-        known = writes and p.status in (Status.BAD_SESSION, Status.FULL)
+            raise Denied(f"{name}: access denied: ask the operator for access to {needed} the key's realm", outcome_unknown=writes)
         why = f"answered {wire.status_name(p.status)}"
         if writes and p.status == Status.BAD_SESSION:
             why += f": session {request.session} is not leased to this host, not any more, or is beyond the switches' session table"
-        raise Refused(f"{name}: {why}", p.status, outcome_unknown=again if known else writes)
+        raise Refused(f"{name}: {why}", p.status, outcome_unknown=writes)
 
     def _receive(self, request: Packet, sources: set[tuple[str, int]], until: float) -> tuple[Packet, str] | None:
         """The reply to the request, whichever of its copies it answers; None when there is none by then."""

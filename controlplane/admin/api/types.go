@@ -98,7 +98,7 @@ type Recovery struct {
 type KeySpec struct {
 	Name  string  `json:"name"`            // the etcd key, or any other non-empty name
 	KeyID *uint32 `json:"keyId,omitempty"` // nil: the controller chooses. The top byte must be the chain's id
-	Value []byte  `json:"value,omitempty"` // base64 in JSON. nil: it reads NOT_FOUND until somebody writes it
+	Value []byte  `json:"value,omitzero"`  // base64 in JSON, "" for an empty one. nil (left out): it reads NOT_FOUND until somebody writes it
 }
 
 // Key is a key that is placed in the network.
@@ -119,7 +119,7 @@ type KeyState struct {
 	Version uint64 `json:"version,string"`    // the committed version: chain epoch (16 bits), sequence (48 bits)
 	Newest  uint64 `json:"newest,string"`     // the newest accepted version; equal to Version where the slot is clean
 	Length  int    `json:"length"`            // bytes in use; -1: no value (never written, or deleted)
-	Value   []byte `json:"value,omitempty"`   // the committed value, base64 in JSON
+	Value   []byte `json:"value,omitzero"`    // the committed value, base64 in JSON
 	Session uint16 `json:"session,omitempty"` // who wrote the newest accepted version
 	Request uint32 `json:"request,omitempty"`
 }

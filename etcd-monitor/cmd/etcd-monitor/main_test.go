@@ -83,6 +83,7 @@ func TestMistakes(t *testing.T) {
 		"--max-concurrent-streams 0":                                             "nobody could ask anything",
 		"--grpc-keepalive-timeout 0s":                                            "give a time above 0",
 		"--embedded-client-address 0.0.0.0:2379 --data-dir " + t.TempDir():       "not on this machine's loopback",
+		"--controller h:1 --endpoints h:1 --namespace /netcraq/x/":               "NetCRAQ's own: give another one",
 	} {
 		var errs strings.Builder
 		code := run(t.Context(), strings.Fields(line), io.Discard, &errs)

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/client/pkg/v3/tlsutil"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/controlplane/placed"
@@ -263,6 +264,11 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 	}
 	if err := o.checkOwn(); err != nil {
 		return level, nil, badInput{err}
+	}
+	if o.controller != "" && o.namespace != "" {
+		if own := o.reserved(); len(own.Without(o.namespace, clientv3.GetPrefixRangeEnd(o.namespace))) == 0 {
+			return fail("--namespace %s: the keys under %s are NetCRAQ's own: give another one", o.namespace, strings.Join(own.Prefixes(), ", "))
+		}
 	}
 	if o.user != "" && o.controller == "" {
 		return fail("--user: clients have their own names; this one is for the gateway's business with --controller, which is not given")

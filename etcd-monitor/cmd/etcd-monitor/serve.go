@@ -102,8 +102,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 		own, asSelf, enabling = o.reserved(), n.etcd, n.everybody.Enabling
 		keys, where = n.server, where+", and placed keys as the controller at "+o.controller+" says"
 	}
-	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics, Log: log, Registry: registry, Reserved: own, AsSelf: asSelf, AuthEnable: enabling, Namespace: o.namespace,
-		CORS: o.cors, Hosts: o.hosts, Profiles: o.profiles, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
+	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics, Log: log, Registry: registry,
+		Reserved: own, AsSelf: asSelf, AuthEnable: enabling, Namespace: o.namespace, CORS: o.cors, Hosts: o.hosts, Profiles: o.profiles, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
 		MaxConcurrentStreams: o.maxStreams, KeepAliveMinTime: o.keepAliveMin, KeepAliveInterval: o.keepAlive, KeepAliveTimeout: o.keepAliveT})
 	if err != nil {
 		return err

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,17 +18,18 @@ import (
 
 // options is the command line, checked.
 type options struct {
-	ports    []portSpec
-	deviceID uint64
-	json     string // the program; "" with --no-p4
-	noP4     bool
-	p4info   string
-	engine   string
-	hook     ebpf.Hook
-	onlyUDP  uint16
-	faults   string
-	pcap     string // directory; "" for none
-	dump     int    // bytes of each frame to log
+	ports          []portSpec
+	deviceID       uint64
+	json           string // the program; "" with --no-p4
+	noP4           bool
+	p4info         string
+	engine         string
+	hook           ebpf.Hook
+	onlyUDP        uint16
+	faults         string
+	maxConnections int
+	pcap           string // directory; "" for none
+	dump           int    // bytes of each frame to log
 
 	logConsole bool
 	logFile    string
@@ -38,6 +41,7 @@ type options struct {
 	dropPort uint32
 
 	ignored []string // options of BMv2 that were given and mean nothing here, with the reason
+	unused  string   // the program that was given beside --no-p4
 	help    bool
 	version bool
 	jsonVer bool
@@ -56,8 +60,9 @@ type portSpec struct {
 }
 
 const (
-	defaultAddr     = "127.0.0.1:9559"
-	defaultDropPort = 511
+	defaultAddr        = "127.0.0.1:9559"
+	defaultDropPort    = 511
+	defaultConnections = 64
 )
 
 // levelTrace is below slog's lowest: each frame, with --dump-packet-data.
@@ -93,6 +98,7 @@ var foreignTarget = []struct {
 	why      string
 }{
 	{"disable-swap", false, "a new program is committed at once"},
+	{"enable-swap", false, "a new program is committed at once"},
 	{"dp-grpc-server-addr", true, "frames come from interfaces only"},
 	{"priority-queues", true, "there are no queues: a frame is sent when the program is done with it"},
 	{"max-mc-groups", true, "the number of multicast groups is not limited"},
@@ -148,7 +154,7 @@ func parseOptions(args []string) (*options, error) {
 			break
 		}
 	}
-	if err := f.main.Parse(mainArgs); err != nil {
+	if err := f.main.Parse(adjoined(f.main, mainArgs)); err != nil {
 		return nil, usageError("%v", err)
 	}
 	if err := f.target.Parse(targetArgs); err != nil {
@@ -163,6 +169,67 @@ func parseOptions(args []string) (*options, error) {
 	return o, f.check(o)
 }
 
+// adjoined puts values of options that may go without one next to them, as pflag wants it: "--pcap DIR" is "--pcap=DIR" to BMv2, unless the next word is an option.
+func adjoined(s *pflag.FlagSet, args []string) (out []string) {
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		if name, long := strings.CutPrefix(a, "--"); long && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
+			// (not those of truth values, which take none)
+			if flag := s.Lookup(name); flag != nil && flag.NoOptDefVal != "" && flag.Value.Type() != "bool" {
+				i++
+				a += "=" + args[i]
+			}
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// abbreviable lets the names of options be shortened to what is no other's beginning, as BMv2 takes them.
+func abbreviable(s *pflag.FlagSet) {
+	var names []string
+	s.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	s.SetNormalizeFunc(func(_ *pflag.FlagSet, given string) pflag.NormalizedName {
+		if slices.Contains(names, given) {
+			return pflag.NormalizedName(given)
+		}
+		meant := ""
+		for _, name := range names {
+			switch {
+			case !strings.HasPrefix(name, given) || given == "":
+			case meant != "":
+				return pflag.NormalizedName(given) // two: neither
+			default:
+				meant = name
+			}
+		}
+		return pflag.NormalizedName(cmp.Or(meant, given))
+	})
+}
+
+// decimal is an option's number, which pflag would take for an octal one after a 0.
+type decimal[T uint16 | uint32 | uint64 | int] struct{ to *T }
+
+func (d decimal[T]) String() string {
+	if d.to == nil { // as pflag asks for the zero value
+		return "0"
+	}
+	return fmt.Sprint(*d.to)
+}
+
+func (d decimal[T]) Type() string { return "number" }
+
+func (d decimal[T]) Set(s string) error {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return errors.New("it is no number, or too large")
+	}
+	if *d.to = T(n); uint64(*d.to) != n || *d.to < 0 {
+		return errors.New("it is too large")
+	}
+	return nil
+}
+
 // usage writes the help.
 func usage(w io.Writer) {
 	f := newFlagSets(&options{})
@@ -175,18 +242,20 @@ func newFlagSets(o *options) *flagSets {
 	m.SortFlags = false
 	m.Usage, f.target.Usage = func() {}, func() {}
 	m.StringArrayVarP(&f.interfaces, "interface", "i", nil, "attach network interface IFACE as port PORT, given as `PORT@IFACE`; repeat for each port")
-	m.Uint64Var(&o.deviceID, "device-id", 0, "device id in P4Runtime requests; `N`")
+	m.Var(decimal[uint64]{&o.deviceID}, "device-id", "device id in P4Runtime requests; `N`")
 	m.BoolVar(&o.noP4, "no-p4", false, "start without a program")
 	m.StringVar(&o.p4info, "p4info", "", "P4Info of PROGRAM.json (text or binary `FILE`): controllers can read and write at once,\nwithout pushing it first")
 	m.StringVar(&o.engine, "engine", "auto", "what runs the program: `auto|ebpf|interp`")
 	m.Var(&o.hook, "hook", "where ebpf meets frames: at `auto|tc|xdp|clsact`. xdp is on ports whose driver runs it natively, others are at\ntc; auto takes xdp on those but for veth, where it gains nothing; clsact is tc as on Linux before 6.6")
-	m.Uint16Var(&o.onlyUDP, "only-udp", 0, "share the interfaces with the host: the program gets IPv4 packets to and from UDP port `N`, the host's stack\nall else; tagged ones of that port, fragments and those with IP options are dropped.\nWith --engine interp the host gets a copy of everything")
+	m.Var(decimal[uint16]{&o.onlyUDP}, "only-udp", "share the interfaces with the host: the program gets IPv4 packets to and from UDP port `N`, the host's stack\nall else; tagged ones of that port, fragments and those with IP options are dropped.\nWith --engine interp the host gets a copy of everything")
+	o.maxConnections = defaultConnections
+	m.Var(decimal[int]{&o.maxConnections}, "max-connections", "serve P4Runtime to `N` connections at a time; more are refused, or take the place of those that make no call")
 	m.BoolVar(&o.logConsole, "log-console", false, "log to stdout")
 	m.StringVar(&o.logFile, "log-file", "", "log to `FILE`")
 	m.StringVarP(&f.level, "log-level", "L", "info", "trace, debug, info, warn, error or off; `LEVEL`")
-	m.StringVar(&o.pcap, "pcap", "", "record IFACE_in.pcap and IFACE_out.pcap of each interface in `DIR` (given as --pcap=DIR;\nwithout a value, here)")
+	m.StringVar(&o.pcap, "pcap", "", "record IFACE_in.pcap and IFACE_out.pcap of each interface in `DIR`; here, where\nno word but an option is behind it")
 	m.Lookup("pcap").NoOptDefVal = "."
-	m.IntVar(&o.dump, "dump-packet-data", 0, "log the first `N` bytes of each frame")
+	m.Var(decimal[int]{&o.dump}, "dump-packet-data", "log the first `N` bytes of each frame")
 	m.StringVar(&o.faults, "faults", "", "lose, duplicate, reorder and delay frames, for tests: a `FILE` or the rules themselves,\n"+
 		"e.g. 'seed=7; 1/rx: loss=0.01; *: delay=2ms, jitter=1ms, dup=0.01, reorder=0.05'")
 	m.BoolVarP(&o.help, "help", "h", false, "show this")
@@ -207,13 +276,17 @@ func newFlagSets(o *options) *flagSets {
 	t.StringVar(&o.grpc.key, "grpc-server-key", "", "the server's private key, PEM `FILE`")
 	t.StringVar(&o.grpc.ca, "grpc-server-cacert", "", "certificates that sign clients' certificates, PEM `FILE`")
 	t.BoolVar(&o.grpc.requireClientCert, "grpc-server-with-client-auth", false, "refuse clients without a certificate")
-	t.Uint32Var(&o.cpuPort, "cpu-port", 0, "port `N` of packet-in and packet-out; without it there are none")
-	t.Uint32Var(&o.dropPort, "drop-port", defaultDropPort, "egress port `N` that means drop")
-	t.Int("dump-packet-data", 0, "")
+	t.Var(decimal[uint32]{&o.cpuPort}, "cpu-port", "port `N` of packet-in and packet-out; without it there are none")
+	o.dropPort = defaultDropPort
+	t.Var(decimal[uint32]{&o.dropPort}, "drop-port", "egress port `N` that means drop")
+	t.Var(decimal[int]{&o.dump}, "dump-packet-data", "")
 	_ = t.MarkHidden("dump-packet-data")
 	for _, x := range foreignTarget {
 		addForeign(t, x.name, x.hasValue)
 	}
+	addForeign(t, "load-modules", true)
+	abbreviable(m)
+	abbreviable(t)
 	return f
 }
 
@@ -232,9 +305,11 @@ func (f *flagSets) check(o *options) error {
 	case len(args) > 1:
 		return usageError("one program at most, not %q; target options such as --cpu-port come after \"--\"", args)
 	case len(args) == 1 && o.noP4:
-		return usageError("--no-p4 and the program %s contradict each other", args[0])
+		o.unused = args[0]
 	case len(args) == 1:
 		o.json = args[0]
+	case !o.noP4 && f.main.Changed("pcap") && o.pcap != ".":
+		return usageError("no program: the word behind --pcap, %q, is its directory; --pcap=. is for here", o.pcap)
 	case !o.noP4:
 		return usageError("no program: give the JSON that p4c-bm2-ss wrote, or --no-p4 to wait for a controller to push one")
 	}
@@ -266,6 +341,9 @@ func (f *flagSets) check(o *options) error {
 	if o.cpuPort != 0 && o.cpuPort == o.dropPort {
 		return usageError("the CPU port and the drop port are both %d; give another --drop-port", o.cpuPort)
 	}
+	if o.maxConnections < 1 {
+		return usageError("--max-connections is at least 1, not %d", o.maxConnections)
+	}
 	if err := f.checkLog(o); err != nil {
 		return err
 	}
@@ -274,11 +352,8 @@ func (f *flagSets) check(o *options) error {
 			return usageError("--%s is not supported: frames come from interfaces, state from P4Runtime", name)
 		}
 	}
-	if f.target.Changed("dump-packet-data") {
-		o.dump, _ = f.target.GetInt("dump-packet-data")
-	}
-	if o.dump < 0 {
-		return usageError("--dump-packet-data takes a number of bytes, not %d", o.dump)
+	if f.target.Changed("load-modules") {
+		return usageError("--load-modules is not supported: externs are v1model's alone")
 	}
 	for _, x := range foreign {
 		if f.main.Changed(x.name) {

@@ -120,6 +120,9 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	for _, s := range o.ignored {
 		log.Info("option of BMv2 ignored", "option", s)
 	}
+	if o.unused != "" {
+		log.Warn("the program is not loaded, because of --no-p4", "program", o.unused)
+	}
 	popts, closePorts, err := portOptions(o, log)
 	if err != nil {
 		return err
@@ -156,10 +159,11 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 		}
 	}
 
-	gs := grpc.NewServer(gopts...)
+	connections := p4rt.NewConnections(o.maxConnections, log)
+	gs := grpc.NewServer(connections.ServerOptions(gopts...)...)
 	server.Register(gs)
 	failed := make(chan error, 1)
-	go func() { failed <- gs.Serve(listener) }()
+	go func() { failed <- gs.Serve(connections.Listen(listener)) }()
 	defer gs.Stop()
 	if o.grpc.addr == defaultAddr {
 		log.Info("P4Runtime is served on this machine only; give --grpc-server-addr after -- for others")

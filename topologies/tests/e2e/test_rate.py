@@ -88,6 +88,11 @@ class Seen:
     writes: list[float]
     lost: int = 0
 
+    @property
+    def done(self):
+        """How many requests were answered."""
+        return len(self.reads) + len(self.writes) - self.lost
+
     def __str__(self):
         """Microseconds."""
 
@@ -153,10 +158,11 @@ def test_a_flood_costs_the_flooder(net):
     assert dropped > 0
     assert bounded.answered <= 1.1 * RATE * bounded.seconds + BURST
     assert beside.lost == 0
+    if net.switch == "bmv2":
+        # BMv2 looks at every packet of a flood in one thread before its meter drops it: there the bound spares the chain, and the switch itself
+        # only as far as it does less for each. What is compared is how much the victim gets done: of a flood without a bound it has a handful.
+        assert beside.done > without.done
+        return
     # Processors are shared, with the flooding process, too. Without a bound it is two to three orders of magnitude where switches run in processes.
-    # BMv2 looks at every packet of the flood in one thread before its meter drops it: there the bound spares the chain, and the
-    # switch itself only as far as it does less for each.
-    in_one_thread = "bmv2" in net.running_engine.lower() or "simple_switch" in net.running_engine.lower()
-    for was, now, free_of_bound in ((quiet.reads, beside.reads, without.reads), (quiet.writes, beside.writes, without.writes)):
-        limit = statistics.median(free_of_bound) if in_one_thread and free_of_bound else 20 * statistics.median(was) + 0.005
-        assert statistics.median(now) < limit
+    for was, now in ((quiet.reads, beside.reads), (quiet.writes, beside.writes)):
+        assert statistics.median(now) < 20 * statistics.median(was) + 0.005

@@ -1,0 +1,479 @@
+package controller_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/admin/api"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp"
+	switchp4rt "github.com/netcraq/netcraq/switch/p4rt"
+	"github.com/netcraq/netcraq/switch/target"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// A lab is a network in this process, for stories about the controller that need a data plane: real switches (the
+// interp engine behind the real P4Runtime server) on cables in memory. It needs no root, no namespace and no other
+// process, and the whole of it comes up in a tenth of a second. What hangs on engines, interfaces or processes is not
+// shown by it: the end-to-end tests do that.
+
+// lab is switches s1 to sn in a line, each with a host at port 1; chains as a layout says.
+type lab struct {
+	t        *testing.T
+	layout   layout
+	dir      string
+	state    string // the controller's file
+	file     string // the topology
+	switches []*labSwitch
+	cables   map[labPort]labPort
+
+	mu      sync.Mutex
+	work    []func() // frames on their way
+	wake    chan struct{}
+	replies map[uint16]chan *wire.Packet // of the hosts' requests, by UDP port
+	port    uint16
+}
+
+type labPort struct{ sw, port int }
+
+// labSwitch is one switch. It implements target.Device.
+type labSwitch struct {
+	lab  *lab
+	n    int // from 1
+	addr string
+
+	mu       sync.Mutex
+	born     time.Time
+	pipe     *interp.Pipeline
+	packetIn func([]byte)
+	server   *grpc.Server
+	awake    chan struct{} // closed while it is not stopped as by SIGSTOP
+	buf      interp.Buffer // the lab's goroutine's
+}
+
+const labCPUPort = 510
+
+// newLab starts the switches of a layout, of which only the number of switches and the chains count.
+func newLab(t *testing.T, l layout) *lab {
+	t.Helper()
+	x := &lab{t: t, layout: l, dir: t.TempDir(), cables: map[labPort]labPort{}, wake: make(chan struct{}, 1), replies: map[uint16]chan *wire.Packet{}, port: 20000}
+	x.state, x.file = filepath.Join(x.dir, "state.json"), filepath.Join(x.dir, "net.json")
+	done := make(chan struct{})
+	t.Cleanup(func() { close(done) })
+	go x.run(done)
+	compiled, err := filepath.Abs("../../p4src/compiled/netcraq-128")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var links [][]string
+	var switches, hosts, chains []object
+	for i := 1; i <= l.n; i++ {
+		s := &labSwitch{lab: x, n: i}
+		x.switches = append(x.switches, s)
+		s.start()
+		t.Cleanup(s.kill)
+		name := fmt.Sprintf("s%d", i)
+		switches = append(switches, object{"name": name, "p4runtime": s.addr, "deviceId": i, "address": switchAddr(i).String()})
+		hosts = append(hosts, object{"name": fmt.Sprintf("h%d", i), "ip": hostAddr(i).String(), "mac": hostMAC(i), "port": name + ":1"})
+		if i > 1 {
+			links = append(links, []string{fmt.Sprintf("s%d:3", i-1), name + ":2"})
+			a, b := labPort{i - 1, 3}, labPort{i, 2}
+			x.cables[a], x.cables[b] = b, a
+		}
+	}
+	for _, c := range l.chains {
+		chains = append(chains, object{"id": c.id, "name": c.name, "address": serviceAddrOf(c.id).String(), "members": names(c.members), "leaseMillis": c.lease, "patienceMillis": c.patience})
+	}
+	b, err := json.Marshal(object{"program": object{"json": compiled + ".json", "p4info": compiled + ".p4info.txtpb"}, "sessions": object{"ttlSeconds": 2},
+		"switches": switches, "links": links, "hosts": hosts, "chains": chains})
+	if err == nil {
+		err = os.WriteFile(x.file, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// run delivers frames, one after the other.
+func (x *lab) run(done chan struct{}) {
+	for {
+		select {
+		case <-done:
+			return
+		case <-x.wake:
+		}
+		for {
+			x.mu.Lock()
+			work := x.work
+			x.work = nil
+			x.mu.Unlock()
+			if len(work) == 0 {
+				break
+			}
+			for _, f := range work {
+				f()
+			}
+		}
+	}
+}
+
+func (x *lab) deliver(f func()) {
+	x.mu.Lock()
+	x.work = append(x.work, f)
+	x.mu.Unlock()
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+}
+
+// leaves takes a frame that leaves a switch. The lab's goroutine calls it.
+func (x *lab) leaves(s *labSwitch, port uint32, frame []byte) {
+	frame = slices.Clone(frame)
+	if to, ok := x.cables[labPort{s.n, int(port)}]; ok {
+		x.deliver(func() { x.switches[to.sw-1].process(uint32(to.port), frame) })
+		return
+	}
+	f, payload, err := wire.ParseFrame(frame)
+	p := new(wire.Packet)
+	if err != nil || p.Unmarshal(payload, wire.Profile128) != nil {
+		return
+	}
+	p.Value = slices.Clone(p.Value)
+	x.mu.Lock()
+	ch := x.replies[f.Dst.Port()]
+	x.mu.Unlock()
+	select {
+	case ch <- p:
+	default: // nobody waits for it any more
+	}
+}
+
+// keysFile is where the controller keeps the keys.
+func (x *lab) keysFile() string { return filepath.Join(x.dir, "state.keys.json") }
+
+func readOf(key uint32) *wire.Packet {
+	return &wire.Packet{Op: wire.Read, Key: wire.Key(key), Request: 1}
+}
+
+// ask sends a request from the host at a switch, a few times, and gives the first answer that does not ask to try
+// again.
+func (x *lab) ask(host int, to netip.Addr, p *wire.Packet) (*wire.Packet, error) {
+	return x.askTimes(20, host, to, p)
+}
+
+// once is a read that is sent once.
+func (x *lab) once(host int, to netip.Addr, key uint32) (*wire.Packet, error) {
+	return x.askTimes(1, host, to, readOf(key))
+}
+
+func (x *lab) askTimes(times, host int, to netip.Addr, p *wire.Packet) (*wire.Packet, error) {
+	payload, err := p.Marshal(wire.Profile128)
+	if err != nil {
+		return nil, err
+	}
+	replies := make(chan *wire.Packet, 16)
+	x.mu.Lock()
+	x.port++
+	port := x.port
+	x.replies[port] = replies
+	x.mu.Unlock()
+	f := wire.Frame{Src: netip.AddrPortFrom(hostAddr(host), port), Dst: netip.AddrPortFrom(to, wire.Port), EthernetSrc: [6]byte{2, 0, 0, 0, 0, byte(host)}}
+	frame, err := f.AppendTo(nil, payload)
+	if err != nil {
+		return nil, err
+	}
+	var last *wire.Packet
+	for range times {
+		x.deliver(func() { x.switches[host-1].process(1, slices.Clone(frame)) })
+		select {
+		case last = <-replies:
+			if last.Status != wire.Retry && last.Status != wire.NotServing {
+				return last, nil
+			}
+			time.Sleep(20 * time.Millisecond)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	if last != nil {
+		return last, nil
+	}
+	return nil, errors.New("no answer")
+}
+
+// read asks for a key, and write writes it, at an address, from the host at switch 1.
+func (x *lab) read(to netip.Addr, key uint32) (*wire.Packet, error) {
+	return x.ask(1, to, readOf(key))
+}
+
+func (x *lab) write(to netip.Addr, s *api.Session, key uint32, value string) (*wire.Packet, error) {
+	p := &wire.Packet{Op: wire.Write, Key: wire.Key(key), Session: s.ID, Request: s.NextRequest, Value: []byte(value)}
+	s.NextRequest++
+	return x.ask(1, to, p)
+}
+
+// mustWrite is write that has to succeed.
+func (x *lab) mustWrite(to netip.Addr, s *api.Session, key uint32, value string) {
+	x.t.Helper()
+	if r, err := x.write(to, s, key, value); err != nil || r.Status != wire.OK {
+		x.t.Fatalf("writing %#x: %+v, %v", key, r, err)
+	}
+}
+
+// ---- The switches ----
+
+// start is the process being started, with nothing in it.
+func (s *labSwitch) start() {
+	addr := s.addr
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		s.lab.t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.addr = l.Addr().String()
+	s.born, s.pipe, s.packetIn = time.Now(), nil, nil
+	s.awake = make(chan struct{})
+	close(s.awake)
+	s.server = grpc.NewServer(switchp4rt.ServerOptions()...)
+	server := s.server
+	serve := switchp4rt.New(&labDevice{s}, switchp4rt.Options{DeviceID: uint64(s.n), Log: slog.New(slog.DiscardHandler)})
+	serve.Register(server)
+	go server.Serve(labListener{l, s})
+}
+
+// kill is kill -9.
+func (s *labSwitch) kill() {
+	s.resume()
+	s.mu.Lock()
+	server := s.server
+	s.pipe, s.packetIn = nil, nil
+	s.mu.Unlock()
+	server.Stop()
+}
+
+// suspend is SIGSTOP: the kernel takes connections and what is sent by them, and nobody answers. resume is SIGCONT.
+func (s *labSwitch) suspend() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.awake = make(chan struct{})
+}
+
+func (s *labSwitch) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.awake:
+	default:
+		close(s.awake)
+	}
+}
+
+// stopped says whether it is suspended, and gives a channel that is closed when it is not.
+func (s *labSwitch) stopped() (bool, chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.awake:
+		return false, s.awake
+	default:
+		return true, s.awake
+	}
+}
+
+// process takes a frame that comes in by a port. The lab's goroutine calls it.
+func (s *labSwitch) process(port uint32, frame []byte) {
+	s.mu.Lock()
+	pipe, born := s.pipe, s.born
+	s.mu.Unlock()
+	if stopped, _ := s.stopped(); pipe == nil || stopped {
+		return
+	}
+	pipe.ProcessInto(&s.buf, time.Since(born), port, frame)
+	for _, o := range s.buf.Outs {
+		if o.Port != labCPUPort {
+			s.lab.leaves(s, o.Port, o.Frame)
+			continue
+		}
+		s.mu.Lock()
+		packetIn := s.packetIn
+		s.mu.Unlock()
+		if packetIn != nil {
+			packetIn(slices.Clone(o.Frame))
+		}
+	}
+}
+
+// keys is the key_index entries of a switch: the slots, by KEY_ID.
+func (s *labSwitch) keys() map[uint32]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[uint32]int{}
+	if s.pipe == nil {
+		return out
+	}
+	all, err := s.pipe.Entries("NetcraqIngress.pipeline.chain.key_index")
+	if err != nil {
+		s.lab.t.Fatal(err)
+	}
+	for _, e := range all {
+		out[uint32(number64(e.Match[0].Value))] = int(number64(e.Action.Params[0]))
+	}
+	return out
+}
+
+func number64(b []byte) (v uint64) {
+	for _, x := range b {
+		v = v<<8 | uint64(x)
+	}
+	return v
+}
+
+// labDevice is a switch as its P4Runtime server sees it.
+type labDevice struct{ s *labSwitch }
+
+func (d *labDevice) Engine() string { return "interp, in the test" }
+func (d *labDevice) Verify(prog *bmv2json.Program) error {
+	return interp.Verify(prog, interp.Options{})
+}
+func (d *labDevice) AddPort(target.Port) error                  { return nil }
+func (d *labDevice) RemovePort(uint32) error                    { return nil }
+func (d *labDevice) Ports() map[target.Port]target.PortCounters { return nil }
+func (d *labDevice) OnDigest(func(target.Digest))               {}
+func (d *labDevice) Now() time.Duration                         { return time.Since(d.s.born) }
+func (d *labDevice) Close() error                               { return nil }
+
+func (d *labDevice) OnPacketIn(f func([]byte)) { d.s.packetIn = f } // at the start, which has the lock
+
+func (d *labDevice) Commit(prog *bmv2json.Program) error {
+	p, err := d.Prepare(prog)
+	if err != nil {
+		return err
+	}
+	return d.Activate(p, nil)
+}
+
+func (d *labDevice) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
+	return interp.New(prog, interp.Options{})
+}
+
+func (d *labDevice) Activate(p target.Pipeline, handOver func() error) error {
+	done := make(chan error, 1)
+	d.s.lab.deliver(func() { // between two frames
+		var err error
+		if handOver != nil {
+			err = handOver()
+		}
+		if err == nil {
+			d.s.mu.Lock()
+			d.s.pipe = p.(*interp.Pipeline)
+			d.s.mu.Unlock()
+		}
+		done <- err
+	})
+	return <-done
+}
+
+func (d *labDevice) Pipeline() target.Pipeline {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	if d.s.pipe == nil {
+		return nil
+	}
+	return d.s.pipe
+}
+
+func (d *labDevice) PacketOut(frame []byte) error {
+	d.s.lab.deliver(func() { d.s.process(labCPUPort, frame) })
+	return nil
+}
+
+// labListener makes connections of a switch that can be suspended.
+type labListener struct {
+	net.Listener
+	s *labSwitch
+}
+
+func (l labListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return labConn{c, l.s}, nil
+}
+
+type labConn struct {
+	net.Conn
+	s *labSwitch
+}
+
+func (c labConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	_, awake := c.s.stopped()
+	<-awake
+	return n, err
+}
+
+func (c labConn) Write(b []byte) (int, error) {
+	_, awake := c.s.stopped()
+	<-awake
+	return c.Conn.Write(b)
+}
+
+// ---- The controller ----
+
+// controller starts a controller with the state that is in the lab's file.
+func (x *lab) controller() *running { return x.controllerWith(controller.File(x.state)) }
+
+func (x *lab) controllerWith(store controller.Store) *running {
+	x.t.Helper()
+	top, err := topology.Load(x.file)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	c, err := controller.New(controller.Options{Topology: top, Store: store, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return x.serve(c)
+}
+
+// serve runs a controller until its stop is called.
+func (x *lab) serve(c *controller.Controller) *running {
+	x.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { c.Run(ctx); close(done) }()
+	server := httptest.NewServer(admin.Handler(c, nil))
+	r := &running{t: x.t, c: c, api: api.NewClient(server.URL)}
+	var once sync.Once
+	r.stop = func() { once.Do(func() { cancel(); <-done; server.CloseClientConnections(); server.Close() }) }
+	x.t.Cleanup(func() {
+		if x.t.Failed() {
+			x.t.Logf("the controller's events:\n%s", eventText(c))
+		}
+		r.stop()
+	})
+	return r
+}

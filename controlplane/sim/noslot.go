@@ -1,0 +1,40 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/netcraq/netcraq/client/core"
+)
+
+// slotSaid is what clients were told of a KEY_ID's slot: when anybody was told first that there is none, in answer to what.
+type slotSaid struct {
+	none  time.Duration // 0: nobody was
+	what  string
+	moved bool // at least it was tried: such a KEY_ID goes away at one switch after the other, and may come back. No slot is no answer there (docs/protocol.md, "Moving keys")
+}
+
+// hear notes what a client is told of a KEY_ID's slot. Once somebody has been told that there is none (NOT_FOUND without a version, to a read or a write), nobody who asks after that may
+// be told of a value, or that he has written one, whichever switch he asks. EVENTUAL reads may go back in time.
+func (w *world) hear(who string, k *call, r core.Result) {
+	said := w.slotsSaid[k.req.Key]
+	if said == nil {
+		said = &slotSaid{}
+		w.slotsSaid[k.req.Key] = said
+	}
+	var e *core.OpError
+	none, there := false, r.Err == nil
+	if errors.As(r.Err, &e) {
+		none = errors.Is(e, core.ErrNotFound) && e.Version == 0
+		there = errors.Is(e, core.ErrCASFailed) && e.Found
+	}
+	switch {
+	case k.op.eventual || said.moved:
+	case none && said.none == 0:
+		said.none, said.what = w.loop.now, k.op.request()+" by "+who
+	case there && said.none != 0 && said.none < k.at && len(w.contradicted) == 0:
+		w.contradicted = append(w.contradicted, Violation{Kind: NoSlotAndYet, Key: k.op.key, What: fmt.Sprintf("%s: %v has no slot, said at %v; %s by %s, begun at %v and answered at %v: version %v",
+			said.what, k.req.Key, said.none, k.op.request(), who, k.at, w.loop.now, r.Version)})
+	}
+}

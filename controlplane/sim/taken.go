@@ -1,0 +1,175 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// What clients need and is taken from them while their requests are on their way, so that of two copies of one request the first is executed and the second refused, or the other
+// way round: rights, sessions, keys. As with switches that leave, these faults have dice of their own.
+
+// takes has such things taken away from time to time, in some runs.
+func (w *world) takes(p *plan, seed uint64, end time.Duration) {
+	d := newDice(seed, diceTaken)
+	var kinds []func(dice)
+	for _, kind := range []func(dice){w.takeRights, w.takeSession, w.takeKey} {
+		if d.chance(0.3) {
+			kinds = append(kinds, kind)
+		}
+	}
+	if len(kinds) == 0 {
+		return
+	}
+	w.moving = true // clients look their keys up
+	var next func()
+	next = func() {
+		if w.loop.now >= end {
+			return
+		}
+		pick(d, kinds...)(d)
+		w.loop.after(d.about(p.every), next)
+	}
+	w.loop.after(d.about(p.every), next)
+	var ensure func()
+	ensure = func() {
+		w.addLost()
+		w.loop.after(5*time.Millisecond, ensure)
+	}
+	ensure()
+}
+
+// takeRights takes all or some of what clients may do with their keys, at one switch after the other, and gives it back.
+func (w *world) takeRights(d dice) {
+	w.cover.add("fault.rights taken", 1)
+	read, length := d.chance(0.5), d.between(time.Millisecond, 20*time.Millisecond)
+	w.trace("operator", "clients may not write for %v, and read: %v", length, read)
+	for _, n := range w.nodes {
+		from := d.between(0, 2*time.Millisecond)
+		w.loop.after(from, func() {
+			if !w.mended {
+				w.grantAt(n, read, false)
+			}
+		})
+		w.loop.after(from+length, func() { w.grantAt(n, true, true) })
+	}
+}
+
+// grant says what clients may do with their keys, at all switches.
+func (w *world) grant(read, write bool) {
+	for _, n := range w.nodes {
+		w.grantAt(n, read, write)
+	}
+}
+
+func (w *world) grantAt(n *node, read, write bool) {
+	if n.alive && n.loaded {
+		n.set(w.program.encode(w.shape.layout.GrantEntry("clients", "default", read, write)))
+	}
+}
+
+// takeSession takes a session from a client that does not know of it, as a controller without memory does, and gives it another after a while.
+func (w *world) takeSession(d dice) {
+	c := pick(d, w.clients...)
+	if !c.alive || c.left == 0 || len(c.sessions) == 0 || w.lastSession+2 >= maxSessions {
+		return
+	}
+	w.cover.add("fault.session taken", 1)
+	w.takeFrom(c)
+	w.loop.after(d.between(100*time.Microsecond, 10*time.Millisecond), func() { w.giveTo(c) })
+}
+
+func (w *world) takeFrom(c *client) {
+	id := c.sessions[0]
+	c.sessions = c.sessions[1:]
+	w.trace("operator", "takes session %d from %s", id, c.name)
+	w.leaveSession(id)
+	c.robbed = true
+	c.m.AwaitSessions(w.loop.now, true)
+}
+
+func (w *world) giveTo(c *client) {
+	if !c.alive || w.lastSession+2 >= maxSessions {
+		return
+	}
+	w.lastSession++
+	w.leaseTo(w.lastSession, c.h)
+	c.sessions = append(c.sessions, w.lastSession)
+	must(c.m.AddSession(w.loop.now, core.Session{ID: w.lastSession, NextRequest: 1}))
+	c.flush()
+}
+
+// takeKey takes a key out of the network. It is placed again, under another KEY_ID, when it is gone.
+func (w *world) takeKey(d dice) {
+	if w.serving() {
+		w.controller().takeOut(pick(d, w.keys...))
+	}
+}
+
+// takeOut removes a key that clients use.
+func (s *shell) takeOut(name wire.Key) {
+	k, ok := s.dir.ByName(nameOf(name))
+	if !ok || k.State != directory.Placed || s.now() < 2*leading || s.w.lastIncarnation(name) >= mostIncarnations {
+		return
+	}
+	s.w.cover.add("fault.key removed", 1)
+	s.w.trace("operator", "removes %v, which is %v", name, k.ID)
+	s.removeKey(k)
+}
+
+// addLost places keys that are not in the network, under KEY_IDs that have not been used.
+func (w *world) addLost() {
+	s := w.controller()
+	if !w.serving() || s.m == nil || s.now() < 2*leading {
+		return
+	}
+	for _, name := range w.keys {
+		if _, ok := s.dir.ByName(nameOf(name)); ok || w.lastIncarnation(name) >= mostIncarnations || len(s.dir.Chain(chainID)) > maxSlots-2 {
+			continue
+		}
+		k, err := s.dir.Add(chainID, nameOf(name), nil)
+		must(err)
+		w.incarnations[k.ID] = incarnation{name, w.lastIncarnation(name) + 1}
+		w.trace("operator", "places %v again, as %v", name, k.ID)
+		o := &operation{keys: []directory.Key{k}, written: written{tombstone: true}}
+		o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
+			w.history.add(operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call, end: w.loop.now, outcome: done, version: w.composed(key, version)})
+		}
+		o.done = func(err error) {
+			if err != nil {
+				s.removeKey(k)
+				return
+			}
+			s.dir.SetState(k.ID, directory.Placed)
+			s.saveDirectory(nil)
+		}
+		s.saveDirectory(func(err error) {
+			if err == nil {
+				s.operate(o, (*chain.Machine).AddKeys)
+			}
+		})
+	}
+}
+
+// lastIncarnation is the highest number of a name's KEY_IDs.
+func (w *world) lastIncarnation(name wire.Key) (last int) {
+	for _, i := range w.incarnations {
+		if i.name == name {
+			last = max(last, i.number)
+		}
+	}
+	return last
+}
+
+// placed says whether a name is in the store's directory, and where it belongs.
+func (w *world) placed(name wire.Key) bool {
+	for _, k := range w.store.dir.Keys {
+		if k.Name == nameOf(name) && k.State == directory.Placed {
+			return true
+		}
+	}
+	return false
+}

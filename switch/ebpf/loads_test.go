@@ -1,0 +1,56 @@
+package ebpf
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// tooMuchForTheVerifier are programs of p4c's corpus that the kernel's verifier does not follow to their end within the million instructions that it allows itself.
+var tooMuchForTheVerifier = map[string]bool{"parser_dc_full.json": true}
+
+// TestLoads gives every program to the kernel as a switch does that has interfaces, with and without a CPU port, at both hooks. A program may be refused for a construct that this
+// engine does not have, and for no other reason: not for what the translator got wrong, nor by the verifier.
+func TestLoads(t *testing.T) {
+	needKernel(t)
+	kinds := []Options{{Hook: HookTC}, {Hook: HookTC, CPUPort: 510}, {Hook: HookXDP}, {Hook: HookXDP, CPUPort: 510}}
+	var devices []*device
+	for _, o := range kinds {
+		d, err := newDevice(o)
+		check(t, err)
+		t.Cleanup(func() { d.Close() })
+		devices = append(devices, d)
+	}
+	programs, loaded := 0, make([]int, len(kinds))
+	for _, file := range programFiles(t) {
+		prog, err := bmv2json.ReadFile(file)
+		if err != nil {
+			t.Logf("%s: no program: %v", filepath.Base(file), err)
+			continue
+		}
+		if _, err := interp.New(prog, interp.Options{}); err != nil {
+			t.Logf("%s: not for the interpreter either: %v", filepath.Base(file), err)
+			continue
+		}
+		programs++
+		for i, d := range devices {
+			err := d.Verify(prog)
+			switch {
+			case err == nil:
+				loaded[i]++
+			case errors.Is(err, target.ErrUnsupported) && !strings.Contains(err.Error(), "verifier") || tooMuchForTheVerifier[filepath.Base(file)]:
+				t.Logf("%s, %v, CPU port %d: %v", filepath.Base(file), kinds[i].Hook, kinds[i].CPUPort, err)
+			default:
+				t.Errorf("%s, %v, CPU port %d: %v", filepath.Base(file), kinds[i].Hook, kinds[i].CPUPort, err)
+			}
+		}
+	}
+	for i, o := range kinds {
+		t.Logf("%v, CPU port %d: %d of %d programs load", o.Hook, o.CPUPort, loaded[i], programs)
+	}
+}

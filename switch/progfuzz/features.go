@@ -1,0 +1,80 @@
+package progfuzz
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"strings"
+)
+
+// Features are the kinds of things that a program may have. Each seed leaves many out, so that what is there meets more often, and a failure has few causes.
+type Features struct {
+	Wide      bool // fields and values of more than 64 bits
+	Signed    bool
+	Saturate  bool
+	Shift     bool
+	Multiply  bool
+	Concat    bool // and slices
+	Stack     bool
+	Union     bool
+	Varbit    bool
+	Lookahead bool
+	Verify    bool // and other parser errors
+	Loop      bool // of the parser, over a stack
+	ValueSet  bool
+	TwoWays   bool // several defaults in a select
+	Table     bool
+	Register  bool
+	Counter   bool
+	Meter     bool
+	Random    bool
+	Hash      bool
+	OddHash   bool // csum16 and xor16 over what is no whole number of their words, in hashes and checksums
+	Checksum  bool
+	Resubmit  bool
+	Recirc    bool
+	CloneI2E  bool
+	CloneE2E  bool
+	Multicast bool
+	Truncate  bool
+	Digest    bool
+	CPU       bool // a port to the controller
+	Call      bool // functions, actions with arguments, controls in controls
+	Exit      bool
+	Loose     bool // reads headers that are not valid, indexes beyond ends: not for BMv2
+	Large     bool
+}
+
+// chance is how many programs of a hundred have a feature; 50 where it is not said.
+var chance = map[string]int{"Loose": 15, "Large": 15, "Meter": 25, "Digest": 25, "CPU": 30, "Truncate": 20, "TwoWays": 20, "ValueSet": 20, "Random": 25, "Table": 70, "Resubmit": 30, "Recirc": 30,
+	"CloneI2E": 30, "CloneE2E": 30, "OddHash": 30}
+
+// draw draws features. What the engines cannot do together yet is in exclude.
+func draw(r *rand.Rand) (f Features) {
+	v := reflect.ValueOf(&f).Elem()
+	for i := range v.NumField() {
+		n, ok := chance[v.Type().Field(i).Name]
+		if !ok {
+			n = 50
+		}
+		v.Field(i).SetBool(r.IntN(100) < n)
+	}
+	f.Loop = f.Loop && f.Stack
+	return f
+}
+
+// clones, back and copies report what a packet may become.
+func (f Features) clones() bool { return f.CloneI2E || f.CloneE2E }
+func (f Features) back() bool   { return f.Resubmit || f.Recirc }
+func (f Features) copies() bool { return f.clones() || f.Multicast }
+
+// String lists the features.
+func (f Features) String() string {
+	var names []string
+	v := reflect.ValueOf(f)
+	for i := range v.NumField() {
+		if v.Field(i).Bool() {
+			names = append(names, v.Type().Field(i).Name)
+		}
+	}
+	return strings.Join(names, " ")
+}

@@ -1,0 +1,157 @@
+package progfuzz
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// FrameSource makes frames for a program: mostly such as its parser takes apart, some of them spoilt. It works for any program.
+type FrameSource struct {
+	prog *bmv2json.Program
+	r    *rand.Rand
+	pool [][]byte
+}
+
+// NewFrameSource makes the source of frames of a program.
+func NewFrameSource(prog *bmv2json.Program, r *rand.Rand) *FrameSource {
+	return &FrameSource{prog: prog, r: r}
+}
+
+const (
+	shortest = 14 // bytes that an interface sends
+	longest  = 2000
+	kept     = 32
+)
+
+// Learn takes a frame that has left: it comes back as one that goes in, with checksums that are right, and headers that are there.
+func (s *FrameSource) Learn(frame []byte) {
+	if len(frame) < shortest || len(frame) > 1000 {
+		return
+	}
+	if len(s.pool) < kept {
+		s.pool = append(s.pool, slices.Clone(frame))
+		return
+	}
+	s.pool[s.r.IntN(kept)] = slices.Clone(frame)
+}
+
+// Next is a frame of 14 bytes and more.
+func (s *FrameSource) Next() []byte {
+	var frame []byte
+	if len(s.pool) > 0 && s.r.IntN(6) == 0 {
+		frame = slices.Clone(s.pool[s.r.IntN(len(s.pool))])
+	} else {
+		frame = s.follow()
+	}
+	switch s.r.IntN(10) {
+	case 0: // cut
+		frame = frame[:shortest+s.r.IntN(len(frame)-shortest+1)]
+	case 1: // some bytes changed
+		for range 1 + s.r.IntN(4) {
+			frame[s.r.IntN(len(frame))] = s.byte()
+		}
+	}
+	if t := binary.BigEndian.Uint16(frame[12:]); t == 0x8100 || t == 0x88a8 {
+		frame[12] = 0x11 // a tag would be taken out of the frame on its way to some engines, and is put back by them: TestHooks in switch/ebpf looks at that
+	}
+	return frame
+}
+
+// byte is a byte that is often small or at an edge.
+func (s *FrameSource) byte() byte {
+	switch s.r.IntN(4) {
+	case 0:
+		return byte(s.r.IntN(4))
+	case 1:
+		return []byte{0, 1, 0x7f, 0x80, 0xff}[s.r.IntN(5)]
+	}
+	return byte(s.r.Uint32())
+}
+
+// follow goes a way through the parser, as far as what a select looks at is in the frame, and sets what takes it there.
+func (s *FrameSource) follow() []byte {
+	frame := make([]byte, longest)
+	for i := range frame {
+		frame[i] = s.byte()
+	}
+	cursor := 0 // in bits
+	at := map[bmv2json.FieldRef]int{}
+	last := map[*bmv2json.HeaderStack]int{} // where the last element starts
+	next := map[*bmv2json.HeaderStack]int{}
+	take := func(h *bmv2json.Header) {
+		for _, f := range h.Type.Fields {
+			at[bmv2json.FieldRef{Header: h, Field: f}] = cursor + f.Offset
+		}
+		cursor += h.Type.FixedBits
+	}
+	var state *bmv2json.ParseState
+	if len(s.prog.Parsers) > 0 {
+		state = s.prog.Parsers[0].Init
+	}
+	for steps := 0; state != nil && steps < 40 && cursor < 8*longest/2; steps++ {
+		for _, o := range state.Ops {
+			switch {
+			case o.Header != nil:
+				take(o.Header)
+			case o.Stack != nil:
+				if n := next[o.Stack]; n < len(o.Stack.Headers) {
+					last[o.Stack], next[o.Stack] = cursor, n+1
+					take(o.Stack.Headers[n])
+				}
+			case o.UnionStack != nil:
+				take(o.UnionStack.Unions[0].Headers[o.UnionMember])
+			case o.Kind == bmv2json.ParserAdvance && o.Value.Op == bmv2json.OpConst && o.Value.Const.IsInt64():
+				cursor += int(o.Value.Const.Int64())
+			}
+		}
+		if len(state.Transitions) == 0 {
+			break
+		}
+		tr := state.Transitions[s.r.IntN(len(state.Transitions))]
+		if tr.Kind == bmv2json.TransValue {
+			value, mask := tr.Value, tr.Mask
+			for i, k := range state.Key {
+				width := state.KeyWidths[i]
+				n := (width + 7) / 8
+				where := -1
+				switch k.Op {
+				case bmv2json.OpLookahead:
+					where = cursor + k.Offset
+				case bmv2json.OpField:
+					if p, ok := at[k.Field]; ok {
+						where = p
+					}
+				case bmv2json.OpStackField:
+					if p, ok := last[k.Stack]; ok {
+						where = p + k.Stack.Type.Fields[k.Index].Offset
+					}
+				}
+				if where >= 0 && where+width <= 8*longest {
+					for bit := range width {
+						byteOf, in := n-1-bit/8, bit%8
+						if mask == nil || mask[byteOf]>>in&1 == 1 {
+							setBit(frame, where+width-1-bit, value[byteOf]>>in&1)
+						}
+					}
+				}
+				value = value[n:]
+				if mask != nil {
+					mask = mask[n:]
+				}
+			}
+		}
+		state = tr.Next
+	}
+	size := min(max(shortest, (cursor+7)/8+s.r.IntN(40)), longest)
+	if s.r.IntN(4) == 0 {
+		size = min(size+s.r.IntN(200), longest)
+	}
+	return frame[:size]
+}
+
+func setBit(b []byte, i int, v byte) {
+	b[i/8] = b[i/8]&^(0x80>>(i%8)) | v<<(7-i%8)
+}

@@ -1,0 +1,345 @@
+package progfuzz
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	"google.golang.org/protobuf/encoding/prototext"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/stf"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+var (
+	programs = flag.Int("programs", 3, "random programs that TestPrograms makes")
+	from     = flag.Uint64("from", 1, "the first program's seed")
+	frames   = flag.Int("frames", 120, "frames that each program is given")
+	reduce   = flag.Int("reduce", 60, "how often a program that fails is compiled and run again, to cut it down")
+	keepIn   = flag.String("keep", "", "a folder for the sources, JSON and P4Info of programs that fail")
+)
+
+const compiler = "p4c-bm2-ss"
+
+// compiled is a program as the engines take it.
+type compiled struct {
+	name  string
+	seed  uint64
+	json  []byte
+	prog  *bmv2json.Program
+	info  *configv1.P4Info
+	text  []byte // the P4Info's
+	loose bool   // it reads what is undefined: not for BMv2
+	cpu   bool   // on a switch with a CPU port
+}
+
+func newCompiled(name string, seed uint64, loose bool, json, info []byte) (*compiled, error) {
+	c := &compiled{name: name, seed: seed, loose: loose, json: json, text: info, info: &configv1.P4Info{}}
+	if err := prototext.Unmarshal(info, c.info); err != nil {
+		return nil, fmt.Errorf("the P4Info of %s: %w", name, err)
+	}
+	var err error
+	if c.prog, err = bmv2json.Parse(json); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	c.cpu = c.prog.Header("packet_in") != nil || seed%2 == 0
+	return c, nil
+}
+
+// errCompiler is what p4c does not take, or dies of.
+var errCompiler = errors.New(compiler)
+
+func compile(dir string, p *Program) (*compiled, error) {
+	source, json, info := filepath.Join(dir, "program.p4"), filepath.Join(dir, "program.json"), filepath.Join(dir, "program.p4info.txtpb")
+	if err := os.WriteFile(source, []byte(p.Source()), 0o644); err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(compiler, "--Wdisable", "--p4runtime-files", info, "-o", json, filepath.Base(source))
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: %w\n%s", errCompiler, err, out)
+	}
+	j, err := os.ReadFile(json)
+	if err != nil {
+		return nil, err
+	}
+	i, err := os.ReadFile(info)
+	if err != nil {
+		return nil, err
+	}
+	return newCompiled(fmt.Sprintf("program %d", p.Seed), p.Seed, p.Features.Loose, j, i)
+}
+
+// failure is how a program fails: kind says where, so that a smaller program that fails elsewhere is not taken for the same.
+type failure struct {
+	kind, text string
+}
+
+func (f *failure) Error() string { return f.kind + ": " + f.text }
+
+// result is what came of a program.
+type result struct {
+	sent, came int
+	refused    map[string]string // by engine: why it does not take the program
+	bmv2       bool              // was compared
+}
+
+// run gives a program to all engines.
+func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
+	res.refused = map[string]string{}
+	fail := func(kind, format string, args ...any) (result, *failure) {
+		return res, &failure{kind, fmt.Sprintf(format, args...)}
+	}
+	ref, err := newReference(c)
+	if err != nil {
+		return fail("interp load", "%v", err)
+	}
+	pipelines := []target.Pipeline{ref}
+	var running []engine
+	defer func() {
+		for _, e := range list {
+			e.unload()
+		}
+	}()
+	for _, e := range list {
+		if _, ok := e.(*behavioralModel); ok {
+			if c.loose || len(c.prog.ValueSets) > 0 {
+				continue
+			}
+			res.bmv2 = true
+		}
+		if err := e.load(c); err != nil {
+			if !errors.Is(err, target.ErrUnsupported) {
+				return fail(e.name()+" load", "%v", err)
+			}
+			res.refused[e.name()] = err.Error()
+			continue
+		}
+		running, pipelines = append(running, e), append(pipelines, e.pipeline())
+	}
+	r := rand.New(rand.NewPCG(c.seed, 0x66696c6c))
+	if err := Fill(c.prog, r, c.cpu, !res.bmv2, pipelines); err != nil {
+		return fail("entries", "%v", err)
+	}
+	if !res.bmv2 {
+		for _, reg := range c.prog.Registers {
+			for i := range min(reg.Size, 64) {
+				v := number(r, reg.Width)
+				for _, p := range pipelines {
+					if err := p.WriteRegister(reg.Name, i, v); err != nil {
+						return fail("entries", "register %s[%d] of %T: %v", reg.Name, i, p, err)
+					}
+				}
+			}
+		}
+	}
+	ports := []uint32{1, 2, 3, 4}
+	if c.cpu {
+		ports = append(ports, CPUPort)
+	}
+	packetOut := c.prog.Header("packet_out") != nil
+	source := NewFrameSource(c.prog, r)
+	for n := range frames {
+		port, frame := ports[r.IntN(Ports)], source.Next()
+		if packetOut && n%7 == 6 {
+			header := []byte{byte(r.IntN(3)), byte(r.IntN(2)) << 7} // ports 0 to 5
+			port, frame = CPUPort, append(header, frame...)
+		}
+		res.sent++
+		want := ref.process(port, frame, ports)
+		res.came += len(want)
+		for _, w := range want {
+			source.Learn(w.Frame)
+		}
+		for _, e := range running {
+			got, err := e.exchange(port, frame, len(want))
+			if err != nil {
+				return fail(e.name()+" exchange", "%v", err)
+			}
+			kind := differ(want, got)
+			if _, ok := e.(*behavioralModel); ok && kind == "order" { // its egress threads share the ports
+				kind = ""
+			}
+			if kind != "" {
+				return fail(e.name()+" "+kind, "frame %d by port %d: %x\ninterp: %s\n%s: %s", n, port, frame, show(want), e.name(), show(got))
+			}
+		}
+	}
+	for _, e := range running {
+		if kind, text := state(c, ref, e); kind != "" {
+			return fail(e.name()+" "+kind, "%s", text)
+		}
+	}
+	return res, nil
+}
+
+// differ says how what leaves differs: each port's frames leave in an order.
+func differ(want, got []stf.Packet) string {
+	byPort := func(l []stf.Packet) []stf.Packet {
+		l = slices.Clone(l)
+		sort.SliceStable(l, func(i, j int) bool { return l[i].Port < l[j].Port })
+		return l
+	}
+	want, got = byPort(want), byPort(got)
+	if equal(want, got) {
+		return ""
+	}
+	for _, l := range [][]stf.Packet{want, got} {
+		sort.SliceStable(l, func(i, j int) bool {
+			return l[i].Port < l[j].Port || l[i].Port == l[j].Port && bytes.Compare(l[i].Frame, l[j].Frame) < 0
+		})
+	}
+	if equal(want, got) {
+		return "order"
+	}
+	return "frames"
+}
+
+func equal(a, b []stf.Packet) bool {
+	return slices.EqualFunc(a, b, func(x, y stf.Packet) bool { return x.Port == y.Port && bytes.Equal(x.Frame, y.Frame) })
+}
+
+func show(l []stf.Packet) string {
+	s := fmt.Sprintf("%d frames", len(l))
+	for _, p := range l {
+		s += fmt.Sprintf("\n  port %d: %x", p.Port, p.Frame)
+	}
+	return s
+}
+
+// state compares what packets have left behind.
+func state(c *compiled, ref *reference, e engine) (kind, text string) {
+	_, isBMv2 := e.(*behavioralModel)
+	p := e.pipeline()
+	for _, k := range c.prog.Counters {
+		if k.Direct {
+			continue
+		}
+		for i := range k.Size {
+			want, _ := ref.ReadCounter(k.Name, i)
+			got, err := p.ReadCounter(k.Name, i)
+			if err != nil || want != got {
+				return "counters", fmt.Sprintf("counter %s[%d]: interp %v, %s %v (%v)", k.Name, i, want, e.name(), got, err)
+			}
+		}
+	}
+	if isBMv2 {
+		return "", ""
+	}
+	for _, r := range c.prog.Registers {
+		want, _ := ref.ReadRegisters(r.Name, 0, r.Size)
+		got, err := p.ReadRegisters(r.Name, 0, r.Size)
+		if err != nil || fmt.Sprint(want) != fmt.Sprint(got) {
+			return "registers", fmt.Sprintf("register %s: interp %x, %s %x (%v)", r.Name, want, e.name(), got, err)
+		}
+	}
+	for _, t := range c.prog.Tables() {
+		if t.DirectCounter == nil {
+			continue
+		}
+		entries, _ := ref.Entries(t.Name)
+		for _, x := range entries {
+			want, err1 := ref.DirectCounter(t.Name, &x)
+			got, err2 := p.DirectCounter(t.Name, &x)
+			if want != got || (err1 == nil) != (err2 == nil) {
+				return "counters", fmt.Sprintf("counter of %s %v: interp %v (%v), %s %v (%v)", t.Name, x.Match, want, err1, e.name(), got, err2)
+			}
+		}
+	}
+	var got []target.Digest
+	for deadline := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
+		if got = e.digests(); len(got) >= len(ref.learned) || time.Now().After(deadline) {
+			break
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(ref.learned) {
+		return "digests", fmt.Sprintf("digests: interp %v\n%s %v", ref.learned, e.name(), got)
+	}
+	return "", ""
+}
+
+var numbers = regexp.MustCompile(`\[\d+\]|\d+|"[^"]*"`)
+
+// TestPrograms makes random programs, compiles them, and runs them on every engine that this machine has. make fuzz-programs runs many.
+func TestPrograms(t *testing.T) {
+	if _, err := exec.LookPath(compiler); err != nil {
+		t.Skipf("no compiler for the programs, TestCorpus runs some that were compiled before: %v", err)
+	}
+	all := newEngines(t)
+	refused, rejected, failed := map[string][]uint64{}, 0, 0
+	sent, came, compared := 0, 0, 0
+	for seed := *from; seed < *from+uint64(*programs); seed++ {
+		p := Generate(seed)
+		dir := t.TempDir()
+		c, err := compile(dir, p)
+		if errors.Is(err, errCompiler) {
+			rejected++
+			t.Logf("program %d: %.2000s", seed, err)
+			continue
+		}
+		if err != nil {
+			t.Errorf("program %d: %v", seed, err)
+			continue
+		}
+		res, bad := run(c, all.with(c.cpu), *frames)
+		sent, came = sent+res.sent, came+res.came
+		if res.bmv2 {
+			compared++
+		}
+		for _, why := range res.refused {
+			why = numbers.ReplaceAllString(why[strings.Index(why, ": ")+1:], "#")
+			if !slices.Contains(refused[why], seed) {
+				refused[why] = append(refused[why], seed)
+			}
+		}
+		if bad == nil {
+			continue
+		}
+		failed++
+		only := slices.DeleteFunc(slices.Clone(all.with(c.cpu)), func(e engine) bool { return !strings.HasPrefix(bad.kind, e.name()+" ") })
+		p.Reduce(*reduce, func() bool {
+			smaller, err := compile(t.TempDir(), p)
+			if err != nil {
+				return false
+			}
+			_, now := run(smaller, only, *frames)
+			if now == nil || now.kind != bad.kind {
+				return false
+			}
+			bad, c = now, smaller
+			return true
+		})
+		where := ""
+		if *keepIn != "" {
+			where = filepath.Join(*keepIn, fmt.Sprint(seed))
+			for ext, b := range map[string][]byte{".p4": []byte(p.Source()), ".json": c.json, ".p4info.txtpb": c.text} {
+				if err := os.WriteFile(where+ext, b, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		t.Errorf("program %d (make fuzz-programs FROM=%d PROGRAMS=1; %s): %v\n%s", seed, seed, p.Features, bad, p.Source())
+	}
+	t.Logf("%d programs from %d on: %d failed, %d compared with BMv2, %d refused by the compiler; %d frames, %d came out", *programs, *from, failed, compared, rejected, sent, came)
+	var reasons []string
+	for why, seeds := range refused {
+		reasons = append(reasons, fmt.Sprintf("the kernel refuses %d: %s %v", len(seeds), why, seeds[:min(5, len(seeds))]))
+	}
+	sort.Strings(reasons)
+	for _, l := range reasons {
+		t.Log(l)
+	}
+}
