@@ -61,7 +61,13 @@ func (g *gen) width() int {
 	return pick(g, narrow)
 }
 
-func (g *gen) typ() typ { return typ{g.width(), g.f.Signed && g.oneIn(4)} }
+func (g *gen) typ() typ {
+	t := typ{g.width(), g.f.Signed && g.oneIn(4)}
+	if t.w == 1 && !g.f.Loose { // BMv2 has no int<1>
+		t.signed = false
+	}
+	return t
+}
 
 // literal is a constant of a type: often one at the edge of what it holds.
 func (g *gen) literal(t typ) string {
