@@ -106,6 +106,9 @@ func (g *gen) values(s *scope) []value {
 		return list
 	}
 	for _, f := range g.meta {
+		if s.parser && g.f.CloneI2E && !g.f.Loose { // BMv2 parses a clone with the metadata of an earlier packet
+			break
+		}
 		list = append(list, value{"m." + f.name, f.t, ""})
 	}
 	for _, h := range s.headers {
