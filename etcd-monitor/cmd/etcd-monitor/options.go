@@ -122,10 +122,11 @@ func (o *options) flagsOfEtcd(f *pflag.FlagSet, without string) {
 	f.DurationVar(&o.sync, "endpoints-auto-sync-interval", 0, "how often etcd is asked for its members, whose client URLs take the\nplace of --endpoints (0: never)")
 	f.StringVar(&o.discovery.domain, "discovery-srv", "", "ask DNS for etcd's client URLs, in place of --endpoints: the SRV records\n_etcd-client-ssl._tcp and _etcd-client._tcp of this domain")
 	f.StringVar(&o.discovery.name, "discovery-srv-name", "", "what follows \"etcd-client\" and \"etcd-client-ssl\" in the records' names,\nafter a dash")
-	f.BoolVar(&o.discovery.insecure, "insecure-discovery", false, "take what DNS says for etcd though it has no certificate for that domain")
+	f.BoolVar(&o.discovery.insecure, "insecure-discovery", false, "take what DNS says for etcd though it shows no certificate for that\ndomain")
 	f.StringVar(&o.towards.TrustedCAFile, "cacert", "", "certificates that etcd's must be signed by (PEM)")
 	f.StringVar(&o.towards.CertFile, "cert", "", "the certificate to show to etcd (PEM); best without a common name,\nwhich etcd could take for the name of a user")
 	f.StringVar(&o.towards.KeyFile, "key", "", "... and its key")
+	f.BoolVar(&o.towards.InsecureSkipVerify, "insecure-skip-tls-verify", false, "take any certificate for etcd's: for tests, since whoever is on the way\ncan be etcd then")
 	f.StringVar(&o.user, "user", "", "etcd's name for the gateways' own business, where its authentication is\nenabled: a user who may read and write all that begins with --prefix")
 	f.StringVar(&o.password, "password-file", "", "the file that has this user's password")
 	f.StringVar(&o.prefix, "prefix", placed.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; the\ncontroller and all gateways must be told the same")
@@ -302,8 +303,8 @@ func (o *options) checkUpstream() error {
 		if o.sync > 0 {
 			return errors.New("--endpoints-auto-sync-interval: it is for an etcd elsewhere; name it with --endpoints")
 		}
-		if o.towards.TrustedCAFile != "" || o.towards.CertFile != "" || o.towards.KeyFile != "" {
-			return errors.New("--cacert, --cert, --key: they are for an etcd elsewhere; name it with --endpoints")
+		if o.towards.TrustedCAFile != "" || o.towards.CertFile != "" || o.towards.KeyFile != "" || o.towards.InsecureSkipVerify {
+			return errors.New("--cacert, --cert, --key, --insecure-skip-tls-verify: they are for an etcd elsewhere; name it with --endpoints")
 		}
 		return nil
 	}
@@ -334,6 +335,9 @@ func (o *options) checkUpstream() error {
 	}
 	if plain := scheme == "http" || scheme == "unix"; plain && (o.towards.TrustedCAFile != "" || o.towards.CertFile != "") {
 		return fmt.Errorf("--endpoints %s: certificates are given, but plain text is spoken there; write https", strings.Join(o.endpoints, ","))
+	}
+	if o.towards.InsecureSkipVerify && (scheme == "http" || scheme == "unix" || o.towards.TrustedCAFile != "") {
+		return errors.New("--insecure-skip-tls-verify: it is for https without --cacert")
 	}
 	if (o.towards.CertFile == "") != (o.towards.KeyFile == "") {
 		return errors.New("--cert and --key: give both, or neither")
@@ -377,7 +381,7 @@ func (o *options) discover() error {
 		return errors.New("--discovery-srv and --endpoints: give one of them")
 	}
 	var err error
-	if o.endpoints, err = gateway.Discover(o.discovery.domain, o.discovery.name, o.towards.TrustedCAFile, o.discovery.insecure); err != nil {
+	if o.endpoints, err = gateway.Discover(o.discovery.domain, o.discovery.name, o.towards, o.discovery.insecure); err != nil {
 		return fmt.Errorf("--discovery-srv %s: %w (--insecure-discovery takes any that DNS names)", o.discovery.domain, err)
 	}
 	return nil

@@ -79,6 +79,9 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 		o.endpoints, o.ownEtcd = []string{e.Endpoint()}, true
 		where = fmt.Sprintf("its own etcd at %s in %s", e.Endpoint(), o.dataDir)
 	}
+	if o.towards.InsecureSkipVerify {
+		log.Warn("any certificate is taken for etcd's: whoever is on the way there can read and change everything")
+	}
 	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: o.endpoints, SyncInterval: o.sync, TLS: o.towards})
 	if err != nil {
 		return err

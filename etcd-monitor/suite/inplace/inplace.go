@@ -43,7 +43,7 @@ func NewClient(cfg clientv3.Config) (*clientv3.Client, error) {
 	if len(cfg.Endpoints) == 0 {
 		return clientv3.New(cfg)
 	}
-	if cfg.TLS != nil {
+	if secure := strings.HasPrefix(cfg.Endpoints[0], "https:") || strings.HasPrefix(cfg.Endpoints[0], "unixs:"); secure || cfg.TLS != nil {
 		// etcd's framework, too, connects to etcd first and then puts its proxy before it: who is not let in has an error here.
 		c, err := clientv3.New(cfg)
 		if err != nil {
