@@ -307,16 +307,19 @@ func (r *adversaryRun) generation(g int, guests []*host) (history []namedCall) {
 
 // find asks until a controller knows where a name is, or that it is nowhere.
 func (r *adversaryRun) find(name string) (k api.Key, there bool) {
-	r.until("a controller to know about "+name, func() bool {
+	var err error
+	for end := time.Now().Add(25 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		var got *api.Key
-		err := r.try(func(ctx context.Context) (err error) { got, err = r.api.Lookup(ctx, name); return err })
+		err = r.try(func(ctx context.Context) (err error) { got, err = r.api.Lookup(ctx, name); return err })
 		if err == nil {
-			k, there = *got, true
+			return *got, true
 		}
-		r.seen = fmt.Sprint(err)
-		return err == nil || errors.Is(err, &api.Error{Code: api.CodeNotFound})
-	})
-	return k, there
+		if errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+			return k, false
+		}
+	}
+	r.nw.t.Errorf("no controller says within 25 s where %s is: %v", name, err)
+	return k, false
 }
 
 // addName adds a key, with a value that names nobody else, until it is there.

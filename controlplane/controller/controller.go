@@ -205,14 +205,24 @@ func (c *Controller) post(f func()) {
 	}
 }
 
-// call runs f on run's goroutine and waits for it.
+// call runs f on run's goroutine and waits for it. After an error f has not run, and does not any more.
 func (c *Controller) call(ctx context.Context, f func()) error {
 	done := make(chan struct{})
-	c.post(func() { f(); close(done) })
+	var taken atomic.Bool // f is run, or is not wanted any more
+	c.post(func() {
+		if taken.CompareAndSwap(false, true) {
+			f()
+			close(done)
+		}
+	})
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
+		if !taken.CompareAndSwap(false, true) {
+			<-done
+			return nil
+		}
 		return ctx.Err()
 	case <-c.stopped:
 		return errStopped

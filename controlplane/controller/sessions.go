@@ -29,9 +29,12 @@ import (
 const maxSessions = 1024
 
 // How long it may take to open sessions: less than clients wait for them (netcraqctl and the Python library 2 s,
-// gateways 3 s), so that they hear of a failure, and why.
+// gateways 3 s), so that they hear of a failure, and why. For each session beyond those that clients ask for, openMore
+// is added.
 const (
 	openTimeout = 1800 * time.Millisecond
+	openMore    = 20 * time.Millisecond
+	openUsual   = 64
 	// otherTimeout is how long switches that are in no chain have, and a millisecond for each session more, up to twice
 	// that. Nobody waits for what they hold.
 	otherTimeout = 200 * time.Millisecond
@@ -39,7 +42,7 @@ const (
 
 // OpenSessions leases writer sessions to the host that the request names by its address.
 func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*api.Sessions, error) {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	ctx, cancel := context.WithTimeout(ctx, openTimeout+openMore*time.Duration(min(max(0, r.Count-openUsual), maxSessions)))
 	defer cancel()
 	if r.Count < 1 || r.Count > maxSessions {
 		return nil, api.Errorf(api.CodeInvalidArgument, "%d sessions: ask for 1 to %d", r.Count, maxSessions)

@@ -155,11 +155,11 @@ func TestUpdateMistakes(t *testing.T) {
 	ready(t, c)
 	writes, sw := f.writes(), func(top object, i int) object { return top["switches"].([]any)[i].(object) }
 	chain := func(top object) object { return top["chains"].([]any)[0].(object) }
-	adding, stop := context.WithCancel(t.Context()) // nobody answers its first write
+	adding, stop := context.WithCancel(t.Context()) // nobody takes its first write: it is taken back, and that is not done either
 	defer stop()
 	go c.AddKeys(adding, "main", []api.KeySpec{{Name: "k"}})
 	until(t, c, "a key", func() bool { keys, err := c.Keys(t.Context(), "main"); return err == nil && len(keys) == 1 })
-	until(t, c, "its entries", func() bool { return f.writes() == writes+3 })
+	until(t, c, "its entries, which are closed when its first write fails", func() bool { return f.writes() == writes+6 })
 	writes = f.writes()
 	for want, change := range map[string]func(object){
 		"the program cannot change":        func(top object) { top["program"].(object)["profile"] = "128" },

@@ -1,29 +1,56 @@
 package gateway
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/srv"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 )
 
+// discoveryWait is how long an endpoint that DNS names may take to show its certificate.
+const discoveryWait = 5 * time.Second
+
 // Discover asks DNS where etcd is: the records _etcd-client-ssl._tcp.DOMAIN and _etcd-client._tcp.DOMAIN, with "-NAME" after "client" and "ssl" where a name is given, as etcd's own tools do. Unless insecure, only endpoints
-// count that have TLS, with a certificate for the domain that is signed by one in caFile, or the system's; they are connected to once.
-func Discover(domain, name, caFile string, insecure bool) ([]string, error) {
+// count that show a certificate for the domain, which certs trusts: who forges DNS's answers has none. (etcd's own proxy means to do the same, and only looks whether somebody listens there.)
+func Discover(domain, name string, certs transport.TLSInfo, insecure bool) ([]string, error) {
 	found, err := srv.GetClient("etcd-client", domain, name)
 	if err != nil {
 		return nil, fmt.Errorf("gateway: asking DNS for etcd in %s: %w", domain, err)
 	}
-	endpoints := found.Endpoints
-	if !insecure {
-		if endpoints, err = transport.ValidateSecureEndpoints(transport.TLSInfo{TrustedCAFile: caFile, ServerName: domain}, endpoints); len(endpoints) == 0 {
-			return nil, fmt.Errorf("gateway: DNS names %s as etcd in %s, and none can be trusted: %w", strings.Join(found.Endpoints, ","), domain, err)
-		}
-	}
-	if len(endpoints) == 0 {
+	if len(found.Endpoints) == 0 {
 		return nil, errors.New("gateway: DNS names no etcd in " + domain)
 	}
-	return endpoints, nil
+	if insecure {
+		return found.Endpoints, nil
+	}
+	config, err := certs.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("gateway: the certificates towards etcd: %w", err)
+	}
+	config.ServerName = domain
+	var trusted []string
+	var refused []error
+	for _, e := range found.Endpoints {
+		address, secure := strings.CutPrefix(e, "https://")
+		if !secure {
+			refused = append(refused, fmt.Errorf("%s has no TLS", e))
+			continue
+		}
+		c, err := tls.DialWithDialer(&net.Dialer{Timeout: discoveryWait}, "tcp", address, config)
+		if err != nil {
+			refused = append(refused, fmt.Errorf("%s: %w", e, err))
+			continue
+		}
+		c.Close()
+		trusted = append(trusted, e)
+	}
+	if len(trusted) == 0 {
+		return nil, fmt.Errorf("gateway: none of what DNS names as etcd in %s can be trusted: %w", domain, errors.Join(refused...))
+	}
+	return trusted, nil
 }

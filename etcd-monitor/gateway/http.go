@@ -52,7 +52,7 @@ func (g *Gateway) httpHandler(metrics http.Handler, cfg Config) (http.Handler, e
 			mux.Handle("GET "+path, handler)
 		}
 	}
-	return embed.WrapCORS(setOf(cfg.CORS), onlyHosts(&etcdserver.AccessController{HostWhitelist: setOf(cfg.Hosts)}, mux)), nil
+	return onlyHosts(&etcdserver.AccessController{HostWhitelist: setOf(cfg.Hosts)}, embed.WrapCORS(setOf(cfg.CORS), mux)), nil
 }
 
 func setOf(all []string) map[string]struct{} {

@@ -103,6 +103,59 @@ func TestPagesOfTheLiving(t *testing.T) {
 	}
 }
 
+// Who may use the pages from a browser is told as etcd tells it, and a page that another name leads to is none; profiles are there for who wants them, and variables are etcd's.
+func TestAccessToPages(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.New(t, 1, etcdtest.Options{})
+	open, closed := begin(t, Config{}, c.Endpoints()...), begin(t, Config{CORS: []string{"https://ui.example"}, Hosts: []string{"127.0.0.1", "etcd.example"}, Profiles: true}, c.Endpoints()...)
+	ask := func(endpoint, method, path, host, origin string) (int, http.Header, string) {
+		q, err := http.NewRequestWithContext(t.Context(), method, endpoint+path, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q.Host = host; origin != "" {
+			q.Header.Set("Origin", origin)
+		}
+		r, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		b, _ := io.ReadAll(r.Body)
+		return r.StatusCode, r.Header, string(b)
+	}
+	const allowed = "Access-Control-Allow-Origin"
+	for _, at := range []struct{ endpoint, host, origin, allowed string }{
+		{open.Endpoint, "", "https://any.example", "*"},
+		{closed.Endpoint, "", "https://ui.example", "https://ui.example"},
+		{closed.Endpoint, "", "https://any.example", ""},
+		{closed.Endpoint, "etcd.example:2379", "", ""},
+	} {
+		for _, method := range []string{http.MethodPost, http.MethodOptions} {
+			if code, header, body := ask(at.endpoint, method, "/v3/maintenance/status", at.host, at.origin); code != http.StatusOK || header.Get(allowed) != at.allowed {
+				t.Errorf("%s %+v: %d, allowed to %q; %s", method, at, code, header.Get(allowed), body)
+			}
+		}
+	}
+	if code, _, body := ask(closed.Endpoint, http.MethodGet, "/version", "rebound.example", ""); code != http.StatusMisdirectedRequest || !strings.Contains(body, "--host-whitelist") {
+		t.Errorf("another host: %d, %s", code, body)
+	}
+	if code, _, _ := ask(open.Endpoint, http.MethodGet, "/version", "rebound.example", ""); code != http.StatusOK {
+		t.Errorf("another host where all are allowed: %d", code)
+	}
+	if _, err := etcdtest.Client(t, closed.Endpoint).Put(t.Context(), "k", "v"); err != nil {
+		t.Errorf("gRPC: %v", err)
+	}
+	for endpoint, want := range map[string]int{open.Endpoint: http.StatusNotFound, closed.Endpoint: http.StatusOK} {
+		if code, _, _ := ask(endpoint, http.MethodGet, "/debug/pprof/goroutine?debug=1", "", ""); code != want {
+			t.Errorf("profiles: %d, want %d", code, want)
+		}
+		if code, _, body := ask(endpoint, http.MethodGet, "/debug/vars", "", ""); code != http.StatusOK || !json.Valid([]byte(body)) || !strings.Contains(body, "raft.status") {
+			t.Errorf("variables: %d, %.100s; want etcd's", code, body)
+		}
+	}
+}
+
 // etcd's JSON form of its services goes the way that gRPC goes.
 func TestJSON(t *testing.T) {
 	for name, served := range ways {

@@ -41,6 +41,15 @@ func (m *mailbox) put(p pieces, wait bool) bool {
 	return true
 }
 
+// room waits until the mailbox is not full.
+func (m *mailbox) room() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.bytes >= m.limit && !m.closed {
+		m.changed.Wait()
+	}
+}
+
 // force puts a message in, full or not: one of those of which there are few.
 func (m *mailbox) force(p pieces) {
 	m.mu.Lock()

@@ -7,7 +7,6 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -17,8 +16,13 @@ import (
 // namespace is the beginning of the names; "": none.
 type namespace []byte
 
-// in is a key, or the beginning of a range, as etcd has it.
-func (n namespace) in(key []byte) []byte { return append(bytes.Clone(n), key...) }
+// in is a key, or the beginning of a range, as etcd has it. One without a name stays so, because etcd refuses it.
+func (n namespace) in(key []byte) []byte {
+	if len(key) == 0 {
+		return key
+	}
+	return append(bytes.Clone(n), key...)
+}
 
 // end is the end of a range as etcd has it: of a range to the last key it is the namespace's.
 func (n namespace) end(end []byte) []byte {
@@ -48,11 +52,7 @@ type namespaced struct {
 
 // Range implements [pb.KVServer].
 func (s namespaced) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
-	q, err := s.rangeIn(r)
-	if err != nil {
-		return nil, err
-	}
-	a, err := s.next.Range(ctx, q)
+	a, err := s.next.Range(ctx, s.rangeIn(r))
 	if err == nil {
 		s.out(a.Kvs...)
 	}
@@ -61,11 +61,7 @@ func (s namespaced) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRes
 
 // Put implements [pb.KVServer].
 func (s namespaced) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
-	q, err := s.putIn(r)
-	if err != nil {
-		return nil, err
-	}
-	a, err := s.next.Put(ctx, q)
+	a, err := s.next.Put(ctx, s.putIn(r))
 	if err == nil {
 		s.out(a.PrevKv)
 	}
@@ -74,11 +70,7 @@ func (s namespaced) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse,
 
 // DeleteRange implements [pb.KVServer].
 func (s namespaced) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
-	q, err := s.deleteIn(r)
-	if err != nil {
-		return nil, err
-	}
-	a, err := s.next.DeleteRange(ctx, q)
+	a, err := s.next.DeleteRange(ctx, s.deleteIn(r))
 	if err == nil {
 		s.out(a.PrevKvs...)
 	}
@@ -87,11 +79,7 @@ func (s namespaced) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (
 
 // Txn implements [pb.KVServer].
 func (s namespaced) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	q, err := s.txnIn(r)
-	if err != nil {
-		return nil, err
-	}
-	a, err := s.next.Txn(ctx, q)
+	a, err := s.next.Txn(ctx, s.txnIn(r))
 	if err == nil {
 		s.txnOut(a)
 	}
@@ -103,79 +91,64 @@ func (s namespaced) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.C
 	return s.next.Compact(ctx, r)
 }
 
-// A key without a name is refused as etcd refuses it: with the namespace it would have one.
-
-func (n namespace) rangeIn(r *pb.RangeRequest) (*pb.RangeRequest, error) {
-	if len(r.GetKey()) == 0 {
-		return nil, rpctypes.ErrGRPCEmptyKey
+func (n namespace) rangeIn(r *pb.RangeRequest) *pb.RangeRequest {
+	if r == nil {
+		return nil
 	}
 	q := *r
 	q.Key, q.RangeEnd = n.in(r.Key), n.end(r.RangeEnd)
-	return &q, nil
+	return &q
 }
 
-func (n namespace) putIn(r *pb.PutRequest) (*pb.PutRequest, error) {
-	if len(r.GetKey()) == 0 {
-		return nil, rpctypes.ErrGRPCEmptyKey
+func (n namespace) putIn(r *pb.PutRequest) *pb.PutRequest {
+	if r == nil {
+		return nil
 	}
 	q := *r
 	q.Key = n.in(r.Key)
-	return &q, nil
+	return &q
 }
 
-func (n namespace) deleteIn(r *pb.DeleteRangeRequest) (*pb.DeleteRangeRequest, error) {
-	if len(r.GetKey()) == 0 {
-		return nil, rpctypes.ErrGRPCEmptyKey
+func (n namespace) deleteIn(r *pb.DeleteRangeRequest) *pb.DeleteRangeRequest {
+	if r == nil {
+		return nil
 	}
 	q := *r
 	q.Key, q.RangeEnd = n.in(r.Key), n.end(r.RangeEnd)
-	return &q, nil
+	return &q
 }
 
-func (n namespace) txnIn(r *pb.TxnRequest) (*pb.TxnRequest, error) {
-	q := &pb.TxnRequest{}
-	for _, c := range r.GetCompare() {
-		if len(c.GetKey()) == 0 {
-			return nil, rpctypes.ErrGRPCEmptyKey
+func (n namespace) txnIn(r *pb.TxnRequest) *pb.TxnRequest {
+	if r == nil {
+		return nil
+	}
+	q := &pb.TxnRequest{Success: n.opsIn(r.Success), Failure: n.opsIn(r.Failure)}
+	for _, c := range r.Compare {
+		if c != nil {
+			d := *c
+			d.Key, d.RangeEnd = n.in(c.Key), n.end(c.RangeEnd)
+			c = &d
 		}
-		d := *c
-		d.Key, d.RangeEnd = n.in(c.Key), n.end(c.RangeEnd)
-		q.Compare = append(q.Compare, &d)
+		q.Compare = append(q.Compare, c)
 	}
-	var err error
-	if q.Success, err = n.opsIn(r.GetSuccess()); err == nil {
-		q.Failure, err = n.opsIn(r.GetFailure())
-	}
-	return q, err
+	return q
 }
 
-func (n namespace) opsIn(ops []*pb.RequestOp) (out []*pb.RequestOp, err error) {
+func (n namespace) opsIn(ops []*pb.RequestOp) (out []*pb.RequestOp) {
 	for _, op := range ops {
-		q := op
 		switch r := op.GetRequest().(type) {
 		case *pb.RequestOp_RequestRange:
-			var in *pb.RangeRequest
-			in, err = n.rangeIn(r.RequestRange)
-			q = &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: in}}
+			op = &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: n.rangeIn(r.RequestRange)}}
 		case *pb.RequestOp_RequestPut:
-			var in *pb.PutRequest
-			in, err = n.putIn(r.RequestPut)
-			q = &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: in}}
+			op = &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: n.putIn(r.RequestPut)}}
 		case *pb.RequestOp_RequestDeleteRange:
-			var in *pb.DeleteRangeRequest
-			in, err = n.deleteIn(r.RequestDeleteRange)
-			q = &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: in}}
+			op = &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: n.deleteIn(r.RequestDeleteRange)}}
 		case *pb.RequestOp_RequestTxn:
-			var in *pb.TxnRequest
-			in, err = n.txnIn(r.RequestTxn)
-			q = &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: in}}
+			op = &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: n.txnIn(r.RequestTxn)}}
 		}
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, q)
+		out = append(out, op)
 	}
-	return out, nil
+	return out
 }
 
 func (n namespace) txnOut(a *pb.TxnResponse) {

@@ -149,11 +149,10 @@ func (h *watchHub) holds(w *watch, own int64) bool {
 }
 
 // begun is told that etcd has made a watch, at a revision. From there on, or from its start if that is not in the past, all events come.
-func (h *watchHub) begun(w *watch, own, revision int64) {
+func (h *watchHub) begun(w *watch, revision int64) {
 	group := w.group
 	group.mu.Lock()
 	defer group.mu.Unlock()
-	w.own = own
 	switch start := w.request.StartRevision; {
 	case start == 0:
 		w.pos, w.known = revision, true
@@ -206,8 +205,8 @@ func (h *watchHub) count() (etcd, clients int) {
 	return etcd, clients
 }
 
-// resumed is told that etcd has made a watch again that was shared, if the client still wants it.
-func (h *watchHub) resumed(w *watch, own int64) bool {
+// holdsAs is told that etcd has made a client's own watch, or has made it again after it was shared, and says whether the client still wants it.
+func (h *watchHub) holdsAs(w *watch, own int64) bool {
 	w.group.mu.Lock()
 	defer w.group.mu.Unlock()
 	if !w.ending {
@@ -315,7 +314,7 @@ func (w *watch) back(pos int64) {
 	s.mu.Lock()
 	s.forget()
 	s.mu.Unlock()
-	if s.etcd.isClosed() || s.begin(w, pos+1, true, false) != nil {
+	if s.etcd.isClosed() || s.begin(w, pos+1, true) != nil {
 		s.out.close(errSlow)
 	}
 }

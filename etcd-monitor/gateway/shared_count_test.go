@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 )
 
 // metricOf is a metric of an etcd, summed over its labels. All etcds of a process have the same metrics.
@@ -306,6 +308,45 @@ func TestSlowWatch(t *testing.T) {
 				}
 				break
 			}
+		}
+	}
+}
+
+// A shared watch of a range with reserved keys shows them to nobody, and goes on after them.
+func TestSharedWatchesReserved(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.New(t, 1, etcdtest.Options{})
+	direct := etcdtest.Client(t, c.Endpoints()...)
+	g := begin(t, Config{Reserved: reserved.With("/netcraq/")}, c.Endpoints()...)
+	all := watchMany(t, g.Endpoint, 3, 1, 1, "", clientv3.WithFromKey())
+	eventually(t, "the watches are shared", func() bool { etcd, clients := g.hub.count(); return etcd == 1 && clients == 3 })
+	for _, op := range []clientv3.Op{
+		clientv3.OpPut("/netcraq/gateway/x", "secret"), clientv3.OpPut("a", "1"), clientv3.OpDelete("/netcraq/gateway/x"),
+		clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut("/netcraq/y", "secret"), clientv3.OpPut("b", "2")}, nil),
+	} {
+		if _, err := direct.Do(t.Context(), op); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, ch := range all {
+		var seen []string
+		for len(seen) < 2 {
+			r := <-ch
+			if r.Err() != nil || len(r.Events) == 0 {
+				t.Fatalf("watch %d: %+v, %v", i, r, r.Err())
+			}
+			for _, e := range r.Events {
+				seen = append(seen, string(e.Kv.Key))
+			}
+		}
+		if !slices.Equal(seen, []string{"a", "b"}) {
+			t.Errorf("watch %d saw %q", i, seen)
+		}
+	}
+	// One of reserved keys alone is refused to each.
+	for range 2 {
+		if r := <-etcdtest.Client(t, g.Endpoint).Watch(t.Context(), "/netcraq/gateway/x"); r.Err() == nil {
+			t.Errorf("a watch of a reserved key: %+v", r)
 		}
 	}
 }

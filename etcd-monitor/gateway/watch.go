@@ -224,20 +224,26 @@ func (s *watchStream) create(r *pb.WatchRequest, q *pb.WatchCreateRequest) error
 	s.forget() // an answer that is on its way would be taken for this watch's, too
 	s.mu.Unlock()
 	s.hub.join(w)
-	return s.begin(w, q.StartRevision, false, true)
+	s.etcd.room()
+	return s.begin(w, q.StartRevision, false)
 }
 
 // begin asks etcd for a watch from a revision on, on the client's own stream.
-func (s *watchStream) begin(w *watch, start int64, again, wait bool) error {
-	s.mu.Lock()
+func (s *watchStream) begin(w *watch, start int64, again bool) error {
+	s.mu.Lock() // until it is on its way: etcd's answers are told apart by their order
+	defer s.mu.Unlock()
 	s.lastOwn++
 	id := s.lastOwn
-	s.asked = append(s.asked, &pendingWatch{w, id, again})
-	s.own[id], w.made = w, madeAt{}
-	s.mu.Unlock()
 	q := *w.request
 	q.WatchId, q.StartRevision = id, start
-	return s.tell(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &q}}, wait)
+	b, err := (&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &q}}).Marshal()
+	if err != nil {
+		return err
+	}
+	s.asked = append(s.asked, &pendingWatch{w, id, again})
+	s.own[id], w.made = w, madeAt{}
+	s.etcd.force(pieces{b})
+	return nil
 }
 
 // tell sends etcd a request.
@@ -456,7 +462,7 @@ func (s *watchStream) created(a watchAnswer) error {
 	w.made = madeAt{true, a.revision, s.sent - s.heard}
 	if c.again {
 		s.mu.Unlock()
-		if !s.hub.resumed(w, c.id) { // the client has ended it in the meantime
+		if !s.hub.holdsAs(w, c.id) { // the client has ended it in the meantime
 			s.endOwn(c.id)
 		}
 		return nil
@@ -477,8 +483,9 @@ func (s *watchStream) created(a watchAnswer) error {
 	}
 	s.watches[w.id] = w
 	s.mu.Unlock()
+	s.hub.holdsAs(w, c.id) // before the client knows it, who may then ask for its end
 	s.out.put(a.as(w.id), true)
-	s.hub.begun(w, c.id, a.revision)
+	s.hub.begun(w, a.revision)
 	return nil
 }
 

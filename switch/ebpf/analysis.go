@@ -110,7 +110,7 @@ func walk(e *bmv2json.Expr, see func(*bmv2json.Expr)) {
 	}
 }
 
-// earlyHeaders finds the headers that the parser may look at, or write to, before it has extracted them. Their fields are 0 when it begins; those of others are made 0 when it has
+// earlyHeaders finds the headers that the parser may look at, or write to, before it has extracted them, or extract and make invalid again. Their fields are 0 when it begins; those of others are made 0 when it has
 // ended without extracting them.
 func (p *plan) earlyHeaders() map[*bmv2json.Header]bool {
 	early := map[*bmv2json.Header]bool{}
@@ -139,6 +139,15 @@ func (p *plan) earlyHeaders() map[*bmv2json.Header]bool {
 			if o.Primitive != nil {
 				for _, e := range o.Primitive.Args {
 					walk(e, see)
+				}
+			}
+			// A member of a union that is extracted makes another one invalid, whose fields stay.
+			if o.Header != nil && o.Header.Union != nil {
+				early[o.Header] = true
+			}
+			if o.UnionStack != nil {
+				for _, h := range members(o) {
+					early[h] = true
 				}
 			}
 			if o.Header != nil { // the elements of a stack are extracted one after the other: nobody counts them here

@@ -252,6 +252,13 @@ func (t *translator) sumChunk() {
 	t.emit(asm.JEq.Imm(asm.R0, 0, end), asm.Mov.Reg(rTemp, asm.R0))
 	whole := t.newLabel("whole")
 	t.load(asm.R4, rPHV, phvLen, 4)
+	if t.requests.any() { // what is cut off is no payload any more, as in BMv2
+		uncut := t.newLabel("uncut")
+		t.load(asm.R1, rPHV, t.requests.cut, 4)
+		t.load(asm.R2, rPHV, phvHead, 4)
+		t.emit(asm.Add.Reg(asm.R1, asm.R2), asm.JLE.Reg(asm.R4, asm.R1, uncut), asm.Mov.Reg(asm.R4, asm.R1))
+		t.place(uncut)
+	}
 	t.load(asm.R2, rEntry, sumAt, 8)
 	t.emit(asm.JLE.Reg(asm.R4, asm.R2, end), asm.Sub.Reg(asm.R4, asm.R2), asm.JLE.Imm(asm.R4, payloadChunk, whole), asm.Mov.Imm(asm.R4, payloadChunk))
 	t.place(whole)

@@ -56,7 +56,7 @@ func varbit(d *bmv2json.Deparser) bool {
 
 // manyHeaders is from how many headers on, or parser states, the verifier would follow too many sums of their lengths: each selection of headers has one. What makes it forget them costs a
 // packet a store and a load for each.
-const manyHeaders = 16
+const manyHeaders = 8
 
 // manyLengths reports whether headers may have too many lengths in all for the verifier.
 func manyLengths(d *bmv2json.Deparser) bool { return varbit(d) || len(d.Order) > manyHeaders }

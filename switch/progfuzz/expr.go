@@ -61,7 +61,13 @@ func (g *gen) width() int {
 	return pick(g, narrow)
 }
 
-func (g *gen) typ() typ { return typ{g.width(), g.f.Signed && g.oneIn(4)} }
+func (g *gen) typ() typ {
+	t := typ{g.width(), g.f.Signed && g.oneIn(4)}
+	if t.w == 1 && !g.f.Loose { // BMv2 has no int<1>
+		t.signed = false
+	}
+	return t
+}
 
 // literal is a constant of a type: often one at the edge of what it holds.
 func (g *gen) literal(t typ) string {
@@ -100,6 +106,9 @@ func (g *gen) values(s *scope) []value {
 		return list
 	}
 	for _, f := range g.meta {
+		if s.parser && g.f.CloneI2E && !g.f.Loose { // BMv2 parses a clone with the metadata of an earlier packet
+			break
+		}
 		list = append(list, value{"m." + f.name, f.t, ""})
 	}
 	for _, h := range s.headers {

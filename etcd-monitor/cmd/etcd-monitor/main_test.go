@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -67,15 +68,26 @@ func TestMistakes(t *testing.T) {
 		"--controller h:1 --user u":                                               "give both, or neither",
 		"--user u --password-file " + a.File:                                      "which is not given",
 		"--controller h:1 --user u --password-file /no/such/file --endpoints h:1": "no such file",
-		"--prefix x": "ends with a slash",
-		"--controller h:1 --endpoints h:1 --namespace /netcraq/x/": "NetCRAQ's own: give another one",
-		"--seal-age 5s":               "give a minute or more",
-		"--seal-age -1h":              "give a minute or more",
-		"--top-keys 0":                "from 1 to 10000",
-		"--max-request-bytes 0":       "give a number from 1",
-		"--max-concurrent-streams 0":  "nobody could ask anything",
-		"--grpc-keepalive-timeout 0s": "give a time above 0",
-		"--embedded-client-address 0.0.0.0:2379 --data-dir " + t.TempDir(): "not on this machine's loopback",
+		"--prefix x":                        "ends with a slash",
+		"--seal-age 5s":                     "give a minute or more",
+		"--seal-age -1h":                    "give a minute or more",
+		"--endpoints-auto-sync-interval 5s": "name it with --endpoints",
+		"--endpoints h:1 --endpoints-auto-sync-interval 5ms":                     "give a second or more",
+		"--discovery-srv-name n":                                                 "give --discovery-srv, too",
+		"--discovery-srv a.invalid --endpoints h:1":                              "give one of them",
+		"--discovery-srv a.invalid":                                              "--discovery-srv a.invalid: gateway: asking DNS",
+		"--tls-min-version SSL3":                                                 "give TLS1.2 or TLS1.3",
+		"--tls-max-version 1.3":                                                  "give TLS1.2 or TLS1.3",
+		"--tls-min-version TLS1.3 --tls-max-version TLS1.2":                      "is above",
+		"--listen-cipher-suites ROT13":                                           "ROT13",
+		"--listen-cipher-suites TLS_AES_128_GCM_SHA256 --tls-min-version TLS1.3": "cannot be chosen",
+		"--cors ui.example":                                                      "give origins such as",
+		"--top-keys 0":                                                           "from 1 to 10000",
+		"--max-request-bytes 0":                                                  "give a number from 1",
+		"--max-concurrent-streams 0":                                             "nobody could ask anything",
+		"--grpc-keepalive-timeout 0s":                                            "give a time above 0",
+		"--embedded-client-address 0.0.0.0:2379 --data-dir " + t.TempDir():       "not on this machine's loopback",
+		"--controller h:1 --endpoints h:1 --namespace /netcraq/x/":               "NetCRAQ's own: give another one",
 	} {
 		var errs strings.Builder
 		code := run(t.Context(), strings.Fields(line), io.Discard, &errs)
@@ -314,5 +326,59 @@ func TestAddressInUse(t *testing.T) {
 	if code := run(t.Context(), []string{"--endpoints", "127.0.0.1:1", "--listen-client-urls", endpoint(t, line)}, io.Discard, &errs); code != exitFailed ||
 		!strings.Contains(errs.String(), "--listen-client-urls chooses other addresses") {
 		t.Errorf("exit code %d, %s", code, errs.String())
+	}
+}
+
+// Clients speak the versions of TLS and use the cipher suites that the gateway is told; the gateway's own variables are beside its metrics; a namespace is the clients'.
+func TestServing(t *testing.T) {
+	a := testcerts.NewAuthority(t)
+	certs, _ := a.Issue("server", "")
+	const suite = tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
+	for flags, want := range map[string]struct{ v12, v13 bool }{
+		"":                         {true, true},
+		"--tls-min-version TLS1.3": {false, true},
+		"--tls-max-version TLS1.2 --listen-cipher-suites " + tls.CipherSuiteName(suite): {true, false},
+	} {
+		args := []string{"--data-dir", t.TempDir(), "--listen-client-urls", "https://127.0.0.1:0", "--cert-file", certs.CertFile, "--key-file", certs.KeyFile, "--metrics-addr", "127.0.0.1:0", "--namespace", "n/"}
+		line, end := ready(t, append(args, strings.Fields(flags)...)...)
+		client, err := transport.TLSInfo{TrustedCAFile: a.File}.ClientConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for version, ok := range map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: want.v12, tls.VersionTLS13: want.v13} {
+			cfg := client.Clone()
+			cfg.MinVersion, cfg.MaxVersion = version, version
+			c, err := tls.Dial("tcp", strings.TrimPrefix(endpoint(t, line), "https://"), cfg)
+			if (err == nil) != ok {
+				t.Errorf("%q: %s: %v", flags, tls.VersionName(version), err)
+			}
+			if err == nil {
+				if got := c.ConnectionState().CipherSuite; strings.Contains(flags, "cipher") && got != suite {
+					t.Errorf("%q: cipher suite %s", flags, tls.CipherSuiteName(got))
+				}
+				c.Close()
+			}
+		}
+		keys := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{endpoint(t, line)}, TLS: client})
+		if _, err := keys.Put(t.Context(), "k", "v"); err != nil {
+			t.Errorf("%q: %v", flags, err)
+		}
+		metrics := regexp.MustCompile(`http://\S+/metrics`).FindString(line)
+		r, err := http.Get(strings.TrimSuffix(metrics, "/metrics") + "/debug/vars")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(r.Body); err != nil || !strings.Contains(string(b), `"memstats"`) {
+			t.Errorf("variables: %.100s, %v", b, err)
+		}
+		r.Body.Close()
+		if r, err = http.Get(metrics); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(r.Body); err != nil || !strings.Contains(string(b), `etcd_monitor_key_writes_total{key="n/k"}`) && !strings.Contains(string(b), `etcd_monitor_requests_total{kind="put"} 1`) {
+			t.Errorf("metrics: %v\n%s", err, b)
+		}
+		r.Body.Close()
+		end()
 	}
 }

@@ -122,7 +122,7 @@ func (o *options) flagsOfEtcd(f *pflag.FlagSet, without string) {
 	f.DurationVar(&o.sync, "endpoints-auto-sync-interval", 0, "how often etcd is asked for its members, whose client URLs take the\nplace of --endpoints (0: never)")
 	f.StringVar(&o.discovery.domain, "discovery-srv", "", "ask DNS for etcd's client URLs, in place of --endpoints: the SRV records\n_etcd-client-ssl._tcp and _etcd-client._tcp of this domain")
 	f.StringVar(&o.discovery.name, "discovery-srv-name", "", "what follows \"etcd-client\" and \"etcd-client-ssl\" in the records' names,\nafter a dash")
-	f.BoolVar(&o.discovery.insecure, "insecure-discovery", false, "take what DNS says for etcd though it has no certificate for that domain")
+	f.BoolVar(&o.discovery.insecure, "insecure-discovery", false, "take what DNS says for etcd though it shows no certificate for that\ndomain")
 	f.StringVar(&o.towards.TrustedCAFile, "cacert", "", "certificates that etcd's must be signed by (PEM)")
 	f.StringVar(&o.towards.CertFile, "cert", "", "the certificate to show to etcd (PEM); best without a common name,\nwhich etcd could take for the name of a user")
 	f.StringVar(&o.towards.KeyFile, "key", "", "... and its key")
@@ -381,7 +381,7 @@ func (o *options) discover() error {
 		return errors.New("--discovery-srv and --endpoints: give one of them")
 	}
 	var err error
-	if o.endpoints, err = gateway.Discover(o.discovery.domain, o.discovery.name, o.towards.TrustedCAFile, o.discovery.insecure); err != nil {
+	if o.endpoints, err = gateway.Discover(o.discovery.domain, o.discovery.name, o.towards, o.discovery.insecure); err != nil {
 		return fmt.Errorf("--discovery-srv %s: %w (--insecure-discovery takes any that DNS names)", o.discovery.domain, err)
 	}
 	return nil
