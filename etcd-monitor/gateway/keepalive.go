@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -88,6 +89,12 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 	answers := make(chan chan pieces, keepQueue)
 	received := make(chan struct{})
 	leases := &leaseFilter{g, map[int64]bool{}}
+	if slices.Contains(md[rpctypes.MetadataRequireLeaderKey], rpctypes.MetadataHasLeader) {
+		// etcd ends such a stream when it has no leader, whether a lease was kept alive on it or not.
+		if err := g.keeper.join(c, who, md); err != nil {
+			return g.unlessStopped(err)
+		}
+	}
 	go func() { // it ends with the handler at the latest, because the stream does then
 		defer close(received)
 		defer close(answers)
@@ -163,7 +170,25 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 
 // renew has a lease renewed. It says whether the client's stream goes on.
 func (k *keeper) renew(c *keepClient, who string, md metadata.MD, r *pb.LeaseKeepAliveRequest, answer chan pieces) bool {
-	name := strconv.FormatUint(uint64(r.ID)%keepStreams, 10) + " " + who
+	err := k.on(uint64(r.ID)%keepStreams, who, md, func(st *keepStream) error { return st.renew(c, r, answer) })
+	if err != nil {
+		c.fail(err)
+	}
+	return err == nil
+}
+
+// join has a client's stream end when etcd ends its own.
+func (k *keeper) join(c *keepClient, who string, md metadata.MD) error {
+	return k.on(0, who, md, func(st *keepStream) error {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return st.use(c)
+	})
+}
+
+// on does something with a stream to etcd, which it begins if need be.
+func (k *keeper) on(number uint64, who string, md metadata.MD, do func(*keepStream) error) error {
+	name := strconv.FormatUint(number, 10) + " " + who
 	for {
 		k.mu.Lock()
 		st := k.streams[name]
@@ -171,11 +196,8 @@ func (k *keeper) renew(c *keepClient, who string, md metadata.MD, r *pb.LeaseKee
 			st = k.open(name, md)
 		}
 		k.mu.Unlock()
-		if err := st.renew(c, r, answer); !errors.Is(err, errIdle) {
-			if err != nil {
-				c.fail(err)
-			}
-			return err == nil
+		if err := do(st); !errors.Is(err, errIdle) {
+			return err
 		}
 	}
 }
@@ -257,13 +279,21 @@ func (st *keepStream) leave(c *keepClient) {
 	st.stop()
 }
 
-func (st *keepStream) renew(c *keepClient, r *pb.LeaseKeepAliveRequest, answer chan pieces) error {
-	st.mu.Lock()
-	defer st.mu.Unlock()
+// use makes a client one of the stream's. The caller has locked mu.
+func (st *keepStream) use(c *keepClient) error {
 	if st.dead != nil {
 		return st.dead
 	}
 	st.clients[c], c.streams[st] = true, true
+	return nil
+}
+
+func (st *keepStream) renew(c *keepClient, r *pb.LeaseKeepAliveRequest, answer chan pieces) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if err := st.use(c); err != nil {
+		return err
+	}
 	now := time.Now()
 	st.sweep(now)
 	l := st.leases[r.ID]

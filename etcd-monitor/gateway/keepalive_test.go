@@ -8,6 +8,8 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -157,5 +159,40 @@ func TestKeepAliveStreams(t *testing.T) {
 		if _, err := s.Recv(); status.Code(err) != codes.Unavailable {
 			t.Errorf("without etcd: %v", err)
 		}
+	}
+}
+
+// A stream that asks for a leader ends when etcd has none, though no lease was kept alive on it yet; one that does not ask for it goes on.
+func TestKeepAliveLeader(t *testing.T) {
+	c := etcdtest.New(t, 3, etcdtest.Options{})
+	g := begin(t, Config{}, c.Endpoints()[0])
+	without := keepAliveStream(t, g.Endpoint)
+	with, err := pb.NewLeaseClient(dialRaw(t, g.Endpoint)).LeaseKeepAlive(clientv3.WithRequireLeader(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 2)
+	go func() {
+		_, err := with.Recv()
+		ended <- err
+	}()
+	c.Kill(1)
+	c.Kill(2)
+	select {
+	case err := <-ended:
+		if rpctypes.ErrorDesc(err) != rpctypes.ErrNoLeader.Error() {
+			t.Errorf("it ended with %v, want %v", err, rpctypes.ErrNoLeader)
+		}
+	case <-time.After(15 * time.Second):
+		t.Error("it goes on though etcd has no leader")
+	}
+	go func() {
+		_, err := without.Recv()
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		t.Errorf("that which asked for no leader ended with %v", err)
+	case <-time.After(100 * time.Millisecond):
 	}
 }
