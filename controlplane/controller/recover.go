@@ -81,10 +81,10 @@ func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, key
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	differed := ""
+	var differed difference // in the last round
 	defer func() {
-		if err != nil && ctx.Err() != nil && differed != "" {
-			err = fmt.Errorf("after %v and %d rounds %s still differed: %w", limit, round, differed, err)
+		if err != nil && ctx.Err() != nil && round > 0 {
+			err = fmt.Errorf("after %v and %d rounds %v still differed: %w", limit, round, &differed, err)
 		}
 	}()
 	donor, err := c.device(a.Donor)
@@ -124,7 +124,7 @@ func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, key
 			}
 		}
 		differ, recordsDiffer := beyond(looks[0], looks[1])
-		differed = describeDifference(looks, differ, recordsDiffer)
+		differed = difference{looks, differ, recordsDiffer}
 		if err := c.unite(ctx, donor, to, looks, recordsDiffer); err != nil {
 			return written, round, err
 		}
@@ -133,7 +133,9 @@ func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, key
 			return written, round, err
 		}
 		// A key that is being added or removed may have no entry at the donor. What a register holds of a slot that no entry leads to is of a key that is no more, and nothing copies it.
-		keys = slices.DeleteFunc(slices.Clone(keys), func(k directory.Key) bool { return slices.Contains(slotless, k.ID) })
+		if len(slotless) > 0 {
+			keys = slices.DeleteFunc(slices.Clone(keys), func(k directory.Key) bool { return slotless[k.ID] })
+		}
 		few := len(differ)+len(recordsDiffer) <= fewDiffer
 		switch {
 		case a.Compare && len(differ)+len(recordsDiffer) == len(slotless):
@@ -248,16 +250,23 @@ func beyond(donor, other look) (keys []directory.Key, sessions []uint16) {
 	return keys, sessions
 }
 
-// describeDifference says in which slots and sessions a donor and another switch differ, with the first of each as both have it.
-func describeDifference(looks [2]look, keys []directory.Key, sessions []uint16) string {
-	text := fmt.Sprintf("%d slots and %d sessions", len(keys), len(sessions))
-	if len(keys) > 0 {
-		i := slices.Index(looks[0].keys, keys[0])
-		text += fmt.Sprintf(" (%v: %+v, %+v)", keys[0].ID, looks[0].versions[i], looks[1].versions[i])
+// difference is in which slots and sessions a donor and another switch differ.
+type difference struct {
+	looks    [2]look
+	keys     []directory.Key
+	sessions []uint16
+}
+
+// String tells the first slot and the first session as both have them.
+func (d *difference) String() string {
+	text := fmt.Sprintf("%d slots and %d sessions", len(d.keys), len(d.sessions))
+	if len(d.keys) > 0 {
+		i := slices.Index(d.looks[0].keys, d.keys[0])
+		text += fmt.Sprintf(" (%v: %+v, %+v)", d.keys[0].ID, d.looks[0].versions[i], d.looks[1].versions[i])
 	}
-	if len(sessions) > 0 {
-		i := slices.Index(looks[0].sessions, sessions[0])
-		text += fmt.Sprintf(" (session %d: %+v, %+v)", sessions[0], looks[0].records[i], looks[1].records[i])
+	if len(d.sessions) > 0 {
+		i := slices.Index(d.looks[0].sessions, d.sessions[0])
+		text += fmt.Sprintf(" (session %d: %+v, %+v)", d.sessions[0], d.looks[0].records[i], d.looks[1].records[i])
 	}
 	return text
 }
@@ -335,7 +344,7 @@ func (c *Controller) fetchFor(ctx context.Context, d *device, key wire.Key, sess
 }
 
 // syncAll copies slots and sessions, and says how many, and which of the keys have no slot at the donor.
-func (c *Controller) syncAll(ctx context.Context, chainID uint8, a chain.Copy, keys []directory.Key, sessions []uint16) (written int, slotless []wire.Key, err error) {
+func (c *Controller) syncAll(ctx context.Context, chainID uint8, a chain.Copy, keys []directory.Key, sessions []uint16) (written int, slotless map[wire.Key]bool, err error) {
 	donor, err := c.device(a.Donor)
 	to, err2 := c.device(a.To)
 	if err = errors.Join(err, err2); err != nil {
@@ -343,6 +352,7 @@ func (c *Controller) syncAll(ctx context.Context, chainID uint8, a chain.Copy, k
 	}
 	var n atomic.Int64
 	var mu sync.Mutex
+	slotless = map[wire.Key]bool{}
 	one := func(ctx context.Context, key wire.Key, session uint16) error {
 		r, err := c.fetchFor(ctx, donor, key, session, a.Epoch)
 		if err != nil {
@@ -351,7 +361,7 @@ func (c *Controller) syncAll(ctx context.Context, chainID uint8, a chain.Copy, k
 		if session == 0 && r.Version == 0 {
 			mu.Lock()
 			defer mu.Unlock()
-			slotless = append(slotless, key)
+			slotless[key] = true
 			return nil
 		}
 		p := &wire.Packet{Op: wire.Sync, Key: key, Session: r.Session, Request: r.Request, Version: r.Version, Value: r.Value, Tombstone: r.Tombstone}
