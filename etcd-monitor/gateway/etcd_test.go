@@ -25,27 +25,9 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/heat"
 )
 
-// forwarder is a key-value service that asks etcd: package guarded with nothing placed.
-type forwarder struct{ c pb.KVClient }
-
-func (f forwarder) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
-	return f.c.Range(ctx, r)
-}
-func (f forwarder) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
-	return f.c.Put(ctx, r)
-}
-func (f forwarder) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
-	return f.c.DeleteRange(ctx, r)
-}
-func (f forwarder) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	return f.c.Txn(ctx, r)
-}
-func (f forwarder) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
-	return f.c.Compact(ctx, r)
-}
-
+// newForwarder is a key-value service that asks etcd: package guarded with nothing placed.
 func newForwarder(u *Upstream) pb.KVServer {
-	return forwarder{Forward(u, heat.NewMetrics(heat.Bounds{}, nil))}
+	return forwarded{Forward(u, heat.NewMetrics(heat.Bounds{}, nil))}
 }
 
 // ways are the two ways that the key-value service can go.

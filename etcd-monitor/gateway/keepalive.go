@@ -220,23 +220,20 @@ func (k *keeper) open(name string, md metadata.MD) *keepStream {
 // run takes etcd's answers, until there are no more, and says why.
 func (st *keepStream) run(ctx context.Context) error {
 	g := st.keeper.g
-	up, err := g.upstream.Conn().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, keepAliveMethod, grpc.ForceCodecV2(g.codec))
+	up, err := g.stream(ctx, keepAliveMethod)
 	if err != nil {
 		return err
 	}
 	go send(st.etcd, up)
-	for {
-		var f frame
-		if err := up.RecvMsg(&f); err != nil {
-			return err
-		}
+	return receiveAll(up, func(f frame) error {
 		var a pb.LeaseKeepAliveResponse
 		if err := a.Unmarshal(f.bytes); err != nil {
 			return fmt.Errorf("gateway: an answer of etcd's to who keeps a lease alive: %w", err)
 		}
 		g.newest.Saw(a.GetHeader().GetRevision())
 		st.answered(a.ID, pieces{f.bytes})
-	}
+		return nil
+	})
 }
 
 // fail ends the stream, and with it those of the clients that have used it, as etcd's end does.

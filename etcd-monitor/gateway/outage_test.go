@@ -139,7 +139,7 @@ func TestOutage(t *testing.T) {
 
 // slowKeys is a key-value service whose writes go on for longer than it waits for them.
 type slowKeys struct {
-	forwarder
+	forwarded
 	writes atomic.Int32
 	code   codes.Code
 }

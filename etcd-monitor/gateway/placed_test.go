@@ -315,7 +315,7 @@ func TestMetrics(t *testing.T) {
 			m := heat.NewMetrics(heat.Bounds{}, newest.Revision)
 			cfg := Config{Upstream: u, Newest: newest, Metrics: m}
 			if served {
-				cfg.KV = forwarder{Forward(u, m)}
+				cfg.KV = forwarded{Forward(u, m)}
 			}
 			client := etcdtest.Client(t, begin(t, cfg).Endpoint)
 			for range 3 {

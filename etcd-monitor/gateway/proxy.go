@@ -112,12 +112,17 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 	return down.SendMsg(&answer)
 }
 
+// stream begins a call of one of etcd's methods in which both ends send messages.
+func (g *Gateway) stream(ctx context.Context, method string) (grpc.ClientStream, error) {
+	return g.upstream.Conn().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, grpc.ForceCodecV2(g.codec))
+}
+
 // passStream passes messages both ways until etcd ends the stream, the client does, or the gateway is stopped.
 func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(outgoing(down.Context()))
 	defer cancel()
 	defer context.AfterFunc(g.stopping, cancel)()
-	up, err := g.upstream.client.ActiveConnection().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, grpc.ForceCodecV2(g.codec))
+	up, err := g.stream(ctx, method)
 	if err != nil {
 		return g.unlessStopped(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
@@ -322,24 +321,18 @@ func (w *watch) back(pos int64) {
 // run takes etcd's answers, until there are no more, and says why.
 func (st *sharedStream) run(ctx context.Context) error {
 	g := st.hub.g
-	up, err := g.upstream.Conn().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, watchMethod, grpc.ForceCodecV2(g.codec))
+	up, err := g.stream(ctx, watchMethod)
 	if err != nil {
 		return err
 	}
 	go send(st.etcd, up)
-	for {
-		var f frame
-		if err := up.RecvMsg(&f); err != nil {
-			return err
-		}
+	return receiveAll(up, func(f frame) error {
 		a, ok, err := g.watchAnswer(f)
-		if err != nil {
-			return err
-		}
-		if ok {
+		if err == nil && ok {
 			st.answered(a)
 		}
-	}
+		return err
+	})
 }
 
 // fail ends the stream, and with it those of the clients that were answered from it.

@@ -112,7 +112,7 @@ func (g *Gateway) watches(down grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(outgoing(down.Context()))
 	defer cancel()
 	defer context.AfterFunc(g.stopping, cancel)()
-	up, err := g.upstream.Conn().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, watchMethod, grpc.ForceCodecV2(g.codec))
+	up, err := g.stream(ctx, watchMethod)
 	if err != nil {
 		return g.unlessStopped(err)
 	}
@@ -159,6 +159,19 @@ func (g *Gateway) watches(down grpc.ServerStream) error {
 			}
 		}
 		s.out.sent()
+	}
+}
+
+// receiveAll has each message of a stream taken, until there are no more, and says why.
+func receiveAll(from grpc.ClientStream, take func(frame) error) error {
+	for {
+		var f frame
+		if err := from.RecvMsg(&f); err != nil {
+			return err
+		}
+		if err := take(f); err != nil {
+			return err
+		}
 	}
 }
 
@@ -365,23 +378,17 @@ func (q *question) hears(on any, answer watchAnswer) {
 
 // pump takes etcd's answers on the client's own stream, until there are no more, and says why.
 func (s *watchStream) pump(up grpc.ClientStream) error {
-	for {
-		var f frame
-		if err := up.RecvMsg(&f); err != nil {
-			return err
-		}
+	return receiveAll(up, func(f frame) error {
 		a, ok, err := s.g.watchAnswer(f)
 		if err != nil {
 			return err
 		}
 		if !ok {
 			s.out.put(pieces{f.bytes}, true)
-			continue
+			return nil
 		}
-		if err := s.answered(a); err != nil {
-			return err
-		}
-	}
+		return s.answered(a)
+	})
 }
 
 // watchAnswer reads an answer of etcd's to a watch, and leaves out of it what clients do not see.

@@ -1,19 +1,15 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -42,29 +38,8 @@ func (l *lines) count(s string) int {
 
 // Out of file descriptors the program says so, once, and counts it; it serves those that are connected, takes no processor's time for the others, and lets them in as soon as it can.
 func TestOutOfDescriptors(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "etcd-monitor")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	cluster := etcdtest.New(t, 1, etcdtest.Options{})
-	cmd := exec.Command(program, "--endpoints", cluster.Endpoints()[0], "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	errs := &lines{}
-	cmd.Stderr = errs
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Wait()
-	defer cmd.Process.Signal(syscall.SIGTERM)
-	s := bufio.NewScanner(out)
-	if !s.Scan() {
-		t.Fatal("the program does not start")
-	}
-	at := endpoint(t, s.Text())
+	cmd, at := startProgram(t, errs)
 	u, err := url.Parse(at)
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,35 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
+// startProgram builds the program and starts it before an etcd of its own, until the test is over, and gives its API's address.
+func startProgram(t *testing.T, stderr io.Writer) (cmd *exec.Cmd, at string) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "etcd-monitor")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	cluster := etcdtest.New(t, 1, etcdtest.Options{})
+	cmd = exec.Command(program, "--endpoints", cluster.Endpoints()[0], "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Stderr = stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+	})
+	s := bufio.NewScanner(out)
+	if !s.Scan() {
+		t.Fatal("the program does not start")
+	}
+	return cmd, endpoint(t, s.Text())
+}
+
 // TestMemory reads more and more different keys through the program: its memory does not grow by more than 64 MB, and hardly grows at all. NETCRAQ_MEMORY_KEYS=1000000 is the long run; there are counters
 // for 8,192 keys, so the short one has many times more keys than have one, too.
 func TestMemory(t *testing.T) {
@@ -30,27 +60,8 @@ func TestMemory(t *testing.T) {
 			t.Fatalf("NETCRAQ_MEMORY_KEYS: %v", err)
 		}
 	}
-	program := filepath.Join(t.TempDir(), "etcd-monitor")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	cluster := etcdtest.New(t, 1, etcdtest.Options{})
-	cmd := exec.Command(program, "--endpoints", cluster.Endpoints()[0], "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Wait()
-	defer cmd.Process.Signal(syscall.SIGTERM)
-	s := bufio.NewScanner(out)
-	if !s.Scan() {
-		t.Fatal("the program does not start")
-	}
-	c := etcdtest.Client(t, endpoint(t, s.Text()))
+	cmd, at := startProgram(t, nil)
+	c := etcdtest.Client(t, at)
 	next := atomic.Int64{}
 	readTo := func(n int) (kib int) {
 		var wg sync.WaitGroup
