@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -126,22 +127,23 @@ func (c cell) is(v wire.Version) bool {
 // below is a version that the next must be above.
 func (c cell) below() wire.Version { return max(c.version, c.floor) }
 
+// partition splits a history by something that is not touched by calls of another.
+func partition[Input any, Of comparable](of func(Input) Of) func([]porcupine.Operation) [][]porcupine.Operation {
+	return func(h []porcupine.Operation) [][]porcupine.Operation {
+		by := map[Of][]porcupine.Operation{}
+		for _, o := range h {
+			what := of(o.Input.(Input))
+			by[what] = append(by[what], o)
+		}
+		return slices.Collect(maps.Values(by))
+	}
+}
+
 // registers is what a key may do: a read tells the newest value and version; a write gives a higher version; a CAS is executed if the version is the
 // expected one.
 var registers = porcupine.Model{
-	Partition: func(h []porcupine.Operation) [][]porcupine.Operation {
-		by := map[uint32][]porcupine.Operation{}
-		for _, o := range h {
-			k := o.Input.(call).Key
-			by[k] = append(by[k], o)
-		}
-		var out [][]porcupine.Operation
-		for _, ops := range by {
-			out = append(out, ops)
-		}
-		return out
-	},
-	Init: func() any { return cell{open: true} }, // adding a key writes it, with a version that no client was told
+	Partition: partition(func(x call) uint32 { return x.Key }),
+	Init:      func() any { return cell{open: true} }, // adding a key writes it, with a version that no client was told
 	Step: func(state, input, _ any) (bool, any) {
 		s, x := state.(cell), input.(call)
 		switch {

@@ -58,19 +58,8 @@ type wanderer struct {
 
 // wandering is what a name may do: as registers, and it may be added, removed and moved, which keeps its value and gives it another KEY_ID.
 var wandering = porcupine.Model{
-	Partition: func(h []porcupine.Operation) [][]porcupine.Operation {
-		by := map[string][]porcupine.Operation{}
-		for _, o := range h {
-			name := o.Input.(namedCall).Name
-			by[name] = append(by[name], o)
-		}
-		var out [][]porcupine.Operation
-		for _, ops := range by {
-			out = append(out, ops)
-		}
-		return out
-	},
-	Init: func() any { return wanderer{} },
+	Partition: partition(func(x namedCall) string { return x.Name }),
+	Init:      func() any { return wanderer{} },
 	Step: func(state, input, _ any) (bool, any) {
 		s, x := state.(wanderer), input.(namedCall)
 		here := s.key == x.Key

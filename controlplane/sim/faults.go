@@ -85,17 +85,22 @@ func newPlan(seed uint64) *plan {
 // faults keeps causing faults until the plan's time is over.
 func (w *world) faults(p *plan, end time.Duration) {
 	d := w.dice.faults
+	if len(p.kinds) > 0 {
+		w.fromTimeToTime(d, p.every, end, func() { w.fault(pick(d, p.kinds...), p) })
+	}
+}
+
+// fromTimeToTime has something done over and over, about every so long, until the end.
+func (w *world) fromTimeToTime(d dice, every, end time.Duration, do func()) {
 	var next func()
 	next = func() {
 		if w.loop.now >= end {
 			return
 		}
-		w.fault(pick(d, p.kinds...), p)
-		w.loop.after(d.about(p.every), next)
+		do()
+		w.loop.after(d.about(every), next)
 	}
-	if len(p.kinds) > 0 {
-		w.loop.after(d.about(p.every), next)
-	}
+	w.loop.after(d.about(every), next)
 }
 
 // good says whether a switch can keep the chain's data: it is a member, it has the data, and the controller reaches it. One that the controller has lost from

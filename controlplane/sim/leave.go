@@ -11,15 +11,9 @@ func (w *world) leaves(p *plan, seed uint64, end time.Duration) {
 	if !d.chance(0.3) {
 		return
 	}
-	var next func()
-	next = func() {
-		if w.loop.now >= end {
-			return
-		}
+	w.fromTimeToTime(d, 2*p.every, end, func() {
 		w.leave(pick(d, w.nodes...), d.between(5*time.Millisecond, 150*time.Millisecond))
-		w.loop.after(d.about(2*p.every), next)
-	}
-	w.loop.after(d.about(2*p.every), next)
+	})
 }
 
 // leave takes a switch out of the network for a while, if others have the data.

@@ -14,15 +14,9 @@ func (w *world) suspensions(p *plan, seed uint64, end time.Duration) {
 	if !d.chance(0.3) {
 		return
 	}
-	var next func()
-	next = func() {
-		if w.loop.now >= end {
-			return
-		}
+	w.fromTimeToTime(d, 3*p.every, end, func() {
 		w.suspend(pick(d, w.nodes...), d.between(5*time.Millisecond, 40*time.Millisecond), d.between(time.Millisecond, 200*time.Millisecond))
-		w.loop.after(d.about(3*p.every), next)
-	}
-	w.loop.after(d.about(3*p.every), next)
+	})
 }
 
 // suspend stops a switch's machine for a while, if others have the data. Controllers notice after some time.

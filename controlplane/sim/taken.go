@@ -25,15 +25,7 @@ func (w *world) takes(p *plan, seed uint64, end time.Duration) {
 		return
 	}
 	w.moving = true // clients look their keys up
-	var next func()
-	next = func() {
-		if w.loop.now >= end {
-			return
-		}
-		pick(d, kinds...)(d)
-		w.loop.after(d.about(3*p.every), next)
-	}
-	w.loop.after(d.about(3*p.every), next)
+	w.fromTimeToTime(d, 3*p.every, end, func() { pick(d, kinds...)(d) })
 	var ensure func()
 	ensure = func() {
 		w.addLost()
