@@ -168,7 +168,7 @@ func (r *adversaryRun) disturbControllers(random *rand.Rand) {
 			r.start(i)
 			continue
 		}
-		process := r.cmds[i].Process
+		process := r.cmds[i].Load().Process
 		process.Signal(syscall.SIGSTOP)
 		time.Sleep(time.Second + time.Duration(random.Int64N(int64(3*time.Second))))
 		process.Signal(syscall.SIGCONT)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -31,9 +32,9 @@ type team struct {
 	binary string
 	server string
 	etcd   *clientv3.Client
-	flags  []string // more of them
-	cmds   [2]*exec.Cmd
-	seen   string // why something that is waited for is not so, where that is known
+	flags  []string                    // more of them
+	cmds   [2]atomic.Pointer[exec.Cmd] // nil: it does not run
+	seen   string                      // why something that is waited for is not so, where that is known
 }
 
 func (t *team) admin(i int) string { return fmt.Sprintf("127.0.0.1:%d", 9151+i) }
@@ -75,15 +76,14 @@ func (t *team) start(i int) {
 	if err := cmd.Start(); err != nil {
 		t.nw.t.Fatal(err)
 	}
-	t.cmds[i] = cmd
+	t.cmds[i].Store(cmd)
 }
 
 // kill is kill -9.
 func (t *team) kill(i int) {
-	if t.cmds[i] != nil {
-		t.cmds[i].Process.Kill()
-		t.cmds[i].Wait()
-		t.cmds[i] = nil
+	if cmd := t.cmds[i].Swap(nil); cmd != nil {
+		cmd.Process.Kill()
+		cmd.Wait()
 	}
 }
 
@@ -100,8 +100,8 @@ func (t *team) leader() int {
 		if err := json.Unmarshal(r.Kvs[0].Value, &id); err != nil {
 			t.nw.t.Fatal(err)
 		}
-		for i, cmd := range t.cmds {
-			if id.Admin == t.admin(i) && cmd != nil {
+		for i := range t.cmds {
+			if id.Admin == t.admin(i) && t.cmds[i].Load() != nil {
 				leads = i
 			}
 		}
@@ -112,8 +112,8 @@ func (t *team) leader() int {
 
 // api is the admin API of a controller that runs, whether or not it leads.
 func (t *team) api() *api.Client {
-	for i, cmd := range t.cmds {
-		if cmd != nil {
+	for i := range t.cmds {
+		if t.cmds[i].Load() != nil {
 			return api.NewClient(t.socket(i))
 		}
 	}
@@ -141,7 +141,7 @@ func (t *team) killAt(point string) chan int {
 	go func() {
 		c.Events(t.nw.t.Context(), last, true, func(e api.Event) error {
 			if e.Type == kind && strings.Contains(e.Message, with) {
-				t.cmds[i].Process.Kill()
+				t.cmds[i].Load().Process.Kill()
 				return errors.New("that is all")
 			}
 			return nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,6 +55,18 @@ func TestEndpointSync(t *testing.T) {
 // member is the name of this machine's loopback in serveDNS.
 var member = dnsmessage.MustNewName("member.example.test.")
 
+// dnsServer is who answers this process's questions to DNS, nil for those that the machine is set up with. The resolver asks it, and stays: connections of other tests read net.DefaultResolver at any time.
+var dnsServer atomic.Pointer[string]
+
+func init() {
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if at := dnsServer.Load(); at != nil {
+			network, address = "udp", *at
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}}
+}
+
 // serveDNS answers SRV questions for the test's time: the records are by name, and their targets are ports of member.
 func serveDNS(t *testing.T, records map[string][]int) {
 	t.Helper()
@@ -91,11 +104,9 @@ func serveDNS(t *testing.T, records map[string][]int) {
 			}
 		}
 	}()
-	was := net.DefaultResolver
-	t.Cleanup(func() { net.DefaultResolver = was })
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "udp", l.LocalAddr().String())
-	}}
+	at := l.LocalAddr().String()
+	dnsServer.Store(&at)
+	t.Cleanup(func() { dnsServer.Store(nil) })
 }
 
 // etcd is found by its SRV records; unless that is waived only where it has a certificate for the domain.
