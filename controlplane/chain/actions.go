@@ -35,7 +35,7 @@ type Lease struct {
 	Duration time.Duration // from then on
 }
 
-// Redrive asks for the newest version of each key that is dirty at any of From to be sent down again from Via, and for Redriven. Only what is read from a
+// Redrive asks for the newest version of each key that is dirty at any of From to be re-propagated from Via, and for Redriven. Only what is read from a
 // switch that has Epoch is sent, with that epoch. With Drain it is not done until every member is clean and all hold the same version of every key; with
 // Stuck only what is dirty with the same version at two looks, StuckFor apart, is sent: during every write a key is dirty for a moment.
 type Redrive struct {
@@ -78,7 +78,7 @@ type DeleteKeys struct {
 	Alias   bool
 }
 
-// DrainKeys asks for what is dirty in the slots of an operation's keys to be driven down again, by their aliases, until all members are clean and equal; for what
+// DrainKeys asks for what is dirty in the slots of an operation's keys to be re-propagated, by their aliases, until all members are clean and equal; for what
 // they hold to be kept; and for KeysDone.
 type DrainKeys struct {
 	Op      OpID

@@ -19,7 +19,7 @@
 //     than on theirs (see lease.go). Without leases there is no such moment; an unreachable member is then taken to have stopped, as the paper assumes.
 //   - It is installed tail first, head last, one member at a time, so no write can pass a member that has not got it; where the chain is frozen before or after,
 //     in fewer steps.
-//   - After it, what is dirty is driven down again (Redrive), and at intervals what stays dirty.
+//   - After it, what is dirty is re-propagated (Redrive), and at intervals what stays dirty.
 //   - A member that is out of reach, or answers no lease, is given up (failover.go): the chain goes on without it, by the rules above.
 //   - A member that has lost its registers (it was restarted) never gets a role back in a chain that holds keys: the chain goes on without it. It comes back by
 //     recovery (recover.go): empty, as a shadow behind the tail, filled while the chain works; then compared with the tail while nobody takes a write; then

@@ -13,22 +13,22 @@ import (
 // stopped for a while gives nobody up.
 const unheardLeases = renewals + 1
 
-// stranger is how much longer than Patience a controller that has just started waits for a member that it has not met.
+// stranger is how much longer than FailureTimeout a controller that has just started waits for a member that it has not met.
 const stranger = 10
 
 // givenUpAt is when a member that is not connected will be taken to have failed.
 func (m *Machine) givenUpAt(sw string) (Time, bool) {
 	v := m.view[sw]
-	if m.o.Patience == 0 && !v.leaving || v.up || !m.cfg.IsMember(sw) {
+	if m.o.FailureTimeout == 0 && !v.leaving || v.up || !m.cfg.IsMember(sw) {
 		return 0, false
 	}
 	if !v.met { // one that leaves, too, is better told than waited for
-		return stranger * max(m.o.Patience, 200*time.Millisecond), true
+		return stranger * max(m.o.FailureTimeout, 200*time.Millisecond), true
 	}
 	if v.leaving {
 		return v.downAt, true
 	}
-	return v.downAt + m.o.Patience, true
+	return v.downAt + m.o.FailureTimeout, true
 }
 
 // suspect says why a member is taken to have failed, "" where it is not.
@@ -43,7 +43,7 @@ func (m *Machine) suspect(now Time, sw string) string {
 	case ok && now >= at:
 		return "it is out of reach"
 	}
-	if m.o.Patience > 0 && v.up && m.leases(sw) && v.lease.unheard >= unheardLeases && now >= v.lease.next {
+	if m.o.FailureTimeout > 0 && v.up && m.leases(sw) && v.lease.unheard >= unheardLeases && now >= v.lease.next {
 		return "it is connected, and answers no lease"
 	}
 	return ""

@@ -18,9 +18,9 @@ type change struct {
 	seq     uint64 // of its Persist
 	retryAt Time
 	tried   bool
-	// newcomer is the switch that is being recovered, "" where this is none; stage how far that is.
-	newcomer string
-	stage    stage
+	// joiner is the switch that is being recovered, "" where this is none; stage how far that is.
+	joiner string
+	stage  stage
 }
 
 // begin starts a configuration: it is made durable first, and nobody is told before. op is who asked (nil: the machine itself); what was on its way
@@ -58,8 +58,8 @@ func (m *Machine) begin(now Time, c Config, op *change) {
 
 // overtaken ends an operation that another configuration comes before.
 func (m *Machine) overtaken(c *change) {
-	if c.newcomer != "" {
-		m.event("chain.not-recovered", c.newcomer, "a switch was lost meanwhile, and the chain changes for that")
+	if c.joiner != "" {
+		m.event("chain.not-recovered", c.joiner, "a switch was lost meanwhile, and the chain changes for that")
 	}
 	m.do(Done{c.op, fmt.Errorf("%w: a switch was lost meanwhile, and the chain changes for that", ErrUnavailable)})
 }
@@ -134,8 +134,8 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 		m.wasFrozen = m.cfg.Freeze == FreezeAll
 		m.countEpochs(m.cfg.Epoch, p.config.Epoch)
 		m.cfg, m.installed, m.change = p.config, false, p
-		if p.newcomer != "" && p.stage == joining { // it was found equal to the tail: from here on it counts
-			m.view[p.newcomer].lost = false
+		if p.joiner != "" && p.stage == joining { // it was found equal to the tail: from here on it counts
+			m.view[p.joiner].lost = false
 		}
 		m.redriving, m.redriveAt, m.redriveBad, m.copying = false, 0, false, 0
 		for _, v := range m.view {
@@ -357,7 +357,7 @@ func (m *Machine) finish(now Time) {
 		m.do(Redrive{Epoch: m.cfg.Epoch, From: slices.Clone(m.cfg.Members), Via: m.cfg.Members[1], Drain: true})
 		return
 	}
-	if c != nil && c.newcomer != "" && m.recoveryInstalled(c) {
+	if c != nil && c.joiner != "" && m.recoveryInstalled(c) {
 		m.startRedrive()
 		return
 	}
@@ -369,7 +369,7 @@ func (m *Machine) finish(now Time) {
 	m.resumeKeys(now)
 }
 
-// startRedrive drives down again what an earlier configuration left dirty. A frozen chain would drop it; it is done when the chain is thawed.
+// startRedrive re-propagates what an earlier configuration left dirty. A frozen chain would drop it; it is done when the chain is thawed.
 func (m *Machine) startRedrive() {
 	m.redriven = true
 	if m.canRedrive() {
@@ -382,7 +382,7 @@ func (m *Machine) canRedrive() bool {
 	return !m.redriving && m.installed && m.cfg.Freeze == Thawed && m.holdsKeys()
 }
 
-// StuckFor is for how long a key must have been dirty with one version to be driven down again while the configuration lasts; that is looked at every
+// StuckFor is for how long a key must have been dirty with one version to be re-propagated while the configuration lasts; that is looked at every
 // sweepEvery.
 const (
 	StuckFor   = 300 * time.Millisecond

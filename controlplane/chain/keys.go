@@ -10,10 +10,10 @@ import (
 type keyWork int
 
 const (
-	addKeys    keyWork = iota
-	removeKeys         // with their values
-	takeKeys           // out of clients' sight, with their values left in the slots, under an alias
-	backKeys           // undoes that
+	addKeys      keyWork = iota
+	removeKeys           // with their values
+	detachKeys           // out of clients' sight, with their values left in the slots, under an alias
+	reattachKeys         // undoes that
 )
 
 // keyStage is one stage of an operation. Those that make or delete entries go from member to member, the others are one step.
@@ -33,18 +33,18 @@ const (
 // an entry of another KEY_ID, the alias, that nobody else knows. A removal makes all entries first: closed ones, so that no client writes after the tombstone, and at all members, since one
 // that takes back half an addition, or goes on with half a removal, would else send a tombstone that a member without an entry drops.
 var stages = map[keyWork][]keyStage{
-	addKeys:    {insertStage, writeStage},
-	removeKeys: {insertStage, removeStage, deleteStage},
-	takeKeys:   {insertAliasStage, deleteStage, drainStage},
-	backKeys:   {insertStage, deleteAliasStage},
+	addKeys:      {insertStage, writeStage},
+	removeKeys:   {insertStage, removeStage, deleteStage},
+	detachKeys:   {insertAliasStage, deleteStage, drainStage},
+	reattachKeys: {insertStage, deleteAliasStage},
 }
 
 // undone is what takes back work whose first stage a switch has refused.
 var undone = map[keyWork][]keyStage{
-	addKeys:    {deleteStage},
-	removeKeys: {deleteStage},
-	takeKeys:   {insertStage, deleteAliasStage},
-	backKeys:   {insertStage, deleteAliasStage},
+	addKeys:      {deleteStage},
+	removeKeys:   {deleteStage},
+	detachKeys:   {insertStage, deleteAliasStage},
+	reattachKeys: {insertStage, deleteAliasStage},
 }
 
 // keyOp is an operation on some keys. The machine knows the operation, the shell its keys.
@@ -75,12 +75,12 @@ func (m *Machine) AddKeys(now Time, op OpID) { m.startKeys(now, op, addKeys) }
 // RemoveKeys starts an operation that takes keys out: entries closed, tombstones, then entries head first.
 func (m *Machine) RemoveKeys(now Time, op OpID) { m.startKeys(now, op, removeKeys) }
 
-// TakeKeys starts an operation that takes keys out of clients' sight, and reads what they had. Nobody can read or write them when it is done, but for the
+// DetachKeys starts an operation that takes keys out of clients' sight, and reads what they had. Nobody can read or write them when it is done, but for the
 // controller by their aliases.
-func (m *Machine) TakeKeys(now Time, op OpID) { m.startKeys(now, op, takeKeys) }
+func (m *Machine) DetachKeys(now Time, op OpID) { m.startKeys(now, op, detachKeys) }
 
-// PutBackKeys starts an operation that undoes TakeKeys, finished or not.
-func (m *Machine) PutBackKeys(now Time, op OpID) { m.startKeys(now, op, backKeys) }
+// ReattachKeys starts an operation that undoes DetachKeys, finished or not.
+func (m *Machine) ReattachKeys(now Time, op OpID) { m.startKeys(now, op, reattachKeys) }
 
 func (m *Machine) startKeys(now Time, op OpID, work keyWork) {
 	m.ops[op] = &keyOp{id: op, work: work, waiting: true}

@@ -27,18 +27,18 @@ type Options struct {
 	// Members and Lease are what the topology file wants. They rule when the chain is first made; from then on what was recorded does.
 	Members []string
 	Lease   time.Duration
-	// Patience is for how long a member may be out of reach before the chain goes on without it; 0: until an operator says so. It should be shorter than
+	// FailureTimeout is for how long a member may be out of reach before the chain goes on without it; 0: until an operator says so. It should be shorter than
 	// the lease, which has to run out in any case.
-	Patience time.Duration
-	// Before is for how long after this machine was made an earlier controller may have gone on giving leases.
-	Before time.Duration
+	FailureTimeout time.Duration
+	// PriorLeaseBound is for how long after this machine was made an earlier controller may have gone on giving leases.
+	PriorLeaseBound time.Duration
 	// Record is what an earlier controller left behind, nil where there is nothing.
 	Record *Record
 	// Doubt is for how long after the start all members of Record are waited for before anything is done by it: it may
 	// be an earlier one than the last, and a later epoch at any of them says so. 0: it is the last.
 	Doubt time.Duration
-	// After is an epoch that the chain's first is to be above, because slots that are its own now may hold versions with epochs up to that.
-	After uint16
+	// EpochFloor is an epoch that the chain's first is to be above, because slots that are its own now may hold versions with epochs up to that.
+	EpochFloor uint16
 	// Removed is for the simulator's mutants alone.
 	Removed rules.Removed
 }
@@ -113,17 +113,17 @@ type Machine struct {
 func New(o Options) *Machine {
 	m := &Machine{o: o, view: map[string]*view{}, unjudged: map[string]bool{}, fence: map[string]bool{}, ops: map[OpID]*keyOp{}}
 	for _, s := range o.Switches {
-		m.view[s] = newView(o.Before)
+		m.view[s] = newView(o.PriorLeaseBound)
 	}
 	if r := o.Record; r != nil {
 		m.decided, m.cfg, m.installed, m.blank = true, r.Config, r.Installed, r.Blank
 		m.fenceMax = r.FenceLease
-		m.longer, m.longerUntil = r.FenceLease, margin(o.Before+r.FenceLease)
+		m.longer, m.longerUntil = r.FenceLease, margin(o.PriorLeaseBound+r.FenceLease)
 		for _, s := range r.Fence {
 			m.fence[s] = true
 		}
 		for s, v := range m.view {
-			v.lease.until = margin(o.Before + max(r.Config.Lease, r.FenceLease))
+			v.lease.until = margin(o.PriorLeaseBound + max(r.Config.Lease, r.FenceLease))
 			v.unleased = r.Config.Lease == 0 && r.Config.IsMember(s)
 			v.everAcked = r.Installed && r.Config.IsMember(s)
 		}
@@ -241,7 +241,7 @@ func (m *Machine) distrust(now Time, sw string, epoch uint16) {
 	for _, s := range m.o.Switches {
 		m.view[s].installs, m.view[s].failed, m.view[s].lost, m.view[s].everAcked = 0, false, false, false
 		if !m.view[s].met { // leases may have become longer since
-			m.view[s].lease.until = max(m.view[s].lease.until, margin(m.o.Before+maxLease))
+			m.view[s].lease.until = max(m.view[s].lease.until, margin(m.o.PriorLeaseBound+maxLease))
 		}
 	}
 	m.decide(now)
@@ -257,7 +257,7 @@ func (m *Machine) SwitchDown(now Time, sw string) {
 		v.downAt = now
 	}
 	v.up, v.installs = false, 0
-	m.newcomerDown(now, sw)
+	m.joinerDown(now, sw)
 	m.step(now)
 }
 
@@ -361,7 +361,7 @@ func (m *Machine) decide(now Time) {
 		}
 	}
 	running, complete := m.running(epoch)
-	if max(epoch, m.o.After) == MaxEpoch && !complete {
+	if max(epoch, m.o.EpochFloor) == MaxEpoch && !complete {
 		m.wait(fmt.Sprintf("for an operator: all %d epochs are used up, and no configuration can be made: begin anew "+
 			"with emptied switches (docs/operations.md, \"Epochs\")", MaxEpoch))
 		return
@@ -389,7 +389,7 @@ func (m *Machine) decide(now Time) {
 		m.adopt(now, running)
 		return
 	}
-	first := Config{Epoch: max(epoch, m.o.After) + 1, Members: slices.Clone(m.o.Members), Lease: m.wantedLease()}
+	first := Config{Epoch: max(epoch, m.o.EpochFloor) + 1, Members: slices.Clone(m.o.Members), Lease: m.wantedLease()}
 	// Whoever may have a part is fenced before another chain is installed.
 	before := slices.Clone(first.Members)
 	for _, s := range m.o.Switches {

@@ -140,7 +140,7 @@ func (w *world) command(d *datadriven.TestData) {
 			}
 		}
 		if has("patience") {
-			w.o.Patience = dur(val("patience"))
+			w.o.FailureTimeout = dur(val("patience"))
 		}
 		if has("members") {
 			w.o.Members = vals("members")
@@ -253,9 +253,9 @@ func (w *world) command(d *datadriven.TestData) {
 	case "remove":
 		w.m.RemoveKeys(w.now, OpID(num(args[0])))
 	case "take":
-		w.m.TakeKeys(w.now, OpID(num(args[0])))
+		w.m.DetachKeys(w.now, OpID(num(args[0])))
 	case "put-back":
-		w.m.PutBackKeys(w.now, OpID(num(args[0])))
+		w.m.ReattachKeys(w.now, OpID(num(args[0])))
 	case "abandon":
 		w.m.AbandonKeys(w.now, OpID(num(args[0])), errors.New("nobody waits"))
 	case "done":
@@ -293,7 +293,7 @@ func (w *world) command(d *datadriven.TestData) {
 			}
 		}
 		if has("members") {
-			w.m.Want(vals("members"), w.o.Patience)
+			w.m.Want(vals("members"), w.o.FailureTimeout)
 		}
 		w.m.SetSwitches(w.now, args, leaving)
 		w.drain()

@@ -7,13 +7,13 @@ import (
 
 // Recovery: a switch is filled behind the tail while the chain works on, and becomes its tail (docs/protocol.md, "Recovery"). Each stage that changes the
 // chain is a configuration of its own, so a controller that finds one of them on record knows that it is to be left: it thaws the chain without the
-// newcomer. The stages are in a change, which waits in Machine.change for its configuration as any other does.
+// joiner. The stages are in a change, which waits in Machine.change for its configuration as any other does.
 
 // stage is how far a recovery has come.
 type stage int
 
 const (
-	erasing   stage = iota // the newcomer's registers are being emptied
+	erasing   stage = iota // the joiner's registers are being emptied
 	shadowing              // it is a shadow, and is being filled
 	comparing              // the chain is frozen, and it is compared with the tail
 	joining                // it becomes the tail
@@ -44,7 +44,7 @@ func (m *Machine) Recover(now Time, op OpID, sw string) {
 		m.begin(now, m.next(m.cfg.Epoch, append(m.cfg.Learners(), sw)), &change{op: op})
 		m.step(now)
 	default:
-		c := &change{op: op, newcomer: sw}
+		c := &change{op: op, joiner: sw}
 		m.change = c
 		m.pauseKeys()
 		if !v.empty {
@@ -61,31 +61,31 @@ func (m *Machine) Recover(now Time, op OpID, sw string) {
 
 // EraseFailed answers Erase.
 func (m *Machine) EraseFailed(now Time, seq uint64, err error) {
-	if c := m.change; c != nil && c.newcomer != "" && c.stage == erasing && c.seq == seq && m.persisting == nil {
+	if c := m.change; c != nil && c.joiner != "" && c.stage == erasing && c.seq == seq && m.persisting == nil {
 		m.giveUp(now, err)
 		m.step(now)
 	}
 }
 
-// shadow begins the configuration in which the newcomer is filled.
+// shadow begins the configuration in which the joiner is filled.
 func (m *Machine) shadow(now Time, c *change) {
 	n := m.next(m.cfg.Epoch, m.cfg.Members)
-	n.Shadow = c.newcomer
-	m.event("chain.recovering", c.newcomer, "it is filled behind %s", n.Members[len(n.Members)-1])
-	m.begin(now, n, &change{op: c.op, newcomer: c.newcomer, stage: shadowing})
+	n.Shadow = c.joiner
+	m.event("chain.recovering", c.joiner, "it is filled behind %s", n.Members[len(n.Members)-1])
+	m.begin(now, n, &change{op: c.op, joiner: c.joiner, stage: shadowing})
 }
 
 // newcomerUp: a switch that was emptied is there again.
 func (m *Machine) newcomerUp(now Time, sw string) {
-	if c := m.change; c != nil && c.newcomer == sw && c.stage == erasing && m.persisting == nil && m.view[sw].empty {
+	if c := m.change; c != nil && c.joiner == sw && c.stage == erasing && m.persisting == nil && m.view[sw].empty {
 		m.shadow(now, c)
 	}
 }
 
-// newcomerDown: while it is being filled a newcomer must not be lost from sight, because it may come back empty.
-func (m *Machine) newcomerDown(now Time, sw string) {
+// joinerDown: while it is being filled a joiner must not be lost from sight, because it may come back empty.
+func (m *Machine) joinerDown(now Time, sw string) {
 	for _, c := range []*change{m.persisting, m.change} {
-		if c != nil && c.newcomer == sw && c.stage != erasing && !m.cfg.IsMember(sw) {
+		if c != nil && c.joiner == sw && c.stage != erasing && !m.cfg.IsMember(sw) {
 			m.giveUp(now, fmt.Errorf("the connection to %s was lost", sw))
 			return
 		}
@@ -98,8 +98,8 @@ func (m *Machine) giveUp(now Time, why error) {
 	if m.persisting != nil {
 		c = m.persisting
 	}
-	m.event("chain.not-recovered", c.newcomer, "%v", why)
-	m.do(Done{c.op, fmt.Errorf("%w: %s was not brought in: %w", ErrUnavailable, c.newcomer, why)})
+	m.event("chain.not-recovered", c.joiner, "%v", why)
+	m.do(Done{c.op, fmt.Errorf("%w: %s was not brought in: %w", ErrUnavailable, c.joiner, why)})
 	untouched := m.persisting == nil && m.cfg.Shadow == ""
 	c.op, m.change = 0, nil
 	if untouched {
@@ -112,19 +112,19 @@ func (m *Machine) giveUp(now Time, why error) {
 // recoveryInstalled: all have a configuration of a recovery. It says whether there is more to do.
 func (m *Machine) recoveryInstalled(c *change) bool {
 	if c.stage == joining {
-		m.event("chain.recovered", c.newcomer, "it is the tail")
+		m.event("chain.recovered", c.joiner, "it is the tail")
 		return false
 	}
 	m.seq++
 	m.copying = m.seq
-	m.do(Copy{Epoch: m.cfg.Epoch, Donor: m.cfg.Members[len(m.cfg.Members)-1], To: c.newcomer, Compare: c.stage == comparing, Seq: m.seq})
+	m.do(Copy{Epoch: m.cfg.Epoch, Donor: m.cfg.Members[len(m.cfg.Members)-1], To: c.joiner, Compare: c.stage == comparing, Seq: m.seq})
 	return true
 }
 
 // Copied answers Copy.
 func (m *Machine) Copied(now Time, seq uint64, err error) {
 	c := m.change
-	if m.copying != seq || m.persisting != nil || c == nil || c.newcomer == "" {
+	if m.copying != seq || m.persisting != nil || c == nil || c.joiner == "" {
 		return
 	}
 	m.copying = 0
@@ -133,14 +133,14 @@ func (m *Machine) Copied(now Time, seq uint64, err error) {
 		m.giveUp(now, err)
 	case c.stage == shadowing:
 		n := m.next(m.cfg.Epoch, m.cfg.Members)
-		n.Shadow, n.Freeze = c.newcomer, FreezeAll
+		n.Shadow, n.Freeze = c.joiner, FreezeAll
 		if m.o.Removed.Freeze {
 			n.Freeze = Thawed
 		}
-		m.begin(now, n, &change{op: c.op, newcomer: c.newcomer, stage: comparing})
+		m.begin(now, n, &change{op: c.op, joiner: c.joiner, stage: comparing})
 	default:
 		n := m.next(m.cfg.Epoch, m.cfg.Learners())
-		m.begin(now, n, &change{op: c.op, newcomer: c.newcomer, stage: joining})
+		m.begin(now, n, &change{op: c.op, joiner: c.joiner, stage: joining})
 	}
 	m.step(now)
 }

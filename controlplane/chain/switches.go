@@ -10,7 +10,7 @@ import (
 
 // Want says what the topology asks for from now on; see Options. A chain that is there already keeps its members.
 func (m *Machine) Want(members []string, patience Time) {
-	m.o.Members, m.o.Patience = members, patience
+	m.o.Members, m.o.FailureTimeout = members, patience
 }
 
 // SetSwitches says which switches the network has, in order, and which of them are leaving it. Those that are not among them are forgotten; the chain must not need
@@ -18,7 +18,7 @@ func (m *Machine) Want(members []string, patience Time) {
 func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bool) {
 	for _, s := range switches {
 		if m.view[s] == nil {
-			m.view[s] = newView(m.o.Before)
+			m.view[s] = newView(m.o.PriorLeaseBound)
 		}
 		m.view[s].leaving = leaving[s]
 	}
@@ -29,7 +29,7 @@ func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bo
 	}
 	m.o.Switches = slices.Clone(switches)
 	for _, c := range []*change{m.persisting, m.change} {
-		if c != nil && c.newcomer != "" && leaving[c.newcomer] && !m.cfg.IsMember(c.newcomer) {
+		if c != nil && c.joiner != "" && leaving[c.joiner] && !m.cfg.IsMember(c.joiner) {
 			m.giveUp(now, errors.New("it leaves the network"))
 			break
 		}
@@ -44,7 +44,7 @@ func (m *Machine) Needs(sw string) bool {
 	}
 	needs := func(c Config) bool { return m.decided && slices.Contains(c.Learners(), sw) }
 	for _, c := range []*change{m.persisting, m.change} {
-		if c != nil && (needs(c.config) || c.then != nil && needs(*c.then) || c.newcomer == sw) {
+		if c != nil && (needs(c.config) || c.then != nil && needs(*c.then) || c.joiner == sw) {
 			return true
 		}
 	}

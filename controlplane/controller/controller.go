@@ -152,7 +152,7 @@ func New(o Options) (*Controller, error) {
 	maps.Copy(c.records, saved.Chains)
 	c.epoch = saved.highest()
 	for i, ct := range t.Chains {
-		co := chain.Options{Switches: n.switches(), Before: o.Leading, After: c.epoch}
+		co := chain.Options{Switches: n.switches(), PriorLeaseBound: o.Leading, EpochFloor: c.epoch}
 		if o.Led == nil { // a file can be put back as it was earlier. (In etcd, writes are counted, and switches take nothing from a controller with a lower count.)
 			co.Doubt = doubt
 		}

@@ -77,7 +77,7 @@ func (c *Controller) take(ch *chainState, k keyspace.Key) *keyOperation {
 			c.keysDone(ch, op, err) // nothing has been done
 			return
 		}
-		c.touch(ch).TakeKeys(c.now(), op.id)
+		c.touch(ch).DetachKeys(c.now(), op.id)
 	})
 	return op
 }
@@ -93,7 +93,7 @@ func (c *Controller) putBack(ch *chainState, k keyspace.Key) *keyOperation {
 		}
 	}
 	c.startOperation(ch, op)
-	c.touch(ch).PutBackKeys(c.now(), op.id)
+	c.touch(ch).ReattachKeys(c.now(), op.id)
 	return op
 }
 

@@ -85,12 +85,12 @@ type chainState struct {
 	next    chain.Time           // when its machine must be ticked; 0: not
 	tidying map[wire.Key]bool    // keys whose entries are being made or dropped for that
 	ready   bool                 // as was last said in an event
-	held    atomic.Pointer[held] // of the newcomer, between the copy and the comparison
+	held    atomic.Pointer[held] // of the joiner, between the copy and the comparison
 	steers  int                  // how often the lease that is wanted has been changed
 }
 
 func newChain(ct *topology.Chain, space keyspace.Space, o chain.Options) *chainState {
-	o.Name, o.Members, o.Lease, o.Patience = ct.Name, ct.Members, ct.Lease, ct.Patience
+	o.Name, o.Members, o.Lease, o.FailureTimeout = ct.Name, ct.Members, ct.Lease, ct.Patience
 	return &chainState{topo: ct, space: space, m: chain.New(o), waiting: map[chain.OpID]chan error{}, ops: map[chain.OpID]*keyOperation{},
 		told: map[string]bool{}, untidy: map[string]bool{}}
 }

@@ -154,7 +154,7 @@ func (c *Controller) arrange(t *topology.Topology) error {
 	for i, ct := range topo.Chains {
 		ch := old.byID[ct.ID]
 		if ch == nil {
-			ch = newChain(ct, spaces[i], chain.Options{Switches: n.switches(), Before: c.now() + c.leading, After: c.epoch})
+			ch = newChain(ct, spaces[i], chain.Options{Switches: n.switches(), PriorLeaseBound: c.now() + c.leading, EpochFloor: c.epoch})
 			added = append(added, ch)
 		}
 		n.addChain(ch)

@@ -94,7 +94,7 @@ inline redrive(node) {
 #ifdef QUIET
     driven = driven | (1 << n);
 #endif
-    printf("controller: drives version %d.%d of node %d down again\n", EPOCH(latest[n]), SEQ(latest[n]), n);
+    printf("controller: re-propagates version %d.%d of node %d\n", EPOCH(latest[n]), SEQ(latest[n]), n);
 #ifdef REDRIVE_WITHOUT_SESSION
     ok = 1;
 #else
@@ -206,7 +206,7 @@ inline sync(node) {
 #else
 #define SAME (committed[joining] == COPIED_VERSION(DONOR) && SAME_SESSIONS)
 #endif
-/* A SYNC that is late (of a controller that has been replaced, say) can arrive when the newcomer has long been a member. */
+/* A SYNC that is late (of a controller that has been replaced, say) can arrive when the joiner has long been a member. */
 #define WOULD_SYNC_SESSION(node, c) (TAKES(session_request[(node) * 2 + c], fetched_request[c]) && \
     (fetched_request[c] != session_request[(node) * 2 + c] || fetched_given[c] != session_version[(node) * 2 + c]))
 #ifdef SYNC_ANYWAY

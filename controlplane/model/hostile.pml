@@ -87,7 +87,7 @@ inline on_foreign_request(node, write) {
         :: else ->
             d = NEXT(k, n);
             send(k, v, w, 0, d);
-            send(k, v, w, 0, n)                       /* driven down again */
+            send(k, v, w, 0, n)                       /* re-propagated */
         fi
     :: else
     fi

@@ -46,7 +46,7 @@
 #define MOVES 0                /* times that the key is taken out and put into another slot */
 #endif
 #ifndef REDRIVE_FROM
-#define REDRIVE_FROM 1         /* the first configuration in which what is dirty is driven down again */
+#define REDRIVE_FROM 1         /* the first configuration in which what is dirty is re-propagated */
 #endif
 #ifndef FORGERIES
 #define FORGERIES 0            /* requests of a hostile host */
@@ -140,7 +140,7 @@ short learn[NEWS];                   /* ACKs, and replies for read repair, to an
 #ifdef QUIET
 byte told[NEWS];                     /* bit n: node n has got it, or it was lost on the way there */
 byte asked;                          /* bit w: the request of write w has arrived */
-byte driven;                         /* bit n: node n's newest was driven down again in this configuration */
+byte driven;                         /* bit n: node n's newest was re-propagated in this configuration */
 bit calm;                            /* from now on nothing is lost, and the chain does not change */
 bit judged;
 byte again;                          /* bit w: its client has asked once more, when all was at rest */
@@ -165,7 +165,7 @@ byte moving, moved_version, moved_value;
 #endif
 #if JOINS > 0
 byte fetched_version, fetched_value, fetched_request[2], fetched_given[2];   /* ... and what it has read from the donor */
-byte filled_late = NOBODY;           /* the newcomer once it is a member */
+byte filled_late = NOBODY;           /* the joiner once it is a member */
 #endif
 byte joining = NOBODY;               /* a spare that is being filled; the one thing that is in the memory of a controller, and is lost with it */
 #define INSTALLED (config[HEAD(now_config)] == now_config && config[TAIL(now_config)] == now_config && \

@@ -42,7 +42,7 @@ CONFIGURATIONS = {
         ),
         Configuration(
             "steady-redrive",
-            "the same with what is dirty driven down again at any moment; 2 WRITEs or CASes against 1 WRITE",
+            "the same with what is dirty re-propagated at any moment; 2 WRITEs or CASes against 1 WRITE",
             bounds(CHAIN_OF_3, (1, 2), (1, 2), CASES=2),
         ),
         Configuration(
@@ -52,7 +52,7 @@ CONFIGURATIONS = {
         ),
         Configuration(
             "failover-redrive",
-            "the same with what is dirty driven down again at any moment; 1 WRITE or CAS against 1 WRITE",
+            "the same with what is dirty re-propagated at any moment; 1 WRITE or CAS against 1 WRITE",
             bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=1),
         ),
         Configuration(
@@ -77,7 +77,7 @@ CONFIGURATIONS = {
         ),
         Configuration(
             "recovery-twice",
-            "the same with 2 members given up, so that the newcomer can be left alone",
+            "the same with 2 members given up, so that the joiner can be left alone",
             bounds(CHAIN_OF_2, (1, 1), (1, 0), REMOVALS=2, JOINS=1),
         ),
         Configuration(

@@ -92,7 +92,7 @@ proctype News(byte slot) {
     :: d_step { RUNNING && slot < news && LEARNS(0) -> on_news(0, learn[slot]); clear() }
     :: d_step { RUNNING && slot < news && LEARNS(1) -> on_news(1, learn[slot]); clear() }
     :: d_step { RUNNING && slot < news && LEARNS(2) -> on_news(2, learn[slot]); clear() }
-    /* A reply with the same version. To a member it is as good as the ACK, since it has seen the WRITE and with it the session; not so to a newcomer. */
+    /* A reply with the same version. To a member it is as good as the ACK, since it has seen the WRITE and with it the session; not so to a joiner. */
     :: d_step { RUNNING && slot < news && joining != NOBODY && L_WRITE(learn[slot]) != 0 && !OTHER_KEY(L_WRITE(learn[slot])) -> on_news(joining, (learn[slot] & ~7)); clear() }
     od
 }

@@ -185,7 +185,7 @@ func (s *shell) putBack(k keyspace.Key) {
 			s.dir.StayPut(k.ID)
 			s.saveDirectory(nil)
 		}
-	}}, (*chain.Machine).PutBackKeys)
+	}}, (*chain.Machine).ReattachKeys)
 }
 
 // move moves a key, if it is where it belongs.
@@ -211,7 +211,7 @@ func (s *shell) move(name wire.Key) {
 			s.saveDirectory(nil)
 			s.settleMove(name, k, o.written)
 		}
-		s.operate(o, (*chain.Machine).TakeKeys)
+		s.operate(o, (*chain.Machine).DetachKeys)
 	})
 }
 

@@ -112,9 +112,9 @@ func (s *shell) begin() {
 	for _, sw := range w.shape.topo.Switches {
 		names = append(names, sw.Name)
 	}
-	o := chain.Options{Name: "main", Switches: names, Members: w.members, Lease: w.lease, Patience: w.patience, Before: leading, Removed: w.removed.machine}
+	o := chain.Options{Name: "main", Switches: names, Members: w.members, Lease: w.lease, FailureTimeout: w.patience, PriorLeaseBound: leading, Removed: w.removed.machine}
 	if w.removed.before {
-		o.Before = 0
+		o.PriorLeaseBound = 0
 	}
 	if w.store.record != nil {
 		r := *w.store.record

@@ -4,7 +4,7 @@ package rules
 
 // Removed are the rules that are not kept. The comments give the ids that the model uses for the same (controlplane/model/mutants.json).
 type Removed struct {
-	Freeze bool // NO_FREEZE: donor and newcomer are compared under a freeze of writes, which lasts until the roles flip
+	Freeze bool // NO_FREEZE: donor and joiner are compared under a freeze of writes, which lasts until the roles flip
 	Lost   bool // EMPTY_GETS_OLD_ROLE: an empty switch gets no role from a configuration that was decided before it came back
 	Wait   bool // NO_WAIT: a configuration is installed when the members that it leaves out are fenced, or their lease is over
 }

@@ -63,7 +63,7 @@ def tenants(kind, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def left_clean(request):
-    """No test leaves a key dirty: the controller would drive it down again in the middle of another, which may be counting packets."""
+    """No test leaves a key dirty: the controller would re-propagate it in the middle of another, which may be counting packets."""
     net = request.getfixturevalue("net") if "net" in request.fixturenames else None
     yield
     try:

@@ -61,11 +61,11 @@ def test_a_dirty_read_is_answered_by_the_tail_with_the_newest_committed_value(ne
                 assert client.get(key).value == b"newest"
             assert moved.settled() == {switch: {"read_clean": 1}}
         assert tools.states(net, name) == {other: "OK" if other in (*passed, "s4") else "DIRTY" for other in ("s1", "s2", "s3", "s4")}
-    tools.all_clean(net, name)  # thawed, the controller drives down again what is dirty
+    tools.all_clean(net, name)  # thawed, the controller re-propagates what is dirty
 
 
 def test_a_write_that_is_lost_on_its_way_is_not_seen_and_completed_later(net):
-    """By its client's retry, or by the controller, which drives down again what stays dirty: whoever is first."""
+    """By its client's retry, or by the controller, which re-propagates what stays dirty: whoever is first."""
     name, key = tools.new_key(net, b"old")
     version = tools.all_clean(net, name)
     session = tools.sessions_of(net, "h1").sessions[0]

@@ -168,7 +168,7 @@ def silence(sock: socket.socket, seconds: float = 0.15) -> bool:
 def acknowledgements_lost(net: ChainNetwork, key: int, *values: bytes) -> Iterator[None]:
     """Let writes commit at the tail while their acknowledgements and replies are lost: all others are dirty then, until the block ends.
 
-    The controller drives down again what has been dirty for 0.3 s, and tests may take longer than that on a busy machine; but what it sends is
+    The controller re-propagates what has been dirty for 0.3 s, and tests may take longer than that on a busy machine; but what it sends is
     acknowledged in vain, too, as long as the cable is cut.
     """
     session = sessions_of(net, "h1").sessions[0]
@@ -183,7 +183,7 @@ def acknowledgements_lost(net: ChainNetwork, key: int, *values: bytes) -> Iterat
 
 @contextlib.contextmanager
 def frozen(net: ChainNetwork) -> Iterator[None]:
-    """Let the chain take no writes for the block: the controller drives nothing down again then, so what is dirty stays so."""
+    """Let the chain take no writes for the block: the controller re-propagates nothing then, so what is dirty stays so."""
     net.admin.change_chain("main", frozen=True)
     try:
         yield
