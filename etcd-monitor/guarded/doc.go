@@ -18,7 +18,7 @@
 //
 //	guard               whoever writes a placed key makes its slot unreadable first
 //	exclusive           a guard is taken over from nobody whose session may be alive
-//	lift wait           whether it is alive is asked in etcd, after the guard was seen
+//	break wait          whether it is alive is asked in etcd, after the guard was seen
 //	key order           guards are taken in the order of the keys, so that no two writes wait for each other
 //	session condition   a write that holds guards is a transaction on its session
 //	directory condition a write is a transaction on there being no newer placement than it knows (the fence)

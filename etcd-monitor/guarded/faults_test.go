@@ -135,7 +135,7 @@ func TestHalfRemoved(t *testing.T) {
 	}
 }
 
-// The guard of a gateway that died is lifted when its session has run out, not before, by readers alone.
+// The guard of a gateway that died is broken when its session has run out, not before, by readers alone.
 func TestDeadGateway(t *testing.T) {
 	s := newScene(t, 64, nil)
 	e := s.place("k")

@@ -27,7 +27,7 @@ func NewGoroutines() *Goroutines {
 	return g
 }
 
-// Close ends all work and waits for its end. Guards that are held stay, and are lifted by others when this gateway's session is gone.
+// Close ends all work and waits for its end. Guards that are held stay, and are broken by others when this gateway's session is gone.
 func (g *Goroutines) Close() {
 	g.stop()
 	g.mu.Lock()

@@ -24,8 +24,8 @@ const (
 
 // When etcd is asked whether the session that holds a guard is there: after the guard was waited for this long, and then less and less often.
 const (
-	liftAfter  = 100 * time.Millisecond
-	liftAtMost = time.Second
+	breakAfter  = 100 * time.Millisecond
+	breakAtMost = time.Second
 )
 
 // evictAfter is how long a slot may be silent before somebody is asked to take its key out of the network.
@@ -45,7 +45,7 @@ func (p *pause) next(r Runtime, most time.Duration) time.Duration {
 
 // guard is a slot that a write of this gateway has made unreadable.
 type guard struct {
-	key     wanted
+	key     placedKey
 	lease   int64 // of the session, and the number, that the guard says
 	number  uint64
 	version wire.Version // of the slot with the guard
@@ -58,7 +58,7 @@ type guard struct {
 }
 
 // take guards a key. Without an error the key is this write's, and one of release, publish and orphan must follow.
-func (s *Server) take(ctx context.Context, lease int64, k wanted) (*guard, error) {
+func (s *Server) take(ctx context.Context, lease int64, k placedKey) (*guard, error) {
 	if !s.queues.enter(ctx, s.Runtime, k.Name) {
 		return nil, over(ctx)
 	}
@@ -68,7 +68,7 @@ func (s *Server) take(ctx context.Context, lease int64, k wanted) (*guard, error
 	case err == nil:
 		return g, nil
 	case g.unknown: // the key is this write's until that is known
-		s.settle(ctx, g, s.release)
+		s.finishGuard(ctx, g, s.release)
 	default:
 		s.queues.leave(k.Name)
 	}
@@ -82,7 +82,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 		return err
 	}
 	var waited, silent time.Duration
-	ask := liftAfter  // when to ask whether the other's session is there
+	ask := breakAfter // when to ask whether the other's session is there
 	asked := false    // somebody was asked to evict the key
 	var nobodys error // the slot has what no gateway has written
 	defer func() {
@@ -146,8 +146,8 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 				waited += d
 				continue
 			}
-			ask = waited + min(2*(ask-liftAfter)+liftAfter, liftAtMost)
-			if alive, err := s.alive(ctx, now.cell.Lease); (err != nil || alive) && !s.without.liftWait {
+			ask = waited + min(2*(ask-breakAfter)+breakAfter, breakAtMost)
+			if alive, err := s.alive(ctx, now.cell.Lease); (err != nil || alive) && !s.without.breakWait {
 				continue
 			}
 		}
@@ -168,15 +168,15 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 	}
 }
 
-// settleAll does something to each guard, and waits for it as long as the network answers.
-func (s *Server) settleAll(ctx context.Context, guards []*guard, how func(context.Context, *guard) bool) {
+// finishGuards does something to each guard, and waits for it as long as the network answers.
+func (s *Server) finishGuards(ctx context.Context, guards []*guard, how func(context.Context, *guard) bool) {
 	for _, g := range guards {
-		s.settle(ctx, g, how)
+		s.finishGuard(ctx, g, how)
 	}
 }
 
-// settle does something to a guard until it is known that it is done, behind the caller's back if not at once, and lets the next write have the key then.
-func (s *Server) settle(ctx context.Context, g *guard, how func(context.Context, *guard) bool) {
+// finishGuard does something to a guard until it is known that it is done, in the background if not at once, and lets the next write have the key then.
+func (s *Server) finishGuard(ctx context.Context, g *guard, how func(context.Context, *guard) bool) {
 	ctx, cancel := s.Runtime.Last(ctx)
 	if how(ctx, g) {
 		cancel()
@@ -243,6 +243,6 @@ func (s *Server) resolve(ctx context.Context, g *guard) bool {
 func (s *Server) orphan(ctx context.Context, guards []*guard) {
 	for _, g := range guards {
 		s.queues.leave(g.key.Name)
-		s.liftLater(ctx, g.key, slot{version: g.version})
+		s.breakStaleGuard(ctx, g.key, slot{version: g.version})
 	}
 }

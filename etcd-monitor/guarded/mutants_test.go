@@ -18,7 +18,7 @@ type mutant struct {
 var mutants = []mutant{
 	{name: "guard", without: rules{guard: true}},
 	{name: "exclusive", without: rules{exclusive: true}},
-	{name: "lift wait", without: rules{liftWait: true}},
+	{name: "break wait", without: rules{breakWait: true}},
 	{name: "key order", without: rules{keyOrder: true}},
 	{name: "session condition", without: rules{session: true}},
 	{name: "directory condition", without: rules{directory: true}},

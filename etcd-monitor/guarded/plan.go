@@ -205,8 +205,8 @@ func txnOp(t *pb.TxnRequest) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: t}}
 }
 
-// hull is the smallest span that has all spans.
-func hull(spans []span) span {
+// boundingRange is the smallest span that has all spans.
+func boundingRange(spans []span) span {
 	h := spans[0]
 	for _, s := range spans[1:] {
 		if s == h {
@@ -234,13 +234,13 @@ func later(a, b string) string {
 }
 
 // placedIn is the placed keys that a write may change, in their order, each once.
-func (s *Server) placedIn(w *work) []wanted {
-	var keys []wanted
+func (s *Server) placedIn(w *work) []placedKey {
+	var keys []placedKey
 	for _, sp := range w.spans {
 		keys = append(keys, s.Directory.LookupRange(sp.Key, sp.End)...)
 	}
-	slices.SortFunc(keys, func(a, b wanted) int { return compare(a.Name, b.Name) })
-	return slices.CompactFunc(keys, func(a, b wanted) bool { return a.Name == b.Name })
+	slices.SortFunc(keys, func(a, b placedKey) int { return compare(a.Name, b.Name) })
+	return slices.CompactFunc(keys, func(a, b placedKey) bool { return a.Name == b.Name })
 }
 
 func compare(a, b string) int {

@@ -146,7 +146,7 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 		return nil, &seen{k, at, true}
 	case slotcodec.Guard:
 		s.miss(ctx, slotcodec.Guard.String())
-		s.liftLater(ctx, k, at)
+		s.breakStaleGuard(ctx, k, at)
 		if s.without.populateClear {
 			return nil, &seen{k, at, true}
 		}
@@ -272,16 +272,16 @@ func (s *Server) end(at map[string]bool, key string) {
 	delete(at, key)
 }
 
-// liftLater looks again, after a while, at a guard that a reader has seen, and lifts it if its session is gone: nobody may write the key for long.
-func (s *Server) liftLater(ctx context.Context, k placement.Key, at slot) {
-	if !s.begin(s.lifting, k.Name) {
+// breakStaleGuard looks again, after a while, at a guard that a reader has seen, and breaks it if its session is gone: nobody may write the key for long.
+func (s *Server) breakStaleGuard(ctx context.Context, k placement.Key, at slot) {
+	if !s.begin(s.breaking, k.Name) {
 		return
 	}
 	s.Runtime.Go(func() {
-		defer s.end(s.lifting, k.Name)
+		defer s.end(s.breaking, k.Name)
 		ctx, cancel := s.Runtime.Last(ctx)
 		defer cancel()
-		for wait := liftAfter; ; wait = min(2*wait, liftAtMost) {
+		for wait := breakAfter; ; wait = min(2*wait, breakAtMost) {
 			s.Runtime.Wait(ctx, nil, wait)
 			if ctx.Err() != nil || !s.stillPlaced(k) {
 				return
@@ -293,7 +293,7 @@ func (s *Server) liftLater(ctx context.Context, k placement.Key, at slot) {
 			if err != nil || now.cell.Kind != slotcodec.Guard {
 				continue
 			}
-			if alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive && !s.without.liftWait {
+			if alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive && !s.without.breakWait {
 				continue
 			}
 			if _, err := s.cas(ctx, k, now.version, []byte{byte(slotcodec.Clear)}); err == nil || errors.Is(err, ErrChanged) || isGone(err) {

@@ -55,7 +55,7 @@ const (
 	MoreRequestBytes = 512 << 10
 )
 
-// DefaultPatience is longer than it takes for a dead gateway's session to run out and its guards to be lifted.
+// DefaultPatience is longer than it takes for a dead gateway's session to run out and its guards to be broken.
 const DefaultPatience = 15 * time.Second
 
 // Health says whether a key is read to see whether etcd answers. Kubernetes' API servers do that with /registry/health, which does not exist, several times a second.
@@ -72,7 +72,7 @@ type Server struct {
 
 	mu         sync.Mutex
 	populating map[string]bool // keys that a reader is putting into their slots
-	lifting    map[string]bool // keys whose guard a reader has seen, and looks at again
+	breaking   map[string]bool // keys whose guard a reader has seen, and looks at again
 	learning   map[string]bool // keys whose slot is sealed with a key that etcd is asked for
 	forged     map[wire.Key]forged
 
@@ -98,14 +98,14 @@ func New(cfg Config) *Server {
 	if cfg.Open == nil {
 		cfg.Open = func() bool { return true }
 	}
-	return &Server{Config: cfg, reserved: reserved.With(append(slices.Clone(cfg.Reserved), cfg.Prefix)...), queues: newQueues(), populating: map[string]bool{}, lifting: map[string]bool{}, learning: map[string]bool{},
+	return &Server{Config: cfg, reserved: reserved.With(append(slices.Clone(cfg.Reserved), cfg.Prefix)...), queues: newQueues(), populating: map[string]bool{}, breaking: map[string]bool{}, learning: map[string]bool{},
 		forged: map[wire.Key]forged{}}
 }
 
 // rules are those that a mutant leaves out. Only tests set them.
 type rules struct {
-	guard, exclusive, liftWait, keyOrder, session, directory, giveUp, publishCAS, populateCAS, populateClear, notFound, lease bool
-	sealed, sealKey, sealVersion, clearOnce, forgedStays, ahead, header                                                       bool
+	guard, exclusive, breakWait, keyOrder, session, directory, giveUp, publishCAS, populateCAS, populateClear, notFound, lease bool
+	sealed, sealKey, sealVersion, clearOnce, forgedStays, ahead, header                                                        bool
 }
 
 // saw takes note of the header of an answer of etcd.
@@ -208,5 +208,5 @@ func over(ctx context.Context) error {
 	return status.FromContextError(ctx.Err()).Err()
 }
 
-// wanted is a placed key that a write may change, with the placement as the write knows it.
-type wanted = placement.Key
+// placedKey is a placed key that a write may change, with the placement as the write knows it.
+type placedKey = placement.Key

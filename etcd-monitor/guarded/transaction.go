@@ -165,7 +165,7 @@ func groups(ops []*pb.RequestOp, slots, size int) (out []*pb.RequestOp, ok bool)
 func (s *Server) conditions(t *transaction) []*pb.Compare {
 	var all []*pb.Compare
 	if !s.without.directory {
-		h := hull(t.work.spans)
+		h := boundingRange(t.work.spans)
 		all = append(all, placement.Fence(s.Prefix, h.Key, h.End, t.known))
 	}
 	if t.lease != 0 && !s.without.session {
@@ -207,7 +207,7 @@ func (s *Server) wrapped(ctx context.Context, t *transaction, op *pb.RequestOp, 
 
 // flat puts the gateway's conditions among the client's, for a transaction that does nothing if a condition does not hold. Whose did not is found out by reading what the gateway's are about.
 func (s *Server) flat(ctx context.Context, t *transaction, client *pb.TxnRequest) (outcome, error) {
-	h := hull(t.work.spans)
+	h := boundingRange(t.work.spans)
 	from, to := placement.Range(s.Prefix, h.Key, h.End)
 	newer := &pb.RangeRequest{Key: []byte(from), MinModRevision: t.known + 1, Limit: 1, KeysOnly: true}
 	if to != "" {

@@ -317,7 +317,7 @@ func TestHull(t *testing.T) {
 		{[]span{of("b", open), of("a", "c")}, of("a", open)},
 		{[]span{of("a", "c"), of("b", open), of("z", "")}, of("a", open)},
 	} {
-		if got := hull(test.spans); got != test.want {
+		if got := boundingRange(test.spans); got != test.want {
 			t.Errorf("%q: %q; want %q", test.spans, got, test.want)
 		}
 	}

@@ -120,7 +120,7 @@ func (s *Server) once(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb
 		err = over(ctx)
 	}
 	if err != nil {
-		s.settleAll(ctx, held, s.release)
+		s.finishGuards(ctx, held, s.release)
 		return nil, nil, err
 	}
 	t.guards = held
@@ -140,7 +140,7 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 			for _, g := range t.guards {
 				g.before = []byte{byte(slotcodec.Clear)}
 			}
-			s.settleAll(ctx, t.guards, s.release)
+			s.finishGuards(ctx, t.guards, s.release)
 			return nil, nil, err
 		}
 		s.Sessions.GiveUp(t.lease)
@@ -151,11 +151,11 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 		for _, g := range t.guards { // what was there is right, but a reader can find that out: a list of codes is no proof
 			g.before = []byte{byte(slotcodec.Clear)}
 		}
-		s.settleAll(ctx, t.guards, s.release)
+		s.finishGuards(ctx, t.guards, s.release)
 		return nil, nil, err
 	case out.again:
 		s.Observer.GuardedWrite("again")
-		s.settleAll(ctx, t.guards, s.release)
+		s.finishGuards(ctx, t.guards, s.release)
 		if out.sessionGone {
 			s.Sessions.GiveUp(t.lease)
 		}
@@ -169,7 +169,7 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 			g.after = s.encode(s.cellOf(kv, out.header.Revision), s.Slots.Size(wire.Key(g.key.ID)))
 		}
 	}
-	s.settleAll(ctx, t.guards, s.publish)
+	s.finishGuards(ctx, t.guards, s.publish)
 	return out.answer, out.header, nil
 }
 

@@ -158,7 +158,7 @@ func (n *network) directory(ctx context.Context, upstream *gateway.Upstream, use
 	return nil
 }
 
-// Close ends what goes on beside requests, which must have ended. Guards that are still held are lifted by others.
+// Close ends what goes on beside requests, which must have ended. Guards that are still held are broken by others.
 func (n *network) Close() {
 	n.stop()
 	n.work.Wait()
