@@ -83,7 +83,8 @@ type PlacementRule struct {
 type PlacementEviction struct {
 	Key   string `json:"key"`
 	KeyID uint32 `json:"keyId,omitempty"` // the placement that is meant; 0: whichever there is
-	// Fault is "mute" (or ""): a gateway cannot write the key, because its slot does not answer; or "forged": its slot has what no gateway has written.
+	// Fault is "" or "slot-unreachable": a gateway cannot write the key, because its slot does not answer; or "forged":
+	// its slot has what no gateway has written.
 	Fault  string `json:"fault,omitempty"`
 	Reason string `json:"reason"`
 }

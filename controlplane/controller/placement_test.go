@@ -92,7 +92,7 @@ func TestPlacement(t *testing.T) {
 	l := line(3, 200)
 	l.profile = wire.Profile1024
 	nw := newNetwork(t, "auto", l)
-	team := startTeam(nw, "--prometheus", prometheus.URL, "--placement-dwell", "0s", "--placement-stay", "0s", "--placement-moves", "100000", "--log-level", "warn")
+	team := startTeam(nw, "--prometheus", prometheus.URL, "--placement-admit-after", "0s", "--placement-min-residency", "0s", "--placement-moves", "100000", "--log-level", "warn")
 	team.until("the chain to be ready", func() bool { return len(team.members()) == 3 })
 	r := rand.New(rand.NewPCG(1, 2))
 	const keys = 100

@@ -128,7 +128,7 @@ func TestForgeries(t *testing.T) {
 			until(t, "the controller is asked to take it out", func() bool {
 				s.counter.mu.Lock()
 				defer s.counter.mu.Unlock()
-				return slices.Contains(s.evict, "k") && slices.Contains(s.faults, Forged)
+				return slices.Contains(s.evict, "k") && slices.Contains(s.faults, placement.Forged)
 			})
 			s.counter.mu.Lock()
 			if s.found != 1 {
@@ -260,7 +260,7 @@ func TestAhead(t *testing.T) {
 	}
 	other.counter.mu.Lock()
 	defer other.counter.mu.Unlock()
-	if !slices.Contains(other.faults, Forged) || other.found != 2 {
+	if !slices.Contains(other.faults, placement.Forged) || other.found != 2 {
 		t.Errorf("asked to evict %q for %q; counted %d", other.evict, other.faults, other.found)
 	}
 }
@@ -338,7 +338,7 @@ func TestUnknownKey(t *testing.T) {
 	until(t, "it is found out", func() bool {
 		b.counter.mu.Lock()
 		defer b.counter.mu.Unlock()
-		return b.found > 0 && slices.Contains(b.faults, Forged)
+		return b.found > 0 && slices.Contains(b.faults, placement.Forged)
 	})
 	if n, most := others.gets.Load()-before, int32(time.Since(began)/(100*time.Millisecond))+2; n == 0 || n > most {
 		t.Errorf("etcd was asked for keys %d times in %v", n, time.Since(began))
@@ -499,7 +499,7 @@ func TestForgedOverUDP(t *testing.T) {
 		read()
 		g.counter.mu.Lock()
 		defer g.counter.mu.Unlock()
-		return slices.Contains(g.faults, Forged)
+		return slices.Contains(g.faults, placement.Forged)
 	})
 	p.remove(t, "k")
 	if _, err := g.Put(t.Context(), putOf("k", "subjects: []")); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -114,7 +115,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 			s.Runtime.Wait(ctx, nil, d)
 			if silent += d; silent >= evictAfter && !asked {
 				asked = true
-				s.Evictor.Evict(g.key, Mute, "a write cannot guard it: the network does not answer")
+				s.Evictor.Evict(g.key, placement.SlotUnreachable, "a write cannot guard it: the network does not answer")
 			}
 			if !s.stillPlaced(g.key) {
 				g.unknown = false // its slot is gone

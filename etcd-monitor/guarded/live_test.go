@@ -180,7 +180,7 @@ type counter struct {
 	hits   int
 	misses map[string]int
 	evict  []string
-	faults []Fault
+	faults []placement.Fault
 	found  int // forged slots
 }
 
@@ -197,7 +197,7 @@ func (c *counter) Miss(reason string) { c.mu.Lock(); c.misses[reason]++; c.mu.Un
 
 func (c *counter) Forged() { c.mu.Lock(); c.found++; c.mu.Unlock() }
 
-func (c *counter) Evict(k placement.Key, fault Fault, _ string) {
+func (c *counter) Evict(k placement.Key, fault placement.Fault, _ string) {
 	c.mu.Lock()
 	c.evict = append(c.evict, k.Name)
 	c.faults = append(c.faults, fault)

@@ -94,27 +94,18 @@ type Observer interface {
 	Forged()                    // a slot has, in one more version, what no gateway has written
 }
 
-// Fault is why a key is to be taken out of the network.
-type Fault string
-
-// The faults.
-const (
-	Mute   Fault = "mute"   // it cannot be written, because its slot does not answer
-	Forged Fault = "forged" // its slot has what no gateway has written
-)
-
 // Evictor is asked to take keys out of the network. It may be asked again and again, by each request that finds the fault, and bounds what that costs.
 type Evictor interface {
-	Evict(key placement.Key, fault Fault, reason string)
+	Evict(key placement.Key, fault placement.Fault, reason string)
 }
 
 // nobody observes and evicts nothing.
 type nobody struct{}
 
-func (nobody) Hit()                               {}
-func (nobody) Miss(string)                        {}
-func (nobody) Forwarded(string)                   {}
-func (nobody) GuardWait(time.Duration)            {}
-func (nobody) GuardedWrite(string)                {}
-func (nobody) Forged()                            {}
-func (nobody) Evict(placement.Key, Fault, string) {}
+func (nobody) Hit()                                         {}
+func (nobody) Miss(string)                                  {}
+func (nobody) Forwarded(string)                             {}
+func (nobody) GuardWait(time.Duration)                      {}
+func (nobody) GuardedWrite(string)                          {}
+func (nobody) Forged()                                      {}
+func (nobody) Evict(placement.Key, placement.Fault, string) {}

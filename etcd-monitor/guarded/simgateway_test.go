@@ -107,8 +107,8 @@ type simEvictor struct {
 	w *world
 }
 
-func (e simEvictor) Evict(k placement.Key, fault Fault, _ string) {
-	if out := e.w.evict[wire.Key(k.ID)]; out != nil && fault == Forged {
+func (e simEvictor) Evict(k placement.Key, fault placement.Fault, _ string) {
+	if out := e.w.evict[wire.Key(k.ID)]; out != nil && fault == placement.Forged {
 		close(out)
 		delete(e.w.evict, wire.Key(k.ID))
 	}

@@ -144,7 +144,7 @@ func (s *Server) fault(k placement.Key, version wire.Version, why error) {
 	if news {
 		s.Observer.Forged()
 	}
-	s.Evictor.Evict(k, Forged, why.Error())
+	s.Evictor.Evict(k, placement.Forged, why.Error())
 }
 
 // forged is what was found in a slot that no gateway has written.

@@ -167,7 +167,7 @@ func (c *Chains) replace(id uint8, made *client.Client, size int) {
 }
 
 // Evict implements guarded.Evictor: it asks the controller to take a key out of the network, behind the caller's back, once a second at most. A slot that is forged is logged once for each placement.
-func (c *Chains) Evict(key placement.Key, fault guarded.Fault, reason string) {
+func (c *Chains) Evict(key placement.Key, fault placement.Fault, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -180,11 +180,14 @@ func (c *Chains) Evict(key placement.Key, fault guarded.Fault, reason string) {
 			delete(c.evicted, id)
 		}
 	}
-	if fault == guarded.Forged && !was.told {
+	if fault == placement.Forged && !was.told {
 		c.log.Warn("a slot of a placed key has what no gateway has written: etcd answers, and the controller is asked to take the key out of the network", "key", key.Name, "KEY_ID", wire.Key(key.ID), "reason", reason)
 		was.told = true
 	}
 	c.evicted[key.ID] = evicted{now, was.told}
+	if fault == placement.SlotUnreachable {
+		fault = placement.NoFault // which says the same, to controllers of an earlier version as well
+	}
 	c.work.Go(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, askWait)
 		defer cancel()

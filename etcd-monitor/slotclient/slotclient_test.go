@@ -157,11 +157,11 @@ func TestFollow(t *testing.T) {
 	c.mu.Unlock()
 
 	for range 5 {
-		ch.Evict(placement.Key{Name: "\xffk", Entry: placement.Entry{ID: uint32(key)}}, guarded.Mute, "silent")
+		ch.Evict(placement.Key{Name: "\xffk", Entry: placement.Entry{ID: uint32(key)}}, placement.SlotUnreachable, "silent")
 	}
 	waitFor(t, "the eviction", func() bool { _, _, e := c.counts(); return len(e) > 0 })
 	time.Sleep(100 * time.Millisecond)
-	if _, _, e := c.counts(); len(e) != 1 || e[0] != (api.PlacementEviction{Key: `\xffk`, KeyID: uint32(key), Fault: "mute", Reason: "silent"}) {
+	if _, _, e := c.counts(); len(e) != 1 || e[0] != (api.PlacementEviction{Key: `\xffk`, KeyID: uint32(key), Reason: "silent"}) {
 		t.Errorf("the controller was asked for %v", e)
 	}
 
@@ -179,7 +179,7 @@ func TestFollow(t *testing.T) {
 	if len(c.hosts) != 1 || !c.hosts["127.0.0.1"] {
 		t.Errorf("sessions were leased to %v, want this host, 127.0.0.1", c.hosts)
 	}
-	ch.Evict(placement.Key{Name: "late"}, guarded.Forged, "") // does nothing
+	ch.Evict(placement.Key{Name: "late"}, placement.Forged, "") // does nothing
 }
 
 // TestForgedIsTold: a slot that is forged is logged once for each placement, and the controller is asked once a second at most, however often it is found.
@@ -201,7 +201,7 @@ func TestForgedIsTold(t *testing.T) {
 	began := time.Now()
 	for time.Since(began) < evictEvery+evictEvery/2 {
 		for id := range wire.Key(3) {
-			ch.Evict(placement.Key{Name: "k", Entry: placement.Entry{ID: uint32(id + 1)}}, guarded.Forged, "it does not open")
+			ch.Evict(placement.Key{Name: "k", Entry: placement.Entry{ID: uint32(id + 1)}}, placement.Forged, "it does not open")
 		}
 	}
 	ch.Close()

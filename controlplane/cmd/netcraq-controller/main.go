@@ -104,6 +104,7 @@ The topology file is described by controlplane/topology/example.yaml.`,
 	f.StringVar(&o.etcd.Cert, "etcd-cert", "", "this controller's certificate for etcd (PEM)")
 	f.StringVar(&o.etcd.Key, "etcd-key", "", "... and its key")
 	o.place.flags(f)
+	f.SetNormalizeFunc(formerFlag)
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.BoolVar(&o.check, "check", false, "check the topology, the program and the state file, and end")
 	cmd.SetArgs(args)

@@ -20,8 +20,8 @@ type placementOptions struct {
 	prometheus string
 	prefix     string
 	window     time.Duration
-	dwell      time.Duration
-	stay       time.Duration
+	admitAfter time.Duration
+	residency  time.Duration
 	perMinute  float64
 }
 
@@ -31,9 +31,20 @@ func (o *placementOptions) flags(f *pflag.FlagSet) {
 		"etcd's that are read most in the switches; needs --etcd, which is the etcd of these keys")
 	f.StringVar(&o.prefix, "gateway-prefix", placement.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; the gateways must be told the same")
 	f.DurationVar(&o.window, "heat-window", time.Minute, "what rates are taken over: at least twice Prometheus' scrape interval, better four times")
-	f.DurationVar(&o.dwell, "placement-dwell", l.Dwell, "how long a key must be hot before it is placed")
-	f.DurationVar(&o.stay, "placement-stay", l.Stay, "how long a placed key makes no room for a hotter one, and one that made room stays away")
+	f.DurationVar(&o.admitAfter, "placement-admit-after", l.AdmitAfter, "how long a key must be hot before it is placed")
+	f.DurationVar(&o.residency, "placement-min-residency", l.MinResidency, "how long a placed key makes no room for a hotter one, and one that made room stays away")
 	f.Float64Var(&o.perMinute, "placement-moves", l.MovesPerMinute, "how many keys may be placed and removed in a minute because of their heat")
+}
+
+// formerFlag is a flag by its name of today, so that command lines of earlier versions hold.
+func formerFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	switch name {
+	case "placement-dwell":
+		name = "placement-admit-after"
+	case "placement-stay":
+		name = "placement-min-residency"
+	}
+	return pflag.NormalizedName(name)
 }
 
 // check says what is wrong with the options, before anything is begun.
@@ -59,6 +70,6 @@ func (o *placementOptions) config() *server.Placement {
 		return nil
 	}
 	limits := policy.DefaultLimits()
-	limits.Dwell, limits.Stay, limits.Rest, limits.MovesPerMinute = o.dwell, o.stay, o.stay, o.perMinute
+	limits.AdmitAfter, limits.MinResidency, limits.Cooldown, limits.MovesPerMinute = o.admitAfter, o.residency, o.residency, o.perMinute
 	return &server.Placement{Prometheus: o.prometheus, Window: o.window, Prefix: o.prefix, Limits: limits}
 }

@@ -92,14 +92,14 @@ type Controller struct {
 
 	dictionary dictionaries
 
-	mu       sync.Mutex
-	rules    *policy.Rules
-	faults   map[string]policy.Fault // of placed keys, until they are removed
-	mutes    map[string]*mute        // placed keys that gateways could not write
-	where    map[string]position     // of placed keys
-	deaf     string                  // the source's last error
-	verdicts map[string]policy.Verdict
-	shown    api.Placement
+	mu          sync.Mutex
+	rules       *policy.Rules
+	faults      map[string]placement.Fault // of placed keys, until they are removed
+	unreachable map[string]*unreachable    // placed keys that gateways could not write
+	where       map[string]position        // of placed keys
+	sourceError string                     // the source's last error
+	verdicts    map[string]policy.Verdict
+	shown       api.Placement
 }
 
 // position is where a key is placed.
@@ -130,7 +130,7 @@ func New(o Options) (*Controller, error) {
 	}
 	p := &Controller{o: o, store: store{o.Etcd, o.Prefix, o.Conditions}, placed: placement.Store{KV: o.Etcd, Prefix: o.Prefix}, planner: planner, meter: newMeter(10 * time.Second),
 		metrics: newMetrics(), wake: make(chan struct{}, 1), looks: make(chan string, 1024), retry: map[string]time.Time{},
-		checked: map[string]time.Time{}, rules: policy.NewRules(o.Prefix), faults: map[string]policy.Fault{}, mutes: map[string]*mute{}, where: map[string]position{},
+		checked: map[string]time.Time{}, rules: policy.NewRules(o.Prefix), faults: map[string]placement.Fault{}, unreachable: map[string]*unreachable{}, where: map[string]position{},
 		verdicts: map[string]policy.Verdict{}}
 	p.values = newValues(o.Etcd, func(key string) {
 		select {
@@ -281,7 +281,7 @@ func (p *Controller) round(ctx context.Context) error {
 	p.count(ctx, chains)
 	heat, heardAt := p.hear(ctx)
 	p.checkSome(ctx)
-	p.judgeMutes(ctx, chains)
+	p.judgeUnreachable(ctx, chains)
 	in := p.gather(ctx, now, rules, chains, heat)
 	moves, verdicts := p.planner.Decide(in)
 	moves = slices.DeleteFunc(moves, func(m policy.Move) bool { return now.Before(p.retry[string(m.Key)]) })
@@ -307,25 +307,25 @@ func (p *Controller) round(ctx context.Context) error {
 // hear asks the source; nil: nothing is known.
 func (p *Controller) hear(ctx context.Context) (map[string]policy.Heat, time.Time) {
 	heat, err := p.o.Source.Heat(ctx)
-	deaf := ""
+	trouble := ""
 	if err != nil {
-		deaf = err.Error()
+		trouble = err.Error()
 	}
 	p.mu.Lock()
-	was := p.deaf
-	p.deaf = deaf
+	was := p.sourceError
+	p.sourceError = trouble
 	p.mu.Unlock()
 	switch {
-	case deaf != "" && was == "":
-		p.o.Network.Announce("placement.deaf", "", "nothing is moved for its heat: "+deaf)
-	case deaf == "" && was != "":
-		p.o.Network.Announce("placement.hears", "", "Prometheus answers again")
+	case trouble != "" && was == "":
+		p.o.Network.Announce("placement.source-down", "", "nothing is moved for its heat: "+trouble)
+	case trouble == "" && was != "":
+		p.o.Network.Announce("placement.source-up", "", "Prometheus answers again")
 	}
 	if err != nil {
-		p.metrics.hears.Set(0)
+		p.metrics.sourceUp.Set(0)
 		return nil, time.Time{}
 	}
-	p.metrics.hears.Set(1)
+	p.metrics.sourceUp.Set(1)
 	return heat, time.Now()
 }
 
@@ -382,11 +382,11 @@ func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Ru
 		in.Keys = append(in.Keys, k)
 	}
 	p.mu.Unlock()
-	var newcomers []policy.Key
+	var candidates []policy.Key
 	seen := map[string]bool{}
 	for key, h := range heat {
 		if _, ok := p.entries[key]; !ok {
-			newcomers = append(newcomers, policy.Key{Name: key, Heat: h, Heard: true})
+			candidates = append(candidates, policy.Key{Name: key, Heat: h, Heard: true})
 			seen[key] = true
 		}
 	}
@@ -396,12 +396,12 @@ func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Ru
 			continue
 		}
 		if _, ok := p.entries[key]; !ok {
-			newcomers = append(newcomers, policy.Key{Name: key})
+			candidates = append(candidates, policy.Key{Name: key})
 			seen[key] = true
 		}
 	}
 	l := p.planner.Limits()
-	slices.SortFunc(newcomers, func(a, b policy.Key) int {
+	slices.SortFunc(candidates, func(a, b policy.Key) int {
 		x, y := l.Score(a.Heat), l.Score(b.Heat)
 		switch {
 		case x > y:
@@ -412,16 +412,16 @@ func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Ru
 		return strings.Compare(a.Name, b.Name)
 	})
 	var ask []string
-	for _, k := range newcomers {
+	for _, k := range candidates {
 		switch c, _, _ := rules.Of(k.Name); {
 		case c == policy.Pin:
 			ask = slices.Insert(ask, 0, k.Name)
-		case c != policy.Exclude && l.Score(k.Heat) >= l.Worth:
+		case c != policy.Exclude && l.Score(k.Heat) >= l.MinScore:
 			ask = append(ask, k.Name)
 		}
 	}
 	p.values.ask(ctx, ask, p.pinned.has)
-	for _, k := range newcomers {
+	for _, k := range candidates {
 		if err := placement.Check(p.o.Prefix, k.Name); err != nil && !strings.HasPrefix(k.Name, p.o.Prefix) {
 			continue // an empty or endless name: no key of etcd's
 		}

@@ -30,7 +30,7 @@ const prefix = placement.DefaultPrefix
 // quick are limits for tests that do not wait.
 func quick() policy.Limits {
 	l := policy.DefaultLimits()
-	l.Dwell, l.Stay, l.Rest, l.Retry, l.MovesPerMinute = 0, 0, 0, time.Hour, 1e6
+	l.AdmitAfter, l.MinResidency, l.Cooldown, l.Retry, l.MovesPerMinute = 0, 0, 0, time.Hour, 1e6
 	return l
 }
 
@@ -203,7 +203,7 @@ func TestIneligible(t *testing.T) {
 	r.run(nil)
 	r.placedNow("/ok")
 	for key, want := range map[string]string{"/ttl": "leased: attached to a lease", "/large": "too-large: too large: its value has 5000 bytes, a cell has 128", policy.HealthKey: "excluded: excluded by default",
-		prefix + "placed/x": "own: ", "/ok": "serves: score", "/none": "absent: it does not exist", "/never": "unheard: it is not among"} {
+		prefix + "placed/x": "own: ", "/ok": "serves: score", "/none": "key-absent: it does not exist", "/never": "not-sampled: it is not among"} {
 		r.until(key+" "+want, func() bool {
 			why, err := r.p.Why(t.Context(), key)
 			return err == nil && strings.HasPrefix(why.Code+": "+why.Reason, want)
@@ -268,7 +268,7 @@ func TestSlots(t *testing.T) {
 	})
 	t.Logf("out of the network %v after writes past the gateways", time.Since(began).Round(time.Millisecond))
 	r.placedNow("/gone", "/good") // the one is placed anew: only its slot was lost
-	for key, code := range map[string]string{"/strange": "forged", "/unfit": "unfit", "/bypassed": "bypassed", "/created": "bypassed", "/deleted": "bypassed", "/good": "serves"} {
+	for key, code := range map[string]string{"/strange": "forged", "/unfit": "value-too-large", "/bypassed": "bypassed", "/created": "bypassed", "/deleted": "bypassed", "/good": "serves"} {
 		if why, err := r.p.Why(t.Context(), key); err != nil || why.Code != code {
 			t.Errorf("%s: %+v, %v; want %s", key, why, err, code)
 		}
@@ -417,7 +417,7 @@ func TestPinnedPrefix(t *testing.T) {
 	r.load("/r/c", 10)
 	r.until("it is known not to exist", func() bool {
 		why, err := r.p.Why(t.Context(), "/r/c")
-		return err == nil && why.Code == "absent"
+		return err == nil && why.Code == "key-absent"
 	})
 	r.put("/r/c", "c")
 	r.placedNow("/r/a", "/r/c")
@@ -541,7 +541,7 @@ func TestFailures(t *testing.T) {
 	r.nw.down["s1"] = true
 	r.nw.mu.Unlock()
 	r.load("/a", 0, "/b", 0, "/c", 8)
-	r.until("the heat is not known", func() bool { why, _ := r.p.Why(t.Context(), "/a"); return why.Code == "silent" })
+	r.until("the heat is not known", func() bool { why, _ := r.p.Why(t.Context(), "/a"); return why.Code == "no-rate" })
 	r.stays("a switch is down")
 	// The controller refuses.
 	r.nw.mu.Lock()
@@ -559,7 +559,7 @@ func TestFailures(t *testing.T) {
 // TestEvict: a key that gateways cannot write goes, if that stays so with the chain ready, and if they mean the placement that there is.
 func TestEvict(t *testing.T) {
 	r := newRig(t, 1024, 4)
-	r.limits.Rest = time.Hour
+	r.limits.Cooldown = time.Hour
 	r.exist("/a", "/b", "/c")
 	r.load("/a", 10, "/b", 10, "/c", 10)
 	r.run(nil)
@@ -583,7 +583,7 @@ func TestEvict(t *testing.T) {
 	evict("/a")
 	evict("/a")
 	evict("/b")
-	time.Sleep(muteWait + muteWait/2)
+	time.Sleep(unreachableWait + unreachableWait/2)
 	if e := r.entries(); len(e) != 3 {
 		t.Errorf("while the chain was not ready, %v were left", e)
 	}
@@ -591,7 +591,7 @@ func TestEvict(t *testing.T) {
 	r.nw.chains[0].Ready = true
 	r.nw.mu.Unlock()
 	began := time.Now()
-	time.Sleep(muteWait / 2)
+	time.Sleep(unreachableWait / 2)
 	if e := r.entries(); len(e) != 3 {
 		t.Errorf("before anybody could have written, %v were left", e)
 	}
@@ -601,7 +601,7 @@ func TestEvict(t *testing.T) {
 	r.stays("/b was written meanwhile")
 	r.nw.mu.Lock()
 	defer r.nw.mu.Unlock()
-	if n := strings.Count(strings.Join(r.nw.events, "\n"), "placement.mute /a: a gateway asks to remove it: silence"); n != 1 {
+	if n := strings.Count(strings.Join(r.nw.events, "\n"), "placement.slot-unreachable /a: a gateway asks to remove it: silence"); n != 1 {
 		t.Errorf("%d events in %q", n, r.nw.events)
 	}
 }

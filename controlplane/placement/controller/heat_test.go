@@ -167,7 +167,7 @@ func TestPrometheusIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.placedNow("bin\xff")
-	if !r.nw.has("placement.deaf") || !r.nw.has("placement.hears") {
+	if !r.nw.has("placement.source-down") || !r.nw.has("placement.source-up") {
 		t.Errorf("%q", r.nw.events)
 	}
 }
@@ -292,33 +292,33 @@ func TestJudge(t *testing.T) {
 	for _, c := range []struct {
 		slot api.KeyState
 		etcd seen
-		want policy.Fault
+		want placement.Fault
 	}{
 		{ok(slot(slotcodec.Value, 5)), has(5), ""},
 		{ok(slot(slotcodec.Value, 6)), has(5), ""}, // the watch is late
-		{ok(slot(slotcodec.Value, 4)), has(5), policy.Bypassed},
-		{ok(slot(slotcodec.Value, 4)), gone(5), policy.Bypassed},
+		{ok(slot(slotcodec.Value, 4)), has(5), placement.Bypassed},
+		{ok(slot(slotcodec.Value, 4)), gone(5), placement.Bypassed},
 		{ok(slot(slotcodec.Value, 6)), gone(5), ""},
 		{ok(slot(slotcodec.Value, 4)), seen{}, ""}, // etcd has not been asked
 		{ok(slot(slotcodec.Absent, 4)), gone(5), ""},
-		{ok(slot(slotcodec.Absent, 4)), has(5), policy.Bypassed},
+		{ok(slot(slotcodec.Absent, 4)), has(5), placement.Bypassed},
 		{ok(slot(slotcodec.Absent, 5)), has(5), ""},
 		{ok(slot(slotcodec.Absent, 6)), has(5), ""},
 		{ok(bare(slotcodec.Guard)), has(5), ""},
 		{ok(bare(slotcodec.Clear)), has(5), ""},
 		{ok([]byte(slotcodec.Unsealed)), has(5), ""},
-		{api.KeyState{Status: "OK", Version: 8, Value: []byte(slotcodec.Unsealed)}, has(5), policy.Forged}, // placement made it in version 7
-		{ok(bare(slotcodec.Unfit)), has(5), policy.Unfit},
+		{api.KeyState{Status: "OK", Version: 8, Value: []byte(slotcodec.Unsealed)}, has(5), placement.Forged}, // placement made it in version 7
+		{ok(bare(slotcodec.Unfit)), has(5), placement.ValueTooLarge},
 		{ok(bare(slotcodec.Unfit)), leased, ""},
-		{ok([]byte("strange")), has(5), policy.Forged},
-		{ok(nil), has(5), policy.Forged},
-		{ok(slot(slotcodec.Value, 5)[:30]), has(5), policy.Forged},             // too short for a seal
-		{ok([]byte("\x02\x05\x00\x01v")), has(5), policy.Forged},               // a value as gateways sealed none
-		{ok([]byte{byte(slotcodec.Guard), 1, 1}), has(5), policy.Forged},       // a guard
-		{ok([]byte{byte(slotcodec.Clear), byte(0)}), has(5), policy.Forged},    // clear, and more
-		{ok([]byte{byte(slotcodec.Unfit)}), has(5), policy.Forged},             // unfit
-		{ok([]byte{byte(slotcodec.Absent), byte(77)}), gone(5), policy.Forged}, // absent
-		{api.KeyState{Status: "NOT_FOUND"}, has(5), policy.Broken},
+		{ok([]byte("strange")), has(5), placement.Forged},
+		{ok(nil), has(5), placement.Forged},
+		{ok(slot(slotcodec.Value, 5)[:30]), has(5), placement.Forged},             // too short for a seal
+		{ok([]byte("\x02\x05\x00\x01v")), has(5), placement.Forged},               // a value as gateways sealed none
+		{ok([]byte{byte(slotcodec.Guard), 1, 1}), has(5), placement.Forged},       // a guard
+		{ok([]byte{byte(slotcodec.Clear), byte(0)}), has(5), placement.Forged},    // clear, and more
+		{ok([]byte{byte(slotcodec.Unfit)}), has(5), placement.Forged},             // unfit
+		{ok([]byte{byte(slotcodec.Absent), byte(77)}), gone(5), placement.Forged}, // absent
+		{api.KeyState{Status: "NOT_FOUND"}, has(5), placement.SlotLost},
 		{api.KeyState{Status: "UNREACHABLE"}, has(5), ""},
 		{api.KeyState{Status: "DIRTY", Value: slot(slotcodec.Value, 4)}, has(5), ""},
 	} {

@@ -6,25 +6,25 @@ import (
 
 // metrics is what placement counts. It is one collector, so that it can be registered and unregistered with the term of a leader.
 type metrics struct {
-	hears  prometheus.Gauge
-	moves  *prometheus.CounterVec
-	faults *prometheus.CounterVec
-	placed *prometheus.GaugeVec
-	reads  *prometheus.GaugeVec
+	sourceUp prometheus.Gauge
+	moves    *prometheus.CounterVec
+	faults   *prometheus.CounterVec
+	placed   *prometheus.GaugeVec
+	reads    *prometheus.GaugeVec
 
 	all []prometheus.Collector
 }
 
 func newMetrics() *metrics {
 	m := &metrics{
-		hears: prometheus.NewGauge(prometheus.GaugeOpts{Name: "netcraq_placement_heat_known", Help: "1 where Prometheus has answered the last time it was asked."}),
+		sourceUp: prometheus.NewGauge(prometheus.GaugeOpts{Name: "netcraq_placement_heat_known", Help: "1 where Prometheus has answered the last time it was asked."}),
 		moves: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "netcraq_placement_moves_total", Help: "Placings and removals, by reason and by what became of them (done, failed)."},
 			[]string{"op", "code", "result"}),
 		faults: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "netcraq_placement_faults_total", Help: "Placed keys that had to go because of what was found in their slots."}, []string{"fault"}),
 		placed: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "netcraq_placement_keys", Help: "Keys of etcd that are placed."}, []string{"chain"}),
 		reads:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "netcraq_placement_reads_per_second", Help: "Reads of the placed keys together, by the switches' counters and the gateways."}, []string{"chain"}),
 	}
-	m.all = []prometheus.Collector{m.hears, m.moves, m.faults, m.placed, m.reads}
+	m.all = []prometheus.Collector{m.sourceUp, m.moves, m.faults, m.placed, m.reads}
 	return m
 }
 

@@ -164,7 +164,7 @@ func (p *Controller) unlist(ctx context.Context, key string, e placement.Entry) 
 	defer p.mu.Unlock()
 	delete(p.where, key)
 	delete(p.faults, key)
-	delete(p.mutes, key)
+	delete(p.unreachable, key)
 	return nil
 }
 

@@ -64,7 +64,7 @@ func (p *Controller) show(verdicts []policy.Verdict, chains []api.Chain, heat ma
 	slices.SortFunc(next.Placed, hottest)
 	slices.SortFunc(next.Others, hottest)
 	next.Others = next.Others[:min(len(next.Others), othersShown)]
-	next.Recent, next.Problem, next.Heat.Error = p.shown.Recent, p.shown.Problem, p.deaf
+	next.Recent, next.Problem, next.Heat.Error = p.shown.Recent, p.shown.Problem, p.sourceError
 	if next.Heat.Heard = heard; heard.IsZero() {
 		next.Heat.Heard = p.shown.Heat.Heard
 	}
@@ -92,7 +92,7 @@ func (p *Controller) traffic() (out [4]*float64) {
 }
 
 func limitsOf(l policy.Limits) map[string]any {
-	return map[string]any{"worth": l.Worth, "writeCost": l.WriteCost, "factor": l.Factor, "dwell": l.Dwell.String(), "stay": l.Stay.String(), "gone": l.Gone.String(), "rest": l.Rest.String(), "idle": l.Idle.String(),
+	return map[string]any{"minScore": l.MinScore, "writeCost": l.WriteCost, "replaceRatio": l.ReplaceRatio, "admitAfter": l.AdmitAfter.String(), "minResidency": l.MinResidency.String(), "gone": l.Gone.String(), "cooldown": l.Cooldown.String(), "idle": l.Idle.String(),
 		"retry": l.Retry.String(), "movesPerMinute": l.MovesPerMinute, "burst": l.Burst, "compression": l.Compression}
 }
 
@@ -131,8 +131,8 @@ func (p *Controller) Why(_ context.Context, text string) (*api.PlacementKey, err
 	defer p.mu.Unlock()
 	v, ok := p.verdicts[key]
 	if !ok {
-		v = policy.Verdict{Key: key, Code: policy.Unheard, Reason: fmt.Sprintf("it is not among the %d keys that the gateways' metrics name as the most read, so hardly anybody reads it", Top)}
-		if p.deaf != "" || p.shown.Heat.Heard.IsZero() {
+		v = policy.Verdict{Key: key, Code: policy.NotSampled, Reason: fmt.Sprintf("it is not among the %d keys that the gateways' metrics name as the most read, so hardly anybody reads it", Top)}
+		if p.sourceError != "" || p.shown.Heat.Heard.IsZero() {
 			v.Code, v.Reason = policy.Unknown, "Prometheus does not answer, so how often it is read is not known"
 		}
 	}

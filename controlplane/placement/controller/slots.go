@@ -11,7 +11,6 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
-	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
 // How slots are looked at.
@@ -77,20 +76,20 @@ func (p *Controller) check(ctx context.Context, key string) {
 	ctx, cancel := context.WithTimeout(ctx, looking)
 	defer cancel()
 	k, err := p.o.Network.Lookup(ctx, DirectoryName(key), true)
-	var fault policy.Fault
+	var fault placement.Fault
 	why := ""
 	switch {
 	case errors.Is(err, &api.Error{Code: api.CodeNotFound}):
-		fault, why = policy.Broken, "the controller does not have it"
+		fault, why = placement.SlotLost, "the controller does not have it"
 	case err != nil || len(k.State) == 0:
 		return
 	case k.KeyID != at.id:
-		fault, why = policy.Broken, "it has another KEY_ID: was it moved to another chain?"
+		fault, why = placement.SlotLost, "it has another KEY_ID: was it moved to another chain?"
 	default:
 		fault, why = judge(k.State[len(k.State)-1], at.version, etcd)
 	}
 	p.mu.Lock()
-	news := p.where[key].id == at.id && fault != policy.NoFault && p.faults[key] != fault
+	news := p.where[key].id == at.id && fault != placement.NoFault && p.faults[key] != fault
 	if news {
 		p.faults[key] = fault
 	}
@@ -103,35 +102,35 @@ func (p *Controller) check(ctx context.Context, key string) {
 }
 
 // judge says what is wrong with a slot that placement made in a version, as the tail has it, of a key that etcd was seen to have like that before the slot was read. Whether a seal is a gateway's only gateways can tell.
-func judge(slot api.KeyState, made uint64, etcd seen) (policy.Fault, string) {
+func judge(slot api.KeyState, made uint64, etcd seen) (placement.Fault, string) {
 	switch slot.Status {
 	case "NOT_FOUND":
-		return policy.Broken, "its slot is empty: every member of the chain was restarted, or somebody removed it"
+		return placement.SlotLost, "its slot is empty: every member of the chain was restarted, or somebody removed it"
 	case "OK":
 	default: // it did not answer, or a write is on its way to it
-		return policy.NoFault, ""
+		return placement.NoFault, ""
 	}
 	if made == 0 {
-		return policy.Broken, "it was placed when cells were not sealed"
+		return placement.SlotLost, "it was placed when cells were not sealed"
 	}
 	if err := slotcodec.CheckSlot(slot.Value, slot.Version, made); err != nil {
-		return policy.Forged, fmt.Sprintf("no gateway has written its slot: %v", err)
+		return placement.Forged, fmt.Sprintf("no gateway has written its slot: %v", err)
 	}
 	kind, revision, _, err := slotcodec.ReadSlot(slot.Value)
 	switch {
 	case err != nil:
-		return policy.Forged, fmt.Sprintf("no gateway has written its slot: %v", err)
+		return placement.Forged, fmt.Sprintf("no gateway has written its slot: %v", err)
 	case kind == slotcodec.Unfit:
 		if etcd.Lease { // that is the better reason, and placement knows it by itself
-			return policy.NoFault, ""
+			return placement.NoFault, ""
 		}
-		return policy.Unfit, "a gateway could not put the value into its slot"
+		return placement.ValueTooLarge, "a gateway could not put the value into its slot"
 	case !etcd.Known || kind != slotcodec.Value && kind != slotcodec.Absent:
-		return policy.NoFault, ""
+		return placement.NoFault, ""
 	case kind == slotcodec.Value && (revision < etcd.revision || etcd.Absent && revision == etcd.revision):
-		return policy.Bypassed, fmt.Sprintf("the network has the value of revision %d, and etcd had changed it in %d: somebody writes past the gateways", revision, etcd.revision)
+		return placement.Bypassed, fmt.Sprintf("the network has the value of revision %d, and etcd had changed it in %d: somebody writes past the gateways", revision, etcd.revision)
 	case kind == slotcodec.Absent && !etcd.Absent && revision < etcd.revision:
-		return policy.Bypassed, fmt.Sprintf("the network says that there was no such key in revision %d, and etcd had it in %d: somebody writes past the gateways", revision, etcd.revision)
+		return placement.Bypassed, fmt.Sprintf("the network says that there was no such key in revision %d, and etcd had it in %d: somebody writes past the gateways", revision, etcd.revision)
 	}
-	return policy.NoFault, ""
+	return placement.NoFault, ""
 }

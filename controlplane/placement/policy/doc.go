@@ -11,8 +11,9 @@
 //
 // Moving a key costs something too, and rates that are measured go up and down. What keeps keys from flapping:
 //
-//   - A newcomer's score must be at least Worth, and where all slots are in use, Factor times that of the key that would have to go, for Dwell without a break.
-//   - Who was placed stays for Stay, who was removed stays away for Rest.
+//   - A candidate's score must be at least MinScore, and where all slots are in use, ReplaceRatio times that of the key that would
+//     have to go, for AdmitAfter without a break.
+//   - Who was placed stays for MinResidency, who was removed stays away for Cooldown.
 //   - A bucket of moves, which fills at MovesPerMinute, limits all moves that are made for heat. What is done because it must be (a key on a lease, an
 //     exclusion, a writer that bypasses the gateways) does not wait for it.
 //   - A key whose heat is not known is neither placed nor removed. Whoever measures may be down or slow: nothing moves then.

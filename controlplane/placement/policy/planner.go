@@ -16,7 +16,7 @@ import (
 type Planner struct {
 	limits Limits
 
-	hot      map[string]time.Time // newcomers: since when they could have a slot
+	hot      map[string]time.Time // candidates: since when they could have a slot
 	gone     map[string]time.Time // placed keys: since when they do not exist
 	idle     map[string]time.Time // placed keys: since when they are read too little ...
 	costly   map[string]time.Time // ... and since when their writes cost more than they save
@@ -183,16 +183,16 @@ func (r *round) move(c *candidate, op Op, chain string) {
 	if c.verdict.Code == Leaving { // another chain may take it at once
 		return
 	}
-	a := Absence{Until: r.in.Now.Add(r.p.limits.Rest), Code: Resting}
-	if c.Fault != NoFault {
+	a := Absence{Until: r.in.Now.Add(r.p.limits.Cooldown), Code: Resting}
+	if c.Fault != placement.NoFault {
 		a = Absence{Until: r.in.Now.Add(r.p.limits.Retry), Code: c.verdict.Code}
 		switch c.Fault {
-		case Broken:
-			a.Until = r.in.Now.Add(r.p.limits.Dwell)
-		case Mute:
-			a.Until = r.in.Now.Add(r.p.limits.Rest)
+		case placement.SlotLost:
+			a.Until = r.in.Now.Add(r.p.limits.AdmitAfter)
+		case placement.SlotUnreachable:
+			a.Until = r.in.Now.Add(r.p.limits.Cooldown)
 		}
-		if c.Fault == Unfit {
+		if c.Fault == placement.ValueTooLarge {
 			a.Dictionary = r.in.Dictionary
 			if c.Value.Known {
 				a.Bytes = c.Value.Bytes
@@ -231,16 +231,16 @@ func (r *round) barred(c *candidate) bool {
 		c.say(Excluded, "excluded by an operator")
 	case c.Value.Known && c.Value.Lease:
 		c.say(Leased, "%sattached to a lease: etcd would delete it by itself", pinned)
-	case c.Fault == Bypassed:
-		c.say(Bypass, "%sbypassed: etcd has a newer value than the network, which no gateway has written", pinned)
-	case c.Fault == Unfit:
-		c.say(DidntFit, "%sits value of %s does not fit a cell, compressed or not", pinned, bytesOf(c.Value.Bytes))
-	case c.Fault == Broken:
-		c.say(Gone, "%sits slot was lost or changed by somebody else: the placement is made anew", pinned)
-	case c.Fault == Mute:
-		c.say(Unheeded, "%sits slot does not answer a gateway that would write the key", pinned)
-	case c.Fault == Forged:
-		c.say(Nobodys, "%sits slot had what no gateway has written", pinned)
+	case c.Fault == placement.Bypassed:
+		c.say(Bypassed, "%sbypassed: etcd has a newer value than the network, which no gateway has written", pinned)
+	case c.Fault == placement.ValueTooLarge:
+		c.say(ValueTooLarge, "%sits value of %s does not fit a cell, compressed or not", pinned, bytesOf(c.Value.Bytes))
+	case c.Fault == placement.SlotLost:
+		c.say(SlotLost, "%sits slot was lost or changed by somebody else: the placement is made anew", pinned)
+	case c.Fault == placement.SlotUnreachable:
+		c.say(SlotUnreachable, "%sits slot does not answer a gateway that would write the key", pinned)
+	case c.Fault == placement.Forged:
+		c.say(Forged, "%sits slot had what no gateway has written", pinned)
 	case r.narrow(c):
 		c.say(Narrow, "%sno chain's slots hold a sealed cell, which has %s at least: it takes a chain of the profile 1024, or a wider one", pinned, bytesOf(slotcodec.LeastSlot))
 	case c.Value.Known && !r.fitsSome(c):
@@ -289,7 +289,7 @@ func (r *round) fitsSome(c *candidate) bool {
 	return false
 }
 
-// leave decides which placed keys go whatever the newcomers are.
+// leave decides which placed keys go whatever the candidates are.
 func (r *round) leave() {
 	l, now := r.p.limits, r.in.Now
 	for _, c := range r.all {
@@ -311,9 +311,9 @@ func (r *round) leave() {
 		}
 		if c.Value.Known && c.Value.Absent && !r.named(c) {
 			d := since(r.p.gone, c.Name, now)
-			c.say(Nothing, "placed; it does not exist, for %v; it is removed after %v, unless a rule is about this very key", short(d), l.Gone)
+			c.say(KeyAbsent, "placed; it does not exist, for %v; it is removed after %v, unless a rule is about this very key", short(d), l.Gone)
 			if d >= l.Gone && r.spend(1) {
-				c.say(Nothing, "it does not exist, for %v", short(d))
+				c.say(KeyAbsent, "it does not exist, for %v", short(d))
 				r.move(c, Remove, c.Chain)
 			}
 			continue
@@ -325,24 +325,24 @@ func (r *round) leave() {
 			continue
 		}
 		if !c.Heard {
-			c.say(Silent, "placed; how often it is read is not known, so it stays")
+			c.say(NoRate, "placed; how often it is read is not known, so it stays")
 			continue
 		}
 		if c.score < 0 {
 			d := since(r.p.costly, c.Name, now)
 			c.say(Costly, "its writes (%s, each worth %v reads) cost more than its reads (%s) save, for %v", rate(c.Heat.Writes), l.WriteCost, rate(c.Heat.Reads), short(d))
-			if d >= l.Dwell && now.Sub(c.Since) >= l.Stay && r.spend(1) {
+			if d >= l.AdmitAfter && now.Sub(c.Since) >= l.MinResidency && r.spend(1) {
 				c.verdict.Code = Written
 				r.move(c, Remove, c.Chain)
 			}
 			continue
 		}
 		delete(r.p.costly, c.Name)
-		if c.score < l.Worth {
+		if c.score < l.MinScore {
 			d := since(r.p.idle, c.Name, now)
-			c.say(Quiet, "read too little (score %s, worth a slot from %s) for %v; it is removed after %v", rate(c.score), rate(l.Worth), short(d), l.Idle)
+			c.say(Quiet, "read too little (score %s, worth a slot from %s) for %v; it is removed after %v", rate(c.score), rate(l.MinScore), short(d), l.Idle)
 			if d >= l.Idle && r.spend(1) {
-				c.say(TooCold, "read too little (score %s, worth a slot from %s) for %v", rate(c.score), rate(l.Worth), short(d))
+				c.say(TooCold, "read too little (score %s, worth a slot from %s) for %v", rate(c.score), rate(l.MinScore), short(d))
 				r.move(c, Remove, c.Chain)
 			}
 			continue
@@ -352,7 +352,7 @@ func (r *round) leave() {
 	}
 }
 
-// enter decides which newcomers come, and who goes for them.
+// enter decides which candidates come, and who goes for them.
 func (r *round) enter() {
 	var pinned, heard []*candidate
 	for _, c := range r.all {
@@ -363,7 +363,7 @@ func (r *round) enter() {
 		case !c.Value.Known:
 			c.say(Unknown, "etcd has not been asked yet whether it can be placed")
 		case c.Value.Absent && !r.named(c):
-			c.say(Nothing, "it does not exist: a read of it may be made for the store's revision alone, which the network has late; a rule about this very key would place it")
+			c.say(KeyAbsent, "it does not exist: a read of it may be made for the store's revision alone, which the network has late; a rule about this very key would place it")
 			delete(r.p.hot, c.Name)
 		case c.pinned:
 			pinned = append(pinned, c)
@@ -377,7 +377,7 @@ func (r *round) enter() {
 	for _, c := range pinned {
 		r.enterPinned(c)
 	}
-	// Whether a newcomer comes into a free slot or has to take another's is settled before the first one has come, so that since means what it says.
+	// Whether a candidate comes into a free slot or has to take another's is settled before the first one has come, so that since means what it says.
 	type chance struct {
 		c    *candidate
 		room bool
@@ -411,14 +411,14 @@ func (r *round) staysAway(c *candidate) bool {
 	switch {
 	case !ok || left <= 0 || c.pinned && a.Code == Resting:
 		return false
-	case a.Code == DidntFit && (c.Value.Known && c.Value.Bytes < a.Bytes || r.in.Dictionary > a.Dictionary):
+	case a.Code == ValueTooLarge && (c.Value.Known && c.Value.Bytes < a.Bytes || r.in.Dictionary > a.Dictionary):
 		return false
-	case a.Code == DidntFit:
-		c.say(DidntFit, "a value of %s did not fit a cell, compressed or not; tried again with a smaller one, with a new dictionary, or in %v", bytesOf(a.Bytes), short(left))
-	case a.Code == Bypass:
-		c.say(Bypass, "was written past the gateways; tried again in %v", short(left))
-	case a.Code == Nobodys:
-		c.say(Nobodys, "its slot had what no gateway has written; tried again in %v", short(left))
+	case a.Code == ValueTooLarge:
+		c.say(ValueTooLarge, "a value of %s did not fit a cell, compressed or not; tried again with a smaller one, with a new dictionary, or in %v", bytesOf(a.Bytes), short(left))
+	case a.Code == Bypassed:
+		c.say(Bypassed, "was written past the gateways; tried again in %v", short(left))
+	case a.Code == Forged:
+		c.say(Forged, "its slot had what no gateway has written; tried again in %v", short(left))
 	default:
 		c.say(Resting, "removed a short while ago; it may come again in %v", short(left))
 	}
@@ -436,11 +436,11 @@ func (r *round) room(c *candidate) *Chain {
 	return best
 }
 
-// coldest is the placed key that is worth its slot least, among those that may go for a key; nil where there is none. any: Stay does not protect.
+// coldest is the placed key that is worth its slot least, among those that may go for a key; nil where there is none. any: MinResidency does not protect.
 func (r *round) coldest(c *candidate, any bool) *candidate {
 	var worst *candidate
 	for _, v := range r.all {
-		if !v.Placed() || v.leaving || v.pinned || !v.Heard || !any && r.in.Now.Sub(v.Since) < r.p.limits.Stay {
+		if !v.Placed() || v.leaving || v.pinned || !v.Heard || !any && r.in.Now.Sub(v.Since) < r.p.limits.MinResidency {
 			continue
 		}
 		if ch := r.chains[v.Chain]; ch != nil && ch.Ready && !ch.Leaving && r.fits(c, ch) && (worst == nil || v.score < worst.score) {
@@ -474,28 +474,28 @@ func (r *round) enterPinned(c *candidate) {
 	r.move(c, Place, ch.Name)
 }
 
-// warm says whether a newcomer has been hot enough for long enough, and gives it its verdict if not.
+// warm says whether a candidate has been hot enough for long enough, and gives it its verdict if not.
 func (r *round) warm(c *candidate, room bool, victim *candidate) bool {
 	l := r.p.limits
-	bar := l.Worth
+	bar := l.MinScore
 	if !room && victim != nil {
-		bar = max(bar, l.Factor*victim.score)
+		bar = max(bar, l.ReplaceRatio*victim.score)
 	}
 	switch {
 	case c.score < 0:
 		c.say(Written, "its writes (%s, each worth %v reads) would cost more than its reads (%s) save", rate(c.Heat.Writes), l.WriteCost, rate(c.Heat.Reads))
-	case c.score < l.Worth:
-		c.say(Cold, "score %s: worth a slot from %s", rate(c.score), rate(l.Worth))
+	case c.score < l.MinScore:
+		c.say(Cold, "score %s: worth a slot from %s", rate(c.score), rate(l.MinScore))
 	case !r.anyReady():
 		c.say(NoChain, "score %s, but no chain is ready", rate(c.score))
 	case !room && victim == nil:
 		c.say(Full, "score %s; every slot that it fits is in use by a pinned key, one that came a short while ago, or one of others", rate(c.score))
 	case c.score < bar:
 		c.say(Full, "score %s; all slots that it fits are in use, and the coldest key there, %s, has %s: it takes %v times that", rate(c.score), placement.Printable(victim.Name),
-			rate(victim.score), l.Factor)
+			rate(victim.score), l.ReplaceRatio)
 	default:
-		if d := since(r.p.hot, c.Name, r.in.Now); d < l.Dwell {
-			c.say(Warming, "score %s, for %v of %v", rate(c.score), short(d), l.Dwell)
+		if d := since(r.p.hot, c.Name, r.in.Now); d < l.AdmitAfter {
+			c.say(Warming, "score %s, for %v of %v", rate(c.score), short(d), l.AdmitAfter)
 			return false
 		}
 		return true
@@ -504,7 +504,7 @@ func (r *round) warm(c *candidate, room bool, victim *candidate) bool {
 	return false
 }
 
-// enterHot places a newcomer that is warm, or says why not.
+// enterHot places a candidate that is warm, or says why not.
 func (r *round) enterHot(c *candidate, room bool) {
 	l := r.p.limits
 	if ch := r.room(c); ch != nil {
@@ -512,24 +512,24 @@ func (r *round) enterHot(c *candidate, room bool) {
 			c.say(Limited, "score %s; it waits: %v moves a minute are allowed", rate(c.score), l.MovesPerMinute)
 			return
 		}
-		c.say(Hot, "score %s for %v, and a slot is free", rate(c.score), l.Dwell)
+		c.say(Hot, "score %s for %v, and a slot is free", rate(c.score), l.AdmitAfter)
 		r.move(c, Place, ch.Name)
 		return
 	}
 	v := r.coldest(c, false)
 	switch {
-	case room || v == nil: // the last free slots went to hotter ones: whether it is hot enough to take another's is to be seen for Dwell, too
+	case room || v == nil: // the last free slots went to hotter ones: whether it is hot enough to take another's is to be seen for AdmitAfter, too
 		c.say(Full, "score %s; hotter keys took the last slots at this moment", rate(c.score))
 		delete(r.p.hot, c.Name)
-	case c.score < l.Factor*v.score:
-		c.say(Full, "score %s; hotter keys took the slots of the coldest, and the next, %s, has %s: it takes %v times that", rate(c.score), placement.Printable(v.Name), rate(v.score), l.Factor)
+	case c.score < l.ReplaceRatio*v.score:
+		c.say(Full, "score %s; hotter keys took the slots of the coldest, and the next, %s, has %s: it takes %v times that", rate(c.score), placement.Printable(v.Name), rate(v.score), l.ReplaceRatio)
 	case !r.spend(2):
 		c.say(Limited, "score %s; it waits: %v moves a minute are allowed", rate(c.score), l.MovesPerMinute)
 	default:
 		chain := v.Chain
 		v.say(MakeRoom, "the coldest (score %s): makes room for %s (score %s)", rate(v.score), placement.Printable(c.Name), rate(c.score))
 		r.move(v, Remove, chain)
-		c.say(Hot, "score %s for %v, more than %v times the coldest, %s (%s)", rate(c.score), l.Dwell, l.Factor, placement.Printable(v.Name), rate(v.score))
+		c.say(Hot, "score %s for %v, more than %v times the coldest, %s (%s)", rate(c.score), l.AdmitAfter, l.ReplaceRatio, placement.Printable(v.Name), rate(v.score))
 		r.move(c, Place, chain)
 	}
 }

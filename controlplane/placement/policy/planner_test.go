@@ -56,7 +56,7 @@ func TestRandomHeat(t *testing.T) {
 						k = &keys[i]
 					}
 				}
-				if at, ok := last[k.Name]; ok && now.Sub(at) < min(l.Stay, l.Rest) {
+				if at, ok := last[k.Name]; ok && now.Sub(at) < min(l.MinResidency, l.Cooldown) {
 					t.Fatalf("seed %d: %s moves again after %v", seed, k.Name, now.Sub(at))
 				}
 				last[k.Name] = now
@@ -84,7 +84,7 @@ func TestRandomHeat(t *testing.T) {
 				out = max(out, l.Score(k.Heat))
 			}
 		}
-		if placed != slots || out >= l.Factor*max(in, l.Worth) {
+		if placed != slots || out >= l.ReplaceRatio*max(in, l.MinScore) {
 			t.Errorf("seed %d: %d keys placed, the coldest with a score of %.1f, and one of %.1f is not", seed, placed, in, out)
 		}
 	}
@@ -92,8 +92,8 @@ func TestRandomHeat(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	for name, spoil := range map[string]func(*Limits){
-		"take turns": func(l *Limits) { l.Factor = 1 }, "above 0": func(l *Limits) { l.Worth = math.NaN() }, "two to replace": func(l *Limits) { l.Burst = 1 },
-		"below 0": func(l *Limits) { l.WriteCost = -1 }, "a time": func(l *Limits) { l.Dwell = -1 }, "compression": func(l *Limits) { l.Compression = .5 },
+		"take turns": func(l *Limits) { l.ReplaceRatio = 1 }, "above 0": func(l *Limits) { l.MinScore = math.NaN() }, "two to replace": func(l *Limits) { l.Burst = 1 },
+		"below 0": func(l *Limits) { l.WriteCost = -1 }, "a time": func(l *Limits) { l.AdmitAfter = -1 }, "compression": func(l *Limits) { l.Compression = .5 },
 	} {
 		l := DefaultLimits()
 		spoil(&l)

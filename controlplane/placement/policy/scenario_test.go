@@ -9,17 +9,19 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/netcraq/netcraq/api/placement"
 )
 
 // TestScenarios runs the files in testdata. Each is a story: what is so goes in, what the planner does comes out. Commands:
 //
 //	network CHAIN=(CELL,SLOTS)...       a new world; cells in bytes
-//	limits NAME=X...                    a new planner with DefaultLimits but for these (dwell=10s factor=2 burst=4 ...)
+//	limits NAME=X...                    a new planner with DefaultLimits but for these (admit-after=10s replace-ratio=2 burst=4 ...)
 //	value KEY [BYTES|absent|unknown] [lease]    what etcd has; keys that are not named have 100 bytes
 //	heat KEY=READS or KEY=(READS,WRITES) ...    from now on; KEY=? is not heard of any more, KEY=none is not among those that are asked about
-//	deaf on|off         no heat at all is heard
+//	source-down on|off  no heat at all is known
 //	ready CHAIN on|off
-//	fault KEY unfit|bypassed|broken|mute     what is found in its slot until it is removed
+//	fault KEY value-too-large|bypassed|slot-lost|slot-unreachable|forged     what is found in its slot until it is removed
 //	others CHAIN N      other users of the network have N slots
 //	pin, unpin KEY; exclude, include, clear KEY [prefix]
 //	fail KEY on|off     moves of a key are not carried out
@@ -48,17 +50,17 @@ type simChain struct {
 }
 
 type world struct {
-	t       *testing.T
-	d       *datadriven.TestData
-	out     strings.Builder
-	now     time.Time
-	planner *Planner
-	rules   *Rules
-	order   []string
-	chains  map[string]*simChain
-	keys    map[string]*Key
-	failing map[string]bool
-	deaf    bool
+	t          *testing.T
+	d          *datadriven.TestData
+	out        strings.Builder
+	now        time.Time
+	planner    *Planner
+	rules      *Rules
+	order      []string
+	chains     map[string]*simChain
+	keys       map[string]*Key
+	failing    map[string]bool
+	sourceDown bool
 
 	dictionary uint32
 	said       map[string]Verdict
@@ -117,8 +119,8 @@ func (w *world) command() {
 		w.newPlanner(DefaultLimits())
 	case "limits":
 		l := DefaultLimits()
-		numbers := map[string]*float64{"worth": &l.Worth, "write-cost": &l.WriteCost, "factor": &l.Factor, "per-minute": &l.MovesPerMinute}
-		times := map[string]*time.Duration{"dwell": &l.Dwell, "stay": &l.Stay, "gone": &l.Gone, "rest": &l.Rest, "idle": &l.Idle, "retry": &l.Retry}
+		numbers := map[string]*float64{"min-score": &l.MinScore, "write-cost": &l.WriteCost, "replace-ratio": &l.ReplaceRatio, "per-minute": &l.MovesPerMinute}
+		times := map[string]*time.Duration{"admit-after": &l.AdmitAfter, "min-residency": &l.MinResidency, "gone": &l.Gone, "cooldown": &l.Cooldown, "idle": &l.Idle, "retry": &l.Retry}
 		for _, a := range args {
 			if x := numbers[a.Key]; x != nil {
 				*x = w.number(a.Vals[0])
@@ -161,14 +163,14 @@ func (w *world) command() {
 				}
 			}
 		}
-	case "deaf":
-		w.deaf = arg(0) == "on"
+	case "source-down":
+		w.sourceDown = arg(0) == "on"
 	case "ready":
 		w.chains[arg(0)].down = arg(1) == "off"
 	case "leaving":
 		w.chains[arg(0)].leaving = arg(1) == "on"
 	case "fault":
-		w.key(arg(0)).Fault = Fault(arg(1))
+		w.key(arg(0)).Fault = placement.Fault(arg(1))
 	case "dictionary":
 		w.dictionary = uint32(w.number(arg(0)))
 	case "others":
@@ -250,7 +252,7 @@ func (w *world) decide() {
 	in := Input{Dictionary: w.dictionary, Now: w.now, Rules: w.rules}
 	for _, k := range w.sorted() {
 		c := *k
-		c.Heard = c.Heard && !w.deaf
+		c.Heard = c.Heard && !w.sourceDown
 		in.Keys = append(in.Keys, c)
 	}
 	for _, name := range w.order {
@@ -270,9 +272,9 @@ func (w *world) decide() {
 		if w.failing[k.Name] {
 			fmt.Fprint(&w.out, " (fails)")
 		} else if m.Op == Place {
-			k.Chain, k.Since, k.Fault = m.Chain, w.now, NoFault
+			k.Chain, k.Since, k.Fault = m.Chain, w.now, placement.NoFault
 		} else {
-			k.Chain, k.Since, k.Fault = "", time.Time{}, NoFault
+			k.Chain, k.Since, k.Fault = "", time.Time{}, placement.NoFault
 		}
 		fmt.Fprintln(&w.out)
 		if w.free(m.Chain) < 0 {

@@ -25,35 +25,35 @@ type Code string
 
 // The kinds of verdicts. Those of keys that are placed and stay:
 const (
-	Pinned Code = "pinned" // by an operator
-	Serves Code = "serves" // it is worth its slot
-	Quiet  Code = "quiet"  // it is read less than is worth a slot, and stays for a while
-	Costly Code = "costly" // its writes cost more than its reads save, and it stays for a moment
-	Silent Code = "silent" // its heat is not known
+	Pinned Code = "pinned"  // by an operator
+	Serves Code = "serves"  // it is worth its slot
+	Quiet  Code = "quiet"   // it is read less than is worth a slot, and stays for a while
+	Costly Code = "costly"  // its writes cost more than its reads save, and it stays for a moment
+	NoRate Code = "no-rate" // its heat is not known
 )
 
 // Those of keys that are not placed and stay so:
 const (
-	Own      Code = "own"       // the gateways' own
-	Excluded Code = "excluded"  // by a rule
-	Leased   Code = "leased"    // attached to a lease
-	TooLarge Code = "too-large" // for every chain's cell
-	DidntFit Code = "unfit"     // was tried
-	Bypass   Code = "bypassed"  // somebody writes it past the gateways
-	Gone     Code = "broken"    // its slot was lost
-	Unheeded Code = "mute"      // its slot did not answer a gateway
-	Nobodys  Code = "forged"    // its slot had what no gateway has written
-	Narrow   Code = "narrow"    // no chain's slots hold a sealed cell
-	Nothing  Code = "absent"    // does not exist
-	Unknown  Code = "unknown"   // etcd has not been asked yet, or its heat is not known
-	Cold     Code = "cold"      // not read enough
-	Written  Code = "written"   // its writes would cost more than its reads save
-	Warming  Code = "warming"   // hot enough, but not for long enough
-	Full     Code = "full"      // all slots are in use by keys that are not colder enough
-	Resting  Code = "resting"   // it was removed a short while ago
-	Limited  Code = "limited"   // waits until moves are allowed again
-	NoChain  Code = "no-chain"  // no chain is ready
-	Unheard  Code = "unheard"   // it is not among the keys that whoever measures has named
+	Own             Code = "own"              // the gateways' own
+	Excluded        Code = "excluded"         // by a rule
+	Leased          Code = "leased"           // attached to a lease
+	TooLarge        Code = "too-large"        // for every chain's cell
+	ValueTooLarge   Code = "value-too-large"  // was tried
+	Bypassed        Code = "bypassed"         // somebody writes it past the gateways
+	SlotLost        Code = "slot-lost"        // its slot was lost
+	SlotUnreachable Code = "slot-unreachable" // its slot did not answer a gateway
+	Forged          Code = "forged"           // its slot had what no gateway has written
+	Narrow          Code = "narrow"           // no chain's slots hold a sealed cell
+	KeyAbsent       Code = "key-absent"       // does not exist
+	Unknown         Code = "unknown"          // etcd has not been asked yet, or its heat is not known
+	Cold            Code = "cold"             // not read enough
+	Written         Code = "written"          // its writes would cost more than its reads save
+	Warming         Code = "warming"          // hot enough, but not for long enough
+	Full            Code = "full"             // all slots are in use by keys that are not colder enough
+	Resting         Code = "resting"          // it was removed a short while ago
+	Limited         Code = "limited"          // waits until moves are allowed again
+	NoChain         Code = "no-chain"         // no chain is ready
+	NotSampled      Code = "not-sampled"      // it is not among the keys that whoever measures has named
 )
 
 // Those of moves:
@@ -63,6 +63,20 @@ const (
 	TooCold  Code = "too-cold" // removed because hardly anybody reads it
 	Leaving  Code = "leaving"  // removed because its chain is to hold no keys
 )
+
+// formerly are the words of earlier versions, which plans in etcd may have.
+var formerly = map[string]Code{"silent": NoRate, "unfit": ValueTooLarge, "broken": SlotLost, "mute": SlotUnreachable, "absent": KeyAbsent,
+	"unheard": NotSampled}
+
+// UnmarshalText implements encoding.TextUnmarshaler: a controller that is upgraded in place reads what it had written.
+func (c *Code) UnmarshalText(text []byte) error {
+	if now, ok := formerly[string(text)]; ok {
+		*c = now
+		return nil
+	}
+	*c = Code(text)
+	return nil
+}
 
 // Verdict is why a key is where it is.
 type Verdict struct {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
 )
 
@@ -41,19 +42,6 @@ type Value struct {
 	Lease  bool // the key is attached to a lease: etcd deletes it by itself
 }
 
-// Fault is why a key cannot stay placed, found by looking at its slot.
-type Fault string
-
-// The faults.
-const (
-	NoFault  Fault = ""
-	Unfit    Fault = "unfit"    // a gateway could not put the value into the slot
-	Bypassed Fault = "bypassed" // etcd has a newer value than the slot: somebody writes past the gateways
-	Broken   Fault = "broken"   // the slot is gone, or belongs to another placement
-	Mute     Fault = "mute"     // a gateway cannot write the key, because its slot does not answer
-	Forged   Fault = "forged"   // the slot has what no gateway has written
-)
-
 // Key is what is known about one key, placed or not.
 type Key struct {
 	Name  string // the etcd key: any bytes
@@ -62,7 +50,7 @@ type Key struct {
 	Value Value
 	Chain string    // where it is placed; "": nowhere
 	Since time.Time // when it was placed
-	Fault Fault
+	Fault placement.Fault
 }
 
 // Placed says whether the key is placed.
@@ -80,22 +68,22 @@ type Input struct {
 
 // Limits keep moves few. The zero value is not usable: begin with DefaultLimits.
 type Limits struct {
-	Worth     float64 // score from which a key is worth a free slot, in reads a second
-	WriteCost float64 // reads that one write costs
-	Factor    float64 // by which a newcomer must be hotter than the key that goes for it; above 1
+	MinScore     float64 // score from which a key is worth a free slot, in reads a second
+	WriteCost    float64 // reads that one write costs
+	ReplaceRatio float64 // by which a candidate must be hotter than the key that goes for it; above 1
 
-	Dwell time.Duration // how long a newcomer must be hot, and a placed key not worth its slot because of its writes
-	Stay  time.Duration // how long a key that was placed is not removed to make room
-	Rest  time.Duration // how long a key that was removed is not placed again
-	Gone  time.Duration // how long a placed key may not exist before its slot is given back
-	Idle  time.Duration // how long a placed key may be read less than Worth before its slot is given back
-	Retry time.Duration // how long a key with a fault is not placed again
+	AdmitAfter   time.Duration // how long a candidate must be hot, and a placed key not worth its slot because of its writes
+	MinResidency time.Duration // how long a key that was placed is not removed to make room
+	Cooldown     time.Duration // how long a key that was removed is not placed again
+	Gone         time.Duration // how long a placed key may not exist before its slot is given back
+	Idle         time.Duration // how long a placed key may be read less than MinScore before its slot is given back
+	Retry        time.Duration // how long a key with a fault is not placed again
 
 	MovesPerMinute float64
 	Burst          int // moves that may be made at once after a quiet time
 
 	// Compression is how much smaller a value can be hoped to become: a value of more than Compression cells is not tried. One that is tried and does not
-	// fit is known by its slot (Unfit).
+	// fit is known by its slot (placement.ValueTooLarge).
 	Compression float64
 }
 
@@ -106,8 +94,8 @@ const overhead = 8 + slotcodec.SealOverhead
 // DefaultLimits suit rates measured over 10 to 60 seconds.
 func DefaultLimits() Limits {
 	return Limits{
-		Worth: 1, WriteCost: 3, Factor: 1.5,
-		Dwell: 5 * time.Second, Gone: time.Minute, Stay: time.Minute, Rest: time.Minute, Idle: 10 * time.Minute, Retry: time.Hour,
+		MinScore: 1, WriteCost: 3, ReplaceRatio: 1.5,
+		AdmitAfter: 5 * time.Second, Gone: time.Minute, MinResidency: time.Minute, Cooldown: time.Minute, Idle: 10 * time.Minute, Retry: time.Hour,
 		MovesPerMinute: 600, Burst: 100, Compression: 8,
 	}
 }
@@ -115,13 +103,13 @@ func DefaultLimits() Limits {
 // Check says what is wrong with limits.
 func (l Limits) Check() error {
 	switch {
-	case !(l.Worth > 0):
-		return fmt.Errorf("a key that is worth a slot must be read: worth is %v reads a second, and must be above 0", l.Worth)
+	case !(l.MinScore > 0):
+		return fmt.Errorf("a key that is worth a slot must be read: the least score is %v reads a second, and must be above 0", l.MinScore)
 	case !(l.WriteCost >= 0):
 		return fmt.Errorf("a write costs %v reads: it must not be below 0", l.WriteCost)
-	case !(l.Factor > 1):
-		return fmt.Errorf("a newcomer must be hotter by a factor above 1, which %v is not: two keys of equal heat would take turns", l.Factor)
-	case l.Dwell < 0 || l.Gone < 0 || l.Stay < 0 || l.Rest < 0 || l.Idle <= 0 || l.Retry < 0:
+	case !(l.ReplaceRatio > 1):
+		return fmt.Errorf("a candidate must be hotter by a factor above 1, which %v is not: two keys of equal heat would take turns", l.ReplaceRatio)
+	case l.AdmitAfter < 0 || l.Gone < 0 || l.MinResidency < 0 || l.Cooldown < 0 || l.Idle <= 0 || l.Retry < 0:
 		return fmt.Errorf("the limits have a time below 0, or no idle time")
 	case !(l.MovesPerMinute > 0) || l.Burst < 2:
 		return fmt.Errorf("%v moves a minute, %d at once: it takes more than none, and two to replace a key", l.MovesPerMinute, l.Burst)
