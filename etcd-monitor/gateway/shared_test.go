@@ -235,7 +235,7 @@ func TestSharedWatches(t *testing.T) {
 	c := etcdtest.New(t, 1, etcdtest.Options{Adjust: func(e *embed.Config) { e.MaxRequestBytes = 64 << 10 }})
 	g, tight := begin(t, Config{Reserved: reserved.With(ownWatched)}, c.Endpoints()...), begin(t, Config{Reserved: reserved.With(ownWatched)}, c.Endpoints()...)
 	tight.hub.waiting, tight.hub.slowPause = 16<<10, 50*time.Millisecond
-	g.hub.waiting = 256 << 10
+	g.hub.waiting = 128 << 10
 	direct := etcdtest.Client(t, c.Endpoints()...)
 
 	// Everything, as etcd tells it.
