@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/controlplane/controller"
 )
 
@@ -24,7 +24,7 @@ var bad = []string{"chain.failover", "chain.lost", "chain.lost-member", "chain.n
 var good = []string{"switch.connected", "switch.program-loaded"}
 
 // follow makes Kubernetes' events of the controller's, and has the network looked at when there are some about chains or switches. Keys come and go all the time.
-func (r *reign) follow(ctx context.Context, c *controller.Controller) {
+func (r *leaderTerm) follow(ctx context.Context, c *controller.Controller) {
 	for since := uint64(0); ; {
 		events, more := c.Events(since)
 		news := false
@@ -47,7 +47,7 @@ func (r *reign) follow(ctx context.Context, c *controller.Controller) {
 	}
 }
 
-func (r *reign) tell(ctx context.Context, e api.Event) {
+func (r *leaderTerm) tell(ctx context.Context, e api.Event) {
 	kind := corev1.EventTypeNormal
 	if slices.Contains(bad, e.Type) {
 		kind = corev1.EventTypeWarning

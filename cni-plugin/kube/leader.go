@@ -24,10 +24,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/admin"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
+	"github.com/netcraq/netcraq/controlplane/server"
 )
 
 // LeaseName is the Lease that says which agent leads.
@@ -42,7 +43,7 @@ const (
 
 // Lead are what an agent needs to lead.
 type Lead struct {
-	Etcd       Etcd
+	Etcd       server.Etcd
 	Admin      admin.Config // where the admin API is served, for netcraqctl and the node's gateway
 	Prometheus string       // the URL of one that scrapes the gateways; "": no keys of etcd's are placed
 	// GatewayPrefix is what the names of the gateways' own keys in etcd begin with.
@@ -70,11 +71,11 @@ type leader struct {
 	leases   coordination.LeasesGetter
 	id       etcdstore.Identity
 
-	mu     sync.Mutex
-	holder string             // who has the Lease
-	reign  *reign             // nil: this agent does not lead
-	yield  context.CancelFunc // ends standing for leader; nil: it does not stand
-	ruling sync.WaitGroup     // what yield ends, slowly: state is saved, and etcd told
+	mu      sync.Mutex
+	holder  string             // who has the Lease
+	leading *leaderTerm        // nil: this agent does not lead
+	resign  context.CancelFunc // ends the campaign; nil: there is none
+	running sync.WaitGroup     // what resign ends, slowly: state is saved, and etcd told
 
 	serving sync.WaitGroup // the admin API
 }
@@ -115,8 +116,8 @@ func (l *leader) soon() {
 // Start implements manager.Runnable: it stands for leader until ctx ends.
 func (l *leader) Start(ctx context.Context) error {
 	defer func() {
-		l.stand(ctx, "")
-		l.ruling.Wait()
+		l.campaign(ctx, "")
+		l.running.Wait()
 		l.serving.Wait()
 	}()
 	for ctx.Err() == nil {
@@ -129,7 +130,7 @@ func (l *leader) Start(ctx context.Context) error {
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(context.Context) {},
 				OnStoppedLeading: func() {},
-				OnNewLeader:      func(string) { l.stand(ctx, e.GetLeader()) }, // these calls may overtake each other
+				OnNewLeader:      func(string) { l.campaign(ctx, e.GetLeader()) }, // these calls may overtake each other
 			},
 		})
 		if err != nil {
@@ -147,8 +148,8 @@ func (l *leader) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable: this is the election.
 func (l *leader) NeedLeaderElection() bool { return false }
 
-// stand makes this agent lead, or not any more, as soon as etcd takes it, by who has the Lease.
-func (l *leader) stand(ctx context.Context, holder string) {
+// campaign makes this agent lead, or not any more, as soon as etcd takes it, by who has the Lease.
+func (l *leader) campaign(ctx context.Context, holder string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if holder == "" && ctx.Err() == nil {
@@ -156,73 +157,55 @@ func (l *leader) stand(ctx context.Context, holder string) {
 	}
 	l.holder = holder
 	switch mine := holder == l.self.Name && ctx.Err() == nil; {
-	case mine && l.yield == nil:
-		standing, yield := context.WithCancel(ctx)
-		l.yield = yield
-		l.ruling.Go(func() { l.rule(standing) })
-	case !mine && l.yield != nil:
-		l.yield()
-		l.yield = nil
+	case mine && l.resign == nil:
+		campaigning, resign := context.WithCancel(ctx)
+		l.resign = resign
+		l.running.Go(func() { l.run(campaigning) })
+	case !mine && l.resign != nil:
+		l.resign()
+		l.resign = nil
 	}
 }
 
-// rule leads again and again until ctx ends.
-func (l *leader) rule(ctx context.Context) {
-	for ctx.Err() == nil {
-		err := l.once(ctx)
-		if ctx.Err() == nil {
-			l.log.Warn("not leading", "err", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Second):
-			}
-		}
-	}
+// run leads again and again until ctx ends.
+func (l *leader) run(ctx context.Context) {
+	_ = server.Run(ctx, server.Config{ // it says no more than that ctx has ended
+		Etcd:     &l.o.Lead.Etcd,
+		Identity: l.id,
+		StandBy:  func(other etcdstore.Identity) { l.log.Info("another agent leads yet", "leader", other.Name) },
+		Lead:     l.once,
+		Log:      l.log,
+	})
 }
 
 // once leads for one term.
-func (l *leader) once(ctx context.Context) error {
-	etcd, err := l.o.Lead.Etcd.connect(context.WithoutCancel(ctx)) // it is to resign yet when ctx ends
-	if err != nil {
-		return err
-	}
-	defer etcd.Close()
-	c := &etcdstore.Candidate{Client: etcd, Prefix: l.o.Lead.Etcd.prefix(), Identity: l.id, Log: l.log}
-	term, err := c.Campaign(ctx, func(other etcdstore.Identity) { l.log.Info("another agent leads yet", "leader", other.Name) })
-	if err != nil {
-		return err
-	}
-	defer term.Resign()
-	r, err := newReign(ctx, l, term, etcd)
+func (l *leader) once(ctx context.Context, term *server.Term) error {
+	r, err := newLeaderTerm(ctx, l, term)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	l.log.Info("leading", "election id", fmt.Sprint(term.ElectionID()))
-	l.setReign(nil, r)
-	defer l.setReign(r, nil)
+	l.log.Info("leading", "election id", fmt.Sprint(term.Elected.ElectionID()))
+	l.setTerm(nil, r)
+	defer l.setTerm(r, nil)
 	l.soon()
-	select {
-	case <-term.Over():
-		return term.Err()
-	case <-r.ctx.Done():
-		return context.Cause(r.ctx)
+	<-r.ctx.Done()
+	return context.Cause(r.ctx)
+}
+
+// setTerm replaces one term by another, unless another has begun meanwhile.
+func (l *leader) setTerm(old, r *leaderTerm) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.leading == old || r != nil {
+		l.leading = r
 	}
 }
 
-// setReign replaces one reign by another, unless another has begun meanwhile.
-func (l *leader) setReign(old, r *reign) {
+func (l *leader) current() *leaderTerm {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.reign == old || r != nil {
-		l.reign = r
-	}
-}
-
-func (l *leader) current() *reign {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.reign
+	return l.leading
 }
 
 // holds is the node whose agent has the Lease, as far as is known.

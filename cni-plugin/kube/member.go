@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
@@ -34,7 +34,7 @@ type member struct {
 	// restart is called when something has changed that needs a new start.
 	restart func(error)
 
-	trouble map[string]complaint // by what they are about
+	trouble map[string]logOnce // by what they are about
 }
 
 const (
@@ -99,7 +99,7 @@ func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 // say logs an error once; false: there is one.
 func (m *member) say(subject, text string, err error) bool {
 	if m.trouble == nil {
-		m.trouble = map[string]complaint{}
+		m.trouble = map[string]logOnce{}
 	}
 	c := m.trouble[subject]
 	if c.isNew(err) {

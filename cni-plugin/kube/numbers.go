@@ -10,11 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 )
 
-// takeBack takes all numbers back: where the switches are not on the nodes nobody has one, but from before that was so.
-func takeBack(ctx context.Context, c client.Client, nodes []node) error {
+// releaseIndexes takes all numbers back: where the switches are not on the nodes nobody has one, but from before that was so.
+func releaseIndexes(ctx context.Context, c client.Client, nodes []node) error {
 	var errs []error
 	for _, n := range nodes {
 		if n.number == 0 {
@@ -27,10 +27,10 @@ func takeBack(ctx context.Context, c client.Client, nodes []node) error {
 	return errors.Join(errs...)
 }
 
-// number gives each node that has none the lowest number that is free, and takes those back of nodes that are gone and in no chain any more. Only the leader does it, with
+// assignIndex gives each node that has none the lowest number that is free, and takes those back of nodes that are gone and in no chain any more. Only the leader does it, with
 // what the API server says now and not what it said a moment ago. If there were two leaders for a moment and both gave one number away, the younger of the two nodes gets
 // another one.
-func number(ctx context.Context, c client.Client, now client.Reader, inChain func(node string) bool) error {
+func assignIndex(ctx context.Context, c client.Client, now client.Reader, inChain func(node string) bool) error {
 	nodes, numbers, err := listNumbers(ctx, now)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 )
 
 // world is an API server's objects.
@@ -74,14 +74,14 @@ func TestNumber(t *testing.T) {
 		{"there are too many", all, "", "", "node n64 has no number and is in no chain: all 63 are given away"},
 	} {
 		w := world(t, c.objects...)
-		err := number(t.Context(), w, w, func(n string) bool { return n == c.inChain })
+		err := assignIndex(t.Context(), w, w, func(n string) bool { return n == c.inChain })
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%s: %v, want %q", c.what, err, c.err)
 			}
 			nodes, err := listNodes(t.Context(), w)
-			if amiss, without := numbersAreAmiss(nodes, func(string) bool { return false }); err != nil || amiss || without != 1 {
-				t.Errorf("%s: %d without; it would try again: %v; %v", c.what, without, amiss, err)
+			if inconsistent, without := indexesInconsistent(nodes, func(string) bool { return false }); err != nil || inconsistent || without != 1 {
+				t.Errorf("%s: %d without; it would try again: %v; %v", c.what, without, inconsistent, err)
 			}
 			continue
 		}
@@ -92,7 +92,7 @@ func TestNumber(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if amiss, without := numbersAreAmiss(nodes, func(n string) bool { return n == c.inChain }); amiss || without != 0 {
+		if inconsistent, without := indexesInconsistent(nodes, func(n string) bool { return n == c.inChain }); inconsistent || without != 0 {
 			t.Errorf("%s: it would do something again", c.what)
 		}
 	}

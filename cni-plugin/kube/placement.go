@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -10,63 +9,23 @@ import (
 	"strings"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
-	"github.com/netcraq/netcraq/controlplane/controller"
-	"github.com/netcraq/netcraq/controlplane/placement"
-	"github.com/netcraq/netcraq/controlplane/placer"
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
+	"github.com/netcraq/netcraq/api/placement"
+	placementcontroller "github.com/netcraq/netcraq/controlplane/placement/controller"
+	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-const (
-	prometheusWait = 2 * time.Second // for an answer
-	decideEvery    = time.Second
-	rulesWait      = 5 * time.Second // for a choice to be taken
-)
+// rulesWait is how long it may take until a choice is taken.
+const rulesWait = 5 * time.Second
 
 // rules keeps the choices of placement those of the chains' specs. They are about keys, and hold for all chains; choices that were made otherwise are taken back.
 type rules struct {
-	placer *placer.Placer
-	always []string // PREFIX*: excluded whatever the specs say
-	log    *slog.Logger
-	failed complaint
+	placement *placementcontroller.Controller
+	always    []string // PREFIX*: excluded whatever the specs say
+	log       *slog.Logger
+	failed    logOnce
 }
-
-// placement places keys for a controller.
-func (r *reign) placement(c *controller.Controller) (*rules, error) {
-	o := r.l.o.Lead
-	var source placer.Source = noHeat{}
-	if o.Prometheus != "" {
-		p, err := placer.NewPrometheus(o.Prometheus, o.HeatWindow, prometheusWait)
-		if err != nil {
-			return nil, fmt.Errorf("the hot keys' Prometheus: %w", err)
-		}
-		source = p
-	}
-	p, err := placer.New(placer.Options{Network: c, Source: source, Etcd: r.etcd, Prefix: o.GatewayPrefix, Conditions: []clientv3.Cmp{r.term.Leads()}, Limits: placement.DefaultLimits(), Interval: decideEvery, Leaving: r.isLeaving, Log: r.l.log})
-	if err != nil {
-		return nil, err
-	}
-	if err := c.Registry().Register(p.Metrics()); err != nil {
-		return nil, fmt.Errorf("the placement's metrics: %w", err)
-	}
-	return &rules{placer: p, always: neverPlaced(r.l.o.Namespace), log: r.l.log}, nil
-}
-
-// noHeat is the source where no Prometheus was given: only pins are placed.
-type noHeat struct{}
-
-var errNoPrometheus = errors.New("how hot keys are is not known, because the agent was given no Prometheus (--prometheus): only pins are placed")
-
-// Heat implements placer.Source.
-func (noHeat) Heat(context.Context) (map[string]placement.Heat, error) { return nil, errNoPrometheus }
-
-// Scalar implements placer.Source.
-func (noHeat) Scalar(context.Context, string) (float64, bool) { return 0, false }
-
-// Name implements placer.Source.
-func (noHeat) Name() (url, window string) { return "", "" }
 
 // everyKey is an exclusion of all keys that an API server has; pins and narrower rules are exceptions from it.
 const everyKey = "/"
@@ -82,8 +41,8 @@ func neverPlaced(namespace string) []string {
 }
 
 // wanted are the choices of some chains' specs, and what is excluded always.
-func wanted(chains []*v1alpha1.NetcraqChain, always []string) map[placement.Subject]placement.Choice {
-	out := map[placement.Subject]placement.Choice{}
+func wanted(chains []*v1alpha1.NetcraqChain, always []string) map[policy.Subject]policy.Choice {
+	out := map[policy.Subject]policy.Choice{}
 	hot := false
 	for _, c := range chains {
 		p := c.Spec.Placement
@@ -92,36 +51,36 @@ func wanted(chains []*v1alpha1.NetcraqChain, always []string) map[placement.Subj
 			continue
 		}
 		for _, k := range p.Pins {
-			out[subject(k)] = placement.Pin
+			out[subject(k)] = policy.Pin
 		}
 	}
 	if !hot {
-		out[placement.Subject{Name: everyKey, Prefix: true}] = placement.Exclude
+		out[policy.Subject{Name: everyKey, Prefix: true}] = policy.Exclude
 	}
 	exclusions := slices.Clone(always)
 	for _, c := range chains {
 		exclusions = append(exclusions, c.Spec.Placement.Exclusions...)
 	}
 	for _, k := range exclusions { // an exclusion is the safer choice of two
-		out[subject(k)] = placement.Exclude
+		out[subject(k)] = policy.Exclude
 	}
 	return out
 }
 
 // subject reads KEY or PREFIX*.
-func subject(text string) placement.Subject {
+func subject(text string) policy.Subject {
 	name, prefix := strings.CutSuffix(text, "*")
-	return placement.Subject{Name: name, Prefix: prefix}
+	return policy.Subject{Name: name, Prefix: prefix}
 }
 
 // follow makes the rules those of the specs.
 func (r *rules) follow(chains []*v1alpha1.NetcraqChain) {
 	ctx, cancel := context.WithTimeout(context.Background(), rulesWait)
 	defer cancel()
-	shown, err := r.placer.Show(ctx)
+	shown, err := r.placement.Show(ctx)
 	if err == nil {
 		for _, c := range changes(shown.Rules, wanted(chains, r.always)) {
-			if _, err = r.placer.SetRule(ctx, c); err != nil {
+			if _, err = r.placement.SetRule(ctx, c); err != nil {
 				err = fmt.Errorf("%s %s: %w", c.Choice, c.Key, err)
 				break
 			}
@@ -133,7 +92,7 @@ func (r *rules) follow(chains []*v1alpha1.NetcraqChain) {
 }
 
 // changes are what makes the rules that there are those that are wanted.
-func changes(have []api.PlacementRule, want map[placement.Subject]placement.Choice) []api.PlacementRule {
+func changes(have []api.PlacementRule, want map[policy.Subject]policy.Choice) []api.PlacementRule {
 	left := maps.Clone(want)
 	var out []api.PlacementRule
 	for _, h := range have {
@@ -141,14 +100,14 @@ func changes(have []api.PlacementRule, want map[placement.Subject]placement.Choi
 		if err != nil || h.Default {
 			continue
 		}
-		s := placement.Subject{Name: key, Prefix: h.Prefix}
+		s := policy.Subject{Name: key, Prefix: h.Prefix}
 		if w, ok := left[s]; !ok {
 			out = append(out, api.PlacementRule{Key: h.Key, Prefix: h.Prefix, Choice: "clear"})
 		} else if string(w) == h.Choice {
 			delete(left, s)
 		}
 	}
-	for _, s := range slices.SortedFunc(maps.Keys(left), func(a, b placement.Subject) int { return strings.Compare(a.String(), b.String()) }) {
+	for _, s := range slices.SortedFunc(maps.Keys(left), func(a, b policy.Subject) int { return strings.Compare(a.String(), b.String()) }) {
 		out = append(out, api.PlacementRule{Key: placement.Printable(s.Name), Prefix: s.Prefix, Choice: string(left[s])})
 	}
 	return out

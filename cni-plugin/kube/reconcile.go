@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -53,7 +53,7 @@ func (l *leader) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	return reconcile.Result{RequeueAfter: again}, err
 }
 
-func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) {
+func (r *leaderTerm) reconcile(ctx context.Context) (again time.Duration, err error) {
 	l := r.l
 	var list v1alpha1.NetcraqChainList
 	if err := l.client.List(ctx, &list); err != nil {
@@ -81,11 +81,11 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 	if f := l.o.Fabric; f != nil {
 		places = placesOf(f)
 		alive = func() []node { return answering(ctx, places) }
-		if err := takeBack(ctx, l.client, nodes); err != nil {
+		if err := releaseIndexes(ctx, l.client, nodes); err != nil {
 			return 0, err
 		}
 	} else {
-		again = r.number(ctx, nodes, inChain)
+		again = r.assignIndexes(ctx, nodes, inChain)
 		l.pods.follow(r.ctx, agentsOf(nodes))
 	}
 
@@ -160,18 +160,18 @@ func (r *reign) reconcile(ctx context.Context) (again time.Duration, err error) 
 	return again, nil
 }
 
-// number sees to it that each node has a number, and none that is gone.
-func (r *reign) number(ctx context.Context, nodes []node, inChain func(string) bool) (again time.Duration) {
+// assignIndexes sees to it that each node has a number, and none that is gone.
+func (r *leaderTerm) assignIndexes(ctx context.Context, nodes []node, inChain func(string) bool) (again time.Duration) {
 	l := r.l
-	amiss, without := numbersAreAmiss(nodes, inChain)
+	inconsistent, without := indexesInconsistent(nodes, inChain)
 	if without != r.without && without > 0 {
 		l.log.Error("some nodes have no number, so their switches are in no chain, and their pods reach none", "nodes", without, "numbers", v1alpha1.MaxNodes)
 	}
 	r.without = without
-	if !amiss {
+	if !inconsistent {
 		return 0
 	}
-	if err := number(ctx, l.client, l.now, inChain); err != nil {
+	if err := assignIndex(ctx, l.client, l.now, inChain); err != nil {
 		l.log.Warn("numbers of nodes", "err", err)
 		return restless
 	}
@@ -190,7 +190,7 @@ func agentsOf(nodes []node) map[string]string {
 }
 
 // stillThere are the chains that nobody wants any more and that hold keys, which have to go first: they are marked as leaving.
-func (r *reign) stillThere(ctx context.Context, now []api.Chain, accepted []*v1alpha1.NetcraqChain, leaving map[string]bool) (formed []formedChain) {
+func (r *leaderTerm) stillThere(ctx context.Context, now []api.Chain, accepted []*v1alpha1.NetcraqChain, leaving map[string]bool) (formed []formedChain) {
 	wanted := func(name string) bool {
 		return slices.ContainsFunc(accepted, func(a *v1alpha1.NetcraqChain) bool { return a.Name == name })
 	}
@@ -228,7 +228,7 @@ func (r *reign) stillThere(ctx context.Context, now []api.Chain, accepted []*v1a
 
 // form adds the chains that are wanted to those that are still there: as they are, or with their first members. waiting says what the others wait for. A chain begins when all its members answer: one that does not would keep it from that,
 // so those that do (alive) are asked for when a chain is to begin.
-func (r *reign) form(formed []formedChain, accepted []*v1alpha1.NetcraqChain, now []api.Chain, alive func() []node, load map[string]int) (all []formedChain, waiting map[string]string) {
+func (r *leaderTerm) form(formed []formedChain, accepted []*v1alpha1.NetcraqChain, now []api.Chain, alive func() []node, load map[string]int) (all []formedChain, waiting map[string]string) {
 	waiting = map[string]string{}
 	for _, c := range accepted {
 		members := r.members(c.Name, now)
@@ -255,11 +255,11 @@ func (r *reign) form(formed []formedChain, accepted []*v1alpha1.NetcraqChain, no
 	return formed, waiting
 }
 
-// applyAll has the network be as it should, or, if that cannot be had, as far as it was: what is new must not be in the way of what is there. trouble has what is amiss, by chains.
-func (r *reign) applyAll(nodes []node, formed []formedChain, now []api.Chain) (trouble map[string]error, err error) {
+// applyAll has the network be as it should, or, if that cannot be had, as far as it was: what is new must not be in the way of what is there. trouble has what is wrong, by chains.
+func (r *leaderTerm) applyAll(nodes []node, formed []formedChain, now []api.Chain) (trouble map[string]error, err error) {
 	trouble = map[string]error{}
 	err = r.apply(nodes, formed, len(now) > 0)
-	if r.amiss.isNew(err) {
+	if r.failed.isNew(err) {
 		r.l.log.Error("the network is not as it should be", "err", err)
 	}
 	if err == nil {
@@ -304,7 +304,7 @@ func (l *leader) hold(ctx context.Context, c *v1alpha1.NetcraqChain, hold bool) 
 }
 
 // look asks the controller, if there is one, how chains are and which switches can be worked with.
-func (r *reign) look(ctx context.Context) (chains []api.Chain, ready map[string]bool, err error) {
+func (r *leaderTerm) look(ctx context.Context) (chains []api.Chain, ready map[string]bool, err error) {
 	if r.hosted == nil {
 		return nil, nil, nil
 	}
@@ -325,7 +325,7 @@ func (r *reign) look(ctx context.Context) (chains []api.Chain, ready map[string]
 }
 
 // apply has the controller control the network as it is now. some: there are chains in it, which only an update takes away, since that makes sure that they hold nothing.
-func (r *reign) apply(nodes []node, formed []formedChain, some bool) error {
+func (r *leaderTerm) apply(nodes []node, formed []formedChain, some bool) error {
 	profile := 0
 	switch {
 	case len(formed) > 0:
@@ -354,7 +354,7 @@ func (r *reign) apply(nodes []node, formed []formedChain, some bool) error {
 }
 
 // network is what the controller is told of. With a fabric the switches, links and hosts are those of its file.
-func (r *reign) network(nodes []node, formed []formedChain) (topology.Spec, error) {
+func (r *leaderTerm) network(nodes []node, formed []formedChain) (topology.Spec, error) {
 	a := addressing{r.l.o.Services, r.l.o.Switches}
 	if f := r.l.o.Fabric; f != nil {
 		chains, err := a.chains(formed)
@@ -372,9 +372,9 @@ func (r *reign) network(nodes []node, formed []formedChain) (topology.Spec, erro
 	return spec, err
 }
 
-// numbersAreAmiss says whether a node needs a number that there is, or one is to be taken back, as far as the cache knows; without is how many nodes go without, since all are
+// indexesInconsistent says whether a node needs a number that there is, or one is to be taken back, as far as the cache knows; without is how many nodes go without, since all are
 // given away.
-func numbersAreAmiss(nodes []node, inChain func(string) bool) (amiss bool, without int) {
+func indexesInconsistent(nodes []node, inChain func(string) bool) (inconsistent bool, without int) {
 	taken := map[int32]bool{}
 	for _, n := range nodes {
 		switch {
@@ -382,7 +382,7 @@ func numbersAreAmiss(nodes []node, inChain func(string) bool) (amiss bool, witho
 			without++
 		case n.number == 0:
 		case taken[n.number] || !n.there && !inChain(n.Name):
-			amiss = true
+			inconsistent = true
 		default:
 			taken[n.number] = true
 		}
@@ -390,11 +390,11 @@ func numbersAreAmiss(nodes []node, inChain func(string) bool) (amiss bool, witho
 	if len(taken) < v1alpha1.MaxNodes && without > 0 {
 		return true, 0
 	}
-	return amiss, without
+	return inconsistent, without
 }
 
 // show writes a chain's status where it has changed.
-func (r *reign) show(ctx context.Context, c *v1alpha1.NetcraqChain, is *api.Chain, refused, waiting string, trouble error) error {
+func (r *leaderTerm) show(ctx context.Context, c *v1alpha1.NetcraqChain, is *api.Chain, refused, waiting string, trouble error) error {
 	was := c.Status
 	if s, ok := r.shown[c.Name]; ok {
 		was = s.status // the cache may not have it yet

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/internal/kubetest"
@@ -267,7 +267,7 @@ func TestRights(t *testing.T) {
 		}},
 		{"netcraq-leader", "", "netcraqnodes", "create"}: {"the leader gives a node its number", func() error {
 			gone(numbered("n01", 1, 0))
-			err := number(ctx, leader, leader, func(string) bool { return false })
+			err := assignIndex(ctx, leader, leader, func(string) bool { return false })
 			if err != nil { // for the others here
 				must(t, client.IgnoreAlreadyExists(admin.Create(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "n01"}, Spec: v1alpha1.NetcraqNodeSpec{Number: 1}})))
 			}
@@ -275,7 +275,7 @@ func TestRights(t *testing.T) {
 		}},
 		{"netcraq-leader", "", "netcraqnodes", "delete"}: {"the leader takes the number of a node back that has gone", func() error {
 			must(t, client.IgnoreAlreadyExists(admin.Create(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "n09"}, Spec: v1alpha1.NetcraqNodeSpec{Number: 9}})))
-			return number(ctx, leader, leader, func(string) bool { return false })
+			return assignIndex(ctx, leader, leader, func(string) bool { return false })
 		}},
 		{"netcraq-leader", "", "certificatesigningrequests", "list"}:            {"the signer learns of requests", func() error { return leader.List(ctx, &certificates.CertificateSigningRequestList{}) }},
 		{"netcraq-leader", "", "certificatesigningrequests", "watch"}:           {"the signer follows requests", func() error { return watch(leader, &certificates.CertificateSigningRequestList{}) }},
