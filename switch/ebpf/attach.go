@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/switch/iface"
+	"github.com/netcraq/netcraq/switch/offload"
 )
 
 // attachment is the programs of one port: at tc always, at XDP where the port is there, too. All its functions are called on the thread of the namespace.
@@ -108,7 +108,7 @@ func (a *attachment) close() {
 
 // ---- clsact: the hook of kernels before 6.6 ----
 //
-// A filter stays when the process that made it dies, and answers reads until the read lease that the program checks has run out; package iface removes it then.
+// A filter stays when the process that made it dies, and answers reads until the read lease that the program checks has run out; package offload removes it then.
 
 // Priorities of filters: a new program runs before the old one, as long as frames are on their way that are the old one's.
 const (
@@ -117,7 +117,7 @@ const (
 )
 
 func (a *attachment) bpfFilter(priority uint16, prog *ebpf.Program) (*netlink.BpfFilter, error) {
-	name, err := iface.FilterName(a.discipline)
+	name, err := offload.FilterName(a.discipline)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (a *attachment) bpfFilter(priority uint16, prog *ebpf.Program) (*netlink.Bp
 // setFilter puts the program into the interface's clsact queueing discipline, which is made if need be. finish puts it into the place of the one before.
 func (a *attachment) setFilter(prog *ebpf.Program) (finish func(), err error) {
 	finish = func() {}
-	switch err := netlink.QdiscAdd(iface.Discipline(a.ifindex)); {
+	switch err := netlink.QdiscAdd(offload.Discipline(a.ifindex)); {
 	case err == nil:
 		a.discipline = true
 	case !errors.Is(err, unix.EEXIST):
@@ -178,7 +178,7 @@ func (a *attachment) removeFilters() {
 	}
 	a.filter = false
 	if l, err := netlink.LinkByIndex(a.ifindex); err == nil && a.discipline {
-		_ = iface.RemoveDiscipline(l)
+		_ = offload.RemoveDiscipline(l)
 	}
 	a.discipline = false
 }

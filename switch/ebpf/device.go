@@ -16,7 +16,7 @@ import (
 
 	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/iface"
+	"github.com/netcraq/netcraq/switch/offload"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -87,9 +87,9 @@ type port struct {
 	why        string              // it is where it is
 	peer       *peer               // nil but for a veth at XDP
 	zero, seen target.PortCounters // the interface's counts when it became the port, and when they were last read
-	settings   *iface.Change
-	tags       *iface.Change // of those too, where XDP meets the frames
-	gone       bool          // the interface is not there
+	settings   *offload.Change
+	tags       *offload.Change // of those too, where XDP meets the frames
+	gone       bool            // the interface is not there
 }
 
 // Bytes in the rings.
@@ -131,7 +131,7 @@ func newDevice(opts Options) (d *device, err error) {
 		return nil, err
 	}
 	d.clsact, d.magic = opts.clsact || !haveTCX(), rand.Uint64()
-	if err := d.home.do(iface.Recover); err != nil {
+	if err := d.home.do(offload.Recover); err != nil {
 		d.log.Warn("what a dead switch changed on interfaces may still be changed", "err", err)
 	}
 	if d.portMap, err = newState(portsSize); err != nil {
@@ -403,14 +403,14 @@ func (d *device) open(q *port) error {
 	_ = d.home.do(func() error {
 		var err error
 		// A program would see one large frame for several.
-		off := []iface.Setting{iface.GenericReceive, iface.LargeReceive}
+		off := []offload.Setting{offload.GenericReceive, offload.LargeReceive}
 		if d.opts.OnlyUDP != 0 {
 			off = nil // TCP's, which the host is faster with
 		}
-		if q.settings, err = iface.Off(q.Iface, index, off...); err != nil {
+		if q.settings, err = offload.Off(q.Iface, index, off...); err != nil {
 			d.log.Warn("frames that came in one by one may be seen as one, or the setting may outlive a kill", "port", q.Number, "iface", q.Iface, "err", err)
 		}
-		if err := iface.RemoveFilters(l); err != nil {
+		if err := offload.RemoveFilters(l); err != nil {
 			d.log.Warn("a dead switch's filter may be left", "port", q.Number, "iface", q.Iface, "err", err)
 		}
 		return nil
@@ -418,7 +418,7 @@ func (d *device) open(q *port) error {
 	d.chooseHook(q, l)
 	if q.hook == hookXDP {
 		_ = d.home.do(func() (err error) {
-			if q.tags, err = iface.Off(q.Iface, index, iface.RxVLAN); err != nil {
+			if q.tags, err = offload.Off(q.Iface, index, offload.RxVLAN); err != nil {
 				d.log.Warn("frames whose 802.1Q tag the device takes off are taken for untagged ones at XDP, or the setting may outlive a kill", "port", q.Number, "iface", q.Iface, "err", err)
 			}
 			return nil

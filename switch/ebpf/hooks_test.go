@@ -18,7 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/switch/iface"
+	"github.com/netcraq/netcraq/switch/offload"
 	"github.com/netcraq/netcraq/switch/stf"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -59,7 +59,7 @@ func newCables(t *testing.T, ports []uint32, hidden ...uint32) *cables {
 		}
 		home.Close()
 	})
-	iface.Dir = t.TempDir()
+	offload.Dir = t.TempDir()
 	noIPv6()
 	for _, n := range ports {
 		c.plug(t, n)

@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/switch/iface"
+	"github.com/netcraq/netcraq/switch/offload"
 )
 
 // peer is the other end of a veth pair of which this switch has one end at XDP. It is prepared for that:
@@ -20,13 +20,13 @@ import (
 //   - Its sender must finish what XDP does not see: checksums and 802.1Q tags are put into the frame (tx-checksumming and tx-vlan-offload off).
 //   - It must take frames from XDP: a veth does while it polls (NAPI), which it does with a program at XDP of its own. One that passes everything is enough.
 //
-// Both are undone by release, and by the kernel and the next switch (package iface) where this one is killed.
+// Both are undone by release, and by the kernel and the next switch (package offload) where this one is killed.
 type peer struct {
 	space    *namespace // where it lives: a thread of its own, or the switch's
 	own      bool       // space is to be closed
 	iface    string
 	ifindex  int
-	settings *iface.Change
+	settings *offload.Change
 	pass     link.Link // nil where it has a program already
 }
 
@@ -53,10 +53,10 @@ func preparePeer(home *namespace, port *netlink.Veth) (*peer, error) {
 			return fmt.Errorf("the veth's peer: %w", err)
 		}
 		p.iface = l.Attrs().Name
-		if err := iface.Recover(); err != nil {
+		if err := offload.Recover(); err != nil {
 			return err
 		}
-		p.settings, err = iface.Off(p.iface, p.ifindex, iface.TxChecksums, iface.TxVLAN)
+		p.settings, err = offload.Off(p.iface, p.ifindex, offload.TxChecksums, offload.TxVLAN)
 		if err != nil {
 			return err
 		}

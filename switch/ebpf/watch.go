@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/switch/iface"
+	"github.com/netcraq/netcraq/switch/offload"
 )
 
 // XDP features of a device (linux/netdev.h, enum netdev_xdp_act).
@@ -243,7 +243,7 @@ func (d *device) look() {
 	}
 	if blind := unknown != nil; blind != d.blind {
 		if d.blind = blind; blind {
-			d.log.Warn("interfaces cannot be looked at, so ports stay as they are", "err", unknown, "do", iface.Help(unknown))
+			d.log.Warn("interfaces cannot be looked at, so ports stay as they are", "err", unknown, "do", offload.Help(unknown))
 		} else {
 			d.log.Info("interfaces can be looked at again")
 		}

@@ -1,4 +1,4 @@
-package softswitch
+package userspace
 
 import (
 	"net"

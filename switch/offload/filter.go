@@ -1,4 +1,4 @@
-package iface
+package offload
 
 import (
 	"errors"
