@@ -49,7 +49,7 @@ func (t *translator) runAction(a *bmv2json.Action, exit string) {
 	}
 	for i, p := range a.Primitives {
 		t.where = p.Path
-		t.place(labels[i])
+		t.bind(labels[i])
 		switch p.Op {
 		case "_jump", "_jump_if_zero":
 			to, ok := constant(p.Args[len(p.Args)-1], int64(len(labels)))
@@ -66,7 +66,7 @@ func (t *translator) runAction(a *bmv2json.Action, exit string) {
 			t.primitive(p, exit)
 		}
 	}
-	t.place(labels[len(a.Primitives)])
+	t.bind(labels[len(a.Primitives)])
 }
 
 // primitives is what each primitive takes: d data, b data or bool, l a place to store a number, v a varbit field, h header, u header union, s stack, r register, c counter, k calculation, m meter. It is also the list of what
@@ -156,14 +156,14 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 	case "assume", "assert":
 		ok, bad := t.newLabel("ok"), t.newLabel("bad")
 		t.branch(t.truth(arg[0]), ok, bad, bad, 0)
-		t.place(bad)
+		t.bind(bad)
 		if exit == "" {
 			t.jump("ingress.drop")
 		} else {
 			t.markToDrop()
 			t.jump(exit)
 		}
-		t.place(ok)
+		t.bind(ok)
 	case "mark_to_drop", "drop":
 		t.markToDrop()
 	case "add_header":
@@ -222,12 +222,12 @@ func (t *translator) storeValue(p place, v *value) {
 	if v.op == vSelect && v.a.op == vConst && v.b.op == vConst && v.a.k <= 0x7fffffff && v.b.k <= 0x7fffffff {
 		yes, no, end := t.newLabel("yes"), t.newLabel("no"), t.newLabel("end")
 		t.branch(v.cond, yes, no, yes, 0)
-		t.place(yes)
+		t.bind(yes)
 		t.storeConstant(rPHV, p.off, int32(v.a.k), p.size)
 		t.jump(end)
-		t.place(no)
+		t.bind(no)
 		t.storeConstant(rPHV, p.off, int32(v.b.k), p.size)
-		t.place(end)
+		t.bind(end)
 		return
 	}
 	t.store(rPHV, p.off, t.compute(v, 0), p.size)
@@ -383,7 +383,7 @@ func (t *translator) registerRead(dst place, r *bmv2json.Register, index *bmv2js
 	default:
 		refuse(t.where, "reading a register of %d bits into a field of %d", r.Width, dst.width)
 	}
-	t.place(end)
+	t.bind(end)
 }
 
 // registerWrite writes a cell, cut to its width; one beyond the array writes nothing.
@@ -396,7 +396,7 @@ func (t *translator) registerWrite(r *bmv2json.Register, index, src *bmv2json.Ex
 		if src.Op == bmv2json.OpField && !src.Field.IsValidity() && src.Width == r.Width && !src.Field.Field.VL {
 			t.cell(a, t.index(index), end)
 			t.copyWords(asm.R2, 0, rPHV, t.lay.field(src.Field).off, a.cell)
-			t.place(end)
+			t.bind(end)
 			return
 		}
 		t.cell(a, t.index(index), end)
@@ -410,7 +410,7 @@ func (t *translator) registerWrite(r *bmv2json.Register, index, src *bmv2json.Ex
 			t.computeSwapped(v, 0)
 			t.store(asm.R0, (n-1-i)*8, asm.R1, 8)
 		}
-		t.place(end)
+		t.bind(end)
 		return
 	}
 	v := andValue(t.word(src, 0), konst(ones(r.Width)))
@@ -423,7 +423,7 @@ func (t *translator) registerWrite(r *bmv2json.Register, index, src *bmv2json.Ex
 		}
 		t.store(asm.R2, 0, t.compute(v, 2), a.cell)
 	}
-	t.place(end)
+	t.bind(end)
 }
 
 // count adds the packet to a counter's cell; one beyond the array counts nothing.
@@ -434,7 +434,7 @@ func (t *translator) count(k *bmv2json.Counter, index *bmv2json.Expr) {
 	}
 	t.cell(a, t.index(index), end)
 	t.addToCounter(asm.R2, 0)
-	t.place(end)
+	t.bind(end)
 }
 
 // addToCounter adds the packet to the counter at base+off. It uses R1.

@@ -74,7 +74,7 @@ func benchmarkEmpty(p *pipeline, h hook, f fds, frame []byte, n int) (time.Durat
 		t.setBack()
 		t.verdict(verdictDrop)
 	})
-	insns, err := main.finish(true)
+	insns, err := main.assemble(true)
 	if err != nil {
 		return 0, err
 	}

@@ -16,13 +16,13 @@ func (t *translator) verifyChecksums() {
 		ok, check := t.newLabel("right"), t.newLabel("check")
 		t.where = k.Path
 		t.branch(t.checksumApplies(k), check, ok, check, 0)
-		t.place(check)
+		t.bind(check)
 		t.checksum(k.Calc)
 		p := t.lay.field(k.Target)
 		t.load(asm.R2, rPHV, p.off, p.size)
 		t.emit(asm.JEq.Reg(asm.R1, asm.R2, ok))
 		t.setStandardConstant(t.std.checksumError, 1)
-		t.place(ok)
+		t.bind(ok)
 	}
 }
 
@@ -38,12 +38,12 @@ func (t *translator) updateChecksums() {
 			cond = t.condition(k.Cond)
 		}
 		t.branch(cond, update, end, update, 0)
-		t.place(update)
+		t.bind(update)
 		t.checksum(k.Calc)
 		p := t.lay.field(k.Target)
 		t.mask(asm.R1, ones(p.width), 0)
 		t.store(rPHV, p.off, asm.R1, p.size)
-		t.place(end)
+		t.bind(end)
 	}
 }
 
@@ -103,7 +103,7 @@ func (t *translator) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json
 			for ; i < len(inputs) && neededBy(&inputs[i]) == h; i++ {
 				bit = t.addToChecksum(&inputs[i], bit)
 			}
-			t.place(absent)
+			t.bind(absent)
 		}
 		if payload {
 			t.addPayload((inputBits(inputs)+7)/8%2 == 1)
@@ -126,7 +126,7 @@ func (t *translator) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json
 			t.addPayload((bit+7)/8%2 == 1)
 		}
 		t.jump(done)
-		t.place(some)
+		t.bind(some)
 	}
 	t.hashInputEach(k, inputs)
 	t.callHash("csum16")
@@ -136,10 +136,10 @@ func (t *translator) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json
 		t.emit(asm.And.Imm(rTemp, 1), asm.JEq.Imm(rTemp, 0, even))
 		t.addPayload(true)
 		t.jump(done)
-		t.place(even)
+		t.bind(even)
 		t.addPayload(false)
 	}
-	t.place(done)
+	t.bind(done)
 	t.foldChecksum()
 }
 
@@ -257,11 +257,11 @@ func (t *translator) sumChunk() {
 		t.load(asm.R1, rPHV, t.requests.cut, 4)
 		t.load(asm.R2, rPHV, phvHead, 4)
 		t.emit(asm.Add.Reg(asm.R1, asm.R2), asm.JLE.Reg(asm.R4, asm.R1, uncut), asm.Mov.Reg(asm.R4, asm.R1))
-		t.place(uncut)
+		t.bind(uncut)
 	}
 	t.load(asm.R2, rEntry, sumAt, 8)
 	t.emit(asm.JLE.Reg(asm.R4, asm.R2, end), asm.Sub.Reg(asm.R4, asm.R2), asm.JLE.Imm(asm.R4, payloadChunk, whole), asm.Mov.Imm(asm.R4, payloadChunk))
-	t.place(whole)
+	t.bind(whole)
 	t.emit(asm.JEq.Imm(asm.R4, 0, end), asm.JGT.Imm(asm.R4, payloadChunk, end)) // never: for the verifier
 	t.emit(asm.Mov.Reg(asm.R3, rTemp), asm.Add.Reg(asm.R3, asm.R4))
 	t.storeConstant(asm.R3, 0, 0, 4) // what fills the last word
@@ -278,6 +278,6 @@ func (t *translator) sumChunk() {
 	t.call(asm.FnCsumDiff)
 	t.store(rEntry, sumSum, asm.R0, 8)
 	t.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-	t.place(end)
+	t.bind(end)
 	t.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
 }

@@ -33,16 +33,16 @@ func newCode(name string) *code {
 
 func (c *code) emit(ins ...asm.Instruction) { c.ins = append(c.ins, ins...) }
 
-// newLabel makes a label that is not placed yet.
+// newLabel makes a label that is not bound yet.
 func (c *code) newLabel(hint string) string {
 	c.fresh++
 	return fmt.Sprintf("%s.%s.%d", c.name, hint, c.fresh)
 }
 
-// place puts a label here.
-func (c *code) place(label string) {
+// bind puts a label here.
+func (c *code) bind(label string) {
 	if _, twice := c.labels[label]; twice {
-		panic("label placed twice: " + label)
+		panic("label bound twice: " + label)
 	}
 	c.labels[label] = len(c.ins)
 }
@@ -80,9 +80,9 @@ func isJump(in asm.Instruction) bool {
 	return cl.IsJump() && in.OpCode.JumpOp() != asm.Call && in.OpCode.JumpOp() != asm.Exit
 }
 
-// finish drops what cannot be reached (the verifier refuses it) and jumps to the next instruction, and gives the labels to the instructions.
+// assemble drops what cannot be reached (the verifier refuses it) and jumps to the next instruction, and gives the labels to the instructions.
 // main is true for the program's entry, whose type the kernel knows; the others are static functions.
-func (c *code) finish(main bool) (asm.Instructions, error) {
+func (c *code) assemble(main bool) (asm.Instructions, error) {
 	target := func(i int) (int, error) {
 		ref := c.ins[i].Reference()
 		at, ok := c.labels[ref]
@@ -182,10 +182,10 @@ func (c *code) finish(main bool) (asm.Instructions, error) {
 	return out, nil
 }
 
-// assemble makes one program of functions, the first of which is its entry. Functions that nothing calls are left out:
-// where all calls of one are in code that cannot be reached, which finish drops, the kernel does not take it for a
+// link makes one program of functions, the first of which is its entry. Functions that nothing calls are left out:
+// where all calls of one are in code that cannot be reached, which assemble drops, the kernel does not take it for a
 // function, and refuses what is said about it.
-func assemble(functions []*code) (asm.Instructions, error) {
+func link(functions []*code) (asm.Instructions, error) {
 	parts, at := make([]asm.Instructions, len(functions)), map[string]int{}
 	for i, c := range functions {
 		at[c.name] = i
@@ -196,7 +196,7 @@ func assemble(functions []*code) (asm.Instructions, error) {
 		i := work[0]
 		work = work[1:]
 		var err error
-		if parts[i], err = functions[i].finish(i == 0); err != nil {
+		if parts[i], err = functions[i].assemble(i == 0); err != nil {
 			return nil, err
 		}
 		for _, in := range parts[i] {

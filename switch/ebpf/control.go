@@ -166,7 +166,7 @@ func (t *translator) runPipeline(name string) {
 		if i+1 < len(order) {
 			following = label(order[i+1])
 		}
-		t.place(label(n))
+		t.bind(label(n))
 		switch n := n.(type) {
 		case *bmv2json.Conditional:
 			t.where = n.Path
@@ -184,7 +184,7 @@ func (t *translator) runPipeline(name string) {
 	t.jump(label(nil))
 	for i := 0; i < len(pending); i++ {
 		e := pending[i]
-		t.place(edges[e])
+		t.bind(edges[e])
 		if e.in {
 			t.takeLock()
 		} else {
@@ -193,15 +193,15 @@ func (t *translator) runPipeline(name string) {
 		t.jump(label(e.to))
 	}
 	// exit leaves from anywhere: whether the lock is held is known only as the packet passes.
-	t.place(t.pipeline.end)
+	t.bind(t.pipeline.end)
 	if anyLock {
 		free := t.newLabel("free")
 		t.load(asm.R1, rPHV, phvLocked, 1)
 		t.emit(asm.JEq.Imm(asm.R1, 0, free))
 		t.giveLock()
-		t.place(free)
+		t.bind(free)
 	}
-	t.place(label(nil))
+	t.bind(label(nil))
 }
 
 // lockTries bounds how often a packet looks whether the lock has come free before it is dropped: some tens of milliseconds, a thousand times longer than any
@@ -223,7 +223,7 @@ func (t *translator) takeLock() {
 	t.emit(asm.JEq.Reg(asm.R2, asm.R3, same), asm.Mov.Imm(asm.R2, 1), atomically(asm.AddAtomic, asm.R1, asm.R2, overtaken))
 	t.release(t.lock)
 	t.jump(drop)
-	t.place(same)
+	t.bind(same)
 	t.storeConstant(rPHV, phvLocked, 1, 1)
 }
 
@@ -262,7 +262,7 @@ func (t *translator) acquire(lock int, failed string) {
 	t.call(asm.FnLoop)
 	t.load(asm.R1, asm.R10, -8, 8)
 	t.emit(asm.JEq.Imm(asm.R1, 0, failed))
-	t.place(got)
+	t.bind(got)
 	for _, f := range t.functions {
 		if f.name == name {
 			return
@@ -273,7 +273,7 @@ func (t *translator) acquire(lock int, failed string) {
 		t.stateAddress(asm.R1, lock)
 		t.emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1), atomically(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, name+".got"))
 		t.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-		t.place(name + ".got")
+		t.bind(name + ".got")
 		t.storeConstant(asm.R6, 0, 1, 8)
 		t.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
 	})

@@ -58,7 +58,7 @@ type device struct {
 	clsact    bool // the kernel has no tcx
 	watcher   *watcher
 	started   boottime.Time // which programs read, too (bpf_ktime_get_boot_ns)
-	magic     uint64        // in the tickets of handover.go
+	magic     uint64        // in the metadata cookies of xdp_to_tc.go
 	pipelines atomic.Uint64 // how many there have been
 	portMap   *state
 	buffer    *ebpf.Map

@@ -127,8 +127,8 @@ func TestLikeInterp(t *testing.T) {
 			if filepath.Dir(file) != "testdata" && drawsNumbers(prog) { // what ours draw says what comes out
 				t.Skip("the program draws random numbers")
 			}
-			if c.pipeline.requests.again() {
-				t.Skip("packets come back, which needs real interfaces: TestAgain")
+			if c.pipeline.requests.reinjects() {
+				t.Skip("packets come back, which needs real interfaces: TestRecirculate")
 			}
 			likeInterp(t, prog, in, c, rand.New(rand.NewPCG(1, uint64(i))))
 		})

@@ -79,9 +79,9 @@ func (t *translator) sample() {
 		t.emit(asm.LoadMapPtr(asm.R1, t.fds.digests), asm.Mov.Reg(asm.R2, rTemp), asm.Mov.Imm(asm.R3, int32(at)), asm.Mov.Imm(asm.R4, 0))
 		t.call(asm.FnRingbufOutput)
 		t.jump(done)
-		t.place(other)
+		t.bind(other)
 	}
-	t.place(done)
+	t.bind(done)
 }
 
 // decodeDigest reads a record of this pipeline.

@@ -42,12 +42,12 @@ func (t *translator) loadDirectly(done string) {
 		t.emit(asm.Mov.Reg(asm.R1, asm.R2), asm.Add.Imm(asm.R1, int32(at+loadChunk)), asm.JGT.Reg(asm.R1, asm.R3, tail))
 		t.copyWords(rPHV, t.frame+at, asm.R2, at, loadChunk)
 	}
-	t.place(tail)
+	t.bind(tail)
 	t.emit(asm.Mov.Reg(asm.R0, rTemp), asm.Sub.Imm(asm.R0, loadChunk), asm.Add.Reg(asm.R2, asm.R0), asm.Add.Reg(asm.R0, rPHV))
 	t.emit(asm.Mov.Reg(asm.R1, asm.R2), asm.Add.Imm(asm.R1, loadChunk), asm.JGT.Reg(asm.R1, asm.R3, otherwise))
 	t.copyWords(asm.R0, t.frame, asm.R2, 0, loadChunk)
 	t.jump(done)
-	t.place(otherwise)
+	t.bind(otherwise)
 }
 
 // deparseDirectly writes the headers, rEntry bytes in all, into the frame's linear part, and goes to done; where they are not all in it, it goes on behind its code and
@@ -75,11 +75,11 @@ func (t *translator) deparseDirectly(d *bmv2json.Deparser, done string) {
 		}
 		t.emit(asm.Add.Imm(rTemp, int32(size)))
 		room += size
-		t.place(skip)
+		t.bind(skip)
 		if manyLengths(d) {
 			t.forget(rTemp, room, otherwise)
 		}
 	}
 	t.jump(done)
-	t.place(otherwise)
+	t.bind(otherwise)
 }

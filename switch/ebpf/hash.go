@@ -149,7 +149,7 @@ func (t *translator) hash(p *bmv2json.Primitive) {
 	t.compute(t.word(p.Args[3], 0), 0)
 	t.load(asm.R0, asm.R10, hashOnStack, 8)
 	t.emit(asm.JNE.Imm(asm.R1, 0, one), asm.Mov.Imm(asm.R1, 1))
-	t.place(one)
+	t.bind(one)
 	t.emit(asm.Mod.Reg(asm.R0, asm.R1))
 	t.store(asm.R10, hashOnStack, asm.R0, 8)
 	t.compute(t.word(p.Args[1], 0), 0)
@@ -201,10 +201,10 @@ func (t *translator) random(p *bmv2json.Primitive) {
 	t.load(asm.R2, asm.R10, hashOnStack-8, 8)
 	t.load(asm.R0, asm.R10, hashOnStack, 8)
 	t.emit(asm.JGT.Reg(asm.R1, asm.R2, empty), asm.Sub.Reg(asm.R2, asm.R1), asm.Add.Imm(asm.R2, 1), asm.JEq.Imm(asm.R2, 0, all), asm.Mod.Reg(asm.R0, asm.R2))
-	t.place(all)
+	t.bind(all)
 	t.emit(asm.Add.Reg(asm.R1, asm.R0))
 	t.storeNumber(p.Args[0])
-	t.place(empty)
+	t.bind(empty)
 }
 
 // callHash leaves the hash of the bytes that hashInput has put together in R0.
@@ -227,7 +227,7 @@ func (t *translator) hashFunction(name string) string {
 		check, isCRC := crcs[name]
 		t.emit(asm.Mov.Reg(count, asm.R1), asm.Mov.Reg(bytesAt, asm.R2), asm.Mov.Imm(i, 0))
 		t.constant(v, check.start)
-		t.place(next)
+		t.bind(next)
 		t.emit(asm.JGE.Reg(i, count, done), asm.JGE.Imm(i, int32(t.hashMax), done))
 		t.emit(asm.Mov.Reg(asm.R1, bytesAt), asm.Add.Reg(asm.R1, i))
 		t.load(asm.R2, asm.R1, 0, 1) // the byte
@@ -266,7 +266,7 @@ func (t *translator) hashFunction(name string) string {
 		}
 		t.emit(asm.Add.Imm(i, 1))
 		t.jump(next)
-		t.place(done)
+		t.bind(done)
 		switch {
 		case isCRC && check.final != 0:
 			t.constant(asm.R1, check.final)

@@ -143,15 +143,15 @@ func (t *translator) each(n int, index *value, do func(int), beyond func()) {
 	for i := range n {
 		this, other := t.newLabel("this"), t.newLabel("other")
 		t.branch(compare(cmpEq, index, konst(uint64(i)), false), this, other, this, 0)
-		t.place(this)
+		t.bind(this)
 		do(i)
 		t.jump(end)
-		t.place(other)
+		t.bind(other)
 	}
 	if beyond != nil {
 		beyond()
 	}
-	t.place(end)
+	t.bind(end)
 }
 
 // places are where the field is that an expression stands for; with an index, one for each header that it may be of.
@@ -202,7 +202,7 @@ func (t *translator) addHeader(h *bmv2json.Header) {
 	t.zero(rPHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
 	t.setValid(h)
 	t.grow(h, 1)
-	t.place(done)
+	t.bind(done)
 }
 
 // removeHeader is setInvalid().
@@ -215,7 +215,7 @@ func (t *translator) removeHeader(h *bmv2json.Header) {
 		t.load(asm.R1, rPHV, t.lay.validity(h), 1)
 		t.emit(asm.JEq.Imm(asm.R1, 0, done))
 		t.grow(h, -1)
-		t.place(done)
+		t.bind(done)
 	}
 	t.storeConstant(rPHV, t.lay.validity(h), 0, 1)
 }
@@ -265,11 +265,11 @@ func (t *translator) assignHeader(dst, src *bmv2json.Header) {
 	}
 	t.copyWords(rPHV, t.lay.base[dst.Index], rPHV, t.lay.base[src.Index], size)
 	t.jump(done)
-	t.place(invalid)
+	t.bind(invalid)
 	if !dst.Metadata {
 		t.storeConstant(rPHV, t.lay.validity(dst), 0, 1)
 	}
-	t.place(done)
+	t.bind(done)
 }
 
 // assignUnion copies the members of a union one by one: those that are valid in it become so.
@@ -351,6 +351,6 @@ func (t *translator) shiftStack(p *bmv2json.Primitive) {
 		t.load(asm.R1, rPHV, next, 1)
 		t.emit(asm.Sub.Imm(asm.R1, int32(by)), asm.JSGE.Imm(asm.R1, 0, end), asm.Mov.Imm(asm.R1, 0))
 	}
-	t.place(end)
+	t.bind(end)
 	t.store(rPHV, next, asm.R1, 1)
 }

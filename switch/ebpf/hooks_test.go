@@ -321,7 +321,7 @@ func TestHooks(t *testing.T) {
 			if lost := d.portMap.load(portsLost); lost > 0 {
 				t.Errorf("%d frames were lost between XDP and tc", lost)
 			}
-			if passed := d.portMap.load(portsHandovers); (passed > 0) != (c.xdp > 0) {
+			if passed := d.portMap.load(portsPassed); (passed > 0) != (c.xdp > 0) {
 				t.Errorf("XDP has handed %d frames to tc", passed)
 			}
 		})

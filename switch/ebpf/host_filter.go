@@ -34,12 +34,12 @@ func (t *translator) hostFilter() {
 	udpmatch.Match{
 		XDP: t.hook == hookXDP, Ctx: rCtx, A: rEntry, B: rTemp, Both: []uint16{t.onlyUDP},
 		Stack: hostFilterStack, Prefix: t.newLabel("host"), Plain: ours, Drop: "ingress.drop", Pass: pass,
-	}.Write(t.emit, t.place)
-	t.place(pass)
+	}.Write(t.emit, t.bind)
+	t.bind(pass)
 	if t.hook == hookTC {
 		t.emit(asm.Mov.Imm(asm.R0, tcxNext), asm.Return())
 	} else {
 		t.emit(asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
 	}
-	t.place(ours)
+	t.bind(ours)
 }

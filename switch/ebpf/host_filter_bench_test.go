@@ -21,10 +21,10 @@ func BenchmarkHostFilter(b *testing.B) {
 			code := t.function("filter", func() {
 				t.emit(asm.Mov.Reg(rCtx, asm.R1))
 				t.hostFilter()
-				t.place("ingress.drop")
+				t.bind("ingress.drop")
 				t.verdict(verdictDrop)
 			})
-			insns, err := code.finish(true)
+			insns, err := code.assemble(true)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -201,7 +201,7 @@ func (t *translator) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcIn
 		t.emit(asm.Mov.Reg(asm.R0, rPHV), asm.Add.Reg(asm.R0, rTemp))
 		t.putPieces(pieces)
 		t.emit(asm.Add.Imm(rTemp, int32((r.bits+7)/8)))
-		t.place(absent)
+		t.bind(absent)
 		most += (r.bits + 7) / 8
 	}
 }
@@ -252,9 +252,9 @@ func (t *translator) putAll(k *bmv2json.Calculation, inputs []bmv2json.CalcInput
 		return
 	}
 	t.jump(done)
-	t.place(some)
+	t.bind(some)
 	t.putEach(k, inputs)
-	t.place(done)
+	t.bind(done)
 }
 
 // putPieces writes pieces one after the other, from the top bit on, to R0 + plan.hashIn. It writes up to 7 bytes beyond
@@ -315,10 +315,10 @@ func (t *translator) putEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInpu
 			}
 			t.putInput(&inputs[i], k.Path, never)
 		}
-		t.place(absent)
+		t.bind(absent)
 		t.forget(rTemp, inputBits(inputs[:i]), never)
 	}
-	t.place(never)
+	t.bind(never)
 	t.emit(asm.Add.Imm(rTemp, 7), asm.RSh.Imm(rTemp, 3))
 }
 
@@ -371,12 +371,12 @@ func (t *translator) putVarbitInput(h *bmv2json.Header, never string) {
 		t.varbitLength(asm.R2, h, never)
 		t.emit(asm.JLE.Imm(asm.R2, int32(at), end), asm.Sub.Imm(asm.R2, int32(at)))
 		t.emit(asm.JLE.Imm(asm.R2, bytes, some), asm.Mov.Imm(asm.R2, bytes))
-		t.place(some)
+		t.bind(some)
 		t.emit(asm.LSh.Imm(asm.R2, 3), asm.Mov.Imm(asm.R3, 64), asm.Sub.Reg(asm.R3, asm.R2))
 		t.load(asm.R1, rPHV, t.lay.base[h.Index]+l.fields[h.Type.VL].off+at, 8)
 		t.emit(asm.HostTo(asm.BE, asm.R1, asm.DWord), asm.RSh.Reg(asm.R1, asm.R3))
 		t.putBits()
 		t.forget(rTemp, 8*t.hashMax, never)
 	}
-	t.place(end)
+	t.bind(end)
 }

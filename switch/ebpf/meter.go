@@ -69,23 +69,23 @@ func (t *translator) meterFunction() string {
 			t.emit(asm.JLE.Reg(made, asm.R4, same))
 			t.load(asm.R2, cell, at+8, 8)
 			t.emit(asm.Mov.Reg(asm.R1, made), asm.Sub.Reg(asm.R1, asm.R4), asm.JLE.Reg(asm.R1, asm.R2, less), asm.Mov.Reg(asm.R1, asm.R2))
-			t.place(less)
+			t.bind(less)
 			t.emit(asm.Add.Reg(asm.R5, asm.R1), asm.JLE.Reg(asm.R5, asm.R2, fits), asm.Mov.Reg(asm.R5, asm.R2))
-			t.place(fits)
+			t.bind(fits)
 			t.store(cell, at+16, asm.R5, 8)
 			t.store(cell, at+24, made, 8)
-			t.place(same)
+			t.bind(same)
 			t.emit(asm.JGE.Reg(asm.R5, need, enough))
 			t.release(t.meterLock)
 			t.emit(asm.Mov.Imm(asm.R0, int32(2-i)), asm.Return())
-			t.place(enough)
+			t.bind(enough)
 			t.emit(asm.Sub.Reg(asm.R5, need))
 			t.store(cell, at+16, asm.R5, 8)
 		}
-		t.place(green)
+		t.bind(green)
 		t.release(t.meterLock)
 		t.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-		t.place(busy) // nobody holds it for so long; a meter that cannot be asked lets nothing through
+		t.bind(busy) // nobody holds it for so long; a meter that cannot be asked lets nothing through
 		t.emit(asm.Mov.Imm(asm.R0, 2), asm.Return())
 	}))
 	return name
@@ -102,7 +102,7 @@ func (t *translator) askMeter(m *bmv2json.Meter) {
 		t.emit(asm.Mov.Imm(asm.R1, 1))
 	}
 	t.callFunction(t.meterFunction())
-	t.place(asked)
+	t.bind(asked)
 }
 
 // executeMeter emits execute_meter(meter, index, dst). An index beyond the array leaves dst as it is.
@@ -116,7 +116,7 @@ func (t *translator) executeMeter(p *bmv2json.Primitive) {
 	t.askMeter(m)
 	t.emit(asm.Mov.Reg(asm.R1, asm.R0))
 	t.storeNumber(p.Args[2])
-	t.place(end)
+	t.bind(end)
 }
 
 // directMeter asks the meter of the entry whose slot rEntry points to, and stores the colour.

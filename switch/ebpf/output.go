@@ -30,7 +30,7 @@ func (t *translator) deparse(drop string) {
 			t.varbitLength(asm.R1, h, drop)
 			t.emit(asm.Add.Reg(rEntry, asm.R1))
 		}
-		t.place(skip)
+		t.bind(skip)
 		if manyLengths(d) {
 			t.forget(rEntry, most, drop)
 		}
@@ -39,14 +39,14 @@ func (t *translator) deparse(drop string) {
 	t.load(asm.R1, rPHV, phvHead, 4)
 	t.emit(asm.JEq.Reg(rEntry, asm.R1, same))
 	t.resize(drop)
-	t.place(same)
+	t.bind(same)
 
 	done := t.newLabel("deparsed")
 	if !varbit(d) {
 		t.deparseDirectly(d, done)
 	}
 	t.deparseByCopy(d, drop)
-	t.place(done)
+	t.bind(done)
 }
 
 // varbit reports whether one of a deparser's headers has a field of variable length.
@@ -89,7 +89,7 @@ func (t *translator) deparseByCopy(d *bmv2json.Deparser, drop string) {
 			t.emit(asm.Add.Imm(rTemp, int32(size)))
 			room += size
 		}
-		t.place(skip)
+		t.bind(skip)
 		if manyLengths(d) {
 			t.forget(rTemp, room, drop)
 		}
@@ -107,7 +107,7 @@ func (t *translator) flush(room int, drop string) {
 	t.emit(asm.Mov.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R3, rPHV), asm.Add.Imm(asm.R3, int32(t.out)), asm.Mov.Reg(asm.R4, rTemp))
 	t.storeBytes()
 	t.emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Reg(rEntry, rTemp), asm.Mov.Imm(rTemp, 0))
-	t.place(empty)
+	t.bind(empty)
 }
 
 // putFields writes a header to R3+out. Fields that do not fill whole bytes are put together in a word first. exact says that no byte after the header may be
@@ -243,7 +243,7 @@ func (t *translator) resize(drop string) {
 		t.emit(asm.JNE.Imm(asm.R0, 0, drop))
 		t.jump(done)
 		// Nothing takes bytes from a frame's front at tc whatever the protocol, so the payload moves forward and the end is cut off.
-		t.place(shrink)
+		t.bind(shrink)
 		t.storeConstant(asm.R10, -4, 0, 4)
 		t.emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
 		t.call(asm.FnMapLookupElem)
@@ -259,11 +259,11 @@ func (t *translator) resize(drop string) {
 		t.load(asm.R3, asm.R10, -16, 8)
 		t.storeBytes()
 		t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-		t.place(cut)
+		t.bind(cut)
 		t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rEntry), asm.Add.Reg(asm.R2, rTemp), asm.Mov.Imm(asm.R3, 0))
 		t.call(asm.FnSkbChangeTail)
 		t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-		t.place(done)
+		t.bind(done)
 	}
 	t.load(asm.R1, rPHV, phvHead, 4)
 	t.load(asm.R2, rPHV, phvLen, 4)

@@ -61,5 +61,5 @@ func (t *translator) takePacketOut(drop string) {
 	t.emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.fds.packetOut, packetOutFrame), asm.Mov.Reg(asm.R4, rTemp))
 	t.storeBytes()
 	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-	t.place(usual)
+	t.bind(usual)
 }

@@ -37,7 +37,7 @@ func (t *translator) parse() {
 	t.jump(label(p.Init))
 	for _, s := range p.States {
 		t.where = pathOfState(s)
-		t.place(label(s))
+		t.bind(label(s))
 		if len(p.States) > manyHeaders && !goesRound(s) { // on a way that goes round the verifier has to see the cursor move on
 			t.forget(rEntry, farthest, "ingress.drop")
 		}
@@ -49,9 +49,9 @@ func (t *translator) parse() {
 		t.selectNext(s, label)
 	}
 	// What stops the parser jumps here with the error's number in R1.
-	t.place("parse.error")
+	t.bind("parse.error")
 	t.setStandard(t.std.parserError, asm.R1)
-	t.place(done)
+	t.bind(done)
 	t.store(rPHV, phvHead, rEntry, 4)
 	for _, h := range t.prog.Headers {
 		if h.Metadata || early[h] {
@@ -61,7 +61,7 @@ func (t *translator) parse() {
 		t.load(asm.R1, rPHV, t.lay.validity(h), 1)
 		t.emit(asm.JNE.Imm(asm.R1, 0, valid))
 		t.zero(rPHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
-		t.place(valid)
+		t.bind(valid)
 	}
 }
 
@@ -99,12 +99,12 @@ func (t *translator) available(off, bytes int) {
 	beyond, short, ok := t.newLabel("beyond"), t.newLabel("short"), t.newLabel("there")
 	t.emit(asm.Mov.Reg(asm.R1, rEntry), asm.Add.Imm(asm.R1, int32(off+bytes)))
 	t.emit(asm.JGT.Imm(rEntry, int32(max(t.frameMax-off-bytes, 0)), beyond), asm.JLE.Reg(asm.R1, rTemp, ok), asm.Ja.Label(short))
-	t.place(beyond)
+	t.bind(beyond)
 	t.load(asm.R2, rPHV, phvLen, 4)
 	t.emit(asm.JLE.Reg(asm.R1, asm.R2, "ingress.drop"))
-	t.place(short)
+	t.bind(short)
 	t.parserError("PacketTooShort")
-	t.place(ok)
+	t.bind(ok)
 }
 
 func (t *translator) parserOp(o *bmv2json.ParserOp) {
@@ -140,10 +140,10 @@ func (t *translator) parserOp(o *bmv2json.ParserOp) {
 	case bmv2json.ParserVerify:
 		bad, ok := t.newLabel("bad"), t.newLabel("ok")
 		t.branch(t.condition(o.Cond), ok, bad, bad, 0)
-		t.place(bad)
+		t.bind(bad)
 		t.compute(t.index(o.Value), 0)
 		t.jump("parse.error")
-		t.place(ok)
+		t.bind(ok)
 	case bmv2json.ParserAdvance:
 		t.advance(o.Value)
 	default:
@@ -170,11 +170,11 @@ func (t *translator) advance(by *bmv2json.Expr) {
 	t.compute(t.index(by), 0)
 	t.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.And.Imm(asm.R2, 7), asm.JEq.Imm(asm.R2, 0, whole))
 	t.parserError("ParserInvalidArgument")
-	t.place(whole)
+	t.bind(whole)
 	t.load(asm.R2, rPHV, phvLen, 4)
 	t.emit(asm.RSh.Imm(asm.R1, 3), asm.Sub.Reg(asm.R2, rEntry), asm.JLE.Reg(asm.R1, asm.R2, there))
 	t.parserError("PacketTooShort")
-	t.place(there)
+	t.bind(there)
 	t.emit(asm.Add.Reg(rEntry, asm.R1), asm.JGT.Imm(rEntry, int32(t.frameMax), "ingress.drop"))
 }
 
@@ -203,7 +203,7 @@ func (t *translator) extract(h *bmv2json.Header) {
 		t.load(asm.R2, rPHV, phvLen, 4)
 		t.emit(asm.Mov.Reg(asm.R1, rEntry), asm.Add.Imm(asm.R1, int32(bytes)), asm.JLE.Reg(asm.R1, asm.R2, ok))
 		t.parserError("PacketTooShort")
-		t.place(ok)
+		t.bind(ok)
 		t.emit(asm.Mov.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R3, rPHV), asm.Add.Imm(asm.R3, int32(t.lay.base[h.Index])), asm.Mov.Imm(asm.R4, int32(bytes)))
 		t.loadBytes()
 	} else {
@@ -224,10 +224,10 @@ func (t *translator) extractNext(elements []*bmv2json.Header, next int, take fun
 		take(h)
 		t.storeConstant(rPHV, next, int32(i+1), 1)
 		t.jump(done)
-		t.place(other)
+		t.bind(other)
 	}
 	t.parserError("StackOutOfBounds")
-	t.place(done)
+	t.bind(done)
 }
 
 // takeFields reads the fields of a header from the frame at the cursor.
@@ -354,7 +354,7 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 			t.load(asm.R1, rPHV, t.placeOf(k).next, 1)
 			t.emit(asm.JNE.Imm(asm.R1, 0, ok))
 			t.parserError("StackOutOfBounds")
-			t.place(ok)
+			t.bind(ok)
 		}
 		u := *k
 		u.Signed = false
@@ -390,7 +390,7 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 		}
 		miss := t.newLabel("case")
 		t.branch(c, label(tr.Next), miss, miss, 0)
-		t.place(miss)
+		t.bind(miss)
 	}
 	t.jump(label(otherwise))
 }

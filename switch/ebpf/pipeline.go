@@ -98,12 +98,12 @@ func newPipeline(prog *bmv2json.Program, d *device) (p *pipeline, err error) {
 	}
 	p.number = d.pipelines.Add(1)
 	f.number = p.number
-	if d.opts.Hook != HookTC || pl.requests.again() {
-		stride := (&translator{plan: pl}).handoverStride()
-		if p.slots, err = newMapIn(ebpf.MapSpec{Name: "handover", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(stride * handoverSlots), MaxEntries: 1}); err != nil {
+	if d.opts.Hook != HookTC || pl.requests.reinjects() {
+		stride := (&translator{plan: pl}).slotStride()
+		if p.slots, err = newMapIn(ebpf.MapSpec{Name: "xdp_to_tc", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(stride * resumeSlots), MaxEntries: 1}); err != nil {
 			return p, err
 		}
-		f.handover, f.magic, f.number = p.slots.FD(), d.magic, p.number
+		f.resume, f.magic, f.number = p.slots.FD(), d.magic, p.number
 	}
 	p.fds = f
 	p.fillTables()
@@ -278,19 +278,19 @@ func cellsProgram(p *plan, f fds) (insns asm.Instructions, err error) {
 		t.emit(asm.Mov.Imm(asm.R2, cellsHeader), asm.Mov.Reg(asm.R3, asm.R6), asm.Mov.Reg(asm.R4, asm.R9), asm.JEq.Imm(asm.R1, 0, read))
 		t.loadBytes()
 		t.jump(done)
-		t.place(read)
+		t.bind(read)
 		t.storeBytes()
-		t.place(done)
+		t.bind(done)
 		t.emit(asm.Mov.Reg(asm.R8, asm.R0))
 		t.release(p.meterLock)
 		t.release(p.lock)
 		t.emit(asm.Mov.Reg(asm.R0, asm.R8), asm.Return())
-		t.place(unlock)
+		t.bind(unlock)
 		t.release(p.lock)
-		t.place(fail)
+		t.bind(fail)
 		t.emit(asm.Mov.Imm(asm.R0, -1), asm.Return())
 	})
-	return assemble(append([]*code{main}, t.functions...))
+	return link(append([]*code{main}, t.functions...))
 }
 
 // move copies cells between the state and data, whose first cellsHeader bytes are for the program.

@@ -97,7 +97,7 @@ func (t *translator) scanTable(tp *tablePlan, miss string) {
 		t.load(asm.R1, asm.R8, s.words*16, 8)
 		t.store(asm.R6, 16, asm.R1, 8)
 		t.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
-		t.place(next)
+		t.bind(next)
 		t.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 	})
 	t.functions = append(t.functions, look)

@@ -224,7 +224,7 @@ func (t *translator) applyTable(tp *tablePlan, next func(bmv2json.Node)) {
 		}
 		t.jump(run)
 	}
-	t.place(miss)
+	t.bind(miss)
 	after := func(i int) {
 		if src.HitMiss {
 			hit, missed := t.newLabel("hit"), t.newLabel("missed")
@@ -234,9 +234,9 @@ func (t *translator) applyTable(tp *tablePlan, next func(bmv2json.Node)) {
 			}
 			t.load(asm.R1, rPHV, phvHit, 1)
 			t.emit(asm.JEq.Imm(asm.R1, 0, missed))
-			t.place(hit)
+			t.bind(hit)
 			next(src.Hit)
-			t.place(missed)
+			t.bind(missed)
 			next(src.Miss)
 			return
 		}
@@ -277,13 +277,13 @@ func (t *translator) applyTable(tp *tablePlan, next func(bmv2json.Node)) {
 		has := t.newLabel("default")
 		t.emit(asm.JNE.Imm(rEntry, 0, has))
 		next(noDefault)
-		t.place(has)
+		t.bind(has)
 		if !tp.inline {
 			t.slotAddress(tp, t.pipeline.end)
 			t.jump(run + ".chosen")
 		}
 	}
-	t.place(run)
+	t.bind(run)
 	if !tp.inline {
 		t.slotAddress(tp, miss)
 		if tp.counter >= 0 {
@@ -292,7 +292,7 @@ func (t *translator) applyTable(tp *tablePlan, next func(bmv2json.Node)) {
 		if tp.meter >= 0 {
 			t.directMeter(tp)
 		}
-		t.place(run + ".chosen")
+		t.bind(run + ".chosen")
 		t.load(asm.R1, rPHV, phvAction, 2)
 	} else {
 		t.emit(asm.Mov.Reg(asm.R1, rEntry), asm.And.Imm(asm.R1, 0xffff))
@@ -306,7 +306,7 @@ func (t *translator) applyTable(tp *tablePlan, next func(bmv2json.Node)) {
 		t.runAction(a, t.pipeline.end)
 		t.params = nil
 		after(i)
-		t.place(other)
+		t.bind(other)
 	}
 	t.jump(t.pipeline.end) // a table without actions
 }

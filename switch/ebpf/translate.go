@@ -24,13 +24,13 @@ type fds struct {
 	phv, state, ports, packetIn, packetOut, buffer int
 	lookups                                        map[int]int // by Table.Index: hash tables and tries
 
-	// handover, where it is not 0, is the map of slots between XDP and tc. magic is the switch's, number the pipeline's: see handover.go.
+	// resume, where it is not 0, is the map of slots between XDP and tc. magic is the switch's, number the pipeline's: see xdp_to_tc.go.
 	// tap, where it is not 0, is the ring to which each frame is copied as it comes and as it goes.
 	tap int
 	// digests is the ring for digests, where the program sends any.
 	digests int
 
-	handover      int
+	resume        int
 	magic, number uint64
 
 	// replay, where it is not 0, is a map with replayLen bytes that the frame is set to first: for a program that is run again and again on one frame.
@@ -64,13 +64,13 @@ func translate(p *plan, h hook, f fds, opts Options, started boottime.Time) (ins
 	main := t.function("ingress", t.entry)
 	egress := t.function("egress", t.egress)
 	all := []*code{main, egress}
-	if h == hookTC && f.handover != 0 {
+	if h == hookTC && f.resume != 0 {
 		all = append(all, t.function("headers", t.headers))
-		if t.requests.again() {
+		if t.requests.reinjects() {
 			all = append(all, t.function("leave", t.leaving))
 		}
 	}
-	return assemble(append(all, t.functions...))
+	return link(append(all, t.functions...))
 }
 
 // function writes a function, leaving the one that is being written alone.
@@ -132,8 +132,8 @@ const (
 	maxPorts       = 1 << 16                   //
 	portsIfindex   = 4 * maxIfindex            // 4 bytes each: the interface of a port; 0: no such port
 	portsXDP       = portsIfindex + 4*maxPorts // 4 bytes each: the same where the interface takes frames from XDP, else 0
-	portsHandovers = portsXDP + 4*maxPorts     // 8 bytes: frames that XDP has handed over to tc
-	portsLost      = portsHandovers + 8        // 8 bytes: those of them that tc could not take
+	portsPassed    = portsXDP + 4*maxPorts     // 8 bytes: frames that XDP has handed over to tc
+	portsLost      = portsPassed + 8           // 8 bytes: those of them that tc could not take
 	portsPrevious  = portsLost + 8             // 8 bytes: the number of the pipeline whose programs are being replaced, 0 if none is
 	portsAny       = portsPrevious + 8         // 4 bytes: the interface of some port, 0 if there is none
 	portsSize      = portsAny + 8
@@ -173,12 +173,12 @@ func (t *translator) entry() {
 	drop := "ingress.drop"
 	t.emit(asm.Mov.Reg(rCtx, asm.R1))
 	t.setBack()
-	if t.hook == hookTC && t.fds.handover != 0 {
-		t.takeOver("ingress.done", "ingress.deparse", "ingress.leave", "ingress.send")
+	if t.hook == hookTC && t.fds.resume != 0 {
+		t.resumeFromXDP("ingress.done", "ingress.deparse", "ingress.leave", "ingress.send")
 	}
-	again := t.requests.again() && t.hook == hookTC && !t.captured
-	if again {
-		t.takeAgain("clone.copies", "ingress.parse", "ingress.done")
+	reinjects := t.requests.reinjects() && t.hook == hookTC && !t.captured
+	if reinjects {
+		t.resumeReinjected("clone.copies", "ingress.parse", "ingress.done")
 		t.storeConstant(asm.R10, slotOnStack, 0, 8)
 	}
 	t.hostFilter()
@@ -198,8 +198,8 @@ func (t *translator) entry() {
 	t.startDigest()
 	if t.hook == hookTC {
 		t.takePacketOut(drop)
-		if again { // behind what takes a packet-out in: one that comes back is the frame that it is
-			t.place("ingress.parse")
+		if reinjects { // behind what takes a packet-out in: one that comes back is the frame that it is
+			t.bind("ingress.parse")
 		}
 	}
 	t.noteEpoch()
@@ -223,7 +223,7 @@ func (t *translator) entry() {
 	t.load(asm.R3, rPHV, phvPort, 4)
 	t.setStandard(t.std.ingressPort, asm.R3)
 	t.timestamp(t.std.ingressTime)
-	if again {
+	if reinjects {
 		t.beforeParsing()
 	}
 
@@ -231,45 +231,45 @@ func (t *translator) entry() {
 	whole := t.newLabel("whole")
 	t.load(asm.R4, rPHV, phvLen, 4)
 	t.emit(asm.JLE.Imm(asm.R4, int32(t.frameMax), whole), asm.Mov.Imm(asm.R4, int32(t.frameMax)))
-	t.place(whole)
+	t.bind(whole)
 	t.emit(asm.JEq.Imm(asm.R4, 0, drop), asm.Mov.Reg(rTemp, asm.R4))
 	loaded := t.newLabel("loaded")
 	t.loadDirectly(loaded)
 	t.emit(asm.Mov.Reg(asm.R3, rPHV), asm.Add.Imm(asm.R3, int32(t.frame)), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R4, rTemp))
 	t.loadBytes()
 	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-	t.place(loaded)
+	t.bind(loaded)
 	t.emit(asm.Mov.Imm(rEntry, 0))
 	t.parse()
-	if again {
+	if reinjects {
 		t.afterParsing("clone.copies")
 	}
 	t.verifyChecksums()
 
 	t.runPipeline("ingress")
-	t.place("ingress.done")
+	t.bind("ingress.done")
 	t.afterIngress()
-	if t.hook == hookTC && t.fds.handover != 0 {
-		t.place("ingress.deparse")
+	if t.hook == hookTC && t.fds.resume != 0 {
+		t.bind("ingress.deparse")
 		t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
 		t.callFunction("headers")
 		t.emit(asm.JEq.Imm(asm.R0, verdictDrop, drop))
-		t.place("ingress.send")
+		t.bind("ingress.send")
 		t.send(false)
-		if t.requests.again() {
-			t.place("ingress.leave")
+		if t.requests.reinjects() {
+			t.bind("ingress.leave")
 			t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
 			t.callFunction("leave")
 			t.emit(asm.JEq.Imm(asm.R0, verdictDrop, drop))
 			t.jump("ingress.send")
 		}
 	}
-	if again && t.requests.clones {
-		t.place("clone.copies")
+	if reinjects && t.requests.clones {
+		t.bind("clone.copies")
 		t.replicateClone()
 	}
 
-	t.place(drop)
+	t.bind(drop)
 	t.verdict(verdictDrop)
 }
 
@@ -327,7 +327,7 @@ func (t *translator) restoreTags(drop string) {
 	}
 	t.load(asm.R1, rCtx, skbVLANPresent, 4)
 	t.emit(asm.JNE.Imm(asm.R1, 0, drop)) // a third tag
-	t.place(done)
+	t.bind(done)
 	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rTemp), asm.Mov.Imm(asm.R3, 0))
 	t.call(asm.FnSkbChangeHead)
 	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
@@ -339,11 +339,11 @@ func (t *translator) restoreTags(drop string) {
 	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
 	one := t.newLabel("one")
 	t.emit(asm.Mov.Imm(asm.R4, 4), asm.JEq.Imm(rTemp, 4, one), asm.Mov.Imm(asm.R4, 8))
-	t.place(one)
+	t.bind(one)
 	t.emit(asm.Mov.Imm(asm.R2, 12), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, tags))
 	t.storeBytes()
 	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-	t.place(none)
+	t.bind(none)
 }
 
 // Helpers that work on the packet's bytes differ in name only.
@@ -392,7 +392,7 @@ func (t *translator) afterIngress() {
 	t.emit(asm.JEq.Imm(asm.R1, int32(t.dropPort), "ingress.drop"))
 	t.setStandard(t.std.egressPort, asm.R1)
 	t.setStandardConstant(t.std.instanceType, 0)
-	t.place(last)
+	t.bind(last)
 	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
 	t.callFunction("egress")
 	t.emit(asm.JEq.Imm(asm.R0, verdictDrop, "ingress.drop"))
@@ -413,7 +413,7 @@ func (t *translator) multicast(last string) {
 	t.load(asm.R3, rPHV, phvGroup, 4)
 	t.emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"), asm.JEq.Imm(asm.R3, 1, one))
 	if t.hook == hookXDP && !t.captured { // captured frames are not sent, so XDP need not clone any
-		t.passUp(handoverCopies, xdpDrop)
+		t.passToTC(resumeCopies, xdpDrop)
 	} else {
 		t.setStandardConstant(t.std.instanceType, instanceReplication)
 		if t.requests.any() {
@@ -422,7 +422,7 @@ func (t *translator) multicast(last string) {
 		t.replicate(1)
 		t.restoreSnapshot()
 	}
-	t.place(one)
+	t.bind(one)
 	t.setStandardConstant(t.std.instanceType, instanceReplication)
 	if t.requests.any() {
 		t.clearRequests()
@@ -432,7 +432,7 @@ func (t *translator) multicast(last string) {
 	t.emit(asm.Add.Reg(asm.R1, asm.R2), asm.Sub.Imm(asm.R1, 1))
 	t.toReplica("ingress.drop")
 	t.jump(last)
-	t.place(unicast)
+	t.bind(unicast)
 }
 
 // replicate makes the copies that the word in phvGroup says, but for the last ones: how many replicas there are, and where they start.
@@ -478,7 +478,7 @@ func (t *translator) replica() {
 	t.callFunction("egress")
 	t.emit(asm.JEq.Imm(asm.R0, verdictDrop, next))
 	t.send(true)
-	t.place(next)
+	t.bind(next)
 	t.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
@@ -531,7 +531,7 @@ func (t *translator) leave(drop string) {
 	t.deparse(drop)
 	t.afterDeparsing(drop)
 	t.emit(asm.Mov.Imm(asm.R0, verdictSend), asm.Return())
-	t.place(drop)
+	t.bind(drop)
 	t.emit(asm.Mov.Imm(asm.R0, verdictDrop), asm.Return())
 }
 
@@ -545,7 +545,7 @@ func (t *translator) leaving() {
 func (t *translator) send(copied bool) {
 	done, toPort, uncut := t.newLabel("sent"), t.newLabel("port"), t.newLabel("uncut")
 	end := func() {
-		t.place(uncut)
+		t.bind(uncut)
 		if !copied {
 			t.verdict(verdictDrop)
 		}
@@ -563,10 +563,10 @@ func (t *translator) send(copied bool) {
 		t.sendToRing(t.fds.packetIn, func() {}, 0)
 		t.jump(done)
 	}
-	t.place(toPort)
+	t.bind(toPort)
 	if t.hook == hookXDP {
 		t.sendFromXDP(done)
-		t.place(done)
+		t.bind(done)
 		end()
 		return
 	}
@@ -584,7 +584,7 @@ func (t *translator) send(copied bool) {
 	}
 	if copied {
 		clone()
-		t.place(done)
+		t.bind(done)
 		restore()
 		end()
 		return
@@ -594,11 +594,11 @@ func (t *translator) send(copied bool) {
 	t.load(asm.R1, rPHV, phvPort, 4)
 	t.emit(asm.JNE.Imm(asm.R1, int32(t.cpuPort), received))
 	clone()
-	t.place(received)
+	t.bind(received)
 	t.emit(asm.Mov.Reg(asm.R1, asm.R8), asm.Mov.Imm(asm.R2, 0))
 	t.call(asm.FnRedirect)
 	t.emit(asm.Return())
-	t.place(done)
+	t.bind(done)
 	end()
 }
 
@@ -616,15 +616,15 @@ func (t *translator) sendFromXDP(nowhere string) {
 	}
 	t.load(asm.R1, rCtx, xdpIfindex, 4)
 	t.emit(asm.JNE.Reg(asm.R1, asm.R2, other), asm.Mov.Imm(asm.R0, xdpTx), asm.Return())
-	t.place(other)
+	t.bind(other)
 	t.emit(asm.Mov.Reg(asm.R1, asm.R2), asm.Mov.Imm(asm.R2, 0))
 	t.call(asm.FnRedirect)
 	t.emit(asm.Return())
-	t.place(up)
+	t.bind(up)
 	t.emit(asm.LoadMapValue(asm.R1, t.fds.ports, portsIfindex), asm.Add.Reg(asm.R1, asm.R8))
 	t.load(asm.R2, asm.R1, 0, 4)
 	t.emit(asm.JEq.Imm(asm.R2, 0, nowhere))
-	t.passUp(handoverSend, xdpDrop)
+	t.passToTC(resumeSend, xdpDrop)
 }
 
 func (t *translator) loadEgressPort(dst asm.Register) {
@@ -672,7 +672,7 @@ func (t *translator) sendToRing(ring int, first func(), before int) {
 	t.emit(asm.JNE.Imm(asm.R0, 0, no), asm.Add.Imm(rTemp, int32(before)))
 	t.emit(asm.LoadMapPtr(asm.R1, ring), asm.Mov.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R3, rTemp), asm.Mov.Imm(asm.R4, 0))
 	t.call(asm.FnRingbufOutput)
-	t.place(no)
+	t.bind(no)
 }
 
 // bufferSize is the longest frame that can go to the controller, or whose headers can change in size at tc.

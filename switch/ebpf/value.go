@@ -406,12 +406,12 @@ func (c *code) compute(v *value, d int) asm.Register {
 	case vSelect:
 		yes, no, end := c.newLabel("yes"), c.newLabel("no"), c.newLabel("end")
 		c.branch(v.cond, yes, no, yes, d)
-		c.place(yes)
+		c.bind(yes)
 		c.compute(v.a, d)
 		c.jump(end)
-		c.place(no)
+		c.bind(no)
 		c.compute(v.b, d)
-		c.place(end)
+		c.bind(end)
 	case vSext:
 		c.compute(v.a, d)
 		s := int32(64 - v.k)
@@ -524,7 +524,7 @@ func (c *code) lastElement(v *value, dst asm.Register) {
 	c.emit(asm.Sub.Imm(dst, 1), asm.Mul.Imm(dst, int32(v.stride)), asm.Add.Reg(dst, rPHV))
 	c.load(dst, dst, v.off, v.size)
 	c.swap(dst, v)
-	c.place(end)
+	c.bind(end)
 }
 
 // branch emits jumps to yes or no by the condition; fall is the one that is placed next. It uses pool[d] and those after it.
@@ -543,19 +543,19 @@ func (c *code) branch(b *condition, yes, no, fall string, d int) {
 	case cAnd:
 		mid := c.newLabel("and")
 		c.branch(b.left, mid, no, mid, d)
-		c.place(mid)
+		c.bind(mid)
 		c.branch(b.right, yes, no, fall, d)
 	case cOr:
 		mid := c.newLabel("or")
 		c.branch(b.left, yes, mid, mid, d)
-		c.place(mid)
+		c.bind(mid)
 		c.branch(b.right, yes, no, fall, d)
 	case cSelect:
 		l, r := c.newLabel("then"), c.newLabel("else")
 		c.branch(b.sel, l, r, l, d)
-		c.place(l)
+		c.bind(l)
 		c.branch(b.left, yes, no, "", d)
-		c.place(r)
+		c.bind(r)
 		c.branch(b.right, yes, no, fall, d)
 	default:
 		to, other := yes, no

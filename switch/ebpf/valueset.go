@@ -60,9 +60,9 @@ func (t *translator) inSet(tr *bmv2json.Transition, parts []*value, masks []uint
 	t.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.RSh.Imm(asm.R2, 32), asm.JNE.Imm(asm.R2, 0, second))
 	t.stateAddress(asm.R3, sp.lists[0])
 	t.jump(chosen)
-	t.place(second)
+	t.bind(second)
 	t.stateAddress(asm.R3, sp.lists[1])
-	t.place(chosen)
+	t.bind(chosen)
 	t.store(asm.R10, setOnStack, asm.R3, 8)
 	t.store(asm.R10, countOnStack, asm.R1, 4)
 	for i := range sp.size {
@@ -84,9 +84,9 @@ func (t *translator) inSet(tr *bmv2json.Transition, parts []*value, masks []uint
 			t.emit(asm.JNE.Imm(asm.R1, 0, next))
 		}
 		t.jump(yes)
-		t.place(next)
+		t.bind(next)
 	}
-	t.place(no)
+	t.bind(no)
 }
 
 func (p *pipeline) valueSet(name string) (*setPlan, error) {

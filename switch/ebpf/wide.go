@@ -439,7 +439,7 @@ func (t *translator) shiftAmount(amount *bmv2json.Expr, at, limit int, backwards
 	fits := t.newLabel("fits")
 	t.compute(t.index(amount), 0)
 	t.emit(asm.JLE.Imm(asm.R1, int32(64*limit), fits), asm.Mov.Imm(asm.R1, int32(64*limit)))
-	t.place(fits)
+	t.bind(fits)
 	t.emit(asm.Mov.Reg(asm.R4, asm.R1), asm.And.Imm(asm.R4, 63), asm.Mov.Imm(asm.R5, 63), asm.Sub.Reg(asm.R5, asm.R4), asm.RSh.Imm(asm.R1, 6))
 	if backwards {
 		t.emit(asm.Mov.Imm(asm.R3, int32(limit)), asm.Sub.Reg(asm.R3, asm.R1))
@@ -486,15 +486,15 @@ func (t *translator) wideSaturation(e *bmv2json.Expr, at, n int) {
 	less := &bmv2json.Expr{Op: bmv2json.OpLt, Type: bmv2json.TypeBool, Left: e.Left, Right: low, Path: e.Path}
 	more := &bmv2json.Expr{Op: bmv2json.OpGt, Type: bmv2json.TypeBool, Left: e.Left, Right: high, Path: e.Path}
 	t.branch(t.comparison(less), below, notBelow, notBelow, 0)
-	t.place(notBelow)
+	t.bind(notBelow)
 	t.branch(t.comparison(more), above, within, within, 0)
-	t.place(within)
+	t.bind(within)
 	t.keep(e.Left, at, n)
 	t.jump(end)
-	t.place(below)
+	t.bind(below)
 	t.keep(low, at, n)
 	t.jump(end)
-	t.place(above)
+	t.bind(above)
 	t.keep(high, at, n)
-	t.place(end)
+	t.bind(end)
 }

@@ -8,7 +8,7 @@ import (
 
 // Clones, resubmitted and recirculated packets go through the program once more. An eBPF program cannot go back to its start, so a copy of the frame is put in front of
 // the port's tc ingress hook again (bpf_clone_redirect with BPF_F_INGRESS), with the PHV of the packet that asked for it in a slot of the ring that XDP and tc share
-// (handover.go), and the slot's number in the frame's mark:
+// (xdp_to_tc.go), and the slot's number in the frame's mark:
 //
 //	ingress ──▶ clone I2E: parse anew, keep a field list ──────────────▶ egress, for each replica of the session
 //	        ──▶ what was cloned, behind its clone: the PHV ────────────▶ egress
@@ -42,12 +42,12 @@ const (
 	maxPasses   = 4096    // as the interpreter has it
 	noCut       = 0x7fffffff
 
-	// Kinds of slots, besides those of handover.go.
-	againCloneIngress = 16
-	againCloneEgress  = 17
-	againResubmit     = 18
-	againRecirculate  = 19
-	againRest         = 20
+	// Kinds of slots, besides those of xdp_to_tc.go.
+	reinjectCloneIngress = 16
+	reinjectCloneEgress  = 17
+	reinjectResubmit     = 18
+	reinjectRecirculate  = 19
+	reinjectOriginal     = 20
 
 	instanceIngressClone = 1
 	instanceEgressClone  = 2
@@ -60,8 +60,8 @@ const (
 // any reports whether the program needs any of it.
 func (q *requests) any() bool { return q.clones || q.truncates || q.comesBack }
 
-// again reports whether packets come back.
-func (q *requests) again() bool { return q.clones || q.comesBack }
+// reinjects reports whether packets come back.
+func (q *requests) reinjects() bool { return q.clones || q.comesBack }
 
 // planRequests finds out what the program asks for, and makes room for it.
 func (p *plan) planRequests(take func(bytes int) int) {
@@ -135,7 +135,7 @@ func (t *translator) request(p *bmv2json.Primitive) {
 		t.load(asm.R2, rPHV, q.cut, 4)
 		t.emit(asm.JGE.Reg(asm.R1, asm.R2, less))
 		t.store(rPHV, q.cut, asm.R1, 4)
-		t.place(less)
+		t.bind(less)
 	}
 }
 
@@ -148,52 +148,52 @@ func (t *translator) checkFieldList(e *bmv2json.Expr) {
 // afterRequests follows ingress: the packet's clone is made, its digest sent, and if it is to be resubmitted it ends here.
 func (t *translator) afterRequests() {
 	q := &t.requests
-	again := q.again() && !t.captured
-	if again && t.hook == hookXDP {
+	reinjects := q.reinjects() && !t.captured
+	if reinjects && t.hook == hookXDP {
 		stay := t.newLabel("stay")
 		t.load(asm.R1, rPHV, q.cloning, 1)
 		t.load(asm.R2, rPHV, q.resubmit, 2)
 		t.emit(asm.Or.Reg(asm.R1, asm.R2), asm.JEq.Imm(asm.R1, 0, stay))
-		t.passUp(handoverCopies, xdpDrop)
-		t.place(stay)
+		t.passToTC(resumeCopies, xdpDrop)
+		t.bind(stay)
 	}
-	if again && q.clones && t.hook == hookTC {
+	if reinjects && q.clones && t.hook == hookTC {
 		none := t.newLabel("unclone")
 		t.load(asm.R1, rPHV, q.cloning, 1)
 		t.emit(asm.JEq.Imm(asm.R1, 0, none))
 		t.storeConstant(rPHV, q.cloning, 0, 1)
-		t.putBack(againCloneIngress)
+		t.reinject(reinjectCloneIngress)
 		// The clone leaves first, as in BMv2: the packet itself goes on behind it, or here if it cannot.
 		here := t.newLabel("here")
-		t.tryPutBack(againRest, here)
+		t.tryReinject(reinjectOriginal, here)
 		t.jump("ingress.drop")
-		t.place(here)
-		t.place(none)
+		t.bind(here)
+		t.bind(none)
 	}
 	t.sample()
-	if again && q.comesBack && t.hook == hookTC {
+	if reinjects && q.comesBack && t.hook == hookTC {
 		on := t.newLabel("on")
 		t.load(asm.R1, rPHV, q.resubmit, 2)
 		t.emit(asm.JEq.Imm(asm.R1, 0, on))
-		t.putBack(againResubmit)
+		t.reinject(reinjectResubmit)
 		t.jump("ingress.drop")
-		t.place(on)
+		t.bind(on)
 	}
 }
 
-// putBack puts a copy of the frame in front of the port again, with the PHV in a slot. Where that cannot be the copy is lost, and counted. It uses all registers but rPHV
+// reinject puts a copy of the frame in front of the port again, with the PHV in a slot. Where that cannot be the copy is lost, and counted. It uses all registers but rPHV
 // and rCtx.
-func (t *translator) putBack(kind int32) {
+func (t *translator) reinject(kind int32) {
 	lost, done := t.newLabel("lost"), t.newLabel("back")
-	t.tryPutBack(kind, lost)
+	t.tryReinject(kind, lost)
 	t.jump(done)
-	t.place(lost)
-	t.countLostHandover()
-	t.place(done)
+	t.bind(lost)
+	t.countLostResume()
+	t.bind(done)
 }
 
-// tryPutBack is putBack that goes to failed where it cannot.
-func (t *translator) tryPutBack(kind int32, failed string) {
+// tryReinject is reinject that goes to failed where it cannot.
+func (t *translator) tryReinject(kind int32, failed string) {
 	t.load(asm.R1, rPHV, t.requests.passes, 4)
 	t.emit(asm.JGE.Imm(asm.R1, maxPasses, failed), asm.Add.Imm(asm.R1, 1))
 	t.store(rPHV, t.requests.passes, asm.R1, 4)
@@ -208,11 +208,11 @@ func (t *translator) tryPutBack(kind int32, failed string) {
 	t.emit(asm.JNE.Imm(asm.R2, 1, own))
 	t.emit(asm.LoadMapValue(asm.R2, t.fds.ports, portsAny))
 	t.load(asm.R2, asm.R2, 0, 4)
-	t.place(own)
+	t.bind(own)
 	t.emit(asm.JNE.Imm(asm.R2, 0, port))
 	t.storeConstant(rTemp, slotNumber, 0, 8)
 	t.jump(failed)
-	t.place(port)
+	t.bind(port)
 	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R3, cloneIngressFlag))
 	t.call(asm.FnCloneRedirect)
 	t.emit(asm.Mov.Imm(asm.R1, 0))
@@ -225,21 +225,21 @@ func (t *translator) scramble(r asm.Register) {
 	t.emit(asm.Xor.Imm(r, int32(t.fds.magic&0x7fffffff)), asm.And.Imm(r, 0x7fffffff), asm.Or.Imm32(r, -1<<31))
 }
 
-// takeAgain is what tc begins with where packets come back: a frame with the mark of a slot goes on at one of three labels, with the PHV of who sent it in the slot at rTemp: at
+// resumeReinjected is what tc begins with where packets come back: a frame with the mark of a slot goes on at one of three labels, with the PHV of who sent it in the slot at rTemp: at
 // copies, with its own PHV back, at ended the same, or at parse with the port, kind (rEntry) and standard fields of a new packet, to be parsed. Others go on here. Where the program
 // clones nothing there is no way to copies and ended, and need be no label copies.
-func (t *translator) takeAgain(copies, parse, ended string) {
+func (t *translator) resumeReinjected(copies, parse, ended string) {
 	plain, egressClone, rest := t.newLabel("unmarked"), t.newLabel("egressClone"), t.newLabel("rest")
 	t.load(rEntry, rCtx, skbMark, 4)
 	t.emit(asm.JEq.Imm(rEntry, 0, plain))
 	t.scramble(rEntry)
 	t.emit(asm.And.Imm(rEntry, 0x7fffffff))
-	t.emit(asm.Mov.Reg(rTemp, rEntry), asm.Sub.Imm(rTemp, 1), asm.And.Imm(rTemp, handoverSlots-1), asm.Mul.Imm(rTemp, int32(t.handoverStride())))
-	t.emit(asm.LoadMapValue(asm.R1, t.fds.handover, 0), asm.Add.Reg(rTemp, asm.R1))
+	t.emit(asm.Mov.Reg(rTemp, rEntry), asm.Sub.Imm(rTemp, 1), asm.And.Imm(rTemp, resumeSlots-1), asm.Mul.Imm(rTemp, int32(t.slotStride())))
+	t.emit(asm.LoadMapValue(asm.R1, t.fds.resume, 0), asm.Add.Reg(rTemp, asm.R1))
 	t.load(asm.R0, rTemp, slotNumber, 8)
 	t.emit(asm.JEq.Imm(asm.R0, slotBusy, plain), asm.Mov.Reg(asm.R1, asm.R0), asm.And.Imm(asm.R1, 0x7fffffff), asm.JNE.Reg(asm.R1, rEntry, plain))
 	t.load(asm.R1, rTemp, slotKind, 4)
-	t.emit(asm.JLT.Imm(asm.R1, againCloneIngress, plain)) // a ticket's: another way to come back
+	t.emit(asm.JLT.Imm(asm.R1, reinjectCloneIngress, plain)) // a metadata cookie has its own way to come back
 	t.emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, slotBusy), atomically(asm.CmpXchg, rTemp, asm.R2, slotNumber), asm.JNE.Reg(asm.R0, asm.R3, plain))
 	t.emit(asm.Mov.Imm(asm.R1, 0))
 	t.store(rCtx, skbMark, asm.R1, 4)
@@ -248,7 +248,7 @@ func (t *translator) takeAgain(copies, parse, ended string) {
 	t.load(rTemp, asm.R10, slotOnStack, 8)
 	t.load(rEntry, rTemp, slotKind, 4)
 	if t.requests.clones {
-		t.emit(asm.JEq.Imm(rEntry, againCloneEgress, egressClone), asm.JEq.Imm(rEntry, againRest, rest))
+		t.emit(asm.JEq.Imm(rEntry, reinjectCloneEgress, egressClone), asm.JEq.Imm(rEntry, reinjectOriginal, rest))
 	}
 	for _, f := range []int{phvPort, t.requests.passes} {
 		t.load(asm.R1, rTemp, slotPHV+f, 4)
@@ -261,20 +261,20 @@ func (t *translator) takeAgain(copies, parse, ended string) {
 
 	if t.requests.clones {
 		// A clone of what egress has left: its PHV, with the metadata of the field list alone.
-		t.place(egressClone)
+		t.bind(egressClone)
 		t.takeSlot()
 		t.keepInSlot(instanceEgressClone, t.requests.list)
 		t.restoreTags("ingress.drop")
 		t.jump(copies)
 
 		// What a clone was made of, as ingress has left it.
-		t.place(rest)
+		t.bind(rest)
 		t.takeSlot()
 		t.freeSlot()
 		t.restoreTags("ingress.drop")
 		t.jump(ended)
 	}
-	t.place(plain)
+	t.bind(plain)
 }
 
 // slotOnStack is where the slot's address is while the packet is parsed anew.
@@ -317,7 +317,7 @@ func (t *translator) keepFields(list int) {
 				t.store(rPHV, p.off+off, asm.R2, n)
 			}
 		}
-		t.place(other)
+		t.bind(other)
 	}
 }
 
@@ -330,25 +330,25 @@ func (t *translator) beforeParsing() {
 	t.load(asm.R4, rPHV, phvLen, 4)
 	t.setStandard(t.std.packetLength, asm.R4)
 	if t.requests.clones {
-		t.emit(asm.JEq.Imm(rEntry, againCloneIngress, plain))
+		t.emit(asm.JEq.Imm(rEntry, reinjectCloneIngress, plain))
 	}
 	t.setStandardConstant(t.std.ingressPort, 0) // as it is cleared, unless a list has it
 	t.fieldIf(t.std.ingressTime, func(p place) { t.storeConstant(rPHV, p.off, 0, p.size) })
 	if t.requests.comesBack {
 		recirculated := t.newLabel("recirculated")
-		t.emit(asm.JEq.Imm(rEntry, againRecirculate, recirculated))
+		t.emit(asm.JEq.Imm(rEntry, reinjectRecirculate, recirculated))
 		t.keepFields(t.requests.resubmit)
 		t.setStandardConstant(t.std.instanceType, instanceResubmitted)
 		t.jump(back)
-		t.place(recirculated)
+		t.bind(recirculated)
 		t.keepFields(t.requests.recirc)
 		t.setStandardConstant(t.std.instanceType, instanceRecirculated)
-		t.place(back)
+		t.bind(back)
 		t.load(asm.R4, rPHV, phvLen, 4)
 		t.setStandard(t.std.packetLength, asm.R4)
 		t.freeSlot()
 	}
-	t.place(plain)
+	t.bind(plain)
 }
 
 // afterParsing sends an ingress clone, which is parsed anew, on to egress.
@@ -360,12 +360,12 @@ func (t *translator) afterParsing(copies string) {
 	t.load(asm.R1, asm.R10, slotOnStack, 8)
 	t.emit(asm.JEq.Imm(asm.R1, 0, on), asm.Mov.Reg(rTemp, asm.R1))
 	t.load(asm.R1, rTemp, slotKind, 4)
-	t.emit(asm.JNE.Imm(asm.R1, againCloneIngress, on))
+	t.emit(asm.JNE.Imm(asm.R1, reinjectCloneIngress, on))
 	t.load(asm.R1, rTemp, slotPHV+t.requests.session, 4)
 	t.store(rPHV, t.requests.session, asm.R1, 4)
 	t.keepInSlot(instanceIngressClone, t.requests.list)
 	t.jump(copies)
-	t.place(on)
+	t.bind(on)
 }
 
 // replicateClone sends a clone to the ports of its session, as multicast does for a group's.
@@ -378,7 +378,7 @@ func (t *translator) replicateClone() {
 	t.load(asm.R3, asm.R2, 0, 4)
 	whole := t.newLabel("whole")
 	t.emit(asm.JNE.Imm(asm.R3, 0, whole), asm.Mov.Imm(asm.R3, noCut))
-	t.place(whole)
+	t.bind(whole)
 	t.store(rPHV, t.requests.copyCut, asm.R3, 4)
 	t.emit(asm.LSh.Imm(rEntry, 3))
 	t.stateAddress(asm.R2, t.requests.sessions)
@@ -393,7 +393,7 @@ func (t *translator) replicateClone() {
 // afterEgressPipeline makes the clone that egress asked for. At XDP the packet goes on at tc if it has asked for anything.
 func (t *translator) afterEgressPipeline() {
 	q := &t.requests
-	if !q.again() || t.captured {
+	if !q.reinjects() || t.captured {
 		return
 	}
 	if t.hook == hookXDP {
@@ -401,8 +401,8 @@ func (t *translator) afterEgressPipeline() {
 		t.load(asm.R1, rPHV, q.cloning, 1)
 		t.load(asm.R2, rPHV, q.recirc, 2)
 		t.emit(asm.Or.Reg(asm.R1, asm.R2), asm.JEq.Imm(asm.R1, 0, stay))
-		t.passUp(handoverLeave, verdictDrop)
-		t.place(stay)
+		t.passToTC(resumeLeave, verdictDrop)
+		t.bind(stay)
 		return
 	}
 	if q.clones {
@@ -410,8 +410,8 @@ func (t *translator) afterEgressPipeline() {
 		t.load(asm.R1, rPHV, q.cloning, 1)
 		t.emit(asm.JEq.Imm(asm.R1, 0, none))
 		t.storeConstant(rPHV, q.cloning, 0, 1)
-		t.putBack(againCloneEgress)
-		t.place(none)
+		t.reinject(reinjectCloneEgress)
+		t.bind(none)
 	}
 }
 
@@ -424,9 +424,9 @@ func (t *translator) afterDeparsing(drop string) {
 	on := t.newLabel("on")
 	t.load(asm.R1, rPHV, q.recirc, 2)
 	t.emit(asm.JEq.Imm(asm.R1, 0, on))
-	t.putBack(againRecirculate)
+	t.reinject(reinjectRecirculate)
 	t.jump(drop)
-	t.place(on)
+	t.bind(on)
 }
 
 // cutFrame makes the frame no longer than was asked for. The last frame is cut; of one that is needed again (copied) restoreFrame puts back what cutFrame has taken off.
@@ -443,14 +443,14 @@ func (t *translator) cutFrame(copied bool, drop string) (restore func()) {
 	t.store(asm.R10, lengthOnStack, asm.R2, 4)
 	t.store(rPHV, phvLen, asm.R1, 4)
 	if t.captured {
-		t.place(whole)
+		t.bind(whole)
 		return func() { t.uncut(false) }
 	}
 	if t.hook == hookXDP {
 		t.emit(asm.Sub.Reg(asm.R1, asm.R2), asm.Mov.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, rCtx))
 		t.call(asm.FnXdpAdjustTail)
 		t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-		t.place(whole)
+		t.bind(whole)
 		return func() {}
 	}
 	if copied {
@@ -460,7 +460,7 @@ func (t *translator) cutFrame(copied bool, drop string) (restore func()) {
 	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R3, 0))
 	t.call(asm.FnSkbChangeTail)
 	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-	t.place(whole)
+	t.bind(whole)
 	return func() { t.uncut(copied) }
 }
 
@@ -479,7 +479,7 @@ func (t *translator) uncut(tail bool) {
 		t.load(asm.R1, asm.R10, lengthOnStack, 4)
 	}
 	t.store(rPHV, phvLen, asm.R1, 4)
-	t.place(whole)
+	t.bind(whole)
 }
 
 // moveTail copies what is cut off from the frame to the buffer, or back.

@@ -18,13 +18,13 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// againPorts are the ports of the tests below, cpuPort the controller's.
-var againPorts = []uint32{1, 2, 3, 4, 5, 6}
+// recirculatePorts are the ports of the tests below, cpuPort the controller's.
+var recirculatePorts = []uint32{1, 2, 3, 4, 5, 6}
 
-const againCPUPort = 510
+const recirculateCPUPort = 510
 
-// again is a program that sends packets through once more, on real interfaces and on the interpreter.
-type again struct {
+// recirculation is a program that sends packets through once more, on real interfaces and on the interpreter.
+type recirculation struct {
 	cables     *cables
 	kernel     *device
 	interp     *interp.Pipeline
@@ -33,16 +33,16 @@ type again struct {
 	selection  int         // of the program's parts
 }
 
-func newAgain(t *testing.T, prog *bmv2json.Program, opts Options) *again {
+func newRecirculation(t *testing.T, prog *bmv2json.Program, opts Options) *recirculation {
 	t.Helper()
-	a := &again{cables: newCables(t, againPorts), cpuPort: opts.CPUPort, controller: make(chan []byte, 4096)}
+	a := &recirculation{cables: newCables(t, recirculatePorts), cpuPort: opts.CPUPort, controller: make(chan []byte, 4096)}
 	var err error
 	a.kernel, err = newDevice(opts)
 	check(t, err)
 	t.Cleanup(func() { a.kernel.Close() })
 	a.kernel.OnPacketIn(func(frame []byte) { a.controller <- bytes.Clone(frame) })
 	a.commit(t, prog)
-	for _, n := range againPorts {
+	for _, n := range recirculatePorts {
 		check(t, a.kernel.AddPort(target.Port{Number: n, Iface: fmt.Sprintf("s%d", n)}))
 		if q := a.kernel.ports[n]; (q.hook == hookXDP) != (opts.Hook == HookXDP) {
 			t.Fatalf("port %d is at %v: %s", n, q.hook, q.why)
@@ -52,7 +52,7 @@ func newAgain(t *testing.T, prog *bmv2json.Program, opts Options) *again {
 }
 
 // commit makes both run a program.
-func (a *again) commit(t *testing.T, prog *bmv2json.Program) {
+func (a *recirculation) commit(t *testing.T, prog *bmv2json.Program) {
 	t.Helper()
 	check(t, a.kernel.Commit(prog))
 	var err error
@@ -71,7 +71,7 @@ func (a *again) commit(t *testing.T, prog *bmv2json.Program) {
 }
 
 // frame is a random frame for copies.p4: ingress operation, egress operation, argument, round.
-func (a *again) frame(r *rand.Rand) []byte {
+func (a *recirculation) frame(r *rand.Rand) []byte {
 	frame := make([]byte, 30+r.IntN(60))
 	for i := range frame {
 		frame[i] = byte(r.Uint32())
@@ -92,12 +92,12 @@ func (a *again) frame(r *rand.Rand) []byte {
 
 // compare gives a frame by a port to both, and says whether something came out of the interpreter. From the CPU port it
 // goes as a packet-out.
-func (a *again) compare(t *testing.T, port uint32, frame []byte) bool {
+func (a *recirculation) compare(t *testing.T, port uint32, frame []byte) bool {
 	t.Helper()
 	var want []stf.Packet
 	wanted := 0 // by interfaces
 	for _, o := range a.interp.Process(time.Second, port, bytes.Clone(frame)) {
-		if len(o.Frame) < 14 || !slices.Contains(againPorts, o.Port) && (o.Port != a.cpuPort || a.cpuPort == 0) {
+		if len(o.Frame) < 14 || !slices.Contains(recirculatePorts, o.Port) && (o.Port != a.cpuPort || a.cpuPort == 0) {
 			continue
 		}
 		want = append(want, stf.Packet{Port: o.Port, Frame: bytes.Clone(o.Frame)})
@@ -138,17 +138,17 @@ func (a *again) compare(t *testing.T, port uint32, frame []byte) bool {
 	return len(want) > 0
 }
 
-// TestAgain gives random frames to a program that clones, resubmits, recirculates, multicasts and truncates, in ingress and in egress, on real interfaces at both hooks: what
+// TestRecirculate gives random frames to a program that clones, resubmits, recirculates, multicasts and truncates, in ingress and in egress, on real interfaces at both hooks: what
 // comes out must be what the interpreter sends, at tc by each port in the same order.
-func TestAgain(t *testing.T) {
+func TestRecirculate(t *testing.T) {
 	prog := readProgram(t, "../stf/testdata/copies.json")
 	for i, hook := range []Hook{HookTC, HookXDP} {
 		t.Run(hook.String(), func(t *testing.T) {
-			a := newAgain(t, prog, Options{Hook: hook})
+			a := newRecirculation(t, prog, Options{Hook: hook})
 			r := rand.New(rand.NewPCG(7, uint64(i)))
 			kinds := map[[2]byte]bool{}
 			for range 600 {
-				if frame := a.frame(r); a.compare(t, againPorts[r.IntN(3)], frame) {
+				if frame := a.frame(r); a.compare(t, recirculatePorts[r.IntN(3)], frame) {
 					kinds[[2]byte{frame[0], frame[1]}] = true
 				}
 			}
@@ -162,9 +162,9 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestAgainInParts does it with the parts of that program: every selection of what sends packets through once more,
+// TestRecirculateInParts does it with the parts of that program: every selection of what sends packets through once more,
 // with a CPU port, from which packets come and to which copies go, and without.
-func TestAgainInParts(t *testing.T) {
+func TestRecirculateInParts(t *testing.T) {
 	parts := []string{"clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit", "recirculate"}
 	selected := func(n int) *bmv2json.Program {
 		prog := readProgram(t, "../stf/testdata/copies.json")
@@ -183,18 +183,18 @@ func TestAgainInParts(t *testing.T) {
 		}
 		return prog
 	}
-	for _, opts := range []Options{{Hook: HookTC}, {Hook: HookTC, CPUPort: againCPUPort}, {Hook: HookXDP, CPUPort: againCPUPort}} {
+	for _, opts := range []Options{{Hook: HookTC}, {Hook: HookTC, CPUPort: recirculateCPUPort}, {Hook: HookXDP, CPUPort: recirculateCPUPort}} {
 		t.Run(fmt.Sprintf("%v/%d", opts.Hook, opts.CPUPort), func(t *testing.T) {
-			var a *again
+			var a *recirculation
 			given, came := 0, 0
 			for n := 1; n < 1<<len(parts); n++ {
 				prog := selected(n)
 				if a == nil {
-					a = newAgain(t, prog, opts)
+					a = newRecirculation(t, prog, opts)
 				} else {
 					a.commit(t, prog)
 				}
-				from := againPorts[:3]
+				from := recirculatePorts[:3]
 				if a.cpuPort != 0 {
 					from = []uint32{1, 2, a.cpuPort}
 				}
