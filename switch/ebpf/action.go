@@ -1,45 +1,10 @@
 package ebpf
 
 import (
-	"encoding/binary"
-
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
-
-// paramPlan is where an action finds its parameters in a table's entry.
-type paramPlan struct {
-	inline bool // in bits of the entry's word (rEntry); otherwise in the entry's slot, to which rEntry points
-	at     []int
-	widths []int
-}
-
-// param is a word of a parameter of the action that is being translated.
-func (t *translator) param(e *bmv2json.Expr, i int) *value {
-	if t.konsts != nil {
-		b := t.konsts[e.Index]
-		part := make([]byte, wordsOf(e.Width)*8)
-		copy(part[len(part)-len(b):], b)
-		n := len(part)/8 - 1 - i
-		if n < 0 {
-			return konst(0)
-		}
-		return konst(binary.BigEndian.Uint64(part[n*8:]))
-	}
-	at, width := t.params.at[e.Index], t.params.widths[e.Index]
-	switch {
-	case t.params.inline:
-		return &value{op: vInline, k: uint64(at), max: ones(width)}
-	case !wide(width):
-		return &value{op: vParam, off: at, size: slotSize(width), max: ones(width)}
-	}
-	n := wordsOf(width)
-	if i >= n {
-		return konst(0)
-	}
-	return &value{op: vParam, off: at + (n-1-i)*8, size: 8, swapped: true, max: ones(min(64, width-64*i))}
-}
 
 // runAction emits an action's primitives. exit is where the primitive "exit" goes.
 func (t *translator) runAction(a *bmv2json.Action, exit string) {
@@ -204,126 +169,6 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 func (t *translator) markToDrop() {
 	t.setStandardConstant(t.std.egressSpec, t.dropPort)
 	t.setStandardConstant(t.std.mcastGroup, 0)
-}
-
-// storeValue stores a number into a field of up to 64 bits, cut to its width.
-func (t *translator) storeValue(p place, v *value) {
-	v = andValue(v, konst(ones(p.width)))
-	if v.op == vConst {
-		if imm, ok := v.immediate(); ok || p.size <= 4 {
-			if !ok {
-				imm = int32(uint32(v.k))
-			}
-			t.storeConstant(rPHV, p.off, imm, p.size)
-			return
-		}
-	}
-	// A condition becomes two stores of constants, which keeps it out of the registers.
-	if v.op == vSelect && v.a.op == vConst && v.b.op == vConst && v.a.k <= 0x7fffffff && v.b.k <= 0x7fffffff {
-		yes, no, end := t.newLabel("yes"), t.newLabel("no"), t.newLabel("end")
-		t.branch(v.cond, yes, no, yes, 0)
-		t.bind(yes)
-		t.storeConstant(rPHV, p.off, int32(v.a.k), p.size)
-		t.jump(end)
-		t.bind(no)
-		t.storeConstant(rPHV, p.off, int32(v.b.k), p.size)
-		t.bind(end)
-		return
-	}
-	t.store(rPHV, p.off, t.compute(v, 0), p.size)
-}
-
-// assignTo emits dst = src, cut to dst's width.
-func (t *translator) assignTo(dst place, src *bmv2json.Expr) {
-	if dst.last {
-		refuse(src.Path, "assigning to the last element of a stack")
-	}
-	if !wide(dst.width) {
-		t.storeValue(dst, t.word(src, 0))
-		return
-	}
-	n := wordsOf(dst.width)
-	if src.Op == bmv2json.OpField && !src.Field.IsValidity() && src.Width == dst.width && !src.Field.Field.VL {
-		t.copyWords(rPHV, dst.off, rPHV, t.lay.field(src.Field).off, n*8)
-		return
-	}
-	words := make([]*value, n)
-	for i := range words {
-		words[i] = andValue(t.word(src, i), konst(ones(min(64, dst.width-64*i))))
-	}
-	// The words are computed before any is stored, as many as there are registers for; a word that stays what it is needs neither.
-	var moved []int
-	for i, w := range words {
-		if !w.same(t.wordOfPlace(dst, i)) {
-			moved = append(moved, i)
-		}
-	}
-	at := func(i int) int { return dst.off + (n-1-i)*8 }
-	if len(moved) > 3 && readsAnyOf(words, dst.off, n*8) {
-		at := t.words(n) // computed elsewhere first: a word may be wanted after it has been stored
-		for i, w := range words {
-			t.computeSwapped(w, 0)
-			t.store(rPHV, at+(n-1-i)*8, pool[0], 8)
-		}
-		t.copyWords(rPHV, dst.off, rPHV, at, n*8)
-		return
-	}
-	if len(moved) <= 3 {
-		for j, i := range moved {
-			t.computeSwapped(words[i], j)
-		}
-		for j, i := range moved {
-			t.store(rPHV, at(i), pool[j], 8)
-		}
-		return
-	}
-	for _, i := range moved {
-		t.computeSwapped(words[i], 0)
-		t.store(rPHV, at(i), pool[0], 8)
-	}
-}
-
-// computeSwapped computes a word of a wide field as it stands in memory.
-func (t *translator) computeSwapped(v *value, d int) {
-	if v.op == vConst {
-		v = konst(reverse(v.k))
-		t.compute(v, d)
-		return
-	}
-	if v.swapped {
-		w := *v
-		w.swapped = false
-		t.compute(&w, d)
-		return
-	}
-	t.compute(v, d)
-	t.emit(asm.HostTo(asm.BE, pool[d], asm.DWord))
-}
-
-func reverse(k uint64) uint64 {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], k)
-	return binary.LittleEndian.Uint64(b[:])
-}
-
-func readsAnyOf(words []*value, off, size int) bool {
-	var reads func(*value) bool
-	var asks func(*condition) bool
-	reads = func(v *value) bool {
-		if v == nil {
-			return false
-		}
-		return v.op == vLoad && v.off < off+size && v.off+v.size > off || reads(v.a) || reads(v.b) || asks(v.cond)
-	}
-	asks = func(c *condition) bool {
-		return c != nil && (reads(c.a) || reads(c.b) || asks(c.sel) || asks(c.left) || asks(c.right))
-	}
-	for _, w := range words {
-		if reads(w) {
-			return true
-		}
-	}
-	return false
 }
 
 // cell puts the address of a cell into R2; an index beyond the array goes to beyond.

@@ -16,7 +16,7 @@ import (
 type attachment struct {
 	iface   string
 	ifindex int
-	hook    hook // where frames are met first
+	hook    Hook // HookTC or HookXDP: where frames are met first
 	clsact  bool // at tc by a filter, not by tcx
 
 	tc         link.Link // nil where clsact or nothing is attached
@@ -28,41 +28,41 @@ type attachment struct {
 // attached reports whether a program runs.
 func (a *attachment) attached() bool { return a.tc != nil || a.filter }
 
-// change makes a pipeline's programs those of the port, in the place of the old pipeline's. At every moment a frame is met by one program that takes it as a whole:
+// change makes a pipeline's programs those of the port, in the place of the old pipeline's; xdp is used where the port is at XDP. At every moment a frame is met by one program that takes it as a whole:
 // what the old program at XDP has handed over is finished by the old program at tc, which stays behind the new one until finish is called.
-func (a *attachment) change(p *pipeline) (finish func(), err error) {
+func (a *attachment) change(tc, xdp *ebpf.Program) (finish func(), err error) {
 	finish = func() {}
 	switch {
 	case a.clsact:
-		if finish, err = a.setFilter(p.program); err != nil {
+		if finish, err = a.setFilter(tc); err != nil {
 			return finish, err
 		}
 	case a.tc == nil:
-		if a.tc, err = a.attachTCX(p.program, link.Head()); err != nil { // before others, as at XDP
+		if a.tc, err = a.attachTCX(tc, link.Head()); err != nil { // before others, as at XDP
 			return finish, err
 		}
 	case a.xdp == nil:
-		if err := a.tc.Update(p.program); err != nil {
+		if err := a.tc.Update(tc); err != nil {
 			return finish, fmt.Errorf("changing the program at %s: %w", a.iface, err)
 		}
 	default:
 		before := a.tc
-		if a.tc, err = a.attachTCX(p.program, link.Head()); err != nil {
+		if a.tc, err = a.attachTCX(tc, link.Head()); err != nil {
 			a.tc = before
 			return finish, err
 		}
 		finish = func() { _ = before.Close() }
 	}
-	if a.hook != hookXDP {
+	if a.hook != HookXDP {
 		return finish, nil
 	}
 	if a.xdp != nil {
-		if err := a.xdp.Update(p.xdp); err != nil {
+		if err := a.xdp.Update(xdp); err != nil {
 			return finish, fmt.Errorf("changing the program at XDP of %s: %w", a.iface, err)
 		}
 		return finish, nil
 	}
-	a.xdp, err = attachXDP(a.ifindex, p.xdp)
+	a.xdp, err = attachXDP(a.ifindex, xdp)
 	if err != nil {
 		return finish, fmt.Errorf("attaching the program to %s: %w", a.iface, err)
 	}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cilium/ebpf/asm"
-
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -35,11 +33,11 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 	if xdp {
 		h = hookXDP
 		for _, q := range d.ports { // none is really sent by
-			d.setXDP(q.Number, q.ifindex)
+			d.portMap.setXDP(q.Number, q.ifindex)
 			defer d.refresh(q)
 		}
 	}
-	insns, err := translate(p.plan, h, f, p.opts, d.started)
+	insns, err := translate(p.plan, h, f, p.settings)
 	if err != nil {
 		return 0, err
 	}
@@ -49,8 +47,8 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 	}
 	defer prog.Close()
 	// The kernel runs it on the loopback interface, which stands for the CPU port otherwise.
-	d.setPort(1, number)
-	defer d.setPort(1, d.opts.CPUPort)
+	d.portMap.setPort(1, number)
+	defer d.portMap.setPort(1, d.opts.CPUPort)
 	err = d.home.do(func() error {
 		if _, each, err = prog.Benchmark(frame, n, nil); err != nil {
 			return err
@@ -68,13 +66,7 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 
 // benchmarkEmpty measures a program that at most sets the frame back.
 func benchmarkEmpty(p *pipeline, h hook, f fds, frame []byte, n int) (time.Duration, error) {
-	t := &translator{plan: p.plan, hook: h, fds: f}
-	main := t.function("empty", func() {
-		t.emit(asm.Mov.Reg(rCtx, asm.R1))
-		t.setBack()
-		t.verdict(verdictDrop)
-	})
-	insns, err := main.assemble(true)
+	insns, err := emptyProgram(p.plan, h, f)
 	if err != nil {
 		return 0, err
 	}
@@ -85,15 +77,6 @@ func benchmarkEmpty(p *pipeline, h hook, f fds, frame []byte, n int) (time.Durat
 	defer prog.Close()
 	_, each, err := prog.Benchmark(frame, n, nil)
 	return each, err
-}
-
-// setBack makes the frame what it is to be at the start of each run.
-func (t *translator) setBack() {
-	if t.fds.replay == 0 {
-		return
-	}
-	t.emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.fds.replay, 0), asm.Mov.Imm(asm.R4, int32(t.fds.replayLen)))
-	t.storeBytes()
 }
 
 // Pending reports whether frames for OnPacketIn have left a program and were not handed over yet: for tests that wait for all that a packet causes.

@@ -34,7 +34,7 @@ func TestProgramsReadBoottime(t *testing.T) {
 	t.Cleanup(func() { d.Close() })
 	check(t, d.Commit(netcraq(t, 128)))
 	for _, h := range []hook{hookTC, hookXDP} {
-		insns, err := translate(d.pipeline.plan, h, d.pipeline.fds, d.opts, d.started)
+		insns, err := translate(d.pipeline.plan, h, d.pipeline.fds, d.settings)
 		check(t, err)
 		boot := 0
 		for _, in := range insns {

@@ -182,10 +182,10 @@ func (c *code) assemble(main bool) (asm.Instructions, error) {
 	return out, nil
 }
 
-// link makes one program of functions, the first of which is its entry. Functions that nothing calls are left out:
+// linkFunctions makes one program of functions, the first of which is its entry. Functions that nothing calls are left out:
 // where all calls of one are in code that cannot be reached, which assemble drops, the kernel does not take it for a
 // function, and refuses what is said about it.
-func link(functions []*code) (asm.Instructions, error) {
+func linkFunctions(functions []*code) (asm.Instructions, error) {
 	parts, at := make([]asm.Instructions, len(functions)), map[string]int{}
 	for i, c := range functions {
 		at[c.name] = i
@@ -273,12 +273,4 @@ func atomically(op asm.AtomicOp, base, src asm.Register, off int) asm.Instructio
 	in := op.Mem(base, src, asm.DWord, int16(off))
 	in.Constant = int64(op >> 8)
 	return in
-}
-
-// forget makes the verifier forget what it knows of a register, by way of memory, and says that it is no more than most (it goes to never if it is). Where many paths meet that differ
-// in a number only, it would follow all of them to the end.
-func (t *translator) forget(r asm.Register, most int, never string) {
-	t.store(rPHV, phvForget, r, 8)
-	t.load(r, rPHV, phvForget, 8)
-	t.emit(asm.JGT.Imm(r, int32(most), never))
 }

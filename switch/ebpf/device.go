@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
-	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
 	"github.com/netcraq/netcraq/internal/boottime"
@@ -52,21 +49,12 @@ type Device interface {
 
 // device implements Device.
 type device struct {
-	opts      Options
-	log       *slog.Logger
-	home      *namespace
-	clsact    bool // the kernel has no tcx
-	watcher   *watcher
-	started   boottime.Time // which programs read, too (bpf_ktime_get_boot_ns)
-	magic     uint64        // in the metadata cookies of xdp_to_tc.go
-	pipelines atomic.Uint64 // how many there have been
-	portMap   *state
-	buffer    *ebpf.Map
-
-	packetIn  *ring
-	packetOut *state // see packetout.go
-	tap       *ring  // nil if nobody asked for it
-	digests   *ring
+	opts    Options
+	log     *slog.Logger
+	home    *namespace
+	clsact  bool // the kernel has no tcx
+	watcher *watcher
+	*shared
 
 	mu        sync.Mutex // guards what follows
 	closed    bool
@@ -91,12 +79,6 @@ type port struct {
 	tags       *offload.Change // of those too, where XDP meets the frames
 	gone       bool            // the interface is not there
 }
-
-// Bytes in the rings.
-const (
-	packetInRing = 1 << 20
-	tapRing      = 16 << 20
-)
 
 // New makes a switch without ports or program, in the network namespace of the calling thread. The error says what the kernel or the process lacks.
 func New(opts Options) (Device, error) {
@@ -126,94 +108,50 @@ func newDevice(opts Options) (d *device, err error) {
 			d.Close()
 		}
 	}()
-	d.started = boottime.Now()
 	if d.home, err = enterNamespace(); err != nil {
 		return nil, err
 	}
-	d.clsact, d.magic = opts.clsact || !haveTCX(), rand.Uint64()
+	d.clsact = opts.clsact || !haveTCX()
 	if err := d.home.do(offload.Recover); err != nil {
 		d.log.Warn("what a dead switch changed on interfaces may still be changed", "err", err)
 	}
-	if d.portMap, err = newState(portsSize); err != nil {
+	s := settings{cpuPort: opts.CPUPort, dropPort: opts.DropPort, onlyUDP: opts.OnlyUDP, captured: opts.captured, unlocked: opts.unlocked, started: boottime.Now()}
+	if d.shared, err = newShared(s, opts.Hook != HookTC, d.log, d.handPacket, d.handDigest, d.handTapped()); err != nil {
 		return nil, err
-	}
-	if d.packetOut, err = newState(packetOutSize); err != nil {
-		return nil, err
-	}
-	if d.buffer, err = newMapIn(ebpf.MapSpec{Name: "buffer", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: bufferSize, MaxEntries: 1}); err != nil {
-		return nil, err
-	}
-	d.packetIn, err = newRing("packet_in", packetInRing, d.log, func(frame []byte) {
-		d.handlers.Lock()
-		handle := d.onPacket
-		d.handlers.Unlock()
-		handle(frame)
-	})
-	if err != nil {
-		return nil, err
-	}
-	if d.digests, err = newRing("digests", digestRing, d.log, d.handDigest); err != nil {
-		return nil, err
-	}
-	if opts.Tap != nil {
-		var wall wallClock
-		d.tap, err = newRing("tap", tapRing, d.log, func(b []byte) {
-			opts.Tap(wall.at(int64(binary.NativeEndian.Uint64(b[8:]))), binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[4:]) == tapOut, b[tapHeader:])
-		})
-		if err != nil {
-			return nil, err
-		}
 	}
 	if d.watcher, err = d.watch(); err != nil {
 		return nil, err
 	}
 	if opts.CPUPort != 0 {
-		d.setPort(loopback, opts.CPUPort)
+		d.portMap.setPort(loopback, opts.CPUPort)
 	}
 	return d, nil
 }
 
-// noPort is nobody's number.
-const noPort = ^uint32(0)
-
-// setPort makes frames of an interface those of a port, or nobody's.
-func (d *device) setPort(ifindex int, number uint32) {
-	at := portsByIfindex + ifindex*4
-	atomic.StoreUint32((*uint32)(unsafe.Pointer(&d.portMap.mem[at])), number+1)
-}
-
 // setInterface makes an interface that of a port; 0 is none.
 func (d *device) setInterface(number uint32, ifindex int) {
-	at := portsIfindex + int(number)*4
-	atomic.StoreUint32((*uint32)(unsafe.Pointer(&d.portMap.mem[at])), uint32(ifindex))
 	some := ifindex
 	for _, q := range d.ports {
 		if some == 0 && q.Number != number && !q.gone {
 			some = q.ifindex
 		}
 	}
-	atomic.StoreUint32((*uint32)(unsafe.Pointer(&d.portMap.mem[portsAny])), uint32(some))
-}
-
-// setXDP makes an interface one that XDP sends a port's frames by; 0: they go by tc.
-func (d *device) setXDP(number uint32, ifindex int) {
-	at := portsXDP + int(number)*4
-	atomic.StoreUint32((*uint32)(unsafe.Pointer(&d.portMap.mem[at])), uint32(ifindex))
+	d.portMap.setInterface(number, ifindex, some)
 }
 
 // Engine implements [target.Device].
 func (d *device) Engine() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	at := map[hook]int{}
+	at := map[Hook]int{}
 	for _, q := range d.ports {
 		at[q.hook]++
 	}
 	where := "tc"
 	switch {
-	case at[hookXDP] > 0 && at[hookTC] > 0:
-		where = fmt.Sprintf("XDP (%d ports) and tc (%d)", at[hookXDP], at[hookTC])
-	case at[hookXDP] > 0:
+	case at[HookXDP] > 0 && at[HookTC] > 0:
+		where = fmt.Sprintf("XDP (%d ports) and tc (%d)", at[HookXDP], at[HookTC])
+	case at[HookXDP] > 0:
 		where = "XDP"
 	}
 	if d.clsact {
@@ -227,7 +165,7 @@ func (d *device) Engine() string {
 
 // Verify implements [target.Device].
 func (d *device) Verify(prog *bmv2json.Program) error {
-	p, err := newPipeline(prog, d)
+	p, err := newPipeline(prog, d.shared)
 	if p != nil {
 		p.close()
 	}
@@ -236,7 +174,7 @@ func (d *device) Verify(prog *bmv2json.Program) error {
 
 // Commit implements [target.Device]. The new program takes over port by port; a packet is processed by one of the two as a whole.
 func (d *device) Commit(prog *bmv2json.Program) error {
-	p, err := newPipeline(prog, d)
+	p, err := newPipeline(prog, d.shared)
 	if err != nil {
 		return err
 	}
@@ -249,7 +187,7 @@ func (d *device) Commit(prog *bmv2json.Program) error {
 
 // Prepare implements [target.Preparer].
 func (d *device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
-	p, err := newPipeline(prog, d)
+	p, err := newPipeline(prog, d.shared)
 	if err != nil {
 		return nil, err
 	}
@@ -273,11 +211,11 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 	}
 	if handOver != nil {
 		for _, q := range d.ports {
-			d.setPort(q.ifindex, noPort)
+			d.portMap.setPort(q.ifindex, noPort)
 		}
 		defer func() {
 			for _, q := range d.ports {
-				d.setPort(q.ifindex, q.Number)
+				d.portMap.setPort(q.ifindex, q.Number)
 			}
 		}()
 		waitForPackets()
@@ -286,8 +224,8 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 		}
 	}
 	if old != nil {
-		d.portMap.store(portsPrevious, old.number)
-		defer d.portMap.store(portsPrevious, 0)
+		d.portMap.setPrevious(old.number)
+		defer d.portMap.setPrevious(0)
 	}
 	var finishes []func()
 	defer func() {
@@ -331,10 +269,10 @@ func (d *device) attach(q *port, p *pipeline) (finish func(), err error) {
 		return finish, nil
 	}
 	err = d.home.do(func() error {
-		finish, err = q.change(p)
+		finish, err = q.change(p.program, p.xdp)
 		return err
 	})
-	if err != nil && q.hook == hookXDP && q.xdp == nil && q.attached() {
+	if err != nil && q.hook == HookXDP && q.xdp == nil && q.attached() {
 		// The driver was asked in vain. At tc the port works as well.
 		d.atTC(q, err.Error())
 		err = nil
@@ -416,7 +354,7 @@ func (d *device) open(q *port) error {
 		return nil
 	})
 	d.chooseHook(q, l)
-	if q.hook == hookXDP {
+	if q.hook == HookXDP {
 		_ = d.home.do(func() (err error) {
 			if q.tags, err = offload.Off(q.Iface, index, offload.RxVLAN); err != nil {
 				d.log.Warn("frames whose 802.1Q tag the device takes off are taken for untagged ones at XDP, or the setting may outlive a kill", "port", q.Number, "iface", q.Iface, "err", err)
@@ -424,7 +362,7 @@ func (d *device) open(q *port) error {
 			return nil
 		})
 	}
-	d.setPort(index, q.Number)
+	d.portMap.setPort(index, q.Number)
 	d.setInterface(q.Number, index)
 	if d.pipeline != nil {
 		if _, err := d.attach(q, d.pipeline); err != nil {
@@ -439,8 +377,8 @@ func (d *device) open(q *port) error {
 // forget undoes what open has done.
 func (d *device) forget(q *port) {
 	d.setInterface(q.Number, 0)
-	d.setXDP(q.Number, 0)
-	d.setPort(q.ifindex, noPort)
+	d.portMap.setXDP(q.Number, 0)
+	d.portMap.setPort(q.ifindex, noPort)
 	_ = d.home.do(func() error {
 		q.close()
 		if err := errors.Join(q.settings.Restore(), q.tags.Restore()); err != nil {
@@ -510,6 +448,25 @@ func (d *device) OnDigest(f func(target.Digest)) {
 	d.handlers.Unlock()
 }
 
+// handPacket gives a packet-in to who asked for them.
+func (d *device) handPacket(frame []byte) {
+	d.handlers.Lock()
+	handle := d.onPacket
+	d.handlers.Unlock()
+	handle(frame)
+}
+
+// handTapped gives records of the tap's ring to Options.Tap; nil where there is none.
+func (d *device) handTapped() func(record []byte) {
+	if d.opts.Tap == nil {
+		return nil
+	}
+	var wall wallClock
+	return func(b []byte) {
+		d.opts.Tap(wall.at(int64(binary.NativeEndian.Uint64(b[8:]))), binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[4:]) == tapOut, b[tapHeader:])
+	}
+}
+
 // handDigest gives a digest to who asked for them.
 func (d *device) handDigest(record []byte) {
 	p := d.committed.Load()
@@ -545,25 +502,18 @@ func (d *device) Close() error {
 			d.forget(q)
 		}
 	}
-	for _, r := range []*ring{d.packetIn, d.digests, d.tap} {
-		if r != nil {
-			r.close()
-		}
+	if d.shared != nil {
+		d.closeRings()
 	}
 	if d.pipeline != nil {
 		waitForPackets()
 		d.pipeline.close()
 	}
-	if d.buffer != nil {
-		d.buffer.Close()
-	}
 	if d.home != nil {
 		d.home.close() // after the packet-outs that are under way
 	}
-	for _, s := range []*state{d.portMap, d.packetOut} {
-		if s != nil {
-			s.close()
-		}
+	if d.shared != nil {
+		d.shared.close()
 	}
 	return nil
 }

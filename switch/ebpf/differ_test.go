@@ -51,7 +51,7 @@ func newCaptured(t testing.TB, prog *bmv2json.Program, h Hook) (*captured, error
 
 // process runs the program on a frame and waits for as many frames as are expected to come out.
 func (c *captured) process(port uint32, frame []byte, expect int) ([]stf.Packet, error) {
-	c.setPort(1, port)
+	c.portMap.setPort(1, port)
 	program := c.pipeline.program
 	if c.opts.Hook == HookXDP {
 		program = c.pipeline.xdp

@@ -15,7 +15,6 @@ import (
 // A record: the pipeline's number (8 bytes), the list's id (8 bytes), and each value in words of 8 bytes in host order, the most significant one first.
 const (
 	digestHeader = 16
-	digestRing   = 1 << 20
 )
 
 // planDigests finds out whether the program sends digests.

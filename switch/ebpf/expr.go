@@ -1,21 +1,11 @@
 package ebpf
 
 import (
-	"fmt"
 	"math/big"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interval"
-	"github.com/netcraq/netcraq/switch/target"
 )
-
-// refusal is how the translator gives up; Verify and Commit turn it into an error.
-type refusal struct{ err error }
-
-// refuse gives up on a construct that this engine cannot run.
-func refuse(path, format string, args ...any) {
-	panic(refusal{fmt.Errorf("%s: %s: %w", path, fmt.Sprintf(format, args...), target.ErrUnsupported)})
-}
 
 // wordsOf is how many 64-bit words hold width bits.
 func wordsOf(width int) int { return (width + 63) / 64 }
@@ -27,25 +17,25 @@ func isWide(e *bmv2json.Expr) bool {
 }
 
 // number is the value of an expression whose range fits 64 bits; of another, its low 64 bits.
-func (t *translator) number(e *bmv2json.Expr) *value { return t.word(e, 0) }
+func (w *writer) number(e *bmv2json.Expr) *value { return w.word(e, 0) }
 
 // index is a number that indexes something.
-func (t *translator) index(e *bmv2json.Expr) *value {
+func (w *writer) index(e *bmv2json.Expr) *value {
 	if isWide(e) {
 		refuse(e.Path, "an index or amount of more than 64 bits")
 	}
-	return t.number(e)
+	return w.number(e)
 }
 
 // word is the i-th 64-bit word, from the least significant on, of an expression's value as two's complement without bound.
-func (t *translator) word(e *bmv2json.Expr, i int) *value {
+func (w *writer) word(e *bmv2json.Expr, i int) *value {
 	if i > 0 && !isWide(e) {
 		if interval.Of(e).Within(interval.U64) {
 			return konst(0)
 		}
-		return sarValue(t.word(e, 0), 63)
+		return sarValue(w.word(e, 0), 63)
 	}
-	if v, ok := t.stepWord(e, i); ok {
+	if v, ok := w.stepWord(e, i); ok {
 		return v
 	}
 	switch e.Op {
@@ -53,82 +43,82 @@ func (t *translator) word(e *bmv2json.Expr, i int) *value {
 		return konst(interval.Word(e.Const, i))
 	case bmv2json.OpField, bmv2json.OpStackField, bmv2json.OpAccessField, bmv2json.OpUnionStackField:
 		if e.Op == bmv2json.OpField && e.Field.IsValidity() {
-			return loadField(t.lay.validity(e.Field.Header), 1, 1)
+			return loadField(w.phv.validity(e.Field.Header), 1, 1)
 		}
-		places, index := t.places(e)
+		places, index := w.places(e)
 		if index != nil {
-			return t.indexedWord(places, index, i)
+			return w.indexedWord(places, index, i)
 		}
-		return t.wordOfPlace(places[0], i)
+		return w.wordOfPlace(places[0], i)
 	case bmv2json.OpLocal:
-		return t.param(e, i)
+		return w.param(e, i)
 	case bmv2json.OpBoolToData:
-		return selectValue(t.condition(e.Right), konst(1), konst(0))
+		return selectValue(w.condition(e.Right), konst(1), konst(0))
 	case bmv2json.OpLastIndex, bmv2json.OpStackSize:
 		if e.Right.Op != bmv2json.OpStack && e.Right.Op != bmv2json.OpUnionStack {
 			refuse(e.Path, "the size of a %s", e.Right.Op)
 		}
-		_, next := t.stackElements(e.Right)
+		_, next := w.stackElements(e.Right)
 		n := loadField(next, 1, 8)
 		if e.Op == bmv2json.OpStackSize {
 			return n
 		}
 		return subValue(n, konst(1))
 	case bmv2json.OpTernary:
-		return selectValue(t.condition(e.Cond), t.word(e.Left, i), t.word(e.Right, i))
+		return selectValue(w.condition(e.Cond), w.word(e.Left, i), w.word(e.Right, i))
 	case bmv2json.OpBitAnd:
 		for _, side := range []*bmv2json.Expr{e.Left, e.Right} {
 			if side.Op == bmv2json.OpConst && interval.Word(side.Const, i) == 0 {
 				return konst(0) // the other side may have no such word
 			}
 		}
-		return andValue(t.word(e.Left, i), t.word(e.Right, i))
+		return andValue(w.word(e.Left, i), w.word(e.Right, i))
 	case bmv2json.OpBitOr:
-		return orValue(t.word(e.Left, i), t.word(e.Right, i))
+		return orValue(w.word(e.Left, i), w.word(e.Right, i))
 	case bmv2json.OpBitXor:
-		return xorValue(t.word(e.Left, i), t.word(e.Right, i))
+		return xorValue(w.word(e.Left, i), w.word(e.Right, i))
 	case bmv2json.OpBitNot:
-		return xorValue(t.word(e.Right, i), konst(^uint64(0)))
+		return xorValue(w.word(e.Right, i), konst(^uint64(0)))
 	case bmv2json.OpAdd:
 		if i == 0 {
-			return addValue(t.word(e.Left, 0), t.word(e.Right, 0))
+			return addValue(w.word(e.Left, 0), w.word(e.Right, 0))
 		}
 	case bmv2json.OpSub:
 		if i == 0 {
-			return subValue(t.word(e.Left, 0), t.word(e.Right, 0))
+			return subValue(w.word(e.Left, 0), w.word(e.Right, 0))
 		}
 	case bmv2json.OpMul:
 		if i == 0 {
-			return mulValue(t.word(e.Left, 0), t.word(e.Right, 0))
+			return mulValue(w.word(e.Left, 0), w.word(e.Right, 0))
 		}
 	case bmv2json.OpShl:
-		return t.shiftLeft(e, i)
+		return w.shiftLeft(e, i)
 	case bmv2json.OpShr:
-		return t.shiftRight(e, i)
+		return w.shiftRight(e, i)
 	case bmv2json.OpDiv, bmv2json.OpMod:
 		l, r := interval.Of(e.Left), interval.Of(e.Right)
 		if l.Within(interval.U64) && r.Within(interval.U64) {
 			if e.Op == bmv2json.OpDiv {
-				return divValue(t.number(e.Left), t.number(e.Right))
+				return divValue(w.number(e.Left), w.number(e.Right))
 			}
-			return modValue(t.number(e.Left), t.number(e.Right))
+			return modValue(w.number(e.Left), w.number(e.Right))
 		}
 	case bmv2json.OpTwoCompMod:
 		if interval.Of(e.Left).Within(interval.Signed(e.Width)) {
-			return t.word(e.Left, i)
+			return w.word(e.Left, i)
 		}
 		last := wordsOf(e.Width) - 1
 		if i < last {
-			return t.word(e.Left, i)
+			return w.word(e.Left, i)
 		}
 		width := e.Width - 64*last
-		top := sextValue(andValue(t.word(e.Left, last), konst(ones(width))), width)
+		top := sextValue(andValue(w.word(e.Left, last), konst(ones(width))), width)
 		if i > last {
 			return sarValue(top, 63)
 		}
 		return top
 	case bmv2json.OpSatCast, bmv2json.OpUsatCast:
-		return t.saturate(e)
+		return w.saturate(e)
 	}
 	refuse(e.Path, "the operation %q on values of more than 64 bits", e.Op)
 	return nil
@@ -142,27 +132,27 @@ func constant(e *bmv2json.Expr, limit int64) (int, bool) {
 	return int(e.Const.Int64()), true
 }
 
-func (t *translator) shiftLeft(e *bmv2json.Expr, i int) *value {
+func (w *writer) shiftLeft(e *bmv2json.Expr, i int) *value {
 	if k, ok := constant(e.Right, interval.MaxShift); ok {
 		by, r := k/64, uint64(k%64)
 		if i < by {
 			return konst(0)
 		}
-		out := shlValue(t.word(e.Left, i-by), r)
+		out := shlValue(w.word(e.Left, i-by), r)
 		if r != 0 && i > by {
-			out = orValue(out, shrValue(t.word(e.Left, i-by-1), 64-r))
+			out = orValue(out, shrValue(w.word(e.Left, i-by-1), 64-r))
 		}
 		return out
 	}
 	if i > 0 {
 		refuse(e.Path, "a value of more than 64 bits shifted by an amount that is not constant, in this place")
 	}
-	return shiftValue(vShl, t.word(e.Left, 0), t.index(e.Right))
+	return shiftValue(vShl, w.word(e.Left, 0), w.index(e.Right))
 }
 
-func (t *translator) shiftRight(e *bmv2json.Expr, i int) *value {
+func (w *writer) shiftRight(e *bmv2json.Expr, i int) *value {
 	if !isWide(e.Left) {
-		l, signed := t.number(e.Left), !interval.Of(e.Left).Within(interval.U64)
+		l, signed := w.number(e.Left), !interval.Of(e.Left).Within(interval.U64)
 		if k, ok := constant(e.Right, interval.MaxShift); ok {
 			if signed {
 				return sarValue(l, uint64(k))
@@ -170,9 +160,9 @@ func (t *translator) shiftRight(e *bmv2json.Expr, i int) *value {
 			return shrValue(l, uint64(k))
 		}
 		if signed {
-			return shiftValue(vSar, l, t.index(e.Right))
+			return shiftValue(vSar, l, w.index(e.Right))
 		}
-		return shiftValue(vShr, l, t.index(e.Right))
+		return shiftValue(vShr, l, w.index(e.Right))
 	}
 	k, ok := constant(e.Right, interval.MaxShift)
 	if !ok {
@@ -182,24 +172,24 @@ func (t *translator) shiftRight(e *bmv2json.Expr, i int) *value {
 		refuse(e.Path, "a right shift of a value that has no bound")
 	}
 	by, r := k/64, uint64(k%64)
-	out := shrValue(t.word(e.Left, i+by), r)
+	out := shrValue(w.word(e.Left, i+by), r)
 	if r != 0 {
-		out = orValue(out, shlValue(t.word(e.Left, i+by+1), 64-r))
+		out = orValue(out, shlValue(w.word(e.Left, i+by+1), 64-r))
 	}
 	return out
 }
 
-func (t *translator) saturate(e *bmv2json.Expr) *value {
+func (w *writer) saturate(e *bmv2json.Expr) *value {
 	r, bound := interval.Of(e.Left), interval.Of(e)
 	switch {
 	case r.Within(bound):
-		return t.number(e.Left)
+		return w.number(e.Left)
 	case e.Width > 64:
 	case r.Within(interval.U64):
-		l, hi := t.number(e.Left), konst(bound.Hi.Uint64())
+		l, hi := w.number(e.Left), konst(bound.Hi.Uint64())
 		return selectValue(compare(cmpLe, l, hi, false), l, hi)
 	case r.Within(interval.I64):
-		l, lo, hi := t.number(e.Left), konst(interval.Word(bound.Lo, 0)), konst(interval.Word(interval.Min(bound.Hi, interval.I64.Hi), 0))
+		l, lo, hi := w.number(e.Left), konst(interval.Word(bound.Lo, 0)), konst(interval.Word(interval.Min(bound.Hi, interval.I64.Hi), 0))
 		return selectValue(compare(cmpLt, l, lo, true), lo, selectValue(compare(cmpLt, hi, l, true), hi, l))
 	}
 	refuse(e.Path, "the operation %q on values of more than 64 bits", e.Op)
@@ -207,28 +197,28 @@ func (t *translator) saturate(e *bmv2json.Expr) *value {
 }
 
 // placeOf finds where a field expression is.
-func (t *translator) placeOf(e *bmv2json.Expr) place {
+func (w *writer) placeOf(e *bmv2json.Expr) place {
 	switch e.Op {
 	case bmv2json.OpField:
 		if e.Field.Field.VL {
 			refuse(e.Path, "a value of variable length (%s) in an expression", e.Field)
 		}
-		return t.lay.field(e.Field)
+		return w.phv.field(e.Field)
 	case bmv2json.OpStackField:
-		p := t.lay.field(bmv2json.FieldRef{Header: e.Stack.Headers[0], Field: e.Stack.Type.Fields[e.Index]})
-		p.last, p.next, p.elements, p.stride = true, t.lay.nextOf(e.Stack), len(e.Stack.Headers), t.lay.types[e.Stack.Type].size
+		p := w.phv.field(bmv2json.FieldRef{Header: e.Stack.Headers[0], Field: e.Stack.Type.Fields[e.Index]})
+		p.last, p.next, p.elements, p.stride = true, w.phv.nextOf(e.Stack), len(e.Stack.Headers), w.phv.types[e.Stack.Type].size
 		return p
 	case bmv2json.OpUnionStackField:
 		first := e.UnionStack.Unions[0]
 		member := first.Headers[e.Member]
-		p := t.lay.field(bmv2json.FieldRef{Header: member, Field: member.Type.Fields[e.Index]})
-		p.last, p.next, p.elements = true, t.lay.nextOfUnions(e.UnionStack), len(e.UnionStack.Unions)
+		p := w.phv.field(bmv2json.FieldRef{Header: member, Field: member.Type.Fields[e.Index]})
+		p.last, p.next, p.elements = true, w.phv.nextOfUnions(e.UnionStack), len(e.UnionStack.Unions)
 		for _, h := range first.Headers {
-			p.stride += t.lay.types[h.Type].size
+			p.stride += w.phv.types[h.Type].size
 		}
 		return p
 	case bmv2json.OpAccessField:
-		places, index := t.places(e)
+		places, index := w.places(e)
 		if index != nil {
 			refuse(e.Path, "a field of a header that is computed while packets pass, in this place")
 		}
@@ -239,7 +229,7 @@ func (t *translator) placeOf(e *bmv2json.Expr) place {
 }
 
 // wordOfPlace is a word of a field.
-func (t *translator) wordOfPlace(p place, i int) *value {
+func (w *writer) wordOfPlace(p place, i int) *value {
 	n := wordsOf(p.width)
 	var v *value
 	switch {
@@ -248,7 +238,7 @@ func (t *translator) wordOfPlace(p place, i int) *value {
 	case i < n:
 		v = &value{op: vLoad, off: p.off + (n-1-i)*8, size: 8, swapped: true, max: ones(min(64, p.width-64*i))}
 	case p.signed:
-		v = t.wordOfPlace(p, n-1)
+		v = w.wordOfPlace(p, n-1)
 		return sarValue(v, 63)
 	default:
 		return konst(0)
@@ -264,54 +254,54 @@ func (t *translator) wordOfPlace(p place, i int) *value {
 
 // condition translates an expression of type bool. Both sides of "and" and "or" have no effects, so the right one is only asked where the left has not
 // decided.
-func (t *translator) condition(e *bmv2json.Expr) *condition {
+func (w *writer) condition(e *bmv2json.Expr) *condition {
 	switch e.Op {
 	case bmv2json.OpBool:
 		return truth(e.Bool)
 	case bmv2json.OpNot:
-		return notCondition(t.condition(e.Right))
+		return notCondition(w.condition(e.Right))
 	case bmv2json.OpAnd:
-		return andCondition(t.condition(e.Left), t.condition(e.Right))
+		return andCondition(w.condition(e.Left), w.condition(e.Right))
 	case bmv2json.OpOr:
-		return orCondition(t.condition(e.Left), t.condition(e.Right))
+		return orCondition(w.condition(e.Left), w.condition(e.Right))
 	case bmv2json.OpTernary:
-		return &condition{op: cSelect, sel: t.condition(e.Cond), left: t.condition(e.Left), right: t.condition(e.Right)}
+		return &condition{op: cSelect, sel: w.condition(e.Cond), left: w.condition(e.Left), right: w.condition(e.Right)}
 	case bmv2json.OpDataToBool:
-		return t.notZero(e.Right)
+		return w.notZero(e.Right)
 	case bmv2json.OpValid:
-		return t.validity(t.headersOf(e.Right))
+		return w.validity(w.headersOf(e.Right))
 	case bmv2json.OpValidUnion:
-		unions, index := t.unionsOf(e.Right)
+		unions, index := w.unionsOf(e.Right)
 		c := never
 		for i := range unions[0].Headers {
 			var members []*bmv2json.Header
 			for _, u := range unions {
 				members = append(members, u.Headers[i])
 			}
-			c = orCondition(c, t.validity(members, index))
+			c = orCondition(c, w.validity(members, index))
 		}
 		return c
 	case bmv2json.OpEq, bmv2json.OpNe:
 		switch e.Left.Type {
 		case bmv2json.TypeData:
-			return t.comparison(e)
+			return w.comparison(e)
 		case bmv2json.TypeBool:
-			l, r := t.condition(e.Left), t.condition(e.Right)
+			l, r := w.condition(e.Left), w.condition(e.Right)
 			if e.Op == bmv2json.OpNe {
 				r = notCondition(r)
 			}
 			return &condition{op: cSelect, sel: l, left: r, right: notCondition(r)}
 		case bmv2json.TypeHeader:
-			c := t.headersEqual(t.theHeader(e.Left), t.theHeader(e.Right), e.Path)
+			c := w.headersEqual(w.theHeader(e.Left), w.theHeader(e.Right), e.Path)
 			if e.Op == bmv2json.OpNe {
 				c = notCondition(c)
 			}
 			return c
 		}
 		if e.Left.Type == bmv2json.TypeUnion { // equal if the same member is valid in both, and equal
-			a, b, c := t.theUnion(e.Left), t.theUnion(e.Right), never
+			a, b, c := w.theUnion(e.Left), w.theUnion(e.Right), never
 			for i := range min(len(a.Headers), len(b.Headers)) {
-				c = orCondition(c, t.headersEqual(a.Headers[i], b.Headers[i], e.Path))
+				c = orCondition(c, w.headersEqual(a.Headers[i], b.Headers[i], e.Path))
 			}
 			if e.Op == bmv2json.OpNe {
 				c = notCondition(c)
@@ -320,36 +310,36 @@ func (t *translator) condition(e *bmv2json.Expr) *condition {
 		}
 		refuse(e.Path, "comparing values of type %s", e.Left.Type)
 	case bmv2json.OpLt, bmv2json.OpLe, bmv2json.OpGt, bmv2json.OpGe:
-		return t.comparison(e)
+		return w.comparison(e)
 	}
 	refuse(e.Path, "the condition %q", e.Op)
 	return nil
 }
 
 // truth is an argument that BMv2 takes as data and tests against 0.
-func (t *translator) truth(e *bmv2json.Expr) *condition {
+func (w *writer) truth(e *bmv2json.Expr) *condition {
 	if e.Type == bmv2json.TypeBool {
-		return t.condition(e)
+		return w.condition(e)
 	}
-	return t.notZero(e)
+	return w.notZero(e)
 }
 
-func (t *translator) notZero(e *bmv2json.Expr) *condition {
+func (w *writer) notZero(e *bmv2json.Expr) *condition {
 	c := never
 	for i := range exactWords(e) {
-		c = orCondition(c, compare(cmpNe, t.word(e, i), konst(0), false))
+		c = orCondition(c, compare(cmpNe, w.word(e, i), konst(0), false))
 	}
 	return c
 }
 
-func (t *translator) comparison(e *bmv2json.Expr) *condition {
+func (w *writer) comparison(e *bmv2json.Expr) *condition {
 	op := map[bmv2json.ExprOp]compareOp{bmv2json.OpEq: cmpEq, bmv2json.OpNe: cmpNe, bmv2json.OpLt: cmpLt, bmv2json.OpLe: cmpLe, bmv2json.OpGt: cmpGt, bmv2json.OpGe: cmpGe}[e.Op]
 	n, signed := comparedWords(e)
 	switch op {
 	case cmpEq, cmpNe:
 		c := always
 		for i := range n {
-			c = andCondition(c, compare(cmpEq, t.word(e.Left, i), t.word(e.Right, i), false))
+			c = andCondition(c, compare(cmpEq, w.word(e.Left, i), w.word(e.Right, i), false))
 		}
 		if op == cmpNe {
 			c = notCondition(c)
@@ -358,27 +348,27 @@ func (t *translator) comparison(e *bmv2json.Expr) *condition {
 	}
 	// From the most significant word down: decided there, or equal and decided below.
 	strict := map[compareOp]compareOp{cmpLt: cmpLt, cmpLe: cmpLt, cmpGt: cmpGt, cmpGe: cmpGt}[op]
-	c := compare(op, t.word(e.Left, 0), t.word(e.Right, 0), n == 1 && signed)
+	c := compare(op, w.word(e.Left, 0), w.word(e.Right, 0), n == 1 && signed)
 	for i := 1; i < n; i++ {
-		a, b := t.word(e.Left, i), t.word(e.Right, i)
+		a, b := w.word(e.Left, i), w.word(e.Right, i)
 		c = orCondition(compare(strict, a, b, i == n-1 && signed), andCondition(compare(cmpEq, a, b, false), c))
 	}
 	return c
 }
 
 // headersEqual compares as BMv2 does: two headers are equal if both are valid and all their fields are; two invalid ones are not.
-func (t *translator) headersEqual(a, b *bmv2json.Header, path string) *condition {
+func (w *writer) headersEqual(a, b *bmv2json.Header, path string) *condition {
 	if a.Type != b.Type {
 		return never
 	}
-	c := andCondition(t.validity([]*bmv2json.Header{a}, nil), t.validity([]*bmv2json.Header{b}, nil))
+	c := andCondition(w.validity([]*bmv2json.Header{a}, nil), w.validity([]*bmv2json.Header{b}, nil))
 	for _, f := range a.Type.Fields {
 		if f.VL {
 			refuse(path, "comparing headers of variable length")
 		}
-		x, y := t.lay.field(bmv2json.FieldRef{Header: a, Field: f}), t.lay.field(bmv2json.FieldRef{Header: b, Field: f})
+		x, y := w.phv.field(bmv2json.FieldRef{Header: a, Field: f}), w.phv.field(bmv2json.FieldRef{Header: b, Field: f})
 		for i := range wordsOf(f.Width) {
-			c = andCondition(c, compare(cmpEq, t.wordOfPlace(x, i), t.wordOfPlace(y, i), false))
+			c = andCondition(c, compare(cmpEq, w.wordOfPlace(x, i), w.wordOfPlace(y, i), false))
 		}
 	}
 	return c

@@ -117,9 +117,9 @@ func (p *plan) checkedByBytes(k *bmv2json.Calculation) bool {
 }
 
 // fillTables writes the tables of the CRCs into the state.
-func (p *pipeline) fillTables() {
+func (p *plan) fillTables(state []byte) {
 	for name, at := range p.crcTables {
-		copy(p.state.mem[at:], crcs[name].table())
+		copy(state[at:], crcs[name].table())
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // interpreter has it.
 
 // headersOf lists the headers that an expression may stand for, and the index among them; without an index it is the only one.
-func (t *translator) headersOf(e *bmv2json.Expr) (list []*bmv2json.Header, index *value) {
+func (w *writer) headersOf(e *bmv2json.Expr) (list []*bmv2json.Header, index *value) {
 	var at *bmv2json.Expr
 	switch {
 	case e.Op == bmv2json.OpHeader:
@@ -19,27 +19,27 @@ func (t *translator) headersOf(e *bmv2json.Expr) (list []*bmv2json.Header, index
 	case e.Op == bmv2json.OpStackElem && e.Left.Op == bmv2json.OpStack:
 		list, at = e.Left.Stack.Headers, e.Right
 	case e.Op == bmv2json.OpUnionHeader:
-		unions, i := t.unionsOf(e.Left)
+		unions, i := w.unionsOf(e.Left)
 		for _, u := range unions {
 			list = append(list, u.Headers[e.Index])
 		}
 		return list, i
 	case e.Op == bmv2json.OpTernary:
-		l, at := t.chosen(e.Left)
-		r, behind := t.chosen(e.Right)
-		return append(append(list, l...), r...), selectValue(t.condition(e.Cond), at, addValue(behind, konst(uint64(len(l)))))
+		l, at := w.chosen(e.Left)
+		r, behind := w.chosen(e.Right)
+		return append(append(list, l...), r...), selectValue(w.condition(e.Cond), at, addValue(behind, konst(uint64(len(l)))))
 	default:
 		refuse(e.Path, "a header that is given by a %q", e.Op)
 	}
 	if i, ok := constant(at, int64(len(list))); ok {
 		return list[i : i+1], nil
 	}
-	return list, t.index(at)
+	return list, w.index(at)
 }
 
 // chosen is the same for one side of a choice, with an index that names one of the headers whatever the packet says.
-func (t *translator) chosen(e *bmv2json.Expr) ([]*bmv2json.Header, *value) {
-	list, index := t.headersOf(e)
+func (w *writer) chosen(e *bmv2json.Expr) ([]*bmv2json.Header, *value) {
+	list, index := w.headersOf(e)
 	switch {
 	case index == nil:
 		return list, konst(0)
@@ -50,7 +50,7 @@ func (t *translator) chosen(e *bmv2json.Expr) ([]*bmv2json.Header, *value) {
 }
 
 // unionsOf is the same for header unions.
-func (t *translator) unionsOf(e *bmv2json.Expr) (list []*bmv2json.HeaderUnion, index *value) {
+func (w *writer) unionsOf(e *bmv2json.Expr) (list []*bmv2json.HeaderUnion, index *value) {
 	switch {
 	case e.Op == bmv2json.OpUnion:
 		return []*bmv2json.HeaderUnion{e.Union}, nil
@@ -62,12 +62,12 @@ func (t *translator) unionsOf(e *bmv2json.Expr) (list []*bmv2json.HeaderUnion, i
 	if i, ok := constant(e.Right, int64(len(list))); ok {
 		return list[i : i+1], nil
 	}
-	return list, t.index(e.Right)
+	return list, w.index(e.Right)
 }
 
 // theHeader is the header that an expression stands for, where that is known.
-func (t *translator) theHeader(e *bmv2json.Expr) *bmv2json.Header {
-	list, index := t.headersOf(e)
+func (w *writer) theHeader(e *bmv2json.Expr) *bmv2json.Header {
+	list, index := w.headersOf(e)
 	if index != nil {
 		refuse(e.Path, "a header that is computed while packets pass, in this place")
 	}
@@ -75,8 +75,8 @@ func (t *translator) theHeader(e *bmv2json.Expr) *bmv2json.Header {
 }
 
 // theUnion is the same for header unions.
-func (t *translator) theUnion(e *bmv2json.Expr) *bmv2json.HeaderUnion {
-	list, index := t.unionsOf(e)
+func (w *writer) theUnion(e *bmv2json.Expr) *bmv2json.HeaderUnion {
+	list, index := w.unionsOf(e)
 	if index != nil {
 		refuse(e.Path, "a header union that is computed while packets pass, in this place")
 	}
@@ -110,9 +110,9 @@ func possibleHeaders(e *bmv2json.Expr) (list []*bmv2json.Header) {
 }
 
 // validity is whether a header is valid, or the one of a list that the index names.
-func (t *translator) validity(list []*bmv2json.Header, index *value) *condition {
+func (w *writer) validity(list []*bmv2json.Header, index *value) *condition {
 	valid := func(h *bmv2json.Header) *condition {
-		return compare(cmpNe, loadField(t.lay.validity(h), 1, 1), konst(0), false)
+		return compare(cmpNe, loadField(w.phv.validity(h), 1, 1), konst(0), false)
 	}
 	if index == nil {
 		return valid(list[0])
@@ -125,61 +125,61 @@ func (t *translator) validity(list []*bmv2json.Header, index *value) *condition 
 }
 
 // indexedWord is a word of a field of the header that the index names.
-func (t *translator) indexedWord(elements []place, index *value, i int) *value {
+func (w *writer) indexedWord(elements []place, index *value, i int) *value {
 	v := konst(0)
 	for n := len(elements) - 1; n >= 0; n-- {
-		v = selectValue(compare(cmpEq, index, konst(uint64(n)), false), t.wordOfPlace(elements[n], i), v)
+		v = selectValue(compare(cmpEq, index, konst(uint64(n)), false), w.wordOfPlace(elements[n], i), v)
 	}
 	return v
 }
 
 // each emits, for the one of n that the index names, what do does with it; beyond emits what is done where it names none.
-func (t *translator) each(n int, index *value, do func(int), beyond func()) {
+func (w *writer) each(n int, index *value, do func(int), beyond func()) {
 	if index == nil {
 		do(0)
 		return
 	}
-	end := t.newLabel("element")
+	end := w.newLabel("element")
 	for i := range n {
-		this, other := t.newLabel("this"), t.newLabel("other")
-		t.branch(compare(cmpEq, index, konst(uint64(i)), false), this, other, this, 0)
-		t.bind(this)
+		this, other := w.newLabel("this"), w.newLabel("other")
+		w.branch(compare(cmpEq, index, konst(uint64(i)), false), this, other, this, 0)
+		w.bind(this)
 		do(i)
-		t.jump(end)
-		t.bind(other)
+		w.jump(end)
+		w.bind(other)
 	}
 	if beyond != nil {
 		beyond()
 	}
-	t.bind(end)
+	w.bind(end)
 }
 
 // places are where the field is that an expression stands for; with an index, one for each header that it may be of.
-func (t *translator) places(e *bmv2json.Expr) (list []place, index *value) {
+func (w *writer) places(e *bmv2json.Expr) (list []place, index *value) {
 	if e.Op != bmv2json.OpAccessField {
-		return []place{t.placeOf(e)}, nil
+		return []place{w.placeOf(e)}, nil
 	}
-	headers, index := t.headersOf(e.Left)
+	headers, index := w.headersOf(e.Left)
 	for _, h := range headers {
 		f := h.Type.Fields[e.Index]
 		if f.VL {
 			refuse(e.Path, "a value of variable length (%s) in an expression", f.Name)
 		}
-		list = append(list, t.lay.field(bmv2json.FieldRef{Header: h, Field: f}))
+		list = append(list, w.phv.field(bmv2json.FieldRef{Header: h, Field: f}))
 	}
 	return list, index
 }
 
 // toPlace emits what do does with the place that an expression stands for, or nothing where that is beyond a stack.
-func (t *translator) toPlace(e *bmv2json.Expr, do func(place)) {
-	list, index := t.places(e)
-	t.each(len(list), index, func(i int) { do(list[i]) }, nil)
+func (w *writer) toPlace(e *bmv2json.Expr, do func(place)) {
+	list, index := w.places(e)
+	w.each(len(list), index, func(i int) { do(list[i]) }, nil)
 }
 
 // toHeader is the same for headers.
-func (t *translator) toHeader(e *bmv2json.Expr, do func(*bmv2json.Header)) {
-	list, index := t.headersOf(e)
-	t.each(len(list), index, func(i int) { do(list[i]) }, nil)
+func (w *writer) toHeader(e *bmv2json.Expr, do func(*bmv2json.Header)) {
+	list, index := w.headersOf(e)
+	w.each(len(list), index, func(i int) { do(list[i]) }, nil)
 }
 
 // setValid makes a header valid, and the others of its union invalid.
@@ -280,17 +280,17 @@ func (t *translator) assignUnion(dst, src []*bmv2json.Header) {
 }
 
 // stackElements are the headers of each element of a stack (one, or the members of a union), and where the count of those in use is.
-func (t *translator) stackElements(e *bmv2json.Expr) (elements [][]*bmv2json.Header, next int) {
+func (w *writer) stackElements(e *bmv2json.Expr) (elements [][]*bmv2json.Header, next int) {
 	if e.Op == bmv2json.OpStack {
 		for _, h := range e.Stack.Headers {
 			elements = append(elements, []*bmv2json.Header{h})
 		}
-		return elements, t.lay.nextOf(e.Stack)
+		return elements, w.phv.nextOf(e.Stack)
 	}
 	for _, u := range e.UnionStack.Unions {
 		elements = append(elements, u.Headers)
 	}
-	return elements, t.lay.nextOfUnions(e.UnionStack)
+	return elements, w.phv.nextOfUnions(e.UnionStack)
 }
 
 // assignStack copies a stack, element by element.

@@ -262,7 +262,7 @@ func TestHooks(t *testing.T) {
 			setHooksEntries(t, d.Pipeline(), ports)
 			atXDP := 0
 			for _, q := range d.ports {
-				if q.hook == hookXDP {
+				if q.hook == HookXDP {
 					atXDP++
 				}
 			}
@@ -318,10 +318,10 @@ func TestHooks(t *testing.T) {
 			if n := binary.BigEndian.Uint32(cells[0]); n != count {
 				t.Errorf("%d frames were counted %d times", count, n)
 			}
-			if lost := d.portMap.load(portsLost); lost > 0 {
+			if lost := d.portMap.lost(); lost > 0 {
 				t.Errorf("%d frames were lost between XDP and tc", lost)
 			}
-			if passed := d.portMap.load(portsPassed); (passed > 0) != (c.xdp > 0) {
+			if passed := d.portMap.passed(); (passed > 0) != (c.xdp > 0) {
 				t.Errorf("XDP has handed %d frames to tc", passed)
 			}
 		})

@@ -17,7 +17,7 @@ func BenchmarkHostFilter(b *testing.B) {
 			name string
 			port uint16
 		}{{"nothing", 0}, {"filter", 20035}} {
-			t := &translator{plan: &plan{}, hook: h, onlyUDP: p.port} // no CPU port: the kernel runs it on the loopback interface, which stands for that
+			t := newTranslator(&plan{}, h, fds{}, settings{onlyUDP: p.port}) // no CPU port: the kernel runs it on the loopback interface, which stands for that
 			code := t.function("filter", func() {
 				t.emit(asm.Mov.Reg(rCtx, asm.R1))
 				t.hostFilter()

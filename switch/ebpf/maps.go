@@ -1,7 +1,6 @@
 package ebpf
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -10,6 +9,14 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
+
+func newMapIn(spec ebpf.MapSpec) (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(&spec)
+	if err != nil {
+		return nil, fmt.Errorf("making the map %q: %w", spec.Name, err)
+	}
+	return m, nil
+}
 
 // state is the mapping of the map "state": what outlives a packet, shared with the programs.
 type state struct {
@@ -125,5 +132,3 @@ func (r *runs) give(at int) {
 	r.gone[at] = r.used[at]
 	delete(r.used, at)
 }
-
-var errClosed = errors.New("the switch is closed")

@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -15,6 +16,8 @@ type namespace struct {
 	mu     sync.RWMutex // held for writing when the thread ends
 	closed bool
 }
+
+var errClosed = errors.New("the switch is closed")
 
 // enterNamespace makes a thread in the calling thread's network namespace.
 func enterNamespace() (*namespace, error) {

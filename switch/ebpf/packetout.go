@@ -34,9 +34,9 @@ func (d *device) PacketOut(frame []byte) error {
 		return fmt.Errorf("packet-out of %d bytes (%d to %d): %w", len(frame), packetOutLeast, packetOutMax, target.ErrInvalid)
 	}
 	return d.home.do(func() error { // one at a time: the thread is one
-		copy(d.packetOut.mem[packetOutFrame:], frame)
-		d.packetOut.store(packetOutLength, uint64(len(frame)))
-		defer d.packetOut.store(packetOutLength, 0)
+		copy(d.packetOuts.mem[packetOutFrame:], frame)
+		d.packetOuts.store(packetOutLength, uint64(len(frame)))
+		defer d.packetOuts.store(packetOutLength, 0)
 		start := make([]byte, 64) // the kernel looks at the type in there
 		copy(start, frame)
 		if _, err := p.program.Run(&ebpf.RunOptions{Data: start}); err != nil {

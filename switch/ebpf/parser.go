@@ -182,13 +182,13 @@ func (t *translator) advance(by *bmv2json.Expr) {
 func (t *translator) lookAhead(p place, e *bmv2json.Expr) {
 	if !wide(p.width) {
 		low := min(e.Width, 64)
-		t.storeValue(p, t.frameBits(e.Offset+e.Width-low, low))
+		t.storeValue(p, frameBits(t.frame, e.Offset+e.Width-low, low))
 		return
 	}
 	for i, n := 0, wordsOf(p.width); i < n; i++ {
 		v := konst(0)
 		if width := min(64, e.Width-64*i); width > 0 {
-			v = t.frameBits(e.Offset+e.Width-64*i-width, width)
+			v = frameBits(t.frame, e.Offset+e.Width-64*i-width, width)
 		}
 		t.computeSwapped(andValue(v, konst(ones(min(64, p.width-64*i)))), 0)
 		t.store(rPHV, p.off+(n-1-i)*8, pool[0], 8)
@@ -324,17 +324,6 @@ func (t *translator) readBits(dst, tmp asm.Register, off, bit, width int) {
 	}
 }
 
-// frameBits is a number at a bit offset from the cursor; its bytes must have been found available.
-func (t *translator) frameBits(bit, width int) *value {
-	in, at := bit%8, t.frame+bit/8
-	v := &value{op: vFrame, off: at, size: 8, swapped: true, max: ^uint64(0)}
-	if in+width > 64 { // nine bytes
-		last := &value{op: vFrame, off: at + 8, size: 1, max: 0xff}
-		return shrValue(orValue(shlValue(v, uint64(in)), shrValue(last, uint64(8-in))), uint64(64-width))
-	}
-	return shrValue(shlValue(v, uint64(in)), uint64(64-width))
-}
-
 // selectNext emits a state's transitions.
 func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.ParseState) string) {
 	var parts []*value // of up to 64 bits each, the wide ones cut up
@@ -346,7 +335,7 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 			t.available(0, (k.Offset+k.Width+7)/8)
 			for bit := 0; bit < w; bit += 64 {
 				n := min(64, w-bit)
-				parts, widths = append(parts, t.frameBits(k.Offset+bit, n)), append(widths, n)
+				parts, widths = append(parts, frameBits(t.frame, k.Offset+bit, n)), append(widths, n)
 			}
 			continue
 		case k.Op == bmv2json.OpStackField || k.Op == bmv2json.OpUnionStackField:

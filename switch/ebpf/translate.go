@@ -37,30 +37,35 @@ type fds struct {
 	replay, replayLen int
 }
 
+// settings are what a program is compiled for, besides its hook.
+type settings struct {
+	cpuPort  uint32        // the port whose frames go to and come from the controller; 0 for none
+	dropPort uint32        // what a program writes to egress_spec to drop a packet
+	onlyUDP  uint16        // the one UDP port whose packets the program gets; 0: it gets all frames
+	started  boottime.Time // when the switch's clock was 0
+	captured bool          // frames go into the ring behind their port's number (4 bytes), not out
+	unlocked bool          // packets take no lock
+}
+
 // translator turns a planned program into instructions for one hook.
 type translator struct {
 	*plan
+	writer
+	settings
 	hook      hook
 	fds       fds
-	cpuPort   uint32
-	dropPort  uint32
-	onlyUDP   uint16 // of the options
-	unlocked  bool
-	captured  bool          // frames go into the ring after their port's number, not out
-	started   boottime.Time // when the switch's clock was 0
-	*code                   // the function that is being written
 	functions []*code
+	pipeline  *pipelineState
+}
 
-	params   *paramPlan // of the action that is being translated
-	konsts   [][]byte   // instead, its parameters where they are known
-	pipeline *pipelineState
-	steps    steps
+func newTranslator(p *plan, h hook, f fds, s settings) *translator {
+	return &translator{plan: p, writer: newWriter(p.lay, p.scratch, p.scratchEnd), settings: s, hook: h, fds: f}
 }
 
 // translate writes the whole program.
-func translate(p *plan, h hook, f fds, opts Options, started boottime.Time) (insns asm.Instructions, err error) {
+func translate(p *plan, h hook, f fds, s settings) (insns asm.Instructions, err error) {
 	defer catch(&err)
-	t := &translator{plan: p, hook: h, fds: f, cpuPort: opts.CPUPort, dropPort: opts.DropPort, onlyUDP: opts.OnlyUDP, unlocked: opts.unlocked, captured: opts.captured, started: started}
+	t := newTranslator(p, h, f, s)
 	main := t.function("ingress", t.entry)
 	egress := t.function("egress", t.egress)
 	all := []*code{main, egress}
@@ -70,7 +75,7 @@ func translate(p *plan, h hook, f fds, opts Options, started boottime.Time) (ins
 			all = append(all, t.function("leave", t.leaving))
 		}
 	}
-	return link(append(all, t.functions...))
+	return linkFunctions(append(all, t.functions...))
 }
 
 // function writes a function, leaving the one that is being written alone.
@@ -81,17 +86,6 @@ func (t *translator) function(name string, write func()) *code {
 	done := t.code
 	t.code, t.pipeline = outer, state
 	return done
-}
-
-// catch turns a refusal into an error.
-func catch(err *error) {
-	switch r := recover().(type) {
-	case nil:
-	case refusal:
-		*err = r.err
-	default:
-		panic(r)
-	}
 }
 
 // Return values of the functions, and of the program at tc (linux/pkt_cls.h) and XDP (linux/bpf.h).
@@ -172,7 +166,7 @@ func (t *translator) stateAddress(dst asm.Register, off int) {
 func (t *translator) entry() {
 	drop := "ingress.drop"
 	t.emit(asm.Mov.Reg(rCtx, asm.R1))
-	t.setBack()
+	t.restoreFrame()
 	if t.hook == hookTC && t.fds.resume != 0 {
 		t.resumeFromXDP("ingress.done", "ingress.deparse", "ingress.leave", "ingress.send")
 	}
@@ -688,3 +682,11 @@ func (t *translator) errorValue(name string) int32 {
 }
 
 func (t *translator) String() string { return fmt.Sprintf("%s for %s", t.prog.Name, t.hook) }
+
+// forget makes the verifier forget what it knows of a register, by way of memory, and says that it is no more than most (it goes to never if it is). Where many paths meet that differ
+// in a number only, it would follow all of them to the end.
+func (t *translator) forget(r asm.Register, most int, never string) {
+	t.store(rPHV, phvForget, r, 8)
+	t.load(r, rPHV, phvForget, 8)
+	t.emit(asm.JGT.Imm(r, int32(most), never))
+}

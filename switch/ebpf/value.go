@@ -3,8 +3,6 @@ package ebpf
 import (
 	"math"
 	"math/bits"
-
-	"github.com/cilium/ebpf/asm"
 )
 
 // Between the program's expressions and instructions stands a small tree of 64-bit operations: a value is one 64-bit word of an expression's result. The
@@ -376,121 +374,6 @@ func notCondition(a *condition) *condition {
 	return &condition{op: cNot, left: a}
 }
 
-// pool are the registers that values are computed in. A value is computed into pool[d] with the help of those after it.
-var pool = [...]asm.Register{asm.R1, asm.R2, asm.R3, asm.R4, asm.R5, asm.R0}
-
-// compute emits what puts v into pool[d].
-func (c *code) compute(v *value, d int) asm.Register {
-	dst := pool[d]
-	switch v.op {
-	case vConst:
-		c.constant(dst, v.k)
-	case vLoad:
-		c.load(dst, rPHV, v.off, v.size)
-		c.swap(dst, v)
-	case vLast:
-		c.lastElement(v, dst)
-	case vParam:
-		c.load(dst, rEntry, v.off, v.size)
-		c.swap(dst, v)
-	case vInline:
-		c.emit(asm.Mov.Reg(dst, rEntry))
-		if v.k != 0 {
-			c.emit(asm.RSh.Imm(dst, int32(v.k)))
-		}
-		c.mask(dst, v.max, d)
-	case vFrame:
-		c.emit(asm.Mov.Reg(dst, rPHV), asm.Add.Reg(dst, rEntry))
-		c.load(dst, dst, v.off, v.size)
-		c.swap(dst, v)
-	case vSelect:
-		yes, no, end := c.newLabel("yes"), c.newLabel("no"), c.newLabel("end")
-		c.branch(v.cond, yes, no, yes, d)
-		c.bind(yes)
-		c.compute(v.a, d)
-		c.jump(end)
-		c.bind(no)
-		c.compute(v.b, d)
-		c.bind(end)
-	case vSext:
-		c.compute(v.a, d)
-		s := int32(64 - v.k)
-		c.emit(asm.LSh.Imm(dst, s), asm.ArSh.Imm(dst, s))
-	case vShl, vShr, vSar:
-		op := map[valueOp]asm.ALUOp{vShl: asm.LSh, vShr: asm.RSh, vSar: asm.ArSh}[v.op]
-		if v.b == nil {
-			c.compute(v.a, d)
-			c.emit(op.Imm(dst, int32(v.k)))
-			return dst
-		}
-		c.binary(op, v, d)
-	case vAnd:
-		if v.b.op == vConst {
-			c.compute(v.a, d)
-			c.mask(dst, v.b.k, d)
-			return dst
-		}
-		c.binary(asm.And, v, d)
-	default:
-		c.binary(map[valueOp]asm.ALUOp{vAdd: asm.Add, vSub: asm.Sub, vMul: asm.Mul, vDiv: asm.Div, vMod: asm.Mod, vOr: asm.Or, vXor: asm.Xor}[v.op], v, d)
-	}
-	return dst
-}
-
-func (c *code) swap(dst asm.Register, v *value) {
-	if v.swapped {
-		c.emit(asm.HostTo(asm.BE, dst, asm.DWord))
-	}
-}
-
-// mask keeps the bits of k.
-func (c *code) mask(dst asm.Register, k uint64, d int) {
-	switch {
-	case k == math.MaxUint64:
-	case k <= math.MaxInt32 || k > math.MaxUint64-math.MaxInt32:
-		c.emit(asm.And.Imm(dst, int32(k)))
-	case k == math.MaxUint32:
-		c.emit(asm.Mov.Reg32(dst, dst))
-	case k&(k+1) == 0:
-		s := int32(bits.LeadingZeros64(k))
-		c.emit(asm.LSh.Imm(dst, s), asm.RSh.Imm(dst, s))
-	default:
-		c.binaryWith(asm.And, konst(k), d)
-	}
-}
-
-// binary emits pool[d] = a op b. The operand that needs more registers is computed first, so that only trees that are bushy, not those that are deep, need
-// many.
-func (c *code) binary(op asm.ALUOp, v *value, d int) {
-	_, imm := v.b.immediate()
-	if imm || v.a.need() >= v.b.need() {
-		c.compute(v.a, d)
-		c.binaryWith(op, v.b, d)
-		return
-	}
-	c.room(d + 1)
-	c.compute(v.b, d)
-	c.compute(v.a, d+1)
-	c.emit(op.Reg(pool[d+1], pool[d]), asm.Mov.Reg(pool[d], pool[d+1]))
-}
-
-func (c *code) binaryWith(op asm.ALUOp, b *value, d int) {
-	if imm, ok := b.immediate(); ok {
-		c.emit(op.Imm(pool[d], imm))
-		return
-	}
-	c.room(d + 1)
-	c.compute(b, d+1)
-	c.emit(op.Reg(pool[d], pool[d+1]))
-}
-
-// room refuses an expression that needs more registers than there are.
-func (c *code) room(d int) {
-	if d >= len(pool) {
-		refuse(c.where, "an expression that holds more than %d intermediate values at a time", len(pool))
-	}
-}
-
 // need is how many registers computing v takes.
 func (v *value) need() int {
 	n := 1
@@ -516,66 +399,14 @@ func (v *value) immediate() (int32, bool) {
 	return 0, false
 }
 
-// lastElement reads a field of the last valid element of a stack.
-func (c *code) lastElement(v *value, dst asm.Register) {
-	end := c.newLabel("empty")
-	c.load(dst, rPHV, v.next, 1)
-	c.emit(asm.JEq.Imm(dst, 0, end), asm.JGT.Imm(dst, int32(v.k), end)) // the count is never over the stack's size, which the verifier cannot know
-	c.emit(asm.Sub.Imm(dst, 1), asm.Mul.Imm(dst, int32(v.stride)), asm.Add.Reg(dst, rPHV))
-	c.load(dst, dst, v.off, v.size)
-	c.swap(dst, v)
-	c.bind(end)
-}
-
-// branch emits jumps to yes or no by the condition; fall is the one that is placed next. It uses pool[d] and those after it.
-func (c *code) branch(b *condition, yes, no, fall string, d int) {
-	switch b.op {
-	case cTrue:
-		if fall != yes {
-			c.jump(yes)
-		}
-	case cFalse:
-		if fall != no {
-			c.jump(no)
-		}
-	case cNot:
-		c.branch(b.left, no, yes, fall, d)
-	case cAnd:
-		mid := c.newLabel("and")
-		c.branch(b.left, mid, no, mid, d)
-		c.bind(mid)
-		c.branch(b.right, yes, no, fall, d)
-	case cOr:
-		mid := c.newLabel("or")
-		c.branch(b.left, yes, mid, mid, d)
-		c.bind(mid)
-		c.branch(b.right, yes, no, fall, d)
-	case cSelect:
-		l, r := c.newLabel("then"), c.newLabel("else")
-		c.branch(b.sel, l, r, l, d)
-		c.bind(l)
-		c.branch(b.left, yes, no, "", d)
-		c.bind(r)
-		c.branch(b.right, yes, no, fall, d)
-	default:
-		to, other := yes, no
-		if fall == yes {
-			b, to, other = notCondition(b), no, yes
-		}
-		c.compute(b.a, d)
-		jumps := [...]asm.JumpOp{asm.JEq, asm.JNE, asm.JLT, asm.JLE, asm.JGT, asm.JGE}
-		if b.signed {
-			jumps = [...]asm.JumpOp{asm.JEq, asm.JNE, asm.JSLT, asm.JSLE, asm.JSGT, asm.JSGE}
-		}
-		if imm, ok := b.b.immediate(); ok {
-			c.emit(jumps[b.cmp].Imm(pool[d], imm, to))
-		} else {
-			c.room(d + 1)
-			c.compute(b.b, d+1)
-			c.emit(jumps[b.cmp].Reg(pool[d], pool[d+1], to))
-		}
-		if fall != other {
-			c.jump(other)
-		}
+// frameBits is a number of up to 64 bits, at a bit offset from the cursor in the frame's buffer, which is at
+// frame in the PHV; its bytes must have been found available.
+func frameBits(frame, bit, width int) *value {
+	in, at := bit%8, frame+bit/8
+	v := &value{op: vFrame, off: at, size: 8, swapped: true, max: ^uint64(0)}
+	if in+width > 64 { // nine bytes
+		last := &value{op: vFrame, off: at + 8, size: 1, max: 0xff}
+		return shrValue(orValue(shlValue(v, uint64(in)), shrValue(last, uint64(8-in))), uint64(64-width))
 	}
+	return shrValue(shlValue(v, uint64(in)), uint64(64-width))
 }

@@ -3,26 +3,17 @@ package ebpf
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
-	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// XDP features of a device (linux/netdev.h, enum netdev_xdp_act).
-const (
-	xdpBasic = 1 // it runs programs natively
-	xdpXmit  = 4 // it takes frames from XDP programs, its own and those of others
-)
-
 // chooseHook decides where a port's frames are met, and prepares the peer of a veth.
 func (d *device) chooseHook(q *port, l netlink.Link) {
-	q.hook, q.why = hookTC, "as asked"
+	q.hook, q.why = HookTC, "as asked"
 	if d.opts.Hook == HookTC {
 		return
 	}
@@ -43,12 +34,12 @@ func (d *device) chooseHook(q *port, l netlink.Link) {
 		}
 		q.peer = p
 	}
-	q.hook, q.why = hookXDP, "the driver runs it natively"
+	q.hook, q.why = HookXDP, "the driver runs it natively"
 }
 
 // atTC makes tc the hook of a port for which XDP was asked.
 func (d *device) atTC(q *port, why string) {
-	q.hook, q.why = hookTC, why
+	q.hook, q.why = HookTC, why
 	if d.opts.Hook == HookXDP {
 		d.log.Warn("the port is served at tc, not at XDP", "port", q.Number, "iface", q.Iface, "why", why)
 	}
@@ -67,66 +58,11 @@ func (d *device) features(ifindex int) (f uint64, err error) {
 	return f, err
 }
 
-func xdpFeatures(ifindex int) (uint64, error) {
-	const (
-		devGet          = 1 // NETDEV_CMD_DEV_GET
-		attrIfindex     = 1 // NETDEV_A_DEV_IFINDEX
-		attrXDPFeatures = 3 // NETDEV_A_DEV_XDP_FEATURES
-	)
-	family, err := netdevFamily()
-	if err != nil {
-		return 0, fmt.Errorf("asking for XDP features (Linux 6.3): %w", err)
-	}
-	value, err := askGeneric(family, devGet, nl.NewRtAttr(attrIfindex, nl.Uint32Attr(uint32(ifindex))), attrXDPFeatures)
-	if err != nil {
-		return 0, fmt.Errorf("asking for the XDP features of interface %d: %w", ifindex, err)
-	}
-	if len(value) != 8 {
-		return 0, nil
-	}
-	return nl.NativeEndian().Uint64(value), nil
-}
-
-// netdevFamily is the number of the kernel's netdev family.
-var netdevFamily = sync.OnceValues(func() (int, error) {
-	value, err := askGeneric(unix.GENL_ID_CTRL, unix.CTRL_CMD_GETFAMILY, nl.NewRtAttr(unix.CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated("netdev")), unix.CTRL_ATTR_FAMILY_ID)
-	switch {
-	case err != nil:
-		return 0, fmt.Errorf("the kernel's netdev family: %w", err)
-	case len(value) != 2:
-		return 0, errors.New("the kernel's netdev family has no number")
-	}
-	return int(nl.NativeEndian().Uint16(value)), nil
-})
-
-// askGeneric sends a command with one attribute to a family of generic netlink, and gives an attribute of the answer; nil if it has none. The header is written out here: nl.Genlmsg
-// takes its reserved bytes from whatever is behind it in memory.
-func askGeneric(family int, command byte, with *nl.RtAttr, want uint16) ([]byte, error) {
-	req := nl.NewNetlinkRequest(family, unix.NLM_F_ACK)
-	req.AddRawData(append([]byte{command, 1, 0, 0}, with.Serialize()...))
-	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range answers {
-		attrs, err := nl.ParseRouteAttr(a[nl.SizeofGenlmsg:])
-		if err != nil {
-			return nil, err
-		}
-		for _, attr := range attrs {
-			if attr.Attr.Type == want {
-				return attr.Value, nil
-			}
-		}
-	}
-	return nil, nil
-}
-
 // refresh says whether XDP programs may send by a port: its device takes frames from them (a veth while its peer polls), and nobody has given it a queueing discipline
 // that they would go past, for a rate, a delay or a loss. Else the frames go by tc. Where it cannot be found out all stays as it is.
 func (d *device) refresh(q *port) {
 	if d.opts.Hook == HookTC || q.gone {
-		d.setXDP(q.Number, 0)
+		d.portMap.setXDP(q.Number, 0)
 		return
 	}
 	f, err := d.features(q.ifindex)
@@ -137,22 +73,16 @@ func (d *device) refresh(q *port) {
 	switch {
 	case err != nil:
 	case f&xdpXmit != 0 && !shaped:
-		d.setXDP(q.Number, q.ifindex)
+		d.portMap.setXDP(q.Number, q.ifindex)
 	default:
-		d.setXDP(q.Number, 0)
+		d.portMap.setXDP(q.Number, 0)
 	}
 }
-
-// plainDisciplines are those that interfaces have by themselves, and those that hold programs.
-var plainDisciplines = []string{"noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "clsact", "ingress"}
 
 // shaped reports whether an interface has a queueing discipline that somebody has chosen.
 func (d *device) shaped(ifindex int) (yes bool, err error) {
 	err = d.home.do(func() error {
-		disciplines, err := netlink.QdiscList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}})
-		for _, q := range disciplines {
-			yes = yes || !slices.Contains(plainDisciplines, q.Type())
-		}
+		yes, err = shaped(ifindex)
 		return err
 	})
 	return yes, err
@@ -190,7 +120,7 @@ func (d *device) watch() (*watcher, error) {
 			case <-tick.C:
 			}
 			d.look()
-			if n := d.portMap.load(portsLost); n > lost {
+			if n := d.portMap.lost(); n > lost {
 				d.log.Warn("frames were lost between XDP and tc", "frames", n-lost)
 				lost = n
 			}

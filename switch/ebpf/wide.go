@@ -157,107 +157,6 @@ func wideStepsOfCondition(e *bmv2json.Expr, step func(operand)) {
 	}
 }
 
-// wanted are the expressions that a primitive computes. A statement that stores more than 64 bits wants as many words as it stores.
-func (p *plan) wanted(q *bmv2json.Primitive) (out []operand) {
-	if _, ok := arithmetic[q.Op]; ok {
-		return []operand{{p.arithmeticOf(q), wordsOf(q.Args[0].Width)}}
-	}
-	for i, a := range q.Args {
-		words := 1
-		switch {
-		case i == 1 && (q.Op == "assign" || q.Op == "modify_field"):
-			words = wordsOf(q.Args[0].Width)
-		case i == 2 && q.Op == "register_write" && q.Args[0].Register != nil:
-			words = wordsOf(q.Args[0].Register.Width)
-		case q.Op == "_jump_if_zero" || q.Op == "assume" || q.Op == "assert":
-			if a.Type == bmv2json.TypeData {
-				words = exactWords(a)
-			}
-		}
-		if a.Type == bmv2json.TypeData || a.Type == bmv2json.TypeBool {
-			out = append(out, operand{a, words})
-		}
-	}
-	return out
-}
-
-// arithmetic are the primitives of P4_14 that store the result of one operation.
-var arithmetic = map[string]bmv2json.ExprOp{
-	"add_to_field": bmv2json.OpAdd, "subtract_from_field": bmv2json.OpSub, "add": bmv2json.OpAdd, "subtract": bmv2json.OpSub,
-	"bit_xor": bmv2json.OpBitXor, "bit_or": bmv2json.OpBitOr, "bit_and": bmv2json.OpBitAnd,
-	"shift_left": bmv2json.OpShl, "shift_right": bmv2json.OpShr,
-}
-
-// arithmeticOf is the operation of such a primitive as an expression.
-func (p *plan) arithmeticOf(q *bmv2json.Primitive) *bmv2json.Expr {
-	if e, ok := p.operations[q]; ok {
-		return e
-	}
-	l, r := q.Args[0], q.Args[1]
-	if len(q.Args) == 3 {
-		l, r = q.Args[1], q.Args[2]
-	}
-	e := &bmv2json.Expr{Op: arithmetic[q.Op], Type: bmv2json.TypeData, Left: l, Right: r, Path: q.Path}
-	p.operations[q] = e
-	return e
-}
-
-// planWide finds how much scratch memory the statement that needs the most takes.
-func (p *plan) planWide(take func(int) int) {
-	most := 0
-	statement := func(list ...operand) {
-		words := 0
-		for _, o := range list {
-			words += o.words // for a result that is stored over what it is computed from
-			wideSteps(o, func(o operand) { words += stepWords(o) })
-		}
-		if words > len(list) {
-			most = max(most, words)
-		}
-	}
-	primitive := func(q *bmv2json.Primitive) {
-		if types, ok := primitives[q.Op]; ok && len(types) == len(q.Args) {
-			statement(p.wanted(q)...)
-		}
-	}
-	for _, a := range p.prog.Actions {
-		for _, q := range a.Primitives {
-			primitive(q)
-		}
-	}
-	for _, q := range p.prog.Pipelines {
-		for _, c := range q.Conditionals {
-			statement(operand{c.Expr, 1})
-		}
-	}
-	for _, q := range p.prog.Parsers {
-		for _, s := range q.States {
-			for _, o := range s.Ops {
-				if o.Primitive != nil {
-					primitive(o.Primitive)
-					continue
-				}
-				statement(parserOperands(o)...)
-			}
-		}
-	}
-	p.scratch = take(8 * most)
-	p.scratchEnd = p.scratch + 8*most
-}
-
-// parserOperands are the expressions that a parser's operation computes.
-func parserOperands(o *bmv2json.ParserOp) (out []operand) {
-	if o.Kind == bmv2json.ParserSet && o.Value.Op != bmv2json.OpLookahead {
-		out = append(out, operand{o.Value, wordsOf(o.Dest.Width())})
-	}
-	for _, e := range []*bmv2json.Expr{o.Cond, o.Length} {
-		if e != nil {
-			out = append(out, operand{e, 1})
-		}
-	}
-	return out
-}
-
 // stepWords is how much scratch memory a step takes, in words.
 func stepWords(o operand) int {
 	n := o.words
@@ -281,25 +180,25 @@ type steps struct {
 }
 
 // begin forgets the steps of the statement before, and computes those of the next one.
-func (t *translator) begin(list ...operand) {
-	t.steps = steps{free: t.scratch, values: map[*bmv2json.Expr][]*value{}}
+func (w *writer) begin(list ...operand) {
+	w.steps = steps{free: w.scratch, values: map[*bmv2json.Expr][]*value{}}
 	for _, o := range list {
-		wideSteps(o, t.step)
+		wideSteps(o, w.step)
 	}
 }
 
 // words reserves n words of scratch memory.
-func (t *translator) words(n int) int {
-	at := t.steps.free
-	if t.steps.free += 8 * n; t.steps.free > t.scratchEnd {
-		refuse(t.where, "an expression that takes more than %d words", (t.scratchEnd-t.scratch)/8)
+func (w *writer) words(n int) int {
+	at := w.steps.free
+	if w.steps.free += 8 * n; w.steps.free > w.scratchEnd {
+		refuse(w.where, "an expression that takes more than %d words", (w.scratchEnd-w.scratch)/8)
 	}
 	return at
 }
 
 // stepWord is a word of a value that has been computed as a step.
-func (t *translator) stepWord(e *bmv2json.Expr, i int) (*value, bool) {
-	words, ok := t.steps.values[e]
+func (w *writer) stepWord(e *bmv2json.Expr, i int) (*value, bool) {
+	words, ok := w.steps.values[e]
 	switch {
 	case !ok:
 		return nil, false
@@ -314,64 +213,64 @@ func (t *translator) stepWord(e *bmv2json.Expr, i int) (*value, bool) {
 }
 
 // step computes the words of one operation.
-func (t *translator) step(o operand) {
+func (w *writer) step(o operand) {
 	e, n := o.expr, o.words
-	at := t.words(n)
+	at := w.words(n)
 	switch e.Op {
 	case bmv2json.OpAdd, bmv2json.OpSub:
-		t.wideSum(e, at, n)
+		w.wideSum(e, at, n)
 	case bmv2json.OpMul:
-		t.wideProduct(e, at, n)
+		w.wideProduct(e, at, n)
 	case bmv2json.OpShl:
-		t.wideShiftLeft(e, at, n)
+		w.wideShiftLeft(e, at, n)
 	case bmv2json.OpShr:
-		t.wideShiftRight(e, at, n)
+		w.wideShiftRight(e, at, n)
 	default:
-		t.wideSaturation(e, at, n)
+		w.wideSaturation(e, at, n)
 	}
 	words := make([]*value, n)
 	for i := range words {
 		words[i] = loadField(at+8*i, 8, 64)
 	}
-	t.steps.values[e] = words
+	w.steps.values[e] = words
 }
 
 // keep stores words of an expression, the least significant first.
-func (t *translator) keep(e *bmv2json.Expr, at, n int) {
+func (w *writer) keep(e *bmv2json.Expr, at, n int) {
 	for i := range n {
-		t.store(rPHV, at+8*i, t.compute(t.word(e, i), 0), 8)
+		w.store(rPHV, at+8*i, w.compute(w.word(e, i), 0), 8)
 	}
 }
 
 // wideSum adds or subtracts word by word. The carry is computed from the words' top bits, without a branch for the verifier to follow.
-func (t *translator) wideSum(e *bmv2json.Expr, at, n int) {
-	carry := t.words(1)
+func (w *writer) wideSum(e *bmv2json.Expr, at, n int) {
+	carry := w.words(1)
 	add := e.Op == bmv2json.OpAdd
 	for i := range n {
-		t.compute(t.word(e.Left, i), 0)
-		t.compute(t.word(e.Right, i), 1)
+		w.compute(w.word(e.Left, i), 0)
+		w.compute(w.word(e.Right, i), 1)
 		a, b, c, sum := pool[0], pool[1], pool[2], pool[3]
 		op := asm.Sub
 		if add {
 			op = asm.Add
 		}
-		t.emit(asm.Mov.Reg(sum, a), op.Reg(sum, b))
+		w.emit(asm.Mov.Reg(sum, a), op.Reg(sum, b))
 		if i > 0 {
-			t.load(c, rPHV, carry, 8)
-			t.emit(op.Reg(sum, c))
+			w.load(c, rPHV, carry, 8)
+			w.emit(op.Reg(sum, c))
 		}
-		t.store(rPHV, at+8*i, sum, 8)
+		w.store(rPHV, at+8*i, sum, 8)
 		if i == n-1 {
 			break
 		}
 		// a + b carries where both have the bit, or one has it and the sum has not; a - b borrows where b has it and a has not, or ...
 		if add {
-			t.emit(asm.Xor.Imm(sum, -1))
+			w.emit(asm.Xor.Imm(sum, -1))
 		} else {
-			t.emit(asm.Xor.Imm(a, -1))
+			w.emit(asm.Xor.Imm(a, -1))
 		}
-		t.emit(asm.Mov.Reg(c, a), asm.And.Reg(c, b), asm.Or.Reg(a, b), asm.And.Reg(a, sum), asm.Or.Reg(c, a), asm.RSh.Imm(c, 63))
-		t.store(rPHV, carry, c, 8)
+		w.emit(asm.Mov.Reg(c, a), asm.And.Reg(c, b), asm.Or.Reg(a, b), asm.And.Reg(a, sum), asm.Or.Reg(c, a), asm.RSh.Imm(c, 63))
+		w.store(rPHV, carry, c, 8)
 	}
 }
 
@@ -392,9 +291,9 @@ func digit(at, k int) int {
 }
 
 // wideProduct multiplies digit by digit, as on paper: x * y + a digit + a carry fits 64 bits.
-func (t *translator) wideProduct(e *bmv2json.Expr, at, n int) {
+func (w *writer) wideProduct(e *bmv2json.Expr, at, n int) {
 	left, right := e.Left, e.Right
-	x, y := t.words(n), t.words(n)
+	x, y := w.words(n), w.words(n)
 	nx, ny := digits(left, n), digits(right, n)
 	if right.Op == bmv2json.OpConst || left.Op != bmv2json.OpConst && ny < nx { // the one of fewer digits gives the rows
 		left, right, nx, ny = right, left, ny, nx
@@ -411,90 +310,90 @@ func (t *translator) wideProduct(e *bmv2json.Expr, at, n int) {
 	if pairs > maxProduct {
 		refuse(e.Path, "a product of %d and %d bits", 32*nx, 32*ny)
 	}
-	t.keep(left, x, (nx+1)/2)
-	t.keep(right, y, (ny+1)/2)
-	t.zero(rPHV, at, 8*n)
+	w.keep(left, x, (nx+1)/2)
+	w.keep(right, y, (ny+1)/2)
+	w.zero(rPHV, at, 8*n)
 	for i := range nx {
 		if isZero(i) {
 			continue
 		}
-		t.load(asm.R1, rPHV, digit(x, i), 4)
-		t.emit(asm.Mov.Imm(asm.R4, 0))
+		w.load(asm.R1, rPHV, digit(x, i), 4)
+		w.emit(asm.Mov.Imm(asm.R4, 0))
 		last := min(ny, 2*n-i)
 		for j := range last {
-			t.load(asm.R2, rPHV, digit(y, j), 4)
-			t.load(asm.R3, rPHV, digit(at, i+j), 4)
-			t.emit(asm.Mul.Reg(asm.R2, asm.R1), asm.Add.Reg(asm.R2, asm.R3), asm.Add.Reg(asm.R2, asm.R4))
-			t.store(rPHV, digit(at, i+j), asm.R2, 4)
-			t.emit(asm.Mov.Reg(asm.R4, asm.R2), asm.RSh.Imm(asm.R4, 32))
+			w.load(asm.R2, rPHV, digit(y, j), 4)
+			w.load(asm.R3, rPHV, digit(at, i+j), 4)
+			w.emit(asm.Mul.Reg(asm.R2, asm.R1), asm.Add.Reg(asm.R2, asm.R3), asm.Add.Reg(asm.R2, asm.R4))
+			w.store(rPHV, digit(at, i+j), asm.R2, 4)
+			w.emit(asm.Mov.Reg(asm.R4, asm.R2), asm.RSh.Imm(asm.R4, 32))
 		}
 		if i+last < 2*n {
-			t.store(rPHV, digit(at, i+last), asm.R4, 4)
+			w.store(rPHV, digit(at, i+last), asm.R4, 4)
 		}
 	}
 }
 
 // shiftAmount leaves in R3 a pointer into the PHV, in R4 the bits within a word by which to shift, and in R5 63 minus these. Amounts of limit words and more shift by these.
-func (t *translator) shiftAmount(amount *bmv2json.Expr, at, limit int, backwards bool) {
-	fits := t.newLabel("fits")
-	t.compute(t.index(amount), 0)
-	t.emit(asm.JLE.Imm(asm.R1, int32(64*limit), fits), asm.Mov.Imm(asm.R1, int32(64*limit)))
-	t.bind(fits)
-	t.emit(asm.Mov.Reg(asm.R4, asm.R1), asm.And.Imm(asm.R4, 63), asm.Mov.Imm(asm.R5, 63), asm.Sub.Reg(asm.R5, asm.R4), asm.RSh.Imm(asm.R1, 6))
+func (w *writer) shiftAmount(amount *bmv2json.Expr, at, limit int, backwards bool) {
+	fits := w.newLabel("fits")
+	w.compute(w.index(amount), 0)
+	w.emit(asm.JLE.Imm(asm.R1, int32(64*limit), fits), asm.Mov.Imm(asm.R1, int32(64*limit)))
+	w.bind(fits)
+	w.emit(asm.Mov.Reg(asm.R4, asm.R1), asm.And.Imm(asm.R4, 63), asm.Mov.Imm(asm.R5, 63), asm.Sub.Reg(asm.R5, asm.R4), asm.RSh.Imm(asm.R1, 6))
 	if backwards {
-		t.emit(asm.Mov.Imm(asm.R3, int32(limit)), asm.Sub.Reg(asm.R3, asm.R1))
+		w.emit(asm.Mov.Imm(asm.R3, int32(limit)), asm.Sub.Reg(asm.R3, asm.R1))
 	} else {
-		t.emit(asm.Mov.Reg(asm.R3, asm.R1))
+		w.emit(asm.Mov.Reg(asm.R3, asm.R1))
 	}
-	t.emit(asm.LSh.Imm(asm.R3, 3), asm.Add.Reg(asm.R3, rPHV), asm.Add.Imm(asm.R3, int32(at)))
+	w.emit(asm.LSh.Imm(asm.R3, 3), asm.Add.Reg(asm.R3, rPHV), asm.Add.Imm(asm.R3, int32(at)))
 }
 
 // wideShiftLeft shifts by an amount that only the packet knows: zeros stand before the words, and the pointer goes back into them.
-func (t *translator) wideShiftLeft(e *bmv2json.Expr, at, n int) {
-	from := t.words(2*n + 1)
-	t.zero(rPHV, from, 8*(n+1))
-	t.keep(e.Left, from+8*(n+1), n)
-	t.shiftAmount(e.Right, from, n, true)
+func (w *writer) wideShiftLeft(e *bmv2json.Expr, at, n int) {
+	from := w.words(2*n + 1)
+	w.zero(rPHV, from, 8*(n+1))
+	w.keep(e.Left, from+8*(n+1), n)
+	w.shiftAmount(e.Right, from, n, true)
 	for i := range n {
-		t.load(asm.R1, asm.R3, 8*(i+1), 8)
-		t.load(asm.R2, asm.R3, 8*i, 8)
-		t.emit(asm.LSh.Reg(asm.R1, asm.R4), asm.RSh.Imm(asm.R2, 1), asm.RSh.Reg(asm.R2, asm.R5), asm.Or.Reg(asm.R1, asm.R2))
-		t.store(rPHV, at+8*i, asm.R1, 8)
+		w.load(asm.R1, asm.R3, 8*(i+1), 8)
+		w.load(asm.R2, asm.R3, 8*i, 8)
+		w.emit(asm.LSh.Reg(asm.R1, asm.R4), asm.RSh.Imm(asm.R2, 1), asm.RSh.Reg(asm.R2, asm.R5), asm.Or.Reg(asm.R1, asm.R2))
+		w.store(rPHV, at+8*i, asm.R1, 8)
 	}
 }
 
 // wideShiftRight is the same to the right: the sign stands behind the words.
-func (t *translator) wideShiftRight(e *bmv2json.Expr, at, n int) {
+func (w *writer) wideShiftRight(e *bmv2json.Expr, at, n int) {
 	m := exactWords(e.Left)
-	from := t.words(m + n + 1)
-	t.keep(e.Left, from, m+n+1)
-	t.shiftAmount(e.Right, from, m, false)
+	from := w.words(m + n + 1)
+	w.keep(e.Left, from, m+n+1)
+	w.shiftAmount(e.Right, from, m, false)
 	for i := range n {
-		t.load(asm.R1, asm.R3, 8*i, 8)
-		t.load(asm.R2, asm.R3, 8*(i+1), 8)
-		t.emit(asm.RSh.Reg(asm.R1, asm.R4), asm.LSh.Imm(asm.R2, 1), asm.LSh.Reg(asm.R2, asm.R5), asm.Or.Reg(asm.R1, asm.R2))
-		t.store(rPHV, at+8*i, asm.R1, 8)
+		w.load(asm.R1, asm.R3, 8*i, 8)
+		w.load(asm.R2, asm.R3, 8*(i+1), 8)
+		w.emit(asm.RSh.Reg(asm.R1, asm.R4), asm.LSh.Imm(asm.R2, 1), asm.LSh.Reg(asm.R2, asm.R5), asm.Or.Reg(asm.R1, asm.R2))
+		w.store(rPHV, at+8*i, asm.R1, 8)
 	}
 }
 
 // wideSaturation keeps a value within the bounds of its type.
-func (t *translator) wideSaturation(e *bmv2json.Expr, at, n int) {
+func (w *writer) wideSaturation(e *bmv2json.Expr, at, n int) {
 	bound := interval.Of(e)
 	low := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.Lo, Path: e.Path}
 	high := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.Hi, Path: e.Path}
-	below, notBelow, above, within, end := t.newLabel("below"), t.newLabel("notbelow"), t.newLabel("above"), t.newLabel("within"), t.newLabel("end")
+	below, notBelow, above, within, end := w.newLabel("below"), w.newLabel("notbelow"), w.newLabel("above"), w.newLabel("within"), w.newLabel("end")
 	less := &bmv2json.Expr{Op: bmv2json.OpLt, Type: bmv2json.TypeBool, Left: e.Left, Right: low, Path: e.Path}
 	more := &bmv2json.Expr{Op: bmv2json.OpGt, Type: bmv2json.TypeBool, Left: e.Left, Right: high, Path: e.Path}
-	t.branch(t.comparison(less), below, notBelow, notBelow, 0)
-	t.bind(notBelow)
-	t.branch(t.comparison(more), above, within, within, 0)
-	t.bind(within)
-	t.keep(e.Left, at, n)
-	t.jump(end)
-	t.bind(below)
-	t.keep(low, at, n)
-	t.jump(end)
-	t.bind(above)
-	t.keep(high, at, n)
-	t.bind(end)
+	w.branch(w.comparison(less), below, notBelow, notBelow, 0)
+	w.bind(notBelow)
+	w.branch(w.comparison(more), above, within, within, 0)
+	w.bind(within)
+	w.keep(e.Left, at, n)
+	w.jump(end)
+	w.bind(below)
+	w.keep(low, at, n)
+	w.jump(end)
+	w.bind(above)
+	w.keep(high, at, n)
+	w.bind(end)
 }

@@ -39,7 +39,7 @@ const (
 const slotBusy = -1
 
 // slotStride is how far slots are apart.
-func (t *translator) slotStride() int { return (slotPHV + t.phvSize + 63) &^ 63 }
+func (p *plan) slotStride() int { return (slotPHV + p.phvSize + 63) &^ 63 }
 
 // fillSlot copies the PHV into the next slot: rTemp points to it then, and rEntry is its number. Without a free slot it goes to lost.
 func (t *translator) fillSlot(kind int32, lost string) {

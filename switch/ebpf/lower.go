@@ -1,0 +1,187 @@
+package ebpf
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/cilium/ebpf/asm"
+)
+
+// pool are the registers that values are computed in. A value is computed into pool[d] with the help of those after it.
+var pool = [...]asm.Register{asm.R1, asm.R2, asm.R3, asm.R4, asm.R5, asm.R0}
+
+// compute emits what puts v into pool[d].
+func (w *writer) compute(v *value, d int) asm.Register {
+	dst := pool[d]
+	switch v.op {
+	case vConst:
+		w.constant(dst, v.k)
+	case vLoad:
+		w.load(dst, rPHV, v.off, v.size)
+		w.swap(dst, v)
+	case vLast:
+		w.lastElement(v, dst)
+	case vParam:
+		w.load(dst, rEntry, v.off, v.size)
+		w.swap(dst, v)
+	case vInline:
+		w.emit(asm.Mov.Reg(dst, rEntry))
+		if v.k != 0 {
+			w.emit(asm.RSh.Imm(dst, int32(v.k)))
+		}
+		w.mask(dst, v.max, d)
+	case vFrame:
+		w.emit(asm.Mov.Reg(dst, rPHV), asm.Add.Reg(dst, rEntry))
+		w.load(dst, dst, v.off, v.size)
+		w.swap(dst, v)
+	case vSelect:
+		yes, no, end := w.newLabel("yes"), w.newLabel("no"), w.newLabel("end")
+		w.branch(v.cond, yes, no, yes, d)
+		w.bind(yes)
+		w.compute(v.a, d)
+		w.jump(end)
+		w.bind(no)
+		w.compute(v.b, d)
+		w.bind(end)
+	case vSext:
+		w.compute(v.a, d)
+		s := int32(64 - v.k)
+		w.emit(asm.LSh.Imm(dst, s), asm.ArSh.Imm(dst, s))
+	case vShl, vShr, vSar:
+		op := map[valueOp]asm.ALUOp{vShl: asm.LSh, vShr: asm.RSh, vSar: asm.ArSh}[v.op]
+		if v.b == nil {
+			w.compute(v.a, d)
+			w.emit(op.Imm(dst, int32(v.k)))
+			return dst
+		}
+		w.binary(op, v, d)
+	case vAnd:
+		if v.b.op == vConst {
+			w.compute(v.a, d)
+			w.mask(dst, v.b.k, d)
+			return dst
+		}
+		w.binary(asm.And, v, d)
+	default:
+		w.binary(map[valueOp]asm.ALUOp{vAdd: asm.Add, vSub: asm.Sub, vMul: asm.Mul, vDiv: asm.Div, vMod: asm.Mod, vOr: asm.Or, vXor: asm.Xor}[v.op], v, d)
+	}
+	return dst
+}
+
+func (w *writer) swap(dst asm.Register, v *value) {
+	if v.swapped {
+		w.emit(asm.HostTo(asm.BE, dst, asm.DWord))
+	}
+}
+
+// mask keeps the bits of k.
+func (w *writer) mask(dst asm.Register, k uint64, d int) {
+	switch {
+	case k == math.MaxUint64:
+	case k <= math.MaxInt32 || k > math.MaxUint64-math.MaxInt32:
+		w.emit(asm.And.Imm(dst, int32(k)))
+	case k == math.MaxUint32:
+		w.emit(asm.Mov.Reg32(dst, dst))
+	case k&(k+1) == 0:
+		s := int32(bits.LeadingZeros64(k))
+		w.emit(asm.LSh.Imm(dst, s), asm.RSh.Imm(dst, s))
+	default:
+		w.binaryWith(asm.And, konst(k), d)
+	}
+}
+
+// binary emits pool[d] = a op b. The operand that needs more registers is computed first, so that only trees that are bushy, not those that are deep, need
+// many.
+func (w *writer) binary(op asm.ALUOp, v *value, d int) {
+	_, imm := v.b.immediate()
+	if imm || v.a.need() >= v.b.need() {
+		w.compute(v.a, d)
+		w.binaryWith(op, v.b, d)
+		return
+	}
+	w.room(d + 1)
+	w.compute(v.b, d)
+	w.compute(v.a, d+1)
+	w.emit(op.Reg(pool[d+1], pool[d]), asm.Mov.Reg(pool[d], pool[d+1]))
+}
+
+func (w *writer) binaryWith(op asm.ALUOp, b *value, d int) {
+	if imm, ok := b.immediate(); ok {
+		w.emit(op.Imm(pool[d], imm))
+		return
+	}
+	w.room(d + 1)
+	w.compute(b, d+1)
+	w.emit(op.Reg(pool[d], pool[d+1]))
+}
+
+// room refuses an expression that needs more registers than there are.
+func (w *writer) room(d int) {
+	if d >= len(pool) {
+		refuse(w.where, "an expression that holds more than %d intermediate values at a time", len(pool))
+	}
+}
+
+// lastElement reads a field of the last valid element of a stack.
+func (w *writer) lastElement(v *value, dst asm.Register) {
+	end := w.newLabel("empty")
+	w.load(dst, rPHV, v.next, 1)
+	w.emit(asm.JEq.Imm(dst, 0, end), asm.JGT.Imm(dst, int32(v.k), end)) // the count is never over the stack's size, which the verifier cannot know
+	w.emit(asm.Sub.Imm(dst, 1), asm.Mul.Imm(dst, int32(v.stride)), asm.Add.Reg(dst, rPHV))
+	w.load(dst, dst, v.off, v.size)
+	w.swap(dst, v)
+	w.bind(end)
+}
+
+// branch emits jumps to yes or no by the condition; fall is the one that is placed next. It uses pool[d] and those after it.
+func (w *writer) branch(b *condition, yes, no, fall string, d int) {
+	switch b.op {
+	case cTrue:
+		if fall != yes {
+			w.jump(yes)
+		}
+	case cFalse:
+		if fall != no {
+			w.jump(no)
+		}
+	case cNot:
+		w.branch(b.left, no, yes, fall, d)
+	case cAnd:
+		mid := w.newLabel("and")
+		w.branch(b.left, mid, no, mid, d)
+		w.bind(mid)
+		w.branch(b.right, yes, no, fall, d)
+	case cOr:
+		mid := w.newLabel("or")
+		w.branch(b.left, yes, mid, mid, d)
+		w.bind(mid)
+		w.branch(b.right, yes, no, fall, d)
+	case cSelect:
+		l, r := w.newLabel("then"), w.newLabel("else")
+		w.branch(b.sel, l, r, l, d)
+		w.bind(l)
+		w.branch(b.left, yes, no, "", d)
+		w.bind(r)
+		w.branch(b.right, yes, no, fall, d)
+	default:
+		to, other := yes, no
+		if fall == yes {
+			b, to, other = notCondition(b), no, yes
+		}
+		w.compute(b.a, d)
+		jumps := [...]asm.JumpOp{asm.JEq, asm.JNE, asm.JLT, asm.JLE, asm.JGT, asm.JGE}
+		if b.signed {
+			jumps = [...]asm.JumpOp{asm.JEq, asm.JNE, asm.JSLT, asm.JSLE, asm.JSGT, asm.JSGE}
+		}
+		if imm, ok := b.b.immediate(); ok {
+			w.emit(jumps[b.cmp].Imm(pool[d], imm, to))
+		} else {
+			w.room(d + 1)
+			w.compute(b.b, d+1)
+			w.emit(jumps[b.cmp].Reg(pool[d], pool[d+1], to))
+		}
+		if fall != other {
+			w.jump(other)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package ebpf
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// group is a multicast group as the control plane gave it, and where its replicas are.
+type group struct {
+	replicas []target.Replica
+	at       int
+}
+
+// SetMulticastGroup implements [target.Pipeline].
+func (p *pipeline) SetMulticastGroup(id uint32, replicas []target.Replica) error {
+	leave, err := p.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if id == 0 || id >= maxGroups {
+		return fmt.Errorf("multicast group %d: ids are 1 to %d: %w", id, maxGroups-1, target.ErrInvalid)
+	}
+	old := p.groups[id]
+	word := p.plan.groups + int(id)*8
+	if replicas == nil {
+		if old == nil {
+			return fmt.Errorf("multicast group %d: %w", id, target.ErrNotFound)
+		}
+		p.state.store(word, 0)
+		delete(p.groups, id)
+		p.replicas.give(old.at)
+		return nil
+	}
+	g := &group{replicas: slices.Clone(replicas)}
+	var ok bool
+	if g.at, ok = p.replicas.take(max(len(replicas), 1)); !ok {
+		return fmt.Errorf("multicast group %d: no room for %d replicas: %w", id, len(replicas), target.ErrFull)
+	}
+	for i, r := range replicas {
+		p.state.store(p.plan.replicas+(g.at+i)*8, uint64(r.Port)|uint64(r.Instance)<<32)
+	}
+	p.state.store(word, uint64(len(replicas))|uint64(g.at)<<32)
+	p.groups[id] = g
+	if old != nil {
+		p.replicas.give(old.at)
+	}
+	return nil
+}
+
+// MulticastGroups implements [target.Pipeline].
+func (p *pipeline) MulticastGroups() map[uint32][]target.Replica {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := map[uint32][]target.Replica{}
+	for id, g := range p.groups {
+		out[id] = slices.Clone(g.replicas)
+	}
+	return out
+}

@@ -1,0 +1,25 @@
+package ebpf
+
+import "github.com/cilium/ebpf/asm"
+
+// emptyProgram is a program that drops every frame; if fds.replay is set it first does what a program does that is run
+// again and again on one frame.
+func emptyProgram(p *plan, h hook, f fds) (insns asm.Instructions, err error) {
+	defer catch(&err)
+	t := newTranslator(p, h, f, settings{})
+	main := t.function("empty", func() {
+		t.emit(asm.Mov.Reg(rCtx, asm.R1))
+		t.restoreFrame()
+		t.verdict(verdictDrop)
+	})
+	return main.assemble(true)
+}
+
+// restoreFrame makes the frame what it is to be at the start of each run.
+func (t *translator) restoreFrame() {
+	if t.fds.replay == 0 {
+		return
+	}
+	t.emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.fds.replay, 0), asm.Mov.Imm(asm.R4, int32(t.fds.replayLen)))
+	t.storeBytes()
+}
