@@ -4,17 +4,18 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
 // runAction emits an action's primitives. exit is where the primitive "exit" goes.
 func (t *translator) runAction(a *bmv2json.Action, exit string) {
 	labels := make([]string, len(a.Primitives)+1)
 	for i := range labels {
-		labels[i] = t.newLabel("step")
+		labels[i] = t.NewLabel("step")
 	}
 	for i, p := range a.Primitives {
-		t.where = p.Path
-		t.bind(labels[i])
+		t.Where = p.Path
+		t.Bind(labels[i])
 		switch p.Op {
 		case "_jump", "_jump_if_zero":
 			to, ok := constant(p.Args[len(p.Args)-1], int64(len(labels)))
@@ -23,7 +24,7 @@ func (t *translator) runAction(a *bmv2json.Action, exit string) {
 			}
 			t.begin(t.wanted(p)...)
 			if p.Op == "_jump" {
-				t.jump(labels[to])
+				t.Jump(labels[to])
 			} else {
 				t.branch(t.truth(p.Args[0]), labels[i+1], labels[to], labels[i+1], 0)
 			}
@@ -31,7 +32,7 @@ func (t *translator) runAction(a *bmv2json.Action, exit string) {
 			t.primitive(p, exit)
 		}
 	}
-	t.bind(labels[len(a.Primitives)])
+	t.Bind(labels[len(a.Primitives)])
 }
 
 // primitives is what each primitive takes: d data, b data or bool, l a place to store a number, v a varbit field, h header, u header union, s stack, r register, c counter, k calculation, m meter. It is also the list of what
@@ -104,7 +105,7 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 	case "assign_header", "copy_header":
 		list, index := t.headersOf(arg[1])
 		t.toHeader(arg[0], func(dst *bmv2json.Header) {
-			t.each(len(list), index, func(i int) { t.assignHeader(dst, list[i]) }, func() { t.storeConstant(rPHV, t.lay.validity(dst), 0, 1) })
+			t.each(len(list), index, func(i int) { t.assignHeader(dst, list[i]) }, func() { t.StoreConstant(code.PHV, t.lay.validity(dst), 0, 1) })
 		})
 	case "assign_union":
 		t.assignUnion(t.theUnion(arg[0]).Headers, t.theUnion(arg[1]).Headers)
@@ -116,19 +117,19 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 		if exit == "" {
 			refuse(p.Path, "exit in a parser")
 		}
-		t.jump(exit)
+		t.Jump(exit)
 	case "no_op", "log_msg":
 	case "assume", "assert":
-		ok, bad := t.newLabel("ok"), t.newLabel("bad")
+		ok, bad := t.NewLabel("ok"), t.NewLabel("bad")
 		t.branch(t.truth(arg[0]), ok, bad, bad, 0)
-		t.bind(bad)
+		t.Bind(bad)
 		if exit == "" {
-			t.jump("ingress.drop")
+			t.Jump("ingress.drop")
 		} else {
 			t.markToDrop()
-			t.jump(exit)
+			t.Jump(exit)
 		}
-		t.bind(ok)
+		t.Bind(ok)
 	case "mark_to_drop", "drop":
 		t.markToDrop()
 	case "add_header":
@@ -175,7 +176,7 @@ func (t *translator) markToDrop() {
 func (t *translator) cell(a arrayPlan, index *value, beyond string) {
 	if index.op == vConst {
 		if index.k >= uint64(a.size) {
-			t.jump(beyond)
+			t.Jump(beyond)
 			return
 		}
 		t.stateAddress(asm.R2, a.off+int(index.k)*a.cell)
@@ -183,18 +184,18 @@ func (t *translator) cell(a arrayPlan, index *value, beyond string) {
 	}
 	t.compute(index, 0)
 	if index.max >= uint64(a.size) {
-		t.emit(asm.JGE.Imm(asm.R1, int32(a.size), beyond))
+		t.Emit(asm.JGE.Imm(asm.R1, int32(a.size), beyond))
 	} else { // true by the field's width, but the verifier knows no widths of what is in memory
-		t.emit(asm.JGT.Imm(asm.R1, int32(min(index.max, uint64(a.size-1))), beyond))
+		t.Emit(asm.JGT.Imm(asm.R1, int32(min(index.max, uint64(a.size-1))), beyond))
 	}
 	switch {
 	case a.cell&(a.cell-1) != 0:
-		t.emit(asm.Mul.Imm(asm.R1, int32(a.cell)))
+		t.Emit(asm.Mul.Imm(asm.R1, int32(a.cell)))
 	case a.cell > 1:
-		t.emit(asm.LSh.Imm(asm.R1, int32(log2(a.cell))))
+		t.Emit(asm.LSh.Imm(asm.R1, int32(log2(a.cell))))
 	}
 	t.stateAddress(asm.R2, a.off)
-	t.emit(asm.Add.Reg(asm.R2, asm.R1))
+	t.Emit(asm.Add.Reg(asm.R2, asm.R1))
 }
 
 func log2(n int) (k int) {
@@ -206,85 +207,85 @@ func log2(n int) (k int) {
 
 // registerRead reads a cell; one beyond the array leaves dst as it is.
 func (t *translator) registerRead(dst place, r *bmv2json.Register, index *bmv2json.Expr) {
-	end, a := t.newLabel("read"), t.registers[r.Index]
+	end, a := t.NewLabel("read"), t.registers[r.Index]
 	if r.Size == 0 {
 		return
 	}
 	t.cell(a, t.index(index), end)
 	switch {
 	case !wide(r.Width) && !wide(dst.width):
-		t.load(asm.R3, asm.R2, 0, a.cell)
+		t.Load(asm.R3, asm.R2, 0, a.cell)
 		switch {
 		case r.Signed && r.Width < dst.width && r.Width < 64:
 			s := int32(64 - r.Width)
-			t.emit(asm.LSh.Imm(asm.R3, s), asm.ArSh.Imm(asm.R3, s))
+			t.Emit(asm.LSh.Imm(asm.R3, s), asm.ArSh.Imm(asm.R3, s))
 			t.mask(asm.R3, ones(dst.width), 2)
 		case r.Width > dst.width:
 			t.mask(asm.R3, ones(dst.width), 2)
 		}
-		t.store(rPHV, dst.off, asm.R3, dst.size)
+		t.Store(code.PHV, dst.off, asm.R3, dst.size)
 	case r.Width == dst.width:
-		t.copyWords(rPHV, dst.off, asm.R2, 0, a.cell)
+		t.CopyWords(code.PHV, dst.off, asm.R2, 0, a.cell)
 	default:
-		refuse(t.where, "reading a register of %d bits into a field of %d", r.Width, dst.width)
+		refuse(t.Where, "reading a register of %d bits into a field of %d", r.Width, dst.width)
 	}
-	t.bind(end)
+	t.Bind(end)
 }
 
 // registerWrite writes a cell, cut to its width; one beyond the array writes nothing.
 func (t *translator) registerWrite(r *bmv2json.Register, index, src *bmv2json.Expr) {
-	end, a := t.newLabel("written"), t.registers[r.Index]
+	end, a := t.NewLabel("written"), t.registers[r.Index]
 	if r.Size == 0 {
 		return
 	}
 	if wide(r.Width) {
 		if src.Op == bmv2json.OpField && !src.Field.IsValidity() && src.Width == r.Width && !src.Field.Field.VL {
 			t.cell(a, t.index(index), end)
-			t.copyWords(asm.R2, 0, rPHV, t.lay.field(src.Field).off, a.cell)
-			t.bind(end)
+			t.CopyWords(asm.R2, 0, code.PHV, t.lay.field(src.Field).off, a.cell)
+			t.Bind(end)
 			return
 		}
 		t.cell(a, t.index(index), end)
 		n := wordsOf(r.Width)
-		t.emit(asm.Mov.Reg(asm.R0, asm.R2)) // the last register that values are computed in
+		t.Emit(asm.Mov.Reg(asm.R0, asm.R2)) // the last register that values are computed in
 		for i := range n {
 			v := andValue(t.word(src, i), konst(ones(min(64, r.Width-64*i))))
 			if v.need() >= len(pool) {
-				refuse(t.where, "an expression with too many intermediate values")
+				refuse(t.Where, "an expression with too many intermediate values")
 			}
 			t.computeSwapped(v, 0)
-			t.store(asm.R0, (n-1-i)*8, asm.R1, 8)
+			t.Store(asm.R0, (n-1-i)*8, asm.R1, 8)
 		}
-		t.bind(end)
+		t.Bind(end)
 		return
 	}
 	v := andValue(t.word(src, 0), konst(ones(r.Width)))
 	t.cell(a, t.index(index), end)
 	if imm, ok := v.immediate(); ok {
-		t.storeConstant(asm.R2, 0, imm, a.cell)
+		t.StoreConstant(asm.R2, 0, imm, a.cell)
 	} else {
 		if v.need()+2 > len(pool) {
-			refuse(t.where, "an expression with too many intermediate values")
+			refuse(t.Where, "an expression with too many intermediate values")
 		}
-		t.store(asm.R2, 0, t.compute(v, 2), a.cell)
+		t.Store(asm.R2, 0, t.compute(v, 2), a.cell)
 	}
-	t.bind(end)
+	t.Bind(end)
 }
 
 // count adds the packet to a counter's cell; one beyond the array counts nothing.
 func (t *translator) count(k *bmv2json.Counter, index *bmv2json.Expr) {
-	end, a := t.newLabel("counted"), t.counters[k.Index]
+	end, a := t.NewLabel("counted"), t.counters[k.Index]
 	if k.Size == 0 {
 		return
 	}
 	t.cell(a, t.index(index), end)
 	t.addToCounter(asm.R2, 0)
-	t.bind(end)
+	t.Bind(end)
 }
 
 // addToCounter adds the packet to the counter at base+off. It uses R1.
 func (t *translator) addToCounter(base asm.Register, off int) {
-	t.emit(asm.Mov.Imm(asm.R1, 1), atomically(asm.AddAtomic, base, asm.R1, off))
-	t.load(asm.R1, rPHV, phvInLen, 4)
-	t.emit(atomically(asm.AddAtomic, base, asm.R1, off+8))
+	t.Emit(asm.Mov.Imm(asm.R1, 1), code.Atomic(asm.AddAtomic, base, asm.R1, off))
+	t.Load(asm.R1, code.PHV, phvInLen, 4)
+	t.Emit(code.Atomic(asm.AddAtomic, base, asm.R1, off+8))
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
 // storeValue stores a number into a field of up to 64 bits, cut to its width.
@@ -16,23 +17,23 @@ func (w *writer) storeValue(p place, v *value) {
 			if !ok {
 				imm = int32(uint32(v.k))
 			}
-			w.storeConstant(rPHV, p.off, imm, p.size)
+			w.StoreConstant(code.PHV, p.off, imm, p.size)
 			return
 		}
 	}
 	// A condition becomes two stores of constants, which keeps it out of the registers.
 	if v.op == vSelect && v.a.op == vConst && v.b.op == vConst && v.a.k <= 0x7fffffff && v.b.k <= 0x7fffffff {
-		yes, no, end := w.newLabel("yes"), w.newLabel("no"), w.newLabel("end")
+		yes, no, end := w.NewLabel("yes"), w.NewLabel("no"), w.NewLabel("end")
 		w.branch(v.cond, yes, no, yes, 0)
-		w.bind(yes)
-		w.storeConstant(rPHV, p.off, int32(v.a.k), p.size)
-		w.jump(end)
-		w.bind(no)
-		w.storeConstant(rPHV, p.off, int32(v.b.k), p.size)
-		w.bind(end)
+		w.Bind(yes)
+		w.StoreConstant(code.PHV, p.off, int32(v.a.k), p.size)
+		w.Jump(end)
+		w.Bind(no)
+		w.StoreConstant(code.PHV, p.off, int32(v.b.k), p.size)
+		w.Bind(end)
 		return
 	}
-	w.store(rPHV, p.off, w.compute(v, 0), p.size)
+	w.Store(code.PHV, p.off, w.compute(v, 0), p.size)
 }
 
 // assignTo emits dst = src, cut to dst's width.
@@ -46,7 +47,7 @@ func (t *writer) assignTo(dst place, src *bmv2json.Expr) {
 	}
 	n := wordsOf(dst.width)
 	if src.Op == bmv2json.OpField && !src.Field.IsValidity() && src.Width == dst.width && !src.Field.Field.VL {
-		t.copyWords(rPHV, dst.off, rPHV, t.phv.field(src.Field).off, n*8)
+		t.CopyWords(code.PHV, dst.off, code.PHV, t.phv.field(src.Field).off, n*8)
 		return
 	}
 	words := make([]*value, n)
@@ -65,9 +66,9 @@ func (t *writer) assignTo(dst place, src *bmv2json.Expr) {
 		at := t.words(n) // computed elsewhere first: a word may be wanted after it has been stored
 		for i, w := range words {
 			t.computeSwapped(w, 0)
-			t.store(rPHV, at+(n-1-i)*8, pool[0], 8)
+			t.Store(code.PHV, at+(n-1-i)*8, pool[0], 8)
 		}
-		t.copyWords(rPHV, dst.off, rPHV, at, n*8)
+		t.CopyWords(code.PHV, dst.off, code.PHV, at, n*8)
 		return
 	}
 	if len(moved) <= 3 {
@@ -75,13 +76,13 @@ func (t *writer) assignTo(dst place, src *bmv2json.Expr) {
 			t.computeSwapped(words[i], j)
 		}
 		for j, i := range moved {
-			t.store(rPHV, at(i), pool[j], 8)
+			t.Store(code.PHV, at(i), pool[j], 8)
 		}
 		return
 	}
 	for _, i := range moved {
 		t.computeSwapped(words[i], 0)
-		t.store(rPHV, at(i), pool[0], 8)
+		t.Store(code.PHV, at(i), pool[0], 8)
 	}
 }
 
@@ -99,7 +100,7 @@ func (t *writer) computeSwapped(v *value, d int) {
 		return
 	}
 	t.compute(v, d)
-	t.emit(asm.HostTo(asm.BE, pool[d], asm.DWord))
+	t.Emit(asm.HostTo(asm.BE, pool[d], asm.DWord))
 }
 
 func reverse(k uint64) uint64 {

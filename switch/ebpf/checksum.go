@@ -4,6 +4,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
 // verifyChecksums sets checksum_error where a checksum that the program verifies is wrong. One whose field is in a header that is not valid, or whose condition
@@ -13,16 +14,16 @@ func (t *translator) verifyChecksums() {
 		if !k.Verify {
 			continue
 		}
-		ok, check := t.newLabel("right"), t.newLabel("check")
-		t.where = k.Path
+		ok, check := t.NewLabel("right"), t.NewLabel("check")
+		t.Where = k.Path
 		t.branch(t.checksumApplies(k), check, ok, check, 0)
-		t.bind(check)
+		t.Bind(check)
 		t.checksum(k.Calc)
 		p := t.lay.field(k.Target)
-		t.load(asm.R2, rPHV, p.off, p.size)
-		t.emit(asm.JEq.Reg(asm.R1, asm.R2, ok))
+		t.Load(asm.R2, code.PHV, p.off, p.size)
+		t.Emit(asm.JEq.Reg(asm.R1, asm.R2, ok))
 		t.setStandardConstant(t.std.checksumError, 1)
-		t.bind(ok)
+		t.Bind(ok)
 	}
 }
 
@@ -31,19 +32,19 @@ func (t *translator) updateChecksums() {
 		if !k.Update {
 			continue
 		}
-		end, update := t.newLabel("updated"), t.newLabel("update")
-		t.where = k.Path
+		end, update := t.NewLabel("updated"), t.NewLabel("update")
+		t.Where = k.Path
 		cond := always
 		if k.Cond != nil {
 			cond = t.condition(k.Cond)
 		}
 		t.branch(cond, update, end, update, 0)
-		t.bind(update)
+		t.Bind(update)
 		t.checksum(k.Calc)
 		p := t.lay.field(k.Target)
 		t.mask(asm.R1, ones(p.width), 0)
-		t.store(rPHV, p.off, asm.R1, p.size)
-		t.bind(end)
+		t.Store(code.PHV, p.off, asm.R1, p.size)
+		t.Bind(end)
 	}
 }
 
@@ -61,7 +62,7 @@ func (t *translator) checksumApplies(k *bmv2json.Checksum) *condition {
 	return c
 }
 
-// checksum computes the value of a calculation into R1. It uses rTemp.
+// checksum computes the value of a calculation into R1. It uses Temp.
 func (t *translator) checksum(k *bmv2json.Calculation) {
 	inputs, payload := withoutPayload(k)
 	switch name, ok := hashAlgorithms[k.Algo]; {
@@ -73,11 +74,11 @@ func (t *translator) checksum(k *bmv2json.Calculation) {
 		refuse(k.Path, "the checksum algorithm %q over the payload", k.Algo)
 	case name == "random":
 		t.random64()
-		t.emit(asm.Mov.Reg(asm.R1, asm.R0))
+		t.Emit(asm.Mov.Reg(asm.R1, asm.R0))
 	default:
 		t.hashInput(k, inputs)
 		t.callHash(name)
-		t.emit(asm.Mov.Reg(asm.R1, asm.R0))
+		t.Emit(asm.Mov.Reg(asm.R1, asm.R0))
 	}
 }
 
@@ -93,17 +94,17 @@ func (t *translator) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json
 		t.payloadSum()
 	}
 	if placed(inputs, payload, 16) {
-		t.emit(asm.Mov.Imm(asm.R1, 0))
+		t.Emit(asm.Mov.Imm(asm.R1, 0))
 		for bit, i := 0, 0; i < len(inputs); {
-			h, absent := neededBy(&inputs[i]), t.newLabel("absent")
+			h, absent := neededBy(&inputs[i]), t.NewLabel("absent")
 			if h != nil {
-				t.load(asm.R2, rPHV, t.lay.validity(h), 1)
-				t.emit(asm.JEq.Imm(asm.R2, 0, absent))
+				t.Load(asm.R2, code.PHV, t.lay.validity(h), 1)
+				t.Emit(asm.JEq.Imm(asm.R2, 0, absent))
 			}
 			for ; i < len(inputs) && neededBy(&inputs[i]) == h; i++ {
 				bit = t.addToChecksum(&inputs[i], bit)
 			}
-			t.bind(absent)
+			t.Bind(absent)
 		}
 		if payload {
 			t.addPayload((inputBits(inputs)+7)/8%2 == 1)
@@ -111,10 +112,10 @@ func (t *translator) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json
 		t.foldChecksum()
 		return
 	}
-	some, done := t.newLabel("some"), t.newLabel("summed")
+	some, done := t.NewLabel("some"), t.NewLabel("summed")
 	if ok, needed := fixed(inputs); ok {
 		t.unlessAll(needed, some)
-		t.emit(asm.Mov.Imm(asm.R1, 0))
+		t.Emit(asm.Mov.Imm(asm.R1, 0))
 		bit := 0
 		for i := range inputs {
 			if inputs[i].Header != nil {
@@ -125,30 +126,30 @@ func (t *translator) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json
 		if payload {
 			t.addPayload((bit+7)/8%2 == 1)
 		}
-		t.jump(done)
-		t.bind(some)
+		t.Jump(done)
+		t.Bind(some)
 	}
 	t.hashInputEach(k, inputs)
 	t.callHash("csum16")
-	t.emit(asm.Mov.Reg(asm.R1, asm.R0), asm.Xor.Imm(asm.R1, 0xffff))
+	t.Emit(asm.Mov.Reg(asm.R1, asm.R0), asm.Xor.Imm(asm.R1, 0xffff))
 	if payload {
-		even := t.newLabel("even")
-		t.emit(asm.And.Imm(rTemp, 1), asm.JEq.Imm(rTemp, 0, even))
+		even := t.NewLabel("even")
+		t.Emit(asm.And.Imm(code.Temp, 1), asm.JEq.Imm(code.Temp, 0, even))
 		t.addPayload(true)
-		t.jump(done)
-		t.bind(even)
+		t.Jump(done)
+		t.Bind(even)
 		t.addPayload(false)
 	}
-	t.bind(done)
+	t.Bind(done)
 	t.foldChecksum()
 }
 
 // foldChecksum makes a checksum of the sum in R1.
 func (t *translator) foldChecksum() {
 	for range 4 { // 64 bits to 33, to 18, to 17, to 16
-		t.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.RSh.Imm(asm.R2, 16), asm.And.Imm(asm.R1, 0xffff), asm.Add.Reg(asm.R1, asm.R2))
+		t.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.RSh.Imm(asm.R2, 16), asm.And.Imm(asm.R1, 0xffff), asm.Add.Reg(asm.R1, asm.R2))
 	}
-	t.emit(asm.Xor.Imm(asm.R1, 0xffff), asm.And.Imm(asm.R1, 0xffff))
+	t.Emit(asm.Xor.Imm(asm.R1, 0xffff), asm.And.Imm(asm.R1, 0xffff))
 }
 
 // addToChecksum adds one input, which starts at a bit of the string, to R1.
@@ -160,10 +161,10 @@ func (t *translator) addToChecksum(in *bmv2json.CalcInput, bit int) int {
 			return
 		}
 		t.compute(v, 1)
-		t.emit(asm.Add.Reg(asm.R1, asm.R2))
+		t.Emit(asm.Add.Reg(asm.R1, asm.R2))
 	}
 	// In parts of 32 bits, so that what is shifted fits, and many of them add up.
-	t.operands(in, t.where, func(word func(int) *value, width int) {
+	t.operands(in, t.Where, func(word func(int) *value, width int) {
 		for left := width; left > 0; {
 			n := left % 32
 			if n == 0 {
@@ -188,11 +189,11 @@ const (
 // order of bytes.
 func (t *translator) payloadSum() {
 	const name = "payload"
-	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
-	t.callFunction(name)
-	t.store(asm.R10, payloadOnStack, asm.R0, 8)
+	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.PHV))
+	t.CallFunction(name)
+	t.Store(asm.R10, payloadOnStack, asm.R0, 8)
 	for _, f := range t.functions {
-		if f.name == name {
+		if f.Name == name {
 			return
 		}
 	}
@@ -202,13 +203,13 @@ func (t *translator) payloadSum() {
 // addPayload adds that sum to R1. Where the payload begins on an odd byte its words are turned round, as they are in a
 // machine with the low byte first.
 func (t *translator) addPayload(odd bool) {
-	t.load(asm.R2, asm.R10, payloadOnStack, 8)
+	t.Load(asm.R2, asm.R10, payloadOnStack, 8)
 	if odd {
-		t.emit(asm.HostTo(asm.LE, asm.R2, asm.Half))
+		t.Emit(asm.HostTo(asm.LE, asm.R2, asm.Half))
 	} else {
-		t.emit(asm.HostTo(asm.BE, asm.R2, asm.Half))
+		t.Emit(asm.HostTo(asm.BE, asm.R2, asm.Half))
 	}
-	t.emit(asm.Add.Reg(asm.R1, asm.R2))
+	t.Emit(asm.Add.Reg(asm.R1, asm.R2))
 }
 
 // What sumPayload and its loop share, on sumPayload's stack.
@@ -222,62 +223,62 @@ const (
 
 // sumPayload is the function that adds up the payload, in the machine's order of bytes, to 16 bits.
 func (t *translator) sumPayload() {
-	t.store(asm.R10, sumShared+sumCtx, asm.R1, 8)
-	t.store(asm.R10, sumShared+sumPHV, asm.R2, 8)
-	t.load(asm.R3, asm.R2, phvHead, 4)
-	t.store(asm.R10, sumShared+sumAt, asm.R3, 8)
-	t.storeConstant(asm.R10, sumShared+sumSum, 0, 8)
-	t.emit(asm.Mov.Imm(asm.R1, payloadChunks))
-	t.functionPointer(asm.R2, "chunk")
-	t.emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, sumShared), asm.Mov.Imm(asm.R4, 0))
-	t.call(asm.FnLoop)
-	t.load(asm.R0, asm.R10, sumShared+sumSum, 8)
-	t.emit(asm.LSh.Imm(asm.R0, 32), asm.RSh.Imm(asm.R0, 32))
+	t.Store(asm.R10, sumShared+sumCtx, asm.R1, 8)
+	t.Store(asm.R10, sumShared+sumPHV, asm.R2, 8)
+	t.Load(asm.R3, asm.R2, phvHead, 4)
+	t.Store(asm.R10, sumShared+sumAt, asm.R3, 8)
+	t.StoreConstant(asm.R10, sumShared+sumSum, 0, 8)
+	t.Emit(asm.Mov.Imm(asm.R1, payloadChunks))
+	t.LoadFunction(asm.R2, "chunk")
+	t.Emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, sumShared), asm.Mov.Imm(asm.R4, 0))
+	t.Call(asm.FnLoop)
+	t.Load(asm.R0, asm.R10, sumShared+sumSum, 8)
+	t.Emit(asm.LSh.Imm(asm.R0, 32), asm.RSh.Imm(asm.R0, 32))
 	for range 2 {
-		t.emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 16), asm.And.Imm(asm.R0, 0xffff), asm.Add.Reg(asm.R0, asm.R1))
+		t.Emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 16), asm.And.Imm(asm.R0, 0xffff), asm.Add.Reg(asm.R0, asm.R1))
 	}
-	t.emit(asm.Return())
+	t.Emit(asm.Return())
 	t.functions = append(t.functions, t.function("chunk", t.sumChunk))
 }
 
 // sumChunk is called for one chunk after the other, until it returns 1.
 func (t *translator) sumChunk() {
 	end := "chunk.end"
-	t.emit(asm.Mov.Reg(rEntry, asm.R2))
-	t.load(rCtx, rEntry, sumCtx, 8)
-	t.load(rPHV, rEntry, sumPHV, 8)
-	t.storeConstant(asm.R10, -4, 0, 4)
-	t.emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
-	t.call(asm.FnMapLookupElem)
-	t.emit(asm.JEq.Imm(asm.R0, 0, end), asm.Mov.Reg(rTemp, asm.R0))
-	whole := t.newLabel("whole")
-	t.load(asm.R4, rPHV, phvLen, 4)
+	t.Emit(asm.Mov.Reg(code.Entry, asm.R2))
+	t.Load(code.Ctx, code.Entry, sumCtx, 8)
+	t.Load(code.PHV, code.Entry, sumPHV, 8)
+	t.StoreConstant(asm.R10, -4, 0, 4)
+	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.Call(asm.FnMapLookupElem)
+	t.Emit(asm.JEq.Imm(asm.R0, 0, end), asm.Mov.Reg(code.Temp, asm.R0))
+	whole := t.NewLabel("whole")
+	t.Load(asm.R4, code.PHV, phvLen, 4)
 	if t.requests.any() { // what is cut off is no payload any more, as in BMv2
-		uncut := t.newLabel("uncut")
-		t.load(asm.R1, rPHV, t.requests.cut, 4)
-		t.load(asm.R2, rPHV, phvHead, 4)
-		t.emit(asm.Add.Reg(asm.R1, asm.R2), asm.JLE.Reg(asm.R4, asm.R1, uncut), asm.Mov.Reg(asm.R4, asm.R1))
-		t.bind(uncut)
+		uncut := t.NewLabel("uncut")
+		t.Load(asm.R1, code.PHV, t.requests.cut, 4)
+		t.Load(asm.R2, code.PHV, phvHead, 4)
+		t.Emit(asm.Add.Reg(asm.R1, asm.R2), asm.JLE.Reg(asm.R4, asm.R1, uncut), asm.Mov.Reg(asm.R4, asm.R1))
+		t.Bind(uncut)
 	}
-	t.load(asm.R2, rEntry, sumAt, 8)
-	t.emit(asm.JLE.Reg(asm.R4, asm.R2, end), asm.Sub.Reg(asm.R4, asm.R2), asm.JLE.Imm(asm.R4, payloadChunk, whole), asm.Mov.Imm(asm.R4, payloadChunk))
-	t.bind(whole)
-	t.emit(asm.JEq.Imm(asm.R4, 0, end), asm.JGT.Imm(asm.R4, payloadChunk, end)) // never: for the verifier
-	t.emit(asm.Mov.Reg(asm.R3, rTemp), asm.Add.Reg(asm.R3, asm.R4))
-	t.storeConstant(asm.R3, 0, 0, 4) // what fills the last word
-	t.store(asm.R10, -16, asm.R4, 8)
-	t.emit(asm.Mov.Reg(asm.R1, asm.R2), asm.Add.Reg(asm.R1, asm.R4))
-	t.store(rEntry, sumAt, asm.R1, 8)
-	t.emit(asm.Mov.Reg(asm.R3, rTemp))
+	t.Load(asm.R2, code.Entry, sumAt, 8)
+	t.Emit(asm.JLE.Reg(asm.R4, asm.R2, end), asm.Sub.Reg(asm.R4, asm.R2), asm.JLE.Imm(asm.R4, payloadChunk, whole), asm.Mov.Imm(asm.R4, payloadChunk))
+	t.Bind(whole)
+	t.Emit(asm.JEq.Imm(asm.R4, 0, end), asm.JGT.Imm(asm.R4, payloadChunk, end)) // never: for the verifier
+	t.Emit(asm.Mov.Reg(asm.R3, code.Temp), asm.Add.Reg(asm.R3, asm.R4))
+	t.StoreConstant(asm.R3, 0, 0, 4) // what fills the last word
+	t.Store(asm.R10, -16, asm.R4, 8)
+	t.Emit(asm.Mov.Reg(asm.R1, asm.R2), asm.Add.Reg(asm.R1, asm.R4))
+	t.Store(code.Entry, sumAt, asm.R1, 8)
+	t.Emit(asm.Mov.Reg(asm.R3, code.Temp))
 	t.loadBytes()
-	t.emit(asm.JNE.Imm(asm.R0, 0, end))
-	t.load(asm.R4, asm.R10, -16, 8)
-	t.emit(asm.Add.Imm(asm.R4, 3), asm.And.Imm(asm.R4, payloadChunk*2-4))
-	t.load(asm.R5, rEntry, sumSum, 8)
-	t.emit(asm.Mov.Reg(asm.R3, rTemp), asm.Mov.Imm(asm.R1, 0), asm.Mov.Imm(asm.R2, 0))
-	t.call(asm.FnCsumDiff)
-	t.store(rEntry, sumSum, asm.R0, 8)
-	t.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-	t.bind(end)
-	t.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+	t.Emit(asm.JNE.Imm(asm.R0, 0, end))
+	t.Load(asm.R4, asm.R10, -16, 8)
+	t.Emit(asm.Add.Imm(asm.R4, 3), asm.And.Imm(asm.R4, payloadChunk*2-4))
+	t.Load(asm.R5, code.Entry, sumSum, 8)
+	t.Emit(asm.Mov.Reg(asm.R3, code.Temp), asm.Mov.Imm(asm.R1, 0), asm.Mov.Imm(asm.R2, 0))
+	t.Call(asm.FnCsumDiff)
+	t.Store(code.Entry, sumSum, asm.R0, 8)
+	t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	t.Bind(end)
+	t.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
 }

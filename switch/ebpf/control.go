@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
 // The control flow of a pipeline is a graph of tables and conditions without cycles; each node becomes code once, at a label.
@@ -150,7 +151,7 @@ func (t *translator) runPipeline(name string) {
 		}
 		e := edge{n, to}
 		if _, ok := edges[e]; !ok {
-			edges[e] = t.newLabel("edge")
+			edges[e] = t.NewLabel("edge")
 			pending = append(pending, e)
 		}
 		return edges[e]
@@ -159,49 +160,49 @@ func (t *translator) runPipeline(name string) {
 	for _, n := range order {
 		anyLock = anyLock || inside[n]
 	}
-	t.jump(toward(false, p.Init))
+	t.Jump(toward(false, p.Init))
 	for i, n := range order {
 		in := inside[n]
 		following := label(nil)
 		if i+1 < len(order) {
 			following = label(order[i+1])
 		}
-		t.bind(label(n))
+		t.Bind(label(n))
 		switch n := n.(type) {
 		case *bmv2json.Conditional:
-			t.where = n.Path
+			t.Where = n.Path
 			t.begin(operand{n.Expr, 1})
 			t.branch(t.condition(n.Expr), toward(in, n.True), toward(in, n.False), following, 0)
 		case *bmv2json.ActionCall:
 			t.konsts = [][]byte{}
 			t.runAction(n.Action, t.pipeline.end)
 			t.konsts = nil
-			t.jump(toward(in, n.Next))
+			t.Jump(toward(in, n.Next))
 		case *bmv2json.Table:
-			t.applyTable(t.tables[n.Index], func(s bmv2json.Node) { t.jump(toward(in, s)) })
+			t.applyTable(t.tables[n.Index], func(s bmv2json.Node) { t.Jump(toward(in, s)) })
 		}
 	}
-	t.jump(label(nil))
+	t.Jump(label(nil))
 	for i := 0; i < len(pending); i++ {
 		e := pending[i]
-		t.bind(edges[e])
+		t.Bind(edges[e])
 		if e.in {
 			t.takeLock()
 		} else {
 			t.giveLock()
 		}
-		t.jump(label(e.to))
+		t.Jump(label(e.to))
 	}
 	// exit leaves from anywhere: whether the lock is held is known only as the packet passes.
-	t.bind(t.pipeline.end)
+	t.Bind(t.pipeline.end)
 	if anyLock {
-		free := t.newLabel("free")
-		t.load(asm.R1, rPHV, phvLocked, 1)
-		t.emit(asm.JEq.Imm(asm.R1, 0, free))
+		free := t.NewLabel("free")
+		t.Load(asm.R1, code.PHV, phvLocked, 1)
+		t.Emit(asm.JEq.Imm(asm.R1, 0, free))
 		t.giveLock()
-		t.bind(free)
+		t.Bind(free)
 	}
-	t.bind(label(nil))
+	t.Bind(label(nil))
 }
 
 // lockTries bounds how often a packet looks whether the lock has come free before it is dropped: some tens of milliseconds, a thousand times longer than any
@@ -212,19 +213,19 @@ const lockTries = 1 << 23
 // kept from finishing by the one that waits.
 func (t *translator) takeLock() {
 	drop := "ingress.drop"
-	if t.name == "egress" {
+	if t.Name == "egress" {
 		drop = "egress.drop"
 	}
 	t.acquire(t.lock, drop)
-	same := t.newLabel("same")
+	same := t.NewLabel("same")
 	t.stateAddress(asm.R1, t.epoch)
-	t.load(asm.R2, asm.R1, 0, 8)
-	t.load(asm.R3, rPHV, phvEpoch, 8)
-	t.emit(asm.JEq.Reg(asm.R2, asm.R3, same), asm.Mov.Imm(asm.R2, 1), atomically(asm.AddAtomic, asm.R1, asm.R2, overtaken))
+	t.Load(asm.R2, asm.R1, 0, 8)
+	t.Load(asm.R3, code.PHV, phvEpoch, 8)
+	t.Emit(asm.JEq.Reg(asm.R2, asm.R3, same), asm.Mov.Imm(asm.R2, 1), code.Atomic(asm.AddAtomic, asm.R1, asm.R2, overtaken))
 	t.release(t.lock)
-	t.jump(drop)
-	t.bind(same)
-	t.storeConstant(rPHV, phvLocked, 1, 1)
+	t.Jump(drop)
+	t.Bind(same)
+	t.StoreConstant(code.PHV, phvLocked, 1, 1)
 }
 
 // overtaken is where the number of packets that Barrier has had dropped is, from plan.epoch.
@@ -237,11 +238,11 @@ func (t *translator) noteEpoch() {
 	}
 	t.stateAddress(asm.R1, t.epoch)
 	if runtime.GOARCH == "amd64" { // whose later loads are not done earlier
-		t.load(asm.R2, asm.R1, 0, 8)
+		t.Load(asm.R2, asm.R1, 0, 8)
 	} else {
-		t.emit(asm.Mov.Imm(asm.R2, 0), atomically(asm.FetchAdd, asm.R1, asm.R2, 0))
+		t.Emit(asm.Mov.Imm(asm.R2, 0), code.Atomic(asm.FetchAdd, asm.R1, asm.R2, 0))
 	}
-	t.store(rPHV, phvEpoch, asm.R2, 8)
+	t.Store(code.PHV, phvEpoch, asm.R2, 8)
 }
 
 // locks says whether packets ever take the registers' lock.
@@ -249,40 +250,40 @@ func (t *translator) locks() bool { return !t.unlocked && len(t.prog.Registers) 
 
 // acquire takes a lock, or goes to failed. It uses the registers 0 to 5 and the first word of the stack.
 func (t *translator) acquire(lock int, failed string) {
-	got, name := t.newLabel("got"), "wait"
+	got, name := t.NewLabel("got"), "wait"
 	if lock != t.lock {
 		name = "wait.meters"
 	}
 	t.stateAddress(asm.R1, lock)
-	t.emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1), atomically(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, got))
-	t.storeConstant(asm.R10, -8, 0, 8)
-	t.emit(asm.Mov.Imm(asm.R1, lockTries))
-	t.functionPointer(asm.R2, name)
-	t.emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -8), asm.Mov.Imm(asm.R4, 0))
-	t.call(asm.FnLoop)
-	t.load(asm.R1, asm.R10, -8, 8)
-	t.emit(asm.JEq.Imm(asm.R1, 0, failed))
-	t.bind(got)
+	t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1), code.Atomic(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, got))
+	t.StoreConstant(asm.R10, -8, 0, 8)
+	t.Emit(asm.Mov.Imm(asm.R1, lockTries))
+	t.LoadFunction(asm.R2, name)
+	t.Emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -8), asm.Mov.Imm(asm.R4, 0))
+	t.Call(asm.FnLoop)
+	t.Load(asm.R1, asm.R10, -8, 8)
+	t.Emit(asm.JEq.Imm(asm.R1, 0, failed))
+	t.Bind(got)
 	for _, f := range t.functions {
-		if f.name == name {
+		if f.Name == name {
 			return
 		}
 	}
 	wait := t.function(name, func() {
-		t.emit(asm.Mov.Reg(asm.R6, asm.R2))
+		t.Emit(asm.Mov.Reg(asm.R6, asm.R2))
 		t.stateAddress(asm.R1, lock)
-		t.emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1), atomically(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, name+".got"))
-		t.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-		t.bind(name + ".got")
-		t.storeConstant(asm.R6, 0, 1, 8)
-		t.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1), code.Atomic(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, name+".got"))
+		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+		t.Bind(name + ".got")
+		t.StoreConstant(asm.R6, 0, 1, 8)
+		t.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
 	})
 	t.functions = append(t.functions, wait)
 }
 
 // giveLock lets the next packet have the registers.
 func (t *translator) giveLock() {
-	t.storeConstant(rPHV, phvLocked, 0, 1)
+	t.StoreConstant(code.PHV, phvLocked, 0, 1)
 	t.release(t.lock)
 }
 
@@ -290,8 +291,8 @@ func (t *translator) giveLock() {
 func (t *translator) release(lock int) {
 	t.stateAddress(asm.R1, lock)
 	if runtime.GOARCH == "amd64" { // whose stores are not reordered with earlier loads and stores
-		t.storeConstant(asm.R1, 0, 0, 8)
+		t.StoreConstant(asm.R1, 0, 0, 8)
 		return
 	}
-	t.emit(asm.Mov.Imm(asm.R2, 0), atomically(asm.Xchg, asm.R1, asm.R2, 0))
+	t.Emit(asm.Mov.Imm(asm.R2, 0), code.Atomic(asm.Xchg, asm.R1, asm.R2, 0))
 }

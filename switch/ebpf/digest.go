@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -34,35 +35,35 @@ func (t *translator) generateDigest(p *bmv2json.Primitive) {
 	if id.Op == bmv2json.OpConst && (!id.Const.IsInt64() || t.prog.LearnList(int(id.Const.Int64())) == nil) {
 		refuse(id.Path, "a digest of learn list %s, which there is not", id.Const)
 	}
-	t.store(rPHV, t.digest, t.compute(andValue(t.index(id), konst(0xffff)), 0), 2)
+	t.Store(code.PHV, t.digest, t.compute(andValue(t.index(id), konst(0xffff)), 0), 2)
 }
 
 // startDigest makes a packet one that has asked for no digest.
 func (t *translator) startDigest() {
 	if t.digest != 0 {
-		t.storeConstant(rPHV, t.digest, 0, 2)
+		t.StoreConstant(code.PHV, t.digest, 0, 2)
 	}
 }
 
-// sample sends the digest that ingress has asked for. It uses all registers but rPHV and rCtx.
+// sample sends the digest that ingress has asked for. It uses all registers but PHV and Ctx.
 func (t *translator) sample() {
 	if t.digest == 0 {
 		return
 	}
-	done := t.newLabel("sampled")
-	t.load(asm.R1, rPHV, t.digest, 2)
-	t.emit(asm.JEq.Imm(asm.R1, 0, done), asm.Mov.Reg(rEntry, asm.R1))
-	t.storeConstant(rPHV, t.digest, 0, 2)
-	t.storeConstant(asm.R10, -4, 0, 4)
-	t.emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
-	t.call(asm.FnMapLookupElem)
-	t.emit(asm.JEq.Imm(asm.R0, 0, done), asm.Mov.Reg(rTemp, asm.R0))
-	t.constant(asm.R1, t.fds.number)
-	t.store(rTemp, 0, asm.R1, 8)
-	t.store(rTemp, 8, rEntry, 8)
+	done := t.NewLabel("sampled")
+	t.Load(asm.R1, code.PHV, t.digest, 2)
+	t.Emit(asm.JEq.Imm(asm.R1, 0, done), asm.Mov.Reg(code.Entry, asm.R1))
+	t.StoreConstant(code.PHV, t.digest, 0, 2)
+	t.StoreConstant(asm.R10, -4, 0, 4)
+	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.Call(asm.FnMapLookupElem)
+	t.Emit(asm.JEq.Imm(asm.R0, 0, done), asm.Mov.Reg(code.Temp, asm.R0))
+	t.LoadConstant(asm.R1, t.fds.number)
+	t.Store(code.Temp, 0, asm.R1, 8)
+	t.Store(code.Temp, 8, code.Entry, 8)
 	for _, l := range t.prog.LearnLists {
-		other := t.newLabel("list")
-		t.emit(asm.JNE.Imm(rEntry, int32(l.ID), other))
+		other := t.NewLabel("list")
+		t.Emit(asm.JNE.Imm(code.Entry, int32(l.ID), other))
 		at := digestHeader
 		for i, e := range l.Elements {
 			n := wordsOf(l.Widths[i])
@@ -71,16 +72,16 @@ func (t *translator) sample() {
 			}
 			for w := n - 1; w >= 0; w-- {
 				t.compute(andValue(t.word(e, w), konst(ones(min(64, l.Widths[i]-64*w)))), 0)
-				t.store(rTemp, at, asm.R1, 8)
+				t.Store(code.Temp, at, asm.R1, 8)
 				at += 8
 			}
 		}
-		t.emit(asm.LoadMapPtr(asm.R1, t.fds.digests), asm.Mov.Reg(asm.R2, rTemp), asm.Mov.Imm(asm.R3, int32(at)), asm.Mov.Imm(asm.R4, 0))
-		t.call(asm.FnRingbufOutput)
-		t.jump(done)
-		t.bind(other)
+		t.Emit(asm.LoadMapPtr(asm.R1, t.fds.digests), asm.Mov.Reg(asm.R2, code.Temp), asm.Mov.Imm(asm.R3, int32(at)), asm.Mov.Imm(asm.R4, 0))
+		t.Call(asm.FnRingbufOutput)
+		t.Jump(done)
+		t.Bind(other)
 	}
-	t.bind(done)
+	t.Bind(done)
 }
 
 // decodeDigest reads a record of this pipeline.

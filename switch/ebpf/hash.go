@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
@@ -143,18 +144,18 @@ func (t *translator) hash(p *bmv2json.Primitive) {
 		t.hashInput(k, inputs)
 		t.callHash(name)
 	}
-	t.store(asm.R10, hashOnStack, asm.R0, 8)
+	t.Store(asm.R10, hashOnStack, asm.R0, 8)
 	// The size may be 0, which is as good as 1.
-	one := t.newLabel("one")
+	one := t.NewLabel("one")
 	t.compute(t.word(p.Args[3], 0), 0)
-	t.load(asm.R0, asm.R10, hashOnStack, 8)
-	t.emit(asm.JNE.Imm(asm.R1, 0, one), asm.Mov.Imm(asm.R1, 1))
-	t.bind(one)
-	t.emit(asm.Mod.Reg(asm.R0, asm.R1))
-	t.store(asm.R10, hashOnStack, asm.R0, 8)
+	t.Load(asm.R0, asm.R10, hashOnStack, 8)
+	t.Emit(asm.JNE.Imm(asm.R1, 0, one), asm.Mov.Imm(asm.R1, 1))
+	t.Bind(one)
+	t.Emit(asm.Mod.Reg(asm.R0, asm.R1))
+	t.Store(asm.R10, hashOnStack, asm.R0, 8)
 	t.compute(t.word(p.Args[1], 0), 0)
-	t.load(asm.R0, asm.R10, hashOnStack, 8)
-	t.emit(asm.Add.Reg(asm.R1, asm.R0))
+	t.Load(asm.R0, asm.R10, hashOnStack, 8)
+	t.Emit(asm.Add.Reg(asm.R1, asm.R0))
 	t.storeNumber(p.Args[0])
 }
 
@@ -169,55 +170,55 @@ func (t *translator) storeNumber(dst *bmv2json.Expr) {
 	}
 	if !wide(pl.width) {
 		t.mask(asm.R1, ones(pl.width), 0)
-		t.store(rPHV, pl.off, asm.R1, pl.size)
+		t.Store(code.PHV, pl.off, asm.R1, pl.size)
 		return
 	}
 	n := wordsOf(pl.width)
-	t.zero(rPHV, pl.off, (n-1)*8)
-	t.emit(asm.HostTo(asm.BE, asm.R1, asm.DWord))
-	t.store(rPHV, pl.off+(n-1)*8, asm.R1, 8)
+	t.Zero(code.PHV, pl.off, (n-1)*8)
+	t.Emit(asm.HostTo(asm.BE, asm.R1, asm.DWord))
+	t.Store(code.PHV, pl.off+(n-1)*8, asm.R1, 8)
 }
 
 // random64 leaves 64 random bits in R0. They are the kernel's: not those of the interpreter.
 func (t *translator) random64() {
-	t.call(asm.FnGetPrandomU32)
-	t.emit(asm.LSh.Imm(asm.R0, 32))
-	t.store(asm.R10, hashOnStack, asm.R0, 8)
-	t.call(asm.FnGetPrandomU32)
-	t.emit(asm.Mov.Imm32(asm.R1, -1), asm.And.Reg(asm.R0, asm.R1))
-	t.load(asm.R1, asm.R10, hashOnStack, 8)
-	t.emit(asm.Or.Reg(asm.R0, asm.R1))
+	t.Call(asm.FnGetPrandomU32)
+	t.Emit(asm.LSh.Imm(asm.R0, 32))
+	t.Store(asm.R10, hashOnStack, asm.R0, 8)
+	t.Call(asm.FnGetPrandomU32)
+	t.Emit(asm.Mov.Imm32(asm.R1, -1), asm.And.Reg(asm.R0, asm.R1))
+	t.Load(asm.R1, asm.R10, hashOnStack, 8)
+	t.Emit(asm.Or.Reg(asm.R0, asm.R1))
 }
 
 // random emits random(dst, lo, hi). An empty range leaves dst as it is.
 func (t *translator) random(p *bmv2json.Primitive) {
-	empty, all := t.newLabel("empty"), t.newLabel("all")
+	empty, all := t.NewLabel("empty"), t.NewLabel("all")
 	lo, hi := t.index(p.Args[1]), t.index(p.Args[2])
 	t.random64()
-	t.store(asm.R10, hashOnStack, asm.R0, 8)
+	t.Store(asm.R10, hashOnStack, asm.R0, 8)
 	t.compute(hi, 0)
-	t.store(asm.R10, hashOnStack-8, asm.R1, 8)
+	t.Store(asm.R10, hashOnStack-8, asm.R1, 8)
 	t.compute(lo, 0)
-	t.load(asm.R2, asm.R10, hashOnStack-8, 8)
-	t.load(asm.R0, asm.R10, hashOnStack, 8)
-	t.emit(asm.JGT.Reg(asm.R1, asm.R2, empty), asm.Sub.Reg(asm.R2, asm.R1), asm.Add.Imm(asm.R2, 1), asm.JEq.Imm(asm.R2, 0, all), asm.Mod.Reg(asm.R0, asm.R2))
-	t.bind(all)
-	t.emit(asm.Add.Reg(asm.R1, asm.R0))
+	t.Load(asm.R2, asm.R10, hashOnStack-8, 8)
+	t.Load(asm.R0, asm.R10, hashOnStack, 8)
+	t.Emit(asm.JGT.Reg(asm.R1, asm.R2, empty), asm.Sub.Reg(asm.R2, asm.R1), asm.Add.Imm(asm.R2, 1), asm.JEq.Imm(asm.R2, 0, all), asm.Mod.Reg(asm.R0, asm.R2))
+	t.Bind(all)
+	t.Emit(asm.Add.Reg(asm.R1, asm.R0))
 	t.storeNumber(p.Args[0])
-	t.bind(empty)
+	t.Bind(empty)
 }
 
 // callHash leaves the hash of the bytes that hashInput has put together in R0.
 func (t *translator) callHash(name string) {
-	t.emit(asm.Mov.Reg(asm.R1, rTemp), asm.Mov.Reg(asm.R2, rPHV), asm.Add.Imm(asm.R2, int32(t.hashIn)))
-	t.callFunction(t.hashFunction(name))
+	t.Emit(asm.Mov.Reg(asm.R1, code.Temp), asm.Mov.Reg(asm.R2, code.PHV), asm.Add.Imm(asm.R2, int32(t.hashIn)))
+	t.CallFunction(t.hashFunction(name))
 }
 
 // hashFunction is the function that goes over the bytes: R1 is how many there are, R2 where. It returns the value in R0.
 func (t *translator) hashFunction(name string) string {
 	full := "hash_" + name
 	for _, f := range t.functions {
-		if f.name == full {
+		if f.Name == full {
 			return full
 		}
 	}
@@ -225,59 +226,59 @@ func (t *translator) hashFunction(name string) string {
 		next, done := full+".next", full+".done"
 		const bytesAt, count, i, v = asm.R6, asm.R7, asm.R8, asm.R9
 		check, isCRC := crcs[name]
-		t.emit(asm.Mov.Reg(count, asm.R1), asm.Mov.Reg(bytesAt, asm.R2), asm.Mov.Imm(i, 0))
-		t.constant(v, check.start)
-		t.bind(next)
-		t.emit(asm.JGE.Reg(i, count, done), asm.JGE.Imm(i, int32(t.hashMax), done))
-		t.emit(asm.Mov.Reg(asm.R1, bytesAt), asm.Add.Reg(asm.R1, i))
-		t.load(asm.R2, asm.R1, 0, 1) // the byte
+		t.Emit(asm.Mov.Reg(count, asm.R1), asm.Mov.Reg(bytesAt, asm.R2), asm.Mov.Imm(i, 0))
+		t.LoadConstant(v, check.start)
+		t.Bind(next)
+		t.Emit(asm.JGE.Reg(i, count, done), asm.JGE.Imm(i, int32(t.hashMax), done))
+		t.Emit(asm.Mov.Reg(asm.R1, bytesAt), asm.Add.Reg(asm.R1, i))
+		t.Load(asm.R2, asm.R1, 0, 1) // the byte
 		switch {
 		case isCRC:
-			t.emit(asm.Mov.Reg(asm.R3, v))
+			t.Emit(asm.Mov.Reg(asm.R3, v))
 			if !check.reflected && check.width > 8 {
-				t.emit(asm.RSh.Imm(asm.R3, int32(check.width-8)))
+				t.Emit(asm.RSh.Imm(asm.R3, int32(check.width-8)))
 			}
-			t.emit(asm.Xor.Reg(asm.R3, asm.R2), asm.And.Imm(asm.R3, 0xff), asm.LSh.Imm(asm.R3, 3))
+			t.Emit(asm.Xor.Reg(asm.R3, asm.R2), asm.And.Imm(asm.R3, 0xff), asm.LSh.Imm(asm.R3, 3))
 			t.stateAddress(asm.R4, t.crcTables[name])
-			t.emit(asm.Add.Reg(asm.R4, asm.R3))
-			t.load(asm.R4, asm.R4, 0, 8)
+			t.Emit(asm.Add.Reg(asm.R4, asm.R3))
+			t.Load(asm.R4, asm.R4, 0, 8)
 			switch {
 			case check.width == 8:
-				t.emit(asm.Mov.Imm(v, 0))
+				t.Emit(asm.Mov.Imm(v, 0))
 			case check.reflected:
-				t.emit(asm.RSh.Imm(v, 8))
+				t.Emit(asm.RSh.Imm(v, 8))
 			default:
-				t.emit(asm.LSh.Imm(v, 8))
+				t.Emit(asm.LSh.Imm(v, 8))
 			}
-			t.emit(asm.Xor.Reg(v, asm.R4))
+			t.Emit(asm.Xor.Reg(v, asm.R4))
 			if !check.reflected {
 				t.mask(v, ones(check.width), 3)
 			}
 		case name == "identity": // the first eight bytes, or all where there are fewer
-			t.emit(asm.JGE.Imm(i, 8, done), asm.LSh.Imm(v, 8), asm.Or.Reg(v, asm.R2))
+			t.Emit(asm.JGE.Imm(i, 8, done), asm.LSh.Imm(v, 8), asm.Or.Reg(v, asm.R2))
 		default: // by words: the byte goes to its place in one
 			size := map[string]int32{"csum16": 2, "xor16": 2, "xor32": 4}[name]
-			t.emit(asm.Mov.Reg(asm.R3, i), asm.And.Imm(asm.R3, size-1), asm.Xor.Imm(asm.R3, size-1), asm.LSh.Imm(asm.R3, 3), asm.LSh.Reg(asm.R2, asm.R3))
+			t.Emit(asm.Mov.Reg(asm.R3, i), asm.And.Imm(asm.R3, size-1), asm.Xor.Imm(asm.R3, size-1), asm.LSh.Imm(asm.R3, 3), asm.LSh.Reg(asm.R2, asm.R3))
 			if name == "csum16" {
-				t.emit(asm.Add.Reg(v, asm.R2))
+				t.Emit(asm.Add.Reg(v, asm.R2))
 			} else {
-				t.emit(asm.Xor.Reg(v, asm.R2))
+				t.Emit(asm.Xor.Reg(v, asm.R2))
 			}
 		}
-		t.emit(asm.Add.Imm(i, 1))
-		t.jump(next)
-		t.bind(done)
+		t.Emit(asm.Add.Imm(i, 1))
+		t.Jump(next)
+		t.Bind(done)
 		switch {
 		case isCRC && check.final != 0:
-			t.constant(asm.R1, check.final)
-			t.emit(asm.Xor.Reg(v, asm.R1))
+			t.LoadConstant(asm.R1, check.final)
+			t.Emit(asm.Xor.Reg(v, asm.R1))
 		case name == "csum16":
 			for range 3 {
-				t.emit(asm.Mov.Reg(asm.R1, v), asm.RSh.Imm(asm.R1, 16), asm.And.Imm(v, 0xffff), asm.Add.Reg(v, asm.R1))
+				t.Emit(asm.Mov.Reg(asm.R1, v), asm.RSh.Imm(asm.R1, 16), asm.And.Imm(v, 0xffff), asm.Add.Reg(v, asm.R1))
 			}
-			t.emit(asm.Xor.Imm(v, 0xffff), asm.And.Imm(v, 0xffff))
+			t.Emit(asm.Xor.Imm(v, 0xffff), asm.And.Imm(v, 0xffff))
 		}
-		t.emit(asm.Mov.Reg(asm.R0, v), asm.Return())
+		t.Emit(asm.Mov.Reg(asm.R0, v), asm.Return())
 	}))
 	return full
 }

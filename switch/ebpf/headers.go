@@ -4,6 +4,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
 // Which header an expression stands for is mostly known when the program is loaded. An element of a stack may be indexed by a number that only the packet knows: the elements
@@ -139,19 +140,19 @@ func (w *writer) each(n int, index *value, do func(int), beyond func()) {
 		do(0)
 		return
 	}
-	end := w.newLabel("element")
+	end := w.NewLabel("element")
 	for i := range n {
-		this, other := w.newLabel("this"), w.newLabel("other")
+		this, other := w.NewLabel("this"), w.NewLabel("other")
 		w.branch(compare(cmpEq, index, konst(uint64(i)), false), this, other, this, 0)
-		w.bind(this)
+		w.Bind(this)
 		do(i)
-		w.jump(end)
-		w.bind(other)
+		w.Jump(end)
+		w.Bind(other)
 	}
 	if beyond != nil {
 		beyond()
 	}
-	w.bind(end)
+	w.Bind(end)
 }
 
 // places are where the field is that an expression stands for; with an index, one for each header that it may be of.
@@ -184,11 +185,11 @@ func (w *writer) toHeader(e *bmv2json.Expr, do func(*bmv2json.Header)) {
 
 // setValid makes a header valid, and the others of its union invalid.
 func (t *translator) setValid(h *bmv2json.Header) {
-	t.storeConstant(rPHV, t.lay.validity(h), 1, 1)
+	t.StoreConstant(code.PHV, t.lay.validity(h), 1, 1)
 	if h.Union != nil {
 		for _, other := range h.Union.Headers {
 			if other != h {
-				t.storeConstant(rPHV, t.lay.validity(other), 0, 1)
+				t.StoreConstant(code.PHV, t.lay.validity(other), 0, 1)
 			}
 		}
 	}
@@ -196,13 +197,13 @@ func (t *translator) setValid(h *bmv2json.Header) {
 
 // addHeader is setValid() of P4: a header that was not valid starts out with all fields 0.
 func (t *translator) addHeader(h *bmv2json.Header) {
-	done := t.newLabel("was")
-	t.load(asm.R1, rPHV, t.lay.validity(h), 1)
-	t.emit(asm.JNE.Imm(asm.R1, 0, done))
-	t.zero(rPHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
+	done := t.NewLabel("was")
+	t.Load(asm.R1, code.PHV, t.lay.validity(h), 1)
+	t.Emit(asm.JNE.Imm(asm.R1, 0, done))
+	t.Zero(code.PHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
 	t.setValid(h)
 	t.grow(h, 1)
-	t.bind(done)
+	t.Bind(done)
 }
 
 // removeHeader is setInvalid().
@@ -211,13 +212,13 @@ func (t *translator) removeHeader(h *bmv2json.Header) {
 		return
 	}
 	if t.measured() {
-		done := t.newLabel("was")
-		t.load(asm.R1, rPHV, t.lay.validity(h), 1)
-		t.emit(asm.JEq.Imm(asm.R1, 0, done))
+		done := t.NewLabel("was")
+		t.Load(asm.R1, code.PHV, t.lay.validity(h), 1)
+		t.Emit(asm.JEq.Imm(asm.R1, 0, done))
 		t.grow(h, -1)
-		t.bind(done)
+		t.Bind(done)
 	}
-	t.storeConstant(rPHV, t.lay.validity(h), 0, 1)
+	t.StoreConstant(code.PHV, t.lay.validity(h), 0, 1)
 }
 
 // measured reports whether the program looks at packet_length, which BMv2 changes with each header that is added or removed.
@@ -229,16 +230,16 @@ func (t *translator) grow(h *bmv2json.Header, sign int) {
 		return
 	}
 	l := t.lay.types[h.Type]
-	t.load(asm.R1, rPHV, phvLength, 4)
-	t.emit(asm.Add.Imm(asm.R1, int32(sign*l.bytes)))
+	t.Load(asm.R1, code.PHV, phvLength, 4)
+	t.Emit(asm.Add.Imm(asm.R1, int32(sign*l.bytes)))
 	if h.Type.VL >= 0 {
-		t.load(asm.R2, rPHV, t.lay.base[h.Index]+l.vlLength, 2)
+		t.Load(asm.R2, code.PHV, t.lay.base[h.Index]+l.vlLength, 2)
 		if sign < 0 {
-			t.emit(asm.Neg.Imm(asm.R2, 0))
+			t.Emit(asm.Neg.Imm(asm.R2, 0))
 		}
-		t.emit(asm.Add.Reg(asm.R1, asm.R2))
+		t.Emit(asm.Add.Reg(asm.R1, asm.R2))
 	}
-	t.store(rPHV, phvLength, asm.R1, 4)
+	t.Store(code.PHV, phvLength, asm.R1, 4)
 }
 
 // assignHeader copies a header, validity included. Both are of one type.
@@ -247,29 +248,29 @@ func (t *translator) assignHeader(dst, src *bmv2json.Header) {
 		return
 	}
 	if dst.Type != src.Type {
-		refuse(t.where, "copying a header of type %s to one of type %s", src.Type.Name, dst.Type.Name)
+		refuse(t.Where, "copying a header of type %s to one of type %s", src.Type.Name, dst.Type.Name)
 	}
 	size := t.lay.types[dst.Type].size
 	if src.Metadata {
-		t.copyWords(rPHV, t.lay.base[dst.Index], rPHV, t.lay.base[src.Index], size)
+		t.CopyWords(code.PHV, t.lay.base[dst.Index], code.PHV, t.lay.base[src.Index], size)
 		if !dst.Metadata {
 			t.setValid(dst)
 		}
 		return
 	}
-	invalid, done := t.newLabel("invalid"), t.newLabel("copied")
-	t.load(asm.R1, rPHV, t.lay.validity(src), 1)
-	t.emit(asm.JEq.Imm(asm.R1, 0, invalid))
+	invalid, done := t.NewLabel("invalid"), t.NewLabel("copied")
+	t.Load(asm.R1, code.PHV, t.lay.validity(src), 1)
+	t.Emit(asm.JEq.Imm(asm.R1, 0, invalid))
 	if !dst.Metadata {
 		t.setValid(dst)
 	}
-	t.copyWords(rPHV, t.lay.base[dst.Index], rPHV, t.lay.base[src.Index], size)
-	t.jump(done)
-	t.bind(invalid)
+	t.CopyWords(code.PHV, t.lay.base[dst.Index], code.PHV, t.lay.base[src.Index], size)
+	t.Jump(done)
+	t.Bind(invalid)
 	if !dst.Metadata {
-		t.storeConstant(rPHV, t.lay.validity(dst), 0, 1)
+		t.StoreConstant(code.PHV, t.lay.validity(dst), 0, 1)
 	}
-	t.bind(done)
+	t.Bind(done)
 }
 
 // assignUnion copies the members of a union one by one: those that are valid in it become so.
@@ -300,8 +301,8 @@ func (t *translator) assignStack(p *bmv2json.Primitive) {
 	if len(dst) != len(src) {
 		refuse(p.Path, "copying a stack of %d elements to one of %d", len(src), len(dst))
 	}
-	t.load(asm.R1, rPHV, from, 1)
-	t.store(rPHV, to, asm.R1, 1)
+	t.Load(asm.R1, code.PHV, from, 1)
+	t.Store(code.PHV, to, asm.R1, 1)
 	for i := range dst {
 		t.assignUnion(dst[i], src[i])
 	}
@@ -321,17 +322,17 @@ func (t *translator) shiftStack(p *bmv2json.Primitive) {
 	}
 	move := func(dst, src []*bmv2json.Header) {
 		for i := range dst {
-			t.load(asm.R1, rPHV, t.lay.validity(src[i]), 1)
-			t.store(rPHV, t.lay.validity(dst[i]), asm.R1, 1)
-			t.copyWords(rPHV, t.lay.base[dst[i].Index], rPHV, t.lay.base[src[i].Index], t.lay.types[dst[i].Type].size)
+			t.Load(asm.R1, code.PHV, t.lay.validity(src[i]), 1)
+			t.Store(code.PHV, t.lay.validity(dst[i]), asm.R1, 1)
+			t.CopyWords(code.PHV, t.lay.base[dst[i].Index], code.PHV, t.lay.base[src[i].Index], t.lay.types[dst[i].Type].size)
 		}
 	}
 	invalidate := func(list []*bmv2json.Header) {
 		for _, h := range list {
-			t.storeConstant(rPHV, t.lay.validity(h), 0, 1)
+			t.StoreConstant(code.PHV, t.lay.validity(h), 0, 1)
 		}
 	}
-	end := t.newLabel("count")
+	end := t.NewLabel("count")
 	if p.Op == "push" {
 		for i := size - 1; i >= by; i-- {
 			move(elements[i], elements[i-by])
@@ -339,8 +340,8 @@ func (t *translator) shiftStack(p *bmv2json.Primitive) {
 		for i := range by {
 			invalidate(elements[i])
 		}
-		t.load(asm.R1, rPHV, next, 1)
-		t.emit(asm.Add.Imm(asm.R1, int32(by)), asm.JLE.Imm(asm.R1, int32(size), end), asm.Mov.Imm(asm.R1, int32(size)))
+		t.Load(asm.R1, code.PHV, next, 1)
+		t.Emit(asm.Add.Imm(asm.R1, int32(by)), asm.JLE.Imm(asm.R1, int32(size), end), asm.Mov.Imm(asm.R1, int32(size)))
 	} else {
 		for i := range size - by {
 			move(elements[i], elements[i+by])
@@ -348,9 +349,9 @@ func (t *translator) shiftStack(p *bmv2json.Primitive) {
 		for i := size - by; i < size; i++ {
 			invalidate(elements[i])
 		}
-		t.load(asm.R1, rPHV, next, 1)
-		t.emit(asm.Sub.Imm(asm.R1, int32(by)), asm.JSGE.Imm(asm.R1, 0, end), asm.Mov.Imm(asm.R1, 0))
+		t.Load(asm.R1, code.PHV, next, 1)
+		t.Emit(asm.Sub.Imm(asm.R1, int32(by)), asm.JSGE.Imm(asm.R1, 0, end), asm.Mov.Imm(asm.R1, 0))
 	}
-	t.bind(end)
-	t.store(rPHV, next, asm.R1, 1)
+	t.Bind(end)
+	t.Store(code.PHV, next, asm.R1, 1)
 }

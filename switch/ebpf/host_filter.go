@@ -3,6 +3,7 @@ package ebpf
 import (
 	"github.com/cilium/ebpf/asm"
 
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 	"github.com/netcraq/netcraq/switch/udpmatch"
 )
 
@@ -21,25 +22,25 @@ import (
 const hostFilterStack = -64
 
 // hostFilter lets frames go on that are not the program's. It is what the program begins with, but for frames that the
-// program itself has sent here. It uses all registers but rCtx.
+// program itself has sent here. It uses all registers but Ctx.
 func (t *translator) hostFilter() {
 	if t.onlyUDP == 0 {
 		return
 	}
-	pass, ours := t.newLabel("host.pass"), t.newLabel("host.ours")
+	pass, ours := t.NewLabel("host.pass"), t.NewLabel("host.ours")
 	if t.cpuPort != 0 && t.hook == hookTC {
-		t.load(asm.R1, rCtx, skbIfindex, 4)
-		t.emit(asm.JEq.Imm(asm.R1, loopback, ours)) // a packet-out
+		t.Load(asm.R1, code.Ctx, skbIfindex, 4)
+		t.Emit(asm.JEq.Imm(asm.R1, loopback, ours)) // a packet-out
 	}
 	udpmatch.Match{
-		XDP: t.hook == hookXDP, Ctx: rCtx, A: rEntry, B: rTemp, Both: []uint16{t.onlyUDP},
-		Stack: hostFilterStack, Prefix: t.newLabel("host"), Plain: ours, Drop: "ingress.drop", Pass: pass,
-	}.Write(t.emit, t.bind)
-	t.bind(pass)
+		XDP: t.hook == hookXDP, Ctx: code.Ctx, A: code.Entry, B: code.Temp, Both: []uint16{t.onlyUDP},
+		Stack: hostFilterStack, Prefix: t.NewLabel("host"), Plain: ours, Drop: "ingress.drop", Pass: pass,
+	}.Write(t.Emit, t.Bind)
+	t.Bind(pass)
 	if t.hook == hookTC {
-		t.emit(asm.Mov.Imm(asm.R0, tcxNext), asm.Return())
+		t.Emit(asm.Mov.Imm(asm.R0, tcxNext), asm.Return())
 	} else {
-		t.emit(asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
+		t.Emit(asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
 	}
-	t.bind(ours)
+	t.Bind(ours)
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf/asm"
+
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
 // BenchmarkHostFilter measures what sharing an interface costs a packet, in nanoseconds, by BPF_PROG_TEST_RUN: the filter
@@ -19,12 +21,12 @@ func BenchmarkHostFilter(b *testing.B) {
 		}{{"nothing", 0}, {"filter", 20035}} {
 			t := newTranslator(&plan{}, h, fds{}, settings{onlyUDP: p.port}) // no CPU port: the kernel runs it on the loopback interface, which stands for that
 			code := t.function("filter", func() {
-				t.emit(asm.Mov.Reg(rCtx, asm.R1))
+				t.Emit(asm.Mov.Reg(code.Ctx, asm.R1))
 				t.hostFilter()
-				t.bind("ingress.drop")
+				t.Bind("ingress.drop")
 				t.verdict(verdictDrop)
 			})
-			insns, err := code.assemble(true)
+			insns, err := code.Assemble(true)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -4,6 +4,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
@@ -157,7 +158,7 @@ func inputBits(inputs []bmv2json.CalcInput) (bits int) {
 	return bits
 }
 
-// hashInput puts the inputs of a calculation together at plan.hashIn; rTemp is how many bytes there are. rEntry, which
+// hashInput puts the inputs of a calculation together at plan.hashIn; Temp is how many bytes there are. Entry, which
 // may hold a table's entry, is kept.
 func (t *translator) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	t.checkLength(k, inputs)
@@ -185,23 +186,23 @@ func (t *translator) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcIn
 		t.putAll(k, inputs)
 		return
 	}
-	t.emit(asm.Mov.Imm(rTemp, 0))
+	t.Emit(asm.Mov.Imm(code.Temp, 0))
 	most := 0
 	for _, r := range runs {
 		var pieces []piece
 		for i := range r.inputs {
 			pieces = append(pieces, t.pieces(&r.inputs[i], k.Path)...)
 		}
-		absent := t.newLabel("absent")
+		absent := t.NewLabel("absent")
 		if r.needed != nil {
-			t.load(asm.R1, rPHV, t.lay.validity(r.needed), 1)
-			t.emit(asm.JEq.Imm(asm.R1, 0, absent))
+			t.Load(asm.R1, code.PHV, t.lay.validity(r.needed), 1)
+			t.Emit(asm.JEq.Imm(asm.R1, 0, absent))
 		}
-		t.emit(asm.JGT.Imm(rTemp, int32(most), absent)) // never: for the verifier
-		t.emit(asm.Mov.Reg(asm.R0, rPHV), asm.Add.Reg(asm.R0, rTemp))
+		t.Emit(asm.JGT.Imm(code.Temp, int32(most), absent)) // never: for the verifier
+		t.Emit(asm.Mov.Reg(asm.R0, code.PHV), asm.Add.Reg(asm.R0, code.Temp))
 		t.putPieces(pieces)
-		t.emit(asm.Add.Imm(rTemp, int32((r.bits+7)/8)))
-		t.bind(absent)
+		t.Emit(asm.Add.Imm(code.Temp, int32((r.bits+7)/8)))
+		t.Bind(absent)
 		most += (r.bits + 7) / 8
 	}
 }
@@ -222,8 +223,8 @@ func (t *translator) checkLength(k *bmv2json.Calculation, inputs []bmv2json.Calc
 // unlessAll goes to other unless all of the headers are valid.
 func (t *translator) unlessAll(headers []*bmv2json.Header, other string) {
 	for _, h := range headers {
-		t.load(asm.R1, rPHV, t.lay.validity(h), 1)
-		t.emit(asm.JEq.Imm(asm.R1, 0, other))
+		t.Load(asm.R1, code.PHV, t.lay.validity(h), 1)
+		t.Emit(asm.JEq.Imm(asm.R1, 0, other))
 	}
 }
 
@@ -234,7 +235,7 @@ func (t *translator) putAll(k *bmv2json.Calculation, inputs []bmv2json.CalcInput
 		t.putEach(k, inputs)
 		return
 	}
-	some, done := t.newLabel("some"), t.newLabel("put")
+	some, done := t.NewLabel("some"), t.NewLabel("put")
 	t.unlessAll(needed, some)
 	var pieces []piece
 	bits := 0
@@ -245,16 +246,16 @@ func (t *translator) putAll(k *bmv2json.Calculation, inputs []bmv2json.CalcInput
 		}
 		pieces, bits = append(pieces, t.pieces(&inputs[i], k.Path)...), bits+widthOfInput(&inputs[i])
 	}
-	t.emit(asm.Mov.Reg(asm.R0, rPHV))
+	t.Emit(asm.Mov.Reg(asm.R0, code.PHV))
 	t.putPieces(pieces)
-	t.emit(asm.Mov.Imm(rTemp, int32((bits+7)/8)))
+	t.Emit(asm.Mov.Imm(code.Temp, int32((bits+7)/8)))
 	if len(needed) == 0 {
 		return
 	}
-	t.jump(done)
-	t.bind(some)
+	t.Jump(done)
+	t.Bind(some)
 	t.putEach(k, inputs)
-	t.bind(done)
+	t.Bind(done)
 }
 
 // putPieces writes pieces one after the other, from the top bit on, to R0 + plan.hashIn. It writes up to 7 bytes beyond
@@ -268,11 +269,11 @@ func (t *translator) putPieces(pieces []piece) {
 		}
 		v := shlValue(run, uint64(64-filled))
 		if v.need() >= len(pool) {
-			refuse(t.where, "a hash over an expression with too many intermediate values")
+			refuse(t.Where, "a hash over an expression with too many intermediate values")
 		}
 		t.compute(v, 0)
-		t.emit(asm.HostTo(asm.BE, asm.R1, asm.DWord))
-		t.store(asm.R0, t.hashIn+at, asm.R1, 8)
+		t.Emit(asm.HostTo(asm.BE, asm.R1, asm.DWord))
+		t.Store(asm.R0, t.hashIn+at, asm.R1, 8)
 		at, run, filled = at+8, nil, 0
 	}
 	for _, p := range pieces {
@@ -298,28 +299,28 @@ func (t *translator) putPieces(pieces []piece) {
 // written.
 const eachBits = 48
 
-// putEach puts each input behind those before it, wherever that is: rTemp counts the bits, and is the number of bytes
+// putEach puts each input behind those before it, wherever that is: Temp counts the bits, and is the number of bytes
 // in the end.
 func (t *translator) putEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
-	never := t.newLabel("never")
-	t.emit(asm.Mov.Imm(rTemp, 0))
-	t.storeConstant(rPHV, t.hashIn, 0, 8)
+	never := t.NewLabel("never")
+	t.Emit(asm.Mov.Imm(code.Temp, 0))
+	t.StoreConstant(code.PHV, t.hashIn, 0, 8)
 	for i := 0; i < len(inputs); {
-		h, absent := neededBy(&inputs[i]), t.newLabel("absent")
+		h, absent := neededBy(&inputs[i]), t.NewLabel("absent")
 		if h != nil {
 			t.unlessAll([]*bmv2json.Header{h}, absent)
 		}
 		for ; i < len(inputs) && neededBy(&inputs[i]) == h; i++ {
 			if inputs[i].Header != nil {
-				t.emit(asm.Add.Imm(rTemp, 7), asm.And.Imm(rTemp, -8))
+				t.Emit(asm.Add.Imm(code.Temp, 7), asm.And.Imm(code.Temp, -8))
 			}
 			t.putInput(&inputs[i], k.Path, never)
 		}
-		t.bind(absent)
-		t.forget(rTemp, inputBits(inputs[:i]), never)
+		t.Bind(absent)
+		t.forget(code.Temp, inputBits(inputs[:i]), never)
 	}
-	t.bind(never)
-	t.emit(asm.Add.Imm(rTemp, 7), asm.RSh.Imm(rTemp, 3))
+	t.Bind(never)
+	t.Emit(asm.Add.Imm(code.Temp, 7), asm.RSh.Imm(code.Temp, 3))
 }
 
 // putInput puts one input behind those before it. Where there can be no such packet, it goes to never.
@@ -330,7 +331,7 @@ func (t *translator) putInput(in *bmv2json.CalcInput, where, never string) {
 				n := min(left, eachBits)
 				left -= n
 				t.compute(andValue(shrValue(p.v, uint64(left)), konst(ones(n))), 0)
-				t.emit(asm.Mov.Imm(asm.R2, int32(n)))
+				t.Emit(asm.Mov.Imm(asm.R2, int32(n)))
 				t.putBits()
 			}
 		}
@@ -354,29 +355,29 @@ func (t *translator) putInput(in *bmv2json.CalcInput, where, never string) {
 // putBits puts as many bits as R2 says, 1 to eachBits, behind those before them: they are the low ones of R1, above
 // which there are none.
 func (t *translator) putBits() {
-	t.emit(asm.Mov.Reg(asm.R3, rTemp), asm.And.Imm(asm.R3, 7), asm.Add.Reg(asm.R3, asm.R2))
-	t.emit(asm.Mov.Imm(asm.R4, 64), asm.Sub.Reg(asm.R4, asm.R3), asm.LSh.Reg(asm.R1, asm.R4))
-	t.emit(asm.Mov.Reg(asm.R0, rTemp), asm.RSh.Imm(asm.R0, 3), asm.Add.Reg(asm.R0, rPHV), asm.Add.Reg(rTemp, asm.R2))
-	t.load(asm.R3, asm.R0, t.hashIn, 1)
-	t.emit(asm.LSh.Imm(asm.R3, 56), asm.Or.Reg(asm.R1, asm.R3), asm.HostTo(asm.BE, asm.R1, asm.DWord))
-	t.store(asm.R0, t.hashIn, asm.R1, 8)
+	t.Emit(asm.Mov.Reg(asm.R3, code.Temp), asm.And.Imm(asm.R3, 7), asm.Add.Reg(asm.R3, asm.R2))
+	t.Emit(asm.Mov.Imm(asm.R4, 64), asm.Sub.Reg(asm.R4, asm.R3), asm.LSh.Reg(asm.R1, asm.R4))
+	t.Emit(asm.Mov.Reg(asm.R0, code.Temp), asm.RSh.Imm(asm.R0, 3), asm.Add.Reg(asm.R0, code.PHV), asm.Add.Reg(code.Temp, asm.R2))
+	t.Load(asm.R3, asm.R0, t.hashIn, 1)
+	t.Emit(asm.LSh.Imm(asm.R3, 56), asm.Or.Reg(asm.R1, asm.R3), asm.HostTo(asm.BE, asm.R1, asm.DWord))
+	t.Store(asm.R0, t.hashIn, asm.R1, 8)
 }
 
 // putVarbitInput puts a header's field of variable length behind what was before it, as many bytes as it has.
 func (t *translator) putVarbitInput(h *bmv2json.Header, never string) {
 	const bytes = eachBits / 8
-	l, end := t.lay.types[h.Type], t.newLabel("varbit")
+	l, end := t.lay.types[h.Type], t.NewLabel("varbit")
 	for at := 0; at < l.vlMax; at += bytes {
-		some := t.newLabel("some")
+		some := t.NewLabel("some")
 		t.varbitLength(asm.R2, h, never)
-		t.emit(asm.JLE.Imm(asm.R2, int32(at), end), asm.Sub.Imm(asm.R2, int32(at)))
-		t.emit(asm.JLE.Imm(asm.R2, bytes, some), asm.Mov.Imm(asm.R2, bytes))
-		t.bind(some)
-		t.emit(asm.LSh.Imm(asm.R2, 3), asm.Mov.Imm(asm.R3, 64), asm.Sub.Reg(asm.R3, asm.R2))
-		t.load(asm.R1, rPHV, t.lay.base[h.Index]+l.fields[h.Type.VL].off+at, 8)
-		t.emit(asm.HostTo(asm.BE, asm.R1, asm.DWord), asm.RSh.Reg(asm.R1, asm.R3))
+		t.Emit(asm.JLE.Imm(asm.R2, int32(at), end), asm.Sub.Imm(asm.R2, int32(at)))
+		t.Emit(asm.JLE.Imm(asm.R2, bytes, some), asm.Mov.Imm(asm.R2, bytes))
+		t.Bind(some)
+		t.Emit(asm.LSh.Imm(asm.R2, 3), asm.Mov.Imm(asm.R3, 64), asm.Sub.Reg(asm.R3, asm.R2))
+		t.Load(asm.R1, code.PHV, t.lay.base[h.Index]+l.fields[h.Type.VL].off+at, 8)
+		t.Emit(asm.HostTo(asm.BE, asm.R1, asm.DWord), asm.RSh.Reg(asm.R1, asm.R3))
 		t.putBits()
-		t.forget(rTemp, 8*t.hashMax, never)
+		t.forget(code.Temp, 8*t.hashMax, never)
 	}
-	t.bind(end)
+	t.Bind(end)
 }

@@ -5,6 +5,8 @@ import (
 	"math/bits"
 
 	"github.com/cilium/ebpf/asm"
+
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
 // pool are the registers that values are computed in. A value is computed into pool[d] with the help of those after it.
@@ -15,43 +17,43 @@ func (w *writer) compute(v *value, d int) asm.Register {
 	dst := pool[d]
 	switch v.op {
 	case vConst:
-		w.constant(dst, v.k)
+		w.LoadConstant(dst, v.k)
 	case vLoad:
-		w.load(dst, rPHV, v.off, v.size)
+		w.Load(dst, code.PHV, v.off, v.size)
 		w.swap(dst, v)
 	case vLast:
 		w.lastElement(v, dst)
 	case vParam:
-		w.load(dst, rEntry, v.off, v.size)
+		w.Load(dst, code.Entry, v.off, v.size)
 		w.swap(dst, v)
 	case vInline:
-		w.emit(asm.Mov.Reg(dst, rEntry))
+		w.Emit(asm.Mov.Reg(dst, code.Entry))
 		if v.k != 0 {
-			w.emit(asm.RSh.Imm(dst, int32(v.k)))
+			w.Emit(asm.RSh.Imm(dst, int32(v.k)))
 		}
 		w.mask(dst, v.max, d)
 	case vFrame:
-		w.emit(asm.Mov.Reg(dst, rPHV), asm.Add.Reg(dst, rEntry))
-		w.load(dst, dst, v.off, v.size)
+		w.Emit(asm.Mov.Reg(dst, code.PHV), asm.Add.Reg(dst, code.Entry))
+		w.Load(dst, dst, v.off, v.size)
 		w.swap(dst, v)
 	case vSelect:
-		yes, no, end := w.newLabel("yes"), w.newLabel("no"), w.newLabel("end")
+		yes, no, end := w.NewLabel("yes"), w.NewLabel("no"), w.NewLabel("end")
 		w.branch(v.cond, yes, no, yes, d)
-		w.bind(yes)
+		w.Bind(yes)
 		w.compute(v.a, d)
-		w.jump(end)
-		w.bind(no)
+		w.Jump(end)
+		w.Bind(no)
 		w.compute(v.b, d)
-		w.bind(end)
+		w.Bind(end)
 	case vSext:
 		w.compute(v.a, d)
 		s := int32(64 - v.k)
-		w.emit(asm.LSh.Imm(dst, s), asm.ArSh.Imm(dst, s))
+		w.Emit(asm.LSh.Imm(dst, s), asm.ArSh.Imm(dst, s))
 	case vShl, vShr, vSar:
 		op := map[valueOp]asm.ALUOp{vShl: asm.LSh, vShr: asm.RSh, vSar: asm.ArSh}[v.op]
 		if v.b == nil {
 			w.compute(v.a, d)
-			w.emit(op.Imm(dst, int32(v.k)))
+			w.Emit(op.Imm(dst, int32(v.k)))
 			return dst
 		}
 		w.binary(op, v, d)
@@ -70,7 +72,7 @@ func (w *writer) compute(v *value, d int) asm.Register {
 
 func (w *writer) swap(dst asm.Register, v *value) {
 	if v.swapped {
-		w.emit(asm.HostTo(asm.BE, dst, asm.DWord))
+		w.Emit(asm.HostTo(asm.BE, dst, asm.DWord))
 	}
 }
 
@@ -79,12 +81,12 @@ func (w *writer) mask(dst asm.Register, k uint64, d int) {
 	switch {
 	case k == math.MaxUint64:
 	case k <= math.MaxInt32 || k > math.MaxUint64-math.MaxInt32:
-		w.emit(asm.And.Imm(dst, int32(k)))
+		w.Emit(asm.And.Imm(dst, int32(k)))
 	case k == math.MaxUint32:
-		w.emit(asm.Mov.Reg32(dst, dst))
+		w.Emit(asm.Mov.Reg32(dst, dst))
 	case k&(k+1) == 0:
 		s := int32(bits.LeadingZeros64(k))
-		w.emit(asm.LSh.Imm(dst, s), asm.RSh.Imm(dst, s))
+		w.Emit(asm.LSh.Imm(dst, s), asm.RSh.Imm(dst, s))
 	default:
 		w.binaryWith(asm.And, konst(k), d)
 	}
@@ -102,35 +104,35 @@ func (w *writer) binary(op asm.ALUOp, v *value, d int) {
 	w.room(d + 1)
 	w.compute(v.b, d)
 	w.compute(v.a, d+1)
-	w.emit(op.Reg(pool[d+1], pool[d]), asm.Mov.Reg(pool[d], pool[d+1]))
+	w.Emit(op.Reg(pool[d+1], pool[d]), asm.Mov.Reg(pool[d], pool[d+1]))
 }
 
 func (w *writer) binaryWith(op asm.ALUOp, b *value, d int) {
 	if imm, ok := b.immediate(); ok {
-		w.emit(op.Imm(pool[d], imm))
+		w.Emit(op.Imm(pool[d], imm))
 		return
 	}
 	w.room(d + 1)
 	w.compute(b, d+1)
-	w.emit(op.Reg(pool[d], pool[d+1]))
+	w.Emit(op.Reg(pool[d], pool[d+1]))
 }
 
 // room refuses an expression that needs more registers than there are.
 func (w *writer) room(d int) {
 	if d >= len(pool) {
-		refuse(w.where, "an expression that holds more than %d intermediate values at a time", len(pool))
+		refuse(w.Where, "an expression that holds more than %d intermediate values at a time", len(pool))
 	}
 }
 
 // lastElement reads a field of the last valid element of a stack.
 func (w *writer) lastElement(v *value, dst asm.Register) {
-	end := w.newLabel("empty")
-	w.load(dst, rPHV, v.next, 1)
-	w.emit(asm.JEq.Imm(dst, 0, end), asm.JGT.Imm(dst, int32(v.k), end)) // the count is never over the stack's size, which the verifier cannot know
-	w.emit(asm.Sub.Imm(dst, 1), asm.Mul.Imm(dst, int32(v.stride)), asm.Add.Reg(dst, rPHV))
-	w.load(dst, dst, v.off, v.size)
+	end := w.NewLabel("empty")
+	w.Load(dst, code.PHV, v.next, 1)
+	w.Emit(asm.JEq.Imm(dst, 0, end), asm.JGT.Imm(dst, int32(v.k), end)) // the count is never over the stack's size, which the verifier cannot know
+	w.Emit(asm.Sub.Imm(dst, 1), asm.Mul.Imm(dst, int32(v.stride)), asm.Add.Reg(dst, code.PHV))
+	w.Load(dst, dst, v.off, v.size)
 	w.swap(dst, v)
-	w.bind(end)
+	w.Bind(end)
 }
 
 // branch emits jumps to yes or no by the condition; fall is the one that is placed next. It uses pool[d] and those after it.
@@ -138,30 +140,30 @@ func (w *writer) branch(b *condition, yes, no, fall string, d int) {
 	switch b.op {
 	case cTrue:
 		if fall != yes {
-			w.jump(yes)
+			w.Jump(yes)
 		}
 	case cFalse:
 		if fall != no {
-			w.jump(no)
+			w.Jump(no)
 		}
 	case cNot:
 		w.branch(b.left, no, yes, fall, d)
 	case cAnd:
-		mid := w.newLabel("and")
+		mid := w.NewLabel("and")
 		w.branch(b.left, mid, no, mid, d)
-		w.bind(mid)
+		w.Bind(mid)
 		w.branch(b.right, yes, no, fall, d)
 	case cOr:
-		mid := w.newLabel("or")
+		mid := w.NewLabel("or")
 		w.branch(b.left, yes, mid, mid, d)
-		w.bind(mid)
+		w.Bind(mid)
 		w.branch(b.right, yes, no, fall, d)
 	case cSelect:
-		l, r := w.newLabel("then"), w.newLabel("else")
+		l, r := w.NewLabel("then"), w.NewLabel("else")
 		w.branch(b.sel, l, r, l, d)
-		w.bind(l)
+		w.Bind(l)
 		w.branch(b.left, yes, no, "", d)
-		w.bind(r)
+		w.Bind(r)
 		w.branch(b.right, yes, no, fall, d)
 	default:
 		to, other := yes, no
@@ -174,14 +176,14 @@ func (w *writer) branch(b *condition, yes, no, fall string, d int) {
 			jumps = [...]asm.JumpOp{asm.JEq, asm.JNE, asm.JSLT, asm.JSLE, asm.JSGT, asm.JSGE}
 		}
 		if imm, ok := b.b.immediate(); ok {
-			w.emit(jumps[b.cmp].Imm(pool[d], imm, to))
+			w.Emit(jumps[b.cmp].Imm(pool[d], imm, to))
 		} else {
 			w.room(d + 1)
 			w.compute(b.b, d+1)
-			w.emit(jumps[b.cmp].Reg(pool[d], pool[d+1], to))
+			w.Emit(jumps[b.cmp].Reg(pool[d], pool[d+1], to))
 		}
 		if fall != other {
-			w.jump(other)
+			w.Jump(other)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -43,87 +44,87 @@ func (p *plan) planMeters() {
 func (t *translator) meterFunction() string {
 	const name = "meter"
 	for _, f := range t.functions {
-		if f.name == name {
+		if f.Name == name {
 			return name
 		}
 	}
 	t.functions = append(t.functions, t.function(name, func() {
 		const need, cell, micros, made = asm.R6, asm.R7, asm.R8, asm.R9
 		green, busy := "meter.green", "meter.busy"
-		t.emit(asm.Mov.Reg(need, asm.R1), asm.Mov.Reg(cell, asm.R2))
+		t.Emit(asm.Mov.Reg(need, asm.R1), asm.Mov.Reg(cell, asm.R2))
 		t.acquire(t.meterLock, busy)
-		t.load(asm.R1, cell, meterSet, 8) // it may have been taken away meanwhile
-		t.emit(asm.JEq.Imm(asm.R1, 0, green))
-		t.call(asm.FnKtimeGetBootNs)
-		t.constant(asm.R1, uint64(t.started))
-		t.emit(asm.Sub.Reg(asm.R0, asm.R1), asm.Div.Imm(asm.R0, 1000), asm.Mov.Reg(micros, asm.R0))
+		t.Load(asm.R1, cell, meterSet, 8) // it may have been taken away meanwhile
+		t.Emit(asm.JEq.Imm(asm.R1, 0, green))
+		t.Call(asm.FnKtimeGetBootNs)
+		t.LoadConstant(asm.R1, uint64(t.started))
+		t.Emit(asm.Sub.Reg(asm.R0, asm.R1), asm.Div.Imm(asm.R0, 1000), asm.Mov.Reg(micros, asm.R0))
 		for i := range 2 {
 			at := meterPeak + i*bucketBytes
-			same, fits, enough, less := t.newLabel("same"), t.newLabel("fits"), t.newLabel("enough"), t.newLabel("less")
+			same, fits, enough, less := t.NewLabel("same"), t.NewLabel("fits"), t.NewLabel("enough"), t.NewLabel("less")
 			// Made since the clock's zero: the whole seconds and the rest, so that nothing overflows.
-			t.load(asm.R3, cell, at, 8)
-			t.emit(asm.Mov.Reg(made, micros), asm.Div.Imm(made, 1_000_000), asm.Mul.Reg(made, asm.R3))
-			t.emit(asm.Mov.Reg(asm.R1, micros), asm.Mod.Imm(asm.R1, 1_000_000), asm.Mul.Reg(asm.R1, asm.R3), asm.Div.Imm(asm.R1, 1_000_000), asm.Add.Reg(made, asm.R1))
-			t.load(asm.R4, cell, at+24, 8)
-			t.load(asm.R5, cell, at+16, 8)
-			t.emit(asm.JLE.Reg(made, asm.R4, same))
-			t.load(asm.R2, cell, at+8, 8)
-			t.emit(asm.Mov.Reg(asm.R1, made), asm.Sub.Reg(asm.R1, asm.R4), asm.JLE.Reg(asm.R1, asm.R2, less), asm.Mov.Reg(asm.R1, asm.R2))
-			t.bind(less)
-			t.emit(asm.Add.Reg(asm.R5, asm.R1), asm.JLE.Reg(asm.R5, asm.R2, fits), asm.Mov.Reg(asm.R5, asm.R2))
-			t.bind(fits)
-			t.store(cell, at+16, asm.R5, 8)
-			t.store(cell, at+24, made, 8)
-			t.bind(same)
-			t.emit(asm.JGE.Reg(asm.R5, need, enough))
+			t.Load(asm.R3, cell, at, 8)
+			t.Emit(asm.Mov.Reg(made, micros), asm.Div.Imm(made, 1_000_000), asm.Mul.Reg(made, asm.R3))
+			t.Emit(asm.Mov.Reg(asm.R1, micros), asm.Mod.Imm(asm.R1, 1_000_000), asm.Mul.Reg(asm.R1, asm.R3), asm.Div.Imm(asm.R1, 1_000_000), asm.Add.Reg(made, asm.R1))
+			t.Load(asm.R4, cell, at+24, 8)
+			t.Load(asm.R5, cell, at+16, 8)
+			t.Emit(asm.JLE.Reg(made, asm.R4, same))
+			t.Load(asm.R2, cell, at+8, 8)
+			t.Emit(asm.Mov.Reg(asm.R1, made), asm.Sub.Reg(asm.R1, asm.R4), asm.JLE.Reg(asm.R1, asm.R2, less), asm.Mov.Reg(asm.R1, asm.R2))
+			t.Bind(less)
+			t.Emit(asm.Add.Reg(asm.R5, asm.R1), asm.JLE.Reg(asm.R5, asm.R2, fits), asm.Mov.Reg(asm.R5, asm.R2))
+			t.Bind(fits)
+			t.Store(cell, at+16, asm.R5, 8)
+			t.Store(cell, at+24, made, 8)
+			t.Bind(same)
+			t.Emit(asm.JGE.Reg(asm.R5, need, enough))
 			t.release(t.meterLock)
-			t.emit(asm.Mov.Imm(asm.R0, int32(2-i)), asm.Return())
-			t.bind(enough)
-			t.emit(asm.Sub.Reg(asm.R5, need))
-			t.store(cell, at+16, asm.R5, 8)
+			t.Emit(asm.Mov.Imm(asm.R0, int32(2-i)), asm.Return())
+			t.Bind(enough)
+			t.Emit(asm.Sub.Reg(asm.R5, need))
+			t.Store(cell, at+16, asm.R5, 8)
 		}
-		t.bind(green)
+		t.Bind(green)
 		t.release(t.meterLock)
-		t.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-		t.bind(busy) // nobody holds it for so long; a meter that cannot be asked lets nothing through
-		t.emit(asm.Mov.Imm(asm.R0, 2), asm.Return())
+		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+		t.Bind(busy) // nobody holds it for so long; a meter that cannot be asked lets nothing through
+		t.Emit(asm.Mov.Imm(asm.R0, 2), asm.Return())
 	}))
 	return name
 }
 
 // askMeter leaves the colour that the meter whose cell is at R2 gives the packet in R0.
 func (t *translator) askMeter(m *bmv2json.Meter) {
-	asked := t.newLabel("asked")
-	t.load(asm.R0, asm.R2, meterSet, 8)
-	t.emit(asm.JEq.Imm(asm.R0, 0, asked)) // without a configuration: green, which is 0
+	asked := t.NewLabel("asked")
+	t.Load(asm.R0, asm.R2, meterSet, 8)
+	t.Emit(asm.JEq.Imm(asm.R0, 0, asked)) // without a configuration: green, which is 0
 	if m.Bytes {
-		t.load(asm.R1, rPHV, phvInLen, 4)
+		t.Load(asm.R1, code.PHV, phvInLen, 4)
 	} else {
-		t.emit(asm.Mov.Imm(asm.R1, 1))
+		t.Emit(asm.Mov.Imm(asm.R1, 1))
 	}
-	t.callFunction(t.meterFunction())
-	t.bind(asked)
+	t.CallFunction(t.meterFunction())
+	t.Bind(asked)
 }
 
 // executeMeter emits execute_meter(meter, index, dst). An index beyond the array leaves dst as it is.
 func (t *translator) executeMeter(p *bmv2json.Primitive) {
 	m := p.Args[0].Meter
-	end := t.newLabel("metered")
+	end := t.NewLabel("metered")
 	if m.Size == 0 {
 		return
 	}
 	t.cell(t.meters[m.Index], t.index(p.Args[1]), end)
 	t.askMeter(m)
-	t.emit(asm.Mov.Reg(asm.R1, asm.R0))
+	t.Emit(asm.Mov.Reg(asm.R1, asm.R0))
 	t.storeNumber(p.Args[2])
-	t.bind(end)
+	t.Bind(end)
 }
 
-// directMeter asks the meter of the entry whose slot rEntry points to, and stores the colour.
+// directMeter asks the meter of the entry whose slot Entry points to, and stores the colour.
 func (t *translator) directMeter(tp *tablePlan) {
-	t.emit(asm.Mov.Reg(asm.R2, rEntry), asm.Add.Imm(asm.R2, int32(tp.meter)))
+	t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Add.Imm(asm.R2, int32(tp.meter)))
 	t.askMeter(tp.src.DirectMeter)
-	t.emit(asm.Mov.Reg(asm.R1, asm.R0))
+	t.Emit(asm.Mov.Reg(asm.R1, asm.R0))
 	t.storeNumber(&bmv2json.Expr{Op: bmv2json.OpField, Field: tp.src.DirectMeter.Result, Path: tp.src.DirectMeter.Path})
 }
 

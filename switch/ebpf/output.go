@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
 // deparse writes the valid headers, in the deparser's order, over the frame's old ones. Where they are longer or shorter in all, the payload moves.
@@ -17,36 +18,36 @@ func (t *translator) deparse(drop string) {
 	if len(d.Primitives) > 0 {
 		refuse(d.Primitives[0].Path, "a primitive in a deparser")
 	}
-	t.where = d.Path
+	t.Where = d.Path
 	// How long will they be?
-	t.emit(asm.Mov.Imm(rEntry, 0))
+	t.Emit(asm.Mov.Imm(code.Entry, 0))
 	most := 0
 	for _, h := range d.Order {
-		skip := t.newLabel("skip")
+		skip := t.NewLabel("skip")
 		most += t.lay.types[h.Type].bytes + t.lay.types[h.Type].vlMax
-		t.load(asm.R1, rPHV, t.lay.validity(h), 1)
-		t.emit(asm.JEq.Imm(asm.R1, 0, skip), asm.Add.Imm(rEntry, int32(t.lay.types[h.Type].bytes)))
+		t.Load(asm.R1, code.PHV, t.lay.validity(h), 1)
+		t.Emit(asm.JEq.Imm(asm.R1, 0, skip), asm.Add.Imm(code.Entry, int32(t.lay.types[h.Type].bytes)))
 		if h.Type.VL >= 0 {
 			t.varbitLength(asm.R1, h, drop)
-			t.emit(asm.Add.Reg(rEntry, asm.R1))
+			t.Emit(asm.Add.Reg(code.Entry, asm.R1))
 		}
-		t.bind(skip)
+		t.Bind(skip)
 		if manyLengths(d) {
-			t.forget(rEntry, most, drop)
+			t.forget(code.Entry, most, drop)
 		}
 	}
-	same := t.newLabel("same")
-	t.load(asm.R1, rPHV, phvHead, 4)
-	t.emit(asm.JEq.Reg(rEntry, asm.R1, same))
+	same := t.NewLabel("same")
+	t.Load(asm.R1, code.PHV, phvHead, 4)
+	t.Emit(asm.JEq.Reg(code.Entry, asm.R1, same))
 	t.resize(drop)
-	t.bind(same)
+	t.Bind(same)
 
-	done := t.newLabel("deparsed")
+	done := t.NewLabel("deparsed")
 	if !varbit(d) {
 		t.deparseDirectly(d, done)
 	}
 	t.deparseByCopy(d, drop)
-	t.bind(done)
+	t.Bind(done)
 }
 
 // varbit reports whether one of a deparser's headers has a field of variable length.
@@ -64,34 +65,34 @@ func manyLengths(d *bmv2json.Deparser) bool { return varbit(d) || len(d.Order) >
 // deparseByCopy writes the headers wherever their bytes are: also into what is not in the frame's linear part. Small headers are put together in plan.out and written
 // at once; blocks are written from where they are.
 func (t *translator) deparseByCopy(d *bmv2json.Deparser, drop string) {
-	// rEntry: where in the frame the next flush goes; rTemp: how much of plan.out is filled.
-	t.emit(asm.Mov.Imm(rEntry, 0), asm.Mov.Imm(rTemp, 0))
+	// Entry: where in the frame the next flush goes; Temp: how much of plan.out is filled.
+	t.Emit(asm.Mov.Imm(code.Entry, 0), asm.Mov.Imm(code.Temp, 0))
 	room := 0
 	for _, h := range d.Order {
-		skip := t.newLabel("skip")
+		skip := t.NewLabel("skip")
 		size := t.lay.types[h.Type].bytes
-		t.load(asm.R1, rPHV, t.lay.validity(h), 1)
-		t.emit(asm.JEq.Imm(asm.R1, 0, skip))
+		t.Load(asm.R1, code.PHV, t.lay.validity(h), 1)
+		t.Emit(asm.JEq.Imm(asm.R1, 0, skip))
 		if t.blocks[h] {
 			t.flush(room, drop)
-			t.emit(asm.Mov.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R3, rPHV), asm.Add.Imm(asm.R3, int32(t.lay.base[h.Index])), asm.Mov.Imm(asm.R4, int32(size)))
+			t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.lay.base[h.Index])), asm.Mov.Imm(asm.R4, int32(size)))
 			t.storeBytes()
-			t.emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Imm(rEntry, int32(size)))
+			t.Emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Imm(code.Entry, int32(size)))
 		} else {
-			t.emit(asm.JGT.Imm(rTemp, int32(room), drop)) // never: for the verifier
-			t.emit(asm.Mov.Reg(asm.R3, rPHV), asm.Add.Reg(asm.R3, rTemp))
+			t.Emit(asm.JGT.Imm(code.Temp, int32(room), drop)) // never: for the verifier
+			t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Reg(asm.R3, code.Temp))
 			if h.Type.VL >= 0 {
 				t.putVarbit(h, drop)
 				room += t.lay.types[h.Type].vlMax
 			} else {
 				t.putFields(h.Type, t.lay.base[h.Index], t.out, false)
 			}
-			t.emit(asm.Add.Imm(rTemp, int32(size)))
+			t.Emit(asm.Add.Imm(code.Temp, int32(size)))
 			room += size
 		}
-		t.bind(skip)
+		t.Bind(skip)
 		if manyLengths(d) {
-			t.forget(rTemp, room, drop)
+			t.forget(code.Temp, room, drop)
 		}
 	}
 	t.flush(room, drop)
@@ -102,12 +103,12 @@ func (t *translator) flush(room int, drop string) {
 	if room == 0 {
 		return
 	}
-	empty := t.newLabel("empty")
-	t.emit(asm.JEq.Imm(rTemp, 0, empty), asm.JGT.Imm(rTemp, int32(room), drop))
-	t.emit(asm.Mov.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R3, rPHV), asm.Add.Imm(asm.R3, int32(t.out)), asm.Mov.Reg(asm.R4, rTemp))
+	empty := t.NewLabel("empty")
+	t.Emit(asm.JEq.Imm(code.Temp, 0, empty), asm.JGT.Imm(code.Temp, int32(room), drop))
+	t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.out)), asm.Mov.Reg(asm.R4, code.Temp))
 	t.storeBytes()
-	t.emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Reg(rEntry, rTemp), asm.Mov.Imm(rTemp, 0))
-	t.bind(empty)
+	t.Emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Reg(code.Entry, code.Temp), asm.Mov.Imm(code.Temp, 0))
+	t.Bind(empty)
 }
 
 // putFields writes a header to R3+out. Fields that do not fill whole bytes are put together in a word first. exact says that no byte after the header may be
@@ -170,8 +171,8 @@ func (t *translator) putSomeFields(h *bmv2json.HeaderType, first, last, base, ou
 				width = f.Width - 64*(n-1)
 			}
 			if filled == 0 && width == 64 && wide(f.Width) { // a word that stays as it is
-				t.load(asm.R1, rPHV, p.off+(n-1-w)*8, 8)
-				t.store(asm.R3, out+from/8, asm.R1, 8)
+				t.Load(asm.R1, code.PHV, p.off+(n-1-w)*8, 8)
+				t.Store(asm.R3, out+from/8, asm.R1, 8)
 				from += 64
 				continue
 			}
@@ -200,14 +201,14 @@ func (t *translator) putBytes(v *value, off, size int, exact bool) {
 	}
 	// R3 is taken: the registers after it are what is left to compute in.
 	if v.need() > 2 {
-		t.emit(asm.Mov.Reg(asm.R0, asm.R3))
+		t.Emit(asm.Mov.Reg(asm.R0, asm.R3))
 		t.compute(v, 0)
-		t.emit(asm.Mov.Reg(asm.R3, asm.R0))
+		t.Emit(asm.Mov.Reg(asm.R3, asm.R0))
 	} else {
 		t.compute(v, 0)
 	}
 	if wide > 1 {
-		t.emit(asm.HostTo(asm.BE, asm.R1, memSize(wide)))
+		t.Emit(asm.HostTo(asm.BE, asm.R1, code.SizeOf(wide)))
 	}
 	t.putRegister(off, size, wide, exact)
 }
@@ -215,7 +216,7 @@ func (t *translator) putBytes(v *value, off, size int, exact bool) {
 // putRegister writes the first size bytes of R1, as memory has them, to R3+off: wide bytes at once, or, if that must be exact, in pieces.
 func (t *translator) putRegister(off, size, wide int, exact bool) {
 	if !exact || size == wide {
-		t.store(asm.R3, off, asm.R1, wide)
+		t.Store(asm.R3, off, asm.R1, wide)
 		return
 	}
 	for size > 0 {
@@ -223,51 +224,51 @@ func (t *translator) putRegister(off, size, wide int, exact bool) {
 		for n > size {
 			n /= 2
 		}
-		t.store(asm.R3, off, asm.R1, n)
+		t.Store(asm.R3, off, asm.R1, n)
 		if size -= n; size > 0 {
-			t.emit(asm.RSh.Imm(asm.R1, int32(8*n)))
+			t.Emit(asm.RSh.Imm(asm.R1, int32(8*n)))
 			off += n
 		}
 	}
 }
 
-// resize makes the frame's headers rEntry bytes long instead of phvHead (R1). It uses all registers but rEntry, rPHV and rCtx.
+// resize makes the frame's headers Entry bytes long instead of phvHead (R1). It uses all registers but Entry, PHV and Ctx.
 func (t *translator) resize(drop string) {
-	shrink, done := t.newLabel("shrink"), t.newLabel("resized")
+	shrink, done := t.NewLabel("shrink"), t.NewLabel("resized")
 	if t.hook == hookXDP {
 		t.resizeAtXDP(drop)
 	} else {
-		t.emit(asm.JGT.Reg(asm.R1, rEntry, shrink))
-		t.emit(asm.Mov.Reg(asm.R2, rEntry), asm.Sub.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R3, 0))
-		t.call(asm.FnSkbChangeHead)
-		t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-		t.jump(done)
+		t.Emit(asm.JGT.Reg(asm.R1, code.Entry, shrink))
+		t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Sub.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Imm(asm.R3, 0))
+		t.Call(asm.FnSkbChangeHead)
+		t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+		t.Jump(done)
 		// Nothing takes bytes from a frame's front at tc whatever the protocol, so the payload moves forward and the end is cut off.
-		t.bind(shrink)
-		t.storeConstant(asm.R10, -4, 0, 4)
-		t.emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
-		t.call(asm.FnMapLookupElem)
-		t.emit(asm.JEq.Imm(asm.R0, 0, drop))
-		t.store(asm.R10, -16, asm.R0, 8)
-		cut := t.newLabel("cut")
-		t.load(asm.R2, rPHV, phvHead, 4)
-		t.load(rTemp, rPHV, phvLen, 4)
-		t.emit(asm.Sub.Reg(rTemp, asm.R2), asm.JEq.Imm(rTemp, 0, cut), asm.JGT.Imm(rTemp, bufferSize, drop))
-		t.emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Reg(asm.R4, rTemp))
+		t.Bind(shrink)
+		t.StoreConstant(asm.R10, -4, 0, 4)
+		t.Emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+		t.Call(asm.FnMapLookupElem)
+		t.Emit(asm.JEq.Imm(asm.R0, 0, drop))
+		t.Store(asm.R10, -16, asm.R0, 8)
+		cut := t.NewLabel("cut")
+		t.Load(asm.R2, code.PHV, phvHead, 4)
+		t.Load(code.Temp, code.PHV, phvLen, 4)
+		t.Emit(asm.Sub.Reg(code.Temp, asm.R2), asm.JEq.Imm(code.Temp, 0, cut), asm.JGT.Imm(code.Temp, bufferSize, drop))
+		t.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Reg(asm.R4, code.Temp))
 		t.loadBytes()
-		t.emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Mov.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R4, rTemp))
-		t.load(asm.R3, asm.R10, -16, 8)
+		t.Emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R4, code.Temp))
+		t.Load(asm.R3, asm.R10, -16, 8)
 		t.storeBytes()
-		t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-		t.bind(cut)
-		t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rEntry), asm.Add.Reg(asm.R2, rTemp), asm.Mov.Imm(asm.R3, 0))
-		t.call(asm.FnSkbChangeTail)
-		t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-		t.bind(done)
+		t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+		t.Bind(cut)
+		t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.Entry), asm.Add.Reg(asm.R2, code.Temp), asm.Mov.Imm(asm.R3, 0))
+		t.Call(asm.FnSkbChangeTail)
+		t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+		t.Bind(done)
 	}
-	t.load(asm.R1, rPHV, phvHead, 4)
-	t.load(asm.R2, rPHV, phvLen, 4)
-	t.emit(asm.Sub.Reg(asm.R2, asm.R1), asm.Add.Reg(asm.R2, rEntry))
-	t.store(rPHV, phvLen, asm.R2, 4)
-	t.store(rPHV, phvHead, rEntry, 4)
+	t.Load(asm.R1, code.PHV, phvHead, 4)
+	t.Load(asm.R2, code.PHV, phvLen, 4)
+	t.Emit(asm.Sub.Reg(asm.R2, asm.R1), asm.Add.Reg(asm.R2, code.Entry))
+	t.Store(code.PHV, phvLen, asm.R2, 4)
+	t.Store(code.PHV, phvHead, code.Entry, 4)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -46,20 +47,20 @@ func (d *device) PacketOut(frame []byte) error {
 	})
 }
 
-// takePacketOut makes the frame, where it has come by the CPU port, the one that PacketOut has put into the map. The port is in R3. It uses all registers but rPHV and rCtx.
+// takePacketOut makes the frame, where it has come by the CPU port, the one that PacketOut has put into the map. The port is in R3. It uses all registers but PHV and Ctx.
 func (t *translator) takePacketOut(drop string) {
 	if t.cpuPort == 0 {
 		return
 	}
-	usual := t.newLabel("usual")
-	t.emit(asm.JNE.Imm(asm.R3, int32(t.cpuPort), usual), asm.LoadMapValue(asm.R1, t.fds.packetOut, 0))
-	t.load(rTemp, asm.R1, packetOutLength, 8)
-	t.emit(asm.JEq.Imm(rTemp, 0, usual), asm.JGT.Imm(rTemp, packetOutMax, drop))
-	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rTemp), asm.Mov.Imm(asm.R3, 0))
-	t.call(asm.FnSkbChangeTail)
-	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-	t.emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.fds.packetOut, packetOutFrame), asm.Mov.Reg(asm.R4, rTemp))
+	usual := t.NewLabel("usual")
+	t.Emit(asm.JNE.Imm(asm.R3, int32(t.cpuPort), usual), asm.LoadMapValue(asm.R1, t.fds.packetOut, 0))
+	t.Load(code.Temp, asm.R1, packetOutLength, 8)
+	t.Emit(asm.JEq.Imm(code.Temp, 0, usual), asm.JGT.Imm(code.Temp, packetOutMax, drop))
+	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.Temp), asm.Mov.Imm(asm.R3, 0))
+	t.Call(asm.FnSkbChangeTail)
+	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+	t.Emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.fds.packetOut, packetOutFrame), asm.Mov.Reg(asm.R4, code.Temp))
 	t.storeBytes()
-	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-	t.bind(usual)
+	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+	t.Bind(usual)
 }

@@ -8,7 +8,7 @@ import (
 
 // paramPlan is where an action finds its parameters in a table's entry.
 type paramPlan struct {
-	inline bool // in bits of the entry's word (rEntry); otherwise in the entry's slot, to which rEntry points
+	inline bool // in bits of the entry's word (Entry); otherwise in the entry's slot, to which Entry points
 	at     []int
 	widths []int
 }

@@ -6,10 +6,11 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
-// The parser. Its first bytes of the frame are in the PHV (plan.frame), rEntry is the cursor and rTemp how many bytes there are. The verifier knows rTemp
-// to be no more than the buffer, and so what lies before rTemp to be in the PHV.
+// The parser. Its first bytes of the frame are in the PHV (plan.frame), Entry is the cursor and Temp how many bytes there are. The verifier knows Temp
+// to be no more than the buffer, and so what lies before Temp to be in the PHV.
 
 // parse emits the parser. It leaves the cursor in phvHead, parser_error set, and the fields of every header that was not extracted 0.
 func (t *translator) parse() {
@@ -21,7 +22,7 @@ func (t *translator) parse() {
 	early := t.earlyHeaders()
 	for _, h := range t.prog.Headers {
 		if early[h] {
-			t.zero(rPHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
+			t.Zero(code.PHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
 		}
 	}
 	label := func(s *bmv2json.ParseState) string {
@@ -34,34 +35,34 @@ func (t *translator) parse() {
 	for h := range t.blocks {
 		farthest += t.lay.types[h.Type].bytes
 	}
-	t.jump(label(p.Init))
+	t.Jump(label(p.Init))
 	for _, s := range p.States {
-		t.where = pathOfState(s)
-		t.bind(label(s))
+		t.Where = pathOfState(s)
+		t.Bind(label(s))
 		if len(p.States) > manyHeaders && !goesRound(s) { // on a way that goes round the verifier has to see the cursor move on
-			t.forget(rEntry, farthest, "ingress.drop")
+			t.forget(code.Entry, farthest, "ingress.drop")
 		}
 		for _, o := range s.Ops {
-			t.where = o.Path
+			t.Where = o.Path
 			t.parserOp(o)
 		}
-		t.where = pathOfState(s)
+		t.Where = pathOfState(s)
 		t.selectNext(s, label)
 	}
 	// What stops the parser jumps here with the error's number in R1.
-	t.bind("parse.error")
+	t.Bind("parse.error")
 	t.setStandard(t.std.parserError, asm.R1)
-	t.bind(done)
-	t.store(rPHV, phvHead, rEntry, 4)
+	t.Bind(done)
+	t.Store(code.PHV, phvHead, code.Entry, 4)
 	for _, h := range t.prog.Headers {
 		if h.Metadata || early[h] {
 			continue
 		}
-		valid := t.newLabel("valid")
-		t.load(asm.R1, rPHV, t.lay.validity(h), 1)
-		t.emit(asm.JNE.Imm(asm.R1, 0, valid))
-		t.zero(rPHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
-		t.bind(valid)
+		valid := t.NewLabel("valid")
+		t.Load(asm.R1, code.PHV, t.lay.validity(h), 1)
+		t.Emit(asm.JNE.Imm(asm.R1, 0, valid))
+		t.Zero(code.PHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
+		t.Bind(valid)
 	}
 }
 
@@ -88,23 +89,23 @@ func goesRound(s *bmv2json.ParseState) bool {
 
 // parserError stops the parser.
 func (t *translator) parserError(name string) {
-	t.emit(asm.Mov.Imm(asm.R1, t.errorValue(name)))
-	t.jump("parse.error")
+	t.Emit(asm.Mov.Imm(asm.R1, t.errorValue(name)))
+	t.Jump("parse.error")
 }
 
 // available makes sure that bytes at offset off from the cursor are there.
 //
 // A parser that goes round without a stack may come to the end of the buffer before it comes to the end of the frame. There is no answer to that: the frame is dropped.
 func (t *translator) available(off, bytes int) {
-	beyond, short, ok := t.newLabel("beyond"), t.newLabel("short"), t.newLabel("there")
-	t.emit(asm.Mov.Reg(asm.R1, rEntry), asm.Add.Imm(asm.R1, int32(off+bytes)))
-	t.emit(asm.JGT.Imm(rEntry, int32(max(t.frameMax-off-bytes, 0)), beyond), asm.JLE.Reg(asm.R1, rTemp, ok), asm.Ja.Label(short))
-	t.bind(beyond)
-	t.load(asm.R2, rPHV, phvLen, 4)
-	t.emit(asm.JLE.Reg(asm.R1, asm.R2, "ingress.drop"))
-	t.bind(short)
+	beyond, short, ok := t.NewLabel("beyond"), t.NewLabel("short"), t.NewLabel("there")
+	t.Emit(asm.Mov.Reg(asm.R1, code.Entry), asm.Add.Imm(asm.R1, int32(off+bytes)))
+	t.Emit(asm.JGT.Imm(code.Entry, int32(max(t.frameMax-off-bytes, 0)), beyond), asm.JLE.Reg(asm.R1, code.Temp, ok), asm.Ja.Label(short))
+	t.Bind(beyond)
+	t.Load(asm.R2, code.PHV, phvLen, 4)
+	t.Emit(asm.JLE.Reg(asm.R1, asm.R2, "ingress.drop"))
+	t.Bind(short)
 	t.parserError("PacketTooShort")
-	t.bind(ok)
+	t.Bind(ok)
 }
 
 func (t *translator) parserOp(o *bmv2json.ParserOp) {
@@ -138,12 +139,12 @@ func (t *translator) parserOp(o *bmv2json.ParserOp) {
 		}
 		t.assignTo(t.lay.field(o.Dest), o.Value)
 	case bmv2json.ParserVerify:
-		bad, ok := t.newLabel("bad"), t.newLabel("ok")
+		bad, ok := t.NewLabel("bad"), t.NewLabel("ok")
 		t.branch(t.condition(o.Cond), ok, bad, bad, 0)
-		t.bind(bad)
+		t.Bind(bad)
 		t.compute(t.index(o.Value), 0)
-		t.jump("parse.error")
-		t.bind(ok)
+		t.Jump("parse.error")
+		t.Bind(ok)
 	case bmv2json.ParserAdvance:
 		t.advance(o.Value)
 	default:
@@ -163,19 +164,19 @@ func members(o *bmv2json.ParserOp) (list []*bmv2json.Header) {
 func (t *translator) advance(by *bmv2json.Expr) {
 	if n, ok := constant(by, 8*maxAdvance+1); ok && n%8 == 0 {
 		t.available(0, n/8)
-		t.emit(asm.Add.Imm(rEntry, int32(n/8)))
+		t.Emit(asm.Add.Imm(code.Entry, int32(n/8)))
 		return
 	}
-	whole, there := t.newLabel("whole"), t.newLabel("there")
+	whole, there := t.NewLabel("whole"), t.NewLabel("there")
 	t.compute(t.index(by), 0)
-	t.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.And.Imm(asm.R2, 7), asm.JEq.Imm(asm.R2, 0, whole))
+	t.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.And.Imm(asm.R2, 7), asm.JEq.Imm(asm.R2, 0, whole))
 	t.parserError("ParserInvalidArgument")
-	t.bind(whole)
-	t.load(asm.R2, rPHV, phvLen, 4)
-	t.emit(asm.RSh.Imm(asm.R1, 3), asm.Sub.Reg(asm.R2, rEntry), asm.JLE.Reg(asm.R1, asm.R2, there))
+	t.Bind(whole)
+	t.Load(asm.R2, code.PHV, phvLen, 4)
+	t.Emit(asm.RSh.Imm(asm.R1, 3), asm.Sub.Reg(asm.R2, code.Entry), asm.JLE.Reg(asm.R1, asm.R2, there))
 	t.parserError("PacketTooShort")
-	t.bind(there)
-	t.emit(asm.Add.Reg(rEntry, asm.R1), asm.JGT.Imm(rEntry, int32(t.frameMax), "ingress.drop"))
+	t.Bind(there)
+	t.Emit(asm.Add.Reg(code.Entry, asm.R1), asm.JGT.Imm(code.Entry, int32(t.frameMax), "ingress.drop"))
 }
 
 // lookAhead stores bits of the frame into a field.
@@ -191,7 +192,7 @@ func (t *translator) lookAhead(p place, e *bmv2json.Expr) {
 			v = frameBits(t.frame, e.Offset+e.Width-64*i-width, width)
 		}
 		t.computeSwapped(andValue(v, konst(ones(min(64, p.width-64*i)))), 0)
-		t.store(rPHV, p.off+(n-1-i)*8, pool[0], 8)
+		t.Store(code.PHV, p.off+(n-1-i)*8, pool[0], 8)
 	}
 }
 
@@ -199,35 +200,35 @@ func (t *translator) lookAhead(p place, e *bmv2json.Expr) {
 func (t *translator) extract(h *bmv2json.Header) {
 	bytes := t.lay.types[h.Type].bytes
 	if t.blocks[h] {
-		ok := t.newLabel("there")
-		t.load(asm.R2, rPHV, phvLen, 4)
-		t.emit(asm.Mov.Reg(asm.R1, rEntry), asm.Add.Imm(asm.R1, int32(bytes)), asm.JLE.Reg(asm.R1, asm.R2, ok))
+		ok := t.NewLabel("there")
+		t.Load(asm.R2, code.PHV, phvLen, 4)
+		t.Emit(asm.Mov.Reg(asm.R1, code.Entry), asm.Add.Imm(asm.R1, int32(bytes)), asm.JLE.Reg(asm.R1, asm.R2, ok))
 		t.parserError("PacketTooShort")
-		t.bind(ok)
-		t.emit(asm.Mov.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R3, rPHV), asm.Add.Imm(asm.R3, int32(t.lay.base[h.Index])), asm.Mov.Imm(asm.R4, int32(bytes)))
+		t.Bind(ok)
+		t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.lay.base[h.Index])), asm.Mov.Imm(asm.R4, int32(bytes)))
 		t.loadBytes()
 	} else {
 		t.available(0, bytes)
-		t.takeFields(h.Type, t.lay.base[h.Index], rPHV)
+		t.takeFields(h.Type, t.lay.base[h.Index], code.PHV)
 	}
-	t.emit(asm.Add.Imm(rEntry, int32(bytes)))
+	t.Emit(asm.Add.Imm(code.Entry, int32(bytes)))
 	t.setValid(h)
 }
 
 // extractNext takes the header at the cursor into the next element of a stack, whose count is at next. Each element has code of its own.
 func (t *translator) extractNext(elements []*bmv2json.Header, next int, take func(*bmv2json.Header)) {
-	done := t.newLabel("taken")
+	done := t.NewLabel("taken")
 	for i, h := range elements {
-		other := t.newLabel("other")
-		t.load(asm.R1, rPHV, next, 1)
-		t.emit(asm.JNE.Imm(asm.R1, int32(i), other))
+		other := t.NewLabel("other")
+		t.Load(asm.R1, code.PHV, next, 1)
+		t.Emit(asm.JNE.Imm(asm.R1, int32(i), other))
 		take(h)
-		t.storeConstant(rPHV, next, int32(i+1), 1)
-		t.jump(done)
-		t.bind(other)
+		t.StoreConstant(code.PHV, next, int32(i+1), 1)
+		t.Jump(done)
+		t.Bind(other)
 	}
 	t.parserError("StackOutOfBounds")
-	t.bind(done)
+	t.Bind(done)
 }
 
 // takeFields reads the fields of a header from the frame at the cursor.
@@ -241,7 +242,7 @@ func (t *translator) takeFields(h *bmv2json.HeaderType, base int, to asm.Registe
 // takeSomeFields reads the fields [first, last) of a header that starts at the cursor, or would if the field of variable length before them were empty.
 func (t *translator) takeSomeFields(h *bmv2json.HeaderType, first, last, base int, to asm.Register) {
 	l := t.lay.types[h]
-	t.emit(asm.Mov.Reg(asm.R3, rPHV), asm.Add.Reg(asm.R3, rEntry))
+	t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Reg(asm.R3, code.Entry))
 	for i, f := range h.Fields[:last] {
 		if i < first {
 			continue
@@ -249,7 +250,7 @@ func (t *translator) takeSomeFields(h *bmv2json.HeaderType, first, last, base in
 		fl := l.fields[i]
 		if !wide(f.Width) {
 			t.readBits(asm.R1, asm.R2, t.frame, fl.bit, f.Width)
-			t.store(to, base+fl.off, asm.R1, fl.size)
+			t.Store(to, base+fl.off, asm.R1, fl.size)
 			continue
 		}
 		// Word by word, the most significant (and perhaps shorter) one first.
@@ -261,12 +262,12 @@ func (t *translator) takeSomeFields(h *bmv2json.HeaderType, first, last, base in
 				width = first
 			}
 			if width == 64 && bit%8 == 0 {
-				t.load(asm.R1, asm.R3, t.frame+bit/8, 8)
+				t.Load(asm.R1, asm.R3, t.frame+bit/8, 8)
 			} else {
 				t.readBits(asm.R1, asm.R2, t.frame, bit, width)
-				t.emit(asm.HostTo(asm.BE, asm.R1, asm.DWord))
+				t.Emit(asm.HostTo(asm.BE, asm.R1, asm.DWord))
 			}
-			t.store(to, base+fl.off+8*w, asm.R1, 8)
+			t.Store(to, base+fl.off+8*w, asm.R1, 8)
 			bit += width
 		}
 	}
@@ -278,48 +279,48 @@ func (t *translator) readBits(dst, tmp asm.Register, off, bit, width int) {
 	if in == 0 {
 		switch width {
 		case 8:
-			t.load(dst, asm.R3, at, 1)
+			t.Load(dst, asm.R3, at, 1)
 			return
 		case 16, 32:
-			t.load(dst, asm.R3, at, width/8)
-			t.emit(asm.HostTo(asm.BE, dst, memSize(width/8)))
+			t.Load(dst, asm.R3, at, width/8)
+			t.Emit(asm.HostTo(asm.BE, dst, code.SizeOf(width/8)))
 			return
 		}
 	}
 	switch end := in + width; {
 	case end <= 8:
-		t.load(dst, asm.R3, at, 1)
+		t.Load(dst, asm.R3, at, 1)
 		if end < 8 {
-			t.emit(asm.RSh.Imm(dst, int32(8-end)))
+			t.Emit(asm.RSh.Imm(dst, int32(8-end)))
 		}
 		if in > 0 {
-			t.emit(asm.And.Imm(dst, int32(ones(width))))
+			t.Emit(asm.And.Imm(dst, int32(ones(width))))
 		}
 	case end <= 16:
-		t.load(dst, asm.R3, at, 2)
-		t.emit(asm.HostTo(asm.BE, dst, asm.Half))
+		t.Load(dst, asm.R3, at, 2)
+		t.Emit(asm.HostTo(asm.BE, dst, asm.Half))
 		if end < 16 {
-			t.emit(asm.RSh.Imm(dst, int32(16-end)))
+			t.Emit(asm.RSh.Imm(dst, int32(16-end)))
 		}
 		if in > 0 {
-			t.emit(asm.And.Imm(dst, int32(ones(width))))
+			t.Emit(asm.And.Imm(dst, int32(ones(width))))
 		}
 	case end <= 64:
-		t.load(dst, asm.R3, at, 8)
-		t.emit(asm.HostTo(asm.BE, dst, asm.DWord))
+		t.Load(dst, asm.R3, at, 8)
+		t.Emit(asm.HostTo(asm.BE, dst, asm.DWord))
 		if in > 0 {
-			t.emit(asm.LSh.Imm(dst, int32(in)))
+			t.Emit(asm.LSh.Imm(dst, int32(in)))
 		}
 		if width < 64 {
-			t.emit(asm.RSh.Imm(dst, int32(64-width)))
+			t.Emit(asm.RSh.Imm(dst, int32(64-width)))
 		}
 	default: // nine bytes
-		t.load(dst, asm.R3, at, 8)
-		t.emit(asm.HostTo(asm.BE, dst, asm.DWord), asm.LSh.Imm(dst, int32(in)))
-		t.load(tmp, asm.R3, at+8, 1)
-		t.emit(asm.RSh.Imm(tmp, int32(8-in)), asm.Or.Reg(dst, tmp))
+		t.Load(dst, asm.R3, at, 8)
+		t.Emit(asm.HostTo(asm.BE, dst, asm.DWord), asm.LSh.Imm(dst, int32(in)))
+		t.Load(tmp, asm.R3, at+8, 1)
+		t.Emit(asm.RSh.Imm(tmp, int32(8-in)), asm.Or.Reg(dst, tmp))
 		if width < 64 {
-			t.emit(asm.RSh.Imm(dst, int32(64-width)))
+			t.Emit(asm.RSh.Imm(dst, int32(64-width)))
 		}
 	}
 }
@@ -339,11 +340,11 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 			}
 			continue
 		case k.Op == bmv2json.OpStackField || k.Op == bmv2json.OpUnionStackField:
-			ok := t.newLabel("element")
-			t.load(asm.R1, rPHV, t.placeOf(k).next, 1)
-			t.emit(asm.JNE.Imm(asm.R1, 0, ok))
+			ok := t.NewLabel("element")
+			t.Load(asm.R1, code.PHV, t.placeOf(k).next, 1)
+			t.Emit(asm.JNE.Imm(asm.R1, 0, ok))
 			t.parserError("StackOutOfBounds")
-			t.bind(ok)
+			t.Bind(ok)
 		}
 		u := *k
 		u.Signed = false
@@ -359,7 +360,7 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 	// Of several defaults the last one counts, after all that are none: p4c writes a case that matches whatever comes (_, or a full range) as one more, and BMv2 has room for one.
 	otherwise := (*bmv2json.ParseState)(nil)
 	for _, tr := range s.Transitions {
-		t.where = tr.Path
+		t.Where = tr.Path
 		if tr.Kind == bmv2json.TransDefault {
 			otherwise = tr.Next
 			continue
@@ -377,11 +378,11 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 		for i, p := range parts {
 			c = andCondition(c, compare(cmpEq, andValue(p, konst(masks[i])), konst(values[i]&masks[i]), false))
 		}
-		miss := t.newLabel("case")
+		miss := t.NewLabel("case")
 		t.branch(c, label(tr.Next), miss, miss, 0)
-		t.bind(miss)
+		t.Bind(miss)
 	}
-	t.jump(label(otherwise))
+	t.Jump(label(otherwise))
 }
 
 // splitKey takes apart a concatenation of parts, each padded to whole bytes, into words.

@@ -4,6 +4,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
 // Clones, resubmitted and recirculated packets go through the program once more. An eBPF program cannot go back to its start, so a copy of the frame is put in front of
@@ -95,19 +96,19 @@ func (t *translator) clearRequests() {
 	if !q.any() {
 		return
 	}
-	t.storeConstant(rPHV, q.session, 0, 4)
-	t.storeConstant(rPHV, q.cut, noCut, 4)
-	t.storeConstant(rPHV, q.list, 0, 4) // and resubmit
-	t.storeConstant(rPHV, q.recirc, 0, 2)
-	t.storeConstant(rPHV, q.cloning, 0, 1)
+	t.StoreConstant(code.PHV, q.session, 0, 4)
+	t.StoreConstant(code.PHV, q.cut, noCut, 4)
+	t.StoreConstant(code.PHV, q.list, 0, 4) // and resubmit
+	t.StoreConstant(code.PHV, q.recirc, 0, 2)
+	t.StoreConstant(code.PHV, q.cloning, 0, 1)
 }
 
 // startRequests does it for a packet that has come in.
 func (t *translator) startRequests() {
 	if t.requests.any() {
 		t.clearRequests()
-		t.storeConstant(rPHV, t.requests.copyCut, noCut, 4)
-		t.storeConstant(rPHV, t.requests.passes, 0, 4)
+		t.StoreConstant(code.PHV, t.requests.copyCut, noCut, 4)
+		t.StoreConstant(code.PHV, t.requests.passes, 0, 4)
 	}
 }
 
@@ -120,22 +121,22 @@ func (t *translator) request(p *bmv2json.Primitive) {
 	switch p.Op {
 	case "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress":
 		t.checkFieldList(arg[1])
-		t.store(rPHV, q.session, number(arg[0], maxSessions-1), 4)
-		t.store(rPHV, q.list, number(arg[1], 0xffff), 2)
-		t.storeConstant(rPHV, q.cloning, 1, 1)
+		t.Store(code.PHV, q.session, number(arg[0], maxSessions-1), 4)
+		t.Store(code.PHV, q.list, number(arg[1], 0xffff), 2)
+		t.StoreConstant(code.PHV, q.cloning, 1, 1)
 	case "resubmit":
 		t.checkFieldList(arg[0])
-		t.store(rPHV, q.resubmit, number(arg[0], 0xffff), 2)
+		t.Store(code.PHV, q.resubmit, number(arg[0], 0xffff), 2)
 	case "recirculate":
 		t.checkFieldList(arg[0])
-		t.store(rPHV, q.recirc, number(arg[0], 0xffff), 2)
+		t.Store(code.PHV, q.recirc, number(arg[0], 0xffff), 2)
 	case "truncate":
-		less := t.newLabel("longer")
+		less := t.NewLabel("longer")
 		t.compute(t.index(arg[0]), 0)
-		t.load(asm.R2, rPHV, q.cut, 4)
-		t.emit(asm.JGE.Reg(asm.R1, asm.R2, less))
-		t.store(rPHV, q.cut, asm.R1, 4)
-		t.bind(less)
+		t.Load(asm.R2, code.PHV, q.cut, 4)
+		t.Emit(asm.JGE.Reg(asm.R1, asm.R2, less))
+		t.Store(code.PHV, q.cut, asm.R1, 4)
+		t.Bind(less)
 	}
 }
 
@@ -150,162 +151,162 @@ func (t *translator) afterRequests() {
 	q := &t.requests
 	reinjects := q.reinjects() && !t.captured
 	if reinjects && t.hook == hookXDP {
-		stay := t.newLabel("stay")
-		t.load(asm.R1, rPHV, q.cloning, 1)
-		t.load(asm.R2, rPHV, q.resubmit, 2)
-		t.emit(asm.Or.Reg(asm.R1, asm.R2), asm.JEq.Imm(asm.R1, 0, stay))
+		stay := t.NewLabel("stay")
+		t.Load(asm.R1, code.PHV, q.cloning, 1)
+		t.Load(asm.R2, code.PHV, q.resubmit, 2)
+		t.Emit(asm.Or.Reg(asm.R1, asm.R2), asm.JEq.Imm(asm.R1, 0, stay))
 		t.passToTC(resumeCopies, xdpDrop)
-		t.bind(stay)
+		t.Bind(stay)
 	}
 	if reinjects && q.clones && t.hook == hookTC {
-		none := t.newLabel("unclone")
-		t.load(asm.R1, rPHV, q.cloning, 1)
-		t.emit(asm.JEq.Imm(asm.R1, 0, none))
-		t.storeConstant(rPHV, q.cloning, 0, 1)
+		none := t.NewLabel("unclone")
+		t.Load(asm.R1, code.PHV, q.cloning, 1)
+		t.Emit(asm.JEq.Imm(asm.R1, 0, none))
+		t.StoreConstant(code.PHV, q.cloning, 0, 1)
 		t.reinject(reinjectCloneIngress)
 		// The clone leaves first, as in BMv2: the packet itself goes on behind it, or here if it cannot.
-		here := t.newLabel("here")
+		here := t.NewLabel("here")
 		t.tryReinject(reinjectOriginal, here)
-		t.jump("ingress.drop")
-		t.bind(here)
-		t.bind(none)
+		t.Jump("ingress.drop")
+		t.Bind(here)
+		t.Bind(none)
 	}
 	t.sample()
 	if reinjects && q.comesBack && t.hook == hookTC {
-		on := t.newLabel("on")
-		t.load(asm.R1, rPHV, q.resubmit, 2)
-		t.emit(asm.JEq.Imm(asm.R1, 0, on))
+		on := t.NewLabel("on")
+		t.Load(asm.R1, code.PHV, q.resubmit, 2)
+		t.Emit(asm.JEq.Imm(asm.R1, 0, on))
 		t.reinject(reinjectResubmit)
-		t.jump("ingress.drop")
-		t.bind(on)
+		t.Jump("ingress.drop")
+		t.Bind(on)
 	}
 }
 
-// reinject puts a copy of the frame in front of the port again, with the PHV in a slot. Where that cannot be the copy is lost, and counted. It uses all registers but rPHV
-// and rCtx.
+// reinject puts a copy of the frame in front of the port again, with the PHV in a slot. Where that cannot be the copy is lost, and counted. It uses all registers but PHV
+// and Ctx.
 func (t *translator) reinject(kind int32) {
-	lost, done := t.newLabel("lost"), t.newLabel("back")
+	lost, done := t.NewLabel("lost"), t.NewLabel("back")
 	t.tryReinject(kind, lost)
-	t.jump(done)
-	t.bind(lost)
+	t.Jump(done)
+	t.Bind(lost)
 	t.countLostResume()
-	t.bind(done)
+	t.Bind(done)
 }
 
 // tryReinject is reinject that goes to failed where it cannot.
 func (t *translator) tryReinject(kind int32, failed string) {
-	t.load(asm.R1, rPHV, t.requests.passes, 4)
-	t.emit(asm.JGE.Imm(asm.R1, maxPasses, failed), asm.Add.Imm(asm.R1, 1))
-	t.store(rPHV, t.requests.passes, asm.R1, 4)
+	t.Load(asm.R1, code.PHV, t.requests.passes, 4)
+	t.Emit(asm.JGE.Imm(asm.R1, maxPasses, failed), asm.Add.Imm(asm.R1, 1))
+	t.Store(code.PHV, t.requests.passes, asm.R1, 4)
 	t.fillSlot(kind, failed)
 	// The number becomes a mark that is nobody else's, and never 0.
-	t.emit(asm.Mov.Reg(asm.R1, rEntry))
+	t.Emit(asm.Mov.Reg(asm.R1, code.Entry))
 	t.scramble(asm.R1)
-	t.store(rCtx, skbMark, asm.R1, 4)
+	t.Store(code.Ctx, skbMark, asm.R1, 4)
 	// Back to the port it came by; what came from the controller has none, and goes to any.
-	port, own := t.newLabel("port"), t.newLabel("own")
-	t.load(asm.R2, rCtx, skbIfindex, 4)
-	t.emit(asm.JNE.Imm(asm.R2, 1, own))
-	t.emit(asm.LoadMapValue(asm.R2, t.fds.ports, portsAny))
-	t.load(asm.R2, asm.R2, 0, 4)
-	t.bind(own)
-	t.emit(asm.JNE.Imm(asm.R2, 0, port))
-	t.storeConstant(rTemp, slotNumber, 0, 8)
-	t.jump(failed)
-	t.bind(port)
-	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R3, cloneIngressFlag))
-	t.call(asm.FnCloneRedirect)
-	t.emit(asm.Mov.Imm(asm.R1, 0))
-	t.store(rCtx, skbMark, asm.R1, 4)
-	t.emit(asm.JNE.Imm(asm.R0, 0, failed))
+	port, own := t.NewLabel("port"), t.NewLabel("own")
+	t.Load(asm.R2, code.Ctx, skbIfindex, 4)
+	t.Emit(asm.JNE.Imm(asm.R2, 1, own))
+	t.Emit(asm.LoadMapValue(asm.R2, t.fds.ports, portsAny))
+	t.Load(asm.R2, asm.R2, 0, 4)
+	t.Bind(own)
+	t.Emit(asm.JNE.Imm(asm.R2, 0, port))
+	t.StoreConstant(code.Temp, slotNumber, 0, 8)
+	t.Jump(failed)
+	t.Bind(port)
+	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Imm(asm.R3, cloneIngressFlag))
+	t.Call(asm.FnCloneRedirect)
+	t.Emit(asm.Mov.Imm(asm.R1, 0))
+	t.Store(code.Ctx, skbMark, asm.R1, 4)
+	t.Emit(asm.JNE.Imm(asm.R0, 0, failed))
 }
 
 // scramble turns the low 31 bits of a slot's number into a mark, and a mark back.
 func (t *translator) scramble(r asm.Register) {
-	t.emit(asm.Xor.Imm(r, int32(t.fds.magic&0x7fffffff)), asm.And.Imm(r, 0x7fffffff), asm.Or.Imm32(r, -1<<31))
+	t.Emit(asm.Xor.Imm(r, int32(t.fds.magic&0x7fffffff)), asm.And.Imm(r, 0x7fffffff), asm.Or.Imm32(r, -1<<31))
 }
 
-// resumeReinjected is what tc begins with where packets come back: a frame with the mark of a slot goes on at one of three labels, with the PHV of who sent it in the slot at rTemp: at
-// copies, with its own PHV back, at ended the same, or at parse with the port, kind (rEntry) and standard fields of a new packet, to be parsed. Others go on here. Where the program
+// resumeReinjected is what tc begins with where packets come back: a frame with the mark of a slot goes on at one of three labels, with the PHV of who sent it in the slot at Temp: at
+// copies, with its own PHV back, at ended the same, or at parse with the port, kind (Entry) and standard fields of a new packet, to be parsed. Others go on here. Where the program
 // clones nothing there is no way to copies and ended, and need be no label copies.
 func (t *translator) resumeReinjected(copies, parse, ended string) {
-	plain, egressClone, rest := t.newLabel("unmarked"), t.newLabel("egressClone"), t.newLabel("rest")
-	t.load(rEntry, rCtx, skbMark, 4)
-	t.emit(asm.JEq.Imm(rEntry, 0, plain))
-	t.scramble(rEntry)
-	t.emit(asm.And.Imm(rEntry, 0x7fffffff))
-	t.emit(asm.Mov.Reg(rTemp, rEntry), asm.Sub.Imm(rTemp, 1), asm.And.Imm(rTemp, resumeSlots-1), asm.Mul.Imm(rTemp, int32(t.slotStride())))
-	t.emit(asm.LoadMapValue(asm.R1, t.fds.resume, 0), asm.Add.Reg(rTemp, asm.R1))
-	t.load(asm.R0, rTemp, slotNumber, 8)
-	t.emit(asm.JEq.Imm(asm.R0, slotBusy, plain), asm.Mov.Reg(asm.R1, asm.R0), asm.And.Imm(asm.R1, 0x7fffffff), asm.JNE.Reg(asm.R1, rEntry, plain))
-	t.load(asm.R1, rTemp, slotKind, 4)
-	t.emit(asm.JLT.Imm(asm.R1, reinjectCloneIngress, plain)) // a metadata cookie has its own way to come back
-	t.emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, slotBusy), atomically(asm.CmpXchg, rTemp, asm.R2, slotNumber), asm.JNE.Reg(asm.R0, asm.R3, plain))
-	t.emit(asm.Mov.Imm(asm.R1, 0))
-	t.store(rCtx, skbMark, asm.R1, 4)
-	t.store(asm.R10, slotOnStack, rTemp, 8)
+	plain, egressClone, rest := t.NewLabel("unmarked"), t.NewLabel("egressClone"), t.NewLabel("rest")
+	t.Load(code.Entry, code.Ctx, skbMark, 4)
+	t.Emit(asm.JEq.Imm(code.Entry, 0, plain))
+	t.scramble(code.Entry)
+	t.Emit(asm.And.Imm(code.Entry, 0x7fffffff))
+	t.Emit(asm.Mov.Reg(code.Temp, code.Entry), asm.Sub.Imm(code.Temp, 1), asm.And.Imm(code.Temp, resumeSlots-1), asm.Mul.Imm(code.Temp, int32(t.slotStride())))
+	t.Emit(asm.LoadMapValue(asm.R1, t.fds.resume, 0), asm.Add.Reg(code.Temp, asm.R1))
+	t.Load(asm.R0, code.Temp, slotNumber, 8)
+	t.Emit(asm.JEq.Imm(asm.R0, slotBusy, plain), asm.Mov.Reg(asm.R1, asm.R0), asm.And.Imm(asm.R1, 0x7fffffff), asm.JNE.Reg(asm.R1, code.Entry, plain))
+	t.Load(asm.R1, code.Temp, slotKind, 4)
+	t.Emit(asm.JLT.Imm(asm.R1, reinjectCloneIngress, plain)) // a metadata cookie has its own way to come back
+	t.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, slotBusy), code.Atomic(asm.CmpXchg, code.Temp, asm.R2, slotNumber), asm.JNE.Reg(asm.R0, asm.R3, plain))
+	t.Emit(asm.Mov.Imm(asm.R1, 0))
+	t.Store(code.Ctx, skbMark, asm.R1, 4)
+	t.Store(asm.R10, slotOnStack, code.Temp, 8)
 	t.lookupPHV("ingress.drop")
-	t.load(rTemp, asm.R10, slotOnStack, 8)
-	t.load(rEntry, rTemp, slotKind, 4)
+	t.Load(code.Temp, asm.R10, slotOnStack, 8)
+	t.Load(code.Entry, code.Temp, slotKind, 4)
 	if t.requests.clones {
-		t.emit(asm.JEq.Imm(rEntry, reinjectCloneEgress, egressClone), asm.JEq.Imm(rEntry, reinjectOriginal, rest))
+		t.Emit(asm.JEq.Imm(code.Entry, reinjectCloneEgress, egressClone), asm.JEq.Imm(code.Entry, reinjectOriginal, rest))
 	}
 	for _, f := range []int{phvPort, t.requests.passes} {
-		t.load(asm.R1, rTemp, slotPHV+f, 4)
-		t.store(rPHV, f, asm.R1, 4)
+		t.Load(asm.R1, code.Temp, slotPHV+f, 4)
+		t.Store(code.PHV, f, asm.R1, 4)
 	}
 	t.clearRequests()
 	t.startDigest()
-	t.storeConstant(rPHV, t.requests.copyCut, noCut, 4)
-	t.jump(parse)
+	t.StoreConstant(code.PHV, t.requests.copyCut, noCut, 4)
+	t.Jump(parse)
 
 	if t.requests.clones {
 		// A clone of what egress has left: its PHV, with the metadata of the field list alone.
-		t.bind(egressClone)
+		t.Bind(egressClone)
 		t.takeSlot()
 		t.keepInSlot(instanceEgressClone, t.requests.list)
 		t.restoreTags("ingress.drop")
-		t.jump(copies)
+		t.Jump(copies)
 
 		// What a clone was made of, as ingress has left it.
-		t.bind(rest)
+		t.Bind(rest)
 		t.takeSlot()
 		t.freeSlot()
 		t.restoreTags("ingress.drop")
-		t.jump(ended)
+		t.Jump(ended)
 	}
-	t.bind(plain)
+	t.Bind(plain)
 }
 
 // slotOnStack is where the slot's address is while the packet is parsed anew.
 const slotOnStack = -64
 
-// keepInSlot clears the metadata but for the fields of the list that the packet in the slot (at rTemp) had named at an offset of its PHV, sets the instance type, and frees
+// keepInSlot clears the metadata but for the fields of the list that the packet in the slot (at Temp) had named at an offset of its PHV, sets the instance type, and frees
 // the slot.
 func (t *translator) keepInSlot(instance uint32, list int) {
-	t.zero(rPHV, t.lay.meta, t.lay.headers-t.lay.meta)
+	t.Zero(code.PHV, t.lay.meta, t.lay.headers-t.lay.meta)
 	t.keepFields(list)
 	t.setStandardConstant(t.std.instanceType, instance)
 	t.freeSlot()
 }
 
-// takeSlot copies the PHV out of the slot at rTemp.
+// takeSlot copies the PHV out of the slot at Temp.
 func (t *translator) takeSlot() {
-	t.emit(asm.Mov.Reg(asm.R1, rPHV), asm.Mov.Imm(asm.R2, int32(t.phvSize)), asm.Mov.Reg(asm.R3, rTemp), asm.Add.Imm(asm.R3, slotPHV))
-	t.call(asm.FnProbeReadKernel)
-	t.emit(asm.JNE.Imm(asm.R0, 0, "ingress.drop"))
+	t.Emit(asm.Mov.Reg(asm.R1, code.PHV), asm.Mov.Imm(asm.R2, int32(t.phvSize)), asm.Mov.Reg(asm.R3, code.Temp), asm.Add.Imm(asm.R3, slotPHV))
+	t.Call(asm.FnProbeReadKernel)
+	t.Emit(asm.JNE.Imm(asm.R0, 0, "ingress.drop"))
 }
 
 func (t *translator) freeSlot() {
-	t.emit(asm.Mov.Imm(asm.R1, 0), atomically(asm.Xchg, rTemp, asm.R1, slotNumber))
+	t.Emit(asm.Mov.Imm(asm.R1, 0), code.Atomic(asm.Xchg, code.Temp, asm.R1, slotNumber))
 }
 
-// keepFields copies the fields of a list from the slot at rTemp. Which list it is only the packet knows.
+// keepFields copies the fields of a list from the slot at Temp. Which list it is only the packet knows.
 func (t *translator) keepFields(list int) {
 	for _, l := range t.prog.FieldLists {
-		other := t.newLabel("list")
-		t.load(asm.R1, rTemp, slotPHV+list, 2)
-		t.emit(asm.JNE.Imm(asm.R1, int32(l.ID), other))
+		other := t.NewLabel("list")
+		t.Load(asm.R1, code.Temp, slotPHV+list, 2)
+		t.Emit(asm.JNE.Imm(asm.R1, int32(l.ID), other))
 		for _, f := range l.Fields {
 			if f.IsValidity() || f.Field.VL {
 				refuse(l.Path, "a field list with %s", f)
@@ -313,42 +314,42 @@ func (t *translator) keepFields(list int) {
 			p := t.lay.field(f)
 			for off := 0; off < p.size; off += 8 {
 				n := min(8, p.size-off)
-				t.load(asm.R2, rTemp, slotPHV+p.off+off, n)
-				t.store(rPHV, p.off+off, asm.R2, n)
+				t.Load(asm.R2, code.Temp, slotPHV+p.off+off, n)
+				t.Store(code.PHV, p.off+off, asm.R2, n)
 			}
 		}
-		t.bind(other)
+		t.Bind(other)
 	}
 }
 
 // beforeParsing gives a packet that is parsed anew what it has before the parser runs.
 func (t *translator) beforeParsing() {
-	plain, back := t.newLabel("first"), t.newLabel("cameBack")
-	t.load(asm.R1, asm.R10, slotOnStack, 8)
-	t.emit(asm.JEq.Imm(asm.R1, 0, plain), asm.Mov.Reg(rTemp, asm.R1))
-	t.load(rEntry, rTemp, slotKind, 4)
-	t.load(asm.R4, rPHV, phvLen, 4)
+	plain, back := t.NewLabel("first"), t.NewLabel("cameBack")
+	t.Load(asm.R1, asm.R10, slotOnStack, 8)
+	t.Emit(asm.JEq.Imm(asm.R1, 0, plain), asm.Mov.Reg(code.Temp, asm.R1))
+	t.Load(code.Entry, code.Temp, slotKind, 4)
+	t.Load(asm.R4, code.PHV, phvLen, 4)
 	t.setStandard(t.std.packetLength, asm.R4)
 	if t.requests.clones {
-		t.emit(asm.JEq.Imm(rEntry, reinjectCloneIngress, plain))
+		t.Emit(asm.JEq.Imm(code.Entry, reinjectCloneIngress, plain))
 	}
 	t.setStandardConstant(t.std.ingressPort, 0) // as it is cleared, unless a list has it
-	t.fieldIf(t.std.ingressTime, func(p place) { t.storeConstant(rPHV, p.off, 0, p.size) })
+	t.fieldIf(t.std.ingressTime, func(p place) { t.StoreConstant(code.PHV, p.off, 0, p.size) })
 	if t.requests.comesBack {
-		recirculated := t.newLabel("recirculated")
-		t.emit(asm.JEq.Imm(rEntry, reinjectRecirculate, recirculated))
+		recirculated := t.NewLabel("recirculated")
+		t.Emit(asm.JEq.Imm(code.Entry, reinjectRecirculate, recirculated))
 		t.keepFields(t.requests.resubmit)
 		t.setStandardConstant(t.std.instanceType, instanceResubmitted)
-		t.jump(back)
-		t.bind(recirculated)
+		t.Jump(back)
+		t.Bind(recirculated)
 		t.keepFields(t.requests.recirc)
 		t.setStandardConstant(t.std.instanceType, instanceRecirculated)
-		t.bind(back)
-		t.load(asm.R4, rPHV, phvLen, 4)
+		t.Bind(back)
+		t.Load(asm.R4, code.PHV, phvLen, 4)
 		t.setStandard(t.std.packetLength, asm.R4)
 		t.freeSlot()
 	}
-	t.bind(plain)
+	t.Bind(plain)
 }
 
 // afterParsing sends an ingress clone, which is parsed anew, on to egress.
@@ -356,38 +357,38 @@ func (t *translator) afterParsing(copies string) {
 	if !t.requests.clones {
 		return
 	}
-	on := t.newLabel("on")
-	t.load(asm.R1, asm.R10, slotOnStack, 8)
-	t.emit(asm.JEq.Imm(asm.R1, 0, on), asm.Mov.Reg(rTemp, asm.R1))
-	t.load(asm.R1, rTemp, slotKind, 4)
-	t.emit(asm.JNE.Imm(asm.R1, reinjectCloneIngress, on))
-	t.load(asm.R1, rTemp, slotPHV+t.requests.session, 4)
-	t.store(rPHV, t.requests.session, asm.R1, 4)
+	on := t.NewLabel("on")
+	t.Load(asm.R1, asm.R10, slotOnStack, 8)
+	t.Emit(asm.JEq.Imm(asm.R1, 0, on), asm.Mov.Reg(code.Temp, asm.R1))
+	t.Load(asm.R1, code.Temp, slotKind, 4)
+	t.Emit(asm.JNE.Imm(asm.R1, reinjectCloneIngress, on))
+	t.Load(asm.R1, code.Temp, slotPHV+t.requests.session, 4)
+	t.Store(code.PHV, t.requests.session, asm.R1, 4)
 	t.keepInSlot(instanceIngressClone, t.requests.list)
-	t.jump(copies)
-	t.bind(on)
+	t.Jump(copies)
+	t.Bind(on)
 }
 
 // replicateClone sends a clone to the ports of its session, as multicast does for a group's.
 func (t *translator) replicateClone() {
-	t.load(asm.R1, rPHV, t.requests.session, 4)
-	t.emit(asm.JGE.Imm(asm.R1, maxSessions, "ingress.drop"), asm.Mov.Reg(rEntry, asm.R1))
-	t.emit(asm.LSh.Imm(asm.R1, 2))
+	t.Load(asm.R1, code.PHV, t.requests.session, 4)
+	t.Emit(asm.JGE.Imm(asm.R1, maxSessions, "ingress.drop"), asm.Mov.Reg(code.Entry, asm.R1))
+	t.Emit(asm.LSh.Imm(asm.R1, 2))
 	t.stateAddress(asm.R2, t.requests.cuts)
-	t.emit(asm.Add.Reg(asm.R2, asm.R1))
-	t.load(asm.R3, asm.R2, 0, 4)
-	whole := t.newLabel("whole")
-	t.emit(asm.JNE.Imm(asm.R3, 0, whole), asm.Mov.Imm(asm.R3, noCut))
-	t.bind(whole)
-	t.store(rPHV, t.requests.copyCut, asm.R3, 4)
-	t.emit(asm.LSh.Imm(rEntry, 3))
+	t.Emit(asm.Add.Reg(asm.R2, asm.R1))
+	t.Load(asm.R3, asm.R2, 0, 4)
+	whole := t.NewLabel("whole")
+	t.Emit(asm.JNE.Imm(asm.R3, 0, whole), asm.Mov.Imm(asm.R3, noCut))
+	t.Bind(whole)
+	t.Store(code.PHV, t.requests.copyCut, asm.R3, 4)
+	t.Emit(asm.LSh.Imm(code.Entry, 3))
 	t.stateAddress(asm.R2, t.requests.sessions)
-	t.emit(asm.Add.Reg(asm.R2, rEntry))
-	t.load(asm.R3, asm.R2, 0, 8)
-	t.emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"))
-	t.store(rPHV, phvGroup, asm.R3, 8)
+	t.Emit(asm.Add.Reg(asm.R2, code.Entry))
+	t.Load(asm.R3, asm.R2, 0, 8)
+	t.Emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"))
+	t.Store(code.PHV, phvGroup, asm.R3, 8)
 	t.replicate(0)
-	t.jump("ingress.drop") // the copies are gone; this is the original
+	t.Jump("ingress.drop") // the copies are gone; this is the original
 }
 
 // afterEgressPipeline makes the clone that egress asked for. At XDP the packet goes on at tc if it has asked for anything.
@@ -397,21 +398,21 @@ func (t *translator) afterEgressPipeline() {
 		return
 	}
 	if t.hook == hookXDP {
-		stay := t.newLabel("stay")
-		t.load(asm.R1, rPHV, q.cloning, 1)
-		t.load(asm.R2, rPHV, q.recirc, 2)
-		t.emit(asm.Or.Reg(asm.R1, asm.R2), asm.JEq.Imm(asm.R1, 0, stay))
+		stay := t.NewLabel("stay")
+		t.Load(asm.R1, code.PHV, q.cloning, 1)
+		t.Load(asm.R2, code.PHV, q.recirc, 2)
+		t.Emit(asm.Or.Reg(asm.R1, asm.R2), asm.JEq.Imm(asm.R1, 0, stay))
 		t.passToTC(resumeLeave, verdictDrop)
-		t.bind(stay)
+		t.Bind(stay)
 		return
 	}
 	if q.clones {
-		none := t.newLabel("unclone")
-		t.load(asm.R1, rPHV, q.cloning, 1)
-		t.emit(asm.JEq.Imm(asm.R1, 0, none))
-		t.storeConstant(rPHV, q.cloning, 0, 1)
+		none := t.NewLabel("unclone")
+		t.Load(asm.R1, code.PHV, q.cloning, 1)
+		t.Emit(asm.JEq.Imm(asm.R1, 0, none))
+		t.StoreConstant(code.PHV, q.cloning, 0, 1)
 		t.reinject(reinjectCloneEgress)
-		t.bind(none)
+		t.Bind(none)
 	}
 }
 
@@ -421,12 +422,12 @@ func (t *translator) afterDeparsing(drop string) {
 	if !q.comesBack || t.captured || t.hook == hookXDP {
 		return
 	}
-	on := t.newLabel("on")
-	t.load(asm.R1, rPHV, q.recirc, 2)
-	t.emit(asm.JEq.Imm(asm.R1, 0, on))
+	on := t.NewLabel("on")
+	t.Load(asm.R1, code.PHV, q.recirc, 2)
+	t.Emit(asm.JEq.Imm(asm.R1, 0, on))
 	t.reinject(reinjectRecirculate)
-	t.jump(drop)
-	t.bind(on)
+	t.Jump(drop)
+	t.Bind(on)
 }
 
 // cutFrame makes the frame no longer than was asked for. The last frame is cut; of one that is needed again (copied) restoreFrame puts back what cutFrame has taken off.
@@ -435,32 +436,32 @@ func (t *translator) cutFrame(copied bool, drop string) (restore func()) {
 	if !q.any() {
 		return func() {}
 	}
-	whole := t.newLabel("whole")
-	t.load(asm.R1, rPHV, q.cut, 4)
-	t.load(asm.R2, rPHV, phvLen, 4)
-	t.storeConstant(asm.R10, lengthOnStack, 0, 8)
-	t.emit(asm.JGE.Reg(asm.R1, asm.R2, whole))
-	t.store(asm.R10, lengthOnStack, asm.R2, 4)
-	t.store(rPHV, phvLen, asm.R1, 4)
+	whole := t.NewLabel("whole")
+	t.Load(asm.R1, code.PHV, q.cut, 4)
+	t.Load(asm.R2, code.PHV, phvLen, 4)
+	t.StoreConstant(asm.R10, lengthOnStack, 0, 8)
+	t.Emit(asm.JGE.Reg(asm.R1, asm.R2, whole))
+	t.Store(asm.R10, lengthOnStack, asm.R2, 4)
+	t.Store(code.PHV, phvLen, asm.R1, 4)
 	if t.captured {
-		t.bind(whole)
+		t.Bind(whole)
 		return func() { t.uncut(false) }
 	}
 	if t.hook == hookXDP {
-		t.emit(asm.Sub.Reg(asm.R1, asm.R2), asm.Mov.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, rCtx))
-		t.call(asm.FnXdpAdjustTail)
-		t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-		t.bind(whole)
+		t.Emit(asm.Sub.Reg(asm.R1, asm.R2), asm.Mov.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, code.Ctx))
+		t.Call(asm.FnXdpAdjustTail)
+		t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+		t.Bind(whole)
 		return func() {}
 	}
 	if copied {
 		t.moveTail(true, drop)
 	}
-	t.load(asm.R2, rPHV, phvLen, 4)
-	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R3, 0))
-	t.call(asm.FnSkbChangeTail)
-	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-	t.bind(whole)
+	t.Load(asm.R2, code.PHV, phvLen, 4)
+	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Imm(asm.R3, 0))
+	t.Call(asm.FnSkbChangeTail)
+	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+	t.Bind(whole)
 	return func() { t.uncut(copied) }
 }
 
@@ -468,33 +469,33 @@ func (t *translator) cutFrame(copied bool, drop string) (restore func()) {
 const lengthOnStack = -72
 
 func (t *translator) uncut(tail bool) {
-	whole := t.newLabel("uncut")
-	t.load(asm.R1, asm.R10, lengthOnStack, 4)
-	t.emit(asm.JEq.Imm(asm.R1, 0, whole))
+	whole := t.NewLabel("uncut")
+	t.Load(asm.R1, asm.R10, lengthOnStack, 4)
+	t.Emit(asm.JEq.Imm(asm.R1, 0, whole))
 	if tail {
-		t.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R3, 0))
-		t.call(asm.FnSkbChangeTail)
-		t.emit(asm.JNE.Imm(asm.R0, 0, whole))
+		t.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Imm(asm.R3, 0))
+		t.Call(asm.FnSkbChangeTail)
+		t.Emit(asm.JNE.Imm(asm.R0, 0, whole))
 		t.moveTail(false, whole)
-		t.load(asm.R1, asm.R10, lengthOnStack, 4)
+		t.Load(asm.R1, asm.R10, lengthOnStack, 4)
 	}
-	t.store(rPHV, phvLen, asm.R1, 4)
-	t.bind(whole)
+	t.Store(code.PHV, phvLen, asm.R1, 4)
+	t.Bind(whole)
 }
 
 // moveTail copies what is cut off from the frame to the buffer, or back.
 func (t *translator) moveTail(off bool, failed string) {
-	t.storeConstant(asm.R10, -4, 0, 4)
-	t.emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
-	t.call(asm.FnMapLookupElem)
-	t.emit(asm.JEq.Imm(asm.R0, 0, failed), asm.Mov.Reg(asm.R3, asm.R0))
-	t.load(asm.R2, rPHV, phvLen, 4)
-	t.load(asm.R4, asm.R10, lengthOnStack, 4)
-	t.emit(asm.Sub.Reg(asm.R4, asm.R2), asm.JGT.Imm(asm.R4, bufferSize, failed), asm.JEq.Imm(asm.R4, 0, failed))
+	t.StoreConstant(asm.R10, -4, 0, 4)
+	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.Call(asm.FnMapLookupElem)
+	t.Emit(asm.JEq.Imm(asm.R0, 0, failed), asm.Mov.Reg(asm.R3, asm.R0))
+	t.Load(asm.R2, code.PHV, phvLen, 4)
+	t.Load(asm.R4, asm.R10, lengthOnStack, 4)
+	t.Emit(asm.Sub.Reg(asm.R4, asm.R2), asm.JGT.Imm(asm.R4, bufferSize, failed), asm.JEq.Imm(asm.R4, 0, failed))
 	if off {
 		t.loadBytes()
 	} else {
 		t.storeBytes()
 	}
-	t.emit(asm.JNE.Imm(asm.R0, 0, failed))
+	t.Emit(asm.JNE.Imm(asm.R0, 0, failed))
 }

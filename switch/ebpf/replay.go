@@ -1,6 +1,10 @@
 package ebpf
 
-import "github.com/cilium/ebpf/asm"
+import (
+	"github.com/cilium/ebpf/asm"
+
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+)
 
 // emptyProgram is a program that drops every frame; if fds.replay is set it first does what a program does that is run
 // again and again on one frame.
@@ -8,11 +12,11 @@ func emptyProgram(p *plan, h hook, f fds) (insns asm.Instructions, err error) {
 	defer catch(&err)
 	t := newTranslator(p, h, f, settings{})
 	main := t.function("empty", func() {
-		t.emit(asm.Mov.Reg(rCtx, asm.R1))
+		t.Emit(asm.Mov.Reg(code.Ctx, asm.R1))
 		t.restoreFrame()
 		t.verdict(verdictDrop)
 	})
-	return main.assemble(true)
+	return main.Assemble(true)
 }
 
 // restoreFrame makes the frame what it is to be at the start of each run.
@@ -20,6 +24,6 @@ func (t *translator) restoreFrame() {
 	if t.fds.replay == 0 {
 		return
 	}
-	t.emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.fds.replay, 0), asm.Mov.Imm(asm.R4, int32(t.fds.replayLen)))
+	t.Emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.fds.replay, 0), asm.Mov.Imm(asm.R4, int32(t.fds.replayLen)))
 	t.storeBytes()
 }

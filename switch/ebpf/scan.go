@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -54,51 +55,51 @@ func (p *plan) planScan(t *tablePlan) *scanPlan {
 	return s
 }
 
-// scanTable emits the lookup: the word goes to rEntry.
+// scanTable emits the lookup: the word goes to Entry.
 func (t *translator) scanTable(tp *tablePlan, miss string) {
 	s := tp.scan
 	for i := range tp.src.Keys {
 		n := wordsOf(tp.src.Keys[i].Width)
 		for w := range n { // the most significant word first
-			t.store(rPHV, t.keys+tp.parts[i].at+(n-1-w)*8, t.compute(t.keyValue(&tp.src.Keys[i], w), 0), 8)
+			t.Store(code.PHV, t.keys+tp.parts[i].at+(n-1-w)*8, t.compute(t.keyValue(&tp.src.Keys[i], w), 0), 8)
 		}
 	}
 	const frame = -24 // on the stack: the PHV, the first entry's number, the word found
 	t.stateAddress(asm.R1, s.head)
-	t.load(asm.R2, asm.R1, 0, 8)
-	t.emit(asm.Mov.Reg32(asm.R1, asm.R2), asm.RSh.Imm(asm.R2, 32))
-	t.store(asm.R10, frame, rPHV, 8)
-	t.store(asm.R10, frame+8, asm.R2, 8)
-	t.storeConstant(asm.R10, frame+16, 0, 8)
+	t.Load(asm.R2, asm.R1, 0, 8)
+	t.Emit(asm.Mov.Reg32(asm.R1, asm.R2), asm.RSh.Imm(asm.R2, 32))
+	t.Store(asm.R10, frame, code.PHV, 8)
+	t.Store(asm.R10, frame+8, asm.R2, 8)
+	t.StoreConstant(asm.R10, frame+16, 0, 8)
 	name := "scan." + tp.src.Name
-	t.functionPointer(asm.R2, name)
-	t.emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, frame), asm.Mov.Imm(asm.R4, 0))
-	t.call(asm.FnLoop)
-	t.load(rEntry, asm.R10, frame+16, 8)
-	t.emit(asm.JEq.Imm(rEntry, 0, miss))
+	t.LoadFunction(asm.R2, name)
+	t.Emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, frame), asm.Mov.Imm(asm.R4, 0))
+	t.Call(asm.FnLoop)
+	t.Load(code.Entry, asm.R10, frame+16, 8)
+	t.Emit(asm.JEq.Imm(code.Entry, 0, miss))
 	look := t.function(name, func() {
 		next := name + ".next"
-		t.emit(asm.Mov.Reg(asm.R6, asm.R2))
-		t.load(asm.R7, asm.R6, 0, 8)
-		t.load(asm.R8, asm.R6, 8, 8)
-		t.emit(asm.Add.Reg(asm.R8, asm.R1), asm.JGE.Imm(asm.R8, int32(s.max*s.copies), next), asm.Mul.Imm(asm.R8, int32(s.entry)))
+		t.Emit(asm.Mov.Reg(asm.R6, asm.R2))
+		t.Load(asm.R7, asm.R6, 0, 8)
+		t.Load(asm.R8, asm.R6, 8, 8)
+		t.Emit(asm.Add.Reg(asm.R8, asm.R1), asm.JGE.Imm(asm.R8, int32(s.max*s.copies), next), asm.Mul.Imm(asm.R8, int32(s.entry)))
 		t.stateAddress(asm.R1, s.list)
-		t.emit(asm.Add.Reg(asm.R8, asm.R1))
+		t.Emit(asm.Add.Reg(asm.R8, asm.R1))
 		for w := range s.words {
-			t.load(asm.R1, asm.R7, t.keys+w*8, 8)
-			t.load(asm.R2, asm.R8, w*16, 8)
-			t.load(asm.R3, asm.R8, w*16+8, 8)
+			t.Load(asm.R1, asm.R7, t.keys+w*8, 8)
+			t.Load(asm.R2, asm.R8, w*16, 8)
+			t.Load(asm.R3, asm.R8, w*16+8, 8)
 			if s.ranges[w] {
-				t.emit(asm.JLT.Reg(asm.R1, asm.R2, next), asm.JGT.Reg(asm.R1, asm.R3, next))
+				t.Emit(asm.JLT.Reg(asm.R1, asm.R2, next), asm.JGT.Reg(asm.R1, asm.R3, next))
 			} else {
-				t.emit(asm.And.Reg(asm.R1, asm.R3), asm.JNE.Reg(asm.R1, asm.R2, next))
+				t.Emit(asm.And.Reg(asm.R1, asm.R3), asm.JNE.Reg(asm.R1, asm.R2, next))
 			}
 		}
-		t.load(asm.R1, asm.R8, s.words*16, 8)
-		t.store(asm.R6, 16, asm.R1, 8)
-		t.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
-		t.bind(next)
-		t.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+		t.Load(asm.R1, asm.R8, s.words*16, 8)
+		t.Store(asm.R6, 16, asm.R1, 8)
+		t.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+		t.Bind(next)
+		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 	})
 	t.functions = append(t.functions, look)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
 // Tables. A lookup of any kind gives one 64-bit word, read in one load: an entry is there as a whole or not at all. The word is
@@ -214,29 +215,29 @@ func (t *translator) keyValue(k *bmv2json.Key, i int) *value {
 // applyTable emits a table: lookup, action, and where to go on.
 func (t *translator) applyTable(tp *tablePlan, next func(bmv2json.Node)) {
 	src := tp.src
-	miss, run := t.newLabel("miss"), t.newLabel("run")
+	miss, run := t.NewLabel("miss"), t.NewLabel("run")
 	constDefault := src.Default != nil && (src.Default.ConstEntry || src.Default.ConstAction && len(src.Default.Action.Params) == 0)
 	if tp.kind != lookupNone {
-		t.where = src.Path
+		t.Where = src.Path
 		t.lookup(tp, miss)
 		if src.HitMiss {
-			t.storeConstant(rPHV, phvHit, 1, 1)
+			t.StoreConstant(code.PHV, phvHit, 1, 1)
 		}
-		t.jump(run)
+		t.Jump(run)
 	}
-	t.bind(miss)
+	t.Bind(miss)
 	after := func(i int) {
 		if src.HitMiss {
-			hit, missed := t.newLabel("hit"), t.newLabel("missed")
+			hit, missed := t.NewLabel("hit"), t.NewLabel("missed")
 			if tp.kind == lookupNone {
 				next(src.Miss)
 				return
 			}
-			t.load(asm.R1, rPHV, phvHit, 1)
-			t.emit(asm.JEq.Imm(asm.R1, 0, missed))
-			t.bind(hit)
+			t.Load(asm.R1, code.PHV, phvHit, 1)
+			t.Emit(asm.JEq.Imm(asm.R1, 0, missed))
+			t.Bind(hit)
 			next(src.Hit)
-			t.bind(missed)
+			t.Bind(missed)
 			next(src.Miss)
 			return
 		}
@@ -249,7 +250,7 @@ func (t *translator) applyTable(tp *tablePlan, next func(bmv2json.Node)) {
 	switch {
 	case constDefault:
 		if src.HitMiss {
-			t.storeConstant(rPHV, phvHit, 0, 1)
+			t.StoreConstant(code.PHV, phvHit, 0, 1)
 		}
 		t.konsts = src.Default.Params
 		if t.konsts == nil {
@@ -270,59 +271,59 @@ func (t *translator) applyTable(tp *tablePlan, next func(bmv2json.Node)) {
 		}
 	default:
 		if src.HitMiss {
-			t.storeConstant(rPHV, phvHit, 0, 1)
+			t.StoreConstant(code.PHV, phvHit, 0, 1)
 		}
 		t.stateAddress(asm.R1, tp.def)
-		t.load(rEntry, asm.R1, 0, 8)
-		has := t.newLabel("default")
-		t.emit(asm.JNE.Imm(rEntry, 0, has))
+		t.Load(code.Entry, asm.R1, 0, 8)
+		has := t.NewLabel("default")
+		t.Emit(asm.JNE.Imm(code.Entry, 0, has))
 		next(noDefault)
-		t.bind(has)
+		t.Bind(has)
 		if !tp.inline {
 			t.slotAddress(tp, t.pipeline.end)
-			t.jump(run + ".chosen")
+			t.Jump(run + ".chosen")
 		}
 	}
-	t.bind(run)
+	t.Bind(run)
 	if !tp.inline {
 		t.slotAddress(tp, miss)
 		if tp.counter >= 0 {
-			t.addToCounter(rEntry, tp.counter)
+			t.addToCounter(code.Entry, tp.counter)
 		}
 		if tp.meter >= 0 {
 			t.directMeter(tp)
 		}
-		t.bind(run + ".chosen")
-		t.load(asm.R1, rPHV, phvAction, 2)
+		t.Bind(run + ".chosen")
+		t.Load(asm.R1, code.PHV, phvAction, 2)
 	} else {
-		t.emit(asm.Mov.Reg(asm.R1, rEntry), asm.And.Imm(asm.R1, 0xffff))
+		t.Emit(asm.Mov.Reg(asm.R1, code.Entry), asm.And.Imm(asm.R1, 0xffff))
 	}
 	for i, a := range src.Actions {
-		other := t.newLabel("other")
+		other := t.NewLabel("other")
 		if i < len(src.Actions)-1 {
-			t.emit(asm.JNE.Imm(asm.R1, int32(i+1), other))
+			t.Emit(asm.JNE.Imm(asm.R1, int32(i+1), other))
 		}
 		t.params = &tp.params[i]
 		t.runAction(a, t.pipeline.end)
 		t.params = nil
 		after(i)
-		t.bind(other)
+		t.Bind(other)
 	}
-	t.jump(t.pipeline.end) // a table without actions
+	t.Jump(t.pipeline.end) // a table without actions
 }
 
-// slotAddress turns the word in rEntry into its slot's address, leaving the action's number in phvAction. A word that points nowhere goes to bad.
+// slotAddress turns the word in Entry into its slot's address, leaving the action's number in phvAction. A word that points nowhere goes to bad.
 func (t *translator) slotAddress(tp *tablePlan, bad string) {
-	t.store(rPHV, phvAction, rEntry, 2)
-	t.emit(asm.RSh.Imm(rEntry, 16), asm.JGE.Imm(rEntry, int32(tp.nSlots), bad))
+	t.Store(code.PHV, phvAction, code.Entry, 2)
+	t.Emit(asm.RSh.Imm(code.Entry, 16), asm.JGE.Imm(code.Entry, int32(tp.nSlots), bad))
 	if tp.slotSize > 0 {
-		t.emit(asm.Mul.Imm(rEntry, int32(tp.slotSize)))
+		t.Emit(asm.Mul.Imm(code.Entry, int32(tp.slotSize)))
 	}
 	t.stateAddress(asm.R1, tp.slots)
-	t.emit(asm.Add.Reg(rEntry, asm.R1))
+	t.Emit(asm.Add.Reg(code.Entry, asm.R1))
 }
 
-// lookup leaves the word of the key's entry in rEntry, or goes to miss.
+// lookup leaves the word of the key's entry in Entry, or goes to miss.
 func (t *translator) lookup(tp *tablePlan, miss string) {
 	keys := tp.src.Keys
 	switch tp.kind {
@@ -332,11 +333,11 @@ func (t *translator) lookup(tp *tablePlan, miss string) {
 			index = orValue(index, shlValue(t.keyValue(&keys[i], 0), uint64(tp.parts[i].at)))
 		}
 		t.compute(index, 0)
-		t.emit(asm.And.Imm(asm.R1, int32(ones(tp.bits))), asm.LSh.Imm(asm.R1, 3)) // for the verifier, which knows nothing of widths
+		t.Emit(asm.And.Imm(asm.R1, int32(ones(tp.bits))), asm.LSh.Imm(asm.R1, 3)) // for the verifier, which knows nothing of widths
 		t.stateAddress(asm.R2, tp.direct)
-		t.emit(asm.Add.Reg(asm.R2, asm.R1))
-		t.load(rEntry, asm.R2, 0, 8)
-		t.emit(asm.JEq.Imm(rEntry, 0, miss))
+		t.Emit(asm.Add.Reg(asm.R2, asm.R1))
+		t.Load(code.Entry, asm.R2, 0, 8)
+		t.Emit(asm.JEq.Imm(code.Entry, 0, miss))
 		return
 	case lookupScan:
 		t.scanTable(tp, miss)
@@ -349,22 +350,22 @@ func (t *translator) lookup(tp *tablePlan, miss string) {
 				v := t.keyValue(&keys[i], w)
 				if wide(keys[i].Width) {
 					t.computeSwapped(v, 0)
-					t.store(rPHV, t.keys+p.at+(n-1-w)*8, asm.R1, 8)
+					t.Store(code.PHV, t.keys+p.at+(n-1-w)*8, asm.R1, 8)
 				} else {
-					t.store(rPHV, t.keys+p.at, t.compute(v, 0), p.size)
+					t.Store(code.PHV, t.keys+p.at, t.compute(v, 0), p.size)
 				}
 			}
 		}
 	case lookupTrie:
-		t.storeConstant(rPHV, t.keys, int32((tp.keyBytes-4)*8), 4)
+		t.StoreConstant(code.PHV, t.keys, int32((tp.keyBytes-4)*8), 4)
 		for i := range keys {
 			t.trieKey(&keys[i], tp.parts[i])
 		}
 	}
-	t.emit(asm.LoadMapPtr(asm.R1, t.fds.lookups[tp.src.Index]), asm.Mov.Reg(asm.R2, rPHV), asm.Add.Imm(asm.R2, int32(t.keys)))
-	t.call(asm.FnMapLookupElem)
-	t.emit(asm.JEq.Imm(asm.R0, 0, miss))
-	t.load(rEntry, asm.R0, 0, 8)
+	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.lookups[tp.src.Index]), asm.Mov.Reg(asm.R2, code.PHV), asm.Add.Imm(asm.R2, int32(t.keys)))
+	t.Call(asm.FnMapLookupElem)
+	t.Emit(asm.JEq.Imm(asm.R0, 0, miss))
+	t.Load(code.Entry, asm.R0, 0, 8)
 }
 
 // trieKey stores a field big-endian, its first bit on a byte.
@@ -378,14 +379,14 @@ func (t *translator) trieKey(k *bmv2json.Key, p keyPart) {
 			}
 			t.computeSwapped(v, 0)
 			at := t.keys + p.at + (n-1-w)*8 // not on a multiple of 8
-			t.store(rPHV, at, asm.R1, 4)
-			t.emit(asm.RSh.Imm(asm.R1, 32))
-			t.store(rPHV, at+4, asm.R1, 4)
+			t.Store(code.PHV, at, asm.R1, 4)
+			t.Emit(asm.RSh.Imm(asm.R1, 32))
+			t.Store(code.PHV, at+4, asm.R1, 4)
 		}
 		return
 	}
 	t.compute(shlValue(t.keyValue(k, 0), uint64(p.shift)), 0)
-	t.storeBigEndian(rPHV, t.keys+p.at, p.size)
+	t.storeBigEndian(code.PHV, t.keys+p.at, p.size)
 }
 
 // storeBigEndian stores the low bytes of R1, byte by byte where their number is not a power of two. R1 does not survive.
@@ -393,15 +394,15 @@ func (t *translator) storeBigEndian(base asm.Register, off, size int) {
 	switch size {
 	case 2, 4, 8:
 		if off%size == 0 {
-			t.emit(asm.HostTo(asm.BE, asm.R1, memSize(size)))
-			t.store(base, off, asm.R1, size)
+			t.Emit(asm.HostTo(asm.BE, asm.R1, code.SizeOf(size)))
+			t.Store(base, off, asm.R1, size)
 			return
 		}
 	}
 	for i := size - 1; i >= 0; i-- {
-		t.store(base, off+i, asm.R1, 1)
+		t.Store(base, off+i, asm.R1, 1)
 		if i > 0 {
-			t.emit(asm.RSh.Imm(asm.R1, 8))
+			t.Emit(asm.RSh.Imm(asm.R1, 8))
 		}
 	}
 }

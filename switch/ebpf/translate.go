@@ -7,6 +7,7 @@ import (
 
 	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
 // hook is where in the kernel a program runs.
@@ -54,7 +55,7 @@ type translator struct {
 	settings
 	hook      hook
 	fds       fds
-	functions []*code
+	functions []*code.Function
 	pipeline  *pipelineState
 }
 
@@ -68,23 +69,23 @@ func translate(p *plan, h hook, f fds, s settings) (insns asm.Instructions, err 
 	t := newTranslator(p, h, f, s)
 	main := t.function("ingress", t.entry)
 	egress := t.function("egress", t.egress)
-	all := []*code{main, egress}
+	all := []*code.Function{main, egress}
 	if h == hookTC && f.resume != 0 {
 		all = append(all, t.function("headers", t.headers))
 		if t.requests.reinjects() {
 			all = append(all, t.function("leave", t.leaving))
 		}
 	}
-	return linkFunctions(append(all, t.functions...))
+	return code.Link(append(all, t.functions...))
 }
 
 // function writes a function, leaving the one that is being written alone.
-func (t *translator) function(name string, write func()) *code {
-	outer, state := t.code, t.pipeline
-	t.code = newCode(name)
+func (t *translator) function(name string, write func()) *code.Function {
+	outer, state := t.Function, t.pipeline
+	t.Function = code.New(name)
 	write()
-	done := t.code
-	t.code, t.pipeline = outer, state
+	done := t.Function
+	t.Function, t.pipeline = outer, state
 	return done
 }
 
@@ -144,28 +145,28 @@ func (t *translator) fieldIf(r bmv2json.FieldRef, use func(place)) {
 func (t *translator) setStandard(r bmv2json.FieldRef, from asm.Register) {
 	t.fieldIf(r, func(p place) {
 		if p.width == p.size*8 {
-			t.store(rPHV, p.off, from, p.size)
+			t.Store(code.PHV, p.off, from, p.size)
 			return
 		}
-		t.emit(asm.Mov.Reg(asm.R5, from))
+		t.Emit(asm.Mov.Reg(asm.R5, from))
 		t.mask(asm.R5, ones(p.width), len(pool)-2)
-		t.store(rPHV, p.off, asm.R5, p.size)
+		t.Store(code.PHV, p.off, asm.R5, p.size)
 	})
 }
 
 func (t *translator) setStandardConstant(r bmv2json.FieldRef, v uint32) {
-	t.fieldIf(r, func(p place) { t.storeConstant(rPHV, p.off, int32(uint64(v)&ones(p.width)), p.size) })
+	t.fieldIf(r, func(p place) { t.StoreConstant(code.PHV, p.off, int32(uint64(v)&ones(p.width)), p.size) })
 }
 
 // stateAddress loads the address of a place in the state.
 func (t *translator) stateAddress(dst asm.Register, off int) {
-	t.emit(asm.LoadMapValue(dst, t.fds.state, uint32(off)))
+	t.Emit(asm.LoadMapValue(dst, t.fds.state, uint32(off)))
 }
 
 // entry is the program: a frame has come in by an interface.
 func (t *translator) entry() {
 	drop := "ingress.drop"
-	t.emit(asm.Mov.Reg(rCtx, asm.R1))
+	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1))
 	t.restoreFrame()
 	if t.hook == hookTC && t.fds.resume != 0 {
 		t.resumeFromXDP("ingress.done", "ingress.deparse", "ingress.leave", "ingress.send")
@@ -173,7 +174,7 @@ func (t *translator) entry() {
 	reinjects := t.requests.reinjects() && t.hook == hookTC && !t.captured
 	if reinjects {
 		t.resumeReinjected("clone.copies", "ingress.parse", "ingress.done")
-		t.storeConstant(asm.R10, slotOnStack, 0, 8)
+		t.StoreConstant(asm.R10, slotOnStack, 0, 8)
 	}
 	t.hostFilter()
 	t.lookupPHV(drop)
@@ -183,17 +184,17 @@ func (t *translator) entry() {
 	if t.hook == hookXDP {
 		ifindex = xdpIfindex
 	}
-	t.load(asm.R1, rCtx, ifindex, 4)
-	t.emit(asm.JGE.Imm(asm.R1, maxIfindex, drop), asm.LSh.Imm(asm.R1, 2), asm.LoadMapValue(asm.R2, t.fds.ports, portsByIfindex), asm.Add.Reg(asm.R2, asm.R1))
-	t.load(asm.R3, asm.R2, 0, 4)
-	t.emit(asm.JEq.Imm(asm.R3, 0, drop), asm.Sub.Imm(asm.R3, 1))
-	t.store(rPHV, phvPort, asm.R3, 4)
+	t.Load(asm.R1, code.Ctx, ifindex, 4)
+	t.Emit(asm.JGE.Imm(asm.R1, maxIfindex, drop), asm.LSh.Imm(asm.R1, 2), asm.LoadMapValue(asm.R2, t.fds.ports, portsByIfindex), asm.Add.Reg(asm.R2, asm.R1))
+	t.Load(asm.R3, asm.R2, 0, 4)
+	t.Emit(asm.JEq.Imm(asm.R3, 0, drop), asm.Sub.Imm(asm.R3, 1))
+	t.Store(code.PHV, phvPort, asm.R3, 4)
 	t.startRequests()
 	t.startDigest()
 	if t.hook == hookTC {
 		t.takePacketOut(drop)
 		if reinjects { // behind what takes a packet-out in: one that comes back is the frame that it is
-			t.bind("ingress.parse")
+			t.Bind("ingress.parse")
 		}
 	}
 	t.noteEpoch()
@@ -201,20 +202,20 @@ func (t *translator) entry() {
 		t.restoreTags(drop)
 	}
 	t.frameLength(asm.R4)
-	t.store(rPHV, phvLen, asm.R4, 4)
-	t.store(rPHV, phvInLen, asm.R4, 4)
+	t.Store(code.PHV, phvLen, asm.R4, 4)
+	t.Store(code.PHV, phvInLen, asm.R4, 4)
 
 	if t.fds.tap != 0 { // (a packet that comes back is seen again)
-		t.tapFrame(tapIn, func(dst asm.Register) { t.load(dst, rPHV, phvPort, 4) })
-		t.load(asm.R4, rPHV, phvLen, 4)
+		t.tapFrame(tapIn, func(dst asm.Register) { t.Load(dst, code.PHV, phvPort, 4) })
+		t.Load(asm.R4, code.PHV, phvLen, 4)
 	}
 
 	// A packet starts with no header valid and all metadata 0.
-	t.zero(rPHV, t.lay.next&^7, t.lay.headers-t.lay.next&^7)
-	t.zero(rPHV, phvHit, 8)
-	t.store(rPHV, phvLength, asm.R4, 4)
+	t.Zero(code.PHV, t.lay.next&^7, t.lay.headers-t.lay.next&^7)
+	t.Zero(code.PHV, phvHit, 8)
+	t.Store(code.PHV, phvLength, asm.R4, 4)
 	t.setStandard(t.std.packetLength, asm.R4)
-	t.load(asm.R3, rPHV, phvPort, 4)
+	t.Load(asm.R3, code.PHV, phvPort, 4)
 	t.setStandard(t.std.ingressPort, asm.R3)
 	t.timestamp(t.std.ingressTime)
 	if reinjects {
@@ -222,18 +223,18 @@ func (t *translator) entry() {
 	}
 
 	// The bytes that the parser may look at.
-	whole := t.newLabel("whole")
-	t.load(asm.R4, rPHV, phvLen, 4)
-	t.emit(asm.JLE.Imm(asm.R4, int32(t.frameMax), whole), asm.Mov.Imm(asm.R4, int32(t.frameMax)))
-	t.bind(whole)
-	t.emit(asm.JEq.Imm(asm.R4, 0, drop), asm.Mov.Reg(rTemp, asm.R4))
-	loaded := t.newLabel("loaded")
+	whole := t.NewLabel("whole")
+	t.Load(asm.R4, code.PHV, phvLen, 4)
+	t.Emit(asm.JLE.Imm(asm.R4, int32(t.frameMax), whole), asm.Mov.Imm(asm.R4, int32(t.frameMax)))
+	t.Bind(whole)
+	t.Emit(asm.JEq.Imm(asm.R4, 0, drop), asm.Mov.Reg(code.Temp, asm.R4))
+	loaded := t.NewLabel("loaded")
 	t.loadDirectly(loaded)
-	t.emit(asm.Mov.Reg(asm.R3, rPHV), asm.Add.Imm(asm.R3, int32(t.frame)), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R4, rTemp))
+	t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.frame)), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R4, code.Temp))
 	t.loadBytes()
-	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-	t.bind(loaded)
-	t.emit(asm.Mov.Imm(rEntry, 0))
+	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+	t.Bind(loaded)
+	t.Emit(asm.Mov.Imm(code.Entry, 0))
 	t.parse()
 	if reinjects {
 		t.afterParsing("clone.copies")
@@ -241,38 +242,38 @@ func (t *translator) entry() {
 	t.verifyChecksums()
 
 	t.runPipeline("ingress")
-	t.bind("ingress.done")
+	t.Bind("ingress.done")
 	t.afterIngress()
 	if t.hook == hookTC && t.fds.resume != 0 {
-		t.bind("ingress.deparse")
-		t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
-		t.callFunction("headers")
-		t.emit(asm.JEq.Imm(asm.R0, verdictDrop, drop))
-		t.bind("ingress.send")
+		t.Bind("ingress.deparse")
+		t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.PHV))
+		t.CallFunction("headers")
+		t.Emit(asm.JEq.Imm(asm.R0, verdictDrop, drop))
+		t.Bind("ingress.send")
 		t.send(false)
 		if t.requests.reinjects() {
-			t.bind("ingress.leave")
-			t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
-			t.callFunction("leave")
-			t.emit(asm.JEq.Imm(asm.R0, verdictDrop, drop))
-			t.jump("ingress.send")
+			t.Bind("ingress.leave")
+			t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.PHV))
+			t.CallFunction("leave")
+			t.Emit(asm.JEq.Imm(asm.R0, verdictDrop, drop))
+			t.Jump("ingress.send")
 		}
 	}
 	if reinjects && t.requests.clones {
-		t.bind("clone.copies")
+		t.Bind("clone.copies")
 		t.replicateClone()
 	}
 
-	t.bind(drop)
+	t.Bind(drop)
 	t.verdict(verdictDrop)
 }
 
-// lookupPHV makes rPHV this CPU's PHV.
+// lookupPHV makes PHV this CPU's PHV.
 func (t *translator) lookupPHV(drop string) {
-	t.storeConstant(asm.R10, -4, 0, 4)
-	t.emit(asm.LoadMapPtr(asm.R1, t.fds.phv), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
-	t.call(asm.FnMapLookupElem)
-	t.emit(asm.JEq.Imm(asm.R0, 0, drop), asm.Mov.Reg(rPHV, asm.R0))
+	t.StoreConstant(asm.R10, -4, 0, 4)
+	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.phv), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.Call(asm.FnMapLookupElem)
+	t.Emit(asm.JEq.Imm(asm.R0, 0, drop), asm.Mov.Reg(code.PHV, asm.R0))
 }
 
 // verdict ends the program.
@@ -284,60 +285,60 @@ func (t *translator) verdict(v int) {
 	if v != verdictDrop {
 		panic("a program that sends says how")
 	}
-	t.emit(asm.Mov.Imm(asm.R0, int32(ret)), asm.Return())
+	t.Emit(asm.Mov.Imm(asm.R0, int32(ret)), asm.Return())
 }
 
 // frameLength puts the frame's length into dst.
 func (t *translator) frameLength(dst asm.Register) {
 	if t.hook == hookTC {
-		t.load(dst, rCtx, skbLen, 4)
+		t.Load(dst, code.Ctx, skbLen, 4)
 		return
 	}
-	t.emit(asm.Mov.Reg(asm.R1, rCtx))
-	t.call(fnXDPGetBuffLen)
-	t.emit(asm.Mov.Reg(dst, asm.R0))
+	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
+	t.Call(fnXDPGetBuffLen)
+	t.Emit(asm.Mov.Reg(dst, asm.R0))
 }
 
 // restoreTags puts the 802.1Q tags back into the frame that the kernel has taken out on its way to tc: the program sees the frame as it was on the wire.
 func (t *translator) restoreTags(drop string) {
-	none, done := t.newLabel("untagged"), t.newLabel("tagged")
+	none, done := t.NewLabel("untagged"), t.NewLabel("tagged")
 	const tags, addresses = -24, -40 // on the stack
-	t.emit(asm.Mov.Imm(rTemp, 0))
+	t.Emit(asm.Mov.Imm(code.Temp, 0))
 	for i := range 2 { // popping a tag takes the next one out of the frame
-		t.load(asm.R1, rCtx, skbVLANPresent, 4)
+		t.Load(asm.R1, code.Ctx, skbVLANPresent, 4)
 		if i == 0 {
-			t.emit(asm.JEq.Imm(asm.R1, 0, none))
+			t.Emit(asm.JEq.Imm(asm.R1, 0, none))
 		} else {
-			t.emit(asm.JEq.Imm(asm.R1, 0, done))
+			t.Emit(asm.JEq.Imm(asm.R1, 0, done))
 		}
-		t.load(asm.R1, rCtx, skbVLANProto, 4)
-		t.store(asm.R10, tags+4*i, asm.R1, 2)
-		t.load(asm.R1, rCtx, skbVLANTCI, 4)
-		t.emit(asm.HostTo(asm.BE, asm.R1, asm.Half))
-		t.store(asm.R10, tags+4*i+2, asm.R1, 2)
-		t.emit(asm.Mov.Reg(asm.R1, rCtx))
-		t.call(asm.FnSkbVlanPop)
-		t.emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Imm(rTemp, 4))
+		t.Load(asm.R1, code.Ctx, skbVLANProto, 4)
+		t.Store(asm.R10, tags+4*i, asm.R1, 2)
+		t.Load(asm.R1, code.Ctx, skbVLANTCI, 4)
+		t.Emit(asm.HostTo(asm.BE, asm.R1, asm.Half))
+		t.Store(asm.R10, tags+4*i+2, asm.R1, 2)
+		t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
+		t.Call(asm.FnSkbVlanPop)
+		t.Emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Imm(code.Temp, 4))
 	}
-	t.load(asm.R1, rCtx, skbVLANPresent, 4)
-	t.emit(asm.JNE.Imm(asm.R1, 0, drop)) // a third tag
-	t.bind(done)
-	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rTemp), asm.Mov.Imm(asm.R3, 0))
-	t.call(asm.FnSkbChangeHead)
-	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-	t.emit(asm.Mov.Reg(asm.R2, rTemp), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, addresses), asm.Mov.Imm(asm.R4, 12))
+	t.Load(asm.R1, code.Ctx, skbVLANPresent, 4)
+	t.Emit(asm.JNE.Imm(asm.R1, 0, drop)) // a third tag
+	t.Bind(done)
+	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.Temp), asm.Mov.Imm(asm.R3, 0))
+	t.Call(asm.FnSkbChangeHead)
+	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+	t.Emit(asm.Mov.Reg(asm.R2, code.Temp), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, addresses), asm.Mov.Imm(asm.R4, 12))
 	t.loadBytes()
-	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-	t.emit(asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, addresses), asm.Mov.Imm(asm.R4, 12))
+	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+	t.Emit(asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, addresses), asm.Mov.Imm(asm.R4, 12))
 	t.storeBytes()
-	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-	one := t.newLabel("one")
-	t.emit(asm.Mov.Imm(asm.R4, 4), asm.JEq.Imm(rTemp, 4, one), asm.Mov.Imm(asm.R4, 8))
-	t.bind(one)
-	t.emit(asm.Mov.Imm(asm.R2, 12), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, tags))
+	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+	one := t.NewLabel("one")
+	t.Emit(asm.Mov.Imm(asm.R4, 4), asm.JEq.Imm(code.Temp, 4, one), asm.Mov.Imm(asm.R4, 8))
+	t.Bind(one)
+	t.Emit(asm.Mov.Imm(asm.R2, 12), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, tags))
 	t.storeBytes()
-	t.emit(asm.JNE.Imm(asm.R0, 0, drop))
-	t.bind(none)
+	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+	t.Bind(none)
 }
 
 // Helpers that work on the packet's bytes differ in name only.
@@ -345,21 +346,21 @@ const fnXDPGetBuffLen = asm.FnXdpGetBuffLen
 
 // loadBytes reads R4 bytes at R2 of the frame to R3; storeBytes writes them.
 func (t *translator) loadBytes() {
-	t.emit(asm.Mov.Reg(asm.R1, rCtx))
+	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
 	if t.hook == hookTC {
-		t.call(asm.FnSkbLoadBytes)
+		t.Call(asm.FnSkbLoadBytes)
 	} else {
-		t.call(asm.FnXdpLoadBytes)
+		t.Call(asm.FnXdpLoadBytes)
 	}
 }
 
 func (t *translator) storeBytes() {
-	t.emit(asm.Mov.Reg(asm.R1, rCtx))
+	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
 	if t.hook == hookTC {
-		t.emit(asm.Mov.Imm(asm.R5, 0))
-		t.call(asm.FnSkbStoreBytes)
+		t.Emit(asm.Mov.Imm(asm.R5, 0))
+		t.Call(asm.FnSkbStoreBytes)
 	} else {
-		t.call(asm.FnXdpStoreBytes)
+		t.Call(asm.FnXdpStoreBytes)
 	}
 }
 
@@ -368,83 +369,83 @@ func (t *translator) timestamp(r bmv2json.FieldRef) {
 	if r.IsZero() || !t.reads(r) {
 		return
 	}
-	t.call(asm.FnKtimeGetBootNs)
-	t.constant(asm.R1, uint64(t.started))
-	t.emit(asm.Sub.Reg(asm.R0, asm.R1), asm.Div.Imm(asm.R0, 1000))
+	t.Call(asm.FnKtimeGetBootNs)
+	t.LoadConstant(asm.R1, uint64(t.started))
+	t.Emit(asm.Sub.Reg(asm.R0, asm.R1), asm.Div.Imm(asm.R0, 1000))
 	t.setStandard(r, asm.R0)
 }
 
 // afterIngress is BMv2's traffic manager: copies, one copy or none, each through egress.
 func (t *translator) afterIngress() {
 	t.afterRequests()
-	last := t.newLabel("last")
+	last := t.NewLabel("last")
 	if !t.std.mcastGroup.IsZero() {
 		t.multicast(last)
 	}
 	spec := t.lay.field(t.std.egressSpec)
-	t.load(asm.R1, rPHV, spec.off, spec.size)
-	t.emit(asm.JEq.Imm(asm.R1, int32(t.dropPort), "ingress.drop"))
+	t.Load(asm.R1, code.PHV, spec.off, spec.size)
+	t.Emit(asm.JEq.Imm(asm.R1, int32(t.dropPort), "ingress.drop"))
 	t.setStandard(t.std.egressPort, asm.R1)
 	t.setStandardConstant(t.std.instanceType, 0)
-	t.bind(last)
-	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
-	t.callFunction("egress")
-	t.emit(asm.JEq.Imm(asm.R0, verdictDrop, "ingress.drop"))
+	t.Bind(last)
+	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.PHV))
+	t.CallFunction("egress")
+	t.Emit(asm.JEq.Imm(asm.R0, verdictDrop, "ingress.drop"))
 	t.leaveIfPassed()
 	t.send(false)
 }
 
 // multicast makes the copies of a packet whose group is not 0. The last of them needs no clone of the frame: it goes on at the label last, as the one copy of a packet without a group does.
 func (t *translator) multicast(last string) {
-	unicast, one, grp := t.newLabel("unicast"), t.newLabel("one"), t.lay.field(t.std.mcastGroup)
-	t.load(asm.R1, rPHV, grp.off, grp.size)
-	t.emit(asm.JEq.Imm(asm.R1, 0, unicast))
-	t.emit(asm.JGE.Imm(asm.R1, maxGroups, "ingress.drop"), asm.LSh.Imm(asm.R1, 3))
+	unicast, one, grp := t.NewLabel("unicast"), t.NewLabel("one"), t.lay.field(t.std.mcastGroup)
+	t.Load(asm.R1, code.PHV, grp.off, grp.size)
+	t.Emit(asm.JEq.Imm(asm.R1, 0, unicast))
+	t.Emit(asm.JGE.Imm(asm.R1, maxGroups, "ingress.drop"), asm.LSh.Imm(asm.R1, 3))
 	t.stateAddress(asm.R2, t.groups)
-	t.emit(asm.Add.Reg(asm.R2, asm.R1))
-	t.load(asm.R3, asm.R2, 0, 8)
-	t.store(rPHV, phvGroup, asm.R3, 8)
-	t.load(asm.R3, rPHV, phvGroup, 4)
-	t.emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"), asm.JEq.Imm(asm.R3, 1, one))
+	t.Emit(asm.Add.Reg(asm.R2, asm.R1))
+	t.Load(asm.R3, asm.R2, 0, 8)
+	t.Store(code.PHV, phvGroup, asm.R3, 8)
+	t.Load(asm.R3, code.PHV, phvGroup, 4)
+	t.Emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"), asm.JEq.Imm(asm.R3, 1, one))
 	if t.hook == hookXDP && !t.captured { // captured frames are not sent, so XDP need not clone any
 		t.passToTC(resumeCopies, xdpDrop)
 	} else {
 		t.setStandardConstant(t.std.instanceType, instanceReplication)
 		if t.requests.any() {
-			t.storeConstant(rPHV, t.requests.copyCut, noCut, 4)
+			t.StoreConstant(code.PHV, t.requests.copyCut, noCut, 4)
 		}
 		t.replicate(1)
 		t.restoreSnapshot()
 	}
-	t.bind(one)
+	t.Bind(one)
 	t.setStandardConstant(t.std.instanceType, instanceReplication)
 	if t.requests.any() {
 		t.clearRequests()
 	}
-	t.load(asm.R1, rPHV, phvGroup+4, 4)
-	t.load(asm.R2, rPHV, phvGroup, 4)
-	t.emit(asm.Add.Reg(asm.R1, asm.R2), asm.Sub.Imm(asm.R1, 1))
+	t.Load(asm.R1, code.PHV, phvGroup+4, 4)
+	t.Load(asm.R2, code.PHV, phvGroup, 4)
+	t.Emit(asm.Add.Reg(asm.R1, asm.R2), asm.Sub.Imm(asm.R1, 1))
 	t.toReplica("ingress.drop")
-	t.jump(last)
-	t.bind(unicast)
+	t.Jump(last)
+	t.Bind(unicast)
 }
 
 // replicate makes the copies that the word in phvGroup says, but for the last ones: how many replicas there are, and where they start.
 func (t *translator) replicate(last int32) {
 	at := t.snapshot
 	for _, s := range t.saved {
-		t.copyWords(rPHV, at, rPHV, s.off, s.size)
+		t.CopyWords(code.PHV, at, code.PHV, s.off, s.size)
 		at += s.size
 	}
-	t.store(asm.R10, -16, rCtx, 8)
-	t.store(asm.R10, -8, rPHV, 8)
-	t.load(asm.R1, rPHV, phvGroup, 4)
-	t.emit(asm.Sub.Imm(asm.R1, last))
-	t.functionPointer(asm.R2, "replica")
-	t.emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -16), asm.Mov.Imm(asm.R4, 0))
-	t.call(asm.FnLoop)
+	t.Store(asm.R10, -16, code.Ctx, 8)
+	t.Store(asm.R10, -8, code.PHV, 8)
+	t.Load(asm.R1, code.PHV, phvGroup, 4)
+	t.Emit(asm.Sub.Imm(asm.R1, last))
+	t.LoadFunction(asm.R2, "replica")
+	t.Emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -16), asm.Mov.Imm(asm.R4, 0))
+	t.Call(asm.FnLoop)
 	for _, f := range t.functions {
-		if f.name == "replica" {
+		if f.Name == "replica" {
 			return
 		}
 	}
@@ -456,49 +457,49 @@ const instanceReplication = 5
 // replica makes one copy: the function that bpf_loop calls with the copy's number and the two words that multicast left on the stack.
 func (t *translator) replica() {
 	next := "replica.next"
-	t.emit(asm.Mov.Reg(rEntry, asm.R1))
-	t.load(rCtx, asm.R2, 0, 8)
-	t.load(rPHV, asm.R2, 8, 8)
+	t.Emit(asm.Mov.Reg(code.Entry, asm.R1))
+	t.Load(code.Ctx, asm.R2, 0, 8)
+	t.Load(code.PHV, asm.R2, 8, 8)
 	t.restoreSnapshot()
 	if t.requests.any() {
 		t.clearRequests()
-		t.load(asm.R1, rPHV, t.requests.copyCut, 4)
-		t.store(rPHV, t.requests.cut, asm.R1, 4)
+		t.Load(asm.R1, code.PHV, t.requests.copyCut, 4)
+		t.Store(code.PHV, t.requests.cut, asm.R1, 4)
 	}
-	t.load(asm.R1, rPHV, phvGroup+4, 4)
-	t.emit(asm.Add.Reg(asm.R1, rEntry))
+	t.Load(asm.R1, code.PHV, phvGroup+4, 4)
+	t.Emit(asm.Add.Reg(asm.R1, code.Entry))
 	t.toReplica(next)
-	t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, rPHV))
-	t.callFunction("egress")
-	t.emit(asm.JEq.Imm(asm.R0, verdictDrop, next))
+	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.PHV))
+	t.CallFunction("egress")
+	t.Emit(asm.JEq.Imm(asm.R0, verdictDrop, next))
 	t.send(true)
-	t.bind(next)
-	t.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	t.Bind(next)
+	t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
 // restoreSnapshot puts back what the egress of a copy before has changed.
 func (t *translator) restoreSnapshot() {
 	at := t.snapshot
 	for _, s := range t.saved {
-		t.copyWords(rPHV, s.off, rPHV, at, s.size)
+		t.CopyWords(code.PHV, s.off, code.PHV, at, s.size)
 		at += s.size
 	}
 }
 
 // toReplica makes the packet the copy of the replica whose number is in R1: its port and its instance.
 func (t *translator) toReplica(none string) {
-	t.emit(asm.JGE.Imm(asm.R1, maxReplicas, none), asm.LSh.Imm(asm.R1, 3))
+	t.Emit(asm.JGE.Imm(asm.R1, maxReplicas, none), asm.LSh.Imm(asm.R1, 3))
 	t.stateAddress(asm.R2, t.replicas)
-	t.emit(asm.Add.Reg(asm.R2, asm.R1))
-	t.load(asm.R1, asm.R2, 0, 4)
+	t.Emit(asm.Add.Reg(asm.R2, asm.R1))
+	t.Load(asm.R1, asm.R2, 0, 4)
 	t.setStandard(t.std.egressPort, asm.R1)
-	t.load(asm.R1, asm.R2, 4, 2)
+	t.Load(asm.R1, asm.R2, 4, 2)
 	t.setStandard(t.std.egressRid, asm.R1)
 }
 
 // egress is the function that takes one copy through the egress pipeline and writes its headers into the frame.
 func (t *translator) egress() {
-	t.emit(asm.Mov.Reg(rCtx, asm.R1), asm.Mov.Reg(rPHV, asm.R2))
+	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Reg(code.PHV, asm.R2))
 	// There are no queues: a packet that enters one has left it.
 	t.timestamp(t.std.enqTimestamp)
 	for _, r := range []bmv2json.FieldRef{t.std.enqDepth, t.std.deqTimedelta, t.std.deqDepth, t.std.queue} {
@@ -509,7 +510,7 @@ func (t *translator) egress() {
 	t.timestamp(t.std.egressTime)
 	// Not the port that drops, so that it drops only if egress says so.
 	t.setStandardConstant(t.std.egressSpec, t.dropPort+1)
-	t.load(asm.R1, rPHV, phvLength, 4)
+	t.Load(asm.R1, code.PHV, phvLength, 4)
 	t.setStandard(t.std.packetLength, asm.R1)
 	t.runPipeline("egress")
 	t.leave("egress.drop")
@@ -519,27 +520,27 @@ func (t *translator) egress() {
 func (t *translator) leave(drop string) {
 	t.afterEgressPipeline()
 	spec := t.lay.field(t.std.egressSpec)
-	t.load(asm.R1, rPHV, spec.off, spec.size)
-	t.emit(asm.JEq.Imm(asm.R1, int32(t.dropPort), drop))
+	t.Load(asm.R1, code.PHV, spec.off, spec.size)
+	t.Emit(asm.JEq.Imm(asm.R1, int32(t.dropPort), drop))
 	t.updateChecksums()
 	t.deparse(drop)
 	t.afterDeparsing(drop)
-	t.emit(asm.Mov.Imm(asm.R0, verdictSend), asm.Return())
-	t.bind(drop)
-	t.emit(asm.Mov.Imm(asm.R0, verdictDrop), asm.Return())
+	t.Emit(asm.Mov.Imm(asm.R0, verdictSend), asm.Return())
+	t.Bind(drop)
+	t.Emit(asm.Mov.Imm(asm.R0, verdictDrop), asm.Return())
 }
 
 // leaving is the function at tc that goes on where XDP left a packet after the egress pipeline.
 func (t *translator) leaving() {
-	t.emit(asm.Mov.Reg(rCtx, asm.R1), asm.Mov.Reg(rPHV, asm.R2))
+	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Reg(code.PHV, asm.R2))
 	t.leave("leave.drop")
 }
 
 // send gives the frame to the port in egress_port: the controller, or an interface. A copy is sent at once and the frame stays; the last is handed over.
 func (t *translator) send(copied bool) {
-	done, toPort, uncut := t.newLabel("sent"), t.newLabel("port"), t.newLabel("uncut")
+	done, toPort, uncut := t.NewLabel("sent"), t.NewLabel("port"), t.NewLabel("uncut")
 	end := func() {
-		t.bind(uncut)
+		t.Bind(uncut)
 		if !copied {
 			t.verdict(verdictDrop)
 		}
@@ -547,20 +548,20 @@ func (t *translator) send(copied bool) {
 	t.loadEgressPort(asm.R8)
 	restore := t.cutFrame(copied, uncut)
 	if t.captured {
-		t.sendToRing(t.fds.packetIn, func() { t.store(asm.R0, 0, asm.R8, 4) }, 4)
+		t.sendToRing(t.fds.packetIn, func() { t.Store(asm.R0, 0, asm.R8, 4) }, 4)
 		restore()
 		end()
 		return
 	}
 	if t.cpuPort != 0 {
-		t.emit(asm.JNE.Imm(asm.R8, int32(t.cpuPort), toPort))
+		t.Emit(asm.JNE.Imm(asm.R8, int32(t.cpuPort), toPort))
 		t.sendToRing(t.fds.packetIn, func() {}, 0)
-		t.jump(done)
+		t.Jump(done)
 	}
-	t.bind(toPort)
+	t.Bind(toPort)
 	if t.hook == hookXDP {
 		t.sendFromXDP(done)
-		t.bind(done)
+		t.Bind(done)
 		end()
 		return
 	}
@@ -568,62 +569,62 @@ func (t *translator) send(copied bool) {
 	if t.fds.tap != 0 {
 		t.loadEgressPort(asm.R8)
 	}
-	t.emit(asm.JGE.Imm(asm.R8, maxPorts, done), asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.ports, portsIfindex), asm.Add.Reg(asm.R1, asm.R8))
-	t.load(asm.R8, asm.R1, 0, 4)
-	t.emit(asm.JEq.Imm(asm.R8, 0, done))
+	t.Emit(asm.JGE.Imm(asm.R8, maxPorts, done), asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.ports, portsIfindex), asm.Add.Reg(asm.R1, asm.R8))
+	t.Load(asm.R8, asm.R1, 0, 4)
+	t.Emit(asm.JEq.Imm(asm.R8, 0, done))
 	clone := func() {
-		t.emit(asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Reg(asm.R2, asm.R8), asm.Mov.Imm(asm.R3, 0))
-		t.call(asm.FnCloneRedirect)
-		t.jump(done)
+		t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, asm.R8), asm.Mov.Imm(asm.R3, 0))
+		t.Call(asm.FnCloneRedirect)
+		t.Jump(done)
 	}
 	if copied {
 		clone()
-		t.bind(done)
+		t.Bind(done)
 		restore()
 		end()
 		return
 	}
 	// A packet-out is run without a device under it that could carry a redirect out.
-	received := t.newLabel("received")
-	t.load(asm.R1, rPHV, phvPort, 4)
-	t.emit(asm.JNE.Imm(asm.R1, int32(t.cpuPort), received))
+	received := t.NewLabel("received")
+	t.Load(asm.R1, code.PHV, phvPort, 4)
+	t.Emit(asm.JNE.Imm(asm.R1, int32(t.cpuPort), received))
 	clone()
-	t.bind(received)
-	t.emit(asm.Mov.Reg(asm.R1, asm.R8), asm.Mov.Imm(asm.R2, 0))
-	t.call(asm.FnRedirect)
-	t.emit(asm.Return())
-	t.bind(done)
+	t.Bind(received)
+	t.Emit(asm.Mov.Reg(asm.R1, asm.R8), asm.Mov.Imm(asm.R2, 0))
+	t.Call(asm.FnRedirect)
+	t.Emit(asm.Return())
+	t.Bind(done)
 	end()
 }
 
 // sendFromXDP sends the frame by the port in R8: back by its own interface, by another one that takes frames from XDP, or through tc.
 func (t *translator) sendFromXDP(nowhere string) {
-	other, up := t.newLabel("other"), t.newLabel("up")
-	t.emit(asm.JGE.Imm(asm.R8, maxPorts, nowhere), asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.ports, portsXDP), asm.Add.Reg(asm.R1, asm.R8))
-	t.load(asm.R2, asm.R1, 0, 4)
-	t.emit(asm.JEq.Imm(asm.R2, 0, up))
+	other, up := t.NewLabel("other"), t.NewLabel("up")
+	t.Emit(asm.JGE.Imm(asm.R8, maxPorts, nowhere), asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.ports, portsXDP), asm.Add.Reg(asm.R1, asm.R8))
+	t.Load(asm.R2, asm.R1, 0, 4)
+	t.Emit(asm.JEq.Imm(asm.R2, 0, up))
 	if t.fds.tap != 0 {
 		t.tapFrame(tapOut, t.loadEgressPort)
 		t.loadEgressPort(asm.R8)
-		t.emit(asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.ports, portsXDP), asm.JGE.Imm(asm.R8, 4*maxPorts, nowhere), asm.Add.Reg(asm.R1, asm.R8))
-		t.load(asm.R2, asm.R1, 0, 4)
+		t.Emit(asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.ports, portsXDP), asm.JGE.Imm(asm.R8, 4*maxPorts, nowhere), asm.Add.Reg(asm.R1, asm.R8))
+		t.Load(asm.R2, asm.R1, 0, 4)
 	}
-	t.load(asm.R1, rCtx, xdpIfindex, 4)
-	t.emit(asm.JNE.Reg(asm.R1, asm.R2, other), asm.Mov.Imm(asm.R0, xdpTx), asm.Return())
-	t.bind(other)
-	t.emit(asm.Mov.Reg(asm.R1, asm.R2), asm.Mov.Imm(asm.R2, 0))
-	t.call(asm.FnRedirect)
-	t.emit(asm.Return())
-	t.bind(up)
-	t.emit(asm.LoadMapValue(asm.R1, t.fds.ports, portsIfindex), asm.Add.Reg(asm.R1, asm.R8))
-	t.load(asm.R2, asm.R1, 0, 4)
-	t.emit(asm.JEq.Imm(asm.R2, 0, nowhere))
+	t.Load(asm.R1, code.Ctx, xdpIfindex, 4)
+	t.Emit(asm.JNE.Reg(asm.R1, asm.R2, other), asm.Mov.Imm(asm.R0, xdpTx), asm.Return())
+	t.Bind(other)
+	t.Emit(asm.Mov.Reg(asm.R1, asm.R2), asm.Mov.Imm(asm.R2, 0))
+	t.Call(asm.FnRedirect)
+	t.Emit(asm.Return())
+	t.Bind(up)
+	t.Emit(asm.LoadMapValue(asm.R1, t.fds.ports, portsIfindex), asm.Add.Reg(asm.R1, asm.R8))
+	t.Load(asm.R2, asm.R1, 0, 4)
+	t.Emit(asm.JEq.Imm(asm.R2, 0, nowhere))
 	t.passToTC(resumeSend, xdpDrop)
 }
 
 func (t *translator) loadEgressPort(dst asm.Register) {
 	egress := t.lay.field(t.std.egressPort)
-	t.load(dst, rPHV, egress.off, egress.size)
+	t.Load(dst, code.PHV, egress.off, egress.size)
 }
 
 // What precedes a frame in the tap's ring: the port and the direction, 4 bytes each, and the clock (boottime), 8 bytes.
@@ -633,40 +634,40 @@ const (
 	tapOut    = 1
 )
 
-// tapFrame copies the frame to the tap, if there is one. It uses all registers but rPHV and rCtx.
+// tapFrame copies the frame to the tap, if there is one. It uses all registers but PHV and Ctx.
 func (t *translator) tapFrame(direction int32, port func(dst asm.Register)) {
 	if t.fds.tap == 0 {
 		return
 	}
 	t.sendToRing(t.fds.tap, func() {
 		port(asm.R1)
-		t.store(asm.R0, 0, asm.R1, 4)
-		t.storeConstant(asm.R0, 4, direction, 4)
-		t.emit(asm.Mov.Reg(rEntry, asm.R0))
-		t.call(asm.FnKtimeGetBootNs)
-		t.store(rEntry, 8, asm.R0, 8)
-		t.emit(asm.Mov.Reg(asm.R0, rEntry))
+		t.Store(asm.R0, 0, asm.R1, 4)
+		t.StoreConstant(asm.R0, 4, direction, 4)
+		t.Emit(asm.Mov.Reg(code.Entry, asm.R0))
+		t.Call(asm.FnKtimeGetBootNs)
+		t.Store(code.Entry, 8, asm.R0, 8)
+		t.Emit(asm.Mov.Reg(asm.R0, code.Entry))
 	}, tapHeader)
 }
 
 // sendToRing puts the frame into a ring, from which the process takes packet-ins or the tap's frames, after before bytes that first writes at R0. It is lost if the
 // ring is full.
 func (t *translator) sendToRing(ring int, first func(), before int) {
-	no := t.newLabel("lost")
-	t.storeConstant(asm.R10, -4, 0, 4)
-	t.emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
-	t.call(asm.FnMapLookupElem)
-	t.emit(asm.JEq.Imm(asm.R0, 0, no))
+	no := t.NewLabel("lost")
+	t.StoreConstant(asm.R10, -4, 0, 4)
+	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.Call(asm.FnMapLookupElem)
+	t.Emit(asm.JEq.Imm(asm.R0, 0, no))
 	first()
-	t.emit(asm.Mov.Reg(rEntry, asm.R0))
-	t.load(rTemp, rPHV, phvLen, 4)
-	t.emit(asm.JEq.Imm(rTemp, 0, no), asm.JGT.Imm(rTemp, int32(bufferSize-before), no))
-	t.emit(asm.Mov.Reg(asm.R3, rEntry), asm.Add.Imm(asm.R3, int32(before)), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R4, rTemp))
+	t.Emit(asm.Mov.Reg(code.Entry, asm.R0))
+	t.Load(code.Temp, code.PHV, phvLen, 4)
+	t.Emit(asm.JEq.Imm(code.Temp, 0, no), asm.JGT.Imm(code.Temp, int32(bufferSize-before), no))
+	t.Emit(asm.Mov.Reg(asm.R3, code.Entry), asm.Add.Imm(asm.R3, int32(before)), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R4, code.Temp))
 	t.loadBytes()
-	t.emit(asm.JNE.Imm(asm.R0, 0, no), asm.Add.Imm(rTemp, int32(before)))
-	t.emit(asm.LoadMapPtr(asm.R1, ring), asm.Mov.Reg(asm.R2, rEntry), asm.Mov.Reg(asm.R3, rTemp), asm.Mov.Imm(asm.R4, 0))
-	t.call(asm.FnRingbufOutput)
-	t.bind(no)
+	t.Emit(asm.JNE.Imm(asm.R0, 0, no), asm.Add.Imm(code.Temp, int32(before)))
+	t.Emit(asm.LoadMapPtr(asm.R1, ring), asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.Temp), asm.Mov.Imm(asm.R4, 0))
+	t.Call(asm.FnRingbufOutput)
+	t.Bind(no)
 }
 
 // bufferSize is the longest frame that can go to the controller, or whose headers can change in size at tc.
@@ -686,7 +687,7 @@ func (t *translator) String() string { return fmt.Sprintf("%s for %s", t.prog.Na
 // forget makes the verifier forget what it knows of a register, by way of memory, and says that it is no more than most (it goes to never if it is). Where many paths meet that differ
 // in a number only, it would follow all of them to the end.
 func (t *translator) forget(r asm.Register, most int, never string) {
-	t.store(rPHV, phvForget, r, 8)
-	t.load(r, rPHV, phvForget, 8)
-	t.emit(asm.JGT.Imm(r, int32(most), never))
+	t.Store(code.PHV, phvForget, r, 8)
+	t.Load(r, code.PHV, phvForget, 8)
+	t.Emit(asm.JGT.Imm(r, int32(most), never))
 }

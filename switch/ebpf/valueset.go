@@ -54,39 +54,39 @@ func (t *translator) inSet(tr *bmv2json.Transition, parts []*value, masks []uint
 	if sp.words != len(parts) {
 		refuse(tr.Path, "a parser value set with %d words for a key of %d", sp.words, len(parts))
 	}
-	second, chosen, no := t.newLabel("second"), t.newLabel("chosen"), t.newLabel("notInSet")
+	second, chosen, no := t.NewLabel("second"), t.NewLabel("chosen"), t.NewLabel("notInSet")
 	t.stateAddress(asm.R1, sp.at)
-	t.load(asm.R1, asm.R1, 0, 8)
-	t.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.RSh.Imm(asm.R2, 32), asm.JNE.Imm(asm.R2, 0, second))
+	t.Load(asm.R1, asm.R1, 0, 8)
+	t.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.RSh.Imm(asm.R2, 32), asm.JNE.Imm(asm.R2, 0, second))
 	t.stateAddress(asm.R3, sp.lists[0])
-	t.jump(chosen)
-	t.bind(second)
+	t.Jump(chosen)
+	t.Bind(second)
 	t.stateAddress(asm.R3, sp.lists[1])
-	t.bind(chosen)
-	t.store(asm.R10, setOnStack, asm.R3, 8)
-	t.store(asm.R10, countOnStack, asm.R1, 4)
+	t.Bind(chosen)
+	t.Store(asm.R10, setOnStack, asm.R3, 8)
+	t.Store(asm.R10, countOnStack, asm.R1, 4)
 	for i := range sp.size {
-		next := t.newLabel("member")
-		t.load(asm.R1, asm.R10, countOnStack, 4)
-		t.emit(asm.JLE.Imm(asm.R1, int32(i), no))
+		next := t.NewLabel("member")
+		t.Load(asm.R1, asm.R10, countOnStack, 4)
+		t.Emit(asm.JLE.Imm(asm.R1, int32(i), no))
 		for j, part := range parts {
 			if part.need() >= len(pool) {
 				refuse(tr.Path, "a key with too many intermediate values")
 			}
 			t.compute(part, 0)
-			t.load(asm.R2, asm.R10, setOnStack, 8)
+			t.Load(asm.R2, asm.R10, setOnStack, 8)
 			at := i*sp.words*16 + j*8
-			t.load(asm.R3, asm.R2, at, 8)
-			t.emit(asm.Xor.Reg(asm.R1, asm.R3))
-			t.load(asm.R3, asm.R2, at+sp.words*8, 8)
-			t.emit(asm.And.Reg(asm.R1, asm.R3))
+			t.Load(asm.R3, asm.R2, at, 8)
+			t.Emit(asm.Xor.Reg(asm.R1, asm.R3))
+			t.Load(asm.R3, asm.R2, at+sp.words*8, 8)
+			t.Emit(asm.And.Reg(asm.R1, asm.R3))
 			t.mask(asm.R1, masks[j], 1)
-			t.emit(asm.JNE.Imm(asm.R1, 0, next))
+			t.Emit(asm.JNE.Imm(asm.R1, 0, next))
 		}
-		t.jump(yes)
-		t.bind(next)
+		t.Jump(yes)
+		t.Bind(next)
 	}
-	t.bind(no)
+	t.Bind(no)
 }
 
 func (p *pipeline) valueSet(name string) (*setPlan, error) {

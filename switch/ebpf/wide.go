@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
@@ -191,7 +192,7 @@ func (w *writer) begin(list ...operand) {
 func (w *writer) words(n int) int {
 	at := w.steps.free
 	if w.steps.free += 8 * n; w.steps.free > w.scratchEnd {
-		refuse(w.where, "an expression that takes more than %d words", (w.scratchEnd-w.scratch)/8)
+		refuse(w.Where, "an expression that takes more than %d words", (w.scratchEnd-w.scratch)/8)
 	}
 	return at
 }
@@ -238,7 +239,7 @@ func (w *writer) step(o operand) {
 // keep stores words of an expression, the least significant first.
 func (w *writer) keep(e *bmv2json.Expr, at, n int) {
 	for i := range n {
-		w.store(rPHV, at+8*i, w.compute(w.word(e, i), 0), 8)
+		w.Store(code.PHV, at+8*i, w.compute(w.word(e, i), 0), 8)
 	}
 }
 
@@ -254,23 +255,23 @@ func (w *writer) wideSum(e *bmv2json.Expr, at, n int) {
 		if add {
 			op = asm.Add
 		}
-		w.emit(asm.Mov.Reg(sum, a), op.Reg(sum, b))
+		w.Emit(asm.Mov.Reg(sum, a), op.Reg(sum, b))
 		if i > 0 {
-			w.load(c, rPHV, carry, 8)
-			w.emit(op.Reg(sum, c))
+			w.Load(c, code.PHV, carry, 8)
+			w.Emit(op.Reg(sum, c))
 		}
-		w.store(rPHV, at+8*i, sum, 8)
+		w.Store(code.PHV, at+8*i, sum, 8)
 		if i == n-1 {
 			break
 		}
 		// a + b carries where both have the bit, or one has it and the sum has not; a - b borrows where b has it and a has not, or ...
 		if add {
-			w.emit(asm.Xor.Imm(sum, -1))
+			w.Emit(asm.Xor.Imm(sum, -1))
 		} else {
-			w.emit(asm.Xor.Imm(a, -1))
+			w.Emit(asm.Xor.Imm(a, -1))
 		}
-		w.emit(asm.Mov.Reg(c, a), asm.And.Reg(c, b), asm.Or.Reg(a, b), asm.And.Reg(a, sum), asm.Or.Reg(c, a), asm.RSh.Imm(c, 63))
-		w.store(rPHV, carry, c, 8)
+		w.Emit(asm.Mov.Reg(c, a), asm.And.Reg(c, b), asm.Or.Reg(a, b), asm.And.Reg(a, sum), asm.Or.Reg(c, a), asm.RSh.Imm(c, 63))
+		w.Store(code.PHV, carry, c, 8)
 	}
 }
 
@@ -312,53 +313,53 @@ func (w *writer) wideProduct(e *bmv2json.Expr, at, n int) {
 	}
 	w.keep(left, x, (nx+1)/2)
 	w.keep(right, y, (ny+1)/2)
-	w.zero(rPHV, at, 8*n)
+	w.Zero(code.PHV, at, 8*n)
 	for i := range nx {
 		if isZero(i) {
 			continue
 		}
-		w.load(asm.R1, rPHV, digit(x, i), 4)
-		w.emit(asm.Mov.Imm(asm.R4, 0))
+		w.Load(asm.R1, code.PHV, digit(x, i), 4)
+		w.Emit(asm.Mov.Imm(asm.R4, 0))
 		last := min(ny, 2*n-i)
 		for j := range last {
-			w.load(asm.R2, rPHV, digit(y, j), 4)
-			w.load(asm.R3, rPHV, digit(at, i+j), 4)
-			w.emit(asm.Mul.Reg(asm.R2, asm.R1), asm.Add.Reg(asm.R2, asm.R3), asm.Add.Reg(asm.R2, asm.R4))
-			w.store(rPHV, digit(at, i+j), asm.R2, 4)
-			w.emit(asm.Mov.Reg(asm.R4, asm.R2), asm.RSh.Imm(asm.R4, 32))
+			w.Load(asm.R2, code.PHV, digit(y, j), 4)
+			w.Load(asm.R3, code.PHV, digit(at, i+j), 4)
+			w.Emit(asm.Mul.Reg(asm.R2, asm.R1), asm.Add.Reg(asm.R2, asm.R3), asm.Add.Reg(asm.R2, asm.R4))
+			w.Store(code.PHV, digit(at, i+j), asm.R2, 4)
+			w.Emit(asm.Mov.Reg(asm.R4, asm.R2), asm.RSh.Imm(asm.R4, 32))
 		}
 		if i+last < 2*n {
-			w.store(rPHV, digit(at, i+last), asm.R4, 4)
+			w.Store(code.PHV, digit(at, i+last), asm.R4, 4)
 		}
 	}
 }
 
 // shiftAmount leaves in R3 a pointer into the PHV, in R4 the bits within a word by which to shift, and in R5 63 minus these. Amounts of limit words and more shift by these.
 func (w *writer) shiftAmount(amount *bmv2json.Expr, at, limit int, backwards bool) {
-	fits := w.newLabel("fits")
+	fits := w.NewLabel("fits")
 	w.compute(w.index(amount), 0)
-	w.emit(asm.JLE.Imm(asm.R1, int32(64*limit), fits), asm.Mov.Imm(asm.R1, int32(64*limit)))
-	w.bind(fits)
-	w.emit(asm.Mov.Reg(asm.R4, asm.R1), asm.And.Imm(asm.R4, 63), asm.Mov.Imm(asm.R5, 63), asm.Sub.Reg(asm.R5, asm.R4), asm.RSh.Imm(asm.R1, 6))
+	w.Emit(asm.JLE.Imm(asm.R1, int32(64*limit), fits), asm.Mov.Imm(asm.R1, int32(64*limit)))
+	w.Bind(fits)
+	w.Emit(asm.Mov.Reg(asm.R4, asm.R1), asm.And.Imm(asm.R4, 63), asm.Mov.Imm(asm.R5, 63), asm.Sub.Reg(asm.R5, asm.R4), asm.RSh.Imm(asm.R1, 6))
 	if backwards {
-		w.emit(asm.Mov.Imm(asm.R3, int32(limit)), asm.Sub.Reg(asm.R3, asm.R1))
+		w.Emit(asm.Mov.Imm(asm.R3, int32(limit)), asm.Sub.Reg(asm.R3, asm.R1))
 	} else {
-		w.emit(asm.Mov.Reg(asm.R3, asm.R1))
+		w.Emit(asm.Mov.Reg(asm.R3, asm.R1))
 	}
-	w.emit(asm.LSh.Imm(asm.R3, 3), asm.Add.Reg(asm.R3, rPHV), asm.Add.Imm(asm.R3, int32(at)))
+	w.Emit(asm.LSh.Imm(asm.R3, 3), asm.Add.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(at)))
 }
 
 // wideShiftLeft shifts by an amount that only the packet knows: zeros stand before the words, and the pointer goes back into them.
 func (w *writer) wideShiftLeft(e *bmv2json.Expr, at, n int) {
 	from := w.words(2*n + 1)
-	w.zero(rPHV, from, 8*(n+1))
+	w.Zero(code.PHV, from, 8*(n+1))
 	w.keep(e.Left, from+8*(n+1), n)
 	w.shiftAmount(e.Right, from, n, true)
 	for i := range n {
-		w.load(asm.R1, asm.R3, 8*(i+1), 8)
-		w.load(asm.R2, asm.R3, 8*i, 8)
-		w.emit(asm.LSh.Reg(asm.R1, asm.R4), asm.RSh.Imm(asm.R2, 1), asm.RSh.Reg(asm.R2, asm.R5), asm.Or.Reg(asm.R1, asm.R2))
-		w.store(rPHV, at+8*i, asm.R1, 8)
+		w.Load(asm.R1, asm.R3, 8*(i+1), 8)
+		w.Load(asm.R2, asm.R3, 8*i, 8)
+		w.Emit(asm.LSh.Reg(asm.R1, asm.R4), asm.RSh.Imm(asm.R2, 1), asm.RSh.Reg(asm.R2, asm.R5), asm.Or.Reg(asm.R1, asm.R2))
+		w.Store(code.PHV, at+8*i, asm.R1, 8)
 	}
 }
 
@@ -369,10 +370,10 @@ func (w *writer) wideShiftRight(e *bmv2json.Expr, at, n int) {
 	w.keep(e.Left, from, m+n+1)
 	w.shiftAmount(e.Right, from, m, false)
 	for i := range n {
-		w.load(asm.R1, asm.R3, 8*i, 8)
-		w.load(asm.R2, asm.R3, 8*(i+1), 8)
-		w.emit(asm.RSh.Reg(asm.R1, asm.R4), asm.LSh.Imm(asm.R2, 1), asm.LSh.Reg(asm.R2, asm.R5), asm.Or.Reg(asm.R1, asm.R2))
-		w.store(rPHV, at+8*i, asm.R1, 8)
+		w.Load(asm.R1, asm.R3, 8*i, 8)
+		w.Load(asm.R2, asm.R3, 8*(i+1), 8)
+		w.Emit(asm.RSh.Reg(asm.R1, asm.R4), asm.LSh.Imm(asm.R2, 1), asm.LSh.Reg(asm.R2, asm.R5), asm.Or.Reg(asm.R1, asm.R2))
+		w.Store(code.PHV, at+8*i, asm.R1, 8)
 	}
 }
 
@@ -381,19 +382,19 @@ func (w *writer) wideSaturation(e *bmv2json.Expr, at, n int) {
 	bound := interval.Of(e)
 	low := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.Lo, Path: e.Path}
 	high := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.Hi, Path: e.Path}
-	below, notBelow, above, within, end := w.newLabel("below"), w.newLabel("notbelow"), w.newLabel("above"), w.newLabel("within"), w.newLabel("end")
+	below, notBelow, above, within, end := w.NewLabel("below"), w.NewLabel("notbelow"), w.NewLabel("above"), w.NewLabel("within"), w.NewLabel("end")
 	less := &bmv2json.Expr{Op: bmv2json.OpLt, Type: bmv2json.TypeBool, Left: e.Left, Right: low, Path: e.Path}
 	more := &bmv2json.Expr{Op: bmv2json.OpGt, Type: bmv2json.TypeBool, Left: e.Left, Right: high, Path: e.Path}
 	w.branch(w.comparison(less), below, notBelow, notBelow, 0)
-	w.bind(notBelow)
+	w.Bind(notBelow)
 	w.branch(w.comparison(more), above, within, within, 0)
-	w.bind(within)
+	w.Bind(within)
 	w.keep(e.Left, at, n)
-	w.jump(end)
-	w.bind(below)
+	w.Jump(end)
+	w.Bind(below)
 	w.keep(low, at, n)
-	w.jump(end)
-	w.bind(above)
+	w.Jump(end)
+	w.Bind(above)
 	w.keep(high, at, n)
-	w.bind(end)
+	w.Bind(end)
 }

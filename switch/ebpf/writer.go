@@ -1,9 +1,13 @@
 package ebpf
 
+import (
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+)
+
 // writer turns expressions of a program into values, and values into instructions of the function that is
 // being written.
 type writer struct {
-	*code                          // the function that is being written
+	*code.Function                 // the function that is being written
 	phv                 *layout    // where fields are in the PHV
 	scratch, scratchEnd int        // memory in the PHV for steps of wide arithmetic
 	params              *paramPlan // of the action that is being translated

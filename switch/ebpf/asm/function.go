@@ -1,4 +1,4 @@
-package ebpf
+package asm
 
 import (
 	"fmt"
@@ -12,67 +12,67 @@ import (
 // Registers that mean the same in all of a function. R0 to R5 are clobbered by calls and hold values within one node of the control flow only, so that at
 // every place where paths meet the verifier finds the same state in every register that is still read, and need not follow each path to its end.
 const (
-	rPHV   = asm.R6 // the packet's fields: a value of the per-CPU map "phv"
-	rCtx   = asm.R7 // struct __sk_buff or struct xdp_md
-	rEntry = asm.R8 // a table entry's word or slot; in the parser, the cursor
-	rTemp  = asm.R9 // in the parser, how many bytes may be parsed
+	PHV   = asm.R6 // the packet's fields: a value of the per-CPU map "phv"
+	Ctx   = asm.R7 // struct __sk_buff or struct xdp_md
+	Entry = asm.R8 // a table entry's word or slot; in the parser, the cursor
+	Temp  = asm.R9 // in the parser, how many bytes may be parsed
 )
 
-// code is one BPF function as it is being written.
-type code struct {
-	name   string
+// Function is one BPF function as it is being written.
+type Function struct {
+	Name   string
 	ins    []asm.Instruction
 	labels map[string]int // where they stand in ins
 	fresh  int
-	where  string // the place in the JSON that is being translated, for refusals
+	Where  string // the place in the JSON that is being translated, for refusals
 }
 
-func newCode(name string) *code {
-	return &code{name: name, labels: map[string]int{}}
+func New(name string) *Function {
+	return &Function{Name: name, labels: map[string]int{}}
 }
 
-func (c *code) emit(ins ...asm.Instruction) { c.ins = append(c.ins, ins...) }
+func (c *Function) Emit(ins ...asm.Instruction) { c.ins = append(c.ins, ins...) }
 
-// newLabel makes a label that is not bound yet.
-func (c *code) newLabel(hint string) string {
+// NewLabel makes a label that is not bound yet.
+func (c *Function) NewLabel(hint string) string {
 	c.fresh++
-	return fmt.Sprintf("%s.%s.%d", c.name, hint, c.fresh)
+	return fmt.Sprintf("%s.%s.%d", c.Name, hint, c.fresh)
 }
 
-// bind puts a label here.
-func (c *code) bind(label string) {
+// Bind puts a label here.
+func (c *Function) Bind(label string) {
 	if _, twice := c.labels[label]; twice {
 		panic("label bound twice: " + label)
 	}
 	c.labels[label] = len(c.ins)
 }
 
-func (c *code) jump(label string) { c.emit(asm.Ja.Label(label)) }
+func (c *Function) Jump(label string) { c.Emit(asm.Ja.Label(label)) }
 
-// constant loads a 64-bit constant.
-func (c *code) constant(dst asm.Register, v uint64) {
+// LoadConstant loads a 64-bit constant.
+func (c *Function) LoadConstant(dst asm.Register, v uint64) {
 	switch {
 	case v <= math.MaxInt32 || v >= uint64(math.MaxUint64+math.MinInt32+1):
-		c.emit(asm.Mov.Imm(dst, int32(v)))
+		c.Emit(asm.Mov.Imm(dst, int32(v)))
 	case v <= math.MaxUint32:
-		c.emit(asm.Mov.Imm32(dst, int32(uint32(v))))
+		c.Emit(asm.Mov.Imm32(dst, int32(uint32(v))))
 	default:
-		c.emit(asm.LoadImm(dst, int64(v), asm.DWord))
+		c.Emit(asm.LoadImm(dst, int64(v), asm.DWord))
 	}
 }
 
-func (c *code) call(fn asm.BuiltinFunc) { c.emit(fn.Call()) }
+func (c *Function) Call(fn asm.BuiltinFunc) { c.Emit(fn.Call()) }
 
-// callFunction calls another function of the program, with the arguments that R1 and R2 hold.
-func (c *code) callFunction(name string) {
+// CallFunction calls another function of the program, with the arguments that R1 and R2 hold.
+func (c *Function) CallFunction(name string) {
 	// The verifier takes all of R1 to R5 for arguments: what is in them would tell paths apart that are the same.
-	c.emit(asm.Mov.Imm(asm.R3, 0), asm.Mov.Imm(asm.R4, 0), asm.Mov.Imm(asm.R5, 0))
-	c.emit(asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.Call), Src: asm.PseudoCall, Constant: -1}.WithReference(name))
+	c.Emit(asm.Mov.Imm(asm.R3, 0), asm.Mov.Imm(asm.R4, 0), asm.Mov.Imm(asm.R5, 0))
+	c.Emit(asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.Call), Src: asm.PseudoCall, Constant: -1}.WithReference(name))
 }
 
-// functionPointer loads the address of another function of the program.
-func (c *code) functionPointer(dst asm.Register, name string) {
-	c.emit(asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: dst, Src: asm.PseudoFunc, Constant: -1}.WithReference(name))
+// LoadFunction loads the address of another function of the program.
+func (c *Function) LoadFunction(dst asm.Register, name string) {
+	c.Emit(asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: dst, Src: asm.PseudoFunc, Constant: -1}.WithReference(name))
 }
 
 func isJump(in asm.Instruction) bool {
@@ -80,14 +80,14 @@ func isJump(in asm.Instruction) bool {
 	return cl.IsJump() && in.OpCode.JumpOp() != asm.Call && in.OpCode.JumpOp() != asm.Exit
 }
 
-// assemble drops what cannot be reached (the verifier refuses it) and jumps to the next instruction, and gives the labels to the instructions.
+// Assemble drops what cannot be reached (the verifier refuses it) and jumps to the next instruction, and gives the labels to the instructions.
 // main is true for the program's entry, whose type the kernel knows; the others are static functions.
-func (c *code) assemble(main bool) (asm.Instructions, error) {
+func (c *Function) Assemble(main bool) (asm.Instructions, error) {
 	target := func(i int) (int, error) {
 		ref := c.ins[i].Reference()
 		at, ok := c.labels[ref]
 		if !ok {
-			return 0, fmt.Errorf("%s: label %q is nowhere", c.name, ref)
+			return 0, fmt.Errorf("%s: label %q is nowhere", c.Name, ref)
 		}
 		for n := 0; at < len(c.ins) && isJump(c.ins[at]) && c.ins[at].OpCode.JumpOp() == asm.Ja && n < len(c.ins); n++ {
 			next, ok := c.labels[c.ins[at].Reference()]
@@ -110,7 +110,7 @@ func (c *code) assemble(main bool) (asm.Instructions, error) {
 		}
 		reached[i] = true
 		if i == n {
-			return nil, fmt.Errorf("%s: runs off its end", c.name)
+			return nil, fmt.Errorf("%s: runs off its end", c.Name)
 		}
 		in := c.ins[i]
 		if isJump(in) {
@@ -148,7 +148,7 @@ func (c *code) assemble(main bool) (asm.Instructions, error) {
 	isTarget := map[int]string{}
 	for i := range n {
 		if keep[i] && isJump(c.ins[i]) {
-			isTarget[to[i]] = fmt.Sprintf("%s+%d", c.name, to[i])
+			isTarget[to[i]] = fmt.Sprintf("%s+%d", c.Name, to[i])
 		}
 	}
 	var out asm.Instructions
@@ -166,7 +166,7 @@ func (c *code) assemble(main bool) (asm.Instructions, error) {
 		out = append(out, in)
 	}
 	if l, ok := isTarget[firstKept(keep, 0)]; ok { // the entry's symbol is the function's name
-		return nil, fmt.Errorf("%s: jumps to its own entry (%s)", c.name, l)
+		return nil, fmt.Errorf("%s: jumps to its own entry (%s)", c.Name, l)
 	}
 	linkage := btf.StaticFunc
 	if main {
@@ -177,18 +177,18 @@ func (c *code) assemble(main bool) (asm.Instructions, error) {
 	if !main {
 		params = []btf.FuncParam{{Name: "a", Type: word}, {Name: "b", Type: &btf.Pointer{Target: &btf.Void{}}}}
 	}
-	fn := &btf.Func{Name: c.name, Linkage: linkage, Type: &btf.FuncProto{Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}, Params: params}}
-	out[0] = btf.WithFuncMetadata(out[0].WithSymbol(c.name), fn)
+	fn := &btf.Func{Name: c.Name, Linkage: linkage, Type: &btf.FuncProto{Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}, Params: params}}
+	out[0] = btf.WithFuncMetadata(out[0].WithSymbol(c.Name), fn)
 	return out, nil
 }
 
-// linkFunctions makes one program of functions, the first of which is its entry. Functions that nothing calls are left out:
+// Link makes one program of functions, the first of which is its entry. Functions that nothing calls are left out:
 // where all calls of one are in code that cannot be reached, which assemble drops, the kernel does not take it for a
 // function, and refuses what is said about it.
-func linkFunctions(functions []*code) (asm.Instructions, error) {
+func Link(functions []*Function) (asm.Instructions, error) {
 	parts, at := make([]asm.Instructions, len(functions)), map[string]int{}
 	for i, c := range functions {
-		at[c.name] = i
+		at[c.Name] = i
 	}
 	called := make([]bool, len(functions))
 	called[0] = true
@@ -196,7 +196,7 @@ func linkFunctions(functions []*code) (asm.Instructions, error) {
 		i := work[0]
 		work = work[1:]
 		var err error
-		if parts[i], err = functions[i].assemble(i == 0); err != nil {
+		if parts[i], err = functions[i].Assemble(i == 0); err != nil {
 			return nil, err
 		}
 		for _, in := range parts[i] {
@@ -216,21 +216,21 @@ func firstKept(keep []bool, i int) int {
 	return i
 }
 
-// load and store move a number between a register and memory; size is 1, 2, 4 or 8 bytes.
-func (c *code) load(dst, base asm.Register, off, size int) {
-	c.emit(asm.LoadMem(dst, base, int16(off), memSize(size)))
+// Load and store move a number between a register and memory; size is 1, 2, 4 or 8 bytes.
+func (c *Function) Load(dst, base asm.Register, off, size int) {
+	c.Emit(asm.LoadMem(dst, base, int16(off), SizeOf(size)))
 }
 
-func (c *code) store(base asm.Register, off int, src asm.Register, size int) {
-	c.emit(asm.StoreMem(base, int16(off), src, memSize(size)))
+func (c *Function) Store(base asm.Register, off int, src asm.Register, size int) {
+	c.Emit(asm.StoreMem(base, int16(off), src, SizeOf(size)))
 }
 
-func (c *code) storeConstant(base asm.Register, off int, v int32, size int) {
+func (c *Function) StoreConstant(base asm.Register, off int, v int32, size int) {
 	// asm.StoreImm takes no double words; the instruction does, with its constant's sign extended.
-	c.emit(asm.Instruction{OpCode: asm.StoreImmOp(memSize(size)), Dst: base, Offset: int16(off), Constant: int64(v)})
+	c.Emit(asm.Instruction{OpCode: asm.StoreImmOp(SizeOf(size)), Dst: base, Offset: int16(off), Constant: int64(v)})
 }
 
-func memSize(bytes int) asm.Size {
+func SizeOf(bytes int) asm.Size {
 	switch bytes {
 	case 1:
 		return asm.Byte
@@ -242,34 +242,34 @@ func memSize(bytes int) asm.Size {
 	return asm.DWord
 }
 
-// copyWords copies a multiple of 8 bytes, through R4 and R5, from src+from to dst+to.
-func (c *code) copyWords(dst asm.Register, to int, src asm.Register, from, bytes int) {
+// CopyWords copies a multiple of 8 bytes, through R4 and R5, from src+from to dst+to.
+func (c *Function) CopyWords(dst asm.Register, to int, src asm.Register, from, bytes int) {
 	via := [2]asm.Register{asm.R4, asm.R5}
 	for i := 0; i < bytes; i += 16 {
 		for j := 0; j < 16 && i+j < bytes; j += 8 {
-			c.load(via[j/8], src, from+i+j, 8)
+			c.Load(via[j/8], src, from+i+j, 8)
 		}
 		for j := 0; j < 16 && i+j < bytes; j += 8 {
-			c.store(dst, to+i+j, via[j/8], 8)
+			c.Store(dst, to+i+j, via[j/8], 8)
 		}
 	}
 }
 
-// zero clears bytes of memory from base+off on; both ends are multiples of what the stores need.
-func (c *code) zero(base asm.Register, off, bytes int) {
+// Zero clears bytes of memory from base+off on; both ends are multiples of what the stores need.
+func (c *Function) Zero(base asm.Register, off, bytes int) {
 	for bytes > 0 {
 		size := 8
 		for size > bytes || off%size != 0 {
 			size /= 2
 		}
-		c.storeConstant(base, off, 0, size)
+		c.StoreConstant(base, off, 0, size)
 		off, bytes = off+size, bytes-size
 	}
 }
 
-// atomically is an atomic operation on the 64-bit word at base+off. The operation's code is put in as the instruction's constant, too: cilium/ebpf v0.22.0 encodes
+// Atomic is an atomic operation on the 64-bit word at base+off. The operation's code is put in as the instruction's constant, too: cilium/ebpf v0.22.0 encodes
 // what stands there, so that its own Xchg and CmpXchg become plain additions; a version that does not will say the same.
-func atomically(op asm.AtomicOp, base, src asm.Register, off int) asm.Instruction {
+func Atomic(op asm.AtomicOp, base, src asm.Register, off int) asm.Instruction {
 	in := op.Mem(base, src, asm.DWord, int16(off))
 	in.Constant = int64(op >> 8)
 	return in
