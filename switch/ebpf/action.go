@@ -5,6 +5,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
 // runAction emits an action's primitives. exit is where the primitive "exit" goes.
@@ -18,15 +19,15 @@ func (t *translator) runAction(a *bmv2json.Action, exit string) {
 		t.Bind(labels[i])
 		switch p.Op {
 		case "_jump", "_jump_if_zero":
-			to, ok := constant(p.Args[len(p.Args)-1], int64(len(labels)))
+			to, ok := ir.ConstantOf(p.Args[len(p.Args)-1], int64(len(labels)))
 			if !ok || to <= i {
-				refuse(p.Path, "a jump backwards or to nowhere")
+				ir.Refuse(p.Path, "a jump backwards or to nowhere")
 			}
-			t.begin(t.wanted(p)...)
+			t.BeginStatement(t.wanted(p)...)
 			if p.Op == "_jump" {
 				t.Jump(labels[to])
 			} else {
-				t.branch(t.truth(p.Args[0]), labels[i+1], labels[to], labels[i+1], 0)
+				t.Branch(t.Truth(p.Args[0]), labels[i+1], labels[to], labels[i+1], 0)
 			}
 		default:
 			t.primitive(p, exit)
@@ -50,13 +51,13 @@ var primitives = map[string]string{
 func (t *translator) checkArgs(p *bmv2json.Primitive) {
 	types, ok := primitives[p.Op]
 	if !ok {
-		refuse(p.Path, "the primitive %q", p.Op)
+		ir.Refuse(p.Path, "the primitive %q", p.Op)
 	}
 	if types == "*" {
 		return
 	}
 	if len(p.Args) != len(types) {
-		refuse(p.Path, "%s with %d arguments instead of %d", p.Op, len(p.Args), len(types))
+		ir.Refuse(p.Path, "%s with %d arguments instead of %d", p.Op, len(p.Args), len(types))
 	}
 	for i, a := range p.Args {
 		ok := false
@@ -85,7 +86,7 @@ func (t *translator) checkArgs(p *bmv2json.Primitive) {
 			ok = a.Op == bmv2json.OpCounterArray && !a.Counter.Direct
 		}
 		if !ok {
-			refuse(a.Path, "%s with a %q as argument %d", p.Op, a.Op, i)
+			ir.Refuse(a.Path, "%s with a %q as argument %d", p.Op, a.Op, i)
 		}
 	}
 }
@@ -93,7 +94,7 @@ func (t *translator) checkArgs(p *bmv2json.Primitive) {
 // primitive emits one call.
 func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 	t.checkArgs(p)
-	t.begin(t.wanted(p)...)
+	t.BeginStatement(t.wanted(p)...)
 	arg := p.Args
 	switch p.Op {
 	case "assign", "modify_field":
@@ -101,27 +102,27 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 		if src.Type == bmv2json.TypeBool {
 			src = &bmv2json.Expr{Op: bmv2json.OpBoolToData, Right: src, Path: src.Path}
 		}
-		t.toPlace(arg[0], func(dst place) { t.assignTo(dst, src) })
+		t.ToPlace(arg[0], func(dst ir.Place) { t.AssignTo(dst, src) })
 	case "assign_header", "copy_header":
-		list, index := t.headersOf(arg[1])
-		t.toHeader(arg[0], func(dst *bmv2json.Header) {
-			t.each(len(list), index, func(i int) { t.assignHeader(dst, list[i]) }, func() { t.StoreConstant(code.PHV, t.lay.validity(dst), 0, 1) })
+		list, index := t.HeadersOf(arg[1])
+		t.ToHeader(arg[0], func(dst *bmv2json.Header) {
+			t.Each(len(list), index, func(i int) { t.assignHeader(dst, list[i]) }, func() { t.StoreConstant(code.PHV, t.lay.Validity(dst), 0, 1) })
 		})
 	case "assign_union":
-		t.assignUnion(t.theUnion(arg[0]).Headers, t.theUnion(arg[1]).Headers)
+		t.assignUnion(t.UnionOf(arg[0]).Headers, t.UnionOf(arg[1]).Headers)
 	case "assign_header_stack", "assign_union_stack":
 		t.assignStack(p)
 	case "assign_VL":
 		t.assignVarbit(p)
 	case "exit":
 		if exit == "" {
-			refuse(p.Path, "exit in a parser")
+			ir.Refuse(p.Path, "exit in a parser")
 		}
 		t.Jump(exit)
 	case "no_op", "log_msg":
 	case "assume", "assert":
 		ok, bad := t.NewLabel("ok"), t.NewLabel("bad")
-		t.branch(t.truth(arg[0]), ok, bad, bad, 0)
+		t.Branch(t.Truth(arg[0]), ok, bad, bad, 0)
 		t.Bind(bad)
 		if exit == "" {
 			t.Jump("ingress.drop")
@@ -133,13 +134,13 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 	case "mark_to_drop", "drop":
 		t.markToDrop()
 	case "add_header":
-		t.toHeader(arg[0], t.addHeader)
+		t.ToHeader(arg[0], t.addHeader)
 	case "add_header_fast":
-		t.toHeader(arg[0], t.setValid)
+		t.ToHeader(arg[0], t.setValid)
 	case "remove_header":
-		t.toHeader(arg[0], t.removeHeader)
+		t.ToHeader(arg[0], t.removeHeader)
 	case "register_read":
-		t.toPlace(arg[0], func(dst place) { t.registerRead(dst, arg[1].Register, arg[2]) })
+		t.ToPlace(arg[0], func(dst ir.Place) { t.registerRead(dst, arg[1].Register, arg[2]) })
 	case "register_write":
 		t.registerWrite(arg[0].Register, arg[1], arg[2])
 	case "count":
@@ -154,16 +155,16 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 		t.executeMeter(p)
 	case "generate_digest":
 		if exit == "" {
-			refuse(p.Path, "generate_digest in a parser")
+			ir.Refuse(p.Path, "generate_digest in a parser")
 		}
 		t.generateDigest(p)
 	case "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit", "recirculate", "truncate":
 		if exit == "" {
-			refuse(p.Path, "%s in a parser", p.Op)
+			ir.Refuse(p.Path, "%s in a parser", p.Op)
 		}
 		t.request(p)
 	default: // the arithmetic of P4_14
-		t.assignTo(t.placeOf(arg[0]), t.arithmeticOf(p))
+		t.AssignTo(t.PlaceOf(arg[0]), t.arithmeticOf(p))
 	}
 }
 
@@ -173,20 +174,20 @@ func (t *translator) markToDrop() {
 }
 
 // cell puts the address of a cell into R2; an index beyond the array goes to beyond.
-func (t *translator) cell(a arrayPlan, index *value, beyond string) {
-	if index.op == vConst {
-		if index.k >= uint64(a.size) {
+func (t *translator) cell(a arrayPlan, index *ir.Value, beyond string) {
+	if k, ok := index.Constant(); ok {
+		if k >= uint64(a.size) {
 			t.Jump(beyond)
 			return
 		}
-		t.stateAddress(asm.R2, a.off+int(index.k)*a.cell)
+		t.stateAddress(asm.R2, a.off+int(k)*a.cell)
 		return
 	}
-	t.compute(index, 0)
-	if index.max >= uint64(a.size) {
+	t.Compute(index, 0)
+	if index.Max >= uint64(a.size) {
 		t.Emit(asm.JGE.Imm(asm.R1, int32(a.size), beyond))
 	} else { // true by the field's width, but the verifier knows no widths of what is in memory
-		t.Emit(asm.JGT.Imm(asm.R1, int32(min(index.max, uint64(a.size-1))), beyond))
+		t.Emit(asm.JGT.Imm(asm.R1, int32(min(index.Max, uint64(a.size-1))), beyond))
 	}
 	switch {
 	case a.cell&(a.cell-1) != 0:
@@ -206,28 +207,28 @@ func log2(n int) (k int) {
 }
 
 // registerRead reads a cell; one beyond the array leaves dst as it is.
-func (t *translator) registerRead(dst place, r *bmv2json.Register, index *bmv2json.Expr) {
+func (t *translator) registerRead(dst ir.Place, r *bmv2json.Register, index *bmv2json.Expr) {
 	end, a := t.NewLabel("read"), t.registers[r.Index]
 	if r.Size == 0 {
 		return
 	}
-	t.cell(a, t.index(index), end)
+	t.cell(a, t.Index(index), end)
 	switch {
-	case !wide(r.Width) && !wide(dst.width):
+	case !ir.Wide(r.Width) && !ir.Wide(dst.Width):
 		t.Load(asm.R3, asm.R2, 0, a.cell)
 		switch {
-		case r.Signed && r.Width < dst.width && r.Width < 64:
+		case r.Signed && r.Width < dst.Width && r.Width < 64:
 			s := int32(64 - r.Width)
 			t.Emit(asm.LSh.Imm(asm.R3, s), asm.ArSh.Imm(asm.R3, s))
-			t.mask(asm.R3, ones(dst.width), 2)
-		case r.Width > dst.width:
-			t.mask(asm.R3, ones(dst.width), 2)
+			t.Mask(asm.R3, ir.Ones(dst.Width), 2)
+		case r.Width > dst.Width:
+			t.Mask(asm.R3, ir.Ones(dst.Width), 2)
 		}
-		t.Store(code.PHV, dst.off, asm.R3, dst.size)
-	case r.Width == dst.width:
-		t.CopyWords(code.PHV, dst.off, asm.R2, 0, a.cell)
+		t.Store(code.PHV, dst.Off, asm.R3, dst.Size)
+	case r.Width == dst.Width:
+		t.CopyWords(code.PHV, dst.Off, asm.R2, 0, a.cell)
 	default:
-		refuse(t.Where, "reading a register of %d bits into a field of %d", r.Width, dst.width)
+		ir.Refuse(t.Where, "reading a register of %d bits into a field of %d", r.Width, dst.Width)
 	}
 	t.Bind(end)
 }
@@ -238,36 +239,36 @@ func (t *translator) registerWrite(r *bmv2json.Register, index, src *bmv2json.Ex
 	if r.Size == 0 {
 		return
 	}
-	if wide(r.Width) {
+	if ir.Wide(r.Width) {
 		if src.Op == bmv2json.OpField && !src.Field.IsValidity() && src.Width == r.Width && !src.Field.Field.VL {
-			t.cell(a, t.index(index), end)
-			t.CopyWords(asm.R2, 0, code.PHV, t.lay.field(src.Field).off, a.cell)
+			t.cell(a, t.Index(index), end)
+			t.CopyWords(asm.R2, 0, code.PHV, t.lay.Field(src.Field).Off, a.cell)
 			t.Bind(end)
 			return
 		}
-		t.cell(a, t.index(index), end)
-		n := wordsOf(r.Width)
+		t.cell(a, t.Index(index), end)
+		n := ir.WordsOf(r.Width)
 		t.Emit(asm.Mov.Reg(asm.R0, asm.R2)) // the last register that values are computed in
 		for i := range n {
-			v := andValue(t.word(src, i), konst(ones(min(64, r.Width-64*i))))
-			if v.need() >= len(pool) {
-				refuse(t.Where, "an expression with too many intermediate values")
+			v := ir.And(t.Word(src, i), ir.Const(ir.Ones(min(64, r.Width-64*i))))
+			if v.RegistersNeeded() >= len(ir.Registers) {
+				ir.Refuse(t.Where, "an expression with too many intermediate values")
 			}
-			t.computeSwapped(v, 0)
+			t.ComputeSwapped(v, 0)
 			t.Store(asm.R0, (n-1-i)*8, asm.R1, 8)
 		}
 		t.Bind(end)
 		return
 	}
-	v := andValue(t.word(src, 0), konst(ones(r.Width)))
-	t.cell(a, t.index(index), end)
-	if imm, ok := v.immediate(); ok {
+	v := ir.And(t.Word(src, 0), ir.Const(ir.Ones(r.Width)))
+	t.cell(a, t.Index(index), end)
+	if imm, ok := v.Immediate(); ok {
 		t.StoreConstant(asm.R2, 0, imm, a.cell)
 	} else {
-		if v.need()+2 > len(pool) {
-			refuse(t.Where, "an expression with too many intermediate values")
+		if v.RegistersNeeded()+2 > len(ir.Registers) {
+			ir.Refuse(t.Where, "an expression with too many intermediate values")
 		}
-		t.Store(asm.R2, 0, t.compute(v, 2), a.cell)
+		t.Store(asm.R2, 0, t.Compute(v, 2), a.cell)
 	}
 	t.Bind(end)
 }
@@ -278,7 +279,7 @@ func (t *translator) count(k *bmv2json.Counter, index *bmv2json.Expr) {
 	if k.Size == 0 {
 		return
 	}
-	t.cell(a, t.index(index), end)
+	t.cell(a, t.Index(index), end)
 	t.addToCounter(asm.R2, 0)
 	t.Bind(end)
 }

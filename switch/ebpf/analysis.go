@@ -186,13 +186,13 @@ func (p *plan) egressWrites() []span {
 	}
 	field := func(r bmv2json.FieldRef) {
 		if !r.IsZero() && r.Field != nil {
-			f := p.lay.field(r)
-			add(f.off, f.size)
+			f := p.lay.Field(r)
+			add(f.Off, f.Size)
 		}
 	}
 	header := func(h *bmv2json.Header) {
-		add(p.lay.base[h.Index], p.lay.types[h.Type].size)
-		add(p.lay.validity(h), 1)
+		add(p.lay.Base[h.Index], p.lay.Types[h.Type].Size)
+		add(p.lay.Validity(h), 1)
 	}
 	if p.measured() {
 		add(phvLength, 4)
@@ -220,9 +220,9 @@ func (p *plan) egressWrites() []span {
 						}
 						switch e.Op {
 						case bmv2json.OpStack:
-							add(p.lay.nextOf(e.Stack), 1)
+							add(p.lay.NextOf(e.Stack), 1)
 						case bmv2json.OpUnionStack:
-							add(p.lay.nextOfUnions(e.UnionStack), 1)
+							add(p.lay.NextOfUnions(e.UnionStack), 1)
 						}
 					}
 				}

@@ -136,7 +136,7 @@ func (c *controlled) lookedUp(t *testing.T) bool {
 				var phvs [][]byte
 				check(t, c.pipeline.phv.Lookup(uint32(0), &phvs))
 				for _, phv := range phvs {
-					if phv[c.pipeline.lay.field(bmv2json.FieldRef{Header: h, Field: f}).off] != 0 {
+					if phv[c.pipeline.lay.Field(bmv2json.FieldRef{Header: h, Field: f}).Off] != 0 {
 						return true
 					}
 				}

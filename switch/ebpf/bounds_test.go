@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -19,7 +20,7 @@ func TestTablesAreBounded(t *testing.T) {
 		prog, err := bmv2json.Parse([]byte(larger))
 		check(t, err)
 		plan := func() (err error) {
-			defer catch(&err)
+			defer ir.Catch(&err)
 			newPlan(prog)
 			return nil
 		}

@@ -4,6 +4,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
 // cellsMax is how many bytes of registers one run of the cells program moves.
@@ -15,7 +16,7 @@ const cellsHeader = 16
 // cellsProgram is a small program that copies between the state and the data that it is run with, under the packets' locks: so that the control plane's reads and
 // writes of registers and meters are whole, seen from packets.
 func cellsProgram(p *plan, f fds) (insns asm.Instructions, err error) {
-	defer catch(&err)
+	defer ir.Catch(&err)
 	t := newTranslator(p, hookTC, f, settings{})
 	main := t.function("cells", func() {
 		read, done, unlock, fail := "cells.read", "cells.done", "cells.unlock", "cells.fail"

@@ -5,6 +5,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
 // verifyChecksums sets checksum_error where a checksum that the program verifies is wrong. One whose field is in a header that is not valid, or whose condition
@@ -16,11 +17,11 @@ func (t *translator) verifyChecksums() {
 		}
 		ok, check := t.NewLabel("right"), t.NewLabel("check")
 		t.Where = k.Path
-		t.branch(t.checksumApplies(k), check, ok, check, 0)
+		t.Branch(t.checksumApplies(k), check, ok, check, 0)
 		t.Bind(check)
 		t.checksum(k.Calc)
-		p := t.lay.field(k.Target)
-		t.Load(asm.R2, code.PHV, p.off, p.size)
+		p := t.lay.Field(k.Target)
+		t.Load(asm.R2, code.PHV, p.Off, p.Size)
 		t.Emit(asm.JEq.Reg(asm.R1, asm.R2, ok))
 		t.setStandardConstant(t.std.checksumError, 1)
 		t.Bind(ok)
@@ -34,30 +35,30 @@ func (t *translator) updateChecksums() {
 		}
 		end, update := t.NewLabel("updated"), t.NewLabel("update")
 		t.Where = k.Path
-		cond := always
+		cond := ir.Always
 		if k.Cond != nil {
-			cond = t.condition(k.Cond)
+			cond = t.Condition(k.Cond)
 		}
-		t.branch(cond, update, end, update, 0)
+		t.Branch(cond, update, end, update, 0)
 		t.Bind(update)
 		t.checksum(k.Calc)
-		p := t.lay.field(k.Target)
-		t.mask(asm.R1, ones(p.width), 0)
-		t.Store(code.PHV, p.off, asm.R1, p.size)
+		p := t.lay.Field(k.Target)
+		t.Mask(asm.R1, ir.Ones(p.Width), 0)
+		t.Store(code.PHV, p.Off, asm.R1, p.Size)
 		t.Bind(end)
 	}
 }
 
-func (t *translator) checksumApplies(k *bmv2json.Checksum) *condition {
+func (t *translator) checksumApplies(k *bmv2json.Checksum) *ir.Condition {
 	if k.Target.IsValidity() || k.Target.Field.VL || k.Target.Width() > 64 {
-		refuse(k.Path, "a checksum kept in %s", k.Target)
+		ir.Refuse(k.Path, "a checksum kept in %s", k.Target)
 	}
-	c := compare(cmpNe, loadField(t.lay.validity(k.Target.Header), 1, 1), konst(0), false)
+	c := ir.Compare(ir.CmpNe, ir.LoadPHV(t.lay.Validity(k.Target.Header), 1, 1), ir.Const(0), false)
 	if k.Target.Header.Metadata {
-		c = always
+		c = ir.Always
 	}
 	if k.Cond != nil {
-		c = andCondition(c, t.condition(k.Cond))
+		c = ir.AndCondition(c, t.Condition(k.Cond))
 	}
 	return c
 }
@@ -67,11 +68,11 @@ func (t *translator) checksum(k *bmv2json.Calculation) {
 	inputs, payload := withoutPayload(k)
 	switch name, ok := hashAlgorithms[k.Algo]; {
 	case !ok:
-		refuse(k.Path, "the checksum algorithm %q", k.Algo)
+		ir.Refuse(k.Path, "the checksum algorithm %q", k.Algo)
 	case name == "csum16":
 		t.internetChecksum(k, inputs, payload)
 	case payload:
-		refuse(k.Path, "the checksum algorithm %q over the payload", k.Algo)
+		ir.Refuse(k.Path, "the checksum algorithm %q over the payload", k.Algo)
 	case name == "random":
 		t.random64()
 		t.Emit(asm.Mov.Reg(asm.R1, asm.R0))
@@ -98,7 +99,7 @@ func (t *translator) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json
 		for bit, i := 0, 0; i < len(inputs); {
 			h, absent := neededBy(&inputs[i]), t.NewLabel("absent")
 			if h != nil {
-				t.Load(asm.R2, code.PHV, t.lay.validity(h), 1)
+				t.Load(asm.R2, code.PHV, t.lay.Validity(h), 1)
 				t.Emit(asm.JEq.Imm(asm.R2, 0, absent))
 			}
 			for ; i < len(inputs) && neededBy(&inputs[i]) == h; i++ {
@@ -154,24 +155,24 @@ func (t *translator) foldChecksum() {
 
 // addToChecksum adds one input, which starts at a bit of the string, to R1.
 func (t *translator) addToChecksum(in *bmv2json.CalcInput, bit int) int {
-	add := func(v *value, width int) {
+	add := func(v *ir.Value, width int) {
 		bit += width
-		v = shlValue(v, uint64((16-bit%16)%16))
-		if v.isConst(0) {
+		v = ir.Shl(v, uint64((16-bit%16)%16))
+		if v.IsConst(0) {
 			return
 		}
-		t.compute(v, 1)
+		t.Compute(v, 1)
 		t.Emit(asm.Add.Reg(asm.R1, asm.R2))
 	}
 	// In parts of 32 bits, so that what is shifted fits, and many of them add up.
-	t.operands(in, t.Where, func(word func(int) *value, width int) {
+	t.operands(in, t.Where, func(word func(int) *ir.Value, width int) {
 		for left := width; left > 0; {
 			n := left % 32
 			if n == 0 {
 				n = 32
 			}
 			left -= n
-			add(andValue(shrValue(word(left/64), uint64(left%64)), konst(ones(n))), n)
+			add(ir.And(ir.Shr(word(left/64), uint64(left%64)), ir.Const(ir.Ones(n))), n)
 		}
 	})
 	return bit

@@ -7,6 +7,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
 // The control flow of a pipeline is a graph of tables and conditions without cycles; each node becomes code once, at a label.
@@ -38,7 +39,7 @@ func nodes(p *bmv2json.Pipeline) (order []bmv2json.Node) {
 			return
 		}
 		if state[n] == 1 {
-			refuse(p.Path, "a control flow that goes round (%s)", n.NodeName())
+			ir.Refuse(p.Path, "a control flow that goes round (%s)", n.NodeName())
 		}
 		state[n] = 1
 		next := successors(n)
@@ -171,12 +172,12 @@ func (t *translator) runPipeline(name string) {
 		switch n := n.(type) {
 		case *bmv2json.Conditional:
 			t.Where = n.Path
-			t.begin(operand{n.Expr, 1})
-			t.branch(t.condition(n.Expr), toward(in, n.True), toward(in, n.False), following, 0)
+			t.BeginStatement(ir.NewOperand(n.Expr, 1))
+			t.Branch(t.Condition(n.Expr), toward(in, n.True), toward(in, n.False), following, 0)
 		case *bmv2json.ActionCall:
-			t.konsts = [][]byte{}
+			t.Constants = [][]byte{}
 			t.runAction(n.Action, t.pipeline.end)
-			t.konsts = nil
+			t.Constants = nil
 			t.Jump(toward(in, n.Next))
 		case *bmv2json.Table:
 			t.applyTable(t.tables[n.Index], func(s bmv2json.Node) { t.Jump(toward(in, s)) })

@@ -7,6 +7,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -33,9 +34,9 @@ func (p *plan) planDigests(take func(bytes int) int) {
 func (t *translator) generateDigest(p *bmv2json.Primitive) {
 	id := p.Args[1]
 	if id.Op == bmv2json.OpConst && (!id.Const.IsInt64() || t.prog.LearnList(int(id.Const.Int64())) == nil) {
-		refuse(id.Path, "a digest of learn list %s, which there is not", id.Const)
+		ir.Refuse(id.Path, "a digest of learn list %s, which there is not", id.Const)
 	}
-	t.Store(code.PHV, t.digest, t.compute(andValue(t.index(id), konst(0xffff)), 0), 2)
+	t.Store(code.PHV, t.digest, t.Compute(ir.And(t.Index(id), ir.Const(0xffff)), 0), 2)
 }
 
 // startDigest makes a packet one that has asked for no digest.
@@ -66,12 +67,12 @@ func (t *translator) sample() {
 		t.Emit(asm.JNE.Imm(code.Entry, int32(l.ID), other))
 		at := digestHeader
 		for i, e := range l.Elements {
-			n := wordsOf(l.Widths[i])
+			n := ir.WordsOf(l.Widths[i])
 			if at+8*n > bufferSize {
-				refuse(l.Path, "a digest of more than %d bytes", bufferSize)
+				ir.Refuse(l.Path, "a digest of more than %d bytes", bufferSize)
 			}
 			for w := n - 1; w >= 0; w-- {
-				t.compute(andValue(t.word(e, w), konst(ones(min(64, l.Widths[i]-64*w)))), 0)
+				t.Compute(ir.And(t.Word(e, w), ir.Const(ir.Ones(min(64, l.Widths[i]-64*w)))), 0)
 				t.Store(code.Temp, at, asm.R1, 8)
 				at += 8
 			}
@@ -96,7 +97,7 @@ func (p *pipeline) decodeDigest(b []byte) (d target.Digest, ok bool) {
 	d.Name = l.Name
 	b = b[digestHeader:]
 	for _, width := range l.Widths {
-		n := wordsOf(width)
+		n := ir.WordsOf(width)
 		if len(b) < 8*n {
 			return d, false
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -203,7 +204,7 @@ func (t *table) bind(e *target.TableEntry) (uint64, error) {
 	word, plan := uint64(i+1), t.params[i]
 	if t.inline {
 		for j, b := range e.Action.Params {
-			word |= new(big.Int).SetBytes(b).Uint64() << plan.at[j]
+			word |= new(big.Int).SetBytes(b).Uint64() << plan.At[j]
 		}
 		return word, nil
 	}
@@ -214,7 +215,7 @@ func (t *table) bind(e *target.TableEntry) (uint64, error) {
 	mem := t.p.state.mem[t.tablePlan.slots+slot*t.slotSize:][:t.slotSize]
 	clear(mem)
 	for j, b := range e.Action.Params {
-		encodeCell(mem[plan.at[j]:plan.at[j]+slotSize(a.Params[j].Width)], b)
+		encodeCell(mem[plan.At[j]:plan.At[j]+ir.SlotSize(a.Params[j].Width)], b)
 	}
 	return word | uint64(slot)<<16, nil
 }

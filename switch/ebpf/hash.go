@@ -9,6 +9,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
@@ -41,7 +42,7 @@ var crcs = map[string]crc{
 // table is the check's table, 8 bytes an entry.
 func (c crc) table() []byte {
 	var out []byte
-	mask := ones(c.width)
+	mask := ir.Ones(c.width)
 	poly := c.poly
 	if c.reflected {
 		poly = bits.Reverse64(poly) >> (64 - c.width)
@@ -129,17 +130,17 @@ func (t *translator) hash(p *bmv2json.Primitive) {
 	k := p.Args[2].Calc
 	name, ok := hashAlgorithms[k.Algo]
 	if !ok {
-		refuse(k.Path, "the hash algorithm %q", k.Algo)
+		ir.Refuse(k.Path, "the hash algorithm %q", k.Algo)
 	}
-	if isWide(p.Args[1]) && !interval.Of(p.Args[1]).Within(interval.U64) || isWide(p.Args[3]) && !interval.Of(p.Args[3]).Within(interval.U64) {
-		refuse(p.Path, "a hash with a base or size of more than 64 bits")
+	if ir.WideExpr(p.Args[1]) && !interval.Of(p.Args[1]).Within(interval.U64) || ir.WideExpr(p.Args[3]) && !interval.Of(p.Args[3]).Within(interval.U64) {
+		ir.Refuse(p.Path, "a hash with a base or size of more than 64 bits")
 	}
 	if name == "random" {
 		t.random64()
 	} else {
 		inputs, payload := withoutPayload(k)
 		if payload {
-			refuse(k.Path, "a hash over the payload")
+			ir.Refuse(k.Path, "a hash over the payload")
 		}
 		t.hashInput(k, inputs)
 		t.callHash(name)
@@ -147,13 +148,13 @@ func (t *translator) hash(p *bmv2json.Primitive) {
 	t.Store(asm.R10, hashOnStack, asm.R0, 8)
 	// The size may be 0, which is as good as 1.
 	one := t.NewLabel("one")
-	t.compute(t.word(p.Args[3], 0), 0)
+	t.Compute(t.Word(p.Args[3], 0), 0)
 	t.Load(asm.R0, asm.R10, hashOnStack, 8)
 	t.Emit(asm.JNE.Imm(asm.R1, 0, one), asm.Mov.Imm(asm.R1, 1))
 	t.Bind(one)
 	t.Emit(asm.Mod.Reg(asm.R0, asm.R1))
 	t.Store(asm.R10, hashOnStack, asm.R0, 8)
-	t.compute(t.word(p.Args[1], 0), 0)
+	t.Compute(t.Word(p.Args[1], 0), 0)
 	t.Load(asm.R0, asm.R10, hashOnStack, 8)
 	t.Emit(asm.Add.Reg(asm.R1, asm.R0))
 	t.storeNumber(p.Args[0])
@@ -164,19 +165,19 @@ const hashOnStack = -80
 
 // storeNumber stores the number in R1 into a field, cut to its width; the upper words of a wide one become 0.
 func (t *translator) storeNumber(dst *bmv2json.Expr) {
-	pl := t.placeOf(dst)
-	if pl.last {
-		refuse(dst.Path, "assigning to the last element of a stack")
+	pl := t.PlaceOf(dst)
+	if pl.LastElement {
+		ir.Refuse(dst.Path, "assigning to the last element of a stack")
 	}
-	if !wide(pl.width) {
-		t.mask(asm.R1, ones(pl.width), 0)
-		t.Store(code.PHV, pl.off, asm.R1, pl.size)
+	if !ir.Wide(pl.Width) {
+		t.Mask(asm.R1, ir.Ones(pl.Width), 0)
+		t.Store(code.PHV, pl.Off, asm.R1, pl.Size)
 		return
 	}
-	n := wordsOf(pl.width)
-	t.Zero(code.PHV, pl.off, (n-1)*8)
+	n := ir.WordsOf(pl.Width)
+	t.Zero(code.PHV, pl.Off, (n-1)*8)
 	t.Emit(asm.HostTo(asm.BE, asm.R1, asm.DWord))
-	t.Store(code.PHV, pl.off+(n-1)*8, asm.R1, 8)
+	t.Store(code.PHV, pl.Off+(n-1)*8, asm.R1, 8)
 }
 
 // random64 leaves 64 random bits in R0. They are the kernel's: not those of the interpreter.
@@ -193,12 +194,12 @@ func (t *translator) random64() {
 // random emits random(dst, lo, hi). An empty range leaves dst as it is.
 func (t *translator) random(p *bmv2json.Primitive) {
 	empty, all := t.NewLabel("empty"), t.NewLabel("all")
-	lo, hi := t.index(p.Args[1]), t.index(p.Args[2])
+	lo, hi := t.Index(p.Args[1]), t.Index(p.Args[2])
 	t.random64()
 	t.Store(asm.R10, hashOnStack, asm.R0, 8)
-	t.compute(hi, 0)
+	t.Compute(hi, 0)
 	t.Store(asm.R10, hashOnStack-8, asm.R1, 8)
-	t.compute(lo, 0)
+	t.Compute(lo, 0)
 	t.Load(asm.R2, asm.R10, hashOnStack-8, 8)
 	t.Load(asm.R0, asm.R10, hashOnStack, 8)
 	t.Emit(asm.JGT.Reg(asm.R1, asm.R2, empty), asm.Sub.Reg(asm.R2, asm.R1), asm.Add.Imm(asm.R2, 1), asm.JEq.Imm(asm.R2, 0, all), asm.Mod.Reg(asm.R0, asm.R2))
@@ -252,7 +253,7 @@ func (t *translator) hashFunction(name string) string {
 			}
 			t.Emit(asm.Xor.Reg(v, asm.R4))
 			if !check.reflected {
-				t.mask(v, ones(check.width), 3)
+				t.Mask(v, ir.Ones(check.width), 3)
 			}
 		case name == "identity": // the first eight bytes, or all where there are fewer
 			t.Emit(asm.JGE.Imm(i, 8, done), asm.LSh.Imm(v, 8), asm.Or.Reg(v, asm.R2))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
@@ -109,11 +110,11 @@ func placed(inputs []bmv2json.CalcInput, payload bool, unit int) bool {
 
 // operands gives what one input of fixed width is made of, the fields of a header one by one: the 64-bit words of each,
 // the lowest first, and its width.
-func (t *translator) operands(in *bmv2json.CalcInput, where string, visit func(word func(int) *value, width int)) {
+func (t *translator) operands(in *bmv2json.CalcInput, where string, visit func(word func(int) *ir.Value, width int)) {
 	visitField := func(r bmv2json.FieldRef) {
-		p := t.lay.field(r)
-		p.signed = false
-		visit(func(i int) *value { return t.wordOfPlace(p, i) }, p.width)
+		p := t.lay.Field(r)
+		p.Signed = false
+		visit(func(i int) *ir.Value { return t.WordOfPlace(p, i) }, p.Width)
 	}
 	switch {
 	case in.Header != nil:
@@ -121,10 +122,10 @@ func (t *translator) operands(in *bmv2json.CalcInput, where string, visit func(w
 			visitField(bmv2json.FieldRef{Header: in.Header, Field: f})
 		}
 	case in.Const != nil:
-		visit(func(i int) *value { return konst(interval.Word(in.Const, i)) }, in.Width)
+		visit(func(i int) *ir.Value { return ir.Const(interval.Word(in.Const, i)) }, in.Width)
 	default:
 		if in.Field.IsValidity() {
-			refuse(where, "the validity of %s as input", in.Field.Header.Name)
+			ir.Refuse(where, "the validity of %s as input", in.Field.Header.Name)
 		}
 		visitField(in.Field)
 	}
@@ -132,16 +133,16 @@ func (t *translator) operands(in *bmv2json.CalcInput, where string, visit func(w
 
 // piece is up to 64 bits of the input.
 type piece struct {
-	v     *value
+	v     *ir.Value
 	width int
 }
 
 // pieces cuts an input of fixed width up, from the top bit on.
 func (t *translator) pieces(in *bmv2json.CalcInput, where string) (out []piece) {
-	t.operands(in, where, func(word func(int) *value, width int) {
-		for w := wordsOf(width) - 1; w >= 0; w-- {
+	t.operands(in, where, func(word func(int) *ir.Value, width int) {
+		for w := ir.WordsOf(width) - 1; w >= 0; w-- {
 			n := min(64, width-64*w)
-			out = append(out, piece{andValue(word(w), konst(ones(n))), n})
+			out = append(out, piece{ir.And(word(w), ir.Const(ir.Ones(n))), n})
 		}
 	})
 	return out
@@ -195,7 +196,7 @@ func (t *translator) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcIn
 		}
 		absent := t.NewLabel("absent")
 		if r.needed != nil {
-			t.Load(asm.R1, code.PHV, t.lay.validity(r.needed), 1)
+			t.Load(asm.R1, code.PHV, t.lay.Validity(r.needed), 1)
 			t.Emit(asm.JEq.Imm(asm.R1, 0, absent))
 		}
 		t.Emit(asm.JGT.Imm(code.Temp, int32(most), absent)) // never: for the verifier
@@ -216,14 +217,14 @@ func (t *translator) hashInputEach(k *bmv2json.Calculation, inputs []bmv2json.Ca
 // checkLength refuses what is more than a hash can take.
 func (t *translator) checkLength(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	if n := (inputBits(inputs) + 7) / 8; n > maxHashInput {
-		refuse(k.Path, "a hash, or a checksum of which parts may be missing, over %d bytes (at most %d)", n, maxHashInput)
+		ir.Refuse(k.Path, "a hash, or a checksum of which parts may be missing, over %d bytes (at most %d)", n, maxHashInput)
 	}
 }
 
 // unlessAll goes to other unless all of the headers are valid.
 func (t *translator) unlessAll(headers []*bmv2json.Header, other string) {
 	for _, h := range headers {
-		t.Load(asm.R1, code.PHV, t.lay.validity(h), 1)
+		t.Load(asm.R1, code.PHV, t.lay.Validity(h), 1)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, other))
 	}
 }
@@ -242,7 +243,7 @@ func (t *translator) putAll(k *bmv2json.Calculation, inputs []bmv2json.CalcInput
 	for i := range inputs {
 		if in := &inputs[i]; in.Header != nil && bits%8 != 0 {
 			fill := 8 - bits%8
-			pieces, bits = append(pieces, piece{konst(0), fill}), bits+fill
+			pieces, bits = append(pieces, piece{ir.Const(0), fill}), bits+fill
 		}
 		pieces, bits = append(pieces, t.pieces(&inputs[i], k.Path)...), bits+widthOfInput(&inputs[i])
 	}
@@ -261,17 +262,17 @@ func (t *translator) putAll(k *bmv2json.Calculation, inputs []bmv2json.CalcInput
 // putPieces writes pieces one after the other, from the top bit on, to R0 + plan.hashIn. It writes up to 7 bytes beyond
 // them.
 func (t *translator) putPieces(pieces []piece) {
-	var run *value
+	var run *ir.Value
 	filled, at := 0, 0
 	flush := func() {
 		if filled == 0 {
 			return
 		}
-		v := shlValue(run, uint64(64-filled))
-		if v.need() >= len(pool) {
-			refuse(t.Where, "a hash over an expression with too many intermediate values")
+		v := ir.Shl(run, uint64(64-filled))
+		if v.RegistersNeeded() >= len(ir.Registers) {
+			ir.Refuse(t.Where, "a hash over an expression with too many intermediate values")
 		}
-		t.compute(v, 0)
+		t.Compute(v, 0)
 		t.Emit(asm.HostTo(asm.BE, asm.R1, asm.DWord))
 		t.Store(asm.R0, t.hashIn+at, asm.R1, 8)
 		at, run, filled = at+8, nil, 0
@@ -279,11 +280,11 @@ func (t *translator) putPieces(pieces []piece) {
 	for _, p := range pieces {
 		for left := p.width; left > 0; {
 			n := min(left, 64-filled)
-			part := andValue(shrValue(p.v, uint64(left-n)), konst(ones(n)))
+			part := ir.And(ir.Shr(p.v, uint64(left-n)), ir.Const(ir.Ones(n)))
 			if run == nil {
 				run = part
 			} else {
-				run = orValue(shlValue(run, uint64(n)), part)
+				run = ir.Or(ir.Shl(run, uint64(n)), part)
 			}
 			filled, left = filled+n, left-n
 			if filled == 64 {
@@ -330,7 +331,7 @@ func (t *translator) putInput(in *bmv2json.CalcInput, where, never string) {
 			for left := p.width; left > 0; {
 				n := min(left, eachBits)
 				left -= n
-				t.compute(andValue(shrValue(p.v, uint64(left)), konst(ones(n))), 0)
+				t.Compute(ir.And(ir.Shr(p.v, uint64(left)), ir.Const(ir.Ones(n))), 0)
 				t.Emit(asm.Mov.Imm(asm.R2, int32(n)))
 				t.putBits()
 			}
@@ -366,15 +367,15 @@ func (t *translator) putBits() {
 // putVarbitInput puts a header's field of variable length behind what was before it, as many bytes as it has.
 func (t *translator) putVarbitInput(h *bmv2json.Header, never string) {
 	const bytes = eachBits / 8
-	l, end := t.lay.types[h.Type], t.NewLabel("varbit")
-	for at := 0; at < l.vlMax; at += bytes {
+	l, end := t.lay.Types[h.Type], t.NewLabel("varbit")
+	for at := 0; at < l.VarbitMax; at += bytes {
 		some := t.NewLabel("some")
 		t.varbitLength(asm.R2, h, never)
 		t.Emit(asm.JLE.Imm(asm.R2, int32(at), end), asm.Sub.Imm(asm.R2, int32(at)))
 		t.Emit(asm.JLE.Imm(asm.R2, bytes, some), asm.Mov.Imm(asm.R2, bytes))
 		t.Bind(some)
 		t.Emit(asm.LSh.Imm(asm.R2, 3), asm.Mov.Imm(asm.R3, 64), asm.Sub.Reg(asm.R3, asm.R2))
-		t.Load(asm.R1, code.PHV, t.lay.base[h.Index]+l.fields[h.Type.VL].off+at, 8)
+		t.Load(asm.R1, code.PHV, t.lay.Base[h.Index]+l.Fields[h.Type.VL].Off+at, 8)
 		t.Emit(asm.HostTo(asm.BE, asm.R1, asm.DWord), asm.RSh.Reg(asm.R1, asm.R3))
 		t.putBits()
 		t.forget(code.Temp, 8*t.hashMax, never)

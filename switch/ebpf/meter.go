@@ -113,7 +113,7 @@ func (t *translator) executeMeter(p *bmv2json.Primitive) {
 	if m.Size == 0 {
 		return
 	}
-	t.cell(t.meters[m.Index], t.index(p.Args[1]), end)
+	t.cell(t.meters[m.Index], t.Index(p.Args[1]), end)
 	t.askMeter(m)
 	t.Emit(asm.Mov.Reg(asm.R1, asm.R0))
 	t.storeNumber(p.Args[2])

@@ -7,6 +7,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
 // deparse writes the valid headers, in the deparser's order, over the frame's old ones. Where they are longer or shorter in all, the payload moves.
@@ -16,7 +17,7 @@ func (t *translator) deparse(drop string) {
 	}
 	d := t.prog.Deparsers[0]
 	if len(d.Primitives) > 0 {
-		refuse(d.Primitives[0].Path, "a primitive in a deparser")
+		ir.Refuse(d.Primitives[0].Path, "a primitive in a deparser")
 	}
 	t.Where = d.Path
 	// How long will they be?
@@ -24,9 +25,9 @@ func (t *translator) deparse(drop string) {
 	most := 0
 	for _, h := range d.Order {
 		skip := t.NewLabel("skip")
-		most += t.lay.types[h.Type].bytes + t.lay.types[h.Type].vlMax
-		t.Load(asm.R1, code.PHV, t.lay.validity(h), 1)
-		t.Emit(asm.JEq.Imm(asm.R1, 0, skip), asm.Add.Imm(code.Entry, int32(t.lay.types[h.Type].bytes)))
+		most += t.lay.Types[h.Type].Bytes + t.lay.Types[h.Type].VarbitMax
+		t.Load(asm.R1, code.PHV, t.lay.Validity(h), 1)
+		t.Emit(asm.JEq.Imm(asm.R1, 0, skip), asm.Add.Imm(code.Entry, int32(t.lay.Types[h.Type].Bytes)))
 		if h.Type.VL >= 0 {
 			t.varbitLength(asm.R1, h, drop)
 			t.Emit(asm.Add.Reg(code.Entry, asm.R1))
@@ -70,12 +71,12 @@ func (t *translator) deparseByCopy(d *bmv2json.Deparser, drop string) {
 	room := 0
 	for _, h := range d.Order {
 		skip := t.NewLabel("skip")
-		size := t.lay.types[h.Type].bytes
-		t.Load(asm.R1, code.PHV, t.lay.validity(h), 1)
+		size := t.lay.Types[h.Type].Bytes
+		t.Load(asm.R1, code.PHV, t.lay.Validity(h), 1)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, skip))
 		if t.blocks[h] {
 			t.flush(room, drop)
-			t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.lay.base[h.Index])), asm.Mov.Imm(asm.R4, int32(size)))
+			t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.lay.Base[h.Index])), asm.Mov.Imm(asm.R4, int32(size)))
 			t.storeBytes()
 			t.Emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Imm(code.Entry, int32(size)))
 		} else {
@@ -83,9 +84,9 @@ func (t *translator) deparseByCopy(d *bmv2json.Deparser, drop string) {
 			t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Reg(asm.R3, code.Temp))
 			if h.Type.VL >= 0 {
 				t.putVarbit(h, drop)
-				room += t.lay.types[h.Type].vlMax
+				room += t.lay.Types[h.Type].VarbitMax
 			} else {
-				t.putFields(h.Type, t.lay.base[h.Index], t.out, false)
+				t.putFields(h.Type, t.lay.Base[h.Index], t.out, false)
 			}
 			t.Emit(asm.Add.Imm(code.Temp, int32(size)))
 			room += size
@@ -122,10 +123,10 @@ func (t *translator) putSomeFields(h *bmv2json.HeaderType, first, last, base, ou
 	if first == last {
 		return
 	}
-	l := t.lay.types[h]
+	l := t.lay.Types[h]
 	// Chunks of whole bytes, 64 bits at most: [from, from+bits) of the header.
 	type piece struct {
-		v     *value
+		v     *ir.Value
 		width int
 	}
 	var run []piece
@@ -134,24 +135,24 @@ func (t *translator) putSomeFields(h *bmv2json.HeaderType, first, last, base, ou
 		if filled == 0 {
 			return
 		}
-		var v *value
+		var v *ir.Value
 		at := filled
 		for _, p := range run {
 			at -= p.width
-			x := shlValue(p.v, uint64(at))
+			x := ir.Shl(p.v, uint64(at))
 			if v == nil {
 				v = x
 			} else {
-				v = orValue(v, x)
+				v = ir.Or(v, x)
 			}
 		}
 		t.putBytes(v, out+from/8, filled/8, exact)
 		from, filled, run = from+filled, 0, nil
 	}
-	add := func(v *value, width int) { // the low width bits of v
+	add := func(v *ir.Value, width int) { // the low width bits of v
 		for width > 0 {
 			n := min(width, 64-filled)
-			run = append(run, piece{andValue(shrValue(v, uint64(width-n)), konst(ones(n))), n})
+			run = append(run, piece{ir.And(ir.Shr(v, uint64(width-n)), ir.Const(ir.Ones(n))), n})
 			filled += n
 			width -= n
 			if filled == 64 || width == 0 && filled%8 == 0 {
@@ -163,29 +164,29 @@ func (t *translator) putSomeFields(h *bmv2json.HeaderType, first, last, base, ou
 		if i < first {
 			continue
 		}
-		p := place{off: base + l.fields[i].off, size: l.fields[i].size, width: f.Width}
-		n := wordsOf(f.Width)
+		p := ir.Place{Off: base + l.Fields[i].Off, Size: l.Fields[i].Size, Width: f.Width}
+		n := ir.WordsOf(f.Width)
 		for w := n - 1; w >= 0; w-- {
 			width := 64
 			if w == n-1 {
 				width = f.Width - 64*(n-1)
 			}
-			if filled == 0 && width == 64 && wide(f.Width) { // a word that stays as it is
-				t.Load(asm.R1, code.PHV, p.off+(n-1-w)*8, 8)
+			if filled == 0 && width == 64 && ir.Wide(f.Width) { // a word that stays as it is
+				t.Load(asm.R1, code.PHV, p.Off+(n-1-w)*8, 8)
 				t.Store(asm.R3, out+from/8, asm.R1, 8)
 				from += 64
 				continue
 			}
-			add(t.wordOfPlace(p, w), width)
+			add(t.WordOfPlace(p, w), width)
 		}
 	}
 	if filled > 0 {
-		refuse(h.Path, "a header of %d bits, which is not whole bytes", h.FixedBits)
+		ir.Refuse(h.Path, "a header of %d bits, which is not whole bytes", h.FixedBits)
 	}
 }
 
 // putBytes writes the low size bytes of v, big-endian, to R3+off. Unless exact is set it may write up to 8 bytes; those after it are written later, or unused.
-func (t *translator) putBytes(v *value, off, size int, exact bool) {
+func (t *translator) putBytes(v *ir.Value, off, size int, exact bool) {
 	wide := size
 	switch {
 	case size == 3:
@@ -193,19 +194,19 @@ func (t *translator) putBytes(v *value, off, size int, exact bool) {
 	case size > 4:
 		wide = 8
 	}
-	v = shlValue(v, uint64(8*(wide-size)))
-	if v.op == vConst {
-		t.computeSwapped(konst(v.k<<(64-8*wide)), 0)
+	v = ir.Shl(v, uint64(8*(wide-size)))
+	if k, ok := v.Constant(); ok {
+		t.ComputeSwapped(ir.Const(k<<(64-8*wide)), 0)
 		t.putRegister(off, size, wide, exact)
 		return
 	}
 	// R3 is taken: the registers after it are what is left to compute in.
-	if v.need() > 2 {
+	if v.RegistersNeeded() > 2 {
 		t.Emit(asm.Mov.Reg(asm.R0, asm.R3))
-		t.compute(v, 0)
+		t.Compute(v, 0)
 		t.Emit(asm.Mov.Reg(asm.R3, asm.R0))
 	} else {
-		t.compute(v, 0)
+		t.Compute(v, 0)
 	}
 	if wide > 1 {
 		t.Emit(asm.HostTo(asm.BE, asm.R1, code.SizeOf(wide)))

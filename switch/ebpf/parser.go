@@ -7,6 +7,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
 // The parser. Its first bytes of the frame are in the PHV (plan.frame), Entry is the cursor and Temp how many bytes there are. The verifier knows Temp
@@ -15,14 +16,14 @@ import (
 // parse emits the parser. It leaves the cursor in phvHead, parser_error set, and the fields of every header that was not extracted 0.
 func (t *translator) parse() {
 	if len(t.prog.Parsers) == 0 {
-		refuse("parsers", "a program without a parser")
+		ir.Refuse("parsers", "a program without a parser")
 	}
 	done := "parse.done"
 	p := t.prog.Parsers[0]
 	early := t.earlyHeaders()
 	for _, h := range t.prog.Headers {
 		if early[h] {
-			t.Zero(code.PHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
+			t.Zero(code.PHV, t.lay.Base[h.Index], t.lay.Types[h.Type].Size)
 		}
 	}
 	label := func(s *bmv2json.ParseState) string {
@@ -33,7 +34,7 @@ func (t *translator) parse() {
 	}
 	farthest := t.frameMax // where the cursor may be
 	for h := range t.blocks {
-		farthest += t.lay.types[h.Type].bytes
+		farthest += t.lay.Types[h.Type].Bytes
 	}
 	t.Jump(label(p.Init))
 	for _, s := range p.States {
@@ -59,9 +60,9 @@ func (t *translator) parse() {
 			continue
 		}
 		valid := t.NewLabel("valid")
-		t.Load(asm.R1, code.PHV, t.lay.validity(h), 1)
+		t.Load(asm.R1, code.PHV, t.lay.Validity(h), 1)
 		t.Emit(asm.JNE.Imm(asm.R1, 0, valid))
-		t.Zero(code.PHV, t.lay.base[h.Index], t.lay.types[h.Type].size)
+		t.Zero(code.PHV, t.lay.Base[h.Index], t.lay.Types[h.Type].Size)
 		t.Bind(valid)
 	}
 }
@@ -109,16 +110,16 @@ func (t *translator) available(off, bytes int) {
 }
 
 func (t *translator) parserOp(o *bmv2json.ParserOp) {
-	t.begin(parserOperands(o)...)
+	t.BeginStatement(parserOperands(o)...)
 	switch o.Kind {
 	case bmv2json.ParserExtract:
 		switch {
 		case o.Header != nil:
 			t.extract(o.Header)
 		case o.Stack != nil:
-			t.extractNext(o.Stack.Headers, t.lay.nextOf(o.Stack), t.extract)
+			t.extractNext(o.Stack.Headers, t.lay.NextOf(o.Stack), t.extract)
 		default:
-			t.extractNext(members(o), t.lay.nextOfUnions(o.UnionStack), t.extract)
+			t.extractNext(members(o), t.lay.NextOfUnions(o.UnionStack), t.extract)
 		}
 	case bmv2json.ParserExtractVL:
 		take := func(h *bmv2json.Header) { t.extractVarbit(h, o.Length) }
@@ -126,23 +127,23 @@ func (t *translator) parserOp(o *bmv2json.ParserOp) {
 		case o.Header != nil:
 			take(o.Header)
 		case o.Stack != nil:
-			t.extractNext(o.Stack.Headers, t.lay.nextOf(o.Stack), take)
+			t.extractNext(o.Stack.Headers, t.lay.NextOf(o.Stack), take)
 		default:
-			t.extractNext(members(o), t.lay.nextOfUnions(o.UnionStack), take)
+			t.extractNext(members(o), t.lay.NextOfUnions(o.UnionStack), take)
 		}
 	case bmv2json.ParserSet:
 		if o.Value.Op == bmv2json.OpLookahead {
 			t.available(0, (o.Value.Offset+o.Value.Width+7)/8)
-			p := t.lay.field(o.Dest)
+			p := t.lay.Field(o.Dest)
 			t.lookAhead(p, o.Value)
 			return
 		}
-		t.assignTo(t.lay.field(o.Dest), o.Value)
+		t.AssignTo(t.lay.Field(o.Dest), o.Value)
 	case bmv2json.ParserVerify:
 		bad, ok := t.NewLabel("bad"), t.NewLabel("ok")
-		t.branch(t.condition(o.Cond), ok, bad, bad, 0)
+		t.Branch(t.Condition(o.Cond), ok, bad, bad, 0)
 		t.Bind(bad)
-		t.compute(t.index(o.Value), 0)
+		t.Compute(t.Index(o.Value), 0)
 		t.Jump("parse.error")
 		t.Bind(ok)
 	case bmv2json.ParserAdvance:
@@ -162,13 +163,13 @@ func members(o *bmv2json.ParserOp) (list []*bmv2json.Header) {
 
 // advance moves the cursor.
 func (t *translator) advance(by *bmv2json.Expr) {
-	if n, ok := constant(by, 8*maxAdvance+1); ok && n%8 == 0 {
+	if n, ok := ir.ConstantOf(by, 8*maxAdvance+1); ok && n%8 == 0 {
 		t.available(0, n/8)
 		t.Emit(asm.Add.Imm(code.Entry, int32(n/8)))
 		return
 	}
 	whole, there := t.NewLabel("whole"), t.NewLabel("there")
-	t.compute(t.index(by), 0)
+	t.Compute(t.Index(by), 0)
 	t.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.And.Imm(asm.R2, 7), asm.JEq.Imm(asm.R2, 0, whole))
 	t.parserError("ParserInvalidArgument")
 	t.Bind(whole)
@@ -180,36 +181,36 @@ func (t *translator) advance(by *bmv2json.Expr) {
 }
 
 // lookAhead stores bits of the frame into a field.
-func (t *translator) lookAhead(p place, e *bmv2json.Expr) {
-	if !wide(p.width) {
+func (t *translator) lookAhead(p ir.Place, e *bmv2json.Expr) {
+	if !ir.Wide(p.Width) {
 		low := min(e.Width, 64)
-		t.storeValue(p, frameBits(t.frame, e.Offset+e.Width-low, low))
+		t.StoreValue(p, ir.FrameBits(t.frame, e.Offset+e.Width-low, low))
 		return
 	}
-	for i, n := 0, wordsOf(p.width); i < n; i++ {
-		v := konst(0)
+	for i, n := 0, ir.WordsOf(p.Width); i < n; i++ {
+		v := ir.Const(0)
 		if width := min(64, e.Width-64*i); width > 0 {
-			v = frameBits(t.frame, e.Offset+e.Width-64*i-width, width)
+			v = ir.FrameBits(t.frame, e.Offset+e.Width-64*i-width, width)
 		}
-		t.computeSwapped(andValue(v, konst(ones(min(64, p.width-64*i)))), 0)
-		t.Store(code.PHV, p.off+(n-1-i)*8, pool[0], 8)
+		t.ComputeSwapped(ir.And(v, ir.Const(ir.Ones(min(64, p.Width-64*i)))), 0)
+		t.Store(code.PHV, p.Off+(n-1-i)*8, ir.Registers[0], 8)
 	}
 }
 
 // extract takes the header at the cursor.
 func (t *translator) extract(h *bmv2json.Header) {
-	bytes := t.lay.types[h.Type].bytes
+	bytes := t.lay.Types[h.Type].Bytes
 	if t.blocks[h] {
 		ok := t.NewLabel("there")
 		t.Load(asm.R2, code.PHV, phvLen, 4)
 		t.Emit(asm.Mov.Reg(asm.R1, code.Entry), asm.Add.Imm(asm.R1, int32(bytes)), asm.JLE.Reg(asm.R1, asm.R2, ok))
 		t.parserError("PacketTooShort")
 		t.Bind(ok)
-		t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.lay.base[h.Index])), asm.Mov.Imm(asm.R4, int32(bytes)))
+		t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.lay.Base[h.Index])), asm.Mov.Imm(asm.R4, int32(bytes)))
 		t.loadBytes()
 	} else {
 		t.available(0, bytes)
-		t.takeFields(h.Type, t.lay.base[h.Index], code.PHV)
+		t.takeFields(h.Type, t.lay.Base[h.Index], code.PHV)
 	}
 	t.Emit(asm.Add.Imm(code.Entry, int32(bytes)))
 	t.setValid(h)
@@ -234,29 +235,29 @@ func (t *translator) extractNext(elements []*bmv2json.Header, next int, take fun
 // takeFields reads the fields of a header from the frame at the cursor.
 func (t *translator) takeFields(h *bmv2json.HeaderType, base int, to asm.Register) {
 	if h.VL >= 0 {
-		refuse(h.Path, "extracting a header of variable length (%s) without a length", h.Name)
+		ir.Refuse(h.Path, "extracting a header of variable length (%s) without a length", h.Name)
 	}
 	t.takeSomeFields(h, 0, len(h.Fields), base, to)
 }
 
 // takeSomeFields reads the fields [first, last) of a header that starts at the cursor, or would if the field of variable length before them were empty.
 func (t *translator) takeSomeFields(h *bmv2json.HeaderType, first, last, base int, to asm.Register) {
-	l := t.lay.types[h]
+	l := t.lay.Types[h]
 	t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Reg(asm.R3, code.Entry))
 	for i, f := range h.Fields[:last] {
 		if i < first {
 			continue
 		}
-		fl := l.fields[i]
-		if !wide(f.Width) {
-			t.readBits(asm.R1, asm.R2, t.frame, fl.bit, f.Width)
-			t.Store(to, base+fl.off, asm.R1, fl.size)
+		fl := l.Fields[i]
+		if !ir.Wide(f.Width) {
+			t.readBits(asm.R1, asm.R2, t.frame, fl.Bit, f.Width)
+			t.Store(to, base+fl.Off, asm.R1, fl.Size)
 			continue
 		}
 		// Word by word, the most significant (and perhaps shorter) one first.
-		n := wordsOf(f.Width)
+		n := ir.WordsOf(f.Width)
 		first := f.Width - 64*(n-1)
-		for w, bit := 0, fl.bit; w < n; w++ {
+		for w, bit := 0, fl.Bit; w < n; w++ {
 			width := 64
 			if w == 0 {
 				width = first
@@ -267,7 +268,7 @@ func (t *translator) takeSomeFields(h *bmv2json.HeaderType, first, last, base in
 				t.readBits(asm.R1, asm.R2, t.frame, bit, width)
 				t.Emit(asm.HostTo(asm.BE, asm.R1, asm.DWord))
 			}
-			t.Store(to, base+fl.off+8*w, asm.R1, 8)
+			t.Store(to, base+fl.Off+8*w, asm.R1, 8)
 			bit += width
 		}
 	}
@@ -294,7 +295,7 @@ func (t *translator) readBits(dst, tmp asm.Register, off, bit, width int) {
 			t.Emit(asm.RSh.Imm(dst, int32(8-end)))
 		}
 		if in > 0 {
-			t.Emit(asm.And.Imm(dst, int32(ones(width))))
+			t.Emit(asm.And.Imm(dst, int32(ir.Ones(width))))
 		}
 	case end <= 16:
 		t.Load(dst, asm.R3, at, 2)
@@ -303,7 +304,7 @@ func (t *translator) readBits(dst, tmp asm.Register, off, bit, width int) {
 			t.Emit(asm.RSh.Imm(dst, int32(16-end)))
 		}
 		if in > 0 {
-			t.Emit(asm.And.Imm(dst, int32(ones(width))))
+			t.Emit(asm.And.Imm(dst, int32(ir.Ones(width))))
 		}
 	case end <= 64:
 		t.Load(dst, asm.R3, at, 8)
@@ -327,8 +328,8 @@ func (t *translator) readBits(dst, tmp asm.Register, off, bit, width int) {
 
 // selectNext emits a state's transitions.
 func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.ParseState) string) {
-	var parts []*value // of up to 64 bits each, the wide ones cut up
-	var widths []int   // in bits
+	var parts []*ir.Value // of up to 64 bits each, the wide ones cut up
+	var widths []int      // in bits
 	for i, k := range s.Key {
 		w := s.KeyWidths[i]
 		switch {
@@ -336,25 +337,25 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 			t.available(0, (k.Offset+k.Width+7)/8)
 			for bit := 0; bit < w; bit += 64 {
 				n := min(64, w-bit)
-				parts, widths = append(parts, frameBits(t.frame, k.Offset+bit, n)), append(widths, n)
+				parts, widths = append(parts, ir.FrameBits(t.frame, k.Offset+bit, n)), append(widths, n)
 			}
 			continue
 		case k.Op == bmv2json.OpStackField || k.Op == bmv2json.OpUnionStackField:
 			ok := t.NewLabel("element")
-			t.Load(asm.R1, code.PHV, t.placeOf(k).next, 1)
+			t.Load(asm.R1, code.PHV, t.PlaceOf(k).Next, 1)
 			t.Emit(asm.JNE.Imm(asm.R1, 0, ok))
 			t.parserError("StackOutOfBounds")
 			t.Bind(ok)
 		}
 		u := *k
 		u.Signed = false
-		first := w - 64*(wordsOf(w)-1)
-		for j := wordsOf(w) - 1; j >= 0; j-- {
+		first := w - 64*(ir.WordsOf(w)-1)
+		for j := ir.WordsOf(w) - 1; j >= 0; j-- {
 			n := 64
-			if j == wordsOf(w)-1 {
+			if j == ir.WordsOf(w)-1 {
 				n = first
 			}
-			parts, widths = append(parts, andValue(t.word(&u, j), konst(ones(n)))), append(widths, n)
+			parts, widths = append(parts, ir.And(t.Word(&u, j), ir.Const(ir.Ones(n)))), append(widths, n)
 		}
 	}
 	// Of several defaults the last one counts, after all that are none: p4c writes a case that matches whatever comes (_, or a full range) as one more, and BMv2 has room for one.
@@ -373,13 +374,13 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 			t.inSet(tr, parts, masks, label(tr.Next))
 			continue
 		}
-		c := always
+		c := ir.Always
 		values := splitKey(tr.Value, s.KeyWidths)
 		for i, p := range parts {
-			c = andCondition(c, compare(cmpEq, andValue(p, konst(masks[i])), konst(values[i]&masks[i]), false))
+			c = ir.AndCondition(c, ir.Compare(ir.CmpEq, ir.And(p, ir.Const(masks[i])), ir.Const(values[i]&masks[i]), false))
 		}
 		miss := t.NewLabel("case")
-		t.branch(c, label(tr.Next), miss, miss, 0)
+		t.Branch(c, label(tr.Next), miss, miss, 0)
 		t.Bind(miss)
 	}
 	t.Jump(label(otherwise))
@@ -389,7 +390,7 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 func splitKey(b []byte, widths []int) (out []uint64) {
 	for _, w := range widths {
 		n := (w + 7) / 8
-		part := make([]byte, wordsOf(w)*8)
+		part := make([]byte, ir.WordsOf(w)*8)
 		copy(part[len(part)-n:], b[:n])
 		b = b[n:]
 		for ; len(part) > 0; part = part[8:] {
@@ -401,7 +402,7 @@ func splitKey(b []byte, widths []int) (out []uint64) {
 
 func fullMasks(widths []int) (out []uint64) {
 	for _, w := range widths {
-		out = append(out, ones(w))
+		out = append(out, ir.Ones(w))
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -40,7 +41,7 @@ type pipeline struct {
 
 // newPipeline loads a program into the kernel; no packet comes to it yet.
 func newPipeline(prog *bmv2json.Program, s *shared) (p *pipeline, err error) {
-	defer catch(&err)
+	defer ir.Catch(&err)
 	pl := newPlan(prog)
 	p = &pipeline{plan: pl, settings: s.settings, lookups: map[int]*ebpf.Map{}, groups: map[uint32]*group{}, sessions: map[uint32]*session{}, sets: map[string][][]target.FieldMatch{}, replicas: newRuns(maxReplicas)}
 	defer func() {

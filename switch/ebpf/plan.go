@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
 // plan is where everything is that a program keeps: the fields of one packet (the PHV), and what outlives a packet (the state).
@@ -13,7 +14,7 @@ import (
 // nothing.
 type plan struct {
 	prog *bmv2json.Program
-	lay  *layout
+	lay  *ir.Layout
 	std  standardFields
 
 	stateSize int
@@ -113,13 +114,13 @@ func (p *plan) allocate(bytes int) int {
 }
 
 func newPlan(prog *bmv2json.Program) *plan {
-	p := &plan{prog: prog, std: findStandardFields(prog), lay: newLayout(prog, phvFields), operations: map[*bmv2json.Primitive]*bmv2json.Expr{}}
+	p := &plan{prog: prog, std: findStandardFields(prog), lay: ir.NewLayout(prog, phvFields), operations: map[*bmv2json.Primitive]*bmv2json.Expr{}}
 	if p.std.egressSpec.IsZero() {
-		refuse("", "a program without standard_metadata.egress_spec (an architecture other than v1model)")
+		ir.Refuse("", "a program without standard_metadata.egress_spec (an architecture other than v1model)")
 	}
 	p.lock, p.meterLock, p.epoch = p.allocate(8), p.allocate(8), p.allocate(16)
 	for _, r := range prog.Registers {
-		cell := slotSize(r.Width)
+		cell := ir.SlotSize(r.Width)
 		p.registers = append(p.registers, arrayPlan{p.allocate(cell * r.Size), cell, r.Size})
 	}
 	for _, c := range prog.Counters {
@@ -139,7 +140,7 @@ func newPlan(prog *bmv2json.Program) *plan {
 	p.groups = p.allocate(8 * maxGroups)
 	p.replicas = p.allocate(8 * maxReplicas)
 
-	at := p.lay.end
+	at := p.lay.End
 	take := func(bytes int) int {
 		from := at
 		at = (at + bytes + 7) &^ 7
@@ -150,20 +151,20 @@ func newPlan(prog *bmv2json.Program) *plan {
 	head, out := 0, 0
 	for _, h := range prog.Headers {
 		if !h.Metadata && !p.blocks[h] {
-			head += p.lay.types[h.Type].bytes + p.lay.types[h.Type].vlMax
+			head += p.lay.Types[h.Type].Bytes + p.lay.Types[h.Type].VarbitMax
 		}
 	}
 	for _, d := range prog.Deparsers {
 		for _, h := range d.Order {
 			if !p.blocks[h] {
-				out += p.lay.types[h.Type].bytes + p.lay.types[h.Type].vlMax
+				out += p.lay.Types[h.Type].Bytes + p.lay.Types[h.Type].VarbitMax
 			}
 		}
 	}
 	p.frameMax = max(64, head+slackOfParsers(prog))
 	varbit := 0 // copied as a whole, whatever its length
-	for _, l := range p.lay.types {
-		varbit = max(varbit, l.vlMax+cpuSlack)
+	for _, l := range p.lay.Types {
+		varbit = max(varbit, l.VarbitMax+cpuSlack)
 	}
 	p.frame = take(p.frameMax + varbit + cpuSlack)
 	p.out = take(out + varbit + cpuSlack)
@@ -180,7 +181,7 @@ func newPlan(prog *bmv2json.Program) *plan {
 	p.planWide(take)
 	p.phvSize = at
 	if at > maxPHV {
-		refuse("", "headers and metadata of %d bytes in all (at most %d)", at, maxPHV)
+		ir.Refuse("", "headers and metadata of %d bytes in all (at most %d)", at, maxPHV)
 	}
 	total, largest := p.stateSize, 0
 	var of *tablePlan
@@ -193,9 +194,9 @@ func newPlan(prog *bmv2json.Program) *plan {
 	switch {
 	case total < maxState:
 	case of != nil && largest > p.stateSize/2:
-		refuse(of.src.Path, "registers, counters and tables of %d MB in all (at most %d); the largest is table %q of %d entries", total>>20, maxState>>20, of.src.Name, of.src.MaxSize)
+		ir.Refuse(of.src.Path, "registers, counters and tables of %d MB in all (at most %d); the largest is table %q of %d entries", total>>20, maxState>>20, of.src.Name, of.src.MaxSize)
 	default:
-		refuse("", "registers, counters and tables of %d MB in all (at most %d)", total>>20, maxState>>20)
+		ir.Refuse("", "registers, counters and tables of %d MB in all (at most %d)", total>>20, maxState>>20)
 	}
 	return p
 }
@@ -241,7 +242,7 @@ func slackOfParsers(prog *bmv2json.Program) int {
 func (p *plan) findBlocks() map[*bmv2json.Header]bool {
 	blocks := map[*bmv2json.Header]bool{}
 	for _, h := range p.prog.Headers {
-		if !h.Metadata && h.Stack == nil && h.Union == nil && p.lay.types[h.Type].block {
+		if !h.Metadata && h.Stack == nil && h.Union == nil && p.lay.Types[h.Type].Block {
 			blocks[h] = true
 		}
 	}

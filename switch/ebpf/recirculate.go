@@ -5,6 +5,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
 // Clones, resubmitted and recirculated packets go through the program once more. An eBPF program cannot go back to its start, so a copy of the frame is put in front of
@@ -116,7 +117,7 @@ func (t *translator) startRequests() {
 func (t *translator) request(p *bmv2json.Primitive) {
 	q, arg := &t.requests, p.Args
 	number := func(e *bmv2json.Expr, mask uint64) asm.Register {
-		return t.compute(andValue(t.index(e), konst(mask)), 0)
+		return t.Compute(ir.And(t.Index(e), ir.Const(mask)), 0)
 	}
 	switch p.Op {
 	case "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress":
@@ -132,7 +133,7 @@ func (t *translator) request(p *bmv2json.Primitive) {
 		t.Store(code.PHV, q.recirc, number(arg[0], 0xffff), 2)
 	case "truncate":
 		less := t.NewLabel("longer")
-		t.compute(t.index(arg[0]), 0)
+		t.Compute(t.Index(arg[0]), 0)
 		t.Load(asm.R2, code.PHV, q.cut, 4)
 		t.Emit(asm.JGE.Reg(asm.R1, asm.R2, less))
 		t.Store(code.PHV, q.cut, asm.R1, 4)
@@ -142,7 +143,7 @@ func (t *translator) request(p *bmv2json.Primitive) {
 
 func (t *translator) checkFieldList(e *bmv2json.Expr) {
 	if e.Op == bmv2json.OpConst && e.Const.Sign() != 0 && (!e.Const.IsInt64() || t.prog.FieldList(int(e.Const.Int64())) == nil) {
-		refuse(e.Path, "field list %s, which there is not", e.Const)
+		ir.Refuse(e.Path, "field list %s, which there is not", e.Const)
 	}
 }
 
@@ -284,7 +285,7 @@ const slotOnStack = -64
 // keepInSlot clears the metadata but for the fields of the list that the packet in the slot (at Temp) had named at an offset of its PHV, sets the instance type, and frees
 // the slot.
 func (t *translator) keepInSlot(instance uint32, list int) {
-	t.Zero(code.PHV, t.lay.meta, t.lay.headers-t.lay.meta)
+	t.Zero(code.PHV, t.lay.Meta, t.lay.Headers-t.lay.Meta)
 	t.keepFields(list)
 	t.setStandardConstant(t.std.instanceType, instance)
 	t.freeSlot()
@@ -309,13 +310,13 @@ func (t *translator) keepFields(list int) {
 		t.Emit(asm.JNE.Imm(asm.R1, int32(l.ID), other))
 		for _, f := range l.Fields {
 			if f.IsValidity() || f.Field.VL {
-				refuse(l.Path, "a field list with %s", f)
+				ir.Refuse(l.Path, "a field list with %s", f)
 			}
-			p := t.lay.field(f)
-			for off := 0; off < p.size; off += 8 {
-				n := min(8, p.size-off)
-				t.Load(asm.R2, code.Temp, slotPHV+p.off+off, n)
-				t.Store(code.PHV, p.off+off, asm.R2, n)
+			p := t.lay.Field(f)
+			for off := 0; off < p.Size; off += 8 {
+				n := min(8, p.Size-off)
+				t.Load(asm.R2, code.Temp, slotPHV+p.Off+off, n)
+				t.Store(code.PHV, p.Off+off, asm.R2, n)
 			}
 		}
 		t.Bind(other)
@@ -334,7 +335,7 @@ func (t *translator) beforeParsing() {
 		t.Emit(asm.JEq.Imm(code.Entry, reinjectCloneIngress, plain))
 	}
 	t.setStandardConstant(t.std.ingressPort, 0) // as it is cleared, unless a list has it
-	t.fieldIf(t.std.ingressTime, func(p place) { t.StoreConstant(code.PHV, p.off, 0, p.size) })
+	t.fieldIf(t.std.ingressTime, func(p ir.Place) { t.StoreConstant(code.PHV, p.Off, 0, p.Size) })
 	if t.requests.comesBack {
 		recirculated := t.NewLabel("recirculated")
 		t.Emit(asm.JEq.Imm(code.Entry, reinjectRecirculate, recirculated))

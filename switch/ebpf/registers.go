@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -110,7 +111,7 @@ func encodeCell(cell, value []byte) {
 // appendCell is its inverse: it appends what a cell holds.
 func appendCell(to, cell []byte, width int) []byte {
 	n := (width + 7) / 8
-	if wide(width) {
+	if ir.Wide(width) {
 		return append(to, cell[len(cell)-n:]...)
 	}
 	var v uint64

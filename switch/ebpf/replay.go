@@ -4,12 +4,13 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
 // emptyProgram is a program that drops every frame; if fds.replay is set it first does what a program does that is run
 // again and again on one frame.
 func emptyProgram(p *plan, h hook, f fds) (insns asm.Instructions, err error) {
-	defer catch(&err)
+	defer ir.Catch(&err)
 	t := newTranslator(p, h, f, settings{})
 	main := t.function("empty", func() {
 		t.Emit(asm.Mov.Reg(code.Ctx, asm.R1))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -37,9 +38,9 @@ type scanPlan struct {
 func (p *plan) planScan(t *tablePlan) *scanPlan {
 	s := &scanPlan{max: max(t.src.MaxSize, len(t.src.ConstEntries), 1)}
 	for i, k := range t.src.Keys {
-		n := wordsOf(k.Width)
+		n := ir.WordsOf(k.Width)
 		if k.Kind == bmv2json.MatchRange && n > 1 {
-			refuse(t.src.Path, "a range over %d bits (key %s of table %s)", k.Width, k.Name, t.src.Name)
+			ir.Refuse(t.src.Path, "a range over %d bits (key %s of table %s)", k.Width, k.Name, t.src.Name)
 		}
 		t.parts[i] = keyPart{at: s.words * 8, size: n * 8}
 		for range n {
@@ -59,9 +60,9 @@ func (p *plan) planScan(t *tablePlan) *scanPlan {
 func (t *translator) scanTable(tp *tablePlan, miss string) {
 	s := tp.scan
 	for i := range tp.src.Keys {
-		n := wordsOf(tp.src.Keys[i].Width)
+		n := ir.WordsOf(tp.src.Keys[i].Width)
 		for w := range n { // the most significant word first
-			t.Store(code.PHV, t.keys+tp.parts[i].at+(n-1-w)*8, t.compute(t.keyValue(&tp.src.Keys[i], w), 0), 8)
+			t.Store(code.PHV, t.keys+tp.parts[i].at+(n-1-w)*8, t.Compute(t.keyValue(&tp.src.Keys[i], w), 0), 8)
 		}
 	}
 	const frame = -24 // on the stack: the PHV, the first entry's number, the word found

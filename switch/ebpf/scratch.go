@@ -2,16 +2,17 @@ package ebpf
 
 import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
 // planWide finds how much scratch memory the statement that needs the most takes.
 func (p *plan) planWide(take func(int) int) {
 	most := 0
-	statement := func(list ...operand) {
+	statement := func(list ...ir.Operand) {
 		words := 0
 		for _, o := range list {
-			words += o.words // for a result that is stored over what it is computed from
-			wideSteps(o, func(o operand) { words += stepWords(o) })
+			words += o.Words // for a result that is stored over what it is computed from
+			ir.WideSteps(o, func(o ir.Operand) { words += ir.StepWords(o) })
 		}
 		if words > len(list) {
 			most = max(most, words)
@@ -29,7 +30,7 @@ func (p *plan) planWide(take func(int) int) {
 	}
 	for _, q := range p.prog.Pipelines {
 		for _, c := range q.Conditionals {
-			statement(operand{c.Expr, 1})
+			statement(ir.NewOperand(c.Expr, 1))
 		}
 	}
 	for _, q := range p.prog.Parsers {
@@ -48,24 +49,24 @@ func (p *plan) planWide(take func(int) int) {
 }
 
 // wanted are the expressions that a primitive computes. A statement that stores more than 64 bits wants as many words as it stores.
-func (p *plan) wanted(q *bmv2json.Primitive) (out []operand) {
+func (p *plan) wanted(q *bmv2json.Primitive) (out []ir.Operand) {
 	if _, ok := arithmetic[q.Op]; ok {
-		return []operand{{p.arithmeticOf(q), wordsOf(q.Args[0].Width)}}
+		return []ir.Operand{ir.NewOperand(p.arithmeticOf(q), ir.WordsOf(q.Args[0].Width))}
 	}
 	for i, a := range q.Args {
 		words := 1
 		switch {
 		case i == 1 && (q.Op == "assign" || q.Op == "modify_field"):
-			words = wordsOf(q.Args[0].Width)
+			words = ir.WordsOf(q.Args[0].Width)
 		case i == 2 && q.Op == "register_write" && q.Args[0].Register != nil:
-			words = wordsOf(q.Args[0].Register.Width)
+			words = ir.WordsOf(q.Args[0].Register.Width)
 		case q.Op == "_jump_if_zero" || q.Op == "assume" || q.Op == "assert":
 			if a.Type == bmv2json.TypeData {
-				words = exactWords(a)
+				words = ir.ExactWords(a)
 			}
 		}
 		if a.Type == bmv2json.TypeData || a.Type == bmv2json.TypeBool {
-			out = append(out, operand{a, words})
+			out = append(out, ir.NewOperand(a, words))
 		}
 	}
 	return out
@@ -93,13 +94,13 @@ func (p *plan) arithmeticOf(q *bmv2json.Primitive) *bmv2json.Expr {
 }
 
 // parserOperands are the expressions that a parser's operation computes.
-func parserOperands(o *bmv2json.ParserOp) (out []operand) {
+func parserOperands(o *bmv2json.ParserOp) (out []ir.Operand) {
 	if o.Kind == bmv2json.ParserSet && o.Value.Op != bmv2json.OpLookahead {
-		out = append(out, operand{o.Value, wordsOf(o.Dest.Width())})
+		out = append(out, ir.NewOperand(o.Value, ir.WordsOf(o.Dest.Width())))
 	}
 	for _, e := range []*bmv2json.Expr{o.Cond, o.Length} {
 		if e != nil {
-			out = append(out, operand{e, 1})
+			out = append(out, ir.NewOperand(e, 1))
 		}
 	}
 	return out

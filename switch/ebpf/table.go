@@ -8,6 +8,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
 // Tables. A lookup of any kind gives one 64-bit word, read in one load: an entry is there as a whole or not at all. The word is
@@ -49,7 +50,7 @@ type tablePlan struct {
 	counter  int         // in the slot; -1: nothing is counted
 	meter    int         // in the slot; -1: there is none
 	def      int         // in the state: the word of the default entry
-	params   []paramPlan // by action of the table
+	params   []ir.Params // by action of the table
 }
 
 // keyPart is where a key field is in the key.
@@ -64,7 +65,7 @@ const slotCounter = 0 // the counter is at a slot's start
 func (p *plan) planTable(src *bmv2json.Table) *tablePlan {
 	t := &tablePlan{src: src, counter: -1, meter: -1}
 	if src.Kind != bmv2json.TableSimple {
-		refuse(src.Path, "a table with an action profile or selector (%s)", src.Name)
+		ir.Refuse(src.Path, "a table with an action profile or selector (%s)", src.Name)
 	}
 	t.planKeys()
 	t.def = p.allocate(8)
@@ -85,18 +86,18 @@ func (p *plan) planTable(src *bmv2json.Table) *tablePlan {
 		t.meter, from = from, from+meterBytes
 	}
 	for _, a := range src.Actions {
-		q := paramPlan{inline: t.inline, at: make([]int, len(a.Params)), widths: make([]int, len(a.Params))}
+		q := ir.Params{Inline: t.inline, At: make([]int, len(a.Params)), Widths: make([]int, len(a.Params))}
 		at := from
 		if t.inline {
 			at = 16
 		}
 		for _, i := range bySize(a.Params) {
 			w := a.Params[i].Width
-			q.at[i], q.widths[i] = at, w
+			q.At[i], q.Widths[i] = at, w
 			if t.inline {
 				at += w
 			} else {
-				at += slotSize(w)
+				at += ir.SlotSize(w)
 			}
 		}
 		if !t.inline {
@@ -125,7 +126,7 @@ func bySize(params []bmv2json.Param) []int {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(slotSize(params[b].Width), slotSize(params[a].Width)) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ir.SlotSize(params[b].Width), ir.SlotSize(params[a].Width)) })
 	return order
 }
 
@@ -142,7 +143,7 @@ func (t *tablePlan) planKeys() {
 			masks = true
 		}
 		if !k.Field.IsValidity() && k.Field.Field.VL {
-			refuse(t.src.Path, "a key of variable length (%s)", k.Name)
+			ir.Refuse(t.src.Path, "a key of variable length (%s)", k.Name)
 		}
 		bits += k.Width
 	}
@@ -152,7 +153,7 @@ func (t *tablePlan) planKeys() {
 	case masks:
 		t.kind = lookupScan
 	case prefixes > 1:
-		refuse(t.src.Path, "two prefixes in one key (table %s)", t.src.Name)
+		ir.Refuse(t.src.Path, "two prefixes in one key (table %s)", t.src.Name)
 	case prefixes == 1:
 		// The exact fields first, so that they are part of every prefix.
 		t.kind, t.keyBytes = lookupTrie, 4
@@ -162,21 +163,21 @@ func (t *tablePlan) planKeys() {
 					continue
 				}
 				n := (k.Width + 7) / 8
-				if wide(k.Width) {
-					n = wordsOf(k.Width) * 8
+				if ir.Wide(k.Width) {
+					n = ir.WordsOf(k.Width) * 8
 				}
 				t.parts[i] = keyPart{at: t.keyBytes, size: n, shift: n*8 - k.Width}
 				t.keyBytes += n
 			}
 		}
 		if t.keyBytes > 4+256 {
-			refuse(t.src.Path, "a key of %d bytes (table %s)", t.keyBytes, t.src.Name)
+			ir.Refuse(t.src.Path, "a key of %d bytes (table %s)", t.keyBytes, t.src.Name)
 		}
 	case bits <= directBits:
 		t.kind, t.bits = lookupDirect, bits
 		at := 0
 		for i, k := range keys {
-			t.parts[i] = keyPart{at: at, size: slotSize(k.Width)}
+			t.parts[i] = keyPart{at: at, size: ir.SlotSize(k.Width)}
 			at += k.Width
 		}
 	default:
@@ -185,29 +186,29 @@ func (t *tablePlan) planKeys() {
 		for i := range order {
 			order[i] = i
 		}
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(slotSize(keys[b].Width), slotSize(keys[a].Width)) })
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ir.SlotSize(keys[b].Width), ir.SlotSize(keys[a].Width)) })
 		for _, i := range order {
-			t.parts[i] = keyPart{at: t.keyBytes, size: slotSize(keys[i].Width)}
+			t.parts[i] = keyPart{at: t.keyBytes, size: ir.SlotSize(keys[i].Width)}
 			t.keyBytes += t.parts[i].size
 		}
 	}
 }
 
 // keyValue is a word of a key's field; a field of a header that is not valid counts as 0, as BMv2 has it.
-func (t *translator) keyValue(k *bmv2json.Key, i int) *value {
-	var v *value
+func (t *translator) keyValue(k *bmv2json.Key, i int) *ir.Value {
+	var v *ir.Value
 	if k.Field.IsValidity() {
-		v = loadField(t.lay.validity(k.Field.Header), 1, 1)
+		v = ir.LoadPHV(t.lay.Validity(k.Field.Header), 1, 1)
 	} else {
-		p := t.lay.field(k.Field)
-		p.signed = false
-		v = t.wordOfPlace(p, i)
+		p := t.lay.Field(k.Field)
+		p.Signed = false
+		v = t.WordOfPlace(p, i)
 		if !k.Field.Header.Metadata {
-			v = selectValue(compare(cmpNe, loadField(t.lay.validity(k.Field.Header), 1, 1), konst(0), false), v, konst(0))
+			v = ir.Select(ir.Compare(ir.CmpNe, ir.LoadPHV(t.lay.Validity(k.Field.Header), 1, 1), ir.Const(0), false), v, ir.Const(0))
 		}
 	}
 	if k.Mask != nil {
-		v = andValue(v, konst(splitKey(k.Mask, []int{k.Width})[wordsOf(k.Width)-1-i]))
+		v = ir.And(v, ir.Const(splitKey(k.Mask, []int{k.Width})[ir.WordsOf(k.Width)-1-i]))
 	}
 	return v
 }
@@ -252,12 +253,12 @@ func (t *translator) applyTable(tp *tablePlan, next func(bmv2json.Node)) {
 		if src.HitMiss {
 			t.StoreConstant(code.PHV, phvHit, 0, 1)
 		}
-		t.konsts = src.Default.Params
-		if t.konsts == nil {
-			t.konsts = [][]byte{}
+		t.Constants = src.Default.Params
+		if t.Constants == nil {
+			t.Constants = [][]byte{}
 		}
 		t.runAction(src.Default.Action, t.pipeline.end)
-		t.konsts = nil
+		t.Constants = nil
 		switch {
 		case src.HitMiss:
 			next(src.Miss)
@@ -303,9 +304,9 @@ func (t *translator) applyTable(tp *tablePlan, next func(bmv2json.Node)) {
 		if i < len(src.Actions)-1 {
 			t.Emit(asm.JNE.Imm(asm.R1, int32(i+1), other))
 		}
-		t.params = &tp.params[i]
+		t.Params = &tp.params[i]
 		t.runAction(a, t.pipeline.end)
-		t.params = nil
+		t.Params = nil
 		after(i)
 		t.Bind(other)
 	}
@@ -328,12 +329,12 @@ func (t *translator) lookup(tp *tablePlan, miss string) {
 	keys := tp.src.Keys
 	switch tp.kind {
 	case lookupDirect:
-		var index *value = konst(0)
+		var index *ir.Value = ir.Const(0)
 		for i := range keys {
-			index = orValue(index, shlValue(t.keyValue(&keys[i], 0), uint64(tp.parts[i].at)))
+			index = ir.Or(index, ir.Shl(t.keyValue(&keys[i], 0), uint64(tp.parts[i].at)))
 		}
-		t.compute(index, 0)
-		t.Emit(asm.And.Imm(asm.R1, int32(ones(tp.bits))), asm.LSh.Imm(asm.R1, 3)) // for the verifier, which knows nothing of widths
+		t.Compute(index, 0)
+		t.Emit(asm.And.Imm(asm.R1, int32(ir.Ones(tp.bits))), asm.LSh.Imm(asm.R1, 3)) // for the verifier, which knows nothing of widths
 		t.stateAddress(asm.R2, tp.direct)
 		t.Emit(asm.Add.Reg(asm.R2, asm.R1))
 		t.Load(code.Entry, asm.R2, 0, 8)
@@ -345,14 +346,14 @@ func (t *translator) lookup(tp *tablePlan, miss string) {
 	case lookupHash:
 		for i := range keys {
 			p := tp.parts[i]
-			n := wordsOf(keys[i].Width)
+			n := ir.WordsOf(keys[i].Width)
 			for w := range n {
 				v := t.keyValue(&keys[i], w)
-				if wide(keys[i].Width) {
-					t.computeSwapped(v, 0)
+				if ir.Wide(keys[i].Width) {
+					t.ComputeSwapped(v, 0)
 					t.Store(code.PHV, t.keys+p.at+(n-1-w)*8, asm.R1, 8)
 				} else {
-					t.Store(code.PHV, t.keys+p.at, t.compute(v, 0), p.size)
+					t.Store(code.PHV, t.keys+p.at, t.Compute(v, 0), p.size)
 				}
 			}
 		}
@@ -370,14 +371,14 @@ func (t *translator) lookup(tp *tablePlan, miss string) {
 
 // trieKey stores a field big-endian, its first bit on a byte.
 func (t *translator) trieKey(k *bmv2json.Key, p keyPart) {
-	n := wordsOf(k.Width)
-	if wide(k.Width) {
+	n := ir.WordsOf(k.Width)
+	if ir.Wide(k.Width) {
 		for w := range n {
-			v := shlValue(t.keyValue(k, w), uint64(p.shift))
+			v := ir.Shl(t.keyValue(k, w), uint64(p.shift))
 			if p.shift > 0 && w > 0 {
-				v = orValue(v, shrValue(t.keyValue(k, w-1), uint64(64-p.shift)))
+				v = ir.Or(v, ir.Shr(t.keyValue(k, w-1), uint64(64-p.shift)))
 			}
-			t.computeSwapped(v, 0)
+			t.ComputeSwapped(v, 0)
 			at := t.keys + p.at + (n-1-w)*8 // not on a multiple of 8
 			t.Store(code.PHV, at, asm.R1, 4)
 			t.Emit(asm.RSh.Imm(asm.R1, 32))
@@ -385,7 +386,7 @@ func (t *translator) trieKey(k *bmv2json.Key, p keyPart) {
 		}
 		return
 	}
-	t.compute(shlValue(t.keyValue(k, 0), uint64(p.shift)), 0)
+	t.Compute(ir.Shl(t.keyValue(k, 0), uint64(p.shift)), 0)
 	t.storeBigEndian(code.PHV, t.keys+p.at, p.size)
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
 // hook is where in the kernel a program runs.
@@ -51,7 +52,7 @@ type settings struct {
 // translator turns a planned program into instructions for one hook.
 type translator struct {
 	*plan
-	writer
+	ir.Writer
 	settings
 	hook      hook
 	fds       fds
@@ -60,12 +61,12 @@ type translator struct {
 }
 
 func newTranslator(p *plan, h hook, f fds, s settings) *translator {
-	return &translator{plan: p, writer: newWriter(p.lay, p.scratch, p.scratchEnd), settings: s, hook: h, fds: f}
+	return &translator{plan: p, Writer: ir.NewWriter(p.lay, p.scratch, p.scratchEnd), settings: s, hook: h, fds: f}
 }
 
 // translate writes the whole program.
 func translate(p *plan, h hook, f fds, s settings) (insns asm.Instructions, err error) {
-	defer catch(&err)
+	defer ir.Catch(&err)
 	t := newTranslator(p, h, f, s)
 	main := t.function("ingress", t.entry)
 	egress := t.function("egress", t.egress)
@@ -135,27 +136,27 @@ const (
 )
 
 // fieldIf calls use with the field's place if the program has it.
-func (t *translator) fieldIf(r bmv2json.FieldRef, use func(place)) {
+func (t *translator) fieldIf(r bmv2json.FieldRef, use func(ir.Place)) {
 	if !r.IsZero() {
-		use(t.lay.field(r))
+		use(t.lay.Field(r))
 	}
 }
 
 // setStandard stores the register into a standard field, cut to its width, if the program has it. It uses R5.
 func (t *translator) setStandard(r bmv2json.FieldRef, from asm.Register) {
-	t.fieldIf(r, func(p place) {
-		if p.width == p.size*8 {
-			t.Store(code.PHV, p.off, from, p.size)
+	t.fieldIf(r, func(p ir.Place) {
+		if p.Width == p.Size*8 {
+			t.Store(code.PHV, p.Off, from, p.Size)
 			return
 		}
 		t.Emit(asm.Mov.Reg(asm.R5, from))
-		t.mask(asm.R5, ones(p.width), len(pool)-2)
-		t.Store(code.PHV, p.off, asm.R5, p.size)
+		t.Mask(asm.R5, ir.Ones(p.Width), len(ir.Registers)-2)
+		t.Store(code.PHV, p.Off, asm.R5, p.Size)
 	})
 }
 
 func (t *translator) setStandardConstant(r bmv2json.FieldRef, v uint32) {
-	t.fieldIf(r, func(p place) { t.StoreConstant(code.PHV, p.off, int32(uint64(v)&ones(p.width)), p.size) })
+	t.fieldIf(r, func(p ir.Place) { t.StoreConstant(code.PHV, p.Off, int32(uint64(v)&ir.Ones(p.Width)), p.Size) })
 }
 
 // stateAddress loads the address of a place in the state.
@@ -211,7 +212,7 @@ func (t *translator) entry() {
 	}
 
 	// A packet starts with no header valid and all metadata 0.
-	t.Zero(code.PHV, t.lay.next&^7, t.lay.headers-t.lay.next&^7)
+	t.Zero(code.PHV, t.lay.Next&^7, t.lay.Headers-t.lay.Next&^7)
 	t.Zero(code.PHV, phvHit, 8)
 	t.Store(code.PHV, phvLength, asm.R4, 4)
 	t.setStandard(t.std.packetLength, asm.R4)
@@ -382,8 +383,8 @@ func (t *translator) afterIngress() {
 	if !t.std.mcastGroup.IsZero() {
 		t.multicast(last)
 	}
-	spec := t.lay.field(t.std.egressSpec)
-	t.Load(asm.R1, code.PHV, spec.off, spec.size)
+	spec := t.lay.Field(t.std.egressSpec)
+	t.Load(asm.R1, code.PHV, spec.Off, spec.Size)
 	t.Emit(asm.JEq.Imm(asm.R1, int32(t.dropPort), "ingress.drop"))
 	t.setStandard(t.std.egressPort, asm.R1)
 	t.setStandardConstant(t.std.instanceType, 0)
@@ -397,8 +398,8 @@ func (t *translator) afterIngress() {
 
 // multicast makes the copies of a packet whose group is not 0. The last of them needs no clone of the frame: it goes on at the label last, as the one copy of a packet without a group does.
 func (t *translator) multicast(last string) {
-	unicast, one, grp := t.NewLabel("unicast"), t.NewLabel("one"), t.lay.field(t.std.mcastGroup)
-	t.Load(asm.R1, code.PHV, grp.off, grp.size)
+	unicast, one, grp := t.NewLabel("unicast"), t.NewLabel("one"), t.lay.Field(t.std.mcastGroup)
+	t.Load(asm.R1, code.PHV, grp.Off, grp.Size)
 	t.Emit(asm.JEq.Imm(asm.R1, 0, unicast))
 	t.Emit(asm.JGE.Imm(asm.R1, maxGroups, "ingress.drop"), asm.LSh.Imm(asm.R1, 3))
 	t.stateAddress(asm.R2, t.groups)
@@ -519,8 +520,8 @@ func (t *translator) egress() {
 // leave ends a function that the egress pipeline has been run for: the clone that it asked for, its verdict, checksums and headers.
 func (t *translator) leave(drop string) {
 	t.afterEgressPipeline()
-	spec := t.lay.field(t.std.egressSpec)
-	t.Load(asm.R1, code.PHV, spec.off, spec.size)
+	spec := t.lay.Field(t.std.egressSpec)
+	t.Load(asm.R1, code.PHV, spec.Off, spec.Size)
 	t.Emit(asm.JEq.Imm(asm.R1, int32(t.dropPort), drop))
 	t.updateChecksums()
 	t.deparse(drop)
@@ -623,8 +624,8 @@ func (t *translator) sendFromXDP(nowhere string) {
 }
 
 func (t *translator) loadEgressPort(dst asm.Register) {
-	egress := t.lay.field(t.std.egressPort)
-	t.Load(dst, code.PHV, egress.off, egress.size)
+	egress := t.lay.Field(t.std.egressPort)
+	t.Load(dst, code.PHV, egress.Off, egress.Size)
 }
 
 // What precedes a frame in the tap's ring: the port and the direction, 4 bytes each, and the clock (boottime), 8 bytes.

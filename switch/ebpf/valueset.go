@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -29,10 +30,10 @@ func (p *plan) planValueSets() {
 	for _, s := range p.prog.ValueSets {
 		sp := setPlan{src: s, size: s.MaxSize}
 		if sp.size <= 0 || sp.size > maxSetMembers {
-			refuse(s.Path, "a parser value set of %d members (%s; 1 to %d can be)", s.MaxSize, s.Name, maxSetMembers)
+			ir.Refuse(s.Path, "a parser value set of %d members (%s; 1 to %d can be)", s.MaxSize, s.Name, maxSetMembers)
 		}
 		for _, w := range s.Widths {
-			sp.words += wordsOf(w)
+			sp.words += ir.WordsOf(w)
 		}
 		sp.at = p.allocate(8)
 		for i := range sp.lists {
@@ -49,10 +50,10 @@ const (
 )
 
 // inSet emits a transition for the keys, given as words, that are in a value set under a mask.
-func (t *translator) inSet(tr *bmv2json.Transition, parts []*value, masks []uint64, yes string) {
+func (t *translator) inSet(tr *bmv2json.Transition, parts []*ir.Value, masks []uint64, yes string) {
 	sp := &t.valueSets[tr.Set.Index]
 	if sp.words != len(parts) {
-		refuse(tr.Path, "a parser value set with %d words for a key of %d", sp.words, len(parts))
+		ir.Refuse(tr.Path, "a parser value set with %d words for a key of %d", sp.words, len(parts))
 	}
 	second, chosen, no := t.NewLabel("second"), t.NewLabel("chosen"), t.NewLabel("notInSet")
 	t.stateAddress(asm.R1, sp.at)
@@ -70,17 +71,17 @@ func (t *translator) inSet(tr *bmv2json.Transition, parts []*value, masks []uint
 		t.Load(asm.R1, asm.R10, countOnStack, 4)
 		t.Emit(asm.JLE.Imm(asm.R1, int32(i), no))
 		for j, part := range parts {
-			if part.need() >= len(pool) {
-				refuse(tr.Path, "a key with too many intermediate values")
+			if part.RegistersNeeded() >= len(ir.Registers) {
+				ir.Refuse(tr.Path, "a key with too many intermediate values")
 			}
-			t.compute(part, 0)
+			t.Compute(part, 0)
 			t.Load(asm.R2, asm.R10, setOnStack, 8)
 			at := i*sp.words*16 + j*8
 			t.Load(asm.R3, asm.R2, at, 8)
 			t.Emit(asm.Xor.Reg(asm.R1, asm.R3))
 			t.Load(asm.R3, asm.R2, at+sp.words*8, 8)
 			t.Emit(asm.And.Reg(asm.R1, asm.R3))
-			t.mask(asm.R1, masks[j], 1)
+			t.Mask(asm.R1, masks[j], 1)
 			t.Emit(asm.JNE.Imm(asm.R1, 0, next))
 		}
 		t.Jump(yes)
@@ -136,8 +137,8 @@ func (p *pipeline) SetValueSet(name string, members [][]target.FieldMatch) error
 			if f.Mask != nil {
 				masks = append(masks, splitKey(f.Mask, []int{width})...)
 			} else {
-				for w := wordsOf(width) - 1; w >= 0; w-- {
-					masks = append(masks, ones(min(64, width-64*w)))
+				for w := ir.WordsOf(width) - 1; w >= 0; w-- {
+					masks = append(masks, ir.Ones(min(64, width-64*w)))
 				}
 			}
 			kept = append(kept, target.FieldMatch{Value: slices.Clone(f.Value), Mask: slices.Clone(f.Mask), PrefixLen: f.PrefixLen})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
 // A field of variable length (varbit) is a byte string in the PHV, with its length in two bytes of the header's own. It is always copied as a whole, whatever its length: between
@@ -12,34 +13,34 @@ import (
 
 // extractVarbit takes a header with such a field, of length bits.
 func (t *translator) extractVarbit(h *bmv2json.Header, length *bmv2json.Expr) {
-	l := t.lay.types[h.Type]
+	l := t.lay.Types[h.Type]
 	at := t.varbitAt(h.Type)
-	base := t.lay.base[h.Index]
+	base := t.lay.Base[h.Index]
 	whole, there, fits := t.NewLabel("whole"), t.NewLabel("there"), t.NewLabel("fits")
 	short := t.NewLabel("short")
-	t.compute(t.index(length), 0)
+	t.Compute(t.Index(length), 0)
 	t.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.And.Imm(asm.R2, 7), asm.JEq.Imm(asm.R2, 0, whole))
 	t.parserError("ParserInvalidArgument")
 	t.Bind(whole)
 	t.Emit(asm.RSh.Imm(asm.R1, 3))
 	t.Load(asm.R2, code.PHV, phvLen, 4)
 	t.Emit(asm.Sub.Reg(asm.R2, code.Entry), asm.JGT.Reg(asm.R1, asm.R2, short))
-	t.Emit(asm.Mov.Reg(asm.R3, asm.R1), asm.Add.Imm(asm.R3, int32(l.bytes)), asm.JLE.Reg(asm.R3, asm.R2, there))
+	t.Emit(asm.Mov.Reg(asm.R3, asm.R1), asm.Add.Imm(asm.R3, int32(l.Bytes)), asm.JLE.Reg(asm.R3, asm.R2, there))
 	t.Bind(short)
 	t.parserError("PacketTooShort")
 	t.Bind(there)
-	t.Emit(asm.JLE.Imm(asm.R1, int32(l.vlMax), fits))
+	t.Emit(asm.JLE.Imm(asm.R1, int32(l.VarbitMax), fits))
 	t.parserError("HeaderTooShort")
 	t.Bind(fits)
-	t.Emit(asm.JGT.Imm(code.Entry, int32(t.frameMax-l.bytes-l.vlMax), "ingress.drop"))
-	t.Store(code.PHV, base+l.vlLength, asm.R1, 2)
+	t.Emit(asm.JGT.Imm(code.Entry, int32(t.frameMax-l.Bytes-l.VarbitMax), "ingress.drop"))
+	t.Store(code.PHV, base+l.VarbitLength, asm.R1, 2)
 	t.takeSomeFields(h.Type, 0, h.Type.VL, base, code.PHV)
 	t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Reg(asm.R3, code.Entry))
-	t.CopyWords(code.PHV, base+l.fields[h.Type.VL].off, asm.R3, t.frame+at, l.fields[h.Type.VL].size)
+	t.CopyWords(code.PHV, base+l.Fields[h.Type.VL].Off, asm.R3, t.frame+at, l.Fields[h.Type.VL].Size)
 	t.varbitLength(asm.R1, h, "ingress.drop")
 	t.Emit(asm.Add.Reg(code.Entry, asm.R1))
 	t.takeSomeFields(h.Type, h.Type.VL+1, len(h.Type.Fields), base, code.PHV)
-	t.Emit(asm.Add.Imm(code.Entry, int32(l.bytes)))
+	t.Emit(asm.Add.Imm(code.Entry, int32(l.Bytes)))
 	t.setValid(h)
 }
 
@@ -47,25 +48,25 @@ func (t *translator) extractVarbit(h *bmv2json.Header, length *bmv2json.Expr) {
 func (t *translator) varbitAt(h *bmv2json.HeaderType) int {
 	bit := h.Fields[h.VL].Offset
 	if bit%8 != 0 || h.FixedBits%8 != 0 {
-		refuse(h.Path, "a field of variable length (%s) that does not start and end on a byte", h.Fields[h.VL].Name)
+		ir.Refuse(h.Path, "a field of variable length (%s) that does not start and end on a byte", h.Fields[h.VL].Name)
 	}
 	return bit / 8
 }
 
 // varbitLength loads the length of a header's varbit field in bytes, and says to the verifier that it is no more than the largest.
 func (t *translator) varbitLength(dst asm.Register, h *bmv2json.Header, never string) {
-	l := t.lay.types[h.Type]
-	t.Load(dst, code.PHV, t.lay.base[h.Index]+l.vlLength, 2)
-	t.Emit(asm.JGT.Imm(dst, int32(l.vlMax), never))
+	l := t.lay.Types[h.Type]
+	t.Load(dst, code.PHV, t.lay.Base[h.Index]+l.VarbitLength, 2)
+	t.Emit(asm.JGT.Imm(dst, int32(l.VarbitMax), never))
 }
 
 // putVarbit writes a header with such a field to plan.out at Temp, to which R3 points, and adds the field's length to Temp.
 func (t *translator) putVarbit(h *bmv2json.Header, drop string) {
-	l := t.lay.types[h.Type]
+	l := t.lay.Types[h.Type]
 	at := t.varbitAt(h.Type)
-	base := t.lay.base[h.Index]
+	base := t.lay.Base[h.Index]
 	t.putSomeFields(h.Type, 0, h.Type.VL, base, t.out, false)
-	t.CopyWords(asm.R3, t.out+at, code.PHV, base+l.fields[h.Type.VL].off, l.fields[h.Type.VL].size)
+	t.CopyWords(asm.R3, t.out+at, code.PHV, base+l.Fields[h.Type.VL].Off, l.Fields[h.Type.VL].Size)
 	t.varbitLength(asm.R1, h, drop)
 	t.Emit(asm.Add.Reg(code.Temp, asm.R1), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Reg(asm.R3, code.Temp))
 	t.putSomeFields(h.Type, h.Type.VL+1, len(h.Type.Fields), base, t.out, false)
@@ -77,11 +78,11 @@ func (t *translator) assignVarbit(p *bmv2json.Primitive) {
 	if dst.Header == src.Header {
 		return
 	}
-	to, from := t.lay.types[dst.Header.Type], t.lay.types[src.Header.Type]
-	if to.vlMax < from.vlMax {
-		refuse(p.Path, "%s of %d bytes at most from %s of %d", dst, to.vlMax, src, from.vlMax)
+	to, from := t.lay.Types[dst.Header.Type], t.lay.Types[src.Header.Type]
+	if to.VarbitMax < from.VarbitMax {
+		ir.Refuse(p.Path, "%s of %d bytes at most from %s of %d", dst, to.VarbitMax, src, from.VarbitMax)
 	}
-	t.CopyWords(code.PHV, t.lay.field(dst).off, code.PHV, t.lay.field(src).off, t.lay.field(src).size)
-	t.Load(asm.R1, code.PHV, t.lay.base[src.Header.Index]+from.vlLength, 2)
-	t.Store(code.PHV, t.lay.base[dst.Header.Index]+to.vlLength, asm.R1, 2)
+	t.CopyWords(code.PHV, t.lay.Field(dst).Off, code.PHV, t.lay.Field(src).Off, t.lay.Field(src).Size)
+	t.Load(asm.R1, code.PHV, t.lay.Base[src.Header.Index]+from.VarbitLength, 2)
+	t.Store(code.PHV, t.lay.Base[dst.Header.Index]+to.VarbitLength, asm.R1, 2)
 }

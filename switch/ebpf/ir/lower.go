@@ -1,4 +1,4 @@
-package ebpf
+package ir
 
 import (
 	"math"
@@ -9,12 +9,12 @@ import (
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
-// pool are the registers that values are computed in. A value is computed into pool[d] with the help of those after it.
-var pool = [...]asm.Register{asm.R1, asm.R2, asm.R3, asm.R4, asm.R5, asm.R0}
+// Registers are the registers that values are computed in. A value is computed into pool[d] with the help of those after it.
+var Registers = [...]asm.Register{asm.R1, asm.R2, asm.R3, asm.R4, asm.R5, asm.R0}
 
-// compute emits what puts v into pool[d].
-func (w *writer) compute(v *value, d int) asm.Register {
-	dst := pool[d]
+// Compute emits what puts v into pool[d].
+func (w *Writer) Compute(v *Value, d int) asm.Register {
+	dst := Registers[d]
 	switch v.op {
 	case vConst:
 		w.LoadConstant(dst, v.k)
@@ -31,36 +31,36 @@ func (w *writer) compute(v *value, d int) asm.Register {
 		if v.k != 0 {
 			w.Emit(asm.RSh.Imm(dst, int32(v.k)))
 		}
-		w.mask(dst, v.max, d)
+		w.Mask(dst, v.Max, d)
 	case vFrame:
 		w.Emit(asm.Mov.Reg(dst, code.PHV), asm.Add.Reg(dst, code.Entry))
 		w.Load(dst, dst, v.off, v.size)
 		w.swap(dst, v)
 	case vSelect:
 		yes, no, end := w.NewLabel("yes"), w.NewLabel("no"), w.NewLabel("end")
-		w.branch(v.cond, yes, no, yes, d)
+		w.Branch(v.cond, yes, no, yes, d)
 		w.Bind(yes)
-		w.compute(v.a, d)
+		w.Compute(v.a, d)
 		w.Jump(end)
 		w.Bind(no)
-		w.compute(v.b, d)
+		w.Compute(v.b, d)
 		w.Bind(end)
 	case vSext:
-		w.compute(v.a, d)
+		w.Compute(v.a, d)
 		s := int32(64 - v.k)
 		w.Emit(asm.LSh.Imm(dst, s), asm.ArSh.Imm(dst, s))
 	case vShl, vShr, vSar:
 		op := map[valueOp]asm.ALUOp{vShl: asm.LSh, vShr: asm.RSh, vSar: asm.ArSh}[v.op]
 		if v.b == nil {
-			w.compute(v.a, d)
+			w.Compute(v.a, d)
 			w.Emit(op.Imm(dst, int32(v.k)))
 			return dst
 		}
 		w.binary(op, v, d)
 	case vAnd:
 		if v.b.op == vConst {
-			w.compute(v.a, d)
-			w.mask(dst, v.b.k, d)
+			w.Compute(v.a, d)
+			w.Mask(dst, v.b.k, d)
 			return dst
 		}
 		w.binary(asm.And, v, d)
@@ -70,14 +70,14 @@ func (w *writer) compute(v *value, d int) asm.Register {
 	return dst
 }
 
-func (w *writer) swap(dst asm.Register, v *value) {
+func (w *Writer) swap(dst asm.Register, v *Value) {
 	if v.swapped {
 		w.Emit(asm.HostTo(asm.BE, dst, asm.DWord))
 	}
 }
 
-// mask keeps the bits of k.
-func (w *writer) mask(dst asm.Register, k uint64, d int) {
+// Mask keeps the bits of k.
+func (w *Writer) Mask(dst asm.Register, k uint64, d int) {
 	switch {
 	case k == math.MaxUint64:
 	case k <= math.MaxInt32 || k > math.MaxUint64-math.MaxInt32:
@@ -88,44 +88,44 @@ func (w *writer) mask(dst asm.Register, k uint64, d int) {
 		s := int32(bits.LeadingZeros64(k))
 		w.Emit(asm.LSh.Imm(dst, s), asm.RSh.Imm(dst, s))
 	default:
-		w.binaryWith(asm.And, konst(k), d)
+		w.binaryWith(asm.And, Const(k), d)
 	}
 }
 
 // binary emits pool[d] = a op b. The operand that needs more registers is computed first, so that only trees that are bushy, not those that are deep, need
 // many.
-func (w *writer) binary(op asm.ALUOp, v *value, d int) {
-	_, imm := v.b.immediate()
-	if imm || v.a.need() >= v.b.need() {
-		w.compute(v.a, d)
+func (w *Writer) binary(op asm.ALUOp, v *Value, d int) {
+	_, imm := v.b.Immediate()
+	if imm || v.a.RegistersNeeded() >= v.b.RegistersNeeded() {
+		w.Compute(v.a, d)
 		w.binaryWith(op, v.b, d)
 		return
 	}
-	w.room(d + 1)
-	w.compute(v.b, d)
-	w.compute(v.a, d+1)
-	w.Emit(op.Reg(pool[d+1], pool[d]), asm.Mov.Reg(pool[d], pool[d+1]))
+	w.requireRegisters(d + 1)
+	w.Compute(v.b, d)
+	w.Compute(v.a, d+1)
+	w.Emit(op.Reg(Registers[d+1], Registers[d]), asm.Mov.Reg(Registers[d], Registers[d+1]))
 }
 
-func (w *writer) binaryWith(op asm.ALUOp, b *value, d int) {
-	if imm, ok := b.immediate(); ok {
-		w.Emit(op.Imm(pool[d], imm))
+func (w *Writer) binaryWith(op asm.ALUOp, b *Value, d int) {
+	if imm, ok := b.Immediate(); ok {
+		w.Emit(op.Imm(Registers[d], imm))
 		return
 	}
-	w.room(d + 1)
-	w.compute(b, d+1)
-	w.Emit(op.Reg(pool[d], pool[d+1]))
+	w.requireRegisters(d + 1)
+	w.Compute(b, d+1)
+	w.Emit(op.Reg(Registers[d], Registers[d+1]))
 }
 
-// room refuses an expression that needs more registers than there are.
-func (w *writer) room(d int) {
-	if d >= len(pool) {
-		refuse(w.Where, "an expression that holds more than %d intermediate values at a time", len(pool))
+// requireRegisters refuses an expression that needs more registers than there are.
+func (w *Writer) requireRegisters(d int) {
+	if d >= len(Registers) {
+		Refuse(w.Where, "an expression that holds more than %d intermediate values at a time", len(Registers))
 	}
 }
 
 // lastElement reads a field of the last valid element of a stack.
-func (w *writer) lastElement(v *value, dst asm.Register) {
+func (w *Writer) lastElement(v *Value, dst asm.Register) {
 	end := w.NewLabel("empty")
 	w.Load(dst, code.PHV, v.next, 1)
 	w.Emit(asm.JEq.Imm(dst, 0, end), asm.JGT.Imm(dst, int32(v.k), end)) // the count is never over the stack's size, which the verifier cannot know
@@ -135,8 +135,8 @@ func (w *writer) lastElement(v *value, dst asm.Register) {
 	w.Bind(end)
 }
 
-// branch emits jumps to yes or no by the condition; fall is the one that is placed next. It uses pool[d] and those after it.
-func (w *writer) branch(b *condition, yes, no, fall string, d int) {
+// Branch emits jumps to yes or no by the condition; fall is the one that is placed next. It uses pool[d] and those after it.
+func (w *Writer) Branch(b *Condition, yes, no, fall string, d int) {
 	switch b.op {
 	case cTrue:
 		if fall != yes {
@@ -147,40 +147,40 @@ func (w *writer) branch(b *condition, yes, no, fall string, d int) {
 			w.Jump(no)
 		}
 	case cNot:
-		w.branch(b.left, no, yes, fall, d)
+		w.Branch(b.left, no, yes, fall, d)
 	case cAnd:
 		mid := w.NewLabel("and")
-		w.branch(b.left, mid, no, mid, d)
+		w.Branch(b.left, mid, no, mid, d)
 		w.Bind(mid)
-		w.branch(b.right, yes, no, fall, d)
+		w.Branch(b.right, yes, no, fall, d)
 	case cOr:
 		mid := w.NewLabel("or")
-		w.branch(b.left, yes, mid, mid, d)
+		w.Branch(b.left, yes, mid, mid, d)
 		w.Bind(mid)
-		w.branch(b.right, yes, no, fall, d)
+		w.Branch(b.right, yes, no, fall, d)
 	case cSelect:
 		l, r := w.NewLabel("then"), w.NewLabel("else")
-		w.branch(b.sel, l, r, l, d)
+		w.Branch(b.sel, l, r, l, d)
 		w.Bind(l)
-		w.branch(b.left, yes, no, "", d)
+		w.Branch(b.left, yes, no, "", d)
 		w.Bind(r)
-		w.branch(b.right, yes, no, fall, d)
+		w.Branch(b.right, yes, no, fall, d)
 	default:
 		to, other := yes, no
 		if fall == yes {
 			b, to, other = notCondition(b), no, yes
 		}
-		w.compute(b.a, d)
+		w.Compute(b.a, d)
 		jumps := [...]asm.JumpOp{asm.JEq, asm.JNE, asm.JLT, asm.JLE, asm.JGT, asm.JGE}
 		if b.signed {
 			jumps = [...]asm.JumpOp{asm.JEq, asm.JNE, asm.JSLT, asm.JSLE, asm.JSGT, asm.JSGE}
 		}
-		if imm, ok := b.b.immediate(); ok {
-			w.Emit(jumps[b.cmp].Imm(pool[d], imm, to))
+		if imm, ok := b.b.Immediate(); ok {
+			w.Emit(jumps[b.cmp].Imm(Registers[d], imm, to))
 		} else {
-			w.room(d + 1)
-			w.compute(b.b, d+1)
-			w.Emit(jumps[b.cmp].Reg(pool[d], pool[d+1], to))
+			w.requireRegisters(d + 1)
+			w.Compute(b.b, d+1)
+			w.Emit(jumps[b.cmp].Reg(Registers[d], Registers[d+1], to))
 		}
 		if fall != other {
 			w.Jump(other)

@@ -1,4 +1,4 @@
-package ebpf
+package ir
 
 import (
 	"encoding/binary"
@@ -20,25 +20,28 @@ import (
 // maxProduct bounds the instructions of a product: how many pairs of 32-bit digits are multiplied. It lets 1,024 bits be multiplied by 1,024 bits.
 const maxProduct = 528
 
-// operand is an expression, and how many low words of it are wanted.
-type operand struct {
+// Operand is an expression, and how many low words of it are wanted.
+type Operand struct {
 	expr  *bmv2json.Expr
-	words int
+	Words int
 }
 
-// exactWords is how many words hold every value of e, its sign included.
-func exactWords(e *bmv2json.Expr) int {
-	if !isWide(e) {
+// NewOperand wants a number of words of an expression.
+func NewOperand(e *bmv2json.Expr, words int) Operand { return Operand{e, words} }
+
+// ExactWords is how many words hold every value of e, its sign included.
+func ExactWords(e *bmv2json.Expr) int {
+	if !WideExpr(e) {
 		return 1
 	}
 	r := interval.Of(e)
 	if !r.Bounded() {
-		refuse(e.Path, "the value of this %q has no bound that can be told when the program is loaded", e.Op)
+		Refuse(e.Path, "the value of this %q has no bound that can be told when the program is loaded", e.Op)
 	}
 	if r.NonNegative() {
-		return wordsOf(r.Hi.BitLen())
+		return WordsOf(r.Hi.BitLen())
 	}
-	return wordsOf(r.Bits())
+	return WordsOf(r.Bits())
 }
 
 // comparedWords is how many words of both sides decide a comparison of numbers, and whether the last one is signed.
@@ -47,16 +50,16 @@ func comparedWords(e *bmv2json.Expr) (n int, signed bool) {
 	if fits, signed := both.FitsWord(); fits {
 		return 1, signed
 	}
-	n = max(exactWords(e.Left), exactWords(e.Right))
+	n = max(ExactWords(e.Left), ExactWords(e.Right))
 	if !both.NonNegative() {
-		return max(n, wordsOf(both.Bits())), true
+		return max(n, WordsOf(both.Bits())), true
 	}
 	return n, false
 }
 
-// wideSteps calls step for everything within an expression that is computed as a step, the innermost first.
-func wideSteps(o operand, step func(operand)) {
-	e, n := o.expr, o.words
+// WideSteps calls step for everything within an expression that is computed as a step, the innermost first.
+func WideSteps(o Operand, step func(Operand)) {
+	e, n := o.expr, o.Words
 	if e == nil {
 		return
 	}
@@ -64,17 +67,17 @@ func wideSteps(o operand, step func(operand)) {
 		wideStepsOfCondition(e, step)
 		return
 	}
-	if !isWide(e) {
+	if !WideExpr(e) {
 		n = 1
 	}
 	both := func(l, r int) {
-		wideSteps(operand{e.Left, l}, step)
-		wideSteps(operand{e.Right, r}, step)
+		WideSteps(Operand{e.Left, l}, step)
+		WideSteps(Operand{e.Right, r}, step)
 	}
 	switch e.Op {
 	case bmv2json.OpAccessField:
 		if e.Left.Op == bmv2json.OpStackElem {
-			wideSteps(operand{e.Left.Right, 1}, step)
+			WideSteps(Operand{e.Left.Right, 1}, step)
 		}
 	case bmv2json.OpBoolToData:
 		wideStepsOfCondition(e.Right, step)
@@ -82,30 +85,30 @@ func wideSteps(o operand, step func(operand)) {
 		wideStepsOfCondition(e.Cond, step)
 		both(n, n)
 	case bmv2json.OpBitNot:
-		wideSteps(operand{e.Right, n}, step)
+		WideSteps(Operand{e.Right, n}, step)
 	case bmv2json.OpBitAnd:
 		for _, side := range []*bmv2json.Expr{e.Left, e.Right} {
 			if side.Op == bmv2json.OpConst && side.Const.Sign() >= 0 {
-				n = max(1, min(n, wordsOf(side.Const.BitLen())))
+				n = max(1, min(n, WordsOf(side.Const.BitLen())))
 			}
 		}
 		both(n, n)
 	case bmv2json.OpBitOr, bmv2json.OpBitXor:
 		both(n, n)
 	case bmv2json.OpTwoCompMod:
-		wideSteps(operand{e.Left, min(n, wordsOf(e.Width))}, step)
+		WideSteps(Operand{e.Left, min(n, WordsOf(e.Width))}, step)
 	case bmv2json.OpAdd, bmv2json.OpSub, bmv2json.OpMul:
 		both(n, n)
 		if n > 1 {
-			step(operand{e, n})
+			step(Operand{e, n})
 		}
 	case bmv2json.OpShl:
 		both(n, 1)
-		if _, ok := constant(e.Right, interval.MaxShift); !ok && n > 1 {
-			step(operand{e, n})
+		if _, ok := ConstantOf(e.Right, interval.MaxShift); !ok && n > 1 {
+			step(Operand{e, n})
 		}
 	case bmv2json.OpShr:
-		if k, ok := constant(e.Right, interval.MaxShift); ok {
+		if k, ok := ConstantOf(e.Right, interval.MaxShift); ok {
 			want := k/64 + n
 			if k%64 != 0 {
 				want++
@@ -113,23 +116,23 @@ func wideSteps(o operand, step func(operand)) {
 			both(want, 1)
 			return
 		}
-		if !isWide(e.Left) {
+		if !WideExpr(e.Left) {
 			both(1, 1)
 			return
 		}
-		both(exactWords(e.Left), 1)
-		step(operand{e, n})
+		both(ExactWords(e.Left), 1)
+		step(Operand{e, n})
 	case bmv2json.OpSatCast, bmv2json.OpUsatCast:
-		both(exactWords(e.Left), 1)
-		if isWide(e.Left) || e.Width > 64 {
-			step(operand{e, n})
+		both(ExactWords(e.Left), 1)
+		if WideExpr(e.Left) || e.Width > 64 {
+			step(Operand{e, n})
 		}
 	case bmv2json.OpDiv, bmv2json.OpMod:
 		both(1, 1)
 	}
 }
 
-func wideStepsOfCondition(e *bmv2json.Expr, step func(operand)) {
+func wideStepsOfCondition(e *bmv2json.Expr, step func(Operand)) {
 	if e == nil {
 		return
 	}
@@ -137,7 +140,7 @@ func wideStepsOfCondition(e *bmv2json.Expr, step func(operand)) {
 	case bmv2json.OpNot:
 		wideStepsOfCondition(e.Right, step)
 	case bmv2json.OpDataToBool:
-		wideSteps(operand{e.Right, exactWords(e.Right)}, step)
+		WideSteps(Operand{e.Right, ExactWords(e.Right)}, step)
 	case bmv2json.OpTernary:
 		wideStepsOfCondition(e.Cond, step)
 		wideStepsOfCondition(e.Left, step)
@@ -149,8 +152,8 @@ func wideStepsOfCondition(e *bmv2json.Expr, step func(operand)) {
 		switch e.Left.Type {
 		case bmv2json.TypeData:
 			n, _ := comparedWords(e)
-			wideSteps(operand{e.Left, n}, step)
-			wideSteps(operand{e.Right, n}, step)
+			WideSteps(Operand{e.Left, n}, step)
+			WideSteps(Operand{e.Right, n}, step)
 		case bmv2json.TypeBool:
 			wideStepsOfCondition(e.Left, step)
 			wideStepsOfCondition(e.Right, step)
@@ -158,9 +161,9 @@ func wideStepsOfCondition(e *bmv2json.Expr, step func(operand)) {
 	}
 }
 
-// stepWords is how much scratch memory a step takes, in words.
-func stepWords(o operand) int {
-	n := o.words
+// StepWords is how much scratch memory a step takes, in words.
+func StepWords(o Operand) int {
+	n := o.Words
 	switch o.expr.Op {
 	case bmv2json.OpAdd, bmv2json.OpSub:
 		return n + 1 // and the carry
@@ -169,7 +172,7 @@ func stepWords(o operand) int {
 	case bmv2json.OpShl:
 		return n + 2*n + 1
 	case bmv2json.OpShr:
-		return n + n + exactWords(o.expr.Left) + 1
+		return n + n + ExactWords(o.expr.Left) + 1
 	}
 	return n
 }
@@ -177,45 +180,45 @@ func stepWords(o operand) int {
 // steps are what the statement that is being translated has computed.
 type steps struct {
 	free   int // in the PHV
-	values map[*bmv2json.Expr][]*value
+	values map[*bmv2json.Expr][]*Value
 }
 
-// begin forgets the steps of the statement before, and computes those of the next one.
-func (w *writer) begin(list ...operand) {
-	w.steps = steps{free: w.scratch, values: map[*bmv2json.Expr][]*value{}}
+// BeginStatement forgets the steps of the statement before, and computes those of the next one.
+func (w *Writer) BeginStatement(list ...Operand) {
+	w.steps = steps{free: w.scratch, values: map[*bmv2json.Expr][]*Value{}}
 	for _, o := range list {
-		wideSteps(o, w.step)
+		WideSteps(o, w.step)
 	}
 }
 
 // words reserves n words of scratch memory.
-func (w *writer) words(n int) int {
+func (w *Writer) words(n int) int {
 	at := w.steps.free
 	if w.steps.free += 8 * n; w.steps.free > w.scratchEnd {
-		refuse(w.Where, "an expression that takes more than %d words", (w.scratchEnd-w.scratch)/8)
+		Refuse(w.Where, "an expression that takes more than %d words", (w.scratchEnd-w.scratch)/8)
 	}
 	return at
 }
 
 // stepWord is a word of a value that has been computed as a step.
-func (w *writer) stepWord(e *bmv2json.Expr, i int) (*value, bool) {
+func (w *Writer) stepWord(e *bmv2json.Expr, i int) (*Value, bool) {
 	words, ok := w.steps.values[e]
 	switch {
 	case !ok:
 		return nil, false
 	case i < len(words):
 		return words[i], true
-	case len(words) < exactWords(e):
-		refuse(e.Path, "more words of this %q than were computed", e.Op)
+	case len(words) < ExactWords(e):
+		Refuse(e.Path, "more words of this %q than were computed", e.Op)
 	case interval.Of(e).NonNegative():
-		return konst(0), true
+		return Const(0), true
 	}
-	return sarValue(words[len(words)-1], 63), true
+	return Sar(words[len(words)-1], 63), true
 }
 
 // step computes the words of one operation.
-func (w *writer) step(o operand) {
-	e, n := o.expr, o.words
+func (w *Writer) step(o Operand) {
+	e, n := o.expr, o.Words
 	at := w.words(n)
 	switch e.Op {
 	case bmv2json.OpAdd, bmv2json.OpSub:
@@ -229,28 +232,28 @@ func (w *writer) step(o operand) {
 	default:
 		w.wideSaturation(e, at, n)
 	}
-	words := make([]*value, n)
+	words := make([]*Value, n)
 	for i := range words {
-		words[i] = loadField(at+8*i, 8, 64)
+		words[i] = LoadPHV(at+8*i, 8, 64)
 	}
 	w.steps.values[e] = words
 }
 
 // keep stores words of an expression, the least significant first.
-func (w *writer) keep(e *bmv2json.Expr, at, n int) {
+func (w *Writer) keep(e *bmv2json.Expr, at, n int) {
 	for i := range n {
-		w.Store(code.PHV, at+8*i, w.compute(w.word(e, i), 0), 8)
+		w.Store(code.PHV, at+8*i, w.Compute(w.Word(e, i), 0), 8)
 	}
 }
 
 // wideSum adds or subtracts word by word. The carry is computed from the words' top bits, without a branch for the verifier to follow.
-func (w *writer) wideSum(e *bmv2json.Expr, at, n int) {
+func (w *Writer) wideSum(e *bmv2json.Expr, at, n int) {
 	carry := w.words(1)
 	add := e.Op == bmv2json.OpAdd
 	for i := range n {
-		w.compute(w.word(e.Left, i), 0)
-		w.compute(w.word(e.Right, i), 1)
-		a, b, c, sum := pool[0], pool[1], pool[2], pool[3]
+		w.Compute(w.Word(e.Left, i), 0)
+		w.Compute(w.Word(e.Right, i), 1)
+		a, b, c, sum := Registers[0], Registers[1], Registers[2], Registers[3]
 		op := asm.Sub
 		if add {
 			op = asm.Add
@@ -292,7 +295,7 @@ func digit(at, k int) int {
 }
 
 // wideProduct multiplies digit by digit, as on paper: x * y + a digit + a carry fits 64 bits.
-func (w *writer) wideProduct(e *bmv2json.Expr, at, n int) {
+func (w *Writer) wideProduct(e *bmv2json.Expr, at, n int) {
 	left, right := e.Left, e.Right
 	x, y := w.words(n), w.words(n)
 	nx, ny := digits(left, n), digits(right, n)
@@ -309,7 +312,7 @@ func (w *writer) wideProduct(e *bmv2json.Expr, at, n int) {
 		}
 	}
 	if pairs > maxProduct {
-		refuse(e.Path, "a product of %d and %d bits", 32*nx, 32*ny)
+		Refuse(e.Path, "a product of %d and %d bits", 32*nx, 32*ny)
 	}
 	w.keep(left, x, (nx+1)/2)
 	w.keep(right, y, (ny+1)/2)
@@ -335,9 +338,9 @@ func (w *writer) wideProduct(e *bmv2json.Expr, at, n int) {
 }
 
 // shiftAmount leaves in R3 a pointer into the PHV, in R4 the bits within a word by which to shift, and in R5 63 minus these. Amounts of limit words and more shift by these.
-func (w *writer) shiftAmount(amount *bmv2json.Expr, at, limit int, backwards bool) {
+func (w *Writer) shiftAmount(amount *bmv2json.Expr, at, limit int, backwards bool) {
 	fits := w.NewLabel("fits")
-	w.compute(w.index(amount), 0)
+	w.Compute(w.Index(amount), 0)
 	w.Emit(asm.JLE.Imm(asm.R1, int32(64*limit), fits), asm.Mov.Imm(asm.R1, int32(64*limit)))
 	w.Bind(fits)
 	w.Emit(asm.Mov.Reg(asm.R4, asm.R1), asm.And.Imm(asm.R4, 63), asm.Mov.Imm(asm.R5, 63), asm.Sub.Reg(asm.R5, asm.R4), asm.RSh.Imm(asm.R1, 6))
@@ -350,7 +353,7 @@ func (w *writer) shiftAmount(amount *bmv2json.Expr, at, limit int, backwards boo
 }
 
 // wideShiftLeft shifts by an amount that only the packet knows: zeros stand before the words, and the pointer goes back into them.
-func (w *writer) wideShiftLeft(e *bmv2json.Expr, at, n int) {
+func (w *Writer) wideShiftLeft(e *bmv2json.Expr, at, n int) {
 	from := w.words(2*n + 1)
 	w.Zero(code.PHV, from, 8*(n+1))
 	w.keep(e.Left, from+8*(n+1), n)
@@ -364,8 +367,8 @@ func (w *writer) wideShiftLeft(e *bmv2json.Expr, at, n int) {
 }
 
 // wideShiftRight is the same to the right: the sign stands behind the words.
-func (w *writer) wideShiftRight(e *bmv2json.Expr, at, n int) {
-	m := exactWords(e.Left)
+func (w *Writer) wideShiftRight(e *bmv2json.Expr, at, n int) {
+	m := ExactWords(e.Left)
 	from := w.words(m + n + 1)
 	w.keep(e.Left, from, m+n+1)
 	w.shiftAmount(e.Right, from, m, false)
@@ -378,16 +381,16 @@ func (w *writer) wideShiftRight(e *bmv2json.Expr, at, n int) {
 }
 
 // wideSaturation keeps a value within the bounds of its type.
-func (w *writer) wideSaturation(e *bmv2json.Expr, at, n int) {
+func (w *Writer) wideSaturation(e *bmv2json.Expr, at, n int) {
 	bound := interval.Of(e)
 	low := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.Lo, Path: e.Path}
 	high := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.Hi, Path: e.Path}
 	below, notBelow, above, within, end := w.NewLabel("below"), w.NewLabel("notbelow"), w.NewLabel("above"), w.NewLabel("within"), w.NewLabel("end")
 	less := &bmv2json.Expr{Op: bmv2json.OpLt, Type: bmv2json.TypeBool, Left: e.Left, Right: low, Path: e.Path}
 	more := &bmv2json.Expr{Op: bmv2json.OpGt, Type: bmv2json.TypeBool, Left: e.Left, Right: high, Path: e.Path}
-	w.branch(w.comparison(less), below, notBelow, notBelow, 0)
+	w.Branch(w.comparison(less), below, notBelow, notBelow, 0)
 	w.Bind(notBelow)
-	w.branch(w.comparison(more), above, within, within, 0)
+	w.Branch(w.comparison(more), above, within, within, 0)
 	w.Bind(within)
 	w.keep(e.Left, at, n)
 	w.Jump(end)
