@@ -31,7 +31,7 @@ func TestRegistersAreAtomic(t *testing.T) {
 	const each = 300000
 	count := func(unlocked bool) uint32 {
 		d := newTestDevice(t)
-		d.settings.unlocked = unlocked
+		d.Settings.Unlocked = unlocked
 		if err := d.Commit(readProgram(t, "testdata/tally.json")); err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -28,16 +29,16 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 	defer template.close()
 	copy(template.mem, frame)
 	f := p.fds
-	f.replay, f.replayLen = template.m.FD(), len(frame)
-	h := hookTC
+	f.Replay, f.ReplayBytes = template.m.FD(), len(frame)
+	h := compile.TC
 	if xdp {
-		h = hookXDP
+		h = compile.XDP
 		for _, q := range d.ports { // none is really sent by
 			d.portMap.setXDP(q.Number, q.ifindex)
 			defer d.refresh(q)
 		}
 	}
-	insns, err := translate(p.plan, h, f, p.settings)
+	insns, err := compile.Translate(p.Plan, h, f, p.Settings)
 	if err != nil {
 		return 0, err
 	}
@@ -53,7 +54,7 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 		if _, each, err = prog.Benchmark(frame, n, nil); err != nil {
 			return err
 		}
-		empty, err := benchmarkEmpty(p, h, fds{}, frame, n)
+		empty, err := benchmarkEmpty(p, h, compile.Maps{}, frame, n)
 		if err != nil {
 			return err
 		}
@@ -65,8 +66,8 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 }
 
 // benchmarkEmpty measures a program that at most sets the frame back.
-func benchmarkEmpty(p *pipeline, h hook, f fds, frame []byte, n int) (time.Duration, error) {
-	insns, err := emptyProgram(p.plan, h, f)
+func benchmarkEmpty(p *pipeline, h compile.Hook, f compile.Maps, frame []byte, n int) (time.Duration, error) {
+	insns, err := compile.EmptyProgram(p.Plan, h, f)
 	if err != nil {
 		return 0, err
 	}

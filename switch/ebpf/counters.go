@@ -7,14 +7,14 @@ import (
 )
 
 func (p *pipeline) counter(name string, index int) (int, error) {
-	c := p.prog.Counter(name)
+	c := p.Prog.Counter(name)
 	if c == nil || c.Direct {
 		return 0, fmt.Errorf("counter %q: %w", name, target.ErrNotFound)
 	}
 	if index < 0 || index >= c.Size {
 		return 0, fmt.Errorf("counter %q: cell %d of %d: %w", name, index, c.Size, target.ErrOutOfRange)
 	}
-	return p.counters[c.Index].off + index*16, nil
+	return p.Counters[c.Index].Off + index*16, nil
 }
 
 // ReadCounter implements [target.Pipeline].

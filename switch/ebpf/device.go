@@ -13,6 +13,7 @@ import (
 
 	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
 	"github.com/netcraq/netcraq/switch/offload"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -115,7 +116,7 @@ func newDevice(opts Options) (d *device, err error) {
 	if err := d.home.do(offload.Recover); err != nil {
 		d.log.Warn("what a dead switch changed on interfaces may still be changed", "err", err)
 	}
-	s := settings{cpuPort: opts.CPUPort, dropPort: opts.DropPort, onlyUDP: opts.OnlyUDP, captured: opts.captured, unlocked: opts.unlocked, started: boottime.Now()}
+	s := compile.Settings{CPUPort: opts.CPUPort, DropPort: opts.DropPort, OnlyUDP: opts.OnlyUDP, Captured: opts.captured, Unlocked: opts.unlocked, Started: boottime.Now()}
 	if d.shared, err = newShared(s, opts.Hook != HookTC, d.log, d.handPacket, d.handDigest, d.handTapped()); err != nil {
 		return nil, err
 	}
@@ -123,7 +124,7 @@ func newDevice(opts Options) (d *device, err error) {
 		return nil, err
 	}
 	if opts.CPUPort != 0 {
-		d.portMap.setPort(loopback, opts.CPUPort)
+		d.portMap.setPort(compile.Loopback, opts.CPUPort)
 	}
 	return d, nil
 }
@@ -303,8 +304,8 @@ func (d *device) AddPort(p target.Port) error {
 	switch {
 	case d.ports[p.Number] != nil:
 		return fmt.Errorf("port %d: %w", p.Number, target.ErrExists)
-	case p.Number >= maxPorts-1 || p.Number == d.opts.CPUPort && p.Number != 0 || p.Number == d.opts.DropPort:
-		return fmt.Errorf("port %d: the number is taken, or over %d: %w", p.Number, maxPorts-2, target.ErrInvalid)
+	case p.Number >= compile.MaxPorts-1 || p.Number == d.opts.CPUPort && p.Number != 0 || p.Number == d.opts.DropPort:
+		return fmt.Errorf("port %d: the number is taken, or over %d: %w", p.Number, compile.MaxPorts-2, target.ErrInvalid)
 	}
 	q := &port{Port: p}
 	if err := d.open(q); err != nil {
@@ -327,8 +328,8 @@ func (d *device) open(q *port) error {
 		return err
 	}
 	index := l.Attrs().Index
-	if index >= maxIfindex {
-		return fmt.Errorf("port %d: interface %s has the index %d, over %d: %w", q.Number, q.Iface, index, maxIfindex, target.ErrUnsupported)
+	if index >= compile.MaxIfindex {
+		return fmt.Errorf("port %d: interface %s has the index %d, over %d: %w", q.Number, q.Iface, index, compile.MaxIfindex, target.ErrUnsupported)
 	}
 	for _, r := range d.ports {
 		if r != q && r.ifindex == index {
@@ -463,7 +464,7 @@ func (d *device) handTapped() func(record []byte) {
 	}
 	var wall wallClock
 	return func(b []byte) {
-		d.opts.Tap(wall.at(int64(binary.NativeEndian.Uint64(b[8:]))), binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[4:]) == tapOut, b[tapHeader:])
+		d.opts.Tap(wall.at(int64(binary.NativeEndian.Uint64(b[8:]))), binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[4:]) == compile.TapOut, b[compile.TapHeader:])
 	}
 }
 
@@ -484,7 +485,7 @@ func (d *device) handDigest(record []byte) {
 }
 
 // Now implements [target.Device].
-func (d *device) Now() time.Duration { return boottime.Since(d.started) }
+func (d *device) Now() time.Duration { return boottime.Since(d.Started) }
 
 // Close implements [target.Device].
 func (d *device) Close() error {

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/stf"
 	"github.com/netcraq/netcraq/switch/target"
@@ -127,7 +128,7 @@ func TestLikeInterp(t *testing.T) {
 			if filepath.Dir(file) != "testdata" && drawsNumbers(prog) { // what ours draw says what comes out
 				t.Skip("the program draws random numbers")
 			}
-			if c.pipeline.requests.reinjects() {
+			if c.pipeline.Requests.Reinjects() {
 				t.Skip("packets come back, which needs real interfaces: TestRecirculate")
 			}
 			likeInterp(t, prog, in, c, rand.New(rand.NewPCG(1, uint64(i))))
@@ -317,10 +318,10 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 
 // usesClock reports whether a program's frames may depend on when they are processed, or on queues.
 func usesClock(prog *bmv2json.Program) bool {
-	p := newPlan(prog)
+	p := compile.NewPlan(prog)
 	for _, f := range []string{"ingress_global_timestamp", "egress_global_timestamp", "enq_timestamp", "deq_timedelta", "enq_qdepth", "deq_qdepth"} {
 		for _, h := range []string{"standard_metadata", "intrinsic_metadata", "queueing_metadata"} {
-			if r := prog.FieldNamed(h, f); !r.IsZero() && p.reads(r) {
+			if r := prog.FieldNamed(h, f); !r.IsZero() && p.Reads(r) {
 				return true
 			}
 		}

@@ -12,13 +12,14 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
 // table is the control plane's side of a table.
 type table struct {
-	*tablePlan
+	*compile.TablePlan
 	p       *pipeline
 	byMatch map[string]*entry
 	def     *entry // nil: there is no default entry
@@ -34,10 +35,10 @@ type entry struct {
 	seq  int
 }
 
-func newTable(p *pipeline, tp *tablePlan) *table {
-	t := &table{tablePlan: tp, p: p, byMatch: map[string]*entry{}, slots: slots{size: tp.nSlots}}
-	if tp.scan != nil {
-		t.list.clean = tp.scan.copies - 1
+func newTable(p *pipeline, tp *compile.TablePlan) *table {
+	t := &table{TablePlan: tp, p: p, byMatch: map[string]*entry{}, slots: slots{size: tp.SlotCount}}
+	if tp.Scan != nil {
+		t.list.clean = tp.Scan.Copies - 1
 	}
 	return t
 }
@@ -45,25 +46,25 @@ func newTable(p *pipeline, tp *tablePlan) *table {
 // start puts in what the program itself says: const entries and the default entry.
 func (t *table) start() error {
 	if err := t.setDefault(nil); err != nil {
-		return fmt.Errorf("the default entry of table %q: %w", t.src.Name, err)
+		return fmt.Errorf("the default entry of table %q: %w", t.Source.Name, err)
 	}
 	largest := 0
-	for _, c := range t.src.ConstEntries {
+	for _, c := range t.Source.ConstEntries {
 		largest = max(largest, c.Priority)
 	}
-	for i, c := range t.src.ConstEntries {
+	for i, c := range t.Source.ConstEntries {
 		e := &target.TableEntry{IsConst: true, Action: &target.ActionCall{Action: c.Action.Name, Params: c.Params}}
-		if t.src.NeedsPriority() {
+		if t.Source.NeedsPriority() {
 			e.Priority = largest + 1 - c.Priority // BMv2's smallest wins, the contract's largest
 		}
 		for _, m := range c.Match {
 			e.Match = append(e.Match, target.FieldMatch{Value: m.Value, Mask: m.Mask, PrefixLen: m.PrefixLen})
 		}
 		if err := t.insert(e); err != nil && !errors.Is(err, target.ErrExists) { // of two for the same match the first counts
-			return fmt.Errorf("const entry %d of table %q: %w", i, t.src.Name, err)
+			return fmt.Errorf("const entry %d of table %q: %w", i, t.Source.Name, err)
 		}
 	}
-	if t.scan != nil && len(t.list.order) > 0 {
+	if t.Scan != nil && len(t.list.order) > 0 {
 		t.publishList()
 	}
 	return nil
@@ -82,8 +83,8 @@ func checkBytes(b []byte, width int) error {
 
 // canonical checks a match and returns it as it is given back: what a prefix hides is 0. The second result tells it from the others of its table.
 func (t *table) canonical(match []target.FieldMatch, priority int) ([]target.FieldMatch, string, error) {
-	if len(match) != len(t.src.Keys) {
-		return nil, "", fmt.Errorf("%d keys instead of %d: %w", len(match), len(t.src.Keys), target.ErrInvalid)
+	if len(match) != len(t.Source.Keys) {
+		return nil, "", fmt.Errorf("%d keys instead of %d: %w", len(match), len(t.Source.Keys), target.ErrInvalid)
 	}
 	if len(match) == 0 {
 		return nil, "", fmt.Errorf("the table has no keys, only a default entry: %w", target.ErrInvalid)
@@ -91,7 +92,7 @@ func (t *table) canonical(match []target.FieldMatch, priority int) ([]target.Fie
 	out := make([]target.FieldMatch, len(match))
 	var id []byte
 	for i, m := range match {
-		k := t.src.Keys[i]
+		k := t.Source.Keys[i]
 		width := k.Width
 		if k.Kind == bmv2json.MatchValid {
 			width = 1
@@ -129,7 +130,7 @@ func (t *table) canonical(match []target.FieldMatch, priority int) ([]target.Fie
 		id = append(id, out[i].Mask...)
 		id = append(id, byte(out[i].PrefixLen), byte(out[i].PrefixLen>>8))
 	}
-	if t.src.NeedsPriority() {
+	if t.Source.NeedsPriority() {
 		id = binary.BigEndian.AppendUint64(id, uint64(priority))
 	}
 	return out, string(id), nil
@@ -137,26 +138,26 @@ func (t *table) canonical(match []target.FieldMatch, priority int) ([]target.Fie
 
 // key is a match as the lookup's key; of a direct table, the index.
 func (t *table) key(match []target.FieldMatch) (key []byte, index uint64) {
-	key = make([]byte, t.keyBytes)
+	key = make([]byte, t.KeyBytes)
 	prefix := 0
 	for i, m := range match {
-		k, part := t.src.Keys[i], t.parts[i]
-		switch t.kind {
-		case lookupDirect:
-			index |= new(big.Int).SetBytes(m.Value).Uint64() << part.at
-		case lookupHash:
-			encodeCell(key[part.at:part.at+part.size], m.Value)
-		case lookupTrie:
-			v := new(big.Int).Lsh(new(big.Int).SetBytes(m.Value), uint(part.shift))
-			v.FillBytes(key[part.at : part.at+part.size])
+		k, part := t.Source.Keys[i], t.Parts[i]
+		switch t.Kind {
+		case compile.LookupArray:
+			index |= new(big.Int).SetBytes(m.Value).Uint64() << part.At
+		case compile.LookupHash:
+			encodeCell(key[part.At:part.At+part.Size], m.Value)
+		case compile.LookupTrie:
+			v := new(big.Int).Lsh(new(big.Int).SetBytes(m.Value), uint(part.Shift))
+			v.FillBytes(key[part.At : part.At+part.Size])
 			if k.Kind == bmv2json.MatchLPM {
 				prefix += m.PrefixLen
 			} else {
-				prefix += part.size * 8
+				prefix += part.Size * 8
 			}
 		}
 	}
-	if t.kind == lookupTrie {
+	if t.Kind == compile.LookupTrie {
 		binary.NativeEndian.PutUint32(key, uint32(prefix))
 	}
 	return key, index
@@ -165,11 +166,11 @@ func (t *table) key(match []target.FieldMatch) (key []byte, index uint64) {
 // publish makes packets find word (0: nothing) under a match, in one step.
 func (t *table) publish(match []target.FieldMatch, word uint64) error {
 	key, index := t.key(match)
-	if t.kind == lookupDirect {
-		t.p.state.store(t.direct+int(index)*8, word)
+	if t.Kind == compile.LookupArray {
+		t.p.state.store(t.Direct+int(index)*8, word)
 		return nil
 	}
-	m := t.p.lookups[t.src.Index]
+	m := t.p.lookups[t.Source.Index]
 	if word == 0 {
 		if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("taking a key out: %w", err)
@@ -189,7 +190,7 @@ func (t *table) bind(e *target.TableEntry) (uint64, error) {
 	if e.Action == nil || e.Member != nil || e.Group != nil {
 		return 0, fmt.Errorf("an entry of this table has an action, not a member or group: %w", target.ErrInvalid)
 	}
-	a, i := t.src.Action(e.Action.Action)
+	a, i := t.Source.Action(e.Action.Action)
 	if a == nil {
 		return 0, fmt.Errorf("action %q is none of the table's: %w", e.Action.Action, target.ErrInvalid)
 	}
@@ -201,8 +202,8 @@ func (t *table) bind(e *target.TableEntry) (uint64, error) {
 			return 0, fmt.Errorf("action %q: parameter %q: %w", a.Name, a.Params[j].Name, err)
 		}
 	}
-	word, plan := uint64(i+1), t.params[i]
-	if t.inline {
+	word, plan := uint64(i+1), t.Params[i]
+	if t.Inline {
 		for j, b := range e.Action.Params {
 			word |= new(big.Int).SetBytes(b).Uint64() << plan.At[j]
 		}
@@ -212,7 +213,7 @@ func (t *table) bind(e *target.TableEntry) (uint64, error) {
 	if !ok {
 		return 0, fmt.Errorf("no slot is free: %w", target.ErrFull)
 	}
-	mem := t.p.state.mem[t.tablePlan.slots+slot*t.slotSize:][:t.slotSize]
+	mem := t.p.state.mem[t.TablePlan.Slots+slot*t.SlotSize:][:t.SlotSize]
 	clear(mem)
 	for j, b := range e.Action.Params {
 		encodeCell(mem[plan.At[j]:plan.At[j]+ir.SlotSize(a.Params[j].Width)], b)
@@ -222,7 +223,7 @@ func (t *table) bind(e *target.TableEntry) (uint64, error) {
 
 // free gives the slot of a word back that no packet can find any more.
 func (t *table) free(word uint64) {
-	if !t.inline && word != 0 {
+	if !t.Inline && word != 0 {
 		t.slots.give(int(word >> 16))
 	}
 }
@@ -241,7 +242,7 @@ func copyEntry(e *target.TableEntry, match []target.FieldMatch) target.TableEntr
 }
 
 func (p *pipeline) table(name string) (*table, error) {
-	t := p.prog.Table(name)
+	t := p.Prog.Table(name)
 	if t == nil {
 		return nil, fmt.Errorf("table %q: %w", name, target.ErrNotFound)
 	}
@@ -268,7 +269,7 @@ func (p *pipeline) change(what, name string, do func(*table) error) error {
 // InsertEntry implements [target.Pipeline].
 func (p *pipeline) InsertEntry(name string, e *target.TableEntry) error {
 	return p.change("inserting into", name, func(t *table) error {
-		if t.src.Const {
+		if t.Source.Const {
 			return fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
 		}
 		return t.insert(e)
@@ -283,8 +284,8 @@ func (t *table) insert(e *target.TableEntry) error {
 	if _, dup := t.byMatch[id]; dup {
 		return target.ErrExists
 	}
-	if !e.IsConst && len(t.byMatch) >= t.src.MaxSize {
-		return fmt.Errorf("all %d entries are in use: %w", t.src.MaxSize, target.ErrFull)
+	if !e.IsConst && len(t.byMatch) >= t.Source.MaxSize {
+		return fmt.Errorf("all %d entries are in use: %w", t.Source.MaxSize, target.ErrFull)
 	}
 	word, err := t.bind(e)
 	if err != nil {
@@ -292,10 +293,10 @@ func (t *table) insert(e *target.TableEntry) error {
 	}
 	t.seq++
 	out := &entry{TableEntry: copyEntry(e, match), word: word, seq: t.seq}
-	if !t.src.NeedsPriority() {
+	if !t.Source.NeedsPriority() {
 		out.Priority = 0
 	}
-	if t.scan != nil {
+	if t.Scan != nil {
 		t.addToList(out)
 		if !e.IsConst { // those of the program go in together
 			t.publishList()
@@ -324,7 +325,7 @@ func (t *table) find(e *target.TableEntry) (*entry, string, error) {
 // ModifyEntry implements [target.Pipeline]. The entry's counter stays as it is.
 func (p *pipeline) ModifyEntry(name string, e *target.TableEntry) error {
 	return p.change("modifying an entry of", name, func(t *table) error {
-		if t.src.Const {
+		if t.Source.Const {
 			return fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
 		}
 		have, _, err := t.find(e)
@@ -337,21 +338,21 @@ func (p *pipeline) ModifyEntry(name string, e *target.TableEntry) error {
 		}
 		old := have.word
 		have.word = word
-		if t.scan != nil {
+		if t.Scan != nil {
 			t.publishList()
 		} else if err := t.publish(have.Match, word); err != nil {
 			have.word = old
 			t.free(word)
 			return err
 		}
-		if t.counter >= 0 { // what was counted before, and by packets that still see the old slot
+		if t.Counter >= 0 { // what was counted before, and by packets that still see the old slot
 			waitForPackets()
 			from, to := t.counterAt(old), t.counterAt(word)
 			for _, off := range []int{0, 8} {
 				atomic.AddUint64(t.p.state.word(to+off), t.p.state.load(from+off))
 			}
 		}
-		if t.tablePlan.meter >= 0 {
+		if t.TablePlan.Meter >= 0 {
 			t.keepMeter(old, word)
 		}
 		t.free(old)
@@ -365,14 +366,14 @@ func (p *pipeline) ModifyEntry(name string, e *target.TableEntry) error {
 // DeleteEntry implements [target.Pipeline].
 func (p *pipeline) DeleteEntry(name string, e *target.TableEntry) error {
 	return p.change("deleting from", name, func(t *table) error {
-		if t.src.Const {
+		if t.Source.Const {
 			return fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
 		}
 		have, id, err := t.find(e)
 		if err != nil {
 			return err
 		}
-		if t.scan != nil {
+		if t.Scan != nil {
 			t.removeFromList(have)
 			t.publishList()
 		} else if err := t.publish(have.Match, 0); err != nil {
@@ -407,7 +408,7 @@ func (p *pipeline) SetDefault(name string, e *target.TableEntry) error {
 			if len(e.Match) != 0 {
 				return fmt.Errorf("with a match: %w", target.ErrInvalid)
 			}
-			if d := t.src.Default; d != nil {
+			if d := t.Source.Default; d != nil {
 				switch {
 				case d.ConstEntry:
 					return fmt.Errorf("it stands in the program: %w", target.ErrImmutable)
@@ -422,7 +423,7 @@ func (p *pipeline) SetDefault(name string, e *target.TableEntry) error {
 
 // setDefault sets the default entry; nil is the program's own.
 func (t *table) setDefault(e *target.TableEntry) error {
-	d := t.src.Default
+	d := t.Source.Default
 	if e == nil && d != nil {
 		e = &target.TableEntry{Action: &target.ActionCall{Action: d.Action.Name, Params: d.Params}, IsConst: d.ConstEntry}
 	}
@@ -438,7 +439,7 @@ func (t *table) setDefault(e *target.TableEntry) error {
 		}
 		to.word = word
 	}
-	t.p.state.store(t.tablePlan.def, word)
+	t.p.state.store(t.TablePlan.Default, word)
 	if t.def != nil {
 		t.free(t.def.word)
 	}
@@ -451,7 +452,7 @@ func (p *pipeline) Default(name string) (out *target.TableEntry, err error) {
 	err = p.change("reading", name, func(t *table) error {
 		if t.def != nil {
 			e := copyEntry(&t.def.TableEntry, nil)
-			e.IsConst = t.src.Default != nil && t.src.Default.ConstEntry
+			e.IsConst = t.Source.Default != nil && t.Source.Default.ConstEntry
 			out = &e
 		}
 		return nil
@@ -460,7 +461,7 @@ func (p *pipeline) Default(name string) (out *target.TableEntry, err error) {
 }
 
 func (t *table) counterAt(word uint64) int {
-	return t.tablePlan.slots + int(word>>16)*t.slotSize + t.counter
+	return t.TablePlan.Slots + int(word>>16)*t.SlotSize + t.Counter
 }
 
 // DirectCounter implements [target.Pipeline].
@@ -490,7 +491,7 @@ func (p *pipeline) SetDirectCounter(name string, e *target.TableEntry, d target.
 }
 
 func (t *table) directCounter(e *target.TableEntry) (int, error) {
-	if t.counter < 0 {
+	if t.Counter < 0 {
 		return 0, fmt.Errorf("it has no direct counters: %w", target.ErrNotFound)
 	}
 	have, _, err := t.find(e)

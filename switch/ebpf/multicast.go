@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -20,11 +21,11 @@ func (p *pipeline) SetMulticastGroup(id uint32, replicas []target.Replica) error
 		return err
 	}
 	defer leave()
-	if id == 0 || id >= maxGroups {
-		return fmt.Errorf("multicast group %d: ids are 1 to %d: %w", id, maxGroups-1, target.ErrInvalid)
+	if id == 0 || id >= compile.MaxGroups {
+		return fmt.Errorf("multicast group %d: ids are 1 to %d: %w", id, compile.MaxGroups-1, target.ErrInvalid)
 	}
 	old := p.groups[id]
-	word := p.plan.groups + int(id)*8
+	word := p.Plan.Groups + int(id)*8
 	if replicas == nil {
 		if old == nil {
 			return fmt.Errorf("multicast group %d: %w", id, target.ErrNotFound)
@@ -40,7 +41,7 @@ func (p *pipeline) SetMulticastGroup(id uint32, replicas []target.Replica) error
 		return fmt.Errorf("multicast group %d: no room for %d replicas: %w", id, len(replicas), target.ErrFull)
 	}
 	for i, r := range replicas {
-		p.state.store(p.plan.replicas+(g.at+i)*8, uint64(r.Port)|uint64(r.Instance)<<32)
+		p.state.store(p.Plan.Replicas+(g.at+i)*8, uint64(r.Port)|uint64(r.Instance)<<32)
 	}
 	p.state.store(word, uint64(len(replicas))|uint64(g.at)<<32)
 	p.groups[id] = g

@@ -30,6 +30,9 @@ type peer struct {
 	pass     link.Link // nil where it has a program already
 }
 
+// actionPass is XDP_PASS of linux/bpf.h.
+const actionPass = 2
+
 // passName is how switches know each other's programs on peers.
 const passName = "netcraq_pass"
 
@@ -83,7 +86,7 @@ func (p *peer) ensurePass() error {
 		p.pass = nil
 	}
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: passName, Type: ebpf.XDP, License: "GPL", Flags: unix.BPF_F_XDP_HAS_FRAGS,
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, actionPass), asm.Return()}})
 	if err != nil {
 		return fmt.Errorf("loading the program for the veth's peer: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -18,8 +19,8 @@ import (
 //
 // The control plane keeps its own list of entries, groups and defaults, checks every call against it, and writes to the kernel what follows.
 type pipeline struct {
-	*plan
-	settings
+	*compile.Plan
+	compile.Settings
 	state   *state
 	phv     *ebpf.Map
 	lookups map[int]*ebpf.Map
@@ -27,7 +28,7 @@ type pipeline struct {
 	program *ebpf.Program // at tc
 	xdp     *ebpf.Program // at XDP; nil where no port may be there
 	slots   *ebpf.Map     // between the two
-	fds     fds
+	fds     compile.Maps
 	cells   *ebpf.Program // reads and writes registers under the packets' lock
 
 	mu       sync.Mutex
@@ -42,69 +43,69 @@ type pipeline struct {
 // newPipeline loads a program into the kernel; no packet comes to it yet.
 func newPipeline(prog *bmv2json.Program, s *shared) (p *pipeline, err error) {
 	defer ir.Catch(&err)
-	pl := newPlan(prog)
-	p = &pipeline{plan: pl, settings: s.settings, lookups: map[int]*ebpf.Map{}, groups: map[uint32]*group{}, sessions: map[uint32]*session{}, sets: map[string][][]target.FieldMatch{}, replicas: newRuns(maxReplicas)}
+	pl := compile.NewPlan(prog)
+	p = &pipeline{Plan: pl, Settings: s.Settings, lookups: map[int]*ebpf.Map{}, groups: map[uint32]*group{}, sessions: map[uint32]*session{}, sets: map[string][][]target.FieldMatch{}, replicas: newRuns(compile.MaxReplicas)}
 	defer func() {
 		if err != nil {
 			p.close()
 		}
 	}()
-	if p.state, err = newState(pl.stateSize + cellsMax); err != nil {
+	if p.state, err = newState(pl.StateBytes + compile.CellsMax); err != nil {
 		return p, err
 	}
-	if p.phv, err = newMapIn(ebpf.MapSpec{Name: "phv", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: uint32(pl.phvSize), MaxEntries: 1}); err != nil {
+	if p.phv, err = newMapIn(ebpf.MapSpec{Name: "phv", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: uint32(pl.PHVBytes), MaxEntries: 1}); err != nil {
 		return p, err
 	}
-	f := fds{phv: p.phv.FD(), state: p.state.m.FD(), ports: s.portMap.m.FD(), packetIn: s.packetIn.m.FD(), packetOut: s.packetOuts.m.FD(), buffer: s.buffer.FD(), lookups: map[int]int{}}
-	for i, t := range pl.tables {
-		size := uint32(max(t.src.MaxSize, len(t.src.ConstEntries), 1))
-		spec := ebpf.MapSpec{Name: "hash", Type: ebpf.Hash, KeySize: uint32(t.keyBytes), ValueSize: 8, MaxEntries: size}
-		switch t.kind {
-		case lookupHash:
-		case lookupTrie:
+	f := compile.Maps{PHV: p.phv.FD(), State: p.state.m.FD(), Ports: s.portMap.m.FD(), PacketIn: s.packetIn.m.FD(), PacketOut: s.packetOuts.m.FD(), Buffer: s.buffer.FD(), Lookups: map[int]int{}}
+	for i, t := range pl.Tables {
+		size := uint32(max(t.Source.MaxSize, len(t.Source.ConstEntries), 1))
+		spec := ebpf.MapSpec{Name: "hash", Type: ebpf.Hash, KeySize: uint32(t.KeyBytes), ValueSize: 8, MaxEntries: size}
+		switch t.Kind {
+		case compile.LookupHash:
+		case compile.LookupTrie:
 			spec.Name, spec.Type, spec.Flags = "trie", ebpf.LPMTrie, unix.BPF_F_NO_PREALLOC
 		default:
 			continue
 		}
 		m, err := newMapIn(spec)
 		if err != nil {
-			return p, fmt.Errorf("table %s: %w", t.src.Name, err)
+			return p, fmt.Errorf("table %s: %w", t.Source.Name, err)
 		}
-		p.lookups[i], f.lookups[i] = m, m.FD()
+		p.lookups[i], f.Lookups[i] = m, m.FD()
 	}
-	if pl.digest != 0 {
-		f.digests = s.digests.m.FD()
+	if pl.Digest != 0 {
+		f.Digests = s.digests.m.FD()
 	}
 	if s.tap != nil {
-		f.tap = s.tap.m.FD()
+		f.Tap = s.tap.m.FD()
 	}
 	p.number = s.pipelines.Add(1)
-	f.number = p.number
-	if s.atXDP || pl.requests.reinjects() {
-		stride := pl.slotStride()
-		if p.slots, err = newMapIn(ebpf.MapSpec{Name: "xdp_to_tc", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(stride * resumeSlots), MaxEntries: 1}); err != nil {
+	f.Number = p.number
+	if s.atXDP || pl.Requests.Reinjects() {
+		stride := pl.SlotStride()
+		if p.slots, err = newMapIn(ebpf.MapSpec{Name: "xdp_to_tc", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(stride * compile.ResumeSlots), MaxEntries: 1}); err != nil {
 			return p, err
 		}
-		f.resume, f.magic, f.number = p.slots.FD(), s.magic, p.number
+		f.Resume, f.Magic, f.Number = p.slots.FD(), s.magic, p.number
 	}
 	p.fds = f
-	p.fillTables(p.state.mem)
-	if p.program, err = p.loadAt(hookTC); err != nil {
+	p.FillTables(p.state.mem)
+	if p.program, err = p.loadAt(compile.TC); err != nil {
 		return p, err
 	}
 	if s.atXDP {
-		if p.xdp, err = p.loadAt(hookXDP); err != nil {
+		if p.xdp, err = p.loadAt(compile.XDP); err != nil {
 			return p, err
 		}
 	}
-	cells, err := cellsProgram(pl, f)
+	cells, err := compile.CellsProgram(pl, f)
 	if err != nil {
 		return p, err
 	}
-	if p.cells, err = load("cells", hookTC, cells); err != nil {
+	if p.cells, err = load("cells", compile.TC, cells); err != nil {
 		return p, err
 	}
-	for _, t := range pl.tables {
+	for _, t := range pl.Tables {
 		p.control = append(p.control, newTable(p, t))
 	}
 	for _, t := range p.control {
@@ -116,8 +117,8 @@ func newPipeline(prog *bmv2json.Program, s *shared) (p *pipeline, err error) {
 }
 
 // loadAt translates the program for a hook and gives it to the kernel.
-func (p *pipeline) loadAt(h hook) (*ebpf.Program, error) {
-	insns, err := translate(p.plan, h, p.fds, p.settings)
+func (p *pipeline) loadAt(h compile.Hook) (*ebpf.Program, error) {
+	insns, err := compile.Translate(p.Plan, h, p.fds, p.Settings)
 	if err != nil {
 		return nil, err
 	}
@@ -125,9 +126,9 @@ func (p *pipeline) loadAt(h hook) (*ebpf.Program, error) {
 }
 
 // load gives instructions to the kernel.
-func load(name string, h hook, insns asm.Instructions) (*ebpf.Program, error) {
+func load(name string, h compile.Hook, insns asm.Instructions) (*ebpf.Program, error) {
 	spec := &ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, Instructions: insns, License: "GPL"}
-	if h == hookXDP {
+	if h == compile.XDP {
 		spec.Type, spec.Flags = ebpf.XDP, unix.BPF_F_XDP_HAS_FRAGS // frames that are longer than a page
 	}
 	prog, err := ebpf.NewProgram(spec)
@@ -169,7 +170,7 @@ func (p *pipeline) close() {
 }
 
 // Program implements [target.Pipeline].
-func (p *pipeline) Program() *bmv2json.Program { return p.prog }
+func (p *pipeline) Program() *bmv2json.Program { return p.Prog }
 
 // enter takes the lock of the control plane for one call.
 func (p *pipeline) enter() (leave func(), err error) {

@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// recirculatePorts are the ports of the tests below, cpuPort the controller's.
+// recirculatePorts are the ports of the tests below, CPUPort the controller's.
 var recirculatePorts = []uint32{1, 2, 3, 4, 5, 6}
 
 const recirculateCPUPort = 510

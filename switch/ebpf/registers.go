@@ -11,13 +11,14 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// move copies cells between the state and data, whose first cellsHeader bytes are for the program.
+// move copies cells between the state and data, whose first CellsHeader bytes are for the program.
 func (p *pipeline) move(off int, data []byte, write bool) error {
-	n := len(data) - cellsHeader
+	n := len(data) - compile.CellsHeader
 	binary.NativeEndian.PutUint32(data, uint32(off))
 	binary.NativeEndian.PutUint32(data[4:], uint32(n))
 	data[8] = 0
@@ -54,36 +55,36 @@ func (p *pipeline) Barrier() error {
 		return err
 	}
 	defer leave()
-	if len(p.prog.Registers) == 0 {
+	if len(p.Prog.Registers) == 0 {
 		return nil // no packet has a lock to wait for
 	}
-	atomic.AddUint64(p.state.word(p.epoch), 1)
+	atomic.AddUint64(p.state.word(p.Epoch), 1)
 	// That the lock is free is as good as having had it: whoever takes it later sees the epoch.
 	began := time.Now()
 	for time.Since(began) < barrierLooks {
-		if p.state.load(p.lock) == 0 {
+		if p.state.load(p.Lock) == 0 {
 			return nil
 		}
 		runtime.Gosched()
 	}
-	data := make([]byte, cellsHeader+8)
+	data := make([]byte, compile.CellsHeader+8)
 	for {
-		err := p.move(p.epoch, data, false) // what it reads is of no interest
+		err := p.move(p.Epoch, data, false) // what it reads is of no interest
 		if !errors.Is(err, errLocked) || time.Since(began) > barrierPatience {
 			return err
 		}
 	}
 }
 
-func (p *pipeline) register(name string, first, count int) (*bmv2json.Register, arrayPlan, error) {
-	r := p.prog.Register(name)
+func (p *pipeline) register(name string, first, count int) (*bmv2json.Register, compile.ArrayPlan, error) {
+	r := p.Prog.Register(name)
 	if r == nil {
-		return nil, arrayPlan{}, fmt.Errorf("register %q: %w", name, target.ErrNotFound)
+		return nil, compile.ArrayPlan{}, fmt.Errorf("register %q: %w", name, target.ErrNotFound)
 	}
 	if first < 0 || count < 0 || count > r.Size || first > r.Size-count {
-		return nil, arrayPlan{}, fmt.Errorf("register %q: cells %d to %d of %d: %w", name, first, first+count-1, r.Size, target.ErrOutOfRange)
+		return nil, compile.ArrayPlan{}, fmt.Errorf("register %q: cells %d to %d of %d: %w", name, first, first+count-1, r.Size, target.ErrOutOfRange)
 	}
-	return r, p.registers[r.Index], nil
+	return r, p.Registers[r.Index], nil
 }
 
 // encodeCell writes a value as a cell keeps it: a number in host order, or a padded big-endian string.
@@ -152,16 +153,16 @@ func (p *pipeline) ReadRegisters(name string, first, count int) ([][]byte, error
 	}
 	out := make([][]byte, 0, count)
 	values := make([]byte, 0, count*((r.Width+7)/8)) // of all: one for each would take longer than reading them
-	buffer := make([]byte, cellsHeader+min(cellsMax, count*a.cell))
-	for each := cellsMax / a.cell; count > 0; {
+	buffer := make([]byte, compile.CellsHeader+min(compile.CellsMax, count*a.Cell))
+	for each := compile.CellsMax / a.Cell; count > 0; {
 		n := min(count, each)
-		data := buffer[:cellsHeader+n*a.cell]
-		if err := p.move(a.off+first*a.cell, data, false); err != nil {
+		data := buffer[:compile.CellsHeader+n*a.Cell]
+		if err := p.move(a.Off+first*a.Cell, data, false); err != nil {
 			return nil, fmt.Errorf("register %q: %w", name, err)
 		}
-		for b := data[cellsHeader:]; len(b) > 0; b = b[a.cell:] {
+		for b := data[compile.CellsHeader:]; len(b) > 0; b = b[a.Cell:] {
 			from := len(values)
-			values = appendCell(values, b[:a.cell], r.Width)
+			values = appendCell(values, b[:a.Cell], r.Width)
 			out = append(out, values[from:len(values):len(values)])
 		}
 		first, count = first+n, count-n
@@ -176,7 +177,7 @@ func (p *pipeline) WriteRegister(name string, index int, value []byte) error {
 
 // FillRegister implements [target.Pipeline].
 func (p *pipeline) FillRegister(name string, value []byte) error {
-	r := p.prog.Register(name)
+	r := p.Prog.Register(name)
 	if r == nil {
 		return fmt.Errorf("register %q: %w", name, target.ErrNotFound)
 	}
@@ -196,13 +197,13 @@ func (p *pipeline) writeCells(name string, first, count int, value []byte) error
 	if err := checkBytes(value, r.Width); err != nil {
 		return fmt.Errorf("register %q: %w", name, err)
 	}
-	data := make([]byte, cellsHeader+min(count, cellsMax/a.cell)*a.cell)
-	for i := cellsHeader; i < len(data); i += a.cell {
-		encodeCell(data[i:i+a.cell], value)
+	data := make([]byte, compile.CellsHeader+min(count, compile.CellsMax/a.Cell)*a.Cell)
+	for i := compile.CellsHeader; i < len(data); i += a.Cell {
+		encodeCell(data[i:i+a.Cell], value)
 	}
 	for count > 0 {
-		n := min(count, cellsMax/a.cell)
-		if err := p.move(a.off+first*a.cell, data[:cellsHeader+n*a.cell], true); err != nil {
+		n := min(count, compile.CellsMax/a.Cell)
+		if err := p.move(a.Off+first*a.Cell, data[:compile.CellsHeader+n*a.Cell], true); err != nil {
 			return fmt.Errorf("register %q: %w", name, err)
 		}
 		first, count = first+n, count-n

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -23,7 +24,7 @@ func (p *pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 	}
 	defer leave()
 	switch {
-	case id >= maxSessions:
+	case id >= compile.MaxSessions:
 		return fmt.Errorf("clone session %d: %w", id, target.ErrOutOfRange)
 	case s != nil && s.TruncateTo < 0:
 		return fmt.Errorf("clone session %d: cut to %d bytes: %w", id, s.TruncateTo, target.ErrInvalid)
@@ -45,7 +46,7 @@ func (p *pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 		return fmt.Errorf("clone session %d: no room for %d replicas: %w", id, len(s.Replicas), target.ErrFull)
 	}
 	for i, r := range s.Replicas {
-		p.state.store(p.plan.replicas+(next.at+i)*8, uint64(r.Port)|uint64(r.Instance)<<32)
+		p.state.store(p.Plan.Replicas+(next.at+i)*8, uint64(r.Port)|uint64(r.Instance)<<32)
 	}
 	p.writeSession(id, uint64(len(s.Replicas))|uint64(next.at)<<32, uint32(s.TruncateTo))
 	p.sessions[id] = next
@@ -57,11 +58,11 @@ func (p *pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 
 // writeSession tells the packets. A program that does not clone has no place for sessions, and keeps none of them.
 func (p *pipeline) writeSession(id uint32, replicas uint64, cut uint32) {
-	if !p.requests.clones {
+	if !p.Requests.Clones {
 		return
 	}
-	atomic.StoreUint32((*uint32)(unsafe.Pointer(&p.state.mem[p.requests.cuts+int(id)*4])), cut)
-	p.state.store(p.requests.sessions+int(id)*8, replicas)
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(&p.state.mem[p.Requests.Cuts+int(id)*4])), cut)
+	p.state.store(p.Requests.Sessions+int(id)*8, replicas)
 }
 
 // CloneSessions implements [target.Pipeline].

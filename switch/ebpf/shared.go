@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
 )
 
 // Bytes in the rings.
@@ -17,7 +19,7 @@ const (
 
 // shared is what all pipelines of one switch have in common, and what outlives each of them.
 type shared struct {
-	settings
+	compile.Settings
 	atXDP     bool          // programs are loaded for XDP, too
 	magic     uint64        // of the switch, in metadata cookies
 	pipelines atomic.Uint64 // how many there have been
@@ -31,8 +33,8 @@ type shared struct {
 }
 
 // newShared makes the maps. The functions are called with each record of their ring, which they must not keep; onTap may be nil.
-func newShared(s settings, atXDP bool, log *slog.Logger, onPacketIn, onDigest, onTap func(record []byte)) (sh *shared, err error) {
-	sh = &shared{settings: s, atXDP: atXDP, magic: rand.Uint64()}
+func newShared(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onDigest, onTap func(record []byte)) (sh *shared, err error) {
+	sh = &shared{Settings: s, atXDP: atXDP, magic: rand.Uint64()}
 	defer func() {
 		if err != nil {
 			sh.closeRings()
@@ -42,10 +44,10 @@ func newShared(s settings, atXDP bool, log *slog.Logger, onPacketIn, onDigest, o
 	if sh.portMap, err = newPortMap(); err != nil {
 		return nil, err
 	}
-	if sh.packetOuts, err = newState(packetOutSize); err != nil {
+	if sh.packetOuts, err = newState(compile.PacketOutSize); err != nil {
 		return nil, err
 	}
-	if sh.buffer, err = newMapIn(ebpf.MapSpec{Name: "buffer", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: bufferSize, MaxEntries: 1}); err != nil {
+	if sh.buffer, err = newMapIn(ebpf.MapSpec{Name: "buffer", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: compile.BufferSize, MaxEntries: 1}); err != nil {
 		return nil, err
 	}
 	if sh.packetIn, err = newRing("packet_in", packetInRing, log, onPacketIn); err != nil {

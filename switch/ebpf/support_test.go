@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
 )
 
 var update = flag.Bool("update", false, "write the table of docs/switch.md anew")
@@ -14,7 +16,7 @@ func TestDocumentedSupport(t *testing.T) {
 	const file, begin, end = "../../docs/switch.md", "<!-- supported: begin -->\n", "<!-- supported: end -->\n"
 	var table strings.Builder
 	table.WriteString("| construct | in the kernel |\n| --- | --- |\n")
-	for _, s := range Supported() {
+	for _, s := range compile.Supported() {
 		how := s.How
 		if how == "" {
 			how = "**refused**"

@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"encoding/binary"
@@ -76,10 +76,10 @@ const (
 )
 
 // planHashes finds what the program hashes, makes room for the longest input, and for the tables.
-func (p *plan) planHashes(take func(bytes int) int) {
+func (p *Plan) planHashes(take func(bytes int) int) {
 	p.crcTables = map[string]int{}
 	longest := 0
-	for _, k := range p.prog.Calculations {
+	for _, k := range p.Prog.Calculations {
 		if !p.hashed(k) && !p.checkedByBytes(k) {
 			continue
 		}
@@ -98,8 +98,8 @@ func (p *plan) planHashes(take func(bytes int) int) {
 }
 
 // hashed reports whether a primitive uses a calculation, besides checksums.
-func (p *plan) hashed(k *bmv2json.Calculation) bool {
-	for _, a := range p.prog.Actions {
+func (p *Plan) hashed(k *bmv2json.Calculation) bool {
+	for _, a := range p.Prog.Actions {
 		for _, prim := range a.Primitives {
 			for _, e := range prim.Args {
 				if e.Op == bmv2json.OpCalculation && e.Calc == k {
@@ -112,14 +112,14 @@ func (p *plan) hashed(k *bmv2json.Calculation) bool {
 }
 
 // checkedByBytes reports whether a checksum needs the bytes of a calculation.
-func (p *plan) checkedByBytes(k *bmv2json.Calculation) bool {
+func (p *Plan) checkedByBytes(k *bmv2json.Calculation) bool {
 	inputs, payload := withoutPayload(k)
-	return slices.ContainsFunc(p.prog.Checksums, func(c *bmv2json.Checksum) bool { return c.Calc == k }) &&
+	return slices.ContainsFunc(p.Prog.Checksums, func(c *bmv2json.Checksum) bool { return c.Calc == k }) &&
 		(hashAlgorithms[k.Algo] != "csum16" || !placed(inputs, payload, 16))
 }
 
-// fillTables writes the tables of the CRCs into the state.
-func (p *plan) fillTables(state []byte) {
+// FillTables writes the tables of the CRCs into the state.
+func (p *Plan) FillTables(state []byte) {
 	for name, at := range p.crcTables {
 		copy(state[at:], crcs[name].table())
 	}

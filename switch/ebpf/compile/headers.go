@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"github.com/cilium/ebpf/asm"
@@ -36,11 +36,11 @@ func possibleHeaders(e *bmv2json.Expr) (list []*bmv2json.Header) {
 
 // setValid makes a header valid, and the others of its union invalid.
 func (t *translator) setValid(h *bmv2json.Header) {
-	t.StoreConstant(code.PHV, t.lay.Validity(h), 1, 1)
+	t.StoreConstant(code.PHV, t.Layout.Validity(h), 1, 1)
 	if h.Union != nil {
 		for _, other := range h.Union.Headers {
 			if other != h {
-				t.StoreConstant(code.PHV, t.lay.Validity(other), 0, 1)
+				t.StoreConstant(code.PHV, t.Layout.Validity(other), 0, 1)
 			}
 		}
 	}
@@ -49,9 +49,9 @@ func (t *translator) setValid(h *bmv2json.Header) {
 // addHeader is setValid() of P4: a header that was not valid starts out with all fields 0.
 func (t *translator) addHeader(h *bmv2json.Header) {
 	done := t.NewLabel("was")
-	t.Load(asm.R1, code.PHV, t.lay.Validity(h), 1)
+	t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
 	t.Emit(asm.JNE.Imm(asm.R1, 0, done))
-	t.Zero(code.PHV, t.lay.Base[h.Index], t.lay.Types[h.Type].Size)
+	t.Zero(code.PHV, t.Layout.Base[h.Index], t.Layout.Types[h.Type].Size)
 	t.setValid(h)
 	t.grow(h, 1)
 	t.Bind(done)
@@ -64,27 +64,27 @@ func (t *translator) removeHeader(h *bmv2json.Header) {
 	}
 	if t.measured() {
 		done := t.NewLabel("was")
-		t.Load(asm.R1, code.PHV, t.lay.Validity(h), 1)
+		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, done))
 		t.grow(h, -1)
 		t.Bind(done)
 	}
-	t.StoreConstant(code.PHV, t.lay.Validity(h), 0, 1)
+	t.StoreConstant(code.PHV, t.Layout.Validity(h), 0, 1)
 }
 
 // measured reports whether the program looks at packet_length, which BMv2 changes with each header that is added or removed.
-func (p *plan) measured() bool { return !p.std.packetLength.IsZero() && p.reads(p.std.packetLength) }
+func (p *Plan) measured() bool { return !p.std.packetLength.IsZero() && p.Reads(p.std.packetLength) }
 
 // grow changes what packet_length will be in egress, by a header that comes (sign is 1) or goes (-1).
 func (t *translator) grow(h *bmv2json.Header, sign int) {
 	if !t.measured() {
 		return
 	}
-	l := t.lay.Types[h.Type]
+	l := t.Layout.Types[h.Type]
 	t.Load(asm.R1, code.PHV, phvLength, 4)
 	t.Emit(asm.Add.Imm(asm.R1, int32(sign*l.Bytes)))
 	if h.Type.VL >= 0 {
-		t.Load(asm.R2, code.PHV, t.lay.Base[h.Index]+l.VarbitLength, 2)
+		t.Load(asm.R2, code.PHV, t.Layout.Base[h.Index]+l.VarbitLength, 2)
 		if sign < 0 {
 			t.Emit(asm.Neg.Imm(asm.R2, 0))
 		}
@@ -101,25 +101,25 @@ func (t *translator) assignHeader(dst, src *bmv2json.Header) {
 	if dst.Type != src.Type {
 		ir.Refuse(t.Where, "copying a header of type %s to one of type %s", src.Type.Name, dst.Type.Name)
 	}
-	size := t.lay.Types[dst.Type].Size
+	size := t.Layout.Types[dst.Type].Size
 	if src.Metadata {
-		t.CopyWords(code.PHV, t.lay.Base[dst.Index], code.PHV, t.lay.Base[src.Index], size)
+		t.CopyWords(code.PHV, t.Layout.Base[dst.Index], code.PHV, t.Layout.Base[src.Index], size)
 		if !dst.Metadata {
 			t.setValid(dst)
 		}
 		return
 	}
 	invalid, done := t.NewLabel("invalid"), t.NewLabel("copied")
-	t.Load(asm.R1, code.PHV, t.lay.Validity(src), 1)
+	t.Load(asm.R1, code.PHV, t.Layout.Validity(src), 1)
 	t.Emit(asm.JEq.Imm(asm.R1, 0, invalid))
 	if !dst.Metadata {
 		t.setValid(dst)
 	}
-	t.CopyWords(code.PHV, t.lay.Base[dst.Index], code.PHV, t.lay.Base[src.Index], size)
+	t.CopyWords(code.PHV, t.Layout.Base[dst.Index], code.PHV, t.Layout.Base[src.Index], size)
 	t.Jump(done)
 	t.Bind(invalid)
 	if !dst.Metadata {
-		t.StoreConstant(code.PHV, t.lay.Validity(dst), 0, 1)
+		t.StoreConstant(code.PHV, t.Layout.Validity(dst), 0, 1)
 	}
 	t.Bind(done)
 }
@@ -159,14 +159,14 @@ func (t *translator) shiftStack(p *bmv2json.Primitive) {
 	}
 	move := func(dst, src []*bmv2json.Header) {
 		for i := range dst {
-			t.Load(asm.R1, code.PHV, t.lay.Validity(src[i]), 1)
-			t.Store(code.PHV, t.lay.Validity(dst[i]), asm.R1, 1)
-			t.CopyWords(code.PHV, t.lay.Base[dst[i].Index], code.PHV, t.lay.Base[src[i].Index], t.lay.Types[dst[i].Type].Size)
+			t.Load(asm.R1, code.PHV, t.Layout.Validity(src[i]), 1)
+			t.Store(code.PHV, t.Layout.Validity(dst[i]), asm.R1, 1)
+			t.CopyWords(code.PHV, t.Layout.Base[dst[i].Index], code.PHV, t.Layout.Base[src[i].Index], t.Layout.Types[dst[i].Type].Size)
 		}
 	}
 	invalidate := func(list []*bmv2json.Header) {
 		for _, h := range list {
-			t.StoreConstant(code.PHV, t.lay.Validity(h), 0, 1)
+			t.StoreConstant(code.PHV, t.Layout.Validity(h), 0, 1)
 		}
 	}
 	end := t.NewLabel("count")

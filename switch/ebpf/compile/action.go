@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"github.com/cilium/ebpf/asm"
@@ -106,7 +106,7 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 	case "assign_header", "copy_header":
 		list, index := t.HeadersOf(arg[1])
 		t.ToHeader(arg[0], func(dst *bmv2json.Header) {
-			t.Each(len(list), index, func(i int) { t.assignHeader(dst, list[i]) }, func() { t.StoreConstant(code.PHV, t.lay.Validity(dst), 0, 1) })
+			t.Each(len(list), index, func(i int) { t.assignHeader(dst, list[i]) }, func() { t.StoreConstant(code.PHV, t.Layout.Validity(dst), 0, 1) })
 		})
 	case "assign_union":
 		t.assignUnion(t.UnionOf(arg[0]).Headers, t.UnionOf(arg[1]).Headers)
@@ -169,18 +169,18 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 }
 
 func (t *translator) markToDrop() {
-	t.setStandardConstant(t.std.egressSpec, t.dropPort)
+	t.setStandardConstant(t.std.egressSpec, t.DropPort)
 	t.setStandardConstant(t.std.mcastGroup, 0)
 }
 
 // cell puts the address of a cell into R2; an index beyond the array goes to beyond.
-func (t *translator) cell(a arrayPlan, index *ir.Value, beyond string) {
+func (t *translator) cell(a ArrayPlan, index *ir.Value, beyond string) {
 	if k, ok := index.Constant(); ok {
 		if k >= uint64(a.size) {
 			t.Jump(beyond)
 			return
 		}
-		t.stateAddress(asm.R2, a.off+int(k)*a.cell)
+		t.stateAddress(asm.R2, a.Off+int(k)*a.Cell)
 		return
 	}
 	t.Compute(index, 0)
@@ -190,12 +190,12 @@ func (t *translator) cell(a arrayPlan, index *ir.Value, beyond string) {
 		t.Emit(asm.JGT.Imm(asm.R1, int32(min(index.Max, uint64(a.size-1))), beyond))
 	}
 	switch {
-	case a.cell&(a.cell-1) != 0:
-		t.Emit(asm.Mul.Imm(asm.R1, int32(a.cell)))
-	case a.cell > 1:
-		t.Emit(asm.LSh.Imm(asm.R1, int32(log2(a.cell))))
+	case a.Cell&(a.Cell-1) != 0:
+		t.Emit(asm.Mul.Imm(asm.R1, int32(a.Cell)))
+	case a.Cell > 1:
+		t.Emit(asm.LSh.Imm(asm.R1, int32(log2(a.Cell))))
 	}
-	t.stateAddress(asm.R2, a.off)
+	t.stateAddress(asm.R2, a.Off)
 	t.Emit(asm.Add.Reg(asm.R2, asm.R1))
 }
 
@@ -208,14 +208,14 @@ func log2(n int) (k int) {
 
 // registerRead reads a cell; one beyond the array leaves dst as it is.
 func (t *translator) registerRead(dst ir.Place, r *bmv2json.Register, index *bmv2json.Expr) {
-	end, a := t.NewLabel("read"), t.registers[r.Index]
+	end, a := t.NewLabel("read"), t.Registers[r.Index]
 	if r.Size == 0 {
 		return
 	}
 	t.cell(a, t.Index(index), end)
 	switch {
 	case !ir.Wide(r.Width) && !ir.Wide(dst.Width):
-		t.Load(asm.R3, asm.R2, 0, a.cell)
+		t.Load(asm.R3, asm.R2, 0, a.Cell)
 		switch {
 		case r.Signed && r.Width < dst.Width && r.Width < 64:
 			s := int32(64 - r.Width)
@@ -226,7 +226,7 @@ func (t *translator) registerRead(dst ir.Place, r *bmv2json.Register, index *bmv
 		}
 		t.Store(code.PHV, dst.Off, asm.R3, dst.Size)
 	case r.Width == dst.Width:
-		t.CopyWords(code.PHV, dst.Off, asm.R2, 0, a.cell)
+		t.CopyWords(code.PHV, dst.Off, asm.R2, 0, a.Cell)
 	default:
 		ir.Refuse(t.Where, "reading a register of %d bits into a field of %d", r.Width, dst.Width)
 	}
@@ -235,14 +235,14 @@ func (t *translator) registerRead(dst ir.Place, r *bmv2json.Register, index *bmv
 
 // registerWrite writes a cell, cut to its width; one beyond the array writes nothing.
 func (t *translator) registerWrite(r *bmv2json.Register, index, src *bmv2json.Expr) {
-	end, a := t.NewLabel("written"), t.registers[r.Index]
+	end, a := t.NewLabel("written"), t.Registers[r.Index]
 	if r.Size == 0 {
 		return
 	}
 	if ir.Wide(r.Width) {
 		if src.Op == bmv2json.OpField && !src.Field.IsValidity() && src.Width == r.Width && !src.Field.Field.VL {
 			t.cell(a, t.Index(index), end)
-			t.CopyWords(asm.R2, 0, code.PHV, t.lay.Field(src.Field).Off, a.cell)
+			t.CopyWords(asm.R2, 0, code.PHV, t.Layout.Field(src.Field).Off, a.Cell)
 			t.Bind(end)
 			return
 		}
@@ -263,19 +263,19 @@ func (t *translator) registerWrite(r *bmv2json.Register, index, src *bmv2json.Ex
 	v := ir.And(t.Word(src, 0), ir.Const(ir.Ones(r.Width)))
 	t.cell(a, t.Index(index), end)
 	if imm, ok := v.Immediate(); ok {
-		t.StoreConstant(asm.R2, 0, imm, a.cell)
+		t.StoreConstant(asm.R2, 0, imm, a.Cell)
 	} else {
 		if v.RegistersNeeded()+2 > len(ir.Registers) {
 			ir.Refuse(t.Where, "an expression with too many intermediate values")
 		}
-		t.Store(asm.R2, 0, t.Compute(v, 2), a.cell)
+		t.Store(asm.R2, 0, t.Compute(v, 2), a.Cell)
 	}
 	t.Bind(end)
 }
 
 // count adds the packet to a counter's cell; one beyond the array counts nothing.
 func (t *translator) count(k *bmv2json.Counter, index *bmv2json.Expr) {
-	end, a := t.NewLabel("counted"), t.counters[k.Index]
+	end, a := t.NewLabel("counted"), t.Counters[k.Index]
 	if k.Size == 0 {
 		return
 	}

@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"errors"
@@ -13,15 +13,19 @@ import (
 
 // TestTablesAreBounded: a hash table takes the kernel's memory when it is made, so one of a billion entries is refused before, as a program that another engine may run.
 func TestTablesAreBounded(t *testing.T) {
-	text, err := os.ReadFile("testdata/tally.json")
-	check(t, err)
+	text, err := os.ReadFile("../testdata/tally.json")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for size, fits := range map[string]bool{"1000000": true, "10000000": false, "2147483647": false} {
 		larger := strings.ReplaceAll(string(text), `"max_size": 64`, `"max_size": `+size)
 		prog, err := bmv2json.Parse([]byte(larger))
-		check(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		plan := func() (err error) {
 			defer ir.Catch(&err)
-			newPlan(prog)
+			NewPlan(prog)
 			return nil
 		}
 		if err = plan(); fits && err != nil || !fits && (!errors.Is(err, target.ErrUnsupported) || !strings.Contains(err.Error(), `"TallyIngress.where"`)) {

@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"cmp"
@@ -8,15 +8,15 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// reads reports whether anything in the program reads a field: what nobody reads need not be set.
-func (p *plan) reads(r bmv2json.FieldRef) bool {
+// Reads reports whether anything in the program reads a field: what nobody reads need not be set.
+func (p *Plan) Reads(r bmv2json.FieldRef) bool {
 	found := false
 	see := func(e *bmv2json.Expr) {
 		if e.Op == bmv2json.OpField && e.Field == r {
 			found = true
 		}
 	}
-	for _, q := range p.prog.Parsers {
+	for _, q := range p.Prog.Parsers {
 		for _, s := range q.States {
 			for _, k := range s.Key {
 				walk(k, see)
@@ -29,17 +29,17 @@ func (p *plan) reads(r bmv2json.FieldRef) bool {
 			}
 		}
 	}
-	for _, a := range p.prog.Actions {
+	for _, a := range p.Prog.Actions {
 		for _, q := range a.Primitives {
 			walkPrimitive(q, see)
 		}
 	}
-	for _, q := range p.prog.Pipelines {
+	for _, q := range p.Prog.Pipelines {
 		for _, c := range q.Conditionals {
 			walk(c.Expr, see)
 		}
 	}
-	for _, t := range p.prog.Tables() {
+	for _, t := range p.Prog.Tables() {
 		for _, k := range t.Keys {
 			found = found || k.Field == r
 		}
@@ -49,25 +49,25 @@ func (p *plan) reads(r bmv2json.FieldRef) bool {
 			found = found || i.Field == r || i.Header != nil && i.Header == r.Header
 		}
 	}
-	for _, c := range p.prog.Calculations {
+	for _, c := range p.Prog.Calculations {
 		inputs(c.Input)
 	}
-	for _, a := range p.prog.Profiles() {
+	for _, a := range p.Prog.Profiles() {
 		if a.Selector != nil {
 			inputs(a.Selector.Input)
 		}
 	}
-	for _, c := range p.prog.Checksums {
+	for _, c := range p.Prog.Checksums {
 		found = found || c.Target == r
 		walk(c.Cond, see)
 	}
-	for _, d := range p.prog.Deparsers {
+	for _, d := range p.Prog.Deparsers {
 		found = found || slices.Contains(d.Order, r.Header)
 	}
-	for _, l := range p.prog.FieldLists {
+	for _, l := range p.Prog.FieldLists {
 		found = found || slices.Contains(l.Fields, r)
 	}
-	for _, l := range p.prog.LearnLists {
+	for _, l := range p.Prog.LearnLists {
 		for _, e := range l.Elements {
 			walk(e, see)
 		}
@@ -112,14 +112,14 @@ func walk(e *bmv2json.Expr, see func(*bmv2json.Expr)) {
 
 // earlyHeaders finds the headers that the parser may look at, or write to, before it has extracted them, or extract and make invalid again. Their fields are 0 when it begins; those of others are made 0 when it has
 // ended without extracting them.
-func (p *plan) earlyHeaders() map[*bmv2json.Header]bool {
+func (p *Plan) earlyHeaders() map[*bmv2json.Header]bool {
 	early := map[*bmv2json.Header]bool{}
-	if len(p.prog.Parsers) == 0 || p.prog.Parsers[0].Init == nil {
+	if len(p.Prog.Parsers) == 0 || p.Prog.Parsers[0].Init == nil {
 		return early
 	}
 	// What every way to a state has extracted. It only shrinks.
-	extracted := map[*bmv2json.ParseState]map[*bmv2json.Header]bool{p.prog.Parsers[0].Init: {}}
-	pending := []*bmv2json.ParseState{p.prog.Parsers[0].Init}
+	extracted := map[*bmv2json.ParseState]map[*bmv2json.Header]bool{p.Prog.Parsers[0].Init: {}}
+	pending := []*bmv2json.ParseState{p.Prog.Parsers[0].Init}
 	for len(pending) > 0 {
 		s := pending[0]
 		pending = pending[1:]
@@ -178,7 +178,7 @@ func (p *plan) earlyHeaders() map[*bmv2json.Header]bool {
 }
 
 // egressWrites finds what of the PHV egress changes, in whole words: what has to be put back before the next copy of a packet goes through it.
-func (p *plan) egressWrites() []span {
+func (p *Plan) egressWrites() []span {
 	var spans []span
 	add := func(off, size int) {
 		from := off &^ 7
@@ -186,13 +186,13 @@ func (p *plan) egressWrites() []span {
 	}
 	field := func(r bmv2json.FieldRef) {
 		if !r.IsZero() && r.Field != nil {
-			f := p.lay.Field(r)
+			f := p.Layout.Field(r)
 			add(f.Off, f.Size)
 		}
 	}
 	header := func(h *bmv2json.Header) {
-		add(p.lay.Base[h.Index], p.lay.Types[h.Type].Size)
-		add(p.lay.Validity(h), 1)
+		add(p.Layout.Base[h.Index], p.Layout.Types[h.Type].Size)
+		add(p.Layout.Validity(h), 1)
 	}
 	if p.measured() {
 		add(phvLength, 4)
@@ -200,7 +200,7 @@ func (p *plan) egressWrites() []span {
 	for _, r := range []bmv2json.FieldRef{p.std.egressSpec, p.std.egressPort, p.std.egressRid, p.std.egressTime, p.std.packetLength, p.std.mcastGroup} {
 		field(r)
 	}
-	if q := p.prog.Pipeline("egress"); q != nil {
+	if q := p.Prog.Pipeline("egress"); q != nil {
 		for _, n := range nodes(q) {
 			for _, a := range actionsOf(n) {
 				for _, prim := range a.Primitives {
@@ -220,16 +220,16 @@ func (p *plan) egressWrites() []span {
 						}
 						switch e.Op {
 						case bmv2json.OpStack:
-							add(p.lay.NextOf(e.Stack), 1)
+							add(p.Layout.NextOf(e.Stack), 1)
 						case bmv2json.OpUnionStack:
-							add(p.lay.NextOfUnions(e.UnionStack), 1)
+							add(p.Layout.NextOfUnions(e.UnionStack), 1)
 						}
 					}
 				}
 			}
 		}
 	}
-	for _, k := range p.prog.Checksums {
+	for _, k := range p.Prog.Checksums {
 		if k.Update {
 			field(k.Target)
 		}

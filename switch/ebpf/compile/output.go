@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"slices"
@@ -12,10 +12,10 @@ import (
 
 // deparse writes the valid headers, in the deparser's order, over the frame's old ones. Where they are longer or shorter in all, the payload moves.
 func (t *translator) deparse(drop string) {
-	if len(t.prog.Deparsers) == 0 {
+	if len(t.Prog.Deparsers) == 0 {
 		return
 	}
-	d := t.prog.Deparsers[0]
+	d := t.Prog.Deparsers[0]
 	if len(d.Primitives) > 0 {
 		ir.Refuse(d.Primitives[0].Path, "a primitive in a deparser")
 	}
@@ -25,16 +25,16 @@ func (t *translator) deparse(drop string) {
 	most := 0
 	for _, h := range d.Order {
 		skip := t.NewLabel("skip")
-		most += t.lay.Types[h.Type].Bytes + t.lay.Types[h.Type].VarbitMax
-		t.Load(asm.R1, code.PHV, t.lay.Validity(h), 1)
-		t.Emit(asm.JEq.Imm(asm.R1, 0, skip), asm.Add.Imm(code.Entry, int32(t.lay.Types[h.Type].Bytes)))
+		most += t.Layout.Types[h.Type].Bytes + t.Layout.Types[h.Type].VarbitMax
+		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
+		t.Emit(asm.JEq.Imm(asm.R1, 0, skip), asm.Add.Imm(code.Entry, int32(t.Layout.Types[h.Type].Bytes)))
 		if h.Type.VL >= 0 {
 			t.varbitLength(asm.R1, h, drop)
 			t.Emit(asm.Add.Reg(code.Entry, asm.R1))
 		}
 		t.Bind(skip)
 		if manyLengths(d) {
-			t.forget(code.Entry, most, drop)
+			t.widenBounds(code.Entry, most, drop)
 		}
 	}
 	same := t.NewLabel("same")
@@ -71,12 +71,12 @@ func (t *translator) deparseByCopy(d *bmv2json.Deparser, drop string) {
 	room := 0
 	for _, h := range d.Order {
 		skip := t.NewLabel("skip")
-		size := t.lay.Types[h.Type].Bytes
-		t.Load(asm.R1, code.PHV, t.lay.Validity(h), 1)
+		size := t.Layout.Types[h.Type].Bytes
+		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, skip))
 		if t.blocks[h] {
 			t.flush(room, drop)
-			t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.lay.Base[h.Index])), asm.Mov.Imm(asm.R4, int32(size)))
+			t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.Layout.Base[h.Index])), asm.Mov.Imm(asm.R4, int32(size)))
 			t.storeBytes()
 			t.Emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Imm(code.Entry, int32(size)))
 		} else {
@@ -84,16 +84,16 @@ func (t *translator) deparseByCopy(d *bmv2json.Deparser, drop string) {
 			t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Reg(asm.R3, code.Temp))
 			if h.Type.VL >= 0 {
 				t.putVarbit(h, drop)
-				room += t.lay.Types[h.Type].VarbitMax
+				room += t.Layout.Types[h.Type].VarbitMax
 			} else {
-				t.putFields(h.Type, t.lay.Base[h.Index], t.out, false)
+				t.putFields(h.Type, t.Layout.Base[h.Index], t.out, false)
 			}
 			t.Emit(asm.Add.Imm(code.Temp, int32(size)))
 			room += size
 		}
 		t.Bind(skip)
 		if manyLengths(d) {
-			t.forget(code.Temp, room, drop)
+			t.widenBounds(code.Temp, room, drop)
 		}
 	}
 	t.flush(room, drop)
@@ -123,7 +123,7 @@ func (t *translator) putSomeFields(h *bmv2json.HeaderType, first, last, base, ou
 	if first == last {
 		return
 	}
-	l := t.lay.Types[h]
+	l := t.Layout.Types[h]
 	// Chunks of whole bytes, 64 bits at most: [from, from+bits) of the header.
 	type piece struct {
 		v     *ir.Value
@@ -236,7 +236,7 @@ func (t *translator) putRegister(off, size, wide int, exact bool) {
 // resize makes the frame's headers Entry bytes long instead of phvHead (R1). It uses all registers but Entry, PHV and Ctx.
 func (t *translator) resize(drop string) {
 	shrink, done := t.NewLabel("shrink"), t.NewLabel("resized")
-	if t.hook == hookXDP {
+	if t.hook == XDP {
 		t.resizeAtXDP(drop)
 	} else {
 		t.Emit(asm.JGT.Reg(asm.R1, code.Entry, shrink))
@@ -247,14 +247,14 @@ func (t *translator) resize(drop string) {
 		// Nothing takes bytes from a frame's front at tc whatever the protocol, so the payload moves forward and the end is cut off.
 		t.Bind(shrink)
 		t.StoreConstant(asm.R10, -4, 0, 4)
-		t.Emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+		t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
 		t.Call(asm.FnMapLookupElem)
 		t.Emit(asm.JEq.Imm(asm.R0, 0, drop))
 		t.Store(asm.R10, -16, asm.R0, 8)
 		cut := t.NewLabel("cut")
 		t.Load(asm.R2, code.PHV, phvHead, 4)
 		t.Load(code.Temp, code.PHV, phvLen, 4)
-		t.Emit(asm.Sub.Reg(code.Temp, asm.R2), asm.JEq.Imm(code.Temp, 0, cut), asm.JGT.Imm(code.Temp, bufferSize, drop))
+		t.Emit(asm.Sub.Reg(code.Temp, asm.R2), asm.JEq.Imm(code.Temp, 0, cut), asm.JGT.Imm(code.Temp, BufferSize, drop))
 		t.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Reg(asm.R4, code.Temp))
 		t.loadBytes()
 		t.Emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R4, code.Temp))

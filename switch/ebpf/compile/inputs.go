@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"github.com/cilium/ebpf/asm"
@@ -112,7 +112,7 @@ func placed(inputs []bmv2json.CalcInput, payload bool, unit int) bool {
 // the lowest first, and its width.
 func (t *translator) operands(in *bmv2json.CalcInput, where string, visit func(word func(int) *ir.Value, width int)) {
 	visitField := func(r bmv2json.FieldRef) {
-		p := t.lay.Field(r)
+		p := t.Layout.Field(r)
 		p.Signed = false
 		visit(func(i int) *ir.Value { return t.WordOfPlace(p, i) }, p.Width)
 	}
@@ -196,7 +196,7 @@ func (t *translator) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcIn
 		}
 		absent := t.NewLabel("absent")
 		if r.needed != nil {
-			t.Load(asm.R1, code.PHV, t.lay.Validity(r.needed), 1)
+			t.Load(asm.R1, code.PHV, t.Layout.Validity(r.needed), 1)
 			t.Emit(asm.JEq.Imm(asm.R1, 0, absent))
 		}
 		t.Emit(asm.JGT.Imm(code.Temp, int32(most), absent)) // never: for the verifier
@@ -224,7 +224,7 @@ func (t *translator) checkLength(k *bmv2json.Calculation, inputs []bmv2json.Calc
 // unlessAll goes to other unless all of the headers are valid.
 func (t *translator) unlessAll(headers []*bmv2json.Header, other string) {
 	for _, h := range headers {
-		t.Load(asm.R1, code.PHV, t.lay.Validity(h), 1)
+		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, other))
 	}
 }
@@ -318,7 +318,7 @@ func (t *translator) putEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInpu
 			t.putInput(&inputs[i], k.Path, never)
 		}
 		t.Bind(absent)
-		t.forget(code.Temp, inputBits(inputs[:i]), never)
+		t.widenBounds(code.Temp, inputBits(inputs[:i]), never)
 	}
 	t.Bind(never)
 	t.Emit(asm.Add.Imm(code.Temp, 7), asm.RSh.Imm(code.Temp, 3))
@@ -367,7 +367,7 @@ func (t *translator) putBits() {
 // putVarbitInput puts a header's field of variable length behind what was before it, as many bytes as it has.
 func (t *translator) putVarbitInput(h *bmv2json.Header, never string) {
 	const bytes = eachBits / 8
-	l, end := t.lay.Types[h.Type], t.NewLabel("varbit")
+	l, end := t.Layout.Types[h.Type], t.NewLabel("varbit")
 	for at := 0; at < l.VarbitMax; at += bytes {
 		some := t.NewLabel("some")
 		t.varbitLength(asm.R2, h, never)
@@ -375,10 +375,10 @@ func (t *translator) putVarbitInput(h *bmv2json.Header, never string) {
 		t.Emit(asm.JLE.Imm(asm.R2, bytes, some), asm.Mov.Imm(asm.R2, bytes))
 		t.Bind(some)
 		t.Emit(asm.LSh.Imm(asm.R2, 3), asm.Mov.Imm(asm.R3, 64), asm.Sub.Reg(asm.R3, asm.R2))
-		t.Load(asm.R1, code.PHV, t.lay.Base[h.Index]+l.Fields[h.Type.VL].Off+at, 8)
+		t.Load(asm.R1, code.PHV, t.Layout.Base[h.Index]+l.Fields[h.Type.VL].Off+at, 8)
 		t.Emit(asm.HostTo(asm.BE, asm.R1, asm.DWord), asm.RSh.Reg(asm.R1, asm.R3))
 		t.putBits()
-		t.forget(code.Temp, 8*t.hashMax, never)
+		t.widenBounds(code.Temp, 8*t.hashMax, never)
 	}
 	t.Bind(end)
 }

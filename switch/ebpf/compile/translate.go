@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"fmt"
@@ -11,69 +11,69 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// hook is where in the kernel a program runs.
-type hook int
+// Hook is where in the kernel a program runs.
+type Hook int
 
 const (
-	hookTC hook = iota
-	hookXDP
+	TC Hook = iota
+	XDP
 )
 
-func (h hook) String() string { return [...]string{"tc", "xdp"}[h] }
+func (h Hook) String() string { return [...]string{"tc", "xdp"}[h] }
 
-// fds are the maps that a program uses.
-type fds struct {
-	phv, state, ports, packetIn, packetOut, buffer int
-	lookups                                        map[int]int // by Table.Index: hash tables and tries
+// Maps are the maps that a program uses.
+type Maps struct {
+	PHV, State, Ports, PacketIn, PacketOut, Buffer int
+	Lookups                                        map[int]int // by Table.Index: hash tables and tries
 
 	// resume, where it is not 0, is the map of slots between XDP and tc. magic is the switch's, number the pipeline's: see xdp_to_tc.go.
 	// tap, where it is not 0, is the ring to which each frame is copied as it comes and as it goes.
-	tap int
-	// digests is the ring for digests, where the program sends any.
-	digests int
+	Tap int
+	// Digests is the ring for digests, where the program sends any.
+	Digests int
 
-	resume        int
-	magic, number uint64
+	Resume        int
+	Magic, Number uint64
 
-	// replay, where it is not 0, is a map with replayLen bytes that the frame is set to first: for a program that is run again and again on one frame.
-	replay, replayLen int
+	// Replay, where it is not 0, is a map with ReplayBytes bytes that the frame is set to first: for a program that is run again and again on one frame.
+	Replay, ReplayBytes int
 }
 
-// settings are what a program is compiled for, besides its hook.
-type settings struct {
-	cpuPort  uint32        // the port whose frames go to and come from the controller; 0 for none
-	dropPort uint32        // what a program writes to egress_spec to drop a packet
-	onlyUDP  uint16        // the one UDP port whose packets the program gets; 0: it gets all frames
-	started  boottime.Time // when the switch's clock was 0
-	captured bool          // frames go into the ring behind their port's number (4 bytes), not out
-	unlocked bool          // packets take no lock
+// Settings are what a program is compiled for, besides its hook.
+type Settings struct {
+	CPUPort  uint32        // the port whose frames go to and come from the controller; 0 for none
+	DropPort uint32        // what a program writes to egress_spec to drop a packet
+	OnlyUDP  uint16        // the one UDP port whose packets the program gets; 0: it gets all frames
+	Started  boottime.Time // when the switch's clock was 0
+	Captured bool          // frames go into the ring behind their port's number (4 bytes), not out
+	Unlocked bool          // packets take no lock
 }
 
 // translator turns a planned program into instructions for one hook.
 type translator struct {
-	*plan
+	*Plan
 	ir.Writer
-	settings
-	hook      hook
-	fds       fds
+	Settings
+	hook      Hook
+	fds       Maps
 	functions []*code.Function
 	pipeline  *pipelineState
 }
 
-func newTranslator(p *plan, h hook, f fds, s settings) *translator {
-	return &translator{plan: p, Writer: ir.NewWriter(p.lay, p.scratch, p.scratchEnd), settings: s, hook: h, fds: f}
+func newTranslator(p *Plan, h Hook, f Maps, s Settings) *translator {
+	return &translator{Plan: p, Writer: ir.NewWriter(p.Layout, p.scratch, p.scratchEnd), Settings: s, hook: h, fds: f}
 }
 
-// translate writes the whole program.
-func translate(p *plan, h hook, f fds, s settings) (insns asm.Instructions, err error) {
+// Translate writes the whole program.
+func Translate(p *Plan, h Hook, f Maps, s Settings) (insns asm.Instructions, err error) {
 	defer ir.Catch(&err)
 	t := newTranslator(p, h, f, s)
 	main := t.function("ingress", t.entry)
 	egress := t.function("egress", t.egress)
 	all := []*code.Function{main, egress}
-	if h == hookTC && f.resume != 0 {
+	if h == TC && f.Resume != 0 {
 		all = append(all, t.function("headers", t.headers))
-		if t.requests.reinjects() {
+		if t.Requests.Reinjects() {
 			all = append(all, t.function("leave", t.leaving))
 		}
 	}
@@ -103,8 +103,8 @@ const (
 	xdpTx   = 3
 )
 
-// loopback is the index of the loopback interface, in every network namespace: no port, and where packet-outs are run.
-const loopback = 1
+// Loopback is the index of the loopback interface, in every network namespace: no port, and where packet-outs are run.
+const Loopback = 1
 
 // Offsets in struct __sk_buff and struct xdp_md (linux/bpf.h).
 const (
@@ -123,22 +123,22 @@ const (
 
 // Offsets in the value of the map "ports", which outlives pipelines.
 const (
-	maxIfindex     = 1 << 18
-	portsByIfindex = 0                         // 4 bytes each: 1 + port number; 0: not a port
-	maxPorts       = 1 << 16                   //
-	portsIfindex   = 4 * maxIfindex            // 4 bytes each: the interface of a port; 0: no such port
-	portsXDP       = portsIfindex + 4*maxPorts // 4 bytes each: the same where the interface takes frames from XDP, else 0
-	portsPassed    = portsXDP + 4*maxPorts     // 8 bytes: frames that XDP has handed over to tc
-	portsLost      = portsPassed + 8           // 8 bytes: those of them that tc could not take
-	portsPrevious  = portsLost + 8             // 8 bytes: the number of the pipeline whose programs are being replaced, 0 if none is
-	portsAny       = portsPrevious + 8         // 4 bytes: the interface of some port, 0 if there is none
-	portsSize      = portsAny + 8
+	MaxIfindex     = 1 << 18
+	PortsByIfindex = 0                         // 4 bytes each: 1 + port number; 0: not a port
+	MaxPorts       = 1 << 16                   //
+	PortsIfindex   = 4 * MaxIfindex            // 4 bytes each: the interface of a port; 0: no such port
+	PortsXDP       = PortsIfindex + 4*MaxPorts // 4 bytes each: the same where the interface takes frames from XDP, else 0
+	PortsPassed    = PortsXDP + 4*MaxPorts     // 8 bytes: frames that XDP has handed over to tc
+	PortsLost      = PortsPassed + 8           // 8 bytes: those of them that tc could not take
+	PortsPrevious  = PortsLost + 8             // 8 bytes: the number of the pipeline whose programs are being replaced, 0 if none is
+	PortsAny       = PortsPrevious + 8         // 4 bytes: the interface of some port, 0 if there is none
+	PortsSize      = PortsAny + 8
 )
 
 // fieldIf calls use with the field's place if the program has it.
 func (t *translator) fieldIf(r bmv2json.FieldRef, use func(ir.Place)) {
 	if !r.IsZero() {
-		use(t.lay.Field(r))
+		use(t.Layout.Field(r))
 	}
 }
 
@@ -161,7 +161,7 @@ func (t *translator) setStandardConstant(r bmv2json.FieldRef, v uint32) {
 
 // stateAddress loads the address of a place in the state.
 func (t *translator) stateAddress(dst asm.Register, off int) {
-	t.Emit(asm.LoadMapValue(dst, t.fds.state, uint32(off)))
+	t.Emit(asm.LoadMapValue(dst, t.fds.State, uint32(off)))
 }
 
 // entry is the program: a frame has come in by an interface.
@@ -169,10 +169,10 @@ func (t *translator) entry() {
 	drop := "ingress.drop"
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1))
 	t.restoreFrame()
-	if t.hook == hookTC && t.fds.resume != 0 {
+	if t.hook == TC && t.fds.Resume != 0 {
 		t.resumeFromXDP("ingress.done", "ingress.deparse", "ingress.leave", "ingress.send")
 	}
-	reinjects := t.requests.reinjects() && t.hook == hookTC && !t.captured
+	reinjects := t.Requests.Reinjects() && t.hook == TC && !t.Captured
 	if reinjects {
 		t.resumeReinjected("clone.copies", "ingress.parse", "ingress.done")
 		t.StoreConstant(asm.R10, slotOnStack, 0, 8)
@@ -182,37 +182,37 @@ func (t *translator) entry() {
 
 	// The port and the length.
 	ifindex := skbIfindex
-	if t.hook == hookXDP {
+	if t.hook == XDP {
 		ifindex = xdpIfindex
 	}
 	t.Load(asm.R1, code.Ctx, ifindex, 4)
-	t.Emit(asm.JGE.Imm(asm.R1, maxIfindex, drop), asm.LSh.Imm(asm.R1, 2), asm.LoadMapValue(asm.R2, t.fds.ports, portsByIfindex), asm.Add.Reg(asm.R2, asm.R1))
+	t.Emit(asm.JGE.Imm(asm.R1, MaxIfindex, drop), asm.LSh.Imm(asm.R1, 2), asm.LoadMapValue(asm.R2, t.fds.Ports, PortsByIfindex), asm.Add.Reg(asm.R2, asm.R1))
 	t.Load(asm.R3, asm.R2, 0, 4)
 	t.Emit(asm.JEq.Imm(asm.R3, 0, drop), asm.Sub.Imm(asm.R3, 1))
 	t.Store(code.PHV, phvPort, asm.R3, 4)
 	t.startRequests()
 	t.startDigest()
-	if t.hook == hookTC {
+	if t.hook == TC {
 		t.takePacketOut(drop)
 		if reinjects { // behind what takes a packet-out in: one that comes back is the frame that it is
 			t.Bind("ingress.parse")
 		}
 	}
-	t.noteEpoch()
-	if t.hook == hookTC {
+	t.recordEpoch()
+	if t.hook == TC {
 		t.restoreTags(drop)
 	}
 	t.frameLength(asm.R4)
 	t.Store(code.PHV, phvLen, asm.R4, 4)
 	t.Store(code.PHV, phvInLen, asm.R4, 4)
 
-	if t.fds.tap != 0 { // (a packet that comes back is seen again)
+	if t.fds.Tap != 0 { // (a packet that comes back is seen again)
 		t.tapFrame(tapIn, func(dst asm.Register) { t.Load(dst, code.PHV, phvPort, 4) })
 		t.Load(asm.R4, code.PHV, phvLen, 4)
 	}
 
 	// A packet starts with no header valid and all metadata 0.
-	t.Zero(code.PHV, t.lay.Next&^7, t.lay.Headers-t.lay.Next&^7)
+	t.Zero(code.PHV, t.Layout.Next&^7, t.Layout.Headers-t.Layout.Next&^7)
 	t.Zero(code.PHV, phvHit, 8)
 	t.Store(code.PHV, phvLength, asm.R4, 4)
 	t.setStandard(t.std.packetLength, asm.R4)
@@ -245,14 +245,14 @@ func (t *translator) entry() {
 	t.runPipeline("ingress")
 	t.Bind("ingress.done")
 	t.afterIngress()
-	if t.hook == hookTC && t.fds.resume != 0 {
+	if t.hook == TC && t.fds.Resume != 0 {
 		t.Bind("ingress.deparse")
 		t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.PHV))
 		t.CallFunction("headers")
 		t.Emit(asm.JEq.Imm(asm.R0, verdictDrop, drop))
 		t.Bind("ingress.send")
 		t.send(false)
-		if t.requests.reinjects() {
+		if t.Requests.Reinjects() {
 			t.Bind("ingress.leave")
 			t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.PHV))
 			t.CallFunction("leave")
@@ -260,7 +260,7 @@ func (t *translator) entry() {
 			t.Jump("ingress.send")
 		}
 	}
-	if reinjects && t.requests.clones {
+	if reinjects && t.Requests.Clones {
 		t.Bind("clone.copies")
 		t.replicateClone()
 	}
@@ -272,7 +272,7 @@ func (t *translator) entry() {
 // lookupPHV makes PHV this CPU's PHV.
 func (t *translator) lookupPHV(drop string) {
 	t.StoreConstant(asm.R10, -4, 0, 4)
-	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.phv), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.PHV), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
 	t.Call(asm.FnMapLookupElem)
 	t.Emit(asm.JEq.Imm(asm.R0, 0, drop), asm.Mov.Reg(code.PHV, asm.R0))
 }
@@ -280,7 +280,7 @@ func (t *translator) lookupPHV(drop string) {
 // verdict ends the program.
 func (t *translator) verdict(v int) {
 	ret := tcShot
-	if t.hook == hookXDP {
+	if t.hook == XDP {
 		ret = xdpDrop
 	}
 	if v != verdictDrop {
@@ -291,7 +291,7 @@ func (t *translator) verdict(v int) {
 
 // frameLength puts the frame's length into dst.
 func (t *translator) frameLength(dst asm.Register) {
-	if t.hook == hookTC {
+	if t.hook == TC {
 		t.Load(dst, code.Ctx, skbLen, 4)
 		return
 	}
@@ -348,7 +348,7 @@ const fnXDPGetBuffLen = asm.FnXdpGetBuffLen
 // loadBytes reads R4 bytes at R2 of the frame to R3; storeBytes writes them.
 func (t *translator) loadBytes() {
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
-	if t.hook == hookTC {
+	if t.hook == TC {
 		t.Call(asm.FnSkbLoadBytes)
 	} else {
 		t.Call(asm.FnXdpLoadBytes)
@@ -357,7 +357,7 @@ func (t *translator) loadBytes() {
 
 func (t *translator) storeBytes() {
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
-	if t.hook == hookTC {
+	if t.hook == TC {
 		t.Emit(asm.Mov.Imm(asm.R5, 0))
 		t.Call(asm.FnSkbStoreBytes)
 	} else {
@@ -367,11 +367,11 @@ func (t *translator) storeBytes() {
 
 // timestamp stores the switch's clock, in microseconds, into a field if the program reads it.
 func (t *translator) timestamp(r bmv2json.FieldRef) {
-	if r.IsZero() || !t.reads(r) {
+	if r.IsZero() || !t.Reads(r) {
 		return
 	}
 	t.Call(asm.FnKtimeGetBootNs)
-	t.LoadConstant(asm.R1, uint64(t.started))
+	t.LoadConstant(asm.R1, uint64(t.Started))
 	t.Emit(asm.Sub.Reg(asm.R0, asm.R1), asm.Div.Imm(asm.R0, 1000))
 	t.setStandard(r, asm.R0)
 }
@@ -383,9 +383,9 @@ func (t *translator) afterIngress() {
 	if !t.std.mcastGroup.IsZero() {
 		t.multicast(last)
 	}
-	spec := t.lay.Field(t.std.egressSpec)
+	spec := t.Layout.Field(t.std.egressSpec)
 	t.Load(asm.R1, code.PHV, spec.Off, spec.Size)
-	t.Emit(asm.JEq.Imm(asm.R1, int32(t.dropPort), "ingress.drop"))
+	t.Emit(asm.JEq.Imm(asm.R1, int32(t.DropPort), "ingress.drop"))
 	t.setStandard(t.std.egressPort, asm.R1)
 	t.setStandardConstant(t.std.instanceType, 0)
 	t.Bind(last)
@@ -398,29 +398,29 @@ func (t *translator) afterIngress() {
 
 // multicast makes the copies of a packet whose group is not 0. The last of them needs no clone of the frame: it goes on at the label last, as the one copy of a packet without a group does.
 func (t *translator) multicast(last string) {
-	unicast, one, grp := t.NewLabel("unicast"), t.NewLabel("one"), t.lay.Field(t.std.mcastGroup)
+	unicast, one, grp := t.NewLabel("unicast"), t.NewLabel("one"), t.Layout.Field(t.std.mcastGroup)
 	t.Load(asm.R1, code.PHV, grp.Off, grp.Size)
 	t.Emit(asm.JEq.Imm(asm.R1, 0, unicast))
-	t.Emit(asm.JGE.Imm(asm.R1, maxGroups, "ingress.drop"), asm.LSh.Imm(asm.R1, 3))
-	t.stateAddress(asm.R2, t.groups)
+	t.Emit(asm.JGE.Imm(asm.R1, MaxGroups, "ingress.drop"), asm.LSh.Imm(asm.R1, 3))
+	t.stateAddress(asm.R2, t.Groups)
 	t.Emit(asm.Add.Reg(asm.R2, asm.R1))
 	t.Load(asm.R3, asm.R2, 0, 8)
 	t.Store(code.PHV, phvGroup, asm.R3, 8)
 	t.Load(asm.R3, code.PHV, phvGroup, 4)
 	t.Emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"), asm.JEq.Imm(asm.R3, 1, one))
-	if t.hook == hookXDP && !t.captured { // captured frames are not sent, so XDP need not clone any
+	if t.hook == XDP && !t.Captured { // captured frames are not sent, so XDP need not clone any
 		t.passToTC(resumeCopies, xdpDrop)
 	} else {
 		t.setStandardConstant(t.std.instanceType, instanceReplication)
-		if t.requests.any() {
-			t.StoreConstant(code.PHV, t.requests.copyCut, noCut, 4)
+		if t.Requests.any() {
+			t.StoreConstant(code.PHV, t.Requests.copyCut, noCut, 4)
 		}
 		t.replicate(1)
 		t.restoreSnapshot()
 	}
 	t.Bind(one)
 	t.setStandardConstant(t.std.instanceType, instanceReplication)
-	if t.requests.any() {
+	if t.Requests.any() {
 		t.clearRequests()
 	}
 	t.Load(asm.R1, code.PHV, phvGroup+4, 4)
@@ -462,10 +462,10 @@ func (t *translator) replica() {
 	t.Load(code.Ctx, asm.R2, 0, 8)
 	t.Load(code.PHV, asm.R2, 8, 8)
 	t.restoreSnapshot()
-	if t.requests.any() {
+	if t.Requests.any() {
 		t.clearRequests()
-		t.Load(asm.R1, code.PHV, t.requests.copyCut, 4)
-		t.Store(code.PHV, t.requests.cut, asm.R1, 4)
+		t.Load(asm.R1, code.PHV, t.Requests.copyCut, 4)
+		t.Store(code.PHV, t.Requests.cut, asm.R1, 4)
 	}
 	t.Load(asm.R1, code.PHV, phvGroup+4, 4)
 	t.Emit(asm.Add.Reg(asm.R1, code.Entry))
@@ -489,8 +489,8 @@ func (t *translator) restoreSnapshot() {
 
 // toReplica makes the packet the copy of the replica whose number is in R1: its port and its instance.
 func (t *translator) toReplica(none string) {
-	t.Emit(asm.JGE.Imm(asm.R1, maxReplicas, none), asm.LSh.Imm(asm.R1, 3))
-	t.stateAddress(asm.R2, t.replicas)
+	t.Emit(asm.JGE.Imm(asm.R1, MaxReplicas, none), asm.LSh.Imm(asm.R1, 3))
+	t.stateAddress(asm.R2, t.Replicas)
 	t.Emit(asm.Add.Reg(asm.R2, asm.R1))
 	t.Load(asm.R1, asm.R2, 0, 4)
 	t.setStandard(t.std.egressPort, asm.R1)
@@ -504,13 +504,13 @@ func (t *translator) egress() {
 	// There are no queues: a packet that enters one has left it.
 	t.timestamp(t.std.enqTimestamp)
 	for _, r := range []bmv2json.FieldRef{t.std.enqDepth, t.std.deqTimedelta, t.std.deqDepth, t.std.queue} {
-		if !r.IsZero() && t.reads(r) {
+		if !r.IsZero() && t.Reads(r) {
 			t.setStandardConstant(r, 0)
 		}
 	}
 	t.timestamp(t.std.egressTime)
 	// Not the port that drops, so that it drops only if egress says so.
-	t.setStandardConstant(t.std.egressSpec, t.dropPort+1)
+	t.setStandardConstant(t.std.egressSpec, t.DropPort+1)
 	t.Load(asm.R1, code.PHV, phvLength, 4)
 	t.setStandard(t.std.packetLength, asm.R1)
 	t.runPipeline("egress")
@@ -520,9 +520,9 @@ func (t *translator) egress() {
 // leave ends a function that the egress pipeline has been run for: the clone that it asked for, its verdict, checksums and headers.
 func (t *translator) leave(drop string) {
 	t.afterEgressPipeline()
-	spec := t.lay.Field(t.std.egressSpec)
+	spec := t.Layout.Field(t.std.egressSpec)
 	t.Load(asm.R1, code.PHV, spec.Off, spec.Size)
-	t.Emit(asm.JEq.Imm(asm.R1, int32(t.dropPort), drop))
+	t.Emit(asm.JEq.Imm(asm.R1, int32(t.DropPort), drop))
 	t.updateChecksums()
 	t.deparse(drop)
 	t.afterDeparsing(drop)
@@ -547,30 +547,30 @@ func (t *translator) send(copied bool) {
 		}
 	}
 	t.loadEgressPort(asm.R8)
-	restore := t.cutFrame(copied, uncut)
-	if t.captured {
-		t.sendToRing(t.fds.packetIn, func() { t.Store(asm.R0, 0, asm.R8, 4) }, 4)
+	restore := t.truncateFrame(copied, uncut)
+	if t.Captured {
+		t.sendToRing(t.fds.PacketIn, func() { t.Store(asm.R0, 0, asm.R8, 4) }, 4)
 		restore()
 		end()
 		return
 	}
-	if t.cpuPort != 0 {
-		t.Emit(asm.JNE.Imm(asm.R8, int32(t.cpuPort), toPort))
-		t.sendToRing(t.fds.packetIn, func() {}, 0)
+	if t.CPUPort != 0 {
+		t.Emit(asm.JNE.Imm(asm.R8, int32(t.CPUPort), toPort))
+		t.sendToRing(t.fds.PacketIn, func() {}, 0)
 		t.Jump(done)
 	}
 	t.Bind(toPort)
-	if t.hook == hookXDP {
+	if t.hook == XDP {
 		t.sendFromXDP(done)
 		t.Bind(done)
 		end()
 		return
 	}
-	t.tapFrame(tapOut, t.loadEgressPort)
-	if t.fds.tap != 0 {
+	t.tapFrame(TapOut, t.loadEgressPort)
+	if t.fds.Tap != 0 {
 		t.loadEgressPort(asm.R8)
 	}
-	t.Emit(asm.JGE.Imm(asm.R8, maxPorts, done), asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.ports, portsIfindex), asm.Add.Reg(asm.R1, asm.R8))
+	t.Emit(asm.JGE.Imm(asm.R8, MaxPorts, done), asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.Ports, PortsIfindex), asm.Add.Reg(asm.R1, asm.R8))
 	t.Load(asm.R8, asm.R1, 0, 4)
 	t.Emit(asm.JEq.Imm(asm.R8, 0, done))
 	clone := func() {
@@ -588,7 +588,7 @@ func (t *translator) send(copied bool) {
 	// A packet-out is run without a device under it that could carry a redirect out.
 	received := t.NewLabel("received")
 	t.Load(asm.R1, code.PHV, phvPort, 4)
-	t.Emit(asm.JNE.Imm(asm.R1, int32(t.cpuPort), received))
+	t.Emit(asm.JNE.Imm(asm.R1, int32(t.CPUPort), received))
 	clone()
 	t.Bind(received)
 	t.Emit(asm.Mov.Reg(asm.R1, asm.R8), asm.Mov.Imm(asm.R2, 0))
@@ -601,13 +601,13 @@ func (t *translator) send(copied bool) {
 // sendFromXDP sends the frame by the port in R8: back by its own interface, by another one that takes frames from XDP, or through tc.
 func (t *translator) sendFromXDP(nowhere string) {
 	other, up := t.NewLabel("other"), t.NewLabel("up")
-	t.Emit(asm.JGE.Imm(asm.R8, maxPorts, nowhere), asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.ports, portsXDP), asm.Add.Reg(asm.R1, asm.R8))
+	t.Emit(asm.JGE.Imm(asm.R8, MaxPorts, nowhere), asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.Ports, PortsXDP), asm.Add.Reg(asm.R1, asm.R8))
 	t.Load(asm.R2, asm.R1, 0, 4)
 	t.Emit(asm.JEq.Imm(asm.R2, 0, up))
-	if t.fds.tap != 0 {
-		t.tapFrame(tapOut, t.loadEgressPort)
+	if t.fds.Tap != 0 {
+		t.tapFrame(TapOut, t.loadEgressPort)
 		t.loadEgressPort(asm.R8)
-		t.Emit(asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.ports, portsXDP), asm.JGE.Imm(asm.R8, 4*maxPorts, nowhere), asm.Add.Reg(asm.R1, asm.R8))
+		t.Emit(asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.Ports, PortsXDP), asm.JGE.Imm(asm.R8, 4*MaxPorts, nowhere), asm.Add.Reg(asm.R1, asm.R8))
 		t.Load(asm.R2, asm.R1, 0, 4)
 	}
 	t.Load(asm.R1, code.Ctx, xdpIfindex, 4)
@@ -617,30 +617,30 @@ func (t *translator) sendFromXDP(nowhere string) {
 	t.Call(asm.FnRedirect)
 	t.Emit(asm.Return())
 	t.Bind(up)
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.ports, portsIfindex), asm.Add.Reg(asm.R1, asm.R8))
+	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Ports, PortsIfindex), asm.Add.Reg(asm.R1, asm.R8))
 	t.Load(asm.R2, asm.R1, 0, 4)
 	t.Emit(asm.JEq.Imm(asm.R2, 0, nowhere))
 	t.passToTC(resumeSend, xdpDrop)
 }
 
 func (t *translator) loadEgressPort(dst asm.Register) {
-	egress := t.lay.Field(t.std.egressPort)
+	egress := t.Layout.Field(t.std.egressPort)
 	t.Load(dst, code.PHV, egress.Off, egress.Size)
 }
 
 // What precedes a frame in the tap's ring: the port and the direction, 4 bytes each, and the clock (boottime), 8 bytes.
 const (
-	tapHeader = 16
+	TapHeader = 16
 	tapIn     = 0
-	tapOut    = 1
+	TapOut    = 1
 )
 
 // tapFrame copies the frame to the tap, if there is one. It uses all registers but PHV and Ctx.
 func (t *translator) tapFrame(direction int32, port func(dst asm.Register)) {
-	if t.fds.tap == 0 {
+	if t.fds.Tap == 0 {
 		return
 	}
-	t.sendToRing(t.fds.tap, func() {
+	t.sendToRing(t.fds.Tap, func() {
 		port(asm.R1)
 		t.Store(asm.R0, 0, asm.R1, 4)
 		t.StoreConstant(asm.R0, 4, direction, 4)
@@ -648,7 +648,7 @@ func (t *translator) tapFrame(direction int32, port func(dst asm.Register)) {
 		t.Call(asm.FnKtimeGetBootNs)
 		t.Store(code.Entry, 8, asm.R0, 8)
 		t.Emit(asm.Mov.Reg(asm.R0, code.Entry))
-	}, tapHeader)
+	}, TapHeader)
 }
 
 // sendToRing puts the frame into a ring, from which the process takes packet-ins or the tap's frames, after before bytes that first writes at R0. It is lost if the
@@ -656,13 +656,13 @@ func (t *translator) tapFrame(direction int32, port func(dst asm.Register)) {
 func (t *translator) sendToRing(ring int, first func(), before int) {
 	no := t.NewLabel("lost")
 	t.StoreConstant(asm.R10, -4, 0, 4)
-	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
 	t.Call(asm.FnMapLookupElem)
 	t.Emit(asm.JEq.Imm(asm.R0, 0, no))
 	first()
 	t.Emit(asm.Mov.Reg(code.Entry, asm.R0))
 	t.Load(code.Temp, code.PHV, phvLen, 4)
-	t.Emit(asm.JEq.Imm(code.Temp, 0, no), asm.JGT.Imm(code.Temp, int32(bufferSize-before), no))
+	t.Emit(asm.JEq.Imm(code.Temp, 0, no), asm.JGT.Imm(code.Temp, int32(BufferSize-before), no))
 	t.Emit(asm.Mov.Reg(asm.R3, code.Entry), asm.Add.Imm(asm.R3, int32(before)), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R4, code.Temp))
 	t.loadBytes()
 	t.Emit(asm.JNE.Imm(asm.R0, 0, no), asm.Add.Imm(code.Temp, int32(before)))
@@ -671,11 +671,11 @@ func (t *translator) sendToRing(ring int, first func(), before int) {
 	t.Bind(no)
 }
 
-// bufferSize is the longest frame that can go to the controller, or whose headers can change in size at tc.
-const bufferSize = 16 << 10
+// BufferSize is the longest frame that can go to the controller, or whose headers can change in size at tc.
+const BufferSize = 16 << 10
 
 func (t *translator) errorValue(name string) int32 {
-	for _, e := range t.prog.Errors {
+	for _, e := range t.Prog.Errors {
 		if e.Name == name {
 			return int32(e.Value)
 		}
@@ -683,11 +683,11 @@ func (t *translator) errorValue(name string) int32 {
 	return 0
 }
 
-func (t *translator) String() string { return fmt.Sprintf("%s for %s", t.prog.Name, t.hook) }
+func (t *translator) String() string { return fmt.Sprintf("%s for %s", t.Prog.Name, t.hook) }
 
-// forget makes the verifier forget what it knows of a register, by way of memory, and says that it is no more than most (it goes to never if it is). Where many paths meet that differ
+// widenBounds makes the verifier forget what it knows of a register, by way of memory, and says that it is no more than most (it goes to never if it is). Where many paths meet that differ
 // in a number only, it would follow all of them to the end.
-func (t *translator) forget(r asm.Register, most int, never string) {
+func (t *translator) widenBounds(r asm.Register, most int, never string) {
 	t.Store(code.PHV, phvForget, r, 8)
 	t.Load(r, code.PHV, phvForget, 8)
 	t.Emit(asm.JGT.Imm(r, int32(most), never))

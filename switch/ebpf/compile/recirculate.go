@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"github.com/cilium/ebpf/asm"
@@ -21,7 +21,7 @@ import (
 // What a packet asked for is kept in its PHV (requests) until its pipeline has ended; the last request of a kind counts. At XDP a packet that has asked for something goes
 // on at tc. A program that asks for nothing of this has no code for it.
 type requests struct {
-	clones, truncates, comesBack bool // what the program can ask for; comesBack: resubmit and recirculate
+	Clones, truncates, returns bool // what the program can ask for; returns: resubmit and recirculate
 
 	// In the PHV.
 	session  int // 4 bytes: of the clone
@@ -35,12 +35,12 @@ type requests struct {
 	end      int
 
 	// In the state.
-	sessions int // 8 bytes for each clone session, as of a multicast group
-	cuts     int // 4 bytes for each: 0: as long as it is
+	Sessions int // 8 bytes for each clone session, as of a multicast group
+	Cuts     int // 4 bytes for each: 0: as long as it is
 }
 
 const (
-	maxSessions = 1 << 15 // BMv2's
+	MaxSessions = 1 << 15 // BMv2's
 	maxPasses   = 4096    // as the interpreter has it
 	noCut       = 0x7fffffff
 
@@ -60,21 +60,21 @@ const (
 )
 
 // any reports whether the program needs any of it.
-func (q *requests) any() bool { return q.clones || q.truncates || q.comesBack }
+func (q *requests) any() bool { return q.Clones || q.truncates || q.returns }
 
-// reinjects reports whether packets come back.
-func (q *requests) reinjects() bool { return q.clones || q.comesBack }
+// Reinjects reports whether packets come back.
+func (q *requests) Reinjects() bool { return q.Clones || q.returns }
 
 // planRequests finds out what the program asks for, and makes room for it.
-func (p *plan) planRequests(take func(bytes int) int) {
-	q := &p.requests
-	for _, a := range p.prog.Actions {
+func (p *Plan) planRequests(take func(bytes int) int) {
+	q := &p.Requests
+	for _, a := range p.Prog.Actions {
 		for _, prim := range a.Primitives {
 			switch prim.Op {
 			case "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress":
-				q.clones = true
+				q.Clones = true
 			case "resubmit", "recirculate":
-				q.comesBack = true
+				q.returns = true
 			case "truncate":
 				q.truncates = true
 			}
@@ -86,14 +86,14 @@ func (p *plan) planRequests(take func(bytes int) int) {
 	at := take(24)
 	q.session, q.cut, q.copyCut, q.passes, q.list, q.resubmit, q.recirc, q.cloning = at, at+4, at+8, at+12, at+16, at+18, at+20, at+22
 	q.end = at + 24
-	if q.clones {
-		q.sessions, q.cuts = p.allocate(8*maxSessions), p.allocate(4*maxSessions)
+	if q.Clones {
+		q.Sessions, q.Cuts = p.allocate(8*MaxSessions), p.allocate(4*MaxSessions)
 	}
 }
 
 // clearRequests makes a packet one that has asked for nothing, but for how often it came back.
 func (t *translator) clearRequests() {
-	q := &t.requests
+	q := &t.Requests
 	if !q.any() {
 		return
 	}
@@ -106,23 +106,23 @@ func (t *translator) clearRequests() {
 
 // startRequests does it for a packet that has come in.
 func (t *translator) startRequests() {
-	if t.requests.any() {
+	if t.Requests.any() {
 		t.clearRequests()
-		t.StoreConstant(code.PHV, t.requests.copyCut, noCut, 4)
-		t.StoreConstant(code.PHV, t.requests.passes, 0, 4)
+		t.StoreConstant(code.PHV, t.Requests.copyCut, noCut, 4)
+		t.StoreConstant(code.PHV, t.Requests.passes, 0, 4)
 	}
 }
 
 // request emits a primitive that asks for something.
 func (t *translator) request(p *bmv2json.Primitive) {
-	q, arg := &t.requests, p.Args
+	q, arg := &t.Requests, p.Args
 	number := func(e *bmv2json.Expr, mask uint64) asm.Register {
 		return t.Compute(ir.And(t.Index(e), ir.Const(mask)), 0)
 	}
 	switch p.Op {
 	case "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress":
 		t.checkFieldList(arg[1])
-		t.Store(code.PHV, q.session, number(arg[0], maxSessions-1), 4)
+		t.Store(code.PHV, q.session, number(arg[0], MaxSessions-1), 4)
 		t.Store(code.PHV, q.list, number(arg[1], 0xffff), 2)
 		t.StoreConstant(code.PHV, q.cloning, 1, 1)
 	case "resubmit":
@@ -142,16 +142,16 @@ func (t *translator) request(p *bmv2json.Primitive) {
 }
 
 func (t *translator) checkFieldList(e *bmv2json.Expr) {
-	if e.Op == bmv2json.OpConst && e.Const.Sign() != 0 && (!e.Const.IsInt64() || t.prog.FieldList(int(e.Const.Int64())) == nil) {
+	if e.Op == bmv2json.OpConst && e.Const.Sign() != 0 && (!e.Const.IsInt64() || t.Prog.FieldList(int(e.Const.Int64())) == nil) {
 		ir.Refuse(e.Path, "field list %s, which there is not", e.Const)
 	}
 }
 
 // afterRequests follows ingress: the packet's clone is made, its digest sent, and if it is to be resubmitted it ends here.
 func (t *translator) afterRequests() {
-	q := &t.requests
-	reinjects := q.reinjects() && !t.captured
-	if reinjects && t.hook == hookXDP {
+	q := &t.Requests
+	reinjects := q.Reinjects() && !t.Captured
+	if reinjects && t.hook == XDP {
 		stay := t.NewLabel("stay")
 		t.Load(asm.R1, code.PHV, q.cloning, 1)
 		t.Load(asm.R2, code.PHV, q.resubmit, 2)
@@ -159,7 +159,7 @@ func (t *translator) afterRequests() {
 		t.passToTC(resumeCopies, xdpDrop)
 		t.Bind(stay)
 	}
-	if reinjects && q.clones && t.hook == hookTC {
+	if reinjects && q.Clones && t.hook == TC {
 		none := t.NewLabel("unclone")
 		t.Load(asm.R1, code.PHV, q.cloning, 1)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, none))
@@ -172,8 +172,8 @@ func (t *translator) afterRequests() {
 		t.Bind(here)
 		t.Bind(none)
 	}
-	t.sample()
-	if reinjects && q.comesBack && t.hook == hookTC {
+	t.sendDigest()
+	if reinjects && q.returns && t.hook == TC {
 		on := t.NewLabel("on")
 		t.Load(asm.R1, code.PHV, q.resubmit, 2)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, on))
@@ -196,9 +196,9 @@ func (t *translator) reinject(kind int32) {
 
 // tryReinject is reinject that goes to failed where it cannot.
 func (t *translator) tryReinject(kind int32, failed string) {
-	t.Load(asm.R1, code.PHV, t.requests.passes, 4)
+	t.Load(asm.R1, code.PHV, t.Requests.passes, 4)
 	t.Emit(asm.JGE.Imm(asm.R1, maxPasses, failed), asm.Add.Imm(asm.R1, 1))
-	t.Store(code.PHV, t.requests.passes, asm.R1, 4)
+	t.Store(code.PHV, t.Requests.passes, asm.R1, 4)
 	t.fillSlot(kind, failed)
 	// The number becomes a mark that is nobody else's, and never 0.
 	t.Emit(asm.Mov.Reg(asm.R1, code.Entry))
@@ -208,7 +208,7 @@ func (t *translator) tryReinject(kind int32, failed string) {
 	port, own := t.NewLabel("port"), t.NewLabel("own")
 	t.Load(asm.R2, code.Ctx, skbIfindex, 4)
 	t.Emit(asm.JNE.Imm(asm.R2, 1, own))
-	t.Emit(asm.LoadMapValue(asm.R2, t.fds.ports, portsAny))
+	t.Emit(asm.LoadMapValue(asm.R2, t.fds.Ports, PortsAny))
 	t.Load(asm.R2, asm.R2, 0, 4)
 	t.Bind(own)
 	t.Emit(asm.JNE.Imm(asm.R2, 0, port))
@@ -224,7 +224,7 @@ func (t *translator) tryReinject(kind int32, failed string) {
 
 // scramble turns the low 31 bits of a slot's number into a mark, and a mark back.
 func (t *translator) scramble(r asm.Register) {
-	t.Emit(asm.Xor.Imm(r, int32(t.fds.magic&0x7fffffff)), asm.And.Imm(r, 0x7fffffff), asm.Or.Imm32(r, -1<<31))
+	t.Emit(asm.Xor.Imm(r, int32(t.fds.Magic&0x7fffffff)), asm.And.Imm(r, 0x7fffffff), asm.Or.Imm32(r, -1<<31))
 }
 
 // resumeReinjected is what tc begins with where packets come back: a frame with the mark of a slot goes on at one of three labels, with the PHV of who sent it in the slot at Temp: at
@@ -236,8 +236,8 @@ func (t *translator) resumeReinjected(copies, parse, ended string) {
 	t.Emit(asm.JEq.Imm(code.Entry, 0, plain))
 	t.scramble(code.Entry)
 	t.Emit(asm.And.Imm(code.Entry, 0x7fffffff))
-	t.Emit(asm.Mov.Reg(code.Temp, code.Entry), asm.Sub.Imm(code.Temp, 1), asm.And.Imm(code.Temp, resumeSlots-1), asm.Mul.Imm(code.Temp, int32(t.slotStride())))
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.resume, 0), asm.Add.Reg(code.Temp, asm.R1))
+	t.Emit(asm.Mov.Reg(code.Temp, code.Entry), asm.Sub.Imm(code.Temp, 1), asm.And.Imm(code.Temp, ResumeSlots-1), asm.Mul.Imm(code.Temp, int32(t.SlotStride())))
+	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Resume, 0), asm.Add.Reg(code.Temp, asm.R1))
 	t.Load(asm.R0, code.Temp, slotNumber, 8)
 	t.Emit(asm.JEq.Imm(asm.R0, slotBusy, plain), asm.Mov.Reg(asm.R1, asm.R0), asm.And.Imm(asm.R1, 0x7fffffff), asm.JNE.Reg(asm.R1, code.Entry, plain))
 	t.Load(asm.R1, code.Temp, slotKind, 4)
@@ -249,23 +249,23 @@ func (t *translator) resumeReinjected(copies, parse, ended string) {
 	t.lookupPHV("ingress.drop")
 	t.Load(code.Temp, asm.R10, slotOnStack, 8)
 	t.Load(code.Entry, code.Temp, slotKind, 4)
-	if t.requests.clones {
+	if t.Requests.Clones {
 		t.Emit(asm.JEq.Imm(code.Entry, reinjectCloneEgress, egressClone), asm.JEq.Imm(code.Entry, reinjectOriginal, rest))
 	}
-	for _, f := range []int{phvPort, t.requests.passes} {
+	for _, f := range []int{phvPort, t.Requests.passes} {
 		t.Load(asm.R1, code.Temp, slotPHV+f, 4)
 		t.Store(code.PHV, f, asm.R1, 4)
 	}
 	t.clearRequests()
 	t.startDigest()
-	t.StoreConstant(code.PHV, t.requests.copyCut, noCut, 4)
+	t.StoreConstant(code.PHV, t.Requests.copyCut, noCut, 4)
 	t.Jump(parse)
 
-	if t.requests.clones {
+	if t.Requests.Clones {
 		// A clone of what egress has left: its PHV, with the metadata of the field list alone.
 		t.Bind(egressClone)
 		t.takeSlot()
-		t.keepInSlot(instanceEgressClone, t.requests.list)
+		t.keepInSlot(instanceEgressClone, t.Requests.list)
 		t.restoreTags("ingress.drop")
 		t.Jump(copies)
 
@@ -285,7 +285,7 @@ const slotOnStack = -64
 // keepInSlot clears the metadata but for the fields of the list that the packet in the slot (at Temp) had named at an offset of its PHV, sets the instance type, and frees
 // the slot.
 func (t *translator) keepInSlot(instance uint32, list int) {
-	t.Zero(code.PHV, t.lay.Meta, t.lay.Headers-t.lay.Meta)
+	t.Zero(code.PHV, t.Layout.Meta, t.Layout.Headers-t.Layout.Meta)
 	t.keepFields(list)
 	t.setStandardConstant(t.std.instanceType, instance)
 	t.freeSlot()
@@ -293,7 +293,7 @@ func (t *translator) keepInSlot(instance uint32, list int) {
 
 // takeSlot copies the PHV out of the slot at Temp.
 func (t *translator) takeSlot() {
-	t.Emit(asm.Mov.Reg(asm.R1, code.PHV), asm.Mov.Imm(asm.R2, int32(t.phvSize)), asm.Mov.Reg(asm.R3, code.Temp), asm.Add.Imm(asm.R3, slotPHV))
+	t.Emit(asm.Mov.Reg(asm.R1, code.PHV), asm.Mov.Imm(asm.R2, int32(t.PHVBytes)), asm.Mov.Reg(asm.R3, code.Temp), asm.Add.Imm(asm.R3, slotPHV))
 	t.Call(asm.FnProbeReadKernel)
 	t.Emit(asm.JNE.Imm(asm.R0, 0, "ingress.drop"))
 }
@@ -304,7 +304,7 @@ func (t *translator) freeSlot() {
 
 // keepFields copies the fields of a list from the slot at Temp. Which list it is only the packet knows.
 func (t *translator) keepFields(list int) {
-	for _, l := range t.prog.FieldLists {
+	for _, l := range t.Prog.FieldLists {
 		other := t.NewLabel("list")
 		t.Load(asm.R1, code.Temp, slotPHV+list, 2)
 		t.Emit(asm.JNE.Imm(asm.R1, int32(l.ID), other))
@@ -312,7 +312,7 @@ func (t *translator) keepFields(list int) {
 			if f.IsValidity() || f.Field.VL {
 				ir.Refuse(l.Path, "a field list with %s", f)
 			}
-			p := t.lay.Field(f)
+			p := t.Layout.Field(f)
 			for off := 0; off < p.Size; off += 8 {
 				n := min(8, p.Size-off)
 				t.Load(asm.R2, code.Temp, slotPHV+p.Off+off, n)
@@ -331,19 +331,19 @@ func (t *translator) beforeParsing() {
 	t.Load(code.Entry, code.Temp, slotKind, 4)
 	t.Load(asm.R4, code.PHV, phvLen, 4)
 	t.setStandard(t.std.packetLength, asm.R4)
-	if t.requests.clones {
+	if t.Requests.Clones {
 		t.Emit(asm.JEq.Imm(code.Entry, reinjectCloneIngress, plain))
 	}
 	t.setStandardConstant(t.std.ingressPort, 0) // as it is cleared, unless a list has it
 	t.fieldIf(t.std.ingressTime, func(p ir.Place) { t.StoreConstant(code.PHV, p.Off, 0, p.Size) })
-	if t.requests.comesBack {
+	if t.Requests.returns {
 		recirculated := t.NewLabel("recirculated")
 		t.Emit(asm.JEq.Imm(code.Entry, reinjectRecirculate, recirculated))
-		t.keepFields(t.requests.resubmit)
+		t.keepFields(t.Requests.resubmit)
 		t.setStandardConstant(t.std.instanceType, instanceResubmitted)
 		t.Jump(back)
 		t.Bind(recirculated)
-		t.keepFields(t.requests.recirc)
+		t.keepFields(t.Requests.recirc)
 		t.setStandardConstant(t.std.instanceType, instanceRecirculated)
 		t.Bind(back)
 		t.Load(asm.R4, code.PHV, phvLen, 4)
@@ -355,7 +355,7 @@ func (t *translator) beforeParsing() {
 
 // afterParsing sends an ingress clone, which is parsed anew, on to egress.
 func (t *translator) afterParsing(copies string) {
-	if !t.requests.clones {
+	if !t.Requests.Clones {
 		return
 	}
 	on := t.NewLabel("on")
@@ -363,27 +363,27 @@ func (t *translator) afterParsing(copies string) {
 	t.Emit(asm.JEq.Imm(asm.R1, 0, on), asm.Mov.Reg(code.Temp, asm.R1))
 	t.Load(asm.R1, code.Temp, slotKind, 4)
 	t.Emit(asm.JNE.Imm(asm.R1, reinjectCloneIngress, on))
-	t.Load(asm.R1, code.Temp, slotPHV+t.requests.session, 4)
-	t.Store(code.PHV, t.requests.session, asm.R1, 4)
-	t.keepInSlot(instanceIngressClone, t.requests.list)
+	t.Load(asm.R1, code.Temp, slotPHV+t.Requests.session, 4)
+	t.Store(code.PHV, t.Requests.session, asm.R1, 4)
+	t.keepInSlot(instanceIngressClone, t.Requests.list)
 	t.Jump(copies)
 	t.Bind(on)
 }
 
 // replicateClone sends a clone to the ports of its session, as multicast does for a group's.
 func (t *translator) replicateClone() {
-	t.Load(asm.R1, code.PHV, t.requests.session, 4)
-	t.Emit(asm.JGE.Imm(asm.R1, maxSessions, "ingress.drop"), asm.Mov.Reg(code.Entry, asm.R1))
+	t.Load(asm.R1, code.PHV, t.Requests.session, 4)
+	t.Emit(asm.JGE.Imm(asm.R1, MaxSessions, "ingress.drop"), asm.Mov.Reg(code.Entry, asm.R1))
 	t.Emit(asm.LSh.Imm(asm.R1, 2))
-	t.stateAddress(asm.R2, t.requests.cuts)
+	t.stateAddress(asm.R2, t.Requests.Cuts)
 	t.Emit(asm.Add.Reg(asm.R2, asm.R1))
 	t.Load(asm.R3, asm.R2, 0, 4)
 	whole := t.NewLabel("whole")
 	t.Emit(asm.JNE.Imm(asm.R3, 0, whole), asm.Mov.Imm(asm.R3, noCut))
 	t.Bind(whole)
-	t.Store(code.PHV, t.requests.copyCut, asm.R3, 4)
+	t.Store(code.PHV, t.Requests.copyCut, asm.R3, 4)
 	t.Emit(asm.LSh.Imm(code.Entry, 3))
-	t.stateAddress(asm.R2, t.requests.sessions)
+	t.stateAddress(asm.R2, t.Requests.Sessions)
 	t.Emit(asm.Add.Reg(asm.R2, code.Entry))
 	t.Load(asm.R3, asm.R2, 0, 8)
 	t.Emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"))
@@ -394,11 +394,11 @@ func (t *translator) replicateClone() {
 
 // afterEgressPipeline makes the clone that egress asked for. At XDP the packet goes on at tc if it has asked for anything.
 func (t *translator) afterEgressPipeline() {
-	q := &t.requests
-	if !q.reinjects() || t.captured {
+	q := &t.Requests
+	if !q.Reinjects() || t.Captured {
 		return
 	}
-	if t.hook == hookXDP {
+	if t.hook == XDP {
 		stay := t.NewLabel("stay")
 		t.Load(asm.R1, code.PHV, q.cloning, 1)
 		t.Load(asm.R2, code.PHV, q.recirc, 2)
@@ -407,7 +407,7 @@ func (t *translator) afterEgressPipeline() {
 		t.Bind(stay)
 		return
 	}
-	if q.clones {
+	if q.Clones {
 		none := t.NewLabel("unclone")
 		t.Load(asm.R1, code.PHV, q.cloning, 1)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, none))
@@ -419,8 +419,8 @@ func (t *translator) afterEgressPipeline() {
 
 // afterDeparsing ends a packet that is recirculated.
 func (t *translator) afterDeparsing(drop string) {
-	q := &t.requests
-	if !q.comesBack || t.captured || t.hook == hookXDP {
+	q := &t.Requests
+	if !q.returns || t.Captured || t.hook == XDP {
 		return
 	}
 	on := t.NewLabel("on")
@@ -431,9 +431,9 @@ func (t *translator) afterDeparsing(drop string) {
 	t.Bind(on)
 }
 
-// cutFrame makes the frame no longer than was asked for. The last frame is cut; of one that is needed again (copied) restoreFrame puts back what cutFrame has taken off.
-func (t *translator) cutFrame(copied bool, drop string) (restore func()) {
-	q := &t.requests
+// truncateFrame makes the frame no longer than was asked for. The last frame is cut; of one that is needed again (copied) restoreFrame puts back what truncateFrame has taken off.
+func (t *translator) truncateFrame(copied bool, drop string) (restore func()) {
+	q := &t.Requests
 	if !q.any() {
 		return func() {}
 	}
@@ -444,11 +444,11 @@ func (t *translator) cutFrame(copied bool, drop string) (restore func()) {
 	t.Emit(asm.JGE.Reg(asm.R1, asm.R2, whole))
 	t.Store(asm.R10, lengthOnStack, asm.R2, 4)
 	t.Store(code.PHV, phvLen, asm.R1, 4)
-	if t.captured {
+	if t.Captured {
 		t.Bind(whole)
-		return func() { t.uncut(false) }
+		return func() { t.restoreLength(false) }
 	}
-	if t.hook == hookXDP {
+	if t.hook == XDP {
 		t.Emit(asm.Sub.Reg(asm.R1, asm.R2), asm.Mov.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, code.Ctx))
 		t.Call(asm.FnXdpAdjustTail)
 		t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
@@ -463,13 +463,13 @@ func (t *translator) cutFrame(copied bool, drop string) (restore func()) {
 	t.Call(asm.FnSkbChangeTail)
 	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
 	t.Bind(whole)
-	return func() { t.uncut(copied) }
+	return func() { t.restoreLength(copied) }
 }
 
 // lengthOnStack is the length of the frame before it was cut; 0 where it was not.
 const lengthOnStack = -72
 
-func (t *translator) uncut(tail bool) {
+func (t *translator) restoreLength(tail bool) {
 	whole := t.NewLabel("uncut")
 	t.Load(asm.R1, asm.R10, lengthOnStack, 4)
 	t.Emit(asm.JEq.Imm(asm.R1, 0, whole))
@@ -487,12 +487,12 @@ func (t *translator) uncut(tail bool) {
 // moveTail copies what is cut off from the frame to the buffer, or back.
 func (t *translator) moveTail(off bool, failed string) {
 	t.StoreConstant(asm.R10, -4, 0, 4)
-	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
 	t.Call(asm.FnMapLookupElem)
 	t.Emit(asm.JEq.Imm(asm.R0, 0, failed), asm.Mov.Reg(asm.R3, asm.R0))
 	t.Load(asm.R2, code.PHV, phvLen, 4)
 	t.Load(asm.R4, asm.R10, lengthOnStack, 4)
-	t.Emit(asm.Sub.Reg(asm.R4, asm.R2), asm.JGT.Imm(asm.R4, bufferSize, failed), asm.JEq.Imm(asm.R4, 0, failed))
+	t.Emit(asm.Sub.Reg(asm.R4, asm.R2), asm.JGT.Imm(asm.R4, BufferSize, failed), asm.JEq.Imm(asm.R4, 0, failed))
 	if off {
 		t.loadBytes()
 	} else {

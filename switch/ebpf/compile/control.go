@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"runtime"
@@ -122,13 +122,13 @@ func lockedNodes(order []bmv2json.Node) map[bmv2json.Node]bool {
 
 // runPipeline emits a pipeline. Control leaves it at its end.
 func (t *translator) runPipeline(name string) {
-	p := t.prog.Pipeline(name)
+	p := t.Prog.Pipeline(name)
 	if p == nil {
 		return
 	}
 	order := nodes(p)
 	t.pipeline = &pipelineState{end: name + ".exit", inside: map[bmv2json.Node]bool{}}
-	if !t.unlocked {
+	if !t.Unlocked {
 		t.pipeline.inside = lockedNodes(order)
 	}
 	label := func(n bmv2json.Node) string {
@@ -180,7 +180,7 @@ func (t *translator) runPipeline(name string) {
 			t.Constants = nil
 			t.Jump(toward(in, n.Next))
 		case *bmv2json.Table:
-			t.applyTable(t.tables[n.Index], func(s bmv2json.Node) { t.Jump(toward(in, s)) })
+			t.applyTable(t.Tables[n.Index], func(s bmv2json.Node) { t.Jump(toward(in, s)) })
 		}
 	}
 	t.Jump(label(nil))
@@ -188,9 +188,9 @@ func (t *translator) runPipeline(name string) {
 		e := pending[i]
 		t.Bind(edges[e])
 		if e.in {
-			t.takeLock()
+			t.lockRegisters()
 		} else {
-			t.giveLock()
+			t.unlockRegisters()
 		}
 		t.Jump(label(e.to))
 	}
@@ -200,7 +200,7 @@ func (t *translator) runPipeline(name string) {
 		free := t.NewLabel("free")
 		t.Load(asm.R1, code.PHV, phvLocked, 1)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, free))
-		t.giveLock()
+		t.unlockRegisters()
 		t.Bind(free)
 	}
 	t.Bind(label(nil))
@@ -210,34 +210,34 @@ func (t *translator) runPipeline(name string) {
 // packet holds it.
 const lockTries = 1 << 23
 
-// takeLock waits for the registers. Packets are processed with interrupts of the network disabled (softirq), so the holder runs on another CPU and is never
+// lockRegisters waits for the registers. Packets are processed with interrupts of the network disabled (softirq), so the holder runs on another CPU and is never
 // kept from finishing by the one that waits.
-func (t *translator) takeLock() {
+func (t *translator) lockRegisters() {
 	drop := "ingress.drop"
 	if t.Name == "egress" {
 		drop = "egress.drop"
 	}
-	t.acquire(t.lock, drop)
+	t.acquire(t.Lock, drop)
 	same := t.NewLabel("same")
-	t.stateAddress(asm.R1, t.epoch)
+	t.stateAddress(asm.R1, t.Epoch)
 	t.Load(asm.R2, asm.R1, 0, 8)
 	t.Load(asm.R3, code.PHV, phvEpoch, 8)
-	t.Emit(asm.JEq.Reg(asm.R2, asm.R3, same), asm.Mov.Imm(asm.R2, 1), code.Atomic(asm.AddAtomic, asm.R1, asm.R2, overtaken))
-	t.release(t.lock)
+	t.Emit(asm.JEq.Reg(asm.R2, asm.R3, same), asm.Mov.Imm(asm.R2, 1), code.Atomic(asm.AddAtomic, asm.R1, asm.R2, EpochDropped))
+	t.release(t.Lock)
 	t.Jump(drop)
 	t.Bind(same)
 	t.StoreConstant(code.PHV, phvLocked, 1, 1)
 }
 
-// overtaken is where the number of packets that Barrier has had dropped is, from plan.epoch.
-const overtaken = 8
+// EpochDropped is where the number of packets that Barrier has had dropped is, from plan.epoch.
+const EpochDropped = 8
 
-// noteEpoch keeps the epoch in which a packet begins, before it looks anything up. It uses R1 and R2.
-func (t *translator) noteEpoch() {
+// recordEpoch keeps the epoch in which a packet begins, before it looks anything up. It uses R1 and R2.
+func (t *translator) recordEpoch() {
 	if !t.locks() {
 		return
 	}
-	t.stateAddress(asm.R1, t.epoch)
+	t.stateAddress(asm.R1, t.Epoch)
 	if runtime.GOARCH == "amd64" { // whose later loads are not done earlier
 		t.Load(asm.R2, asm.R1, 0, 8)
 	} else {
@@ -247,12 +247,12 @@ func (t *translator) noteEpoch() {
 }
 
 // locks says whether packets ever take the registers' lock.
-func (t *translator) locks() bool { return !t.unlocked && len(t.prog.Registers) > 0 }
+func (t *translator) locks() bool { return !t.Unlocked && len(t.Prog.Registers) > 0 }
 
 // acquire takes a lock, or goes to failed. It uses the registers 0 to 5 and the first word of the stack.
 func (t *translator) acquire(lock int, failed string) {
 	got, name := t.NewLabel("got"), "wait"
-	if lock != t.lock {
+	if lock != t.Lock {
 		name = "wait.meters"
 	}
 	t.stateAddress(asm.R1, lock)
@@ -282,10 +282,10 @@ func (t *translator) acquire(lock int, failed string) {
 	t.functions = append(t.functions, wait)
 }
 
-// giveLock lets the next packet have the registers.
-func (t *translator) giveLock() {
+// unlockRegisters lets the next packet have the registers.
+func (t *translator) unlockRegisters() {
 	t.StoreConstant(code.PHV, phvLocked, 0, 1)
-	t.release(t.lock)
+	t.release(t.Lock)
 }
 
 // release gives a lock back. It uses the registers 1 and 2.

@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"maps"
@@ -39,9 +39,9 @@ func Supported() []Support {
 		rows = append(rows, Support{"Primitives: " + list(refused), ""})
 	}
 	return append(rows, []Support{
-		{"Exact keys of at most 12 bits in all", lookupDirect.String()},
-		{"Exact keys", lookupHash.String()},
-		{"One prefix, with or without exact keys", lookupTrie.String()},
+		{"Exact keys of at most 12 bits in all", LookupArray.String()},
+		{"Exact keys", LookupHash.String()},
+		{"One prefix, with or without exact keys", LookupTrie.String()},
 		{"Ternary, optional and range keys", lookupScan.String() + " in the order of priority: time in proportion to its length"},
 		{"Several prefixes in one table", ""},
 		{"Const entries, default entries, direct counters", "as for other entries"},

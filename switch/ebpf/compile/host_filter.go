@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"github.com/cilium/ebpf/asm"
@@ -24,20 +24,20 @@ const hostFilterStack = -64
 // hostFilter lets frames go on that are not the program's. It is what the program begins with, but for frames that the
 // program itself has sent here. It uses all registers but Ctx.
 func (t *translator) hostFilter() {
-	if t.onlyUDP == 0 {
+	if t.OnlyUDP == 0 {
 		return
 	}
 	pass, ours := t.NewLabel("host.pass"), t.NewLabel("host.ours")
-	if t.cpuPort != 0 && t.hook == hookTC {
+	if t.CPUPort != 0 && t.hook == TC {
 		t.Load(asm.R1, code.Ctx, skbIfindex, 4)
-		t.Emit(asm.JEq.Imm(asm.R1, loopback, ours)) // a packet-out
+		t.Emit(asm.JEq.Imm(asm.R1, Loopback, ours)) // a packet-out
 	}
 	udpmatch.Match{
-		XDP: t.hook == hookXDP, Ctx: code.Ctx, A: code.Entry, B: code.Temp, Both: []uint16{t.onlyUDP},
+		XDP: t.hook == XDP, Ctx: code.Ctx, A: code.Entry, B: code.Temp, Both: []uint16{t.OnlyUDP},
 		Stack: hostFilterStack, Prefix: t.NewLabel("host"), Plain: ours, Drop: "ingress.drop", Pass: pass,
 	}.Write(t.Emit, t.Bind)
 	t.Bind(pass)
-	if t.hook == hookTC {
+	if t.hook == TC {
 		t.Emit(asm.Mov.Imm(asm.R0, tcxNext), asm.Return())
 	} else {
 		t.Emit(asm.Mov.Imm(asm.R0, xdpPass), asm.Return())

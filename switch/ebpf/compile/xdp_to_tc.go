@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"github.com/cilium/ebpf/asm"
@@ -18,7 +18,7 @@ import (
 // the slot was filled, so that a cookie that is stale, or whose slot has been filled again, is noticed and its frame dropped. Whatever the packet did to registers
 // and counters at XDP is done; tc goes on behind it and never does it again.
 const (
-	resumeSlots = 512 // a NAPI poll is 64 frames, and tc sees each before the next one is polled on that CPU
+	ResumeSlots = 512 // a NAPI poll is 64 frames, and tc sees each before the next one is polled on that CPU
 
 	// A slot: its number, what to do, and the PHV.
 	slotNumber = 0 // 8 bytes: the run number that filled it; 0 if it is free; slotBusy while it is being filled or emptied
@@ -40,20 +40,20 @@ const (
 // slotBusy keeps others away from a slot. A slot that is filled but was not taken yet may be filled again: its frame, 512 behind, is lost.
 const slotBusy = -1
 
-// slotStride is how far slots are apart.
-func (p *plan) slotStride() int { return (slotPHV + p.phvSize + 63) &^ 63 }
+// SlotStride is how far slots are apart.
+func (p *Plan) SlotStride() int { return (slotPHV + p.PHVBytes + 63) &^ 63 }
 
 // fillSlot copies the PHV into the next slot: Temp points to it then, and Entry is its number. Without a free slot it goes to lost.
 func (t *translator) fillSlot(kind int32, lost string) {
 	free, filled := t.NewLabel("free"), t.NewLabel("filled")
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.ports, portsPassed), asm.Mov.Imm(code.Entry, 1), code.Atomic(asm.FetchAdd, asm.R1, code.Entry, 0))
-	t.Emit(asm.Mov.Reg(code.Temp, code.Entry), asm.And.Imm(code.Temp, resumeSlots-1), asm.Mul.Imm(code.Temp, int32(t.slotStride())), asm.Add.Imm(code.Entry, 1))
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.resume, 0), asm.Add.Reg(code.Temp, asm.R1))
+	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Ports, PortsPassed), asm.Mov.Imm(code.Entry, 1), code.Atomic(asm.FetchAdd, asm.R1, code.Entry, 0))
+	t.Emit(asm.Mov.Reg(code.Temp, code.Entry), asm.And.Imm(code.Temp, ResumeSlots-1), asm.Mul.Imm(code.Temp, int32(t.SlotStride())), asm.Add.Imm(code.Entry, 1))
+	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Resume, 0), asm.Add.Reg(code.Temp, asm.R1))
 	t.Load(asm.R0, code.Temp, slotNumber, 8)
 	t.Emit(asm.JEq.Imm(asm.R0, slotBusy, lost), asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, slotBusy), code.Atomic(asm.CmpXchg, code.Temp, asm.R2, slotNumber))
 	t.Emit(asm.JNE.Reg(asm.R0, asm.R3, lost))
 	t.StoreConstant(code.Temp, slotKind, kind, 4)
-	t.Emit(asm.Mov.Reg(asm.R1, code.Temp), asm.Add.Imm(asm.R1, slotPHV), asm.Mov.Imm(asm.R2, int32(t.phvSize)), asm.Mov.Reg(asm.R3, code.PHV))
+	t.Emit(asm.Mov.Reg(asm.R1, code.Temp), asm.Add.Imm(asm.R1, slotPHV), asm.Mov.Imm(asm.R2, int32(t.PHVBytes)), asm.Mov.Reg(asm.R3, code.PHV))
 	t.Call(asm.FnProbeReadKernel)
 	t.Emit(asm.JNE.Imm(asm.R0, 0, free))
 	t.Emit(asm.Mov.Reg(asm.R1, code.Entry), code.Atomic(asm.Xchg, code.Temp, asm.R1, slotNumber)) // after what was copied, on every machine
@@ -74,10 +74,10 @@ func (t *translator) passToTC(kind, drop int32) {
 	t.Load(asm.R2, code.Ctx, xdpData, 4)
 	t.Load(asm.R1, code.Ctx, xdpDataMeta, 4)
 	t.Emit(asm.Mov.Reg(asm.R3, asm.R1), asm.Add.Imm(asm.R3, cookieSize), asm.JGT.Reg(asm.R3, asm.R2, lost))
-	t.LoadConstant(asm.R2, t.fds.magic)
+	t.LoadConstant(asm.R2, t.fds.Magic)
 	t.Store(asm.R1, cookieMagic, asm.R2, 8)
 	t.Store(asm.R1, cookieNumber, code.Entry, 8)
-	t.LoadConstant(asm.R2, t.fds.number)
+	t.LoadConstant(asm.R2, t.fds.Number)
 	t.Store(asm.R1, cookieOwner, asm.R2, 8)
 	t.Emit(asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
 	t.Bind(lost)
@@ -86,7 +86,7 @@ func (t *translator) passToTC(kind, drop int32) {
 }
 
 func (t *translator) countLostResume() {
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.ports, portsLost), asm.Mov.Imm(asm.R2, 1), code.Atomic(asm.AddAtomic, asm.R1, asm.R2, 0))
+	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Ports, PortsLost), asm.Mov.Imm(asm.R2, 1), code.Atomic(asm.AddAtomic, asm.R1, asm.R2, 0))
 }
 
 // resumeFromXDP is what tc begins with: a frame with a cookie goes on where XDP left it, at one of four labels. Others go on here, with the context in Ctx and nothing else.
@@ -96,20 +96,20 @@ func (t *translator) resumeFromXDP(copies, deparse, leave, send string) {
 	t.Load(asm.R3, code.Ctx, skbData, 4)
 	t.Emit(asm.Mov.Reg(asm.R4, asm.R2), asm.Add.Imm(asm.R4, cookieSize), asm.JGT.Reg(asm.R4, asm.R3, plain))
 	t.Load(asm.R4, asm.R2, cookieMagic, 8)
-	t.LoadConstant(asm.R5, t.fds.magic)
+	t.LoadConstant(asm.R5, t.fds.Magic)
 	t.Emit(asm.JNE.Reg(asm.R4, asm.R5, plain))
 	t.Load(code.Entry, asm.R2, cookieNumber, 8)
 	t.Load(asm.R4, asm.R2, cookieOwner, 8)
-	t.LoadConstant(asm.R5, t.fds.number)
+	t.LoadConstant(asm.R5, t.fds.Number)
 	t.Emit(asm.JNE.Reg(asm.R4, asm.R5, foreign))
 	t.StoreConstant(asm.R2, cookieMagic, 0, 8) // used: what lies in front of a frame may go with it to another port
 
 	t.lookupPHV("ingress.drop")
-	t.Emit(asm.Mov.Reg(code.Temp, code.Entry), asm.Sub.Imm(code.Temp, 1), asm.And.Imm(code.Temp, resumeSlots-1), asm.Mul.Imm(code.Temp, int32(t.slotStride())))
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.resume, 0), asm.Add.Reg(code.Temp, asm.R1))
+	t.Emit(asm.Mov.Reg(code.Temp, code.Entry), asm.Sub.Imm(code.Temp, 1), asm.And.Imm(code.Temp, ResumeSlots-1), asm.Mul.Imm(code.Temp, int32(t.SlotStride())))
+	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Resume, 0), asm.Add.Reg(code.Temp, asm.R1))
 	t.Emit(asm.JEq.Imm(code.Entry, slotBusy, stale), asm.Mov.Reg(asm.R0, code.Entry), asm.Mov.Imm(asm.R2, slotBusy), code.Atomic(asm.CmpXchg, code.Temp, asm.R2, slotNumber))
 	t.Emit(asm.JNE.Reg(asm.R0, code.Entry, stale))
-	t.Emit(asm.Mov.Reg(asm.R1, code.PHV), asm.Mov.Imm(asm.R2, int32(t.phvSize)), asm.Mov.Reg(asm.R3, code.Temp), asm.Add.Imm(asm.R3, slotPHV))
+	t.Emit(asm.Mov.Reg(asm.R1, code.PHV), asm.Mov.Imm(asm.R2, int32(t.PHVBytes)), asm.Mov.Reg(asm.R3, code.Temp), asm.Add.Imm(asm.R3, slotPHV))
 	t.Call(asm.FnProbeReadKernel)
 	t.Emit(asm.JNE.Imm(asm.R0, 0, free))
 	t.Load(asm.R8, code.Temp, slotKind, 4)
@@ -118,7 +118,7 @@ func (t *translator) resumeFromXDP(copies, deparse, leave, send string) {
 	t.restoreTags("ingress.drop")
 	t.Load(asm.R8, asm.R10, -56, 8)
 	t.Emit(asm.JEq.Imm(asm.R8, resumeSend, send), asm.JEq.Imm(asm.R8, resumeDeparse, deparse))
-	if t.requests.reinjects() {
+	if t.Requests.Reinjects() {
 		t.Emit(asm.JEq.Imm(asm.R8, resumeLeave, leave))
 	}
 	t.Jump(copies)
@@ -127,7 +127,7 @@ func (t *translator) resumeFromXDP(copies, deparse, leave, send string) {
 	t.Emit(asm.Mov.Imm(asm.R1, 0), code.Atomic(asm.Xchg, code.Temp, asm.R1, slotNumber))
 	t.Jump(stale)
 	t.Bind(foreign) // of the program before or after this one: if that is still attached, behind this one, it takes the frame
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.ports, portsPrevious))
+	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Ports, PortsPrevious))
 	t.Load(asm.R1, asm.R1, 0, 8)
 	t.Emit(asm.JNE.Reg(asm.R1, asm.R4, stale), asm.Mov.Imm(asm.R0, tcxNext), asm.Return())
 	t.Bind(stale)
@@ -141,7 +141,7 @@ func (t *translator) resumeFromXDP(copies, deparse, leave, send string) {
 func (t *translator) resizeAtXDP(drop string) {
 	shrink, done := t.NewLabel("shrink"), t.NewLabel("resized")
 	t.Emit(asm.JGT.Reg(asm.R1, code.Entry, shrink))
-	if t.fds.resume != 0 && !t.captured {
+	if t.fds.Resume != 0 && !t.Captured {
 		up, fits := t.NewLabel("up"), t.NewLabel("fits")
 		t.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Sub.Reg(asm.R2, code.Entry), asm.Sub.Imm(asm.R2, cookieSize), asm.Mov.Reg(asm.R1, code.Ctx))
 		t.Call(asm.FnXdpAdjustHead)
@@ -163,7 +163,7 @@ func (t *translator) resizeAtXDP(drop string) {
 
 // leaveIfPassed ends the program if egress has handed the frame over to tc.
 func (t *translator) leaveIfPassed() {
-	if t.hook != hookXDP || t.fds.resume == 0 {
+	if t.hook != XDP || t.fds.Resume == 0 {
 		return
 	}
 	stay := t.NewLabel("stay")

@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"github.com/cilium/ebpf/asm"
@@ -17,7 +17,7 @@ import (
 // frameBounds loads where the frame's linear part begins and ends.
 func (t *translator) frameBounds(data, end asm.Register) {
 	at := skbData
-	if t.hook == hookXDP {
+	if t.hook == XDP {
 		at = xdpData
 	}
 	t.Load(data, code.Ctx, at, 4)
@@ -61,24 +61,24 @@ func (t *translator) deparseDirectly(d *bmv2json.Deparser, done string) {
 	room := 0
 	for _, h := range d.Order {
 		skip := t.NewLabel("skip")
-		size := t.lay.Types[h.Type].Bytes
-		t.Load(asm.R1, code.PHV, t.lay.Validity(h), 1)
+		size := t.Layout.Types[h.Type].Bytes
+		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, skip))
 		if t.blocks[h] { // long enough that a call costs less than the words
-			t.Emit(asm.Mov.Reg(asm.R2, code.Temp), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.lay.Base[h.Index])), asm.Mov.Imm(asm.R4, int32(size)))
+			t.Emit(asm.Mov.Reg(asm.R2, code.Temp), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.Layout.Base[h.Index])), asm.Mov.Imm(asm.R4, int32(size)))
 			t.storeBytes()
 			t.Emit(asm.JNE.Imm(asm.R0, 0, otherwise))
 		} else {
 			t.Emit(asm.JGT.Imm(code.Temp, int32(room), otherwise))
 			t.frameBounds(asm.R3, asm.R2)
 			t.Emit(asm.Add.Reg(asm.R3, code.Temp), asm.Mov.Reg(asm.R1, asm.R3), asm.Add.Imm(asm.R1, int32(size)), asm.JGT.Reg(asm.R1, asm.R2, otherwise))
-			t.putFields(h.Type, t.lay.Base[h.Index], 0, true)
+			t.putFields(h.Type, t.Layout.Base[h.Index], 0, true)
 		}
 		t.Emit(asm.Add.Imm(code.Temp, int32(size)))
 		room += size
 		t.Bind(skip)
 		if manyLengths(d) {
-			t.forget(code.Temp, room, otherwise)
+			t.widenBounds(code.Temp, room, otherwise)
 		}
 	}
 	t.Jump(done)

@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"encoding/binary"
@@ -15,15 +15,15 @@ import (
 
 // parse emits the parser. It leaves the cursor in phvHead, parser_error set, and the fields of every header that was not extracted 0.
 func (t *translator) parse() {
-	if len(t.prog.Parsers) == 0 {
+	if len(t.Prog.Parsers) == 0 {
 		ir.Refuse("parsers", "a program without a parser")
 	}
 	done := "parse.done"
-	p := t.prog.Parsers[0]
+	p := t.Prog.Parsers[0]
 	early := t.earlyHeaders()
-	for _, h := range t.prog.Headers {
+	for _, h := range t.Prog.Headers {
 		if early[h] {
-			t.Zero(code.PHV, t.lay.Base[h.Index], t.lay.Types[h.Type].Size)
+			t.Zero(code.PHV, t.Layout.Base[h.Index], t.Layout.Types[h.Type].Size)
 		}
 	}
 	label := func(s *bmv2json.ParseState) string {
@@ -34,14 +34,14 @@ func (t *translator) parse() {
 	}
 	farthest := t.frameMax // where the cursor may be
 	for h := range t.blocks {
-		farthest += t.lay.Types[h.Type].Bytes
+		farthest += t.Layout.Types[h.Type].Bytes
 	}
 	t.Jump(label(p.Init))
 	for _, s := range p.States {
 		t.Where = pathOfState(s)
 		t.Bind(label(s))
-		if len(p.States) > manyHeaders && !goesRound(s) { // on a way that goes round the verifier has to see the cursor move on
-			t.forget(code.Entry, farthest, "ingress.drop")
+		if len(p.States) > manyHeaders && !isCycle(s) { // on a way that goes round the verifier has to see the cursor move on
+			t.widenBounds(code.Entry, farthest, "ingress.drop")
 		}
 		for _, o := range s.Ops {
 			t.Where = o.Path
@@ -55,20 +55,20 @@ func (t *translator) parse() {
 	t.setStandard(t.std.parserError, asm.R1)
 	t.Bind(done)
 	t.Store(code.PHV, phvHead, code.Entry, 4)
-	for _, h := range t.prog.Headers {
+	for _, h := range t.Prog.Headers {
 		if h.Metadata || early[h] {
 			continue
 		}
 		valid := t.NewLabel("valid")
-		t.Load(asm.R1, code.PHV, t.lay.Validity(h), 1)
+		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
 		t.Emit(asm.JNE.Imm(asm.R1, 0, valid))
-		t.Zero(code.PHV, t.lay.Base[h.Index], t.lay.Types[h.Type].Size)
+		t.Zero(code.PHV, t.Layout.Base[h.Index], t.Layout.Types[h.Type].Size)
 		t.Bind(valid)
 	}
 }
 
-// goesRound reports whether a state can follow itself.
-func goesRound(s *bmv2json.ParseState) bool {
+// isCycle reports whether a state can follow itself.
+func isCycle(s *bmv2json.ParseState) bool {
 	seen := map[*bmv2json.ParseState]bool{}
 	var reach func(*bmv2json.ParseState) bool
 	reach = func(at *bmv2json.ParseState) bool {
@@ -117,9 +117,9 @@ func (t *translator) parserOp(o *bmv2json.ParserOp) {
 		case o.Header != nil:
 			t.extract(o.Header)
 		case o.Stack != nil:
-			t.extractNext(o.Stack.Headers, t.lay.NextOf(o.Stack), t.extract)
+			t.extractNext(o.Stack.Headers, t.Layout.NextOf(o.Stack), t.extract)
 		default:
-			t.extractNext(members(o), t.lay.NextOfUnions(o.UnionStack), t.extract)
+			t.extractNext(members(o), t.Layout.NextOfUnions(o.UnionStack), t.extract)
 		}
 	case bmv2json.ParserExtractVL:
 		take := func(h *bmv2json.Header) { t.extractVarbit(h, o.Length) }
@@ -127,18 +127,18 @@ func (t *translator) parserOp(o *bmv2json.ParserOp) {
 		case o.Header != nil:
 			take(o.Header)
 		case o.Stack != nil:
-			t.extractNext(o.Stack.Headers, t.lay.NextOf(o.Stack), take)
+			t.extractNext(o.Stack.Headers, t.Layout.NextOf(o.Stack), take)
 		default:
-			t.extractNext(members(o), t.lay.NextOfUnions(o.UnionStack), take)
+			t.extractNext(members(o), t.Layout.NextOfUnions(o.UnionStack), take)
 		}
 	case bmv2json.ParserSet:
 		if o.Value.Op == bmv2json.OpLookahead {
 			t.available(0, (o.Value.Offset+o.Value.Width+7)/8)
-			p := t.lay.Field(o.Dest)
+			p := t.Layout.Field(o.Dest)
 			t.lookAhead(p, o.Value)
 			return
 		}
-		t.AssignTo(t.lay.Field(o.Dest), o.Value)
+		t.AssignTo(t.Layout.Field(o.Dest), o.Value)
 	case bmv2json.ParserVerify:
 		bad, ok := t.NewLabel("bad"), t.NewLabel("ok")
 		t.Branch(t.Condition(o.Cond), ok, bad, bad, 0)
@@ -199,18 +199,18 @@ func (t *translator) lookAhead(p ir.Place, e *bmv2json.Expr) {
 
 // extract takes the header at the cursor.
 func (t *translator) extract(h *bmv2json.Header) {
-	bytes := t.lay.Types[h.Type].Bytes
+	bytes := t.Layout.Types[h.Type].Bytes
 	if t.blocks[h] {
 		ok := t.NewLabel("there")
 		t.Load(asm.R2, code.PHV, phvLen, 4)
 		t.Emit(asm.Mov.Reg(asm.R1, code.Entry), asm.Add.Imm(asm.R1, int32(bytes)), asm.JLE.Reg(asm.R1, asm.R2, ok))
 		t.parserError("PacketTooShort")
 		t.Bind(ok)
-		t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.lay.Base[h.Index])), asm.Mov.Imm(asm.R4, int32(bytes)))
+		t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.Layout.Base[h.Index])), asm.Mov.Imm(asm.R4, int32(bytes)))
 		t.loadBytes()
 	} else {
 		t.available(0, bytes)
-		t.takeFields(h.Type, t.lay.Base[h.Index], code.PHV)
+		t.takeFields(h.Type, t.Layout.Base[h.Index], code.PHV)
 	}
 	t.Emit(asm.Add.Imm(code.Entry, int32(bytes)))
 	t.setValid(h)
@@ -242,7 +242,7 @@ func (t *translator) takeFields(h *bmv2json.HeaderType, base int, to asm.Registe
 
 // takeSomeFields reads the fields [first, last) of a header that starts at the cursor, or would if the field of variable length before them were empty.
 func (t *translator) takeSomeFields(h *bmv2json.HeaderType, first, last, base int, to asm.Register) {
-	l := t.lay.Types[h]
+	l := t.Layout.Types[h]
 	t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Reg(asm.R3, code.Entry))
 	for i, f := range h.Fields[:last] {
 		if i < first {
@@ -368,14 +368,14 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 		}
 		masks := fullMasks(widths)
 		if tr.Mask != nil {
-			masks = splitKey(tr.Mask, s.KeyWidths)
+			masks = SplitKey(tr.Mask, s.KeyWidths)
 		}
 		if tr.Kind == bmv2json.TransValueSet {
 			t.inSet(tr, parts, masks, label(tr.Next))
 			continue
 		}
 		c := ir.Always
-		values := splitKey(tr.Value, s.KeyWidths)
+		values := SplitKey(tr.Value, s.KeyWidths)
 		for i, p := range parts {
 			c = ir.AndCondition(c, ir.Compare(ir.CmpEq, ir.And(p, ir.Const(masks[i])), ir.Const(values[i]&masks[i]), false))
 		}
@@ -386,8 +386,8 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 	t.Jump(label(otherwise))
 }
 
-// splitKey takes apart a concatenation of parts, each padded to whole bytes, into words.
-func splitKey(b []byte, widths []int) (out []uint64) {
+// SplitKey takes apart a concatenation of parts, each padded to whole bytes, into words.
+func SplitKey(b []byte, widths []int) (out []uint64) {
 	for _, w := range widths {
 		n := (w + 7) / 8
 		part := make([]byte, ir.WordsOf(w)*8)

@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"fmt"
@@ -7,28 +7,28 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// plan is where everything is that a program keeps: the fields of one packet (the PHV), and what outlives a packet (the state).
+// Plan is where everything is that a program keeps: the fields of one packet (the PHV), and what outlives a packet (the state).
 //
 // All state but hash tables and tries is one value of one BPF map, of which the program knows the address and the control plane has a mapping. So a register
 // is read with a bounds check and a load, without any call; the control plane sees it without a system call; and while the program holds its lock it calls
 // nothing.
-type plan struct {
-	prog *bmv2json.Program
-	lay  *ir.Layout
-	std  standardFields
+type Plan struct {
+	Prog   *bmv2json.Program
+	Layout *ir.Layout
+	std    standardFields
 
-	stateSize int
-	lock      int // in the state: 0, or 1 while a packet has registers to itself
-	meterLock int // the same of meters
-	epoch     int // in the state: how often the control plane has called Barrier; and behind it, how many packets were dropped for that
-	registers []arrayPlan
-	counters  []arrayPlan
-	meters    []arrayPlan
-	tables    []*tablePlan // by Table.Index
-	groups    int          // one word for each multicast group id: 1 + where its replicas start, and how many there are
-	replicas  int
+	StateBytes int
+	Lock       int // in the state: 0, or 1 while a packet has registers to itself
+	meterLock  int // the same of meters
+	Epoch      int // in the state: how often the control plane has called Barrier; and behind it, how many packets were dropped for that
+	Registers  []ArrayPlan
+	Counters   []ArrayPlan
+	Meters     []ArrayPlan
+	Tables     []*TablePlan // by Table.Index
+	Groups     int          // one word for each multicast group id: 1 + where its replicas start, and how many there are
+	Replicas   int
 
-	phvSize  int
+	PHVBytes int
 	keys     int // room for a key
 	snapshot int // what egress changes, kept for the next replica
 	saved    []span
@@ -40,9 +40,9 @@ type plan struct {
 	scratch, scratchEnd int // words for arithmetic on wide values (wide.go)
 	operations          map[*bmv2json.Primitive]*bmv2json.Expr
 
-	requests  requests
-	digest    int            // 2 bytes in the PHV: the learn list to send; 0 where the program sends none
-	valueSets []setPlan      // by ValueSet.Index
+	Requests  requests
+	Digest    int            // 2 bytes in the PHV: the learn list to send; 0 where the program sends none
+	ValueSets []SetPlan      // by ValueSet.Index
 	hashIn    int            // the bytes that are hashed
 	hashMax   int            // how many there are at most
 	crcTables map[string]int // in the state
@@ -51,9 +51,9 @@ type plan struct {
 // span is [off, off+size) of the PHV.
 type span struct{ off, size int }
 
-// arrayPlan is where a register or counter array is, and how large a cell is.
-type arrayPlan struct {
-	off, cell, size int
+// ArrayPlan is where a register or counter array is, and how large a cell is.
+type ArrayPlan struct {
+	Off, Cell, size int
 }
 
 // What the engine itself keeps of a packet, at the PHV's start.
@@ -74,8 +74,8 @@ const (
 )
 
 const (
-	maxGroups   = 1 << 16
-	maxReplicas = 1 << 16
+	MaxGroups   = 1 << 16
+	MaxReplicas = 1 << 16
 	cpuSlack    = 16 // bytes after a buffer that an 8-byte access at its end may touch
 	maxPHV      = 32000
 )
@@ -107,40 +107,40 @@ func findStandardFields(p *bmv2json.Program) standardFields {
 }
 
 // allocate reserves state; what belongs together shares no cache line with the rest.
-func (p *plan) allocate(bytes int) int {
-	at := p.stateSize
-	p.stateSize = (at + bytes + 63) &^ 63
+func (p *Plan) allocate(bytes int) int {
+	at := p.StateBytes
+	p.StateBytes = (at + bytes + 63) &^ 63
 	return at
 }
 
-func newPlan(prog *bmv2json.Program) *plan {
-	p := &plan{prog: prog, std: findStandardFields(prog), lay: ir.NewLayout(prog, phvFields), operations: map[*bmv2json.Primitive]*bmv2json.Expr{}}
+func NewPlan(prog *bmv2json.Program) *Plan {
+	p := &Plan{Prog: prog, std: findStandardFields(prog), Layout: ir.NewLayout(prog, phvFields), operations: map[*bmv2json.Primitive]*bmv2json.Expr{}}
 	if p.std.egressSpec.IsZero() {
 		ir.Refuse("", "a program without standard_metadata.egress_spec (an architecture other than v1model)")
 	}
-	p.lock, p.meterLock, p.epoch = p.allocate(8), p.allocate(8), p.allocate(16)
+	p.Lock, p.meterLock, p.Epoch = p.allocate(8), p.allocate(8), p.allocate(16)
 	for _, r := range prog.Registers {
 		cell := ir.SlotSize(r.Width)
-		p.registers = append(p.registers, arrayPlan{p.allocate(cell * r.Size), cell, r.Size})
+		p.Registers = append(p.Registers, ArrayPlan{p.allocate(cell * r.Size), cell, r.Size})
 	}
 	for _, c := range prog.Counters {
-		a := arrayPlan{cell: 16, size: c.Size}
+		a := ArrayPlan{Cell: 16, size: c.Size}
 		if !c.Direct {
-			a.off = p.allocate(a.cell * a.size)
+			a.Off = p.allocate(a.Cell * a.size)
 		}
-		p.counters = append(p.counters, a)
+		p.Counters = append(p.Counters, a)
 	}
 	p.planMeters()
 	keys := 8
 	for _, t := range prog.Tables() {
 		tp := p.planTable(t)
-		p.tables = append(p.tables, tp)
-		keys = max(keys, tp.keyBytes)
+		p.Tables = append(p.Tables, tp)
+		keys = max(keys, tp.KeyBytes)
 	}
-	p.groups = p.allocate(8 * maxGroups)
-	p.replicas = p.allocate(8 * maxReplicas)
+	p.Groups = p.allocate(8 * MaxGroups)
+	p.Replicas = p.allocate(8 * MaxReplicas)
 
-	at := p.lay.End
+	at := p.Layout.End
 	take := func(bytes int) int {
 		from := at
 		at = (at + bytes + 7) &^ 7
@@ -151,19 +151,19 @@ func newPlan(prog *bmv2json.Program) *plan {
 	head, out := 0, 0
 	for _, h := range prog.Headers {
 		if !h.Metadata && !p.blocks[h] {
-			head += p.lay.Types[h.Type].Bytes + p.lay.Types[h.Type].VarbitMax
+			head += p.Layout.Types[h.Type].Bytes + p.Layout.Types[h.Type].VarbitMax
 		}
 	}
 	for _, d := range prog.Deparsers {
 		for _, h := range d.Order {
 			if !p.blocks[h] {
-				out += p.lay.Types[h.Type].Bytes + p.lay.Types[h.Type].VarbitMax
+				out += p.Layout.Types[h.Type].Bytes + p.Layout.Types[h.Type].VarbitMax
 			}
 		}
 	}
 	p.frameMax = max(64, head+slackOfParsers(prog))
 	varbit := 0 // copied as a whole, whatever its length
-	for _, l := range p.lay.Types {
+	for _, l := range p.Layout.Types {
 		varbit = max(varbit, l.VarbitMax+cpuSlack)
 	}
 	p.frame = take(p.frameMax + varbit + cpuSlack)
@@ -179,13 +179,13 @@ func newPlan(prog *bmv2json.Program) *plan {
 	p.planHashes(take)
 	p.planValueSets()
 	p.planWide(take)
-	p.phvSize = at
+	p.PHVBytes = at
 	if at > maxPHV {
 		ir.Refuse("", "headers and metadata of %d bytes in all (at most %d)", at, maxPHV)
 	}
-	total, largest := p.stateSize, 0
-	var of *tablePlan
-	for _, t := range p.tables {
+	total, largest := p.StateBytes, 0
+	var of *TablePlan
+	for _, t := range p.Tables {
 		if n := t.hashBytes(); n > largest {
 			largest, of = n, t
 		}
@@ -193,8 +193,8 @@ func newPlan(prog *bmv2json.Program) *plan {
 	}
 	switch {
 	case total < maxState:
-	case of != nil && largest > p.stateSize/2:
-		ir.Refuse(of.src.Path, "registers, counters and tables of %d MB in all (at most %d); the largest is table %q of %d entries", total>>20, maxState>>20, of.src.Name, of.src.MaxSize)
+	case of != nil && largest > p.StateBytes/2:
+		ir.Refuse(of.Source.Path, "registers, counters and tables of %d MB in all (at most %d); the largest is table %q of %d entries", total>>20, maxState>>20, of.Source.Name, of.Source.MaxSize)
 	default:
 		ir.Refuse("", "registers, counters and tables of %d MB in all (at most %d)", total>>20, maxState>>20)
 	}
@@ -205,11 +205,11 @@ func newPlan(prog *bmv2json.Program) *plan {
 const maxState = 1 << 29
 
 // hashBytes is about what the kernel takes for a table's entries when its map is made, whether or not they are there: an element's header, the key and the word, and a bucket.
-func (t *tablePlan) hashBytes() int {
-	if t.kind != lookupHash {
+func (t *TablePlan) hashBytes() int {
+	if t.Kind != LookupHash {
 		return 0
 	}
-	return max(t.src.MaxSize, len(t.src.ConstEntries), 1) * (48 + (t.keyBytes+7)&^7 + 8 + 2*16)
+	return max(t.Source.MaxSize, len(t.Source.ConstEntries), 1) * (48 + (t.KeyBytes+7)&^7 + 8 + 2*16)
 }
 
 // maxAdvance is how far a parser may advance by a constant, in bytes, and what the buffer has for those that advance by what the packet says.
@@ -239,14 +239,14 @@ func slackOfParsers(prog *bmv2json.Program) int {
 }
 
 // findBlocks finds the headers that are moved between packet and PHV on their own: large ones after which the parser only takes others of their kind.
-func (p *plan) findBlocks() map[*bmv2json.Header]bool {
+func (p *Plan) findBlocks() map[*bmv2json.Header]bool {
 	blocks := map[*bmv2json.Header]bool{}
-	for _, h := range p.prog.Headers {
-		if !h.Metadata && h.Stack == nil && h.Union == nil && p.lay.Types[h.Type].Block {
+	for _, h := range p.Prog.Headers {
+		if !h.Metadata && h.Stack == nil && h.Union == nil && p.Layout.Types[h.Type].Block {
 			blocks[h] = true
 		}
 	}
-	if len(p.prog.Parsers) == 0 || p.prog.Parsers[0].Init == nil {
+	if len(p.Prog.Parsers) == 0 || p.Prog.Parsers[0].Init == nil {
 		return blocks
 	}
 	// A state that is reached after a block was taken, and what it reads.
@@ -277,7 +277,7 @@ func (p *plan) findBlocks() map[*bmv2json.Header]bool {
 			follow(tr.Next, seen)
 		}
 	}
-	follow(p.prog.Parsers[0].Init, false)
+	follow(p.Prog.Parsers[0].Init, false)
 	return blocks
 }
 

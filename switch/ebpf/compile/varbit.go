@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"github.com/cilium/ebpf/asm"
@@ -13,9 +13,9 @@ import (
 
 // extractVarbit takes a header with such a field, of length bits.
 func (t *translator) extractVarbit(h *bmv2json.Header, length *bmv2json.Expr) {
-	l := t.lay.Types[h.Type]
+	l := t.Layout.Types[h.Type]
 	at := t.varbitAt(h.Type)
-	base := t.lay.Base[h.Index]
+	base := t.Layout.Base[h.Index]
 	whole, there, fits := t.NewLabel("whole"), t.NewLabel("there"), t.NewLabel("fits")
 	short := t.NewLabel("short")
 	t.Compute(t.Index(length), 0)
@@ -55,16 +55,16 @@ func (t *translator) varbitAt(h *bmv2json.HeaderType) int {
 
 // varbitLength loads the length of a header's varbit field in bytes, and says to the verifier that it is no more than the largest.
 func (t *translator) varbitLength(dst asm.Register, h *bmv2json.Header, never string) {
-	l := t.lay.Types[h.Type]
-	t.Load(dst, code.PHV, t.lay.Base[h.Index]+l.VarbitLength, 2)
+	l := t.Layout.Types[h.Type]
+	t.Load(dst, code.PHV, t.Layout.Base[h.Index]+l.VarbitLength, 2)
 	t.Emit(asm.JGT.Imm(dst, int32(l.VarbitMax), never))
 }
 
 // putVarbit writes a header with such a field to plan.out at Temp, to which R3 points, and adds the field's length to Temp.
 func (t *translator) putVarbit(h *bmv2json.Header, drop string) {
-	l := t.lay.Types[h.Type]
+	l := t.Layout.Types[h.Type]
 	at := t.varbitAt(h.Type)
-	base := t.lay.Base[h.Index]
+	base := t.Layout.Base[h.Index]
 	t.putSomeFields(h.Type, 0, h.Type.VL, base, t.out, false)
 	t.CopyWords(asm.R3, t.out+at, code.PHV, base+l.Fields[h.Type.VL].Off, l.Fields[h.Type.VL].Size)
 	t.varbitLength(asm.R1, h, drop)
@@ -78,11 +78,11 @@ func (t *translator) assignVarbit(p *bmv2json.Primitive) {
 	if dst.Header == src.Header {
 		return
 	}
-	to, from := t.lay.Types[dst.Header.Type], t.lay.Types[src.Header.Type]
+	to, from := t.Layout.Types[dst.Header.Type], t.Layout.Types[src.Header.Type]
 	if to.VarbitMax < from.VarbitMax {
 		ir.Refuse(p.Path, "%s of %d bytes at most from %s of %d", dst, to.VarbitMax, src, from.VarbitMax)
 	}
-	t.CopyWords(code.PHV, t.lay.Field(dst).Off, code.PHV, t.lay.Field(src).Off, t.lay.Field(src).Size)
-	t.Load(asm.R1, code.PHV, t.lay.Base[src.Header.Index]+from.VarbitLength, 2)
-	t.Store(code.PHV, t.lay.Base[dst.Header.Index]+to.VarbitLength, asm.R1, 2)
+	t.CopyWords(code.PHV, t.Layout.Field(dst).Off, code.PHV, t.Layout.Field(src).Off, t.Layout.Field(src).Size)
+	t.Load(asm.R1, code.PHV, t.Layout.Base[src.Header.Index]+from.VarbitLength, 2)
+	t.Store(code.PHV, t.Layout.Base[dst.Header.Index]+to.VarbitLength, asm.R1, 2)
 }

@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
@@ -6,7 +6,7 @@ import (
 )
 
 // planWide finds how much scratch memory the statement that needs the most takes.
-func (p *plan) planWide(take func(int) int) {
+func (p *Plan) planWide(take func(int) int) {
 	most := 0
 	statement := func(list ...ir.Operand) {
 		words := 0
@@ -23,17 +23,17 @@ func (p *plan) planWide(take func(int) int) {
 			statement(p.wanted(q)...)
 		}
 	}
-	for _, a := range p.prog.Actions {
+	for _, a := range p.Prog.Actions {
 		for _, q := range a.Primitives {
 			primitive(q)
 		}
 	}
-	for _, q := range p.prog.Pipelines {
+	for _, q := range p.Prog.Pipelines {
 		for _, c := range q.Conditionals {
 			statement(ir.NewOperand(c.Expr, 1))
 		}
 	}
-	for _, q := range p.prog.Parsers {
+	for _, q := range p.Prog.Parsers {
 		for _, s := range q.States {
 			for _, o := range s.Ops {
 				if o.Primitive != nil {
@@ -49,7 +49,7 @@ func (p *plan) planWide(take func(int) int) {
 }
 
 // wanted are the expressions that a primitive computes. A statement that stores more than 64 bits wants as many words as it stores.
-func (p *plan) wanted(q *bmv2json.Primitive) (out []ir.Operand) {
+func (p *Plan) wanted(q *bmv2json.Primitive) (out []ir.Operand) {
 	if _, ok := arithmetic[q.Op]; ok {
 		return []ir.Operand{ir.NewOperand(p.arithmeticOf(q), ir.WordsOf(q.Args[0].Width))}
 	}
@@ -80,7 +80,7 @@ var arithmetic = map[string]bmv2json.ExprOp{
 }
 
 // arithmeticOf is the operation of such a primitive as an expression.
-func (p *plan) arithmeticOf(q *bmv2json.Primitive) *bmv2json.Expr {
+func (p *Plan) arithmeticOf(q *bmv2json.Primitive) *bmv2json.Expr {
 	if e, ok := p.operations[q]; ok {
 		return e
 	}

@@ -1,4 +1,4 @@
-package ebpf
+package compile
 
 import (
 	"github.com/cilium/ebpf/asm"
@@ -11,7 +11,7 @@ import (
 // verifyChecksums sets checksum_error where a checksum that the program verifies is wrong. One whose field is in a header that is not valid, or whose condition
 // does not hold, is taken as right.
 func (t *translator) verifyChecksums() {
-	for _, k := range t.prog.Checksums {
+	for _, k := range t.Prog.Checksums {
 		if !k.Verify {
 			continue
 		}
@@ -20,7 +20,7 @@ func (t *translator) verifyChecksums() {
 		t.Branch(t.checksumApplies(k), check, ok, check, 0)
 		t.Bind(check)
 		t.checksum(k.Calc)
-		p := t.lay.Field(k.Target)
+		p := t.Layout.Field(k.Target)
 		t.Load(asm.R2, code.PHV, p.Off, p.Size)
 		t.Emit(asm.JEq.Reg(asm.R1, asm.R2, ok))
 		t.setStandardConstant(t.std.checksumError, 1)
@@ -29,7 +29,7 @@ func (t *translator) verifyChecksums() {
 }
 
 func (t *translator) updateChecksums() {
-	for _, k := range t.prog.Checksums {
+	for _, k := range t.Prog.Checksums {
 		if !k.Update {
 			continue
 		}
@@ -42,7 +42,7 @@ func (t *translator) updateChecksums() {
 		t.Branch(cond, update, end, update, 0)
 		t.Bind(update)
 		t.checksum(k.Calc)
-		p := t.lay.Field(k.Target)
+		p := t.Layout.Field(k.Target)
 		t.Mask(asm.R1, ir.Ones(p.Width), 0)
 		t.Store(code.PHV, p.Off, asm.R1, p.Size)
 		t.Bind(end)
@@ -53,7 +53,7 @@ func (t *translator) checksumApplies(k *bmv2json.Checksum) *ir.Condition {
 	if k.Target.IsValidity() || k.Target.Field.VL || k.Target.Width() > 64 {
 		ir.Refuse(k.Path, "a checksum kept in %s", k.Target)
 	}
-	c := ir.Compare(ir.CmpNe, ir.LoadPHV(t.lay.Validity(k.Target.Header), 1, 1), ir.Const(0), false)
+	c := ir.Compare(ir.CmpNe, ir.LoadPHV(t.Layout.Validity(k.Target.Header), 1, 1), ir.Const(0), false)
 	if k.Target.Header.Metadata {
 		c = ir.Always
 	}
@@ -99,7 +99,7 @@ func (t *translator) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json
 		for bit, i := 0, 0; i < len(inputs); {
 			h, absent := neededBy(&inputs[i]), t.NewLabel("absent")
 			if h != nil {
-				t.Load(asm.R2, code.PHV, t.lay.Validity(h), 1)
+				t.Load(asm.R2, code.PHV, t.Layout.Validity(h), 1)
 				t.Emit(asm.JEq.Imm(asm.R2, 0, absent))
 			}
 			for ; i < len(inputs) && neededBy(&inputs[i]) == h; i++ {
@@ -249,14 +249,14 @@ func (t *translator) sumChunk() {
 	t.Load(code.Ctx, code.Entry, sumCtx, 8)
 	t.Load(code.PHV, code.Entry, sumPHV, 8)
 	t.StoreConstant(asm.R10, -4, 0, 4)
-	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
 	t.Call(asm.FnMapLookupElem)
 	t.Emit(asm.JEq.Imm(asm.R0, 0, end), asm.Mov.Reg(code.Temp, asm.R0))
 	whole := t.NewLabel("whole")
 	t.Load(asm.R4, code.PHV, phvLen, 4)
-	if t.requests.any() { // what is cut off is no payload any more, as in BMv2
+	if t.Requests.any() { // what is cut off is no payload any more, as in BMv2
 		uncut := t.NewLabel("uncut")
-		t.Load(asm.R1, code.PHV, t.requests.cut, 4)
+		t.Load(asm.R1, code.PHV, t.Requests.cut, 4)
 		t.Load(asm.R2, code.PHV, phvHead, 4)
 		t.Emit(asm.Add.Reg(asm.R1, asm.R2), asm.JLE.Reg(asm.R4, asm.R1, uncut), asm.Mov.Reg(asm.R4, asm.R1))
 		t.Bind(uncut)
