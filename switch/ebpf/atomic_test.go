@@ -51,7 +51,7 @@ func TestRegistersAreAtomic(t *testing.T) {
 				if err := unix.SchedSetaffinity(0, &set); err != nil {
 					t.Error(err)
 				}
-				if _, err := d.pipeline.program.Run(&ebpf.RunOptions{Data: frame, Repeat: each}); err != nil {
+				if _, err := d.pipeline.TC.Run(&ebpf.RunOptions{Data: frame, Repeat: each}); err != nil {
 					t.Error(err)
 				}
 			})

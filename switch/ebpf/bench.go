@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/runtime"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -22,19 +23,19 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 	if p == nil {
 		return 0, target.ErrNoPipeline
 	}
-	template, err := newState(len(frame))
+	template, err := runtime.NewState(len(frame))
 	if err != nil {
 		return 0, err
 	}
-	defer template.close()
-	copy(template.mem, frame)
-	f := p.fds
-	f.Replay, f.ReplayBytes = template.m.FD(), len(frame)
+	defer template.Close()
+	copy(template.Mem, frame)
+	f := p.Maps
+	f.Replay, f.ReplayBytes = template.FD(), len(frame)
 	h := compile.TC
 	if xdp {
 		h = compile.XDP
 		for _, q := range d.ports { // none is really sent by
-			d.portMap.setXDP(q.Number, q.ifindex)
+			d.PortMap.SetXDP(q.Number, q.ifindex)
 			defer d.refresh(q)
 		}
 	}
@@ -42,14 +43,14 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 	if err != nil {
 		return 0, err
 	}
-	prog, err := load("bench", h, insns)
+	prog, err := runtime.LoadProgram("bench", h, insns)
 	if err != nil {
 		return 0, err
 	}
 	defer prog.Close()
 	// The kernel runs it on the loopback interface, which stands for the CPU port otherwise.
-	d.portMap.setPort(1, number)
-	defer d.portMap.setPort(1, d.opts.CPUPort)
+	d.PortMap.SetPort(1, number)
+	defer d.PortMap.SetPort(1, d.opts.CPUPort)
 	err = d.home.do(func() error {
 		if _, each, err = prog.Benchmark(frame, n, nil); err != nil {
 			return err
@@ -66,12 +67,12 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 }
 
 // benchmarkEmpty measures a program that at most sets the frame back.
-func benchmarkEmpty(p *pipeline, h compile.Hook, f compile.Maps, frame []byte, n int) (time.Duration, error) {
+func benchmarkEmpty(p *runtime.Pipeline, h compile.Hook, f compile.Maps, frame []byte, n int) (time.Duration, error) {
 	insns, err := compile.EmptyProgram(p.Plan, h, f)
 	if err != nil {
 		return 0, err
 	}
-	prog, err := load("empty", h, insns)
+	prog, err := runtime.LoadProgram("empty", h, insns)
 	if err != nil {
 		return 0, err
 	}
@@ -83,5 +84,5 @@ func benchmarkEmpty(p *pipeline, h compile.Hook, f compile.Maps, frame []byte, n
 // Pending reports whether frames for OnPacketIn have left a program and were not handed over yet: for tests that wait for all that a packet causes.
 func Pending(dev target.Device) bool {
 	d, ok := dev.(*device)
-	return ok && d.packetIn.pending()
+	return ok && d.PacketIn.Pending()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/runtime"
 	"github.com/netcraq/netcraq/switch/offload"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -55,14 +56,14 @@ type device struct {
 	home    *namespace
 	clsact  bool // the kernel has no tcx
 	watcher *watcher
-	*shared
+	*runtime.Switch
 
 	mu        sync.Mutex // guards what follows
 	closed    bool
 	ports     map[uint32]*port
-	pipeline  *pipeline
-	blind     bool                     // interfaces could not be looked at, which was said
-	committed atomic.Pointer[pipeline] // the same, for who does not hold mu
+	pipeline  *runtime.Pipeline
+	blind     bool                             // interfaces could not be looked at, which was said
+	committed atomic.Pointer[runtime.Pipeline] // the same, for who does not hold mu
 
 	handlers sync.Mutex
 	onPacket func([]byte)
@@ -117,19 +118,19 @@ func newDevice(opts Options) (d *device, err error) {
 		d.log.Warn("what a dead switch changed on interfaces may still be changed", "err", err)
 	}
 	s := compile.Settings{CPUPort: opts.CPUPort, DropPort: opts.DropPort, OnlyUDP: opts.OnlyUDP, Captured: opts.captured, Unlocked: opts.unlocked, Started: boottime.Now()}
-	if d.shared, err = newShared(s, opts.Hook != HookTC, d.log, d.handPacket, d.handDigest, d.handTapped()); err != nil {
+	if d.Switch, err = runtime.NewSwitch(s, opts.Hook != HookTC, d.log, d.handPacket, d.handDigest, d.handTapped()); err != nil {
 		return nil, err
 	}
 	if d.watcher, err = d.watch(); err != nil {
 		return nil, err
 	}
 	if opts.CPUPort != 0 {
-		d.portMap.setPort(compile.Loopback, opts.CPUPort)
+		d.PortMap.SetPort(compile.Loopback, opts.CPUPort)
 	}
 	return d, nil
 }
 
-// setInterface makes an interface that of a port; 0 is none.
+// SetInterface makes an interface that of a port; 0 is none.
 func (d *device) setInterface(number uint32, ifindex int) {
 	some := ifindex
 	for _, q := range d.ports {
@@ -137,7 +138,7 @@ func (d *device) setInterface(number uint32, ifindex int) {
 			some = q.ifindex
 		}
 	}
-	d.portMap.setInterface(number, ifindex, some)
+	d.PortMap.SetInterface(number, ifindex, some)
 }
 
 // Engine implements [target.Device].
@@ -166,21 +167,21 @@ func (d *device) Engine() string {
 
 // Verify implements [target.Device].
 func (d *device) Verify(prog *bmv2json.Program) error {
-	p, err := newPipeline(prog, d.shared)
+	p, err := runtime.NewPipeline(prog, d.Switch)
 	if p != nil {
-		p.close()
+		p.Close()
 	}
 	return err
 }
 
 // Commit implements [target.Device]. The new program takes over port by port; a packet is processed by one of the two as a whole.
 func (d *device) Commit(prog *bmv2json.Program) error {
-	p, err := newPipeline(prog, d.shared)
+	p, err := runtime.NewPipeline(prog, d.Switch)
 	if err != nil {
 		return err
 	}
 	if err := d.Activate(p, nil); err != nil {
-		p.close()
+		p.Close()
 		return err
 	}
 	return nil
@@ -188,7 +189,7 @@ func (d *device) Commit(prog *bmv2json.Program) error {
 
 // Prepare implements [target.Preparer].
 func (d *device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
-	p, err := newPipeline(prog, d.shared)
+	p, err := runtime.NewPipeline(prog, d.Switch)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +198,7 @@ func (d *device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
 
 // Activate implements [target.Preparer]. While handOver runs no port is one: frames that come are dropped.
 func (d *device) Activate(next target.Pipeline, handOver func() error) error {
-	p, ok := next.(*pipeline)
+	p, ok := next.(*runtime.Pipeline)
 	if !ok {
 		return fmt.Errorf("activating a pipeline of another engine (%T): %w", next, target.ErrInvalid)
 	}
@@ -212,25 +213,25 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 	}
 	if handOver != nil {
 		for _, q := range d.ports {
-			d.portMap.setPort(q.ifindex, noPort)
+			d.PortMap.SetPort(q.ifindex, runtime.NoPort)
 		}
 		defer func() {
 			for _, q := range d.ports {
-				d.portMap.setPort(q.ifindex, q.Number)
+				d.PortMap.SetPort(q.ifindex, q.Number)
 			}
 		}()
-		waitForPackets()
+		runtime.WaitForPackets()
 		if err := handOver(); err != nil {
 			return err
 		}
 	}
 	if old != nil {
-		d.portMap.setPrevious(old.number)
-		defer d.portMap.setPrevious(0)
+		d.PortMap.SetPrevious(old.Number)
+		defer d.PortMap.SetPrevious(0)
 	}
 	var finishes []func()
 	defer func() {
-		waitForPackets()
+		runtime.WaitForPackets()
 		_ = d.home.do(func() error {
 			for _, finish := range finishes {
 				finish()
@@ -257,20 +258,20 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 	d.pipeline = p
 	d.committed.Store(p)
 	if old != nil {
-		waitForPackets()
-		old.close()
+		runtime.WaitForPackets()
+		old.Close()
 	}
 	return nil
 }
 
 // attach makes a pipeline's programs those of a port. finish is to be called when all frames that were on their way are gone.
-func (d *device) attach(q *port, p *pipeline) (finish func(), err error) {
+func (d *device) attach(q *port, p *runtime.Pipeline) (finish func(), err error) {
 	finish = func() {}
 	if q.gone {
 		return finish, nil
 	}
 	err = d.home.do(func() error {
-		finish, err = q.change(p.program, p.xdp)
+		finish, err = q.change(p.TC, p.XDP)
 		return err
 	})
 	if err != nil && q.hook == HookXDP && q.xdp == nil && q.attached() {
@@ -363,7 +364,7 @@ func (d *device) open(q *port) error {
 			return nil
 		})
 	}
-	d.portMap.setPort(index, q.Number)
+	d.PortMap.SetPort(index, q.Number)
 	d.setInterface(q.Number, index)
 	if d.pipeline != nil {
 		if _, err := d.attach(q, d.pipeline); err != nil {
@@ -378,8 +379,8 @@ func (d *device) open(q *port) error {
 // forget undoes what open has done.
 func (d *device) forget(q *port) {
 	d.setInterface(q.Number, 0)
-	d.portMap.setXDP(q.Number, 0)
-	d.portMap.setPort(q.ifindex, noPort)
+	d.PortMap.SetXDP(q.Number, 0)
+	d.PortMap.SetPort(q.ifindex, runtime.NoPort)
 	_ = d.home.do(func() error {
 		q.close()
 		if err := errors.Join(q.settings.Restore(), q.tags.Restore()); err != nil {
@@ -474,7 +475,7 @@ func (d *device) handDigest(record []byte) {
 	if p == nil {
 		return
 	}
-	m, ok := p.decodeDigest(record)
+	m, ok := p.DecodeDigest(record)
 	if !ok { // of a program that is gone
 		return
 	}
@@ -503,18 +504,18 @@ func (d *device) Close() error {
 			d.forget(q)
 		}
 	}
-	if d.shared != nil {
-		d.closeRings()
+	if d.Switch != nil {
+		d.CloseRings()
 	}
 	if d.pipeline != nil {
-		waitForPackets()
-		d.pipeline.close()
+		runtime.WaitForPackets()
+		d.pipeline.Close()
 	}
 	if d.home != nil {
 		d.home.close() // after the packet-outs that are under way
 	}
-	if d.shared != nil {
-		d.shared.close()
+	if d.Switch != nil {
+		d.Switch.Close()
 	}
 	return nil
 }

@@ -52,10 +52,10 @@ func newCaptured(t testing.TB, prog *bmv2json.Program, h Hook) (*captured, error
 
 // process runs the program on a frame and waits for as many frames as are expected to come out.
 func (c *captured) process(port uint32, frame []byte, expect int) ([]stf.Packet, error) {
-	c.portMap.setPort(1, port)
-	program := c.pipeline.program
+	c.PortMap.SetPort(1, port)
+	program := c.pipeline.TC
 	if c.opts.Hook == HookXDP {
-		program = c.pipeline.xdp
+		program = c.pipeline.XDP
 	}
 	if _, err := program.Run(&ebpf.RunOptions{Data: frame}); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (c *captured) process(port uint32, frame []byte, expect int) ([]stf.Packet,
 		case p := <-c.out:
 			out = append(out, p)
 		default:
-			if c.packetIn.reader.AvailableBytes() == 0 {
+			if !c.PacketIn.Pending() {
 				return out, nil
 			}
 			runtime.Gosched()

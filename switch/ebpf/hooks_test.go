@@ -318,10 +318,10 @@ func TestHooks(t *testing.T) {
 			if n := binary.BigEndian.Uint32(cells[0]); n != count {
 				t.Errorf("%d frames were counted %d times", count, n)
 			}
-			if lost := d.portMap.lost(); lost > 0 {
+			if lost := d.PortMap.Lost(); lost > 0 {
 				t.Errorf("%d frames were lost between XDP and tc", lost)
 			}
-			if passed := d.portMap.passed(); (passed > 0) != (c.xdp > 0) {
+			if passed := d.PortMap.Passed(); (passed > 0) != (c.xdp > 0) {
 				t.Errorf("XDP has handed %d frames to tc", passed)
 			}
 		})

@@ -79,7 +79,7 @@ func TestPushes(t *testing.T) {
 			}
 			close(stop)
 			<-done
-			if lost := d.portMap.lost(); lost > 0 || frames < 20 {
+			if lost := d.PortMap.Lost(); lost > 0 || frames < 20 {
 				t.Errorf("of %d frames %d were lost between XDP and tc", frames, lost)
 			}
 			check(t, d.Close())

@@ -24,12 +24,12 @@ func (d *device) PacketOut(frame []byte) error {
 		return fmt.Errorf("packet-out of %d bytes (%d to %d): %w", len(frame), compile.PacketOutLeast, compile.PacketOutMax, target.ErrInvalid)
 	}
 	return d.home.do(func() error { // one at a time: the thread is one
-		copy(d.packetOuts.mem[compile.PacketOutFrame:], frame)
-		d.packetOuts.store(compile.PacketOutLength, uint64(len(frame)))
-		defer d.packetOuts.store(compile.PacketOutLength, 0)
+		copy(d.PacketOuts.Mem[compile.PacketOutFrame:], frame)
+		d.PacketOuts.Store(compile.PacketOutLength, uint64(len(frame)))
+		defer d.PacketOuts.Store(compile.PacketOutLength, 0)
 		start := make([]byte, 64) // the kernel looks at the type in there
 		copy(start, frame)
-		if _, err := p.program.Run(&ebpf.RunOptions{Data: start}); err != nil {
+		if _, err := p.TC.Run(&ebpf.RunOptions{Data: start}); err != nil {
 			return fmt.Errorf("packet-out of %d bytes: %w", len(frame), err)
 		}
 		return nil

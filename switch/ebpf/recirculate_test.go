@@ -133,7 +133,7 @@ func (a *recirculation) compare(t *testing.T, port uint32, frame []byte) bool {
 	}
 	if fmt.Sprint(want) != fmt.Sprint(got) || len(a.controller) > 0 {
 		t.Fatalf("selection %04b, lost %d, by port %d: %x\ninterp: %s\nkernel: %s and %d packet-ins",
-			a.selection, a.kernel.portMap.lost(), port, frame, show(want), show(got), len(a.controller))
+			a.selection, a.kernel.PortMap.Lost(), port, frame, show(want), show(got), len(a.controller))
 	}
 	return len(want) > 0
 }
@@ -155,7 +155,7 @@ func TestRecirculate(t *testing.T) {
 			if len(kinds) < 36 {
 				t.Errorf("only %d combinations of operations came out", len(kinds))
 			}
-			if n := a.kernel.portMap.lost(); n > 0 {
+			if n := a.kernel.PortMap.Lost(); n > 0 {
 				t.Errorf("%d frames were lost on their way back", n)
 			}
 		})

@@ -62,7 +62,7 @@ func (d *device) features(ifindex int) (f uint64, err error) {
 // that they would go past, for a rate, a delay or a loss. Else the frames go by tc. Where it cannot be found out all stays as it is.
 func (d *device) refresh(q *port) {
 	if d.opts.Hook == HookTC || q.gone {
-		d.portMap.setXDP(q.Number, 0)
+		d.PortMap.SetXDP(q.Number, 0)
 		return
 	}
 	f, err := d.features(q.ifindex)
@@ -73,9 +73,9 @@ func (d *device) refresh(q *port) {
 	switch {
 	case err != nil:
 	case f&xdpXmit != 0 && !shaped:
-		d.portMap.setXDP(q.Number, q.ifindex)
+		d.PortMap.SetXDP(q.Number, q.ifindex)
 	default:
-		d.portMap.setXDP(q.Number, 0)
+		d.PortMap.SetXDP(q.Number, 0)
 	}
 }
 
@@ -120,7 +120,7 @@ func (d *device) watch() (*watcher, error) {
 			case <-tick.C:
 			}
 			d.look()
-			if n := d.portMap.lost(); n > lost {
+			if n := d.PortMap.Lost(); n > lost {
 				d.log.Warn("frames were lost between XDP and tc", "frames", n-lost)
 				lost = n
 			}

@@ -1,4 +1,4 @@
-package ebpf
+package runtime
 
 import (
 	"encoding/binary"
@@ -40,7 +40,7 @@ func (t *table) removeFromList(e *entry) {
 func (t *table) publishList() {
 	s := t.Scan
 	if t.list.clean == 0 {
-		waitForPackets()
+		WaitForPackets()
 		t.list.clean = s.Copies - 1
 	}
 	t.list.clean--
@@ -50,12 +50,12 @@ func (t *table) publishList() {
 	for _, e := range t.list.order {
 		words := t.matchWords(e.Match)
 		for i, w := range words {
-			binary.NativeEndian.PutUint64(t.p.state.mem[at+i*8:], w)
+			binary.NativeEndian.PutUint64(t.p.State.Mem[at+i*8:], w)
 		}
-		binary.NativeEndian.PutUint64(t.p.state.mem[at+len(words)*8:], e.word)
+		binary.NativeEndian.PutUint64(t.p.State.Mem[at+len(words)*8:], e.word)
 		at += s.Entry
 	}
-	t.p.state.store(s.Head, uint64(len(t.list.order))|uint64(first)<<32)
+	t.p.State.Store(s.Head, uint64(len(t.list.order))|uint64(first)<<32)
 }
 
 // matchWords is a match as pairs of words.

@@ -1,4 +1,4 @@
-package ebpf
+package runtime
 
 import (
 	"errors"
@@ -49,8 +49,8 @@ func newRing(name string, bytes uint32, log *slog.Logger, handle func(record []b
 	return r, nil
 }
 
-// pending reports whether a record waits or is being handled. One that is being read at this moment may be missed.
-func (r *ring) pending() bool {
+// Pending reports whether a record waits or is being handled. One that is being read at this moment may be missed.
+func (r *ring) Pending() bool {
 	return r.reader.AvailableBytes() > 0 || r.seen.Load() != r.taken.Load()
 }
 

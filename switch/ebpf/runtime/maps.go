@@ -1,4 +1,4 @@
-package ebpf
+package runtime
 
 import (
 	"fmt"
@@ -20,11 +20,11 @@ func newMapIn(spec ebpf.MapSpec) (*ebpf.Map, error) {
 
 // state is the mapping of the map "state": what outlives a packet, shared with the programs.
 type state struct {
-	m   *ebpf.Map
-	mem []byte
+	bpf *ebpf.Map
+	Mem []byte
 }
 
-func newState(size int) (*state, error) {
+func NewState(size int) (*state, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "state", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
 	if err != nil {
 		return nil, fmt.Errorf("making a map of %d bytes for registers, counters and tables: %w", size, err)
@@ -39,19 +39,22 @@ func newState(size int) (*state, error) {
 	return &state{m, mem}, nil
 }
 
-func (s *state) close() {
-	if s.mem != nil {
-		_ = unix.Munmap(s.mem)
-		s.mem = nil
+func (s *state) Close() {
+	if s.Mem != nil {
+		_ = unix.Munmap(s.Mem)
+		s.Mem = nil
 	}
-	s.m.Close()
+	s.bpf.Close()
 }
 
-// word is an aligned 64-bit word of the state, which packets may read or write at any time.
-func (s *state) word(off int) *uint64 { return (*uint64)(unsafe.Pointer(&s.mem[off])) }
+// FD is the map's file descriptor, for programs that use it.
+func (s *state) FD() int { return s.bpf.FD() }
 
-func (s *state) load(off int) uint64     { return atomic.LoadUint64(s.word(off)) }
-func (s *state) store(off int, v uint64) { atomic.StoreUint64(s.word(off), v) }
+// word is an aligned 64-bit word of the state, which packets may read or write at any time.
+func (s *state) word(off int) *uint64 { return (*uint64)(unsafe.Pointer(&s.Mem[off])) }
+
+func (s *state) Load(off int) uint64     { return atomic.LoadUint64(s.word(off)) }
+func (s *state) Store(off int, v uint64) { atomic.StoreUint64(s.word(off), v) }
 
 // slots hands out places in an array that packets read through a word that points at them. A place that is given back may still be read by packets that have
 // seen the word before; it is handed out again only after all of those are gone.
@@ -74,7 +77,7 @@ func (s *slots) take() (int, bool) {
 	if len(s.gone) == 0 {
 		return 0, false
 	}
-	waitForPackets()
+	WaitForPackets()
 	s.free, s.gone = s.gone, nil
 	return s.take()
 }
@@ -83,23 +86,25 @@ func (s *slots) give(i int) { s.gone = append(s.gone, i) }
 
 const membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
 
-// waitForPackets returns when every program that was running when it was called has ended: an RCU grace period of the kernel, which membarrier(2) waits for.
-func waitForPackets() {
+// WaitForPackets returns when every program that was running when it was called has ended: an RCU grace period of the kernel, which membarrier(2) waits for.
+func WaitForPackets() {
 	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0); errno != 0 {
 		time.Sleep(100 * time.Millisecond) // a kernel without it (or with nohz_full CPUs); no packet takes that long
 	}
 }
 
-// runs hands out runs of places one after the other, as slots does single ones: the replicas of a group.
-type runs struct {
+// extents hands out runs of places one after the other, as slots does single ones: the replicas of a group.
+type extents struct {
 	size int
 	used map[int]int // start → length
 	gone map[int]int
 }
 
-func newRuns(size int) *runs { return &runs{size: size, used: map[int]int{}, gone: map[int]int{}} }
+func newExtents(size int) *extents {
+	return &extents{size: size, used: map[int]int{}, gone: map[int]int{}}
+}
 
-func (r *runs) take(n int) (int, bool) {
+func (r *extents) take(n int) (int, bool) {
 	if at, ok := r.fit(n); ok {
 		r.used[at] = n
 		return at, true
@@ -107,13 +112,13 @@ func (r *runs) take(n int) (int, bool) {
 	if len(r.gone) == 0 {
 		return 0, false
 	}
-	waitForPackets()
+	WaitForPackets()
 	clear(r.gone)
 	return r.take(n)
 }
 
 // fit finds the first gap of n.
-func (r *runs) fit(n int) (int, bool) {
+func (r *extents) fit(n int) (int, bool) {
 	at := 0
 	for moved := true; moved; {
 		moved = false
@@ -128,7 +133,7 @@ func (r *runs) fit(n int) (int, bool) {
 	return at, at+n <= r.size
 }
 
-func (r *runs) give(at int) {
+func (r *extents) free(at int) {
 	r.gone[at] = r.used[at]
 	delete(r.used, at)
 }

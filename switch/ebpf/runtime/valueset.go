@@ -1,4 +1,4 @@
-package ebpf
+package runtime
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-func (p *pipeline) valueSet(name string) (*compile.SetPlan, error) {
+func (p *Pipeline) valueSet(name string) (*compile.SetPlan, error) {
 	s := p.Prog.ValueSet(name)
 	if s == nil {
 		return nil, none("parser value set", name)
@@ -18,7 +18,7 @@ func (p *pipeline) valueSet(name string) (*compile.SetPlan, error) {
 }
 
 // SetValueSet implements [target.Pipeline].
-func (p *pipeline) SetValueSet(name string, members [][]target.FieldMatch) error {
+func (p *Pipeline) SetValueSet(name string, members [][]target.FieldMatch) error {
 	leave, err := p.enter()
 	if err != nil {
 		return err
@@ -65,18 +65,18 @@ func (p *pipeline) SetValueSet(name string, members [][]target.FieldMatch) error
 		words = append(append(words, values...), masks...)
 		given = append(given, kept)
 	}
-	waitForPackets() // those that still read the copy that is written now
-	copies := 1 - p.state.load(s.At)>>32
+	WaitForPackets() // those that still read the copy that is written now
+	copies := 1 - p.State.Load(s.At)>>32
 	for i, w := range words {
-		p.state.store(s.Lists[copies]+i*8, w)
+		p.State.Store(s.Lists[copies]+i*8, w)
 	}
-	p.state.store(s.At, copies<<32|uint64(len(members)))
+	p.State.Store(s.At, copies<<32|uint64(len(members)))
 	p.sets[name] = given
 	return nil
 }
 
 // ValueSet implements [target.Pipeline].
-func (p *pipeline) ValueSet(name string) ([][]target.FieldMatch, error) {
+func (p *Pipeline) ValueSet(name string) ([][]target.FieldMatch, error) {
 	leave, err := p.enter()
 	if err != nil {
 		return nil, err

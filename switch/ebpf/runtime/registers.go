@@ -1,4 +1,4 @@
-package ebpf
+package runtime
 
 import (
 	"encoding/binary"
@@ -17,7 +17,7 @@ import (
 )
 
 // move copies cells between the state and data, whose first CellsHeader bytes are for the program.
-func (p *pipeline) move(off int, data []byte, write bool) error {
+func (p *Pipeline) move(off int, data []byte, write bool) error {
 	n := len(data) - compile.CellsHeader
 	binary.NativeEndian.PutUint32(data, uint32(off))
 	binary.NativeEndian.PutUint32(data[4:], uint32(n))
@@ -49,7 +49,7 @@ const (
 )
 
 // Barrier implements [target.Pipeline]; control.go says how.
-func (p *pipeline) Barrier() error {
+func (p *Pipeline) Barrier() error {
 	leave, err := p.enter()
 	if err != nil {
 		return err
@@ -58,11 +58,11 @@ func (p *pipeline) Barrier() error {
 	if len(p.Prog.Registers) == 0 {
 		return nil // no packet has a lock to wait for
 	}
-	atomic.AddUint64(p.state.word(p.Epoch), 1)
+	atomic.AddUint64(p.State.word(p.Epoch), 1)
 	// That the lock is free is as good as having had it: whoever takes it later sees the epoch.
 	began := time.Now()
 	for time.Since(began) < barrierLooks {
-		if p.state.load(p.Lock) == 0 {
+		if p.State.Load(p.Lock) == 0 {
 			return nil
 		}
 		runtime.Gosched()
@@ -76,7 +76,7 @@ func (p *pipeline) Barrier() error {
 	}
 }
 
-func (p *pipeline) register(name string, first, count int) (*bmv2json.Register, compile.ArrayPlan, error) {
+func (p *Pipeline) register(name string, first, count int) (*bmv2json.Register, compile.ArrayPlan, error) {
 	r := p.Prog.Register(name)
 	if r == nil {
 		return nil, compile.ArrayPlan{}, fmt.Errorf("register %q: %w", name, target.ErrNotFound)
@@ -132,7 +132,7 @@ func appendCell(to, cell []byte, width int) []byte {
 }
 
 // ReadRegister implements [target.Pipeline].
-func (p *pipeline) ReadRegister(name string, index int) ([]byte, error) {
+func (p *Pipeline) ReadRegister(name string, index int) ([]byte, error) {
 	cells, err := p.ReadRegisters(name, index, 1)
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (p *pipeline) ReadRegister(name string, index int) ([]byte, error) {
 }
 
 // ReadRegisters implements [target.Pipeline].
-func (p *pipeline) ReadRegisters(name string, first, count int) ([][]byte, error) {
+func (p *Pipeline) ReadRegisters(name string, first, count int) ([][]byte, error) {
 	leave, err := p.enter()
 	if err != nil {
 		return nil, err
@@ -171,12 +171,12 @@ func (p *pipeline) ReadRegisters(name string, first, count int) ([][]byte, error
 }
 
 // WriteRegister implements [target.Pipeline].
-func (p *pipeline) WriteRegister(name string, index int, value []byte) error {
+func (p *Pipeline) WriteRegister(name string, index int, value []byte) error {
 	return p.writeCells(name, index, 1, value)
 }
 
 // FillRegister implements [target.Pipeline].
-func (p *pipeline) FillRegister(name string, value []byte) error {
+func (p *Pipeline) FillRegister(name string, value []byte) error {
 	r := p.Prog.Register(name)
 	if r == nil {
 		return fmt.Errorf("register %q: %w", name, target.ErrNotFound)
@@ -184,7 +184,7 @@ func (p *pipeline) FillRegister(name string, value []byte) error {
 	return p.writeCells(name, 0, r.Size, value)
 }
 
-func (p *pipeline) writeCells(name string, first, count int, value []byte) error {
+func (p *Pipeline) writeCells(name string, first, count int, value []byte) error {
 	leave, err := p.enter()
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package ebpf
+package runtime
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ type session struct {
 }
 
 // SetCloneSession implements [target.Pipeline].
-func (p *pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
+func (p *Pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 	leave, err := p.enter()
 	if err != nil {
 		return err
@@ -36,7 +36,7 @@ func (p *pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 		}
 		p.writeSession(id, 0, 0)
 		delete(p.sessions, id)
-		p.replicas.give(old.at)
+		p.replicas.free(old.at)
 		return nil
 	}
 	next := &session{CloneSession: *s}
@@ -46,27 +46,27 @@ func (p *pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 		return fmt.Errorf("clone session %d: no room for %d replicas: %w", id, len(s.Replicas), target.ErrFull)
 	}
 	for i, r := range s.Replicas {
-		p.state.store(p.Plan.Replicas+(next.at+i)*8, uint64(r.Port)|uint64(r.Instance)<<32)
+		p.State.Store(p.Plan.Replicas+(next.at+i)*8, uint64(r.Port)|uint64(r.Instance)<<32)
 	}
 	p.writeSession(id, uint64(len(s.Replicas))|uint64(next.at)<<32, uint32(s.TruncateTo))
 	p.sessions[id] = next
 	if old != nil {
-		p.replicas.give(old.at)
+		p.replicas.free(old.at)
 	}
 	return nil
 }
 
 // writeSession tells the packets. A program that does not clone has no place for sessions, and keeps none of them.
-func (p *pipeline) writeSession(id uint32, replicas uint64, cut uint32) {
+func (p *Pipeline) writeSession(id uint32, replicas uint64, cut uint32) {
 	if !p.Requests.Clones {
 		return
 	}
-	atomic.StoreUint32((*uint32)(unsafe.Pointer(&p.state.mem[p.Requests.Cuts+int(id)*4])), cut)
-	p.state.store(p.Requests.Sessions+int(id)*8, replicas)
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(&p.State.Mem[p.Requests.Cuts+int(id)*4])), cut)
+	p.State.Store(p.Requests.Sessions+int(id)*8, replicas)
 }
 
 // CloneSessions implements [target.Pipeline].
-func (p *pipeline) CloneSessions() map[uint32]target.CloneSession {
+func (p *Pipeline) CloneSessions() map[uint32]target.CloneSession {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := map[uint32]target.CloneSession{}

@@ -1,4 +1,4 @@
-package ebpf
+package runtime
 
 import (
 	"encoding/binary"
@@ -10,7 +10,7 @@ import (
 
 // ---- the control plane ----
 
-func (p *pipeline) meter(name string, index int) (int, error) {
+func (p *Pipeline) meter(name string, index int) (int, error) {
 	m := p.Prog.Meter(name)
 	if m == nil || m.Direct {
 		return 0, none("meter", name)
@@ -22,7 +22,7 @@ func (p *pipeline) meter(name string, index int) (int, error) {
 }
 
 // configureMeter writes a cell, whole to packets.
-func (p *pipeline) configureMeter(at int, c *target.MeterConfig) error {
+func (p *Pipeline) configureMeter(at int, c *target.MeterConfig) error {
 	data := make([]byte, compile.CellsHeader+compile.MeterBytes)
 	if c != nil {
 		switch {
@@ -43,19 +43,19 @@ func (p *pipeline) configureMeter(at int, c *target.MeterConfig) error {
 	return p.move(at, data, true)
 }
 
-func (p *pipeline) meterConfig(at int) *target.MeterConfig {
-	if p.state.load(at+compile.MeterSet) == 0 {
+func (p *Pipeline) meterConfig(at int) *target.MeterConfig {
+	if p.State.Load(at+compile.MeterSet) == 0 {
 		return nil
 	}
 	rate := func(i int) target.MeterRate {
 		bucket := at + compile.MeterPeak + i*compile.BucketBytes
-		return target.MeterRate{PerSecond: p.state.load(bucket), Burst: p.state.load(bucket + 8)}
+		return target.MeterRate{PerSecond: p.State.Load(bucket), Burst: p.State.Load(bucket + 8)}
 	}
 	return &target.MeterConfig{Peak: rate(0), Committed: rate(1)}
 }
 
 // ReadMeter implements [target.Pipeline].
-func (p *pipeline) ReadMeter(name string, index int) (*target.MeterConfig, error) {
+func (p *Pipeline) ReadMeter(name string, index int) (*target.MeterConfig, error) {
 	leave, err := p.enter()
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (p *pipeline) ReadMeter(name string, index int) (*target.MeterConfig, error
 }
 
 // WriteMeter implements [target.Pipeline].
-func (p *pipeline) WriteMeter(name string, index int, c *target.MeterConfig) error {
+func (p *Pipeline) WriteMeter(name string, index int, c *target.MeterConfig) error {
 	leave, err := p.enter()
 	if err != nil {
 		return err
@@ -104,12 +104,12 @@ func (t *table) meterAt(word uint64) int {
 // keepMeter carries the meter of an entry that is modified over to its new slot. What packets take from the old one meanwhile is not taken from the new.
 func (t *table) keepMeter(old, word uint64) {
 	for off := 0; off < compile.MeterBytes; off += 8 {
-		t.p.state.store(t.meterAt(word)+off, t.p.state.load(t.meterAt(old)+off))
+		t.p.State.Store(t.meterAt(word)+off, t.p.State.Load(t.meterAt(old)+off))
 	}
 }
 
 // DirectMeter implements [target.Pipeline].
-func (p *pipeline) DirectMeter(name string, e *target.TableEntry) (c *target.MeterConfig, err error) {
+func (p *Pipeline) DirectMeter(name string, e *target.TableEntry) (c *target.MeterConfig, err error) {
 	err = p.change("reading a meter of", name, func(t *table) error {
 		at, err := t.directMeter(e)
 		if err == nil {
@@ -121,7 +121,7 @@ func (p *pipeline) DirectMeter(name string, e *target.TableEntry) (c *target.Met
 }
 
 // SetDirectMeter implements [target.Pipeline].
-func (p *pipeline) SetDirectMeter(name string, e *target.TableEntry, c *target.MeterConfig) error {
+func (p *Pipeline) SetDirectMeter(name string, e *target.TableEntry, c *target.MeterConfig) error {
 	return p.change("setting a meter of", name, func(t *table) error {
 		at, err := t.directMeter(e)
 		if err != nil {

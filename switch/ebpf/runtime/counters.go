@@ -1,4 +1,4 @@
-package ebpf
+package runtime
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-func (p *pipeline) counter(name string, index int) (int, error) {
+func (p *Pipeline) counter(name string, index int) (int, error) {
 	c := p.Prog.Counter(name)
 	if c == nil || c.Direct {
 		return 0, fmt.Errorf("counter %q: %w", name, target.ErrNotFound)
@@ -18,7 +18,7 @@ func (p *pipeline) counter(name string, index int) (int, error) {
 }
 
 // ReadCounter implements [target.Pipeline].
-func (p *pipeline) ReadCounter(name string, index int) (target.CounterData, error) {
+func (p *Pipeline) ReadCounter(name string, index int) (target.CounterData, error) {
 	leave, err := p.enter()
 	if err != nil {
 		return target.CounterData{}, err
@@ -28,11 +28,11 @@ func (p *pipeline) ReadCounter(name string, index int) (target.CounterData, erro
 	if err != nil {
 		return target.CounterData{}, err
 	}
-	return target.CounterData{Packets: p.state.load(at), Bytes: p.state.load(at + 8)}, nil
+	return target.CounterData{Packets: p.State.Load(at), Bytes: p.State.Load(at + 8)}, nil
 }
 
 // WriteCounter implements [target.Pipeline].
-func (p *pipeline) WriteCounter(name string, index int, d target.CounterData) error {
+func (p *Pipeline) WriteCounter(name string, index int, d target.CounterData) error {
 	leave, err := p.enter()
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func (p *pipeline) WriteCounter(name string, index int, d target.CounterData) er
 	if err != nil {
 		return err
 	}
-	p.state.store(at, d.Packets)
-	p.state.store(at+8, d.Bytes)
+	p.State.Store(at, d.Packets)
+	p.State.Store(at+8, d.Bytes)
 	return nil
 }

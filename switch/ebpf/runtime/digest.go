@@ -1,4 +1,4 @@
-package ebpf
+package runtime
 
 import (
 	"encoding/binary"
@@ -8,9 +8,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// decodeDigest reads a record of this pipeline.
-func (p *pipeline) decodeDigest(b []byte) (d target.Digest, ok bool) {
-	if len(b) < compile.DigestHeader || binary.NativeEndian.Uint64(b) != p.number {
+// DecodeDigest reads a record of this pipeline.
+func (p *Pipeline) DecodeDigest(b []byte) (d target.Digest, ok bool) {
+	if len(b) < compile.DigestHeader || binary.NativeEndian.Uint64(b) != p.Number {
 		return d, false
 	}
 	l := p.Prog.LearnList(int(binary.NativeEndian.Uint64(b[8:])))

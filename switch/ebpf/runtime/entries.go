@@ -1,4 +1,4 @@
-package ebpf
+package runtime
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 // table is the control plane's side of a table.
 type table struct {
 	*compile.TablePlan
-	p       *pipeline
+	p       *Pipeline
 	byMatch map[string]*entry
 	def     *entry // nil: there is no default entry
 	slots   slots
@@ -35,7 +35,7 @@ type entry struct {
 	seq  int
 }
 
-func newTable(p *pipeline, tp *compile.TablePlan) *table {
+func newTable(p *Pipeline, tp *compile.TablePlan) *table {
 	t := &table{TablePlan: tp, p: p, byMatch: map[string]*entry{}, slots: slots{size: tp.SlotCount}}
 	if tp.Scan != nil {
 		t.list.clean = tp.Scan.Copies - 1
@@ -167,7 +167,7 @@ func (t *table) key(match []target.FieldMatch) (key []byte, index uint64) {
 func (t *table) publish(match []target.FieldMatch, word uint64) error {
 	key, index := t.key(match)
 	if t.Kind == compile.LookupArray {
-		t.p.state.store(t.Direct+int(index)*8, word)
+		t.p.State.Store(t.Direct+int(index)*8, word)
 		return nil
 	}
 	m := t.p.lookups[t.Source.Index]
@@ -213,7 +213,7 @@ func (t *table) bind(e *target.TableEntry) (uint64, error) {
 	if !ok {
 		return 0, fmt.Errorf("no slot is free: %w", target.ErrFull)
 	}
-	mem := t.p.state.mem[t.TablePlan.Slots+slot*t.SlotSize:][:t.SlotSize]
+	mem := t.p.State.Mem[t.TablePlan.Slots+slot*t.SlotSize:][:t.SlotSize]
 	clear(mem)
 	for j, b := range e.Action.Params {
 		encodeCell(mem[plan.At[j]:plan.At[j]+ir.SlotSize(a.Params[j].Width)], b)
@@ -241,7 +241,7 @@ func copyEntry(e *target.TableEntry, match []target.FieldMatch) target.TableEntr
 	return out
 }
 
-func (p *pipeline) table(name string) (*table, error) {
+func (p *Pipeline) table(name string) (*table, error) {
 	t := p.Prog.Table(name)
 	if t == nil {
 		return nil, fmt.Errorf("table %q: %w", name, target.ErrNotFound)
@@ -250,7 +250,7 @@ func (p *pipeline) table(name string) (*table, error) {
 }
 
 // change runs one change of a table.
-func (p *pipeline) change(what, name string, do func(*table) error) error {
+func (p *Pipeline) change(what, name string, do func(*table) error) error {
 	leave, err := p.enter()
 	if err != nil {
 		return err
@@ -267,7 +267,7 @@ func (p *pipeline) change(what, name string, do func(*table) error) error {
 }
 
 // InsertEntry implements [target.Pipeline].
-func (p *pipeline) InsertEntry(name string, e *target.TableEntry) error {
+func (p *Pipeline) InsertEntry(name string, e *target.TableEntry) error {
 	return p.change("inserting into", name, func(t *table) error {
 		if t.Source.Const {
 			return fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
@@ -323,7 +323,7 @@ func (t *table) find(e *target.TableEntry) (*entry, string, error) {
 }
 
 // ModifyEntry implements [target.Pipeline]. The entry's counter stays as it is.
-func (p *pipeline) ModifyEntry(name string, e *target.TableEntry) error {
+func (p *Pipeline) ModifyEntry(name string, e *target.TableEntry) error {
 	return p.change("modifying an entry of", name, func(t *table) error {
 		if t.Source.Const {
 			return fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
@@ -346,10 +346,10 @@ func (p *pipeline) ModifyEntry(name string, e *target.TableEntry) error {
 			return err
 		}
 		if t.Counter >= 0 { // what was counted before, and by packets that still see the old slot
-			waitForPackets()
+			WaitForPackets()
 			from, to := t.counterAt(old), t.counterAt(word)
 			for _, off := range []int{0, 8} {
-				atomic.AddUint64(t.p.state.word(to+off), t.p.state.load(from+off))
+				atomic.AddUint64(t.p.State.word(to+off), t.p.State.Load(from+off))
 			}
 		}
 		if t.TablePlan.Meter >= 0 {
@@ -364,7 +364,7 @@ func (p *pipeline) ModifyEntry(name string, e *target.TableEntry) error {
 }
 
 // DeleteEntry implements [target.Pipeline].
-func (p *pipeline) DeleteEntry(name string, e *target.TableEntry) error {
+func (p *Pipeline) DeleteEntry(name string, e *target.TableEntry) error {
 	return p.change("deleting from", name, func(t *table) error {
 		if t.Source.Const {
 			return fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
@@ -386,7 +386,7 @@ func (p *pipeline) DeleteEntry(name string, e *target.TableEntry) error {
 }
 
 // Entries implements [target.Pipeline]. They come in the order of their insertion.
-func (p *pipeline) Entries(name string) (out []target.TableEntry, err error) {
+func (p *Pipeline) Entries(name string) (out []target.TableEntry, err error) {
 	err = p.change("reading", name, func(t *table) error {
 		all := make([]*entry, 0, len(t.byMatch))
 		for _, e := range t.byMatch {
@@ -402,7 +402,7 @@ func (p *pipeline) Entries(name string) (out []target.TableEntry, err error) {
 }
 
 // SetDefault implements [target.Pipeline].
-func (p *pipeline) SetDefault(name string, e *target.TableEntry) error {
+func (p *Pipeline) SetDefault(name string, e *target.TableEntry) error {
 	return p.change("setting the default entry of", name, func(t *table) error {
 		if e != nil {
 			if len(e.Match) != 0 {
@@ -439,7 +439,7 @@ func (t *table) setDefault(e *target.TableEntry) error {
 		}
 		to.word = word
 	}
-	t.p.state.store(t.TablePlan.Default, word)
+	t.p.State.Store(t.TablePlan.Default, word)
 	if t.def != nil {
 		t.free(t.def.word)
 	}
@@ -448,7 +448,7 @@ func (t *table) setDefault(e *target.TableEntry) error {
 }
 
 // Default implements [target.Pipeline].
-func (p *pipeline) Default(name string) (out *target.TableEntry, err error) {
+func (p *Pipeline) Default(name string) (out *target.TableEntry, err error) {
 	err = p.change("reading", name, func(t *table) error {
 		if t.def != nil {
 			e := copyEntry(&t.def.TableEntry, nil)
@@ -465,27 +465,27 @@ func (t *table) counterAt(word uint64) int {
 }
 
 // DirectCounter implements [target.Pipeline].
-func (p *pipeline) DirectCounter(name string, e *target.TableEntry) (out target.CounterData, err error) {
+func (p *Pipeline) DirectCounter(name string, e *target.TableEntry) (out target.CounterData, err error) {
 	err = p.change("reading a counter of", name, func(t *table) error {
 		at, err := t.directCounter(e)
 		if err != nil {
 			return err
 		}
-		out = target.CounterData{Packets: p.state.load(at), Bytes: p.state.load(at + 8)}
+		out = target.CounterData{Packets: p.State.Load(at), Bytes: p.State.Load(at + 8)}
 		return nil
 	})
 	return out, err
 }
 
 // SetDirectCounter implements [target.Pipeline].
-func (p *pipeline) SetDirectCounter(name string, e *target.TableEntry, d target.CounterData) error {
+func (p *Pipeline) SetDirectCounter(name string, e *target.TableEntry, d target.CounterData) error {
 	return p.change("setting a counter of", name, func(t *table) error {
 		at, err := t.directCounter(e)
 		if err != nil {
 			return err
 		}
-		p.state.store(at, d.Packets)
-		p.state.store(at+8, d.Bytes)
+		p.State.Store(at, d.Packets)
+		p.State.Store(at+8, d.Bytes)
 		return nil
 	})
 }

@@ -1,4 +1,4 @@
-package ebpf
+package runtime
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ type group struct {
 }
 
 // SetMulticastGroup implements [target.Pipeline].
-func (p *pipeline) SetMulticastGroup(id uint32, replicas []target.Replica) error {
+func (p *Pipeline) SetMulticastGroup(id uint32, replicas []target.Replica) error {
 	leave, err := p.enter()
 	if err != nil {
 		return err
@@ -30,9 +30,9 @@ func (p *pipeline) SetMulticastGroup(id uint32, replicas []target.Replica) error
 		if old == nil {
 			return fmt.Errorf("multicast group %d: %w", id, target.ErrNotFound)
 		}
-		p.state.store(word, 0)
+		p.State.Store(word, 0)
 		delete(p.groups, id)
-		p.replicas.give(old.at)
+		p.replicas.free(old.at)
 		return nil
 	}
 	g := &group{replicas: slices.Clone(replicas)}
@@ -41,18 +41,18 @@ func (p *pipeline) SetMulticastGroup(id uint32, replicas []target.Replica) error
 		return fmt.Errorf("multicast group %d: no room for %d replicas: %w", id, len(replicas), target.ErrFull)
 	}
 	for i, r := range replicas {
-		p.state.store(p.Plan.Replicas+(g.at+i)*8, uint64(r.Port)|uint64(r.Instance)<<32)
+		p.State.Store(p.Plan.Replicas+(g.at+i)*8, uint64(r.Port)|uint64(r.Instance)<<32)
 	}
-	p.state.store(word, uint64(len(replicas))|uint64(g.at)<<32)
+	p.State.Store(word, uint64(len(replicas))|uint64(g.at)<<32)
 	p.groups[id] = g
 	if old != nil {
-		p.replicas.give(old.at)
+		p.replicas.free(old.at)
 	}
 	return nil
 }
 
 // MulticastGroups implements [target.Pipeline].
-func (p *pipeline) MulticastGroups() map[uint32][]target.Replica {
+func (p *Pipeline) MulticastGroups() map[uint32][]target.Replica {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := map[uint32][]target.Replica{}

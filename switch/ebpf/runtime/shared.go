@@ -1,4 +1,4 @@
-package ebpf
+package runtime
 
 import (
 	"log/slog"
@@ -17,40 +17,40 @@ const (
 	tapRing      = 16 << 20
 )
 
-// shared is what all pipelines of one switch have in common, and what outlives each of them.
-type shared struct {
+// Switch is what all pipelines of one switch have in common, and what outlives each of them.
+type Switch struct {
 	compile.Settings
 	atXDP     bool          // programs are loaded for XDP, too
 	magic     uint64        // of the switch, in metadata cookies
 	pipelines atomic.Uint64 // how many there have been
 
-	portMap    *portMap
-	packetOuts *state    // the frame of a packet-out
+	PortMap    *portMap
+	PacketOuts *state    // the frame of a packet-out
 	buffer     *ebpf.Map // a frame for each CPU
-	packetIn   *ring
+	PacketIn   *ring
 	digests    *ring
 	tap        *ring // nil if nobody asked for it
 }
 
-// newShared makes the maps. The functions are called with each record of their ring, which they must not keep; onTap may be nil.
-func newShared(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onDigest, onTap func(record []byte)) (sh *shared, err error) {
-	sh = &shared{Settings: s, atXDP: atXDP, magic: rand.Uint64()}
+// NewSwitch makes the maps. The functions are called with each record of their ring, which they must not keep; onTap may be nil.
+func NewSwitch(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onDigest, onTap func(record []byte)) (sh *Switch, err error) {
+	sh = &Switch{Settings: s, atXDP: atXDP, magic: rand.Uint64()}
 	defer func() {
 		if err != nil {
-			sh.closeRings()
-			sh.close()
+			sh.CloseRings()
+			sh.Close()
 		}
 	}()
-	if sh.portMap, err = newPortMap(); err != nil {
+	if sh.PortMap, err = newPortMap(); err != nil {
 		return nil, err
 	}
-	if sh.packetOuts, err = newState(compile.PacketOutSize); err != nil {
+	if sh.PacketOuts, err = NewState(compile.PacketOutSize); err != nil {
 		return nil, err
 	}
 	if sh.buffer, err = newMapIn(ebpf.MapSpec{Name: "buffer", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: compile.BufferSize, MaxEntries: 1}); err != nil {
 		return nil, err
 	}
-	if sh.packetIn, err = newRing("packet_in", packetInRing, log, onPacketIn); err != nil {
+	if sh.PacketIn, err = newRing("packet_in", packetInRing, log, onPacketIn); err != nil {
 		return nil, err
 	}
 	if sh.digests, err = newRing("digests", digestRing, log, onDigest); err != nil {
@@ -64,24 +64,24 @@ func newShared(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onD
 	return sh, nil
 }
 
-// closeRings ends the reading of the rings, and returns when no record is being handled any more.
-func (s *shared) closeRings() {
-	for _, r := range []*ring{s.packetIn, s.digests, s.tap} {
+// CloseRings ends the reading of the rings, and returns when no record is being handled any more.
+func (s *Switch) CloseRings() {
+	for _, r := range []*ring{s.PacketIn, s.digests, s.tap} {
 		if r != nil {
 			r.close()
 		}
 	}
 }
 
-// close frees the maps.
-func (s *shared) close() {
+// Close frees the maps.
+func (s *Switch) Close() {
 	if s.buffer != nil {
 		s.buffer.Close()
 	}
-	if s.portMap != nil {
-		s.portMap.close()
+	if s.PortMap != nil {
+		s.PortMap.Close()
 	}
-	if s.packetOuts != nil {
-		s.packetOuts.close()
+	if s.PacketOuts != nil {
+		s.PacketOuts.Close()
 	}
 }

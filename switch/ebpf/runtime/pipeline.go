@@ -1,4 +1,4 @@
-package ebpf
+package runtime
 
 import (
 	"errors"
@@ -15,20 +15,20 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// pipeline is one committed program: what runs in the kernel, and the control plane's side of it.
+// Pipeline is one committed program: what runs in the kernel, and the control plane's side of it.
 //
 // The control plane keeps its own list of entries, groups and defaults, checks every call against it, and writes to the kernel what follows.
-type pipeline struct {
+type Pipeline struct {
 	*compile.Plan
 	compile.Settings
-	state   *state
-	phv     *ebpf.Map
+	State   *state
+	PHV     *ebpf.Map
 	lookups map[int]*ebpf.Map
-	number  uint64        // of all that this switch has had
-	program *ebpf.Program // at tc
-	xdp     *ebpf.Program // at XDP; nil where no port may be there
+	Number  uint64        // of all that this switch has had
+	TC      *ebpf.Program // at tc
+	XDP     *ebpf.Program // at XDP; nil where no port may be there
 	slots   *ebpf.Map     // between the two
-	fds     compile.Maps
+	Maps    compile.Maps
 	cells   *ebpf.Program // reads and writes registers under the packets' lock
 
 	mu       sync.Mutex
@@ -37,26 +37,26 @@ type pipeline struct {
 	groups   map[uint32]*group
 	sessions map[uint32]*session
 	sets     map[string][][]target.FieldMatch // value sets by name, as they were given
-	replicas *runs
+	replicas *extents
 }
 
-// newPipeline loads a program into the kernel; no packet comes to it yet.
-func newPipeline(prog *bmv2json.Program, s *shared) (p *pipeline, err error) {
+// NewPipeline loads a program into the kernel; no packet comes to it yet.
+func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	defer ir.Catch(&err)
 	pl := compile.NewPlan(prog)
-	p = &pipeline{Plan: pl, Settings: s.Settings, lookups: map[int]*ebpf.Map{}, groups: map[uint32]*group{}, sessions: map[uint32]*session{}, sets: map[string][][]target.FieldMatch{}, replicas: newRuns(compile.MaxReplicas)}
+	p = &Pipeline{Plan: pl, Settings: s.Settings, lookups: map[int]*ebpf.Map{}, groups: map[uint32]*group{}, sessions: map[uint32]*session{}, sets: map[string][][]target.FieldMatch{}, replicas: newExtents(compile.MaxReplicas)}
 	defer func() {
 		if err != nil {
-			p.close()
+			p.Close()
 		}
 	}()
-	if p.state, err = newState(pl.StateBytes + compile.CellsMax); err != nil {
+	if p.State, err = NewState(pl.StateBytes + compile.CellsMax); err != nil {
 		return p, err
 	}
-	if p.phv, err = newMapIn(ebpf.MapSpec{Name: "phv", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: uint32(pl.PHVBytes), MaxEntries: 1}); err != nil {
+	if p.PHV, err = newMapIn(ebpf.MapSpec{Name: "phv", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: uint32(pl.PHVBytes), MaxEntries: 1}); err != nil {
 		return p, err
 	}
-	f := compile.Maps{PHV: p.phv.FD(), State: p.state.m.FD(), Ports: s.portMap.m.FD(), PacketIn: s.packetIn.m.FD(), PacketOut: s.packetOuts.m.FD(), Buffer: s.buffer.FD(), Lookups: map[int]int{}}
+	f := compile.Maps{PHV: p.PHV.FD(), State: p.State.FD(), Ports: s.PortMap.FD(), PacketIn: s.PacketIn.m.FD(), PacketOut: s.PacketOuts.FD(), Buffer: s.buffer.FD(), Lookups: map[int]int{}}
 	for i, t := range pl.Tables {
 		size := uint32(max(t.Source.MaxSize, len(t.Source.ConstEntries), 1))
 		spec := ebpf.MapSpec{Name: "hash", Type: ebpf.Hash, KeySize: uint32(t.KeyBytes), ValueSize: 8, MaxEntries: size}
@@ -79,22 +79,22 @@ func newPipeline(prog *bmv2json.Program, s *shared) (p *pipeline, err error) {
 	if s.tap != nil {
 		f.Tap = s.tap.m.FD()
 	}
-	p.number = s.pipelines.Add(1)
-	f.Number = p.number
+	p.Number = s.pipelines.Add(1)
+	f.Number = p.Number
 	if s.atXDP || pl.Requests.Reinjects() {
 		stride := pl.SlotStride()
 		if p.slots, err = newMapIn(ebpf.MapSpec{Name: "xdp_to_tc", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(stride * compile.ResumeSlots), MaxEntries: 1}); err != nil {
 			return p, err
 		}
-		f.Resume, f.Magic, f.Number = p.slots.FD(), s.magic, p.number
+		f.Resume, f.Magic, f.Number = p.slots.FD(), s.magic, p.Number
 	}
-	p.fds = f
-	p.FillTables(p.state.mem)
-	if p.program, err = p.loadAt(compile.TC); err != nil {
+	p.Maps = f
+	p.FillTables(p.State.Mem)
+	if p.TC, err = p.loadAt(compile.TC); err != nil {
 		return p, err
 	}
 	if s.atXDP {
-		if p.xdp, err = p.loadAt(compile.XDP); err != nil {
+		if p.XDP, err = p.loadAt(compile.XDP); err != nil {
 			return p, err
 		}
 	}
@@ -102,7 +102,7 @@ func newPipeline(prog *bmv2json.Program, s *shared) (p *pipeline, err error) {
 	if err != nil {
 		return p, err
 	}
-	if p.cells, err = load("cells", compile.TC, cells); err != nil {
+	if p.cells, err = LoadProgram("cells", compile.TC, cells); err != nil {
 		return p, err
 	}
 	for _, t := range pl.Tables {
@@ -117,16 +117,16 @@ func newPipeline(prog *bmv2json.Program, s *shared) (p *pipeline, err error) {
 }
 
 // loadAt translates the program for a hook and gives it to the kernel.
-func (p *pipeline) loadAt(h compile.Hook) (*ebpf.Program, error) {
-	insns, err := compile.Translate(p.Plan, h, p.fds, p.Settings)
+func (p *Pipeline) loadAt(h compile.Hook) (*ebpf.Program, error) {
+	insns, err := compile.Translate(p.Plan, h, p.Maps, p.Settings)
 	if err != nil {
 		return nil, err
 	}
-	return load("netcraq", h, insns)
+	return LoadProgram("netcraq", h, insns)
 }
 
-// load gives instructions to the kernel.
-func load(name string, h compile.Hook, insns asm.Instructions) (*ebpf.Program, error) {
+// LoadProgram gives instructions to the kernel.
+func LoadProgram(name string, h compile.Hook, insns asm.Instructions) (*ebpf.Program, error) {
 	spec := &ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, Instructions: insns, License: "GPL"}
 	if h == compile.XDP {
 		spec.Type, spec.Flags = ebpf.XDP, unix.BPF_F_XDP_HAS_FRAGS // frames that are longer than a page
@@ -143,8 +143,8 @@ func load(name string, h compile.Hook, insns asm.Instructions) (*ebpf.Program, e
 	return prog, nil
 }
 
-// close frees everything. Packets that are being processed keep what they use.
-func (p *pipeline) close() {
+// Close frees everything. Packets that are being processed keep what they use.
+func (p *Pipeline) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -154,26 +154,26 @@ func (p *pipeline) close() {
 	for _, m := range p.lookups {
 		m.Close()
 	}
-	for _, prog := range []*ebpf.Program{p.program, p.xdp, p.cells} {
+	for _, prog := range []*ebpf.Program{p.TC, p.XDP, p.cells} {
 		if prog != nil {
 			prog.Close()
 		}
 	}
-	for _, m := range []*ebpf.Map{p.phv, p.slots} {
+	for _, m := range []*ebpf.Map{p.PHV, p.slots} {
 		if m != nil {
 			m.Close()
 		}
 	}
-	if p.state != nil {
-		p.state.close()
+	if p.State != nil {
+		p.State.Close()
 	}
 }
 
 // Program implements [target.Pipeline].
-func (p *pipeline) Program() *bmv2json.Program { return p.Prog }
+func (p *Pipeline) Program() *bmv2json.Program { return p.Prog }
 
 // enter takes the lock of the control plane for one call.
-func (p *pipeline) enter() (leave func(), err error) {
+func (p *Pipeline) enter() (leave func(), err error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
