@@ -35,7 +35,7 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 	if xdp {
 		h = compile.XDP
 		for _, q := range d.ports { // none is really sent by
-			d.PortMap.SetXDP(q.Number, q.ifindex)
+			d.PortMap.SetXDP(q.Number, q.Ifindex)
 			defer d.refresh(q)
 		}
 	}
@@ -51,7 +51,7 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 	// The kernel runs it on the loopback interface, which stands for the CPU port otherwise.
 	d.PortMap.SetPort(1, number)
 	defer d.PortMap.SetPort(1, d.opts.CPUPort)
-	err = d.home.do(func() error {
+	err = d.home.Do(func() error {
 		if _, each, err = prog.Benchmark(frame, n, nil); err != nil {
 			return err
 		}

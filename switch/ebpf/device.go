@@ -13,6 +13,7 @@ import (
 
 	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/attach"
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
 	"github.com/netcraq/netcraq/switch/ebpf/runtime"
 	"github.com/netcraq/netcraq/switch/offload"
@@ -53,7 +54,7 @@ type Device interface {
 type device struct {
 	opts    Options
 	log     *slog.Logger
-	home    *namespace
+	home    *attach.Namespace
 	clsact  bool // the kernel has no tcx
 	watcher *watcher
 	*runtime.Switch
@@ -73,13 +74,13 @@ type device struct {
 // port is one port with its interface.
 type port struct {
 	target.Port
-	attachment                     // nothing is attached while no program is committed
-	why        string              // it is where it is
-	peer       *peer               // nil but for a veth at XDP
-	zero, seen target.PortCounters // the interface's counts when it became the port, and when they were last read
-	settings   *offload.Change
-	tags       *offload.Change // of those too, where XDP meets the frames
-	gone       bool            // the interface is not there
+	attach.Attachment                     // nothing is attached while no program is committed
+	why               string              // it is where it is
+	peer              *attach.Peer        // nil but for a veth at XDP
+	zero, seen        target.PortCounters // the interface's counts when it became the port, and when they were last read
+	settings          *offload.Change
+	tags              *offload.Change // of those too, where XDP meets the frames
+	gone              bool            // the interface is not there
 }
 
 // New makes a switch without ports or program, in the network namespace of the calling thread. The error says what the kernel or the process lacks.
@@ -110,11 +111,11 @@ func newDevice(opts Options) (d *device, err error) {
 			d.Close()
 		}
 	}()
-	if d.home, err = enterNamespace(); err != nil {
+	if d.home, err = attach.EnterNamespace(); err != nil {
 		return nil, err
 	}
-	d.clsact = opts.clsact || !haveTCX()
-	if err := d.home.do(offload.Recover); err != nil {
+	d.clsact = opts.clsact || !attach.HasTCX()
+	if err := d.home.Do(offload.Recover); err != nil {
 		d.log.Warn("what a dead switch changed on interfaces may still be changed", "err", err)
 	}
 	s := compile.Settings{CPUPort: opts.CPUPort, DropPort: opts.DropPort, OnlyUDP: opts.OnlyUDP, Captured: opts.captured, Unlocked: opts.unlocked, Started: boottime.Now()}
@@ -135,7 +136,7 @@ func (d *device) setInterface(number uint32, ifindex int) {
 	some := ifindex
 	for _, q := range d.ports {
 		if some == 0 && q.Number != number && !q.gone {
-			some = q.ifindex
+			some = q.Ifindex
 		}
 	}
 	d.PortMap.SetInterface(number, ifindex, some)
@@ -147,7 +148,7 @@ func (d *device) Engine() string {
 	defer d.mu.Unlock()
 	at := map[Hook]int{}
 	for _, q := range d.ports {
-		at[q.hook]++
+		at[q.At]++
 	}
 	where := "tc"
 	switch {
@@ -205,7 +206,7 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return errClosed
+		return attach.ErrClosed
 	}
 	old := d.pipeline
 	if p == old {
@@ -213,11 +214,11 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 	}
 	if handOver != nil {
 		for _, q := range d.ports {
-			d.PortMap.SetPort(q.ifindex, runtime.NoPort)
+			d.PortMap.SetPort(q.Ifindex, runtime.NoPort)
 		}
 		defer func() {
 			for _, q := range d.ports {
-				d.PortMap.SetPort(q.ifindex, q.Number)
+				d.PortMap.SetPort(q.Ifindex, q.Number)
 			}
 		}()
 		runtime.WaitForPackets()
@@ -232,7 +233,7 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 	var finishes []func()
 	defer func() {
 		runtime.WaitForPackets()
-		_ = d.home.do(func() error {
+		_ = d.home.Do(func() error {
 			for _, finish := range finishes {
 				finish()
 			}
@@ -250,7 +251,7 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 				finish, e := d.attach(r, old)
 				finishes, err = append(finishes, finish), errors.Join(err, e)
 			} else {
-				_ = d.home.do(func() error { r.close(); return nil })
+				_ = d.home.Do(func() error { r.Close(); return nil })
 			}
 		}
 		return err
@@ -270,11 +271,11 @@ func (d *device) attach(q *port, p *runtime.Pipeline) (finish func(), err error)
 	if q.gone {
 		return finish, nil
 	}
-	err = d.home.do(func() error {
-		finish, err = q.change(p.TC, p.XDP)
+	err = d.home.Do(func() error {
+		finish, err = q.Change(p.TC, p.XDP)
 		return err
 	})
-	if err != nil && q.hook == HookXDP && q.xdp == nil && q.attached() {
+	if err != nil && q.At == HookXDP && q.XDP == nil && q.Attached() {
 		// The driver was asked in vain. At tc the port works as well.
 		d.atTC(q, err.Error())
 		err = nil
@@ -300,7 +301,7 @@ func (d *device) AddPort(p target.Port) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return errClosed
+		return attach.ErrClosed
 	}
 	switch {
 	case d.ports[p.Number] != nil:
@@ -319,7 +320,7 @@ func (d *device) AddPort(p target.Port) error {
 // open finds a port's interface, prepares it, and attaches the program to it.
 func (d *device) open(q *port) error {
 	var l netlink.Link
-	err := d.home.do(func() (err error) {
+	err := d.home.Do(func() (err error) {
 		if l, err = netlink.LinkByName(q.Iface); err != nil {
 			return fmt.Errorf("port %d: interface %s: %w", q.Number, q.Iface, err)
 		}
@@ -333,14 +334,14 @@ func (d *device) open(q *port) error {
 		return fmt.Errorf("port %d: interface %s has the index %d, over %d: %w", q.Number, q.Iface, index, compile.MaxIfindex, target.ErrUnsupported)
 	}
 	for _, r := range d.ports {
-		if r != q && r.ifindex == index {
+		if r != q && r.Ifindex == index {
 			return fmt.Errorf("port %d: interface %s is port %d: %w", q.Number, q.Iface, r.Number, target.ErrExists)
 		}
 	}
-	q.attachment = attachment{iface: q.Iface, ifindex: index, clsact: d.clsact}
+	q.Attachment = attach.New(q.Iface, index, d.clsact)
 	q.zero, q.gone = countersOf(l), false
 	q.seen = q.zero
-	_ = d.home.do(func() error {
+	_ = d.home.Do(func() error {
 		var err error
 		// A program would see one large frame for several.
 		off := []offload.Setting{offload.GenericReceive, offload.LargeReceive}
@@ -356,8 +357,8 @@ func (d *device) open(q *port) error {
 		return nil
 	})
 	d.chooseHook(q, l)
-	if q.hook == HookXDP {
-		_ = d.home.do(func() (err error) {
+	if q.At == HookXDP {
+		_ = d.home.Do(func() (err error) {
 			if q.tags, err = offload.Off(q.Iface, index, offload.RxVLAN); err != nil {
 				d.log.Warn("frames whose 802.1Q tag the device takes off are taken for untagged ones at XDP, or the setting may outlive a kill", "port", q.Number, "iface", q.Iface, "err", err)
 			}
@@ -372,7 +373,7 @@ func (d *device) open(q *port) error {
 			return err
 		}
 	}
-	d.log.Info("port", "port", q.Number, "iface", q.Iface, "hook", q.hook, "why", q.why)
+	d.log.Info("port", "port", q.Number, "iface", q.Iface, "hook", q.At, "why", q.why)
 	return nil
 }
 
@@ -380,16 +381,16 @@ func (d *device) open(q *port) error {
 func (d *device) forget(q *port) {
 	d.setInterface(q.Number, 0)
 	d.PortMap.SetXDP(q.Number, 0)
-	d.PortMap.SetPort(q.ifindex, runtime.NoPort)
-	_ = d.home.do(func() error {
-		q.close()
+	d.PortMap.SetPort(q.Ifindex, runtime.NoPort)
+	_ = d.home.Do(func() error {
+		q.Close()
 		if err := errors.Join(q.settings.Restore(), q.tags.Restore()); err != nil {
 			d.log.Warn("an interface's settings are not as they were", "iface", q.Iface, "err", err)
 		}
 		return nil
 	})
 	if q.peer != nil {
-		q.peer.release()
+		q.peer.Release()
 		q.peer = nil
 	}
 }
@@ -422,9 +423,9 @@ func (d *device) Ports() map[target.Port]target.PortCounters {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := map[target.Port]target.PortCounters{}
-	_ = d.home.do(func() error {
+	_ = d.home.Do(func() error {
 		for _, q := range d.ports {
-			if l, err := netlink.LinkByIndex(q.ifindex); err == nil {
+			if l, err := netlink.LinkByIndex(q.Ifindex); err == nil {
 				q.seen = countersOf(l)
 			}
 			c := q.seen
@@ -512,7 +513,7 @@ func (d *device) Close() error {
 		d.pipeline.Close()
 	}
 	if d.home != nil {
-		d.home.close() // after the packet-outs that are under way
+		d.home.Close() // after the packet-outs that are under way
 	}
 	if d.Switch != nil {
 		d.Switch.Close()

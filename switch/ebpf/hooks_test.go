@@ -262,7 +262,7 @@ func TestHooks(t *testing.T) {
 			setHooksEntries(t, d.Pipeline(), ports)
 			atXDP := 0
 			for _, q := range d.ports {
-				if q.hook == HookXDP {
+				if q.At == HookXDP {
 					atXDP++
 				}
 			}

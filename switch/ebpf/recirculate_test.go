@@ -44,8 +44,8 @@ func newRecirculation(t *testing.T, prog *bmv2json.Program, opts Options) *recir
 	a.commit(t, prog)
 	for _, n := range recirculatePorts {
 		check(t, a.kernel.AddPort(target.Port{Number: n, Iface: fmt.Sprintf("s%d", n)}))
-		if q := a.kernel.ports[n]; (q.hook == HookXDP) != (opts.Hook == HookXDP) {
-			t.Fatalf("port %d is at %v: %s", n, q.hook, q.why)
+		if q := a.kernel.ports[n]; (q.At == HookXDP) != (opts.Hook == HookXDP) {
+			t.Fatalf("port %d is at %v: %s", n, q.At, q.why)
 		}
 	}
 	return a

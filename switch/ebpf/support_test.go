@@ -5,8 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/netcraq/netcraq/switch/ebpf/compile"
 )
 
 var update = flag.Bool("update", false, "write the table of docs/switch.md anew")
@@ -16,7 +14,7 @@ func TestDocumentedSupport(t *testing.T) {
 	const file, begin, end = "../../docs/switch.md", "<!-- supported: begin -->\n", "<!-- supported: end -->\n"
 	var table strings.Builder
 	table.WriteString("| construct | in the kernel |\n| --- | --- |\n")
-	for _, s := range compile.Supported() {
+	for _, s := range Supported() {
 		how := s.How
 		if how == "" {
 			how = "**refused**"

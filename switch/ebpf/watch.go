@@ -8,12 +8,13 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/netcraq/netcraq/switch/ebpf/attach"
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
 // chooseHook decides where a port's frames are met, and prepares the peer of a veth.
 func (d *device) chooseHook(q *port, l netlink.Link) {
-	q.hook, q.why = HookTC, "as asked"
+	q.At, q.why = HookTC, "as asked"
 	if d.opts.Hook == HookTC {
 		return
 	}
@@ -22,37 +23,37 @@ func (d *device) chooseHook(q *port, l netlink.Link) {
 		q.why = "on a veth tc is as fast as XDP and needs nothing of the peer"
 		return
 	}
-	if f, err := d.features(q.ifindex); err != nil || f&xdpBasic == 0 {
+	if f, err := d.features(q.Ifindex); err != nil || f&attach.RunsXDP == 0 {
 		d.atTC(q, fmt.Sprintf("the driver of %s does not run XDP programs natively", q.Iface))
 		return
 	}
 	if isVeth {
-		p, err := preparePeer(d.home, veth)
+		p, err := attach.PreparePeer(d.home, veth)
 		if err != nil {
 			d.atTC(q, err.Error())
 			return
 		}
 		q.peer = p
 	}
-	q.hook, q.why = HookXDP, "the driver runs it natively"
+	q.At, q.why = HookXDP, "the driver runs it natively"
 }
 
 // atTC makes tc the hook of a port for which XDP was asked.
 func (d *device) atTC(q *port, why string) {
-	q.hook, q.why = HookTC, why
+	q.At, q.why = HookTC, why
 	if d.opts.Hook == HookXDP {
 		d.log.Warn("the port is served at tc, not at XDP", "port", q.Number, "iface", q.Iface, "why", why)
 	}
 	if q.peer != nil {
-		q.peer.release()
+		q.peer.Release()
 		q.peer = nil
 	}
 }
 
 // features are the XDP features of an interface, as the kernel's netdev family tells them (Linux 6.3).
 func (d *device) features(ifindex int) (f uint64, err error) {
-	err = d.home.do(func() error {
-		f, err = xdpFeatures(ifindex)
+	err = d.home.Do(func() error {
+		f, err = attach.XDPFeatures(ifindex)
 		return err
 	})
 	return f, err
@@ -65,15 +66,15 @@ func (d *device) refresh(q *port) {
 		d.PortMap.SetXDP(q.Number, 0)
 		return
 	}
-	f, err := d.features(q.ifindex)
+	f, err := d.features(q.Ifindex)
 	if err != nil {
 		return
 	}
-	shaped, err := d.shaped(q.ifindex)
+	shaped, err := d.shaped(q.Ifindex)
 	switch {
 	case err != nil:
-	case f&xdpXmit != 0 && !shaped:
-		d.PortMap.SetXDP(q.Number, q.ifindex)
+	case f&attach.TakesXDP != 0 && !shaped:
+		d.PortMap.SetXDP(q.Number, q.Ifindex)
 	default:
 		d.PortMap.SetXDP(q.Number, 0)
 	}
@@ -81,8 +82,8 @@ func (d *device) refresh(q *port) {
 
 // shaped reports whether an interface has a queueing discipline that somebody has chosen.
 func (d *device) shaped(ifindex int) (yes bool, err error) {
-	err = d.home.do(func() error {
-		yes, err = shaped(ifindex)
+	err = d.home.Do(func() error {
+		yes, err = attach.Shaped(ifindex)
 		return err
 	})
 	return yes, err
@@ -101,7 +102,7 @@ const lookEvery = 500 * time.Millisecond
 
 func (d *device) watch() (*watcher, error) {
 	w := &watcher{changes: make(chan netlink.LinkUpdate, 256), end: make(chan struct{})}
-	if err := d.home.do(func() error { return netlink.LinkSubscribe(w.changes, w.end) }); err != nil {
+	if err := d.home.Do(func() error { return netlink.LinkSubscribe(w.changes, w.end) }); err != nil {
 		return nil, fmt.Errorf("asking to be told of interfaces that come and go: %w", err)
 	}
 	w.ended.Go(func() {
@@ -147,9 +148,9 @@ func (d *device) look() {
 		switch {
 		case err != nil: // which says nothing about the interface
 			unknown = err
-		case index == q.ifindex && !q.gone:
+		case index == q.Ifindex && !q.gone:
 			if q.peer != nil {
-				if err := q.peer.space.do(q.peer.ensurePass); err != nil {
+				if err := q.peer.Namespace.Do(q.peer.EnsureProgram); err != nil {
 					d.log.Debug("the peer of a port", "port", q.Number, "iface", q.Iface, "err", err)
 				}
 			}
@@ -182,7 +183,7 @@ func (d *device) look() {
 
 // indexOf is an interface's index, 0 where there is none of that name.
 func (d *device) indexOf(name string) (index int, err error) {
-	err = d.home.do(func() error {
+	err = d.home.Do(func() error {
 		l, err := netlink.LinkByName(name)
 		if err != nil {
 			if errors.As(err, &netlink.LinkNotFoundError{}) {

@@ -1,4 +1,4 @@
-package ebpf
+package attach
 
 import (
 	"errors"
@@ -12,25 +12,31 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// attachment is the programs of one port: at tc always, at XDP where the port is there, too. All its functions are called on the thread of the namespace.
-type attachment struct {
-	iface   string
-	ifindex int
-	hook    Hook // HookTC or HookXDP: where frames are met first
+// Attachment is the programs of one port: at tc always, at XDP where the port is there, too. All its functions are called on the thread of the namespace.
+type Attachment struct {
+	name    string
+	Ifindex int
+	At      Hook // HookTC or HookXDP: where frames are met first
 	clsact  bool // at tc by a filter, not by tcx
 
 	tc         link.Link // nil where clsact or nothing is attached
 	filter     bool      // clsact's
 	discipline bool      // clsact came with the filter
-	xdp        link.Link
+	XDP        link.Link
 }
 
-// attached reports whether a program runs.
-func (a *attachment) attached() bool { return a.tc != nil || a.filter }
+// New is an interface, by its name and index, to which nothing is attached yet. It is served at tc, by a filter of clsact
+// if that is asked, until At is changed.
+func New(name string, index int, clsact bool) Attachment {
+	return Attachment{name: name, Ifindex: index, At: HookTC, clsact: clsact}
+}
 
-// change makes a pipeline's programs those of the port, in the place of the old pipeline's; xdp is used where the port is at XDP. At every moment a frame is met by one program that takes it as a whole:
+// Attached reports whether a program runs.
+func (a *Attachment) Attached() bool { return a.tc != nil || a.filter }
+
+// Change makes a pipeline's programs those of the port, in the place of the old pipeline's; xdp is used where the port is at XDP. At every moment a frame is met by one program that takes it as a whole:
 // what the old program at XDP has handed over is finished by the old program at tc, which stays behind the new one until finish is called.
-func (a *attachment) change(tc, xdp *ebpf.Program) (finish func(), err error) {
+func (a *Attachment) Change(tc, xdp *ebpf.Program) (finish func(), err error) {
 	finish = func() {}
 	switch {
 	case a.clsact:
@@ -41,9 +47,9 @@ func (a *attachment) change(tc, xdp *ebpf.Program) (finish func(), err error) {
 		if a.tc, err = a.attachTCX(tc, link.Head()); err != nil { // before others, as at XDP
 			return finish, err
 		}
-	case a.xdp == nil:
+	case a.XDP == nil:
 		if err := a.tc.Update(tc); err != nil {
-			return finish, fmt.Errorf("changing the program at %s: %w", a.iface, err)
+			return finish, fmt.Errorf("changing the program at %s: %w", a.name, err)
 		}
 	default:
 		before := a.tc
@@ -53,26 +59,26 @@ func (a *attachment) change(tc, xdp *ebpf.Program) (finish func(), err error) {
 		}
 		finish = func() { _ = before.Close() }
 	}
-	if a.hook != HookXDP {
+	if a.At != HookXDP {
 		return finish, nil
 	}
-	if a.xdp != nil {
-		if err := a.xdp.Update(xdp); err != nil {
-			return finish, fmt.Errorf("changing the program at XDP of %s: %w", a.iface, err)
+	if a.XDP != nil {
+		if err := a.XDP.Update(xdp); err != nil {
+			return finish, fmt.Errorf("changing the program at XDP of %s: %w", a.name, err)
 		}
 		return finish, nil
 	}
-	a.xdp, err = attachXDP(a.ifindex, xdp)
+	a.XDP, err = attachXDP(a.Ifindex, xdp)
 	if err != nil {
-		return finish, fmt.Errorf("attaching the program to %s: %w", a.iface, err)
+		return finish, fmt.Errorf("attaching the program to %s: %w", a.name, err)
 	}
 	return finish, nil
 }
 
-func (a *attachment) attachTCX(prog *ebpf.Program, anchor link.Anchor) (link.Link, error) {
-	l, err := link.AttachTCX(link.TCXOptions{Interface: a.ifindex, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: anchor})
+func (a *Attachment) attachTCX(prog *ebpf.Program, anchor link.Anchor) (link.Link, error) {
+	l, err := link.AttachTCX(link.TCXOptions{Interface: a.Ifindex, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: anchor})
 	if err != nil {
-		return nil, fmt.Errorf("attaching the program to %s: %w", a.iface, err)
+		return nil, fmt.Errorf("attaching the program to %s: %w", a.name, err)
 	}
 	return l, nil
 }
@@ -93,14 +99,14 @@ func attachXDP(ifindex int, prog *ebpf.Program) (link.Link, error) {
 	return l, nil
 }
 
-// close takes the programs off the port.
-func (a *attachment) close() {
-	for _, l := range []link.Link{a.xdp, a.tc} {
+// Close takes the programs off the port.
+func (a *Attachment) Close() {
+	for _, l := range []link.Link{a.XDP, a.tc} {
 		if l != nil {
 			_ = l.Close()
 		}
 	}
-	a.xdp, a.tc = nil, nil
+	a.XDP, a.tc = nil, nil
 	if a.filter {
 		a.removeFilters()
 	}
@@ -116,12 +122,12 @@ const (
 	filterSteady = 2
 )
 
-func (a *attachment) bpfFilter(priority uint16, prog *ebpf.Program) (*netlink.BpfFilter, error) {
+func (a *Attachment) bpfFilter(priority uint16, prog *ebpf.Program) (*netlink.BpfFilter, error) {
 	name, err := offload.FilterName(a.discipline)
 	if err != nil {
 		return nil, err
 	}
-	f := &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: a.ifindex, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: priority},
+	f := &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: a.Ifindex, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: priority},
 		Name: name, DirectAction: true}
 	if prog != nil {
 		f.Fd = prog.FD()
@@ -130,13 +136,13 @@ func (a *attachment) bpfFilter(priority uint16, prog *ebpf.Program) (*netlink.Bp
 }
 
 // setFilter puts the program into the interface's clsact queueing discipline, which is made if need be. finish puts it into the place of the one before.
-func (a *attachment) setFilter(prog *ebpf.Program) (finish func(), err error) {
+func (a *Attachment) setFilter(prog *ebpf.Program) (finish func(), err error) {
 	finish = func() {}
-	switch err := netlink.QdiscAdd(offload.Discipline(a.ifindex)); {
+	switch err := netlink.QdiscAdd(offload.Discipline(a.Ifindex)); {
 	case err == nil:
 		a.discipline = true
 	case !errors.Is(err, unix.EEXIST):
-		return finish, fmt.Errorf("adding clsact to %s: %w", a.iface, err)
+		return finish, fmt.Errorf("adding clsact to %s: %w", a.name, err)
 	}
 	put := func(priority uint16) error {
 		f, err := a.bpfFilter(priority, prog)
@@ -144,7 +150,7 @@ func (a *attachment) setFilter(prog *ebpf.Program) (finish func(), err error) {
 			err = netlink.FilterReplace(f)
 		}
 		if err != nil {
-			return fmt.Errorf("attaching the program to %s with clsact: %w", a.iface, err)
+			return fmt.Errorf("attaching the program to %s with clsact: %w", a.name, err)
 		}
 		return nil
 	}
@@ -163,7 +169,7 @@ func (a *attachment) setFilter(prog *ebpf.Program) (finish func(), err error) {
 	}, nil
 }
 
-func (a *attachment) removeFilter(priority uint16) error {
+func (a *Attachment) removeFilter(priority uint16) error {
 	f, err := a.bpfFilter(priority, nil)
 	if err != nil {
 		return err
@@ -172,12 +178,12 @@ func (a *attachment) removeFilter(priority uint16) error {
 }
 
 // removeFilters takes the program away, and clsact if it came with it.
-func (a *attachment) removeFilters() {
+func (a *Attachment) removeFilters() {
 	for _, priority := range []uint16{filterNew, filterSteady} {
 		_ = a.removeFilter(priority) // the interface may be gone, and only a push that failed leaves both
 	}
 	a.filter = false
-	if l, err := netlink.LinkByIndex(a.ifindex); err == nil && a.discipline {
+	if l, err := netlink.LinkByIndex(a.Ifindex); err == nil && a.discipline {
 		_ = offload.RemoveDiscipline(l)
 	}
 	a.discipline = false

@@ -1,4 +1,4 @@
-package ebpf
+package attach
 
 import (
 	"errors"
@@ -35,8 +35,8 @@ func probe() error {
 	return nil
 }
 
-// haveTCX reports whether the kernel has the hook tcx, which came with Linux 6.6; clsact does without. Asking what is attached to the loopback interface changes nothing.
-var haveTCX = sync.OnceValue(func() bool {
+// HasTCX reports whether the kernel has the hook tcx, which came with Linux 6.6; clsact does without. Asking what is attached to the loopback interface changes nothing.
+var HasTCX = sync.OnceValue(func() bool {
 	_, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress})
 	return err == nil
 })

@@ -1,4 +1,4 @@
-package ebpf
+package attach
 
 import (
 	"errors"
@@ -13,12 +13,12 @@ import (
 
 // XDP features of a device (linux/netdev.h, enum netdev_xdp_act).
 const (
-	xdpBasic = 1 // it runs programs natively
-	xdpXmit  = 4 // it takes frames from XDP programs, its own and those of others
+	RunsXDP  = 1 // it runs programs natively
+	TakesXDP = 4 // it takes frames from XDP programs, its own and those of others
 )
 
-// xdpFeatures are the XDP features of an interface, as the kernel's netdev family tells them (Linux 6.3).
-func xdpFeatures(ifindex int) (uint64, error) {
+// XDPFeatures are the XDP features of an interface, as the kernel's netdev family tells them (Linux 6.3).
+func XDPFeatures(ifindex int) (uint64, error) {
 	const (
 		devGet          = 1 // NETDEV_CMD_DEV_GET
 		attrIfindex     = 1 // NETDEV_A_DEV_IFINDEX
@@ -76,8 +76,8 @@ func askGeneric(family int, command byte, with *nl.RtAttr, want uint16) ([]byte,
 // plainDisciplines are those that interfaces have by themselves, and those that hold programs.
 var plainDisciplines = []string{"noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "clsact", "ingress"}
 
-// shaped reports whether an interface has a queueing discipline that somebody has chosen.
-func shaped(ifindex int) (yes bool, err error) {
+// Shaped reports whether an interface has a queueing discipline that somebody has chosen.
+func Shaped(ifindex int) (yes bool, err error) {
 	disciplines, err := netlink.QdiscList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}})
 	for _, q := range disciplines {
 		yes = yes || !slices.Contains(plainDisciplines, q.Type())

@@ -1,4 +1,4 @@
-package ebpf
+package attach
 
 import (
 	"errors"
@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is a thread that stays in one network namespace. Interfaces are found, programs attached and packet-outs run there, whatever thread asks for it.
-type namespace struct {
+// Namespace is a thread that stays in one network namespace. Interfaces are found, programs attached and packet-outs run there, whatever thread asks for it.
+type Namespace struct {
 	work chan func()
 
 	mu     sync.RWMutex // held for writing when the thread ends
 	closed bool
 }
 
-var errClosed = errors.New("the switch is closed")
+var ErrClosed = errors.New("the switch is closed")
 
-// enterNamespace makes a thread in the calling thread's network namespace.
-func enterNamespace() (*namespace, error) {
+// EnterNamespace makes a thread in the calling thread's network namespace.
+func EnterNamespace() (*Namespace, error) {
 	fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("this thread's network namespace: %w", err)
@@ -30,8 +30,8 @@ func enterNamespace() (*namespace, error) {
 }
 
 // newNamespace makes a thread in the network namespace that a file stands for.
-func newNamespace(fd int) (*namespace, error) {
-	n := &namespace{work: make(chan func())}
+func newNamespace(fd int) (*Namespace, error) {
+	n := &Namespace{work: make(chan func())}
 	entered := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
@@ -50,19 +50,19 @@ func newNamespace(fd int) (*namespace, error) {
 	return n, nil
 }
 
-// do runs f on the namespace's thread.
-func (n *namespace) do(f func() error) error {
+// Do runs f on the namespace's thread.
+func (n *Namespace) Do(f func() error) error {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	if n.closed {
-		return errClosed
+		return ErrClosed
 	}
 	done := make(chan error, 1)
 	n.work <- func() { done <- f() }
 	return <-done
 }
 
-func (n *namespace) close() {
+func (n *Namespace) Close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.closed {

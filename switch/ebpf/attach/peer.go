@@ -1,4 +1,4 @@
-package ebpf
+package attach
 
 import (
 	"errors"
@@ -15,19 +15,19 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// peer is the other end of a veth pair of which this switch has one end at XDP. It is prepared for that:
+// Peer is the other end of a veth pair of which this switch has one end at XDP. It is prepared for that:
 //
 //   - Its sender must finish what XDP does not see: checksums and 802.1Q tags are put into the frame (tx-checksumming and tx-vlan-offload off).
 //   - It must take frames from XDP: a veth does while it polls (NAPI), which it does with a program at XDP of its own. One that passes everything is enough.
 //
 // Both are undone by release, and by the kernel and the next switch (package offload) where this one is killed.
-type peer struct {
-	space    *namespace // where it lives: a thread of its own, or the switch's
-	own      bool       // space is to be closed
-	iface    string
-	ifindex  int
-	settings *offload.Change
-	pass     link.Link // nil where it has a program already
+type Peer struct {
+	Namespace *Namespace // where it lives: a thread of its own, or the switch's
+	own       bool       // space is to be closed
+	iface     string
+	ifindex   int
+	settings  *offload.Change
+	pass      link.Link // nil where it has a program already
 }
 
 // actionPass is XDP_PASS of linux/bpf.h.
@@ -36,21 +36,21 @@ const actionPass = 2
 // passName is how switches know each other's programs on peers.
 const passName = "netcraq_pass"
 
-// preparePeer prepares the other end of a veth. It is called outside the thread of home.
-func preparePeer(home *namespace, port *netlink.Veth) (*peer, error) {
-	p := &peer{ifindex: port.Attrs().ParentIndex}
+// PreparePeer prepares the other end of a veth. It is called outside the thread of home.
+func PreparePeer(home *Namespace, port *netlink.Veth) (*Peer, error) {
+	p := &Peer{ifindex: port.Attrs().ParentIndex}
 	if p.ifindex == 0 {
 		return nil, errors.New("the veth has no peer")
 	}
-	p.space = home
+	p.Namespace = home
 	if nsid := port.Attrs().NetNsID; nsid >= 0 {
 		var err error
-		if p.space, err = findNamespace(home, nsid); err != nil {
+		if p.Namespace, err = findNamespace(home, nsid); err != nil {
 			return nil, err
 		}
 		p.own = true
 	}
-	err := p.space.do(func() error {
+	err := p.Namespace.Do(func() error {
 		l, err := netlink.LinkByIndex(p.ifindex)
 		if err != nil {
 			return fmt.Errorf("the veth's peer: %w", err)
@@ -63,17 +63,17 @@ func preparePeer(home *namespace, port *netlink.Veth) (*peer, error) {
 		if err != nil {
 			return err
 		}
-		return p.ensurePass()
+		return p.EnsureProgram()
 	})
 	if err != nil {
-		p.release()
+		p.Release()
 		return nil, err
 	}
 	return p, nil
 }
 
-// ensurePass gives the peer a program at XDP if it has none. It is called on the peer's thread, again and again: the program of another switch that was there may have gone.
-func (p *peer) ensurePass() error {
+// EnsureProgram gives the peer a program at XDP if it has none. It is called on the peer's thread, again and again: the program of another switch that was there may have gone.
+func (p *Peer) EnsureProgram() error {
 	l, err := netlink.LinkByIndex(p.ifindex)
 	if err != nil {
 		return fmt.Errorf("the veth's peer: %w", err)
@@ -98,14 +98,14 @@ func (p *peer) ensurePass() error {
 	return nil
 }
 
-// release undoes it all.
-func (p *peer) release() {
+// Release undoes it all.
+func (p *Peer) Release() {
 	if p.pass != nil {
 		_ = p.pass.Close()
 	}
-	_ = p.space.do(p.settings.Restore)
+	_ = p.Namespace.Do(p.settings.Restore)
 	if p.own {
-		p.space.close()
+		p.Namespace.Close()
 	}
 }
 
@@ -137,7 +137,7 @@ func removePass(ifindex int) bool {
 }
 
 // findNamespace makes a thread in the network namespace that home knows by an id: among those of processes, and those with a name.
-func findNamespace(home *namespace, nsid int) (*namespace, error) {
+func findNamespace(home *Namespace, nsid int) (*Namespace, error) {
 	var paths []string
 	for _, pattern := range []string{"/run/netns/*", "/proc/[0-9]*/ns/net"} {
 		found, err := filepath.Glob(pattern)
@@ -158,7 +158,7 @@ func findNamespace(home *namespace, nsid int) (*namespace, error) {
 			continue
 		}
 		id := -1
-		err = home.do(func() (err error) {
+		err = home.Do(func() (err error) {
 			id, err = netlink.GetNetNsIdByFd(int(f.Fd()))
 			return err
 		})
