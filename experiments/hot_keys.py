@@ -108,6 +108,7 @@ def arguments() -> argparse.ArgumentParser:
         "--seconds", type=int, default=60, metavar="N", help="within which half of the reads are to be answered by the network (default 60)"
     )
     parser.add_argument("--after", type=int, default=8, metavar="N", help="seconds after a switch was killed; 0: none is (default 8)")
+    parser.add_argument("--bin", default="bin", metavar="FOLDER", help="of the programs etcd-monitor and netcraq-peers (default bin)")
     parser.add_argument(
         "--out", type=Path, default=ROOT / "out" / "hot-keys.json", metavar="FILE", help="where the figures go (default out/hot-keys.json)"
     )
@@ -119,7 +120,7 @@ def go(options: argparse.Namespace) -> int:
     print("starting etcd, the chain, the gateway and Prometheus", flush=True)
     kind = {"switch": options.switch, "engine": options.engine, "hook": options.hook}
     out = options.out.absolute().parent / "hot-keys"
-    with EtcdNetwork(out, switches=options.nodes, profile=options.profile, **kind) as network:
+    with EtcdNetwork(out, switches=options.nodes, profile=options.profile, bin=options.bin, **kind) as network:
         net, story = network.net, Story(options, network)
         print(f"up: switches run by {net.running_engine}; logs are in {network.out}", flush=True)
         print(f"the controller's page, for one browser: {net.admin.page_link()}", flush=True)
