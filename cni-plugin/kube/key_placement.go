@@ -2,71 +2,54 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/controlplane/admin/api"
-	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/placement"
-	"github.com/netcraq/netcraq/controlplane/placer"
 )
 
-const (
-	prometheusWait = 2 * time.Second // for an answer
-	decideEvery    = time.Second
-	rulesWait      = 5 * time.Second // for a choice to be taken
-)
+// choiceWait is for a choice to be taken.
+const choiceWait = 5 * time.Second
 
-// rules keeps the choices of placement those of the chains' specs. They are about keys, and hold for all chains; choices that were made otherwise are taken back.
-type rules struct {
-	placer *placer.Placer
-	always []string // PREFIX*: excluded whatever the specs say
-	log    *slog.Logger
-	failed complaint
-}
+// keyChoices keeps the choices of placement those of the chains' specs. They are about keys, and hold
+// for all chains; choices that were made otherwise are taken back.
+type keyChoices struct{ *operator }
 
-// placement places keys for a controller.
-func (r *reign) placement(c *controller.Controller) (*rules, error) {
-	o := r.l.o.Lead
-	var source placer.Source = noHeat{}
-	if o.Prometheus != "" {
-		p, err := placer.NewPrometheus(o.Prometheus, o.HeatWindow, prometheusWait)
-		if err != nil {
-			return nil, fmt.Errorf("the hot keys' Prometheus: %w", err)
-		}
-		source = p
+// Reconcile implements reconcile.Reconciler.
+func (k *keyChoices) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	t := k.leading()
+	if t == nil {
+		return reconcile.Result{}, nil
 	}
-	p, err := placer.New(placer.Options{Network: c, Source: source, Etcd: r.etcd, Prefix: o.GatewayPrefix, Conditions: []clientv3.Cmp{r.term.Leads()}, Limits: placement.DefaultLimits(), Interval: decideEvery, Leaving: r.isLeaving, Log: r.l.log})
+	h := t.Hosted()
+	if h == nil {
+		return reconcile.Result{}, nil
+	}
+	var list v1alpha1.NetcraqChainList
+	if err := k.client.List(ctx, &list); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing the chains: %w", err)
+	}
+	accepted, _ := accept(undeleted(list.Items))
+	ctx, cancel := context.WithTimeout(ctx, choiceWait)
+	defer cancel()
+	shown, err := h.Placer.Show(ctx)
 	if err != nil {
-		return nil, err
+		return reconcile.Result{}, fmt.Errorf("the choice of keys: %w", err)
 	}
-	if err := c.Registry().Register(p.Metrics()); err != nil {
-		return nil, fmt.Errorf("the placement's metrics: %w", err)
+	for _, c := range changes(shown.Rules, wanted(accepted, neverPlaced(k.o.Namespace))) {
+		if _, err = h.Placer.SetRule(ctx, c); err != nil {
+			return reconcile.Result{}, fmt.Errorf("the choice of keys: %s %s: %w", c.Choice, c.Key, err)
+		}
 	}
-	return &rules{placer: p, always: neverPlaced(r.l.o.Namespace), log: r.l.log}, nil
+	return reconcile.Result{RequeueAfter: restful}, nil
 }
-
-// noHeat is the source where no Prometheus was given: only pins are placed.
-type noHeat struct{}
-
-var errNoPrometheus = errors.New("how hot keys are is not known, because the agent was given no Prometheus (--prometheus): only pins are placed")
-
-// Heat implements placer.Source.
-func (noHeat) Heat(context.Context) (map[string]placement.Heat, error) { return nil, errNoPrometheus }
-
-// Scalar implements placer.Source.
-func (noHeat) Scalar(context.Context, string) (float64, bool) { return 0, false }
-
-// Name implements placer.Source.
-func (noHeat) Name() (url, window string) { return "", "" }
 
 // everyKey is an exclusion of all keys that an API server has; pins and narrower rules are exceptions from it.
 const everyKey = "/"
@@ -112,24 +95,6 @@ func wanted(chains []*v1alpha1.NetcraqChain, always []string) map[placement.Subj
 func subject(text string) placement.Subject {
 	name, prefix := strings.CutSuffix(text, "*")
 	return placement.Subject{Name: name, Prefix: prefix}
-}
-
-// follow makes the rules those of the specs.
-func (r *rules) follow(chains []*v1alpha1.NetcraqChain) {
-	ctx, cancel := context.WithTimeout(context.Background(), rulesWait)
-	defer cancel()
-	shown, err := r.placer.Show(ctx)
-	if err == nil {
-		for _, c := range changes(shown.Rules, wanted(chains, r.always)) {
-			if _, err = r.placer.SetRule(ctx, c); err != nil {
-				err = fmt.Errorf("%s %s: %w", c.Choice, c.Key, err)
-				break
-			}
-		}
-	}
-	if r.failed.isNew(err) {
-		r.log.Warn("the choice of keys is not yet as the chains say", "err", err)
-	}
 }
 
 // changes are what makes the rules that there are those that are wanted.

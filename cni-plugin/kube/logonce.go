@@ -1,10 +1,11 @@
 package kube
 
-// complaint remembers what was last wrong, so that what goes on is logged once. The zero value is ready; it is not safe for concurrent use.
-type complaint struct{ last string }
+// logOnce remembers what was last wrong, so that what goes on is logged once. The zero value is
+// ready; it is not safe for concurrent use.
+type logOnce struct{ last string }
 
 // isNew says whether an error is another than the last time. nil is none, and forgets.
-func (c *complaint) isNew(err error) bool {
+func (c *logOnce) isNew(err error) bool {
 	was := c.last
 	c.last = ""
 	if err != nil {

@@ -3,75 +3,136 @@ package kube
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 )
 
-// takeBack takes all numbers back: where the switches are not on the nodes nobody has one, but from before that was so.
-func takeBack(ctx context.Context, c client.Client, nodes []node) error {
-	var errs []error
-	for _, n := range nodes {
-		if n.number == 0 {
-			continue
-		}
-		if err := c.Delete(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}); client.IgnoreNotFound(err) != nil {
-			errs = append(errs, fmt.Errorf("taking the number %d of node %s back: %w", n.number, n.Name, err))
-		}
-	}
-	return errors.Join(errs...)
+// nodeIndexes gives each node an index, 1 to MaxNodes (the number in its NetcraqNode): the lowest that is
+// free. It is released when the node is gone and in no chain any more. If there were two leaders for a
+// moment and both assigned one index, the younger of the two objects goes, and its node gets another.
+type nodeIndexes struct {
+	client    client.Client
+	fresh     client.Reader // past the cache: an index is assigned by what the API server says now
+	elsewhere bool          // the switches are not on the nodes: nobody has an index, but from before that was so
+	// inChain says of which nodes chains need the switches yet; nil: this agent does not lead.
+	inChain func(context.Context) (func(node string) bool, error)
 }
 
-// number gives each node that has none the lowest number that is free, and takes those back of nodes that are gone and in no chain any more. Only the leader does it, with
-// what the API server says now and not what it said a moment ago. If there were two leaders for a moment and both gave one number away, the younger of the two nodes gets
-// another one.
-func number(ctx context.Context, c client.Client, now client.Reader, inChain func(node string) bool) error {
-	nodes, numbers, err := listNumbers(ctx, now)
-	if err != nil {
-		return err
+// Reconcile implements reconcile.Reconciler.
+func (r *nodeIndexes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	inChain, err := r.inChain(ctx)
+	if inChain == nil || err != nil {
+		return reconcile.Result{}, err
 	}
-	slices.SortFunc(numbers, func(a, b v1alpha1.NetcraqNode) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	nodes, objects, err := listNumbers(ctx, r.client)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	i := slices.IndexFunc(nodes, func(n node) bool { return n.Name == req.Name })
+	if i < 0 {
+		return reconcile.Result{}, nil
+	}
+	n := nodes[i]
+	if n.number == 0 {
+		if !lacksIndex(n) || r.elsewhere {
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, r.assign(ctx, n.Name)
+	}
+	own := slices.IndexFunc(objects, func(o v1alpha1.NetcraqNode) bool { return o.Name == n.Name })
+	if r.elsewhere || !n.there && !inChain(n.Name) || elder(objects, &objects[own]) {
+		return reconcile.Result{}, r.release(ctx, &objects[own])
+	}
+	return reconcile.Result{}, nil
+}
+
+// lacksIndex says whether a node needs an index that it has not.
+func lacksIndex(n node) bool { return n.number == 0 && n.there && n.Address.IsValid() }
+
+// elder says whether another, elder object has the index of one.
+func elder(all []v1alpha1.NetcraqNode, one *v1alpha1.NetcraqNode) bool {
+	return slices.ContainsFunc(all, func(o v1alpha1.NetcraqNode) bool {
+		return o.Spec.Number == one.Spec.Number &&
+			cmp.Or(o.CreationTimestamp.Compare(one.CreationTimestamp.Time), cmp.Compare(o.Name, one.Name)) < 0
 	})
-	taken := map[int32]string{}
-	numbered := map[string]bool{}
-	var errs []error
-	for i := range numbers {
-		nn := &numbers[i]
-		there := slices.ContainsFunc(nodes, func(n node) bool { return n.Name == nn.Name && n.there })
-		if taken[nn.Spec.Number] == "" && (there || inChain(nn.Name)) {
-			taken[nn.Spec.Number] = nn.Name
-			numbered[nn.Name] = true
-			continue
+}
+
+// release takes an index back.
+func (r *nodeIndexes) release(ctx context.Context, o *v1alpha1.NetcraqNode) error {
+	if err := r.client.Delete(ctx, o, client.Preconditions{UID: &o.UID}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("releasing the index %d of node %s: %w", o.Spec.Number, o.Name, err)
+	}
+	return nil
+}
+
+// assign gives a node the lowest index that is free.
+func (r *nodeIndexes) assign(ctx context.Context, name string) error {
+	var all v1alpha1.NetcraqNodeList
+	if err := r.fresh.List(ctx, &all); err != nil {
+		return fmt.Errorf("listing the nodes' indexes: %w", err)
+	}
+	taken := map[int32]bool{}
+	for _, o := range all.Items {
+		if o.Name == name {
+			return nil // it has one, of which the cache has not heard yet
 		}
-		if err := c.Delete(ctx, nn, client.Preconditions{UID: &nn.UID}); client.IgnoreNotFound(err) != nil {
-			errs = append(errs, fmt.Errorf("taking the number %d of node %s back: %w", nn.Spec.Number, nn.Name, err))
-			taken[nn.Spec.Number] = nn.Name
-		}
+		taken[o.Spec.Number] = true
+	}
+	free := int32(1)
+	for taken[free] {
+		free++
+	}
+	if free > v1alpha1.MaxNodes {
+		// Nothing is tried again until another node's index is released.
+		return reconcile.TerminalError(fmt.Errorf("node %s has no index, so its switch is in no chain, and its pods reach none: all %d are assigned", name, v1alpha1.MaxNodes))
+	}
+	o := &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NetcraqNodeSpec{Number: free}}
+	if err := r.client.Create(ctx, o); err != nil {
+		return fmt.Errorf("giving node %s the index %d: %w", name, free, err)
+	}
+	return nil
+}
+
+// concerned are the nodes that a NetcraqNode's coming, change or going is about: its own, those with the
+// same index, and those without one.
+func (r *nodeIndexes) concerned(ctx context.Context, o client.Object) []reconcile.Request {
+	names := []string{o.GetName()}
+	nodes, err := listNodes(ctx, r.client)
+	changed, ok := o.(*v1alpha1.NetcraqNode)
+	if err != nil || !ok {
+		return named(names) // of the cache there are no errors
 	}
 	for _, n := range nodes {
-		if !n.there || numbered[n.Name] || !n.Address.IsValid() {
-			continue
+		if n.Name != o.GetName() && (lacksIndex(n) || n.number == changed.Spec.Number) {
+			names = append(names, n.Name)
 		}
-		free := int32(1)
-		for taken[free] != "" {
-			free++
-		}
-		if free > v1alpha1.MaxNodes {
-			errs = append(errs, fmt.Errorf("node %s has no number and is in no chain: all %d are given away", n.Name, v1alpha1.MaxNodes))
-			continue
-		}
-		nn := &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Spec: v1alpha1.NetcraqNodeSpec{Number: free}}
-		if err := c.Create(ctx, nn); err != nil {
-			errs = append(errs, fmt.Errorf("giving node %s the number %d: %w", n.Name, free, err))
-			continue
-		}
-		taken[free] = n.Name
 	}
-	return errors.Join(errs...)
+	return named(names)
+}
+
+// inconsistent are the nodes whose index is missing, another's too, or to be released when no chain needs
+// it any more.
+func (r *nodeIndexes) inconsistent(ctx context.Context) []reconcile.Request {
+	nodes, objects, err := listNumbers(ctx, r.client)
+	if err != nil {
+		return nil // of the cache there are no errors
+	}
+	var names []string
+	for _, n := range nodes {
+		if lacksIndex(n) || !n.there || r.elsewhere && n.number != 0 {
+			names = append(names, n.Name)
+		}
+	}
+	for i := range objects {
+		if elder(objects, &objects[i]) {
+			names = append(names, objects[i].Name)
+		}
+	}
+	return named(names)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/kube"
+	"github.com/netcraq/netcraq/cni-plugin/leader"
 	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -29,7 +30,7 @@ type kubeOptions struct {
 	fabric     string
 	ports      [3]int // P4Runtime, agent, health
 	cni        kube.CNI
-	etcd       kube.Etcd
+	etcd       leader.Etcd
 	lead       kube.Lead
 }
 
