@@ -8,8 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 )
 
 // Desired chain state and the next reconcile step. Pure.

@@ -10,9 +10,10 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
-	"github.com/netcraq/netcraq/controlplane/placement"
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
 // choiceWait is for a choice to be taken.
@@ -39,12 +40,12 @@ func (k *keyChoices) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	accepted, _ := accept(undeleted(list.Items))
 	ctx, cancel := context.WithTimeout(ctx, choiceWait)
 	defer cancel()
-	shown, err := h.Placer.Show(ctx)
+	shown, err := h.Placement.Show(ctx)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("the choice of keys: %w", err)
 	}
 	for _, c := range changes(shown.Rules, wanted(accepted, neverPlaced(k.o.Namespace))) {
-		if _, err = h.Placer.SetRule(ctx, c); err != nil {
+		if _, err = h.Placement.SetRule(ctx, c); err != nil {
 			return reconcile.Result{}, fmt.Errorf("the choice of keys: %s %s: %w", c.Choice, c.Key, err)
 		}
 	}
@@ -65,8 +66,8 @@ func neverPlaced(namespace string) []string {
 }
 
 // wanted are the choices of some chains' specs, and what is excluded always.
-func wanted(chains []*v1alpha1.NetcraqChain, always []string) map[placement.Subject]placement.Choice {
-	out := map[placement.Subject]placement.Choice{}
+func wanted(chains []*v1alpha1.NetcraqChain, always []string) map[policy.Subject]policy.Choice {
+	out := map[policy.Subject]policy.Choice{}
 	hot := false
 	for _, c := range chains {
 		p := c.Spec.Placement
@@ -75,30 +76,30 @@ func wanted(chains []*v1alpha1.NetcraqChain, always []string) map[placement.Subj
 			continue
 		}
 		for _, k := range p.Pins {
-			out[subject(k)] = placement.Pin
+			out[subject(k)] = policy.Pin
 		}
 	}
 	if !hot {
-		out[placement.Subject{Name: everyKey, Prefix: true}] = placement.Exclude
+		out[policy.Subject{Name: everyKey, Prefix: true}] = policy.Exclude
 	}
 	exclusions := slices.Clone(always)
 	for _, c := range chains {
 		exclusions = append(exclusions, c.Spec.Placement.Exclusions...)
 	}
 	for _, k := range exclusions { // an exclusion is the safer choice of two
-		out[subject(k)] = placement.Exclude
+		out[subject(k)] = policy.Exclude
 	}
 	return out
 }
 
 // subject reads KEY or PREFIX*.
-func subject(text string) placement.Subject {
+func subject(text string) policy.Subject {
 	name, prefix := strings.CutSuffix(text, "*")
-	return placement.Subject{Name: name, Prefix: prefix}
+	return policy.Subject{Name: name, Prefix: prefix}
 }
 
 // changes are what makes the rules that there are those that are wanted.
-func changes(have []api.PlacementRule, want map[placement.Subject]placement.Choice) []api.PlacementRule {
+func changes(have []api.PlacementRule, want map[policy.Subject]policy.Choice) []api.PlacementRule {
 	left := maps.Clone(want)
 	var out []api.PlacementRule
 	for _, h := range have {
@@ -106,14 +107,14 @@ func changes(have []api.PlacementRule, want map[placement.Subject]placement.Choi
 		if err != nil || h.Default {
 			continue
 		}
-		s := placement.Subject{Name: key, Prefix: h.Prefix}
+		s := policy.Subject{Name: key, Prefix: h.Prefix}
 		if w, ok := left[s]; !ok {
 			out = append(out, api.PlacementRule{Key: h.Key, Prefix: h.Prefix, Choice: "clear"})
 		} else if string(w) == h.Choice {
 			delete(left, s)
 		}
 	}
-	for _, s := range slices.SortedFunc(maps.Keys(left), func(a, b placement.Subject) int { return strings.Compare(a.String(), b.String()) }) {
+	for _, s := range slices.SortedFunc(maps.Keys(left), func(a, b policy.Subject) int { return strings.Compare(a.String(), b.String()) }) {
 		out = append(out, api.PlacementRule{Key: placement.Printable(s.Name), Prefix: s.Prefix, Choice: string(left[s])})
 	}
 	return out

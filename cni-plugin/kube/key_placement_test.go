@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 )
 
 // TestRules: the choices about keys become those of the chains' specs, whatever was chosen before.

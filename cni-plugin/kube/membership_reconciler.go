@@ -11,8 +11,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
-	"github.com/netcraq/netcraq/controlplane/placer"
+	api "github.com/netcraq/netcraq/api/admin"
+	placementcontroller "github.com/netcraq/netcraq/controlplane/placement/controller"
 )
 
 // membershipReconciler brings a chain's members nearer to its spec, a step at a time, and empties a
@@ -140,7 +140,7 @@ func (t *term) emptied(ctx context.Context, chain string) (empty bool, left []ap
 		}
 	}
 	left = slices.DeleteFunc(slices.Clone(keys), func(k api.Key) bool {
-		return strings.HasPrefix(k.Name, placer.DirectoryName("")) // it is about to make an entry, or has just deleted it
+		return strings.HasPrefix(k.Name, placementcontroller.DirectoryName("")) // it is about to make an entry, or has just deleted it
 	})
 	return len(keys) == 0, left, nil
 }

@@ -9,8 +9,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 

@@ -29,11 +29,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/leader"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/admin"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 )
 

@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 	agents "github.com/netcraq/netcraq/cni-plugin/leader"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"

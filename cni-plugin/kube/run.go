@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/agent"
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/cniconf"
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/identity"

@@ -17,6 +17,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
+	"github.com/netcraq/netcraq/controlplane/server"
 )
 
 // LeaseName is the Lease that says which agent leads.
@@ -32,7 +33,7 @@ const (
 
 // Config is what the command line says of leading.
 type Config struct {
-	Etcd       Etcd
+	Etcd       server.Etcd
 	Prometheus string // the URL of one that scrapes the gateways; "": no keys of etcd's are placed
 	// GatewayPrefix is what the names of the gateways' own keys in etcd begin with.
 	GatewayPrefix string
@@ -134,48 +135,30 @@ func (l *Leader) campaign(ctx context.Context, holder string) {
 
 // run leads again and again until ctx ends.
 func (l *Leader) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		err := l.once(ctx)
-		if ctx.Err() == nil {
-			l.o.Log.Warn("not leading", "err", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(retryPeriod):
-			}
-		}
-	}
+	_ = server.Run(ctx, server.Config{ // it says no more than that ctx has ended
+		Etcd:     &l.o.Etcd,
+		Identity: l.o.Identity,
+		StandBy: func(other etcdstore.Identity) {
+			l.o.Log.Info("another agent leads yet", "leader", other.Name)
+		},
+		Lead: l.once,
+		Log:  l.o.Log,
+	})
 }
 
 // once leads for one term.
-func (l *Leader) once(ctx context.Context) error {
-	etcd, err := l.o.Etcd.connect(context.WithoutCancel(ctx)) // it is to resign yet when ctx ends
-	if err != nil {
-		return err
-	}
-	defer etcd.Close()
-	c := &etcdstore.Candidate{Client: etcd, Prefix: l.o.Etcd.prefix(), Identity: l.o.Identity, Log: l.o.Log}
-	elected, err := c.Campaign(ctx, func(other etcdstore.Identity) {
-		l.o.Log.Info("another agent leads yet", "leader", other.Name)
-	})
-	if err != nil {
-		return err
-	}
-	defer elected.Resign()
-	t, err := newTerm(ctx, &l.o, elected, etcd)
+func (l *Leader) once(ctx context.Context, elected *server.Term) error {
+	t, err := newTerm(ctx, &l.o, elected)
 	if err != nil {
 		return err
 	}
 	defer t.close()
-	l.o.Log.Info("leading", "election id", fmt.Sprint(elected.ElectionID()))
+	l.o.Log.Info("leading", "election id", fmt.Sprint(elected.Elected.ElectionID()))
 	l.setTerm(nil, t)
 	defer l.setTerm(t, nil)
 	l.o.Began()
-	select {
-	case <-elected.Over():
-		return elected.Err()
-	case <-t.ctx.Done():
-		return context.Cause(t.ctx)
-	}
+	<-t.ctx.Done()
+	return context.Cause(t.ctx)
 }
 
 // setTerm replaces one term by another, unless another has begun meanwhile.

@@ -9,22 +9,19 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
-	"github.com/netcraq/netcraq/controlplane/controller"
-	"github.com/netcraq/netcraq/controlplane/etcdstore"
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/controlplane/placer"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/controlplane/placement/policy"
+	"github.com/netcraq/netcraq/controlplane/server"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // Term is the time for which this agent leads. The controller is there when there is a chain to be
 // controlled.
 type Term struct {
 	o    *Options
-	term *etcdstore.Term
-	etcd *clientv3.Client
+	term *server.Term
 	ctx  context.Context
 	end  context.CancelCauseFunc
 	// Recorded are the members of chains as an earlier leader left them.
@@ -42,24 +39,23 @@ type Term struct {
 
 // Hosted is the controller of this process.
 type Hosted struct {
-	Controller *controller.Controller
-	Placer     *placer.Placer
-	Profile    int // of its program: the width of a value in bits
-	stop       func()
+	*server.Server
+	Profile int // of its program: the width of a value in bits
+	stop    func()
 }
 
 // etcdWait is how long a question to etcd may take.
 const etcdWait = 10 * time.Second
 
-func newTerm(ctx context.Context, o *Options, term *etcdstore.Term, etcd *clientv3.Client) (*Term, error) {
-	state, err := term.Load()
+func newTerm(ctx context.Context, o *Options, term *server.Term) (*Term, error) {
+	state, err := term.Elected.Load()
 	if err != nil {
 		return nil, fmt.Errorf("the chains' state: %w", err)
 	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("a folder for the program: %w", err)
 	}
-	r := &Term{o: o, term: term, etcd: etcd, Recorded: map[string][]string{},
+	r := &Term{o: o, term: term, Recorded: map[string][]string{},
 		Inherited: map[string]v1alpha1.NetcraqChainSpec{}}
 	if state != nil {
 		for name, record := range state.Chains {
@@ -71,7 +67,7 @@ func newTerm(ctx context.Context, o *Options, term *etcdstore.Term, etcd *client
 		}
 		for _, e := range entries {
 			if record, ok := state.Chains[e.Chain]; ok {
-				r.Inherited[e.Chain] = v1alpha1.NetcraqChainSpec{ID: int32(e.ID.Chain()),
+				r.Inherited[e.Chain] = v1alpha1.NetcraqChainSpec{ID: int32(wire.Key(e.ID).Chain()),
 					LeaseMillis: int32(record.Config.Lease / time.Millisecond)}
 			}
 		}
@@ -81,10 +77,10 @@ func newTerm(ctx context.Context, o *Options, term *etcdstore.Term, etcd *client
 }
 
 // Placed are the keys of etcd's that gateways look for in the network.
-func (r *Term) Placed(ctx context.Context) (map[string]placed.Entry, error) {
+func (r *Term) Placed(ctx context.Context) (map[string]placement.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, etcdWait)
 	defer cancel()
-	entries, _, _, err := placed.Store{KV: r.etcd, Prefix: r.o.GatewayPrefix}.List(ctx)
+	entries, _, _, err := placement.Store{KV: r.term.Etcd, Prefix: r.o.GatewayPrefix}.List(ctx)
 	return entries, err
 }
 
@@ -140,32 +136,23 @@ func (r *Term) Host(t *topology.Topology, profile int) error {
 	if hosted != nil {
 		return hosted.Controller.Update(r.ctx, t)
 	}
-	c, err := controller.New(controller.Options{Topology: t, Store: r.term, ElectionID: r.term.ElectionID(), Led: r.term.Led, Leading: etcdstore.Leading, TLS: r.o.TLS, Log: r.o.Log})
+	s, err := server.New(r.term, server.Options{Topology: t, TLS: r.o.TLS, Replica: r.o.Replica, Log: r.o.Log,
+		Placement: &server.Placement{Prometheus: r.o.Prometheus, Window: r.o.HeatWindow, Prefix: r.o.GatewayPrefix,
+			Limits: policy.DefaultLimits(), Leaving: r.IsLeaving}})
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
 	var wg sync.WaitGroup
-	keys, err := r.placement(c)
-	if err != nil {
-		cancel()
-		return err
-	}
-	wg.Go(func() { keys.Run(ctx) })
-	wg.Go(func() { c.Run(ctx) })
-	wg.Go(func() { r.o.Follow(ctx, c) })
-	go func() {
-		select {
-		case <-ctx.Done():
-		case <-c.Deposed():
-			r.end(errors.New("another controller has taken over at a switch"))
+	wg.Go(func() {
+		if err := s.Run(ctx); errors.Is(err, server.ErrDeposed) {
+			r.end(err)
 		}
-	}()
-	r.o.Replica.Lead(c, keys)
-	r.o.Metrics(c.Registry())
-	r.setHosted(&Hosted{Controller: c, Placer: keys, Profile: profile, stop: func() {
+	})
+	wg.Go(func() { r.o.Follow(ctx, s.Controller) })
+	r.o.Metrics(s.Controller.Registry())
+	r.setHosted(&Hosted{Server: s, Profile: profile, stop: func() {
 		cancel()
-		r.o.Replica.StandBy("")
 		r.o.Metrics(nil)
 		wg.Wait() // what it writes to etcd must not come after what the next one writes
 	}})

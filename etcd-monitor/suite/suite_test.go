@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	slots "github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/suite/inplace"
 )
 
@@ -117,7 +117,7 @@ func TestLeaked(t *testing.T) {
 // Each slot is given once.
 func TestSlots(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "slots")
-	want := []slots.Entry{{ID: 0x01000001, Chain: "main", Version: 1 << 48}, {ID: 0x01ffffff, Chain: "main", Version: 1<<64 - 1}}
+	want := []placement.Entry{{ID: 0x01000001, Chain: "main", Version: 1 << 48}, {ID: 0x01ffffff, Chain: "main", Version: 1<<64 - 1}}
 	if err := inplace.WriteSlots(path, want); err != nil {
 		t.Fatal(err)
 	}

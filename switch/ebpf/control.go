@@ -18,9 +18,11 @@ import (
 // Egress has a section of its own: what a packet does in ingress and what it does in egress are not one step in BMv2 either. Meters have a lock of their own, as in BMv2, held
 // only while one is asked (meter.go): a program that asks one early would else hold the registers' for all that follows. Who takes both takes the registers' first.
 
-// A packet may have looked something up, and wait for the registers while the control plane changes what it has found. Barrier counts the epoch up after a change, and then waits
-// until the lock is free: a packet that has the registers by then is waited for; one that gets them later finds that the epoch is not the one it began in, and is dropped before
-// it touches them. That costs a packet two loads. To wait until all packets are gone (waitForPackets) would cost the control plane 8 to 40 ms for each request.
+// A packet may have looked something up, and wait for the registers while the control plane changes what it has found. So a packet notes the epoch in which it begins, and
+// Barrier counts the epoch up after a change, leaves the packets that began before time to end (barrierGrace), says that none of an earlier epoch may have the registers
+// from now on, and waits until the lock is free: a packet that has the registers by then is waited for; one that gets them later is dropped before it touches them. That costs
+// a packet two loads. To wait until all packets are gone (waitForPackets) would cost the control plane 8 to 40 ms for each request, and without the grace a request in
+// eighty dropped a packet of a client that asks without a pause.
 
 // pipelineState is the pipeline that is being translated.
 type pipelineState struct {
@@ -216,19 +218,22 @@ func (t *translator) takeLock() {
 		drop = "egress.drop"
 	}
 	t.acquire(t.lock, drop)
-	same := t.newLabel("same")
+	current := t.newLabel("current")
 	t.stateAddress(asm.R1, t.epoch)
-	t.load(asm.R2, asm.R1, 0, 8)
+	t.load(asm.R2, asm.R1, oldestEpoch, 8)
 	t.load(asm.R3, rPHV, phvEpoch, 8)
-	t.emit(asm.JEq.Reg(asm.R2, asm.R3, same), asm.Mov.Imm(asm.R2, 1), atomically(asm.AddAtomic, asm.R1, asm.R2, overtaken))
+	t.emit(asm.JLE.Reg(asm.R2, asm.R3, current), asm.Mov.Imm(asm.R2, 1), atomically(asm.AddAtomic, asm.R1, asm.R2, overtaken))
 	t.release(t.lock)
 	t.jump(drop)
-	t.place(same)
+	t.place(current)
 	t.storeConstant(rPHV, phvLocked, 1, 1)
 }
 
-// overtaken is where the number of packets that Barrier has had dropped is, from plan.epoch.
-const overtaken = 8
+// Behind plan.epoch.
+const (
+	overtaken   = 8  // how many packets Barrier has had dropped
+	oldestEpoch = 16 // packets that began in an earlier epoch may not have the registers
+)
 
 // noteEpoch keeps the epoch in which a packet begins, before it looks anything up. It uses R1 and R2.
 func (t *translator) noteEpoch() {

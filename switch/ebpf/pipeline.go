@@ -319,8 +319,9 @@ func (p *pipeline) move(off int, data []byte, write bool) error {
 // errLocked: a packet has kept the registers for longer than any takes, so the CPU that it is on stands still.
 var errLocked = errors.New("the registers stayed locked")
 
-// Barrier looks whether the registers are free for barrierLooks, and then takes the lock itself, until barrierPatience is over.
+// Barrier gives packets barrierGrace, longer than any takes that is not kept waiting, looks whether the registers are free for barrierLooks, and then takes the lock itself, until barrierPatience is over.
 const (
+	barrierGrace    = 50 * time.Microsecond
 	barrierLooks    = time.Millisecond
 	barrierPatience = time.Second
 )
@@ -335,8 +336,17 @@ func (p *pipeline) Barrier() error {
 	if len(p.prog.Registers) == 0 {
 		return nil // no packet has a lock to wait for
 	}
-	atomic.AddUint64(p.state.word(p.epoch), 1)
-	// That the lock is free is as good as having had it: whoever takes it later sees the epoch.
+	epoch := atomic.AddUint64(p.state.word(p.epoch), 1)
+	for began := time.Now(); time.Since(began) < barrierGrace; {
+		runtime.Gosched()
+	}
+	for oldest := p.state.word(p.epoch + oldestEpoch); ; {
+		now := atomic.LoadUint64(oldest)
+		if now >= epoch || atomic.CompareAndSwapUint64(oldest, now, epoch) {
+			break
+		}
+	}
+	// That the lock is free is as good as having had it: whoever takes it later sees which epoch is the oldest.
 	began := time.Now()
 	for time.Since(began) < barrierLooks {
 		if p.state.load(p.lock) == 0 {

@@ -19,7 +19,7 @@ type plan struct {
 	stateSize int
 	lock      int // in the state: 0, or 1 while a packet has registers to itself
 	meterLock int // the same of meters
-	epoch     int // in the state: how often the control plane has called Barrier; and behind it, how many packets were dropped for that
+	epoch     int // in the state: how often the control plane has called Barrier; and behind it overtaken and oldestEpoch
 	registers []arrayPlan
 	counters  []arrayPlan
 	meters    []arrayPlan
@@ -117,7 +117,7 @@ func newPlan(prog *bmv2json.Program) *plan {
 	if p.std.egressSpec.IsZero() {
 		refuse("", "a program without standard_metadata.egress_spec (an architecture other than v1model)")
 	}
-	p.lock, p.meterLock, p.epoch = p.allocate(8), p.allocate(8), p.allocate(16)
+	p.lock, p.meterLock, p.epoch = p.allocate(8), p.allocate(8), p.allocate(24)
 	for _, r := range prog.Registers {
 		cell := slotSize(r.Width)
 		p.registers = append(p.registers, arrayPlan{p.allocate(cell * r.Size), cell, r.Size})

@@ -22,7 +22,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
-	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 )
 
@@ -84,7 +84,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	}
 	defer upstream.Close()
 	newest := new(gateway.Newest)
-	metrics := heat.NewMetrics(heat.Bounds{Top: o.topKeys}, newest.Revision)
+	metrics := hotkeys.NewMetrics(hotkeys.Bounds{Top: o.topKeys}, newest.Revision)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 
