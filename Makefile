@@ -105,7 +105,7 @@ ifndef KEEP
 endif
 
 # Packages that compute in one goroutine are tested without the race detector. The longest go first, so that none is left over at the end.
-ONE_THREAD := ./controlplane/sim ./controlplane/placement
+ONE_THREAD := ./controlplane/sim ./controlplane/placement/policy
 LONGEST    := ./controlplane/controller ./cni-plugin/agent ./p4src ./etcd-monitor/guarded ./etcd-monitor/gateway ./switch/ebpf
 
 test: build ## every test that this machine can run; names what it leaves out
@@ -115,7 +115,7 @@ test: build ## every test that this machine can run; names what it leaves out
 	@echo "TestSurvive above was the bounded run: 16 s of one engine. make survive is the long one: 60 s of each, and a recovery of 16,384 slots"
 	@$(GO) test $(ONE_THREAD)
 	@$(GO) test -run 'TestSimulator|TestLinearizable|TestMutants' ./etcd-monitor/guarded
-	@$(GO) test -run TestDictionaryOnExport ./etcd-monitor/cell
+	@$(GO) test -run TestDictionaryOnExport ./api/slotcodec
 	@$(SUDO) $(GO) test -run TestMemory ./p4src
 	@$(MAKE) --no-print-directory -j2 test-e2e test-python
 
