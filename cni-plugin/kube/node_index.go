@@ -66,7 +66,7 @@ func elder(all []v1alpha1.NetcraqNode, one *v1alpha1.NetcraqNode) bool {
 // release takes an index back.
 func (r *nodeIndexes) release(ctx context.Context, o *v1alpha1.NetcraqNode) error {
 	if err := r.client.Delete(ctx, o, client.Preconditions{UID: &o.UID}); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("releasing the index %d of node %s: %w", o.Spec.Number, o.Name, err)
+		return fmt.Errorf("taking the number %d of node %s back: %w", o.Spec.Number, o.Name, err)
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func (r *nodeIndexes) release(ctx context.Context, o *v1alpha1.NetcraqNode) erro
 func (r *nodeIndexes) assign(ctx context.Context, name string) error {
 	var all v1alpha1.NetcraqNodeList
 	if err := r.fresh.List(ctx, &all); err != nil {
-		return fmt.Errorf("listing the nodes' indexes: %w", err)
+		return fmt.Errorf("listing the nodes' numbers: %w", err)
 	}
 	taken := map[int32]bool{}
 	for _, o := range all.Items {
@@ -90,11 +90,11 @@ func (r *nodeIndexes) assign(ctx context.Context, name string) error {
 	}
 	if free > v1alpha1.MaxNodes {
 		// Nothing is tried again until another node's index is released.
-		return reconcile.TerminalError(fmt.Errorf("node %s has no index, so its switch is in no chain, and its pods reach none: all %d are assigned", name, v1alpha1.MaxNodes))
+		return reconcile.TerminalError(fmt.Errorf("node %s has no number, so its switch is in no chain, and its pods reach none: all %d are given away", name, v1alpha1.MaxNodes))
 	}
 	o := &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NetcraqNodeSpec{Number: free}}
 	if err := r.client.Create(ctx, o); err != nil {
-		return fmt.Errorf("giving node %s the index %d: %w", name, free, err)
+		return fmt.Errorf("giving node %s the number %d: %w", name, free, err)
 	}
 	return nil
 }

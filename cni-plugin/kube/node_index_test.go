@@ -73,7 +73,7 @@ func TestNodeIndex(t *testing.T) {
 		{"... but a chain needs it yet", []client.Object{kubeNode(2), numbered("n01", 1, 0)}, "n01", "n01=1 n02=2", ""},
 		{"two have the same: the elder keeps it", []client.Object{kubeNode(1), kubeNode(2), numbered("n01", 1, 0), numbered("n02", 1, time.Hour)}, "", "n01=2 n02=1", ""},
 		{"a node without an address waits", []client.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}}}, "", "", ""},
-		{"there are too many", all, "", "", "node n64 has no index, so its switch is in no chain, and its pods reach none: all 63 are assigned"},
+		{"there are too many", all, "", "", "node n64 has no number, so its switch is in no chain, and its pods reach none: all 63 are given away"},
 	} {
 		w := world(t, c.objects...)
 		r := &nodeIndexes{client: w, fresh: w, inChain: func(context.Context) (func(string) bool, error) {
