@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+	"github.com/netcraq/netcraq/internal/racedetector"
 )
 
 func codec(t testing.TB, dictionaries ...[]byte) *Codec {
@@ -205,6 +206,9 @@ func export(t testing.TB) (values [][]byte) {
 
 // How many of a real cluster's values fit, with a dictionary that was trained on every other one.
 func TestDictionaryOnExport(t *testing.T) {
+	if racedetector.Enabled {
+		t.Skip("with the race detector this takes a minute; make test runs it without")
+	}
 	var train, held [][]byte
 	for i, v := range export(t) {
 		if i%2 == 0 {

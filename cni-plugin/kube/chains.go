@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 )
 
-// What the chains should be, and what is to be done next for that. Everything here is pure.
+// Desired chain state and the next reconcile step. Pure.
 
 const (
 	// formWait is how long a new chain waits for as many nodes as it asks for, before it is formed with those that are there.

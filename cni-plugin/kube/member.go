@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -43,9 +42,6 @@ const (
 	// tryAgain is that where it is not.
 	tryAgain = 5 * time.Second
 )
-
-// everything is the one request of reconcilers here: they look at all objects each time, since all that they make depends on several.
-var everything = handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 
 // setup has a manager call it.
 func (m *member) setup(mgr manager.Manager) error {

@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/switch/ebpf"
 	"github.com/netcraq/netcraq/switch/p4rt"
-	"github.com/netcraq/netcraq/switch/softswitch"
 	"github.com/netcraq/netcraq/switch/target"
+	"github.com/netcraq/netcraq/switch/userspace"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -135,7 +135,7 @@ func mutual(o *tls.Config) (*tls.Config, error) {
 
 func start(o Options) (target.Device, error) {
 	interp := func(why string) (target.Device, error) {
-		return softswitch.New(softswitch.Options{Why: why, CPUPort: topology.CPUPort, OnlyUDP: wire.Port, Log: o.Log})
+		return userspace.New(userspace.Options{Why: why, CPUPort: topology.CPUPort, OnlyUDP: wire.Port, Log: o.Log})
 	}
 	kernel := func(why string) (target.Device, error) {
 		return ebpf.New(ebpf.Options{Why: why, Hook: ebpf.HookTC, CPUPort: topology.CPUPort, OnlyUDP: wire.Port, Log: o.Log})

@@ -22,8 +22,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/cni-plugin/privileges"
 	"github.com/netcraq/netcraq/switch/ebpf"
-	"github.com/netcraq/netcraq/switch/softswitch"
 	"github.com/netcraq/netcraq/switch/target"
+	"github.com/netcraq/netcraq/switch/userspace"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -61,7 +61,7 @@ var functions = map[string]struct {
 		return netlink.RouteReplace(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: to, Protocol: 79})
 	}},
 	"a port of the interpreter": {"NET_RAW", func() error {
-		d, err := softswitch.New(softswitch.Options{CPUPort: 510, OnlyUDP: wire.Port, Log: quiet})
+		d, err := userspace.New(userspace.Options{CPUPort: 510, OnlyUDP: wire.Port, Log: quiet})
 		if err != nil {
 			return err
 		}

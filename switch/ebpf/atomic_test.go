@@ -31,7 +31,7 @@ func TestRegistersAreAtomic(t *testing.T) {
 	const each = 300000
 	count := func(unlocked bool) uint32 {
 		d := newTestDevice(t)
-		d.opts.unlocked = unlocked
+		d.Settings.Unlocked = unlocked
 		if err := d.Commit(readProgram(t, "testdata/tally.json")); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestRegistersAreAtomic(t *testing.T) {
 				if err := unix.SchedSetaffinity(0, &set); err != nil {
 					t.Error(err)
 				}
-				if _, err := d.pipeline.program.Run(&ebpf.RunOptions{Data: frame, Repeat: each}); err != nil {
+				if _, err := d.pipeline.TC.Run(&ebpf.RunOptions{Data: frame, Repeat: each}); err != nil {
 					t.Error(err)
 				}
 			})

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cilium/ebpf/asm"
-
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/runtime"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -23,39 +23,39 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 	if p == nil {
 		return 0, target.ErrNoPipeline
 	}
-	template, err := newState(len(frame))
+	template, err := runtime.NewState(len(frame))
 	if err != nil {
 		return 0, err
 	}
-	defer template.close()
-	copy(template.mem, frame)
-	f := p.fds
-	f.replay, f.replayLen = template.m.FD(), len(frame)
-	h := hookTC
+	defer template.Close()
+	copy(template.Mem, frame)
+	f := p.Maps
+	f.Replay, f.ReplayBytes = template.FD(), len(frame)
+	h := compile.TC
 	if xdp {
-		h = hookXDP
+		h = compile.XDP
 		for _, q := range d.ports { // none is really sent by
-			d.setXDP(q.Number, q.ifindex)
+			d.PortMap.SetXDP(q.Number, q.Ifindex)
 			defer d.refresh(q)
 		}
 	}
-	insns, err := translate(p.plan, h, f, p.opts, d.started)
+	insns, err := compile.Translate(p.Plan, h, f, p.Settings)
 	if err != nil {
 		return 0, err
 	}
-	prog, err := load("bench", h, insns)
+	prog, err := runtime.LoadProgram("bench", h, insns)
 	if err != nil {
 		return 0, err
 	}
 	defer prog.Close()
 	// The kernel runs it on the loopback interface, which stands for the CPU port otherwise.
-	d.setPort(1, number)
-	defer d.setPort(1, d.opts.CPUPort)
-	err = d.home.do(func() error {
+	d.PortMap.SetPort(1, number)
+	defer d.PortMap.SetPort(1, d.opts.CPUPort)
+	err = d.home.Do(func() error {
 		if _, each, err = prog.Benchmark(frame, n, nil); err != nil {
 			return err
 		}
-		empty, err := benchmarkEmpty(p, h, fds{}, frame, n)
+		empty, err := benchmarkEmpty(p, h, compile.Maps{}, frame, n)
 		if err != nil {
 			return err
 		}
@@ -67,18 +67,12 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 }
 
 // benchmarkEmpty measures a program that at most sets the frame back.
-func benchmarkEmpty(p *pipeline, h hook, f fds, frame []byte, n int) (time.Duration, error) {
-	t := &translator{plan: p.plan, hook: h, fds: f}
-	main := t.function("empty", func() {
-		t.emit(asm.Mov.Reg(rCtx, asm.R1))
-		t.setBack()
-		t.verdict(verdictDrop)
-	})
-	insns, err := main.finish(true)
+func benchmarkEmpty(p *runtime.Pipeline, h compile.Hook, f compile.Maps, frame []byte, n int) (time.Duration, error) {
+	insns, err := compile.EmptyProgram(p.Plan, h, f)
 	if err != nil {
 		return 0, err
 	}
-	prog, err := load("empty", h, insns)
+	prog, err := runtime.LoadProgram("empty", h, insns)
 	if err != nil {
 		return 0, err
 	}
@@ -87,17 +81,8 @@ func benchmarkEmpty(p *pipeline, h hook, f fds, frame []byte, n int) (time.Durat
 	return each, err
 }
 
-// setBack makes the frame what it is to be at the start of each run.
-func (t *translator) setBack() {
-	if t.fds.replay == 0 {
-		return
-	}
-	t.emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.fds.replay, 0), asm.Mov.Imm(asm.R4, int32(t.fds.replayLen)))
-	t.storeBytes()
-}
-
 // Pending reports whether frames for OnPacketIn have left a program and were not handed over yet: for tests that wait for all that a packet causes.
 func Pending(dev target.Device) bool {
 	d, ok := dev.(*device)
-	return ok && d.packetIn.pending()
+	return ok && d.PacketIn.Pending()
 }

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf/asm"
-
 	"github.com/netcraq/netcraq/internal/boottime"
 )
 
@@ -23,33 +21,6 @@ func TestWallClock(t *testing.T) {
 			if second := w.at(now + 1); second.Sub(first) != 1 {
 				t.Fatalf("a nanosecond later is %v later", second.Sub(first))
 			}
-		}
-	}
-}
-
-// TestProgramsReadBoottime: nothing that a program counts stands still while the machine is suspended, neither leases (its time stamps) nor meters.
-func TestProgramsReadBoottime(t *testing.T) {
-	d, err := newDevice(Options{CPUPort: 510, Tap: func(time.Time, uint32, bool, []byte) {}})
-	check(t, err)
-	t.Cleanup(func() { d.Close() })
-	check(t, d.Commit(netcraq(t, 128)))
-	for _, h := range []hook{hookTC, hookXDP} {
-		insns, err := translate(d.pipeline.plan, h, d.pipeline.fds, d.opts, d.started)
-		check(t, err)
-		boot := 0
-		for _, in := range insns {
-			if !in.IsBuiltinCall() {
-				continue
-			}
-			switch asm.BuiltinFunc(in.Constant) {
-			case asm.FnKtimeGetBootNs:
-				boot++
-			case asm.FnKtimeGetNs, asm.FnKtimeGetCoarseNs, asm.FnJiffies64, asm.FnKtimeGetTaiNs:
-				t.Errorf("%v: a program calls %v", h, asm.BuiltinFunc(in.Constant))
-			}
-		}
-		if boot == 0 {
-			t.Errorf("%v: the program reads no clock", h)
 		}
 	}
 }

@@ -5,18 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
-	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
 	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/iface"
+	"github.com/netcraq/netcraq/switch/ebpf/attach"
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/runtime"
+	"github.com/netcraq/netcraq/switch/offload"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -52,28 +52,19 @@ type Device interface {
 
 // device implements Device.
 type device struct {
-	opts      Options
-	log       *slog.Logger
-	home      *namespace
-	clsact    bool // the kernel has no tcx
-	watcher   *watcher
-	started   boottime.Time // which programs read, too (bpf_ktime_get_boot_ns)
-	magic     uint64        // in the tickets of handover.go
-	pipelines atomic.Uint64 // how many there have been
-	portMap   *state
-	buffer    *ebpf.Map
-
-	packetIn  *ring
-	packetOut *state // see packetout.go
-	tap       *ring  // nil if nobody asked for it
-	digests   *ring
+	opts    Options
+	log     *slog.Logger
+	home    *attach.Namespace
+	clsact  bool // the kernel has no tcx
+	watcher *watcher
+	*runtime.Switch
 
 	mu        sync.Mutex // guards what follows
 	closed    bool
 	ports     map[uint32]*port
-	pipeline  *pipeline
-	blind     bool                     // interfaces could not be looked at, which was said
-	committed atomic.Pointer[pipeline] // the same, for who does not hold mu
+	pipeline  *runtime.Pipeline
+	blind     bool                             // interfaces could not be looked at, which was said
+	committed atomic.Pointer[runtime.Pipeline] // the same, for who does not hold mu
 
 	handlers sync.Mutex
 	onPacket func([]byte)
@@ -83,20 +74,14 @@ type device struct {
 // port is one port with its interface.
 type port struct {
 	target.Port
-	attachment                     // nothing is attached while no program is committed
-	why        string              // it is where it is
-	peer       *peer               // nil but for a veth at XDP
-	zero, seen target.PortCounters // the interface's counts when it became the port, and when they were last read
-	settings   *iface.Change
-	tags       *iface.Change // of those too, where XDP meets the frames
-	gone       bool          // the interface is not there
+	attach.Attachment                     // nothing is attached while no program is committed
+	why               string              // it is where it is
+	peer              *attach.Peer        // nil but for a veth at XDP
+	zero, seen        target.PortCounters // the interface's counts when it became the port, and when they were last read
+	settings          *offload.Change
+	tags              *offload.Change // of those too, where XDP meets the frames
+	gone              bool            // the interface is not there
 }
-
-// Bytes in the rings.
-const (
-	packetInRing = 1 << 20
-	tapRing      = 16 << 20
-)
 
 // New makes a switch without ports or program, in the network namespace of the calling thread. The error says what the kernel or the process lacks.
 func New(opts Options) (Device, error) {
@@ -126,94 +111,50 @@ func newDevice(opts Options) (d *device, err error) {
 			d.Close()
 		}
 	}()
-	d.started = boottime.Now()
-	if d.home, err = enterNamespace(); err != nil {
+	if d.home, err = attach.EnterNamespace(); err != nil {
 		return nil, err
 	}
-	d.clsact, d.magic = opts.clsact || !haveTCX(), rand.Uint64()
-	if err := d.home.do(iface.Recover); err != nil {
+	d.clsact = opts.clsact || !attach.HasTCX()
+	if err := d.home.Do(offload.Recover); err != nil {
 		d.log.Warn("what a dead switch changed on interfaces may still be changed", "err", err)
 	}
-	if d.portMap, err = newState(portsSize); err != nil {
+	s := compile.Settings{CPUPort: opts.CPUPort, DropPort: opts.DropPort, OnlyUDP: opts.OnlyUDP, Captured: opts.captured, Unlocked: opts.unlocked, Started: boottime.Now()}
+	if d.Switch, err = runtime.NewSwitch(s, opts.Hook != HookTC, d.log, d.handPacket, d.handDigest, d.handTapped()); err != nil {
 		return nil, err
-	}
-	if d.packetOut, err = newState(packetOutSize); err != nil {
-		return nil, err
-	}
-	if d.buffer, err = newMapIn(ebpf.MapSpec{Name: "buffer", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: bufferSize, MaxEntries: 1}); err != nil {
-		return nil, err
-	}
-	d.packetIn, err = newRing("packet_in", packetInRing, d.log, func(frame []byte) {
-		d.handlers.Lock()
-		handle := d.onPacket
-		d.handlers.Unlock()
-		handle(frame)
-	})
-	if err != nil {
-		return nil, err
-	}
-	if d.digests, err = newRing("digests", digestRing, d.log, d.handDigest); err != nil {
-		return nil, err
-	}
-	if opts.Tap != nil {
-		var wall wallClock
-		d.tap, err = newRing("tap", tapRing, d.log, func(b []byte) {
-			opts.Tap(wall.at(int64(binary.NativeEndian.Uint64(b[8:]))), binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[4:]) == tapOut, b[tapHeader:])
-		})
-		if err != nil {
-			return nil, err
-		}
 	}
 	if d.watcher, err = d.watch(); err != nil {
 		return nil, err
 	}
 	if opts.CPUPort != 0 {
-		d.setPort(loopback, opts.CPUPort)
+		d.PortMap.SetPort(compile.Loopback, opts.CPUPort)
 	}
 	return d, nil
 }
 
-// noPort is nobody's number.
-const noPort = ^uint32(0)
-
-// setPort makes frames of an interface those of a port, or nobody's.
-func (d *device) setPort(ifindex int, number uint32) {
-	at := portsByIfindex + ifindex*4
-	atomic.StoreUint32((*uint32)(unsafe.Pointer(&d.portMap.mem[at])), number+1)
-}
-
-// setInterface makes an interface that of a port; 0 is none.
+// SetInterface makes an interface that of a port; 0 is none.
 func (d *device) setInterface(number uint32, ifindex int) {
-	at := portsIfindex + int(number)*4
-	atomic.StoreUint32((*uint32)(unsafe.Pointer(&d.portMap.mem[at])), uint32(ifindex))
 	some := ifindex
 	for _, q := range d.ports {
 		if some == 0 && q.Number != number && !q.gone {
-			some = q.ifindex
+			some = q.Ifindex
 		}
 	}
-	atomic.StoreUint32((*uint32)(unsafe.Pointer(&d.portMap.mem[portsAny])), uint32(some))
-}
-
-// setXDP makes an interface one that XDP sends a port's frames by; 0: they go by tc.
-func (d *device) setXDP(number uint32, ifindex int) {
-	at := portsXDP + int(number)*4
-	atomic.StoreUint32((*uint32)(unsafe.Pointer(&d.portMap.mem[at])), uint32(ifindex))
+	d.PortMap.SetInterface(number, ifindex, some)
 }
 
 // Engine implements [target.Device].
 func (d *device) Engine() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	at := map[hook]int{}
+	at := map[Hook]int{}
 	for _, q := range d.ports {
-		at[q.hook]++
+		at[q.At]++
 	}
 	where := "tc"
 	switch {
-	case at[hookXDP] > 0 && at[hookTC] > 0:
-		where = fmt.Sprintf("XDP (%d ports) and tc (%d)", at[hookXDP], at[hookTC])
-	case at[hookXDP] > 0:
+	case at[HookXDP] > 0 && at[HookTC] > 0:
+		where = fmt.Sprintf("XDP (%d ports) and tc (%d)", at[HookXDP], at[HookTC])
+	case at[HookXDP] > 0:
 		where = "XDP"
 	}
 	if d.clsact {
@@ -227,21 +168,21 @@ func (d *device) Engine() string {
 
 // Verify implements [target.Device].
 func (d *device) Verify(prog *bmv2json.Program) error {
-	p, err := newPipeline(prog, d)
+	p, err := runtime.NewPipeline(prog, d.Switch)
 	if p != nil {
-		p.close()
+		p.Close()
 	}
 	return err
 }
 
 // Commit implements [target.Device]. The new program takes over port by port; a packet is processed by one of the two as a whole.
 func (d *device) Commit(prog *bmv2json.Program) error {
-	p, err := newPipeline(prog, d)
+	p, err := runtime.NewPipeline(prog, d.Switch)
 	if err != nil {
 		return err
 	}
 	if err := d.Activate(p, nil); err != nil {
-		p.close()
+		p.Close()
 		return err
 	}
 	return nil
@@ -249,7 +190,7 @@ func (d *device) Commit(prog *bmv2json.Program) error {
 
 // Prepare implements [target.Preparer].
 func (d *device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
-	p, err := newPipeline(prog, d)
+	p, err := runtime.NewPipeline(prog, d.Switch)
 	if err != nil {
 		return nil, err
 	}
@@ -258,14 +199,14 @@ func (d *device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
 
 // Activate implements [target.Preparer]. While handOver runs no port is one: frames that come are dropped.
 func (d *device) Activate(next target.Pipeline, handOver func() error) error {
-	p, ok := next.(*pipeline)
+	p, ok := next.(*runtime.Pipeline)
 	if !ok {
 		return fmt.Errorf("activating a pipeline of another engine (%T): %w", next, target.ErrInvalid)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return errClosed
+		return attach.ErrClosed
 	}
 	old := d.pipeline
 	if p == old {
@@ -273,26 +214,26 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 	}
 	if handOver != nil {
 		for _, q := range d.ports {
-			d.setPort(q.ifindex, noPort)
+			d.PortMap.SetPort(q.Ifindex, runtime.NoPort)
 		}
 		defer func() {
 			for _, q := range d.ports {
-				d.setPort(q.ifindex, q.Number)
+				d.PortMap.SetPort(q.Ifindex, q.Number)
 			}
 		}()
-		waitForPackets()
+		runtime.WaitForPackets()
 		if err := handOver(); err != nil {
 			return err
 		}
 	}
 	if old != nil {
-		d.portMap.store(portsPrevious, old.number)
-		defer d.portMap.store(portsPrevious, 0)
+		d.PortMap.SetPrevious(old.Number)
+		defer d.PortMap.SetPrevious(0)
 	}
 	var finishes []func()
 	defer func() {
-		waitForPackets()
-		_ = d.home.do(func() error {
+		runtime.WaitForPackets()
+		_ = d.home.Do(func() error {
 			for _, finish := range finishes {
 				finish()
 			}
@@ -310,7 +251,7 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 				finish, e := d.attach(r, old)
 				finishes, err = append(finishes, finish), errors.Join(err, e)
 			} else {
-				_ = d.home.do(func() error { r.close(); return nil })
+				_ = d.home.Do(func() error { r.Close(); return nil })
 			}
 		}
 		return err
@@ -318,23 +259,23 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 	d.pipeline = p
 	d.committed.Store(p)
 	if old != nil {
-		waitForPackets()
-		old.close()
+		runtime.WaitForPackets()
+		old.Close()
 	}
 	return nil
 }
 
 // attach makes a pipeline's programs those of a port. finish is to be called when all frames that were on their way are gone.
-func (d *device) attach(q *port, p *pipeline) (finish func(), err error) {
+func (d *device) attach(q *port, p *runtime.Pipeline) (finish func(), err error) {
 	finish = func() {}
 	if q.gone {
 		return finish, nil
 	}
-	err = d.home.do(func() error {
-		finish, err = q.change(p)
+	err = d.home.Do(func() error {
+		finish, err = q.Change(p.TC, p.XDP)
 		return err
 	})
-	if err != nil && q.hook == hookXDP && q.xdp == nil && q.attached() {
+	if err != nil && q.At == HookXDP && q.XDP == nil && q.Attached() {
 		// The driver was asked in vain. At tc the port works as well.
 		d.atTC(q, err.Error())
 		err = nil
@@ -360,13 +301,13 @@ func (d *device) AddPort(p target.Port) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return errClosed
+		return attach.ErrClosed
 	}
 	switch {
 	case d.ports[p.Number] != nil:
 		return fmt.Errorf("port %d: %w", p.Number, target.ErrExists)
-	case p.Number >= maxPorts-1 || p.Number == d.opts.CPUPort && p.Number != 0 || p.Number == d.opts.DropPort:
-		return fmt.Errorf("port %d: the number is taken, or over %d: %w", p.Number, maxPorts-2, target.ErrInvalid)
+	case p.Number >= compile.MaxPorts-1 || p.Number == d.opts.CPUPort && p.Number != 0 || p.Number == d.opts.DropPort:
+		return fmt.Errorf("port %d: the number is taken, or over %d: %w", p.Number, compile.MaxPorts-2, target.ErrInvalid)
 	}
 	q := &port{Port: p}
 	if err := d.open(q); err != nil {
@@ -379,7 +320,7 @@ func (d *device) AddPort(p target.Port) error {
 // open finds a port's interface, prepares it, and attaches the program to it.
 func (d *device) open(q *port) error {
 	var l netlink.Link
-	err := d.home.do(func() (err error) {
+	err := d.home.Do(func() (err error) {
 		if l, err = netlink.LinkByName(q.Iface); err != nil {
 			return fmt.Errorf("port %d: interface %s: %w", q.Number, q.Iface, err)
 		}
@@ -389,42 +330,42 @@ func (d *device) open(q *port) error {
 		return err
 	}
 	index := l.Attrs().Index
-	if index >= maxIfindex {
-		return fmt.Errorf("port %d: interface %s has the index %d, over %d: %w", q.Number, q.Iface, index, maxIfindex, target.ErrUnsupported)
+	if index >= compile.MaxIfindex {
+		return fmt.Errorf("port %d: interface %s has the index %d, over %d: %w", q.Number, q.Iface, index, compile.MaxIfindex, target.ErrUnsupported)
 	}
 	for _, r := range d.ports {
-		if r != q && r.ifindex == index {
+		if r != q && r.Ifindex == index {
 			return fmt.Errorf("port %d: interface %s is port %d: %w", q.Number, q.Iface, r.Number, target.ErrExists)
 		}
 	}
-	q.attachment = attachment{iface: q.Iface, ifindex: index, clsact: d.clsact}
+	q.Attachment = attach.New(q.Iface, index, d.clsact)
 	q.zero, q.gone = countersOf(l), false
 	q.seen = q.zero
-	_ = d.home.do(func() error {
+	_ = d.home.Do(func() error {
 		var err error
 		// A program would see one large frame for several.
-		off := []iface.Setting{iface.GenericReceive, iface.LargeReceive}
+		off := []offload.Setting{offload.GenericReceive, offload.LargeReceive}
 		if d.opts.OnlyUDP != 0 {
 			off = nil // TCP's, which the host is faster with
 		}
-		if q.settings, err = iface.Off(q.Iface, index, off...); err != nil {
+		if q.settings, err = offload.Off(q.Iface, index, off...); err != nil {
 			d.log.Warn("frames that came in one by one may be seen as one, or the setting may outlive a kill", "port", q.Number, "iface", q.Iface, "err", err)
 		}
-		if err := iface.RemoveFilters(l); err != nil {
+		if err := offload.RemoveFilters(l); err != nil {
 			d.log.Warn("a dead switch's filter may be left", "port", q.Number, "iface", q.Iface, "err", err)
 		}
 		return nil
 	})
 	d.chooseHook(q, l)
-	if q.hook == hookXDP {
-		_ = d.home.do(func() (err error) {
-			if q.tags, err = iface.Off(q.Iface, index, iface.RxVLAN); err != nil {
+	if q.At == HookXDP {
+		_ = d.home.Do(func() (err error) {
+			if q.tags, err = offload.Off(q.Iface, index, offload.RxVLAN); err != nil {
 				d.log.Warn("frames whose 802.1Q tag the device takes off are taken for untagged ones at XDP, or the setting may outlive a kill", "port", q.Number, "iface", q.Iface, "err", err)
 			}
 			return nil
 		})
 	}
-	d.setPort(index, q.Number)
+	d.PortMap.SetPort(index, q.Number)
 	d.setInterface(q.Number, index)
 	if d.pipeline != nil {
 		if _, err := d.attach(q, d.pipeline); err != nil {
@@ -432,24 +373,24 @@ func (d *device) open(q *port) error {
 			return err
 		}
 	}
-	d.log.Info("port", "port", q.Number, "iface", q.Iface, "hook", q.hook, "why", q.why)
+	d.log.Info("port", "port", q.Number, "iface", q.Iface, "hook", q.At, "why", q.why)
 	return nil
 }
 
 // forget undoes what open has done.
 func (d *device) forget(q *port) {
 	d.setInterface(q.Number, 0)
-	d.setXDP(q.Number, 0)
-	d.setPort(q.ifindex, noPort)
-	_ = d.home.do(func() error {
-		q.close()
+	d.PortMap.SetXDP(q.Number, 0)
+	d.PortMap.SetPort(q.Ifindex, runtime.NoPort)
+	_ = d.home.Do(func() error {
+		q.Close()
 		if err := errors.Join(q.settings.Restore(), q.tags.Restore()); err != nil {
 			d.log.Warn("an interface's settings are not as they were", "iface", q.Iface, "err", err)
 		}
 		return nil
 	})
 	if q.peer != nil {
-		q.peer.release()
+		q.peer.Release()
 		q.peer = nil
 	}
 }
@@ -482,9 +423,9 @@ func (d *device) Ports() map[target.Port]target.PortCounters {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := map[target.Port]target.PortCounters{}
-	_ = d.home.do(func() error {
+	_ = d.home.Do(func() error {
 		for _, q := range d.ports {
-			if l, err := netlink.LinkByIndex(q.ifindex); err == nil {
+			if l, err := netlink.LinkByIndex(q.Ifindex); err == nil {
 				q.seen = countersOf(l)
 			}
 			c := q.seen
@@ -510,13 +451,32 @@ func (d *device) OnDigest(f func(target.Digest)) {
 	d.handlers.Unlock()
 }
 
+// handPacket gives a packet-in to who asked for them.
+func (d *device) handPacket(frame []byte) {
+	d.handlers.Lock()
+	handle := d.onPacket
+	d.handlers.Unlock()
+	handle(frame)
+}
+
+// handTapped gives records of the tap's ring to Options.Tap; nil where there is none.
+func (d *device) handTapped() func(record []byte) {
+	if d.opts.Tap == nil {
+		return nil
+	}
+	var wall wallClock
+	return func(b []byte) {
+		d.opts.Tap(wall.at(int64(binary.NativeEndian.Uint64(b[8:]))), binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[4:]) == compile.TapOut, b[compile.TapHeader:])
+	}
+}
+
 // handDigest gives a digest to who asked for them.
 func (d *device) handDigest(record []byte) {
 	p := d.committed.Load()
 	if p == nil {
 		return
 	}
-	m, ok := p.decodeDigest(record)
+	m, ok := p.DecodeDigest(record)
 	if !ok { // of a program that is gone
 		return
 	}
@@ -527,7 +487,7 @@ func (d *device) handDigest(record []byte) {
 }
 
 // Now implements [target.Device].
-func (d *device) Now() time.Duration { return boottime.Since(d.started) }
+func (d *device) Now() time.Duration { return boottime.Since(d.Started) }
 
 // Close implements [target.Device].
 func (d *device) Close() error {
@@ -545,25 +505,18 @@ func (d *device) Close() error {
 			d.forget(q)
 		}
 	}
-	for _, r := range []*ring{d.packetIn, d.digests, d.tap} {
-		if r != nil {
-			r.close()
-		}
+	if d.Switch != nil {
+		d.CloseRings()
 	}
 	if d.pipeline != nil {
-		waitForPackets()
-		d.pipeline.close()
-	}
-	if d.buffer != nil {
-		d.buffer.Close()
+		runtime.WaitForPackets()
+		d.pipeline.Close()
 	}
 	if d.home != nil {
-		d.home.close() // after the packet-outs that are under way
+		d.home.Close() // after the packet-outs that are under way
 	}
-	for _, s := range []*state{d.portMap, d.packetOut} {
-		if s != nil {
-			s.close()
-		}
+	if d.Switch != nil {
+		d.Switch.Close()
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/stf"
 	"github.com/netcraq/netcraq/switch/target"
@@ -51,10 +52,10 @@ func newCaptured(t testing.TB, prog *bmv2json.Program, h Hook) (*captured, error
 
 // process runs the program on a frame and waits for as many frames as are expected to come out.
 func (c *captured) process(port uint32, frame []byte, expect int) ([]stf.Packet, error) {
-	c.setPort(1, port)
-	program := c.pipeline.program
+	c.PortMap.SetPort(1, port)
+	program := c.pipeline.TC
 	if c.opts.Hook == HookXDP {
-		program = c.pipeline.xdp
+		program = c.pipeline.XDP
 	}
 	if _, err := program.Run(&ebpf.RunOptions{Data: frame}); err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (c *captured) process(port uint32, frame []byte, expect int) ([]stf.Packet,
 		case p := <-c.out:
 			out = append(out, p)
 		default:
-			if c.packetIn.reader.AvailableBytes() == 0 {
+			if !c.PacketIn.Pending() {
 				return out, nil
 			}
 			runtime.Gosched()
@@ -127,8 +128,8 @@ func TestLikeInterp(t *testing.T) {
 			if filepath.Dir(file) != "testdata" && drawsNumbers(prog) { // what ours draw says what comes out
 				t.Skip("the program draws random numbers")
 			}
-			if c.pipeline.requests.again() {
-				t.Skip("packets come back, which needs real interfaces: TestAgain")
+			if c.pipeline.Requests.Reinjects() {
+				t.Skip("packets come back, which needs real interfaces: TestRecirculate")
 			}
 			likeInterp(t, prog, in, c, rand.New(rand.NewPCG(1, uint64(i))))
 		})
@@ -317,10 +318,10 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 
 // usesClock reports whether a program's frames may depend on when they are processed, or on queues.
 func usesClock(prog *bmv2json.Program) bool {
-	p := newPlan(prog)
+	p := compile.NewPlan(prog)
 	for _, f := range []string{"ingress_global_timestamp", "egress_global_timestamp", "enq_timestamp", "deq_timedelta", "enq_qdepth", "deq_qdepth"} {
 		for _, h := range []string{"standard_metadata", "intrinsic_metadata", "queueing_metadata"} {
-			if r := prog.FieldNamed(h, f); !r.IsZero() && p.reads(r) {
+			if r := prog.FieldNamed(h, f); !r.IsZero() && p.Reads(r) {
 				return true
 			}
 		}

@@ -1,33 +1,27 @@
 package ebpf
 
-import "fmt"
-
-// Hook says where in the kernel the programs of a switch are attached.
-type Hook int
-
-// The choices.
-const (
-	HookAuto   Hook = iota // at XDP on ports whose driver runs it natively, but for veth, where tc is as fast and asks nothing of the peer; else at tc
-	HookTC                 // at tc on all ports
-	HookXDP                // at XDP on all ports whose driver runs it natively, veth included; else at tc
-	HookClsact             // at tc on all ports, by clsact's filters even where the kernel has tcx: what kernels before 6.6 get
+import (
+	"github.com/netcraq/netcraq/switch/ebpf/attach"
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
 )
 
-var hookNames = [...]string{"auto", "tc", "xdp", "clsact"}
+// Hook says where in the kernel the programs of a switch are attached. It is a flag's value.
+type Hook = attach.Hook
 
-// String implements flag.Value.
-func (h Hook) String() string { return hookNames[h] }
+// The choices of [Options.Hook].
+const (
+	HookAuto   = attach.HookAuto
+	HookTC     = attach.HookTC
+	HookXDP    = attach.HookXDP
+	HookClsact = attach.HookClsact
+)
 
-// Set implements flag.Value.
-func (h *Hook) Set(s string) error {
-	for i, n := range hookNames {
-		if n == s {
-			*h = Hook(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("the hook is auto, tc, xdp or clsact, not %q", s)
-}
+// Probe reports why this engine cannot run here: nil if it can, else an error that says what the kernel or the process
+// lacks.
+func Probe() error { return attach.Probe() }
 
-// Type implements pflag.Value.
-func (*Hook) Type() string { return "auto|tc|xdp|clsact" }
+// Support says what this engine does with a construct of v1model.
+type Support = compile.Support
+
+// Supported lists what is run and what is refused, for docs/switch.md.
+func Supported() []Support { return compile.Supported() }

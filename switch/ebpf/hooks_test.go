@@ -18,7 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/switch/iface"
+	"github.com/netcraq/netcraq/switch/offload"
 	"github.com/netcraq/netcraq/switch/stf"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -59,7 +59,7 @@ func newCables(t *testing.T, ports []uint32, hidden ...uint32) *cables {
 		}
 		home.Close()
 	})
-	iface.Dir = t.TempDir()
+	offload.Dir = t.TempDir()
 	noIPv6()
 	for _, n := range ports {
 		c.plug(t, n)
@@ -262,7 +262,7 @@ func TestHooks(t *testing.T) {
 			setHooksEntries(t, d.Pipeline(), ports)
 			atXDP := 0
 			for _, q := range d.ports {
-				if q.hook == hookXDP {
+				if q.At == HookXDP {
 					atXDP++
 				}
 			}
@@ -318,10 +318,10 @@ func TestHooks(t *testing.T) {
 			if n := binary.BigEndian.Uint32(cells[0]); n != count {
 				t.Errorf("%d frames were counted %d times", count, n)
 			}
-			if lost := d.portMap.load(portsLost); lost > 0 {
+			if lost := d.PortMap.Lost(); lost > 0 {
 				t.Errorf("%d frames were lost between XDP and tc", lost)
 			}
-			if passed := d.portMap.load(portsHandovers); (passed > 0) != (c.xdp > 0) {
+			if passed := d.PortMap.Passed(); (passed > 0) != (c.xdp > 0) {
 				t.Errorf("XDP has handed %d frames to tc", passed)
 			}
 		})

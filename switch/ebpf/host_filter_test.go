@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/switch/iface"
+	"github.com/netcraq/netcraq/switch/offload"
 	"github.com/netcraq/netcraq/switch/target"
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
@@ -218,7 +218,7 @@ func TestHostFilterWrapped(t *testing.T) {
 			}
 			start(hook)
 			// A device that takes tags off would show XDP a tagged frame as one that is not.
-			if on, err := iface.IsOn("sw", iface.RxVLAN); err != nil || on != (hook != HookXDP) {
+			if on, err := offload.IsOn("sw", offload.RxVLAN); err != nil || on != (hook != HookXDP) {
 				t.Errorf("rx-vlan-offload is on: %v (%v)", on, err)
 			}
 			for ports, names := range before {

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/switch/iface"
+	"github.com/netcraq/netcraq/switch/offload"
 	"github.com/netcraq/netcraq/switch/stf"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -79,7 +79,7 @@ func TestPushes(t *testing.T) {
 			}
 			close(stop)
 			<-done
-			if lost := d.portMap.load(portsLost); lost > 0 || frames < 20 {
+			if lost := d.PortMap.Lost(); lost > 0 || frames < 20 {
 				t.Errorf("of %d frames %d were lost between XDP and tc", frames, lost)
 			}
 			check(t, d.Close())
@@ -103,8 +103,8 @@ func stateOf(t *testing.T) string {
 			continue
 		}
 		s := name
-		for _, setting := range []iface.Setting{iface.GenericReceive, iface.LargeReceive, iface.TCPSegments, iface.GenericSegment, iface.TxChecksums, iface.TxVLAN, iface.RxVLAN} {
-			on, err := iface.IsOn(name, setting)
+		for _, setting := range []offload.Setting{offload.GenericReceive, offload.LargeReceive, offload.TCPSegments, offload.GenericSegment, offload.TxChecksums, offload.TxVLAN, offload.RxVLAN} {
+			on, err := offload.IsOn(name, setting)
 			check(t, err)
 			s += fmt.Sprintf(" %s=%v", setting, on)
 		}
@@ -133,7 +133,7 @@ func TestHoldHooks(t *testing.T) {
 	if kind == "" {
 		t.Skip("only for TestKilledAndStarted")
 	}
-	iface.Dir = os.Getenv("NETCRAQ_TEST_RECORDS")
+	offload.Dir = os.Getenv("NETCRAQ_TEST_RECORDS")
 	opts := kinds[kind]
 	opts.Log = slog.New(slog.DiscardHandler) // what it says first is "holding"
 	startHooks(t, opts, 1, 2)
@@ -149,7 +149,7 @@ func TestKilledAndStarted(t *testing.T) {
 				c := newCables(t, []uint32{1, 2})
 				before := stateOf(t)
 				cmd := exec.Command(os.Args[0], "-test.run=^TestHoldHooks$")
-				cmd.Env = append(os.Environ(), "NETCRAQ_HOLD_HOOKS="+first, "NETCRAQ_TEST_RECORDS="+iface.Dir)
+				cmd.Env = append(os.Environ(), "NETCRAQ_HOLD_HOOKS="+first, "NETCRAQ_TEST_RECORDS="+offload.Dir)
 				said, err := cmd.StderrPipe()
 				check(t, err)
 				check(t, cmd.Start())

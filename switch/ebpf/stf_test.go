@@ -50,8 +50,8 @@ func runSTF(t *testing.T, hook Hook, file string, text []byte) {
 	check(t, err)
 	for _, n := range ports {
 		check(t, d.AddPort(target.Port{Number: n, Iface: fmt.Sprintf("s%d", n)}))
-		if q := d.ports[n]; (q.hook == hookXDP) != (hook == HookXDP) {
-			t.Fatalf("port %d is at %v: %s", n, q.hook, q.why)
+		if q := d.ports[n]; (q.At == HookXDP) != (hook == HookXDP) {
+			t.Fatalf("port %d is at %v: %s", n, q.At, q.why)
 		}
 	}
 	begun := time.Now()

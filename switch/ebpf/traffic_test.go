@@ -85,7 +85,7 @@ func TestTCP(t *testing.T) {
 			d := startHooks(t, c.opts, 1, 2)
 			at := 0
 			for _, q := range d.ports {
-				if q.hook == hookXDP {
+				if q.At == HookXDP {
 					at++
 				}
 			}

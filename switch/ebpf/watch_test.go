@@ -9,16 +9,18 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/switch/ebpf/attach"
 )
 
 // TestFeatures asks for a veth's XDP features: natively it always runs programs, and it takes frames from them once its peer has a program.
 func TestFeatures(t *testing.T) {
 	sw, _ := inNamespace(t)
-	f, err := xdpFeatures(sw.Attrs().Index)
+	f, err := attach.XDPFeatures(sw.Attrs().Index)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f&xdpBasic == 0 || f&xdpXmit != 0 {
+	if f&attach.RunsXDP == 0 || f&attach.TakesXDP != 0 {
 		t.Errorf("a veth without programs has the features %#x", f)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/switch/softswitch"
+	"github.com/netcraq/netcraq/switch/userspace"
 )
 
 // transcript is what a log is told.
@@ -39,7 +39,7 @@ func (s *transcript) String() string {
 // boundedServer serves P4Runtime on the loopback interface to so many connections.
 func boundedServer(t *testing.T, most int) (c *Connections, address string, said *transcript) {
 	t.Helper()
-	dev, err := softswitch.New(softswitch.Options{Log: slog.New(slog.DiscardHandler)})
+	dev, err := userspace.New(userspace.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/netcraq/netcraq/switch/softswitch"
+	"github.com/netcraq/netcraq/switch/userspace"
 )
 
 // TestScenarios runs the conversations in testdata/scenarios: what controllers ask of a P4Runtime server over gRPC, in the protocol's own text form, and
@@ -93,7 +93,7 @@ func newWorld(t *testing.T, program string) *world {
 		t.Fatal(err)
 	}
 	w.nameIDs()
-	dev, err := softswitch.New(softswitch.Options{CPUPort: 255, Log: slog.New(slog.DiscardHandler)})
+	dev, err := userspace.New(userspace.Options{CPUPort: 255, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/switch/iface"
+	"github.com/netcraq/netcraq/switch/offload"
 )
 
 // linkWatch calls changed with the name of each interface about which the kernel has news (rtnetlink(7), RTMGRP_LINK), and with "" when news were lost.
@@ -140,7 +140,7 @@ func (s *Set) reconcile(p *port) {
 func (s *Set) tryAgain(p *port, what string, err error) {
 	if !p.told {
 		p.told = true
-		s.log.Warn(what, "port", p.number, "iface", p.iface, "err", err, "do", iface.Help(err))
+		s.log.Warn(what, "port", p.number, "iface", p.iface, "err", err, "do", offload.Help(err))
 	}
 	time.AfterFunc(lookAgain, func() { s.linkChanged(p.iface) })
 }

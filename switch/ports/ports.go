@@ -32,7 +32,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/switch/iface"
+	"github.com/netcraq/netcraq/switch/offload"
 )
 
 // Direction says which way a frame passes a port.
@@ -118,8 +118,8 @@ const tableSize = 512
 type port struct {
 	number   uint32
 	iface    string
-	settings *iface.Change // what was changed on the interface, to be undone
-	told     bool          // the log has been told what keeps it from being looked at, or opened; guarded by Set.opening
+	settings *offload.Change // what was changed on the interface, to be undone
+	told     bool            // the log has been told what keeps it from being looked at, or opened; guarded by Set.opening
 	up       atomic.Bool
 
 	rxPackets, rxBytes, txPackets, txBytes, txDropped, rxOversize, rxOverrun atomic.Uint64
@@ -149,7 +149,7 @@ func New(handle Handler, opts Options) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the packet thread's wake-up descriptor: %w", err)
 	}
-	if err := iface.Recover(); err != nil {
+	if err := offload.Recover(); err != nil {
 		log.Warn("what a dead switch changed on interfaces may still be changed", "err", err)
 	}
 	s := &Set{
@@ -213,7 +213,7 @@ func (s *Set) open(p *port) error {
 		return fmt.Errorf("interface %s: %w", p.iface, errNoInterface(err))
 	}
 	// What shows or sends frames that never were on the wire: merged on receive, split or summed later on send.
-	settings, err := iface.Off(p.iface, link.Index, iface.GenericReceive, iface.LargeReceive, iface.TCPSegments, iface.GenericSegment, iface.TxChecksums)
+	settings, err := offload.Off(p.iface, link.Index, offload.GenericReceive, offload.LargeReceive, offload.TCPSegments, offload.GenericSegment, offload.TxChecksums)
 	if err != nil {
 		s.log.Debug("some offloads stay as they are, or are not recorded", "port", p.number, "iface", p.iface, "err", err)
 	}
@@ -249,7 +249,7 @@ func (s *Set) open(p *port) error {
 }
 
 // restore undoes a change of an interface's settings.
-func (s *Set) restore(c *iface.Change) {
+func (s *Set) restore(c *offload.Change) {
 	if err := c.Restore(); err != nil {
 		s.log.Warn("an interface's settings are not as they were", "err", err)
 	}

@@ -23,9 +23,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/netcraq/netcraq/switch/ebpf"
-	"github.com/netcraq/netcraq/switch/iface"
 	"github.com/netcraq/netcraq/switch/internal/bmv2"
 	"github.com/netcraq/netcraq/switch/interp"
+	"github.com/netcraq/netcraq/switch/offload"
 	"github.com/netcraq/netcraq/switch/stf"
 	"github.com/netcraq/netcraq/switch/target"
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
@@ -337,7 +337,7 @@ func newEngines(t testing.TB) *engines {
 	if err := ebpf.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
 	}
-	iface.Dir = t.TempDir()
+	offload.Dir = t.TempDir()
 	_, err := exec.LookPath("simple_switch_grpc")
 	if err != nil {
 		t.Logf("without BMv2: %v", err)

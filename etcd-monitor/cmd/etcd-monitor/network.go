@@ -10,7 +10,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -28,6 +27,8 @@ const (
 	directoryWait     = 5 * time.Second  // for one attempt to read from etcd which keys are placed
 	dictionariesEvery = time.Minute      // it is looked for new dictionaries
 	patience          = 10 * time.Second // for a write of a placed key whose client waits longer
+
+	etcdTxnOps = 128 // embed.DefaultMaxTxnOps, without etcd's server
 )
 
 // network is the key-value service with placed keys read from the network, and what it works with.
@@ -97,7 +98,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 		Observer: metrics, Evictor: n.chains, Prefix: o.prefix, Reserved: o.controllers, Patience: patience, Open: n.everybody.Open,
 	}
 	if o.ownEtcd { // which takes more
-		cfg.MaxTxnOps, cfg.MaxRequestBytes = int(embed.DefaultMaxTxnOps), int(o.maxRequestBytes)
+		cfg.MaxTxnOps, cfg.MaxRequestBytes = etcdTxnOps, int(o.maxRequestBytes)
 	}
 	n.server = guarded.New(cfg)
 	n.work.Go(func() { n.server.Warm(ctx) })

@@ -25,11 +25,11 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf"
-	"github.com/netcraq/netcraq/switch/fallback"
+	"github.com/netcraq/netcraq/switch/engineselect"
 	"github.com/netcraq/netcraq/switch/p4rt"
 	"github.com/netcraq/netcraq/switch/ports"
-	"github.com/netcraq/netcraq/switch/softswitch"
 	"github.com/netcraq/netcraq/switch/target"
+	"github.com/netcraq/netcraq/switch/userspace"
 )
 
 // jsonVersion is the newest version of the BMv2 JSON format that is read; any 2.x is.
@@ -52,7 +52,7 @@ var engines = []engine{
 	}},
 }
 
-func startEBPF(o *options, why string, log *slog.Logger, p ports.Options) (fallback.Engine, error) {
+func startEBPF(o *options, why string, log *slog.Logger, p ports.Options) (engineselect.Engine, error) {
 	if p.Faults != nil {
 		return nil, fmt.Errorf("--faults works on frames in this process, and the kernel's do not come here: use --engine interp: %w", target.ErrUnsupported)
 	}
@@ -78,8 +78,8 @@ func startEBPF(o *options, why string, log *slog.Logger, p ports.Options) (fallb
 	return ebpf.New(e)
 }
 
-func startInterp(o *options, why string, log *slog.Logger, p ports.Options) (fallback.Engine, error) {
-	return softswitch.New(softswitch.Options{Why: why, CPUPort: o.cpuPort, DropPort: o.dropPort, OnlyUDP: o.onlyUDP, Log: log, Ports: p})
+func startInterp(o *options, why string, log *slog.Logger, p ports.Options) (engineselect.Engine, error) {
+	return userspace.New(userspace.Options{Why: why, CPUPort: o.cpuPort, DropPort: o.dropPort, OnlyUDP: o.onlyUDP, Log: log, Ports: p})
 }
 
 // startEngine makes the device that the command line asks for. The choice of "auto" is made twice: here, by what the kernel and the options allow, and for each
@@ -95,7 +95,7 @@ func startEngine(o *options, log *slog.Logger, p ports.Options) (target.Device, 
 			_ = fast.Close()
 			return nil, err
 		}
-		return fallback.New(fast, slow, log), nil
+		return engineselect.New(fast, slow, log), nil
 	}
 	var names []string
 	for _, e := range engines {

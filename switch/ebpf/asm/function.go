@@ -1,0 +1,276 @@
+package asm
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// Registers that mean the same in all of a function. R0 to R5 are clobbered by calls and hold values within one node of the control flow only, so that at
+// every place where paths meet the verifier finds the same state in every register that is still read, and need not follow each path to its end.
+const (
+	PHV   = asm.R6 // the packet's fields: a value of the per-CPU map "phv"
+	Ctx   = asm.R7 // struct __sk_buff or struct xdp_md
+	Entry = asm.R8 // a table entry's word or slot; in the parser, the cursor
+	Temp  = asm.R9 // in the parser, how many bytes may be parsed
+)
+
+// Function is one BPF function as it is being written.
+type Function struct {
+	Name   string
+	ins    []asm.Instruction
+	labels map[string]int // where they stand in ins
+	fresh  int
+	Where  string // the place in the JSON that is being translated, for refusals
+}
+
+func New(name string) *Function {
+	return &Function{Name: name, labels: map[string]int{}}
+}
+
+func (c *Function) Emit(ins ...asm.Instruction) { c.ins = append(c.ins, ins...) }
+
+// NewLabel makes a label that is not bound yet.
+func (c *Function) NewLabel(hint string) string {
+	c.fresh++
+	return fmt.Sprintf("%s.%s.%d", c.Name, hint, c.fresh)
+}
+
+// Bind puts a label here.
+func (c *Function) Bind(label string) {
+	if _, twice := c.labels[label]; twice {
+		panic("label bound twice: " + label)
+	}
+	c.labels[label] = len(c.ins)
+}
+
+func (c *Function) Jump(label string) { c.Emit(asm.Ja.Label(label)) }
+
+// LoadConstant loads a 64-bit constant.
+func (c *Function) LoadConstant(dst asm.Register, v uint64) {
+	switch {
+	case v <= math.MaxInt32 || v >= uint64(math.MaxUint64+math.MinInt32+1):
+		c.Emit(asm.Mov.Imm(dst, int32(v)))
+	case v <= math.MaxUint32:
+		c.Emit(asm.Mov.Imm32(dst, int32(uint32(v))))
+	default:
+		c.Emit(asm.LoadImm(dst, int64(v), asm.DWord))
+	}
+}
+
+func (c *Function) Call(fn asm.BuiltinFunc) { c.Emit(fn.Call()) }
+
+// CallFunction calls another function of the program, with the arguments that R1 and R2 hold.
+func (c *Function) CallFunction(name string) {
+	// The verifier takes all of R1 to R5 for arguments: what is in them would tell paths apart that are the same.
+	c.Emit(asm.Mov.Imm(asm.R3, 0), asm.Mov.Imm(asm.R4, 0), asm.Mov.Imm(asm.R5, 0))
+	c.Emit(asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.Call), Src: asm.PseudoCall, Constant: -1}.WithReference(name))
+}
+
+// LoadFunction loads the address of another function of the program.
+func (c *Function) LoadFunction(dst asm.Register, name string) {
+	c.Emit(asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: dst, Src: asm.PseudoFunc, Constant: -1}.WithReference(name))
+}
+
+func isJump(in asm.Instruction) bool {
+	cl := in.OpCode.Class()
+	return cl.IsJump() && in.OpCode.JumpOp() != asm.Call && in.OpCode.JumpOp() != asm.Exit
+}
+
+// Assemble drops what cannot be reached (the verifier refuses it) and jumps to the next instruction, and gives the labels to the instructions.
+// main is true for the program's entry, whose type the kernel knows; the others are static functions.
+func (c *Function) Assemble(main bool) (asm.Instructions, error) {
+	target := func(i int) (int, error) {
+		ref := c.ins[i].Reference()
+		at, ok := c.labels[ref]
+		if !ok {
+			return 0, fmt.Errorf("%s: label %q is nowhere", c.Name, ref)
+		}
+		for n := 0; at < len(c.ins) && isJump(c.ins[at]) && c.ins[at].OpCode.JumpOp() == asm.Ja && n < len(c.ins); n++ {
+			next, ok := c.labels[c.ins[at].Reference()]
+			if !ok || next <= at {
+				break
+			}
+			at = next
+		}
+		return at, nil
+	}
+	n := len(c.ins)
+	to := make([]int, n)
+	reached := make([]bool, n+1)
+	work := []int{0}
+	for len(work) > 0 {
+		i := work[len(work)-1]
+		work = work[:len(work)-1]
+		if reached[i] {
+			continue
+		}
+		reached[i] = true
+		if i == n {
+			return nil, fmt.Errorf("%s: runs off its end", c.Name)
+		}
+		in := c.ins[i]
+		if isJump(in) {
+			t, err := target(i)
+			if err != nil {
+				return nil, err
+			}
+			to[i] = t
+			work = append(work, t)
+			if in.OpCode.JumpOp() == asm.Ja {
+				continue
+			}
+		}
+		if in.OpCode.JumpOp() == asm.Exit && in.OpCode.Class().IsJump() {
+			continue
+		}
+		work = append(work, i+1)
+	}
+	// A jump to the next instruction that stays is no jump.
+	keep := make([]bool, n)
+	next := n
+	for i := n - 1; i >= 0; i-- {
+		keep[i] = reached[i] && !(isJump(c.ins[i]) && c.ins[i].OpCode.JumpOp() == asm.Ja && to[i] > i && firstKept(keep, to[i]) == next)
+		if keep[i] {
+			next = i
+		}
+	}
+	symbol := make([]string, n)
+	for i := range n {
+		if keep[i] && isJump(c.ins[i]) {
+			symbol[firstKept(keep, to[i])] = ""
+			to[i] = firstKept(keep, to[i])
+		}
+	}
+	isTarget := map[int]string{}
+	for i := range n {
+		if keep[i] && isJump(c.ins[i]) {
+			isTarget[to[i]] = fmt.Sprintf("%s+%d", c.Name, to[i])
+		}
+	}
+	var out asm.Instructions
+	for i := range n {
+		if !keep[i] {
+			continue
+		}
+		in := c.ins[i]
+		if isJump(in) {
+			in = in.WithReference(isTarget[to[i]])
+		}
+		if l, ok := isTarget[i]; ok && len(out) > 0 {
+			in = in.WithSymbol(l)
+		}
+		out = append(out, in)
+	}
+	if l, ok := isTarget[firstKept(keep, 0)]; ok { // the entry's symbol is the function's name
+		return nil, fmt.Errorf("%s: jumps to its own entry (%s)", c.Name, l)
+	}
+	linkage := btf.StaticFunc
+	if main {
+		linkage = btf.GlobalFunc
+	}
+	word := &btf.Int{Name: "long", Size: 8, Encoding: btf.Signed}
+	params := []btf.FuncParam{{Name: "ctx", Type: &btf.Pointer{Target: &btf.Void{}}}}
+	if !main {
+		params = []btf.FuncParam{{Name: "a", Type: word}, {Name: "b", Type: &btf.Pointer{Target: &btf.Void{}}}}
+	}
+	fn := &btf.Func{Name: c.Name, Linkage: linkage, Type: &btf.FuncProto{Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}, Params: params}}
+	out[0] = btf.WithFuncMetadata(out[0].WithSymbol(c.Name), fn)
+	return out, nil
+}
+
+// Link makes one program of functions, the first of which is its entry. Functions that nothing calls are left out:
+// where all calls of one are in code that cannot be reached, which assemble drops, the kernel does not take it for a
+// function, and refuses what is said about it.
+func Link(functions []*Function) (asm.Instructions, error) {
+	parts, at := make([]asm.Instructions, len(functions)), map[string]int{}
+	for i, c := range functions {
+		at[c.Name] = i
+	}
+	called := make([]bool, len(functions))
+	called[0] = true
+	for work := []int{0}; len(work) > 0; {
+		i := work[0]
+		work = work[1:]
+		var err error
+		if parts[i], err = functions[i].Assemble(i == 0); err != nil {
+			return nil, err
+		}
+		for _, in := range parts[i] {
+			// A jump's reference is a place in its own function, which is none's name.
+			if f, ok := at[in.Reference()]; ok && !called[f] {
+				called[f], work = true, append(work, f)
+			}
+		}
+	}
+	return slices.Concat(parts...), nil
+}
+
+func firstKept(keep []bool, i int) int {
+	for i < len(keep) && !keep[i] {
+		i++
+	}
+	return i
+}
+
+// Load and store move a number between a register and memory; size is 1, 2, 4 or 8 bytes.
+func (c *Function) Load(dst, base asm.Register, off, size int) {
+	c.Emit(asm.LoadMem(dst, base, int16(off), SizeOf(size)))
+}
+
+func (c *Function) Store(base asm.Register, off int, src asm.Register, size int) {
+	c.Emit(asm.StoreMem(base, int16(off), src, SizeOf(size)))
+}
+
+func (c *Function) StoreConstant(base asm.Register, off int, v int32, size int) {
+	// asm.StoreImm takes no double words; the instruction does, with its constant's sign extended.
+	c.Emit(asm.Instruction{OpCode: asm.StoreImmOp(SizeOf(size)), Dst: base, Offset: int16(off), Constant: int64(v)})
+}
+
+func SizeOf(bytes int) asm.Size {
+	switch bytes {
+	case 1:
+		return asm.Byte
+	case 2:
+		return asm.Half
+	case 4:
+		return asm.Word
+	}
+	return asm.DWord
+}
+
+// CopyWords copies a multiple of 8 bytes, through R4 and R5, from src+from to dst+to.
+func (c *Function) CopyWords(dst asm.Register, to int, src asm.Register, from, bytes int) {
+	via := [2]asm.Register{asm.R4, asm.R5}
+	for i := 0; i < bytes; i += 16 {
+		for j := 0; j < 16 && i+j < bytes; j += 8 {
+			c.Load(via[j/8], src, from+i+j, 8)
+		}
+		for j := 0; j < 16 && i+j < bytes; j += 8 {
+			c.Store(dst, to+i+j, via[j/8], 8)
+		}
+	}
+}
+
+// Zero clears bytes of memory from base+off on; both ends are multiples of what the stores need.
+func (c *Function) Zero(base asm.Register, off, bytes int) {
+	for bytes > 0 {
+		size := 8
+		for size > bytes || off%size != 0 {
+			size /= 2
+		}
+		c.StoreConstant(base, off, 0, size)
+		off, bytes = off+size, bytes-size
+	}
+}
+
+// Atomic is an atomic operation on the 64-bit word at base+off. The operation's code is put in as the instruction's constant, too: cilium/ebpf v0.22.0 encodes
+// what stands there, so that its own Xchg and CmpXchg become plain additions; a version that does not will say the same.
+func Atomic(op asm.AtomicOp, base, src asm.Register, off int) asm.Instruction {
+	in := op.Mem(base, src, asm.DWord, int16(off))
+	in.Constant = int64(op >> 8)
+	return in
+}

@@ -1,0 +1,190 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/switch/offload"
+)
+
+// Attachment is the programs of one port: at tc always, at XDP where the port is there, too. All its functions are called on the thread of the namespace.
+type Attachment struct {
+	name    string
+	Ifindex int
+	At      Hook // HookTC or HookXDP: where frames are met first
+	clsact  bool // at tc by a filter, not by tcx
+
+	tc         link.Link // nil where clsact or nothing is attached
+	filter     bool      // clsact's
+	discipline bool      // clsact came with the filter
+	XDP        link.Link
+}
+
+// New is an interface, by its name and index, to which nothing is attached yet. It is served at tc, by a filter of clsact
+// if that is asked, until At is changed.
+func New(name string, index int, clsact bool) Attachment {
+	return Attachment{name: name, Ifindex: index, At: HookTC, clsact: clsact}
+}
+
+// Attached reports whether a program runs.
+func (a *Attachment) Attached() bool { return a.tc != nil || a.filter }
+
+// Change makes a pipeline's programs those of the port, in the place of the old pipeline's; xdp is used where the port is at XDP. At every moment a frame is met by one program that takes it as a whole:
+// what the old program at XDP has handed over is finished by the old program at tc, which stays behind the new one until finish is called.
+func (a *Attachment) Change(tc, xdp *ebpf.Program) (finish func(), err error) {
+	finish = func() {}
+	switch {
+	case a.clsact:
+		if finish, err = a.setFilter(tc); err != nil {
+			return finish, err
+		}
+	case a.tc == nil:
+		if a.tc, err = a.attachTCX(tc, link.Head()); err != nil { // before others, as at XDP
+			return finish, err
+		}
+	case a.XDP == nil:
+		if err := a.tc.Update(tc); err != nil {
+			return finish, fmt.Errorf("changing the program at %s: %w", a.name, err)
+		}
+	default:
+		before := a.tc
+		if a.tc, err = a.attachTCX(tc, link.Head()); err != nil {
+			a.tc = before
+			return finish, err
+		}
+		finish = func() { _ = before.Close() }
+	}
+	if a.At != HookXDP {
+		return finish, nil
+	}
+	if a.XDP != nil {
+		if err := a.XDP.Update(xdp); err != nil {
+			return finish, fmt.Errorf("changing the program at XDP of %s: %w", a.name, err)
+		}
+		return finish, nil
+	}
+	a.XDP, err = attachXDP(a.Ifindex, xdp)
+	if err != nil {
+		return finish, fmt.Errorf("attaching the program to %s: %w", a.name, err)
+	}
+	return finish, nil
+}
+
+func (a *Attachment) attachTCX(prog *ebpf.Program, anchor link.Anchor) (link.Link, error) {
+	l, err := link.AttachTCX(link.TCXOptions{Interface: a.Ifindex, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: anchor})
+	if err != nil {
+		return nil, fmt.Errorf("attaching the program to %s: %w", a.name, err)
+	}
+	return l, nil
+}
+
+// attachXDP attaches a program natively. A program that a switch has put there for the other end of the cable makes room: this one serves the same purpose.
+func attachXDP(ifindex int, prog *ebpf.Program) (link.Link, error) {
+	options := link.XDPOptions{Program: prog, Interface: ifindex, Flags: link.XDPDriverMode}
+	l, err := link.AttachXDP(options)
+	for range 3 { // the switch at the other end may be putting it back
+		if !errors.Is(err, unix.EBUSY) || !removePass(ifindex) {
+			break
+		}
+		l, err = link.AttachXDP(options)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("at XDP: %w", err)
+	}
+	return l, nil
+}
+
+// Close takes the programs off the port.
+func (a *Attachment) Close() {
+	for _, l := range []link.Link{a.XDP, a.tc} {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+	a.XDP, a.tc = nil, nil
+	if a.filter {
+		a.removeFilters()
+	}
+}
+
+// ---- clsact: the hook of kernels before 6.6 ----
+//
+// A filter stays when the process that made it dies, and answers reads until the read lease that the program checks has run out; package offload removes it then.
+
+// Priorities of filters: a new program runs before the old one, as long as frames are on their way that are the old one's.
+const (
+	filterNew    = 1
+	filterSteady = 2
+)
+
+func (a *Attachment) bpfFilter(priority uint16, prog *ebpf.Program) (*netlink.BpfFilter, error) {
+	name, err := offload.FilterName(a.discipline)
+	if err != nil {
+		return nil, err
+	}
+	f := &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: a.Ifindex, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: priority},
+		Name: name, DirectAction: true}
+	if prog != nil {
+		f.Fd = prog.FD()
+	}
+	return f, nil
+}
+
+// setFilter puts the program into the interface's clsact queueing discipline, which is made if need be. finish puts it into the place of the one before.
+func (a *Attachment) setFilter(prog *ebpf.Program) (finish func(), err error) {
+	finish = func() {}
+	switch err := netlink.QdiscAdd(offload.Discipline(a.Ifindex)); {
+	case err == nil:
+		a.discipline = true
+	case !errors.Is(err, unix.EEXIST):
+		return finish, fmt.Errorf("adding clsact to %s: %w", a.name, err)
+	}
+	put := func(priority uint16) error {
+		f, err := a.bpfFilter(priority, prog)
+		if err == nil {
+			err = netlink.FilterReplace(f)
+		}
+		if err != nil {
+			return fmt.Errorf("attaching the program to %s with clsact: %w", a.name, err)
+		}
+		return nil
+	}
+	if !a.filter {
+		err := put(filterSteady)
+		a.filter = err == nil
+		return finish, err
+	}
+	if err := put(filterNew); err != nil {
+		return finish, err
+	}
+	return func() {
+		if put(filterSteady) == nil {
+			_ = a.removeFilter(filterNew)
+		}
+	}, nil
+}
+
+func (a *Attachment) removeFilter(priority uint16) error {
+	f, err := a.bpfFilter(priority, nil)
+	if err != nil {
+		return err
+	}
+	return netlink.FilterDel(f)
+}
+
+// removeFilters takes the program away, and clsact if it came with it.
+func (a *Attachment) removeFilters() {
+	for _, priority := range []uint16{filterNew, filterSteady} {
+		_ = a.removeFilter(priority) // the interface may be gone, and only a push that failed leaves both
+	}
+	a.filter = false
+	if l, err := netlink.LinkByIndex(a.Ifindex); err == nil && a.discipline {
+		_ = offload.RemoveDiscipline(l)
+	}
+	a.discipline = false
+}

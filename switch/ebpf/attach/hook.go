@@ -1,0 +1,35 @@
+package attach
+
+import (
+	"fmt"
+)
+
+// Hook says where in the kernel the programs of a switch are attached.
+type Hook int
+
+// The choices.
+const (
+	HookAuto   Hook = iota // at XDP on ports whose driver runs it natively, but for veth, where tc is as fast and asks nothing of the peer; else at tc
+	HookTC                 // at tc on all ports
+	HookXDP                // at XDP on all ports whose driver runs it natively, veth included; else at tc
+	HookClsact             // at tc on all ports, by clsact's filters even where the kernel has tcx: what kernels before 6.6 get
+)
+
+var hookNames = [...]string{"auto", "tc", "xdp", "clsact"}
+
+// String implements flag.Value.
+func (h Hook) String() string { return hookNames[h] }
+
+// Set implements flag.Value.
+func (h *Hook) Set(s string) error {
+	for i, n := range hookNames {
+		if n == s {
+			*h = Hook(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("the hook is auto, tc, xdp or clsact, not %q", s)
+}
+
+// Type implements pflag.Value.
+func (*Hook) Type() string { return "auto|tc|xdp|clsact" }

@@ -1,0 +1,248 @@
+package compile
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// Reads reports whether anything in the program reads a field: what nobody reads need not be set.
+func (p *Plan) Reads(r bmv2json.FieldRef) bool {
+	found := false
+	see := func(e *bmv2json.Expr) {
+		if e.Op == bmv2json.OpField && e.Field == r {
+			found = true
+		}
+	}
+	for _, q := range p.Prog.Parsers {
+		for _, s := range q.States {
+			for _, k := range s.Key {
+				walk(k, see)
+			}
+			for _, o := range s.Ops {
+				walk(o.Value, see)
+				walk(o.Cond, see)
+				walk(o.Length, see)
+				walkPrimitive(o.Primitive, see)
+			}
+		}
+	}
+	for _, a := range p.Prog.Actions {
+		for _, q := range a.Primitives {
+			walkPrimitive(q, see)
+		}
+	}
+	for _, q := range p.Prog.Pipelines {
+		for _, c := range q.Conditionals {
+			walk(c.Expr, see)
+		}
+	}
+	for _, t := range p.Prog.Tables() {
+		for _, k := range t.Keys {
+			found = found || k.Field == r
+		}
+	}
+	inputs := func(in []bmv2json.CalcInput) {
+		for _, i := range in {
+			found = found || i.Field == r || i.Header != nil && i.Header == r.Header
+		}
+	}
+	for _, c := range p.Prog.Calculations {
+		inputs(c.Input)
+	}
+	for _, a := range p.Prog.Profiles() {
+		if a.Selector != nil {
+			inputs(a.Selector.Input)
+		}
+	}
+	for _, c := range p.Prog.Checksums {
+		found = found || c.Target == r
+		walk(c.Cond, see)
+	}
+	for _, d := range p.Prog.Deparsers {
+		found = found || slices.Contains(d.Order, r.Header)
+	}
+	for _, l := range p.Prog.FieldLists {
+		found = found || slices.Contains(l.Fields, r)
+	}
+	for _, l := range p.Prog.LearnLists {
+		for _, e := range l.Elements {
+			walk(e, see)
+		}
+	}
+	return found
+}
+
+// walkPrimitive walks the arguments that a primitive reads; the first one of an assignment is only written.
+func walkPrimitive(q *bmv2json.Primitive, see func(*bmv2json.Expr)) {
+	if q == nil {
+		return
+	}
+	args := q.Args
+	switch q.Op {
+	case "mark_to_drop", "add_header", "remove_header":
+		return // their argument is a header of which they read nothing
+	case "assign", "modify_field", "register_read", "modify_field_with_hash_based_offset", "modify_field_rng_uniform":
+		args = args[min(1, len(args)):]
+	}
+	for _, a := range args {
+		walk(a, see)
+		if a.Op == bmv2json.OpHeader { // a header as a whole: all of its fields
+			for _, f := range a.Header.Type.Fields {
+				see(&bmv2json.Expr{Op: bmv2json.OpField, Field: bmv2json.FieldRef{Header: a.Header, Field: f}})
+			}
+		}
+	}
+}
+
+func walk(e *bmv2json.Expr, see func(*bmv2json.Expr)) {
+	if e == nil {
+		return
+	}
+	see(e)
+	walk(e.Cond, see)
+	walk(e.Left, see)
+	walk(e.Right, see)
+	for _, a := range e.Args {
+		walk(a, see)
+	}
+}
+
+// earlyHeaders finds the headers that the parser may look at, or write to, before it has extracted them, or extract and make invalid again. Their fields are 0 when it begins; those of others are made 0 when it has
+// ended without extracting them.
+func (p *Plan) earlyHeaders() map[*bmv2json.Header]bool {
+	early := map[*bmv2json.Header]bool{}
+	if len(p.Prog.Parsers) == 0 || p.Prog.Parsers[0].Init == nil {
+		return early
+	}
+	// What every way to a state has extracted. It only shrinks.
+	extracted := map[*bmv2json.ParseState]map[*bmv2json.Header]bool{p.Prog.Parsers[0].Init: {}}
+	pending := []*bmv2json.ParseState{p.Prog.Parsers[0].Init}
+	for len(pending) > 0 {
+		s := pending[0]
+		pending = pending[1:]
+		have := maps.Clone(extracted[s])
+		see := func(e *bmv2json.Expr) {
+			for _, h := range possibleHeaders(e) {
+				early[h] = early[h] || !h.Metadata && !have[h]
+			}
+		}
+		for _, o := range s.Ops {
+			for _, e := range []*bmv2json.Expr{o.Value, o.Cond, o.Length} {
+				walk(e, see)
+			}
+			if !o.Dest.IsZero() {
+				see(&bmv2json.Expr{Op: bmv2json.OpField, Field: o.Dest})
+			}
+			if o.Primitive != nil {
+				for _, e := range o.Primitive.Args {
+					walk(e, see)
+				}
+			}
+			// A member of a union that is extracted makes another one invalid, whose fields stay.
+			if o.Header != nil && o.Header.Union != nil {
+				early[o.Header] = true
+			}
+			if o.UnionStack != nil {
+				for _, h := range members(o) {
+					early[h] = true
+				}
+			}
+			if o.Header != nil { // the elements of a stack are extracted one after the other: nobody counts them here
+				have[o.Header] = true
+			}
+		}
+		for _, k := range s.Key {
+			walk(k, see)
+		}
+		for _, tr := range s.Transitions {
+			if tr.Next == nil {
+				continue
+			}
+			before, seen := extracted[tr.Next]
+			if !seen {
+				extracted[tr.Next] = maps.Clone(have)
+				pending = append(pending, tr.Next)
+				continue
+			}
+			n := len(before)
+			maps.DeleteFunc(before, func(h *bmv2json.Header, _ bool) bool { return !have[h] })
+			if len(before) < n {
+				pending = append(pending, tr.Next)
+			}
+		}
+	}
+	return early
+}
+
+// egressWrites finds what of the PHV egress changes, in whole words: what has to be put back before the next copy of a packet goes through it.
+func (p *Plan) egressWrites() []span {
+	var spans []span
+	add := func(off, size int) {
+		from := off &^ 7
+		spans = append(spans, span{from, (off+size+7)&^7 - from})
+	}
+	field := func(r bmv2json.FieldRef) {
+		if !r.IsZero() && r.Field != nil {
+			f := p.Layout.Field(r)
+			add(f.Off, f.Size)
+		}
+	}
+	header := func(h *bmv2json.Header) {
+		add(p.Layout.Base[h.Index], p.Layout.Types[h.Type].Size)
+		add(p.Layout.Validity(h), 1)
+	}
+	if p.measured() {
+		add(phvLength, 4)
+	}
+	for _, r := range []bmv2json.FieldRef{p.std.egressSpec, p.std.egressPort, p.std.egressRid, p.std.egressTime, p.std.packetLength, p.std.mcastGroup} {
+		field(r)
+	}
+	if q := p.Prog.Pipeline("egress"); q != nil {
+		for _, n := range nodes(q) {
+			for _, a := range actionsOf(n) {
+				for _, prim := range a.Primitives {
+					written := prim.Args[:min(1, len(prim.Args))]
+					if prim.Op == "execute_meter" && len(prim.Args) == 3 {
+						written = prim.Args[2:]
+					}
+					for _, e := range written {
+						if e.Op == bmv2json.OpField && !e.Field.IsValidity() && !e.Field.Field.VL {
+							field(e.Field)
+							continue
+						}
+						for _, h := range possibleHeaders(e) {
+							if prim.Op != "mark_to_drop" {
+								header(h)
+							}
+						}
+						switch e.Op {
+						case bmv2json.OpStack:
+							add(p.Layout.NextOf(e.Stack), 1)
+						case bmv2json.OpUnionStack:
+							add(p.Layout.NextOfUnions(e.UnionStack), 1)
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, k := range p.Prog.Checksums {
+		if k.Update {
+			field(k.Target)
+		}
+	}
+	// Those that touch become one.
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.off, b.off) })
+	var out []span
+	for _, s := range spans {
+		if n := len(out); n > 0 && s.off <= out[n-1].off+out[n-1].size {
+			out[n-1].size = max(out[n-1].size, s.off+s.size-out[n-1].off)
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}

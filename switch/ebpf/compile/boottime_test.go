@@ -1,0 +1,44 @@
+package compile
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/p4src"
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// TestProgramsReadBoottime: nothing that a program counts stands still while the machine is suspended, neither leases (its time stamps) nor meters.
+func TestProgramsReadBoottime(t *testing.T) {
+	text, _, err := p4src.Compiled(128)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prog, err := bmv2json.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps := Maps{PHV: 1, State: 2, Ports: 3, PacketIn: 4, PacketOut: 5, Buffer: 6, Tap: 7, Resume: 8, Lookups: map[int]int{}}
+	for _, h := range []Hook{TC, XDP} {
+		insns, err := Translate(NewPlan(prog), h, maps, Settings{CPUPort: 510})
+		if err != nil {
+			t.Fatal(err)
+		}
+		boot := 0
+		for _, in := range insns {
+			if !in.IsBuiltinCall() {
+				continue
+			}
+			switch asm.BuiltinFunc(in.Constant) {
+			case asm.FnKtimeGetBootNs:
+				boot++
+			case asm.FnKtimeGetNs, asm.FnKtimeGetCoarseNs, asm.FnJiffies64, asm.FnKtimeGetTaiNs:
+				t.Errorf("%v: a program calls %v", h, asm.BuiltinFunc(in.Constant))
+			}
+		}
+		if boot == 0 {
+			t.Errorf("%v: the program reads no clock", h)
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package compile
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+)
+
+// possibleHeaders are all headers that a primitive may change whose first argument is e.
+func possibleHeaders(e *bmv2json.Expr) (list []*bmv2json.Header) {
+	member := func(h *bmv2json.Header) {
+		if list = append(list, h); h.Union != nil {
+			list = append(list, h.Union.Headers...)
+		}
+	}
+	switch e.Op {
+	case bmv2json.OpHeader:
+		member(e.Header)
+	case bmv2json.OpStack:
+		list = e.Stack.Headers
+	case bmv2json.OpUnion:
+		list = e.Union.Headers
+	case bmv2json.OpUnionStack:
+		for _, u := range e.UnionStack.Unions {
+			list = append(list, u.Headers...)
+		}
+	case bmv2json.OpField:
+		member(e.Field.Header)
+	case bmv2json.OpAccessField, bmv2json.OpStackElem, bmv2json.OpUnionHeader, bmv2json.OpUnionStackElem:
+		list = possibleHeaders(e.Left)
+	}
+	return list
+}
+
+// setValid makes a header valid, and the others of its union invalid.
+func (t *translator) setValid(h *bmv2json.Header) {
+	t.StoreConstant(code.PHV, t.Layout.Validity(h), 1, 1)
+	if h.Union != nil {
+		for _, other := range h.Union.Headers {
+			if other != h {
+				t.StoreConstant(code.PHV, t.Layout.Validity(other), 0, 1)
+			}
+		}
+	}
+}
+
+// addHeader is setValid() of P4: a header that was not valid starts out with all fields 0.
+func (t *translator) addHeader(h *bmv2json.Header) {
+	done := t.NewLabel("was")
+	t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
+	t.Emit(asm.JNE.Imm(asm.R1, 0, done))
+	t.Zero(code.PHV, t.Layout.Base[h.Index], t.Layout.Types[h.Type].Size)
+	t.setValid(h)
+	t.grow(h, 1)
+	t.Bind(done)
+}
+
+// removeHeader is setInvalid().
+func (t *translator) removeHeader(h *bmv2json.Header) {
+	if h.Metadata {
+		return
+	}
+	if t.measured() {
+		done := t.NewLabel("was")
+		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
+		t.Emit(asm.JEq.Imm(asm.R1, 0, done))
+		t.grow(h, -1)
+		t.Bind(done)
+	}
+	t.StoreConstant(code.PHV, t.Layout.Validity(h), 0, 1)
+}
+
+// measured reports whether the program looks at packet_length, which BMv2 changes with each header that is added or removed.
+func (p *Plan) measured() bool { return !p.std.packetLength.IsZero() && p.Reads(p.std.packetLength) }
+
+// grow changes what packet_length will be in egress, by a header that comes (sign is 1) or goes (-1).
+func (t *translator) grow(h *bmv2json.Header, sign int) {
+	if !t.measured() {
+		return
+	}
+	l := t.Layout.Types[h.Type]
+	t.Load(asm.R1, code.PHV, phvLength, 4)
+	t.Emit(asm.Add.Imm(asm.R1, int32(sign*l.Bytes)))
+	if h.Type.VL >= 0 {
+		t.Load(asm.R2, code.PHV, t.Layout.Base[h.Index]+l.VarbitLength, 2)
+		if sign < 0 {
+			t.Emit(asm.Neg.Imm(asm.R2, 0))
+		}
+		t.Emit(asm.Add.Reg(asm.R1, asm.R2))
+	}
+	t.Store(code.PHV, phvLength, asm.R1, 4)
+}
+
+// assignHeader copies a header, validity included. Both are of one type.
+func (t *translator) assignHeader(dst, src *bmv2json.Header) {
+	if dst == src {
+		return
+	}
+	if dst.Type != src.Type {
+		ir.Refuse(t.Where, "copying a header of type %s to one of type %s", src.Type.Name, dst.Type.Name)
+	}
+	size := t.Layout.Types[dst.Type].Size
+	if src.Metadata {
+		t.CopyWords(code.PHV, t.Layout.Base[dst.Index], code.PHV, t.Layout.Base[src.Index], size)
+		if !dst.Metadata {
+			t.setValid(dst)
+		}
+		return
+	}
+	invalid, done := t.NewLabel("invalid"), t.NewLabel("copied")
+	t.Load(asm.R1, code.PHV, t.Layout.Validity(src), 1)
+	t.Emit(asm.JEq.Imm(asm.R1, 0, invalid))
+	if !dst.Metadata {
+		t.setValid(dst)
+	}
+	t.CopyWords(code.PHV, t.Layout.Base[dst.Index], code.PHV, t.Layout.Base[src.Index], size)
+	t.Jump(done)
+	t.Bind(invalid)
+	if !dst.Metadata {
+		t.StoreConstant(code.PHV, t.Layout.Validity(dst), 0, 1)
+	}
+	t.Bind(done)
+}
+
+// assignUnion copies the members of a union one by one: those that are valid in it become so.
+func (t *translator) assignUnion(dst, src []*bmv2json.Header) {
+	for i := range min(len(dst), len(src)) {
+		t.assignHeader(dst[i], src[i])
+	}
+}
+
+// assignStack copies a stack, element by element.
+func (t *translator) assignStack(p *bmv2json.Primitive) {
+	dst, to := t.StackElements(p.Args[0])
+	src, from := t.StackElements(p.Args[1])
+	if len(dst) != len(src) {
+		ir.Refuse(p.Path, "copying a stack of %d elements to one of %d", len(src), len(dst))
+	}
+	t.Load(asm.R1, code.PHV, from, 1)
+	t.Store(code.PHV, to, asm.R1, 1)
+	for i := range dst {
+		t.assignUnion(dst[i], src[i])
+	}
+}
+
+// shiftStack emits push_front and pop_front by a constant.
+func (t *translator) shiftStack(p *bmv2json.Primitive) {
+	elements, next := t.StackElements(p.Args[0])
+	size := len(elements)
+	by, ok := ir.ConstantOf(p.Args[1], 256)
+	if !ok {
+		ir.Refuse(p.Path, "%s by a number that is not constant", p.Op)
+	}
+	by = min(by, size)
+	if by == 0 {
+		return
+	}
+	move := func(dst, src []*bmv2json.Header) {
+		for i := range dst {
+			t.Load(asm.R1, code.PHV, t.Layout.Validity(src[i]), 1)
+			t.Store(code.PHV, t.Layout.Validity(dst[i]), asm.R1, 1)
+			t.CopyWords(code.PHV, t.Layout.Base[dst[i].Index], code.PHV, t.Layout.Base[src[i].Index], t.Layout.Types[dst[i].Type].Size)
+		}
+	}
+	invalidate := func(list []*bmv2json.Header) {
+		for _, h := range list {
+			t.StoreConstant(code.PHV, t.Layout.Validity(h), 0, 1)
+		}
+	}
+	end := t.NewLabel("count")
+	if p.Op == "push" {
+		for i := size - 1; i >= by; i-- {
+			move(elements[i], elements[i-by])
+		}
+		for i := range by {
+			invalidate(elements[i])
+		}
+		t.Load(asm.R1, code.PHV, next, 1)
+		t.Emit(asm.Add.Imm(asm.R1, int32(by)), asm.JLE.Imm(asm.R1, int32(size), end), asm.Mov.Imm(asm.R1, int32(size)))
+	} else {
+		for i := range size - by {
+			move(elements[i], elements[i+by])
+		}
+		for i := size - by; i < size; i++ {
+			invalidate(elements[i])
+		}
+		t.Load(asm.R1, code.PHV, next, 1)
+		t.Emit(asm.Sub.Imm(asm.R1, int32(by)), asm.JSGE.Imm(asm.R1, 0, end), asm.Mov.Imm(asm.R1, 0))
+	}
+	t.Bind(end)
+	t.Store(code.PHV, next, asm.R1, 1)
+}

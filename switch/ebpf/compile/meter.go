@@ -1,0 +1,125 @@
+package compile
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+)
+
+// Meters: two token buckets each, as BMv2 works them. The peak one is asked first; a packet that finds too few tokens in one gets its colour (red, then yellow) and leaves
+// the other alone. A meter without configuration says green. Meters have a lock of their own: what a packet takes from a bucket no other one gets.
+//
+// A cell:
+//
+//	0    8 bytes  1 if it is configured
+//	8   32 bytes  the peak bucket: tokens a second, burst, tokens, and how many tokens were made since the clock's zero, of which it has its share
+//	40  32 bytes  the committed bucket
+const (
+	MeterSet    = 0
+	MeterPeak   = 8
+	BucketBytes = 32
+	MeterBytes  = MeterPeak + 2*BucketBytes
+
+	// MostPerSecond bounds a rate, so that a million times it is a number of 64 bits.
+	MostPerSecond = 1 << 43
+)
+
+// planMeters makes room for the meter arrays; direct meters are in their entries' slots.
+func (p *Plan) planMeters() {
+	for _, m := range p.Prog.Meters {
+		a := ArrayPlan{Cell: MeterBytes, size: m.Size}
+		if !m.Direct {
+			a.Off = p.allocate(a.Cell * a.size)
+		}
+		p.Meters = append(p.Meters, a)
+	}
+}
+
+// meterFunction is the function that asks a meter: R1 is how many tokens the packet needs, R2 where the cell is. It returns the colour in R0.
+func (t *translator) meterFunction() string {
+	const name = "meter"
+	for _, f := range t.functions {
+		if f.Name == name {
+			return name
+		}
+	}
+	t.functions = append(t.functions, t.function(name, func() {
+		const need, cell, micros, made = asm.R6, asm.R7, asm.R8, asm.R9
+		green, busy := "meter.green", "meter.busy"
+		t.Emit(asm.Mov.Reg(need, asm.R1), asm.Mov.Reg(cell, asm.R2))
+		t.acquire(t.meterLock, busy)
+		t.Load(asm.R1, cell, MeterSet, 8) // it may have been taken away meanwhile
+		t.Emit(asm.JEq.Imm(asm.R1, 0, green))
+		t.Call(asm.FnKtimeGetBootNs)
+		t.LoadConstant(asm.R1, uint64(t.Started))
+		t.Emit(asm.Sub.Reg(asm.R0, asm.R1), asm.Div.Imm(asm.R0, 1000), asm.Mov.Reg(micros, asm.R0))
+		for i := range 2 {
+			at := MeterPeak + i*BucketBytes
+			same, fits, enough, less := t.NewLabel("same"), t.NewLabel("fits"), t.NewLabel("enough"), t.NewLabel("less")
+			// Made since the clock's zero: the whole seconds and the rest, so that nothing overflows.
+			t.Load(asm.R3, cell, at, 8)
+			t.Emit(asm.Mov.Reg(made, micros), asm.Div.Imm(made, 1_000_000), asm.Mul.Reg(made, asm.R3))
+			t.Emit(asm.Mov.Reg(asm.R1, micros), asm.Mod.Imm(asm.R1, 1_000_000), asm.Mul.Reg(asm.R1, asm.R3), asm.Div.Imm(asm.R1, 1_000_000), asm.Add.Reg(made, asm.R1))
+			t.Load(asm.R4, cell, at+24, 8)
+			t.Load(asm.R5, cell, at+16, 8)
+			t.Emit(asm.JLE.Reg(made, asm.R4, same))
+			t.Load(asm.R2, cell, at+8, 8)
+			t.Emit(asm.Mov.Reg(asm.R1, made), asm.Sub.Reg(asm.R1, asm.R4), asm.JLE.Reg(asm.R1, asm.R2, less), asm.Mov.Reg(asm.R1, asm.R2))
+			t.Bind(less)
+			t.Emit(asm.Add.Reg(asm.R5, asm.R1), asm.JLE.Reg(asm.R5, asm.R2, fits), asm.Mov.Reg(asm.R5, asm.R2))
+			t.Bind(fits)
+			t.Store(cell, at+16, asm.R5, 8)
+			t.Store(cell, at+24, made, 8)
+			t.Bind(same)
+			t.Emit(asm.JGE.Reg(asm.R5, need, enough))
+			t.release(t.meterLock)
+			t.Emit(asm.Mov.Imm(asm.R0, int32(2-i)), asm.Return())
+			t.Bind(enough)
+			t.Emit(asm.Sub.Reg(asm.R5, need))
+			t.Store(cell, at+16, asm.R5, 8)
+		}
+		t.Bind(green)
+		t.release(t.meterLock)
+		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+		t.Bind(busy) // nobody holds it for so long; a meter that cannot be asked lets nothing through
+		t.Emit(asm.Mov.Imm(asm.R0, 2), asm.Return())
+	}))
+	return name
+}
+
+// askMeter leaves the colour that the meter whose cell is at R2 gives the packet in R0.
+func (t *translator) askMeter(m *bmv2json.Meter) {
+	asked := t.NewLabel("asked")
+	t.Load(asm.R0, asm.R2, MeterSet, 8)
+	t.Emit(asm.JEq.Imm(asm.R0, 0, asked)) // without a configuration: green, which is 0
+	if m.Bytes {
+		t.Load(asm.R1, code.PHV, phvInLen, 4)
+	} else {
+		t.Emit(asm.Mov.Imm(asm.R1, 1))
+	}
+	t.CallFunction(t.meterFunction())
+	t.Bind(asked)
+}
+
+// executeMeter emits execute_meter(meter, index, dst). An index beyond the array leaves dst as it is.
+func (t *translator) executeMeter(p *bmv2json.Primitive) {
+	m := p.Args[0].Meter
+	end := t.NewLabel("metered")
+	if m.Size == 0 {
+		return
+	}
+	t.cell(t.Meters[m.Index], t.Index(p.Args[1]), end)
+	t.askMeter(m)
+	t.Emit(asm.Mov.Reg(asm.R1, asm.R0))
+	t.storeNumber(p.Args[2])
+	t.Bind(end)
+}
+
+// directMeter asks the meter of the entry whose slot Entry points to, and stores the colour.
+func (t *translator) directMeter(tp *TablePlan) {
+	t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Add.Imm(asm.R2, int32(tp.Meter)))
+	t.askMeter(tp.Source.DirectMeter)
+	t.Emit(asm.Mov.Reg(asm.R1, asm.R0))
+	t.storeNumber(&bmv2json.Expr{Op: bmv2json.OpField, Field: tp.Source.DirectMeter.Result, Path: tp.Source.DirectMeter.Path})
+}

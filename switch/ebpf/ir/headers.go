@@ -1,0 +1,169 @@
+package ir
+
+import (
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// Which header an expression stands for is mostly known when the program is loaded. An element of a stack may be indexed by a number that only the packet knows: the elements
+// are few, so what is read is chosen among all of them, and what is written is written to the one. Beyond the stack a read gives 0 and a write does nothing, as the
+// interpreter has it.
+
+// HeadersOf lists the headers that an expression may stand for, and the index among them; without an index it is the only one.
+func (w *Writer) HeadersOf(e *bmv2json.Expr) (list []*bmv2json.Header, index *Value) {
+	var at *bmv2json.Expr
+	switch {
+	case e.Op == bmv2json.OpHeader:
+		return []*bmv2json.Header{e.Header}, nil
+	case e.Op == bmv2json.OpStackElem && e.Left.Op == bmv2json.OpStack:
+		list, at = e.Left.Stack.Headers, e.Right
+	case e.Op == bmv2json.OpUnionHeader:
+		unions, i := w.unionsOf(e.Left)
+		for _, u := range unions {
+			list = append(list, u.Headers[e.Index])
+		}
+		return list, i
+	case e.Op == bmv2json.OpTernary:
+		l, at := w.chosen(e.Left)
+		r, behind := w.chosen(e.Right)
+		return append(append(list, l...), r...), Select(w.Condition(e.Cond), at, Add(behind, Const(uint64(len(l)))))
+	default:
+		Refuse(e.Path, "a header that is given by a %q", e.Op)
+	}
+	if i, ok := ConstantOf(at, int64(len(list))); ok {
+		return list[i : i+1], nil
+	}
+	return list, w.Index(at)
+}
+
+// chosen is the same for one side of a choice, with an index that names one of the headers whatever the packet says.
+func (w *Writer) chosen(e *bmv2json.Expr) ([]*bmv2json.Header, *Value) {
+	list, index := w.HeadersOf(e)
+	switch {
+	case index == nil:
+		return list, Const(0)
+	case e.Op != bmv2json.OpTernary:
+		Refuse(e.Path, "a choice of headers that are computed while packets pass")
+	}
+	return list, index
+}
+
+// unionsOf is the same for header unions.
+func (w *Writer) unionsOf(e *bmv2json.Expr) (list []*bmv2json.HeaderUnion, index *Value) {
+	switch {
+	case e.Op == bmv2json.OpUnion:
+		return []*bmv2json.HeaderUnion{e.Union}, nil
+	case e.Op == bmv2json.OpUnionStackElem && e.Left.Op == bmv2json.OpUnionStack:
+	default:
+		Refuse(e.Path, "a header union that is given by a %q", e.Op)
+	}
+	list = e.Left.UnionStack.Unions
+	if i, ok := ConstantOf(e.Right, int64(len(list))); ok {
+		return list[i : i+1], nil
+	}
+	return list, w.Index(e.Right)
+}
+
+// headerOf is the header that an expression stands for, where that is known.
+func (w *Writer) headerOf(e *bmv2json.Expr) *bmv2json.Header {
+	list, index := w.HeadersOf(e)
+	if index != nil {
+		Refuse(e.Path, "a header that is computed while packets pass, in this place")
+	}
+	return list[0]
+}
+
+// UnionOf is the same for header unions.
+func (w *Writer) UnionOf(e *bmv2json.Expr) *bmv2json.HeaderUnion {
+	list, index := w.unionsOf(e)
+	if index != nil {
+		Refuse(e.Path, "a header union that is computed while packets pass, in this place")
+	}
+	return list[0]
+}
+
+// validity is whether a header is valid, or the one of a list that the index names.
+func (w *Writer) validity(list []*bmv2json.Header, index *Value) *Condition {
+	valid := func(h *bmv2json.Header) *Condition {
+		return Compare(CmpNe, LoadPHV(w.phv.Validity(h), 1, 1), Const(0), false)
+	}
+	if index == nil {
+		return valid(list[0])
+	}
+	c := never
+	for i, h := range list {
+		c = orCondition(c, AndCondition(Compare(CmpEq, index, Const(uint64(i)), false), valid(h)))
+	}
+	return c
+}
+
+// indexedWord is a word of a field of the header that the index names.
+func (w *Writer) indexedWord(elements []Place, index *Value, i int) *Value {
+	v := Const(0)
+	for n := len(elements) - 1; n >= 0; n-- {
+		v = Select(Compare(CmpEq, index, Const(uint64(n)), false), w.WordOfPlace(elements[n], i), v)
+	}
+	return v
+}
+
+// Each emits, for the one of n that the index names, what do does with it; beyond emits what is done where it names none.
+func (w *Writer) Each(n int, index *Value, do func(int), beyond func()) {
+	if index == nil {
+		do(0)
+		return
+	}
+	end := w.NewLabel("element")
+	for i := range n {
+		this, other := w.NewLabel("this"), w.NewLabel("other")
+		w.Branch(Compare(CmpEq, index, Const(uint64(i)), false), this, other, this, 0)
+		w.Bind(this)
+		do(i)
+		w.Jump(end)
+		w.Bind(other)
+	}
+	if beyond != nil {
+		beyond()
+	}
+	w.Bind(end)
+}
+
+// places are where the field is that an expression stands for; with an index, one for each header that it may be of.
+func (w *Writer) places(e *bmv2json.Expr) (list []Place, index *Value) {
+	if e.Op != bmv2json.OpAccessField {
+		return []Place{w.PlaceOf(e)}, nil
+	}
+	headers, index := w.HeadersOf(e.Left)
+	for _, h := range headers {
+		f := h.Type.Fields[e.Index]
+		if f.VL {
+			Refuse(e.Path, "a value of variable length (%s) in an expression", f.Name)
+		}
+		list = append(list, w.phv.Field(bmv2json.FieldRef{Header: h, Field: f}))
+	}
+	return list, index
+}
+
+// ToPlace emits what do does with the place that an expression stands for, or nothing where that is beyond a stack.
+func (w *Writer) ToPlace(e *bmv2json.Expr, do func(Place)) {
+	list, index := w.places(e)
+	w.Each(len(list), index, func(i int) { do(list[i]) }, nil)
+}
+
+// ToHeader is the same for headers.
+func (w *Writer) ToHeader(e *bmv2json.Expr, do func(*bmv2json.Header)) {
+	list, index := w.HeadersOf(e)
+	w.Each(len(list), index, func(i int) { do(list[i]) }, nil)
+}
+
+// StackElements are the headers of each element of a stack (one, or the members of a union), and where the count of those in use is.
+func (w *Writer) StackElements(e *bmv2json.Expr) (elements [][]*bmv2json.Header, next int) {
+	if e.Op == bmv2json.OpStack {
+		for _, h := range e.Stack.Headers {
+			elements = append(elements, []*bmv2json.Header{h})
+		}
+		return elements, w.phv.NextOf(e.Stack)
+	}
+	for _, u := range e.UnionStack.Unions {
+		elements = append(elements, u.Headers)
+	}
+	return elements, w.phv.NextOfUnions(e.UnionStack)
+}

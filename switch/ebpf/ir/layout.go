@@ -1,0 +1,158 @@
+package ir
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+)
+
+// Layout says where each field lives in the PHV, the value of a per-CPU map that holds one packet's fields.
+//
+// A field of up to 64 bits is a number in host order in 1, 2, 4 or 8 bytes; nothing else is in them, so a load is the field. A wider one is a big-endian byte
+// string, padded at its front to whole 8-byte words: the form that it has on the wire and in a register, so that the commonest thing done with it, moving it
+// between the three, is moving words. All headers of a type are laid out alike, so that the elements of a stack are a fixed stride apart.
+type Layout struct {
+	Types   map[*bmv2json.HeaderType]*typeLayout
+	Base    []int // by Header.Index
+	valid   int   // one byte for each header, by Header.Index
+	Next    int   // one byte for each stack, and then for each stack of unions, by Index: how many elements are in use
+	stacks  int   // how many stacks of headers there are
+	Meta    int   // metadata headers: [meta, headers)
+	Headers int   // packet headers: [headers, end)
+	End     int
+}
+
+// typeLayout is the part of the layout that headers of one type share.
+type typeLayout struct {
+	Size   int // bytes in the PHV, a multiple of 8
+	Fields []fieldLayout
+	Bytes  int // on the wire
+	// Block is set where the PHV's bytes are the wire's bytes: wide fields of whole words alone. Such a header goes between packet and PHV in one copy.
+	Block bool
+	// VarbitMax is the largest length of the header's varbit field, in bytes, and VarbitLength where the 2 bytes are, from the header's base, that say its length now.
+	VarbitMax, VarbitLength int
+}
+
+// fieldLayout is where one field is.
+type fieldLayout struct {
+	Off  int // from the header's base
+	Size int // bytes in the PHV
+	Bit  int // on the wire, from the header's start
+}
+
+// blockBytes is the size from which a header is moved on its own rather than through the buffer that all small ones share.
+const blockBytes = 64
+
+func Wide(width int) bool { return width > 64 }
+
+// SlotSize is how many bytes a field of width bits takes.
+func SlotSize(width int) int {
+	switch {
+	case width <= 8:
+		return 1
+	case width <= 16:
+		return 2
+	case width <= 32:
+		return 4
+	}
+	return (width + 63) / 64 * 8
+}
+
+func newTypeLayout(t *bmv2json.HeaderType) *typeLayout {
+	l := &typeLayout{Fields: make([]fieldLayout, len(t.Fields)), Bytes: t.FixedBits / 8, Block: t.FixedBits/8 >= blockBytes}
+	order := make([]int, len(t.Fields))
+	for i, f := range t.Fields {
+		order[i] = i
+		l.Fields[i] = fieldLayout{Size: SlotSize(f.Width), Bit: f.Offset}
+		if f.VL {
+			l.Fields[i].Size = (f.Width + 63) / 64 * 8
+			l.VarbitMax = f.Width / 8
+		}
+		if f.Width%64 != 0 || f.VL {
+			l.Block = false
+		}
+	}
+	if !l.Block { // large slots first, so that each is aligned
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(l.Fields[b].Size, l.Fields[a].Size) })
+	}
+	for _, i := range order {
+		if l.Block && !Wide(t.Fields[i].Width) {
+			l.Block = false // a number in host order: not the wire's bytes
+		}
+		l.Fields[i].Off = l.Size
+		l.Size += l.Fields[i].Size
+	}
+	if t.VL >= 0 {
+		l.VarbitLength = l.Size
+		l.Size += 2
+	}
+	l.Size = (l.Size + 7) &^ 7
+	return l
+}
+
+func NewLayout(p *bmv2json.Program, from int) *Layout {
+	l := &Layout{Types: map[*bmv2json.HeaderType]*typeLayout{}, Base: make([]int, len(p.Headers))}
+	for _, t := range p.HeaderTypes {
+		l.Types[t] = newTypeLayout(t)
+	}
+	at := from
+	l.Next, l.stacks = at, len(p.Stacks)
+	at += len(p.Stacks) + len(p.UnionStacks)
+	l.valid = at
+	at = (at + len(p.Headers) + 7) &^ 7
+	place := func(metadata bool) {
+		for _, h := range p.Headers {
+			if h.Metadata == metadata {
+				l.Base[h.Index] = at
+				at += l.Types[h.Type].Size
+			}
+		}
+	}
+	l.Meta = at
+	place(true)
+	l.Headers = at
+	// The elements of a stack are neighbours in Program.Headers only by p4c's habit; make them so here.
+	for _, s := range p.Stacks {
+		for _, h := range s.Headers {
+			l.Base[h.Index] = at
+			at += l.Types[h.Type].Size
+		}
+	}
+	for _, s := range p.UnionStacks {
+		for _, u := range s.Unions {
+			for _, h := range u.Headers {
+				l.Base[h.Index] = at
+				at += l.Types[h.Type].Size
+			}
+		}
+	}
+	for _, h := range p.Headers {
+		if !h.Metadata && h.Stack == nil && (h.Union == nil || h.Union.Stack == nil) {
+			l.Base[h.Index] = at
+			at += l.Types[h.Type].Size
+		}
+	}
+	l.End = at
+	return l
+}
+
+// Place is where a field is, and how wide.
+type Place struct {
+	Off, Size, Width int
+	Signed           bool
+	// LastElement is set for a field of the last element in use of a stack: off is that of the first element, next where the stack's count is.
+	LastElement            bool
+	Next, elements, stride int
+}
+
+func (l *Layout) Field(r bmv2json.FieldRef) Place {
+	f := l.Types[r.Header.Type].Fields[r.Field.Index]
+	return Place{Off: l.Base[r.Header.Index] + f.Off, Size: f.Size, Width: r.Field.Width, Signed: r.Field.Signed}
+}
+
+// NextOf and NextOfUnions are where the count of a stack's elements in use is.
+func (l *Layout) NextOf(s *bmv2json.HeaderStack) int            { return l.Next + s.Index }
+func (l *Layout) NextOfUnions(s *bmv2json.HeaderUnionStack) int { return l.Next + l.stacks + s.Index }
+
+func (l *Layout) Validity(h *bmv2json.Header) int { return l.valid + h.Index }

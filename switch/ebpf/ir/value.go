@@ -1,0 +1,415 @@
+package ir
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Between the program's expressions and instructions stands a small tree of 64-bit operations: a value is one 64-bit word of an expression's result. The
+// makers below fold constants and drop what changes nothing (p4c masks after every operation), knowing an upper bound of every value.
+
+type valueOp int
+
+const (
+	vConst  valueOp = iota
+	vLoad           // size bytes at off from the PHV; swapped: a word of a wide field
+	vLast           // the same in the last valid element of a stack: stack counts, stride apart; 0 where there is none
+	vParam          // the same, from the slot of the table entry that is running
+	vInline         // bits of the word of the table entry that is running
+	vFrame          // the same, from the parse buffer at the cursor
+	vAdd
+	vSub
+	vMul
+	vDiv
+	vMod
+	vAnd
+	vOr
+	vXor
+	vShl
+	vShr
+	vSar
+	vSext   // the low k bits of a, extended by their sign
+	vSelect // cond ? a : b
+)
+
+// Value is one 64-bit word.
+type Value struct {
+	op      valueOp
+	k       uint64 // vConst; vShl, vShr, vSar: the amount, where b is nil; vSext: the bits; vInline: the first bit
+	off     int
+	size    int
+	swapped bool
+	next    int // vLast: where the stack's count is
+	stride  int
+	a, b    *Value
+	cond    *Condition
+	Max     uint64 // no larger value is possible
+}
+
+func Const(k uint64) *Value { return &Value{op: vConst, k: k, Max: k} }
+
+func Ones(width int) uint64 {
+	if width >= 64 {
+		return math.MaxUint64
+	}
+	return 1<<width - 1
+}
+
+func (v *Value) IsConst(k uint64) bool { return v.op == vConst && v.k == k }
+
+// Constant is the value where it is known when the program is loaded.
+func (v *Value) Constant() (k uint64, ok bool) { return v.k, v.op == vConst }
+
+// same reports whether two values are the same load of the PHV.
+func (v *Value) same(w *Value) bool {
+	return v.op == vLoad && w.op == vLoad && v.off == w.off && v.size == w.size && v.swapped == w.swapped
+}
+
+func LoadPHV(off, size, width int) *Value {
+	return &Value{op: vLoad, off: off, size: size, Max: Ones(width)}
+}
+
+func And(a, b *Value) *Value {
+	if a.op == vConst {
+		a, b = b, a
+	}
+	if b.op == vConst {
+		switch {
+		case a.op == vConst:
+			return Const(a.k & b.k)
+		case b.k == 0:
+			return b
+		case b.k&(b.k+1) == 0 && a.Max <= b.k: // a mask that takes nothing away
+			return a
+		case a.op == vAnd && a.b.op == vConst:
+			return And(a.a, Const(a.b.k&b.k))
+		case a.op == vSelect && (a.a.op == vConst || a.b.op == vConst):
+			return Select(a.cond, And(a.a, b), And(a.b, b))
+		}
+	}
+	return &Value{op: vAnd, a: a, b: b, Max: min(a.Max, b.Max)}
+}
+
+func maxOfBits(a, b uint64) uint64 { return Ones(max(bits.Len64(a), bits.Len64(b))) }
+
+func Or(a, b *Value) *Value {
+	if a.op == vConst {
+		a, b = b, a
+	}
+	switch {
+	case a.op == vConst && b.op == vConst:
+		return Const(a.k | b.k)
+	case b.IsConst(0):
+		return a
+	}
+	return &Value{op: vOr, a: a, b: b, Max: maxOfBits(a.Max, b.Max)}
+}
+
+func Xor(a, b *Value) *Value {
+	if a.op == vConst {
+		a, b = b, a
+	}
+	switch {
+	case a.op == vConst && b.op == vConst:
+		return Const(a.k ^ b.k)
+	case b.IsConst(0):
+		return a
+	}
+	return &Value{op: vXor, a: a, b: b, Max: maxOfBits(a.Max, b.Max)}
+}
+
+func Add(a, b *Value) *Value {
+	if a.op == vConst {
+		a, b = b, a
+	}
+	switch {
+	case a.op == vConst && b.op == vConst:
+		return Const(a.k + b.k)
+	case b.IsConst(0):
+		return a
+	}
+	v := &Value{op: vAdd, a: a, b: b, Max: math.MaxUint64}
+	if s, carry := bits.Add64(a.Max, b.Max, 0); carry == 0 {
+		v.Max = s
+	}
+	return v
+}
+
+func Sub(a, b *Value) *Value {
+	switch {
+	case a.op == vConst && b.op == vConst:
+		return Const(a.k - b.k)
+	case b.IsConst(0):
+		return a
+	}
+	return &Value{op: vSub, a: a, b: b, Max: math.MaxUint64}
+}
+
+func Mul(a, b *Value) *Value {
+	if a.op == vConst {
+		a, b = b, a
+	}
+	switch {
+	case a.op == vConst && b.op == vConst:
+		return Const(a.k * b.k)
+	case b.IsConst(1):
+		return a
+	}
+	v := &Value{op: vMul, a: a, b: b, Max: math.MaxUint64}
+	if hi, lo := bits.Mul64(a.Max, b.Max); hi == 0 {
+		v.Max = lo
+	}
+	return v
+}
+
+// Div and Mod are unsigned; dividing by zero gives 0.
+func Div(a, b *Value) *Value { return &Value{op: vDiv, a: a, b: b, Max: a.Max} }
+
+func Mod(a, b *Value) *Value {
+	if b.op == vConst && b.k != 0 {
+		return &Value{op: vMod, a: a, b: b, Max: min(a.Max, b.k-1)}
+	}
+	return Select(Compare(CmpNe, b, Const(0), false), &Value{op: vMod, a: a, b: b, Max: a.Max}, Const(0))
+}
+
+func Shl(a *Value, k uint64) *Value {
+	switch {
+	case k >= 64:
+		return Const(0)
+	case k == 0:
+		return a
+	case a.op == vConst:
+		return Const(a.k << k)
+	}
+	v := &Value{op: vShl, a: a, k: k, Max: math.MaxUint64}
+	if bits.Len64(a.Max)+int(k) <= 64 {
+		v.Max = a.Max << k
+	}
+	return v
+}
+
+func Shr(a *Value, k uint64) *Value {
+	switch {
+	case k >= 64:
+		return Const(0)
+	case k == 0:
+		return a
+	case a.op == vConst:
+		return Const(a.k >> k)
+	}
+	return &Value{op: vShr, a: a, k: k, Max: a.Max >> k}
+}
+
+func Sar(a *Value, k uint64) *Value {
+	if a.Max <= math.MaxInt64 {
+		return Shr(a, k)
+	}
+	return &Value{op: vSar, a: a, k: min(k, 63), Max: math.MaxUint64}
+}
+
+// shift shifts by an amount that is not known; 64 and more shift everything out.
+func shift(op valueOp, a, by *Value) *Value {
+	v := &Value{op: op, a: a, b: by, Max: math.MaxUint64}
+	var out = Const(0)
+	switch op {
+	case vShr:
+		v.Max = a.Max
+	case vSar:
+		out = Sar(a, 63)
+	}
+	if by.Max < 64 {
+		return v
+	}
+	return Select(Compare(cmpLt, by, Const(64), false), v, out)
+}
+
+func signExtend(a *Value, width int) *Value {
+	if width >= 64 || a.Max < 1<<(width-1) {
+		return a
+	}
+	if a.op == vConst {
+		s := 64 - width
+		return Const(uint64(int64(a.k<<s) >> s))
+	}
+	return &Value{op: vSext, a: a, k: uint64(width), Max: math.MaxUint64}
+}
+
+func Select(c *Condition, a, b *Value) *Value {
+	switch c.op {
+	case cTrue:
+		return a
+	case cFalse:
+		return b
+	}
+	return &Value{op: vSelect, cond: c, a: a, b: b, Max: max(a.Max, b.Max)}
+}
+
+type conditionOp int
+
+const (
+	cTrue conditionOp = iota
+	cFalse
+	cCompare
+	cAnd
+	cOr
+	cNot
+	cSelect // sel ? left : right
+)
+
+type compareOp int
+
+const (
+	CmpEq compareOp = iota
+	CmpNe
+	cmpLt
+	cmpLe
+	cmpGt
+	cmpGe
+)
+
+// Condition is something that is true or false.
+type Condition struct {
+	op          conditionOp
+	cmp         compareOp
+	signed      bool
+	a, b        *Value
+	sel         *Condition
+	left, right *Condition
+}
+
+var (
+	Always = &Condition{op: cTrue}
+	never  = &Condition{op: cFalse}
+)
+
+func truth(b bool) *Condition {
+	if b {
+		return Always
+	}
+	return never
+}
+
+func Compare(op compareOp, a, b *Value, signed bool) *Condition {
+	if a.op == vConst && b.op != vConst {
+		a, b = b, a
+		op = [...]compareOp{CmpEq, CmpNe, cmpGt, cmpGe, cmpLt, cmpLe}[op]
+	}
+	if b.op == vConst {
+		if a.op == vConst {
+			return truth(compareConst(op, a.k, b.k, signed))
+		}
+		if !signed && a.Max < b.k { // decided by the operand's width
+			return truth(op == CmpNe || op == cmpLt || op == cmpLe)
+		}
+		// (c ? 1 : 0) == 1 and its like are c
+		if a.op == vSelect && a.a.op == vConst && a.b.op == vConst {
+			t, f := compareConst(op, a.a.k, b.k, signed), compareConst(op, a.b.k, b.k, signed)
+			switch {
+			case t && f:
+				return Always
+			case t:
+				return a.cond
+			case f:
+				return notCondition(a.cond)
+			}
+			return never
+		}
+	}
+	return &Condition{op: cCompare, cmp: op, a: a, b: b, signed: signed}
+}
+
+func compareConst(op compareOp, a, b uint64, signed bool) bool {
+	less := a < b
+	if signed {
+		less = int64(a) < int64(b)
+	}
+	switch op {
+	case CmpEq:
+		return a == b
+	case CmpNe:
+		return a != b
+	case cmpLt:
+		return less
+	case cmpLe:
+		return less || a == b
+	case cmpGt:
+		return !less && a != b
+	}
+	return !less
+}
+
+func AndCondition(a, b *Condition) *Condition {
+	switch {
+	case a.op == cFalse || b.op == cFalse:
+		return never
+	case a.op == cTrue:
+		return b
+	case b.op == cTrue:
+		return a
+	}
+	return &Condition{op: cAnd, left: a, right: b}
+}
+
+func orCondition(a, b *Condition) *Condition {
+	switch {
+	case a.op == cTrue || b.op == cTrue:
+		return Always
+	case a.op == cFalse:
+		return b
+	case b.op == cFalse:
+		return a
+	}
+	return &Condition{op: cOr, left: a, right: b}
+}
+
+func notCondition(a *Condition) *Condition {
+	switch a.op {
+	case cTrue:
+		return never
+	case cFalse:
+		return Always
+	case cNot:
+		return a.left
+	case cCompare:
+		inverse := [...]compareOp{CmpNe, CmpEq, cmpGe, cmpGt, cmpLe, cmpLt}
+		return &Condition{op: cCompare, cmp: inverse[a.cmp], a: a.a, b: a.b, signed: a.signed}
+	}
+	return &Condition{op: cNot, left: a}
+}
+
+// RegistersNeeded is how many registers computing v takes.
+func (v *Value) RegistersNeeded() int {
+	n := 1
+	if v.a != nil {
+		n = v.a.RegistersNeeded()
+	}
+	if v.b != nil {
+		b := v.b.RegistersNeeded()
+		if v.op == vSelect || n != b {
+			n = max(n, b)
+		} else {
+			n++
+		}
+	}
+	return n
+}
+
+// Immediate is v as an operand within the instruction.
+func (v *Value) Immediate() (int32, bool) {
+	if v.op == vConst && int64(v.k) >= math.MinInt32 && int64(v.k) <= math.MaxInt32 {
+		return int32(v.k), true
+	}
+	return 0, false
+}
+
+// FrameBits is a number of up to 64 bits, at a bit offset from the cursor in the frame's buffer, which is at
+// frame in the PHV; its bytes must have been found available.
+func FrameBits(frame, bit, width int) *Value {
+	in, at := bit%8, frame+bit/8
+	v := &Value{op: vFrame, off: at, size: 8, swapped: true, Max: ^uint64(0)}
+	if in+width > 64 { // nine bytes
+		last := &Value{op: vFrame, off: at + 8, size: 1, Max: 0xff}
+		return Shr(Or(Shl(v, uint64(in)), Shr(last, uint64(8-in))), uint64(64-width))
+	}
+	return Shr(Shl(v, uint64(in)), uint64(64-width))
+}

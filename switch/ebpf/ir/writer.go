@@ -1,0 +1,21 @@
+package ir
+
+import (
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+)
+
+// Writer turns expressions of a program into values, and values into instructions of the function that is
+// being written.
+type Writer struct {
+	*code.Function               // the function that is being written
+	phv                 *Layout  // where fields are in the PHV
+	scratch, scratchEnd int      // memory in the PHV for steps of wide arithmetic
+	Params              *Params  // of the action that is being translated
+	Constants           [][]byte // instead, its parameters where they are known
+	steps               steps
+}
+
+// NewWriter makes a writer for a program whose fields are at lay and whose scratch memory is [scratch, scratchEnd) of the PHV.
+func NewWriter(lay *Layout, scratch, scratchEnd int) Writer {
+	return Writer{phv: lay, scratch: scratch, scratchEnd: scratchEnd}
+}

@@ -1,0 +1,502 @@
+package runtime
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// table is the control plane's side of a table.
+type table struct {
+	*compile.TablePlan
+	p       *Pipeline
+	byMatch map[string]*entry
+	def     *entry // nil: there is no default entry
+	slots   slots
+	list    scanList
+	seq     int
+}
+
+// entry is an entry as the control plane gave it, and the word under which packets find it.
+type entry struct {
+	target.TableEntry
+	word uint64
+	seq  int
+}
+
+func newTable(p *Pipeline, tp *compile.TablePlan) *table {
+	t := &table{TablePlan: tp, p: p, byMatch: map[string]*entry{}, slots: slots{size: tp.SlotCount}}
+	if tp.Scan != nil {
+		t.list.clean = tp.Scan.Copies - 1
+	}
+	return t
+}
+
+// start puts in what the program itself says: const entries and the default entry.
+func (t *table) start() error {
+	if err := t.setDefault(nil); err != nil {
+		return fmt.Errorf("the default entry of table %q: %w", t.Source.Name, err)
+	}
+	largest := 0
+	for _, c := range t.Source.ConstEntries {
+		largest = max(largest, c.Priority)
+	}
+	for i, c := range t.Source.ConstEntries {
+		e := &target.TableEntry{IsConst: true, Action: &target.ActionCall{Action: c.Action.Name, Params: c.Params}}
+		if t.Source.NeedsPriority() {
+			e.Priority = largest + 1 - c.Priority // BMv2's smallest wins, the contract's largest
+		}
+		for _, m := range c.Match {
+			e.Match = append(e.Match, target.FieldMatch{Value: m.Value, Mask: m.Mask, PrefixLen: m.PrefixLen})
+		}
+		if err := t.insert(e); err != nil && !errors.Is(err, target.ErrExists) { // of two for the same match the first counts
+			return fmt.Errorf("const entry %d of table %q: %w", i, t.Source.Name, err)
+		}
+	}
+	if t.Scan != nil && len(t.list.order) > 0 {
+		t.publishList()
+	}
+	return nil
+}
+
+// checkBytes checks that b is a value of width bits.
+func checkBytes(b []byte, width int) error {
+	if len(b) != (width+7)/8 {
+		return fmt.Errorf("%d bytes instead of %d: %w", len(b), (width+7)/8, target.ErrInvalid)
+	}
+	if r := width & 7; r != 0 && b[0]>>r != 0 {
+		return fmt.Errorf("0x%x does not fit %d bits: %w", b, width, target.ErrInvalid)
+	}
+	return nil
+}
+
+// canonical checks a match and returns it as it is given back: what a prefix hides is 0. The second result tells it from the others of its table.
+func (t *table) canonical(match []target.FieldMatch, priority int) ([]target.FieldMatch, string, error) {
+	if len(match) != len(t.Source.Keys) {
+		return nil, "", fmt.Errorf("%d keys instead of %d: %w", len(match), len(t.Source.Keys), target.ErrInvalid)
+	}
+	if len(match) == 0 {
+		return nil, "", fmt.Errorf("the table has no keys, only a default entry: %w", target.ErrInvalid)
+	}
+	out := make([]target.FieldMatch, len(match))
+	var id []byte
+	for i, m := range match {
+		k := t.Source.Keys[i]
+		width := k.Width
+		if k.Kind == bmv2json.MatchValid {
+			width = 1
+		}
+		if err := checkBytes(m.Value, width); err != nil {
+			return nil, "", fmt.Errorf("key %q: %w", k.Name, err)
+		}
+		out[i].Value = slices.Clone(m.Value)
+		switch k.Kind {
+		case bmv2json.MatchTernary, bmv2json.MatchOptional, bmv2json.MatchRange:
+			if err := checkBytes(m.Mask, width); err != nil {
+				return nil, "", fmt.Errorf("key %q: mask: %w", k.Name, err)
+			}
+			out[i].Mask = slices.Clone(m.Mask)
+			if k.Kind == bmv2json.MatchRange {
+				if bytes.Compare(m.Value, m.Mask) > 0 {
+					return nil, "", fmt.Errorf("key %q: the range from 0x%x to 0x%x is empty: %w", k.Name, m.Value, m.Mask, target.ErrInvalid)
+				}
+				break
+			}
+			for j := range out[i].Value {
+				out[i].Value[j] &= m.Mask[j]
+			}
+		case bmv2json.MatchLPM:
+			if m.PrefixLen < 0 || m.PrefixLen > k.Width {
+				return nil, "", fmt.Errorf("key %q: a prefix of %d bits of %d: %w", k.Name, m.PrefixLen, k.Width, target.ErrInvalid)
+			}
+			out[i].PrefixLen = m.PrefixLen
+			for b := m.PrefixLen; b < k.Width; b++ { // bits from the most significant on
+				at := b + len(m.Value)*8 - k.Width
+				out[i].Value[at/8] &^= 0x80 >> (at % 8)
+			}
+		}
+		id = append(id, out[i].Value...)
+		id = append(id, out[i].Mask...)
+		id = append(id, byte(out[i].PrefixLen), byte(out[i].PrefixLen>>8))
+	}
+	if t.Source.NeedsPriority() {
+		id = binary.BigEndian.AppendUint64(id, uint64(priority))
+	}
+	return out, string(id), nil
+}
+
+// key is a match as the lookup's key; of a direct table, the index.
+func (t *table) key(match []target.FieldMatch) (key []byte, index uint64) {
+	key = make([]byte, t.KeyBytes)
+	prefix := 0
+	for i, m := range match {
+		k, part := t.Source.Keys[i], t.Parts[i]
+		switch t.Kind {
+		case compile.LookupArray:
+			index |= new(big.Int).SetBytes(m.Value).Uint64() << part.At
+		case compile.LookupHash:
+			encodeCell(key[part.At:part.At+part.Size], m.Value)
+		case compile.LookupTrie:
+			v := new(big.Int).Lsh(new(big.Int).SetBytes(m.Value), uint(part.Shift))
+			v.FillBytes(key[part.At : part.At+part.Size])
+			if k.Kind == bmv2json.MatchLPM {
+				prefix += m.PrefixLen
+			} else {
+				prefix += part.Size * 8
+			}
+		}
+	}
+	if t.Kind == compile.LookupTrie {
+		binary.NativeEndian.PutUint32(key, uint32(prefix))
+	}
+	return key, index
+}
+
+// publish makes packets find word (0: nothing) under a match, in one step.
+func (t *table) publish(match []target.FieldMatch, word uint64) error {
+	key, index := t.key(match)
+	if t.Kind == compile.LookupArray {
+		t.p.State.Store(t.Direct+int(index)*8, word)
+		return nil
+	}
+	m := t.p.lookups[t.Source.Index]
+	if word == 0 {
+		if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("taking a key out: %w", err)
+		}
+		return nil
+	}
+	var value [8]byte
+	binary.NativeEndian.PutUint64(value[:], word)
+	if err := m.Update(key, value[:], ebpf.UpdateAny); err != nil {
+		return fmt.Errorf("putting a key in: %w", err)
+	}
+	return nil
+}
+
+// bind checks an action call and makes the word for it, with a slot of its own where it takes one.
+func (t *table) bind(e *target.TableEntry) (uint64, error) {
+	if e.Action == nil || e.Member != nil || e.Group != nil {
+		return 0, fmt.Errorf("an entry of this table has an action, not a member or group: %w", target.ErrInvalid)
+	}
+	a, i := t.Source.Action(e.Action.Action)
+	if a == nil {
+		return 0, fmt.Errorf("action %q is none of the table's: %w", e.Action.Action, target.ErrInvalid)
+	}
+	if len(e.Action.Params) != len(a.Params) {
+		return 0, fmt.Errorf("action %q with %d parameters instead of %d: %w", a.Name, len(e.Action.Params), len(a.Params), target.ErrInvalid)
+	}
+	for j, b := range e.Action.Params {
+		if err := checkBytes(b, a.Params[j].Width); err != nil {
+			return 0, fmt.Errorf("action %q: parameter %q: %w", a.Name, a.Params[j].Name, err)
+		}
+	}
+	word, plan := uint64(i+1), t.Params[i]
+	if t.Inline {
+		for j, b := range e.Action.Params {
+			word |= new(big.Int).SetBytes(b).Uint64() << plan.At[j]
+		}
+		return word, nil
+	}
+	slot, ok := t.slots.take()
+	if !ok {
+		return 0, fmt.Errorf("no slot is free: %w", target.ErrFull)
+	}
+	mem := t.p.State.Mem[t.TablePlan.Slots+slot*t.SlotSize:][:t.SlotSize]
+	clear(mem)
+	for j, b := range e.Action.Params {
+		encodeCell(mem[plan.At[j]:plan.At[j]+ir.SlotSize(a.Params[j].Width)], b)
+	}
+	return word | uint64(slot)<<16, nil
+}
+
+// free gives the slot of a word back that no packet can find any more.
+func (t *table) free(word uint64) {
+	if !t.Inline && word != 0 {
+		t.slots.give(int(word >> 16))
+	}
+}
+
+func copyEntry(e *target.TableEntry, match []target.FieldMatch) target.TableEntry {
+	out := *e
+	out.Match = match
+	if e.Action != nil {
+		a := target.ActionCall{Action: e.Action.Action, Params: make([][]byte, len(e.Action.Params))}
+		for i, b := range e.Action.Params {
+			a.Params[i] = slices.Clone(b)
+		}
+		out.Action = &a
+	}
+	return out
+}
+
+func (p *Pipeline) table(name string) (*table, error) {
+	t := p.Prog.Table(name)
+	if t == nil {
+		return nil, fmt.Errorf("table %q: %w", name, target.ErrNotFound)
+	}
+	return p.control[t.Index], nil
+}
+
+// change runs one change of a table.
+func (p *Pipeline) change(what, name string, do func(*table) error) error {
+	leave, err := p.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	t, err := p.table(name)
+	if err != nil {
+		return err
+	}
+	if err := do(t); err != nil {
+		return fmt.Errorf("%s table %q: %w", what, name, err)
+	}
+	return nil
+}
+
+// InsertEntry implements [target.Pipeline].
+func (p *Pipeline) InsertEntry(name string, e *target.TableEntry) error {
+	return p.change("inserting into", name, func(t *table) error {
+		if t.Source.Const {
+			return fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
+		}
+		return t.insert(e)
+	})
+}
+
+func (t *table) insert(e *target.TableEntry) error {
+	match, id, err := t.canonical(e.Match, e.Priority)
+	if err != nil {
+		return err
+	}
+	if _, dup := t.byMatch[id]; dup {
+		return target.ErrExists
+	}
+	if !e.IsConst && len(t.byMatch) >= t.Source.MaxSize {
+		return fmt.Errorf("all %d entries are in use: %w", t.Source.MaxSize, target.ErrFull)
+	}
+	word, err := t.bind(e)
+	if err != nil {
+		return err
+	}
+	t.seq++
+	out := &entry{TableEntry: copyEntry(e, match), word: word, seq: t.seq}
+	if !t.Source.NeedsPriority() {
+		out.Priority = 0
+	}
+	if t.Scan != nil {
+		t.addToList(out)
+		if !e.IsConst { // those of the program go in together
+			t.publishList()
+		}
+	} else if err := t.publish(match, word); err != nil {
+		t.free(word)
+		return err
+	}
+	t.byMatch[id] = out
+	return nil
+}
+
+// find returns the entry with e's match.
+func (t *table) find(e *target.TableEntry) (*entry, string, error) {
+	_, id, err := t.canonical(e.Match, e.Priority)
+	if err != nil {
+		return nil, "", err
+	}
+	have, ok := t.byMatch[id]
+	if !ok {
+		return nil, "", target.ErrNotFound
+	}
+	return have, id, nil
+}
+
+// ModifyEntry implements [target.Pipeline]. The entry's counter stays as it is.
+func (p *Pipeline) ModifyEntry(name string, e *target.TableEntry) error {
+	return p.change("modifying an entry of", name, func(t *table) error {
+		if t.Source.Const {
+			return fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
+		}
+		have, _, err := t.find(e)
+		if err != nil {
+			return err
+		}
+		word, err := t.bind(e)
+		if err != nil {
+			return err
+		}
+		old := have.word
+		have.word = word
+		if t.Scan != nil {
+			t.publishList()
+		} else if err := t.publish(have.Match, word); err != nil {
+			have.word = old
+			t.free(word)
+			return err
+		}
+		if t.Counter >= 0 { // what was counted before, and by packets that still see the old slot
+			WaitForPackets()
+			from, to := t.counterAt(old), t.counterAt(word)
+			for _, off := range []int{0, 8} {
+				atomic.AddUint64(t.p.State.word(to+off), t.p.State.Load(from+off))
+			}
+		}
+		if t.TablePlan.Meter >= 0 {
+			t.keepMeter(old, word)
+		}
+		t.free(old)
+		priority := have.Priority
+		have.TableEntry = copyEntry(e, have.Match)
+		have.Priority = priority
+		return nil
+	})
+}
+
+// DeleteEntry implements [target.Pipeline].
+func (p *Pipeline) DeleteEntry(name string, e *target.TableEntry) error {
+	return p.change("deleting from", name, func(t *table) error {
+		if t.Source.Const {
+			return fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
+		}
+		have, id, err := t.find(e)
+		if err != nil {
+			return err
+		}
+		if t.Scan != nil {
+			t.removeFromList(have)
+			t.publishList()
+		} else if err := t.publish(have.Match, 0); err != nil {
+			return err
+		}
+		t.free(have.word)
+		delete(t.byMatch, id)
+		return nil
+	})
+}
+
+// Entries implements [target.Pipeline]. They come in the order of their insertion.
+func (p *Pipeline) Entries(name string) (out []target.TableEntry, err error) {
+	err = p.change("reading", name, func(t *table) error {
+		all := make([]*entry, 0, len(t.byMatch))
+		for _, e := range t.byMatch {
+			all = append(all, e)
+		}
+		slices.SortFunc(all, func(a, b *entry) int { return a.seq - b.seq })
+		for _, e := range all {
+			out = append(out, copyEntry(&e.TableEntry, slices.Clone(e.Match)))
+		}
+		return nil
+	})
+	return out, err
+}
+
+// SetDefault implements [target.Pipeline].
+func (p *Pipeline) SetDefault(name string, e *target.TableEntry) error {
+	return p.change("setting the default entry of", name, func(t *table) error {
+		if e != nil {
+			if len(e.Match) != 0 {
+				return fmt.Errorf("with a match: %w", target.ErrInvalid)
+			}
+			if d := t.Source.Default; d != nil {
+				switch {
+				case d.ConstEntry:
+					return fmt.Errorf("it stands in the program: %w", target.ErrImmutable)
+				case d.ConstAction && (e.Action == nil || e.Action.Action != d.Action.Name):
+					return fmt.Errorf("the program allows action %q only: %w", d.Action.Name, target.ErrImmutable)
+				}
+			}
+		}
+		return t.setDefault(e)
+	})
+}
+
+// setDefault sets the default entry; nil is the program's own.
+func (t *table) setDefault(e *target.TableEntry) error {
+	d := t.Source.Default
+	if e == nil && d != nil {
+		e = &target.TableEntry{Action: &target.ActionCall{Action: d.Action.Name, Params: d.Params}, IsConst: d.ConstEntry}
+	}
+	var word uint64
+	var to *entry
+	if e != nil {
+		to = &entry{TableEntry: copyEntry(e, nil)}
+		if d == nil || d.ActionIndex >= 0 {
+			var err error
+			if word, err = t.bind(e); err != nil {
+				return err
+			}
+		}
+		to.word = word
+	}
+	t.p.State.Store(t.TablePlan.Default, word)
+	if t.def != nil {
+		t.free(t.def.word)
+	}
+	t.def = to
+	return nil
+}
+
+// Default implements [target.Pipeline].
+func (p *Pipeline) Default(name string) (out *target.TableEntry, err error) {
+	err = p.change("reading", name, func(t *table) error {
+		if t.def != nil {
+			e := copyEntry(&t.def.TableEntry, nil)
+			e.IsConst = t.Source.Default != nil && t.Source.Default.ConstEntry
+			out = &e
+		}
+		return nil
+	})
+	return out, err
+}
+
+func (t *table) counterAt(word uint64) int {
+	return t.TablePlan.Slots + int(word>>16)*t.SlotSize + t.Counter
+}
+
+// DirectCounter implements [target.Pipeline].
+func (p *Pipeline) DirectCounter(name string, e *target.TableEntry) (out target.CounterData, err error) {
+	err = p.change("reading a counter of", name, func(t *table) error {
+		at, err := t.directCounter(e)
+		if err != nil {
+			return err
+		}
+		out = target.CounterData{Packets: p.State.Load(at), Bytes: p.State.Load(at + 8)}
+		return nil
+	})
+	return out, err
+}
+
+// SetDirectCounter implements [target.Pipeline].
+func (p *Pipeline) SetDirectCounter(name string, e *target.TableEntry, d target.CounterData) error {
+	return p.change("setting a counter of", name, func(t *table) error {
+		at, err := t.directCounter(e)
+		if err != nil {
+			return err
+		}
+		p.State.Store(at, d.Packets)
+		p.State.Store(at+8, d.Bytes)
+		return nil
+	})
+}
+
+func (t *table) directCounter(e *target.TableEntry) (int, error) {
+	if t.Counter < 0 {
+		return 0, fmt.Errorf("it has no direct counters: %w", target.ErrNotFound)
+	}
+	have, _, err := t.find(e)
+	if err != nil {
+		return 0, err
+	}
+	return t.counterAt(have.word), nil
+}

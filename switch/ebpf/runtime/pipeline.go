@@ -1,0 +1,183 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// Pipeline is one committed program: what runs in the kernel, and the control plane's side of it.
+//
+// The control plane keeps its own list of entries, groups and defaults, checks every call against it, and writes to the kernel what follows.
+type Pipeline struct {
+	*compile.Plan
+	compile.Settings
+	State   *state
+	PHV     *ebpf.Map
+	lookups map[int]*ebpf.Map
+	Number  uint64        // of all that this switch has had
+	TC      *ebpf.Program // at tc
+	XDP     *ebpf.Program // at XDP; nil where no port may be there
+	slots   *ebpf.Map     // between the two
+	Maps    compile.Maps
+	cells   *ebpf.Program // reads and writes registers under the packets' lock
+
+	mu       sync.Mutex
+	closed   bool
+	control  []*table // by Table.Index
+	groups   map[uint32]*group
+	sessions map[uint32]*session
+	sets     map[string][][]target.FieldMatch // value sets by name, as they were given
+	replicas *extents
+}
+
+// NewPipeline loads a program into the kernel; no packet comes to it yet.
+func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
+	defer ir.Catch(&err)
+	pl := compile.NewPlan(prog)
+	p = &Pipeline{Plan: pl, Settings: s.Settings, lookups: map[int]*ebpf.Map{}, groups: map[uint32]*group{}, sessions: map[uint32]*session{}, sets: map[string][][]target.FieldMatch{}, replicas: newExtents(compile.MaxReplicas)}
+	defer func() {
+		if err != nil {
+			p.Close()
+		}
+	}()
+	if p.State, err = NewState(pl.StateBytes + compile.CellsMax); err != nil {
+		return p, err
+	}
+	if p.PHV, err = newMapIn(ebpf.MapSpec{Name: "phv", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: uint32(pl.PHVBytes), MaxEntries: 1}); err != nil {
+		return p, err
+	}
+	f := compile.Maps{PHV: p.PHV.FD(), State: p.State.FD(), Ports: s.PortMap.FD(), PacketIn: s.PacketIn.m.FD(), PacketOut: s.PacketOuts.FD(), Buffer: s.buffer.FD(), Lookups: map[int]int{}}
+	for i, t := range pl.Tables {
+		size := uint32(max(t.Source.MaxSize, len(t.Source.ConstEntries), 1))
+		spec := ebpf.MapSpec{Name: "hash", Type: ebpf.Hash, KeySize: uint32(t.KeyBytes), ValueSize: 8, MaxEntries: size}
+		switch t.Kind {
+		case compile.LookupHash:
+		case compile.LookupTrie:
+			spec.Name, spec.Type, spec.Flags = "trie", ebpf.LPMTrie, unix.BPF_F_NO_PREALLOC
+		default:
+			continue
+		}
+		m, err := newMapIn(spec)
+		if err != nil {
+			return p, fmt.Errorf("table %s: %w", t.Source.Name, err)
+		}
+		p.lookups[i], f.Lookups[i] = m, m.FD()
+	}
+	if pl.Digest != 0 {
+		f.Digests = s.digests.m.FD()
+	}
+	if s.tap != nil {
+		f.Tap = s.tap.m.FD()
+	}
+	p.Number = s.pipelines.Add(1)
+	f.Number = p.Number
+	if s.atXDP || pl.Requests.Reinjects() {
+		stride := pl.SlotStride()
+		if p.slots, err = newMapIn(ebpf.MapSpec{Name: "xdp_to_tc", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(stride * compile.ResumeSlots), MaxEntries: 1}); err != nil {
+			return p, err
+		}
+		f.Resume, f.Magic, f.Number = p.slots.FD(), s.magic, p.Number
+	}
+	p.Maps = f
+	p.FillTables(p.State.Mem)
+	if p.TC, err = p.loadAt(compile.TC); err != nil {
+		return p, err
+	}
+	if s.atXDP {
+		if p.XDP, err = p.loadAt(compile.XDP); err != nil {
+			return p, err
+		}
+	}
+	cells, err := compile.CellsProgram(pl, f)
+	if err != nil {
+		return p, err
+	}
+	if p.cells, err = LoadProgram("cells", compile.TC, cells); err != nil {
+		return p, err
+	}
+	for _, t := range pl.Tables {
+		p.control = append(p.control, newTable(p, t))
+	}
+	for _, t := range p.control {
+		if err := t.start(); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// loadAt translates the program for a hook and gives it to the kernel.
+func (p *Pipeline) loadAt(h compile.Hook) (*ebpf.Program, error) {
+	insns, err := compile.Translate(p.Plan, h, p.Maps, p.Settings)
+	if err != nil {
+		return nil, err
+	}
+	return LoadProgram("netcraq", h, insns)
+}
+
+// LoadProgram gives instructions to the kernel.
+func LoadProgram(name string, h compile.Hook, insns asm.Instructions) (*ebpf.Program, error) {
+	spec := &ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, Instructions: insns, License: "GPL"}
+	if h == compile.XDP {
+		spec.Type, spec.Flags = ebpf.XDP, unix.BPF_F_XDP_HAS_FRAGS // frames that are longer than a page
+	}
+	prog, err := ebpf.NewProgram(spec)
+	if err != nil {
+		var v *ebpf.VerifierError
+		if errors.As(err, &v) && len(v.Log) > 0 {
+			// What the verifier cannot follow is a program that this engine cannot run.
+			return nil, fmt.Errorf("the kernel's verifier refuses the program %q for %s (%d instructions): %w: %w", name, h, len(insns), err, target.ErrUnsupported)
+		}
+		return nil, fmt.Errorf("loading the program %q for %s (%d instructions): %w", name, h, len(insns), err)
+	}
+	return prog, nil
+}
+
+// Close frees everything. Packets that are being processed keep what they use.
+func (p *Pipeline) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.closed = true
+	for _, m := range p.lookups {
+		m.Close()
+	}
+	for _, prog := range []*ebpf.Program{p.TC, p.XDP, p.cells} {
+		if prog != nil {
+			prog.Close()
+		}
+	}
+	for _, m := range []*ebpf.Map{p.PHV, p.slots} {
+		if m != nil {
+			m.Close()
+		}
+	}
+	if p.State != nil {
+		p.State.Close()
+	}
+}
+
+// Program implements [target.Pipeline].
+func (p *Pipeline) Program() *bmv2json.Program { return p.Prog }
+
+// enter takes the lock of the control plane for one call.
+func (p *Pipeline) enter() (leave func(), err error) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil, fmt.Errorf("another program has been committed since: %w", target.ErrNoPipeline)
+	}
+	return p.mu.Unlock, nil
+}

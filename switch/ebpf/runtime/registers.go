@@ -1,0 +1,224 @@
+package runtime
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// move copies cells between the state and data, whose first CellsHeader bytes are for the program.
+func (p *Pipeline) move(off int, data []byte, write bool) error {
+	n := len(data) - compile.CellsHeader
+	binary.NativeEndian.PutUint32(data, uint32(off))
+	binary.NativeEndian.PutUint32(data[4:], uint32(n))
+	data[8] = 0
+	if write {
+		data[8] = 1
+	}
+	out := data
+	if write {
+		out = nil
+	}
+	ret, err := p.cells.Run(&ebpf.RunOptions{Data: data, DataOut: out})
+	if err != nil {
+		return fmt.Errorf("moving cells of a register: %w", err)
+	}
+	if ret != 0 {
+		return errLocked
+	}
+	return nil
+}
+
+// errLocked: a packet has kept the registers for longer than any takes, so the CPU that it is on stands still.
+var errLocked = errors.New("the registers stayed locked")
+
+// Barrier gives packets barrierGrace, longer than any takes that is not kept waiting, looks whether
+// the registers are free for barrierLooks, and then takes the lock itself, until barrierPatience is over.
+const (
+	barrierGrace    = 50 * time.Microsecond
+	barrierLooks    = time.Millisecond
+	barrierPatience = time.Second
+)
+
+// Barrier implements [target.Pipeline]; control.go says how.
+func (p *Pipeline) Barrier() error {
+	leave, err := p.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if len(p.Prog.Registers) == 0 {
+		return nil // no packet has a lock to wait for
+	}
+	epoch := atomic.AddUint64(p.State.word(p.Epoch), 1)
+	for began := time.Now(); time.Since(began) < barrierGrace; {
+		runtime.Gosched()
+	}
+	for oldest := p.State.word(p.Epoch + compile.OldestEpoch); ; {
+		now := atomic.LoadUint64(oldest)
+		if now >= epoch || atomic.CompareAndSwapUint64(oldest, now, epoch) {
+			break
+		}
+	}
+	// That the lock is free is as good as having had it: whoever takes it later sees which epoch
+	// is the oldest.
+	began := time.Now()
+	for time.Since(began) < barrierLooks {
+		if p.State.Load(p.Lock) == 0 {
+			return nil
+		}
+		runtime.Gosched()
+	}
+	data := make([]byte, compile.CellsHeader+8)
+	for {
+		err := p.move(p.Epoch, data, false) // what it reads is of no interest
+		if !errors.Is(err, errLocked) || time.Since(began) > barrierPatience {
+			return err
+		}
+	}
+}
+
+func (p *Pipeline) register(name string, first, count int) (*bmv2json.Register, compile.ArrayPlan, error) {
+	r := p.Prog.Register(name)
+	if r == nil {
+		return nil, compile.ArrayPlan{}, fmt.Errorf("register %q: %w", name, target.ErrNotFound)
+	}
+	if first < 0 || count < 0 || count > r.Size || first > r.Size-count {
+		return nil, compile.ArrayPlan{}, fmt.Errorf("register %q: cells %d to %d of %d: %w", name, first, first+count-1, r.Size, target.ErrOutOfRange)
+	}
+	return r, p.Registers[r.Index], nil
+}
+
+// encodeCell writes a value as a cell keeps it: a number in host order, or a padded big-endian string.
+func encodeCell(cell, value []byte) {
+	if len(cell) > 8 || len(cell) == 8 && len(value) > 8 {
+		clear(cell)
+		copy(cell[len(cell)-len(value):], value)
+		return
+	}
+	var b [8]byte
+	copy(b[8-len(value):], value)
+	v := binary.BigEndian.Uint64(b[:])
+	switch len(cell) {
+	case 1:
+		cell[0] = byte(v)
+	case 2:
+		binary.NativeEndian.PutUint16(cell, uint16(v))
+	case 4:
+		binary.NativeEndian.PutUint32(cell, uint32(v))
+	default:
+		binary.NativeEndian.PutUint64(cell, v)
+	}
+}
+
+// appendCell is its inverse: it appends what a cell holds.
+func appendCell(to, cell []byte, width int) []byte {
+	n := (width + 7) / 8
+	if ir.Wide(width) {
+		return append(to, cell[len(cell)-n:]...)
+	}
+	var v uint64
+	switch len(cell) {
+	case 1:
+		v = uint64(cell[0])
+	case 2:
+		v = uint64(binary.NativeEndian.Uint16(cell))
+	case 4:
+		v = uint64(binary.NativeEndian.Uint32(cell))
+	default:
+		v = binary.NativeEndian.Uint64(cell)
+	}
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], v)
+	return append(to, b[8-n:]...)
+}
+
+// ReadRegister implements [target.Pipeline].
+func (p *Pipeline) ReadRegister(name string, index int) ([]byte, error) {
+	cells, err := p.ReadRegisters(name, index, 1)
+	if err != nil {
+		return nil, err
+	}
+	return cells[0], nil
+}
+
+// ReadRegisters implements [target.Pipeline].
+func (p *Pipeline) ReadRegisters(name string, first, count int) ([][]byte, error) {
+	leave, err := p.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	r, a, err := p.register(name, first, count)
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]byte, 0, count)
+	values := make([]byte, 0, count*((r.Width+7)/8)) // of all: one for each would take longer than reading them
+	buffer := make([]byte, compile.CellsHeader+min(compile.CellsMax, count*a.Cell))
+	for each := compile.CellsMax / a.Cell; count > 0; {
+		n := min(count, each)
+		data := buffer[:compile.CellsHeader+n*a.Cell]
+		if err := p.move(a.Off+first*a.Cell, data, false); err != nil {
+			return nil, fmt.Errorf("register %q: %w", name, err)
+		}
+		for b := data[compile.CellsHeader:]; len(b) > 0; b = b[a.Cell:] {
+			from := len(values)
+			values = appendCell(values, b[:a.Cell], r.Width)
+			out = append(out, values[from:len(values):len(values)])
+		}
+		first, count = first+n, count-n
+	}
+	return out, nil
+}
+
+// WriteRegister implements [target.Pipeline].
+func (p *Pipeline) WriteRegister(name string, index int, value []byte) error {
+	return p.writeCells(name, index, 1, value)
+}
+
+// FillRegister implements [target.Pipeline].
+func (p *Pipeline) FillRegister(name string, value []byte) error {
+	r := p.Prog.Register(name)
+	if r == nil {
+		return fmt.Errorf("register %q: %w", name, target.ErrNotFound)
+	}
+	return p.writeCells(name, 0, r.Size, value)
+}
+
+func (p *Pipeline) writeCells(name string, first, count int, value []byte) error {
+	leave, err := p.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	r, a, err := p.register(name, first, count)
+	if err != nil {
+		return err
+	}
+	if err := checkBytes(value, r.Width); err != nil {
+		return fmt.Errorf("register %q: %w", name, err)
+	}
+	data := make([]byte, compile.CellsHeader+min(count, compile.CellsMax/a.Cell)*a.Cell)
+	for i := compile.CellsHeader; i < len(data); i += a.Cell {
+		encodeCell(data[i:i+a.Cell], value)
+	}
+	for count > 0 {
+		n := min(count, compile.CellsMax/a.Cell)
+		if err := p.move(a.Off+first*a.Cell, data[:compile.CellsHeader+n*a.Cell], true); err != nil {
+			return fmt.Errorf("register %q: %w", name, err)
+		}
+		first, count = first+n, count-n
+	}
+	return nil
+}

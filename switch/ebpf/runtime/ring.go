@@ -1,0 +1,61 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// ring is a BPF ring buffer with the goroutine that empties it.
+type ring struct {
+	m      *ebpf.Map
+	reader *ringbuf.Reader
+	done   sync.WaitGroup
+	taken  atomic.Uint64 // records that were handled
+	seen   atomic.Uint64 // records that were read
+}
+
+// newRing makes a ring of a number of bytes, a power of two, and has each record handled. handle must not keep what it is given.
+func newRing(name string, bytes uint32, log *slog.Logger, handle func(record []byte)) (*ring, error) {
+	m, err := newMapIn(ebpf.MapSpec{Name: name, Type: ebpf.RingBuf, MaxEntries: bytes})
+	if err != nil {
+		return nil, err
+	}
+	reader, err := ringbuf.NewReader(m)
+	if err != nil {
+		m.Close()
+		return nil, fmt.Errorf("reading the ring %q: %w", name, err)
+	}
+	r := &ring{m: m, reader: reader}
+	r.done.Go(func() {
+		for {
+			rec, err := reader.Read()
+			if err != nil {
+				if !errors.Is(err, ringbuf.ErrClosed) {
+					log.Error("a ring is read no more", "ring", name, "err", err)
+				}
+				return
+			}
+			r.seen.Add(1)
+			handle(rec.RawSample)
+			r.taken.Add(1)
+		}
+	})
+	return r, nil
+}
+
+// Pending reports whether a record waits or is being handled. One that is being read at this moment may be missed.
+func (r *ring) Pending() bool {
+	return r.reader.AvailableBytes() > 0 || r.seen.Load() != r.taken.Load()
+}
+
+func (r *ring) close() {
+	r.reader.Close()
+	r.done.Wait()
+	r.m.Close()
+}

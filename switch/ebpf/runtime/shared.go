@@ -1,0 +1,87 @@
+package runtime
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
+)
+
+// Bytes in the rings.
+const (
+	packetInRing = 1 << 20
+	digestRing   = 1 << 20
+	tapRing      = 16 << 20
+)
+
+// Switch is what all pipelines of one switch have in common, and what outlives each of them.
+type Switch struct {
+	compile.Settings
+	atXDP     bool          // programs are loaded for XDP, too
+	magic     uint64        // of the switch, in metadata cookies
+	pipelines atomic.Uint64 // how many there have been
+
+	PortMap    *portMap
+	PacketOuts *state    // the frame of a packet-out
+	buffer     *ebpf.Map // a frame for each CPU
+	PacketIn   *ring
+	digests    *ring
+	tap        *ring // nil if nobody asked for it
+}
+
+// NewSwitch makes the maps. The functions are called with each record of their ring, which they must not keep; onTap may be nil.
+func NewSwitch(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onDigest, onTap func(record []byte)) (sh *Switch, err error) {
+	sh = &Switch{Settings: s, atXDP: atXDP, magic: rand.Uint64()}
+	defer func() {
+		if err != nil {
+			sh.CloseRings()
+			sh.Close()
+		}
+	}()
+	if sh.PortMap, err = newPortMap(); err != nil {
+		return nil, err
+	}
+	if sh.PacketOuts, err = NewState(compile.PacketOutSize); err != nil {
+		return nil, err
+	}
+	if sh.buffer, err = newMapIn(ebpf.MapSpec{Name: "buffer", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: compile.BufferSize, MaxEntries: 1}); err != nil {
+		return nil, err
+	}
+	if sh.PacketIn, err = newRing("packet_in", packetInRing, log, onPacketIn); err != nil {
+		return nil, err
+	}
+	if sh.digests, err = newRing("digests", digestRing, log, onDigest); err != nil {
+		return nil, err
+	}
+	if onTap != nil {
+		if sh.tap, err = newRing("tap", tapRing, log, onTap); err != nil {
+			return nil, err
+		}
+	}
+	return sh, nil
+}
+
+// CloseRings ends the reading of the rings, and returns when no record is being handled any more.
+func (s *Switch) CloseRings() {
+	for _, r := range []*ring{s.PacketIn, s.digests, s.tap} {
+		if r != nil {
+			r.close()
+		}
+	}
+}
+
+// Close frees the maps.
+func (s *Switch) Close() {
+	if s.buffer != nil {
+		s.buffer.Close()
+	}
+	if s.PortMap != nil {
+		s.PortMap.Close()
+	}
+	if s.PacketOuts != nil {
+		s.PacketOuts.Close()
+	}
+}

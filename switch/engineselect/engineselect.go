@@ -1,0 +1,196 @@
+// Package engineselect makes one switch of two: a [target.Device] that runs each program on a preferred engine if that can, and on another if not.
+//
+// Which of the two it is depends on the program, which comes and goes while the switch lives. The ports go along: they are the running engine's. What an engine
+// refuses is known before the running one is touched; moving the ports takes a moment in which frames are lost.
+package engineselect
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// Engine is a device that can prepare a pipeline beside the running one.
+type Engine interface {
+	target.Device
+	target.Preparer
+}
+
+// Device is a switch that runs on one of two engines.
+type Device struct {
+	log               *slog.Logger
+	preferred, second Engine
+
+	mu      sync.Mutex // held while a program is exchanged or a port comes or goes
+	running Engine
+	why     string // the preferred engine refused the program
+	ports   map[uint32]target.Port
+}
+
+var _ Engine = (*Device)(nil)
+
+// New makes a switch without ports or program. Closing it closes both engines.
+func New(preferred, second Engine, log *slog.Logger) *Device {
+	if log == nil {
+		log = slog.Default()
+	}
+	return &Device{log: log, preferred: preferred, second: second, running: preferred, ports: map[uint32]target.Port{}}
+}
+
+func (d *Device) current() Engine {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.running
+}
+
+// Engine implements [target.Device].
+func (d *Device) Engine() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.running == d.second {
+		return fmt.Sprintf("%s (%s)", d.running.Engine(), d.why)
+	}
+	return d.running.Engine()
+}
+
+// Verify implements [target.Device].
+func (d *Device) Verify(prog *bmv2json.Program) error {
+	err := d.preferred.Verify(prog)
+	if errors.Is(err, target.ErrUnsupported) {
+		return d.second.Verify(prog)
+	}
+	return err
+}
+
+// prepared is a pipeline that says whose it is.
+type prepared struct {
+	target.Pipeline
+	engine Engine
+	why    string
+}
+
+// Prepare implements [target.Preparer].
+func (d *Device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
+	p, err := d.preferred.Prepare(prog)
+	if err == nil {
+		return &prepared{p, d.preferred, ""}, nil
+	}
+	if !errors.Is(err, target.ErrUnsupported) {
+		return nil, err
+	}
+	d.log.Warn("the preferred engine does not run this program", "engine", d.preferred.Engine(), "err", err)
+	q, also := d.second.Prepare(prog)
+	if also != nil {
+		return nil, also
+	}
+	return &prepared{q, d.second, err.Error()}, nil
+}
+
+// Commit implements [target.Device].
+func (d *Device) Commit(prog *bmv2json.Program) error {
+	p, err := d.Prepare(prog)
+	if err != nil {
+		return err
+	}
+	return d.Activate(p, nil)
+}
+
+// Activate implements [target.Preparer].
+func (d *Device) Activate(p target.Pipeline, handOver func() error) error {
+	next, ok := p.(*prepared)
+	if !ok {
+		return fmt.Errorf("activating a pipeline of another switch (%T): %w", p, target.ErrInvalid)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if next.engine == d.running {
+		if err := d.running.Activate(next.Pipeline, handOver); err != nil {
+			return err
+		}
+		d.why = next.why
+		return nil
+	}
+	// From one engine to the other: with its ports taken away the old one sees no packets, so nothing changes while state is handed over.
+	if err := d.move(d.running, next.engine); err != nil {
+		return err
+	}
+	if err := next.engine.Activate(next.Pipeline, handOver); err != nil {
+		return errors.Join(err, d.move(next.engine, d.running))
+	}
+	d.running, d.why = next.engine, next.why
+	return nil
+}
+
+// move takes the ports from one engine and gives them to the other. A port that cannot be moved stays where it was with all others.
+func (d *Device) move(from, to Engine) error {
+	var moved []target.Port
+	for _, p := range d.ports {
+		err := from.RemovePort(p.Number)
+		if err == nil {
+			if err = to.AddPort(p); err == nil {
+				moved = append(moved, p)
+				continue
+			}
+			err = errors.Join(err, from.AddPort(p))
+		}
+		for _, q := range moved {
+			err = errors.Join(err, to.RemovePort(q.Number), from.AddPort(q))
+		}
+		return fmt.Errorf("moving port %d from one engine to the other: %w", p.Number, err)
+	}
+	return nil
+}
+
+// Pipeline implements [target.Device].
+func (d *Device) Pipeline() target.Pipeline { return d.current().Pipeline() }
+
+// AddPort implements [target.Device].
+func (d *Device) AddPort(p target.Port) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.running.AddPort(p); err != nil {
+		return err
+	}
+	d.ports[p.Number] = p
+	return nil
+}
+
+// RemovePort implements [target.Device].
+func (d *Device) RemovePort(number uint32) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.running.RemovePort(number); err != nil {
+		return err
+	}
+	delete(d.ports, number)
+	return nil
+}
+
+// Ports implements [target.Device].
+func (d *Device) Ports() map[target.Port]target.PortCounters { return d.current().Ports() }
+
+// PacketOut implements [target.Device].
+func (d *Device) PacketOut(frame []byte) error { return d.current().PacketOut(frame) }
+
+// OnPacketIn implements [target.Device].
+func (d *Device) OnPacketIn(f func(frame []byte)) {
+	d.preferred.OnPacketIn(f)
+	d.second.OnPacketIn(f)
+}
+
+// OnDigest implements [target.Device].
+func (d *Device) OnDigest(f func(target.Digest)) {
+	d.preferred.OnDigest(f)
+	d.second.OnDigest(f)
+}
+
+// Now implements [target.Device].
+func (d *Device) Now() time.Duration { return d.current().Now() }
+
+// Close implements [target.Device].
+func (d *Device) Close() error { return errors.Join(d.preferred.Close(), d.second.Close()) }

@@ -1,0 +1,89 @@
+package offload
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Setting is one of ethtool's features of an interface that can be on or off, by ethtool's own name.
+type Setting string
+
+// The settings that switches turn off.
+const (
+	GenericReceive Setting = "generic-receive-offload"      // merges frames that were received
+	LargeReceive   Setting = "large-receive-offload"        // the same in the device
+	TCPSegments    Setting = "tcp-segmentation-offload"     // sends frames that are split later
+	GenericSegment Setting = "generic-segmentation-offload" // the same for other protocols
+	TxChecksums    Setting = "tx-checksumming"              // sends frames whose checksum is finished later
+	TxVLAN         Setting = "tx-vlan-offload"              // sends frames whose 802.1Q tag is beside them
+	RxVLAN         Setting = "rx-vlan-offload"              // takes 802.1Q tags off frames and puts them beside
+)
+
+// commands are a setting's ethtool commands (linux/ethtool.h) and, for settings that share a word of flags, its bit in there.
+type commands struct {
+	get, set, bit uint32
+}
+
+var settings = map[Setting]commands{
+	GenericReceive: {unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO, 1},
+	LargeReceive:   {unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 15}, // ETH_FLAG_LRO
+	TCPSegments:    {unix.ETHTOOL_GTSO, unix.ETHTOOL_STSO, 1},
+	GenericSegment: {unix.ETHTOOL_GGSO, unix.ETHTOOL_SGSO, 1},
+	TxChecksums:    {unix.ETHTOOL_GTXCSUM, unix.ETHTOOL_STXCSUM, 1},
+	TxVLAN:         {unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 7}, // ETH_FLAG_TXVLAN
+	RxVLAN:         {unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 8}, // ETH_FLAG_RXVLAN
+}
+
+// IsOn says whether an interface of the calling thread's network namespace has a setting on. An interface that does not have the setting has it off.
+func IsOn(name string, s Setting) (bool, error) {
+	c := settings[s]
+	v, err := ethtool(name, c.get, 0)
+	if err == unix.EOPNOTSUPP {
+		return false, nil
+	}
+	return v&c.bit != 0, err
+}
+
+// put turns a setting on or off.
+func put(name string, s Setting, on bool) error {
+	c := settings[s]
+	v, err := ethtool(name, c.get, 0)
+	if err == nil {
+		v &^= c.bit
+		if on {
+			v |= c.bit
+		}
+		_, err = ethtool(name, c.set, v)
+	}
+	if err != nil {
+		return fmt.Errorf("turning %s of %s %s: %w", s, name, map[bool]string{true: "on", false: "off"}[on], err)
+	}
+	return nil
+}
+
+// ethtool runs one command with a 32-bit argument (struct ethtool_value) and returns the value after it.
+func ethtool(name string, cmd, data uint32) (uint32, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("a socket for ethtool: %w", err)
+	}
+	defer unix.Close(fd)
+	type value struct{ cmd, data uint32 }
+	v := value{cmd, data}
+	var ifr struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}
+	if len(name) >= len(ifr.name) {
+		return 0, unix.ENAMETOOLONG
+	}
+	copy(ifr.name[:], name)
+	ifr.data = unsafe.Pointer(&v)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifr))); errno != 0 {
+		return 0, errno
+	}
+	return v.data, nil
+}

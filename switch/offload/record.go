@@ -1,0 +1,313 @@
+// Package offload turns off settings of network interfaces that a switch cannot live with, and on again when the switch is gone, however it went.
+//
+// Before a setting is changed, a file says so: /run/netcraq-switch/NETNS-IFINDEX-SETTING, with the processes that need it off. The last one of them turns it on again.
+// A process that is killed cannot; the next one that uses this package finds the file with nobody alive in it, and does it (or goes on with the setting off, and the
+// file still knows that it was on). Two switches at the two ends of a cable may need the same setting: neither turns it on under the other.
+package offload
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dir is where records are. Tests have their own.
+var Dir = "/run/netcraq-switch"
+
+// record is a file's content.
+type record struct {
+	Iface  string  `json:"iface"`
+	Owners []owner `json:"owners"`
+}
+
+// owner is somebody who needs a setting off: a process, known by its id and when it started (in clock ticks since the machine did), and which of its changes.
+type owner struct {
+	PID    int    `json:"pid"`
+	Start  uint64 `json:"start"`
+	Change uint64 `json:"change"`
+}
+
+func (o owner) alive() bool {
+	start, err := startOf(o.PID)
+	return err == nil && start == o.Start
+}
+
+// startOf is field 22 of /proc/PID/stat (proc_pid_stat(5)).
+func startOf(pid int) (uint64, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The second field, the command in parentheses, may have anything in it.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) < 20 {
+		return 0, fmt.Errorf("/proc/%d/stat has %d fields after the command", pid, len(fields))
+	}
+	return strconv.ParseUint(fields[19], 10, 64)
+}
+
+// namespace is the inode number of the calling thread's network namespace.
+func namespace() (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
+		return 0, fmt.Errorf("this thread's network namespace: %w", err)
+	}
+	return st.Ino, nil
+}
+
+var changes atomic.Uint64
+
+// Change is what Off did.
+type Change struct {
+	name    string
+	index   int
+	me      owner
+	settled []Setting
+}
+
+// Off turns settings of an interface off, in the calling thread's network namespace. Those that the interface does not have are off. The Change is never nil; the error
+// says what could not be done or recorded, and the rest is done.
+func Off(name string, index int, which ...Setting) (*Change, error) {
+	c := &Change{name: name, index: index, me: owner{PID: os.Getpid(), Change: changes.Add(1)}}
+	var err error
+	if c.me.Start, err = startOf(c.me.PID); err != nil {
+		return c, fmt.Errorf("finding out when this process started: %w", err)
+	}
+	unlock, err := lock()
+	if err != nil { // without records: what is off stays off after a kill
+		for _, s := range which {
+			if on, e := IsOn(name, s); e == nil && on {
+				err = errors.Join(err, put(name, s, false))
+			}
+		}
+		return c, err
+	}
+	defer unlock()
+	var errs []error
+	for _, s := range which {
+		if err := c.off(s); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return c, errors.Join(errs...)
+}
+
+func (c *Change) off(s Setting) error {
+	path, err := pathOf(c.index, s)
+	if err != nil {
+		return err
+	}
+	r, known := read(path)
+	on, err := IsOn(c.name, s)
+	if err != nil {
+		return fmt.Errorf("%s of %s: %w", s, c.name, err)
+	}
+	if !on && (!known || r.Iface != c.name) {
+		return nil // it was off before any of us
+	}
+	r.Iface, r.Owners = c.name, append(living(r.Owners), c.me)
+	if err := write(path, r); err != nil {
+		return err
+	}
+	c.settled = append(c.settled, s)
+	if !on {
+		return nil
+	}
+	return put(c.name, s, false)
+}
+
+// Restore turns on again what was on before, unless somebody else needs it off. It is called in the network namespace in which Off was. An interface that is gone needs
+// nothing.
+func (c *Change) Restore() error {
+	if c == nil || len(c.settled) == 0 {
+		return nil
+	}
+	unlock, err := lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var errs []error
+	for _, s := range slices.Backward(c.settled) { // what needs another setting was turned off first
+		path, err := pathOf(c.index, s)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		r, known := read(path)
+		if !known {
+			continue
+		}
+		var rest []owner
+		for _, o := range living(r.Owners) {
+			if o != c.me {
+				rest = append(rest, o)
+			}
+		}
+		r.Owners = rest
+		errs = append(errs, settle(path, r, c.index, s))
+	}
+	c.settled = nil
+	return errors.Join(errs...)
+}
+
+// Recover undoes what processes that are gone have left: settings that are off, on interfaces of all network namespaces that can be found, and filters on those of the
+// calling thread's.
+func Recover() error {
+	unlock, err := lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	here, err := namespace()
+	if err != nil {
+		return err
+	}
+	files, err := os.ReadDir(Dir)
+	if err != nil {
+		return fmt.Errorf("looking for what dead switches left: %w", err)
+	}
+	errs := []error{removeAllFilters()}
+	for _, f := range files {
+		ns, rest, _ := strings.Cut(f.Name(), "-")
+		number, setting, ok := strings.Cut(rest, "-")
+		index, err := strconv.Atoi(number)
+		if !ok || err != nil {
+			continue
+		}
+		path := filepath.Join(Dir, f.Name())
+		r, known := read(path)
+		if !known {
+			continue
+		}
+		r.Owners = living(r.Owners)
+		if len(r.Owners) > 0 {
+			continue
+		}
+		undo := func() error { return settle(path, r, index, Setting(setting)) }
+		if ns == strconv.FormatUint(here, 10) {
+			errs = append(errs, undo())
+		} else if there, found := find(ns); found {
+			errs = append(errs, enter(there, undo))
+		} else {
+			errs = append(errs, os.Remove(path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// settle turns a setting on again if nobody needs it off any more, and keeps the record right.
+func settle(path string, r record, index int, s Setting) error {
+	if len(r.Owners) > 0 {
+		return write(path, r)
+	}
+	// Another interface of the same name is none of ours.
+	if l, err := net.InterfaceByName(r.Iface); err == nil && l.Index == index {
+		if err := put(r.Iface, s, true); err != nil && !errors.Is(err, unix.ENODEV) {
+			return err
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("forgetting a setting that is as it was: %w", err)
+	}
+	return nil
+}
+
+// find returns a file that stands for a network namespace, given by its inode number: that of some process in it, or of its name.
+func find(ns string) (path string, found bool) {
+	for _, pattern := range []string{"/run/netns/*", "/proc/[0-9]*/ns/net"} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			continue
+		}
+		for _, p := range paths {
+			var st unix.Stat_t
+			if unix.Stat(p, &st) == nil && strconv.FormatUint(st.Ino, 10) == ns {
+				return p, true
+			}
+		}
+	}
+	return "", false
+}
+
+// enter runs f in another network namespace.
+func enter(path string, f func() error) error {
+	ns, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("entering a network namespace: %w", err)
+	}
+	defer ns.Close()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("entering a network namespace: %w", err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+func living(all []owner) []owner {
+	var out []owner
+	for _, o := range all {
+		if o.alive() {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+func pathOf(index int, s Setting) (string, error) {
+	ns, err := namespace()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(Dir, fmt.Sprintf("%d-%d-%s", ns, index, s)), nil
+}
+
+// lock keeps other processes away from the records.
+func lock() (unlock func(), err error) {
+	if err := os.MkdirAll(Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("a directory for the settings that are changed, so that they can be undone after a crash: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(Dir, "lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("locking the records of changed settings: %w", err)
+	}
+	return func() { f.Close() }, nil
+}
+
+func read(path string) (record, bool) {
+	var r record
+	b, err := os.ReadFile(path)
+	return r, err == nil && json.Unmarshal(b, &r) == nil
+}
+
+// write puts a record in its place as a whole.
+func write(path string, r record) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	temporary := path + ".new"
+	if err := errors.Join(os.WriteFile(temporary, b, 0o600), os.Rename(temporary, path)); err != nil {
+		return fmt.Errorf("recording a setting that is about to change: %w", err)
+	}
+	return nil
+}

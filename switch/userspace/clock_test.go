@@ -1,0 +1,31 @@
+package userspace
+
+import (
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/internal/boottime"
+)
+
+// TestClockGoesOn: the program's clock is the one that goes on while the machine is suspended, as one in whose time an hour is missing sees it.
+func TestClockGoesOn(t *testing.T) {
+	asleep := time.Duration(0)
+	now = func() boottime.Time { return boottime.Now().Add(asleep) }
+	t.Cleanup(func() { now = boottime.Now })
+	d, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if first := d.Now(); first < 0 || first > time.Minute {
+		t.Errorf("a new switch's clock is %v", first)
+	}
+	asleep = time.Hour
+	if then := d.Now(); then < time.Hour {
+		t.Errorf("after an hour of sleep it is %v", then)
+	}
+}
