@@ -230,9 +230,6 @@ func (c *Client) Stats() Stats {
 	return c.machine.Stats()
 }
 
-// LocalAddress is where the client sends from.
-func (c *Client) LocalAddress() netip.AddrPort { return c.socket.local() }
-
 func (c *Client) call(ctx context.Context, r Request, options []Option) (Result, error) {
 	for _, o := range options {
 		o(&r)

@@ -141,7 +141,7 @@ func TestReadNumbers(t *testing.T) {
 		}
 		n, from, err := listener.ReadFromUDPAddrPort(buf)
 		var p wire.Packet
-		if err != nil || p.Unmarshal(buf[:n], wire.Profile128) != nil || from.Port() != c.LocalAddress().Port() {
+		if err != nil || p.Unmarshal(buf[:n], wire.Profile128) != nil || from.Port() != c.socket.local().Port() {
 			t.Fatal(err, from)
 		}
 		seen = append(seen, p.Request)

@@ -8,7 +8,7 @@ etcd has three members, with TLS to clients and among themselves; so has the gat
 2. The same through the gateway, from the first second on, until half of the reads are answered by the network, and for a while after that.
 3. One query at a time, reads of the hottest keys: at etcd, through the gateway, and by the native client, in turn, several times.
 
-The aims are issue 6's. What misses one is marked; the exit status is 0 all the same: how fast a machine is, and what else it does, is no mistake.
+What misses an aim of the table is marked; the exit status is 0 all the same: how fast a machine is, and what else it does, is no mistake.
 Values that are wrong are. ``out/bench-etcd.json`` has every repetition.
 """
 

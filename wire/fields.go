@@ -264,11 +264,3 @@ func ProfileOfValue(n int) (Profile, error) {
 	}
 	return 0, fmt.Errorf("no profile has values of %d bytes: want 16, 128, 512 or 1024", n)
 }
-
-// ProfileOfPacket is the profile whose packets are n bytes, as UDP payloads.
-func ProfileOfPacket(n int) (Profile, error) {
-	if p := Profile((n - HeaderBytes) * 8); p.Valid() {
-		return p, nil
-	}
-	return 0, fmt.Errorf("%w: no profile has packets of %d bytes", ErrLength, n)
-}

@@ -100,18 +100,12 @@ func TestParse(t *testing.T) {
 		if got, err := ParseProfile(p.String()); err != nil || got != p {
 			t.Errorf("ParseProfile(%v) = %v, %v", p, got, err)
 		}
-		if got, err := ProfileOfPacket(p.PacketBytes()); err != nil || got != p {
-			t.Errorf("ProfileOfPacket(%d) = %v, %v", p.PacketBytes(), got, err)
-		}
 		if got, err := ProfileOfValue(p.ValueBytes()); err != nil || got != p {
 			t.Errorf("ProfileOfValue(%d) = %v, %v", p.ValueBytes(), got, err)
 		}
 	}
 	if _, err := ParseProfile("256"); err == nil {
 		t.Error("ParseProfile(256): want an error")
-	}
-	if _, err := ProfileOfPacket(41); !errors.Is(err, ErrLength) {
-		t.Errorf("ProfileOfPacket(41): %v", err)
 	}
 }
 

@@ -164,7 +164,7 @@ func walk(seed uint64, steps int) error {
 				return fmt.Errorf("after a tick at %v the next is due at %v", now, at)
 			}
 		case n < 90 && len(ids) > 0:
-			m.Cancel(now, ids[r.IntN(len(ids))])
+			m.Abort(now, ids[r.IntN(len(ids))], ErrCanceled)
 		case n < 95:
 			if err := m.AddSession(now, Session{nextID, 1 + r.Uint32N(1000)}); err != nil {
 				return err

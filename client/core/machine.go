@@ -271,9 +271,6 @@ func (m *Machine) nextNumber() uint32 {
 	}
 }
 
-// Cancel ends a call that is not done yet, with ErrCanceled.
-func (m *Machine) Cancel(now time.Duration, id CallID) { m.Abort(now, id, ErrCanceled) }
-
 // Abort ends a call that is not done yet, with why.
 func (m *Machine) Abort(now time.Duration, id CallID, why error) {
 	if c := m.calls[id]; c != nil {

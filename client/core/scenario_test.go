@@ -66,7 +66,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		d.ScanArgs(t, "to", &to)
 		s.advance(duration(t, d, to))
 	case "cancel":
-		s.m.Cancel(s.now, s.ids[d.CmdArgs[0].Key])
+		s.m.Abort(s.now, s.ids[d.CmdArgs[0].Key], ErrCanceled)
 	case "add-session":
 		s.addSession(t, d, d.CmdArgs[0].Key)
 	case "drop-session":

@@ -349,9 +349,6 @@ func (d *Directory) ByName(name string) (Key, bool) { return value(d.names[name]
 // ByID finds a key.
 func (d *Directory) ByID(id wire.Key) (Key, bool) { return value(d.ids[id]) }
 
-// BySlot finds the key in a slot.
-func (d *Directory) BySlot(slot int) (Key, bool) { return value(d.slots[slot]) }
-
 func value(k *Key) (Key, bool) {
 	if k == nil {
 		return Key{}, false

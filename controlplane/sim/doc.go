@@ -19,7 +19,7 @@
 //
 // faults.go draws a seed's plan and causes its faults; world.go has the means. shell.go carries out what the controller's machine asks for; it is the
 // counterpart of package controller, and the place to add to when the machine learns a new action. client.go makes the calls. mutants.go removes
-// rules, one at a time, to see that the simulator would notice. testdata has the cases of DESIGN section 5, one by one, as scenarios to read.
+// rules, one at a time, to see that the simulator would notice. testdata has the cases of docs/protocol.md, "Changing a chain", one by one, as scenarios to read.
 //
 // A failing seed prints the command that runs it again with its timeline: who did what, when.
 package sim

@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// TestScenarios runs the files in testdata: stories about a chain, the cases of DESIGN section 5 among them. Commands in, what happened out. The network is
+// TestScenarios runs the files in testdata: stories about a chain, the cases of docs/protocol.md, "Changing a chain", among them. Commands in, what happened out. The network is
 // perfect but for what the commands do to it, and nothing is left to chance. Keys are numbers, 1 to the number that network says.
 //
 //	network SHAPE [keys=N] [lease=D] [patience=D] [without=MUTANT] [slow-store]    a new network (shapes.go), its chain formed and its keys placed, never written

@@ -237,7 +237,7 @@ func (s *shell) do(a chain.Action) {
 
 // ---- Actions ----
 
-// store is what survives controllers: etcd, as DESIGN wants it. It knows who leads, and takes records from nobody else.
+// store is what survives controllers: etcd or a file. It knows who leads, and takes records from nobody else.
 type store struct {
 	record  *chain.Record
 	leader  uint64 // the election id of the controller that was started last

@@ -17,8 +17,8 @@ import (
 // errAgain: nothing was executed, and the write is to be planned anew.
 var errAgain = errors.New("to be tried again")
 
-// write does a write, and gives etcd's answer to its operation and the header of the answer. The client's context bounds how long it is waited for; what was begun is brought
-// to its end behind its back.
+// write does a write, and gives etcd's answer to its operation and the header of the answer. The client's context
+// bounds how long it is waited for; the write completes even if the client cancels.
 func (s *Server) write(ctx context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
 	if len(w.spans) == 0 {
 		// Only a malformed request comes here: etcd says what is wrong with it.

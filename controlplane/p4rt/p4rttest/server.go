@@ -53,7 +53,6 @@ type Server struct {
 	stuck    bool // PI, in the middle of a load
 	writes   int
 	batches  []int
-	pushes   []v1.SetForwardingPipelineConfigRequest_Action
 }
 
 type connection struct {
@@ -122,14 +121,9 @@ func (s *Server) BreakStreams() {
 	s.streams = nil
 }
 
-// Writes is how many updates took effect so far; Batches the sizes of the requests; Pushes the pipeline actions.
+// Writes is how many updates took effect so far; Batches the sizes of the requests.
 func (s *Server) Writes() int    { s.mu.Lock(); defer s.mu.Unlock(); return s.writes }
 func (s *Server) Batches() []int { s.mu.Lock(); defer s.mu.Unlock(); return slices.Clone(s.batches) }
-func (s *Server) Pushes() []v1.SetForwardingPipelineConfigRequest_Action {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.pushes)
-}
 
 // DeviceConfig is the p4_device_config of the running pipeline.
 func (s *Server) DeviceConfig() []byte {
@@ -287,7 +281,6 @@ func (s *Server) SetForwardingPipelineConfig(_ context.Context, r *v1.SetForward
 	if !s.isPrimary(r.ElectionId) {
 		return nil, status.Error(codes.PermissionDenied, "Not primary")
 	}
-	s.pushes = append(s.pushes, r.Action)
 	switch {
 	case r.Action == v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT && s.PI:
 		s.stuck = true
