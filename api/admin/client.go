@@ -30,8 +30,10 @@ type Option func(*Client)
 // TokenFile has a Client show the token in a file, which is read again for each request; "": none.
 func TokenFile(path string) Option { return func(c *Client) { c.token = path } }
 
-// NewClient makes a client for the controller at an address: unix:///PATH, or "host:port" or a URL, which takes a token. "": DefaultSocket. With several, separated by commas, the first
-// that takes a connection is asked. It does not connect yet. Requests end with their contexts: it sets no timeout of its own.
+// NewClient makes a client for the controller at an address: unix:///PATH, or "host:port" or a URL,
+// which takes a token. "": DefaultSocket. With several, separated by commas, the first that takes a
+// connection is asked. It does not connect yet. Requests end with their contexts: it sets no
+// timeout of its own.
 func NewClient(address string, options ...Option) *Client {
 	if address == "" {
 		address = DefaultSocket()
@@ -122,7 +124,8 @@ func (c *Client) Recover(ctx context.Context, chain, sw string) (*Chain, error) 
 	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/recover", Recovery{sw}, out)
 }
 
-// MoveKey moves a key, by name or KEY_ID, from a chain to another, and returns it as it is there, with its new KEY_ID.
+// MoveKey moves a key, by name or KEY_ID, from a chain to another, and returns it as it is there,
+// with its new KEY_ID.
 func (c *Client) MoveKey(ctx context.Context, chain, key, to string) (*Key, error) {
 	out := new(Key)
 	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/keys/"+segment(key)+"/move", Move{to}, out)
@@ -134,14 +137,15 @@ func (c *Client) Keys(ctx context.Context, chain string) ([]Key, error) {
 	return out, c.do(ctx, http.MethodGet, "/v1/chains/"+segment(chain)+"/keys", nil, &out)
 }
 
-// AddKey places a key and writes its first value (without one, a tombstone); it returns when every member of the chain has committed that.
+// AddKey places a key and writes its first value (without one, a tombstone); it returns when every
+// member of the chain has committed that.
 func (c *Client) AddKey(ctx context.Context, chain string, key KeySpec) (*Key, error) {
 	out := new(Key)
 	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/keys", key, out)
 }
 
-// AddKeys places many keys at once. The answers are in the order of the specs; a key that was not placed has its Error set, and does not hinder the
-// others.
+// AddKeys places many keys at once. The answers are in the order of the specs; a key that was not
+// placed has its Error set, and does not hinder the others.
 func (c *Client) AddKeys(ctx context.Context, chain string, keys []KeySpec) ([]Key, error) {
 	var out []Key
 	if keys == nil {
@@ -150,13 +154,14 @@ func (c *Client) AddKeys(ctx context.Context, chain string, keys []KeySpec) ([]K
 	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/keys", keys, &out)
 }
 
-// RemoveKey deletes a key's value through the chain and takes the key out of the network. key is its name or KEY_ID (decimal, or hexadecimal with
-// 0x).
+// RemoveKey deletes a key's value through the chain and takes the key out of the network. key is
+// its name or KEY_ID (decimal, or hexadecimal with 0x).
 func (c *Client) RemoveKey(ctx context.Context, chain, key string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/chains/"+segment(chain)+"/keys/"+segment(key), nil, nil)
 }
 
-// Directory lists the placed keys of all chains whose names start with prefix, by name; with state, what each member holds is fetched from it.
+// Directory lists the placed keys of all chains whose names start with prefix, by name; with state,
+// what each member holds is fetched from it.
 func (c *Client) Directory(ctx context.Context, prefix string, state bool) ([]Key, error) {
 	q := url.Values{"prefix": {prefix}}
 	if state {
@@ -166,7 +171,8 @@ func (c *Client) Directory(ctx context.Context, prefix string, state bool) ([]Ke
 	return out, c.do(ctx, http.MethodGet, "/v1/keys?"+q.Encode(), nil, &out)
 }
 
-// Lookup finds one placed key by its exact name; errors.Is(err, &Error{Code: CodeNotFound}) where it is not placed.
+// Lookup finds one placed key by its exact name; errors.Is(err, &Error{Code: CodeNotFound}) where
+// it is not placed.
 func (c *Client) Lookup(ctx context.Context, name string) (*Key, error) {
 	out := new(Key)
 	return out, c.do(ctx, http.MethodGet, "/v1/keys/"+segment(name), nil, out)
@@ -201,8 +207,9 @@ func (c *Client) CloseSessions(ctx context.Context, lease string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/sessions/"+segment(lease), nil, nil)
 }
 
-// Events calls f with each event after the one numbered since (0: all that the controller still has), and, with follow, those to come, until ctx ends
-// or f fails. It returns nil when the history is through (without follow), f's error, or why the stream broke.
+// Events calls f with each event after the one numbered since (0: all that the controller still
+// has), and, with follow, those to come, until ctx ends or f fails. It returns nil when the history
+// is through (without follow), f's error, or why the stream broke.
 func (c *Client) Events(ctx context.Context, since uint64, follow bool, f func(Event) error) error {
 	q := url.Values{"since": {strconv.FormatUint(since, 10)}}
 	if !follow {
@@ -245,7 +252,8 @@ func (c *Client) Events(ctx context.Context, since uint64, follow bool, f func(E
 	return ctx.Err()
 }
 
-// Ready is nil when every chain serves; otherwise an *Error with CodeUnavailable that says what is missing.
+// Ready is nil when every chain serves; otherwise an *Error with CodeUnavailable that says what is
+// missing.
 func (c *Client) Ready(ctx context.Context) error {
 	return c.do(ctx, http.MethodGet, "/readyz", nil, nil)
 }
@@ -301,13 +309,15 @@ func failure(resp *http.Response) error {
 		err = json.Unmarshal(b, &e)
 	}
 	if err != nil || e.Error == nil || e.Error.Code == "" { // not our controller, or something in between
-		return &Error{Status: resp.StatusCode, Code: CodeInternal, Message: fmt.Sprintf("%s: %s", resp.Status, strings.TrimSpace(string(b)))}
+		return &Error{Status: resp.StatusCode, Code: CodeInternal, Message: fmt.Sprintf("%s: %s",
+			resp.Status, strings.TrimSpace(string(b)))}
 	}
 	e.Error.Status = resp.StatusCode
 	return e.Error
 }
 
-// segment escapes s as one segment of a path, slashes included. Dots too: "." and ".." would be cleaned away.
+// segment escapes s as one segment of a path, slashes included. Dots too: "." and ".." would be
+// cleaned away.
 func segment(s string) string {
 	return strings.ReplaceAll(url.PathEscape(s), ".", "%2E")
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Placement is which of etcd's keys are served by the network, and why (docs/etcd.md). Keys are written as text: a backslash as \\, control characters and
-// bytes that are not UTF-8 as \xNN.
+// Placement is which of etcd's keys are served by the network, and why (docs/etcd.md). Keys are
+// written as text: a backslash as \\, control characters and bytes that are not UTF-8 as \xNN.
 type Placement struct {
 	Prefix   string           `json:"prefix"` // under which its state is in etcd
 	Heat     PlacementHeat    `json:"heat"`
@@ -83,13 +83,14 @@ type PlacementRule struct {
 type PlacementEviction struct {
 	Key   string `json:"key"`
 	KeyID uint32 `json:"keyId,omitempty"` // the placement that is meant; 0: whichever there is
-	// Fault is "" or "slot-unreachable": a gateway cannot write the key, because its slot does not answer; or "forged":
-	// its slot has what no gateway has written.
+	// Fault is "" or "slot-unreachable": a gateway cannot write the key, because its slot does not
+	// answer; or "forged": its slot has what no gateway has written.
 	Fault  string `json:"fault,omitempty"`
 	Reason string `json:"reason"`
 }
 
-// Evict has a key taken out of the network. It returns when that is decided, not when it is done. A key that is not placed (any more) is CodeNotFound.
+// Evict has a key taken out of the network. It returns when that is decided, not when it is done. A
+// key that is not placed (any more) is CodeNotFound.
 func (c *Client) Evict(ctx context.Context, e PlacementEviction) error {
 	return c.do(ctx, http.MethodPost, "/v1/placement/evictions", e, nil)
 }
@@ -106,7 +107,8 @@ func (c *Client) WhyPlaced(ctx context.Context, key string) (*PlacementKey, erro
 	return out, c.do(ctx, http.MethodGet, "/v1/placement/why?key="+url.QueryEscape(key), nil, out)
 }
 
-// SetPlacementRule makes a choice: "pin", "exclude" or "include"; "unpin" takes a pin back, "clear" any choice. It answers with what holds for the key then (a prefix: with nil).
+// SetPlacementRule makes a choice: "pin", "exclude" or "include"; "unpin" takes a pin back, "clear"
+// any choice. It answers with what holds for the key then (a prefix: with nil).
 func (c *Client) SetPlacementRule(ctx context.Context, r PlacementRule) (*PlacementKey, error) {
 	out := new(PlacementKey)
 	if err := c.do(ctx, http.MethodPut, "/v1/placement/rules", r, out); err != nil {

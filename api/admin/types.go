@@ -1,11 +1,14 @@
 // Package admin is the controller's admin API as its users see it: the JSON types and a client.
 //
-// The API is HTTP and JSON, by a Unix socket (SystemSocket), and over TCP for who has a token. It answers the questions an operator asks (which switches make up the chain, which
-// keys are in the network, what did each switch count) and takes the orders that change them (add a key, remove one, change a lease). It is also
-// where clients of the data plane learn what they cannot know by themselves: the service address of a chain, the KEY_ID of an etcd key, and a session
-// id that is theirs alone. It is not on the path of any read or write: those are packets to the switches.
+// The API is HTTP and JSON, by a Unix socket (SystemSocket), and over TCP for who has a token. It
+// answers the questions an operator asks (which switches make up the chain, which keys are in the
+// network, what did each switch count) and takes the orders that change them (add a key, remove
+// one, change a lease). It is also where clients of the data plane learn what they cannot know by
+// themselves: the service address of a chain, the KEY_ID of an etcd key, and a session id that is
+// theirs alone. It is not on the path of any read or write: those are packets to the switches.
 //
-// A failure is an HTTP status of 400 or above and the body {"error": {"code": "...", "message": "..."}}; the client returns it as *Error.
+// A failure is an HTTP status of 400 or above and the body {"error": {"code": "...", "message":
+// "..."}}; the client returns it as *Error.
 package admin
 
 import (
@@ -18,16 +21,19 @@ import (
 	"time"
 )
 
-// DefaultAddress is where the controller serves the admin API over TCP unless told otherwise (--admin), for browsers and Prometheus.
+// DefaultAddress is where the controller serves the admin API over TCP unless told otherwise
+// (--admin), for browsers and Prometheus.
 const DefaultAddress = "127.0.0.1:20036"
 
-// Where the controller's socket and the tokens are unless told otherwise. The folder is not the node agent's own, which only root can enter.
+// Where the controller's socket and the tokens are unless told otherwise. The folder is not the
+// node agent's own, which only root can enter.
 const (
 	SystemFolder = "/run/netcraq-admin"
 	SystemSocket = "unix://" + SystemFolder + "/controller.sock"
 )
 
-// folder is the system's, or, for a user other than root where no controller of the system's runs, that user's own.
+// folder is the system's, or, for a user other than root where no controller of the system's runs,
+// that user's own.
 func folder() string {
 	own := os.Getenv("XDG_RUNTIME_DIR")
 	if os.Geteuid() == 0 || own == "" {
@@ -46,7 +52,8 @@ func DefaultSocket() string { return "unix://" + filepath.Join(folder(), "contro
 func DefaultToken() string     { return filepath.Join(folder(), "token") }
 func DefaultReadToken() string { return filepath.Join(folder(), "read-token") }
 
-// PageLink is the answer to POST /v1/page: a link by which a browser is let in to the page, for one use within so many seconds.
+// PageLink is the answer to POST /v1/page: a link by which a browser is let in to the page, for one
+// use within so many seconds.
 type PageLink struct {
 	URL     string `json:"url"`
 	Seconds int    `json:"seconds"`
@@ -70,11 +77,13 @@ type Chain struct {
 
 // Member is one switch's part in a chain.
 type Member struct {
-	Switch    string `json:"switch"`
-	Role      string `json:"role"`      // HEAD, REPLICA, TAIL, HEAD_TAIL, SHADOW or NONE
-	Address   string `json:"address"`   // the switch's own IPv4 address: a READ sent there is answered by this switch
-	Ready     bool   `json:"ready"`     // it has acknowledged the chain's configuration
-	LeaseLive bool   `json:"leaseLive"` // its last LEASE_REPLY says so and has not run out; true where the chain uses no leases and the member is ready
+	Switch  string `json:"switch"`
+	Role    string `json:"role"`    // HEAD, REPLICA, TAIL, HEAD_TAIL, SHADOW or NONE
+	Address string `json:"address"` // the switch's own IPv4 address: a READ sent there is answered by this switch
+	Ready   bool   `json:"ready"`   // it has acknowledged the chain's configuration
+	// LeaseLive: its last LEASE_REPLY says so and has not run out; true where the chain uses no
+	// leases and the member is ready.
+	LeaseLive bool `json:"leaseLive"`
 }
 
 // ChainChange is the body of PUT /v1/chains/{chain}: what to change; nil fields stay as they are.
@@ -89,7 +98,8 @@ type Move struct {
 	To string `json:"to"`
 }
 
-// Recovery is the body of POST /v1/chains/{chain}/recover: the switch to fill behind the tail. It is the tail when the answer comes.
+// Recovery is the body of POST /v1/chains/{chain}/recover: the switch to fill behind the tail. It
+// is the tail when the answer comes.
 type Recovery struct {
 	Switch string `json:"switch"`
 }
@@ -151,9 +161,11 @@ type Port struct {
 
 // Counters is what one switch has counted.
 type Counters struct {
-	Switch string            `json:"switch"`
-	Events map[string]uint64 `json:"events"` // packets by what became of them; the names of event_t in p4src/include/events.p4, in lower case
-	Slots  []SlotCounters    `json:"slots"`  // the placed keys' slots, in their order
+	Switch string `json:"switch"`
+	// Events are packets by what became of them; the names of event_t in
+	// p4src/include/events.p4, in lower case.
+	Events map[string]uint64 `json:"events"`
+	Slots  []SlotCounters    `json:"slots"` // the placed keys' slots, in their order
 	Ports  []Port            `json:"ports"`
 }
 
@@ -171,8 +183,9 @@ type SlotCounters struct {
 type SessionsRequest struct {
 	Count int    `json:"count"`
 	Owner string `json:"owner,omitempty"` // for people: shown in events
-	// Address is the client's own IPv4 address in the network: the sessions can be used by that host alone, at its own port. It can be left out where hosts may use sessions
-	// that they have not leased.
+	// Address is the client's own IPv4 address in the network: the sessions can be used by that
+	// host alone, at its own port. It can be left out where hosts may use sessions that they have
+	// not leased.
 	Address string `json:"address,omitempty"`
 }
 
@@ -186,8 +199,9 @@ type Sessions struct {
 // TTL is TTLSeconds as a duration.
 func (s *Sessions) TTL() time.Duration { return time.Duration(s.TTLSeconds) * time.Second }
 
-// Session is a session id and the number that its first request must have: above all that any switch has recorded for the id's earlier holders. In
-// the answer to a keepalive NextRequest is 0: the holder knows what it has used.
+// Session is a session id and the number that its first request must have: above all that any
+// switch has recorded for the id's earlier holders. In the answer to a keepalive NextRequest is 0:
+// the holder knows what it has used.
 type Session struct {
 	ID          uint16 `json:"id"`
 	NextRequest uint32 `json:"nextRequest"`
@@ -227,7 +241,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// Is makes errors.Is(err, &Error{Code: CodeNotFound}) work: equal codes are the same kind of failure.
+// Is makes errors.Is(err, &Error{Code: CodeNotFound}) work: equal codes are the same kind of
+// failure.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t.Code == e.Code

@@ -19,7 +19,8 @@ type Change struct {
 	Deleted bool  // or cannot be read
 }
 
-// Cache is the directory as of a revision. It is safe for concurrent use. A Follower fills it; so can whoever gets changes by other ways (a simulator).
+// Cache is the directory as of a revision. It is safe for concurrent use. A Follower fills it; so
+// can whoever gets changes by other ways (a simulator).
 type Cache struct {
 	mu       sync.RWMutex
 	keys     *btree.BTreeG[Key]
@@ -48,8 +49,8 @@ func (c *Cache) Reset(revision int64, entries map[string]Entry) {
 	c.advance(revision)
 }
 
-// Apply makes changes, in their order. All changes up to the last one's revision that the cache does not know must be among them; those that it knows are passed
-// over.
+// Apply makes changes, in their order. All changes up to the last one's revision that the cache
+// does not know must be among them; those that it knows are passed over.
 func (c *Cache) Apply(changes []Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,8 +86,8 @@ func (c *Cache) Lookup(key string) (Entry, bool) {
 	return k.Entry, ok
 }
 
-// LookupRange finds the placed keys in [key, end), in order. key and end are as in etcd's requests: no end is the one key, an end of one zero byte is all keys from
-// key on.
+// LookupRange finds the placed keys in [key, end), in order. key and end are as in etcd's requests:
+// no end is the one key, an end of one zero byte is all keys from key on.
 func (c *Cache) LookupRange(key, end string) []Key {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -122,7 +123,8 @@ func (c *Cache) Revision() int64 {
 	return c.revision
 }
 
-// Changed is closed at the next change after this call. Whoever waits for something takes the channel first, then looks, then waits.
+// Changed is closed at the next change after this call. Whoever waits for something takes the
+// channel first, then looks, then waits.
 func (c *Cache) Changed() <-chan struct{} {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

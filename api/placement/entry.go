@@ -23,8 +23,9 @@ var ErrInvalid = errors.New("invalid placement")
 type Entry struct {
 	ID    uint32 // its KEY_ID: what it is called in the network (wire.Key)
 	Chain string // the name of the chain that ID belongs to
-	// Version is that of the slot (wire.Version) when placement had made it, with slotcodec.Unsealed in it. 0: the
-	// entry was written before there was such a thing, and nothing in the slot is believed.
+	// Version is that of the slot (wire.Version) when placement had made it, with
+	// slotcodec.Unsealed in it. 0: the entry was written before there was such a thing, and nothing
+	// in the slot is believed.
 	Version uint64
 	Mod     int64 // the mod revision of the entry in etcd, which names this placement
 }
@@ -76,8 +77,9 @@ func Check(prefix, key string) error {
 // Name is the etcd key that holds the placement of a key.
 func Name(prefix, key string) string { return prefix + "placed/" + key }
 
-// Range is the range of etcd keys that holds the placements of the keys in [key, end), where key and end are as in etcd's requests: no end is the one key, and an end
-// of one zero byte is all keys from key on.
+// Range is the range of etcd keys that holds the placements of the keys in [key, end), where key
+// and end are as in etcd's requests: no end is the one key, and an end of one zero byte is all keys
+// from key on.
 func Range(prefix, key, end string) (string, string) {
 	switch end {
 	case "":
@@ -88,7 +90,8 @@ func Range(prefix, key, end string) (string, string) {
 	return Name(prefix, key), Name(prefix, end)
 }
 
-// Fence is the condition that no placement in the range [key, end) is newer than revision: that whoever knew the directory as of revision knows which of these keys are placed. (Some may be
+// Fence is the condition that no placement in the range [key, end) is newer than revision: that
+// whoever knew the directory as of revision knows which of these keys are placed. (Some may be
 // placed no longer, which does no harm to who takes them for placed.)
 func Fence(prefix, key, end string, revision int64) *pb.Compare {
 	from, to := Range(prefix, key, end)

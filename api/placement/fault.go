@@ -1,7 +1,7 @@
 package placement
 
-// Fault is why a key cannot stay placed, found by looking at its slot: by placement, or by a gateway that asks for the
-// key to be taken out of the network.
+// Fault is why a key cannot stay placed, found by looking at its slot: by placement, or by a
+// gateway that asks for the key to be taken out of the network.
 type Fault string
 
 // The faults.
@@ -14,7 +14,8 @@ const (
 	Forged          Fault = "forged"           // the slot has what no gateway has written
 )
 
-// ParseFault is a fault as a gateway names it. Gateways of an earlier version say mute for SlotUnreachable.
+// ParseFault is a fault as a gateway names it. Gateways of an earlier version say mute for
+// SlotUnreachable.
 func ParseFault(text string) Fault {
 	if text == "mute" {
 		return SlotUnreachable

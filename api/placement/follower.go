@@ -12,7 +12,8 @@ import (
 // pause is how long a follower waits before it tries again what has failed.
 const pause = 100 * time.Millisecond
 
-// Follower knows the directory by a watch in etcd. While etcd does not answer it knows what it knew; see the package's comment why that is harmless.
+// Follower knows the directory by a watch in etcd. While etcd does not answer it knows what it
+// knew; see the package's comment why that is harmless.
 type Follower struct {
 	*Cache
 	store   Store
@@ -22,7 +23,8 @@ type Follower struct {
 	done    sync.WaitGroup
 }
 
-// Follow reads the directory, which ctx bounds the time for, and follows it until Close. A log of nil is none.
+// Follow reads the directory, which ctx bounds the time for, and follows it until Close. A log of
+// nil is none.
 func Follow(ctx context.Context, client *clientv3.Client, prefix string, log *zap.Logger) (*Follower, error) {
 	if log == nil {
 		log = zap.NewNop()
@@ -43,7 +45,8 @@ func (f *Follower) Close() {
 	f.done.Wait()
 }
 
-// Refresh brings the cache up to date: every change that was made before the call is known when it returns without an error.
+// Refresh brings the cache up to date: every change that was made before the call is known when it
+// returns without an error.
 func (f *Follower) Refresh(ctx context.Context) error {
 	entries, broken, revision, err := f.store.List(ctx)
 	if err != nil {
@@ -60,7 +63,8 @@ func (f *Follower) complain(key string, why error) {
 	f.log.Warn("a placement in etcd cannot be read: the key is taken for one that is not placed", zap.String("key", key), zap.Error(why))
 }
 
-// follow watches from what is known on. A watch that ends (compaction, no leader, permission) begins again with what there is then.
+// follow watches from what is known on. A watch that ends (compaction, no leader, permission)
+// begins again with what there is then.
 func (f *Follower) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		f.watch(ctx)
@@ -93,7 +97,8 @@ func (f *Follower) watch(ctx context.Context) {
 		}
 		changes := make([]Change, 0, len(r.Events))
 		for _, e := range r.Events {
-			ch := Change{Key: string(e.Kv.Key[len(prefix):]), Entry: Entry{Mod: e.Kv.ModRevision}, Deleted: e.Type == clientv3.EventTypeDelete}
+			ch := Change{Key: string(e.Kv.Key[len(prefix):]), Entry: Entry{Mod: e.Kv.ModRevision},
+				Deleted: e.Type == clientv3.EventTypeDelete}
 			if !ch.Deleted {
 				entry, err := parse(e.Kv.Value, e.Kv.ModRevision)
 				if err != nil {

@@ -22,7 +22,8 @@ const prefix = placement.DefaultPrefix
 
 func etcd(t *testing.T) *clientv3.Client {
 	t.Helper()
-	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(), LogOutput: filepath.Join(t.TempDir(), "log")})
+	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(),
+		LogOutput: filepath.Join(t.TempDir(), "log")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +86,8 @@ func TestPutDelete(t *testing.T) {
 		if err := s.Delete(ctx, key, e.Mod-1); !errors.Is(err, placement.ErrChanged) {
 			t.Fatalf("deleting another placement of %q: %v", key, err)
 		}
-		if err := s.Delete(ctx, key, e.Mod, clientv3.Compare(clientv3.Version("leader"), ">", 0)); !errors.Is(err, placement.ErrChanged) {
+		if err := s.Delete(ctx, key, e.Mod, clientv3.Compare(clientv3.Version("leader"), ">",
+			0)); !errors.Is(err, placement.ErrChanged) {
 			t.Fatalf("deleting %q on a condition that does not hold: %v", key, err)
 		}
 		if err := s.Delete(ctx, key, e.Mod); err != nil {
@@ -115,7 +117,8 @@ func TestPutDelete(t *testing.T) {
 	}
 }
 
-// Whatever happens to its watch, a follower comes to what there is, and what it says is as of its revision.
+// Whatever happens to its watch, a follower comes to what there is, and what it says is as of its
+// revision.
 func TestFollow(t *testing.T) {
 	c := etcd(t)
 	s := placement.Store{KV: c, Prefix: prefix}
@@ -217,7 +220,8 @@ func TestBroken(t *testing.T) {
 		if e, ok := f.Lookup("k"); ok {
 			t.Errorf("%d: %q was read as %v", i, bad, e)
 		}
-		if _, broken, _, err := (placement.Store{KV: c, Prefix: prefix}).List(t.Context()); err != nil || !errors.Is(broken["k"], placement.ErrInvalid) {
+		if _, broken, _, err := (placement.Store{KV: c, Prefix: prefix}).List(t.Context()); err != nil ||
+			!errors.Is(broken["k"], placement.ErrInvalid) {
 			t.Errorf("%q: listed with %v, %v", bad, broken, err)
 		}
 	}
@@ -247,7 +251,8 @@ func TestFence(t *testing.T) {
 		{"b", "\x00", mods["\xff\xff"]}, {"\x00", "\x00", mods["\xff\xff"]}, {"\x00", "b", mods["a"]}, {"\xff\xff\x00", "\x00", 0},
 	} {
 		for revision := int64(0); revision <= mods["\xff\xff"]+2; revision++ {
-			r, err := c.Txn(t.Context()).If(clientv3.Cmp(*placement.Fence(prefix, test.key, test.end, revision))).Commit()
+			r, err := c.Txn(t.Context()).If(clientv3.Cmp(*placement.Fence(prefix, test.key, test.end,
+				revision))).Commit()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -264,7 +269,8 @@ func TestCache(t *testing.T) {
 	a, b := placement.Entry{ID: 1, Chain: "0", Mod: 5}, placement.Entry{ID: 2, Chain: "0", Mod: 9}
 	c.Reset(7, map[string]placement.Entry{"a": a})
 	c.Reset(6, nil)
-	c.Apply([]placement.Change{{Key: "a", Entry: placement.Entry{Mod: 3}, Deleted: true}, {Key: "b", Entry: b}, {Key: "b/2", Entry: b}})
+	c.Apply([]placement.Change{{Key: "a", Entry: placement.Entry{Mod: 3}, Deleted: true}, {Key: "b",
+		Entry: b}, {Key: "b/2", Entry: b}})
 	if c.Revision() != 9 {
 		t.Errorf("revision %d; want 9", c.Revision())
 	}

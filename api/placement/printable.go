@@ -7,10 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// Printable writes a key as text: a backslash as \\, control characters and bytes that are not UTF-8 as \xNN. What it writes is valid UTF-8, and differs for
-// different keys.
+// Printable writes a key as text: a backslash as \\, control characters and bytes that are not
+// UTF-8 as \xNN. What it writes is valid UTF-8, and differs for different keys.
 func Printable(key string) string {
-	if !strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r == '\\' || r == 0x7f || r == utf8.RuneError }) {
+	if !strings.ContainsFunc(key, func(r rune) bool {
+		return r < ' ' || r == '\\' || r == 0x7f ||
+			r == utf8.RuneError
+	}) {
 		return key
 	}
 	var b strings.Builder

@@ -10,7 +10,8 @@ import (
 // Kind is what a cell says.
 type Kind uint8
 
-// The kinds. Their numbers are the first bytes of the cells, but for a value's, which says how it is compressed.
+// The kinds. Their numbers are the first bytes of the cells, but for a value's, which says how it
+// is compressed.
 const (
 	Clear  Kind = 1 // nothing is known
 	Value  Kind = 2 // what etcd has
@@ -42,14 +43,16 @@ func (k Kind) String() string {
 type Cell struct {
 	Kind Kind
 
-	// Of a value, as etcd's KeyValue has them. Version, the number of changes since the key's creation, is at most Mod - Create + 1.
+	// Of a value, as etcd's KeyValue has them. Version, the number of changes since the key's
+	// creation, is at most Mod - Create + 1.
 	Create, Mod, Version int64
 	Value                []byte
 
 	// Revision is one of etcd's at which the key was absent.
 	Revision int64
 
-	// Of a guard: the lease of the session that took it, and the number that the session gave to the write.
+	// Of a guard: the lease of the session that took it, and the number that the session gave to
+	// the write.
 	Lease  int64
 	Number uint64
 }
@@ -57,7 +60,8 @@ type Cell struct {
 // MaxNumber is the largest number of a guard: with it, and any lease, a guard has GuardSize bytes.
 const MaxNumber = 1<<42 - 1
 
-// GuardSize is the most bytes that a guard has: what a slot holds beside a seal is as much, or more.
+// GuardSize is the most bytes that a guard has: what a slot holds beside a seal is as much, or
+// more.
 const GuardSize = 16
 
 // MaxValue is the most bytes of a value, uncompressed, that Encode takes and Decode gives.
@@ -69,7 +73,8 @@ var (
 	ErrTooLarge = errors.New("too large for the slot")
 	// ErrMalformed: these bytes are no cell.
 	ErrMalformed = errors.New("malformed cell")
-	// ErrDictionary: the value is compressed with a dictionary that is not known here. It wraps into a *DictionaryError, which says which.
+	// ErrDictionary: the value is compressed with a dictionary that is not known here. It wraps
+	// into a *DictionaryError, which says which.
 	ErrDictionary = errors.New("unknown dictionary")
 )
 
@@ -86,7 +91,8 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
 }
 
-// Encode lays out a cell in at most size bytes. It fails with ErrTooLarge where a value does not fit, and where anything else does not.
+// Encode lays out a cell in at most size bytes. It fails with ErrTooLarge where a value does not
+// fit, and where anything else does not.
 func (c *Codec) Encode(cell Cell, size int) ([]byte, error) {
 	if err := cell.check(); err != nil {
 		return nil, err
@@ -145,13 +151,16 @@ func (c *Cell) check() error {
 	default:
 		return malformed("%v", c.Kind)
 	}
-	if c.Kind != Value && c.Value != nil || c.Create != want.Create || c.Mod != want.Mod || c.Version != want.Version || c.Revision != want.Revision || c.Lease != want.Lease || c.Number != want.Number {
+	if c.Kind != Value && c.Value != nil || c.Create != want.Create || c.Mod != want.Mod ||
+		c.Version != want.Version || c.Revision != want.Revision || c.Lease != want.Lease ||
+		c.Number != want.Number {
 		return malformed("%v does not have all of what is given: %+v", c.Kind, *c)
 	}
 	return nil
 }
 
-// Decode reads a cell. What it returns has no part of b. Whatever the bytes are, it fails rather than give what Encode cannot have been given.
+// Decode reads a cell. What it returns has no part of b. Whatever the bytes are, it fails rather
+// than give what Encode cannot have been given.
 func (c *Codec) Decode(b []byte) (Cell, error) {
 	if len(b) == 0 {
 		return Cell{}, malformed("no bytes")

@@ -130,8 +130,10 @@ func TestMalformed(t *testing.T) {
 		}
 	}
 	for _, cell := range []Cell{
-		{}, {Kind: 3}, {Kind: Clear, Mod: 1}, {Kind: Value, Create: 1, Mod: 1, Version: 1, Lease: 1}, {Kind: Value, Mod: 1, Version: 1}, {Kind: Absent}, {Kind: Absent, Revision: -1},
-		{Kind: Guard, Lease: 1, Number: MaxNumber + 1}, {Kind: Unfit, Value: []byte{}}, {Kind: Value, Create: 2, Mod: 3, Version: 3},
+		{}, {Kind: 3}, {Kind: Clear, Mod: 1}, {Kind: Value, Create: 1, Mod: 1, Version: 1, Lease: 1},
+		{Kind: Value, Mod: 1, Version: 1}, {Kind: Absent}, {Kind: Absent, Revision: -1},
+		{Kind: Guard, Lease: 1, Number: MaxNumber + 1}, {Kind: Unfit, Value: []byte{}}, {Kind: Value,
+			Create: 2, Mod: 3, Version: 3},
 	} {
 		if b, err := c.Encode(cell, 64); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%+v: encoded as %x, %v", cell, b, err)
@@ -286,9 +288,11 @@ func TestTrainRefuses(t *testing.T) {
 	}
 }
 
-// A codec that does not know a dictionary says which it needs, and a library that is asked for it has it then.
+// A codec that does not know a dictionary says which it needs, and a library that is asked for it
+// has it then.
 func TestLibrary(t *testing.T) {
-	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(), LogOutput: filepath.Join(t.TempDir(), "log")})
+	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(),
+		LogOutput: filepath.Join(t.TempDir(), "log")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +322,8 @@ func TestLibrary(t *testing.T) {
 			t.Fatal(err)
 		}
 		var unknown *DictionaryError
-		if _, err := reader.Codec().Decode(b); !errors.As(err, &unknown) || unknown.Version != want || !errors.Is(err, ErrDictionary) {
+		if _, err := reader.Codec().Decode(b); !errors.As(err, &unknown) || unknown.Version != want ||
+			!errors.Is(err, ErrDictionary) {
 			t.Fatalf("decoded without the dictionary: %v", err)
 		}
 		if ok, err := reader.Want(t.Context(), unknown.Version); !ok || err != nil {
@@ -383,14 +388,16 @@ func TestSameKinds(t *testing.T) {
 	long := bytes.Repeat([]byte("long "), 50)
 	for _, cell := range []Cell{
 		{Kind: Clear}, {Kind: Unfit}, {Kind: Absent, Revision: 300}, {Kind: Guard, Lease: 1, Number: 2},
-		{Kind: Value, Create: 2, Mod: 300, Version: 3, Value: []byte("v")}, {Kind: Value, Create: 2, Mod: 300, Version: 3, Value: long},
+		{Kind: Value, Create: 2, Mod: 300, Version: 3, Value: []byte("v")}, {Kind: Value, Create: 2,
+			Mod: 300, Version: 3, Value: long},
 	} {
 		b, err := c.Encode(cell, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
 		kind, revision, _, err := ReadSlot(b)
-		if err != nil || kind.String() != cell.Kind.String() || byte(kind) != byte(cell.Kind) || revision != cell.Mod+cell.Revision {
+		if err != nil || kind.String() != cell.Kind.String() || byte(kind) != byte(cell.Kind) ||
+			revision != cell.Mod+cell.Revision {
 			t.Errorf("%x: %v, revision %d, %v; want %v", b, kind, revision, err, cell.Kind)
 		}
 	}

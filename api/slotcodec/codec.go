@@ -7,7 +7,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// level is a compromise: a value is compressed once a write, in about 30 us for a pod; the best level takes tables of 40 MB.
+// level is a compromise: a value is compressed once a write, in about 30 us for a pod; the best
+// level takes tables of 40 MB.
 const level = zstd.SpeedBetterCompression
 
 // magic begins a zstd frame (RFC 8878, 3.1.1: 0xFD2FB528, the lowest byte first).
@@ -16,7 +17,8 @@ const magic = "\x28\xb5\x2f\xfd"
 // workers is how many values are compressed, or decompressed, at once.
 const workers = 2
 
-// Codec encodes and decodes cells with the dictionaries that it was made with. It does not change and is safe for concurrent use.
+// Codec encodes and decodes cells with the dictionaries that it was made with. It does not change
+// and is safe for concurrent use.
 type Codec struct {
 	newest  uint32 // of the dictionaries; 0: there is none
 	known   map[uint32]bool
@@ -24,10 +26,12 @@ type Codec struct {
 	decoder *zstd.Decoder
 }
 
-// NewCodec makes a codec that knows these dictionaries, and compresses with the one of the highest version, or without one where there is none.
+// NewCodec makes a codec that knows these dictionaries, and compresses with the one of the highest
+// version, or without one where there is none.
 func NewCodec(dictionaries ...[]byte) (*Codec, error) {
 	c := &Codec{known: map[uint32]bool{}}
-	encode := []zstd.EOption{zstd.WithEncoderLevel(level), zstd.WithEncoderConcurrency(workers), zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true), zstd.WithWindowSize(MaxValue)}
+	encode := []zstd.EOption{zstd.WithEncoderLevel(level), zstd.WithEncoderConcurrency(workers),
+		zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true), zstd.WithWindowSize(MaxValue)}
 	var best []byte
 	for _, d := range dictionaries {
 		version, err := Version(d)
@@ -49,7 +53,9 @@ func NewCodec(dictionaries ...[]byte) (*Codec, error) {
 	if c.encoder, err = zstd.NewWriter(nil, encode...); err != nil {
 		return nil, fmt.Errorf("dictionary %d: %w", c.newest, err)
 	}
-	if c.decoder, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(workers), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(MaxValue), zstd.WithDecoderDicts(dictionaries...)); err != nil {
+	if c.decoder, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(workers),
+		zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(MaxValue),
+		zstd.WithDecoderDicts(dictionaries...)); err != nil {
 		return nil, fmt.Errorf("dictionaries: %w", err)
 	}
 	return c, nil
@@ -73,7 +79,8 @@ func Version(dictionary []byte) (uint32, error) {
 	return d.ID(), nil
 }
 
-// compress is the value as it is in a cell, or nil if that is not smaller than the value or has more than size bytes.
+// compress is the value as it is in a cell, or nil if that is not smaller than the value or has
+// more than size bytes.
 func (c *Codec) compress(value []byte, size int) []byte {
 	if len(value) > MaxValue || len(value) < 8 {
 		return nil

@@ -35,7 +35,8 @@ func TestReadSlot(t *testing.T) {
 	}
 }
 
-// What shows without a key that no gateway has written it; and that a slot without a seal holds in one version.
+// What shows without a key that no gateway has written it; and that a slot without a seal holds in
+// one version.
 func TestCheckSlot(t *testing.T) {
 	seal := string(make([]byte, SealOverhead))
 	const made = 1<<48 | 7
@@ -45,9 +46,12 @@ func TestCheckSlot(t *testing.T) {
 		ok      bool
 	}{
 		{Unsealed, 1<<48 | 7, true}, {Unsealed, 1<<48 | 8, false}, {Unsealed, 2<<48 | 7, false}, {Unsealed, 0, false},
-		{"\x81" + seal, 9, true}, {"\x82\x05" + seal, 9, true}, {"\x83\x05" + seal + "zstd", 9, true}, {"\x84\x80\x01" + seal, 9, true}, {"\x85" + seal + "12", 9, true}, {"\x86" + seal, 9, true},
+		{"\x81" + seal, 9, true}, {"\x82\x05" + seal, 9, true}, {"\x83\x05" + seal + "zstd", 9, true},
+		{"\x84\x80\x01" + seal, 9, true}, {"\x85" + seal + "12", 9, true}, {"\x86" + seal, 9, true},
 		{"\x81" + seal[1:], 9, false}, {"\x84\x80\x01" + seal[1:], 9, false},
-		{"", 9, false}, {"\x01\x00", 1<<48 | 7, false}, {"\x02\x05v", 9, false}, {"\x04\x05", 9, false}, {"\x05\x01\x01", 9, false}, {"\x06", 9, false}, {"\x80" + seal, 9, false}, {"\x87" + seal, 9, false},
+		{"", 9, false}, {"\x01\x00", 1<<48 | 7, false}, {"\x02\x05v", 9, false}, {"\x04\x05", 9, false},
+		{"\x05\x01\x01", 9, false}, {"\x06", 9, false}, {"\x80" + seal, 9, false}, {"\x87" + seal,
+			9, false},
 		{"\x82\x00" + seal, 9, false},
 	} {
 		if err := CheckSlot([]byte(c.slot), c.version, made); (err == nil) != c.ok {

@@ -12,7 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Library is the dictionaries in etcd, under PREFIX dictionaries/VERSION, and a codec with those that were there when it was last read. It is safe for concurrent use.
+// Library is the dictionaries in etcd, under PREFIX dictionaries/VERSION, and a codec with those
+// that were there when it was last read. It is safe for concurrent use.
 type Library struct {
 	kv     clientv3.KV
 	prefix string // of the dictionaries
@@ -20,7 +21,8 @@ type Library struct {
 	mu     sync.Mutex // held while etcd is asked
 }
 
-// NewLibrary makes a library that has read nothing yet. prefix is that of all that is the gateways'.
+// NewLibrary makes a library that has read nothing yet. prefix is that of all that is the
+// gateways'.
 func NewLibrary(kv clientv3.KV, prefix string) *Library {
 	l := &Library{kv: kv, prefix: prefix + "dictionaries/"}
 	c, err := NewCodec()
@@ -37,7 +39,8 @@ func (l *Library) Prefix() string { return l.prefix }
 // Codec has all dictionaries that are known here.
 func (l *Library) Codec() *Codec { return l.codec.Load() }
 
-// Load reads all dictionaries. One that cannot be used is left out, and named in the error; the others are used.
+// Load reads all dictionaries. One that cannot be used is left out, and named in the error; the
+// others are used.
 func (l *Library) Load(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +97,8 @@ func (l *Library) Want(ctx context.Context, version uint32) (bool, error) {
 	return l.Codec().Knows(version), err
 }
 
-// Publish trains a dictionary of the next free version from samples, puts it into etcd, and returns its version and size.
+// Publish trains a dictionary of the next free version from samples, puts it into etcd, and returns
+// its version and size.
 func (l *Library) Publish(ctx context.Context, samples [][]byte, size int) (version uint32, bytes int, err error) {
 	fail := func(err error) (uint32, int, error) {
 		return 0, 0, fmt.Errorf("putting a dictionary into etcd: %w", err)
@@ -114,7 +118,8 @@ func (l *Library) Publish(ctx context.Context, samples [][]byte, size int) (vers
 		return 0, 0, err
 	}
 	name := l.prefix + strconv.FormatUint(uint64(version), 10)
-	t, err := l.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(name), "=", 0)).Then(clientv3.OpPut(name, string(d))).Commit()
+	t, err := l.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(name), "=",
+		0)).Then(clientv3.OpPut(name, string(d))).Commit()
 	if err != nil {
 		return fail(err)
 	}

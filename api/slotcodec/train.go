@@ -41,11 +41,15 @@ func ReadExport(r io.Reader) ([]KV, error) {
 	return export.KVs, nil
 }
 
-// Train makes a dictionary of the given version (1 or more) and about size bytes of values, from samples of the values that are to be compressed.
+// Train makes a dictionary of the given version (1 or more) and about size bytes of values, from
+// samples of the values that are to be compressed.
 //
-// The dictionary's content is whole samples: again and again the one that, for its own size, makes all others the most smaller. Where objects are near copies of each other, as Kubernetes' are, that is
-// better than fragments that occur often, which zstd's own trainers collect: a pod's siblings take 135 bytes with one pod in the dictionary, and 450 with the fragments that klauspost's trainer
-// chose. The samples closest to all others are put last, where they are cheapest to refer to. The same samples give the same dictionary.
+// The dictionary's content is whole samples: again and again the one that, for its own size, makes
+// all others the most smaller. Where objects are near copies of each other, as Kubernetes' are,
+// that is better than fragments that occur often, which zstd's own trainers collect: a pod's
+// siblings take 135 bytes with one pod in the dictionary, and 450 with the fragments that
+// klauspost's trainer chose. The samples closest to all others are put last, where they are
+// cheapest to refer to. The same samples give the same dictionary.
 func Train(samples [][]byte, version uint32, size int) ([]byte, error) {
 	if version == 0 {
 		return nil, errors.New("training a dictionary: its version must be 1 or more")
@@ -66,7 +70,8 @@ func Train(samples [][]byte, version uint32, size int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("training a dictionary: %w", err)
 	}
-	d, err := zstd.BuildDict(zstd.BuildDictOptions{ID: version, Contents: use, History: history, Offsets: [3]int{1, 4, 8}, Level: zstd.SpeedBestCompression})
+	d, err := zstd.BuildDict(zstd.BuildDictOptions{ID: version, Contents: use, History: history,
+		Offsets: [3]int{1, 4, 8}, Level: zstd.SpeedBestCompression})
 	if err != nil {
 		return nil, fmt.Errorf("training a dictionary: %w", err)
 	}
@@ -114,7 +119,8 @@ func choose(r *rand.Rand, samples [][]byte, size int) ([]byte, error) {
 
 // total is the size of all samples, each compressed with this history.
 func total(samples [][]byte, history []byte) (int, error) {
-	o := []zstd.EOption{zstd.WithEncoderCRC(false), zstd.WithEncoderConcurrency(1), zstd.WithSingleSegment(true), zstd.WithEncoderLevel(zstd.SpeedFastest)}
+	o := []zstd.EOption{zstd.WithEncoderCRC(false), zstd.WithEncoderConcurrency(1),
+		zstd.WithSingleSegment(true), zstd.WithEncoderLevel(zstd.SpeedFastest)}
 	if history != nil {
 		o = append(o, zstd.WithEncoderDictRaw(1, history))
 	}

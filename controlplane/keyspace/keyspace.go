@@ -1,9 +1,11 @@
-// Package keyspace says which keys are in the network: the name of each (an etcd key, or any other), its KEY_ID on the wire, and its slot in the
-// switches' registers. It is pure bookkeeping, kept in memory; the controller's Store saves it, in a file or in etcd.
+// Package keyspace says which keys are in the network: the name of each (an etcd key, or any
+// other), its KEY_ID on the wire, and its slot in the switches' registers. It is pure bookkeeping,
+// kept in memory; the controller's Store saves it, in a file or in etcd.
 //
-// A KEY_ID is the chain's number (8 bits) and a number that counts up (24 bits). Numbers are not used again until all have been: a late write of a
-// client that still knows a removed key by its KEY_ID must not hit another key. Slots are used again at once, the lowest free one first; what they
-// held is safe, because a slot's versions are never reset.
+// A KEY_ID is the chain's number (8 bits) and a number that counts up (24 bits). Numbers are not
+// used again until all have been: a late write of a client that still knows a removed key by its
+// KEY_ID must not hit another key. Slots are used again at once, the lowest free one first; what
+// they held is safe, because a slot's versions are never reset.
 package keyspace
 
 import (
@@ -48,20 +50,24 @@ type Key struct {
 	ID    wire.Key `json:"id"`
 	Slot  int      `json:"slot"`
 	State State    `json:"state"`
-	// Alias is another KEY_ID for the slot, which only the controller knows; 0: there is none. A key has one while it is moved.
+	// Alias is another KEY_ID for the slot, which only the controller knows; 0: there is none. A
+	// key has one while it is moved.
 	Alias wire.Key `json:"alias,omitempty"`
 }
 
-// Space is where a chain may place keys: the slots from First, Count of them, the same at each of its switches.
+// Space is where a chain may place keys: the slots from First, Count of them, the same at each of
+// its switches.
 type Space struct {
 	Chain uint8 `json:"chain"`
 	First int   `json:"first"`
 	Count int   `json:"count"`
 }
 
-// Snapshot is a directory as it is saved. Its keys may be those of other snapshots as well: they are only to be read, but for Sort.
+// Snapshot is a directory as it is saved. Its keys may be those of other snapshots as well: they
+// are only to be read, but for Sort.
 type Snapshot struct {
-	// Edit counts the changes of a directory: of two snapshots of one directory, those with the same Edit are the same. 0: it is of none.
+	// Edit counts the changes of a directory: of two snapshots of one directory, those with the
+	// same Edit are the same. 0: it is of none.
 	Edit uint64           `json:"-"`
 	Keys []Key            `json:"keys"`
 	Next map[uint8]uint32 `json:"next"` // by chain: where the search for the next number starts
@@ -77,8 +83,9 @@ type Directory struct {
 	slots  map[int]*Key // of all chains: spaces may have moved since a key was placed
 	counts map[uint8]int
 	next   map[uint8]uint32
-	// A KEY_ID that has been used does not come back in another slot, where its versions would begin again lower: an acknowledgement of its earlier life that is late
-	// would be taken for a newer one. Those below next are not given again; of those beyond it, these.
+	// A KEY_ID that has been used does not come back in another slot, where its versions would
+	// begin again lower: an acknowledgement of its earlier life that is late would be taken for a
+	// newer one. Those below next are not given again; of those beyond it, these.
 	retired map[wire.Key]bool
 	lowest  map[uint8]int // no slot of the chain's space below is free
 
@@ -95,7 +102,8 @@ func (d *Directory) changed() {
 
 // New makes a directory of what was saved (the zero Snapshot: nothing).
 func New(spaces []Space, s Snapshot) (*Directory, error) {
-	d := &Directory{spaces: map[uint8]Space{}, names: map[string]*Key{}, ids: map[wire.Key]*Key{}, slots: map[int]*Key{},
+	d := &Directory{spaces: map[uint8]Space{}, names: map[string]*Key{}, ids: map[wire.Key]*Key{},
+		slots:  map[int]*Key{},
 		counts: map[uint8]int{}, next: map[uint8]uint32{}, retired: map[wire.Key]bool{}, lowest: map[uint8]int{}}
 	d.SetSpaces(spaces)
 	for _, k := range s.Keys {
@@ -145,11 +153,12 @@ func (d *Directory) put(k Key) *Key {
 	return p
 }
 
-// Snapshot is the directory as it is to be saved, its keys in no order. A directory of many keys is saved with every step of a chain's change, and mostly has not
-// changed itself.
+// Snapshot is the directory as it is to be saved, its keys in no order. A directory of many keys is
+// saved with every step of a chain's change, and mostly has not changed itself.
 func (d *Directory) Snapshot() Snapshot {
 	if d.snapshot == nil {
-		d.snapshot = &Snapshot{Edit: d.edit + 1, Next: maps.Clone(d.next), Keys: make([]Key, 0, len(d.ids)), Retired: slices.Sorted(maps.Keys(d.retired))}
+		d.snapshot = &Snapshot{Edit: d.edit + 1, Next: maps.Clone(d.next), Keys: make([]Key, 0,
+			len(d.ids)), Retired: slices.Sorted(maps.Keys(d.retired))}
 		for _, k := range d.ids {
 			d.snapshot.Keys = append(d.snapshot.Keys, *k)
 		}
@@ -227,12 +236,12 @@ func (d *Directory) number(chain uint8) wire.Key {
 	return wire.MakeKey(chain, n)
 }
 
-// skipped is how many numbers Skip passes over: many more than are given between two copies of a directory, and few of
-// the 2^24 that there are.
+// skipped is how many numbers Skip passes over: many more than are given between two copies of a
+// directory, and few of the 2^24 that there are.
 const skipped = 1 << 16
 
-// Skip passes over numbers that a chain's keys may have had since the directory was saved, where it turns out to be an
-// earlier one. Those that have them yet are to be adopted before.
+// Skip passes over numbers that a chain's keys may have had since the directory was saved, where it
+// turns out to be an earlier one. Those that have them yet are to be adopted before.
 func (d *Directory) Skip(chain uint8) {
 	if n := d.next[chain]; n+skipped <= numberMask {
 		d.next[chain] = n + skipped
@@ -261,7 +270,8 @@ func (d *Directory) StayPut(id wire.Key) {
 	}
 }
 
-// FinishMove gives a key's name to another, which is Placed then. What is left of it is its slot, under its alias, as a key that is Removing.
+// FinishMove gives a key's name to another, which is Placed then. What is left of it is its slot,
+// under its alias, as a key that is Removing.
 func (d *Directory) FinishMove(from, to wire.Key) (left Key) {
 	old, now := *d.ids[from], d.ids[to]
 	d.Delete(from)
@@ -271,7 +281,8 @@ func (d *Directory) FinishMove(from, to wire.Key) (left Key) {
 	return *d.put(Key{Name: movedPrefix + old.Alias.String(), ID: old.Alias, Slot: old.Slot, State: Removing})
 }
 
-// movedPrefix starts the names of what is left of moved keys, and MovingPrefix those of keys that are to take the place of others.
+// movedPrefix starts the names of what is left of moved keys, and MovingPrefix those of keys that
+// are to take the place of others.
 const (
 	movedPrefix  = "moved:"
 	MovingPrefix = "moving:"
@@ -286,9 +297,10 @@ func (k Key) Leftover() bool { return strings.HasPrefix(k.Name, movedPrefix) }
 // adoptedPrefix starts the names of keys that were found in the switches and nobody remembers.
 const adoptedPrefix = "keyid:"
 
-// Adopt takes in keys that were found in the switches, by their KEY_IDs and slots, under names made of their KEY_IDs,
-// and returns those that it has taken in. All that are found are given in one call: not taken in is a KEY_ID that was
-// used before it, whose key was removed or has moved away, and one whose slot is another key's.
+// Adopt takes in keys that were found in the switches, by their KEY_IDs and slots, under names made
+// of their KEY_IDs, and returns those that it has taken in. All that are found are given in one
+// call: not taken in is a KEY_ID that was used before it, whose key was removed or has moved away,
+// and one whose slot is another key's.
 func (d *Directory) Adopt(found map[wire.Key]int) (adopted []Key) {
 	var fit []wire.Key
 	for _, id := range slices.Sorted(maps.Keys(found)) {
@@ -303,7 +315,8 @@ func (d *Directory) Adopt(found map[wire.Key]int) (adopted []Key) {
 		if n := uint32(id) & numberMask; n >= d.next[id.Chain()] {
 			d.next[id.Chain()] = n + 1
 		}
-		adopted = append(adopted, *d.put(Key{Name: adoptedPrefix + id.String(), ID: id, Slot: found[id], State: Placed}))
+		adopted = append(adopted, *d.put(Key{Name: adoptedPrefix + id.String(), ID: id, Slot: found[id],
+			State: Placed}))
 	}
 	return adopted
 }

@@ -33,7 +33,8 @@ func add(t *testing.T, d *Directory, chain uint8, name string) Key {
 func TestNumbersAndSlots(t *testing.T) {
 	d := fresh(t)
 	a, b, c := add(t, d, 0, "a"), add(t, d, 0, "b"), add(t, d, 7, "c")
-	if a.ID != 0x00000001 || a.Slot != 0 || b.ID != 0x00000002 || b.Slot != 1 || c.ID != 0x07000001 || c.Slot != 3 || a.State != Adding {
+	if a.ID != 0x00000001 || a.Slot != 0 || b.ID != 0x00000002 || b.Slot != 1 || c.ID != 0x07000001 ||
+		c.Slot != 3 || a.State != Adding {
 		t.Error(a, b, c)
 	}
 	d.Delete(a.ID)
@@ -152,8 +153,8 @@ func TestAdopt(t *testing.T) {
 	if a.ID != 10 || a.Slot != 0 || b.Slot != 2 {
 		t.Error(a, b)
 	}
-	// One that was removed, an alias, one that nobody has ever given below the next, and one that was found and
-	// dropped: all were used.
+	// One that was removed, an alias, one that nobody has ever given below the next, and one that
+	// was found and dropped: all were used.
 	alias := d.StartMove(b.ID).Alias
 	d.StayPut(b.ID)
 	d.Delete(a.ID)
@@ -174,7 +175,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestAnswersAreKept: a directory that has not changed answers with what it has answered before, and one that has does not.
+// TestAnswersAreKept: a directory that has not changed answers with what it has answered before,
+// and one that has does not.
 func TestAnswersAreKept(t *testing.T) {
 	d := fresh(t)
 	a := add(t, d, 0, "a")
@@ -217,7 +219,8 @@ func TestMove(t *testing.T) {
 	d.SetState(a.ID, Placed)
 	before := d.Snapshot().Edit
 	moving := d.StartMove(a.ID)
-	if moving.State != Moving || moving.Alias == 0 || moving.Alias == a.ID || moving.Alias.Chain() != 0 || d.Snapshot().Edit == before {
+	if moving.State != Moving || moving.Alias == 0 || moving.Alias == a.ID || moving.Alias.Chain() != 0 ||
+		d.Snapshot().Edit == before {
 		t.Errorf("%+v", moving)
 	}
 	d.StayPut(a.ID)
@@ -242,7 +245,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestKeyIDsDoNotComeBack: one that was a key's is not given again, whoever chose it, nor after a restart.
+// TestKeyIDsDoNotComeBack: one that was a key's is not given again, whoever chose it, nor after a
+// restart.
 func TestKeyIDsDoNotComeBack(t *testing.T) {
 	spaces := []Space{{Chain: 0, Count: 8}}
 	d, err := New(spaces, Snapshot{})

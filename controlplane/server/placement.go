@@ -31,8 +31,9 @@ type Placement struct {
 	Leaving func(chain string) bool
 }
 
-// New makes what places keys of an etcd in a network. Without the conditions, that this process leads, it must not be
-// run; without a network and an etcd it says whether the configuration can be.
+// New makes what places keys of an etcd in a network. Without the conditions, that this process
+// leads, it must not be run; without a network and an etcd it says whether the configuration can
+// be.
 func (p *Placement) New(network placementcontroller.Network, etcd *clientv3.Client, log *slog.Logger,
 	conditions ...clientv3.Cmp) (*placementcontroller.Controller, error) {
 	var source placementcontroller.Source = noSource{}
@@ -44,7 +45,8 @@ func (p *Placement) New(network placementcontroller.Network, etcd *clientv3.Clie
 		source = prometheus
 	}
 	c, err := placementcontroller.New(placementcontroller.Options{Network: network, Source: source, Etcd: etcd,
-		Prefix: p.Prefix, Conditions: conditions, Limits: p.Limits, Interval: decideEvery, Leaving: p.Leaving, Log: log})
+		Prefix: p.Prefix, Conditions: conditions, Limits: p.Limits, Interval: decideEvery,
+		Leaving: p.Leaving, Log: log})
 	if err != nil {
 		return nil, fmt.Errorf("placement: %w", err)
 	}

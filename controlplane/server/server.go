@@ -1,12 +1,14 @@
-// Package server assembles a controller with what works beside it, and runs it for as long as it leads: the one place
-// where all parts meet. The command netcraq-controller and the node agents (cni-plugin/kube) both begin here.
+// Package server assembles a controller with what works beside it, and runs it for as long as it
+// leads: the one place where all parts meet. The command netcraq-controller and the node agents
+// (cni-plugin/kube) both begin here.
 //
 //	Run ──▶ campaigns in etcd ──▶ Config.Lead(ctx, *Term) ──▶ resigns, and campaigns again until ctx ends
 //	                                   │
 //	                                   ▼
 //	        New ──▶ Server: the controller, placement beside it, and the admin API that both answer to
 //
-// Without etcd there is no election: Config.Lead is called once, and the controller's state is in Config.Store.
+// Without etcd there is no election: Config.Lead is called once, and the controller's state is in
+// Config.Store.
 package server
 
 import (
@@ -74,8 +76,8 @@ func New(t *Term, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Run works until ctx ends or another controller takes over (ErrDeposed), and says which it was. What it writes to etcd
-// has been written when it returns.
+// Run works until ctx ends or another controller takes over (ErrDeposed), and says which it was.
+// What it writes to etcd has been written when it returns.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)

@@ -13,7 +13,8 @@ import (
 
 // Config says how a process comes to lead, and what it does then.
 type Config struct {
-	// Etcd is where the state is, and where a leader is elected. nil: this process is alone, and its state is in Store.
+	// Etcd is where the state is, and where a leader is elected. nil: this process is alone, and
+	// its state is in Store.
 	Etcd  *Etcd
 	Store controller.Store
 	// Identity says who this is to the other candidates.
@@ -33,10 +34,12 @@ type Term struct {
 	store controller.Store
 }
 
-// retryPause is the time between the end of a term, or of a campaign that failed, and the next campaign.
+// retryPause is the time between the end of a term, or of a campaign that failed, and the next
+// campaign.
 const retryPause = time.Second
 
-// Run leads again and again until ctx ends. One that is alone leads once; what Lead says is what Run says then.
+// Run leads again and again until ctx ends. One that is alone leads once; what Lead says is what
+// Run says then.
 func Run(ctx context.Context, c Config) error {
 	if c.Etcd == nil {
 		return c.Lead(ctx, &Term{store: c.Store})

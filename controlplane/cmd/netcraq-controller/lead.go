@@ -30,7 +30,8 @@ type process struct {
 	stdout    io.Writer
 }
 
-// serve serves the admin API and leads, where there is an etcd each time that this process is elected, until ctx ends.
+// serve serves the admin API and leads, where there is an etcd each time that this process is
+// elected, until ctx ends.
 func (p *process) serve(ctx context.Context, o options, store controller.Store) error {
 	door, err := admin.Listen(o.admin, p.log)
 	if err != nil {
@@ -80,7 +81,8 @@ func (p *process) serve(ctx context.Context, o options, store controller.Store) 
 // lead runs a controller for a term, and says why that has ended.
 func (p *process) lead(ctx context.Context, term *server.Term) error {
 	p.replica.StandBy("") // whoever led before leads no more
-	s, err := server.New(term, server.Options{Topology: p.network.topology(), Replica: &p.replica, Placement: p.placement, Log: p.log})
+	s, err := server.New(term, server.Options{Topology: p.network.topology(), Replica: &p.replica,
+		Placement: p.placement, Log: p.log})
 	if err != nil {
 		return err
 	}
@@ -99,8 +101,8 @@ func name() string {
 	return fmt.Sprintf("%s-%d-%s", cmp.Or(host, "unnamed"), os.Getpid(), rand.Text()[:6]+map[bool]string{true: "?"}[err != nil])
 }
 
-// reachable is the admin address that others are told: none where it is not served over TCP, or on all of this machine's addresses, because which of those others reach is
-// not known.
+// reachable is the admin address that others are told: none where it is not served over TCP, or on
+// all of this machine's addresses, because which of those others reach is not known.
 func reachable(a net.Addr) string {
 	if t, ok := a.(*net.TCPAddr); !ok || t.IP.IsUnspecified() {
 		return ""

@@ -163,7 +163,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		}
 		client.Close()
 	}
-	p := &process{network: &network{path: o.topology, top: top, stdout: stdout, stderr: stderr}, placement: o.place.config(), log: log, stdout: stdout}
+	p := &process{network: &network{path: o.topology, top: top, stdout: stdout, stderr: stderr},
+		placement: o.place.config(), log: log, stdout: stdout}
 	return p.serve(ctx, o, store)
 }
 

@@ -91,7 +91,8 @@ func (s *syncBuffer) Write(p []byte) (int, error) {
 }
 func (s *syncBuffer) String() string { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
 
-// TestSignals: it serves the API while the switches are not there yet, says what it waits for, reads its file again, and ends well.
+// TestSignals: it serves the API while the switches are not there yet, says what it waits for,
+// reads its file again, and ends well.
 func TestSignals(t *testing.T) {
 	socket := "unix://" + filepath.Join(t.TempDir(), "c.sock")
 	text, err := os.ReadFile(example)
@@ -122,7 +123,8 @@ func TestSignals(t *testing.T) {
 	}
 	says := func(what string) {
 		t.Helper()
-		for end := time.Now().Add(10 * time.Second); !strings.Contains(out.String(), what); time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(10 * time.Second); !strings.Contains(out.String(),
+			what); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("it does not say %q:\n%s", what, out.String())
 			}
@@ -182,7 +184,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestMetricsTellNoKeys: /metrics is open to all, so nothing that it tells has a place for a key's name.
+// TestMetricsTellNoKeys: /metrics is open to all, so nothing that it tells has a place for a key's
+// name.
 func TestMetricsTellNoKeys(t *testing.T) {
 	top, err := topology.Load(example)
 	if err != nil {

@@ -55,7 +55,8 @@ func (o *placementOptions) check(etcd *server.Etcd) error {
 	if etcd.Endpoints == nil {
 		return errors.New("--prometheus: keys of which etcd are to be placed? Give --etcd, too")
 	}
-	if own := etcd.KeyPrefix(); strings.HasPrefix(own, o.prefix) || strings.HasPrefix(o.prefix, own) && !strings.HasPrefix(o.prefix, own+etcdstore.Gateway) {
+	if own := etcd.KeyPrefix(); strings.HasPrefix(own, o.prefix) || strings.HasPrefix(o.prefix, own) &&
+		!strings.HasPrefix(o.prefix, own+etcdstore.Gateway) {
 		return fmt.Errorf("--gateway-prefix %s: the controllers' own state is under %s: give another one, or %s%s", o.prefix, own, own, etcdstore.Gateway)
 	}
 	if _, err := o.config().New(nil, nil, slog.Default()); err != nil {
@@ -70,6 +71,7 @@ func (o *placementOptions) config() *server.Placement {
 		return nil
 	}
 	limits := policy.DefaultLimits()
-	limits.AdmitAfter, limits.MinResidency, limits.Cooldown, limits.MovesPerMinute = o.admitAfter, o.residency, o.residency, o.perMinute
+	limits.AdmitAfter, limits.MinResidency, limits.Cooldown, limits.MovesPerMinute = o.admitAfter,
+		o.residency, o.residency, o.perMinute
 	return &server.Placement{Prometheus: o.prometheus, Window: o.window, Prefix: o.prefix, Limits: limits}
 }

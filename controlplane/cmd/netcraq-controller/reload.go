@@ -13,7 +13,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// network is the topology file, as it was last read without a mistake, and the controller that works by it.
+// network is the topology file, as it was last read without a mistake, and the controller that
+// works by it.
 type network struct {
 	path   string
 	stdout io.Writer
@@ -57,7 +58,8 @@ func (n *network) follow(ctx context.Context) {
 	}()
 }
 
-// reload reads the file again and has the controller follow it; a mistake leaves everything as it is.
+// reload reads the file again and has the controller follow it; a mistake leaves everything as it
+// is.
 func (n *network) reload(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

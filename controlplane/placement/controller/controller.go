@@ -56,7 +56,8 @@ type Options struct {
 	Leaving func(chain string) bool
 	Log     *slog.Logger
 
-	// step, in tests, is told of each step before it is made; an error is the process being killed there.
+	// step, in tests, is told of each step before it is made; an error is the process being killed
+	// there.
 	step func(string) error
 	// tryAgain is how long a move that failed is not tried again; 0: tryAgain.
 	tryAgain time.Duration
@@ -128,9 +129,14 @@ func New(o Options) (*Controller, error) {
 	if o.dictionaryRest == 0 {
 		o.dictionaryRest = dictionaryRest
 	}
-	p := &Controller{o: o, store: store{o.Etcd, o.Prefix, o.Conditions}, placed: placement.Store{KV: o.Etcd, Prefix: o.Prefix}, planner: planner, meter: newMeter(10 * time.Second),
-		metrics: newMetrics(), wake: make(chan struct{}, 1), looks: make(chan string, 1024), retry: map[string]time.Time{},
-		checked: map[string]time.Time{}, rules: policy.NewRules(o.Prefix), faults: map[string]placement.Fault{}, unreachable: map[string]*unreachable{}, where: map[string]position{},
+	p := &Controller{o: o, store: store{o.Etcd, o.Prefix, o.Conditions},
+		placed: placement.Store{KV: o.Etcd, Prefix: o.Prefix}, planner: planner,
+		meter:   newMeter(10 * time.Second),
+		metrics: newMetrics(), wake: make(chan struct{}, 1), looks: make(chan string, 1024),
+		retry:   map[string]time.Time{},
+		checked: map[string]time.Time{}, rules: policy.NewRules(o.Prefix),
+		faults: map[string]placement.Fault{}, unreachable: map[string]*unreachable{},
+		where:    map[string]position{},
 		verdicts: map[string]policy.Verdict{}}
 	p.values = newValues(o.Etcd, func(key string) {
 		select {
@@ -139,7 +145,8 @@ func New(o Options) (*Controller, error) {
 		}
 	})
 	p.pinned = newPinned(o.Etcd, p.soon)
-	p.shown = api.Placement{Prefix: o.Prefix, Problem: "it has just begun", Chains: []api.PlacementChain{}, Placed: []api.PlacementKey{}, Others: []api.PlacementKey{},
+	p.shown = api.Placement{Prefix: o.Prefix, Problem: "it has just begun",
+		Chains: []api.PlacementChain{}, Placed: []api.PlacementKey{}, Others: []api.PlacementKey{},
 		UnderWay: []api.PlacementMove{}, Recent: []api.PlacementMove{}, Limits: limitsOf(o.Limits)}
 	return p, nil
 }
@@ -360,11 +367,13 @@ func (p *Controller) count(ctx context.Context, chains []api.Chain) {
 }
 
 // gather puts together what the planner is to know.
-func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Rules, chains []api.Chain, heat map[string]policy.Heat) policy.Input {
+func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Rules, chains []api.Chain,
+	heat map[string]policy.Heat) policy.Input {
 	in := policy.Input{Now: now, Rules: rules, Dictionary: p.dictionary.known}
 	members := map[string][]string{}
 	for _, ch := range chains {
-		in.Chains = append(in.Chains, policy.Chain{Name: ch.Name, Cell: ch.ValueBytes, Free: ch.Slots - ch.Keys, Ready: ch.Ready && !ch.Frozen,
+		in.Chains = append(in.Chains, policy.Chain{Name: ch.Name, Cell: ch.ValueBytes,
+			Free: ch.Slots - ch.Keys, Ready: ch.Ready && !ch.Frozen,
 			Leaving: p.o.Leaving != nil && p.o.Leaving(ch.Name)})
 		for _, m := range ch.Members {
 			members[ch.Name] = append(members[ch.Name], m.Switch)
@@ -373,7 +382,8 @@ func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Ru
 	lately := 3*p.o.Interval + 10*p.countFor + 2*time.Second
 	p.mu.Lock()
 	for key, e := range p.entries {
-		k := policy.Key{Name: key, Chain: e.Chain, Since: p.where[key].since, Value: p.values.of(key).Value, Fault: p.faults[key]}
+		k := policy.Key{Name: key, Chain: e.Chain, Since: p.where[key].since,
+			Value: p.values.of(key).Value, Fault: p.faults[key]}
 		at, ok := p.meter.heat(now, e.ID, members[e.Chain], lately)
 		if heat != nil && ok { // without Prometheus placement is blind on one eye, and does nothing
 			h := heat[key]

@@ -46,13 +46,15 @@ type rig struct {
 }
 
 func newRig(t *testing.T, cell int, slots ...int) *rig {
-	return &rig{t: t, etcd: etcdtest.Client(t, etcdtest.Start(t)), nw: newNetwork(t, cell, slots...), source: &fakeSource{}, limits: quick()}
+	return &rig{t: t, etcd: etcdtest.Client(t, etcdtest.Start(t)), nw: newNetwork(t, cell, slots...),
+		source: &fakeSource{}, limits: quick()}
 }
 
 // run starts a controller, which ends with the test or with stop.
 func (r *rig) run(step func(string) error) (stop func()) {
 	r.t.Helper()
-	p, err := New(Options{Network: r.nw, Source: r.source, Etcd: r.etcd, Prefix: prefix, Conditions: r.conds, Limits: r.limits, Interval: 20 * time.Millisecond,
+	p, err := New(Options{Network: r.nw, Source: r.source, Etcd: r.etcd, Prefix: prefix,
+		Conditions: r.conds, Limits: r.limits, Interval: 20 * time.Millisecond,
 		Log: quiet(), step: step, tryAgain: 100 * time.Millisecond, dictionaryRest: 50 * time.Millisecond})
 	if err != nil {
 		r.t.Fatal(err)
@@ -100,12 +102,14 @@ func (r *rig) until(what string, so func() bool) {
 	}
 }
 
-// placedNow waits until exactly these keys are placed, in etcd and in the switches, under the same KEY_IDs.
+// placedNow waits until exactly these keys are placed, in etcd and in the switches, under the same
+// KEY_IDs.
 func (r *rig) placedNow(keys ...string) {
 	r.t.Helper()
 	r.until(fmt.Sprint("placed: ", keys), func() bool {
 		e := r.entries()
-		return maps.Equal(e, r.nw.inSwitches()) && slices.Equal(slices.Sorted(maps.Keys(e)), slices.Sorted(slices.Values(keys)))
+		return maps.Equal(e, r.nw.inSwitches()) && slices.Equal(slices.Sorted(maps.Keys(e)),
+			slices.Sorted(slices.Values(keys)))
 	})
 }
 
@@ -154,16 +158,19 @@ func (r *rig) load(pairs ...any) {
 	}
 }
 
-// bare is a slot of a kind that has nothing more to say, sealed; slot is one of a value or an absence.
+// bare is a slot of a kind that has nothing more to say, sealed; slot is one of a value or an
+// absence.
 func bare(kind slotcodec.Kind) []byte {
 	return append([]byte{byte(kind) | slotcodec.Sealed}, make([]byte, slotcodec.SealOverhead)...)
 }
 
 func slot(kind slotcodec.Kind, revision int64) []byte {
-	return append(binary.AppendUvarint([]byte{byte(kind) | slotcodec.Sealed}, uint64(revision)), make([]byte, slotcodec.SealOverhead)...)
+	return append(binary.AppendUvarint([]byte{byte(kind) | slotcodec.Sealed}, uint64(revision)),
+		make([]byte, slotcodec.SealOverhead)...)
 }
 
-// TestHotKeysComeAndGo: the hottest are placed, absent and binary ones too; when all slots are taken the coldest goes for a hotter one.
+// TestHotKeysComeAndGo: the hottest are placed, absent and binary ones too; when all slots are
+// taken the coldest goes for a hotter one.
 func TestHotKeysComeAndGo(t *testing.T) {
 	r := newRig(t, 1024, 3)
 	r.put("/a", "x")
@@ -219,7 +226,8 @@ func TestIneligible(t *testing.T) {
 	}
 }
 
-// TestSlots: what is found in the slots of placed keys takes them out: a value that does not fit, a slot that is gone, and a writer that bypasses the gateways.
+// TestSlots: what is found in the slots of placed keys takes them out: a value that does not fit, a
+// slot that is gone, and a writer that bypasses the gateways.
 func TestSlots(t *testing.T) {
 	r := newRig(t, 1024, 10)
 	for _, k := range []string{"/unfit", "/gone", "/bypassed", "/deleted", "/created", "/good", "/strange"} {
@@ -281,7 +289,8 @@ func TestSlots(t *testing.T) {
 	r.placedNow("/gone", "/good", "/unfit")
 }
 
-// TestForged: a key in whose slot a gateway has found what no gateway has written is removed and stays away; who forges it again does not have it placed again and again.
+// TestForged: a key in whose slot a gateway has found what no gateway has written is removed and
+// stays away; who forges it again does not have it placed again and again.
 func TestForged(t *testing.T) {
 	r := newRig(t, 1024, 4)
 	r.exist("/a", "/b")
@@ -294,11 +303,14 @@ func TestForged(t *testing.T) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
-	if err := r.p.Evict(t.Context(), api.PlacementEviction{Key: "/a", Fault: "boredom"}); !errors.Is(err, &api.Error{Code: api.CodeInvalidArgument}) {
+	if err := r.p.Evict(t.Context(), api.PlacementEviction{Key: "/a",
+		Fault: "boredom"}); !errors.Is(err, &api.Error{Code: api.CodeInvalidArgument}) {
 		t.Errorf("a fault that is none: %v", err)
 	}
 	for range 3 {
-		if err := r.p.Evict(t.Context(), api.PlacementEviction{Key: "/a", KeyID: id, Fault: "forged", Reason: "it does not open"}); err != nil && !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		if err := r.p.Evict(t.Context(), api.PlacementEviction{Key: "/a", KeyID: id, Fault: "forged",
+			Reason: "it does not open"}); err != nil && !errors.Is(err,
+			&api.Error{Code: api.CodeNotFound}) {
 			t.Fatal(err)
 		}
 	}
@@ -311,7 +323,8 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// TestSlotsOfOldPlacements: an entry without the slot's version is one of a placement when cells were not sealed: it is made anew.
+// TestSlotsOfOldPlacements: an entry without the slot's version is one of a placement when cells
+// were not sealed: it is made anew.
 func TestSlotsOfOldPlacements(t *testing.T) {
 	r := newRig(t, 1024, 4)
 	r.exist("/a")
@@ -328,7 +341,8 @@ func TestSlotsOfOldPlacements(t *testing.T) {
 	r.until("it is placed anew", func() bool { e := r.entries()["/a"]; return e != 0 && e != old })
 }
 
-// TestFirstWord: a slot that somebody has written before placement has looked at its version is no placement.
+// TestFirstWord: a slot that somebody has written before placement has looked at its version is no
+// placement.
 func TestFirstWord(t *testing.T) {
 	r := newRig(t, 1024, 4)
 	r.exist("/a")
@@ -380,7 +394,9 @@ func TestRules(t *testing.T) {
 	r.placedNow("/r/a", "/r/b")
 	set(policy.HealthKey, false, "include")
 	show, _ := r.p.Show(t.Context())
-	if i := slices.IndexFunc(show.Rules, func(x api.PlacementRule) bool { return x.Key == policy.HealthKey }); i < 0 || show.Rules[i].Choice != "include" || show.Rules[i].Default {
+	if i := slices.IndexFunc(show.Rules,
+		func(x api.PlacementRule) bool { return x.Key == policy.HealthKey }); i < 0 ||
+		show.Rules[i].Choice != "include" || show.Rules[i].Default {
 		t.Errorf("%+v", show.Rules)
 	}
 	for _, wrong := range []api.PlacementRule{{Key: "/x", Choice: "love"}, {Key: "", Choice: "pin"}, {Key: "", Prefix: true, Choice: "pin"}, {Key: `/x\`, Choice: "pin"}, {Key: prefix + "x", Choice: "pin"}} {
@@ -395,13 +411,15 @@ func TestRules(t *testing.T) {
 	set("/r/", true, "clear")
 	r.placedNow("/r/a", "/r/b")
 	for _, choice := range []string{"unpin", "clear"} {
-		if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/x", Choice: choice}); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/x",
+			Choice: choice}); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
 			t.Error(err)
 		}
 	}
 }
 
-// TestPinnedPrefix: of a prefix that is pinned all keys are placed, those that are there and those that come, without anybody having read them.
+// TestPinnedPrefix: of a prefix that is pinned all keys are placed, those that are there and those
+// that come, without anybody having read them.
 func TestPinnedPrefix(t *testing.T) {
 	r := newRig(t, 1024, 8)
 	r.put("/r/a", "a")
@@ -428,7 +446,8 @@ func TestPinnedPrefix(t *testing.T) {
 	r.stays("once it is not pinned any more")
 }
 
-// TestKilledAnywhere: the controller is killed before each of its steps in turn; the next one ends with the same keys placed, and nothing is left over.
+// TestKilledAnywhere: the controller is killed before each of its steps in turn; the next one ends
+// with the same keys placed, and nothing is left over.
 func TestKilledAnywhere(t *testing.T) {
 	r := newRig(t, 1024, 3)
 	story := func(step func(string) error) (killed bool) {
@@ -525,7 +544,8 @@ func TestNotLeading(t *testing.T) {
 	}
 }
 
-// TestFailures: switches and chains that are not there; nothing is lost, and what fails is tried again.
+// TestFailures: switches and chains that are not there; nothing is lost, and what fails is tried
+// again.
 func TestFailures(t *testing.T) {
 	r := newRig(t, 1024, 2, 2)
 	r.nw.chains[1].Ready = false
@@ -556,7 +576,8 @@ func TestFailures(t *testing.T) {
 	r.until("/c is placed", func() bool { return r.entries()["/c"] != 0 })
 }
 
-// TestEvict: a key that gateways cannot write goes, if that stays so with the chain ready, and if they mean the placement that there is.
+// TestEvict: a key that gateways cannot write goes, if that stays so with the chain ready, and if
+// they mean the placement that there is.
 func TestEvict(t *testing.T) {
 	r := newRig(t, 1024, 4)
 	r.limits.Cooldown = time.Hour
@@ -572,11 +593,13 @@ func TestEvict(t *testing.T) {
 	}
 	evict := func(key string) {
 		t.Helper()
-		if err := r.p.Evict(t.Context(), api.PlacementEviction{Key: key, KeyID: uint32(r.entries()[key]), Reason: "silence"}); err != nil {
+		if err := r.p.Evict(t.Context(), api.PlacementEviction{Key: key,
+			KeyID: uint32(r.entries()[key]), Reason: "silence"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// A failover: the chain is not ready for a while, and then somebody gets through to /b, and nobody to /a.
+	// A failover: the chain is not ready for a while, and then somebody gets through to /b, and
+	// nobody to /a.
 	r.nw.mu.Lock()
 	r.nw.chains[0].Ready = false
 	r.nw.mu.Unlock()
@@ -610,7 +633,8 @@ func TestEvict(t *testing.T) {
 func TestEtcdAway(t *testing.T) {
 	server := etcdtest.Start(t)
 	line := newLine(t, server)
-	r := &rig{t: t, etcd: etcdtest.Client(t, line.address()), nw: newNetwork(t, 1024, 2), source: &fakeSource{}, limits: quick()}
+	r := &rig{t: t, etcd: etcdtest.Client(t, line.address()), nw: newNetwork(t, 1024, 2),
+		source: &fakeSource{}, limits: quick()}
 	r.exist("/a", "/b", "/c", "/d")
 	r.load("/a", 10, "/b", 10)
 	r.run(nil)
@@ -624,7 +648,8 @@ func TestEtcdAway(t *testing.T) {
 	if now := r.nw.inSwitches(); len(now) != 2 || now["/a"] == 0 || now["/b"] == 0 {
 		t.Errorf("in the switches: %v", now)
 	}
-	if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/x", Choice: "pin"}); !errors.Is(err, &api.Error{Code: api.CodeUnavailable}) {
+	if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/x", Choice: "pin"}); !errors.Is(err,
+		&api.Error{Code: api.CodeUnavailable}) {
 		t.Errorf("a rule: %v", err)
 	}
 	line.cut(false)
@@ -693,7 +718,8 @@ func TestStrangers(t *testing.T) {
 	r.placedNow("/a")
 	r.settled() // or the next one makes the move that is on record
 	stop()
-	// A key under placement's name that nobody has placed; an entry of a key that is nowhere; a directory that was lost: the key is there under another name.
+	// A key under placement's name that nobody has placed; an entry of a key that is nowhere; a
+	// directory that was lost: the key is there under another name.
 	if _, err := r.nw.AddKeys(t.Context(), "c1", []api.KeySpec{{Name: DirectoryName("/stray"), Value: []byte{1}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// What is asked of Prometheus: the metrics of the gateways (etcd-monitor/hotkeys; a test there compares). A key is the label of ReadsMetric and WritesMetric, written as
-// placement.Printable does.
+// What is asked of Prometheus: the metrics of the gateways (etcd-monitor/hotkeys; a test there
+// compares). A key is the label of ReadsMetric and WritesMetric, written as placement.Printable
+// does.
 const (
 	ReadsMetric  = "etcd_monitor_key_reads_total"
 	WritesMetric = "etcd_monitor_key_writes_total"
@@ -41,8 +42,8 @@ type Prometheus struct {
 	wait   time.Duration
 }
 
-// NewPrometheus takes the server's URL, the time that rates are taken over (at least twice its scrape interval, or it has no rates), and how long it may take to
-// answer.
+// NewPrometheus takes the server's URL, the time that rates are taken over (at least twice its
+// scrape interval, or it has no rates), and how long it may take to answer.
 func NewPrometheus(address string, window, wait time.Duration) (*Prometheus, error) {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
@@ -54,7 +55,8 @@ func NewPrometheus(address string, window, wait time.Duration) (*Prometheus, err
 	if window < time.Second || wait <= 0 {
 		return nil, fmt.Errorf("rates over %v, answers within %v: it takes a second at least, and some time", window, wait)
 	}
-	c, err := promapi.NewClient(promapi.Config{Address: address, Client: &http.Client{Transport: limited{http.DefaultTransport.(*http.Transport).Clone()}}})
+	c, err := promapi.NewClient(promapi.Config{Address: address,
+		Client: &http.Client{Transport: limited{http.DefaultTransport.(*http.Transport).Clone()}}})
 	if err != nil {
 		return nil, fmt.Errorf("the Prometheus %s: %w", address, err)
 	}
@@ -75,8 +77,8 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 // Name is its URL and the window.
 func (p *Prometheus) Name() (url, window string) { return p.url, p.window.String() }
 
-// Heat is the heat of the hottest keys. Rates that cannot be, or an answer that is too long, make it an error as a whole: who is wrong about one may be about
-// others.
+// Heat is the heat of the hottest keys. Rates that cannot be, or an answer that is too long, make
+// it an error as a whole: who is wrong about one may be about others.
 func (p *Prometheus) Heat(ctx context.Context) (map[string]policy.Heat, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.wait)
 	defer cancel()

@@ -42,7 +42,8 @@ func sample(key, value string) string {
 	return fmt.Sprintf(`{"metric":{"key":%q},"value":[1700000000,%q]}`, key, value)
 }
 
-// TestPrometheusIsWrong: every way in which a Prometheus can fail is an error that says which, within the time given.
+// TestPrometheusIsWrong: every way in which a Prometheus can fail is an error that says which,
+// within the time given.
 func TestPrometheusIsWrong(t *testing.T) {
 	many := make([]string, Top+1)
 	for i := range many {
@@ -106,7 +107,8 @@ func TestPrometheusIsWrong(t *testing.T) {
 	}
 }
 
-// TestPrometheusIsGone: while it is, nothing that is placed moves for its heat, and nobody comes; what has to go goes.
+// TestPrometheusIsGone: while it is, nothing that is placed moves for its heat, and nobody comes;
+// what has to go goes.
 func TestPrometheusIsGone(t *testing.T) {
 	r := newRig(t, 1024, 2)
 	var mode atomic.Value
@@ -135,7 +137,8 @@ func TestPrometheusIsGone(t *testing.T) {
 	}
 	r.exist("/a", "bin\xff")
 	r.load("/a", 10, "bin\xff", 10)
-	p, err := New(Options{Network: r.nw, Source: prom, Etcd: r.etcd, Prefix: prefix, Limits: r.limits, Interval: 20 * time.Millisecond, Log: quiet()})
+	p, err := New(Options{Network: r.nw, Source: prom, Etcd: r.etcd, Prefix: prefix, Limits: r.limits,
+		Interval: 20 * time.Millisecond, Log: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +238,8 @@ func TestRealPrometheus(t *testing.T) {
 			t.Fatalf("%v, %v", heat, err)
 		}
 	}
-	if ratio := heat[key].Reads / heat["/hot"].Reads; math.Abs(ratio/.25-1) > .3 || math.Abs(heat[key].Writes/heat[key].Reads/.2-1) > .3 {
+	if ratio := heat[key].Reads / heat["/hot"].Reads; math.Abs(ratio/.25-1) > .3 ||
+		math.Abs(heat[key].Writes/heat[key].Reads/.2-1) > .3 {
 		t.Errorf("%v", heat)
 	}
 	if n, ok := p.Scalar(t.Context(), "count("+ReadsMetric+")"); !ok || n != 2 {
@@ -307,7 +311,9 @@ func TestJudge(t *testing.T) {
 		{ok(bare(slotcodec.Guard)), has(5), ""},
 		{ok(bare(slotcodec.Clear)), has(5), ""},
 		{ok([]byte(slotcodec.Unsealed)), has(5), ""},
-		{api.KeyState{Status: "OK", Version: 8, Value: []byte(slotcodec.Unsealed)}, has(5), placement.Forged}, // placement made it in version 7
+		// placement made it in version 7
+		{api.KeyState{Status: "OK", Version: 8, Value: []byte(slotcodec.Unsealed)}, has(5),
+			placement.Forged},
 		{ok(bare(slotcodec.Unfit)), has(5), placement.ValueTooLarge},
 		{ok(bare(slotcodec.Unfit)), leased, ""},
 		{ok([]byte("strange")), has(5), placement.Forged},

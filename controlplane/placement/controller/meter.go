@@ -8,7 +8,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// meter makes rates of the switches' counters of placed keys. It is a pure calculation: the same readings give the same rates.
+// meter makes rates of the switches' counters of placed keys. It is a pure calculation: the same
+// readings give the same rates.
 type meter struct {
 	smooth time.Duration // time constant of the moving average
 	slots  map[meterAt]*reading
@@ -52,15 +53,17 @@ func (m *meter) take(now time.Time, sw string, slots []api.SlotCounters) {
 			part := 1 - math.Exp(-dt/m.smooth.Seconds())
 			reads, writes = last.readRate+part*(reads-last.readRate), last.writeRate+part*(writes-last.writeRate)
 		}
-		*last = reading{at: now, reads: s.Reads, writes: s.Writes, known: true, readRate: reads, writeRate: writes}
+		*last = reading{at: now, reads: s.Reads, writes: s.Writes, known: true, readRate: reads,
+			writeRate: writes}
 	}
 }
 
-// versionsPerWrite is how many versions a slot takes for one write of its key: the guard, and what is published.
+// versionsPerWrite is how many versions a slot takes for one write of its key: the guard, and what
+// is published.
 const versionsPerWrite = 2
 
-// heat is what the members of a chain have counted of a key. It is not known unless all of them were read lately: one that is missing would make the key look
-// colder than it is.
+// heat is what the members of a chain have counted of a key. It is not known unless all of them
+// were read lately: one that is missing would make the key look colder than it is.
 func (m *meter) heat(now time.Time, id uint32, members []string, lately time.Duration) (policy.Heat, bool) {
 	var h policy.Heat
 	for _, sw := range members {

@@ -4,7 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics is what placement counts. It is one collector, so that it can be registered and unregistered with the term of a leader.
+// metrics is what placement counts. It is one collector, so that it can be registered and
+// unregistered with the term of a leader.
 type metrics struct {
 	sourceUp prometheus.Gauge
 	moves    *prometheus.CounterVec

@@ -21,11 +21,13 @@ const (
 	removeSome = 8                // keys at a time
 )
 
-// reconcile makes the entries in etcd and the keys in the switches agree. What does not agree is what is left of a move that was
-// not finished, or what somebody else has done to either:
+// reconcile makes the entries in etcd and the keys in the switches agree. What does not agree is
+// what is left of a move that was not finished, or what somebody else has done to either:
 //
-//	a key in the switches without an entry that has its KEY_ID: no gateway reads it. It is removed.
-//	an entry whose KEY_ID is not in the switches: the removal was done but for the entry. It is deleted.
+//   - a key in the switches without an entry that has its KEY_ID: no gateway reads it. It is
+//     removed.
+//   - an entry whose KEY_ID is not in the switches: the removal was done but for the entry. It is
+//     deleted.
 func (p *Controller) reconcile(ctx context.Context, chains []api.Chain) error {
 	if p.entries == nil || time.Since(p.listed) > relist {
 		if err := p.list(ctx); err != nil {
@@ -70,7 +72,8 @@ func (p *Controller) reconcile(ctx context.Context, chains []api.Chain) error {
 			}
 		}
 		if name, ok := names[e.ID]; ok {
-			// The controller has lost its directory, and found the key in the switches: gateways read it there.
+			// The controller has lost its directory, and found the key in the switches: gateways
+			// read it there.
 			if !ready(chains, e.Chain) || p.fromSwitches(ctx, e.Chain, name) != nil {
 				continue
 			}
@@ -179,7 +182,8 @@ func (p *Controller) unfinished(moves []policy.Move) []policy.Move {
 	return out
 }
 
-// carryOut makes moves: removals first, then additions. A move that fails is noted, and decided on again later; an error means that none can be made.
+// carryOut makes moves: removals first, then additions. A move that fails is noted, and decided on
+// again later; an error means that none can be made.
 func (p *Controller) carryOut(ctx context.Context, moves []policy.Move) error {
 	var mu sync.Mutex
 	var stop error
@@ -266,7 +270,8 @@ func (p *Controller) add(ctx context.Context, chain string, moves []policy.Move)
 			return err
 		}
 		writing, cancel := context.WithTimeout(ctx, moving)
-		e, err := p.placed.Put(writing, string(m.Key), placement.Entry{ID: k.KeyID, Chain: k.Chain, Version: version}, p.o.Conditions...)
+		e, err := p.placed.Put(writing, string(m.Key), placement.Entry{ID: k.KeyID, Chain: k.Chain,
+			Version: version}, p.o.Conditions...)
 		cancel()
 		if err != nil {
 			p.moved(m, err)
@@ -289,7 +294,8 @@ type made struct {
 	err     error
 }
 
-// made looks in which versions slots were made: gateways believe that a slot without a seal is clear in that one alone.
+// made looks in which versions slots were made: gateways believe that a slot without a seal is
+// clear in that one alone.
 func (p *Controller) made(ctx context.Context, keys []api.Key) []made {
 	out := make([]made, len(keys))
 	var some []int
@@ -337,7 +343,8 @@ const recentMoves = 100
 func (p *Controller) moved(m policy.Move, err error) {
 	key := string(m.Key)
 	text := placement.Printable(key)
-	shown := api.PlacementMove{Time: time.Now().UTC(), Op: string(m.Op), Key: text, Chain: m.Chain, Code: string(m.Code), Reason: m.Reason}
+	shown := api.PlacementMove{Time: time.Now().UTC(), Op: string(m.Op), Key: text, Chain: m.Chain,
+		Code: string(m.Code), Reason: m.Reason}
 	result := "done"
 	if err != nil {
 		result = "failed"

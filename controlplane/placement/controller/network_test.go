@@ -39,10 +39,13 @@ type fakeKey struct {
 }
 
 func newNetwork(t *testing.T, cell int, slots ...int) *fakeNetwork {
-	n := &fakeNetwork{t: t, start: time.Now(), keys: map[string]*fakeKey{}, rates: map[string]policy.Heat{}, down: map[string]bool{}}
+	n := &fakeNetwork{t: t, start: time.Now(), keys: map[string]*fakeKey{},
+		rates: map[string]policy.Heat{}, down: map[string]bool{}}
 	for i, s := range slots {
-		n.chains = append(n.chains, api.Chain{Name: fmt.Sprintf("c%d", i+1), ID: uint8(i + 1), Slots: s, Ready: true, ValueBytes: cell,
-			Members: []api.Member{{Switch: fmt.Sprintf("s%d", 2*i+1), Ready: true}, {Switch: fmt.Sprintf("s%d", 2*i+2), Ready: true}}})
+		n.chains = append(n.chains, api.Chain{Name: fmt.Sprintf("c%d", i+1), ID: uint8(i + 1), Slots: s,
+			Ready: true, ValueBytes: cell,
+			Members: []api.Member{{Switch: fmt.Sprintf("s%d", 2*i+1), Ready: true},
+				{Switch: fmt.Sprintf("s%d", 2*i+2), Ready: true}}})
 	}
 	return n
 }
@@ -91,7 +94,8 @@ func (n *fakeNetwork) Lookup(_ context.Context, name string, _ bool) (*api.Key, 
 	}
 	out := k.Key
 	for _, m := range n.chain(k.Chain).Members {
-		s := api.KeyState{Switch: m.Switch, Status: "OK", Value: slices.Clone(k.value), Length: len(k.value), Version: k.version, Newest: k.version}
+		s := api.KeyState{Switch: m.Switch, Status: "OK", Value: slices.Clone(k.value),
+			Length: len(k.value), Version: k.version, Newest: k.version}
 		if n.down[m.Switch] {
 			s = api.KeyState{Switch: m.Switch, Status: "UNREACHABLE"}
 		} else if k.value == nil {
@@ -165,7 +169,9 @@ func (n *fakeNetwork) Counters(_ context.Context, sw string) (*api.Counters, err
 			continue
 		}
 		r := n.rates[k.Name]
-		out.Slots = append(out.Slots, api.SlotCounters{KeyID: k.KeyID, Name: k.Name, Reads: uint64(elapsed * (r.Reads + r.Writes) / 2), Writes: uint64(elapsed * r.Writes * versionsPerWrite)})
+		out.Slots = append(out.Slots, api.SlotCounters{KeyID: k.KeyID, Name: k.Name,
+			Reads:  uint64(elapsed * (r.Reads + r.Writes) / 2),
+			Writes: uint64(elapsed * r.Writes * versionsPerWrite)})
 	}
 	return out, nil
 }

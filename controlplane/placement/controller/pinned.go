@@ -10,10 +10,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// pinnedAtMost bounds how many keys of a pinned prefix are known: more than any chain has slots for.
+// pinnedAtMost bounds how many keys of a pinned prefix are known: more than any chain has slots
+// for.
 const pinnedAtMost = 1 << 17
 
-// pinned knows which keys there are under the prefixes that are pinned, by watching each. It is safe for concurrent use.
+// pinned knows which keys there are under the prefixes that are pinned, by watching each. It is
+// safe for concurrent use.
 type pinned struct {
 	client  *clientv3.Client
 	created func() // a key has come
@@ -24,7 +26,8 @@ type pinned struct {
 }
 
 func newPinned(c *clientv3.Client, created func()) *pinned {
-	return &pinned{client: c, created: created, there: map[string]map[string]bool{}, watches: map[string]context.CancelFunc{}}
+	return &pinned{client: c, created: created, there: map[string]map[string]bool{},
+		watches: map[string]context.CancelFunc{}}
 }
 
 // follow watches exactly these prefixes from now on, until ctx ends.
@@ -74,7 +77,8 @@ func (p *pinned) has(key string) bool {
 func (p *pinned) watch(ctx context.Context, prefix string) {
 	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
 		asked, cancel := context.WithTimeout(ctx, asking)
-		r, err := p.client.Get(asked, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(pinnedAtMost))
+		r, err := p.client.Get(asked, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+			clientv3.WithLimit(pinnedAtMost))
 		cancel()
 		if err == nil {
 			keys := map[string]bool{}

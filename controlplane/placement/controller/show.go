@@ -16,8 +16,10 @@ import (
 const othersShown = 100
 
 // show makes what was decided ready to be shown.
-func (p *Controller) show(verdicts []policy.Verdict, chains []api.Chain, heat map[string]policy.Heat, heard time.Time, underWay []policy.Move) {
-	next := api.Placement{Prefix: p.o.Prefix, Limits: limitsOf(p.planner.Limits()), Chains: []api.PlacementChain{}, UnderWay: []api.PlacementMove{}}
+func (p *Controller) show(verdicts []policy.Verdict, chains []api.Chain, heat map[string]policy.Heat,
+	heard time.Time, underWay []policy.Move) {
+	next := api.Placement{Prefix: p.o.Prefix, Limits: limitsOf(p.planner.Limits()),
+		Chains: []api.PlacementChain{}, UnderWay: []api.PlacementMove{}}
 	next.Heat.Prometheus, next.Heat.Window = p.o.Source.Name()
 	next.Heat.Keys = len(heat)
 	n, reads := map[string]int{}, map[string]float64{}
@@ -28,12 +30,16 @@ func (p *Controller) show(verdicts []policy.Verdict, chains []api.Chain, heat ma
 		reads[v.Chain] += v.Heat.Reads
 	}
 	for _, ch := range chains {
-		next.Chains = append(next.Chains, api.PlacementChain{Name: ch.Name, Ready: ch.Ready && !ch.Frozen, Slots: ch.Slots, Free: ch.Slots - ch.Keys, Placed: n[ch.Name], CellBytes: ch.ValueBytes})
+		next.Chains = append(next.Chains, api.PlacementChain{Name: ch.Name, Ready: ch.Ready &&
+			!ch.Frozen, Slots: ch.Slots, Free: ch.Slots - ch.Keys, Placed: n[ch.Name],
+			CellBytes: ch.ValueBytes})
 		p.metrics.placed.WithLabelValues(ch.Name).Set(float64(n[ch.Name]))
 		p.metrics.reads.WithLabelValues(ch.Name).Set(reads[ch.Name])
 	}
 	for _, m := range underWay {
-		next.UnderWay = append(next.UnderWay, api.PlacementMove{Time: time.Now().UTC(), Op: string(m.Op), Key: placement.Printable(string(m.Key)), Chain: m.Chain, Code: string(m.Code), Reason: m.Reason})
+		next.UnderWay = append(next.UnderWay, api.PlacementMove{Time: time.Now().UTC(),
+			Op: string(m.Op), Key: placement.Printable(string(m.Key)), Chain: m.Chain,
+			Code: string(m.Code), Reason: m.Reason})
 	}
 	var traffic [4]*float64
 	if heat != nil {
@@ -68,11 +74,13 @@ func (p *Controller) show(verdicts []policy.Verdict, chains []api.Chain, heat ma
 	if next.Heat.Heard = heard; heard.IsZero() {
 		next.Heat.Heard = p.shown.Heat.Heard
 	}
-	next.Heat.ReadsPerSecond, next.Heat.HitRatio, next.Heat.NetworkMedianSeconds, next.Heat.EtcdMedianSeconds = traffic[0], traffic[1], traffic[2], traffic[3]
+	next.Heat.ReadsPerSecond, next.Heat.HitRatio, next.Heat.NetworkMedianSeconds,
+		next.Heat.EtcdMedianSeconds = traffic[0], traffic[1], traffic[2], traffic[3]
 	p.shown = next
 }
 
-// TrafficQueries are about all gateways together: reads a second, the share that the network answered, and medians there and at etcd. %s is the window.
+// TrafficQueries are about all gateways together: reads a second, the share that the network
+// answered, and medians there and at etcd. %s is the window.
 var TrafficQueries = [4]string{
 	`sum(rate(etcd_monitor_reads_total[%s]))`,
 	`sum(rate(etcd_monitor_reads_total{answered="network"}[%[1]s])) / sum(rate(etcd_monitor_reads_total[%[1]s]))`,
@@ -92,7 +100,10 @@ func (p *Controller) traffic() (out [4]*float64) {
 }
 
 func limitsOf(l policy.Limits) map[string]any {
-	return map[string]any{"minScore": l.MinScore, "writeCost": l.WriteCost, "replaceRatio": l.ReplaceRatio, "admitAfter": l.AdmitAfter.String(), "minResidency": l.MinResidency.String(), "gone": l.Gone.String(), "cooldown": l.Cooldown.String(), "idle": l.Idle.String(),
+	return map[string]any{"minScore": l.MinScore, "writeCost": l.WriteCost,
+		"replaceRatio": l.ReplaceRatio, "admitAfter": l.AdmitAfter.String(),
+		"minResidency": l.MinResidency.String(), "gone": l.Gone.String(),
+		"cooldown": l.Cooldown.String(), "idle": l.Idle.String(),
 		"retry": l.Retry.String(), "movesPerMinute": l.MovesPerMinute, "burst": l.Burst, "compression": l.Compression}
 }
 
@@ -116,7 +127,8 @@ func (p *Controller) Show(context.Context) (*api.Placement, error) {
 	out.Recent = append([]api.PlacementMove{}, out.Recent...)
 	out.Rules = []api.PlacementRule{}
 	for _, r := range p.rules.All() {
-		out.Rules = append(out.Rules, api.PlacementRule{Key: placement.Printable(r.Name), Prefix: r.Prefix, Choice: string(r.Choice), Default: r.Default})
+		out.Rules = append(out.Rules, api.PlacementRule{Key: placement.Printable(r.Name),
+			Prefix: r.Prefix, Choice: string(r.Choice), Default: r.Default})
 	}
 	return &out, nil
 }
@@ -147,7 +159,8 @@ func (p *Controller) Why(_ context.Context, text string) (*api.PlacementKey, err
 	return &k, nil
 }
 
-// SetRule records an operator's choice: pin, unpin, exclude, include, or clear, which takes back whatever was chosen.
+// SetRule records an operator's choice: pin, unpin, exclude, include, or clear, which takes back
+// whatever was chosen.
 func (p *Controller) SetRule(ctx context.Context, r api.PlacementRule) (*api.PlacementKey, error) {
 	name, err := placement.ParsePrintable(r.Key)
 	if err != nil {
@@ -168,7 +181,8 @@ func (p *Controller) SetRule(ctx context.Context, r api.PlacementRule) (*api.Pla
 			return nil, api.Errorf(api.CodeNotFound, "nothing was chosen about %s", s)
 		}
 	case string(policy.Include):
-		// Taking the exclusion back is enough, unless there is a wider one, or one that nobody has chosen.
+		// Taking the exclusion back is enough, unless there is a wider one, or one that nobody has
+		// chosen.
 		rules.Clear(s)
 		if c, _, _ := rules.Of(name); c == policy.Exclude {
 			store = policy.Include

@@ -51,7 +51,10 @@ func (p *Controller) checkSome(ctx context.Context) {
 	for key := range p.entries {
 		keys = append(keys, key)
 	}
-	slices.SortFunc(keys, func(a, b string) int { return cmp.Or(p.checked[a].Compare(p.checked[b]), cmp.Compare(a, b)) })
+	slices.SortFunc(keys, func(a, b string) int {
+		return cmp.Or(p.checked[a].Compare(p.checked[b]),
+			cmp.Compare(a, b))
+	})
 	keys = keys[:min(len(keys), checkInRound)]
 	each(keys, checkAtOnce, func(key string) { p.check(ctx, key) })
 	for _, key := range keys {
@@ -101,7 +104,9 @@ func (p *Controller) check(ctx context.Context, key string) {
 	}
 }
 
-// judge says what is wrong with a slot that placement made in a version, as the tail has it, of a key that etcd was seen to have like that before the slot was read. Whether a seal is a gateway's only gateways can tell.
+// judge says what is wrong with a slot that placement made in a version, as the tail has it, of a
+// key that etcd was seen to have like that before the slot was read. Whether a seal is a gateway's
+// only gateways can tell.
 func judge(slot api.KeyState, made uint64, etcd seen) (placement.Fault, string) {
 	switch slot.Status {
 	case "NOT_FOUND":

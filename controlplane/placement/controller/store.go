@@ -19,7 +19,8 @@ import (
 //
 //	policy/keys/KEY          {"choice": "pin", ...}: the operator's choice about a key
 //	policy/prefixes/PREFIX   ... about all keys that begin with PREFIX
-//	plan                     the moves that were decided and are not yet carried out, and who stays away
+//	plan                     the moves that were decided and are not yet carried out, and who
+//	                         stays away
 type store struct {
 	kv         clientv3.KV
 	prefix     string
@@ -73,7 +74,8 @@ func (s *store) rules(ctx context.Context) (*policy.Rules, []string, error) {
 	return rules, wrong, nil
 }
 
-// dictionary is the newest version of the gateways' dictionaries (api/slotcodec), 0 where there is none.
+// dictionary is the newest version of the gateways' dictionaries (api/slotcodec), 0 where there is
+// none.
 func (s *store) dictionary(ctx context.Context) (uint32, error) {
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
@@ -84,7 +86,8 @@ func (s *store) dictionary(ctx context.Context) (uint32, error) {
 	}
 	newest := uint64(0)
 	for _, kv := range r.Kvs {
-		if v, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), prefix), 10, 32); err == nil { // what is no version no gateway reads
+		// what is no version no gateway reads
+		if v, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), prefix), 10, 32); err == nil {
 			newest = max(newest, v)
 		}
 	}

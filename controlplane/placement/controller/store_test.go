@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// TestPlanOfEarlierVersion: a controller that is upgraded in place takes what its predecessor had written for what it
-// was, whatever it is called by now.
+// TestPlanOfEarlierVersion: a controller that is upgraded in place takes what its predecessor had
+// written for what it was, whatever it is called by now.
 func TestPlanOfEarlierVersion(t *testing.T) {
 	etcd := etcdtest.Client(t, etcdtest.Start(t))
 	_, err := etcd.Put(t.Context(), prefix+"plan", `{"moves":[{"op":"remove","key":"L2E=","chain":"main","code":"broken","reason":"lost"}],
@@ -32,7 +32,8 @@ func TestPlanOfEarlierVersion(t *testing.T) {
 	for key, a := range p.Away {
 		codes[key] = a.Code
 	}
-	want := map[string]policy.Code{"/b": policy.ValueTooLarge, "/c": policy.SlotUnreachable, "/d": policy.KeyAbsent, "/e": policy.Resting}
+	want := map[string]policy.Code{"/b": policy.ValueTooLarge, "/c": policy.SlotUnreachable,
+		"/d": policy.KeyAbsent, "/e": policy.Resting}
 	if diff := cmp.Diff(want, codes); diff != "" {
 		t.Errorf("who stays away (-want +got):\n%s", diff)
 	}

@@ -9,19 +9,23 @@ import (
 	"github.com/netcraq/netcraq/api/placement"
 )
 
-// unreachable is a placed key that a gateway could not write, because its slot did not answer that gateway. Mostly that is a chain in the middle of a failover, which is over in a moment, and the hottest keys
-// are not to leave the network for it. So it is looked whether anybody gets to write the slot after the chain is ready. If nobody does, it is the gateway that is cut off from the chain, and the key
-// has to go: what has a slot cannot be written by who cannot reach it.
+// unreachable is a placed key that a gateway could not write, because its slot did not answer that
+// gateway. Mostly that is a chain in the middle of a failover, which is over in a moment, and the
+// hottest keys are not to leave the network for it. So it is looked whether anybody gets to write
+// the slot after the chain is ready. If nobody does, it is the gateway that is cut off from the
+// chain, and the key has to go: what has a slot cannot be written by who cannot reach it.
 type unreachable struct {
 	id      uint32    // the placement that is meant
 	since   time.Time // when the slot was looked at, with the chain ready; zero: not yet
 	version uint64    // the newest that it had
 }
 
-// unreachableWait is for how long nobody gets to write a slot, with the chain ready, before its key goes.
+// unreachableWait is for how long nobody gets to write a slot, with the chain ready, before its key
+// goes.
 const unreachableWait = 5 * time.Second
 
-// Evict takes a key out of the network for a gateway that cannot write it, unless it turns out that it, or another one, can by now.
+// Evict takes a key out of the network for a gateway that cannot write it, unless it turns out that
+// it, or another one, can by now.
 func (p *Controller) Evict(_ context.Context, e api.PlacementEviction) error {
 	key, err := placement.ParsePrintable(e.Key)
 	if err != nil {
@@ -53,8 +57,9 @@ func (p *Controller) Evict(_ context.Context, e api.PlacementEviction) error {
 	return nil
 }
 
-// forged takes a key out of the network in whose slot a gateway has found what no gateway has written. Only gateways can tell, so there is nothing to look at: who may ask this may take keys out of the
-// network, for as long as a key with a fault stays away, and no more.
+// forged takes a key out of the network in whose slot a gateway has found what no gateway has
+// written. Only gateways can tell, so there is nothing to look at: who may ask this may take keys
+// out of the network, for as long as a key with a fault stays away, and no more.
 func (p *Controller) forged(key string, e api.PlacementEviction) error {
 	p.mu.Lock()
 	at, ok := p.where[key]
@@ -116,7 +121,8 @@ func (p *Controller) judgeUnreachable(ctx context.Context, chains []api.Chain) {
 	}
 }
 
-// updateUnreachable changes the state of a key whose slot a gateway did not reach under the lock, and forgets it where that says so.
+// updateUnreachable changes the state of a key whose slot a gateway did not reach under the lock,
+// and forgets it where that says so.
 func (p *Controller) updateUnreachable(key string, change func(*unreachable) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -33,7 +33,8 @@ const (
 	askInRound  = 256
 )
 
-// values knows what etcd has for the keys that matter: those that are placed, by watching each, and those that may be, by asking. It is safe for concurrent use.
+// values knows what etcd has for the keys that matter: those that are placed, by watching each, and
+// those that may be, by asking. It is safe for concurrent use.
 type values struct {
 	client  *clientv3.Client
 	changed func(key string) // a placed key is not what it was, or is watched from now on
@@ -54,13 +55,15 @@ func (v *values) of(key string) seen {
 	return v.known[key]
 }
 
-// ask asks about keys that are not watched, the first ones first, as far as that is due. there says of which it is known that they exist by now.
+// ask asks about keys that are not watched, the first ones first, as far as that is due. there says
+// of which it is known that they exist by now.
 func (v *values) ask(ctx context.Context, keys []string, there func(string) bool) {
 	now := time.Now()
 	var due []string
 	v.mu.Lock()
 	for _, k := range keys {
-		if s, ok := v.known[k]; (!ok || now.Sub(s.at) > askedBefore || s.Absent && there(k)) && v.watches[k] == nil && len(due) < askInRound {
+		if s, ok := v.known[k]; (!ok || now.Sub(s.at) > askedBefore || s.Absent && there(k)) &&
+			v.watches[k] == nil && len(due) < askInRound {
 			due = append(due, k)
 		}
 	}
@@ -73,7 +76,8 @@ func (v *values) ask(ctx context.Context, keys []string, there func(string) bool
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	each(due, askAtOnce, func(k string) {
-		// What it finds may be old by the time it is used: the gateways, too, look at what they put into a slot.
+		// What it finds may be old by the time it is used: the gateways, too, look at what they put
+		// into a slot.
 		if r, err := v.client.Get(ctx, k, clientv3.WithSerializable()); err == nil {
 			v.mu.Lock()
 			v.known[k] = seenIn(r, now)
@@ -116,7 +120,8 @@ func (v *values) follow(ctx context.Context, key string) {
 					break // compacted, or etcd is not what it was: ask again
 				}
 				for _, e := range w.Events {
-					s := seen{policy.Value{Known: true, Absent: e.Type == clientv3.EventTypeDelete, Bytes: len(e.Kv.Value), Lease: e.Kv.Lease != 0}, e.Kv.ModRevision, time.Now()}
+					s := seen{policy.Value{Known: true, Absent: e.Type == clientv3.EventTypeDelete,
+						Bytes: len(e.Kv.Value), Lease: e.Kv.Lease != 0}, e.Kv.ModRevision, time.Now()}
 					v.note(ctx, key, s)
 				}
 			}

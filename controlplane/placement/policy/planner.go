@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/api/slotcodec"
 )
 
-// Planner decides which keys ought to be placed. It remembers since when keys are hot or not worth their slots, and who was removed when. It is not safe for
-// concurrent use.
+// Planner decides which keys ought to be placed. It remembers since when keys are hot or not worth
+// their slots, and who was removed when. It is not safe for concurrent use.
 type Planner struct {
 	limits Limits
 
@@ -29,7 +29,8 @@ type Planner struct {
 type Absence struct {
 	Until time.Time `json:"until"`
 	Code  Code      `json:"code"`
-	// Bytes is the size of the value that did not fit: a smaller one may be tried. 0: it does not matter.
+	// Bytes is the size of the value that did not fit: a smaller one may be tried. 0: it does not
+	// matter.
 	Bytes int `json:"bytes,omitempty"`
 	// Dictionary is the newest with which it did not fit.
 	Dictionary uint32 `json:"dictionary,omitempty"`
@@ -40,7 +41,8 @@ func NewPlanner(l Limits) (*Planner, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
 	}
-	return &Planner{limits: l, hot: map[string]time.Time{}, gone: map[string]time.Time{}, idle: map[string]time.Time{}, costly: map[string]time.Time{}, away: map[string]Absence{}}, nil
+	return &Planner{limits: l, hot: map[string]time.Time{}, gone: map[string]time.Time{},
+		idle: map[string]time.Time{}, costly: map[string]time.Time{}, away: map[string]Absence{}}, nil
 }
 
 // Limits are the limits it keeps.
@@ -74,8 +76,8 @@ type round struct {
 	moves  []Move
 }
 
-// Decide says which moves to make now, in this order, and why each key is where it is (by name). It assumes that they are made: a move that fails is decided on
-// again.
+// Decide says which moves to make now, in this order, and why each key is where it is (by name). It
+// assumes that they are made: a move that fails is decided on again.
 func (p *Planner) Decide(in Input) ([]Move, []Verdict) {
 	r := &round{p: p, in: in, chains: map[string]*Chain{}}
 	for _, c := range in.Chains {
@@ -169,7 +171,8 @@ func (c *candidate) sayPinned() {
 // move makes the verdict's move.
 func (r *round) move(c *candidate, op Op, chain string) {
 	c.verdict.Move = op
-	r.moves = append(r.moves, Move{Op: op, Key: []byte(c.Name), Chain: chain, Code: c.verdict.Code, Reason: c.verdict.Reason})
+	r.moves = append(r.moves, Move{Op: op, Key: []byte(c.Name), Chain: chain, Code: c.verdict.Code,
+		Reason: c.verdict.Reason})
 	if op == Place {
 		r.chains[chain].Free--
 		delete(r.p.hot, c.Name)
@@ -258,7 +261,8 @@ func (r *round) barred(c *candidate) bool {
 
 // fits says whether a value may fit a chain's cells.
 func (r *round) fits(c *candidate, ch *Chain) bool {
-	return ch.Cell >= slotcodec.LeastSlot && (c.Value.Absent || !c.Value.Known || float64(c.Value.Bytes) <= float64(ch.Cell-overhead)*r.p.limits.Compression)
+	return ch.Cell >= slotcodec.LeastSlot && (c.Value.Absent || !c.Value.Known ||
+		float64(c.Value.Bytes) <= float64(ch.Cell-overhead)*r.p.limits.Compression)
 }
 
 // narrow says whether a key is, or would be, where no slot holds a sealed cell.
@@ -377,7 +381,8 @@ func (r *round) enter() {
 	for _, c := range pinned {
 		r.enterPinned(c)
 	}
-	// Whether a candidate comes into a free slot or has to take another's is settled before the first one has come, so that since means what it says.
+	// Whether a candidate comes into a free slot or has to take another's is settled before the
+	// first one has come, so that since means what it says.
 	type chance struct {
 		c    *candidate
 		room bool
@@ -397,8 +402,11 @@ func (r *round) enter() {
 
 // named says whether an operator has chosen that this very key be placed, or may be.
 //
-// What does not exist is placed only then. Some clients read a key that never exists because the answer's header has the store's revision: kube-apiserver does so before each list that it answers from its cache, which has to have come
-// as far (GetCurrentResourceVersion). The revision of an answer from the network may be older, and the list would be. A placed key that is deleted stays for a while: who reads it then has known it.
+// What does not exist is placed only then. Some clients read a key that never exists because the
+// answer's header has the store's revision: kube-apiserver does so before each list that it answers
+// from its cache, which has to have come as far (GetCurrentResourceVersion). The revision of an
+// answer from the network may be older, and the list would be. A placed key that is deleted stays
+// for a while: who reads it then has known it.
 func (r *round) named(c *candidate) bool {
 	choice, by, byDefault := r.in.Rules.Of(c.Name)
 	return choice != "" && !by.Prefix && !byDefault
@@ -425,25 +433,29 @@ func (r *round) staysAway(c *candidate) bool {
 	return true
 }
 
-// room is the ready chain with the most free slots of those whose cells a key fits, nil where there is none.
+// room is the ready chain with the most free slots of those whose cells a key fits, nil where there
+// is none.
 func (r *round) room(c *candidate) *Chain {
 	var best *Chain
 	for _, ch := range r.in.Chains {
-		if ch := r.chains[ch.Name]; ch.Ready && !ch.Leaving && ch.Free > 0 && r.fits(c, ch) && (best == nil || ch.Free > best.Free) {
+		if ch := r.chains[ch.Name]; ch.Ready && !ch.Leaving && ch.Free > 0 && r.fits(c, ch) &&
+			(best == nil || ch.Free > best.Free) {
 			best = ch
 		}
 	}
 	return best
 }
 
-// coldest is the placed key that is worth its slot least, among those that may go for a key; nil where there is none. any: MinResidency does not protect.
+// coldest is the placed key that is worth its slot least, among those that may go for a key; nil
+// where there is none. any: MinResidency does not protect.
 func (r *round) coldest(c *candidate, any bool) *candidate {
 	var worst *candidate
 	for _, v := range r.all {
 		if !v.Placed() || v.leaving || v.pinned || !v.Heard || !any && r.in.Now.Sub(v.Since) < r.p.limits.MinResidency {
 			continue
 		}
-		if ch := r.chains[v.Chain]; ch != nil && ch.Ready && !ch.Leaving && r.fits(c, ch) && (worst == nil || v.score < worst.score) {
+		if ch := r.chains[v.Chain]; ch != nil && ch.Ready && !ch.Leaving && r.fits(c, ch) &&
+			(worst == nil || v.score < worst.score) {
 			worst = v
 		}
 	}
@@ -474,7 +486,8 @@ func (r *round) enterPinned(c *candidate) {
 	r.move(c, Place, ch.Name)
 }
 
-// warm says whether a candidate has been hot enough for long enough, and gives it its verdict if not.
+// warm says whether a candidate has been hot enough for long enough, and gives it its verdict if
+// not.
 func (r *round) warm(c *candidate, room bool, victim *candidate) bool {
 	l := r.p.limits
 	bar := l.MinScore
@@ -518,7 +531,9 @@ func (r *round) enterHot(c *candidate, room bool) {
 	}
 	v := r.coldest(c, false)
 	switch {
-	case room || v == nil: // the last free slots went to hotter ones: whether it is hot enough to take another's is to be seen for AdmitAfter, too
+	case room || v == nil:
+		// the last free slots went to hotter ones: whether it is hot enough to take another's is to
+		// be seen for AdmitAfter, too
 		c.say(Full, "score %s; hotter keys took the last slots at this moment", rate(c.score))
 		delete(r.p.hot, c.Name)
 	case c.score < l.ReplaceRatio*v.score:

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// TestRandomHeat: whatever the load does, no key moves more often than stay and rest allow, all moves stay within the budget, there are never more keys than
-// slots, and when the heat has come to rest the hottest keys are the ones that are placed, within the factor.
+// TestRandomHeat: whatever the load does, no key moves more often than stay and rest allow, all
+// moves stay within the budget, there are never more keys than slots, and when the heat has come to
+// rest the hottest keys are the ones that are placed, within the factor.
 func TestRandomHeat(t *testing.T) {
 	for seed := range uint64(5) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -45,7 +46,8 @@ func TestRandomHeat(t *testing.T) {
 					keys[i].Heard = true
 				}
 			}
-			moves, verdicts := p.Decide(Input{Now: now, Keys: keys, Chains: []Chain{{Name: "main", Cell: 1024, Free: slots - placed, Ready: true}}, Rules: rules})
+			moves, verdicts := p.Decide(Input{Now: now, Keys: keys, Chains: []Chain{{Name: "main",
+				Cell: 1024, Free: slots - placed, Ready: true}}, Rules: rules})
 			if len(verdicts) != len(keys) {
 				t.Fatalf("seed %d: %d verdicts", seed, len(verdicts))
 			}
@@ -92,8 +94,12 @@ func TestRandomHeat(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	for name, spoil := range map[string]func(*Limits){
-		"take turns": func(l *Limits) { l.ReplaceRatio = 1 }, "above 0": func(l *Limits) { l.MinScore = math.NaN() }, "two to replace": func(l *Limits) { l.Burst = 1 },
-		"below 0": func(l *Limits) { l.WriteCost = -1 }, "a time": func(l *Limits) { l.AdmitAfter = -1 }, "compression": func(l *Limits) { l.Compression = .5 },
+		"take turns":     func(l *Limits) { l.ReplaceRatio = 1 },
+		"above 0":        func(l *Limits) { l.MinScore = math.NaN() },
+		"two to replace": func(l *Limits) { l.Burst = 1 },
+		"below 0":        func(l *Limits) { l.WriteCost = -1 },
+		"a time":         func(l *Limits) { l.AdmitAfter = -1 },
+		"compression":    func(l *Limits) { l.Compression = .5 },
 	} {
 		l := DefaultLimits()
 		spoil(&l)

@@ -33,17 +33,20 @@ func (s Subject) String() string {
 	return placement.Printable(s.Name)
 }
 
-// Rules are the operator's. Of those about a key the narrowest holds: that about the key itself, then that about the longest prefix.
+// Rules are the operator's. Of those about a key the narrowest holds: that about the key itself,
+// then that about the longest prefix.
 type Rules struct {
 	own    string // the gateway's own prefix: nobody's choice
 	normal map[Subject]Choice
 	chosen map[Subject]Choice
 }
 
-// HealthKey is what kube-apiserver reads to see whether etcd answers. An answer from the network would say nothing about that.
+// HealthKey is what kube-apiserver reads to see whether etcd answers. An answer from the network
+// would say nothing about that.
 const HealthKey = "/registry/health"
 
-// NewRules are the rules before anybody has chosen any: the health key and placement.Credentials are excluded. own is the prefix under which the gateways keep their own state.
+// NewRules are the rules before anybody has chosen any: the health key and placement.Credentials
+// are excluded. own is the prefix under which the gateways keep their own state.
 func NewRules(own string) *Rules {
 	r := &Rules{own: own, normal: map[Subject]Choice{{Name: HealthKey}: Exclude}, chosen: map[Subject]Choice{}}
 	for _, prefix := range placement.Credentials {
@@ -52,7 +55,8 @@ func NewRules(own string) *Rules {
 	return r
 }
 
-// Set chooses, and Clear takes a choice back. Anything but an exclusion is refused for the gateway's own keys.
+// Set chooses, and Clear takes a choice back. Anything but an exclusion is refused for the
+// gateway's own keys.
 func (r *Rules) Set(s Subject, c Choice) error {
 	switch {
 	case s.Name == "":
@@ -76,7 +80,8 @@ func (r *Rules) Clear(s Subject) bool {
 // Chosen is the operator's choice about exactly this subject; "" where there is none.
 func (r *Rules) Chosen(s Subject) Choice { return r.chosen[s] }
 
-// Of is what holds for a key, and by which rule; "" where there is none. byDefault: nobody has chosen it.
+// Of is what holds for a key, and by which rule; "" where there is none. byDefault: nobody has
+// chosen it.
 func (r *Rules) Of(key string) (c Choice, by Subject, byDefault bool) {
 	if r.own != "" && strings.HasPrefix(key, r.own) {
 		return Exclude, Subject{r.own, true}, true
@@ -101,7 +106,8 @@ func (r *Rules) Of(key string) (c Choice, by Subject, byDefault bool) {
 // Pins are the keys that are pinned by name, in order.
 func (r *Rules) Pins() []string { return r.pins(false) }
 
-// PinnedPrefixes are the prefixes all of whose keys are pinned, but for those of which a narrower rule says otherwise; in order.
+// PinnedPrefixes are the prefixes all of whose keys are pinned, but for those of which a narrower
+// rule says otherwise; in order.
 func (r *Rules) PinnedPrefixes() []string { return r.pins(true) }
 
 func (r *Rules) pins(prefix bool) []string {

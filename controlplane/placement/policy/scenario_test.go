@@ -13,7 +13,8 @@ import (
 	"github.com/netcraq/netcraq/api/placement"
 )
 
-// TestScenarios runs the files in testdata. Each is a story: what is so goes in, what the planner does comes out. Commands:
+// TestScenarios runs the files in testdata. Each is a story: what is so goes in, what the planner
+// does comes out. Commands:
 //
 //	network CHAIN=(CELL,SLOTS)...       a new world; cells in bytes
 //	limits NAME=X...                    a new planner with DefaultLimits but for these (admit-after=10s replace-ratio=2 burst=4 ...)
@@ -111,7 +112,8 @@ func (w *world) command() {
 	}
 	switch w.d.Cmd {
 	case "network":
-		*w = world{t: w.t, d: w.d, now: start, rules: NewRules("/gw/"), chains: map[string]*simChain{}, keys: map[string]*Key{}, failing: map[string]bool{}}
+		*w = world{t: w.t, d: w.d, now: start, rules: NewRules("/gw/"), chains: map[string]*simChain{},
+			keys: map[string]*Key{}, failing: map[string]bool{}}
 		for _, a := range args {
 			w.chains[a.Key] = &simChain{cell: int(w.number(a.Vals[0])), slots: int(w.number(a.Vals[1]))}
 			w.order = append(w.order, a.Key)
@@ -120,7 +122,9 @@ func (w *world) command() {
 	case "limits":
 		l := DefaultLimits()
 		numbers := map[string]*float64{"min-score": &l.MinScore, "write-cost": &l.WriteCost, "replace-ratio": &l.ReplaceRatio, "per-minute": &l.MovesPerMinute}
-		times := map[string]*time.Duration{"admit-after": &l.AdmitAfter, "min-residency": &l.MinResidency, "gone": &l.Gone, "cooldown": &l.Cooldown, "idle": &l.Idle, "retry": &l.Retry}
+		times := map[string]*time.Duration{"admit-after": &l.AdmitAfter,
+			"min-residency": &l.MinResidency, "gone": &l.Gone, "cooldown": &l.Cooldown, "idle": &l.Idle,
+			"retry": &l.Retry}
 		for _, a := range args {
 			if x := numbers[a.Key]; x != nil {
 				*x = w.number(a.Vals[0])
@@ -256,7 +260,8 @@ func (w *world) decide() {
 		in.Keys = append(in.Keys, c)
 	}
 	for _, name := range w.order {
-		in.Chains = append(in.Chains, Chain{Name: name, Cell: w.chains[name].cell, Free: w.free(name), Ready: !w.chains[name].down, Leaving: w.chains[name].leaving})
+		in.Chains = append(in.Chains, Chain{Name: name, Cell: w.chains[name].cell, Free: w.free(name),
+			Ready: !w.chains[name].down, Leaving: w.chains[name].leaving})
 	}
 	moves, verdicts := w.planner.Decide(in)
 	w.said = map[string]Verdict{}

@@ -68,7 +68,8 @@ const (
 var formerly = map[string]Code{"silent": NoRate, "unfit": ValueTooLarge, "broken": SlotLost, "mute": SlotUnreachable, "absent": KeyAbsent,
 	"unheard": NotSampled}
 
-// UnmarshalText implements encoding.TextUnmarshaler: a controller that is upgraded in place reads what it had written.
+// UnmarshalText implements encoding.TextUnmarshaler: a controller that is upgraded in place reads
+// what it had written.
 func (c *Code) UnmarshalText(text []byte) error {
 	if now, ok := formerly[string(text)]; ok {
 		*c = now

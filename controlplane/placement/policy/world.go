@@ -15,7 +15,8 @@ type Heat struct {
 	Writes float64 `json:"writes"`
 }
 
-// MaxRate is the highest rate that is believed, in requests a second: above what all switches of a network answer.
+// MaxRate is the highest rate that is believed, in requests a second: above what all switches of a
+// network answer.
 const MaxRate = 1e9
 
 // Valid says whether both rates can be.
@@ -62,7 +63,8 @@ type Input struct {
 	Keys   []Key // each name once
 	Chains []Chain
 	Rules  *Rules
-	// Dictionary is the newest version of a dictionary that gateways have had time to read; 0: there is none. What did not fit a cell may fit with a newer one.
+	// Dictionary is the newest version of a dictionary that gateways have had time to read; 0:
+	// there is none. What did not fit a cell may fit with a newer one.
 	Dictionary uint32
 }
 
@@ -72,7 +74,7 @@ type Limits struct {
 	WriteCost    float64 // reads that one write costs
 	ReplaceRatio float64 // by which a candidate must be hotter than the key that goes for it; above 1
 
-	AdmitAfter   time.Duration // how long a candidate must be hot, and a placed key not worth its slot because of its writes
+	AdmitAfter   time.Duration // how long a candidate is hot, or a placed key not worth its writes, before it moves
 	MinResidency time.Duration // how long a key that was placed is not removed to make room
 	Cooldown     time.Duration // how long a key that was removed is not placed again
 	Gone         time.Duration // how long a placed key may not exist before its slot is given back
@@ -82,12 +84,14 @@ type Limits struct {
 	MovesPerMinute float64
 	Burst          int // moves that may be made at once after a quiet time
 
-	// Compression is how much smaller a value can be hoped to become: a value of more than Compression cells is not tried. One that is tried and does not
-	// fit is known by its slot (placement.ValueTooLarge).
+	// Compression is how much smaller a value can be hoped to become: a value of more than
+	// Compression cells is not tried. One that is tried and does not fit is known by its slot
+	// (placement.ValueTooLarge).
 	Compression float64
 }
 
-// overhead is what a slot holds beside the value, in bytes, while revisions are small: its kind and three revisions as varints (api/slotcodec), and the seal. A value that does not fit with more is
+// overhead is what a slot holds beside the value, in bytes, while revisions are small: its kind and
+// three revisions as varints (api/slotcodec), and the seal. A value that does not fit with more is
 // found out by trying.
 const overhead = 8 + slotcodec.SealOverhead
 
@@ -95,7 +99,8 @@ const overhead = 8 + slotcodec.SealOverhead
 func DefaultLimits() Limits {
 	return Limits{
 		MinScore: 1, WriteCost: 3, ReplaceRatio: 1.5,
-		AdmitAfter: 5 * time.Second, Gone: time.Minute, MinResidency: time.Minute, Cooldown: time.Minute, Idle: 10 * time.Minute, Retry: time.Hour,
+		AdmitAfter: 5 * time.Second, Gone: time.Minute, MinResidency: time.Minute,
+		Cooldown: time.Minute, Idle: 10 * time.Minute, Retry: time.Hour,
 		MovesPerMinute: 600, Burst: 100, Compression: 8,
 	}
 }
