@@ -5,7 +5,6 @@
 package userspace
 
 import (
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/internal/boottime"
-	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/ports"
 	"github.com/netcraq/netcraq/switch/target"
@@ -87,102 +85,6 @@ func New(opts Options) (*Device, error) {
 	return d, nil
 }
 
-// Engine implements target.Device.
-func (d *Device) Engine() string {
-	if d.opts.Why == "" {
-		return "interp"
-	}
-	return "interp: " + d.opts.Why
-}
-
-func (d *Device) engineOptions() interp.Options {
-	return interp.Options{
-		DropPort: d.opts.DropPort,
-		Seed:     d.opts.Seed,
-		OnDigest: func(m target.Digest) {
-			if f := d.onDigest.Load(); f != nil {
-				(*f)(m)
-			}
-		},
-		Log: func(s string) { d.log.Info("program", "says", s) },
-	}
-}
-
-// Verify implements target.Device.
-func (d *Device) Verify(prog *bmv2json.Program) error { return interp.Verify(prog, d.engineOptions()) }
-
-// Commit implements target.Device.
-func (d *Device) Commit(prog *bmv2json.Program) error {
-	p, err := d.Prepare(prog)
-	if err != nil {
-		return err
-	}
-	return d.Activate(p, nil)
-}
-
-// Prepare implements target.Preparer.
-func (d *Device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
-	p, err := interp.New(prog, d.engineOptions())
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-// Activate implements target.Preparer.
-func (d *Device) Activate(p target.Pipeline, handOver func() error) error {
-	next, ok := p.(*interp.Pipeline)
-	if !ok {
-		return fmt.Errorf("activating a pipeline of another engine (%T): %w", p, target.ErrInvalid)
-	}
-	var err error
-	// On the packet thread no packet is under way.
-	if doErr := d.ports.Do(func() {
-		if handOver != nil {
-			err = handOver()
-		}
-		if err == nil {
-			d.pipe.Store(next)
-		}
-	}); doErr != nil {
-		return doErr
-	}
-	return err
-}
-
-// Pipeline implements target.Device.
-func (d *Device) Pipeline() target.Pipeline {
-	if p := d.pipe.Load(); p != nil {
-		return p
-	}
-	return nil
-}
-
-// AddPort implements target.Device.
-func (d *Device) AddPort(p target.Port) error {
-	if d.opts.CPUPort != 0 && p.Number == d.opts.CPUPort {
-		return fmt.Errorf("port %d is the CPU port: %w", p.Number, target.ErrInvalid)
-	}
-	return d.ports.Add(p.Number, p.Iface)
-}
-
-// RemovePort implements target.Device.
-func (d *Device) RemovePort(number uint32) error { return d.ports.Remove(number) }
-
-// Ports implements target.Device.
-func (d *Device) Ports() map[target.Port]target.PortCounters {
-	out := map[target.Port]target.PortCounters{}
-	for n, s := range d.ports.Ports() {
-		out[target.Port{Number: n, Iface: s.Iface}] = target.PortCounters{
-			RxPackets: s.RxPackets, RxBytes: s.RxBytes, TxPackets: s.TxPackets, TxBytes: s.TxBytes, TxDropped: s.TxDropped,
-		}
-	}
-	return out
-}
-
-// PortStatus returns what the ports themselves tell, by number: more than [target.PortCounters] holds.
-func (d *Device) PortStatus() map[uint32]ports.Status { return d.ports.Ports() }
-
 // PacketOut implements target.Device. It returns before the frame has been processed; the frame must not be changed any more.
 func (d *Device) PacketOut(frame []byte) error {
 	if d.opts.CPUPort == 0 {
@@ -217,20 +119,6 @@ func (d *Device) Close() error {
 	err := errors.New("closed before")
 	d.closing.Do(func() { err = d.ports.Close() })
 	return err
-}
-
-// received takes a frame from an interface.
-func (d *Device) received(port uint32, frame []byte) {
-	if d.opts.OnlyUDP == 0 || ofUDPPort(frame, d.opts.OnlyUDP) {
-		d.frame(port, frame)
-	}
-}
-
-// ofUDPPort reports whether a frame is an IPv4 packet to or from a UDP port, not a fragment and without options.
-func ofUDPPort(frame []byte, port uint16) bool {
-	const ports = 14 + 20
-	return len(frame) >= ports+4 && binary.BigEndian.Uint16(frame[12:]) == 0x0800 && frame[14] == 0x45 && binary.BigEndian.Uint16(frame[20:])&0x3fff == 0 && frame[23] == 17 &&
-		(binary.BigEndian.Uint16(frame[ports:]) == port || binary.BigEndian.Uint16(frame[ports+2:]) == port)
 }
 
 // frame takes one frame through the program. Packet thread only.
