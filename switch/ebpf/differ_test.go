@@ -223,7 +223,7 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 			check(t, c.pipeline.SetValueSet(s.Name, members))
 		}
 	}
-	clocked := usesClock(prog)
+	clocked := usesClock(t, prog)
 	came := 0
 	for n := range *corpusFrames {
 		frame := make([]byte, 16+r.IntN(120))
@@ -317,8 +317,9 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 }
 
 // usesClock reports whether a program's frames may depend on when they are processed, or on queues.
-func usesClock(prog *bmv2json.Program) bool {
-	p := compile.NewPlan(prog)
+func usesClock(t *testing.T, prog *bmv2json.Program) bool {
+	p, err := compile.NewPlan(prog)
+	check(t, err)
 	for _, f := range []string{"ingress_global_timestamp", "egress_global_timestamp", "enq_timestamp", "deq_timedelta", "enq_qdepth", "deq_qdepth"} {
 		for _, h := range []string{"standard_metadata", "intrinsic_metadata", "queueing_metadata"} {
 			if r := prog.FieldNamed(h, f); !r.IsZero() && p.Reads(r) {

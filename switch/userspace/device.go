@@ -1,7 +1,3 @@
-// Package userspace is a P4 switch in user space: [target.Device] made of the interp engine and AF_PACKET ports.
-//
-// All packets pass through the packet thread of [ports.Set], one after the other: those from interfaces, those that a controller sends, and the recirculated ones
-// within the engine. So each packet's work on registers is atomic, as in BMv2, and a pipeline is exchanged between two packets.
 package userspace
 
 import (

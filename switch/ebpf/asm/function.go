@@ -27,10 +27,12 @@ type Function struct {
 	Where  string // the place in the JSON that is being translated, for refusals
 }
 
+// New begins a function. The name is its label for others of the program.
 func New(name string) *Function {
 	return &Function{Name: name, labels: map[string]int{}}
 }
 
+// Emit appends instructions. Their jumps go to labels.
 func (c *Function) Emit(ins ...asm.Instruction) { c.ins = append(c.ins, ins...) }
 
 // NewLabel makes a label that is not bound yet.
@@ -39,7 +41,7 @@ func (c *Function) NewLabel(hint string) string {
 	return fmt.Sprintf("%s.%s.%d", c.Name, hint, c.fresh)
 }
 
-// Bind puts a label here.
+// Bind binds a label to the next instruction. It panics if the label is bound already.
 func (c *Function) Bind(label string) {
 	if _, twice := c.labels[label]; twice {
 		panic("label bound twice: " + label)
@@ -47,6 +49,7 @@ func (c *Function) Bind(label string) {
 	c.labels[label] = len(c.ins)
 }
 
+// Jump goes to a label.
 func (c *Function) Jump(label string) { c.Emit(asm.Ja.Label(label)) }
 
 // LoadConstant loads a 64-bit constant.
@@ -61,6 +64,7 @@ func (c *Function) LoadConstant(dst asm.Register, v uint64) {
 	}
 }
 
+// Call calls a helper of the kernel with R1 to R5; the result is in R0, and R1 to R5 do not survive.
 func (c *Function) Call(fn asm.BuiltinFunc) { c.Emit(fn.Call()) }
 
 // CallFunction calls another function of the program, with the arguments that R1 and R2 hold.
@@ -183,7 +187,7 @@ func (c *Function) Assemble(main bool) (asm.Instructions, error) {
 }
 
 // Link makes one program of functions, the first of which is its entry. Functions that nothing calls are left out:
-// where all calls of one are in code that cannot be reached, which assemble drops, the kernel does not take it for a
+// where all calls of one are in code that cannot be reached, which Assemble drops, the kernel does not take it for a
 // function, and refuses what is said about it.
 func Link(functions []*Function) (asm.Instructions, error) {
 	parts, at := make([]asm.Instructions, len(functions)), map[string]int{}
@@ -216,7 +220,7 @@ func firstKept(keep []bool, i int) int {
 	return i
 }
 
-// Load and store move a number between a register and memory; size is 1, 2, 4 or 8 bytes.
+// Load and Store move a number between a register and memory; size is 1, 2, 4 or 8 bytes.
 func (c *Function) Load(dst, base asm.Register, off, size int) {
 	c.Emit(asm.LoadMem(dst, base, int16(off), SizeOf(size)))
 }
@@ -225,11 +229,13 @@ func (c *Function) Store(base asm.Register, off int, src asm.Register, size int)
 	c.Emit(asm.StoreMem(base, int16(off), src, SizeOf(size)))
 }
 
+// StoreConstant stores a constant, extended by its sign where size is 8 bytes.
 func (c *Function) StoreConstant(base asm.Register, off int, v int32, size int) {
 	// asm.StoreImm takes no double words; the instruction does, with its constant's sign extended.
 	c.Emit(asm.Instruction{OpCode: asm.StoreImmOp(SizeOf(size)), Dst: base, Offset: int16(off), Constant: int64(v)})
 }
 
+// SizeOf is the width of an access of 1, 2, 4 or 8 bytes.
 func SizeOf(bytes int) asm.Size {
 	switch bytes {
 	case 1:

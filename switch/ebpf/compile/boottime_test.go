@@ -20,8 +20,12 @@ func TestProgramsReadBoottime(t *testing.T) {
 		t.Fatal(err)
 	}
 	maps := Maps{PHV: 1, State: 2, Ports: 3, PacketIn: 4, PacketOut: 5, Buffer: 6, Tap: 7, Resume: 8, Lookups: map[int]int{}}
+	plan, err := NewPlan(prog)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, h := range []Hook{TC, XDP} {
-		insns, err := Translate(NewPlan(prog), h, maps, Settings{CPUPort: 510})
+		insns, err := Translate(plan, h, maps, Settings{CPUPort: 510})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -113,8 +113,11 @@ func (p *Plan) allocate(bytes int) int {
 	return at
 }
 
-func NewPlan(prog *bmv2json.Program) *Plan {
-	p := &Plan{Prog: prog, std: findStandardFields(prog), Layout: ir.NewLayout(prog, phvFields), operations: map[*bmv2json.Primitive]*bmv2json.Expr{}}
+// NewPlan lays a program out: the PHV, the state, the tables. The error is [target.ErrUnsupported] for what this engine
+// cannot run.
+func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
+	defer ir.Catch(&err)
+	p = &Plan{Prog: prog, std: findStandardFields(prog), Layout: ir.NewLayout(prog, phvFields), operations: map[*bmv2json.Primitive]*bmv2json.Expr{}}
 	if p.std.egressSpec.IsZero() {
 		ir.Refuse("", "a program without standard_metadata.egress_spec (an architecture other than v1model)")
 	}
@@ -198,7 +201,7 @@ func NewPlan(prog *bmv2json.Program) *Plan {
 	default:
 		ir.Refuse("", "registers, counters and tables of %d MB in all (at most %d)", total>>20, maxState>>20)
 	}
-	return p
+	return p, nil
 }
 
 // maxState bounds what a program takes of the kernel's memory, in bytes.

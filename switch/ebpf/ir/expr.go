@@ -33,7 +33,7 @@ func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 		if interval.Of(e).Within(interval.U64) {
 			return Const(0)
 		}
-		return Sar(w.Word(e, 0), 63)
+		return sar(w.Word(e, 0), 63)
 	}
 	if v, ok := w.stepWord(e, i); ok {
 		return v
@@ -63,7 +63,7 @@ func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 		if e.Op == bmv2json.OpStackSize {
 			return n
 		}
-		return Sub(n, Const(1))
+		return sub(n, Const(1))
 	case bmv2json.OpTernary:
 		return Select(w.Condition(e.Cond), w.Word(e.Left, i), w.Word(e.Right, i))
 	case bmv2json.OpBitAnd:
@@ -76,20 +76,20 @@ func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 	case bmv2json.OpBitOr:
 		return Or(w.Word(e.Left, i), w.Word(e.Right, i))
 	case bmv2json.OpBitXor:
-		return Xor(w.Word(e.Left, i), w.Word(e.Right, i))
+		return xor(w.Word(e.Left, i), w.Word(e.Right, i))
 	case bmv2json.OpBitNot:
-		return Xor(w.Word(e.Right, i), Const(^uint64(0)))
+		return xor(w.Word(e.Right, i), Const(^uint64(0)))
 	case bmv2json.OpAdd:
 		if i == 0 {
-			return Add(w.Word(e.Left, 0), w.Word(e.Right, 0))
+			return add(w.Word(e.Left, 0), w.Word(e.Right, 0))
 		}
 	case bmv2json.OpSub:
 		if i == 0 {
-			return Sub(w.Word(e.Left, 0), w.Word(e.Right, 0))
+			return sub(w.Word(e.Left, 0), w.Word(e.Right, 0))
 		}
 	case bmv2json.OpMul:
 		if i == 0 {
-			return Mul(w.Word(e.Left, 0), w.Word(e.Right, 0))
+			return mul(w.Word(e.Left, 0), w.Word(e.Right, 0))
 		}
 	case bmv2json.OpShl:
 		return w.shiftLeft(e, i)
@@ -99,9 +99,9 @@ func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 		l, r := interval.Of(e.Left), interval.Of(e.Right)
 		if l.Within(interval.U64) && r.Within(interval.U64) {
 			if e.Op == bmv2json.OpDiv {
-				return Div(w.number(e.Left), w.number(e.Right))
+				return div(w.number(e.Left), w.number(e.Right))
 			}
-			return Mod(w.number(e.Left), w.number(e.Right))
+			return mod(w.number(e.Left), w.number(e.Right))
 		}
 	case bmv2json.OpTwoCompMod:
 		if interval.Of(e.Left).Within(interval.Signed(e.Width)) {
@@ -114,7 +114,7 @@ func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 		width := e.Width - 64*last
 		top := signExtend(And(w.Word(e.Left, last), Const(Ones(width))), width)
 		if i > last {
-			return Sar(top, 63)
+			return sar(top, 63)
 		}
 		return top
 	case bmv2json.OpSatCast, bmv2json.OpUsatCast:
@@ -155,7 +155,7 @@ func (w *Writer) shiftRight(e *bmv2json.Expr, i int) *Value {
 		l, signed := w.number(e.Left), !interval.Of(e.Left).Within(interval.U64)
 		if k, ok := ConstantOf(e.Right, interval.MaxShift); ok {
 			if signed {
-				return Sar(l, uint64(k))
+				return sar(l, uint64(k))
 			}
 			return Shr(l, uint64(k))
 		}
@@ -239,7 +239,7 @@ func (w *Writer) WordOfPlace(p Place, i int) *Value {
 		v = &Value{op: vLoad, off: p.Off + (n-1-i)*8, size: 8, swapped: true, Max: Ones(min(64, p.Width-64*i))}
 	case p.Signed:
 		v = w.WordOfPlace(p, n-1)
-		return Sar(v, 63)
+		return sar(v, 63)
 	default:
 		return Const(0)
 	}

@@ -25,7 +25,7 @@ func (w *Writer) HeadersOf(e *bmv2json.Expr) (list []*bmv2json.Header, index *Va
 	case e.Op == bmv2json.OpTernary:
 		l, at := w.chosen(e.Left)
 		r, behind := w.chosen(e.Right)
-		return append(append(list, l...), r...), Select(w.Condition(e.Cond), at, Add(behind, Const(uint64(len(l)))))
+		return append(append(list, l...), r...), Select(w.Condition(e.Cond), at, add(behind, Const(uint64(len(l)))))
 	default:
 		Refuse(e.Path, "a header that is given by a %q", e.Op)
 	}

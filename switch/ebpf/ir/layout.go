@@ -44,6 +44,7 @@ type fieldLayout struct {
 // blockBytes is the size from which a header is moved on its own rather than through the buffer that all small ones share.
 const blockBytes = 64
 
+// Wide reports whether a field of width bits takes more than one word: it is a big-endian byte string then.
 func Wide(width int) bool { return width > 64 }
 
 // SlotSize is how many bytes a field of width bits takes.
@@ -91,6 +92,7 @@ func newTypeLayout(t *bmv2json.HeaderType) *typeLayout {
 	return l
 }
 
+// NewLayout lays out the fields of a program from an offset in the PHV on, in bytes.
 func NewLayout(p *bmv2json.Program, from int) *Layout {
 	l := &Layout{Types: map[*bmv2json.HeaderType]*typeLayout{}, Base: make([]int, len(p.Headers))}
 	for _, t := range p.HeaderTypes {
@@ -146,6 +148,7 @@ type Place struct {
 	Next, elements, stride int
 }
 
+// Field is where a field is, in bytes from the PHV's start.
 func (l *Layout) Field(r bmv2json.FieldRef) Place {
 	f := l.Types[r.Header.Type].Fields[r.Field.Index]
 	return Place{Off: l.Base[r.Header.Index] + f.Off, Size: f.Size, Width: r.Field.Width, Signed: r.Field.Signed}
@@ -155,4 +158,5 @@ func (l *Layout) Field(r bmv2json.FieldRef) Place {
 func (l *Layout) NextOf(s *bmv2json.HeaderStack) int            { return l.Next + s.Index }
 func (l *Layout) NextOfUnions(s *bmv2json.HeaderUnionStack) int { return l.Next + l.stacks + s.Index }
 
+// Validity is where the byte is that says whether a header is valid.
 func (l *Layout) Validity(h *bmv2json.Header) int { return l.valid + h.Index }

@@ -9,10 +9,10 @@ import (
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
-// Registers are the registers that values are computed in. A value is computed into pool[d] with the help of those after it.
+// Registers are the registers that values are computed in. A value is computed into Registers[d] with the help of those after it.
 var Registers = [...]asm.Register{asm.R1, asm.R2, asm.R3, asm.R4, asm.R5, asm.R0}
 
-// Compute emits what puts v into pool[d].
+// Compute emits what puts v into Registers[d].
 func (w *Writer) Compute(v *Value, d int) asm.Register {
 	dst := Registers[d]
 	switch v.op {
@@ -92,7 +92,7 @@ func (w *Writer) Mask(dst asm.Register, k uint64, d int) {
 	}
 }
 
-// binary emits pool[d] = a op b. The operand that needs more registers is computed first, so that only trees that are bushy, not those that are deep, need
+// binary emits Registers[d] = a op b. The operand that needs more registers is computed first, so that only trees that are bushy, not those that are deep, need
 // many.
 func (w *Writer) binary(op asm.ALUOp, v *Value, d int) {
 	_, imm := v.b.Immediate()
@@ -135,7 +135,7 @@ func (w *Writer) lastElement(v *Value, dst asm.Register) {
 	w.Bind(end)
 }
 
-// Branch emits jumps to yes or no by the condition; fall is the one that is placed next. It uses pool[d] and those after it.
+// Branch emits jumps to yes or no by the condition; fall is the one that is placed next. It uses Registers[d] and those after it.
 func (w *Writer) Branch(b *Condition, yes, no, fall string, d int) {
 	switch b.op {
 	case cTrue:

@@ -46,8 +46,10 @@ type Value struct {
 	Max     uint64 // no larger value is possible
 }
 
+// Const is a constant of 64 bits.
 func Const(k uint64) *Value { return &Value{op: vConst, k: k, Max: k} }
 
+// Ones is a word whose low width bits are set; 64 and more are all.
 func Ones(width int) uint64 {
 	if width >= 64 {
 		return math.MaxUint64
@@ -55,6 +57,7 @@ func Ones(width int) uint64 {
 	return 1<<width - 1
 }
 
+// IsConst reports whether v is the constant k.
 func (v *Value) IsConst(k uint64) bool { return v.op == vConst && v.k == k }
 
 // Constant is the value where it is known when the program is loaded.
@@ -65,10 +68,12 @@ func (v *Value) same(w *Value) bool {
 	return v.op == vLoad && w.op == vLoad && v.off == w.off && v.size == w.size && v.swapped == w.swapped
 }
 
+// LoadPHV is a number of size bytes (1, 2, 4 or 8) at an offset in the PHV, of which width bits may be set.
 func LoadPHV(off, size, width int) *Value {
 	return &Value{op: vLoad, off: off, size: size, Max: Ones(width)}
 }
 
+// And, Or, Shl, Shr and Select fold constants. Shl and Shr shift by k bits; 64 and more leave 0.
 func And(a, b *Value) *Value {
 	if a.op == vConst {
 		a, b = b, a
@@ -105,7 +110,7 @@ func Or(a, b *Value) *Value {
 	return &Value{op: vOr, a: a, b: b, Max: maxOfBits(a.Max, b.Max)}
 }
 
-func Xor(a, b *Value) *Value {
+func xor(a, b *Value) *Value {
 	if a.op == vConst {
 		a, b = b, a
 	}
@@ -118,7 +123,7 @@ func Xor(a, b *Value) *Value {
 	return &Value{op: vXor, a: a, b: b, Max: maxOfBits(a.Max, b.Max)}
 }
 
-func Add(a, b *Value) *Value {
+func add(a, b *Value) *Value {
 	if a.op == vConst {
 		a, b = b, a
 	}
@@ -135,7 +140,7 @@ func Add(a, b *Value) *Value {
 	return v
 }
 
-func Sub(a, b *Value) *Value {
+func sub(a, b *Value) *Value {
 	switch {
 	case a.op == vConst && b.op == vConst:
 		return Const(a.k - b.k)
@@ -145,7 +150,7 @@ func Sub(a, b *Value) *Value {
 	return &Value{op: vSub, a: a, b: b, Max: math.MaxUint64}
 }
 
-func Mul(a, b *Value) *Value {
+func mul(a, b *Value) *Value {
 	if a.op == vConst {
 		a, b = b, a
 	}
@@ -162,10 +167,10 @@ func Mul(a, b *Value) *Value {
 	return v
 }
 
-// Div and Mod are unsigned; dividing by zero gives 0.
-func Div(a, b *Value) *Value { return &Value{op: vDiv, a: a, b: b, Max: a.Max} }
+// div and mod are unsigned; dividing by zero gives 0.
+func div(a, b *Value) *Value { return &Value{op: vDiv, a: a, b: b, Max: a.Max} }
 
-func Mod(a, b *Value) *Value {
+func mod(a, b *Value) *Value {
 	if b.op == vConst && b.k != 0 {
 		return &Value{op: vMod, a: a, b: b, Max: min(a.Max, b.k-1)}
 	}
@@ -200,7 +205,7 @@ func Shr(a *Value, k uint64) *Value {
 	return &Value{op: vShr, a: a, k: k, Max: a.Max >> k}
 }
 
-func Sar(a *Value, k uint64) *Value {
+func sar(a *Value, k uint64) *Value {
 	if a.Max <= math.MaxInt64 {
 		return Shr(a, k)
 	}
@@ -215,7 +220,7 @@ func shift(op valueOp, a, by *Value) *Value {
 	case vShr:
 		v.Max = a.Max
 	case vSar:
-		out = Sar(a, 63)
+		out = sar(a, 63)
 	}
 	if by.Max < 64 {
 		return v
@@ -234,6 +239,7 @@ func signExtend(a *Value, width int) *Value {
 	return &Value{op: vSext, a: a, k: uint64(width), Max: math.MaxUint64}
 }
 
+// Select is a where the condition holds, else b.
 func Select(c *Condition, a, b *Value) *Value {
 	switch c.op {
 	case cTrue:
@@ -289,6 +295,7 @@ func truth(b bool) *Condition {
 	return never
 }
 
+// Compare compares two words, as two's complement where signed is set.
 func Compare(op compareOp, a, b *Value, signed bool) *Condition {
 	if a.op == vConst && b.op != vConst {
 		a, b = b, a
@@ -338,6 +345,7 @@ func compareConst(op compareOp, a, b uint64, signed bool) bool {
 	return !less
 }
 
+// AndCondition holds where both do; the second is asked only if the first holds.
 func AndCondition(a, b *Condition) *Condition {
 	switch {
 	case a.op == cFalse || b.op == cFalse:

@@ -213,7 +213,7 @@ func (w *Writer) stepWord(e *bmv2json.Expr, i int) (*Value, bool) {
 	case interval.Of(e).NonNegative():
 		return Const(0), true
 	}
-	return Sar(words[len(words)-1], 63), true
+	return sar(words[len(words)-1], 63), true
 }
 
 // step computes the words of one operation.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
-	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -21,7 +20,7 @@ import (
 type Pipeline struct {
 	*compile.Plan
 	compile.Settings
-	State   *state
+	State   *State
 	PHV     *ebpf.Map
 	lookups map[int]*ebpf.Map
 	Number  uint64        // of all that this switch has had
@@ -42,8 +41,10 @@ type Pipeline struct {
 
 // NewPipeline loads a program into the kernel; no packet comes to it yet.
 func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
-	defer ir.Catch(&err)
-	pl := compile.NewPlan(prog)
+	pl, err := compile.NewPlan(prog)
+	if err != nil {
+		return nil, err
+	}
 	p = &Pipeline{Plan: pl, Settings: s.Settings, lookups: map[int]*ebpf.Map{}, groups: map[uint32]*group{}, sessions: map[uint32]*session{}, sets: map[string][][]target.FieldMatch{}, replicas: newExtents(compile.MaxReplicas)}
 	defer func() {
 		if err != nil {

@@ -18,13 +18,13 @@ func newMapIn(spec ebpf.MapSpec) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// state is the mapping of the map "state": what outlives a packet, shared with the programs.
-type state struct {
+// State is the mapping of the map "state": what outlives a packet, shared with the programs.
+type State struct {
 	bpf *ebpf.Map
 	Mem []byte
 }
 
-func NewState(size int) (*state, error) {
+func NewState(size int) (*State, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "state", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
 	if err != nil {
 		return nil, fmt.Errorf("making a map of %d bytes for registers, counters and tables: %w", size, err)
@@ -36,10 +36,10 @@ func NewState(size int) (*state, error) {
 		m.Close()
 		return nil, fmt.Errorf("mapping registers, counters and tables: %w", err)
 	}
-	return &state{m, mem}, nil
+	return &State{m, mem}, nil
 }
 
-func (s *state) Close() {
+func (s *State) Close() {
 	if s.Mem != nil {
 		_ = unix.Munmap(s.Mem)
 		s.Mem = nil
@@ -48,13 +48,13 @@ func (s *state) Close() {
 }
 
 // FD is the map's file descriptor, for programs that use it.
-func (s *state) FD() int { return s.bpf.FD() }
+func (s *State) FD() int { return s.bpf.FD() }
 
 // word is an aligned 64-bit word of the state, which packets may read or write at any time.
-func (s *state) word(off int) *uint64 { return (*uint64)(unsafe.Pointer(&s.Mem[off])) }
+func (s *State) word(off int) *uint64 { return (*uint64)(unsafe.Pointer(&s.Mem[off])) }
 
-func (s *state) Load(off int) uint64     { return atomic.LoadUint64(s.word(off)) }
-func (s *state) Store(off int, v uint64) { atomic.StoreUint64(s.word(off), v) }
+func (s *State) Load(off int) uint64     { return atomic.LoadUint64(s.word(off)) }
+func (s *State) Store(off int, v uint64) { atomic.StoreUint64(s.word(off), v) }
 
 const membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
 

@@ -24,12 +24,12 @@ type Switch struct {
 	magic     uint64        // of the switch, in metadata cookies
 	pipelines atomic.Uint64 // how many there have been
 
-	PortMap    *portMap
-	PacketOuts *state    // the frame of a packet-out
+	PortMap    *PortMap
+	PacketOuts *State    // the frame of a packet-out
 	buffer     *ebpf.Map // a frame for each CPU
-	PacketIn   *ring
-	digests    *ring
-	tap        *ring // nil if nobody asked for it
+	PacketIn   *Ring
+	digests    *Ring
+	tap        *Ring // nil if nobody asked for it
 }
 
 // NewSwitch makes the maps. The functions are called with each record of their ring, which they must not keep; onTap may be nil.
@@ -66,7 +66,7 @@ func NewSwitch(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onD
 
 // CloseRings ends the reading of the rings, and returns when no record is being handled any more.
 func (s *Switch) CloseRings() {
-	for _, r := range []*ring{s.PacketIn, s.digests, s.tap} {
+	for _, r := range []*Ring{s.PacketIn, s.digests, s.tap} {
 		if r != nil {
 			r.close()
 		}
