@@ -38,7 +38,8 @@ func (d *device) chooseHook(q *port, l netlink.Link) {
 func (d *device) atTC(q *port, why string) {
 	q.At, q.why = HookTC, why
 	if d.opts.Hook == HookXDP {
-		d.log.Warn("the port is served at tc, not at XDP", "port", q.Number, "iface", q.Iface, "why", why)
+		d.log.Warn("the port is served at tc, not at XDP", "port", q.Number, "iface", q.Iface,
+			"why", why)
 	}
 	if q.peer != nil {
 		q.peer.Release()
@@ -46,7 +47,8 @@ func (d *device) atTC(q *port, why string) {
 	}
 }
 
-// features are the XDP features of an interface, as the kernel's netdev family tells them (Linux 6.3).
+// features are the XDP features of an interface, as the kernel's netdev family tells them (Linux
+// 6.3).
 func (d *device) features(ifindex int) (f uint64, err error) {
 	err = d.home.Do(func() error {
 		f, err = attach.XDPFeatures(ifindex)
@@ -55,8 +57,10 @@ func (d *device) features(ifindex int) (f uint64, err error) {
 	return f, err
 }
 
-// refresh says whether XDP programs may send by a port: its device takes frames from them (a veth while its peer polls), and nobody has given it a queueing discipline
-// that they would go past, for a rate, a delay or a loss. Else the frames go by tc. Where it cannot be found out all stays as it is.
+// refresh says whether XDP programs may send by a port: its device takes frames from them (a veth
+// while its peer polls), and nobody has given it a queueing discipline that they would go past, for
+// a rate, a delay or a loss. Else the frames go by tc. Where it cannot be found out all stays as it
+// is.
 func (d *device) refresh(q *port) {
 	if d.opts.Hook == HookTC || q.gone {
 		d.PortMap.SetXDP(q.Number, 0)

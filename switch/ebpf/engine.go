@@ -28,17 +28,21 @@ type Options struct {
 	CPUPort uint32
 	// DropPort is what a program writes to egress_spec to drop a packet. 0 means v1model's 511.
 	DropPort uint32
-	// OnlyUDP, if not 0, leaves interfaces to the host but for one UDP port: the program gets IPv4 packets to or from it; those of them that are tagged, fragments or carry
-	// IP options are dropped; all other frames go on to the host's stack. The interfaces keep their offloads, but for XDP: plain UDP is merged by none that is on by default.
+	// OnlyUDP, if not 0, leaves interfaces to the host but for one UDP port: the program gets IPv4
+	// packets to or from it; those of them that are tagged, fragments or carry IP options are
+	// dropped; all other frames go on to the host's stack. The interfaces keep their offloads, but
+	// for XDP: plain UDP is merged by none that is on by default.
 	OnlyUDP uint16
-	// Tap, if not nil, is called with each frame as it comes in by a port and as it goes out by one. It must not keep the frame. When the process does not keep up, frames
-	// are missed.
+	// Tap, if not nil, is called with each frame as it comes in by a port and as it goes out by
+	// one. It must not keep the frame. When the process does not keep up, frames are missed.
 	Tap func(at time.Time, port uint32, out bool, frame []byte)
 	// Log receives what happens to ports. nil means slog.Default().
 	Log *slog.Logger
 
-	clsact   bool // attach with clsact where tcx is there, too: for tests
-	captured bool // frames go to OnPacketIn after their port's number (4 bytes), not out: for tests without interfaces
+	clsact bool // attach with clsact where tcx is there, too: for tests
+	// frames go to OnPacketIn after their port's number (4 bytes), not out: for tests without
+	// interfaces
+	captured bool
 	unlocked bool // packets take no lock: for the test that shows what it is for
 }
 
@@ -69,7 +73,8 @@ type device struct {
 	onDigest func(target.Digest)
 }
 
-// New makes a switch without ports or program, in the network namespace of the calling thread. The error says what the kernel or the process lacks.
+// New makes a switch without ports or program, in the network namespace of the calling thread. The
+// error says what the kernel or the process lacks.
 func New(opts Options) (Device, error) {
 	d, err := newDevice(opts)
 	if err != nil {
@@ -91,7 +96,8 @@ func newDevice(opts Options) (d *device, err error) {
 	if err := Probe(); err != nil {
 		return nil, err
 	}
-	d = &device{opts: opts, log: opts.Log, ports: map[uint32]*port{}, onPacket: func([]byte) {}, onDigest: func(target.Digest) {}}
+	d = &device{opts: opts, log: opts.Log, ports: map[uint32]*port{}, onPacket: func([]byte) {},
+		onDigest: func(target.Digest) {}}
 	defer func() {
 		if err != nil {
 			d.Close()
@@ -104,8 +110,10 @@ func newDevice(opts Options) (d *device, err error) {
 	if err := d.home.Do(offload.Recover); err != nil {
 		d.log.Warn("what a dead switch changed on interfaces may still be changed", "err", err)
 	}
-	s := compile.Settings{CPUPort: opts.CPUPort, DropPort: opts.DropPort, OnlyUDP: opts.OnlyUDP, Captured: opts.captured, Unlocked: opts.unlocked, Started: boottime.Now()}
-	if d.Switch, err = runtime.NewSwitch(s, opts.Hook != HookTC, d.log, d.handPacket, d.handDigest, d.handTapped()); err != nil {
+	s := compile.Settings{CPUPort: opts.CPUPort, DropPort: opts.DropPort, OnlyUDP: opts.OnlyUDP,
+		Captured: opts.captured, Unlocked: opts.unlocked, Started: boottime.Now()}
+	if d.Switch, err = runtime.NewSwitch(s, opts.Hook != HookTC, d.log, d.handPacket, d.handDigest,
+		d.handTapped()); err != nil {
 		return nil, err
 	}
 	if d.watcher, err = d.watch(); err != nil {
@@ -150,7 +158,8 @@ func (d *device) Verify(prog *bmv2json.Program) error {
 	return err
 }
 
-// Commit implements [target.Device]. The new program takes over port by port; a packet is processed by one of the two as a whole.
+// Commit implements [target.Device]. The new program takes over port by port; a packet is processed
+// by one of the two as a whole.
 func (d *device) Commit(prog *bmv2json.Program) error {
 	p, err := runtime.NewPipeline(prog, d.Switch)
 	if err != nil {
@@ -172,11 +181,13 @@ func (d *device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
 	return p, nil
 }
 
-// Activate implements [target.Preparer]. While handOver runs no port is one: frames that come are dropped.
+// Activate implements [target.Preparer]. While handOver runs no port is one: frames that come are
+// dropped.
 func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 	p, ok := next.(*runtime.Pipeline)
 	if !ok {
-		return fmt.Errorf("activating a pipeline of another engine (%T): %w", next, target.ErrInvalid)
+		return fmt.Errorf("activating a pipeline of another engine (%T): %w", next,
+			target.ErrInvalid)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -279,7 +290,8 @@ func (d *device) handTapped() func(record []byte) {
 	}
 	var wall wallClock
 	return func(b []byte) {
-		d.opts.Tap(wall.at(int64(binary.NativeEndian.Uint64(b[8:]))), binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[4:]) == compile.TapOut, b[compile.TapHeader:])
+		d.opts.Tap(wall.at(int64(binary.NativeEndian.Uint64(b[8:]))), binary.NativeEndian.Uint32(b),
+			binary.NativeEndian.Uint32(b[4:]) == compile.TapOut, b[compile.TapHeader:])
 	}
 }
 

@@ -16,13 +16,14 @@ import (
 // port is one port with its interface.
 type port struct {
 	target.Port
-	attach.Attachment                     // nothing is attached while no program is committed
-	why               string              // it is where it is
-	peer              *attach.Peer        // nil but for a veth at XDP
-	zero, seen        target.PortCounters // the interface's counts when it became the port, and when they were last read
-	settings          *offload.Change
-	tags              *offload.Change // of those too, where XDP meets the frames
-	gone              bool            // the interface is not there
+	attach.Attachment              // nothing is attached while no program is committed
+	why               string       // it is where it is
+	peer              *attach.Peer // nil but for a veth at XDP
+	// the interface's counts when it became the port, and when they were last read
+	zero, seen target.PortCounters
+	settings   *offload.Change
+	tags       *offload.Change // of those too, where XDP meets the frames
+	gone       bool            // the interface is not there
 }
 
 // SetInterface makes an interface that of a port; 0 is none.
@@ -36,7 +37,8 @@ func (d *device) setInterface(number uint32, ifindex int) {
 	d.PortMap.SetInterface(number, ifindex, some)
 }
 
-// attach makes a pipeline's programs those of a port. finish is to be called when all frames that were on their way are gone.
+// attach makes a pipeline's programs those of a port. finish is to be called when all frames that
+// were on their way are gone.
 func (d *device) attach(q *port, p *runtime.Pipeline) (finish func(), err error) {
 	finish = func() {}
 	if q.gone {
@@ -67,8 +69,10 @@ func (d *device) AddPort(p target.Port) error {
 	switch {
 	case d.ports[p.Number] != nil:
 		return fmt.Errorf("port %d: %w", p.Number, target.ErrExists)
-	case p.Number >= compile.MaxPorts-1 || p.Number == d.opts.CPUPort && p.Number != 0 || p.Number == d.opts.DropPort:
-		return fmt.Errorf("port %d: the number is taken, or over %d: %w", p.Number, compile.MaxPorts-2, target.ErrInvalid)
+	case p.Number >= compile.MaxPorts-1 || p.Number == d.opts.CPUPort && p.Number != 0 ||
+		p.Number == d.opts.DropPort:
+		return fmt.Errorf("port %d: the number is taken, or over %d: %w", p.Number,
+			compile.MaxPorts-2, target.ErrInvalid)
 	}
 	q := &port{Port: p}
 	if err := d.open(q); err != nil {
@@ -92,11 +96,13 @@ func (d *device) open(q *port) error {
 	}
 	index := l.Attrs().Index
 	if index >= compile.MaxIfindex {
-		return fmt.Errorf("port %d: interface %s has the index %d, over %d: %w", q.Number, q.Iface, index, compile.MaxIfindex, target.ErrUnsupported)
+		return fmt.Errorf("port %d: interface %s has the index %d, over %d: %w", q.Number, q.Iface,
+			index, compile.MaxIfindex, target.ErrUnsupported)
 	}
 	for _, r := range d.ports {
 		if r != q && r.Ifindex == index {
-			return fmt.Errorf("port %d: interface %s is port %d: %w", q.Number, q.Iface, r.Number, target.ErrExists)
+			return fmt.Errorf("port %d: interface %s is port %d: %w", q.Number, q.Iface, r.Number,
+				target.ErrExists)
 		}
 	}
 	q.Attachment = attach.New(q.Iface, index, d.clsact)
@@ -110,10 +116,13 @@ func (d *device) open(q *port) error {
 			off = nil // TCP's, which the host is faster with
 		}
 		if q.settings, err = offload.Off(q.Iface, index, off...); err != nil {
-			d.log.Warn("frames that came in one by one may be seen as one, or the setting may outlive a kill", "port", q.Number, "iface", q.Iface, "err", err)
+			d.log.Warn("frames that came in one by one may be seen as one, "+
+				"or the setting may outlive a kill",
+				"port", q.Number, "iface", q.Iface, "err", err)
 		}
 		if err := offload.RemoveFilters(l); err != nil {
-			d.log.Warn("a dead switch's filter may be left", "port", q.Number, "iface", q.Iface, "err", err)
+			d.log.Warn("a dead switch's filter may be left", "port", q.Number, "iface", q.Iface,
+				"err", err)
 		}
 		return nil
 	})
@@ -121,7 +130,9 @@ func (d *device) open(q *port) error {
 	if q.At == HookXDP {
 		_ = d.home.Do(func() (err error) {
 			if q.tags, err = offload.Off(q.Iface, index, offload.RxVLAN); err != nil {
-				d.log.Warn("frames whose 802.1Q tag the device takes off are taken for untagged ones at XDP, or the setting may outlive a kill", "port", q.Number, "iface", q.Iface, "err", err)
+				d.log.Warn("frames whose 802.1Q tag the device takes off are taken for "+
+					"untagged ones at XDP, or the setting may outlive a kill",
+					"port", q.Number, "iface", q.Iface, "err", err)
 			}
 			return nil
 		})
@@ -176,7 +187,8 @@ func countersOf(l netlink.Link) target.PortCounters {
 	if s == nil {
 		return target.PortCounters{}
 	}
-	return target.PortCounters{RxPackets: s.RxPackets, RxBytes: s.RxBytes, TxPackets: s.TxPackets, TxBytes: s.TxBytes, TxDropped: s.TxDropped}
+	return target.PortCounters{RxPackets: s.RxPackets, RxBytes: s.RxBytes, TxPackets: s.TxPackets,
+		TxBytes: s.TxBytes, TxDropped: s.TxDropped}
 }
 
 // Ports implements [target.Device]. The counts are the interfaces', since they became ports.
@@ -190,8 +202,10 @@ func (d *device) Ports() map[target.Port]target.PortCounters {
 				q.seen = countersOf(l)
 			}
 			c := q.seen
-			out[q.Port] = target.PortCounters{RxPackets: c.RxPackets - q.zero.RxPackets, RxBytes: c.RxBytes - q.zero.RxBytes,
-				TxPackets: c.TxPackets - q.zero.TxPackets, TxBytes: c.TxBytes - q.zero.TxBytes, TxDropped: c.TxDropped - q.zero.TxDropped}
+			out[q.Port] = target.PortCounters{RxPackets: c.RxPackets - q.zero.RxPackets,
+				RxBytes:   c.RxBytes - q.zero.RxBytes,
+				TxPackets: c.TxPackets - q.zero.TxPackets, TxBytes: c.TxBytes - q.zero.TxBytes,
+				TxDropped: c.TxDropped - q.zero.TxDropped}
 		}
 		return nil
 	})

@@ -11,7 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// watcher sees to it that what was attached stays attached: interfaces go and come back, and peers lose the program that another switch had there.
+// watcher sees to it that what was attached stays attached: interfaces go and come back, and peers
+// lose the program that another switch had there.
 type watcher struct {
 	changes chan netlink.LinkUpdate
 	end     chan struct{}
@@ -19,12 +20,16 @@ type watcher struct {
 	once    sync.Once
 }
 
-// lookEvery is how often all ports are looked at even if the kernel reports no change: what happens to a peer elsewhere is not reported.
+// lookEvery is how often all ports are looked at even if the kernel reports no change: what happens
+// to a peer elsewhere is not reported.
 const lookEvery = 500 * time.Millisecond
 
 func (d *device) watch() (*watcher, error) {
 	w := &watcher{changes: make(chan netlink.LinkUpdate, 256), end: make(chan struct{})}
-	if err := d.home.Do(func() error { return netlink.LinkSubscribe(w.changes, w.end) }); err != nil {
+	if err := d.home.Do(func() error {
+		return netlink.LinkSubscribe(w.changes,
+			w.end)
+	}); err != nil {
 		return nil, fmt.Errorf("asking to be told of interfaces that come and go: %w", err)
 	}
 	w.ended.Go(func() {
@@ -73,7 +78,8 @@ func (d *device) look() {
 		case index == q.Ifindex && !q.gone:
 			if q.peer != nil {
 				if err := q.peer.Namespace.Do(q.peer.EnsureProgram); err != nil {
-					d.log.Debug("the peer of a port", "port", q.Number, "iface", q.Iface, "err", err)
+					d.log.Debug("the peer of a port", "port", q.Number, "iface", q.Iface, "err",
+						err)
 				}
 			}
 			d.refresh(q)
@@ -87,7 +93,8 @@ func (d *device) look() {
 				continue
 			}
 			if err := d.open(q); err != nil {
-				d.log.Warn("the interface of a port is back, but is no port", "port", q.Number, "iface", q.Iface, "err", err)
+				d.log.Warn("the interface of a port is back, but is no port", "port", q.Number,
+					"iface", q.Iface, "err", err)
 				q.gone = true
 				continue
 			}
@@ -96,7 +103,8 @@ func (d *device) look() {
 	}
 	if blind := unknown != nil; blind != d.blind {
 		if d.blind = blind; blind {
-			d.log.Warn("interfaces cannot be looked at, so ports stay as they are", "err", unknown, "do", offload.Help(unknown))
+			d.log.Warn("interfaces cannot be looked at, so ports stay as they are", "err", unknown,
+				"do", offload.Help(unknown))
 		} else {
 			d.log.Info("interfaces can be looked at again")
 		}

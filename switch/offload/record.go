@@ -26,7 +26,8 @@ type record struct {
 	Owners []owner `json:"owners"`
 }
 
-// owner is somebody who needs a setting off: a process, known by its id and when it started (in clock ticks since the machine did), and which of its changes.
+// owner is somebody who needs a setting off: a process, known by its id and when it started (in
+// clock ticks since the machine did), and which of its changes.
 type owner struct {
 	PID    int    `json:"pid"`
 	Start  uint64 `json:"start"`
@@ -71,8 +72,9 @@ type Change struct {
 	settled []Setting
 }
 
-// Off turns settings of an interface off, in the calling thread's network namespace. Those that the interface does not have are off. The Change is never nil; the error
-// says what could not be done or recorded, and the rest is done.
+// Off turns settings of an interface off, in the calling thread's network namespace. Those that the
+// interface does not have are off. The Change is never nil; the error says what could not be done
+// or recorded, and the rest is done.
 func Off(name string, index int, which ...Setting) (*Change, error) {
 	c := &Change{name: name, index: index, me: owner{PID: os.Getpid(), Change: changes.Add(1)}}
 	var err error
@@ -122,8 +124,8 @@ func (c *Change) off(s Setting) error {
 	return put(c.name, s, false)
 }
 
-// Restore turns on again what was on before, unless somebody else needs it off. It is called in the network namespace in which Off was. An interface that is gone needs
-// nothing.
+// Restore turns on again what was on before, unless somebody else needs it off. It is called in the
+// network namespace in which Off was. An interface that is gone needs nothing.
 func (c *Change) Restore() error {
 	if c == nil || len(c.settled) == 0 {
 		return nil
@@ -134,7 +136,8 @@ func (c *Change) Restore() error {
 	}
 	defer unlock()
 	var errs []error
-	for _, s := range slices.Backward(c.settled) { // what needs another setting was turned off first
+	// what needs another setting was turned off first
+	for _, s := range slices.Backward(c.settled) {
 		path, err := pathOf(c.index, s)
 		if err != nil {
 			errs = append(errs, err)
@@ -157,8 +160,8 @@ func (c *Change) Restore() error {
 	return errors.Join(errs...)
 }
 
-// Recover undoes what processes that are gone have left: settings that are off, on interfaces of all network namespaces that can be found, and filters on those of the
-// calling thread's.
+// Recover undoes what processes that are gone have left: settings that are off, on interfaces of
+// all network namespaces that can be found, and filters on those of the calling thread's.
 func Recover() error {
 	unlock, err := lock()
 	if err != nil {
@@ -219,7 +222,8 @@ func settle(path string, r record, index int, s Setting) error {
 	return nil
 }
 
-// find returns a file that stands for a network namespace, given by its inode number: that of some process in it, or of its name.
+// find returns a file that stands for a network namespace, given by its inode number: that of some
+// process in it, or of its name.
 func find(ns string) (path string, found bool) {
 	for _, pattern := range []string{"/run/netns/*", "/proc/[0-9]*/ns/net"} {
 		paths, err := filepath.Glob(pattern)
@@ -276,9 +280,12 @@ func pathOf(index int, s Setting) (string, error) {
 // lock keeps other processes away from the records.
 func lock() (unlock func(), err error) {
 	if err := os.MkdirAll(Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("a directory for the settings that are changed, so that they can be undone after a crash: %w", err)
+		return nil,
+			fmt.Errorf("a directory for the settings that are changed, so that they can be "+
+				"undone after a crash: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(Dir, "lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	f, err := os.OpenFile(filepath.Join(Dir, "lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC,
+		0o600)
 	if err == nil {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
 	}
@@ -301,7 +308,8 @@ func write(path string, r record) error {
 		return err
 	}
 	temporary := path + ".new"
-	if err := errors.Join(os.WriteFile(temporary, b, 0o600), os.Rename(temporary, path)); err != nil {
+	if err := errors.Join(os.WriteFile(temporary, b, 0o600),
+		os.Rename(temporary, path)); err != nil {
 		return fmt.Errorf("recording a setting that is about to change: %w", err)
 	}
 	return nil

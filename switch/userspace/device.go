@@ -26,8 +26,10 @@ type Options struct {
 	DropPort uint32
 	// Seed is where the program's random numbers start.
 	Seed uint64
-	// OnlyUDP, if not 0, is the one UDP port whose packets the program gets: IPv4 packets to or from it, untagged, whole and without options. Other frames are the host's. The host's
-	// stack gets a copy of every frame, also of those: whoever shares interfaces has to keep them from it.
+	// OnlyUDP, if not 0, is the one UDP port whose packets the program gets: IPv4 packets to or
+	// from it, untagged, whole and without options. Other frames are the host's. The host's stack
+	// gets a copy of every frame, also of those: whoever shares interfaces has to keep them from
+	// it.
 	OnlyUDP uint16
 	// Log receives what the switch has to say. nil means slog.Default().
 	Log *slog.Logger
@@ -81,10 +83,12 @@ func New(opts Options) (*Device, error) {
 	return d, nil
 }
 
-// PacketOut implements target.Device. It returns before the frame has been processed; the frame must not be changed any more.
+// PacketOut implements target.Device. It returns before the frame has been processed; the frame
+// must not be changed any more.
 func (d *Device) PacketOut(frame []byte) error {
 	if d.opts.CPUPort == 0 {
-		return fmt.Errorf("this switch has no CPU port (start it with --cpu-port N), so there is no packet-out: %w", target.ErrUnsupported)
+		return fmt.Errorf("this switch has no CPU port (start it with --cpu-port N), "+
+			"so there is no packet-out: %w", target.ErrUnsupported)
 	}
 	if d.pipe.Load() == nil {
 		return target.ErrNoPipeline
@@ -140,15 +144,17 @@ func (d *Device) frame(port uint32, frame []byte) {
 	}
 }
 
-// process runs the engine and reports whether it came back. A defect of the engine that some frame brings to light costs that frame, not the switch; the frame goes
-// to the log, once.
+// process runs the engine and reports whether it came back. A defect of the engine that some frame
+// brings to light costs that frame, not the switch; the frame goes to the log, once.
 func (d *Device) process(p *interp.Pipeline, port uint32, frame []byte) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			if !d.toldBug {
 				d.toldBug = true
-				d.log.Error("the engine failed on a frame, which is dropped (told once); please report this", "port", port, "panic", r,
-					"frame", hex.EncodeToString(frame[:min(len(frame), 256)]), "stack", string(debug.Stack()))
+				d.log.Error("the engine failed on a frame, which is dropped (told once); "+
+					"please report this", "port", port, "panic", r,
+					"frame", hex.EncodeToString(frame[:min(len(frame), 256)]), "stack",
+					string(debug.Stack()))
 			}
 		}
 	}()

@@ -30,7 +30,10 @@ func (d *Device) engineOptions() interp.Options {
 }
 
 // Verify implements target.Device.
-func (d *Device) Verify(prog *bmv2json.Program) error { return interp.Verify(prog, d.engineOptions()) }
+func (d *Device) Verify(prog *bmv2json.Program) error {
+	return interp.Verify(prog,
+		d.engineOptions())
+}
 
 // Commit implements target.Device.
 func (d *Device) Commit(prog *bmv2json.Program) error {

@@ -23,7 +23,8 @@ func (d *Device) Ports() map[target.Port]target.PortCounters {
 	out := map[target.Port]target.PortCounters{}
 	for n, s := range d.ports.Ports() {
 		out[target.Port{Number: n, Iface: s.Iface}] = target.PortCounters{
-			RxPackets: s.RxPackets, RxBytes: s.RxBytes, TxPackets: s.TxPackets, TxBytes: s.TxBytes, TxDropped: s.TxDropped,
+			RxPackets: s.RxPackets, RxBytes: s.RxBytes, TxPackets: s.TxPackets, TxBytes: s.TxBytes,
+			TxDropped: s.TxDropped,
 		}
 	}
 	return out
@@ -36,9 +37,12 @@ func (d *Device) received(port uint32, frame []byte) {
 	}
 }
 
-// ofUDPPort reports whether a frame is an IPv4 packet to or from a UDP port, not a fragment and without options.
+// ofUDPPort reports whether a frame is an IPv4 packet to or from a UDP port, not a fragment and
+// without options.
 func ofUDPPort(frame []byte, port uint16) bool {
 	const ports = 14 + 20
-	return len(frame) >= ports+4 && binary.BigEndian.Uint16(frame[12:]) == 0x0800 && frame[14] == 0x45 && binary.BigEndian.Uint16(frame[20:])&0x3fff == 0 && frame[23] == 17 &&
-		(binary.BigEndian.Uint16(frame[ports:]) == port || binary.BigEndian.Uint16(frame[ports+2:]) == port)
+	return len(frame) >= ports+4 && binary.BigEndian.Uint16(frame[12:]) == 0x0800 &&
+		frame[14] == 0x45 && binary.BigEndian.Uint16(frame[20:])&0x3fff == 0 && frame[23] == 17 &&
+		(binary.BigEndian.Uint16(frame[ports:]) == port ||
+			binary.BigEndian.Uint16(frame[ports+2:]) == port)
 }

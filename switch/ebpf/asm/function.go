@@ -9,8 +9,10 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Registers that mean the same in all of a function. R0 to R5 are clobbered by calls and hold values within one node of the control flow only, so that at
-// every place where paths meet the verifier finds the same state in every register that is still read, and need not follow each path to its end.
+// Registers that mean the same in all of a function. R0 to R5 are clobbered by calls and hold
+// values within one node of the control flow only, so that at every place where paths meet the
+// verifier finds the same state in every register that is still read, and need not follow each path
+// to its end.
 const (
 	PHV   = asm.R6 // the packet's fields: a value of the per-CPU map "phv"
 	Ctx   = asm.R7 // struct __sk_buff or struct xdp_md
@@ -64,19 +66,23 @@ func (c *Function) LoadConstant(dst asm.Register, v uint64) {
 	}
 }
 
-// Call calls a helper of the kernel with R1 to R5; the result is in R0, and R1 to R5 do not survive.
+// Call calls a helper of the kernel with R1 to R5; the result is in R0, and R1 to R5 do not
+// survive.
 func (c *Function) Call(fn asm.BuiltinFunc) { c.Emit(fn.Call()) }
 
 // CallFunction calls another function of the program, with the arguments that R1 and R2 hold.
 func (c *Function) CallFunction(name string) {
-	// The verifier takes all of R1 to R5 for arguments: what is in them would tell paths apart that are the same.
+	// The verifier takes all of R1 to R5 for arguments: what is in them would tell paths apart that
+	// are the same.
 	c.Emit(asm.Mov.Imm(asm.R3, 0), asm.Mov.Imm(asm.R4, 0), asm.Mov.Imm(asm.R5, 0))
-	c.Emit(asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.Call), Src: asm.PseudoCall, Constant: -1}.WithReference(name))
+	c.Emit(asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.Call),
+		Src: asm.PseudoCall, Constant: -1}.WithReference(name))
 }
 
 // LoadFunction loads the address of another function of the program.
 func (c *Function) LoadFunction(dst asm.Register, name string) {
-	c.Emit(asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: dst, Src: asm.PseudoFunc, Constant: -1}.WithReference(name))
+	c.Emit(asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: dst, Src: asm.PseudoFunc,
+		Constant: -1}.WithReference(name))
 }
 
 func isJump(in asm.Instruction) bool {
@@ -84,8 +90,9 @@ func isJump(in asm.Instruction) bool {
 	return cl.IsJump() && in.OpCode.JumpOp() != asm.Call && in.OpCode.JumpOp() != asm.Exit
 }
 
-// Assemble drops what cannot be reached (the verifier refuses it) and jumps to the next instruction, and gives the labels to the instructions.
-// main is true for the program's entry, whose type the kernel knows; the others are static functions.
+// Assemble drops what cannot be reached (the verifier refuses it) and jumps to the next
+// instruction, and gives the labels to the instructions. main is true for the program's entry,
+// whose type the kernel knows; the others are static functions.
 func (c *Function) Assemble(main bool) (asm.Instructions, error) {
 	target := func(i int) (int, error) {
 		ref := c.ins[i].Reference()
@@ -93,7 +100,8 @@ func (c *Function) Assemble(main bool) (asm.Instructions, error) {
 		if !ok {
 			return 0, fmt.Errorf("%s: label %q is nowhere", c.Name, ref)
 		}
-		for n := 0; at < len(c.ins) && isJump(c.ins[at]) && c.ins[at].OpCode.JumpOp() == asm.Ja && n < len(c.ins); n++ {
+		for n := 0; at < len(c.ins) && isJump(c.ins[at]) && c.ins[at].OpCode.JumpOp() == asm.Ja &&
+			n < len(c.ins); n++ {
 			next, ok := c.labels[c.ins[at].Reference()]
 			if !ok || next <= at {
 				break
@@ -137,7 +145,8 @@ func (c *Function) Assemble(main bool) (asm.Instructions, error) {
 	keep := make([]bool, n)
 	next := n
 	for i := n - 1; i >= 0; i-- {
-		keep[i] = reached[i] && !(isJump(c.ins[i]) && c.ins[i].OpCode.JumpOp() == asm.Ja && to[i] > i && firstKept(keep, to[i]) == next)
+		keep[i] = reached[i] && !(isJump(c.ins[i]) && c.ins[i].OpCode.JumpOp() == asm.Ja &&
+			to[i] > i && firstKept(keep, to[i]) == next)
 		if keep[i] {
 			next = i
 		}
@@ -179,16 +188,19 @@ func (c *Function) Assemble(main bool) (asm.Instructions, error) {
 	word := &btf.Int{Name: "long", Size: 8, Encoding: btf.Signed}
 	params := []btf.FuncParam{{Name: "ctx", Type: &btf.Pointer{Target: &btf.Void{}}}}
 	if !main {
-		params = []btf.FuncParam{{Name: "a", Type: word}, {Name: "b", Type: &btf.Pointer{Target: &btf.Void{}}}}
+		params = []btf.FuncParam{{Name: "a", Type: word},
+			{Name: "b", Type: &btf.Pointer{Target: &btf.Void{}}}}
 	}
-	fn := &btf.Func{Name: c.Name, Linkage: linkage, Type: &btf.FuncProto{Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}, Params: params}}
+	fn := &btf.Func{Name: c.Name, Linkage: linkage,
+		Type: &btf.FuncProto{Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed},
+			Params: params}}
 	out[0] = btf.WithFuncMetadata(out[0].WithSymbol(c.Name), fn)
 	return out, nil
 }
 
-// Link makes one program of functions, the first of which is its entry. Functions that nothing calls are left out:
-// where all calls of one are in code that cannot be reached, which Assemble drops, the kernel does not take it for a
-// function, and refuses what is said about it.
+// Link makes one program of functions, the first of which is its entry. Functions that nothing
+// calls are left out: where all calls of one are in code that cannot be reached, which Assemble
+// drops, the kernel does not take it for a function, and refuses what is said about it.
 func Link(functions []*Function) (asm.Instructions, error) {
 	parts, at := make([]asm.Instructions, len(functions)), map[string]int{}
 	for i, c := range functions {
@@ -232,7 +244,8 @@ func (c *Function) Store(base asm.Register, off int, src asm.Register, size int)
 // StoreConstant stores a constant, extended by its sign where size is 8 bytes.
 func (c *Function) StoreConstant(base asm.Register, off int, v int32, size int) {
 	// asm.StoreImm takes no double words; the instruction does, with its constant's sign extended.
-	c.Emit(asm.Instruction{OpCode: asm.StoreImmOp(SizeOf(size)), Dst: base, Offset: int16(off), Constant: int64(v)})
+	c.Emit(asm.Instruction{OpCode: asm.StoreImmOp(SizeOf(size)), Dst: base, Offset: int16(off),
+		Constant: int64(v)})
 }
 
 // SizeOf is the width of an access of 1, 2, 4 or 8 bytes.
@@ -273,8 +286,9 @@ func (c *Function) Zero(base asm.Register, off, bytes int) {
 	}
 }
 
-// Atomic is an atomic operation on the 64-bit word at base+off. The operation's code is put in as the instruction's constant, too: cilium/ebpf v0.22.0 encodes
-// what stands there, so that its own Xchg and CmpXchg become plain additions; a version that does not will say the same.
+// Atomic is an atomic operation on the 64-bit word at base+off. The operation's code is put in as
+// the instruction's constant, too: cilium/ebpf v0.22.0 encodes what stands there, so that its own
+// Xchg and CmpXchg become plain additions; a version that does not will say the same.
 func Atomic(op asm.AtomicOp, base, src asm.Register, off int) asm.Instruction {
 	in := op.Mem(base, src, asm.DWord, int16(off))
 	in.Constant = int64(op >> 8)

@@ -8,19 +8,27 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// The control flow of a pipeline is a graph of tables and conditions without cycles; each node becomes code once, at a label.
+// The control flow of a pipeline is a graph of tables and conditions without cycles; each node
+// becomes code once, at a label.
 //
-// Registers are what packets on several CPUs share. In BMv2 one thread runs all of ingress, so whatever a packet does to registers there is done before the
-// next packet comes. Here a lock makes it so, held from the first node that touches a register to the last on the packet's path: a node is inside if
-// a register may have been touched before it (or is in it) and may be touched after it (or in it). Every edge into the inside takes the lock, every edge out
-// gives it back, and since no path comes back in, a packet takes it once at most. Packets that touch no register never take it.
+// Registers are what packets on several CPUs share. In BMv2 one thread runs all of ingress, so
+// whatever a packet does to registers there is done before the next packet comes. Here a lock makes
+// it so, held from the first node that touches a register to the last on the packet's path: a node
+// is inside if a register may have been touched before it (or is in it) and may be touched after it
+// (or in it). Every edge into the inside takes the lock, every edge out gives it back, and since no
+// path comes back in, a packet takes it once at most. Packets that touch no register never take it.
 //
-// Egress has a section of its own: what a packet does in ingress and what it does in egress are not one step in BMv2 either. Meters have a lock of their own, as in BMv2, held
-// only while one is asked (meter.go): a program that asks one early would else hold the registers' for all that follows. Who takes both takes the registers' first.
+// Egress has a section of its own: what a packet does in ingress and what it does in egress are not
+// one step in BMv2 either. Meters have a lock of their own, as in BMv2, held only while one is
+// asked (meter.go): a program that asks one early would else hold the registers' for all that
+// follows. Who takes both takes the registers' first.
 
-// A packet may have looked something up, and wait for the registers while the control plane changes what it has found. Barrier counts the epoch up after a change, and then waits
-// until the lock is free: a packet that has the registers by then is waited for; one that gets them later finds that the epoch is not the one it began in, and is dropped before
-// it touches them. That costs a packet two loads. To wait until all packets are gone (waitForPackets) would cost the control plane 8 to 40 ms for each request.
+// A packet may have looked something up, and wait for the registers while the control plane changes
+// what it has found. Barrier counts the epoch up after a change, and then waits until the lock is
+// free: a packet that has the registers by then is waited for; one that gets them later finds that
+// the epoch is not the one it began in, and is dropped before it touches them. That costs a packet
+// two loads. To wait until all packets are gone (waitForPackets) would cost the control plane 8 to
+// 40 ms for each request.
 
 // pipelineState is the pipeline that is being translated.
 type pipelineState struct {
@@ -97,7 +105,8 @@ func touchesRegister(n bmv2json.Node) bool {
 
 // lockedNodes finds the nodes inside of the locked section.
 func lockedNodes(order []bmv2json.Node) map[bmv2json.Node]bool {
-	before, after := map[bmv2json.Node]bool{}, map[bmv2json.Node]bool{} // a register may have been touched, or may still be, itself included
+	// a register may have been touched, or may still be, itself included
+	before, after := map[bmv2json.Node]bool{}, map[bmv2json.Node]bool{}
 	for _, n := range order {
 		before[n] = before[n] || touchesRegister(n)
 		for _, s := range successors(n) {
@@ -136,7 +145,8 @@ func (t *translator) runPipeline(name string) {
 		return name + "." + n.NodeName()
 	}
 	inside := t.pipeline.inside
-	// An edge that crosses the section's border has code of its own. An inside node that a register may be touched before can still be entered from outside.
+	// An edge that crosses the section's border has code of its own. An inside node that a register
+	// may be touched before can still be entered from outside.
 	type edge struct {
 		to bmv2json.Node
 		in bool // takes the lock; otherwise gives it back

@@ -28,7 +28,8 @@ func (t *translator) entry() {
 		ifindex = xdpIfindex
 	}
 	t.Load(asm.R1, code.Ctx, ifindex, 4)
-	t.Emit(asm.JGE.Imm(asm.R1, MaxIfindex, drop), asm.LSh.Imm(asm.R1, 2), asm.LoadMapValue(asm.R2, t.fds.Ports, PortsByIfindex), asm.Add.Reg(asm.R2, asm.R1))
+	t.Emit(asm.JGE.Imm(asm.R1, MaxIfindex, drop), asm.LSh.Imm(asm.R1, 2),
+		asm.LoadMapValue(asm.R2, t.fds.Ports, PortsByIfindex), asm.Add.Reg(asm.R2, asm.R1))
 	t.Load(asm.R3, asm.R2, 0, 4)
 	t.Emit(asm.JEq.Imm(asm.R3, 0, drop), asm.Sub.Imm(asm.R3, 1))
 	t.Store(code.PHV, phvPort, asm.R3, 4)
@@ -36,7 +37,8 @@ func (t *translator) entry() {
 	t.startDigest()
 	if t.hook == TC {
 		t.takePacketOut(drop)
-		if reinjects { // behind what takes a packet-out in: one that comes back is the frame that it is
+		// behind what takes a packet-out in: one that comes back is the frame that it is
+		if reinjects {
 			t.Bind("ingress.parse")
 		}
 	}
@@ -73,7 +75,8 @@ func (t *translator) entry() {
 	t.Emit(asm.JEq.Imm(asm.R4, 0, drop), asm.Mov.Reg(code.Temp, asm.R4))
 	loaded := t.NewLabel("loaded")
 	t.loadDirectly(loaded)
-	t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.frame)), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R4, code.Temp))
+	t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.frame)),
+		asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R4, code.Temp))
 	t.loadBytes()
 	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
 	t.Bind(loaded)
@@ -111,7 +114,8 @@ func (t *translator) entry() {
 	t.verdict(verdictDrop)
 }
 
-// restoreTags puts the 802.1Q tags back into the frame that the kernel has taken out on its way to tc: the program sees the frame as it was on the wire.
+// restoreTags puts the 802.1Q tags back into the frame that the kernel has taken out on its way to
+// tc: the program sees the frame as it was on the wire.
 func (t *translator) restoreTags(drop string) {
 	none, done := t.NewLabel("untagged"), t.NewLabel("tagged")
 	const tags, addresses = -24, -40 // on the stack
@@ -138,10 +142,12 @@ func (t *translator) restoreTags(drop string) {
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.Temp), asm.Mov.Imm(asm.R3, 0))
 	t.Call(asm.FnSkbChangeHead)
 	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
-	t.Emit(asm.Mov.Reg(asm.R2, code.Temp), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, addresses), asm.Mov.Imm(asm.R4, 12))
+	t.Emit(asm.Mov.Reg(asm.R2, code.Temp), asm.Mov.Reg(asm.R3, asm.R10),
+		asm.Add.Imm(asm.R3, addresses), asm.Mov.Imm(asm.R4, 12))
 	t.loadBytes()
 	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
-	t.Emit(asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, addresses), asm.Mov.Imm(asm.R4, 12))
+	t.Emit(asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, addresses),
+		asm.Mov.Imm(asm.R4, 12))
 	t.storeBytes()
 	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
 	one := t.NewLabel("one")

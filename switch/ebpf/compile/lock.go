@@ -8,12 +8,13 @@ import (
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
-// lockTries bounds how often a packet looks whether the lock has come free before it is dropped: some tens of milliseconds, a thousand times longer than any
-// packet holds it.
+// lockTries bounds how often a packet looks whether the lock has come free before it is dropped:
+// some tens of milliseconds, a thousand times longer than any packet holds it.
 const lockTries = 1 << 23
 
-// lockRegisters waits for the registers. Packets are processed with interrupts of the network disabled (softirq), so the holder runs on another CPU and is never
-// kept from finishing by the one that waits.
+// lockRegisters waits for the registers. Packets are processed with interrupts of the network
+// disabled (softirq), so the holder runs on another CPU and is never kept from finishing by the one
+// that waits.
 func (t *translator) lockRegisters() {
 	drop := "ingress.drop"
 	if t.Name == "egress" {
@@ -24,7 +25,8 @@ func (t *translator) lockRegisters() {
 	t.stateAddress(asm.R1, t.Epoch)
 	t.Load(asm.R2, asm.R1, 0, 8)
 	t.Load(asm.R3, code.PHV, phvEpoch, 8)
-	t.Emit(asm.JEq.Reg(asm.R2, asm.R3, same), asm.Mov.Imm(asm.R2, 1), code.Atomic(asm.AddAtomic, asm.R1, asm.R2, EpochDropped))
+	t.Emit(asm.JEq.Reg(asm.R2, asm.R3, same), asm.Mov.Imm(asm.R2, 1),
+		code.Atomic(asm.AddAtomic, asm.R1, asm.R2, EpochDropped))
 	t.release(t.Lock)
 	t.Jump(drop)
 	t.Bind(same)
@@ -34,7 +36,8 @@ func (t *translator) lockRegisters() {
 // EpochDropped is where the number of packets that Barrier has had dropped is, from plan.epoch.
 const EpochDropped = 8
 
-// recordEpoch keeps the epoch in which a packet begins, before it looks anything up. It uses R1 and R2.
+// recordEpoch keeps the epoch in which a packet begins, before it looks anything up. It uses R1 and
+// R2.
 func (t *translator) recordEpoch() {
 	if !t.locks() {
 		return
@@ -51,14 +54,16 @@ func (t *translator) recordEpoch() {
 // locks says whether packets ever take the registers' lock.
 func (t *translator) locks() bool { return !t.Unlocked && len(t.Prog.Registers) > 0 }
 
-// acquire takes a lock, or goes to failed. It uses the registers 0 to 5 and the first word of the stack.
+// acquire takes a lock, or goes to failed. It uses the registers 0 to 5 and the first word of the
+// stack.
 func (t *translator) acquire(lock int, failed string) {
 	got, name := t.NewLabel("got"), "wait"
 	if lock != t.Lock {
 		name = "wait.meters"
 	}
 	t.stateAddress(asm.R1, lock)
-	t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1), code.Atomic(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, got))
+	t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1),
+		code.Atomic(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, got))
 	t.StoreConstant(asm.R10, -8, 0, 8)
 	t.Emit(asm.Mov.Imm(asm.R1, lockTries))
 	t.LoadFunction(asm.R2, name)
@@ -75,7 +80,8 @@ func (t *translator) acquire(lock int, failed string) {
 	wait := t.function(name, func() {
 		t.Emit(asm.Mov.Reg(asm.R6, asm.R2))
 		t.stateAddress(asm.R1, lock)
-		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1), code.Atomic(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, name+".got"))
+		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1),
+			code.Atomic(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, name+".got"))
 		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 		t.Bind(name + ".got")
 		t.StoreConstant(asm.R6, 0, 1, 8)

@@ -6,7 +6,8 @@ import (
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
-// send gives the frame to the port in egress_port: the controller, or an interface. A copy is sent at once and the frame stays; the last is handed over.
+// send gives the frame to the port in egress_port: the controller, or an interface. A copy is sent
+// at once and the frame stays; the last is handed over.
 func (t *translator) send(copied bool) {
 	done, toPort, uncut := t.NewLabel("sent"), t.NewLabel("port"), t.NewLabel("uncut")
 	end := func() {
@@ -39,7 +40,8 @@ func (t *translator) send(copied bool) {
 	if t.fds.Tap != 0 {
 		t.loadEgressPort(asm.R8)
 	}
-	t.Emit(asm.JGE.Imm(asm.R8, MaxPorts, done), asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.Ports, PortsIfindex), asm.Add.Reg(asm.R1, asm.R8))
+	t.Emit(asm.JGE.Imm(asm.R8, MaxPorts, done), asm.LSh.Imm(asm.R8, 2),
+		asm.LoadMapValue(asm.R1, t.fds.Ports, PortsIfindex), asm.Add.Reg(asm.R1, asm.R8))
 	t.Load(asm.R8, asm.R1, 0, 4)
 	t.Emit(asm.JEq.Imm(asm.R8, 0, done))
 	clone := func() {
@@ -67,16 +69,19 @@ func (t *translator) send(copied bool) {
 	end()
 }
 
-// sendFromXDP sends the frame by the port in R8: back by its own interface, by another one that takes frames from XDP, or through tc.
+// sendFromXDP sends the frame by the port in R8: back by its own interface, by another one that
+// takes frames from XDP, or through tc.
 func (t *translator) sendFromXDP(nowhere string) {
 	other, up := t.NewLabel("other"), t.NewLabel("up")
-	t.Emit(asm.JGE.Imm(asm.R8, MaxPorts, nowhere), asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.Ports, PortsXDP), asm.Add.Reg(asm.R1, asm.R8))
+	t.Emit(asm.JGE.Imm(asm.R8, MaxPorts, nowhere), asm.LSh.Imm(asm.R8, 2),
+		asm.LoadMapValue(asm.R1, t.fds.Ports, PortsXDP), asm.Add.Reg(asm.R1, asm.R8))
 	t.Load(asm.R2, asm.R1, 0, 4)
 	t.Emit(asm.JEq.Imm(asm.R2, 0, up))
 	if t.fds.Tap != 0 {
 		t.tapFrame(TapOut, t.loadEgressPort)
 		t.loadEgressPort(asm.R8)
-		t.Emit(asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.Ports, PortsXDP), asm.JGE.Imm(asm.R8, 4*MaxPorts, nowhere), asm.Add.Reg(asm.R1, asm.R8))
+		t.Emit(asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.Ports, PortsXDP),
+			asm.JGE.Imm(asm.R8, 4*MaxPorts, nowhere), asm.Add.Reg(asm.R1, asm.R8))
 		t.Load(asm.R2, asm.R1, 0, 4)
 	}
 	t.Load(asm.R1, code.Ctx, xdpIfindex, 4)
@@ -97,7 +102,8 @@ func (t *translator) loadEgressPort(dst asm.Register) {
 	t.Load(dst, code.PHV, egress.Off, egress.Size)
 }
 
-// What precedes a frame in the tap's ring: the port and the direction, 4 bytes each, and the clock (boottime), 8 bytes.
+// What precedes a frame in the tap's ring: the port and the direction, 4 bytes each, and the clock
+// (boottime), 8 bytes.
 const (
 	TapHeader = 16
 	tapIn     = 0
@@ -120,25 +126,29 @@ func (t *translator) tapFrame(direction int32, port func(dst asm.Register)) {
 	}, TapHeader)
 }
 
-// sendToRing puts the frame into a ring, from which the process takes packet-ins or the tap's frames, after before bytes that first writes at R0. It is lost if the
-// ring is full.
+// sendToRing puts the frame into a ring, from which the process takes packet-ins or the tap's
+// frames, after before bytes that first writes at R0. It is lost if the ring is full.
 func (t *translator) sendToRing(ring int, first func(), before int) {
 	no := t.NewLabel("lost")
 	t.StoreConstant(asm.R10, -4, 0, 4)
-	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Buffer), asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, -4))
 	t.Call(asm.FnMapLookupElem)
 	t.Emit(asm.JEq.Imm(asm.R0, 0, no))
 	first()
 	t.Emit(asm.Mov.Reg(code.Entry, asm.R0))
 	t.Load(code.Temp, code.PHV, phvLen, 4)
 	t.Emit(asm.JEq.Imm(code.Temp, 0, no), asm.JGT.Imm(code.Temp, int32(BufferSize-before), no))
-	t.Emit(asm.Mov.Reg(asm.R3, code.Entry), asm.Add.Imm(asm.R3, int32(before)), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R4, code.Temp))
+	t.Emit(asm.Mov.Reg(asm.R3, code.Entry), asm.Add.Imm(asm.R3, int32(before)),
+		asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R4, code.Temp))
 	t.loadBytes()
 	t.Emit(asm.JNE.Imm(asm.R0, 0, no), asm.Add.Imm(code.Temp, int32(before)))
-	t.Emit(asm.LoadMapPtr(asm.R1, ring), asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.Temp), asm.Mov.Imm(asm.R4, 0))
+	t.Emit(asm.LoadMapPtr(asm.R1, ring), asm.Mov.Reg(asm.R2, code.Entry),
+		asm.Mov.Reg(asm.R3, code.Temp), asm.Mov.Imm(asm.R4, 0))
 	t.Call(asm.FnRingbufOutput)
 	t.Bind(no)
 }
 
-// BufferSize is the longest frame that can go to the controller, or whose headers can change in size at tc.
+// BufferSize is the longest frame that can go to the controller, or whose headers can change in
+// size at tc.
 const BufferSize = 16 << 10

@@ -27,7 +27,8 @@ func (t *translator) afterIngress() {
 	t.send(false)
 }
 
-// multicast makes the copies of a packet whose group is not 0. The last of them needs no clone of the frame: it goes on at the label last, as the one copy of a packet without a group does.
+// multicast makes the copies of a packet whose group is not 0. The last of them needs no clone of
+// the frame: it goes on at the label last, as the one copy of a packet without a group does.
 func (t *translator) multicast(last string) {
 	unicast, one, grp := t.NewLabel("unicast"), t.NewLabel("one"), t.Layout.Field(t.std.mcastGroup)
 	t.Load(asm.R1, code.PHV, grp.Off, grp.Size)
@@ -62,7 +63,8 @@ func (t *translator) multicast(last string) {
 	t.Bind(unicast)
 }
 
-// replicate makes the copies that the word in phvGroup says, but for the last ones: how many replicas there are, and where they start.
+// replicate makes the copies that the word in phvGroup says, but for the last ones: how many
+// replicas there are, and where they start.
 func (t *translator) replicate(last int32) {
 	at := t.snapshot
 	for _, s := range t.saved {
@@ -86,7 +88,8 @@ func (t *translator) replicate(last int32) {
 
 const instanceReplication = 5
 
-// replica makes one copy: the function that bpf_loop calls with the copy's number and the two words that multicast left on the stack.
+// replica makes one copy: the function that bpf_loop calls with the copy's number and the two words
+// that multicast left on the stack.
 func (t *translator) replica() {
 	next := "replica.next"
 	t.Emit(asm.Mov.Reg(code.Entry, asm.R1))
@@ -118,7 +121,8 @@ func (t *translator) restoreSnapshot() {
 	}
 }
 
-// toReplica makes the packet the copy of the replica whose number is in R1: its port and its instance.
+// toReplica makes the packet the copy of the replica whose number is in R1: its port and its
+// instance.
 func (t *translator) toReplica(none string) {
 	t.Emit(asm.JGE.Imm(asm.R1, MaxReplicas, none), asm.LSh.Imm(asm.R1, 3))
 	t.stateAddress(asm.R2, t.Replicas)
@@ -129,12 +133,14 @@ func (t *translator) toReplica(none string) {
 	t.setStandard(t.std.egressRid, asm.R1)
 }
 
-// egress is the function that takes one copy through the egress pipeline and writes its headers into the frame.
+// egress is the function that takes one copy through the egress pipeline and writes its headers
+// into the frame.
 func (t *translator) egress() {
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Reg(code.PHV, asm.R2))
 	// There are no queues: a packet that enters one has left it.
 	t.timestamp(t.std.enqTimestamp)
-	for _, r := range []bmv2json.FieldRef{t.std.enqDepth, t.std.deqTimedelta, t.std.deqDepth, t.std.queue} {
+	for _, r := range []bmv2json.FieldRef{t.std.enqDepth, t.std.deqTimedelta, t.std.deqDepth,
+		t.std.queue} {
 		if !r.IsZero() && t.Reads(r) {
 			t.setStandardConstant(r, 0)
 		}
@@ -148,7 +154,8 @@ func (t *translator) egress() {
 	t.leave("egress.drop")
 }
 
-// leave ends a function that the egress pipeline has been run for: the clone that it asked for, its verdict, checksums and headers.
+// leave ends a function that the egress pipeline has been run for: the clone that it asked for, its
+// verdict, checksums and headers.
 func (t *translator) leave(drop string) {
 	t.afterEgressPipeline()
 	spec := t.Layout.Field(t.std.egressSpec)

@@ -24,10 +24,12 @@ func (h Hook) String() string { return [...]string{"tc", "xdp"}[h] }
 // Maps are the maps that a program uses.
 type Maps struct {
 	PHV, State, Ports, PacketIn, PacketOut, Buffer int
-	Lookups                                        map[int]int // by Table.Index: hash tables and tries
+	// by Table.Index: hash tables and tries
+	Lookups map[int]int
 
-	// resume, where it is not 0, is the map of slots between XDP and tc. magic is the switch's, number the pipeline's: see xdp_to_tc.go.
-	// tap, where it is not 0, is the ring to which each frame is copied as it comes and as it goes.
+	// resume, where it is not 0, is the map of slots between XDP and tc. magic is the switch's,
+	// number the pipeline's: see xdp_to_tc.go. tap, where it is not 0, is the ring to which each
+	// frame is copied as it comes and as it goes.
 	Tap int
 	// Digests is the ring for digests, where the program sends any.
 	Digests int
@@ -35,7 +37,8 @@ type Maps struct {
 	Resume        int
 	Magic, Number uint64
 
-	// Replay, where it is not 0, is a map with ReplayBytes bytes that the frame is set to first: for a program that is run again and again on one frame.
+	// Replay, where it is not 0, is a map with ReplayBytes bytes that the frame is set to first:
+	// for a program that is run again and again on one frame.
 	Replay, ReplayBytes int
 }
 
@@ -61,7 +64,8 @@ type translator struct {
 }
 
 func newTranslator(p *Plan, h Hook, f Maps, s Settings) *translator {
-	return &translator{Plan: p, Writer: ir.NewWriter(p.Layout, p.scratch, p.scratchEnd), Settings: s, hook: h, fds: f}
+	return &translator{Plan: p, Writer: ir.NewWriter(p.Layout, p.scratch, p.scratchEnd),
+		Settings: s, hook: h, fds: f}
 }
 
 // Translate writes the whole program.
@@ -125,7 +129,8 @@ func (t *translator) fieldIf(r bmv2json.FieldRef, use func(ir.Place)) {
 	}
 }
 
-// setStandard stores the register into a standard field, cut to its width, if the program has it. It uses R5.
+// setStandard stores the register into a standard field, cut to its width, if the program has it.
+// It uses R5.
 func (t *translator) setStandard(r bmv2json.FieldRef, from asm.Register) {
 	t.fieldIf(r, func(p ir.Place) {
 		if p.Width == p.Size*8 {
@@ -139,7 +144,10 @@ func (t *translator) setStandard(r bmv2json.FieldRef, from asm.Register) {
 }
 
 func (t *translator) setStandardConstant(r bmv2json.FieldRef, v uint32) {
-	t.fieldIf(r, func(p ir.Place) { t.StoreConstant(code.PHV, p.Off, int32(uint64(v)&ir.Ones(p.Width)), p.Size) })
+	t.fieldIf(r, func(p ir.Place) {
+		t.StoreConstant(code.PHV, p.Off,
+			int32(uint64(v)&ir.Ones(p.Width)), p.Size)
+	})
 }
 
 // stateAddress loads the address of a place in the state.
@@ -223,8 +231,9 @@ func (t *translator) errorValue(name string) int32 {
 
 func (t *translator) String() string { return fmt.Sprintf("%s for %s", t.Prog.Name, t.hook) }
 
-// widenBounds makes the verifier forget what it knows of a register, by way of memory, and says that it is no more than most (it goes to never if it is). Where many paths meet that differ
-// in a number only, it would follow all of them to the end.
+// widenBounds makes the verifier forget what it knows of a register, by way of memory, and says
+// that it is no more than most (it goes to never if it is). Where many paths meet that differ in a
+// number only, it would follow all of them to the end.
 func (t *translator) widenBounds(r asm.Register, most int, never string) {
 	t.Store(code.PHV, phvForget, r, 8)
 	t.Load(r, code.PHV, phvForget, 8)

@@ -6,7 +6,8 @@ import (
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
-// truncateFrame makes the frame no longer than was asked for. The last frame is cut; of one that is needed again (copied) restoreFrame puts back what truncateFrame has taken off.
+// truncateFrame makes the frame no longer than was asked for. The last frame is cut; of one that is
+// needed again (copied) restoreFrame puts back what truncateFrame has taken off.
 func (t *translator) truncateFrame(copied bool, drop string) (restore func()) {
 	q := &t.Requests
 	if !q.any() {
@@ -24,7 +25,8 @@ func (t *translator) truncateFrame(copied bool, drop string) (restore func()) {
 		return func() { t.restoreLength(false) }
 	}
 	if t.hook == XDP {
-		t.Emit(asm.Sub.Reg(asm.R1, asm.R2), asm.Mov.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, code.Ctx))
+		t.Emit(asm.Sub.Reg(asm.R1, asm.R2), asm.Mov.Reg(asm.R2, asm.R1),
+			asm.Mov.Reg(asm.R1, code.Ctx))
 		t.Call(asm.FnXdpAdjustTail)
 		t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
 		t.Bind(whole)
@@ -62,12 +64,14 @@ func (t *translator) restoreLength(tail bool) {
 // moveTail copies what is cut off from the frame to the buffer, or back.
 func (t *translator) moveTail(off bool, failed string) {
 	t.StoreConstant(asm.R10, -4, 0, 4)
-	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Buffer), asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, -4))
 	t.Call(asm.FnMapLookupElem)
 	t.Emit(asm.JEq.Imm(asm.R0, 0, failed), asm.Mov.Reg(asm.R3, asm.R0))
 	t.Load(asm.R2, code.PHV, phvLen, 4)
 	t.Load(asm.R4, asm.R10, lengthOnStack, 4)
-	t.Emit(asm.Sub.Reg(asm.R4, asm.R2), asm.JGT.Imm(asm.R4, BufferSize, failed), asm.JEq.Imm(asm.R4, 0, failed))
+	t.Emit(asm.Sub.Reg(asm.R4, asm.R2), asm.JGT.Imm(asm.R4, BufferSize, failed),
+		asm.JEq.Imm(asm.R4, 0, failed))
 	if off {
 		t.loadBytes()
 	} else {

@@ -5,18 +5,21 @@ import (
 	"math/bits"
 )
 
-// Between the program's expressions and instructions stands a small tree of 64-bit operations: a value is one 64-bit word of an expression's result. The
-// makers below fold constants and drop what changes nothing (p4c masks after every operation), knowing an upper bound of every value.
+// Between the program's expressions and instructions stands a small tree of 64-bit operations: a
+// value is one 64-bit word of an expression's result. The makers below fold constants and drop what
+// changes nothing (p4c masks after every operation), knowing an upper bound of every value.
 
 type valueOp int
 
 const (
-	vConst  valueOp = iota
-	vLoad           // size bytes at off from the PHV; swapped: a word of a wide field
-	vLast           // the same in the last valid element of a stack: stack counts, stride apart; 0 where there is none
-	vParam          // the same, from the slot of the table entry that is running
-	vInline         // bits of the word of the table entry that is running
-	vFrame          // the same, from the parse buffer at the cursor
+	vConst valueOp = iota
+	vLoad          // size bytes at off from the PHV; swapped: a word of a wide field
+	// the same in the last valid element of a stack: stack counts, stride apart; 0 where there is
+	// none
+	vLast
+	vParam  // the same, from the slot of the table entry that is running
+	vInline // bits of the word of the table entry that is running
+	vFrame  // the same, from the parse buffer at the cursor
 	vAdd
 	vSub
 	vMul
@@ -34,8 +37,9 @@ const (
 
 // Value is one 64-bit word.
 type Value struct {
-	op      valueOp
-	k       uint64 // vConst; vShl, vShr, vSar: the amount, where b is nil; vSext: the bits; vInline: the first bit
+	op valueOp
+	// vConst; vShl, vShr, vSar: the amount, where b is nil; vSext: the bits; vInline: the first bit
+	k       uint64
 	off     int
 	size    int
 	swapped bool
@@ -65,10 +69,12 @@ func (v *Value) Constant() (k uint64, ok bool) { return v.k, v.op == vConst }
 
 // same reports whether two values are the same load of the PHV.
 func (v *Value) same(w *Value) bool {
-	return v.op == vLoad && w.op == vLoad && v.off == w.off && v.size == w.size && v.swapped == w.swapped
+	return v.op == vLoad && w.op == vLoad && v.off == w.off && v.size == w.size &&
+		v.swapped == w.swapped
 }
 
-// LoadPHV is a number of size bytes (1, 2, 4 or 8) at an offset in the PHV, of which width bits may be set.
+// LoadPHV is a number of size bytes (1, 2, 4 or 8) at an offset in the PHV, of which width bits may
+// be set.
 func LoadPHV(off, size, width int) *Value {
 	return &Value{op: vLoad, off: off, size: size, Max: Ones(width)}
 }
@@ -174,7 +180,8 @@ func mod(a, b *Value) *Value {
 	if b.op == vConst && b.k != 0 {
 		return &Value{op: vMod, a: a, b: b, Max: min(a.Max, b.k-1)}
 	}
-	return Select(Compare(CmpNe, b, Const(0), false), &Value{op: vMod, a: a, b: b, Max: a.Max}, Const(0))
+	return Select(Compare(CmpNe, b, Const(0), false), &Value{op: vMod, a: a, b: b, Max: a.Max},
+		Const(0))
 }
 
 func Shl(a *Value, k uint64) *Value {
@@ -410,8 +417,8 @@ func (v *Value) Immediate() (int32, bool) {
 	return 0, false
 }
 
-// FrameBits is a number of up to 64 bits, at a bit offset from the cursor in the frame's buffer, which is at
-// frame in the PHV; its bytes must have been found available.
+// FrameBits is a number of up to 64 bits, at a bit offset from the cursor in the frame's buffer,
+// which is at frame in the PHV; its bytes must have been found available.
 func FrameBits(frame, bit, width int) *Value {
 	in, at := bit%8, frame+bit/8
 	v := &Value{op: vFrame, off: at, size: 8, swapped: true, Max: ^uint64(0)}

@@ -1,13 +1,15 @@
 package runtime
 
-// slots hands out places in an array that packets read through a word that points at them. A place that is given back may still be read by packets that have
-// seen the word before; it is handed out again only after all of those are gone.
+// slots hands out places in an array that packets read through a word that points at them. A place
+// that is given back may still be read by packets that have seen the word before; it is handed out
+// again only after all of those are gone.
 type slots struct {
 	free, gone []int
 	next, size int
 }
 
-// take returns a free place. It waits for packets in flight where only places that were given back are left; ok is false if there is none.
+// take returns a free place. It waits for packets in flight where only places that were given back
+// are left; ok is false if there is none.
 func (s *slots) take() (int, bool) {
 	if n := len(s.free); n > 0 {
 		i := s.free[n-1]
@@ -28,7 +30,8 @@ func (s *slots) take() (int, bool) {
 
 func (s *slots) give(i int) { s.gone = append(s.gone, i) }
 
-// extents hands out runs of places one after the other, as slots does single ones: the replicas of a group.
+// extents hands out runs of places one after the other, as slots does single ones: the replicas of
+// a group.
 type extents struct {
 	size int
 	used map[int]int // start → length

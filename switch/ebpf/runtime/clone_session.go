@@ -27,7 +27,8 @@ func (p *Pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 	case id >= compile.MaxSessions:
 		return fmt.Errorf("clone session %d: %w", id, target.ErrOutOfRange)
 	case s != nil && s.TruncateTo < 0:
-		return fmt.Errorf("clone session %d: cut to %d bytes: %w", id, s.TruncateTo, target.ErrInvalid)
+		return fmt.Errorf("clone session %d: cut to %d bytes: %w", id, s.TruncateTo,
+			target.ErrInvalid)
 	}
 	old := p.sessions[id]
 	if s == nil {
@@ -43,7 +44,8 @@ func (p *Pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 	next.Replicas = slices.Clone(s.Replicas)
 	var ok bool
 	if next.at, ok = p.replicas.take(max(len(s.Replicas), 1)); !ok {
-		return fmt.Errorf("clone session %d: no room for %d replicas: %w", id, len(s.Replicas), target.ErrFull)
+		return fmt.Errorf("clone session %d: no room for %d replicas: %w", id, len(s.Replicas),
+			target.ErrFull)
 	}
 	for i, r := range s.Replicas {
 		p.State.Store(p.Plan.Replicas+(next.at+i)*8, uint64(r.Port)|uint64(r.Instance)<<32)
@@ -56,7 +58,8 @@ func (p *Pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 	return nil
 }
 
-// writeSession tells the packets. A program that does not clone has no place for sessions, and keeps none of them.
+// writeSession tells the packets. A program that does not clone has no place for sessions, and
+// keeps none of them.
 func (p *Pipeline) writeSession(id uint32, replicas uint64, cut uint32) {
 	if !p.Requests.Clones {
 		return

@@ -22,7 +22,8 @@ func (p *Pipeline) SetMulticastGroup(id uint32, replicas []target.Replica) error
 	}
 	defer leave()
 	if id == 0 || id >= compile.MaxGroups {
-		return fmt.Errorf("multicast group %d: ids are 1 to %d: %w", id, compile.MaxGroups-1, target.ErrInvalid)
+		return fmt.Errorf("multicast group %d: ids are 1 to %d: %w", id, compile.MaxGroups-1,
+			target.ErrInvalid)
 	}
 	old := p.groups[id]
 	word := p.Plan.Groups + int(id)*8
@@ -38,7 +39,8 @@ func (p *Pipeline) SetMulticastGroup(id uint32, replicas []target.Replica) error
 	g := &group{replicas: slices.Clone(replicas)}
 	var ok bool
 	if g.at, ok = p.replicas.take(max(len(replicas), 1)); !ok {
-		return fmt.Errorf("multicast group %d: no room for %d replicas: %w", id, len(replicas), target.ErrFull)
+		return fmt.Errorf("multicast group %d: no room for %d replicas: %w", id, len(replicas),
+			target.ErrFull)
 	}
 	for i, r := range replicas {
 		p.State.Store(p.Plan.Replicas+(g.at+i)*8, uint64(r.Port)|uint64(r.Instance)<<32)

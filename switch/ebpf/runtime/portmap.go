@@ -7,7 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
 )
 
-// PortMap is the map "ports", which outlives pipelines: which interface is which port, where programs and the process find it.
+// PortMap is the map "ports", which outlives pipelines: which interface is which port, where
+// programs and the process find it.
 type PortMap struct{ *State }
 
 func newPortMap() (*PortMap, error) {
@@ -31,7 +32,8 @@ func (m *PortMap) SetPort(ifindex int, number uint32) {
 	m.set(compile.PortsByIfindex+ifindex*4, number+1)
 }
 
-// SetInterface makes an interface that of a port; 0 is none. some is the interface of any port, 0 if there is none.
+// SetInterface makes an interface that of a port; 0 is none. some is the interface of any port, 0
+// if there is none.
 func (m *PortMap) SetInterface(number uint32, ifindex, some int) {
 	m.set(compile.PortsIfindex+int(number)*4, uint32(ifindex))
 	m.set(compile.PortsAny, uint32(some))

@@ -25,13 +25,16 @@ type State struct {
 }
 
 func NewState(size int) (*State, error) {
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "state", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "state", Type: ebpf.Array, KeySize: 4,
+		ValueSize: uint32(size), MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
 	if err != nil {
-		return nil, fmt.Errorf("making a map of %d bytes for registers, counters and tables: %w", size, err)
+		return nil, fmt.Errorf("making a map of %d bytes for registers, counters and tables: %w",
+			size, err)
 	}
 	// The mapping is by pages; what is after the value is never looked at.
 	page := unix.Getpagesize()
-	mem, err := unix.Mmap(m.FD(), 0, (size+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(m.FD(), 0, (size+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED)
 	if err != nil {
 		m.Close()
 		return nil, fmt.Errorf("mapping registers, counters and tables: %w", err)
@@ -58,9 +61,11 @@ func (s *State) Store(off int, v uint64) { atomic.StoreUint64(s.word(off), v) }
 
 const membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
 
-// WaitForPackets returns when every program that was running when it was called has ended: an RCU grace period of the kernel, which membarrier(2) waits for.
+// WaitForPackets returns when every program that was running when it was called has ended: an RCU
+// grace period of the kernel, which membarrier(2) waits for.
 func WaitForPackets() {
 	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0); errno != 0 {
-		time.Sleep(100 * time.Millisecond) // a kernel without it (or with nohz_full CPUs); no packet takes that long
+		// a kernel without it (or with nohz_full CPUs); no packet takes that long
+		time.Sleep(100 * time.Millisecond)
 	}
 }

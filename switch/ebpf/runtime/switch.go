@@ -32,8 +32,10 @@ type Switch struct {
 	tap        *Ring // nil if nobody asked for it
 }
 
-// NewSwitch makes the maps. The functions are called with each record of their ring, which they must not keep; onTap may be nil.
-func NewSwitch(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onDigest, onTap func(record []byte)) (sh *Switch, err error) {
+// NewSwitch makes the maps. The functions are called with each record of their ring, which they
+// must not keep; onTap may be nil.
+func NewSwitch(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onDigest,
+	onTap func(record []byte)) (sh *Switch, err error) {
 	sh = &Switch{Settings: s, atXDP: atXDP, magic: rand.Uint64()}
 	defer func() {
 		if err != nil {
@@ -47,7 +49,8 @@ func NewSwitch(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onD
 	if sh.PacketOuts, err = NewState(compile.PacketOutSize); err != nil {
 		return nil, err
 	}
-	if sh.buffer, err = newMapIn(ebpf.MapSpec{Name: "buffer", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: compile.BufferSize, MaxEntries: 1}); err != nil {
+	if sh.buffer, err = newMapIn(ebpf.MapSpec{Name: "buffer", Type: ebpf.PerCPUArray, KeySize: 4,
+		ValueSize: compile.BufferSize, MaxEntries: 1}); err != nil {
 		return nil, err
 	}
 	if sh.PacketIn, err = newRing("packet_in", packetInRing, log, onPacketIn); err != nil {
