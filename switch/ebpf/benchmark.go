@@ -53,7 +53,7 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 	// The kernel runs it on the loopback interface, which stands for the CPU port otherwise.
 	d.PortMap.SetPort(1, number)
 	defer d.PortMap.SetPort(1, d.opts.CPUPort)
-	err = d.home.Do(func() error {
+	err = d.netns.Do(func() error {
 		if _, each, err = prog.Benchmark(frame, n, nil); err != nil {
 			return err
 		}

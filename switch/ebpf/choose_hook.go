@@ -10,13 +10,13 @@ import (
 
 // chooseHook decides where a port's frames are met, and prepares the peer of a veth.
 func (d *device) chooseHook(q *port, l netlink.Link) {
-	q.At, q.why = HookTC, "as asked"
+	q.At, q.reason = HookTC, "as asked"
 	if d.opts.Hook == HookTC {
 		return
 	}
 	veth, isVeth := l.(*netlink.Veth)
 	if isVeth && d.opts.Hook == HookAuto {
-		q.why = "on a veth tc is as fast as XDP and needs nothing of the peer"
+		q.reason = "on a veth tc is as fast as XDP and needs nothing of the peer"
 		return
 	}
 	if f, err := d.features(q.Ifindex); err != nil || f&attach.RunsXDP == 0 {
@@ -24,19 +24,19 @@ func (d *device) chooseHook(q *port, l netlink.Link) {
 		return
 	}
 	if isVeth {
-		p, err := attach.PreparePeer(d.home, veth)
+		p, err := attach.PreparePeer(d.netns, veth)
 		if err != nil {
 			d.atTC(q, err.Error())
 			return
 		}
 		q.peer = p
 	}
-	q.At, q.why = HookXDP, "the driver runs it natively"
+	q.At, q.reason = HookXDP, "the driver runs it natively"
 }
 
 // atTC makes tc the hook of a port for which XDP was asked.
 func (d *device) atTC(q *port, why string) {
-	q.At, q.why = HookTC, why
+	q.At, q.reason = HookTC, why
 	if d.opts.Hook == HookXDP {
 		d.log.Warn("the port is served at tc, not at XDP", "port", q.Number, "iface", q.Iface,
 			"why", why)
@@ -50,7 +50,7 @@ func (d *device) atTC(q *port, why string) {
 // features are the XDP features of an interface, as the kernel's netdev family tells them (Linux
 // 6.3).
 func (d *device) features(ifindex int) (f uint64, err error) {
-	err = d.home.Do(func() error {
+	err = d.netns.Do(func() error {
 		f, err = attach.XDPFeatures(ifindex)
 		return err
 	})
@@ -62,7 +62,7 @@ func (d *device) features(ifindex int) (f uint64, err error) {
 // a rate, a delay or a loss. Else the frames go by tc. Where it cannot be found out all stays as it
 // is.
 func (d *device) refresh(q *port) {
-	if d.opts.Hook == HookTC || q.gone {
+	if d.opts.Hook == HookTC || q.missing {
 		d.PortMap.SetXDP(q.Number, 0)
 		return
 	}
@@ -82,7 +82,7 @@ func (d *device) refresh(q *port) {
 
 // shaped reports whether an interface has a queueing discipline that somebody has chosen.
 func (d *device) shaped(ifindex int) (yes bool, err error) {
-	err = d.home.Do(func() error {
+	err = d.netns.Do(func() error {
 		yes, err = attach.Shaped(ifindex)
 		return err
 	})

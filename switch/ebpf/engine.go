@@ -56,17 +56,18 @@ type Device interface {
 type device struct {
 	opts    Options
 	log     *slog.Logger
-	home    *attach.Namespace
+	netns   *attach.Namespace
 	clsact  bool // the kernel has no tcx
 	watcher *watcher
 	*runtime.Switch
 
-	mu        sync.Mutex // guards what follows
-	closed    bool
-	ports     map[uint32]*port
-	pipeline  *runtime.Pipeline
-	blind     bool                             // interfaces could not be looked at, which was said
-	committed atomic.Pointer[runtime.Pipeline] // the same, for who does not hold mu
+	mu       sync.Mutex // guards what follows
+	closed   bool
+	ports    map[uint32]*port
+	pipeline *runtime.Pipeline
+	// interfaces could not be looked at, which was said
+	lookupsFail bool
+	committed   atomic.Pointer[runtime.Pipeline] // the same, for who does not hold mu
 
 	handlers sync.Mutex
 	onPacket func([]byte)
@@ -103,17 +104,18 @@ func newDevice(opts Options) (d *device, err error) {
 			d.Close()
 		}
 	}()
-	if d.home, err = attach.EnterNamespace(); err != nil {
+	if d.netns, err = attach.EnterNamespace(); err != nil {
 		return nil, err
 	}
 	d.clsact = opts.clsact || !attach.HasTCX()
-	if err := d.home.Do(offload.Recover); err != nil {
+	if err := d.netns.Do(offload.Recover); err != nil {
 		d.log.Warn("what a dead switch changed on interfaces may still be changed", "err", err)
 	}
 	s := compile.Settings{CPUPort: opts.CPUPort, DropPort: opts.DropPort, OnlyUDP: opts.OnlyUDP,
 		Captured: opts.captured, Unlocked: opts.unlocked, Started: boottime.Now()}
-	if d.Switch, err = runtime.NewSwitch(s, opts.Hook != HookTC, d.log, d.handPacket, d.handDigest,
-		d.handTapped()); err != nil {
+	if d.Switch, err = runtime.NewSwitch(s, opts.Hook != HookTC, d.log, d.deliverPacketIn,
+		d.deliverDigest,
+		d.tapDelivery()); err != nil {
 		return nil, err
 	}
 	if d.watcher, err = d.watch(); err != nil {
@@ -219,7 +221,7 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 	var finishes []func()
 	defer func() {
 		runtime.WaitForPackets()
-		_ = d.home.Do(func() error {
+		_ = d.netns.Do(func() error {
 			for _, finish := range finishes {
 				finish()
 			}
@@ -237,7 +239,7 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 				finish, e := d.attach(r, old)
 				finishes, err = append(finishes, finish), errors.Join(err, e)
 			} else {
-				_ = d.home.Do(func() error { r.Close(); return nil })
+				_ = d.netns.Do(func() error { r.Close(); return nil })
 			}
 		}
 		return err
@@ -275,16 +277,16 @@ func (d *device) OnDigest(f func(target.Digest)) {
 	d.handlers.Unlock()
 }
 
-// handPacket gives a packet-in to who asked for them.
-func (d *device) handPacket(frame []byte) {
+// deliverPacketIn gives a packet-in to who asked for them.
+func (d *device) deliverPacketIn(frame []byte) {
 	d.handlers.Lock()
 	handle := d.onPacket
 	d.handlers.Unlock()
 	handle(frame)
 }
 
-// handTapped gives records of the tap's ring to Options.Tap; nil where there is none.
-func (d *device) handTapped() func(record []byte) {
+// tapDelivery gives records of the tap's ring to Options.Tap; nil where there is none.
+func (d *device) tapDelivery() func(record []byte) {
 	if d.opts.Tap == nil {
 		return nil
 	}
@@ -295,8 +297,8 @@ func (d *device) handTapped() func(record []byte) {
 	}
 }
 
-// handDigest gives a digest to who asked for them.
-func (d *device) handDigest(record []byte) {
+// deliverDigest gives a digest to who asked for them.
+func (d *device) deliverDigest(record []byte) {
 	p := d.committed.Load()
 	if p == nil {
 		return
@@ -326,8 +328,8 @@ func (d *device) Close() error {
 	}
 	d.closed = true
 	for _, q := range d.ports {
-		if !q.gone {
-			d.forget(q)
+		if !q.missing {
+			d.closePort(q)
 		}
 	}
 	if d.Switch != nil {
@@ -337,8 +339,8 @@ func (d *device) Close() error {
 		runtime.WaitForPackets()
 		d.pipeline.Close()
 	}
-	if d.home != nil {
-		d.home.Close() // after the packet-outs that are under way
+	if d.netns != nil {
+		d.netns.Close() // after the packet-outs that are under way
 	}
 	if d.Switch != nil {
 		d.Switch.Close()

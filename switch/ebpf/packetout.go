@@ -25,7 +25,7 @@ func (d *device) PacketOut(frame []byte) error {
 		return fmt.Errorf("packet-out of %d bytes (%d to %d): %w", len(frame),
 			compile.PacketOutLeast, compile.PacketOutMax, target.ErrInvalid)
 	}
-	return d.home.Do(func() error { // one at a time: the thread is one
+	return d.netns.Do(func() error { // one at a time: the thread is one
 		copy(d.PacketOuts.Mem[compile.PacketOutFrame:], frame)
 		d.PacketOuts.Store(compile.PacketOutLength, uint64(len(frame)))
 		defer d.PacketOuts.Store(compile.PacketOutLength, 0)

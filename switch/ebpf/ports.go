@@ -17,20 +17,20 @@ import (
 type port struct {
 	target.Port
 	attach.Attachment              // nothing is attached while no program is committed
-	why               string       // it is where it is
+	reason            string       // it is where it is
 	peer              *attach.Peer // nil but for a veth at XDP
 	// the interface's counts when it became the port, and when they were last read
 	zero, seen target.PortCounters
 	settings   *offload.Change
 	tags       *offload.Change // of those too, where XDP meets the frames
-	gone       bool            // the interface is not there
+	missing    bool            // the interface is not there
 }
 
 // SetInterface makes an interface that of a port; 0 is none.
 func (d *device) setInterface(number uint32, ifindex int) {
 	some := ifindex
 	for _, q := range d.ports {
-		if some == 0 && q.Number != number && !q.gone {
+		if some == 0 && q.Number != number && !q.missing {
 			some = q.Ifindex
 		}
 	}
@@ -41,10 +41,10 @@ func (d *device) setInterface(number uint32, ifindex int) {
 // were on their way are gone.
 func (d *device) attach(q *port, p *runtime.Pipeline) (finish func(), err error) {
 	finish = func() {}
-	if q.gone {
+	if q.missing {
 		return finish, nil
 	}
-	err = d.home.Do(func() error {
+	err = d.netns.Do(func() error {
 		finish, err = q.Change(p.TC, p.XDP)
 		return err
 	})
@@ -75,17 +75,17 @@ func (d *device) AddPort(p target.Port) error {
 			compile.MaxPorts-2, target.ErrInvalid)
 	}
 	q := &port{Port: p}
-	if err := d.open(q); err != nil {
+	if err := d.openPort(q); err != nil {
 		return err
 	}
 	d.ports[p.Number] = q
 	return nil
 }
 
-// open finds a port's interface, prepares it, and attaches the program to it.
-func (d *device) open(q *port) error {
+// openPort finds a port's interface, prepares it, and attaches the program to it.
+func (d *device) openPort(q *port) error {
 	var l netlink.Link
-	err := d.home.Do(func() (err error) {
+	err := d.netns.Do(func() (err error) {
 		if l, err = netlink.LinkByName(q.Iface); err != nil {
 			return fmt.Errorf("port %d: interface %s: %w", q.Number, q.Iface, err)
 		}
@@ -106,9 +106,9 @@ func (d *device) open(q *port) error {
 		}
 	}
 	q.Attachment = attach.New(q.Iface, index, d.clsact)
-	q.zero, q.gone = countersOf(l), false
+	q.zero, q.missing = countersOf(l), false
 	q.seen = q.zero
-	_ = d.home.Do(func() error {
+	_ = d.netns.Do(func() error {
 		var err error
 		// A program would see one large frame for several.
 		off := []offload.Setting{offload.GenericReceive, offload.LargeReceive}
@@ -128,7 +128,7 @@ func (d *device) open(q *port) error {
 	})
 	d.chooseHook(q, l)
 	if q.At == HookXDP {
-		_ = d.home.Do(func() (err error) {
+		_ = d.netns.Do(func() (err error) {
 			if q.tags, err = offload.Off(q.Iface, index, offload.RxVLAN); err != nil {
 				d.log.Warn("frames whose 802.1Q tag the device takes off are taken for "+
 					"untagged ones at XDP, or the setting may outlive a kill",
@@ -141,20 +141,20 @@ func (d *device) open(q *port) error {
 	d.setInterface(q.Number, index)
 	if d.pipeline != nil {
 		if _, err := d.attach(q, d.pipeline); err != nil {
-			d.forget(q)
+			d.closePort(q)
 			return err
 		}
 	}
-	d.log.Info("port", "port", q.Number, "iface", q.Iface, "hook", q.At, "why", q.why)
+	d.log.Info("port", "port", q.Number, "iface", q.Iface, "hook", q.At, "why", q.reason)
 	return nil
 }
 
-// forget undoes what open has done.
-func (d *device) forget(q *port) {
+// closePort undoes what open has done.
+func (d *device) closePort(q *port) {
 	d.setInterface(q.Number, 0)
 	d.PortMap.SetXDP(q.Number, 0)
 	d.PortMap.SetPort(q.Ifindex, runtime.NoPort)
-	_ = d.home.Do(func() error {
+	_ = d.netns.Do(func() error {
 		q.Close()
 		if err := errors.Join(q.settings.Restore(), q.tags.Restore()); err != nil {
 			d.log.Warn("an interface's settings are not as they were", "iface", q.Iface, "err", err)
@@ -175,8 +175,8 @@ func (d *device) RemovePort(number uint32) error {
 	if q == nil {
 		return fmt.Errorf("port %d: %w", number, target.ErrNotFound)
 	}
-	if !q.gone {
-		d.forget(q)
+	if !q.missing {
+		d.closePort(q)
 	}
 	delete(d.ports, number)
 	return nil
@@ -196,7 +196,7 @@ func (d *device) Ports() map[target.Port]target.PortCounters {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := map[target.Port]target.PortCounters{}
-	_ = d.home.Do(func() error {
+	_ = d.netns.Do(func() error {
 		for _, q := range d.ports {
 			if l, err := netlink.LinkByIndex(q.Ifindex); err == nil {
 				q.seen = countersOf(l)

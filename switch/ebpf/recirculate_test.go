@@ -47,7 +47,7 @@ func newRecirculation(t *testing.T, prog *bmv2json.Program, opts Options) *recir
 	for _, n := range recirculatePorts {
 		check(t, a.kernel.AddPort(target.Port{Number: n, Iface: fmt.Sprintf("s%d", n)}))
 		if q := a.kernel.ports[n]; (q.At == HookXDP) != (opts.Hook == HookXDP) {
-			t.Fatalf("port %d is at %v: %s", n, q.At, q.why)
+			t.Fatalf("port %d is at %v: %s", n, q.At, q.reason)
 		}
 	}
 	return a

@@ -53,7 +53,7 @@ func runSTF(t *testing.T, hook Hook, file string, text []byte) {
 	for _, n := range ports {
 		check(t, d.AddPort(target.Port{Number: n, Iface: fmt.Sprintf("s%d", n)}))
 		if q := d.ports[n]; (q.At == HookXDP) != (hook == HookXDP) {
-			t.Fatalf("port %d is at %v: %s", n, q.At, q.why)
+			t.Fatalf("port %d is at %v: %s", n, q.At, q.reason)
 		}
 	}
 	begun := time.Now()

@@ -20,20 +20,20 @@ type watcher struct {
 	once    sync.Once
 }
 
-// lookEvery is how often all ports are looked at even if the kernel reports no change: what happens
-// to a peer elsewhere is not reported.
-const lookEvery = 500 * time.Millisecond
+// reconcileInterval is how often all ports are looked at even if the kernel reports no change: what
+// happens to a peer elsewhere is not reported.
+const reconcileInterval = 500 * time.Millisecond
 
 func (d *device) watch() (*watcher, error) {
 	w := &watcher{changes: make(chan netlink.LinkUpdate, 256), end: make(chan struct{})}
-	if err := d.home.Do(func() error {
+	if err := d.netns.Do(func() error {
 		return netlink.LinkSubscribe(w.changes,
 			w.end)
 	}); err != nil {
 		return nil, fmt.Errorf("asking to be told of interfaces that come and go: %w", err)
 	}
 	w.ended.Go(func() {
-		tick := time.NewTicker(lookEvery)
+		tick := time.NewTicker(reconcileInterval)
 		defer tick.Stop()
 		changes := w.changes
 		var lost uint64
@@ -47,7 +47,7 @@ func (d *device) watch() (*watcher, error) {
 				}
 			case <-tick.C:
 			}
-			d.look()
+			d.reconcile()
 			if n := d.PortMap.Lost(); n > lost {
 				d.log.Warn("frames were lost between XDP and tc", "frames", n-lost)
 				lost = n
@@ -62,8 +62,8 @@ func (w *watcher) stop() {
 	w.ended.Wait()
 }
 
-// look compares the interfaces with the ports.
-func (d *device) look() {
+// reconcile compares the interfaces with the ports.
+func (d *device) reconcile() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -75,7 +75,7 @@ func (d *device) look() {
 		switch {
 		case err != nil: // which says nothing about the interface
 			unknown = err
-		case index == q.Ifindex && !q.gone:
+		case index == q.Ifindex && !q.missing:
 			if q.peer != nil {
 				if err := q.peer.Namespace.Do(q.peer.EnsureProgram); err != nil {
 					d.log.Debug("the peer of a port", "port", q.Number, "iface", q.Iface, "err",
@@ -83,26 +83,26 @@ func (d *device) look() {
 				}
 			}
 			d.refresh(q)
-		case !q.gone:
+		case !q.missing:
 			d.log.Warn("the interface of a port is gone", "port", q.Number, "iface", q.Iface)
-			d.forget(q)
-			q.gone = true
+			d.closePort(q)
+			q.missing = true
 			fallthrough
 		default:
 			if index == 0 {
 				continue
 			}
-			if err := d.open(q); err != nil {
+			if err := d.openPort(q); err != nil {
 				d.log.Warn("the interface of a port is back, but is no port", "port", q.Number,
 					"iface", q.Iface, "err", err)
-				q.gone = true
+				q.missing = true
 				continue
 			}
 			d.log.Info("the interface of a port is back", "port", q.Number, "iface", q.Iface)
 		}
 	}
-	if blind := unknown != nil; blind != d.blind {
-		if d.blind = blind; blind {
+	if blind := unknown != nil; blind != d.lookupsFail {
+		if d.lookupsFail = blind; blind {
 			d.log.Warn("interfaces cannot be looked at, so ports stay as they are", "err", unknown,
 				"do", offload.Help(unknown))
 		} else {
@@ -113,7 +113,7 @@ func (d *device) look() {
 
 // indexOf is an interface's index, 0 where there is none of that name.
 func (d *device) indexOf(name string) (index int, err error) {
-	err = d.home.Do(func() error {
+	err = d.netns.Do(func() error {
 		l, err := netlink.LinkByName(name)
 		if err != nil {
 			if errors.As(err, &netlink.LinkNotFoundError{}) {

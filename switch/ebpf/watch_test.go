@@ -39,13 +39,13 @@ func TestOutOfDescriptors(t *testing.T) {
 			said.Reset()
 			withoutDescriptors(t, func() {
 				for range 3 {
-					d.look()
+					d.reconcile()
 				}
 			})
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			for _, q := range d.ports {
-				if q.gone {
+				if q.missing {
 					t.Errorf("port %d is gone", q.Number)
 				}
 			}

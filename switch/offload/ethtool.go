@@ -52,8 +52,8 @@ func IsOn(name string, s Setting) (bool, error) {
 	return v&c.bit != 0, err
 }
 
-// put turns a setting on or off.
-func put(name string, s Setting, on bool) error {
+// set turns a setting on or off.
+func set(name string, s Setting, on bool) error {
 	c := settings[s]
 	v, err := ethtool(name, c.get, 0)
 	if err == nil {

@@ -69,7 +69,7 @@ type Change struct {
 	name    string
 	index   int
 	me      owner
-	settled []Setting
+	changed []Setting
 }
 
 // Off turns settings of an interface off, in the calling thread's network namespace. Those that the
@@ -85,7 +85,7 @@ func Off(name string, index int, which ...Setting) (*Change, error) {
 	if err != nil { // without records: what is off stays off after a kill
 		for _, s := range which {
 			if on, e := IsOn(name, s); e == nil && on {
-				err = errors.Join(err, put(name, s, false))
+				err = errors.Join(err, set(name, s, false))
 			}
 		}
 		return c, err
@@ -113,21 +113,21 @@ func (c *Change) off(s Setting) error {
 	if !on && (!known || r.Iface != c.name) {
 		return nil // it was off before any of us
 	}
-	r.Iface, r.Owners = c.name, append(living(r.Owners), c.me)
+	r.Iface, r.Owners = c.name, append(aliveOwners(r.Owners), c.me)
 	if err := write(path, r); err != nil {
 		return err
 	}
-	c.settled = append(c.settled, s)
+	c.changed = append(c.changed, s)
 	if !on {
 		return nil
 	}
-	return put(c.name, s, false)
+	return set(c.name, s, false)
 }
 
 // Restore turns on again what was on before, unless somebody else needs it off. It is called in the
 // network namespace in which Off was. An interface that is gone needs nothing.
 func (c *Change) Restore() error {
-	if c == nil || len(c.settled) == 0 {
+	if c == nil || len(c.changed) == 0 {
 		return nil
 	}
 	unlock, err := lock()
@@ -137,7 +137,7 @@ func (c *Change) Restore() error {
 	defer unlock()
 	var errs []error
 	// what needs another setting was turned off first
-	for _, s := range slices.Backward(c.settled) {
+	for _, s := range slices.Backward(c.changed) {
 		path, err := pathOf(c.index, s)
 		if err != nil {
 			errs = append(errs, err)
@@ -148,15 +148,15 @@ func (c *Change) Restore() error {
 			continue
 		}
 		var rest []owner
-		for _, o := range living(r.Owners) {
+		for _, o := range aliveOwners(r.Owners) {
 			if o != c.me {
 				rest = append(rest, o)
 			}
 		}
 		r.Owners = rest
-		errs = append(errs, settle(path, r, c.index, s))
+		errs = append(errs, restoreUnused(path, r, c.index, s))
 	}
-	c.settled = nil
+	c.changed = nil
 	return errors.Join(errs...)
 }
 
@@ -189,11 +189,11 @@ func Recover() error {
 		if !known {
 			continue
 		}
-		r.Owners = living(r.Owners)
+		r.Owners = aliveOwners(r.Owners)
 		if len(r.Owners) > 0 {
 			continue
 		}
-		undo := func() error { return settle(path, r, index, Setting(setting)) }
+		undo := func() error { return restoreUnused(path, r, index, Setting(setting)) }
 		if ns == strconv.FormatUint(here, 10) {
 			errs = append(errs, undo())
 		} else if there, found := find(ns); found {
@@ -205,14 +205,15 @@ func Recover() error {
 	return errors.Join(errs...)
 }
 
-// settle turns a setting on again if nobody needs it off any more, and keeps the record right.
-func settle(path string, r record, index int, s Setting) error {
+// restoreUnused turns a setting on again if nobody needs it off any more, and keeps the record
+// right.
+func restoreUnused(path string, r record, index int, s Setting) error {
 	if len(r.Owners) > 0 {
 		return write(path, r)
 	}
 	// Another interface of the same name is none of ours.
 	if l, err := net.InterfaceByName(r.Iface); err == nil && l.Index == index {
-		if err := put(r.Iface, s, true); err != nil && !errors.Is(err, unix.ENODEV) {
+		if err := set(r.Iface, s, true); err != nil && !errors.Is(err, unix.ENODEV) {
 			return err
 		}
 	}
@@ -259,7 +260,7 @@ func enter(path string, f func() error) error {
 	return <-done
 }
 
-func living(all []owner) []owner {
+func aliveOwners(all []owner) []owner {
 	var out []owner
 	for _, o := range all {
 		if o.alive() {

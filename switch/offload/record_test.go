@@ -82,7 +82,7 @@ func TestOffAndRestore(t *testing.T) {
 	for _, s := range []Setting{TxChecksums, TxVLAN, GenericSegment} {
 		is(t, "a", s, true)
 	}
-	check(t, put("a", GenericSegment, false)) // not ours to turn on again
+	check(t, set("a", GenericSegment, false)) // not ours to turn on again
 	c, err := Off("a", index(t, "a"), TxChecksums, TxVLAN, GenericSegment, LargeReceive)
 	check(t, err)
 	for _, s := range []Setting{TxChecksums, TxVLAN, GenericSegment, LargeReceive} {
@@ -121,7 +121,7 @@ func TestAnotherInterfaceOfThatName(t *testing.T) {
 	check(t, err)
 	check(t, netlink.LinkDel(l))
 	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a"}, PeerName: "b"}))
-	check(t, put("a", TxChecksums, false))
+	check(t, set("a", TxChecksums, false))
 	check(t, c.Restore())
 	is(t, "a", TxChecksums, false)
 	if n := records(t); n != 0 {
@@ -197,7 +197,7 @@ func TestKilledElsewhere(t *testing.T) {
 	check(t, os.MkdirAll(Dir, 0o700))
 	// this process is not that old
 	check(t, write(path, record{Iface: "a", Owners: []owner{{PID: os.Getpid(), Start: 1}}}))
-	check(t, put("a", TxChecksums, false))
+	check(t, set("a", TxChecksums, false))
 	elsewhere, err := netns.New()
 	check(t, err)
 	defer elsewhere.Close()

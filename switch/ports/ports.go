@@ -100,18 +100,18 @@ type port struct {
 	number   uint32
 	iface    string
 	settings *offload.Change // what was changed on the interface, to be undone
-	told     bool            // the log has been told what keeps it from being looked at, or opened; guarded by Set.opening
+	logged   bool            // the log says what keeps it from being looked at, or opened; guarded by Set.opening
 	up       atomic.Bool
 
 	rxPackets, rxBytes, txPackets, txBytes, txDropped, rxOversize, rxOverrun atomic.Uint64
 
 	// ------
-	sock     *socket // nil while the interface is away
-	tx       txQueue
-	queued   bool // in Set.dirty
-	rxFault  *faultLine
-	txFault  *faultLine
-	toldSize bool // the log has been told about oversize frames
+	sock           *socket // nil while the interface is away
+	tx             txQueue
+	queued         bool // in Set.dirty
+	rxFault        *faultLine
+	txFault        *faultLine
+	oversizeLogged bool // oversize frames have been logged
 }
 
 // New starts a packet thread that gives frames to handle.
@@ -209,7 +209,7 @@ func (s *Set) open(p *port) error {
 		s.restore(p.settings) // where the interface is opened again; what it was before all changes is recorded
 		p.settings = settings
 		p.up.Store(up)
-		p.toldSize = false
+		p.oversizeLogged = false
 		if p.rxFault == nil {
 			p.rxFault = s.opts.Faults.line(p.number, Rx)
 			p.txFault = s.opts.Faults.line(p.number, Tx)
@@ -457,9 +457,9 @@ func (s *Set) receive(p *port) int {
 			}
 		case frameOversize:
 			p.rxOversize.Add(1)
-			if !p.toldSize {
-				p.toldSize = true
-				s.log.Warn("frame larger than the interface's MTU is dropped (told once; counted as rx_oversize)", "port", p.number, "iface", p.iface,
+			if !p.oversizeLogged {
+				p.oversizeLogged = true
+				s.log.Warn("frame larger than the interface's MTU is dropped (logged once; counted as rx_oversize)", "port", p.number, "iface", p.iface,
 					"bytes", slot.wireLen(), "do", "turn segmentation offload off at the sender: ethtool -K IFACE tso off gso off")
 			}
 		case frameOwn: // sent by this machine out of this interface: not for us

@@ -58,9 +58,9 @@ type Device struct {
 	noPort atomic.Uint64 // frames for ports that are not there
 
 	// Owned by the packet thread.
-	buf     interp.Buffer
-	toldBug bool
-	closing sync.Once
+	buf       interp.Buffer
+	bugLogged bool
+	closing   sync.Once
 }
 
 var (
@@ -149,9 +149,9 @@ func (d *Device) frame(port uint32, frame []byte) {
 func (d *Device) process(p *interp.Pipeline, port uint32, frame []byte) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
-			if !d.toldBug {
-				d.toldBug = true
-				d.log.Error("the engine failed on a frame, which is dropped (told once); "+
+			if !d.bugLogged {
+				d.bugLogged = true
+				d.log.Error("the engine failed on a frame, which is dropped (logged once); "+
 					"please report this", "port", port, "panic", r,
 					"frame", hex.EncodeToString(frame[:min(len(frame), 256)]), "stack",
 					string(debug.Stack()))

@@ -31,7 +31,7 @@ type Peer struct {
 	iface     string
 	ifindex   int
 	settings  *offload.Change
-	pass      link.Link // nil where it has a program already
+	program   link.Link // nil where it has a program already
 }
 
 // actionPass is XDP_PASS of linux/bpf.h.
@@ -86,9 +86,9 @@ func (p *Peer) EnsureProgram() error {
 	if x := l.Attrs().Xdp; x != nil && x.Attached {
 		return nil
 	}
-	if p.pass != nil {
-		_ = p.pass.Close()
-		p.pass = nil
+	if p.program != nil {
+		_ = p.program.Close()
+		p.program = nil
 	}
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: passName, Type: ebpf.XDP, License: "GPL",
 		Flags:        unix.BPF_F_XDP_HAS_FRAGS,
@@ -97,7 +97,7 @@ func (p *Peer) EnsureProgram() error {
 		return fmt.Errorf("loading the program for the veth's peer: %w", err)
 	}
 	defer prog.Close()
-	p.pass, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: p.ifindex,
+	p.program, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: p.ifindex,
 		Flags: link.XDPDriverMode})
 	if err != nil && !errors.Is(err, unix.EBUSY) { // busy: somebody was faster, which is as good
 		return fmt.Errorf("attaching a program to the veth's peer %s: %w", p.iface, err)
@@ -107,8 +107,8 @@ func (p *Peer) EnsureProgram() error {
 
 // Release undoes it all.
 func (p *Peer) Release() {
-	if p.pass != nil {
-		_ = p.pass.Close()
+	if p.program != nil {
+		_ = p.program.Close()
 	}
 	_ = p.Namespace.Do(p.settings.Restore)
 	if p.own {

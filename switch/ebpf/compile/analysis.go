@@ -200,7 +200,7 @@ func (p *Plan) egressWrites() []span {
 		add(p.Layout.Base[h.Index], p.Layout.Types[h.Type].Size)
 		add(p.Layout.Validity(h), 1)
 	}
-	if p.measured() {
+	if p.readsPacketLength() {
 		add(phvLength, 4)
 	}
 	for _, r := range []bmv2json.FieldRef{p.std.egressSpec, p.std.egressPort, p.std.egressRid,

@@ -59,8 +59,8 @@ func varbit(d *bmv2json.Deparser) bool {
 }
 
 // manyHeaders is from how many headers on, or parser states, the verifier would follow too many
-// sums of their lengths: each selection of headers has one. What makes it forget them costs a
-// packet a store and a load for each.
+// sums of their lengths: each selection of headers has one. What makes it widen their bounds costs
+// a packet a store and a load for each.
 const manyHeaders = 8
 
 // manyLengths reports whether headers may have too many lengths in all for the verifier.
@@ -92,7 +92,7 @@ func (t *translator) deparseByCopy(d *bmv2json.Deparser, drop string) {
 				t.putVarbit(h, drop)
 				room += t.Layout.Types[h.Type].VarbitMax
 			} else {
-				t.putFields(h.Type, t.Layout.Base[h.Index], t.out, false)
+				t.writeFields(h.Type, t.Layout.Base[h.Index], t.out, false)
 			}
 			t.Emit(asm.Add.Imm(code.Temp, int32(size)))
 			room += size
@@ -120,15 +120,16 @@ func (t *translator) flush(room int, drop string) {
 	t.Bind(empty)
 }
 
-// putFields writes a header to R3+out. Fields that do not fill whole bytes are put together in a
+// writeFields writes a header to R3+out. Fields that do not fill whole bytes are put together in a
 // word first. exact says that no byte after the header may be written.
-func (t *translator) putFields(h *bmv2json.HeaderType, base, out int, exact bool) {
-	t.putSomeFields(h, 0, len(h.Fields), base, out, exact)
+func (t *translator) writeFields(h *bmv2json.HeaderType, base, out int, exact bool) {
+	t.writeFieldRange(h, 0, len(h.Fields), base, out, exact)
 }
 
-// putSomeFields writes the fields [first, last), which start and end on a byte, to where they are
+// writeFieldRange writes the fields [first, last), which start and end on a byte, to where they are
 // if no field of variable length is before them.
-func (t *translator) putSomeFields(h *bmv2json.HeaderType, first, last, base, out int, exact bool) {
+func (t *translator) writeFieldRange(h *bmv2json.HeaderType, first, last, base, out int,
+	exact bool) {
 	if first == last {
 		return
 	}
@@ -261,7 +262,7 @@ func (t *translator) resize(drop string) {
 		// moves forward and the end is cut off.
 		t.Bind(shrink)
 		t.StoreConstant(asm.R10, -4, 0, 4)
-		t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Buffer), asm.Mov.Reg(asm.R2, asm.R10),
+		t.Emit(asm.LoadMapPtr(asm.R1, t.maps.Buffer), asm.Mov.Reg(asm.R2, asm.R10),
 			asm.Add.Imm(asm.R2, -4))
 		t.Call(asm.FnMapLookupElem)
 		t.Emit(asm.JEq.Imm(asm.R0, 0, drop))

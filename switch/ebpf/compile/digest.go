@@ -56,11 +56,11 @@ func (t *translator) sendDigest() {
 	t.Emit(asm.JEq.Imm(asm.R1, 0, done), asm.Mov.Reg(code.Entry, asm.R1))
 	t.StoreConstant(code.PHV, t.Digest, 0, 2)
 	t.StoreConstant(asm.R10, -4, 0, 4)
-	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Buffer), asm.Mov.Reg(asm.R2, asm.R10),
+	t.Emit(asm.LoadMapPtr(asm.R1, t.maps.Buffer), asm.Mov.Reg(asm.R2, asm.R10),
 		asm.Add.Imm(asm.R2, -4))
 	t.Call(asm.FnMapLookupElem)
 	t.Emit(asm.JEq.Imm(asm.R0, 0, done), asm.Mov.Reg(code.Temp, asm.R0))
-	t.LoadConstant(asm.R1, t.fds.Number)
+	t.LoadConstant(asm.R1, t.maps.Number)
 	t.Store(code.Temp, 0, asm.R1, 8)
 	t.Store(code.Temp, 8, code.Entry, 8)
 	for _, l := range t.Prog.LearnLists {
@@ -78,7 +78,7 @@ func (t *translator) sendDigest() {
 				at += 8
 			}
 		}
-		t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Digests), asm.Mov.Reg(asm.R2, code.Temp),
+		t.Emit(asm.LoadMapPtr(asm.R1, t.maps.Digests), asm.Mov.Reg(asm.R2, code.Temp),
 			asm.Mov.Imm(asm.R3, int32(at)), asm.Mov.Imm(asm.R4, 0))
 		t.Call(asm.FnRingbufOutput)
 		t.Jump(done)

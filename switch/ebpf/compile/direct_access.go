@@ -85,7 +85,7 @@ func (t *translator) deparseDirectly(d *bmv2json.Deparser, done string) {
 			t.frameBounds(asm.R3, asm.R2)
 			t.Emit(asm.Add.Reg(asm.R3, code.Temp), asm.Mov.Reg(asm.R1, asm.R3),
 				asm.Add.Imm(asm.R1, int32(size)), asm.JGT.Reg(asm.R1, asm.R2, otherwise))
-			t.putFields(h.Type, t.Layout.Base[h.Index], 0, true)
+			t.writeFields(h.Type, t.Layout.Base[h.Index], 0, true)
 		}
 		t.Emit(asm.Add.Imm(code.Temp, int32(size)))
 		room += size

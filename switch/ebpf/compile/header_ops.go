@@ -54,7 +54,7 @@ func (t *translator) addHeader(h *bmv2json.Header) {
 	t.Emit(asm.JNE.Imm(asm.R1, 0, done))
 	t.Zero(code.PHV, t.Layout.Base[h.Index], t.Layout.Types[h.Type].Size)
 	t.setValid(h)
-	t.grow(h, 1)
+	t.adjustPacketLength(h, 1)
 	t.Bind(done)
 }
 
@@ -63,27 +63,27 @@ func (t *translator) removeHeader(h *bmv2json.Header) {
 	if h.Metadata {
 		return
 	}
-	if t.measured() {
+	if t.readsPacketLength() {
 		done := t.NewLabel("was")
 		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, done))
-		t.grow(h, -1)
+		t.adjustPacketLength(h, -1)
 		t.Bind(done)
 	}
 	t.StoreConstant(code.PHV, t.Layout.Validity(h), 0, 1)
 }
 
-// measured reports whether the program looks at packet_length, which BMv2 changes with each header
-// that is added or removed.
-func (p *Plan) measured() bool {
+// readsPacketLength reports whether the program looks at packet_length, which BMv2 changes with
+// each header that is added or removed.
+func (p *Plan) readsPacketLength() bool {
 	return !p.std.packetLength.IsZero() &&
 		p.Reads(p.std.packetLength)
 }
 
-// grow changes what packet_length will be in egress, by a header that comes (sign is 1) or goes
-// (-1).
-func (t *translator) grow(h *bmv2json.Header, sign int) {
-	if !t.measured() {
+// adjustPacketLength changes what packet_length will be in egress, by a header that comes (sign is
+// 1) or goes (-1).
+func (t *translator) adjustPacketLength(h *bmv2json.Header, sign int) {
+	if !t.readsPacketLength() {
 		return
 	}
 	l := t.Layout.Types[h.Type]

@@ -11,7 +11,7 @@ func (t *translator) entry() {
 	drop := "ingress.drop"
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1))
 	t.restoreFrame()
-	if t.hook == TC && t.fds.Resume != 0 {
+	if t.hook == TC && t.maps.Resume != 0 {
 		t.resumeFromXDP("ingress.done", "ingress.deparse", "ingress.leave", "ingress.send")
 	}
 	reinjects := t.Requests.Reinjects() && t.hook == TC && !t.Captured
@@ -29,14 +29,14 @@ func (t *translator) entry() {
 	}
 	t.Load(asm.R1, code.Ctx, ifindex, 4)
 	t.Emit(asm.JGE.Imm(asm.R1, MaxIfindex, drop), asm.LSh.Imm(asm.R1, 2),
-		asm.LoadMapValue(asm.R2, t.fds.Ports, PortsByIfindex), asm.Add.Reg(asm.R2, asm.R1))
+		asm.LoadMapValue(asm.R2, t.maps.Ports, PortsByIfindex), asm.Add.Reg(asm.R2, asm.R1))
 	t.Load(asm.R3, asm.R2, 0, 4)
 	t.Emit(asm.JEq.Imm(asm.R3, 0, drop), asm.Sub.Imm(asm.R3, 1))
 	t.Store(code.PHV, phvPort, asm.R3, 4)
 	t.startRequests()
 	t.startDigest()
 	if t.hook == TC {
-		t.takePacketOut(drop)
+		t.loadPacketOut(drop)
 		// behind what takes a packet-out in: one that comes back is the frame that it is
 		if reinjects {
 			t.Bind("ingress.parse")
@@ -50,7 +50,7 @@ func (t *translator) entry() {
 	t.Store(code.PHV, phvLen, asm.R4, 4)
 	t.Store(code.PHV, phvInLen, asm.R4, 4)
 
-	if t.fds.Tap != 0 { // (a packet that comes back is seen again)
+	if t.maps.Tap != 0 { // (a packet that comes back is seen again)
 		t.tapFrame(tapIn, func(dst asm.Register) { t.Load(dst, code.PHV, phvPort, 4) })
 		t.Load(asm.R4, code.PHV, phvLen, 4)
 	}
@@ -90,7 +90,7 @@ func (t *translator) entry() {
 	t.runPipeline("ingress")
 	t.Bind("ingress.done")
 	t.afterIngress()
-	if t.hook == TC && t.fds.Resume != 0 {
+	if t.hook == TC && t.maps.Resume != 0 {
 		t.Bind("ingress.deparse")
 		t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.PHV))
 		t.CallFunction("headers")

@@ -219,7 +219,7 @@ func (t *translator) extract(h *bmv2json.Header) {
 		t.loadBytes()
 	} else {
 		t.available(0, bytes)
-		t.takeFields(h.Type, t.Layout.Base[h.Index], code.PHV)
+		t.extractFields(h.Type, t.Layout.Base[h.Index], code.PHV)
 	}
 	t.Emit(asm.Add.Imm(code.Entry, int32(bytes)))
 	t.setValid(h)
@@ -243,17 +243,17 @@ func (t *translator) extractNext(elements []*bmv2json.Header, next int,
 	t.Bind(done)
 }
 
-// takeFields reads the fields of a header from the frame at the cursor.
-func (t *translator) takeFields(h *bmv2json.HeaderType, base int, to asm.Register) {
+// extractFields reads the fields of a header from the frame at the cursor.
+func (t *translator) extractFields(h *bmv2json.HeaderType, base int, to asm.Register) {
 	if h.VL >= 0 {
 		ir.Refuse(h.Path, "extracting a header of variable length (%s) without a length", h.Name)
 	}
-	t.takeSomeFields(h, 0, len(h.Fields), base, to)
+	t.extractFieldRange(h, 0, len(h.Fields), base, to)
 }
 
-// takeSomeFields reads the fields [first, last) of a header that starts at the cursor, or would if
-// the field of variable length before them were empty.
-func (t *translator) takeSomeFields(h *bmv2json.HeaderType, first, last, base int,
+// extractFieldRange reads the fields [first, last) of a header that starts at the cursor, or would
+// if the field of variable length before them were empty.
+func (t *translator) extractFieldRange(h *bmv2json.HeaderType, first, last, base int,
 	to asm.Register) {
 	l := t.Layout.Types[h]
 	t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Reg(asm.R3, code.Entry))

@@ -76,7 +76,7 @@ const (
 	// 4 bytes: what packet_length is in egress: as received, and what headers the program has added
 	// and removed since
 	phvLength = 36
-	phvForget = 40 // 8 bytes: see forget
+	phvSpill  = 40 // 8 bytes: see widenBounds
 	// 8 bytes: what the control plane's epoch was before the packet looked anything up
 	phvEpoch  = 48
 	phvFields = 56

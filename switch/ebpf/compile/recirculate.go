@@ -211,13 +211,13 @@ func (t *translator) tryReinject(kind int32, failed string) {
 	t.fillSlot(kind, failed)
 	// The number becomes a mark that is nobody else's, and never 0.
 	t.Emit(asm.Mov.Reg(asm.R1, code.Entry))
-	t.scramble(asm.R1)
+	t.maskSlot(asm.R1)
 	t.Store(code.Ctx, skbMark, asm.R1, 4)
 	// Back to the port it came by; what came from the controller has none, and goes to any.
 	port, own := t.NewLabel("port"), t.NewLabel("own")
 	t.Load(asm.R2, code.Ctx, skbIfindex, 4)
 	t.Emit(asm.JNE.Imm(asm.R2, 1, own))
-	t.Emit(asm.LoadMapValue(asm.R2, t.fds.Ports, PortsAny))
+	t.Emit(asm.LoadMapValue(asm.R2, t.maps.Ports, PortsAny))
 	t.Load(asm.R2, asm.R2, 0, 4)
 	t.Bind(own)
 	t.Emit(asm.JNE.Imm(asm.R2, 0, port))
@@ -231,9 +231,9 @@ func (t *translator) tryReinject(kind int32, failed string) {
 	t.Emit(asm.JNE.Imm(asm.R0, 0, failed))
 }
 
-// scramble turns the low 31 bits of a slot's number into a mark, and a mark back.
-func (t *translator) scramble(r asm.Register) {
-	t.Emit(asm.Xor.Imm(r, int32(t.fds.Magic&0x7fffffff)), asm.And.Imm(r, 0x7fffffff),
+// maskSlot turns the low 31 bits of a slot's number into a mark, and a mark back.
+func (t *translator) maskSlot(r asm.Register) {
+	t.Emit(asm.Xor.Imm(r, int32(t.maps.Magic&0x7fffffff)), asm.And.Imm(r, 0x7fffffff),
 		asm.Or.Imm32(r, -1<<31))
 }
 
@@ -247,11 +247,11 @@ func (t *translator) resumeReinjected(copies, parse, ended string) {
 		t.NewLabel("rest")
 	t.Load(code.Entry, code.Ctx, skbMark, 4)
 	t.Emit(asm.JEq.Imm(code.Entry, 0, plain))
-	t.scramble(code.Entry)
+	t.maskSlot(code.Entry)
 	t.Emit(asm.And.Imm(code.Entry, 0x7fffffff))
 	t.Emit(asm.Mov.Reg(code.Temp, code.Entry), asm.Sub.Imm(code.Temp, 1),
 		asm.And.Imm(code.Temp, ResumeSlots-1), asm.Mul.Imm(code.Temp, int32(t.SlotStride())))
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Resume, 0), asm.Add.Reg(code.Temp, asm.R1))
+	t.Emit(asm.LoadMapValue(asm.R1, t.maps.Resume, 0), asm.Add.Reg(code.Temp, asm.R1))
 	t.Load(asm.R0, code.Temp, slotNumber, 8)
 	t.Emit(asm.JEq.Imm(asm.R0, slotBusy, plain), asm.Mov.Reg(asm.R1, asm.R0),
 		asm.And.Imm(asm.R1, 0x7fffffff), asm.JNE.Reg(asm.R1, code.Entry, plain))
@@ -282,14 +282,14 @@ func (t *translator) resumeReinjected(copies, parse, ended string) {
 	if t.Requests.Clones {
 		// A clone of what egress has left: its PHV, with the metadata of the field list alone.
 		t.Bind(egressClone)
-		t.takeSlot()
-		t.keepInSlot(instanceEgressClone, t.Requests.list)
+		t.readSlot()
+		t.restoreFieldList(instanceEgressClone, t.Requests.list)
 		t.restoreTags("ingress.drop")
 		t.Jump(copies)
 
 		// What a clone was made of, as ingress has left it.
 		t.Bind(rest)
-		t.takeSlot()
+		t.readSlot()
 		t.freeSlot()
 		t.restoreTags("ingress.drop")
 		t.Jump(ended)
@@ -300,17 +300,17 @@ func (t *translator) resumeReinjected(copies, parse, ended string) {
 // slotOnStack is where the slot's address is while the packet is parsed anew.
 const slotOnStack = -64
 
-// keepInSlot clears the metadata but for the fields of the list that the packet in the slot (at
-// Temp) had named at an offset of its PHV, sets the instance type, and frees the slot.
-func (t *translator) keepInSlot(instance uint32, list int) {
+// restoreFieldList clears the metadata but for the fields of the list that the packet in the slot
+// (at Temp) had named at an offset of its PHV, sets the instance type, and frees the slot.
+func (t *translator) restoreFieldList(instance uint32, list int) {
 	t.Zero(code.PHV, t.Layout.Meta, t.Layout.Headers-t.Layout.Meta)
-	t.keepFields(list)
+	t.restoreFields(list)
 	t.setStandardConstant(t.std.instanceType, instance)
 	t.freeSlot()
 }
 
-// takeSlot copies the PHV out of the slot at Temp.
-func (t *translator) takeSlot() {
+// readSlot copies the PHV out of the slot at Temp.
+func (t *translator) readSlot() {
 	t.Emit(asm.Mov.Reg(asm.R1, code.PHV), asm.Mov.Imm(asm.R2, int32(t.PHVBytes)),
 		asm.Mov.Reg(asm.R3, code.Temp), asm.Add.Imm(asm.R3, slotPHV))
 	t.Call(asm.FnProbeReadKernel)
@@ -321,9 +321,9 @@ func (t *translator) freeSlot() {
 	t.Emit(asm.Mov.Imm(asm.R1, 0), code.Atomic(asm.Xchg, code.Temp, asm.R1, slotNumber))
 }
 
-// keepFields copies the fields of a list from the slot at Temp. Which list it is only the packet
+// restoreFields copies the fields of a list from the slot at Temp. Which list it is only the packet
 // knows.
-func (t *translator) keepFields(list int) {
+func (t *translator) restoreFields(list int) {
 	for _, l := range t.Prog.FieldLists {
 		other := t.NewLabel("list")
 		t.Load(asm.R1, code.Temp, slotPHV+list, 2)
@@ -359,11 +359,11 @@ func (t *translator) beforeParsing() {
 	if t.Requests.returns {
 		recirculated := t.NewLabel("recirculated")
 		t.Emit(asm.JEq.Imm(code.Entry, reinjectRecirculate, recirculated))
-		t.keepFields(t.Requests.resubmit)
+		t.restoreFields(t.Requests.resubmit)
 		t.setStandardConstant(t.std.instanceType, instanceResubmitted)
 		t.Jump(back)
 		t.Bind(recirculated)
-		t.keepFields(t.Requests.recirc)
+		t.restoreFields(t.Requests.recirc)
 		t.setStandardConstant(t.std.instanceType, instanceRecirculated)
 		t.Bind(back)
 		t.Load(asm.R4, code.PHV, phvLen, 4)
@@ -385,7 +385,7 @@ func (t *translator) afterParsing(copies string) {
 	t.Emit(asm.JNE.Imm(asm.R1, reinjectCloneIngress, on))
 	t.Load(asm.R1, code.Temp, slotPHV+t.Requests.session, 4)
 	t.Store(code.PHV, t.Requests.session, asm.R1, 4)
-	t.keepInSlot(instanceIngressClone, t.Requests.list)
+	t.restoreFieldList(instanceIngressClone, t.Requests.list)
 	t.Jump(copies)
 	t.Bind(on)
 }
@@ -424,7 +424,7 @@ func (t *translator) afterEgressPipeline() {
 		t.Load(asm.R1, code.PHV, q.cloning, 1)
 		t.Load(asm.R2, code.PHV, q.recirc, 2)
 		t.Emit(asm.Or.Reg(asm.R1, asm.R2), asm.JEq.Imm(asm.R1, 0, stay))
-		t.passToTC(resumeLeave, verdictDrop)
+		t.passToTC(resumeAfterEgress, verdictDrop)
 		t.Bind(stay)
 		return
 	}

@@ -22,10 +22,10 @@ func EmptyProgram(p *Plan, h Hook, f Maps) (insns asm.Instructions, err error) {
 
 // restoreFrame makes the frame what it is to be at the start of each run.
 func (t *translator) restoreFrame() {
-	if t.fds.Replay == 0 {
+	if t.maps.Replay == 0 {
 		return
 	}
-	t.Emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.fds.Replay, 0),
-		asm.Mov.Imm(asm.R4, int32(t.fds.ReplayBytes)))
+	t.Emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.maps.Replay, 0),
+		asm.Mov.Imm(asm.R4, int32(t.maps.ReplayBytes)))
 	t.storeBytes()
 }

@@ -19,14 +19,14 @@ func (t *translator) send(copied bool) {
 	t.loadEgressPort(asm.R8)
 	restore := t.truncateFrame(copied, uncut)
 	if t.Captured {
-		t.sendToRing(t.fds.PacketIn, func() { t.Store(asm.R0, 0, asm.R8, 4) }, 4)
+		t.sendToRing(t.maps.PacketIn, func() { t.Store(asm.R0, 0, asm.R8, 4) }, 4)
 		restore()
 		end()
 		return
 	}
 	if t.CPUPort != 0 {
 		t.Emit(asm.JNE.Imm(asm.R8, int32(t.CPUPort), toPort))
-		t.sendToRing(t.fds.PacketIn, func() {}, 0)
+		t.sendToRing(t.maps.PacketIn, func() {}, 0)
 		t.Jump(done)
 	}
 	t.Bind(toPort)
@@ -37,11 +37,11 @@ func (t *translator) send(copied bool) {
 		return
 	}
 	t.tapFrame(TapOut, t.loadEgressPort)
-	if t.fds.Tap != 0 {
+	if t.maps.Tap != 0 {
 		t.loadEgressPort(asm.R8)
 	}
 	t.Emit(asm.JGE.Imm(asm.R8, MaxPorts, done), asm.LSh.Imm(asm.R8, 2),
-		asm.LoadMapValue(asm.R1, t.fds.Ports, PortsIfindex), asm.Add.Reg(asm.R1, asm.R8))
+		asm.LoadMapValue(asm.R1, t.maps.Ports, PortsIfindex), asm.Add.Reg(asm.R1, asm.R8))
 	t.Load(asm.R8, asm.R1, 0, 4)
 	t.Emit(asm.JEq.Imm(asm.R8, 0, done))
 	clone := func() {
@@ -74,13 +74,13 @@ func (t *translator) send(copied bool) {
 func (t *translator) sendFromXDP(nowhere string) {
 	other, up := t.NewLabel("other"), t.NewLabel("up")
 	t.Emit(asm.JGE.Imm(asm.R8, MaxPorts, nowhere), asm.LSh.Imm(asm.R8, 2),
-		asm.LoadMapValue(asm.R1, t.fds.Ports, PortsXDP), asm.Add.Reg(asm.R1, asm.R8))
+		asm.LoadMapValue(asm.R1, t.maps.Ports, PortsXDP), asm.Add.Reg(asm.R1, asm.R8))
 	t.Load(asm.R2, asm.R1, 0, 4)
 	t.Emit(asm.JEq.Imm(asm.R2, 0, up))
-	if t.fds.Tap != 0 {
+	if t.maps.Tap != 0 {
 		t.tapFrame(TapOut, t.loadEgressPort)
 		t.loadEgressPort(asm.R8)
-		t.Emit(asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.fds.Ports, PortsXDP),
+		t.Emit(asm.LSh.Imm(asm.R8, 2), asm.LoadMapValue(asm.R1, t.maps.Ports, PortsXDP),
 			asm.JGE.Imm(asm.R8, 4*MaxPorts, nowhere), asm.Add.Reg(asm.R1, asm.R8))
 		t.Load(asm.R2, asm.R1, 0, 4)
 	}
@@ -91,7 +91,7 @@ func (t *translator) sendFromXDP(nowhere string) {
 	t.Call(asm.FnRedirect)
 	t.Emit(asm.Return())
 	t.Bind(up)
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Ports, PortsIfindex), asm.Add.Reg(asm.R1, asm.R8))
+	t.Emit(asm.LoadMapValue(asm.R1, t.maps.Ports, PortsIfindex), asm.Add.Reg(asm.R1, asm.R8))
 	t.Load(asm.R2, asm.R1, 0, 4)
 	t.Emit(asm.JEq.Imm(asm.R2, 0, nowhere))
 	t.passToTC(resumeSend, xdpDrop)
@@ -112,10 +112,10 @@ const (
 
 // tapFrame copies the frame to the tap, if there is one. It uses all registers but PHV and Ctx.
 func (t *translator) tapFrame(direction int32, port func(dst asm.Register)) {
-	if t.fds.Tap == 0 {
+	if t.maps.Tap == 0 {
 		return
 	}
-	t.sendToRing(t.fds.Tap, func() {
+	t.sendToRing(t.maps.Tap, func() {
 		port(asm.R1)
 		t.Store(asm.R0, 0, asm.R1, 4)
 		t.StoreConstant(asm.R0, 4, direction, 4)
@@ -131,7 +131,7 @@ func (t *translator) tapFrame(direction int32, port func(dst asm.Register)) {
 func (t *translator) sendToRing(ring int, first func(), before int) {
 	no := t.NewLabel("lost")
 	t.StoreConstant(asm.R10, -4, 0, 4)
-	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Buffer), asm.Mov.Reg(asm.R2, asm.R10),
+	t.Emit(asm.LoadMapPtr(asm.R1, t.maps.Buffer), asm.Mov.Reg(asm.R2, asm.R10),
 		asm.Add.Imm(asm.R2, -4))
 	t.Call(asm.FnMapLookupElem)
 	t.Emit(asm.JEq.Imm(asm.R0, 0, no))

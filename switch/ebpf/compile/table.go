@@ -383,7 +383,7 @@ func (t *translator) lookup(tp *TablePlan, miss string) {
 			t.trieKey(&keys[i], tp.Parts[i])
 		}
 	}
-	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Lookups[tp.Source.Index]), asm.Mov.Reg(asm.R2, code.PHV),
+	t.Emit(asm.LoadMapPtr(asm.R1, t.maps.Lookups[tp.Source.Index]), asm.Mov.Reg(asm.R2, code.PHV),
 		asm.Add.Imm(asm.R2, int32(t.keys)))
 	t.Call(asm.FnMapLookupElem)
 	t.Emit(asm.JEq.Imm(asm.R0, 0, miss))

@@ -151,12 +151,12 @@ func (t *translator) egress() {
 	t.Load(asm.R1, code.PHV, phvLength, 4)
 	t.setStandard(t.std.packetLength, asm.R1)
 	t.runPipeline("egress")
-	t.leave("egress.drop")
+	t.finishEgress("egress.drop")
 }
 
-// leave ends a function that the egress pipeline has been run for: the clone that it asked for, its
-// verdict, checksums and headers.
-func (t *translator) leave(drop string) {
+// finishEgress ends a function that the egress pipeline has been run for: the clone that it asked
+// for, its verdict, checksums and headers.
+func (t *translator) finishEgress(drop string) {
 	t.afterEgressPipeline()
 	spec := t.Layout.Field(t.std.egressSpec)
 	t.Load(asm.R1, code.PHV, spec.Off, spec.Size)
@@ -169,8 +169,8 @@ func (t *translator) leave(drop string) {
 	t.Emit(asm.Mov.Imm(asm.R0, verdictDrop), asm.Return())
 }
 
-// leaving is the function at tc that goes on where XDP left a packet after the egress pipeline.
-func (t *translator) leaving() {
+// afterEgress is the function at tc that goes on where XDP left a packet after the egress pipeline.
+func (t *translator) afterEgress() {
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Reg(code.PHV, asm.R2))
-	t.leave("leave.drop")
+	t.finishEgress("leave.drop")
 }

@@ -58,14 +58,14 @@ type translator struct {
 	ir.Writer
 	Settings
 	hook      Hook
-	fds       Maps
+	maps      Maps
 	functions []*code.Function
 	pipeline  *pipelineState
 }
 
 func newTranslator(p *Plan, h Hook, f Maps, s Settings) *translator {
 	return &translator{Plan: p, Writer: ir.NewWriter(p.Layout, p.scratch, p.scratchEnd),
-		Settings: s, hook: h, fds: f}
+		Settings: s, hook: h, maps: f}
 }
 
 // Translate writes the whole program.
@@ -78,7 +78,7 @@ func Translate(p *Plan, h Hook, f Maps, s Settings) (insns asm.Instructions, err
 	if h == TC && f.Resume != 0 {
 		all = append(all, t.function("headers", t.headers))
 		if t.Requests.Reinjects() {
-			all = append(all, t.function("leave", t.leaving))
+			all = append(all, t.function("leave", t.afterEgress))
 		}
 	}
 	return code.Link(append(all, t.functions...))
@@ -152,13 +152,14 @@ func (t *translator) setStandardConstant(r bmv2json.FieldRef, v uint32) {
 
 // stateAddress loads the address of a place in the state.
 func (t *translator) stateAddress(dst asm.Register, off int) {
-	t.Emit(asm.LoadMapValue(dst, t.fds.State, uint32(off)))
+	t.Emit(asm.LoadMapValue(dst, t.maps.State, uint32(off)))
 }
 
 // lookupPHV makes PHV this CPU's PHV.
 func (t *translator) lookupPHV(drop string) {
 	t.StoreConstant(asm.R10, -4, 0, 4)
-	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.PHV), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.Emit(asm.LoadMapPtr(asm.R1, t.maps.PHV), asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, -4))
 	t.Call(asm.FnMapLookupElem)
 	t.Emit(asm.JEq.Imm(asm.R0, 0, drop), asm.Mov.Reg(code.PHV, asm.R0))
 }
@@ -231,11 +232,11 @@ func (t *translator) errorValue(name string) int32 {
 
 func (t *translator) String() string { return fmt.Sprintf("%s for %s", t.Prog.Name, t.hook) }
 
-// widenBounds makes the verifier forget what it knows of a register, by way of memory, and says
+// widenBounds takes from the verifier what it knows of a register, by way of memory, and says
 // that it is no more than most (it goes to never if it is). Where many paths meet that differ in a
 // number only, it would follow all of them to the end.
 func (t *translator) widenBounds(r asm.Register, most int, never string) {
-	t.Store(code.PHV, phvForget, r, 8)
-	t.Load(r, code.PHV, phvForget, 8)
+	t.Store(code.PHV, phvSpill, r, 8)
+	t.Load(r, code.PHV, phvSpill, 8)
 	t.Emit(asm.JGT.Imm(r, int32(most), never))
 }

@@ -36,13 +36,13 @@ func (t *translator) extractVarbit(h *bmv2json.Header, length *bmv2json.Expr) {
 	t.Bind(fits)
 	t.Emit(asm.JGT.Imm(code.Entry, int32(t.frameMax-l.Bytes-l.VarbitMax), "ingress.drop"))
 	t.Store(code.PHV, base+l.VarbitLength, asm.R1, 2)
-	t.takeSomeFields(h.Type, 0, h.Type.VL, base, code.PHV)
+	t.extractFieldRange(h.Type, 0, h.Type.VL, base, code.PHV)
 	t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Reg(asm.R3, code.Entry))
 	t.CopyWords(code.PHV, base+l.Fields[h.Type.VL].Off, asm.R3, t.frame+at,
 		l.Fields[h.Type.VL].Size)
 	t.varbitLength(asm.R1, h, "ingress.drop")
 	t.Emit(asm.Add.Reg(code.Entry, asm.R1))
-	t.takeSomeFields(h.Type, h.Type.VL+1, len(h.Type.Fields), base, code.PHV)
+	t.extractFieldRange(h.Type, h.Type.VL+1, len(h.Type.Fields), base, code.PHV)
 	t.Emit(asm.Add.Imm(code.Entry, int32(l.Bytes)))
 	t.setValid(h)
 }
@@ -71,12 +71,12 @@ func (t *translator) putVarbit(h *bmv2json.Header, drop string) {
 	l := t.Layout.Types[h.Type]
 	at := t.varbitAt(h.Type)
 	base := t.Layout.Base[h.Index]
-	t.putSomeFields(h.Type, 0, h.Type.VL, base, t.out, false)
+	t.writeFieldRange(h.Type, 0, h.Type.VL, base, t.out, false)
 	t.CopyWords(asm.R3, t.out+at, code.PHV, base+l.Fields[h.Type.VL].Off, l.Fields[h.Type.VL].Size)
 	t.varbitLength(asm.R1, h, drop)
 	t.Emit(asm.Add.Reg(code.Temp, asm.R1), asm.Mov.Reg(asm.R3, code.PHV),
 		asm.Add.Reg(asm.R3, code.Temp))
-	t.putSomeFields(h.Type, h.Type.VL+1, len(h.Type.Fields), base, t.out, false)
+	t.writeFieldRange(h.Type, h.Type.VL+1, len(h.Type.Fields), base, t.out, false)
 }
 
 // assignVarbit copies such a field.

@@ -38,10 +38,10 @@ const (
 	cookieOwner  = 16 // 8 bytes: the pipeline's number
 	cookieSize   = 24
 
-	resumeCopies  = 1 // on after ingress: the traffic manager
-	resumeSend    = 2 // on after deparsing: out by the port in egress_port
-	resumeDeparse = 3 // on after egress: the headers, which are longer than XDP has room for
-	resumeLeave   = 4 // on after the egress pipeline, with what it has asked for
+	resumeCopies      = 1 // on after ingress: the traffic manager
+	resumeSend        = 2 // on after deparsing: out by the port in egress_port
+	resumeDeparse     = 3 // on after egress: the headers, which are longer than XDP has room for
+	resumeAfterEgress = 4 // on after the egress pipeline, with what it has asked for
 )
 
 // slotBusy keeps others away from a slot. A slot that is filled but was not taken yet may be filled
@@ -55,11 +55,11 @@ func (p *Plan) SlotStride() int { return (slotPHV + p.PHVBytes + 63) &^ 63 }
 // Without a free slot it goes to lost.
 func (t *translator) fillSlot(kind int32, lost string) {
 	free, filled := t.NewLabel("free"), t.NewLabel("filled")
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Ports, PortsPassed), asm.Mov.Imm(code.Entry, 1),
+	t.Emit(asm.LoadMapValue(asm.R1, t.maps.Ports, PortsPassed), asm.Mov.Imm(code.Entry, 1),
 		code.Atomic(asm.FetchAdd, asm.R1, code.Entry, 0))
 	t.Emit(asm.Mov.Reg(code.Temp, code.Entry), asm.And.Imm(code.Temp, ResumeSlots-1),
 		asm.Mul.Imm(code.Temp, int32(t.SlotStride())), asm.Add.Imm(code.Entry, 1))
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Resume, 0), asm.Add.Reg(code.Temp, asm.R1))
+	t.Emit(asm.LoadMapValue(asm.R1, t.maps.Resume, 0), asm.Add.Reg(code.Temp, asm.R1))
 	t.Load(asm.R0, code.Temp, slotNumber, 8)
 	t.Emit(asm.JEq.Imm(asm.R0, slotBusy, lost), asm.Mov.Reg(asm.R3, asm.R0),
 		asm.Mov.Imm(asm.R2, slotBusy), code.Atomic(asm.CmpXchg, code.Temp, asm.R2, slotNumber))
@@ -90,10 +90,10 @@ func (t *translator) passToTC(kind, drop int32) {
 	t.Load(asm.R1, code.Ctx, xdpDataMeta, 4)
 	t.Emit(asm.Mov.Reg(asm.R3, asm.R1), asm.Add.Imm(asm.R3, cookieSize),
 		asm.JGT.Reg(asm.R3, asm.R2, lost))
-	t.LoadConstant(asm.R2, t.fds.Magic)
+	t.LoadConstant(asm.R2, t.maps.Magic)
 	t.Store(asm.R1, cookieMagic, asm.R2, 8)
 	t.Store(asm.R1, cookieNumber, code.Entry, 8)
-	t.LoadConstant(asm.R2, t.fds.Number)
+	t.LoadConstant(asm.R2, t.maps.Number)
 	t.Store(asm.R1, cookieOwner, asm.R2, 8)
 	t.Emit(asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
 	t.Bind(lost)
@@ -102,7 +102,7 @@ func (t *translator) passToTC(kind, drop int32) {
 }
 
 func (t *translator) countLostResume() {
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Ports, PortsLost), asm.Mov.Imm(asm.R2, 1),
+	t.Emit(asm.LoadMapValue(asm.R1, t.maps.Ports, PortsLost), asm.Mov.Imm(asm.R2, 1),
 		code.Atomic(asm.AddAtomic, asm.R1, asm.R2, 0))
 }
 
@@ -116,11 +116,11 @@ func (t *translator) resumeFromXDP(copies, deparse, leave, send string) {
 	t.Emit(asm.Mov.Reg(asm.R4, asm.R2), asm.Add.Imm(asm.R4, cookieSize),
 		asm.JGT.Reg(asm.R4, asm.R3, plain))
 	t.Load(asm.R4, asm.R2, cookieMagic, 8)
-	t.LoadConstant(asm.R5, t.fds.Magic)
+	t.LoadConstant(asm.R5, t.maps.Magic)
 	t.Emit(asm.JNE.Reg(asm.R4, asm.R5, plain))
 	t.Load(code.Entry, asm.R2, cookieNumber, 8)
 	t.Load(asm.R4, asm.R2, cookieOwner, 8)
-	t.LoadConstant(asm.R5, t.fds.Number)
+	t.LoadConstant(asm.R5, t.maps.Number)
 	t.Emit(asm.JNE.Reg(asm.R4, asm.R5, foreign))
 	// used: what lies in front of a frame may go with it to another port
 	t.StoreConstant(asm.R2, cookieMagic, 0, 8)
@@ -128,7 +128,7 @@ func (t *translator) resumeFromXDP(copies, deparse, leave, send string) {
 	t.lookupPHV("ingress.drop")
 	t.Emit(asm.Mov.Reg(code.Temp, code.Entry), asm.Sub.Imm(code.Temp, 1),
 		asm.And.Imm(code.Temp, ResumeSlots-1), asm.Mul.Imm(code.Temp, int32(t.SlotStride())))
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Resume, 0), asm.Add.Reg(code.Temp, asm.R1))
+	t.Emit(asm.LoadMapValue(asm.R1, t.maps.Resume, 0), asm.Add.Reg(code.Temp, asm.R1))
 	t.Emit(asm.JEq.Imm(code.Entry, slotBusy, stale), asm.Mov.Reg(asm.R0, code.Entry),
 		asm.Mov.Imm(asm.R2, slotBusy), code.Atomic(asm.CmpXchg, code.Temp, asm.R2, slotNumber))
 	t.Emit(asm.JNE.Reg(asm.R0, code.Entry, stale))
@@ -143,7 +143,7 @@ func (t *translator) resumeFromXDP(copies, deparse, leave, send string) {
 	t.Load(asm.R8, asm.R10, -56, 8)
 	t.Emit(asm.JEq.Imm(asm.R8, resumeSend, send), asm.JEq.Imm(asm.R8, resumeDeparse, deparse))
 	if t.Requests.Reinjects() {
-		t.Emit(asm.JEq.Imm(asm.R8, resumeLeave, leave))
+		t.Emit(asm.JEq.Imm(asm.R8, resumeAfterEgress, leave))
 	}
 	t.Jump(copies)
 
@@ -153,7 +153,7 @@ func (t *translator) resumeFromXDP(copies, deparse, leave, send string) {
 	// of the program before or after this one: if that is still attached, behind this one, it takes
 	// the frame
 	t.Bind(foreign)
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Ports, PortsPrevious))
+	t.Emit(asm.LoadMapValue(asm.R1, t.maps.Ports, PortsPrevious))
 	t.Load(asm.R1, asm.R1, 0, 8)
 	t.Emit(asm.JNE.Reg(asm.R1, asm.R4, stale), asm.Mov.Imm(asm.R0, tcxNext), asm.Return())
 	t.Bind(stale)
@@ -168,7 +168,7 @@ func (t *translator) resumeFromXDP(copies, deparse, leave, send string) {
 func (t *translator) resizeAtXDP(drop string) {
 	shrink, done := t.NewLabel("shrink"), t.NewLabel("resized")
 	t.Emit(asm.JGT.Reg(asm.R1, code.Entry, shrink))
-	if t.fds.Resume != 0 && !t.Captured {
+	if t.maps.Resume != 0 && !t.Captured {
 		up, fits := t.NewLabel("up"), t.NewLabel("fits")
 		t.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Sub.Reg(asm.R2, code.Entry),
 			asm.Sub.Imm(asm.R2, cookieSize), asm.Mov.Reg(asm.R1, code.Ctx))
@@ -193,7 +193,7 @@ func (t *translator) resizeAtXDP(drop string) {
 
 // leaveIfPassed ends the program if egress has handed the frame over to tc.
 func (t *translator) leaveIfPassed() {
-	if t.hook != XDP || t.fds.Resume == 0 {
+	if t.hook != XDP || t.maps.Resume == 0 {
 		return
 	}
 	stay := t.NewLabel("stay")

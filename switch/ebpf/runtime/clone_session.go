@@ -37,13 +37,13 @@ func (p *Pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 		}
 		p.writeSession(id, 0, 0)
 		delete(p.sessions, id)
-		p.replicas.free(old.at)
+		p.replicas.release(old.at)
 		return nil
 	}
 	next := &session{CloneSession: *s}
 	next.Replicas = slices.Clone(s.Replicas)
 	var ok bool
-	if next.at, ok = p.replicas.take(max(len(s.Replicas), 1)); !ok {
+	if next.at, ok = p.replicas.allocate(max(len(s.Replicas), 1)); !ok {
 		return fmt.Errorf("clone session %d: no room for %d replicas: %w", id, len(s.Replicas),
 			target.ErrFull)
 	}
@@ -53,7 +53,7 @@ func (p *Pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 	p.writeSession(id, uint64(len(s.Replicas))|uint64(next.at)<<32, uint32(s.TruncateTo))
 	p.sessions[id] = next
 	if old != nil {
-		p.replicas.free(old.at)
+		p.replicas.release(old.at)
 	}
 	return nil
 }

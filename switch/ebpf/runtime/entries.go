@@ -221,7 +221,7 @@ func (t *table) bind(e *target.TableEntry) (uint64, error) {
 		}
 		return word, nil
 	}
-	slot, ok := t.slots.take()
+	slot, ok := t.slots.allocate()
 	if !ok {
 		return 0, fmt.Errorf("no slot is free: %w", target.ErrFull)
 	}
@@ -236,7 +236,7 @@ func (t *table) bind(e *target.TableEntry) (uint64, error) {
 // free gives the slot of a word back that no packet can find any more.
 func (t *table) free(word uint64) {
 	if !t.Inline && word != 0 {
-		t.slots.give(int(word >> 16))
+		t.slots.release(int(word >> 16))
 	}
 }
 

@@ -33,12 +33,12 @@ func (p *Pipeline) SetMulticastGroup(id uint32, replicas []target.Replica) error
 		}
 		p.State.Store(word, 0)
 		delete(p.groups, id)
-		p.replicas.free(old.at)
+		p.replicas.release(old.at)
 		return nil
 	}
 	g := &group{replicas: slices.Clone(replicas)}
 	var ok bool
-	if g.at, ok = p.replicas.take(max(len(replicas), 1)); !ok {
+	if g.at, ok = p.replicas.allocate(max(len(replicas), 1)); !ok {
 		return fmt.Errorf("multicast group %d: no room for %d replicas: %w", id, len(replicas),
 			target.ErrFull)
 	}
@@ -48,7 +48,7 @@ func (p *Pipeline) SetMulticastGroup(id uint32, replicas []target.Replica) error
 	p.State.Store(word, uint64(len(replicas))|uint64(g.at)<<32)
 	p.groups[id] = g
 	if old != nil {
-		p.replicas.free(old.at)
+		p.replicas.release(old.at)
 	}
 	return nil
 }
