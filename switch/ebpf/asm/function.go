@@ -90,31 +90,31 @@ func isJump(in asm.Instruction) bool {
 	return cl.IsJump() && in.OpCode.JumpOp() != asm.Call && in.OpCode.JumpOp() != asm.Exit
 }
 
-// Assemble drops what cannot be reached (the verifier refuses it) and jumps to the next
-// instruction, and gives the labels to the instructions. main is true for the program's entry,
-// whose type the kernel knows; the others are static functions.
-func (c *Function) Assemble(main bool) (asm.Instructions, error) {
-	target := func(i int) (int, error) {
-		ref := c.ins[i].Reference()
-		at, ok := c.labels[ref]
-		if !ok {
-			return 0, fmt.Errorf("%s: label %q is nowhere", c.Name, ref)
-		}
-		for n := 0; at < len(c.ins) && isJump(c.ins[at]) && c.ins[at].OpCode.JumpOp() == asm.Ja &&
-			n < len(c.ins); n++ {
-			next, ok := c.labels[c.ins[at].Reference()]
-			if !ok || next <= at {
-				break
-			}
-			at = next
-		}
-		return at, nil
+// isAlways reports whether an instruction is a jump without a condition.
+func isAlways(in asm.Instruction) bool { return isJump(in) && in.OpCode.JumpOp() == asm.Ja }
+
+// target is the instruction that the jump i goes to, past jumps that stand there themselves.
+func (c *Function) target(i int) (int, error) {
+	ref := c.ins[i].Reference()
+	at, ok := c.labels[ref]
+	if !ok {
+		return 0, fmt.Errorf("%s: label %q is nowhere", c.Name, ref)
 	}
+	for at < len(c.ins) && isAlways(c.ins[at]) {
+		next, ok := c.labels[c.ins[at].Reference()]
+		if !ok || next <= at {
+			break
+		}
+		at = next
+	}
+	return at, nil
+}
+
+// reach finds what can be reached from the function's beginning, and where jumps go to.
+func (c *Function) reach() (reached []bool, to []int, err error) {
 	n := len(c.ins)
-	to := make([]int, n)
-	reached := make([]bool, n+1)
-	work := []int{0}
-	for len(work) > 0 {
+	reached, to = make([]bool, n+1), make([]int, n)
+	for work := []int{0}; len(work) > 0; {
 		i := work[len(work)-1]
 		work = work[:len(work)-1]
 		if reached[i] {
@@ -122,80 +122,78 @@ func (c *Function) Assemble(main bool) (asm.Instructions, error) {
 		}
 		reached[i] = true
 		if i == n {
-			return nil, fmt.Errorf("%s: runs off its end", c.Name)
+			return nil, nil, fmt.Errorf("%s: runs off its end", c.Name)
 		}
 		in := c.ins[i]
 		if isJump(in) {
-			t, err := target(i)
-			if err != nil {
-				return nil, err
+			if to[i], err = c.target(i); err != nil {
+				return nil, nil, err
 			}
-			to[i] = t
-			work = append(work, t)
-			if in.OpCode.JumpOp() == asm.Ja {
-				continue
-			}
+			work = append(work, to[i])
 		}
-		if in.OpCode.JumpOp() == asm.Exit && in.OpCode.Class().IsJump() {
-			continue
+		if !isAlways(in) && !(in.OpCode.Class().IsJump() && in.OpCode.JumpOp() == asm.Exit) {
+			work = append(work, i+1)
 		}
-		work = append(work, i+1)
 	}
-	// A jump to the next instruction that stays is no jump.
-	keep := make([]bool, n)
-	next := n
-	for i := n - 1; i >= 0; i-- {
-		keep[i] = reached[i] && !(isJump(c.ins[i]) && c.ins[i].OpCode.JumpOp() == asm.Ja &&
-			to[i] > i && firstKept(keep, to[i]) == next)
+	return reached, to, nil
+}
+
+// Assemble drops what cannot be reached (the verifier refuses it) and jumps to the next
+// instruction, and gives the labels to the instructions. main is true for the program's entry,
+// whose type the kernel knows; the others are static functions.
+func (c *Function) Assemble(main bool) (asm.Instructions, error) {
+	keep, to, err := c.reach()
+	if err != nil {
+		return nil, err
+	}
+	n := len(c.ins)
+	for i, next := n-1, n; i >= 0; i-- {
+		if isAlways(c.ins[i]) && to[i] > i && firstKept(keep[:n], to[i]) == next {
+			keep[i] = false
+		}
 		if keep[i] {
 			next = i
 		}
 	}
-	symbol := make([]string, n)
+	targets := map[int]string{}
 	for i := range n {
 		if keep[i] && isJump(c.ins[i]) {
-			symbol[firstKept(keep, to[i])] = ""
-			to[i] = firstKept(keep, to[i])
-		}
-	}
-	isTarget := map[int]string{}
-	for i := range n {
-		if keep[i] && isJump(c.ins[i]) {
-			isTarget[to[i]] = fmt.Sprintf("%s+%d", c.Name, to[i])
+			to[i] = firstKept(keep[:n], to[i])
+			targets[to[i]] = fmt.Sprintf("%s+%d", c.Name, to[i])
 		}
 	}
 	var out asm.Instructions
-	for i := range n {
+	for i, in := range c.ins {
 		if !keep[i] {
 			continue
 		}
-		in := c.ins[i]
 		if isJump(in) {
-			in = in.WithReference(isTarget[to[i]])
+			in = in.WithReference(targets[to[i]])
 		}
-		if l, ok := isTarget[i]; ok && len(out) > 0 {
+		if l, ok := targets[i]; ok {
+			if len(out) == 0 { // the entry's symbol is the function's name
+				return nil, fmt.Errorf("%s: jumps to its own entry (%s)", c.Name, l)
+			}
 			in = in.WithSymbol(l)
 		}
 		out = append(out, in)
 	}
-	if l, ok := isTarget[firstKept(keep, 0)]; ok { // the entry's symbol is the function's name
-		return nil, fmt.Errorf("%s: jumps to its own entry (%s)", c.Name, l)
-	}
-	linkage := btf.StaticFunc
-	if main {
-		linkage = btf.GlobalFunc
-	}
-	word := &btf.Int{Name: "long", Size: 8, Encoding: btf.Signed}
-	params := []btf.FuncParam{{Name: "ctx", Type: &btf.Pointer{Target: &btf.Void{}}}}
-	if !main {
-		params = []btf.FuncParam{{Name: "a", Type: word},
-			{Name: "b", Type: &btf.Pointer{Target: &btf.Void{}}}}
-	}
-	fn := &btf.Func{Name: c.Name, Linkage: linkage,
-		Type: &btf.FuncProto{Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed},
-			Params: params}}
-	out[0] = btf.WithFuncMetadata(out[0].WithSymbol(c.Name), fn)
+	out[0] = btf.WithFuncMetadata(out[0].WithSymbol(c.Name), c.btf(main))
 	return out, nil
+}
+
+// btf is the function's type.
+func (c *Function) btf(main bool) *btf.Func {
+	void := &btf.Pointer{Target: &btf.Void{}}
+	linkage, params := btf.GlobalFunc, []btf.FuncParam{{Name: "ctx", Type: void}}
+	if !main {
+		word := &btf.Int{Name: "long", Size: 8, Encoding: btf.Signed}
+		linkage, params = btf.StaticFunc, []btf.FuncParam{{Name: "a", Type: word},
+			{Name: "b", Type: void}}
+	}
+	result := &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}
+	return &btf.Func{Name: c.Name, Linkage: linkage,
+		Type: &btf.FuncProto{Return: result, Params: params}}
 }
 
 // Link makes one program of functions, the first of which is its entry. Functions that nothing

@@ -22,7 +22,30 @@ func (t *translator) entry() {
 	t.hostFilter()
 	t.lookupPHV(drop)
 
-	// The port and the length.
+	t.startPacket(reinjects, drop)
+	t.loadFrame(drop)
+	t.parse()
+	if reinjects {
+		t.afterParsing("clone.copies")
+	}
+	t.verifyChecksums()
+
+	t.runPipeline("ingress")
+	t.Bind("ingress.done")
+	t.afterIngress()
+	t.resumePoints(drop)
+	if reinjects && t.Requests.Clones {
+		t.Bind("clone.copies")
+		t.replicateClone()
+	}
+
+	t.Bind(drop)
+	t.verdict(verdictDrop)
+}
+
+// startPacket makes the PHV that of a packet that has just come in. A packet that is parsed anew
+// joins behind what takes a packet-out in: it is the frame that it is.
+func (t *translator) startPacket(reinjects bool, drop string) {
 	ifindex := skbIfindex
 	if t.hook == XDP {
 		ifindex = xdpIfindex
@@ -37,7 +60,6 @@ func (t *translator) entry() {
 	t.startDigest()
 	if t.hook == TC {
 		t.loadPacketOut(drop)
-		// behind what takes a packet-out in: one that comes back is the frame that it is
 		if reinjects {
 			t.Bind("ingress.parse")
 		}
@@ -66,8 +88,10 @@ func (t *translator) entry() {
 	if reinjects {
 		t.beforeParsing()
 	}
+}
 
-	// The bytes that the parser may look at.
+// loadFrame reads the bytes that the parser may look at into the PHV.
+func (t *translator) loadFrame(drop string) {
 	whole := t.NewLabel("whole")
 	t.Load(asm.R4, code.PHV, phvLen, 4)
 	t.Emit(asm.JLE.Imm(asm.R4, int32(t.frameMax), whole), asm.Mov.Imm(asm.R4, int32(t.frameMax)))
@@ -81,37 +105,27 @@ func (t *translator) entry() {
 	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
 	t.Bind(loaded)
 	t.Emit(asm.Mov.Imm(code.Entry, 0))
-	t.parse()
-	if reinjects {
-		t.afterParsing("clone.copies")
-	}
-	t.verifyChecksums()
+}
 
-	t.runPipeline("ingress")
-	t.Bind("ingress.done")
-	t.afterIngress()
-	if t.hook == TC && t.maps.Resume != 0 {
-		t.Bind("ingress.deparse")
+// resumePoints is where packets go on that XDP has passed to tc, but for those whose copies are to
+// be made.
+func (t *translator) resumePoints(drop string) {
+	if t.hook != TC || t.maps.Resume == 0 {
+		return
+	}
+	t.Bind("ingress.deparse")
+	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.PHV))
+	t.CallFunction("headers")
+	t.Emit(asm.JEq.Imm(asm.R0, verdictDrop, drop))
+	t.Bind("ingress.send")
+	t.send(false)
+	if t.Requests.Reinjects() {
+		t.Bind("ingress.leave")
 		t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.PHV))
-		t.CallFunction("headers")
+		t.CallFunction("leave")
 		t.Emit(asm.JEq.Imm(asm.R0, verdictDrop, drop))
-		t.Bind("ingress.send")
-		t.send(false)
-		if t.Requests.Reinjects() {
-			t.Bind("ingress.leave")
-			t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.PHV))
-			t.CallFunction("leave")
-			t.Emit(asm.JEq.Imm(asm.R0, verdictDrop, drop))
-			t.Jump("ingress.send")
-		}
+		t.Jump("ingress.send")
 	}
-	if reinjects && t.Requests.Clones {
-		t.Bind("clone.copies")
-		t.replicateClone()
-	}
-
-	t.Bind(drop)
-	t.verdict(verdictDrop)
 }
 
 // restoreTags puts the 802.1Q tags back into the frame that the kernel has taken out on its way to

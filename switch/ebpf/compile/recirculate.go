@@ -13,10 +13,10 @@ import (
 // again (bpf_clone_redirect with BPF_F_INGRESS), with the PHV of the packet that asked for it in a
 // slot of the ring that XDP and tc share (xdp_to_tc.go), and the slot's number in the frame's mark:
 //
-//	ingress ──▶ clone I2E: parse anew, keep a field list ──▶ egress, each replica of the session
+//	ingress ──▶ clone I2E: parse anew, keep a field list ──▶ egress, each replica
 //	        ──▶ what was cloned, behind its clone: the PHV ──▶ egress
 //	        ──▶ resubmit:  keep a field list, parse anew ────▶ ingress
-//	egress  ──▶ clone E2E: the PHV as egress left it, a field list ──▶ egress, each replica of the session
+//	egress  ──▶ clone E2E: the PHV as egress left it, a field list ──▶ egress, each replica
 //	deparse ──▶ recirculate: keep a field list, parse what was written ─▶ ingress
 //
 // What a packet asked for is kept in its PHV (requests) until its pipeline has ended; the last
