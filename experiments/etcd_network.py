@@ -53,13 +53,26 @@ class EtcdNetwork:
     """Everything that runs. ``members`` are etcd's, ``tls`` is for them, among them and for the gateway and its clients."""
 
     def __init__(
-        self, out: Path, *, switches: int = 4, profile: int = 1024, members: int = 1, tls: bool = False, flags: Sequence[str] = (), **kind: str
+        self,
+        out: Path,
+        *,
+        switches: int = 4,
+        profile: int = 1024,
+        members: int = 1,
+        tls: bool = False,
+        flags: Sequence[str] = (),
+        bin: str = "bin",
+        **kind: str,
     ) -> None:
-        """``flags`` are more of the controller's; ``kind`` is ChainNetwork's ``switch``, ``engine`` and ``hook``."""
+        """``flags`` are more of the controller's; gateway and load are started from the folder ``bin``.
+
+        ``kind`` is ChainNetwork's ``switch``, ``engine`` and ``hook``.
+        """
         self.out = out
         self.members = members
         self.tls = tls
         self.flags = flags
+        self.bin = bin
         self.kind = kind
         self.net: ChainNetwork | None = None
         self.etcd: list[subprocess.Popen] = []
@@ -172,7 +185,7 @@ class EtcdNetwork:
     def _start_gateway(self) -> None:
         scheme = "https" if self.tls else "http"
         upstream = ",".join(f"{scheme}://{address}" for address in self.etcd_addresses())
-        command = [nodes.built("etcd-monitor"), "--endpoints", upstream, "--listen-client-urls", f"{scheme}://127.0.0.1:{GATEWAY}"]
+        command = [nodes.built("etcd-monitor", self.bin), "--endpoints", upstream, "--listen-client-urls", f"{scheme}://127.0.0.1:{GATEWAY}"]
         command += ["--metrics-addr", f"{THERE}:{METRICS}", "--controller", self.net.admin_url]
         if self.tls:
             command += ["--cacert", str(self.out / "ca.pem"), "--cert-file", str(self.out / "cert.pem"), "--key-file", str(self.out / "key.pem")]
@@ -200,7 +213,7 @@ class EtcdNetwork:
     def load(self, *arguments: str, direct: bool = False, timeout: float = 300) -> dict[str, Any]:
         """Run netcraq-peers in the host, against the gateway or, ``direct``, against etcd itself; its report."""
         endpoints = self.etcd_addresses() if direct else [f"127.0.0.1:{GATEWAY}"]
-        command = ["nice", "-n", "5", nodes.built("netcraq-peers"), "etcd", "--endpoints", ",".join(endpoints), *arguments]
+        command = ["nice", "-n", "5", nodes.built("netcraq-peers", self.bin), "etcd", "--endpoints", ",".join(endpoints), *arguments]
         if self.tls:
             command += ["--cacert", str(self.out / "ca.pem")]
         done = self.net.execute(HOST, command, timeout=timeout, check=False)

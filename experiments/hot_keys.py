@@ -31,6 +31,8 @@ try:
 except ImportError as missing:
     sys.exit(f"{missing}: {launch.NO_MININET}")
 
+DWELL = ("--placement-dwell", "1s")
+"""Of the controller: how long a key has to be hot before it is placed. Somebody watches here."""
 ENOUGH = 0.5
 """The share of reads that the network is to answer."""
 
@@ -107,7 +109,8 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds", type=int, default=60, metavar="N", help="within which half of the reads are to be answered by the network (default 60)"
     )
-    parser.add_argument("--after", type=int, default=8, metavar="N", help="seconds after a switch was killed; 0: none is (default 8)")
+    parser.add_argument("--after", type=int, default=4, metavar="N", help="seconds after a switch was killed; 0: none is (default 4)")
+    parser.add_argument("--bin", default="bin", metavar="FOLDER", help="of the programs etcd-monitor and netcraq-peers (default bin)")
     parser.add_argument(
         "--out", type=Path, default=ROOT / "out" / "hot-keys.json", metavar="FILE", help="where the figures go (default out/hot-keys.json)"
     )
@@ -117,9 +120,9 @@ def arguments() -> argparse.ArgumentParser:
 def go(options: argparse.Namespace) -> int:
     """The whole story; the exit status."""
     print("starting etcd, the chain, the gateway and Prometheus", flush=True)
-    kind = {"switch": options.switch, "engine": options.engine, "hook": options.hook}
+    kind = {"switch": options.switch, "engine": options.engine, "hook": options.hook, "flags": DWELL}
     out = options.out.absolute().parent / "hot-keys"
-    with EtcdNetwork(out, switches=options.nodes, profile=options.profile, **kind) as network:
+    with EtcdNetwork(out, switches=options.nodes, profile=options.profile, bin=options.bin, **kind) as network:
         net, story = network.net, Story(options, network)
         print(f"up: switches run by {net.running_engine}; logs are in {network.out}", flush=True)
         print(f"the controller's page, for one browser: {net.admin.page_link()}", flush=True)

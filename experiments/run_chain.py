@@ -59,8 +59,8 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--profile", type=int, choices=p4app.PROFILES, default=PROFILE, help=f"width of a value in bits (default {PROFILE})")
     parser.add_argument("--keys", type=Path, default=etcd_data.EXPORT, metavar="FILE", help="etcd export (etcdctl get --prefix / -w json)")
     parser.add_argument("--trace", type=Path, default=etcd_data.TRACE, metavar="FILE", help="recorded requests to replay")
-    parser.add_argument("--replay", type=float, default=8, metavar="SECONDS", help="what to compress the trace into (default 8)")
-    parser.add_argument("--load", type=float, default=3, metavar="SECONDS", help="of reads at every switch and writes at the head (default 3)")
+    parser.add_argument("--replay", type=float, default=4, metavar="SECONDS", help="what to compress the trace into (default 4)")
+    parser.add_argument("--load", type=float, default=2, metavar="SECONDS", help="of reads at every switch and writes at the head (default 2)")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "run.json", metavar="FILE", help="where the figures go (default out/run.json)")
     parser.add_argument("--keep", action="store_true", help="leave the network up, with a prompt")
     return parser

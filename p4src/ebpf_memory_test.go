@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/netcraq/netcraq/internal/racedetector"
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
@@ -20,7 +21,7 @@ func TestMemory(t *testing.T) {
 	if err := ebpf.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
 	}
-	if raceDetector {
+	if racedetector.Enabled {
 		t.Skip("with the race detector the process takes several times as much: make test runs this without it, too")
 	}
 	for _, c := range []struct{ profile, slots int }{{128, 65536}, {8192, 8192}} {

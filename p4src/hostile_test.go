@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/netcraq/netcraq/internal/racedetector"
 	"github.com/netcraq/netcraq/switch/ebpf"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -36,7 +37,7 @@ func TestHostileHost(t *testing.T) {
 		if *hostileFrames > 0 {
 			return *hostileFrames
 		}
-		if raceDetector {
+		if racedetector.Enabled {
 			return usual / 20
 		}
 		return usual

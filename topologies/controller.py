@@ -78,7 +78,7 @@ def declaration(topology: p4app.Topology) -> dict[str, Any]:
 
 
 class Operator(Admin):
-    """What an operator asks of the controller, beside what a client does. JSON as ``controlplane/admin/api`` describes the types."""
+    """What an operator asks of the controller, beside what a client does. JSON as ``api/admin`` describes the types."""
 
     def __init__(self, url: str | None = None, timeout: float = 30.0, token_file: str | Path | None = None) -> None:
         super().__init__(url, timeout, token_file)

@@ -237,11 +237,11 @@ def embedded_executable() -> str:
     return built("netcraq-switch")
 
 
-def built(name: str) -> str:
+def built(name: str, folder: str = "bin") -> str:
     """One of the project's executables. NodeError where it is not built."""
-    path = p4app.ROOT / "bin" / name
+    path = p4app.ROOT / folder / name
     if not os.access(path, os.X_OK):
-        raise NodeError(f"bin/{name} is not built: run make build")
+        raise NodeError(f"{folder}/{name} is not built: run make build")
     return str(path)
 
 

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"slices"
 
+	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/wire"
 )
 

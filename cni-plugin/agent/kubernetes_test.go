@@ -26,10 +26,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
+	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/cni-plugin/kube"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
-	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/internal/kubetest"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -327,7 +327,7 @@ func (k *cluster) placed(n int) error {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	entries, _, _, err := placed.Store{KV: c, Prefix: placed.DefaultPrefix}.List(ctx)
+	entries, _, _, err := placement.Store{KV: c, Prefix: placement.DefaultPrefix}.List(ctx)
 	if err == nil && len(entries) != n {
 		err = fmt.Errorf("%d, not %d, keys are placed: %v", len(entries), n, entries)
 	}

@@ -11,7 +11,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/controlplane/admin"
 )
 
@@ -25,8 +25,8 @@ const adminPath = "/admin/"
 const readOnlyHeader = "Netcraq-Read-Only"
 
 // serveAdmin begins to serve it to this node's processes; failed is told if that ends before ctx.
-func (l *leader) serveAdmin(ctx context.Context, failed context.CancelCauseFunc) error {
-	door, err := admin.Listen(l.o.Lead.Admin, l.log)
+func (p *operator) serveAdmin(ctx context.Context, failed context.CancelCauseFunc) error {
+	door, err := admin.Listen(p.o.Lead.Admin, p.log)
 	if err != nil {
 		return err
 	}
@@ -38,20 +38,20 @@ func (l *leader) serveAdmin(ctx context.Context, failed context.CancelCauseFunc)
 		}
 	}
 	toLeader := admin.Bounded(&httputil.ReverseProxy{
-		Rewrite: func(p *httputil.ProxyRequest) {
-			p.SetURL(&url.URL{Scheme: "https", Host: "127.0.0.1", Path: adminPath}) // it answers nobody who calls it by a name; where it is, dialLeader knows
-			p.Out.Header.Del(readOnlyHeader)
-			if caller, named := admin.CallerFrom(p.In.Context()); !named || caller.ReadOnly {
-				p.Out.Header.Set(readOnlyHeader, "1")
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "https", Host: "127.0.0.1", Path: adminPath}) // it answers nobody who calls it by a name; where it is, dialLeader knows
+			r.Out.Header.Del(readOnlyHeader)
+			if caller, named := admin.CallerFrom(r.In.Context()); !named || caller.ReadOnly {
+				r.Out.Header.Set(readOnlyHeader, "1")
 			}
 		},
 		FlushInterval: -1, // events are passed on as they come
-		Transport:     &http.Transport{DialTLSContext: l.dialLeader, DisableKeepAlives: true},
+		Transport:     &http.Transport{DialTLSContext: p.dialLeader, DisableKeepAlives: true},
 	})
-	l.serving.Go(func() {
+	p.serving.Go(func() {
 		err := door.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if holder := l.holds(); holder == "" || holder == l.self.Name || l.current() != nil {
-				l.replica.ServeHTTP(w, r)
+			if holder := p.leader.Holder(); holder == "" || holder == p.self.Name || p.leader.Term() != nil {
+				p.replica.ServeHTTP(w, r)
 				return
 			}
 			toLeader.ServeHTTP(w, r)
@@ -80,13 +80,13 @@ func byAgents(next http.Handler) http.Handler {
 }
 
 // dialLeader connects to the leading agent.
-func (l *leader) dialLeader(ctx context.Context, network, _ string) (net.Conn, error) {
-	holder := l.holds()
+func (p *operator) dialLeader(ctx context.Context, network, _ string) (net.Conn, error) {
+	holder := p.leader.Holder()
 	var n v1alpha1.NetcraqNode
-	if err := l.client.Get(ctx, clientKey(holder), &n); err != nil {
+	if err := p.client.Get(ctx, clientKey(holder), &n); err != nil {
 		return nil, fmt.Errorf("where the leading agent (%s) is: %w", holder, err)
 	}
-	conf := l.tls.Clone()
+	conf := p.tls.Clone()
 	conf.ServerName = holder
 	return (&tls.Dialer{Config: conf}).DialContext(ctx, network, n.Status.Agent)
 }

@@ -153,7 +153,7 @@ func (a *authorities) announce(ctx context.Context, bundle []byte) error {
 
 // Start implements manager.Runnable: it keeps them until ctx ends.
 func (a *authorities) Start(ctx context.Context) error {
-	var failed complaint
+	var failed logOnce
 	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
 		err := a.keep(ctx)
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {

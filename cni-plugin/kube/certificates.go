@@ -50,7 +50,7 @@ type asked struct {
 // run keeps it until ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	k.asked = map[identity.Role]*asked{}
-	var failed complaint
+	var failed logOnce
 	for {
 		err := k.once(ctx)
 		if ctx.Err() == nil && failed.isNew(err) {

@@ -8,11 +8,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 )
 
-// What the chains should be, and what is to be done next for that. Everything here is pure.
+// Desired chain state and the next reconcile step. Pure.
 
 const (
 	// formWait is how long a new chain waits for as many nodes as it asks for, before it is formed with those that are there.

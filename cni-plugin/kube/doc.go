@@ -9,8 +9,10 @@
 //	          │ tunnels     │            │ switch,pods │       │ controller    │
 //	          └─────────────┘            └─────────────┘       └───────────────┘
 //
-// Each agent needs nothing but its own Node to attach pods, and the other Nodes to route to them (nodes.go). One agent leads: it gives numbers to nodes (numbers.go), which are
-// the numbers of the ports by which their switches are reached, and runs the controller (leader.go, term.go), to which it says what the network is made of (network.go) and
-// what the chains should be (chains.go). Who leads is decided twice: a Lease of Kubernetes says which agent tries, and etcd, where the chains' state is, says which one does.
-// So an API server that does not answer for a while deposes nobody.
+// Each agent needs nothing but its own Node to attach pods, and the other Nodes to route to them
+// (member.go). One agent leads, as package leader decides, and runs the controller. Its reconcilers
+// (operator.go) give numbers to nodes (node_index.go), which are the ports by which their switches are
+// reached, tell the controller what the network is made of (network_reconciler.go, network.go), bring
+// chains to what their resources ask for (chains.go, membership_reconciler.go), and say there how they
+// are (chain_reconciler.go).
 package kube

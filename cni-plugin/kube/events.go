@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/controlplane/controller"
 )
 
@@ -24,20 +24,23 @@ var bad = []string{"chain.failover", "chain.lost", "chain.lost-member", "chain.n
 var good = []string{"switch.connected", "switch.program-loaded"}
 
 // follow makes Kubernetes' events of the controller's, and has the network looked at when there are some about chains or switches. Keys come and go all the time.
-func (r *reign) follow(ctx context.Context, c *controller.Controller) {
+func (p *operator) follow(ctx context.Context, c *controller.Controller) {
 	for since := uint64(0); ; {
 		events, more := c.Events(since)
 		news := false
 		for _, e := range events {
 			since = e.ID
-			if slices.Contains(good, e.Type) {
-				r.tryAnew() // what failed may have failed for the want of this switch
+			if slices.Contains(good, e.Type) { // what failed may have failed for the want of this switch
+				p.network.retry()
+				p.membership.retry()
 			}
 			news = news || strings.HasPrefix(e.Type, "chain.") || slices.Contains(good, e.Type) || slices.Contains(bad, e.Type)
-			r.tell(ctx, e)
+			p.tell(ctx, e)
 		}
 		if news {
-			r.l.soon()
+			for _, w := range []waker{p.network, p.membership, p.chains} {
+				w.wake()
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -47,7 +50,7 @@ func (r *reign) follow(ctx context.Context, c *controller.Controller) {
 	}
 }
 
-func (r *reign) tell(ctx context.Context, e api.Event) {
+func (p *operator) tell(ctx context.Context, e api.Event) {
 	kind := corev1.EventTypeNormal
 	if slices.Contains(bad, e.Type) {
 		kind = corev1.EventTypeWarning
@@ -58,11 +61,11 @@ func (r *reign) tell(ctx context.Context, e api.Event) {
 	switch {
 	case e.Chain != "":
 		c := &v1alpha1.NetcraqChain{}
-		if r.l.client.Get(ctx, clientKey(e.Chain), c) != nil {
+		if p.client.Get(ctx, clientKey(e.Chain), c) != nil {
 			return // it is gone
 		}
 		about = c
-	case e.Switch != "" && r.l.o.Fabric != nil:
+	case e.Switch != "" && p.o.Fabric != nil:
 		return // a switch that is on no node is no object; the log and the metrics have it
 	case e.Switch != "":
 		// What kubelets write about nodes has the name for the UID, too, and `kubectl describe node` asks for that.
@@ -74,7 +77,7 @@ func (r *reign) tell(ctx context.Context, e api.Event) {
 	if e.Chain != "" && e.Switch != "" && !strings.Contains(message, e.Switch) {
 		message = e.Switch + ": " + message
 	}
-	r.l.recorder.Event(about, kind, reason(e.Type), message)
+	p.recorder.Event(about, kind, reason(e.Type), message)
 }
 
 // reason makes "ChainLostMember" of "chain.lost-member".

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -15,8 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 )
 
 // A pod's port is closed: what it sends to the chains is dropped at its switch. The fast path opens it for the keys of the pod's namespace. It takes two: the pod asks for it by an
@@ -35,7 +35,7 @@ const (
 const (
 	// reviewEvery is how long an answer about a right counts, and so how long a right that was taken back can be used yet.
 	reviewEvery = 10 * time.Second
-	// reviewWait bounds the questions of one look.
+	// reviewWait bounds a question.
 	reviewWait = 3 * time.Second
 )
 
@@ -48,53 +48,109 @@ func keysOf(namespace string) string { return "ns/" + namespace + "/" }
 // account is a service account.
 type account struct{ namespace, name string }
 
-// review is what the API server has said about an account's right.
-type review struct {
-	allowed bool
-	at      time.Time // when; zero: it has not answered yet
-}
-
-// fastPaths knows which pods may use the chains.
+// fastPaths knows which pods may use the chains: it asks the API server about the service accounts of
+// those that ask for it.
 type fastPaths struct {
-	client client.Client // reads pods from the cache, and creates SubjectAccessReviews
-	log    *slog.Logger
-	now    func() time.Time
+	client  client.Client // reads pods from the cache, and creates SubjectAccessReviews
+	log     *slog.Logger
+	leading func() bool
+	changed func() // is called when an account has got or lost the right
 
-	mu     sync.Mutex
-	asked  map[account]review
-	failed complaint
-	told   map[types.UID]bool // pods about which the log says that they may not
+	mu      sync.Mutex
+	allowed map[account]bool   // what the API server has said
+	told    map[types.UID]bool // pods about which the log says that they may not
 }
 
-func newFastPaths(c client.Client, log *slog.Logger) *fastPaths {
-	return &fastPaths{client: c, log: log, now: time.Now, asked: map[account]review{}, told: map[types.UID]bool{}}
+func newFastPaths(c client.Client, log *slog.Logger, leading func() bool, changed func()) *fastPaths {
+	return &fastPaths{client: c, log: log, leading: leading, changed: changed, allowed: map[account]bool{}, told: map[types.UID]bool{}}
 }
 
-// open gives the namespaces of the pods whose ports are to be open now, by the pods' UIDs and nodes. Where the API server does not answer, what it has said before holds.
-func (f *fastPaths) open(ctx context.Context) (map[podOn]string, error) {
+// Reconcile implements reconcile.Reconciler: it reviews a service account's right. Where the API server
+// does not answer, what it has said before holds.
+func (f *fastPaths) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if !f.leading() {
+		return reconcile.Result{}, nil
+	}
+	a := account{req.Namespace, req.Name}
+	asking, err := f.asking(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !slices.ContainsFunc(asking, func(p *corev1.Pod) bool { return ofPod(p) == a }) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.allowed, a)
+		return reconcile.Result{}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, reviewWait)
+	defer cancel()
+	r := &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{
+		User:   "system:serviceaccount:" + a.namespace + ":" + a.name,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + a.namespace, "system:authenticated"},
+		ResourceAttributes: &authorization.ResourceAttributes{Group: v1alpha1.GroupVersion.Group,
+			Resource: fastPathResource, Verb: fastPathVerb, Namespace: a.namespace}}}
+	if err := f.client.Create(ctx, r); err != nil {
+		return reconcile.Result{}, fmt.Errorf("whether the service account may use the fast path: %w", err)
+	}
+	f.mu.Lock()
+	was, known := f.allowed[a]
+	f.allowed[a] = r.Status.Allowed
+	f.mu.Unlock()
+	if !known || was != r.Status.Allowed {
+		f.changed()
+	}
+	return reconcile.Result{RequeueAfter: reviewEvery}, nil
+}
+
+// asking are the pods that ask for the fast path and run on a node, for a service account.
+func (f *fastPaths) asking(ctx context.Context) (out []*corev1.Pod, err error) {
 	var all corev1.PodList
 	if err := f.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
-	asking := map[podOn]*corev1.Pod{}
-	accounts := map[account]bool{}
 	for i := range all.Items {
-		p := &all.Items[i]
-		if p.Annotations[FastPath] == "true" && p.Spec.NodeName != "" && p.Spec.ServiceAccountName != "" {
-			asking[podOn{string(p.UID), p.Spec.NodeName}] = p
-			accounts[account{p.Namespace, p.Spec.ServiceAccountName}] = true
+		if p := &all.Items[i]; p.Annotations[FastPath] == "true" && p.Spec.NodeName != "" && p.Spec.ServiceAccountName != "" {
+			out = append(out, p)
 		}
+	}
+	return out, nil
+}
+
+func ofPod(p *corev1.Pod) account { return account{p.Namespace, p.Spec.ServiceAccountName} }
+
+// accountOf is the account that a pod's coming, change or going is about.
+func accountOf(_ context.Context, o client.Object) []reconcile.Request {
+	p, ok := o.(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: p.Spec.ServiceAccountName}}}
+}
+
+// accounts are those of all pods that ask.
+func (f *fastPaths) accounts(ctx context.Context) (out []reconcile.Request) {
+	asking, _ := f.asking(ctx) // of the cache there are no errors
+	for _, p := range asking {
+		out = append(out, accountOf(ctx, p)...)
+	}
+	return out
+}
+
+// open gives the namespaces of the pods whose ports are to be open now, by the pods' UIDs and nodes.
+func (f *fastPaths) open(ctx context.Context) (map[podOn]string, error) {
+	asking, err := f.asking(ctx)
+	if err != nil {
+		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.review(ctx, accounts)
 	out := map[podOn]string{}
 	told := map[types.UID]bool{}
-	for on, p := range asking {
-		switch r := f.asked[account{p.Namespace, p.Spec.ServiceAccountName}]; {
-		case r.allowed:
-			out[on] = p.Namespace
-		case !r.at.IsZero():
+	for _, p := range asking {
+		switch allowed, known := f.allowed[ofPod(p)]; {
+		case allowed:
+			out[podOn{string(p.UID), p.Spec.NodeName}] = p.Namespace
+		case known:
 			told[p.UID] = true
 			if !f.told[p.UID] {
 				f.log.Warn("a pod asks for the fast path, and its service account has no right to it: its port stays closed", "pod", p.Namespace+"/"+p.Name, "account", p.Spec.ServiceAccountName,
@@ -108,41 +164,6 @@ func (f *fastPaths) open(ctx context.Context) (map[podOn]string, error) {
 
 // podOn is a pod on a node. What an agent says of its node's pods counts for pods that the API server has there alone.
 type podOn struct{ uid, node string }
-
-// review asks about accounts of whom nothing is known, or nothing new, those that have waited longest first, and forgets the others.
-func (f *fastPaths) review(ctx context.Context, accounts map[account]bool) {
-	maps.DeleteFunc(f.asked, func(a account, _ review) bool { return !accounts[a] })
-	var due []account
-	for a := range accounts {
-		if r := f.asked[a]; f.now().Sub(r.at) >= reviewEvery {
-			due = append(due, a)
-		}
-	}
-	slices.SortFunc(due, func(a, b account) int { return f.asked[a].at.Compare(f.asked[b].at) })
-	ctx, cancel := context.WithTimeout(ctx, reviewWait)
-	defer cancel()
-	var failed error
-	for _, a := range due {
-		r := &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{User: "system:serviceaccount:" + a.namespace + ":" + a.name,
-			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + a.namespace, "system:authenticated"},
-			ResourceAttributes: &authorization.ResourceAttributes{Group: v1alpha1.GroupVersion.Group, Resource: fastPathResource, Verb: fastPathVerb, Namespace: a.namespace}}}
-		if err := f.client.Create(ctx, r); err != nil {
-			failed = err
-			continue
-		}
-		f.asked[a] = review{r.Status.Allowed, f.now()}
-	}
-	if f.failed.isNew(failed) {
-		f.log.Warn("who may use the fast path is not known, but for what was known before", "err", failed)
-	}
-}
-
-// pending says whether rights have to be looked at again.
-func (f *fastPaths) pending() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.asked) > 0
-}
 
 // asksOtherwise leaves out pods that have nothing to do with the fast path, and changes that do not.
 var asksOtherwise = predicate.Funcs{

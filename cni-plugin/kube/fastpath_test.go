@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	authorization "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,9 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -70,12 +70,27 @@ func TestFastPaths(t *testing.T) {
 		kubePod("team", "says-no", "5", "fast", "n1", "false"), kubePod("team", "pending", "6", "fast", "", "true"), kubePod("other", "elsewhere", "7", "fast", "n1", "true"),
 		kubePod("team", "static", "8", "", "n1", "true"))
 	w.allowed["system:serviceaccount:team:fast"] = true
-	now := time.Unix(1000, 0)
 	var log bytes.Buffer
-	f := newFastPaths(w, slog.New(slog.NewTextHandler(&log, nil)))
-	f.now = func() time.Time { return now }
-	look := func(what, want string) {
+	leads, changes := false, 0
+	f := newFastPaths(w, slog.New(slog.NewTextHandler(&log, nil)), func() bool { return leads }, func() { changes++ })
+	// review has all accounts' rights reviewed, those of pods that have gone, too.
+	var last error
+	review := func() {
+		last = nil
+		for _, q := range append(f.accounts(t.Context()), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team", Name: "fast"}},
+			reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team", Name: "default"}}) {
+			r, err := f.Reconcile(t.Context(), q)
+			if err != nil {
+				last = err
+			} else if _, asks := f.allowed[account{q.Namespace, q.Name}]; (r.RequeueAfter == reviewEvery) != asks {
+				t.Errorf("%s: reviewed again after %v", q, r.RequeueAfter)
+			}
+		}
+	}
+	look := func(what, want string, changed bool) {
 		t.Helper()
+		before := changes
+		review()
 		got, err := f.open(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -88,52 +103,50 @@ func TestFastPaths(t *testing.T) {
 		if s := strings.Join(all, ", "); s != want {
 			t.Errorf("%s: open are %q, not %q", what, s, want)
 		}
+		if (changes != before) != changed {
+			t.Errorf("%s: the network is looked at %d times", what, changes-before)
+		}
 	}
 	both := "1@n1 team, 2@n2 team"
-	if f.pending() {
-		t.Error("something is pending before anybody asked")
+	look("without leading", "", false)
+	if len(w.asked) > 0 {
+		t.Errorf("who does not lead asks %v", w.asked)
 	}
-	look("at first", both)
+	leads = true
+	look("at first", both, true)
 	slices.Sort(w.asked)
-	if got := strings.Join(w.asked, ", "); got != "other:fast use fastpaths.netcraq.io in other, team:default use fastpaths.netcraq.io in team, team:fast use fastpaths.netcraq.io in team" {
+	if got := strings.Join(slices.Compact(w.asked), ", "); got != "other:fast use fastpaths.netcraq.io in other, team:default use fastpaths.netcraq.io in team, team:fast use fastpaths.netcraq.io in team" {
 		t.Errorf("asked: %s", got)
 	}
 	if n := strings.Count(log.String(), "has no right to it"); n != 2 || !strings.Contains(log.String(), "team/may-not") {
 		t.Errorf("the log: %s", log.String())
 	}
-	now = now.Add(reviewEvery - time.Second)
-	w.asked = nil
-	look("a moment later", both)
-	if len(w.asked) > 0 || strings.Count(log.String(), "has no right to it") != 2 {
-		t.Errorf("it asks or says again: %v\n%s", w.asked, log.String())
-	}
-	if !f.pending() {
-		t.Error("nothing has to be looked at again")
+	look("a moment later", both, false)
+	if strings.Count(log.String(), "has no right to it") != 2 {
+		t.Errorf("it says so again: %s", log.String())
 	}
 	w.err, w.allowed = errors.New("it does not answer"), map[string]bool{}
-	now = now.Add(time.Hour)
-	look("the API server does not answer", both)
-	if !strings.Contains(log.String(), "it does not answer") {
-		t.Errorf("the log: %s", log.String())
+	look("the API server does not answer", both, false)
+	if last == nil || !strings.Contains(last.Error(), "it does not answer") {
+		t.Errorf("it is not tried again: %v", last)
 	}
 	w.err = nil
-	look("the right is taken back", "")
+	look("the right is taken back", "", true)
 	w.allowed["system:serviceaccount:team:fast"] = true
-	now = now.Add(reviewEvery)
-	look("the right is given again", both)
+	look("the right is given again", both, true)
 	delete(good.Annotations, FastPath)
 	if err := w.Update(t.Context(), good); err != nil {
 		t.Fatal(err)
 	}
-	look("a pod does not ask any more", "2@n2 team")
+	look("a pod does not ask any more", "2@n2 team", false)
 	for _, uid := range []string{"again", "may-not"} {
 		if err := w.Delete(t.Context(), kubePod("team", uid, "", "", "", "")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	look("pods go", "")
-	if len(f.asked) != 1 { // other:fast
-		t.Errorf("kept: %v", slices.Collect(maps.Keys(f.asked)))
+	look("pods go", "", false)
+	if len(f.allowed) != 1 { // other:fast
+		t.Errorf("kept: %v", slices.Collect(maps.Keys(f.allowed)))
 	}
 }
 

@@ -12,12 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
@@ -34,7 +33,7 @@ type member struct {
 	// restart is called when something has changed that needs a new start.
 	restart func(error)
 
-	trouble map[string]complaint // by what they are about
+	trouble map[string]logOnce // by what they are about
 }
 
 const (
@@ -43,9 +42,6 @@ const (
 	// tryAgain is that where it is not.
 	tryAgain = 5 * time.Second
 )
-
-// everything is the one request of reconcilers here: they look at all objects each time, since all that they make depends on several.
-var everything = handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 
 // setup has a manager call it.
 func (m *member) setup(mgr manager.Manager) error {
@@ -99,7 +95,7 @@ func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 // say logs an error once; false: there is one.
 func (m *member) say(subject, text string, err error) bool {
 	if m.trouble == nil {
-		m.trouble = map[string]complaint{}
+		m.trouble = map[string]logOnce{}
 	}
 	c := m.trouble[subject]
 	if c.isNew(err) {

@@ -11,8 +11,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
@@ -72,7 +72,7 @@ func TestMember(t *testing.T) {
 	}
 }
 
-// TestBuild: the network that follows from nodes, pods and chains is one that the controller takes, whatever is amiss with a pod.
+// TestBuild: the network that follows from nodes, pods and chains is one that the controller takes, whatever is wrong with a pod.
 func TestBuild(t *testing.T) {
 	nodes := cluster(3)
 	for i := range nodes {

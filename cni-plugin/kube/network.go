@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -73,7 +73,7 @@ func (n node) connected() bool { return n.number != 0 && n.status.P4Runtime != "
 const hostsAtMost = 3800
 
 // build writes the network down: nodes (the agents, the gateways, and root's other processes in a node's own network) may do everything, pods nothing but with the keys of their namespace, if they are among open. A pod's port may send podRate packets a second (0: any
-// number). Hosts of which something is amiss are left out, and counted.
+// number). Hosts with a fault are left out, and counted.
 func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[string][]pod, open map[podOn]string, podRate int, chains []formedChain) (spec topology.Spec, leftOut int, err error) {
 	spec.Program, spec.HostRate = program, podRate
 	var up []node

@@ -142,9 +142,9 @@ func (f *follower) one(ctx context.Context, node, address string) {
 	conf.ServerName = node
 	transport := &http.Transport{TLSClientConfig: conf, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, ResponseHeaderTimeout: podsPatience}
 	defer transport.CloseIdleConnections()
-	var failed complaint
+	var failed logOnce
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
-		err := f.read(ctx, &http.Client{Transport: transport}, "https://"+address+podsPath, node, func() { pause, failed = 100*time.Millisecond, complaint{} })
+		err := f.read(ctx, &http.Client{Transport: transport}, "https://"+address+podsPath, node, func() { pause, failed = 100*time.Millisecond, logOnce{} })
 		f.mu.Lock()
 		delete(f.there, node)
 		f.mu.Unlock()

@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/agent"
-	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/cniconf"
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/identity"
@@ -137,12 +137,12 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer listener.Close()
 	at := func(port int) string { return net.JoinHostPort(self.Address.String(), strconv.Itoa(port)) }
-	place, err := o.attach(self, at(o.P4RuntimePort), id.Server())
+	attached, err := o.attach(self, at(o.P4RuntimePort), id.Server())
 	if err != nil {
 		return err
 	}
-	defer place.close()
-	a, err := agent.New(agent.Options{Dir: o.StateDir, Switch: place.sw, FirstPort: v1alpha1.MaxNodes + 1, LastPort: nodeswitch.HostPort - 1, MTU: o.MTU, Log: o.Log})
+	defer attached.close()
+	a, err := agent.New(agent.Options{Dir: o.StateDir, Switch: attached.sw, FirstPort: v1alpha1.MaxNodes + 1, LastPort: nodeswitch.HostPort - 1, MTU: o.MTU, Log: o.Log})
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func Run(ctx context.Context, o Options) error {
 		}()
 	}
 	serve("the CNI plugin", listener, a.Handler())
-	if err := errors.Join(agent.EnableForwarding(), place.connectHost()); err != nil {
+	if err := errors.Join(agent.EnableForwarding(), attached.connectHost()); err != nil {
 		return err
 	}
 	if err := a.Reconcile(); err != nil {
@@ -176,8 +176,8 @@ func Run(ctx context.Context, o Options) error {
 	}
 	serve("health and metrics", plain, health)
 
-	m := &member{client: mgr.GetClient(), self: self, log: o.Log, restart: func(err error) { cancel(err) }, connect: place.connectPeers,
-		status: v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort), Engine: place.engine}, silent: o.Fabric != nil,
+	m := &member{client: mgr.GetClient(), self: self, log: o.Log, restart: func(err error) { cancel(err) }, connect: attached.connectPeers,
+		status: v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort), Engine: attached.engine}, silent: o.Fabric != nil,
 		route: func(self podroutes.Node, others []podroutes.Node) error {
 			return errors.Join(podroutes.Apply(self, others, o.Routes), masquerade.Keep(o.Masquerade, self, others))
 		}}
@@ -185,27 +185,24 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	if o.Lead != nil {
-		l, err := newLeader(o, mgr, id.Client(), self, health)
+		p, err := newOperator(o, mgr, id.Client(), self, health)
 		if err != nil {
 			return err
 		}
-		if err := l.serveAdmin(ctx, cancel); err != nil {
+		if err := p.serveAdmin(ctx, cancel); err != nil {
 			return err
 		}
-		others.Handle(adminPath, http.StripPrefix(strings.TrimSuffix(adminPath, "/"), byAgents(&l.replica)))
-		if err := mgr.Add(l); err != nil {
-			return err
-		}
+		others.Handle(adminPath, http.StripPrefix(strings.TrimSuffix(adminPath, "/"), byAgents(&p.replica)))
 	}
 	if err := o.CNI.install(self, o.Socket, o.Log); err != nil {
 		return err
 	}
 	a.SetReady(true, "")
-	o.Log.Info("ready", "node", self.Name, "address", self.Address, "pods", self.PodCIDRs, "engine", place.engine, "attachments", len(a.Attachments()), "mtu", o.MTU, "stands for leader", o.Lead != nil)
+	o.Log.Info("ready", "node", self.Name, "address", self.Address, "pods", self.PodCIDRs, "engine", attached.engine, "attachments", len(a.Attachments()), "mtu", o.MTU, "stands for leader", o.Lead != nil)
 	go func() {
 		select {
 		case <-ctx.Done():
-		case err := <-place.failed:
+		case err := <-attached.failed:
 			cancel(fmt.Errorf("serving P4Runtime: %w", err))
 		}
 	}()

@@ -14,9 +14,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/kube"
-	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/controlplane/server"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -29,7 +30,7 @@ type kubeOptions struct {
 	fabric     string
 	ports      [3]int // P4Runtime, agent, health
 	cni        kube.CNI
-	etcd       kube.Etcd
+	etcd       server.Etcd
 	lead       kube.Lead
 }
 
@@ -53,7 +54,7 @@ func (o *kubeOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.etcd.Key, "etcd-key", "", "`FILE` with its key")
 	o.lead.Admin.Flags(f)
 	f.StringVar(&o.lead.Prometheus, "prometheus", "", "`URL` of a Prometheus that scrapes the gateways: place the keys of etcd's that are read most")
-	f.StringVar(&o.lead.GatewayPrefix, "gateway-prefix", placed.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; `PREFIX`")
+	f.StringVar(&o.lead.GatewayPrefix, "gateway-prefix", placement.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; `PREFIX`")
 	f.IntVar(&o.lead.PodRate, "pod-rate", 20000, "`PACKETS` a second that a pod with the fast path may send to the chains (docs/kubernetes.md); 0: any number")
 	f.DurationVar(&o.lead.HeatWindow, "heat-window", time.Minute, "what rates are taken over: at least twice Prometheus' scrape interval; `DURATION`")
 }

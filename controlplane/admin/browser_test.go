@@ -12,7 +12,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 )
 
 // browse opens a page in a headless Chromium, and gives what runs actions in it, and what the browser says on its console. Where there is no Chromium the test is skipped.

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 )
 
 // A browser cannot show a token by itself. So who has come in by the socket, or with the token, asks for a link for one use; the browser that follows it is given a cookie,

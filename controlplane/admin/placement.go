@@ -3,7 +3,7 @@ package admin
 import (
 	"net/http"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 )
 
 // placement adds what is served of placement.

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 )
 
 // places is a placement that notes what it is asked.

@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"sync"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 )
 
 // Replica serves the API of a controller of which there are several: while another leads, requests are passed on to that one, so that any address will do for

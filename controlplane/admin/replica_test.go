@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 )
 
 // TestReplica: a controller that stands by sends requests on to the leader, bodies and all; with nobody to send them to it says so.

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 )
 
 // envAsk makes this binary a client that asks a controller for its chains, by a socket or URL, and says what it heard, and where it is.

@@ -34,7 +34,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/admin/page"
 )
 
@@ -63,7 +63,7 @@ type Backend interface {
 	Ready(context.Context) error
 }
 
-// Placement is what the API shows of placement: *placer.Placer. Its errors are *api.Error.
+// Placement is what the API shows of placement: placement/controller.Controller. Its errors are *api.Error.
 type Placement interface {
 	Show(context.Context) (*api.Placement, error)
 	// Why says why a key is where it is.

@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -31,13 +31,13 @@ func apiError(err error) error {
 	var we *p4rt.WriteError
 	code := api.CodeInternal
 	switch {
-	case errors.Is(err, directory.ErrInvalid) || errors.Is(err, chain.ErrInvalid):
+	case errors.Is(err, keyspace.ErrInvalid) || errors.Is(err, chain.ErrInvalid):
 		code = api.CodeInvalidArgument
-	case errors.Is(err, directory.ErrNotFound) || errors.Is(err, errNotFound) || errors.Is(err, sessions.ErrNotFound):
+	case errors.Is(err, keyspace.ErrNotFound) || errors.Is(err, errNotFound) || errors.Is(err, sessions.ErrNotFound):
 		code = api.CodeNotFound
-	case errors.Is(err, directory.ErrExists):
+	case errors.Is(err, keyspace.ErrExists):
 		code = api.CodeAlreadyExists
-	case errors.Is(err, directory.ErrFull) || errors.Is(err, sessions.ErrFull) || errors.As(err, &we) && we.Code() == codes.ResourceExhausted:
+	case errors.Is(err, keyspace.ErrFull) || errors.Is(err, sessions.ErrFull) || errors.As(err, &we) && we.Code() == codes.ResourceExhausted:
 		code = api.CodeResourceExhausted
 	case errors.Is(err, chain.ErrRefused):
 		code = api.CodeFailedPrecondition
@@ -151,13 +151,13 @@ func (c *Controller) mayTell() error {
 // onRecord is the keys whose names start with prefix, by name, as they are on record. Those that are being added, or
 // are to take the place of one that moves, are not among them: if the controller ends, the next one takes them out. One
 // that moves has its KEY_ID of before.
-func (c *Controller) onRecord(prefix string) []directory.Key {
-	return c.savedKeys.List(prefix, func(k directory.Key) bool {
-		return k.State != directory.Adding && !strings.HasPrefix(k.Name, directory.MovingPrefix)
+func (c *Controller) onRecord(prefix string) []keyspace.Key {
+	return c.savedKeys.List(prefix, func(k keyspace.Key) bool {
+		return k.State != keyspace.Adding && !strings.HasPrefix(k.Name, keyspace.MovingPrefix)
 	})
 }
 
-func (c *Controller) describeKey(k directory.Key) api.Key {
+func (c *Controller) describeKey(k keyspace.Key) api.Key {
 	out := api.Key{Name: k.Name, KeyID: uint32(k.ID), Slot: k.Slot, Realm: c.net().topo.RealmOf(k.FinalName())}
 	if ch := c.net().byID[k.ID.Chain()]; ch != nil { // it may have been removed a moment ago
 		out.Chain = ch.topo.Name
@@ -209,7 +209,7 @@ func (c *Controller) MoveKey(ctx context.Context, chainName, nameOrID, to string
 // Directory lists the keys of all chains whose names start with prefix, as Keys does; with state, what each member
 // holds is fetched from it.
 func (c *Controller) Directory(ctx context.Context, prefix string, state bool) ([]api.Key, error) {
-	var keys []directory.Key
+	var keys []keyspace.Key
 	var failed error
 	if err := c.call(ctx, func() {
 		if failed = c.mayTell(); failed == nil {
@@ -223,13 +223,13 @@ func (c *Controller) Directory(ctx context.Context, prefix string, state bool) (
 
 // Lookup finds one key by its exact name.
 func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.Key, error) {
-	var k directory.Key
+	var k keyspace.Key
 	var ok bool
 	var failed error
 	if err := c.call(ctx, func() {
 		k, ok = c.dir.ByName(name)
 		switch {
-		case ok && (k.State != directory.Placed || c.news[name]): // what is told is so for good: no controller that takes over undoes it
+		case ok && (k.State != keyspace.Placed || c.news[name]): // what is told is so for good: no controller that takes over undoes it
 			failed = fmt.Errorf("%w: the key %q is being added, removed or moved: ask again", chain.ErrUnavailable, name)
 		default:
 			failed = c.mayTell()
@@ -240,7 +240,7 @@ func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.
 	if !ok {
 		return nil, api.Errorf(api.CodeNotFound, "no key %q is placed in the network", name)
 	}
-	out, err := c.describeKeys(ctx, []directory.Key{k}, state)
+	out, err := c.describeKeys(ctx, []keyspace.Key{k}, state)
 	if err != nil {
 		return nil, err
 	}
@@ -250,9 +250,9 @@ func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.
 	return &out[0], nil
 }
 
-func (c *Controller) describeKeys(ctx context.Context, keys []directory.Key, state bool) ([]api.Key, error) {
+func (c *Controller) describeKeys(ctx context.Context, keys []keyspace.Key, state bool) ([]api.Key, error) {
 	out := []api.Key{}
-	keys = slices.DeleteFunc(keys, func(k directory.Key) bool { return c.net().byID[k.ID.Chain()] == nil })
+	keys = slices.DeleteFunc(keys, func(k keyspace.Key) bool { return c.net().byID[k.ID.Chain()] == nil })
 	for _, k := range keys {
 		out = append(out, c.describeKey(k))
 	}
@@ -350,7 +350,7 @@ func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, 
 		}
 		return nil, api.Errorf(api.CodeNotFound, "there is no switch %q; there is: %s", name, strings.Join(names, ", "))
 	}
-	var keys []directory.Key
+	var keys []keyspace.Key
 	if err := c.call(ctx, func() { keys = c.dir.List("") }); err != nil {
 		return nil, apiError(err)
 	}
@@ -367,7 +367,7 @@ func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, 
 			out.Events[fmt.Sprintf("event_%d", i)] = n.Packets
 		}
 	}
-	slices.SortFunc(keys, func(a, b directory.Key) int { return a.Slot - b.Slot })
+	slices.SortFunc(keys, func(a, b keyspace.Key) int { return a.Slot - b.Slot })
 	cells := make([]int, len(keys))
 	for i, k := range keys {
 		cells[i] = k.Slot

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -60,7 +60,7 @@ type Controller struct {
 	wanted *topology.Topology   // the last that was given
 	gone   map[uint8]chain.Time // ids of chains that were removed, and until when they are not given to others
 	epoch  uint16               // the highest that any chain has had, those that were removed included, when it was last looked at
-	dir    *directory.Directory
+	dir    *keyspace.Directory
 	sess   *sessions.Table
 	// numbering is of principals and realms.
 	numbering *numbering
@@ -69,7 +69,7 @@ type Controller struct {
 	records map[string]chain.Record // of the chains, by name
 	saved   bool                    // an earlier controller's state was there
 	// savedKeys are the keys as they are on record.
-	savedKeys directory.Snapshot
+	savedKeys keyspace.Snapshot
 	stale     bool // ... but was an earlier one than the last
 	knows     bool // ... and so the directory says which keys there are, and which KEY_IDs were given
 	lastOp    chain.OpID
@@ -142,7 +142,7 @@ func New(o Options) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.dir, err = directory.New(spaces, saved.Directory); err != nil {
+	if c.dir, err = keyspace.New(spaces, saved.Directory); err != nil {
 		return nil, err
 	}
 	c.savedKeys = saved.Directory

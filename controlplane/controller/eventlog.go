@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 )
 
 // eventHistory is how many events are kept.
@@ -49,7 +49,7 @@ func (l *eventLog) add(kind, sw, chainName, message string) {
 	l.log.Info(message, args...)
 }
 
-// Announce adds an event that is not the controller's own: what runs beside it (package placer) has it shown and counted with the others.
+// Announce adds an event that is not the controller's own: what runs beside it (placement/controller) has it shown and counted with the others.
 func (c *Controller) Announce(kind, chain, message string) { c.events.add(kind, "", chain, message) }
 
 // since is the events after the one numbered id that are still there, and a channel that is closed when there are more.

@@ -20,15 +20,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/client"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
-	"github.com/netcraq/netcraq/controlplane/placed"
-	slotcell "github.com/netcraq/netcraq/etcd-monitor/cell"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
-	"github.com/netcraq/netcraq/etcd-monitor/heat"
 	"github.com/netcraq/netcraq/etcd-monitor/histories"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -60,7 +60,7 @@ func (h *host) inside(do func()) error {
 
 // hits counts the reads that the network answered, for all gateways.
 type hits struct {
-	*heat.Metrics
+	*hotkeys.Metrics
 	n *atomic.Int64
 }
 
@@ -82,7 +82,7 @@ func (nw *network) startEtcdGateway(at *host, endpoints []string, sessions uint1
 	}
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
 	must(err)
-	follower, err := placed.Follow(t.Context(), etcd, placed.DefaultPrefix, nil)
+	follower, err := placement.Follow(t.Context(), etcd, placement.DefaultPrefix, nil)
 	must(err)
 	cfg := client.Config{Addresses: []netip.AddrPort{netip.AddrPortFrom(serviceAddr, wire.Port)}, Profile: wire.Profile1024, Retransmit: guarded.Retransmit}
 	for i := 1; i <= nw.layout.n; i++ {
@@ -98,15 +98,15 @@ func (nw *network) startEtcdGateway(at *host, endpoints []string, sessions uint1
 	must(err)
 	slots := guarded.NewNetwork(nil)
 	slots.Set(3, c, wire.Profile1024.ValueBytes())
-	seals := seal.NewKeys(etcd, placed.DefaultPrefix)
+	seals := seal.NewKeys(etcd, placement.DefaultPrefix)
 	ensuring, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	must(seals.Ensure(ensuring))
-	leases := guarded.NewLeases(etcd, placed.DefaultPrefix, 2*time.Second, nil)
+	leases := guarded.NewLeases(etcd, placement.DefaultPrefix, 2*time.Second, nil)
 	work := guarded.NewGoroutines()
 	g := &etcdGateway{Server: guarded.New(guarded.Config{
 		Etcd: pb.NewKVClient(etcd.ActiveConnection()), Slots: slots, Directory: follower, Sessions: leases, Newest: &gateway.Newest{},
-		Codec: slotcell.NewLibrary(etcd, placed.DefaultPrefix), Seals: seals, Runtime: work, Observer: hits{heat.NewMetrics(heat.Bounds{}, nil), hit}, Prefix: placed.DefaultPrefix, Patience: 5 * time.Second,
+		Codec: slotcodec.NewLibrary(etcd, placement.DefaultPrefix), Seals: seals, Runtime: work, Observer: hits{hotkeys.NewMetrics(hotkeys.Bounds{}, nil), hit}, Prefix: placement.DefaultPrefix, Patience: 5 * time.Second,
 	})}
 	var once sync.Once
 	g.kill = func() {
@@ -177,7 +177,7 @@ func testGateways(t *testing.T, binary string, seed uint64, round time.Duration,
 	nw := newNetwork(t, "auto", l)
 	r := nw.startController("state")
 	r.waitReady()
-	placement := placed.Store{KV: etcdtest.Client(t, endpoints...), Prefix: placed.DefaultPrefix}
+	registry := placement.Store{KV: etcdtest.Client(t, endpoints...), Prefix: placement.DefaultPrefix}
 
 	var hit atomic.Int64
 	var gateways [2]atomic.Pointer[etcdGateway]
@@ -199,7 +199,7 @@ func testGateways(t *testing.T, binary string, seed uint64, round time.Duration,
 	wg.Go(func() {
 		random := rand.New(rand.NewPCG(seed, 9))
 		for ctx.Err() == nil {
-			if move(ctx, r.api, placement, keys[random.IntN(len(keys))]) == nil {
+			if move(ctx, r.api, registry, keys[random.IntN(len(keys))]) == nil {
 				moves++
 			}
 			time.Sleep(time.Duration(random.IntN(150)) * time.Millisecond)
@@ -271,8 +271,8 @@ func testGateways(t *testing.T, binary string, seed uint64, round time.Duration,
 }
 
 // move places a key, or takes it out if there is anything of it, in etcd or in the switches: what a move left half done whose answer was lost, the next one of the key brings to its end.
-func move(ctx context.Context, network *api.Client, placement placed.Store, key string) error {
-	entries, _, _, err := placement.List(ctx)
+func move(ctx context.Context, network *api.Client, registry placement.Store, key string) error {
+	entries, _, _, err := registry.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -282,7 +282,7 @@ func move(ctx context.Context, network *api.Client, placement placed.Store, key 
 	}
 	e, there := entries[key]
 	if len(slots) == 0 && !there {
-		k, err := network.AddKey(ctx, "main", api.KeySpec{Name: "etcd:" + key, Value: []byte(placed.Unsealed)})
+		k, err := network.AddKey(ctx, "main", api.KeySpec{Name: "etcd:" + key, Value: []byte(slotcodec.Unsealed)})
 		if err != nil {
 			return err
 		}
@@ -292,8 +292,8 @@ func move(ctx context.Context, network *api.Client, placement placed.Store, key 
 		}
 		for _, at := range made {
 			for _, s := range at.State {
-				if at.KeyID == k.KeyID && s.Status == "OK" && s.Version == s.Newest && string(s.Value) == placed.Unsealed {
-					_, err = placement.Put(ctx, key, placed.Entry{ID: wire.Key(k.KeyID), Chain: "main", Version: wire.Version(s.Version)})
+				if at.KeyID == k.KeyID && s.Status == "OK" && s.Version == s.Newest && string(s.Value) == slotcodec.Unsealed {
+					_, err = registry.Put(ctx, key, placement.Entry{ID: k.KeyID, Chain: "main", Version: s.Version})
 					return err
 				}
 			}
@@ -308,5 +308,5 @@ func move(ctx context.Context, network *api.Client, placement placed.Store, key 
 	if !there {
 		return nil
 	}
-	return placement.Delete(ctx, key, e.Mod)
+	return registry.Delete(ctx, key, e.Mod)
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 )
 
 // patient is for how long the clients wait for sessions that they ask for: netcraqctl and the Python library (Admin)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -29,7 +29,7 @@ const (
 type keyOperation struct {
 	id     chain.OpID
 	add    bool
-	keys   []directory.Key
+	keys   []keyspace.Key
 	values [][]byte // of an addition, parallel to keys; nil: a tombstone
 	cancel context.CancelFunc
 	finish func(error)   // of a move's steps: does what keysDone does for additions and removals
@@ -44,7 +44,7 @@ type keyOperation struct {
 
 // addition is what a caller of addKeys gets for each of its keys.
 type addition struct {
-	key directory.Key
+	key keyspace.Key
 	err error
 }
 
@@ -77,7 +77,7 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 		for i, k := range keys {
 			if len(k.value) > c.prog.profile.ValueBytes() {
 				out[i].err = fmt.Errorf("%w: the value of %q has %d bytes, and the switches hold %d",
-					directory.ErrInvalid, k.name, len(k.value), c.prog.profile.ValueBytes())
+					keyspace.ErrInvalid, k.name, len(k.value), c.prog.profile.ValueBytes())
 				continue
 			}
 			if out[i].key, out[i].err = c.dir.Add(ch.topo.ID, k.name, k.id); out[i].err == nil {
@@ -118,7 +118,7 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 	}
 	for n, i := range at {
 		out[i].err = cmpErr(op.err, op.errs[n])
-		out[i].key.State = directory.Placed
+		out[i].key.State = keyspace.Placed
 	}
 	return out, nil
 }
@@ -180,10 +180,10 @@ func (c *Controller) removeKey(ctx context.Context, chainName, nameOrID string) 
 		switch {
 		case err != nil:
 			failed = err
-		case k.State != directory.Placed || ch.tidying[k.ID]:
+		case k.State != keyspace.Placed || ch.tidying[k.ID]:
 			failed = fmt.Errorf("%w: the key %q is being added or removed: try again in a moment", chain.ErrUnavailable, k.Name)
 		default:
-			op = c.remove(ch, []directory.Key{k})
+			op = c.remove(ch, []keyspace.Key{k})
 		}
 	})
 	if err != nil || failed != nil {
@@ -200,11 +200,11 @@ func (c *Controller) removeKey(ctx context.Context, chainName, nameOrID string) 
 }
 
 // remove starts the removal of keys.
-func (c *Controller) remove(ch *chainState, keys []directory.Key) *keyOperation {
+func (c *Controller) remove(ch *chainState, keys []keyspace.Key) *keyOperation {
 	keys = slices.Clone(keys)
 	for i, k := range keys {
-		c.dir.SetState(k.ID, directory.Removing)
-		keys[i].State = directory.Removing
+		c.dir.SetState(k.ID, keyspace.Removing)
+		keys[i].State = keyspace.Removing
 	}
 	op := &keyOperation{id: c.nextOp(), keys: keys, values: make([][]byte, len(keys)), done: make(chan struct{})}
 	c.startOperation(ch, op)
@@ -236,7 +236,7 @@ func (c *Controller) undoUnfinished() {
 				c.putBack(ch, k)
 			}
 		}
-		keys := slices.DeleteFunc(slices.Clone(c.dir.Chain(ch.topo.ID)), func(k directory.Key) bool { return k.State == directory.Placed || k.Alias != 0 })
+		keys := slices.DeleteFunc(slices.Clone(c.dir.Chain(ch.topo.ID)), func(k keyspace.Key) bool { return k.State == keyspace.Placed || k.Alias != 0 })
 		if len(keys) > 0 {
 			c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf(
 				"%d keys were being added or removed when the last controller ended: they are taken out", len(keys)))
@@ -255,12 +255,12 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 		close(op.done)
 		return
 	}
-	var undo []directory.Key
+	var undo []keyspace.Key
 	done := 0
 	for i, k := range op.keys {
 		switch {
 		case op.add && err == nil && op.errs[i] == nil:
-			c.dir.SetState(k.ID, directory.Placed)
+			c.dir.SetState(k.ID, keyspace.Placed)
 			c.news[k.Name] = true
 			done++
 		case op.add && (errors.Is(err, chain.ErrUnavailable) || op.errs[i] != nil):
@@ -481,9 +481,9 @@ type keyState struct {
 }
 
 // states reads keys at every member of their chains.
-func (c *Controller) states(ctx context.Context, keys []directory.Key) (map[wire.Key][]keyState, error) {
+func (c *Controller) states(ctx context.Context, keys []keyspace.Key) (map[wire.Key][]keyState, error) {
 	type item struct {
-		key directory.Key
+		key keyspace.Key
 		at  *device
 		out *keyState
 	}

@@ -2,7 +2,7 @@ package controller
 
 import (
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
@@ -39,7 +39,7 @@ func (l *Layout) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config)
 }
 
 // SlotEntry is the key_index entry of a key under its own KEY_ID, as its name and its state want it.
-func (l *Layout) SlotEntry(k directory.Key) p4rt.Entry {
+func (l *Layout) SlotEntry(k keyspace.Key) p4rt.Entry {
 	e := l.p.entryOf(k)
 	return slotEntry(e.id, e.slot, e.realm)
 }

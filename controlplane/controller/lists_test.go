@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/wire"
@@ -94,7 +94,7 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	// A key that is being added. Its value may be in the switches already.
 	placed := func(name string) func(*controller.State) bool {
 		return func(s *controller.State) bool {
-			return slices.ContainsFunc(s.Directory.Keys, func(k directory.Key) bool { return k.Name == name && k.State == "placed" })
+			return slices.ContainsFunc(s.Directory.Keys, func(k keyspace.Key) bool { return k.Name == name && k.State == "placed" })
 		}
 	}
 	store.hold(placed("/x"))
@@ -122,7 +122,7 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	// One that moves.
 	time.Sleep(200 * time.Millisecond) // it moves nothing before
 	store.hold(func(s *controller.State) bool {
-		return slices.ContainsFunc(s.Directory.Keys, func(k directory.Key) bool { return k.Name == "/x" && k.ID.Chain() == 2 })
+		return slices.ContainsFunc(s.Directory.Keys, func(k keyspace.Key) bool { return k.Name == "/x" && k.ID.Chain() == 2 })
 	})
 	moved := make(chan *api.Key, 1)
 	go func() {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/wire"
 )
 

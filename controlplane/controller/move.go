@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -19,9 +19,9 @@ import (
 const takeTimeout = 20 * time.Second
 
 // moveKey moves a key. It goes on when ctx ends.
-func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName string) (directory.Key, error) {
+func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName string) (keyspace.Key, error) {
 	type result struct {
-		key directory.Key
+		key keyspace.Key
 		err error
 	}
 	done := make(chan result, 1)
@@ -36,7 +36,7 @@ func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName st
 		switch {
 		case err != nil:
 			failed = err
-		case k.State != directory.Placed || from.tidying[k.ID] || c.news[k.Name]:
+		case k.State != keyspace.Placed || from.tidying[k.ID] || c.news[k.Name]:
 			failed = fmt.Errorf("%w: the key %q is being added, removed or moved: try again in a moment", chain.ErrUnavailable, k.Name)
 		case c.led != nil && c.now() < 2*c.leading:
 			failed = fmt.Errorf("%w: this controller leads only since %v, and the one before it may still say where keys are: try again in a moment", chain.ErrUnavailable, c.now().Round(time.Millisecond))
@@ -49,25 +49,25 @@ func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName st
 		}
 	})
 	if err != nil || failed != nil {
-		return directory.Key{}, errors.Join(err, failed)
+		return keyspace.Key{}, errors.Join(err, failed)
 	}
 	select {
 	case r := <-done:
 		return r.key, r.err
 	case <-ctx.Done():
-		return directory.Key{}, fmt.Errorf("the move has begun and goes on: %w", ctx.Err())
+		return keyspace.Key{}, fmt.Errorf("the move has begun and goes on: %w", ctx.Err())
 	case <-c.stopped:
-		return directory.Key{}, errStopped
+		return keyspace.Key{}, errStopped
 	}
 }
 
 // take takes a key out of clients' sight. Its value is in the operation then.
-func (c *Controller) take(ch *chainState, k directory.Key) *keyOperation {
+func (c *Controller) take(ch *chainState, k keyspace.Key) *keyOperation {
 	k = c.dir.StartMove(k.ID)
-	op := &keyOperation{id: c.nextOp(), keys: []directory.Key{k}, values: make([][]byte, 1), done: make(chan struct{})}
+	op := &keyOperation{id: c.nextOp(), keys: []keyspace.Key{k}, values: make([][]byte, 1), done: make(chan struct{})}
 	op.finish = func(err error) {
 		if err == nil {
-			c.dir.SetState(k.ID, directory.Taken)
+			c.dir.SetState(k.ID, keyspace.Taken)
 			c.save(nil) // one that is not recorded as Taken is put back as well
 		}
 	}
@@ -83,9 +83,9 @@ func (c *Controller) take(ch *chainState, k directory.Key) *keyOperation {
 }
 
 // putBack gives a key its entries again.
-func (c *Controller) putBack(ch *chainState, k directory.Key) *keyOperation {
-	c.dir.SetState(k.ID, directory.Moving)
-	op := &keyOperation{id: c.nextOp(), keys: []directory.Key{k}, values: make([][]byte, 1), done: make(chan struct{})}
+func (c *Controller) putBack(ch *chainState, k keyspace.Key) *keyOperation {
+	c.dir.SetState(k.ID, keyspace.Moving)
+	op := &keyOperation{id: c.nextOp(), keys: []keyspace.Key{k}, values: make([][]byte, 1), done: make(chan struct{})}
 	op.finish = func(err error) {
 		if err == nil {
 			c.dir.StayPut(k.ID)
@@ -98,14 +98,14 @@ func (c *Controller) putBack(ch *chainState, k directory.Key) *keyOperation {
 }
 
 // finishMove does what follows when a key is to be taken: it waits for that, places the value in the other chain, and gives the name to that.
-func (c *Controller) finishMove(from, to *chainState, op *keyOperation) (directory.Key, error) {
+func (c *Controller) finishMove(from, to *chainState, op *keyOperation) (keyspace.Key, error) {
 	k := op.keys[0]
-	back := func(why error) (directory.Key, error) {
+	back := func(why error) (keyspace.Key, error) {
 		c.post(func() {
 			c.events.add("keys.not-moved", "", from.topo.Name, fmt.Sprintf("%q stays: %v", k.Name, why))
 			c.putBack(from, k)
 		})
-		return directory.Key{}, fmt.Errorf("%q was not moved: %w", k.Name, why)
+		return keyspace.Key{}, fmt.Errorf("%q was not moved: %w", k.Name, why)
 	}
 	select {
 	case <-op.done:
@@ -118,14 +118,14 @@ func (c *Controller) finishMove(from, to *chainState, op *keyOperation) (directo
 	select {
 	case <-op.done:
 	case <-c.stopped:
-		return directory.Key{}, errStopped
+		return keyspace.Key{}, errStopped
 	}
 	if op.err != nil {
 		return back(op.err)
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, takeTimeout)
 	defer cancel()
-	added, err := c.addKeys(ctx, to.topo.Name, []newKey{{name: directory.MovingPrefix + k.Name, value: op.values[0]}})
+	added, err := c.addKeys(ctx, to.topo.Name, []newKey{{name: keyspace.MovingPrefix + k.Name, value: op.values[0]}})
 	if err == nil {
 		err = added[0].err
 	}
@@ -134,13 +134,13 @@ func (c *Controller) finishMove(from, to *chainState, op *keyOperation) (directo
 	}
 	now := added[0].key
 	// Nobody hears of the new KEY_ID before it is on record: a controller that did not know of it would put the key back.
-	var left directory.Key
+	var left keyspace.Key
 	if err := c.call(c.ctx, func() {
 		left = c.dir.FinishMove(k.ID, now.ID)
 		now, _ = c.dir.ByID(now.ID)
 		c.news[k.Name] = true
 	}); err != nil {
-		return directory.Key{}, err
+		return keyspace.Key{}, err
 	}
 	for {
 		saved := make(chan error, 1)
@@ -148,23 +148,23 @@ func (c *Controller) finishMove(from, to *chainState, op *keyOperation) (directo
 		select {
 		case err = <-saved:
 		case <-c.stopped:
-			return directory.Key{}, errStopped
+			return keyspace.Key{}, errStopped
 		}
 		if err == nil {
 			break
 		}
 		if errors.Is(err, ErrNotLeading) {
-			return directory.Key{}, err // the next one knows which it is
+			return keyspace.Key{}, err // the next one knows which it is
 		}
 		select {
 		case <-time.After(500 * time.Millisecond):
 		case <-c.stopped:
-			return directory.Key{}, errStopped
+			return keyspace.Key{}, errStopped
 		}
 	}
 	c.post(func() {
 		c.events.add("keys.moved", "", to.topo.Name, fmt.Sprintf("%q is %v here, and was %v in chain %s", k.Name, now.ID, k.ID, from.topo.Name))
-		c.remove(from, []directory.Key{left})
+		c.remove(from, []keyspace.Key{left})
 	})
 	return now, nil
 }
@@ -177,7 +177,7 @@ func (c *Controller) drainKeys(ch *chainState, a chain.DrainKeys) {
 	tail := c.net().byName[a.Members[len(a.Members)-1]]
 	go func() {
 		defer cancel()
-		var keys []directory.Key
+		var keys []keyspace.Key
 		for _, k := range op.keys {
 			k.ID = k.Alias
 			keys = append(keys, k)
@@ -208,10 +208,10 @@ func (c *Controller) drainKeys(ch *chainState, a chain.DrainKeys) {
 }
 
 // reachable is a chain's keys with the KEY_IDs under which the controller finds their slots.
-func (c *Controller) reachable(ch *chainState) []directory.Key {
+func (c *Controller) reachable(ch *chainState) []keyspace.Key {
 	keys := c.dir.Chain(ch.topo.ID)
 	for i, k := range keys {
-		if k.State == directory.Taken {
+		if k.State == keyspace.Taken {
 			keys = slices.Clone(keys)
 			keys[i].ID = k.Alias
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -75,7 +75,7 @@ func (c *Controller) isCurrent(d *device) bool { return c.net().byName[d.sw.Name
 // chainState is a chain: its machine, and what the shell does for it.
 type chainState struct {
 	topo    *topology.Chain // its name, id and address; all else may have changed
-	space   directory.Space
+	space   keyspace.Space
 	m       *chain.Machine
 	waiting map[chain.OpID]chan error // changes that somebody waits for
 	ops     map[chain.OpID]*keyOperation
@@ -89,7 +89,7 @@ type chainState struct {
 	steers  int                  // how often the lease that is wanted has been changed
 }
 
-func newChain(ct *topology.Chain, space directory.Space, o chain.Options) *chainState {
+func newChain(ct *topology.Chain, space keyspace.Space, o chain.Options) *chainState {
 	o.Name, o.Members, o.Lease, o.Patience = ct.Name, ct.Members, ct.Lease, ct.Patience
 	return &chainState{topo: ct, space: space, m: chain.New(o), waiting: map[chain.OpID]chan error{}, ops: map[chain.OpID]*keyOperation{},
 		told: map[string]bool{}, untidy: map[string]bool{}}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
 // change changes a running chain; it returns when all members have the new configuration.
@@ -50,7 +50,7 @@ func (c *Controller) recover(ctx context.Context, name, sw string) error {
 			return
 		}
 		for _, k := range c.dir.Chain(ch.topo.ID) {
-			if k.State == directory.Moving { // by which KEY_ID its slot can be copied changes
+			if k.State == keyspace.Moving { // by which KEY_ID its slot can be copied changes
 				moving = fmt.Errorf("%w: the key %q is being moved: try again in a moment", chain.ErrUnavailable, k.Name)
 			}
 		}

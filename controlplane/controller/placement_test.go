@@ -13,9 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/controlplane/placer"
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
+	placementcontroller "github.com/netcraq/netcraq/controlplane/placement/controller"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -35,7 +36,7 @@ func (h *heatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.ParseForm()
 	var samples []string
 	h.mu.Lock()
-	if strings.Contains(r.Form.Get("query"), placer.ReadsMetric) {
+	if strings.Contains(r.Form.Get("query"), placementcontroller.ReadsMetric) {
 		for k, x := range h.reads {
 			samples = append(samples, fmt.Sprintf(`{"metric":{"key":%q},"value":[0,"%g"]}`, k, x))
 		}
@@ -48,7 +49,7 @@ func (h *heatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // agree says whether etcd's entries are these keys, and are in the switches under the same KEY_IDs.
 func (t *team) agree(want []string) bool {
 	t.seen = ""
-	entries, broken, _, err := placed.Store{KV: t.etcd, Prefix: placed.DefaultPrefix}.List(t.nw.t.Context())
+	entries, broken, _, err := placement.Store{KV: t.etcd, Prefix: placement.DefaultPrefix}.List(t.nw.t.Context())
 	if err != nil || len(broken) > 0 {
 		t.seen = fmt.Sprintf("broken entries %v, %v", broken, err)
 		return false
@@ -69,7 +70,7 @@ func (t *team) agree(want []string) bool {
 			return false
 		}
 		for _, s := range k.State {
-			if kind, _, _, err := placed.ReadSlot(s.Value); s.Status != "OK" || err != nil || kind != placed.Clear {
+			if kind, _, _, err := slotcodec.ReadSlot(s.Value); s.Status != "OK" || err != nil || kind != slotcodec.Clear {
 				t.seen = fmt.Sprintf("%+v: %v, %v", k, kind, err)
 				return false
 			}
@@ -159,7 +160,7 @@ func TestPlacement(t *testing.T) {
 	}
 	p := &wire.Packet{Op: wire.Write, Key: wire.Key(k.KeyID), Request: 1,
 		// As it looks without the gateways' keys.
-		Value: append(binary.AppendUvarint([]byte{byte(placed.Value) | placed.Sealed}, uint64(first.Header.Revision)), make([]byte, placed.SealOverhead)...)}
+		Value: append(binary.AppendUvarint([]byte{byte(slotcodec.Value) | slotcodec.Sealed}, uint64(first.Header.Revision)), make([]byte, slotcodec.SealOverhead)...)}
 	if reply, err := nw.hosts[0].ask(serviceAddr, p, time.Second); err != nil || reply.Status != wire.OK {
 		t.Fatalf("%+v, %v", reply, err)
 	}

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
@@ -385,8 +385,8 @@ func (p *plan) chain(c *topology.Chain, s *topology.Switch, conf chain.Config) c
 
 // spaces divides the program's slots among the chains, in the order of the topology: those that have slots keep them, unless they ask for another number now; those that ask for a
 // number get it, and the others share what is left.
-func (p *program) spaces(t *topology.Topology, keep []directory.Space) ([]directory.Space, error) {
-	out := make([]directory.Space, len(t.Chains))
+func (p *program) spaces(t *topology.Topology, keep []keyspace.Space) ([]keyspace.Space, error) {
+	out := make([]keyspace.Space, len(t.Chains))
 	left, sharing, asked := p.slots, 0, 0
 	for i, c := range t.Chains {
 		for _, k := range keep {
@@ -420,15 +420,15 @@ func (p *program) spaces(t *topology.Topology, keep []directory.Space) ([]direct
 		if !ok {
 			return nil, fmt.Errorf("the chain %s asks for %d slots, and there are not that many in a row between those of the other chains: ask for fewer", c.Name, n)
 		}
-		out[i] = directory.Space{Chain: c.ID, First: first, Count: n}
+		out[i] = keyspace.Space{Chain: c.ID, First: first, Count: n}
 	}
 	return out, nil
 }
 
 // gap finds the first n slots in a row that are nobody's.
-func gap(taken []directory.Space, n, slots int) (int, bool) {
+func gap(taken []keyspace.Space, n, slots int) (int, bool) {
 	first := 0
-	for _, s := range slices.SortedFunc(slices.Values(taken), func(a, b directory.Space) int { return cmp.Compare(a.First, b.First) }) {
+	for _, s := range slices.SortedFunc(slices.Values(taken), func(a, b keyspace.Space) int { return cmp.Compare(a.First, b.First) }) {
 		if s.Count > 0 && s.First < first+n {
 			first = max(first, s.First+s.Count)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -199,7 +199,7 @@ func TestSpaces(t *testing.T) {
 		}
 		return top
 	}
-	var have []directory.Space
+	var have []keyspace.Space
 	for _, c := range []struct {
 		want  string
 		slots []int

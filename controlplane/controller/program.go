@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
@@ -65,7 +65,7 @@ func readProgram(pl *p4rt.Pipeline) (*program, error) {
 }
 
 // fit checks that a topology fits the program, and says where the chains' slots are; those that have slots keep them.
-func (p *program) fit(t *topology.Topology, keep []directory.Space) ([]directory.Space, error) {
+func (p *program) fit(t *topology.Topology, keep []keyspace.Space) ([]keyspace.Space, error) {
 	if want := t.Program.ValueBits; want != 0 && want != int(p.profile) {
 		return nil, fmt.Errorf("the topology asks for the profile %d, but the program %s holds values of %v bits", want, t.Program.JSON, p.profile)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -74,7 +74,7 @@ type held struct {
 // A comparison ends when the newcomer has what the donor had when it was first looked at: the chain is frozen, so nothing of this chain has been added since. Sessions'
 // records are another matter: they are all chains', and where the donor is in others as well, its records go on changing with those chains' writes, for as long as there are any.
 // A later request than the one recorded at the first look means that that one was answered.
-func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, keys []directory.Key, records []uint16) (written, round int, err error) {
+func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, keys []keyspace.Key, records []uint16) (written, round int, err error) {
 	limit := copyTimeout
 	if a.Compare {
 		limit = compareTimeout
@@ -134,7 +134,7 @@ func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, key
 		}
 		// A key that is being added or removed may have no entry at the donor. What a register holds of a slot that no entry leads to is of a key that is no more, and nothing copies it.
 		if len(slotless) > 0 {
-			keys = slices.DeleteFunc(slices.Clone(keys), func(k directory.Key) bool { return slotless[k.ID] })
+			keys = slices.DeleteFunc(slices.Clone(keys), func(k keyspace.Key) bool { return slotless[k.ID] })
 		}
 		few := len(differ)+len(recordsDiffer) <= fewDiffer
 		switch {
@@ -148,7 +148,7 @@ func (c *Controller) copy(ctx context.Context, ch *chainState, a chain.Copy, key
 }
 
 // placeAll gives a switch the key_index entries of a chain's keys, and no others of that chain.
-func (c *Controller) placeAll(ctx context.Context, ch *chainState, sw string, keys []directory.Key) error {
+func (c *Controller) placeAll(ctx context.Context, ch *chainState, sw string, keys []keyspace.Key) error {
 	d, err := c.device(sw)
 	if err != nil {
 		return err
@@ -193,7 +193,7 @@ func (c *Controller) placeAll(ctx context.Context, ch *chainState, sw string, ke
 
 // look is what a switch holds: the versions of slots, and sessions' records.
 type look struct {
-	keys     []directory.Key
+	keys     []keyspace.Key
 	versions []slotVersions // of keys
 	sessions []uint16
 	records  []record // of sessions
@@ -236,7 +236,7 @@ func (c *Controller) unite(ctx context.Context, donor, to *device, looks [2]look
 }
 
 // beyond is what a donor holds and another switch has not committed, or not recorded.
-func beyond(donor, other look) (keys []directory.Key, sessions []uint16) {
+func beyond(donor, other look) (keys []keyspace.Key, sessions []uint16) {
 	for i, k := range donor.keys {
 		if v := other.versions[i]; v.latest != v.committed || v.committed != donor.versions[i].latest {
 			keys = append(keys, k)
@@ -253,7 +253,7 @@ func beyond(donor, other look) (keys []directory.Key, sessions []uint16) {
 // difference is in which slots and sessions a donor and another switch differ.
 type difference struct {
 	looks    [2]look
-	keys     []directory.Key
+	keys     []keyspace.Key
 	sessions []uint16
 }
 
@@ -272,7 +272,7 @@ func (d *difference) String() string {
 }
 
 // look looks at slots and sessions of a switch: at its registers where it shows them, else by a FETCH for each.
-func (c *Controller) look(ctx context.Context, d *device, chainID uint8, epoch uint16, keys []directory.Key, sessions []uint16) (look, error) {
+func (c *Controller) look(ctx context.Context, d *device, chainID uint8, epoch uint16, keys []keyspace.Key, sessions []uint16) (look, error) {
 	if !d.noRegisters.Load() {
 		l, err := c.lookAtRegisters(ctx, d, keys, sessions)
 		if !p4rt.IsUnsupported(err) {
@@ -307,7 +307,7 @@ func (c *Controller) look(ctx context.Context, d *device, chainID uint8, epoch u
 }
 
 // lookAtRegisters is look by the switch's registers.
-func (c *Controller) lookAtRegisters(ctx context.Context, d *device, keys []directory.Key, sessions []uint16) (look, error) {
+func (c *Controller) lookAtRegisters(ctx context.Context, d *device, keys []keyspace.Key, sessions []uint16) (look, error) {
 	l := look{keys, nil, sessions, make([]record, len(sessions))}
 	cells := make([]int, len(sessions))
 	for i, s := range sessions {
@@ -344,7 +344,7 @@ func (c *Controller) fetchFor(ctx context.Context, d *device, key wire.Key, sess
 }
 
 // syncAll copies slots and sessions, and says how many, and which of the keys have no slot at the donor.
-func (c *Controller) syncAll(ctx context.Context, chainID uint8, a chain.Copy, keys []directory.Key, sessions []uint16) (written int, slotless map[wire.Key]bool, err error) {
+func (c *Controller) syncAll(ctx context.Context, chainID uint8, a chain.Copy, keys []keyspace.Key, sessions []uint16) (written int, slotless map[wire.Key]bool, err error) {
 	donor, err := c.device(a.Donor)
 	to, err2 := c.device(a.To)
 	if err = errors.Join(err, err2); err != nil {
@@ -378,7 +378,7 @@ func (c *Controller) syncAll(ctx context.Context, chainID uint8, a chain.Copy, k
 		n.Add(1)
 		return nil
 	}
-	err = forEach(ctx, keys, func(ctx context.Context, k directory.Key) error { return one(ctx, k.ID, 0) })
+	err = forEach(ctx, keys, func(ctx context.Context, k keyspace.Key) error { return one(ctx, k.ID, 0) })
 	if err == nil {
 		err = forEach(ctx, sessions, func(ctx context.Context, s uint16) error { return one(ctx, wire.MakeKey(chainID, 0), s) })
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 )
 
 // TestRecoverBesideAdd brings a switch in while keys are being added, whose slots were others' before: what is left of those is in the registers of the members, and nothing may wait for the

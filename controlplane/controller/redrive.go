@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -14,14 +14,14 @@ import (
 // Driving down again (docs/protocol.md, "Driving down again what stays dirty").
 
 // redrive sends down again what is dirty at any of some switches; with Drain until all members hold the same.
-func (c *Controller) redrive(ctx context.Context, a chain.Redrive, keys []directory.Key) error {
+func (c *Controller) redrive(ctx context.Context, a chain.Redrive, keys []keyspace.Key) error {
 	via, err := c.device(a.Via)
 	if err != nil {
 		return err
 	}
 	type item struct {
 		at   *device
-		key  directory.Key
+		key  keyspace.Key
 		seen wire.Version // when it was looked at first; 0: not yet
 	}
 	var items []item
@@ -87,7 +87,7 @@ func (c *Controller) redrive(ctx context.Context, a chain.Redrive, keys []direct
 type slotVersions struct{ committed, latest wire.Version }
 
 // versionsAt reads the versions of keys' slots over P4Runtime, at once. p4rt.IsUnsupported(err) where the target has no registers there (BMv2).
-func (c *Controller) versionsAt(ctx context.Context, d *device, keys []directory.Key) ([]slotVersions, error) {
+func (c *Controller) versionsAt(ctx context.Context, d *device, keys []keyspace.Key) ([]slotVersions, error) {
 	cells := make([]int, len(keys))
 	for i, k := range keys {
 		cells[i] = k.Slot
@@ -119,7 +119,7 @@ func low64(v p4rt.Value) (n uint64) {
 }
 
 // dirtyAt is the newest version of each key that is dirty at a switch: from its registers where the target shows them, else by a FETCH for each.
-func (c *Controller) dirtyAt(ctx context.Context, d *device, keys []directory.Key) (map[wire.Key]wire.Version, error) {
+func (c *Controller) dirtyAt(ctx context.Context, d *device, keys []keyspace.Key) (map[wire.Key]wire.Version, error) {
 	out := map[wire.Key]wire.Version{}
 	if d.noRegisters.Load() {
 		found := make([]wire.Version, len(keys))
@@ -158,7 +158,7 @@ func (c *Controller) dirtyAt(ctx context.Context, d *device, keys []directory.Ke
 
 // drained waits until every member of the chain is clean and holds the same version of every key. A member that was restarted meanwhile has another epoch, and its slots
 // say nothing.
-func (c *Controller) drained(ctx context.Context, a chain.Redrive, keys []directory.Key) error {
+func (c *Controller) drained(ctx context.Context, a chain.Redrive, keys []keyspace.Key) error {
 	var members []*device
 	if err := c.call(ctx, func() {
 		for _, ch := range c.net().chains {
@@ -169,7 +169,7 @@ func (c *Controller) drained(ctx context.Context, a chain.Redrive, keys []direct
 	}); err != nil {
 		return err
 	}
-	return forEach(ctx, keys, func(ctx context.Context, k directory.Key) error {
+	return forEach(ctx, keys, func(ctx context.Context, k keyspace.Key) error {
 		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 		defer cancel()
 		for pause := 2 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {

@@ -21,9 +21,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/p4rt/p4rttest"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -360,7 +360,7 @@ func TestMistakes(t *testing.T) {
 	t.Run("a newcomer that is too small", func(t *testing.T) {
 		// It runs the program, and its key_index takes fewer keys than the chain has.
 		f := newFakes(t, small)
-		d, err := directory.New([]directory.Space{{Chain: 0, Count: 9}}, directory.Snapshot{})
+		d, err := keyspace.New([]keyspace.Space{{Chain: 0, Count: 9}}, keyspace.Snapshot{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -369,7 +369,7 @@ func TestMistakes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.SetState(k.ID, directory.Placed)
+			d.SetState(k.ID, keyspace.Placed)
 		}
 		if err := f.store.Save(&controller.State{Version: controller.StateVersion, Directory: d.Snapshot()}); err != nil {
 			t.Fatal(err)
@@ -493,7 +493,7 @@ func TestState(t *testing.T) {
 	}
 	// The keys have a file of their own, which is written when they have changed.
 	keys := strings.TrimSuffix(path, ".json") + ".keys.json"
-	d, err := directory.New([]directory.Space{{Chain: 1, Count: 9}}, directory.Snapshot{})
+	d, err := keyspace.New([]keyspace.Space{{Chain: 1, Count: 9}}, keyspace.Snapshot{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -544,7 +544,7 @@ func TestState(t *testing.T) {
 func TestStateFiles(t *testing.T) {
 	dir := t.TempDir()
 	path, keys := filepath.Join(dir, "state.json"), filepath.Join(dir, "state.keys.json")
-	d, err := directory.New([]directory.Space{{Chain: 0, Count: 9}}, directory.Snapshot{})
+	d, err := keyspace.New([]keyspace.Space{{Chain: 0, Count: 9}}, keyspace.Snapshot{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -566,7 +566,7 @@ func TestStateFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.SetState(k.ID, directory.Placed)
+		d.SetState(k.ID, keyspace.Placed)
 		if err := f.Save(&controller.State{Version: 1, Directory: d.Snapshot(), Avoided: []string{name}}); err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 )
 
 // TestEarlierRecord: the controller's file is put back as it was before a switch was given up. The switch still has its

@@ -13,7 +13,7 @@ import (
 	"sync"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/internal/durable"
 )
@@ -22,15 +22,15 @@ import (
 type State struct {
 	Version   int                     `json:"version"`
 	Chains    map[string]chain.Record `json:"chains"` // by name
-	Directory directory.Snapshot      `json:"directory,omitzero"`
+	Directory keyspace.Snapshot       `json:"directory,omitzero"`
 	Sessions  []sessions.Lease        `json:"sessions"`
 	Avoided   []string                `json:"avoided,omitempty"` // switches that routes go around
 	// Principals are the numbers of principals and realms, by name.
 	Principals map[string]uint16 `json:"principals,omitempty"`
 	// What follows is what a topology that has changed meanwhile does not say.
-	Switches []SavedSwitch     `json:"switches,omitempty"`
-	Spaces   []directory.Space `json:"spaces,omitempty"` // the chains' slots: they stay where they are
-	Epoch    uint16            `json:"epoch,omitempty"`  // the highest of all chains, those that were removed included
+	Switches []SavedSwitch    `json:"switches,omitempty"`
+	Spaces   []keyspace.Space `json:"spaces,omitempty"` // the chains' slots: they stay where they are
+	Epoch    uint16           `json:"epoch,omitempty"`  // the highest of all chains, those that were removed included
 	// Lost: of what was saved only the Directory is there.
 	Lost bool `json:"-"`
 }
@@ -79,7 +79,7 @@ type mainFile struct {
 }
 
 type keysFile struct {
-	directory.Snapshot
+	keyspace.Snapshot
 	Times uint64 `json:"written,omitempty"`
 }
 
@@ -147,7 +147,7 @@ func (f *fileStore) Save(s *State) error {
 		f.edit = s.Directory.Edit
 	}
 	rest := mainFile{*s, f.times}
-	rest.Directory = directory.Snapshot{}
+	rest.Directory = keyspace.Snapshot{}
 	return replace(f.path, rest)
 }
 

@@ -8,7 +8,7 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
@@ -263,7 +263,7 @@ func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 
 // forgetFormer drops the key_index entries that a switch which becomes a member has from an earlier time in the chain, of keys that are not there any more: keys are taken out of members alone,
 // and a chain without keys takes a switch in as it is.
-func (d *device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []directory.Key) error {
+func (d *device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []keyspace.Key) error {
 	s := d.client.State()
 	if s.Phase != p4rt.Primary {
 		return fmt.Errorf("%s: %w", d.sw.Name, errNotConnected)
@@ -349,15 +349,15 @@ type keySlot struct {
 }
 
 // entryOf is the key_index entry of a key under its own KEY_ID. That of one that is being removed is closed.
-func (p *plan) entryOf(k directory.Key) keySlot {
+func (p *plan) entryOf(k keyspace.Key) keySlot {
 	switch {
 	case k.Leftover():
 		return keySlot{k.ID, k.Slot, controllerNumber}
-	case k.State == directory.Removing:
+	case k.State == keyspace.Removing:
 		return keySlot{k.ID, k.Slot, p.realm(k.FinalName()) | closedKey}
 	}
 	return keySlot{k.ID, k.Slot, p.realm(k.FinalName())}
 }
 
 // aliasOf is the entry of a key's alias, which is nobody's but the controller's.
-func aliasOf(k directory.Key) keySlot { return keySlot{k.Alias, k.Slot, controllerNumber} }
+func aliasOf(k keyspace.Key) keySlot { return keySlot{k.Alias, k.Slot, controllerNumber} }

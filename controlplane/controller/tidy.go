@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -81,7 +81,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		w := work{d: c.net().byName[m], insert: true}
 		for _, k := range keys {
 			want := c.net().plan.entryOf(k)
-			if has, ok := entries[m][k.ID]; k.State == directory.Placed && !busy[k.ID] && (!ok || has.slot != want.slot || has.realm != want.realm && !w.d.former.Load()) {
+			if has, ok := entries[m][k.ID]; k.State == keyspace.Placed && !busy[k.ID] && (!ok || has.slot != want.slot || has.realm != want.realm && !w.d.former.Load()) {
 				w.keys = append(w.keys, want)
 			}
 		}
@@ -98,7 +98,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 				c.dir.Retire(id) // somebody has given it
 				retired++
 			}
-			if !busy[id] && (!ok || !slices.Contains(members, d.sw.Name) || k.State != directory.Placed) {
+			if !busy[id] && (!ok || !slices.Contains(members, d.sw.Name) || k.State != keyspace.Placed) {
 				w.keys = append(w.keys, keySlot{id: id})
 			}
 		}
@@ -151,7 +151,7 @@ func (c *Controller) forgetGone(ch *chainState, entries map[string]map[wire.Key]
 	gone := 0
 	for _, k := range slices.Clone(c.dir.Chain(ch.topo.ID)) {
 		somewhere := slices.ContainsFunc(members, func(m string) bool { _, ok := entries[m][k.ID]; return ok })
-		if k.State == directory.Placed && !busy[k.ID] && !somewhere {
+		if k.State == keyspace.Placed && !busy[k.ID] && !somewhere {
 			c.dir.Delete(k.ID)
 			gone++
 		}

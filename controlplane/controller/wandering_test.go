@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,9 +17,9 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -54,6 +55,7 @@ type namedCall struct {
 type wanderer struct {
 	key uint32 // 0: it is nowhere
 	cell
+	cleared bool // by a removal: what takes it up again, after a controller has died or was not heard, may leave another tombstone
 }
 
 // wandering is what a name may do: as registers, and it may be added, removed and moved, which keeps its value and gives it another KEY_ID.
@@ -65,19 +67,19 @@ var wandering = porcupine.Model{
 		here := s.key == x.Key
 		switch {
 		case x.Op == opAdd && s.key == 0:
-			return true, wanderer{x.Key, cell{open: true}}
+			return true, wanderer{key: x.Key, cell: cell{open: true}}
 		case x.Op >= opAdd && !here: // one that has not ended may come after everything else
 			return x.Unknown || x.Op == opClear, s
 		case x.Op == opAdd:
 			return false, s
 		case x.Op == opFirst:
-			return true, wanderer{x.Key, cell{open: true, floor: s.below(), value: x.Value}}
+			return true, wanderer{key: x.Key, cell: cell{open: true, floor: s.below(), value: x.Value}}
 		case x.Op == opClear:
-			return true, wanderer{x.Key, cell{open: true, floor: s.below()}}
+			return true, wanderer{key: x.Key, cell: cell{open: true, floor: s.below()}, cleared: true}
 		case x.Op == opRemove:
 			return true, wanderer{}
 		case x.Op == opMove && x.To != x.Key:
-			return true, wanderer{x.To, cell{open: true, value: s.value}}
+			return true, wanderer{key: x.To, cell: cell{open: true, value: s.value}}
 		case x.Op == opMove:
 			return true, s
 		case x.Absent:
@@ -85,10 +87,40 @@ var wandering = porcupine.Model{
 		case !here:
 			return x.Unknown, s // it is executed nowhere else
 		}
+		looks := x.Op == wire.Read || x.Failed
+		if s.cleared && looks && x.Got == "" && x.Version > s.below() {
+			s.cell = cell{open: true, floor: s.below()}
+		}
 		ok, next := registers.Step(s.cell, call{Op: x.Op, Value: x.Value, Expected: x.Expected, Unknown: x.Unknown, Failed: x.Failed, Got: x.Got, Version: x.Version}, nil)
-		return ok, wanderer{s.key, next.(cell)}
+		return ok, wanderer{s.key, next.(cell), s.cleared && looks}
 	},
 	DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
+}
+
+// TestWandering: a removal that is taken up again leaves another tombstone; what is in one does not come back, and versions do not go down.
+func TestWandering(t *testing.T) {
+	read := func(got string, version wire.Version) namedCall {
+		return namedCall{Key: 7, Op: wire.Read, Got: got, Version: version}
+	}
+	added := []namedCall{{Key: 7, Op: opAdd}, {Key: 7, Op: opFirst, Value: "new"}, read("new", 3), {Key: 7, Op: opClear}}
+	for _, c := range []struct {
+		what string
+		then []namedCall
+		may  bool
+	}{
+		{"two tombstones", []namedCall{read("", 4), read("", 4), read("", 6), {Key: 7, Op: opRemove}, {Key: 7, Op: wire.Read, Absent: true}}, true},
+		{"the first one again", []namedCall{read("", 4), read("", 6), read("", 4)}, false},
+		{"what was there again", []namedCall{read("", 4), read("new", 5)}, false},
+		{"a tombstone behind a write", []namedCall{read("", 4), {Key: 7, Op: wire.Write, Value: "late", Version: 5}, read("", 6)}, false},
+	} {
+		var ops []porcupine.Operation
+		for n, x := range slices.Concat(added, c.then) {
+			ops = append(ops, porcupine.Operation{Input: x, Call: int64(2 * n), Return: int64(2*n + 1)})
+		}
+		if got := porcupine.CheckOperations(wandering, ops); got != c.may {
+			t.Errorf("%s: linearizable: %v", c.what, got)
+		}
+	}
 }
 
 // namedWork is what a client that knows keys by their names does.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/controller"
-	"github.com/netcraq/netcraq/controlplane/directory"
 	"github.com/netcraq/netcraq/controlplane/internal/etcdtest"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -47,7 +47,7 @@ func stateOf(keys int, epoch uint16) *controller.State {
 	}, Sessions: []sessions.Lease{{ID: "l", Owner: "o", IDs: []uint16{3, 4}}}, Avoided: []string{"s3"}, Principals: map[string]uint16{"default": 1, "team": 2}}
 	s.Directory.Next = map[uint8]uint32{0: uint32(keys)}
 	for i := range keys {
-		s.Directory.Keys = append(s.Directory.Keys, directory.Key{Name: fmt.Sprintf("key %d", i), ID: wire.Key(i), Slot: i, State: directory.Placed})
+		s.Directory.Keys = append(s.Directory.Keys, keyspace.Key{Name: fmt.Sprintf("key %d", i), ID: wire.Key(i), Slot: i, State: keyspace.Placed})
 	}
 	return s
 }
@@ -66,7 +66,7 @@ func loaded(t *testing.T, term *Term, want *controller.State) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	byID := cmpopts.SortSlices(func(a, b directory.Key) bool { return a.ID < b.ID })
+	byID := cmpopts.SortSlices(func(a, b keyspace.Key) bool { return a.ID < b.ID })
 	if diff := cmp.Diff(want, got, byID, cmpopts.IgnoreUnexported(sessions.Lease{})); diff != "" {
 		t.Errorf("read (-want +got):\n%s", diff)
 	}
@@ -81,7 +81,7 @@ func TestSaveLoad(t *testing.T) {
 	}
 	save(t, first, stateOf(1000, 1))
 	less := stateOf(777, 2)
-	less.Directory.Keys[5].State = directory.Removing
+	less.Directory.Keys[5].State = keyspace.Removing
 	save(t, first, less)
 	loaded(t, first, less)
 	first.Resign()
@@ -95,7 +95,7 @@ func TestSaveLoad(t *testing.T) {
 	// A topology that has changed: what it does not say any more, and a chain that is gone.
 	changed := stateOf(0, 4)
 	changed.Switches = []controller.SavedSwitch{{Name: "s1", P4Runtime: "192.0.2.1:9559", DeviceID: 7, Address: "10.0.255.1", MAC: "02:00:00:00:00:01"}}
-	changed.Spaces, changed.Epoch = []directory.Space{{Chain: 3, First: 100, Count: 50}}, 9
+	changed.Spaces, changed.Epoch = []keyspace.Space{{Chain: 3, First: 100, Count: 50}}, 9
 	clear(changed.Chains)
 	save(t, second, changed)
 	loaded(t, second, changed)

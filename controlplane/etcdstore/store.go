@@ -12,7 +12,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/controller"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -27,10 +27,10 @@ const writing = 10 * time.Second
 
 // cache is what is known to be in etcd.
 type cache struct {
-	revision int64                      // ModRevision of "revision"; 0: there is none
-	keys     map[wire.Key]directory.Key // PREFIX keys/...
-	others   map[string]string          // the other keys, without the prefix
-	edit     uint64                     // of the directory whose keys those are; 0: not known
+	revision int64                     // ModRevision of "revision"; 0: there is none
+	keys     map[wire.Key]keyspace.Key // PREFIX keys/...
+	others   map[string]string         // the other keys, without the prefix
+	edit     uint64                    // of the directory whose keys those are; 0: not known
 }
 
 func keyName(id wire.Key) string { return fmt.Sprintf("keys/%08x", uint32(id)) }
@@ -96,7 +96,7 @@ func (t *Term) read() error {
 	if err != nil {
 		return err
 	}
-	c := cache{keys: map[wire.Key]directory.Key{}, others: map[string]string{}}
+	c := cache{keys: map[wire.Key]keyspace.Key{}, others: map[string]string{}}
 	for _, kv := range r.Kvs {
 		name := strings.TrimPrefix(string(kv.Key), t.c.Prefix)
 		switch {
@@ -104,7 +104,7 @@ func (t *Term) read() error {
 			c.revision = kv.ModRevision
 		case strings.HasPrefix(name, "leader/"), strings.HasPrefix(name, Gateway): // others'
 		case strings.HasPrefix(name, "keys/"):
-			var k directory.Key
+			var k keyspace.Key
 			if err := json.Unmarshal(kv.Value, &k); err != nil {
 				return fmt.Errorf("%s: %w", kv.Key, err)
 			}

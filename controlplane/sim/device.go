@@ -8,7 +8,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/controller"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -362,14 +362,14 @@ func (n *node) dropOtherGroups(keep []p4rt.Group) {
 }
 
 // place makes or deletes the key_index entry of a key, or of its alias.
-func (n *node) place(k directory.Key, insert bool) {
+func (n *node) place(k keyspace.Key, insert bool) {
 	if k.Slot >= maxSlots {
 		panic(fmt.Sprintf("the key %v is beyond the %d slots of a run", k.ID, maxSlots))
 	}
 	planned := controller.AliasEntry(k.ID, k.Slot)
 	if k.ID != k.Alias {
 		if n.w.removed.open {
-			k.State = directory.Placed
+			k.State = keyspace.Placed
 		}
 		planned = n.w.shape.layout.SlotEntry(k)
 	}
@@ -384,10 +384,10 @@ func (n *node) place(k directory.Key, insert bool) {
 }
 
 // forgetFormer drops the entries of keys that there are not any more.
-func (n *node) forgetFormer(keys []directory.Key) {
+func (n *node) forgetFormer(keys []keyspace.Key) {
 	for id := range n.slots {
-		if !slices.ContainsFunc(keys, func(k directory.Key) bool { return k.ID == id || k.Alias == id }) {
-			n.place(directory.Key{ID: id, Alias: id}, false)
+		if !slices.ContainsFunc(keys, func(k keyspace.Key) bool { return k.ID == id || k.Alias == id }) {
+			n.place(keyspace.Key{ID: id, Alias: id}, false)
 		}
 	}
 }

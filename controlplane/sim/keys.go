@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -47,7 +47,7 @@ func (w *world) expected(id wire.Key, v wire.Version) (own, composed wire.Versio
 	return v & (1<<composedShift - 1), v
 }
 
-func ids(keys []directory.Key) (out []wire.Key) {
+func ids(keys []keyspace.Key) (out []wire.Key) {
 	for _, k := range keys {
 		out = append(out, k.ID)
 	}
@@ -55,10 +55,10 @@ func ids(keys []directory.Key) (out []wire.Key) {
 }
 
 // reachable is the keys with the KEY_IDs under which the controller finds their slots.
-func (s *shell) reachable() []directory.Key {
-	var out []directory.Key
+func (s *shell) reachable() []keyspace.Key {
+	var out []keyspace.Key
 	for _, k := range s.dir.Chain(chainID) {
-		if k.State == directory.Taken {
+		if k.State == keyspace.Taken {
 			k.ID = k.Alias
 		}
 		out = append(out, k)
@@ -128,7 +128,7 @@ func (s *shell) addKeys(names []wire.Key) chain.OpID {
 	}
 	o.done = func(err error) {
 		for _, k := range o.keys {
-			s.dir.SetState(k.ID, directory.Placed)
+			s.dir.SetState(k.ID, keyspace.Placed)
 		}
 		s.saveDirectory(nil)
 	}
@@ -143,21 +143,21 @@ func (s *shell) undoUnfinished() {
 		switch {
 		case k.Alias != 0:
 			s.putBack(k)
-		case k.State != directory.Placed:
+		case k.State != keyspace.Placed:
 			s.removeKey(k)
 		}
 	}
 }
 
-func (s *shell) removeKey(k directory.Key) {
-	o := &operation{keys: []directory.Key{k}, done: func(err error) {
+func (s *shell) removeKey(k keyspace.Key) {
+	o := &operation{keys: []keyspace.Key{k}, done: func(err error) {
 		if err == nil {
 			s.dir.Delete(k.ID)
 			s.saveDirectory(nil)
 		}
 	}}
 	// What clients have been told of is deleted in their eyes. A tombstone may be written several times, and not each is answered.
-	if told := (k.State == directory.Placed || k.State == directory.Removing) && !k.Leftover() && k.Name == k.FinalName(); told {
+	if told := (k.State == keyspace.Placed || k.State == keyspace.Removing) && !k.Leftover() && k.Name == k.FinalName(); told {
 		name := s.w.incarnations[k.ID].name
 		at := 0
 		o.sent = func(call time.Duration) {
@@ -168,8 +168,8 @@ func (s *shell) removeKey(k directory.Key) {
 			s.w.history.ops[at] = operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call, end: s.w.loop.now, outcome: done, version: s.w.composed(key, version)}
 		}
 	}
-	s.dir.SetState(k.ID, directory.Removing)
-	o.keys[0].State = directory.Removing
+	s.dir.SetState(k.ID, keyspace.Removing)
+	o.keys[0].State = keyspace.Removing
 	s.saveDirectory(func(err error) {
 		if err == nil {
 			s.operate(o, (*chain.Machine).RemoveKeys)
@@ -177,10 +177,10 @@ func (s *shell) removeKey(k directory.Key) {
 	})
 }
 
-func (s *shell) putBack(k directory.Key) {
-	s.dir.SetState(k.ID, directory.Moving)
+func (s *shell) putBack(k keyspace.Key) {
+	s.dir.SetState(k.ID, keyspace.Moving)
 	s.w.cover.add("controller.put back", 1)
-	s.operate(&operation{keys: []directory.Key{k}, done: func(err error) {
+	s.operate(&operation{keys: []keyspace.Key{k}, done: func(err error) {
 		if err == nil {
 			s.dir.StayPut(k.ID)
 			s.saveDirectory(nil)
@@ -191,7 +191,7 @@ func (s *shell) putBack(k directory.Key) {
 // move moves a key, if it is where it belongs.
 func (s *shell) move(name wire.Key) {
 	k, ok := s.dir.ByName(nameOf(name))
-	if !ok || k.State != directory.Placed || s.now() < 2*leading || s.w.lastIncarnation(name) >= mostIncarnations || len(s.dir.Chain(chainID)) > maxSlots-2 {
+	if !ok || k.State != keyspace.Placed || s.now() < 2*leading || s.w.lastIncarnation(name) >= mostIncarnations || len(s.dir.Chain(chainID)) > maxSlots-2 {
 		return
 	}
 	k = s.dir.StartMove(k.ID)
@@ -201,13 +201,13 @@ func (s *shell) move(name wire.Key) {
 		if err != nil {
 			return // another controller leads
 		}
-		o := &operation{keys: []directory.Key{k}}
+		o := &operation{keys: []keyspace.Key{k}}
 		o.done = func(err error) {
 			if err != nil {
 				s.putBack(k)
 				return
 			}
-			s.dir.SetState(k.ID, directory.Taken)
+			s.dir.SetState(k.ID, keyspace.Taken)
 			s.saveDirectory(nil)
 			s.settleMove(name, k, o.written)
 		}
@@ -216,16 +216,16 @@ func (s *shell) move(name wire.Key) {
 }
 
 // settleMove places what was taken.
-func (s *shell) settleMove(name wire.Key, k directory.Key, value written) {
+func (s *shell) settleMove(name wire.Key, k keyspace.Key, value written) {
 	id := s.freeID()
-	to, err := s.dir.Add(chainID, directory.MovingPrefix+k.Name, id)
+	to, err := s.dir.Add(chainID, keyspace.MovingPrefix+k.Name, id)
 	s.rememberIDs()
 	if err != nil {
 		s.putBack(k)
 		return
 	}
 	s.w.incarnations[to.ID] = incarnation{name, s.w.lastIncarnation(name) + 1}
-	o := &operation{keys: []directory.Key{to}, written: value}
+	o := &operation{keys: []keyspace.Key{to}, written: value}
 	var moved *operationOf
 	o.noted = func(_ wire.Key, call time.Duration, version wire.Version) {
 		if moved == nil {
@@ -266,10 +266,10 @@ func (s *shell) freeID() *wire.Key {
 	}
 	now := s.dir.Snapshot()
 	s.next = now.Next
-	s.newDirectory(directory.Snapshot{Keys: now.Keys, Next: map[uint8]uint32{chainID: 1}})
+	s.newDirectory(keyspace.Snapshot{Keys: now.Keys, Next: map[uint8]uint32{chainID: 1}})
 	for n := uint32(1); ; n++ {
 		id := wire.MakeKey(chainID, n)
-		if !slices.ContainsFunc(now.Keys, func(k directory.Key) bool { return k.ID == id || k.Alias == id }) {
+		if !slices.ContainsFunc(now.Keys, func(k keyspace.Key) bool { return k.ID == id || k.Alias == id }) {
 			return &id
 		}
 	}
@@ -277,13 +277,13 @@ func (s *shell) freeID() *wire.Key {
 
 func (s *shell) rememberIDs() {
 	if s.w.removed.sameID {
-		s.newDirectory(directory.Snapshot{Keys: s.dir.Snapshot().Keys, Next: s.next})
+		s.newDirectory(keyspace.Snapshot{Keys: s.dir.Snapshot().Keys, Next: s.next})
 	}
 }
 
-func (s *shell) newDirectory(saved directory.Snapshot) {
+func (s *shell) newDirectory(saved keyspace.Snapshot) {
 	var err error
-	s.dir, err = directory.New([]directory.Space{{Chain: chainID, Count: maxSlots}}, saved)
+	s.dir, err = keyspace.New([]keyspace.Space{{Chain: chainID, Count: maxSlots}}, saved)
 	must(err)
 }
 
@@ -351,7 +351,7 @@ func (c *client) lookup(name wire.Key, then func(id wire.Key)) {
 			return
 		}
 		for _, k := range w.store.dir.Keys {
-			if k.Name == nameOf(name) && k.Alias == 0 && k.State == directory.Placed {
+			if k.Name == nameOf(name) && k.Alias == 0 && k.State == keyspace.Placed {
 				then(k.ID)
 				return
 			}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -96,7 +96,7 @@ var errEpoch = errors.New("it has another epoch")
 
 // recover asks the machine to bring a switch in.
 func (s *shell) recover(sw string) chain.OpID {
-	if slices.ContainsFunc(s.dir.Chain(chainID), func(k directory.Key) bool { return k.State == directory.Moving }) {
+	if slices.ContainsFunc(s.dir.Chain(chainID), func(k keyspace.Key) bool { return k.State == keyspace.Moving }) {
 		return 0
 	}
 	s.lastOp++

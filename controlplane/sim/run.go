@@ -7,7 +7,7 @@ import (
 
 	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -145,7 +145,7 @@ func (w *world) settle() (out []Violation) {
 	thaw()
 	idle := func() bool {
 		return w.serving() && !slices.ContainsFunc(w.keys, func(k wire.Key) bool { return !w.placed(k) }) && w.controller().status.Config.Freeze == chain.Thawed &&
-			!slices.ContainsFunc(w.store.dir.Keys, func(k directory.Key) bool { return k.State != directory.Placed }) && !slices.ContainsFunc(w.clients, func(c *client) bool { return c.alive && len(c.calls)+c.looking > 0 })
+			!slices.ContainsFunc(w.store.dir.Keys, func(k keyspace.Key) bool { return k.State != keyspace.Placed }) && !slices.ContainsFunc(w.clients, func(c *client) bool { return c.alive && len(c.calls)+c.looking > 0 })
 	}
 	w.loop.run(w.loop.now+readyWithin, idle)
 	w.loop.run(w.loop.now+longest, nil) // frames that are late yet
@@ -154,7 +154,7 @@ func (w *world) settle() (out []Violation) {
 		return out
 	}
 	for _, k := range w.store.dir.Keys {
-		if k.State != directory.Placed {
+		if k.State != keyspace.Placed {
 			fail(k.ID, "the key %s is still %s after %v", k.Name, k.State, readyWithin)
 			return out
 		}

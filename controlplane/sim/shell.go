@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -35,7 +35,7 @@ type shell struct {
 	saving   int           // records on their way to the store
 
 	port    uint16
-	dir     *directory.Directory
+	dir     *keyspace.Directory
 	next    map[uint8]uint32 // the directory's, while a mutant has it forget them
 	waiting map[uint16]func(*wire.Packet)
 	lastOp  chain.OpID
@@ -48,7 +48,7 @@ type shell struct {
 
 // operation is a change of keys.
 type operation struct {
-	keys    []directory.Key
+	keys    []keyspace.Key
 	attempt int // the running one; what an older one still does is void
 	written
 	sent  func(call time.Duration)                                     // told of each write that is sent; nil: nobody is
@@ -241,7 +241,7 @@ func (s *shell) do(a chain.Action) {
 type store struct {
 	record  *chain.Record
 	leader  uint64 // the election id of the controller that was started last
-	dir     directory.Snapshot
+	dir     keyspace.Snapshot
 	request uint32 // of the controllers' writer sessions, each of which is above what those before it used
 }
 
@@ -382,7 +382,7 @@ func (s *shell) values(op chain.OpID, attempt int, head string) {
 }
 
 // write writes one of them.
-func (s *shell) write(o *operation, attempt int, head *device, k directory.Key, then func(error)) {
+func (s *shell) write(o *operation, attempt int, head *device, k keyspace.Key, then func(error)) {
 	s.w.store.request++
 	key := k.ID
 	p := &wire.Packet{Op: wire.Write, Key: key, Session: 1 + uint16(k.Slot), Request: s.w.store.request, Value: o.value, Tombstone: o.tombstone}

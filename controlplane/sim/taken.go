@@ -5,7 +5,7 @@ import (
 
 	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -104,7 +104,7 @@ func (w *world) takeKey(d dice) {
 // takeOut removes a key that clients use.
 func (s *shell) takeOut(name wire.Key) {
 	k, ok := s.dir.ByName(nameOf(name))
-	if !ok || k.State != directory.Placed || s.now() < 2*leading || s.w.lastIncarnation(name) >= mostIncarnations {
+	if !ok || k.State != keyspace.Placed || s.now() < 2*leading || s.w.lastIncarnation(name) >= mostIncarnations {
 		return
 	}
 	s.w.cover.add("fault.key removed", 1)
@@ -126,7 +126,7 @@ func (w *world) addLost() {
 		must(err)
 		w.incarnations[k.ID] = incarnation{name, w.lastIncarnation(name) + 1}
 		w.trace("operator", "places %v again, as %v", name, k.ID)
-		o := &operation{keys: []directory.Key{k}, written: written{tombstone: true}}
+		o := &operation{keys: []keyspace.Key{k}, written: written{tombstone: true}}
 		o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
 			w.history.add(operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call, end: w.loop.now, outcome: done, version: w.composed(key, version)})
 		}
@@ -135,7 +135,7 @@ func (w *world) addLost() {
 				s.removeKey(k)
 				return
 			}
-			s.dir.SetState(k.ID, directory.Placed)
+			s.dir.SetState(k.ID, keyspace.Placed)
 			s.saveDirectory(nil)
 		}
 		s.saveDirectory(func(err error) {
@@ -159,7 +159,7 @@ func (w *world) lastIncarnation(name wire.Key) (last int) {
 // placed says whether a name is in the store's directory, and where it belongs.
 func (w *world) placed(name wire.Key) bool {
 	for _, k := range w.store.dir.Keys {
-		if k.Name == nameOf(name) && k.State == directory.Placed {
+		if k.Name == nameOf(name) && k.State == keyspace.Placed {
 			return true
 		}
 	}

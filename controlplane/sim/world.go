@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/controlplane/directory"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -146,7 +146,7 @@ func (w *world) setUp(keys int) error {
 	s.done = func(_ chain.OpID, err error) { placed, failed = true, err }
 	s.addKeys(place)
 	w.loop.run(w.loop.now+2*time.Second, func() bool {
-		return placed && !slices.ContainsFunc(w.store.dir.Keys, func(k directory.Key) bool { return k.State != directory.Placed })
+		return placed && !slices.ContainsFunc(w.store.dir.Keys, func(k keyspace.Key) bool { return k.State != keyspace.Placed })
 	})
 	s.done = nil
 	if !placed || failed != nil {

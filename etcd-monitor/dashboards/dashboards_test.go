@@ -16,12 +16,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/controlplane/controller"
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/controlplane/placement"
-	"github.com/netcraq/netcraq/controlplane/placer"
+	placementcontroller "github.com/netcraq/netcraq/controlplane/placement/controller"
+	"github.com/netcraq/netcraq/controlplane/placement/policy"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
 // exposed is what the programs expose: the labels of each metric by its name.
@@ -35,13 +35,13 @@ func exposed(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := placer.New(placer.Options{Prefix: placed.DefaultPrefix, Limits: placement.DefaultLimits(), Interval: time.Second})
+	p, err := placementcontroller.New(placementcontroller.Options{Prefix: placement.DefaultPrefix, Limits: policy.DefaultLimits(), Interval: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	one := regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
 	out := map[string][]string{}
-	for _, x := range []prometheus.Collector{c.Registry(), p.Metrics(), heat.NewMetrics(heat.Bounds{}, func() int64 { return 1 })} {
+	for _, x := range []prometheus.Collector{c.Registry(), p.Metrics(), hotkeys.NewMetrics(hotkeys.Bounds{}, func() int64 { return 1 })} {
 		ch := make(chan *prometheus.Desc)
 		go func() { x.Describe(ch); close(ch) }()
 		for d := range ch {
@@ -127,8 +127,8 @@ func TestQueries(t *testing.T) {
 	if len(all) < 20 {
 		t.Errorf("only %d queries were found", len(all))
 	}
-	all = append(all, query{"placement", fmt.Sprintf("sum by (%s) (%s) + sum by (%[1]s) (%s)", placer.KeyLabel, placer.ReadsMetric, placer.WritesMetric), ""})
-	for _, q := range placer.TrafficQueries {
+	all = append(all, query{"placement", fmt.Sprintf("sum by (%s) (%s) + sum by (%[1]s) (%s)", placementcontroller.KeyLabel, placementcontroller.ReadsMetric, placementcontroller.WritesMetric), ""})
+	for _, q := range placementcontroller.TrafficQueries {
 		all = append(all, query{"the controller's page", q, ""})
 	}
 	for _, q := range all {

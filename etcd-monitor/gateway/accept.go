@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
 // How long is waited before another try where a connection could not be accepted, first and at most, and how often it is said while it goes on.
@@ -24,7 +24,7 @@ type accepting struct {
 	net.Listener
 	ctx     context.Context
 	log     *slog.Logger
-	metrics *heat.Metrics
+	metrics *hotkeys.Metrics
 	said    time.Time // when it was last said that clients cannot connect
 	told    bool      // and it was not yet said that they can again
 }

@@ -22,12 +22,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
 // newForwarder is a key-value service that asks etcd: package guarded with nothing placed.
 func newForwarder(u *Upstream) pb.KVServer {
-	return forwarded{Forward(u, heat.NewMetrics(heat.Bounds{}, nil))}
+	return forwarded{Forward(u, hotkeys.NewMetrics(hotkeys.Bounds{}, nil))}
 }
 
 // ways are the two ways that the key-value service can go.

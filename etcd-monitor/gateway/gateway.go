@@ -29,7 +29,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 )
 
@@ -51,7 +51,7 @@ type Config struct {
 	KV pb.KVServer
 	// Newest takes note of the revisions in all answers, and Metrics counts; without them the gateway has its own.
 	Newest  *Newest
-	Metrics *heat.Metrics
+	Metrics *hotkeys.Metrics
 	// Log is told when clients cannot connect; nil: nobody is.
 	Log *slog.Logger
 	// Registry is what /proxy/metrics shows. Without one it shows nothing.
@@ -83,7 +83,7 @@ type Config struct {
 type Gateway struct {
 	upstream *Upstream
 	newest   *Newest
-	metrics  *heat.Metrics
+	metrics  *hotkeys.Metrics
 	log      *slog.Logger
 	codec    codec
 	hub      *watchHub
@@ -116,7 +116,7 @@ func New(cfg Config) (*Gateway, error) {
 		g.newest = new(Newest)
 	}
 	if g.metrics == nil {
-		g.metrics = heat.NewMetrics(heat.Bounds{}, g.newest.Revision)
+		g.metrics = hotkeys.NewMetrics(hotkeys.Bounds{}, g.newest.Revision)
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)

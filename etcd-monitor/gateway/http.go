@@ -7,6 +7,7 @@ import (
 	"net/http"
 	reverse "net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,8 +16,6 @@ import (
 	etcdservergw "go.etcd.io/etcd/api/v3/etcdserverpb/gw"
 	"go.etcd.io/etcd/pkg/v3/debugutil"
 	"go.etcd.io/etcd/pkg/v3/httputil"
-	"go.etcd.io/etcd/server/v3/embed"
-	"go.etcd.io/etcd/server/v3/etcdserver"
 	v3electiongw "go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb/gw"
 	v3lockgw "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb/gw"
 	"google.golang.org/grpc"
@@ -52,21 +51,36 @@ func (g *Gateway) httpHandler(metrics http.Handler, cfg Config) (http.Handler, e
 			mux.Handle("GET "+path, handler)
 		}
 	}
-	return onlyHosts(&etcdserver.AccessController{HostWhitelist: setOf(cfg.Hosts)}, embed.WrapCORS(setOf(cfg.CORS), mux)), nil
+	return onlyHosts(cfg.Hosts, withCORS(cfg.CORS, mux)), nil
 }
 
-func setOf(all []string) map[string]struct{} {
-	set := map[string]struct{}{}
-	for _, one := range all {
-		set[one] = struct{}{}
-	}
-	return set
+// allows says whether a list has one: an empty list has all, and so has one with "*".
+func allows(list []string, one string) bool {
+	return len(list) == 0 || slices.Contains(list, "*") || slices.Contains(list, one)
+}
+
+// withCORS tells browsers, as etcd does, which origins' pages may use the handler.
+func withCORS(origins []string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		origin := r.Header.Get("Origin")
+		if allows(origins, "*") {
+			origin = "*"
+		}
+		if allows(origins, origin) {
+			w.Header().Add("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE")
+			w.Header().Add("Access-Control-Allow-Origin", origin)
+			w.Header().Add("Access-Control-Allow-Headers", "accept, content-type, authorization")
+		}
+		if r.Method != http.MethodOptions {
+			next.ServeHTTP(w, r)
+		}
+	})
 }
 
 // onlyHosts refuses requests in plain text that name another host, as etcd does: a page in a browser whose name was made to lead here would be taken for its own site.
-func onlyHosts(allowed *etcdserver.AccessController, next http.Handler) http.Handler {
+func onlyHosts(hosts []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if host := httputil.GetHostname(r); r.TLS == nil && !allowed.IsHostWhitelisted(host) {
+		if host := httputil.GetHostname(r); r.TLS == nil && !allows(hosts, host) {
 			http.Error(w, fmt.Sprintf("etcd-monitor: the host %q is none of --host-whitelist; add it there, or use https", host), http.StatusMisdirectedRequest)
 			return
 		}

@@ -15,7 +15,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/internal/testcerts"
 	"github.com/netcraq/netcraq/internal/testport"
 )
@@ -59,7 +59,7 @@ func TestPages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := etcdtest.New(t, 1, up.etcd)
 			newest := new(Newest)
-			metrics := heat.NewMetrics(heat.Bounds{}, newest.Revision)
+			metrics := hotkeys.NewMetrics(hotkeys.Bounds{}, newest.Revision)
 			registry := prometheus.NewRegistry()
 			registry.MustRegister(metrics)
 			g := beginAt(t, Config{Metrics: metrics, Newest: newest, Registry: registry}, UpstreamConfig{Endpoints: c.Endpoints(), TLS: up.towards}, up.scheme, up.certs)

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
 // kv is the key-value service where [Config].KV serves it: it counts, and looks at the revisions.
@@ -74,11 +74,13 @@ func (s kv) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Compactio
 
 // Forward is etcd's key-value service for who serves [Config].KV. What it asks etcd is asked in the name of the client whose request's context it is given (its token, its other metadata), and the time that
 // etcd takes is counted.
-func Forward(u *Upstream, m *heat.Metrics) pb.KVClient { return forward{pb.NewKVClient(u.Conn()), m} }
+func Forward(u *Upstream, m *hotkeys.Metrics) pb.KVClient {
+	return forward{pb.NewKVClient(u.Conn()), m}
+}
 
 type forward struct {
 	next    pb.KVClient
-	metrics *heat.Metrics
+	metrics *hotkeys.Metrics
 }
 
 func ask[Q any, A any](ctx context.Context, t forward, kind string, ask func(context.Context, Q, ...grpc.CallOption) (A, error), request Q, opts []grpc.CallOption) (A, error) {

@@ -11,9 +11,9 @@ import (
 	etcdnamespace "go.etcd.io/etcd/client/v3/namespace"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -22,10 +22,10 @@ import (
 func TestNamespace(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
-	w := &world{t: t, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: heat.NewMetrics(heat.Bounds{}, nil)}
+	w := &world{t: t, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: hotkeys.NewMetrics(hotkeys.Bounds{}, nil)}
 	direct := etcdtest.Client(t, c.Endpoints()...)
 	for _, key := range []string{"team/placed", "placed"} { // the second one is nobody's of the namespace
-		if _, err := (placed.Store{KV: direct, Prefix: placed.DefaultPrefix}).Put(t.Context(), key, w.slots.add()); err != nil {
+		if _, err := (placement.Store{KV: direct, Prefix: placement.DefaultPrefix}).Put(t.Context(), key, w.slots.add()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -112,7 +112,7 @@ func TestNamespace(t *testing.T) {
 		}
 		var left []string
 		for _, kv := range r.Kvs {
-			if !strings.HasPrefix(string(kv.Key), placed.DefaultPrefix) {
+			if !strings.HasPrefix(string(kv.Key), placement.DefaultPrefix) {
 				left = append(left, string(kv.Key))
 			}
 		}

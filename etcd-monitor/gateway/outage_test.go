@@ -18,9 +18,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/internal/testport"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -55,9 +55,9 @@ func TestOutage(t *testing.T) {
 	ways := map[string]string{
 		"etcd": c.Endpoints()[0], "grpc-proxy": beginGRPCProxy(t, c.Endpoints()...), "passed": beginWay(t, false, c.Endpoints()...).Endpoint, "served": beginWay(t, true, c.Endpoints()...).Endpoint,
 	}
-	w := &world{t: t, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: heat.NewMetrics(heat.Bounds{}, nil)}
+	w := &world{t: t, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: hotkeys.NewMetrics(hotkeys.Bounds{}, nil)}
 	for _, key := range []string{"placed", "placed/begun"} {
-		if _, err := (placed.Store{KV: etcdtest.Client(t, c.Endpoints()...), Prefix: placed.DefaultPrefix}).Put(t.Context(), key, w.slots.add()); err != nil {
+		if _, err := (placement.Store{KV: etcdtest.Client(t, c.Endpoints()...), Prefix: placement.DefaultPrefix}).Put(t.Context(), key, w.slots.add()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -17,11 +17,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
-	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
@@ -68,13 +68,13 @@ func (s *shelf) CAS(_ context.Context, id wire.Key, expected wire.Version, value
 }
 
 // add makes a slot, remove takes one away.
-func (s *shelf) add() placed.Entry {
+func (s *shelf) add() placement.Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last++
 	id := wire.MakeKey(1, s.last)
-	s.slots[id] = &slotOf{[]byte(placed.Unsealed), 1}
-	return placed.Entry{ID: id, Chain: "main", Version: 1}
+	s.slots[id] = &slotOf{[]byte(slotcodec.Unsealed), 1}
+	return placement.Entry{ID: uint32(id), Chain: "main", Version: 1}
 }
 
 func (s *shelf) remove(id wire.Key) {
@@ -88,13 +88,13 @@ type world struct {
 	t       testing.TB
 	cluster *etcdtest.Cluster
 	slots   *shelf
-	metrics *heat.Metrics
+	metrics *hotkeys.Metrics
 	absent  []string // placed, too, and not removed
 }
 
 func newWorld(t *testing.T, absent ...string) *world {
 	t.Helper()
-	w := &world{t: t, cluster: etcdtest.New(t, 1, etcdtest.Options{}), slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: heat.NewMetrics(heat.Bounds{}, nil), absent: absent}
+	w := &world{t: t, cluster: etcdtest.New(t, 1, etcdtest.Options{}), slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: hotkeys.NewMetrics(hotkeys.Bounds{}, nil), absent: absent}
 	client := etcdtest.Client(t, w.cluster.Endpoints()...)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -111,8 +111,8 @@ func newWorld(t *testing.T, absent ...string) *world {
 
 // place places every key that etcd has, and some that it has not, and removes some of them again.
 func (w *world) place(ctx context.Context, client *clientv3.Client) {
-	store := placed.Store{KV: client, Prefix: placed.DefaultPrefix}
-	entries := map[string]placed.Entry{}
+	store := placement.Store{KV: client, Prefix: placement.DefaultPrefix}
+	entries := map[string]placement.Entry{}
 	for ctx.Err() == nil {
 		r, err := client.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithKeysOnly())
 		if err != nil {
@@ -135,7 +135,7 @@ func (w *world) place(ctx context.Context, client *clientv3.Client) {
 			if rand.IntN(4) > 0 || slices.Contains(w.absent, name) {
 				continue
 			}
-			w.slots.remove(e.ID)
+			w.slots.remove(wire.Key(e.ID))
 			for ctx.Err() == nil && store.Delete(ctx, name, e.Mod) != nil {
 				time.Sleep(time.Millisecond)
 			}
@@ -173,15 +173,15 @@ func (w *world) gatewayOf(namespace string, endpoints ...string) string {
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
 	defer cancel()
-	follower, err := placed.Follow(ctx, client, placed.DefaultPrefix, nil)
+	follower, err := placement.Follow(ctx, client, placement.DefaultPrefix, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	seals := seal.NewKeys(client, placed.DefaultPrefix)
+	seals := seal.NewKeys(client, placement.DefaultPrefix)
 	if err := seals.Ensure(ctx); err != nil {
 		w.t.Fatal(err)
 	}
-	sessions, runtime, newest := guarded.NewLeases(client, placed.DefaultPrefix, 0, nil), guarded.NewGoroutines(), new(Newest)
+	sessions, runtime, newest := guarded.NewLeases(client, placement.DefaultPrefix, 0, nil), guarded.NewGoroutines(), new(Newest)
 	w.t.Cleanup(func() { // after the gateway's own end
 		runtime.Close()
 		sessions.Close()
@@ -189,8 +189,8 @@ func (w *world) gatewayOf(namespace string, endpoints ...string) string {
 		client.Close()
 		u.Close()
 	})
-	server := guarded.New(guarded.Config{Etcd: Forward(u, w.metrics), Slots: w.slots, Directory: follower, Sessions: sessions, Newest: newest, Codec: cell.NewLibrary(client, placed.DefaultPrefix),
-		Seals: seals, Runtime: runtime, Observer: w.metrics, Prefix: placed.DefaultPrefix, Reserved: []string{ownPrefix}, Patience: 10 * time.Second})
+	server := guarded.New(guarded.Config{Etcd: Forward(u, w.metrics), Slots: w.slots, Directory: follower, Sessions: sessions, Newest: newest, Codec: slotcodec.NewLibrary(client, placement.DefaultPrefix),
+		Seals: seals, Runtime: runtime, Observer: w.metrics, Prefix: placement.DefaultPrefix, Reserved: []string{ownPrefix}, Patience: 10 * time.Second})
 	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics, Reserved: reserved.With(ownPrefix), AsSelf: client, Namespace: namespace}).Endpoint
 }
 
@@ -292,7 +292,7 @@ func counts(t *testing.T, w *world) {
 }
 
 // exposed is what Prometheus is shown.
-func exposed(t *testing.T, m *heat.Metrics) string {
+func exposed(t *testing.T, m *hotkeys.Metrics) string {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m)
@@ -312,7 +312,7 @@ func TestMetrics(t *testing.T) {
 			}
 			t.Cleanup(func() { u.Close() })
 			newest := new(Newest)
-			m := heat.NewMetrics(heat.Bounds{}, newest.Revision)
+			m := hotkeys.NewMetrics(hotkeys.Bounds{}, newest.Revision)
 			cfg := Config{Upstream: u, Newest: newest, Metrics: m}
 			if served {
 				cfg.KV = forwarded{Forward(u, m)}

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
@@ -30,7 +30,7 @@ func TestReservedKeysAreHidden(t *testing.T) {
 	w := newWorld(t)
 	gateway := w.gateway()
 	through, direct := etcdtest.Client(t, gateway), etcdtest.Client(t, w.cluster.Endpoints()...)
-	name := seal.Prefix(placed.DefaultPrefix) + "keys"
+	name := seal.Prefix(placement.DefaultPrefix) + "keys"
 	r, err := direct.Get(t.Context(), name)
 	if err != nil || len(r.Kvs) != 1 {
 		t.Fatalf("%v, %v", r, err)
@@ -155,7 +155,7 @@ func TestDeleteEverything(t *testing.T) {
 			t.Errorf("%s is deleted", kv.Key)
 		}
 	}
-	for _, key := range []string{"/netcraq/leader/1", "/netcraq/chains/main", seal.Prefix(placed.DefaultPrefix) + "keys"} {
+	for _, key := range []string{"/netcraq/leader/1", "/netcraq/chains/main", seal.Prefix(placement.DefaultPrefix) + "keys"} {
 		if a, err := direct.Get(t.Context(), key); err != nil || len(a.Kvs) != 1 {
 			t.Errorf("%s: %v, %v", key, a, err)
 		}

@@ -10,14 +10,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/wire"
 )
 
 // unplacedWays are an etcd, its own proxy, and gateways: one that passes all on, and one with placement on and nothing placed.
 func unplacedWays(b testing.TB) (*etcdtest.Cluster, []struct{ name, endpoint string }) {
 	c := etcdtest.New(b, 1, etcdtest.Options{})
-	w := &world{t: b, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: heat.NewMetrics(heat.Bounds{}, nil)}
+	w := &world{t: b, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: hotkeys.NewMetrics(hotkeys.Bounds{}, nil)}
 	return c, []struct{ name, endpoint string }{
 		{"etcd", c.Endpoints()[0]}, {"grpc-proxy", beginGRPCProxy(b, c.Endpoints()...)}, {"passed", beginWay(b, false, c.Endpoints()...).Endpoint}, {"placement", w.gateway()},
 	}

@@ -5,7 +5,6 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -110,13 +109,16 @@ func (a *watchAnswer) after(revision int64) (watchAnswer, error) {
 	return out, err
 }
 
+// duplicateID is etcd's mvcc.ErrWatcherDuplicateID, without etcd's server.
+const duplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
+
 // duplicate is etcd's answer to a request for a watch whose id another one of the same stream has, made of the answer that it would have had.
 func (a *watchAnswer) duplicate() (pieces, error) {
 	var r pb.WatchResponse
 	if err := r.Unmarshal(a.bytes); err != nil {
 		return nil, err
 	}
-	r.WatchId, r.Created, r.Canceled, r.CancelReason = noWatch, true, true, mvcc.ErrWatcherDuplicateID.Error()
+	r.WatchId, r.Created, r.Canceled, r.CancelReason = noWatch, true, true, duplicateID
 	b, err := r.Marshal()
 	return pieces{b}, err
 }

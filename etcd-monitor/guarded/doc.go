@@ -11,7 +11,7 @@
 //	  if it was clear: populate                     publish what etcd has now
 //
 // What has to be right is here and does no input or output of its own: a Server asks its Slots, its Directory, its Sessions and etcd, and waits by its Runtime. In the gateway these
-// are the network, a placed.Follower, a lease in etcd, and goroutines. In the simulator (the tests of this package) they are one deterministic world in which several gateways
+// are the network, a placement.Follower, a lease in etcd, and goroutines. In the simulator (the tests of this package) they are one deterministic world in which several gateways
 // run step by step, crash between any two of them, and have their messages lost or delivered late. Each rule has a mutant there: the server without it, which must be found out.
 //
 // # The rules, by the names that the code and the mutants use

@@ -17,9 +17,10 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // scene is a gateway, slots in memory, and a placement, before an etcd of one member.
@@ -28,7 +29,7 @@ type scene struct {
 	t        *testing.T
 	endpoint string
 	slots    *memory
-	p        *placement
+	p        *testPlacement
 }
 
 func newScene(t *testing.T, size int, change func(*Config)) *scene {
@@ -39,7 +40,7 @@ func newScene(t *testing.T, size int, change func(*Config)) *scene {
 	return s
 }
 
-func (s *scene) place(key string) placed.Entry {
+func (s *scene) place(key string) placement.Entry {
 	e := s.p.place(s.t, key)
 	s.knows(s.t, e)
 	return e
@@ -67,9 +68,9 @@ func (s *scene) reads(key string) (value string, there, network bool) {
 }
 
 // settles waits until a key's slot is of a kind.
-func (s *scene) settles(e placed.Entry, kind cell.Kind) {
+func (s *scene) settles(e placement.Entry, kind slotcodec.Kind) {
 	s.t.Helper()
-	until(s.t, fmt.Sprintf("the slot of %v is %v", e.ID, kind), func() bool { return s.slots.kind(e.ID) == kind })
+	until(s.t, fmt.Sprintf("the slot of %v is %v", e.ID, kind), func() bool { return s.slots.kind(wire.Key(e.ID)) == kind })
 }
 
 // A network that is gone costs reads a few milliseconds, keys that are not placed nothing, and makes the others unwritable until they are taken out of it.
@@ -77,7 +78,7 @@ func TestNetworkGone(t *testing.T) {
 	s := newScene(t, 64, func(c *Config) { c.Patience = 2 * evictAfter })
 	e := s.place("k")
 	s.put(putOf("k", "v"))
-	s.settles(e, cell.Value)
+	s.settles(e, slotcodec.Value)
 	s.slots.down.Store(true)
 	begun := time.Now()
 	if v, _, network := s.reads("k"); v != "v" || network {
@@ -115,9 +116,9 @@ func TestHalfRemoved(t *testing.T) {
 	s := newScene(t, 64, func(c *Config) { c.Patience = 300 * time.Millisecond })
 	e := s.place("k")
 	s.put(putOf("k", "v"))
-	s.settles(e, cell.Value)
+	s.settles(e, slotcodec.Value)
 	s.slots.mu.Lock()
-	s.slots.slots[e.ID].gone = true
+	s.slots.slots[wire.Key(e.ID)].gone = true
 	s.slots.mu.Unlock()
 	for range 3 {
 		if v, _, network := s.reads("k"); v != "v" || network {
@@ -139,7 +140,7 @@ func TestDeadGateway(t *testing.T) {
 	s := newScene(t, 64, nil)
 	e := s.place("k")
 	s.put(putOf("k", "v"))
-	s.settles(e, cell.Value)
+	s.settles(e, slotcodec.Value)
 	g, err := s.client.Grant(t.Context(), 60)
 	if err != nil {
 		t.Fatal(err)
@@ -147,14 +148,14 @@ func TestDeadGateway(t *testing.T) {
 	if _, err := s.client.Put(t.Context(), s.leases.Key(int64(g.ID)), "", clientv3.WithLease(g.ID)); err != nil {
 		t.Fatal(err)
 	}
-	_, version, _ := s.slots.Read(t.Context(), e.ID)
-	b := sealed(t, e, "k", version+1, cell.Cell{Kind: cell.Guard, Lease: int64(g.ID), Number: 5})
-	if _, err := s.slots.CAS(t.Context(), e.ID, version, b); err != nil {
+	_, version, _ := s.slots.Read(t.Context(), wire.Key(e.ID))
+	b := sealed(t, e, "k", version+1, slotcodec.Cell{Kind: slotcodec.Guard, Lease: int64(g.ID), Number: 5})
+	if _, err := s.slots.CAS(t.Context(), wire.Key(e.ID), version, b); err != nil {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if v, _, network := s.reads("k"); v != "v" || network || s.slots.kind(e.ID) != cell.Guard {
-			t.Fatalf("%q, by the network %v, slot %v, while the session is there", v, network, s.slots.kind(e.ID))
+		if v, _, network := s.reads("k"); v != "v" || network || s.slots.kind(wire.Key(e.ID)) != slotcodec.Guard {
+			t.Fatalf("%q, by the network %v, slot %v, while the session is there", v, network, s.slots.kind(wire.Key(e.ID)))
 		}
 	}
 	blocked, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -180,7 +181,7 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 	e := s.place("k")
 	s.put(putOf("k", "v"))
-	s.settles(e, cell.Value)
+	s.settles(e, slotcodec.Value)
 	lease, err := s.leases.Current(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -189,8 +190,8 @@ func TestUnknownOutcome(t *testing.T) {
 	if _, err := s.Put(t.Context(), putOf("k", "late")); status.Code(err) != codes.Unavailable {
 		t.Fatalf("a write whose answer is lost: %v", err)
 	}
-	if s.slots.kind(e.ID) != cell.Guard {
-		t.Errorf("the slot is %v; want a guard", s.slots.kind(e.ID))
+	if s.slots.kind(wire.Key(e.ID)) != slotcodec.Guard {
+		t.Errorf("the slot is %v; want a guard", s.slots.kind(wire.Key(e.ID)))
 	}
 	until(t, "there is another session", func() bool {
 		now, err := s.leases.Current(t.Context())
@@ -200,7 +201,7 @@ func TestUnknownOutcome(t *testing.T) {
 	if r, err := held.KVClient.Txn(t.Context(), held.request); err != nil || r.Succeeded {
 		t.Errorf("the late write was executed: %v, %v", r, err)
 	}
-	s.settles(e, cell.Value)
+	s.settles(e, slotcodec.Value)
 	if v, _, network := s.reads("k"); v != "w" || !network {
 		t.Errorf("%q, by the network %v", v, network)
 	}
@@ -233,7 +234,7 @@ func TestImpatientClients(t *testing.T) {
 	}
 	s.slots.setFaults(0)
 	s.put(putOf("k", "last"))
-	s.settles(e, cell.Value)
+	s.settles(e, slotcodec.Value)
 	if v, _, network := s.reads("k"); v != "last" || !network {
 		t.Errorf("%q, by the network %v", v, network)
 	}
@@ -251,7 +252,7 @@ func TestRevisionFollows(t *testing.T) {
 	t.Cleanup(everybody.Close)
 	e := s.place("k")
 	s.put(putOf("k", "v"))
-	s.settles(e, cell.Value)
+	s.settles(e, slotcodec.Value)
 	other, err := connect(t, s.endpoint).Put(t.Context(), "other", "")
 	if err != nil {
 		t.Fatal(err)
@@ -320,7 +321,7 @@ func TestAuthentication(t *testing.T) {
 	until(t, "everybody may read", everybody.Open)
 	e := s.place("k")
 	s.put(putOf("k", "v"))
-	s.settles(e, cell.Value)
+	s.settles(e, slotcodec.Value)
 	if _, _, network := s.reads("k"); !network {
 		t.Fatal("not read from the network")
 	}
@@ -383,7 +384,7 @@ func TestAuthentication(t *testing.T) {
 	if r, err := s.Range(asUser, rangeOf("k")); err != nil || string(r.Kvs[0].Value) != "w" {
 		t.Errorf("a read by who may: %v, %v", r, err)
 	}
-	if s.slots.kind(e.ID) == cell.Guard {
+	if s.slots.kind(wire.Key(e.ID)) == slotcodec.Guard {
 		t.Error("the guard was left")
 	}
 	must(root.AuthDisable(ctx))
@@ -402,7 +403,7 @@ func TestCluster(t *testing.T) {
 	s := &scene{liveGateway: g, t: t, slots: slots, p: newPlacement(client, slots)}
 	e := s.place("k")
 	s.put(putOf("k", "0"))
-	s.settles(e, cell.Value)
+	s.settles(e, slotcodec.Value)
 
 	last := "0"
 	write := func(value string) error {
@@ -424,7 +425,7 @@ func TestCluster(t *testing.T) {
 		written++
 		return write(last) == nil
 	})
-	s.settles(e, cell.Value)
+	s.settles(e, slotcodec.Value)
 	if v, _, network := s.reads("k"); v != last || !network {
 		t.Errorf("%q, by the network %v; want %s", v, network, last)
 	}

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -26,10 +26,10 @@ import (
 // forgery is what a host writes into a slot that may write every slot, has seen what was in all of them, and has no key.
 type forgery struct {
 	name string
-	make func(t *testing.T, s *scene, e placed.Entry) []byte
+	make func(t *testing.T, s *scene, e placement.Entry) []byte
 }
 
-func unsealed(t *testing.T, c cell.Cell) []byte {
+func unsealed(t *testing.T, c slotcodec.Cell) []byte {
 	t.Helper()
 	b, err := simCodec.c.Encode(c, 1024)
 	if err != nil {
@@ -39,50 +39,52 @@ func unsealed(t *testing.T, c cell.Cell) []byte {
 }
 
 var forgeries = []forgery{
-	{"a value", func(t *testing.T, s *scene, _ placed.Entry) []byte {
-		return unsealed(t, cell.Cell{Kind: cell.Value, Create: 1, Mod: s.Revision(), Version: 1, Value: []byte("forged")})
+	{"a value", func(t *testing.T, s *scene, _ placement.Entry) []byte {
+		return unsealed(t, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: s.Revision(), Version: 1, Value: []byte("forged")})
 	}},
-	{"a value of revision 2^63-1", func(t *testing.T, _ *scene, _ placed.Entry) []byte {
-		return unsealed(t, cell.Cell{Kind: cell.Value, Create: 1, Mod: math.MaxInt64, Version: 1, Value: []byte("forged")})
+	{"a value of revision 2^63-1", func(t *testing.T, _ *scene, _ placement.Entry) []byte {
+		return unsealed(t, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: math.MaxInt64, Version: 1, Value: []byte("forged")})
 	}},
-	{"an absence of revision 2^63-1", func(t *testing.T, _ *scene, _ placed.Entry) []byte {
-		return unsealed(t, cell.Cell{Kind: cell.Absent, Revision: math.MaxInt64})
+	{"an absence of revision 2^63-1", func(t *testing.T, _ *scene, _ placement.Entry) []byte {
+		return unsealed(t, slotcodec.Cell{Kind: slotcodec.Absent, Revision: math.MaxInt64})
 	}},
-	{"an absence", func(t *testing.T, s *scene, _ placed.Entry) []byte {
-		return unsealed(t, cell.Cell{Kind: cell.Absent, Revision: s.Revision()})
+	{"an absence", func(t *testing.T, s *scene, _ placement.Entry) []byte {
+		return unsealed(t, slotcodec.Cell{Kind: slotcodec.Absent, Revision: s.Revision()})
 	}},
-	{"a guard", func(t *testing.T, _ *scene, _ placed.Entry) []byte {
-		return unsealed(t, cell.Cell{Kind: cell.Guard, Lease: 1, Number: 1})
+	{"a guard", func(t *testing.T, _ *scene, _ placement.Entry) []byte {
+		return unsealed(t, slotcodec.Cell{Kind: slotcodec.Guard, Lease: 1, Number: 1})
 	}},
-	{"unfit", func(t *testing.T, _ *scene, _ placed.Entry) []byte { return unsealed(t, cell.Cell{Kind: cell.Unfit}) }},
-	{"clear, as placement writes it", func(*testing.T, *scene, placed.Entry) []byte { return []byte(placed.Unsealed) }},
-	{"nothing", func(*testing.T, *scene, placed.Entry) []byte { return []byte{} }},
-	{"rubbish", func(*testing.T, *scene, placed.Entry) []byte { return bytes.Repeat([]byte{0xa5}, 60) }},
-	{"what it had before", func(_ *testing.T, s *scene, e placed.Entry) []byte {
-		b, _ := s.slots.bytes(e.ID)
+	{"unfit", func(t *testing.T, _ *scene, _ placement.Entry) []byte {
+		return unsealed(t, slotcodec.Cell{Kind: slotcodec.Unfit})
+	}},
+	{"clear, as placement writes it", func(*testing.T, *scene, placement.Entry) []byte { return []byte(slotcodec.Unsealed) }},
+	{"nothing", func(*testing.T, *scene, placement.Entry) []byte { return []byte{} }},
+	{"rubbish", func(*testing.T, *scene, placement.Entry) []byte { return bytes.Repeat([]byte{0xa5}, 60) }},
+	{"what it had before", func(_ *testing.T, s *scene, e placement.Entry) []byte {
+		b, _ := s.slots.bytes(wire.Key(e.ID))
 		return b
 	}},
-	{"a bit changed", func(_ *testing.T, s *scene, e placed.Entry) []byte {
-		b, _ := s.slots.bytes(e.ID)
+	{"a bit changed", func(_ *testing.T, s *scene, e placement.Entry) []byte {
+		b, _ := s.slots.bytes(wire.Key(e.ID))
 		b = bytes.Clone(b)
 		b[len(b)-20] ^= 4
 		return b
 	}},
-	{"cut", func(_ *testing.T, s *scene, e placed.Entry) []byte {
-		b, _ := s.slots.bytes(e.ID)
+	{"cut", func(_ *testing.T, s *scene, e placement.Entry) []byte {
+		b, _ := s.slots.bytes(wire.Key(e.ID))
 		return b[:len(b)-1]
 	}},
-	{"another key's, for this version", func(t *testing.T, s *scene, e placed.Entry) []byte {
-		_, version := s.slots.bytes(e.ID)
-		return sealed(t, e, "other", version+1, cell.Cell{Kind: cell.Value, Create: 1, Mod: 1, Version: 1, Value: []byte("forged")})
+	{"another key's, for this version", func(t *testing.T, s *scene, e placement.Entry) []byte {
+		_, version := s.slots.bytes(wire.Key(e.ID))
+		return sealed(t, e, "other", version+1, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: 1, Version: 1, Value: []byte("forged")})
 	}},
-	{"of another placement, for this version", func(t *testing.T, s *scene, e placed.Entry) []byte {
-		_, version := s.slots.bytes(e.ID)
-		return sealed(t, placed.Entry{ID: e.ID + 1}, "k", version+1, cell.Cell{Kind: cell.Value, Create: 1, Mod: 1, Version: 1, Value: []byte("forged")})
+	{"of another placement, for this version", func(t *testing.T, s *scene, e placement.Entry) []byte {
+		_, version := s.slots.bytes(wire.Key(e.ID))
+		return sealed(t, placement.Entry{ID: e.ID + 1}, "k", version+1, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: 1, Version: 1, Value: []byte("forged")})
 	}},
-	{"sealed with a key of the forger's", func(t *testing.T, s *scene, e placed.Entry) []byte {
-		_, version := s.slots.bytes(e.ID)
-		b, err := newRing().Seal(unsealed(t, cell.Cell{Kind: cell.Value, Create: 1, Mod: 1, Version: 1, Value: []byte("forged")}), seal.Place{Name: "k", ID: e.ID, Version: version + 1})
+	{"sealed with a key of the forger's", func(t *testing.T, s *scene, e placement.Entry) []byte {
+		_, version := s.slots.bytes(wire.Key(e.ID))
+		b, err := newRing().Seal(unsealed(t, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: 1, Version: 1, Value: []byte("forged")}), seal.Place{Name: "k", ID: wire.Key(e.ID), Version: version + 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,14 +106,14 @@ func TestForgeries(t *testing.T) {
 				}
 			}()
 			s.put(putOf("k", "of etcd"))
-			s.settles(e, cell.Value)
+			s.settles(e, slotcodec.Value)
 			if v, _, network := s.reads("k"); v != "of etcd" || !network {
 				t.Fatalf("%q, by the network %v", v, network)
 			}
 			s.counter.mu.Lock()
 			s.evict, s.faults, s.found = nil, nil, 0
 			s.counter.mu.Unlock()
-			s.slots.write(e.ID, f.make(t, s, e))
+			s.slots.write(wire.Key(e.ID), f.make(t, s, e))
 			for range 5 {
 				before := s.hitCount()
 				r, err := s.Range(t.Context(), rangeOf("k"))
@@ -133,13 +135,13 @@ func TestForgeries(t *testing.T) {
 				t.Errorf("counted %d times", s.found)
 			}
 			s.counter.mu.Unlock()
-			_, before := s.slots.bytes(e.ID)
+			_, before := s.slots.bytes(wire.Key(e.ID))
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			if _, err := s.Put(ctx, putOf("k", "too early")); status.Code(err) != codes.DeadlineExceeded && status.Code(err) != codes.Unavailable {
 				t.Errorf("a write: %v", err)
 			}
-			if _, now := s.slots.bytes(e.ID); now != before {
+			if _, now := s.slots.bytes(wire.Key(e.ID)); now != before {
 				t.Errorf("version %v, and before the write %v: somebody has put something over it", now, before)
 			}
 			time.AfterFunc(50*time.Millisecond, func() { s.p.remove(t, "k") })
@@ -178,16 +180,16 @@ func TestForgedGuard(t *testing.T) {
 			})
 			e := s.place("k")
 			s.put(putOf("k", "old"))
-			s.settles(e, cell.Value)
+			s.settles(e, slotcodec.Value)
 			g.shut.Store(true)
 			done := make(chan error)
 			go func() {
 				_, err := s.Put(t.Context(), putOf("k", "new"))
 				done <- err
 			}()
-			s.settles(e, cell.Guard)
+			s.settles(e, slotcodec.Guard)
 			until(t, "the write is on its way to etcd", func() bool { return g.waiting.Load() > 0 })
-			s.slots.write(e.ID, f.make(t, s, e))
+			s.slots.write(wire.Key(e.ID), f.make(t, s, e))
 			for range 3 {
 				if v, _, network := s.reads("k"); v != "old" || network {
 					t.Errorf("%q, by the network %v, before the write", v, network)
@@ -214,7 +216,7 @@ func TestAhead(t *testing.T) {
 	e := s.place("k")
 	other.knows(t, e)
 	s.put(putOf("k", "1"))
-	s.settles(e, cell.Value)
+	s.settles(e, slotcodec.Value)
 	read := func() (*pb.RangeResponse, bool) {
 		t.Helper()
 		before := other.hitCount()
@@ -230,7 +232,7 @@ func TestAhead(t *testing.T) {
 			t.Errorf("read %d: by the network %v, %v", i, network, r)
 		}
 		s.put(putOf("k", fmt.Sprint("more", i)))
-		s.settles(e, cell.Value)
+		s.settles(e, slotcodec.Value)
 		if r, network := read(); network || string(r.Kvs[0].Value) != fmt.Sprint("more", i) {
 			t.Errorf("a value of a revision that etcd has not told: by the network %v, %v", network, r)
 		}
@@ -240,11 +242,11 @@ func TestAhead(t *testing.T) {
 		t.Errorf("misses: %v", other.misses)
 	}
 	other.counter.mu.Unlock()
-	for _, c := range []cell.Cell{
-		{Kind: cell.Value, Create: 1, Mod: math.MaxInt64, Version: 1, Value: []byte("forged")}, {Kind: cell.Absent, Revision: math.MaxInt64},
+	for _, c := range []slotcodec.Cell{
+		{Kind: slotcodec.Value, Create: 1, Mod: math.MaxInt64, Version: 1, Value: []byte("forged")}, {Kind: slotcodec.Absent, Revision: math.MaxInt64},
 	} {
-		_, version := s.slots.bytes(e.ID)
-		s.slots.write(e.ID, sealed(t, e, "k", version+1, c))
+		_, version := s.slots.bytes(wire.Key(e.ID))
+		s.slots.write(wire.Key(e.ID), sealed(t, e, "k", version+1, c))
 		for range 3 {
 			r, network := read()
 			direct, err := s.client.Get(t.Context(), "k")
@@ -321,12 +323,12 @@ func TestUnknownKey(t *testing.T) {
 	before = others.gets.Load()
 	began := time.Now()
 	for time.Since(began) < 500*time.Millisecond {
-		_, version := slots.bytes(e.ID)
-		strange, err := newRing().Seal([]byte{byte(cell.Unfit)}, seal.Place{Name: "k", ID: e.ID, Version: version + 1})
+		_, version := slots.bytes(wire.Key(e.ID))
+		strange, err := newRing().Seal([]byte{byte(slotcodec.Unfit)}, seal.Place{Name: "k", ID: wire.Key(e.ID), Version: version + 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		slots.write(e.ID, strange)
+		slots.write(wire.Key(e.ID), strange)
 		for range 3 {
 			if r, err := b.Range(t.Context(), rangeOf("k")); err != nil || string(r.Kvs[0].Value) != "b2" {
 				t.Fatalf("%v, %v", r, err)
@@ -357,7 +359,7 @@ func TestRotation(t *testing.T) {
 		gateways[i] = newLive(t, endpoint, slots, func(c *Config) { c.Seals = keys[i] })
 	}
 	p := newPlacement(client, slots)
-	entries := map[string]placed.Entry{}
+	entries := map[string]placement.Entry{}
 	for i := range 10 {
 		name := fmt.Sprint("k", i)
 		entries[name] = p.place(t, name)
@@ -413,8 +415,8 @@ func TestRotation(t *testing.T) {
 	})
 	primary, _ := keys[1].Ring().Primary()
 	for name, e := range entries {
-		b, version := slots.bytes(e.ID)
-		if k := seal.Key(b); k != primary && string(b) != placed.Unsealed {
+		b, version := slots.bytes(wire.Key(e.ID))
+		if k := seal.Key(b); k != primary && string(b) != slotcodec.Unsealed {
 			t.Errorf("%s: sealed with %d in version %v; the newest is %d", name, k, version, primary)
 		}
 	}
@@ -448,7 +450,7 @@ func BenchmarkRead(b *testing.B) {
 			if _, err := g.Put(b.Context(), &pb.PutRequest{Key: r.Key, Value: value}); err != nil {
 				b.Fatal(err)
 			}
-			until(b, "it is in the network", func() bool { return slots.kind(wire.Key(e.ID)) == cell.Value })
+			until(b, "it is in the network", func() bool { return slots.kind(wire.Key(e.ID)) == slotcodec.Value })
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := g.Range(b.Context(), r); err != nil {
@@ -483,9 +485,9 @@ func TestForgedOverUDP(t *testing.T) {
 		return string(r.Kvs[0].Value), g.hitCount() > before
 	}
 	until(t, "the network answers", func() bool { _, network := read(); return network })
-	forged := unsealed(t, cell.Cell{Kind: cell.Value, Create: 1, Mod: math.MaxInt64, Version: 1, Value: []byte("subjects: [alice, mallory]")})
+	forged := unsealed(t, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: math.MaxInt64, Version: 1, Value: []byte("subjects: [alice, mallory]")})
 	c.until("writing a slot as a host may", func(ctx context.Context) error {
-		_, err := c.admin.Put(ctx, e.ID, forged)
+		_, err := c.admin.Put(ctx, wire.Key(e.ID), forged)
 		return err
 	})
 	for range 20 {

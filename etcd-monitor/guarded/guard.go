@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -62,7 +62,7 @@ func (s *Server) take(ctx context.Context, lease int64, k wanted) (*guard, error
 	if !s.queues.enter(ctx, s.Runtime, k.Name) {
 		return nil, over(ctx)
 	}
-	g := &guard{key: k, lease: lease, number: s.number.Add(1) & cell.MaxNumber}
+	g := &guard{key: k, lease: lease, number: s.number.Add(1) & slotcodec.MaxNumber}
 	err := s.contend(ctx, g)
 	switch {
 	case err == nil:
@@ -77,7 +77,7 @@ func (s *Server) take(ctx context.Context, lease int64, k wanted) (*guard, error
 
 // contend tries until the slot has the guard. Where it fails, g says whether a CAS is on its way.
 func (s *Server) contend(ctx context.Context, g *guard) error {
-	mine, err := s.Codec.Codec().Encode(cell.Cell{Kind: cell.Guard, Lease: g.lease, Number: g.number}, cell.GuardSize) // the chain need not be known yet
+	mine, err := s.Codec.Codec().Encode(slotcodec.Cell{Kind: slotcodec.Guard, Lease: g.lease, Number: g.number}, slotcodec.GuardSize) // the chain need not be known yet
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 			}
 			continue
 		}
-		if now.cell.Kind == cell.Guard && !s.without.exclusive {
+		if now.cell.Kind == slotcodec.Guard && !s.without.exclusive {
 			if waited < ask {
 				d := p.next(s.Runtime, longestGuarded)
 				s.Runtime.Wait(ctx, nil, d)
@@ -152,8 +152,8 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 			}
 		}
 		g.before = now.plain
-		if now.cell.Kind == cell.Guard || now.plain == nil {
-			g.before = []byte{byte(cell.Clear)}
+		if now.cell.Kind == slotcodec.Guard || now.plain == nil {
+			g.before = []byte{byte(slotcodec.Clear)}
 		}
 		version, err := s.cas(ctx, g.key, now.version, mine)
 		switch {

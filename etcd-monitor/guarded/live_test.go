@@ -15,14 +15,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
 
-const livePrefix = placed.DefaultPrefix
+const livePrefix = placement.DefaultPrefix
 
 func startEtcd(t testing.TB) string {
 	t.Helper()
@@ -127,7 +127,7 @@ func (m *memory) cas(id wire.Key, expected wire.Version, value []byte) (wire.Ver
 func (m *memory) add(id wire.Key) wire.Version {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.slots[id] = &simSlot{value: []byte(placed.Unsealed), version: 1}
+	m.slots[id] = &simSlot{value: []byte(slotcodec.Unsealed), version: 1}
 	return 1
 }
 
@@ -159,15 +159,15 @@ func (m *memory) remove(id wire.Key) {
 }
 
 // kind is what a slot says.
-func (m *memory) kind(id wire.Key) cell.Kind {
+func (m *memory) kind(id wire.Key) slotcodec.Kind {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s := m.slots[id]; s != nil && !s.gone {
-		kind, _, _, err := placed.ReadSlot(s.value)
+		kind, _, _, err := slotcodec.ReadSlot(s.value)
 		if err != nil {
 			return 0
 		}
-		return cell.Kind(kind)
+		return slotcodec.Kind(kind)
 	}
 	return 0
 }
@@ -197,7 +197,7 @@ func (c *counter) Miss(reason string) { c.mu.Lock(); c.misses[reason]++; c.mu.Un
 
 func (c *counter) Forged() { c.mu.Lock(); c.found++; c.mu.Unlock() }
 
-func (c *counter) Evict(k placed.Key, fault Fault, _ string) {
+func (c *counter) Evict(k placement.Key, fault Fault, _ string) {
 	c.mu.Lock()
 	c.evict = append(c.evict, k.Name)
 	c.faults = append(c.faults, fault)
@@ -219,13 +219,13 @@ func (f fixedSeals) Want(_ context.Context, id uint32) (bool, error) { return f.
 var liveSeals = fixedSeals{newRing()}
 
 // sealed is a cell as a gateway puts it into a slot, for the version that the slot has with it.
-func sealed(t testing.TB, e placed.Entry, key string, version wire.Version, c cell.Cell) []byte {
+func sealed(t testing.TB, e placement.Entry, key string, version wire.Version, c slotcodec.Cell) []byte {
 	t.Helper()
 	plain, err := simCodec.c.Encode(c, 1024)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := liveSeals.ring.Seal(plain, seal.Place{Name: key, ID: e.ID, Version: version})
+	b, err := liveSeals.ring.Seal(plain, seal.Place{Name: key, ID: wire.Key(e.ID), Version: version})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ type liveGateway struct {
 	*Server
 	*counter
 	client   *clientv3.Client
-	follower *placed.Follower
+	follower *placement.Follower
 	leases   *Leases
 	run      *Goroutines
 	kill     func() // as a crash: its connection to etcd is gone, nothing is brought to its end
@@ -254,13 +254,13 @@ func newLiveAt(t testing.TB, own, client *clientv3.Client, slots Slots, change f
 	t.Helper()
 	g := &liveGateway{counter: &counter{misses: map[string]int{}}, client: client, run: NewGoroutines()}
 	var err error
-	if g.follower, err = placed.Follow(t.Context(), own, livePrefix, nil); err != nil {
+	if g.follower, err = placement.Follow(t.Context(), own, livePrefix, nil); err != nil {
 		t.Fatal(err)
 	}
 	g.leases = NewLeases(own, livePrefix, 2*time.Second, nil)
 	cfg := Config{
 		Etcd: pb.NewKVClient(client.ActiveConnection()), Slots: slots, Directory: g.follower, Sessions: g.leases, Newest: g.counter, Observer: g.counter, Evictor: g.counter,
-		Codec: cell.NewLibrary(own, livePrefix), Seals: liveSeals, Runtime: g.run, Prefix: livePrefix,
+		Codec: slotcodec.NewLibrary(own, livePrefix), Seals: liveSeals, Runtime: g.run, Prefix: livePrefix,
 	}
 	if change != nil {
 		change(&cfg)
@@ -288,25 +288,25 @@ type testSlots interface {
 	remove(wire.Key)
 }
 
-// placement places keys.
-type placement struct {
-	store placed.Store
+// testPlacement places keys.
+type testPlacement struct {
+	store placement.Store
 	slots testSlots
 	mu    sync.Mutex
 	next  wire.Key
-	at    map[string]placed.Entry
+	at    map[string]placement.Entry
 }
 
-func newPlacement(c *clientv3.Client, slots testSlots) *placement {
-	return &placement{store: placed.Store{KV: c, Prefix: livePrefix}, slots: slots, at: map[string]placed.Entry{}}
+func newPlacement(c *clientv3.Client, slots testSlots) *testPlacement {
+	return &testPlacement{store: placement.Store{KV: c, Prefix: livePrefix}, slots: slots, at: map[string]placement.Entry{}}
 }
 
-func (p *placement) place(t testing.TB, key string) placed.Entry {
+func (p *testPlacement) place(t testing.TB, key string) placement.Entry {
 	p.mu.Lock()
 	p.next++
 	id := 0x01000000 | p.next
 	p.mu.Unlock()
-	e, err := p.store.Put(context.Background(), key, placed.Entry{ID: id, Chain: "0", Version: p.slots.add(id)})
+	e, err := p.store.Put(context.Background(), key, placement.Entry{ID: uint32(id), Chain: "0", Version: uint64(p.slots.add(id))})
 	if err != nil {
 		t.Errorf("placing %q: %v", key, err)
 	}
@@ -316,12 +316,12 @@ func (p *placement) place(t testing.TB, key string) placed.Entry {
 	return e
 }
 
-func (p *placement) remove(t testing.TB, key string) {
+func (p *testPlacement) remove(t testing.TB, key string) {
 	p.mu.Lock()
 	e := p.at[key]
 	delete(p.at, key)
 	p.mu.Unlock()
-	p.slots.remove(e.ID)
+	p.slots.remove(wire.Key(e.ID))
 	if err := p.store.Delete(context.Background(), key, e.Mod); err != nil {
 		t.Errorf("removing %q: %v", key, err)
 	}
@@ -338,7 +338,7 @@ func until(t testing.TB, what string, so func() bool) {
 }
 
 // knows waits until a gateway knows of a placement.
-func (g *liveGateway) knows(t testing.TB, e placed.Entry) {
+func (g *liveGateway) knows(t testing.TB, e placement.Entry) {
 	until(t, fmt.Sprintf("the gateway knows revision %d", e.Mod), func() bool { return g.follower.Revision() >= e.Mod })
 }
 

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -29,10 +29,10 @@ type Slots interface {
 	Size(id wire.Key) int
 }
 
-// Directory says which keys are placed; see placed.Cache and placed.Follower.
+// Directory says which keys are placed; see placement.Cache and placement.Follower.
 type Directory interface {
-	Lookup(key string) (placed.Entry, bool)
-	LookupRange(key, end string) []placed.Key
+	Lookup(key string) (placement.Entry, bool)
+	LookupRange(key, end string) []placement.Key
 	Revision() int64
 	Refresh(ctx context.Context) error
 	Changed() <-chan struct{}
@@ -54,9 +54,9 @@ type Newest interface {
 	Saw(revision int64)
 }
 
-// Codec makes bytes of cells; see cell.Library.
+// Codec makes bytes of cells; see slotcodec.Library.
 type Codec interface {
-	Codec() *cell.Codec
+	Codec() *slotcodec.Codec
 	Want(ctx context.Context, version uint32) (bool, error)
 }
 
@@ -84,7 +84,7 @@ type Runtime interface {
 	Jitter() float64
 }
 
-// Observer is told what happens; see heat.Metrics.
+// Observer is told what happens; see hotkeys.Metrics.
 type Observer interface {
 	Hit()                       // a read was answered by the network
 	Miss(reason string)         // a read of a placed key was answered by etcd
@@ -105,16 +105,16 @@ const (
 
 // Evictor is asked to take keys out of the network. It may be asked again and again, by each request that finds the fault, and bounds what that costs.
 type Evictor interface {
-	Evict(key placed.Key, fault Fault, reason string)
+	Evict(key placement.Key, fault Fault, reason string)
 }
 
 // nobody observes and evicts nothing.
 type nobody struct{}
 
-func (nobody) Hit()                            {}
-func (nobody) Miss(string)                     {}
-func (nobody) Forwarded(string)                {}
-func (nobody) GuardWait(time.Duration)         {}
-func (nobody) GuardedWrite(string)             {}
-func (nobody) Forged()                         {}
-func (nobody) Evict(placed.Key, Fault, string) {}
+func (nobody) Hit()                               {}
+func (nobody) Miss(string)                        {}
+func (nobody) Forwarded(string)                   {}
+func (nobody) GuardWait(time.Duration)            {}
+func (nobody) GuardedWrite(string)                {}
+func (nobody) Forged()                            {}
+func (nobody) Evict(placement.Key, Fault, string) {}

@@ -8,9 +8,10 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
-	"github.com/netcraq/netcraq/etcd-monitor/explain"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/etcd-monitor/readsource"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // Why the network was not asked, and why a slot had no answer: the reasons that an Observer is told.
@@ -51,7 +52,7 @@ func (s *Server) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRespon
 
 // seen is what a read that etcd has to answer found in the slot.
 type seen struct {
-	key   placed.Key
+	key   placement.Key
 	at    slot
 	clear bool // it may be populated; otherwise it is newer than what etcd has told
 }
@@ -114,7 +115,7 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 		s.forwarded(ctx, reasonClosed)
 		return nil, nil
 	}
-	k := placed.Key{Name: key, Entry: e}
+	k := placement.Key{Name: key, Entry: e}
 	before := s.Newest.Revision()
 	at, err := s.look(ctx, k)
 	switch {
@@ -137,21 +138,21 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 	}
 	var kv *mvccpb.KeyValue
 	switch at.cell.Kind {
-	case cell.Value:
+	case slotcodec.Value:
 		kv = &mvccpb.KeyValue{Key: r.Key, CreateRevision: at.cell.Create, ModRevision: at.cell.Mod, Version: at.cell.Version, Value: at.cell.Value}
-	case cell.Absent:
-	case cell.Clear:
-		s.miss(ctx, cell.Clear.String())
+	case slotcodec.Absent:
+	case slotcodec.Clear:
+		s.miss(ctx, slotcodec.Clear.String())
 		return nil, &seen{k, at, true}
-	case cell.Guard:
-		s.miss(ctx, cell.Guard.String())
+	case slotcodec.Guard:
+		s.miss(ctx, slotcodec.Guard.String())
 		s.liftLater(ctx, k, at)
 		if s.without.populateClear {
 			return nil, &seen{k, at, true}
 		}
 		return nil, nil
-	case cell.Unfit:
-		s.miss(ctx, cell.Unfit.String())
+	case slotcodec.Unfit:
+		s.miss(ctx, slotcodec.Unfit.String())
 		return nil, nil
 	default:
 		s.miss(ctx, reasonFormat)
@@ -186,7 +187,7 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 }
 
 // learnLater asks etcd, behind the reader's back, for the key that a slot is sealed with: the next reader has it, or it turns out that no gateway has written the slot.
-func (s *Server) learnLater(ctx context.Context, k placed.Key, at slot) {
+func (s *Server) learnLater(ctx context.Context, k placement.Key, at slot) {
 	if !s.begin(s.learning, k.Name) {
 		return
 	}
@@ -204,17 +205,17 @@ func (s *Server) learnLater(ctx context.Context, k placed.Key, at slot) {
 
 func (s *Server) hit(ctx context.Context) {
 	s.Observer.Hit()
-	explain.Answered(ctx, explain.Network)
+	readsource.Answered(ctx, readsource.Network)
 }
 
 func (s *Server) miss(ctx context.Context, reason string) {
 	s.Observer.Miss(reason)
-	explain.Answered(ctx, explain.Etcd(reason))
+	readsource.Answered(ctx, readsource.Etcd(reason))
 }
 
 func (s *Server) forwarded(ctx context.Context, reason string) {
 	s.Observer.Forwarded(reason)
-	explain.Answered(ctx, explain.Etcd(reason))
+	readsource.Answered(ctx, readsource.Etcd(reason))
 }
 
 // rangeAnswer is the answer to a request for one key.
@@ -235,17 +236,17 @@ func rangeAnswer(r *pb.RangeRequest, kv *mvccpb.KeyValue, h *pb.ResponseHeader) 
 }
 
 // populate puts what etcd has answered into a slot that was clear before etcd was asked. The reader does not wait for it. One reader of a key at a time is enough.
-func (s *Server) populate(ctx context.Context, k placed.Key, at slot, answer *pb.RangeResponse) {
+func (s *Server) populate(ctx context.Context, k placement.Key, at slot, answer *pb.RangeResponse) {
 	if !s.begin(s.populating, k.Name) {
 		return
 	}
-	b := s.encode(s.cellOf(only(answer.Kvs), answer.Header.Revision), s.Slots.Size(k.ID))
+	b := s.encode(s.cellOf(only(answer.Kvs), answer.Header.Revision), s.Slots.Size(wire.Key(k.ID)))
 	s.Runtime.Go(func() {
 		defer s.end(s.populating, k.Name)
 		ctx, cancel := s.Runtime.Detach(ctx)
 		defer cancel()
 		if s.without.populateCAS {
-			if now, err := s.look(ctx, k); err == nil && now.cell.Kind != cell.Guard {
+			if now, err := s.look(ctx, k); err == nil && now.cell.Kind != slotcodec.Guard {
 				at = now
 			}
 		}
@@ -272,7 +273,7 @@ func (s *Server) end(at map[string]bool, key string) {
 }
 
 // liftLater looks again, after a while, at a guard that a reader has seen, and lifts it if its session is gone: nobody may write the key for long.
-func (s *Server) liftLater(ctx context.Context, k placed.Key, at slot) {
+func (s *Server) liftLater(ctx context.Context, k placement.Key, at slot) {
 	if !s.begin(s.lifting, k.Name) {
 		return
 	}
@@ -289,13 +290,13 @@ func (s *Server) liftLater(ctx context.Context, k placed.Key, at slot) {
 			if isGone(err) || err == nil && now.version != at.version {
 				return
 			}
-			if err != nil || now.cell.Kind != cell.Guard {
+			if err != nil || now.cell.Kind != slotcodec.Guard {
 				continue
 			}
 			if alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive && !s.without.liftWait {
 				continue
 			}
-			if _, err := s.cas(ctx, k, now.version, []byte{byte(cell.Clear)}); err == nil || errors.Is(err, ErrChanged) || isGone(err) {
+			if _, err := s.cas(ctx, k, now.version, []byte{byte(slotcodec.Clear)}); err == nil || errors.Is(err, ErrChanged) || isGone(err) {
 				return
 			}
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 )
 
@@ -33,7 +33,7 @@ func (s *Server) Reseal(ctx context.Context) (used map[uint32]bool, whole bool) 
 		primary, _ := s.Seals.Ring().Primary()
 		switch with := seal.Key(at.bytes); {
 		case with == 0 || with == primary: // placement's, or as it should be
-		case at.cell.Kind == cell.Guard:
+		case at.cell.Kind == slotcodec.Guard:
 			used[with] = true
 		default:
 			if _, err := s.cas(ctx, k, at.version, at.plain); err != nil {

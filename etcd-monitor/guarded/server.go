@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
@@ -182,12 +182,12 @@ func (s *Server) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Comp
 }
 
 // encode is a cell that a slot of a size can hold when it is sealed, or "unfit" where it is too large.
-func (s *Server) encode(c cell.Cell, size int) []byte {
+func (s *Server) encode(c slotcodec.Cell, size int) []byte {
 	b, err := s.Codec.Codec().Encode(c, size-seal.Overhead)
 	if err == nil {
 		return b
 	}
-	return []byte{byte(cell.Unfit)}
+	return []byte{byte(slotcodec.Unfit)}
 }
 
 // errPatience: a write was tried for as long as this gateway tries.
@@ -209,4 +209,4 @@ func over(ctx context.Context) error {
 }
 
 // wanted is a placed key that a write may change, with the placement as the write knows it.
-type wanted = placed.Key
+type wanted = placement.Key

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -22,7 +22,7 @@ type gateway struct {
 	*world
 	id       int
 	server   *Server
-	dir      *placed.Cache
+	dir      *placement.Cache
 	seen     int   // changes of the directory that its watch has told
 	lease    int64 // of its session; 0: none
 	newest   int64
@@ -33,11 +33,11 @@ type gateway struct {
 }
 
 func (w *world) gateway() *gateway {
-	g := &gateway{world: w, id: len(w.gateways) + 1, dir: placed.NewCache(), ctx: context.Background(), ring: w.ring}
+	g := &gateway{world: w, id: len(w.gateways) + 1, dir: placement.NewCache(), ctx: context.Background(), ring: w.ring}
 	// What is there when it begins.
-	entries := map[string]placed.Entry{}
-	for _, kv := range w.etcd.find([]byte(placed.Name(simPrefix, "")), []byte(clientv3.GetPrefixRangeEnd(placed.Name(simPrefix, "")))) {
-		entries[strings.TrimPrefix(string(kv.Key), placed.Name(simPrefix, ""))] = entryOf(kv)
+	entries := map[string]placement.Entry{}
+	for _, kv := range w.etcd.find([]byte(placement.Name(simPrefix, "")), []byte(clientv3.GetPrefixRangeEnd(placement.Name(simPrefix, "")))) {
+		entries[strings.TrimPrefix(string(kv.Key), placement.Name(simPrefix, ""))] = entryOf(kv)
 	}
 	g.dir.Reset(w.etcd.revision, entries)
 	g.seen = len(w.placing)
@@ -107,10 +107,10 @@ type simEvictor struct {
 	w *world
 }
 
-func (e simEvictor) Evict(k placed.Key, fault Fault, _ string) {
-	if out := e.w.evict[k.ID]; out != nil && fault == Forged {
+func (e simEvictor) Evict(k placement.Key, fault Fault, _ string) {
+	if out := e.w.evict[wire.Key(k.ID)]; out != nil && fault == Forged {
 		close(out)
-		delete(e.w.evict, k.ID)
+		delete(e.w.evict, wire.Key(k.ID))
 	}
 }
 
@@ -153,16 +153,16 @@ func (w *world) crash(g *gateway) {
 
 // simDirectory is a cache that is refreshed from the simulator's etcd.
 type simDirectory struct {
-	*placed.Cache
+	*placement.Cache
 	g *gateway
 }
 
 func (d simDirectory) Refresh(ctx context.Context) error {
-	entries := map[string]placed.Entry{}
+	entries := map[string]placement.Entry{}
 	var revision int64
 	ok := d.g.send(func() {
 		clear(entries)
-		name := placed.Name(simPrefix, "")
+		name := placement.Name(simPrefix, "")
 		for _, kv := range d.g.etcd.find([]byte(name), []byte(clientv3.GetPrefixRangeEnd(name))) {
 			entries[strings.TrimPrefix(string(kv.Key), name)] = entryOf(kv)
 		}
@@ -232,11 +232,11 @@ func (w *world) describe(id wire.Key, b []byte, version wire.Version) string {
 		return err.Error()
 	}
 	switch c.Kind {
-	case cell.Value:
+	case slotcodec.Value:
 		return fmt.Sprintf("value %s of %d", c.Value, c.Mod)
-	case cell.Guard:
+	case slotcodec.Guard:
 		return fmt.Sprintf("guard %d of %d", c.Number, c.Lease)
-	case cell.Absent:
+	case slotcodec.Absent:
 		return fmt.Sprintf("absent at %d", c.Revision)
 	}
 	return c.Kind.String()

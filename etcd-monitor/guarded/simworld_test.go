@@ -14,8 +14,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -63,7 +63,7 @@ type world struct {
 	codec    fixedCodec
 
 	states  map[string][]state // of each key, by time
-	placing []placed.Change    // changes of the directory, in their order
+	placing []placement.Change // changes of the directory, in their order
 	history []*op
 	values  int
 	broken  []string // violations
@@ -73,7 +73,7 @@ type world struct {
 	rotated int
 	hostile bool                       // somebody writes into slots who is no gateway
 	seen    []sealedFor                // all that gateways have ever sent to slots
-	names   map[wire.Key]placed.Key    // of all slots that there have been
+	names   map[wire.Key]placement.Key // of all slots that there have been
 	evict   map[wire.Key]chan struct{} // closed when placement is asked to take a key out
 	forged  int                        // slots that gateways have found forged
 }
@@ -104,13 +104,13 @@ type simSlot struct {
 	gone    bool
 }
 
-type fixedCodec struct{ c *cell.Codec }
+type fixedCodec struct{ c *slotcodec.Codec }
 
-func (f fixedCodec) Codec() *cell.Codec                         { return f.c }
+func (f fixedCodec) Codec() *slotcodec.Codec                    { return f.c }
 func (f fixedCodec) Want(context.Context, uint32) (bool, error) { return false, nil }
 
 var simCodec = func() fixedCodec {
-	c, err := cell.NewCodec()
+	c, err := slotcodec.NewCodec()
 	if err != nil {
 		panic(err)
 	}
@@ -121,7 +121,7 @@ func newWorld(seed uint64, gateways int) *world {
 	w := &world{
 		r: rand.New(rand.NewPCG(seed, 0x6775617264)), back: make(chan struct{}), etcd: newFakeEtcd(), slots: map[wire.Key]*simSlot{}, nextID: 1,
 		states: map[string][]state{}, faults: 0.06, codec: simCodec,
-		names: map[wire.Key]placed.Key{}, evict: map[wire.Key]chan struct{}{},
+		names: map[wire.Key]placement.Key{}, evict: map[wire.Key]chan struct{}{},
 	}
 	w.ring = newRing()
 	w.hostile = w.chance(0.5)
@@ -133,8 +133,8 @@ func newWorld(seed uint64, gateways int) *world {
 			w.states[key] = append(s, state{w.now, w.etcd.revision, kv})
 			w.note("etcd: %s = %v", key, kv)
 		}
-		if name, ok := strings.CutPrefix(key, placed.Name(simPrefix, "")); ok {
-			ch := placed.Change{Key: name, Deleted: kv == nil, Entry: placed.Entry{Mod: w.etcd.revision}}
+		if name, ok := strings.CutPrefix(key, placement.Name(simPrefix, "")); ok {
+			ch := placement.Change{Key: name, Deleted: kv == nil, Entry: placement.Entry{Mod: w.etcd.revision}}
 			if kv != nil {
 				ch.Entry = entryOf(kv)
 			}
@@ -148,8 +148,8 @@ func newWorld(seed uint64, gateways int) *world {
 	return w
 }
 
-func entryOf(kv *mvccpb.KeyValue) placed.Entry {
-	e := placed.Entry{Chain: "0", Mod: kv.ModRevision}
+func entryOf(kv *mvccpb.KeyValue) placement.Entry {
+	e := placement.Entry{Chain: "0", Mod: kv.ModRevision}
 	fmt.Sscan(string(kv.Value), (*uint32)(&e.ID), (*uint64)(&e.Version))
 	return e
 }
@@ -193,7 +193,7 @@ func (w *world) attack() {
 	}
 	id := ids[w.r.IntN(len(ids))]
 	at := w.slots[id]
-	plain := func(c cell.Cell) []byte {
+	plain := func(c slotcodec.Cell) []byte {
 		b, err := simCodec.c.Encode(c, 64)
 		if err != nil {
 			panic(err)
@@ -209,11 +209,11 @@ func (w *world) attack() {
 			value[i] = byte(w.r.IntN(256))
 		}
 	case 1, 2:
-		value = []byte(placed.Unsealed)
+		value = []byte(slotcodec.Unsealed)
 	case 3:
-		value = plain(cell.Cell{Kind: cell.Value, Create: 1, Mod: 1 << 62, Version: 1, Value: []byte("forged")})
+		value = plain(slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: 1 << 62, Version: 1, Value: []byte("forged")})
 	case 4:
-		value = plain(cell.Cell{Kind: cell.Absent, Revision: w.etcd.revision})
+		value = plain(slotcodec.Cell{Kind: slotcodec.Absent, Revision: w.etcd.revision})
 	case 5, 6: // what was sealed, best of all for this version
 		var fits []sealedFor
 		for _, s := range w.seen {
@@ -406,18 +406,18 @@ func (w *world) place(key string) {
 		}
 		at.version += 5
 		at.gone = false
-		at.value = []byte(placed.Unsealed)
+		at.value = []byte(slotcodec.Unsealed)
 		made := at.version
-		w.names[id] = placed.Key{Name: key, Entry: placed.Entry{ID: id, Version: made}}
+		w.names[id] = placement.Key{Name: key, Entry: placement.Entry{ID: uint32(id), Version: uint64(made)}}
 		out := make(chan struct{})
 		w.evict[id] = out
 		w.note("slot %d for %s: clear, version %d", id, key, at.version)
 		w.yield()
-		w.etcd.doTxn(&pb.TxnRequest{Success: []*pb.RequestOp{putOp(placed.Name(simPrefix, key), fmt.Sprint(uint32(id), uint64(made)))}})
+		w.etcd.doTxn(&pb.TxnRequest{Success: []*pb.RequestOp{putOp(placement.Name(simPrefix, key), fmt.Sprint(uint32(id), uint64(made)))}})
 		w.Wait(context.Background(), out, time.Duration(1+w.r.IntN(1000))*perStep)
 		delete(w.evict, id)
 		entry := func() {
-			w.etcd.doTxn(deleteTxn(placed.Name(simPrefix, key), ""))
+			w.etcd.doTxn(deleteTxn(placement.Name(simPrefix, key), ""))
 		}
 		if w.mutant.order {
 			entry()
@@ -447,16 +447,16 @@ func (w *world) check() {
 		return
 	}
 	for _, key := range simKeys {
-		kv := w.etcd.keys[placed.Name(simPrefix, key)]
+		kv := w.etcd.keys[placement.Name(simPrefix, key)]
 		if kv == nil {
 			continue
 		}
 		e := entryOf(kv)
-		at := w.slots[e.ID]
+		at := w.slots[wire.Key(e.ID)]
 		if at == nil || at.gone {
 			continue
 		}
-		plain, err := w.judge().open(placed.Key{Name: key, Entry: e}, at.value, at.version)
+		plain, err := w.judge().open(placement.Key{Name: key, Entry: e}, at.value, at.version)
 		if err != nil { // nobody is answered from it
 			continue
 		}
@@ -467,9 +467,9 @@ func (w *world) check() {
 		}
 		now := w.etcd.keys[key]
 		switch {
-		case c.Kind == cell.Absent && now != nil,
-			c.Kind == cell.Value && (now == nil || now.ModRevision != c.Mod || now.CreateRevision != c.Create || now.Version != c.Version || !bytes.Equal(now.Value, c.Value)):
-			w.broken = append(w.broken, fmt.Sprintf("%d: the slot of %s has %s, and etcd has %v", w.now, key, w.describe(e.ID, at.value, at.version), now))
+		case c.Kind == slotcodec.Absent && now != nil,
+			c.Kind == slotcodec.Value && (now == nil || now.ModRevision != c.Mod || now.CreateRevision != c.Create || now.Version != c.Version || !bytes.Equal(now.Value, c.Value)):
+			w.broken = append(w.broken, fmt.Sprintf("%d: the slot of %s has %s, and etcd has %v", w.now, key, w.describe(wire.Key(e.ID), at.value, at.version), now))
 		}
 	}
 }

@@ -7,17 +7,17 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
 
 // slot is what was read in a slot.
 type slot struct {
-	cell    cell.Cell // of a kind of 0 where it could not be read
-	plain   []byte    // what was sealed: nil where it could not be opened
-	bytes   []byte    // as they are in the slot
+	cell    slotcodec.Cell // of a kind of 0 where it could not be read
+	plain   []byte         // what was sealed: nil where it could not be opened
+	bytes   []byte         // as they are in the slot
 	version wire.Version
 	forged  error  // no gateway has written this: nobody is answered from it, and nobody puts anything over it
 	key     uint32 // the number of the key that it takes to open it, if that is not known here (yet)
@@ -25,15 +25,15 @@ type slot struct {
 
 // guardedBy says whether a slot has the guard of a session and number.
 func (s *slot) guardedBy(lease int64, number uint64) bool {
-	return s.cell.Kind == cell.Guard && s.cell.Lease == lease && s.cell.Number == number
+	return s.cell.Kind == slotcodec.Guard && s.cell.Lease == lease && s.cell.Number == number
 }
 
 // revision is how new a slot says that it is; 0 where it says nothing.
 func (s *slot) revision() int64 { return max(s.cell.Mod, s.cell.Revision) }
 
 // look reads a slot.
-func (s *Server) look(ctx context.Context, k placed.Key) (slot, error) {
-	b, version, err := s.Slots.Read(ctx, k.ID)
+func (s *Server) look(ctx context.Context, k placement.Key) (slot, error) {
+	b, version, err := s.Slots.Read(ctx, wire.Key(k.ID))
 	if err != nil {
 		return slot{version: version}, err
 	}
@@ -41,7 +41,7 @@ func (s *Server) look(ctx context.Context, k placed.Key) (slot, error) {
 }
 
 // lookHard reads a slot, and asks etcd for the key where it is sealed with one that is not known: then it is known whether a gateway has written it.
-func (s *Server) lookHard(ctx context.Context, k placed.Key) (slot, error) {
+func (s *Server) lookHard(ctx context.Context, k placement.Key) (slot, error) {
 	at, err := s.look(ctx, k)
 	if err != nil || at.key == 0 {
 		return at, err
@@ -50,7 +50,7 @@ func (s *Server) lookHard(ctx context.Context, k placed.Key) (slot, error) {
 }
 
 // learn asks etcd for the key that a slot is sealed with, and reads the slot's bytes with it.
-func (s *Server) learn(ctx context.Context, k placed.Key, at slot) (slot, error) {
+func (s *Server) learn(ctx context.Context, k placement.Key, at slot) (slot, error) {
 	unknown := &seal.UnknownKeyError{ID: at.key}
 	known, err := s.Seals.Want(ctx, at.key)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Server) learn(ctx context.Context, k placed.Key, at slot) (slot, error)
 }
 
 // read makes sense of what is in a slot.
-func (s *Server) read(ctx context.Context, k placed.Key, b []byte, version wire.Version) slot {
+func (s *Server) read(ctx context.Context, k placement.Key, b []byte, version wire.Version) slot {
 	at := slot{bytes: b, version: version}
 	plain, err := s.open(k, b, version)
 	var unknown *seal.UnknownKeyError
@@ -80,7 +80,7 @@ func (s *Server) read(ctx context.Context, k placed.Key, b []byte, version wire.
 	}
 	at.plain = plain
 	at.cell, err = s.Codec.Codec().Decode(plain)
-	var dictionary *cell.DictionaryError
+	var dictionary *slotcodec.DictionaryError
 	switch {
 	case errors.As(err, &dictionary):
 		s.Runtime.Go(func() { // the next reader has it
@@ -95,29 +95,29 @@ func (s *Server) read(ctx context.Context, k placed.Key, b []byte, version wire.
 }
 
 // open gives the cell that a gateway, or placement, has put into a slot.
-func (s *Server) open(k placed.Key, b []byte, version wire.Version) ([]byte, error) {
+func (s *Server) open(k placement.Key, b []byte, version wire.Version) ([]byte, error) {
 	switch {
-	case string(b) == placed.Unsealed && (version == k.Version || s.without.clearOnce):
+	case string(b) == slotcodec.Unsealed && (version == wire.Version(k.Version) || s.without.clearOnce):
 		return b, nil
-	case string(b) == placed.Unsealed:
-		return nil, fmt.Errorf("%w: it is clear without a seal, in version %v and not %v, in which placement made it", seal.ErrForged, version, k.Version)
-	case s.without.sealed && len(b) > 0 && b[0]&placed.Sealed == 0:
+	case string(b) == slotcodec.Unsealed:
+		return nil, fmt.Errorf("%w: it is clear without a seal, in version %v and not %v, in which placement made it", seal.ErrForged, version, wire.Version(k.Version))
+	case s.without.sealed && len(b) > 0 && b[0]&slotcodec.Sealed == 0:
 		return b, nil
 	}
 	return s.Seals.Ring().Open(b, s.place(k, version))
 }
 
 // cas replaces what is in a slot by a cell, sealed for the version that the slot has then.
-func (s *Server) cas(ctx context.Context, k placed.Key, expected wire.Version, plain []byte) (wire.Version, error) {
-	b, err := s.Seals.Ring().Seal(plain, s.place(k, seal.After(k.Name, k.ID, expected).Version))
+func (s *Server) cas(ctx context.Context, k placement.Key, expected wire.Version, plain []byte) (wire.Version, error) {
+	b, err := s.Seals.Ring().Seal(plain, s.place(k, seal.After(k.Name, wire.Key(k.ID), expected).Version))
 	if err != nil {
 		return 0, err
 	}
-	return s.Slots.CAS(ctx, k.ID, expected, b)
+	return s.Slots.CAS(ctx, wire.Key(k.ID), expected, b)
 }
 
-func (s *Server) place(k placed.Key, version wire.Version) seal.Place {
-	at := seal.Place{Name: k.Name, ID: k.ID, Version: version}
+func (s *Server) place(k placement.Key, version wire.Version) seal.Place {
+	at := seal.Place{Name: k.Name, ID: wire.Key(k.ID), Version: version}
 	if s.without.sealKey {
 		at.Name, at.ID = "", 0
 	}
@@ -128,9 +128,9 @@ func (s *Server) place(k placed.Key, version wire.Version) seal.Place {
 }
 
 // fault has a key taken out of the network whose slot has what no gateway has written. It is counted once for each version.
-func (s *Server) fault(k placed.Key, version wire.Version, why error) {
+func (s *Server) fault(k placement.Key, version wire.Version, why error) {
 	s.mu.Lock()
-	was, known := s.forged[k.ID]
+	was, known := s.forged[wire.Key(k.ID)]
 	news := !known || was.version != version
 	if news {
 		for id, f := range s.forged {
@@ -138,7 +138,7 @@ func (s *Server) fault(k placed.Key, version wire.Version, why error) {
 				delete(s.forged, id)
 			}
 		}
-		s.forged[k.ID] = forged{k, version}
+		s.forged[wire.Key(k.ID)] = forged{k, version}
 	}
 	s.mu.Unlock()
 	if news {
@@ -149,23 +149,23 @@ func (s *Server) fault(k placed.Key, version wire.Version, why error) {
 
 // forged is what was found in a slot that no gateway has written.
 type forged struct {
-	key     placed.Key
+	key     placement.Key
 	version wire.Version
 }
 
 // cellOf is what a slot has to say about a key when etcd has kv for it, nil where it has none, as of a revision.
-func (s *Server) cellOf(kv *mvccpb.KeyValue, revision int64) cell.Cell {
+func (s *Server) cellOf(kv *mvccpb.KeyValue, revision int64) slotcodec.Cell {
 	switch {
 	case kv == nil:
-		return cell.Cell{Kind: cell.Absent, Revision: revision}
+		return slotcodec.Cell{Kind: slotcodec.Absent, Revision: revision}
 	case kv.Lease != 0 && !s.without.lease: // etcd will delete it without telling anybody
-		return cell.Cell{Kind: cell.Unfit}
+		return slotcodec.Cell{Kind: slotcodec.Unfit}
 	}
 	value := kv.Value
 	if value == nil {
 		value = []byte{}
 	}
-	return cell.Cell{Kind: cell.Value, Create: kv.CreateRevision, Mod: kv.ModRevision, Version: kv.Version, Value: value}
+	return slotcodec.Cell{Kind: slotcodec.Value, Create: kv.CreateRevision, Mod: kv.ModRevision, Version: kv.Version, Value: value}
 }
 
 // alive asks etcd whether a session is there, linearizably.
@@ -182,7 +182,7 @@ func (s *Server) alive(ctx context.Context, lease int64) (bool, error) {
 func isGone(err error) bool { return errors.Is(err, ErrNoSlot) }
 
 // stillPlaced says whether a placement is, as far as is known, the key's present one.
-func (s *Server) stillPlaced(k placed.Key) bool {
+func (s *Server) stillPlaced(k placement.Key) bool {
 	e, ok := s.Directory.Lookup(k.Name)
 	return ok && e.Mod == k.Mod
 }

@@ -8,7 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
 )
 
@@ -166,7 +166,7 @@ func (s *Server) conditions(t *transaction) []*pb.Compare {
 	var all []*pb.Compare
 	if !s.without.directory {
 		h := hull(t.work.spans)
-		all = append(all, placed.Fence(s.Prefix, h.Key, h.End, t.known))
+		all = append(all, placement.Fence(s.Prefix, h.Key, h.End, t.known))
 	}
 	if t.lease != 0 && !s.without.session {
 		all = append(all, &pb.Compare{
@@ -208,7 +208,7 @@ func (s *Server) wrapped(ctx context.Context, t *transaction, op *pb.RequestOp, 
 // flat puts the gateway's conditions among the client's, for a transaction that does nothing if a condition does not hold. Whose did not is found out by reading what the gateway's are about.
 func (s *Server) flat(ctx context.Context, t *transaction, client *pb.TxnRequest) (outcome, error) {
 	h := hull(t.work.spans)
-	from, to := placed.Range(s.Prefix, h.Key, h.End)
+	from, to := placement.Range(s.Prefix, h.Key, h.End)
 	newer := &pb.RangeRequest{Key: []byte(from), MinModRevision: t.known + 1, Limit: 1, KeysOnly: true}
 	if to != "" {
 		newer.RangeEnd = []byte(to)

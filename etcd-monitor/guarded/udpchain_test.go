@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/refchain"
-	"github.com/netcraq/netcraq/controlplane/placed"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -73,7 +73,7 @@ func (c *udpChain) until(what string, do func(context.Context) error) {
 func (c *udpChain) add(id wire.Key) (version wire.Version) {
 	c.chain.Place(id)
 	c.until("adding a slot", func(ctx context.Context) error {
-		r, err := c.admin.Put(ctx, id, []byte(placed.Unsealed))
+		r, err := c.admin.Put(ctx, id, []byte(slotcodec.Unsealed))
 		version = r.Version
 		return err
 	})

@@ -11,9 +11,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // A value that does not fit is read from etcd, and the next one that fits from the network again.
@@ -32,14 +33,14 @@ func TestTooLarge(t *testing.T) {
 			}
 		}
 		s.put(&pb.PutRequest{Key: []byte("k"), Value: value})
-		want := cell.Value
+		want := slotcodec.Value
 		if size > 128-seal.Overhead {
-			want = cell.Unfit
+			want = slotcodec.Unfit
 		}
 		s.settles(e, want)
 		got, _, network := s.reads("k")
-		if got != string(value) || network != (want == cell.Value) {
-			t.Errorf("%d bytes: %d were read, by the network %v; the slot is %v", size, len(got), network, s.slots.kind(e.ID))
+		if got != string(value) || network != (want == slotcodec.Value) {
+			t.Errorf("%d bytes: %d were read, by the network %v; the slot is %v", size, len(got), network, s.slots.kind(wire.Key(e.ID)))
 		}
 	}
 }
@@ -49,13 +50,13 @@ func TestLease(t *testing.T) {
 	s := newScene(t, 64, nil)
 	e := s.place("k")
 	s.put(putOf("k", "without"))
-	s.settles(e, cell.Value)
+	s.settles(e, slotcodec.Value)
 	g, err := s.client.Grant(t.Context(), 60)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.put(&pb.PutRequest{Key: []byte("k"), Value: []byte("leased"), Lease: int64(g.ID)})
-	s.settles(e, cell.Unfit)
+	s.settles(e, slotcodec.Unfit)
 	if v, _, network := s.reads("k"); v != "leased" || network {
 		t.Errorf("%q, by the network %v", v, network)
 	}
@@ -73,7 +74,7 @@ func TestLease(t *testing.T) {
 	s.put(&pb.PutRequest{Key: []byte("l"), Value: []byte("leased"), Lease: int64(g.ID)})
 	l := s.place("l")
 	s.reads("l")
-	s.settles(l, cell.Unfit)
+	s.settles(l, slotcodec.Unfit)
 }
 
 // Keys are any bytes.
@@ -82,7 +83,7 @@ func TestBinaryKeys(t *testing.T) {
 	for _, key := range []string{"\x00", "\xff", "\x00\x00", "a\x00", "\xff\xff\xff", "\xe4", livePrefix[:len(livePrefix)-1], livePrefix[:len(livePrefix)-1] + "0"} {
 		e := s.place(key)
 		s.put(putOf(key, "of "+key))
-		s.settles(e, cell.Value)
+		s.settles(e, slotcodec.Value)
 		if v, _, network := s.reads(key); v != "of "+key || !network {
 			t.Errorf("%q: %q, by the network %v", key, v, network)
 		}
@@ -91,7 +92,7 @@ func TestBinaryKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, k := range s.follower.LookupRange("\x00", open) {
-		s.settles(k.Entry, cell.Absent)
+		s.settles(k.Entry, slotcodec.Absent)
 		if v, there, network := s.reads(k.Name); there || !network {
 			t.Errorf("%q after its deletion: %q, by the network %v", k.Name, v, network)
 		}
@@ -101,7 +102,7 @@ func TestBinaryKeys(t *testing.T) {
 // A deletion by prefix is a write of all placed keys within; an absence is read from the network, until somebody creates the key.
 func TestPrefixDelete(t *testing.T) {
 	s := newScene(t, 64, nil)
-	var entries []placed.Entry
+	var entries []placement.Entry
 	for i := range 20 {
 		entries = append(entries, s.place(fmt.Sprintf("p/%02d", i)))
 		s.put(putOf(fmt.Sprintf("p/%02d", i), "v"))
@@ -113,12 +114,12 @@ func TestPrefixDelete(t *testing.T) {
 		t.Fatalf("%v, %v", r, err)
 	}
 	for i, e := range entries {
-		s.settles(e, cell.Absent)
+		s.settles(e, slotcodec.Absent)
 		if _, there, network := s.reads(fmt.Sprintf("p/%02d", i)); there || !network {
 			t.Errorf("p/%02d: there %v, by the network %v", i, there, network)
 		}
 	}
-	if v, _, network := s.reads("p0"); v != "outside" || !network || s.slots.kind(outside.ID) != cell.Value {
+	if v, _, network := s.reads("p0"); v != "outside" || !network || s.slots.kind(wire.Key(outside.ID)) != slotcodec.Value {
 		t.Errorf("p0: %q, by the network %v", v, network)
 	}
 	s.put(putOf("p/03", "again"))
@@ -132,7 +133,7 @@ func TestCompaction(t *testing.T) {
 	s := newScene(t, 64, nil)
 	e := s.place("k")
 	s.put(putOf("k", "v"))
-	s.settles(e, cell.Value)
+	s.settles(e, slotcodec.Value)
 	for range 5 {
 		s.put(putOf("other", "v"))
 	}
@@ -201,7 +202,7 @@ func TestManyOperations(t *testing.T) {
 			t.Errorf("%d operations: %q is read", n, v)
 		}
 		s.reads("k000")
-		s.settles(e, cell.Value)
+		s.settles(e, slotcodec.Value)
 	}
 	if _, err := txn(129, "k", nil, nil); !errors.Is(err, rpctypes.ErrGRPCTooManyOps) {
 		t.Errorf("129 operations: %v", err)
@@ -223,7 +224,7 @@ func TestManyOperations(t *testing.T) {
 		if _, err := txn(n, fmt.Sprintf("late%d ", n), nil, nil); err != nil {
 			t.Error(err)
 		}
-		if kind := s.slots.kind(late.ID); kind != cell.Value && n == 2 {
+		if kind := s.slots.kind(wire.Key(late.ID)); kind != slotcodec.Value && n == 2 {
 			t.Errorf("%d operations on a key that was just placed: its slot is %v", n, kind)
 		}
 		lease, err := s.leases.Current(t.Context())

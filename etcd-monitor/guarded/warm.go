@@ -5,8 +5,8 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -15,15 +15,15 @@ import (
 func (s *Server) Warm(ctx context.Context) {
 	seen := map[wire.Key]bool{}
 	for _, k := range s.Directory.LookupRange("\x00", open) {
-		seen[k.ID] = true
+		seen[wire.Key(k.ID)] = true
 	}
 	for ctx.Err() == nil {
 		changed := s.Directory.Changed()
 		now := s.Directory.LookupRange("\x00", open)
 		there := make(map[wire.Key]bool, len(now))
 		for _, k := range now {
-			there[k.ID] = true
-			if !seen[k.ID] && !s.Excluded(k.Name) && s.Open() {
+			there[wire.Key(k.ID)] = true
+			if !seen[wire.Key(k.ID)] && !s.Excluded(k.Name) && s.Open() {
 				s.warm(ctx, k)
 			}
 		}
@@ -32,7 +32,7 @@ func (s *Server) Warm(ctx context.Context) {
 	}
 }
 
-func (s *Server) warm(ctx context.Context, k placed.Key) {
+func (s *Server) warm(ctx context.Context, k placement.Key) {
 	ctx, cancel := s.Runtime.Detach(ctx)
 	defer cancel()
 	at, err := s.look(ctx, k)
@@ -42,7 +42,7 @@ func (s *Server) warm(ctx context.Context, k placed.Key) {
 	case at.forged != nil:
 		s.fault(k, at.version, at.forged)
 		return
-	case at.cell.Kind != cell.Clear:
+	case at.cell.Kind != slotcodec.Clear:
 		return
 	}
 	if answer, err := s.fromEtcd(ctx, &pb.RangeRequest{Key: []byte(k.Name)}); err == nil {

@@ -9,8 +9,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // errAgain: nothing was executed, and the write is to be planned anew.
@@ -137,7 +138,7 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 		s.Observer.GuardedWrite("unknown")
 		if s.without.giveUp {
 			for _, g := range t.guards {
-				g.before = []byte{byte(cell.Clear)}
+				g.before = []byte{byte(slotcodec.Clear)}
 			}
 			s.settleAll(ctx, t.guards, s.release)
 			return nil, nil, err
@@ -148,7 +149,7 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 	case err != nil:
 		s.Observer.GuardedWrite("refused")
 		for _, g := range t.guards { // what was there is right, but a reader can find that out: a list of codes is no proof
-			g.before = []byte{byte(cell.Clear)}
+			g.before = []byte{byte(slotcodec.Clear)}
 		}
 		s.settleAll(ctx, t.guards, s.release)
 		return nil, nil, err
@@ -162,10 +163,10 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 	}
 	s.Observer.GuardedWrite("done")
 	for i, g := range t.guards {
-		g.after = []byte{byte(cell.Clear)}
+		g.after = []byte{byte(slotcodec.Clear)}
 		if out.read != nil {
 			kv := only(out.read[i].GetResponseRange().GetKvs())
-			g.after = s.encode(s.cellOf(kv, out.header.Revision), s.Slots.Size(g.key.ID))
+			g.after = s.encode(s.cellOf(kv, out.header.Revision), s.Slots.Size(wire.Key(g.key.ID)))
 		}
 	}
 	s.settleAll(ctx, t.guards, s.publish)

@@ -1,6 +1,6 @@
-// Package seal closes the cells of etcd's keys (package cell), so that nobody but a gateway can make one that a gateway takes for true, and nobody else can read the values (docs/etcd.md, "Sealing").
+// Package seal closes the cells of etcd's keys (package slotcodec), so that nobody but a gateway can make one that a gateway takes for true, and nobody else can read the values (docs/etcd.md, "Sealing").
 //
-//	cell      kind, numbers, value                                       what package cell encodes
+//	cell      kind, numbers, value                                       what package slotcodec encodes
 //	sealed    head | 01 key (4) | nonce (12) | the rest, encrypted | tag (16)
 //
 // The head is the kind's byte, with [placed.Sealed] set, and of a value and an absence the revision: placement reads them. It is authenticated, not encrypted. What follows is AES-256-GCM as Tink writes

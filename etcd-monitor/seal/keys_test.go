@@ -11,11 +11,11 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-const prefix = placed.DefaultPrefix
+const prefix = placement.DefaultPrefix
 
 func newKeys(t *testing.T, etcd clientv3.KV) *Keys {
 	t.Helper()

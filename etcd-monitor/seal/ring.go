@@ -14,12 +14,12 @@ import (
 	"github.com/tink-crypto/tink-go/v2/keyset"
 	"github.com/tink-crypto/tink-go/v2/tink"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/wire"
 )
 
 // Overhead is how many bytes a sealed cell has more than the cell.
-const Overhead = placed.SealOverhead
+const Overhead = slotcodec.SealOverhead
 
 // tinkPrefix is how many bytes say which key it was: a byte that is 1, and the key's number (Tink's TINK output prefix).
 const tinkPrefix = 5
@@ -178,14 +178,14 @@ func (r *Ring) Keys() map[uint32]time.Time {
 // Sealed is how many cells this ring has sealed, in this process.
 func (r *Ring) Sealed() int64 { return r.sealed.Load() }
 
-// Seal closes a cell for the place where it will be. The cell is one that package cell has encoded.
+// Seal closes a cell for the place where it will be. The cell is one that package slotcodec has encoded.
 func (r *Ring) Seal(cell []byte, at Place) ([]byte, error) {
-	_, _, size, err := placed.ReadSlot(cell)
+	_, _, size, err := slotcodec.ReadSlot(cell)
 	if err != nil {
 		return nil, fmt.Errorf("sealing: %w", err)
 	}
 	head := append(make([]byte, 0, len(cell)+Overhead), cell[:size]...)
-	head[0] |= placed.Sealed
+	head[0] |= slotcodec.Sealed
 	closed, err := r.aead.Encrypt(cell[size:], associated(head, at))
 	if err != nil {
 		return nil, fmt.Errorf("sealing: %w", err)
@@ -197,11 +197,11 @@ func (r *Ring) Seal(cell []byte, at Place) ([]byte, error) {
 // Open gives the cell that was sealed for this place. It fails with an *UnknownKeyError if that takes a key which is not in the ring, and with ErrForged if it was not sealed with one of the ring for
 // this place.
 func (r *Ring) Open(sealed []byte, at Place) ([]byte, error) {
-	_, _, size, err := placed.ReadSlot(sealed)
+	_, _, size, err := slotcodec.ReadSlot(sealed)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrForged, err)
-	case sealed[0]&placed.Sealed == 0:
+	case sealed[0]&slotcodec.Sealed == 0:
 		return nil, fmt.Errorf("%w: there is no seal", ErrForged)
 	case len(sealed) < size+Overhead || sealed[size] != 1:
 		return nil, fmt.Errorf("%w: %d bytes are no seal", ErrForged, len(sealed)-size)
@@ -215,13 +215,13 @@ func (r *Ring) Open(sealed []byte, at Place) ([]byte, error) {
 		return nil, fmt.Errorf("%w: it does not open", ErrForged)
 	}
 	cell := append(make([]byte, 0, size+len(rest)), head...)
-	cell[0] &^= placed.Sealed
+	cell[0] &^= slotcodec.Sealed
 	return append(cell, rest...), nil
 }
 
 // Key is the number of the key that a cell was sealed with; 0 where it is not sealed.
 func Key(sealed []byte) uint32 {
-	_, _, size, err := placed.ReadSlot(sealed)
+	_, _, size, err := slotcodec.ReadSlot(sealed)
 	if err != nil || len(sealed) < size+tinkPrefix {
 		return 0
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/tink-crypto/tink-go/v2/keyset"
 	tinkpb "github.com/tink-crypto/tink-go/v2/proto/tink_go_proto"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -25,23 +25,23 @@ func ring(t testing.TB) *Ring {
 }
 
 var (
-	value  = append([]byte{byte(placed.Value), 0xac, 0x02}, "the rest of it"...) // of revision 300
-	absent = []byte{byte(placed.Absent), 0x80, 0x01}
-	guard  = []byte{byte(placed.Guard), 1, 2}
+	value  = append([]byte{byte(slotcodec.Value), 0xac, 0x02}, "the rest of it"...) // of revision 300
+	absent = []byte{byte(slotcodec.Absent), 0x80, 0x01}
+	guard  = []byte{byte(slotcodec.Guard), 1, 2}
 	here   = Place{Name: "/registry/pods/default/p", ID: 0x01000007, Version: wire.MakeVersion(3, 77)}
 )
 
 // Each cell comes back, has Overhead bytes more, and shows its kind and revision to placement, and nothing else.
 func TestSeal(t *testing.T) {
 	r := ring(t)
-	for _, cell := range [][]byte{value, absent, guard, {byte(placed.Clear)}, {byte(placed.Unfit)}, append([]byte{3, 5}, "zstd"...)} {
+	for _, cell := range [][]byte{value, absent, guard, {byte(slotcodec.Clear)}, {byte(slotcodec.Unfit)}, append([]byte{3, 5}, "zstd"...)} {
 		b, err := r.Seal(cell, here)
 		if err != nil {
 			t.Fatal(err)
 		}
-		kind, revision, _, err := placed.ReadSlot(b)
-		wantKind, wantRevision, size, _ := placed.ReadSlot(cell)
-		if err != nil || len(b) != len(cell)+Overhead || kind != wantKind || revision != wantRevision || b[0] != cell[0]|placed.Sealed {
+		kind, revision, _, err := slotcodec.ReadSlot(b)
+		wantKind, wantRevision, size, _ := slotcodec.ReadSlot(cell)
+		if err != nil || len(b) != len(cell)+Overhead || kind != wantKind || revision != wantRevision || b[0] != cell[0]|slotcodec.Sealed {
 			t.Errorf("%x: %x, %v of revision %d, %v", cell, b, kind, revision, err)
 		}
 		if rest := cell[size:]; len(rest) > 1 && bytes.Contains(b, rest) {
@@ -60,7 +60,7 @@ func TestSeal(t *testing.T) {
 			t.Errorf("%x in another epoch: %v", cell, err)
 		}
 	}
-	for _, bad := range [][]byte{nil, {0}, {7}, {byte(placed.Value)}} {
+	for _, bad := range [][]byte{nil, {0}, {7}, {byte(slotcodec.Value)}} {
 		if b, err := r.Seal(bad, here); err == nil {
 			t.Errorf("%x was sealed: %x", bad, b)
 		}
@@ -89,7 +89,7 @@ func TestElsewhere(t *testing.T) {
 	}
 	// Parts that could be taken for each other are not: the head's bytes are not the name's.
 	odd := Place{Name: "\x01" + here.Name, ID: here.ID, Version: here.Version}
-	short, err := r.Seal([]byte{byte(placed.Absent), 0x80, 0x01}, here)
+	short, err := r.Seal([]byte{byte(slotcodec.Absent), 0x80, 0x01}, here)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestElsewhere(t *testing.T) {
 // No bit can be changed and no byte left out or added.
 func TestChanged(t *testing.T) {
 	r := ring(t)
-	for _, cell := range [][]byte{value, absent, guard, {byte(placed.Clear)}} {
+	for _, cell := range [][]byte{value, absent, guard, {byte(slotcodec.Clear)}} {
 		b, err := r.Seal(cell, here)
 		if err != nil {
 			t.Fatal(err)
@@ -117,10 +117,10 @@ func TestChanged(t *testing.T) {
 		for i := range 8 * len(b) {
 			c := bytes.Clone(b)
 			c[i/8] ^= 1 << (i % 8)
-			check(fmt.Sprintf("%v with bit %d changed", placed.Kind(cell[0]), i), c)
+			check(fmt.Sprintf("%v with bit %d changed", slotcodec.Kind(cell[0]), i), c)
 		}
 		for n := range len(b) {
-			check(fmt.Sprintf("%v cut to %d bytes", placed.Kind(cell[0]), n), b[:n])
+			check(fmt.Sprintf("%v cut to %d bytes", slotcodec.Kind(cell[0]), n), b[:n])
 		}
 		check("with a byte more", append(bytes.Clone(b), 0))
 		check("without its seal", cell)

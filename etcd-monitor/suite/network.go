@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
-	slots "github.com/netcraq/netcraq/controlplane/placed"
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/suite/inplace"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // The network: three switches in a row, with one host, this process, at the first.
@@ -196,7 +196,7 @@ func makeSlots(ctx context.Context, address, path string) error {
 	for first := 0; first < slotCount; first += slotBatch {
 		var keys []api.KeySpec
 		for i := range slotBatch {
-			keys = append(keys, api.KeySpec{Name: fmt.Sprintf("slot-%d", first+i), Value: []byte(slots.Unsealed)})
+			keys = append(keys, api.KeySpec{Name: fmt.Sprintf("slot-%d", first+i), Value: []byte(slotcodec.Unsealed)})
 		}
 		made, err := c.AddKeys(ctx, "main", keys)
 		if err != nil {
@@ -212,11 +212,11 @@ func makeSlots(ctx context.Context, address, path string) error {
 	if err != nil {
 		return err
 	}
-	var entries []slots.Entry
+	var entries []placement.Entry
 	for _, k := range made {
 		for _, s := range k.State {
-			if s.Status == "OK" && s.Version == s.Newest && string(s.Value) == slots.Unsealed {
-				entries = append(entries, slots.Entry{ID: wire.Key(k.KeyID), Chain: "main", Version: wire.Version(s.Version)})
+			if s.Status == "OK" && s.Version == s.Newest && string(s.Value) == slotcodec.Unsealed {
+				entries = append(entries, placement.Entry{ID: k.KeyID, Chain: "main", Version: s.Version})
 				break
 			}
 		}

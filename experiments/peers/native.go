@@ -5,21 +5,21 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/etcd-monitor/native"
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/etcd-monitor/directclient"
 )
 
 // Native is etcd with the keys that are placed read from the switches, without a gateway on the way. Writes go to the gateway that is etcd's endpoint.
 type Native struct {
 	*Etcd
 	etcd   *Etcd // itself
-	reader *native.Reader
+	reader *directclient.Reader
 }
 
 // NewNative connects to a gateway, to etcd itself, where the keys are that cells are sealed with, and to the controller's admin API (a URL). Close closes them all.
 func NewNative(ctx context.Context, gateway, etcd *Etcd, controller string) (*Native, error) {
-	reader, err := native.Open(ctx, etcd.client, api.NewClient(controller), placed.DefaultPrefix)
+	reader, err := directclient.Open(ctx, etcd.client, api.NewClient(controller), placement.DefaultPrefix)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (n *Native) Close() error {
 
 type nativeStore struct {
 	etcdStore
-	reader *native.Reader
+	reader *directclient.Reader
 }
 
 func (s nativeStore) Get(ctx context.Context, key string) ([]byte, error) {

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/netcraq/netcraq/etcd-monitor/explain"
+	"github.com/netcraq/netcraq/etcd-monitor/readsource"
 )
 
 // Config is what a run does.
@@ -206,7 +206,7 @@ func (r *run) get(ctx context.Context, q Request) error {
 	s.seen = true
 	s.mu.Unlock()
 	var header metadata.MD
-	answer, err := r.kv.Range(metadata.AppendToOutgoingContext(ctx, explain.Header, "?"), &pb.RangeRequest{Key: []byte(q.Key)}, grpc.Header(&header))
+	answer, err := r.kv.Range(metadata.AppendToOutgoingContext(ctx, readsource.Header, "?"), &pb.RangeRequest{Key: []byte(q.Key)}, grpc.Header(&header))
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (r *run) get(ctx context.Context, q Request) error {
 		right = right || bytes.Equal(v, got) && (v == nil) == (got == nil)
 	}
 	s.mu.Unlock()
-	who := strings.Join(header.Get(explain.Header), " ")
+	who := strings.Join(header.Get(readsource.Header), " ")
 	if who == "" {
 		who = "etcd"
 	}
@@ -246,7 +246,7 @@ func (r *run) get(ctx context.Context, q Request) error {
 	}
 	r.report.Gets[who]++
 	r.report.Eligible[could]++
-	if who == explain.Network {
+	if who == readsource.Network {
 		r.report.Network[could]++
 	}
 	return nil

@@ -8,8 +8,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
 )
 
 // The exit codes. The help of the root command documents them.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 )
 
 // TestPlacement: what is typed is what is asked, and what is answered is shown.

@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"strings"
 
+	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
-	"github.com/netcraq/netcraq/controlplane/admin/api"
 	"github.com/netcraq/netcraq/wire"
 )
 

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/server"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -34,9 +34,12 @@ type options struct {
 	state    string
 	logLevel string
 	check    bool
-	etcd     etcdOptions
+	etcd     server.Etcd // without endpoints this controller is alone
 	place    placementOptions
 }
+
+// replicated says whether the state is in etcd, and shared with other controllers.
+func (o *options) replicated() bool { return o.etcd.Endpoints != nil }
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
@@ -95,7 +98,11 @@ The topology file is described by controlplane/topology/example.yaml.`,
 	o.admin.Flags(f)
 	f.StringVar(&o.state, "state", "", "file for what must survive a restart: names of keys, epochs,\nsessions (default: none; a restarted controller then asks\n"+
 		"the switches, knows keys by their KEY_IDs only, and gives no\nsessions for two TTLs)")
-	o.etcd.flags(f)
+	f.StringSliceVar(&o.etcd.Endpoints, "etcd", nil, "etcd's client addresses (HOST:PORT,...): keep the state there, and share the\nwork with the other controllers that do")
+	f.StringVar(&o.etcd.Prefix, "etcd-prefix", "/netcraq/", "what the names of all keys in etcd begin with: one for each network")
+	f.StringVar(&o.etcd.CA, "etcd-cacert", "", "certificates that etcd's must be signed by (PEM); makes the connection TLS")
+	f.StringVar(&o.etcd.Cert, "etcd-cert", "", "this controller's certificate for etcd (PEM)")
+	f.StringVar(&o.etcd.Key, "etcd-key", "", "... and its key")
 	o.place.flags(f)
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.BoolVar(&o.check, "check", false, "check the topology, the program and the state file, and end")
@@ -126,55 +133,37 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	if o.topology == "" {
 		return badInput{errors.New("give the topology file: --topology FILE (--help says more)")}
 	}
-	if err := o.place.check(o.etcd); err != nil {
+	if err := o.place.check(&o.etcd); err != nil {
 		return badInput{err}
 	}
 	top, err := topology.Load(o.topology)
 	if err != nil {
 		return badInput{err}
 	}
-	if o.etcd.endpoints != nil && !o.check {
-		if o.state != "" {
-			return badInput{errors.New("--state and --etcd: give one place for the state")}
-		}
-		return serveReplicated(ctx, o, &network{path: o.topology, top: top, stdout: stdout, stderr: stderr}, log, stdout)
-	}
 	var store controller.Store = controller.Memory{}
 	if o.state != "" {
 		store = controller.File(o.state)
+		if o.replicated() && !o.check {
+			return badInput{errors.New("--state and --etcd: give one place for the state")}
+		}
 	}
-	c, err := controller.New(controller.Options{Topology: top, Store: store, Log: log})
-	if err != nil {
+	// It is to fail here, and not when it is elected, if it could not lead.
+	if _, err := controller.New(controller.Options{Topology: top, Store: store, Log: log}); err != nil {
 		return badInput{err}
 	}
 	if o.check {
 		fmt.Fprintf(stdout, "%s: %d switches, %d hosts, %d chains: all is well\n", o.topology, len(top.Switches), len(top.Hosts), len(top.Chains))
 		return nil
 	}
-	door, err := admin.Listen(o.admin, log)
-	if err != nil {
-		return err
-	}
-	defer door.Close()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	n := &network{path: o.topology, top: top, c: c, stdout: stdout, stderr: stderr}
-	n.follow(ctx)
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		if err := door.Serve(ctx, admin.Handler(c, nil)); err != nil {
-			cancel(err)
+	if o.replicated() {
+		client, err := o.etcd.Connect(ctx)
+		if err != nil {
+			return badInput{fmt.Errorf("--etcd: %w", err)}
 		}
-	})
-	go announce(ctx, c, strings.Join(door.Addresses(), " and "), stdout)
-	c.Run(ctx)
-	cancel(nil)
-	serving.Wait()
-	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-		return cause
+		client.Close()
 	}
-	fmt.Fprintf(stdout, "stopped: the switches run on with what they hold; %s\n", afterStop(n.topology()))
-	return nil
+	p := &process{network: &network{path: o.topology, top: top, stdout: stdout, stderr: stderr}, placement: o.place.config(), log: log, stdout: stdout}
+	return p.serve(ctx, o, store)
 }
 
 // announce prints one line when all chains serve for the first time.

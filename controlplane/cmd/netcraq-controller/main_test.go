@@ -20,7 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
+	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -200,7 +200,7 @@ func TestMetricsTellNoKeys(t *testing.T) {
 	var o placementOptions
 	o.flags(pflag.NewFlagSet("", pflag.ContinueOnError))
 	o.prometheus = "http://127.0.0.1:1"
-	p, err := o.placer(c, etcd, log, clientv3.Cmp{})
+	p, err := o.config().New(c, etcd, log, clientv3.Cmp{})
 	if err != nil {
 		t.Fatal(err)
 	}

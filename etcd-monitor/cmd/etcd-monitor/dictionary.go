@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/controlplane/placement"
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 )
 
@@ -56,7 +56,7 @@ Kubernetes' secrets (/registry/secrets/) and what else gives access by default (
 	}
 	o.flagsOfEtcd(train.Flags(), "")
 	o.flagReserved(train.Flags())
-	train.Flags().IntVar(&size, "size", cell.DictionarySize, "bytes of values that the dictionary has")
+	train.Flags().IntVar(&size, "size", slotcodec.DictionarySize, "bytes of values that the dictionary has")
 	train.Flags().BoolVar(&secrets, "with-secrets", false, "use the values of Kubernetes' secrets too")
 	cmd.AddCommand(train)
 	return cmd
@@ -83,7 +83,7 @@ func (o *options) train(ctx context.Context, file string, size int, secrets bool
 		defer f.Close()
 		from = f
 	}
-	kvs, err := cell.ReadExport(from)
+	kvs, err := slotcodec.ReadExport(from)
 	if err != nil {
 		return badInput{fmt.Errorf("%s: %w", file, err)}
 	}
@@ -111,7 +111,7 @@ func (o *options) train(ctx context.Context, file string, size int, secrets bool
 	if _, err := etcd.Get(ask, o.prefix, clientv3.WithCountOnly()); err != nil {
 		return fmt.Errorf("asking etcd at %s: %w", strings.Join(o.endpoints, ","), err)
 	}
-	version, bytes, err := cell.NewLibrary(etcd, o.prefix).Publish(ctx, samples, size)
+	version, bytes, err := slotcodec.NewLibrary(etcd, o.prefix).Publish(ctx, samples, size)
 	if err != nil {
 		return err
 	}

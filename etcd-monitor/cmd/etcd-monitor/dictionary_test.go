@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/testport"
 )
@@ -26,7 +26,7 @@ func TestDictionary(t *testing.T) {
 			t.Fatalf("exit code %d, %q, %s; want %q", code, out.String(), errs.String(), want)
 		}
 	}
-	library := cell.NewLibrary(etcdtest.Client(t, cluster.Endpoints()...), placed.DefaultPrefix)
+	library := slotcodec.NewLibrary(etcdtest.Client(t, cluster.Endpoints()...), placement.DefaultPrefix)
 	if err := library.Load(t.Context()); err != nil || library.Codec().Newest() != 2 || !library.Codec().Knows(1) {
 		t.Errorf("%v; the newest dictionary is %d, want 2", err, library.Codec().Newest())
 	}
@@ -65,7 +65,7 @@ func TestDictionaryMistakes(t *testing.T) {
 func TestNewDictionary(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
 	etcd := etcdtest.Client(t, cluster.Endpoints()...)
-	library := cell.NewLibrary(etcd, placed.DefaultPrefix)
+	library := slotcodec.NewLibrary(etcd, placement.DefaultPrefix)
 	ctx, cancel := context.WithCancel(t.Context())
 	loaded, done := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/testcerts"
 	"github.com/netcraq/netcraq/internal/testport"
@@ -238,7 +238,7 @@ func TestController(t *testing.T) {
 		if r, err := c.Get(t.Context(), "k"); err != nil || len(r.Kvs) != 1 {
 			t.Errorf("%v, %v", r, err)
 		}
-		if _, err := c.Put(t.Context(), placed.DefaultPrefix+"placed/k", "{}"); status.Code(err) != codes.PermissionDenied {
+		if _, err := c.Put(t.Context(), placement.DefaultPrefix+"placed/k", "{}"); status.Code(err) != codes.PermissionDenied {
 			t.Errorf("a write of what is the gateways' own: %v", err)
 		}
 		s, err := concurrency.NewSession(c)
@@ -275,7 +275,7 @@ func TestAuthentication(t *testing.T) {
 		func() error { _, err := direct.UserGrantRole(t.Context(), "root", "root"); return err },
 		func() error { _, err := direct.RoleAdd(t.Context(), "gateways"); return err },
 		func() error {
-			_, err := direct.RoleGrantPermission(t.Context(), "gateways", placed.DefaultPrefix, end(placed.DefaultPrefix), clientv3.PermissionType(clientv3.PermReadWrite))
+			_, err := direct.RoleGrantPermission(t.Context(), "gateways", placement.DefaultPrefix, end(placement.DefaultPrefix), clientv3.PermissionType(clientv3.PermReadWrite))
 			return err
 		},
 		func() error { _, err := direct.UserAdd(t.Context(), "gateway", "own"); return err },
@@ -286,7 +286,7 @@ func TestAuthentication(t *testing.T) {
 			return err
 		},
 		func() error {
-			_, err := direct.RoleGrantPermission(t.Context(), "public", placed.DefaultPrefix, end(placed.DefaultPrefix), clientv3.PermissionType(clientv3.PermRead))
+			_, err := direct.RoleGrantPermission(t.Context(), "public", placement.DefaultPrefix, end(placement.DefaultPrefix), clientv3.PermissionType(clientv3.PermRead))
 			return err
 		},
 		func() error { _, err := direct.UserAdd(t.Context(), "alice", "pw"); return err },

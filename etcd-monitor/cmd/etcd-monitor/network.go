@@ -10,24 +10,25 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
-	"github.com/netcraq/netcraq/controlplane/placed"
-	"github.com/netcraq/netcraq/etcd-monitor/cell"
-	"github.com/netcraq/netcraq/etcd-monitor/chains"
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
-	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/etcd-monitor/slotclient"
 )
 
 const (
 	directoryWait     = 5 * time.Second  // for one attempt to read from etcd which keys are placed
 	dictionariesEvery = time.Minute      // it is looked for new dictionaries
 	patience          = 10 * time.Second // for a write of a placed key whose client waits longer
+
+	etcdTxnOps = 128 // embed.DefaultMaxTxnOps, without etcd's server
 )
 
 // network is the key-value service with placed keys read from the network, and what it works with.
@@ -35,8 +36,8 @@ type network struct {
 	server    *guarded.Server
 	etcd      *clientv3.Client // under the gateway's own name, if it has one
 	nobody    *clientv3.Client // under none
-	follower  *placed.Follower
-	chains    *chains.Chains
+	follower  *placement.Follower
+	chains    *slotclient.Chains
 	sessions  *guarded.Leases
 	everybody *guarded.Everybody
 	runtime   *guarded.Goroutines
@@ -45,7 +46,7 @@ type network struct {
 }
 
 // openNetwork makes the key-value service. It waits for etcd: without knowing which keys are placed it could neither read nor write any.
-func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, newest *gateway.Newest, metrics *heat.Metrics, log *slog.Logger, stderr io.Writer) (*network, error) {
+func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, newest *gateway.Newest, metrics *hotkeys.Metrics, log *slog.Logger, stderr io.Writer) (*network, error) {
 	level := zap.WarnLevel
 	if log.Enabled(ctx, slog.LevelDebug) {
 		level = zap.DebugLevel
@@ -77,7 +78,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 		case <-time.After(time.Second):
 		}
 	}
-	library := cell.NewLibrary(n.etcd, o.prefix)
+	library := slotcodec.NewLibrary(n.etcd, o.prefix)
 	ctx, n.stop = context.WithCancel(ctx)
 	loaded := make(chan struct{})
 	n.work.Go(func() { readDictionaries(ctx, n.etcd, library, loaded, log) })
@@ -88,7 +89,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 		host = "unnamed"
 	}
 	slots := guarded.NewNetwork(metrics.Network)
-	n.chains = chains.Follow(api.NewClient(o.controller, api.TokenFile(o.token)), slots, fmt.Sprintf("etcd-monitor %s %d", host, os.Getpid()), log)
+	n.chains = slotclient.Follow(api.NewClient(o.controller, api.TokenFile(o.token)), slots, fmt.Sprintf("etcd-monitor %s %d", host, os.Getpid()), log)
 	n.sessions = guarded.NewLeases(n.etcd, o.prefix, 0, detail)
 	n.everybody = guarded.NewEverybody(nobody, o.prefix, newest)
 	n.runtime = guarded.NewGoroutines()
@@ -97,7 +98,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 		Observer: metrics, Evictor: n.chains, Prefix: o.prefix, Reserved: o.controllers, Patience: patience, Open: n.everybody.Open,
 	}
 	if o.ownEtcd { // which takes more
-		cfg.MaxTxnOps, cfg.MaxRequestBytes = int(embed.DefaultMaxTxnOps), int(o.maxRequestBytes)
+		cfg.MaxTxnOps, cfg.MaxRequestBytes = etcdTxnOps, int(o.maxRequestBytes)
 	}
 	n.server = guarded.New(cfg)
 	n.work.Go(func() { n.server.Warm(ctx) })
@@ -106,7 +107,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 }
 
 // readDictionaries reads the dictionaries, says that it has tried, and reads them again when one has come, and from time to time.
-func readDictionaries(ctx context.Context, etcd clientv3.Watcher, library *cell.Library, loaded chan<- struct{}, log *slog.Logger) {
+func readDictionaries(ctx context.Context, etcd clientv3.Watcher, library *slotcodec.Library, loaded chan<- struct{}, log *slog.Logger) {
 	var news clientv3.WatchChan
 	for said := ""; ctx.Err() == nil; {
 		if news == nil {
@@ -150,7 +151,7 @@ func (n *network) directory(ctx context.Context, upstream *gateway.Upstream, use
 	if err != nil {
 		return err
 	}
-	if n.follower, err = placed.Follow(ctx, etcd, prefix, log); err != nil {
+	if n.follower, err = placement.Follow(ctx, etcd, prefix, log); err != nil {
 		etcd.Close()
 		return err
 	}

@@ -19,10 +19,10 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/controlplane/admin/api"
-	"github.com/netcraq/netcraq/controlplane/placed"
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
-	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 )
@@ -112,7 +112,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.DurationVar(&o.keepAlive, "grpc-keepalive-interval", gateway.DefaultKeepAliveInterval, "after how much silence a client's connection is tried")
 	f.DurationVar(&o.keepAliveT, "grpc-keepalive-timeout", gateway.DefaultKeepAliveTimeout, "how long its answer is waited for")
 
-	f.IntVar(&o.topKeys, "top-keys", heat.DefaultTop, "how many of the keys that are read most /metrics names")
+	f.IntVar(&o.topKeys, "top-keys", hotkeys.DefaultTop, "how many of the keys that are read most /metrics names")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
@@ -129,7 +129,7 @@ func (o *options) flagsOfEtcd(f *pflag.FlagSet, without string) {
 	f.BoolVar(&o.towards.InsecureSkipVerify, "insecure-skip-tls-verify", false, "take any certificate for etcd's: for tests, since whoever is on the way\ncan be etcd then")
 	f.StringVar(&o.user, "user", "", "etcd's name for the gateways' own business, where its authentication is\nenabled: a user who may read and write all that begins with --prefix")
 	f.StringVar(&o.password, "password-file", "", "the file that has this user's password")
-	f.StringVar(&o.prefix, "prefix", placed.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; the\ncontroller and all gateways must be told the same")
+	f.StringVar(&o.prefix, "prefix", placement.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; the\ncontroller and all gateways must be told the same")
 }
 
 // flagReserved is for the commands that tell clients' keys from the project's own.
@@ -145,7 +145,7 @@ func (o *options) reserved() reserved.Keys {
 // checkOwn checks what is said about the gateways' own business in etcd, and reads the password.
 func (o *options) checkOwn() error {
 	if len(o.prefix) < 2 || !strings.HasSuffix(o.prefix, "/") || !utf8.ValidString(o.prefix) {
-		return fmt.Errorf("--prefix %q: give some text that ends with a slash, such as %s: every key that begins with it is the gateways'", o.prefix, placed.DefaultPrefix)
+		return fmt.Errorf("--prefix %q: give some text that ends with a slash, such as %s: every key that begins with it is the gateways'", o.prefix, placement.DefaultPrefix)
 	}
 	for _, p := range o.controllers {
 		if p == "" {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/internal/testport"
@@ -29,7 +29,7 @@ func TestSealCommands(t *testing.T) {
 			t.Errorf("%v before there are any: %q, %q, exit code %d", args, out, errs, code)
 		}
 	}
-	keys, err := ensureSeals(t.Context(), etcd, placed.DefaultPrefix)
+	keys, err := ensureSeals(t.Context(), etcd, placement.DefaultPrefix)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -21,12 +20,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 
-	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
-	"github.com/netcraq/netcraq/etcd-monitor/guarded"
-	"github.com/netcraq/netcraq/etcd-monitor/heat"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 )
 
@@ -88,7 +84,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	}
 	defer upstream.Close()
 	newest := new(gateway.Newest)
-	metrics := heat.NewMetrics(heat.Bounds{Top: o.topKeys}, newest.Revision)
+	metrics := hotkeys.NewMetrics(hotkeys.Bounds{Top: o.topKeys}, newest.Revision)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 
@@ -157,19 +153,9 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	return nil
 }
 
-// startEmbedded starts the etcd in this process. What it logs goes to a file: at its end it logs errors that are none.
-func (o *options) startEmbedded(ctx context.Context) (*embedded.Server, error) {
-	if o.dataDir == "" {
-		o.dataDir = defaultDataDir
-	}
-	ctx, cancel := context.WithTimeout(ctx, startTime)
-	defer cancel()
-	cfg := embedded.Config{DataDir: o.dataDir, Client: o.embedded, LogOutput: filepath.Join(o.dataDir, "etcd.log")}
-	if o.controller != "" { // so that clients have etcd's limits, and the gateway room beside them
-		cfg.Adjust = func(c *embed.Config) {
-			c.MaxTxnOps += guarded.MoreTxnOps
-			c.MaxRequestBytes = o.maxRequestBytes + guarded.MoreRequestBytes
-		}
-	}
-	return embedded.Start(ctx, cfg)
+// ownEtcd is the etcd in this process.
+type ownEtcd interface {
+	Endpoint() string  // the URL that clients connect to
+	Err() <-chan error // tells of an error that ended it
+	Close()
 }

@@ -16,7 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/netcraq/netcraq/controlplane/placed"
+	"github.com/netcraq/netcraq/api/placement"
 )
 
 // root is who gateways and placement are, where etcd asks.
@@ -28,7 +28,7 @@ const placeTime = 2 * time.Second
 // Placement places keys of one cluster, past its gateways.
 type Placement struct {
 	client  *clientv3.Client // past the gateways
-	store   placed.Store
+	store   placement.Store
 	cluster uint64
 }
 
@@ -48,7 +48,7 @@ func NewPlacement(endpoints []string, t *tls.Config) (*Placement, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Placement{client: client, store: placed.Store{KV: client, Prefix: placed.DefaultPrefix}}, nil
+	return &Placement{client: client, store: placement.Store{KV: client, Prefix: placement.DefaultPrefix}}, nil
 }
 
 // Close ends the connection. What is placed stays so.
@@ -56,7 +56,7 @@ func (p *Placement) Close() { p.client.Close() }
 
 // Place places a key that is not, if it can be. Whoever asks for a key meanwhile waits.
 func (p *Placement) Place(ctx context.Context, key string) {
-	if placed.Check(p.store.Prefix, key) != nil || strings.HasPrefix(key, "/netcraq/") || ctx.Err() != nil || p.client.Ctx().Err() != nil {
+	if placement.Check(p.store.Prefix, key) != nil || strings.HasPrefix(key, "/netcraq/") || ctx.Err() != nil || p.client.Ctx().Err() != nil {
 		return
 	}
 	known.Lock()
@@ -83,7 +83,7 @@ func (p *Placement) Place(ctx context.Context, key string) {
 		fmt.Fprintf(os.Stderr, "placing %q: %v\n", key, err)
 		return
 	}
-	if _, err := p.store.Put(ctx, key, e); err == nil || errors.Is(err, placed.ErrChanged) {
+	if _, err := p.store.Put(ctx, key, e); err == nil || errors.Is(err, placement.ErrChanged) {
 		keys[key] = true
 	}
 }
@@ -139,7 +139,7 @@ func keysOf(request any) (out []string) {
 const slotLine = 80
 
 // WriteSlots writes slots that nothing is in yet, for NextSlot.
-func WriteSlots(path string, slots []placed.Entry) error {
+func WriteSlots(path string, slots []placement.Entry) error {
 	var b strings.Builder
 	for _, e := range slots {
 		line, err := json.Marshal(e)
@@ -155,7 +155,7 @@ func WriteSlots(path string, slots []placed.Entry) error {
 }
 
 // NextSlot gives each slot of a file once, to all processes that ask.
-func NextSlot(path string) (e placed.Entry, err error) {
+func NextSlot(path string) (e placement.Entry, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return e, err

@@ -23,13 +23,6 @@ import (
 // asked (meter.go): a program that asks one early would else hold the registers' for all that
 // follows. Who takes both takes the registers' first.
 
-// A packet may have looked something up, and wait for the registers while the control plane changes
-// what it has found. Barrier counts the epoch up after a change, and then waits until the lock is
-// free: a packet that has the registers by then is waited for; one that gets them later finds that
-// the epoch is not the one it began in, and is dropped before it touches them. That costs a packet
-// two loads. To wait until all packets are gone (waitForPackets) would cost the control plane 8 to
-// 40 ms for each request.
-
 // pipelineState is the pipeline that is being translated.
 type pipelineState struct {
 	end    string

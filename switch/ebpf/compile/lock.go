@@ -8,6 +8,15 @@ import (
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
+// A packet may have looked something up, and wait for the registers while the control plane changes
+// what it has found. So a packet notes the epoch in which it begins, and Barrier counts the epoch
+// up after a change, leaves the packets that began before time to end (barrierGrace), says that
+// none of an earlier epoch may have the registers from now on, and waits until the lock is free: a
+// packet that has the registers by then is waited for; one that gets them later is dropped before
+// it touches them. That costs a packet two loads. To wait until all packets are gone
+// (waitForPackets) would cost the control plane 8 to 40 ms for each request, and without the grace
+// a request in eighty dropped a packet of a client that asks without a pause.
+
 // lockTries bounds how often a packet looks whether the lock has come free before it is dropped:
 // some tens of milliseconds, a thousand times longer than any packet holds it.
 const lockTries = 1 << 23
@@ -21,20 +30,23 @@ func (t *translator) lockRegisters() {
 		drop = "egress.drop"
 	}
 	t.acquire(t.Lock, drop)
-	same := t.NewLabel("same")
+	current := t.NewLabel("current")
 	t.stateAddress(asm.R1, t.Epoch)
-	t.Load(asm.R2, asm.R1, 0, 8)
+	t.Load(asm.R2, asm.R1, OldestEpoch, 8)
 	t.Load(asm.R3, code.PHV, phvEpoch, 8)
-	t.Emit(asm.JEq.Reg(asm.R2, asm.R3, same), asm.Mov.Imm(asm.R2, 1),
+	t.Emit(asm.JLE.Reg(asm.R2, asm.R3, current), asm.Mov.Imm(asm.R2, 1),
 		code.Atomic(asm.AddAtomic, asm.R1, asm.R2, EpochDropped))
 	t.release(t.Lock)
 	t.Jump(drop)
-	t.Bind(same)
+	t.Bind(current)
 	t.StoreConstant(code.PHV, phvLocked, 1, 1)
 }
 
-// EpochDropped is where the number of packets that Barrier has had dropped is, from plan.epoch.
-const EpochDropped = 8
+// Behind Plan.Epoch.
+const (
+	EpochDropped = 8  // how many packets Barrier has had dropped
+	OldestEpoch  = 16 // packets that began in an earlier epoch may not have the registers
+)
 
 // recordEpoch keeps the epoch in which a packet begins, before it looks anything up. It uses R1 and
 // R2.

@@ -22,8 +22,8 @@ type Plan struct {
 	StateBytes int
 	Lock       int // in the state: 0, or 1 while a packet has registers to itself
 	meterLock  int // the same of meters
-	// in the state: how often the control plane has called Barrier; and behind it, how many packets
-	// were dropped for that
+	// in the state: how often the control plane has called Barrier; behind it EpochDropped and
+	// OldestEpoch
 	Epoch     int
 	Registers []ArrayPlan
 	Counters  []ArrayPlan
@@ -141,7 +141,7 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 		ir.Refuse("",
 			"a program without standard_metadata.egress_spec (an architecture other than v1model)")
 	}
-	p.Lock, p.meterLock, p.Epoch = p.allocate(8), p.allocate(8), p.allocate(16)
+	p.Lock, p.meterLock, p.Epoch = p.allocate(8), p.allocate(8), p.allocate(24)
 	for _, r := range prog.Registers {
 		cell := ir.SlotSize(r.Width)
 		p.Registers = append(p.Registers, ArrayPlan{p.allocate(cell * r.Size), cell, r.Size})

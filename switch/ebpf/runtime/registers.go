@@ -43,14 +43,16 @@ func (p *Pipeline) move(off int, data []byte, write bool) error {
 // stands still.
 var errLocked = errors.New("the registers stayed locked")
 
-// Barrier looks whether the registers are free for barrierLooks, and then takes the lock itself,
-// until barrierPatience is over.
+// Barrier gives packets barrierGrace, longer than any takes that is not kept waiting, looks whether
+// the registers are free for barrierLooks, and then takes the lock itself, until barrierPatience is
+// over.
 const (
+	barrierGrace    = 50 * time.Microsecond
 	barrierLooks    = time.Millisecond
 	barrierPatience = time.Second
 )
 
-// Barrier implements [target.Pipeline]; control.go says how.
+// Barrier implements [target.Pipeline]; compile/lock.go says how.
 func (p *Pipeline) Barrier() error {
 	leave, err := p.enter()
 	if err != nil {
@@ -60,8 +62,18 @@ func (p *Pipeline) Barrier() error {
 	if len(p.Prog.Registers) == 0 {
 		return nil // no packet has a lock to wait for
 	}
-	atomic.AddUint64(p.State.word(p.Epoch), 1)
-	// That the lock is free is as good as having had it: whoever takes it later sees the epoch.
+	epoch := atomic.AddUint64(p.State.word(p.Epoch), 1)
+	for began := time.Now(); time.Since(began) < barrierGrace; {
+		runtime.Gosched()
+	}
+	for oldest := p.State.word(p.Epoch + compile.OldestEpoch); ; {
+		now := atomic.LoadUint64(oldest)
+		if now >= epoch || atomic.CompareAndSwapUint64(oldest, now, epoch) {
+			break
+		}
+	}
+	// That the lock is free is as good as having had it: whoever takes it later sees which epoch
+	// is the oldest.
 	began := time.Now()
 	for time.Since(began) < barrierLooks {
 		if p.State.Load(p.Lock) == 0 {

@@ -1,0 +1,313 @@
+package admin
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Client talks to a controller's admin API. It is safe for concurrent use.
+type Client struct {
+	base  string // of URLs
+	where string // for people
+	token string // the file with the token; "": none
+	http  *http.Client
+}
+
+// Option changes how a Client asks.
+type Option func(*Client)
+
+// TokenFile has a Client show the token in a file, which is read again for each request; "": none.
+func TokenFile(path string) Option { return func(c *Client) { c.token = path } }
+
+// NewClient makes a client for the controller at an address: unix:///PATH, or "host:port" or a URL, which takes a token. "": DefaultSocket. With several, separated by commas, the first
+// that takes a connection is asked. It does not connect yet. Requests end with their contexts: it sets no timeout of its own.
+func NewClient(address string, options ...Option) *Client {
+	if address == "" {
+		address = DefaultSocket()
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	c := &Client{http: &http.Client{Transport: transport}}
+	if strings.HasPrefix(address, "unix://") || strings.Contains(address, ",") {
+		c.base, c.where = "http://localhost", address
+		transport.Proxy = nil
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dial(ctx, strings.Split(address, ","))
+		}
+	} else {
+		if !strings.Contains(address, "://") {
+			address = "http://" + address
+		}
+		c.base = strings.TrimRight(address, "/")
+		c.where = c.base
+	}
+	for _, o := range options {
+		o(c)
+	}
+	return c
+}
+
+// dial connects to the first of several addresses that takes a connection.
+func dial(ctx context.Context, addresses []string) (_ net.Conn, err error) {
+	for _, a := range addresses {
+		network, to := "tcp", strings.TrimSuffix(strings.TrimPrefix(a, "http://"), "/")
+		if path, ok := strings.CutPrefix(a, "unix://"); ok {
+			network, to = "unix", path
+		}
+		c, failed := new(net.Dialer).DialContext(ctx, network, to)
+		if failed == nil {
+			return c, nil
+		}
+		err = errors.Join(err, failed)
+	}
+	return nil, err
+}
+
+// send sends a request, with the token.
+func (c *Client) send(req *http.Request) (*http.Response, error) {
+	if c.token != "" {
+		b, err := os.ReadFile(c.token)
+		if err != nil {
+			return nil, fmt.Errorf("the token for the controller: %w", err)
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(b)))
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	return resp, nil
+}
+
+// PageLink asks for a link by which a browser is let in to the controller's page.
+func (c *Client) PageLink(ctx context.Context) (*PageLink, error) {
+	out := new(PageLink)
+	return out, c.do(ctx, http.MethodPost, "/v1/page", nil, out)
+}
+
+// Close drops idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Chains lists the chains by id.
+func (c *Client) Chains(ctx context.Context) ([]Chain, error) {
+	var out []Chain
+	return out, c.do(ctx, http.MethodGet, "/v1/chains", nil, &out)
+}
+
+// Chain is one chain, by name or decimal id.
+func (c *Client) Chain(ctx context.Context, chain string) (*Chain, error) {
+	out := new(Chain)
+	return out, c.do(ctx, http.MethodGet, "/v1/chains/"+segment(chain), nil, out)
+}
+
+// ChangeChain changes a running chain and returns it as it is then.
+func (c *Client) ChangeChain(ctx context.Context, chain string, change ChainChange) (*Chain, error) {
+	out := new(Chain)
+	return out, c.do(ctx, http.MethodPut, "/v1/chains/"+segment(chain), change, out)
+}
+
+// Recover brings a switch in behind a chain's tail and returns the chain as it is then.
+func (c *Client) Recover(ctx context.Context, chain, sw string) (*Chain, error) {
+	out := new(Chain)
+	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/recover", Recovery{sw}, out)
+}
+
+// MoveKey moves a key, by name or KEY_ID, from a chain to another, and returns it as it is there, with its new KEY_ID.
+func (c *Client) MoveKey(ctx context.Context, chain, key, to string) (*Key, error) {
+	out := new(Key)
+	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/keys/"+segment(key)+"/move", Move{to}, out)
+}
+
+// Keys lists the keys of a chain by name.
+func (c *Client) Keys(ctx context.Context, chain string) ([]Key, error) {
+	var out []Key
+	return out, c.do(ctx, http.MethodGet, "/v1/chains/"+segment(chain)+"/keys", nil, &out)
+}
+
+// AddKey places a key and writes its first value (without one, a tombstone); it returns when every member of the chain has committed that.
+func (c *Client) AddKey(ctx context.Context, chain string, key KeySpec) (*Key, error) {
+	out := new(Key)
+	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/keys", key, out)
+}
+
+// AddKeys places many keys at once. The answers are in the order of the specs; a key that was not placed has its Error set, and does not hinder the
+// others.
+func (c *Client) AddKeys(ctx context.Context, chain string, keys []KeySpec) ([]Key, error) {
+	var out []Key
+	if keys == nil {
+		keys = []KeySpec{}
+	}
+	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/keys", keys, &out)
+}
+
+// RemoveKey deletes a key's value through the chain and takes the key out of the network. key is its name or KEY_ID (decimal, or hexadecimal with
+// 0x).
+func (c *Client) RemoveKey(ctx context.Context, chain, key string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/chains/"+segment(chain)+"/keys/"+segment(key), nil, nil)
+}
+
+// Directory lists the placed keys of all chains whose names start with prefix, by name; with state, what each member holds is fetched from it.
+func (c *Client) Directory(ctx context.Context, prefix string, state bool) ([]Key, error) {
+	q := url.Values{"prefix": {prefix}}
+	if state {
+		q.Set("state", "1")
+	}
+	var out []Key
+	return out, c.do(ctx, http.MethodGet, "/v1/keys?"+q.Encode(), nil, &out)
+}
+
+// Lookup finds one placed key by its exact name; errors.Is(err, &Error{Code: CodeNotFound}) where it is not placed.
+func (c *Client) Lookup(ctx context.Context, name string) (*Key, error) {
+	out := new(Key)
+	return out, c.do(ctx, http.MethodGet, "/v1/keys/"+segment(name), nil, out)
+}
+
+// Switches lists the switches by name.
+func (c *Client) Switches(ctx context.Context) ([]Switch, error) {
+	var out []Switch
+	return out, c.do(ctx, http.MethodGet, "/v1/switches", nil, &out)
+}
+
+// Counters reads one switch's counters over P4Runtime.
+func (c *Client) Counters(ctx context.Context, sw string) (*Counters, error) {
+	out := new(Counters)
+	return out, c.do(ctx, http.MethodGet, "/v1/switches/"+segment(sw)+"/counters", nil, out)
+}
+
+// NewSessions leases session ids.
+func (c *Client) NewSessions(ctx context.Context, r SessionsRequest) (*Sessions, error) {
+	out := new(Sessions)
+	return out, c.do(ctx, http.MethodPost, "/v1/sessions", r, out)
+}
+
+// KeepSessions keeps a lease on sessions alive for another TTL.
+func (c *Client) KeepSessions(ctx context.Context, lease string) (*Sessions, error) {
+	out := new(Sessions)
+	return out, c.do(ctx, http.MethodPut, "/v1/sessions/"+segment(lease), nil, out)
+}
+
+// CloseSessions gives a lease back. No request of its sessions may be sent after that.
+func (c *Client) CloseSessions(ctx context.Context, lease string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/sessions/"+segment(lease), nil, nil)
+}
+
+// Events calls f with each event after the one numbered since (0: all that the controller still has), and, with follow, those to come, until ctx ends
+// or f fails. It returns nil when the history is through (without follow), f's error, or why the stream broke.
+func (c *Client) Events(ctx context.Context, since uint64, follow bool, f func(Event) error) error {
+	q := url.Values{"since": {strconv.FormatUint(since, 10)}}
+	if !follow {
+		q.Set("follow", "0")
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/v1/events?"+q.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := c.send(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 400 {
+		return failure(resp)
+	}
+	scan := bufio.NewScanner(resp.Body)
+	scan.Buffer(nil, 1<<20)
+	for scan.Scan() {
+		data, ok := strings.CutPrefix(scan.Text(), "data:")
+		if !ok { // id:, event:, comments and blank lines carry nothing that the data does not
+			continue
+		}
+		var e Event
+		if err := json.Unmarshal([]byte(data), &e); err != nil {
+			return fmt.Errorf("reading an event from the controller: %w", err)
+		}
+		if err := f(e); err != nil {
+			return err
+		}
+	}
+	if err := scan.Err(); err != nil {
+		return fmt.Errorf("the controller's event stream broke: %w", err)
+	}
+	if follow && ctx.Err() == nil {
+		return errors.New("the controller ended the event stream (is it shutting down?)")
+	}
+	return ctx.Err()
+}
+
+// Ready is nil when every chain serves; otherwise an *Error with CodeUnavailable that says what is missing.
+func (c *Client) Ready(ctx context.Context) error {
+	return c.do(ctx, http.MethodGet, "/readyz", nil, nil)
+}
+
+// do sends in (nil: no body) and decodes the answer into out (nil: it is dropped).
+func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("encoding the request to the controller: %w", err)
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return err
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.send(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 400 {
+		return failure(resp)
+	}
+	if out == nil {
+		_, err = io.Copy(io.Discard, resp.Body)
+	} else {
+		err = json.NewDecoder(resp.Body).Decode(out)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the controller's answer to %s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+func (c *Client) unreachable(err error) error {
+	if u := (*url.Error)(nil); errors.As(err, &u) {
+		err = u.Err
+	}
+	return fmt.Errorf("asking the controller at %s (is it running, and is this one of its --admin addresses?): %w", c.where, err)
+}
+
+// failure reads the error of a response.
+func failure(resp *http.Response) error {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	var e errorBody
+	if err == nil {
+		err = json.Unmarshal(b, &e)
+	}
+	if err != nil || e.Error == nil || e.Error.Code == "" { // not our controller, or something in between
+		return &Error{Status: resp.StatusCode, Code: CodeInternal, Message: fmt.Sprintf("%s: %s", resp.Status, strings.TrimSpace(string(b)))}
+	}
+	e.Error.Status = resp.StatusCode
+	return e.Error
+}
+
+// segment escapes s as one segment of a path, slashes included. Dots too: "." and ".." would be cleaned away.
+func segment(s string) string {
+	return strings.ReplaceAll(url.PathEscape(s), ".", "%2E")
+}

@@ -1,0 +1,278 @@
+// Package admin is the controller's admin API as its users see it: the JSON types and a client.
+//
+// The API is HTTP and JSON, by a Unix socket (SystemSocket), and over TCP for who has a token. It answers the questions an operator asks (which switches make up the chain, which
+// keys are in the network, what did each switch count) and takes the orders that change them (add a key, remove one, change a lease). It is also
+// where clients of the data plane learn what they cannot know by themselves: the service address of a chain, the KEY_ID of an etcd key, and a session
+// id that is theirs alone. It is not on the path of any read or write: those are packets to the switches.
+//
+// A failure is an HTTP status of 400 or above and the body {"error": {"code": "...", "message": "..."}}; the client returns it as *Error.
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// DefaultAddress is where the controller serves the admin API over TCP unless told otherwise (--admin), for browsers and Prometheus.
+const DefaultAddress = "127.0.0.1:20036"
+
+// Where the controller's socket and the tokens are unless told otherwise. The folder is not the node agent's own, which only root can enter.
+const (
+	SystemFolder = "/run/netcraq-admin"
+	SystemSocket = "unix://" + SystemFolder + "/controller.sock"
+)
+
+// folder is the system's, or, for a user other than root where no controller of the system's runs, that user's own.
+func folder() string {
+	own := os.Getenv("XDG_RUNTIME_DIR")
+	if os.Geteuid() == 0 || own == "" {
+		return SystemFolder
+	}
+	if _, err := os.Stat(strings.TrimPrefix(SystemSocket, "unix://")); err == nil {
+		return SystemFolder
+	}
+	return filepath.Join(own, "netcraq-admin")
+}
+
+// DefaultSocket is where the controller's socket is, and is looked for, unless told otherwise.
+func DefaultSocket() string { return "unix://" + filepath.Join(folder(), "controller.sock") }
+
+// DefaultToken and DefaultReadToken are the files with the tokens for TCP.
+func DefaultToken() string     { return filepath.Join(folder(), "token") }
+func DefaultReadToken() string { return filepath.Join(folder(), "read-token") }
+
+// PageLink is the answer to POST /v1/page: a link by which a browser is let in to the page, for one use within so many seconds.
+type PageLink struct {
+	URL     string `json:"url"`
+	Seconds int    `json:"seconds"`
+}
+
+// Chain is one chain (virtual group) with its members in order.
+type Chain struct {
+	Name           string   `json:"name"`
+	ID             uint8    `json:"id"`               // the top byte of the KEY_ID of each of its keys
+	Epoch          uint16   `json:"epoch"`            // of the configuration that is installed or being installed
+	ServiceAddress string   `json:"serviceAddress"`   // the IPv4 address that clients send to; any member takes it
+	LeaseMillis    int      `json:"leaseMillis"`      // read lease; 0: the paper's fail-stop assumption, members serve without one
+	Frozen         bool     `json:"frozen"`           // members drop writes (the head answers RETRY)
+	Slots          int      `json:"slots"`            // slots that this chain may place keys in
+	Keys           int      `json:"keys"`             // keys placed
+	Ready          bool     `json:"ready"`            // every member has the configuration and, where leases are used, a live one
+	Reason         string   `json:"reason,omitempty"` // why it is not ready
+	ValueBytes     int      `json:"valueBytes"`       // the largest value that the switches' program holds (VALUE_BITS/8)
+	Members        []Member `json:"members"`          // head first, tail last
+}
+
+// Member is one switch's part in a chain.
+type Member struct {
+	Switch    string `json:"switch"`
+	Role      string `json:"role"`      // HEAD, REPLICA, TAIL, HEAD_TAIL, SHADOW or NONE
+	Address   string `json:"address"`   // the switch's own IPv4 address: a READ sent there is answered by this switch
+	Ready     bool   `json:"ready"`     // it has acknowledged the chain's configuration
+	LeaseLive bool   `json:"leaseLive"` // its last LEASE_REPLY says so and has not run out; true where the chain uses no leases and the member is ready
+}
+
+// ChainChange is the body of PUT /v1/chains/{chain}: what to change; nil fields stay as they are.
+type ChainChange struct {
+	LeaseMillis *int      `json:"leaseMillis,omitempty"`
+	Frozen      *bool     `json:"frozen,omitempty"`
+	Members     *[]string `json:"members,omitempty"` // switch names, head first: may leave members out; adding one needs recovery
+}
+
+// Move names the chain that a key is moved to (POST /v1/chains/{chain}/keys/{key}/move).
+type Move struct {
+	To string `json:"to"`
+}
+
+// Recovery is the body of POST /v1/chains/{chain}/recover: the switch to fill behind the tail. It is the tail when the answer comes.
+type Recovery struct {
+	Switch string `json:"switch"`
+}
+
+// KeySpec asks for a key to be placed in a chain.
+type KeySpec struct {
+	Name  string  `json:"name"`            // the etcd key, or any other non-empty name
+	KeyID *uint32 `json:"keyId,omitempty"` // nil: the controller chooses. The top byte must be the chain's id
+	Value []byte  `json:"value,omitzero"`  // base64 in JSON, "" for an empty one. nil (left out): it reads NOT_FOUND until somebody writes it
+}
+
+// Key is a key that is placed in the network.
+type Key struct {
+	Name  string     `json:"name"`
+	KeyID uint32     `json:"keyId"`
+	Chain string     `json:"chain"`
+	Slot  int        `json:"slot"`
+	Realm string     `json:"realm,omitempty"` // what access to it is asked of
+	State []KeyState `json:"state,omitempty"` // with ?state=1: at each member, head first
+	Error *Error     `json:"error,omitempty"` // in the answer to a list: why this one was not placed
+}
+
+// KeyState is what one switch holds for a key, as its FETCH_REPLY said.
+type KeyState struct {
+	Switch  string `json:"switch"`
+	Status  string `json:"status"`            // OK, NOT_FOUND, DIRTY, or UNREACHABLE where the switch did not answer
+	Version uint64 `json:"version,string"`    // the committed version: chain epoch (16 bits), sequence (48 bits)
+	Newest  uint64 `json:"newest,string"`     // the newest accepted version; equal to Version where the slot is clean
+	Length  int    `json:"length"`            // bytes in use; -1: no value (never written, or deleted)
+	Value   []byte `json:"value,omitzero"`    // the committed value, base64 in JSON
+	Session uint16 `json:"session,omitempty"` // who wrote the newest accepted version
+	Request uint32 `json:"request,omitempty"`
+}
+
+// Switch is one switch as the controller sees it.
+type Switch struct {
+	Name      string   `json:"name"`
+	P4Runtime string   `json:"p4runtime"` // host:port of its P4Runtime server
+	DeviceID  uint64   `json:"deviceId"`
+	Address   string   `json:"address"`   // its own IPv4 address in the data plane
+	Connected bool     `json:"connected"` // the stream is up
+	Primary   bool     `json:"primary"`   // this controller won the arbitration
+	Ready     bool     `json:"ready"`     // the pipeline and everything derived from the topology are installed
+	Pipeline  string   `json:"pipeline"`  // the cookie of the installed pipeline, hexadecimal
+	LastError string   `json:"lastError,omitempty"`
+	Chains    []string `json:"chains"` // the chains it is a member of
+	Ports     []Port   `json:"ports"`
+}
+
+// Port is a port of a switch and what it leads to.
+type Port struct {
+	Number  uint32 `json:"number"`
+	Trust   string `json:"trust"`   // "fabric", "host", "open" (a host that may do everything, with any client's session) or "closed"
+	LeadsTo string `json:"leadsTo"` // "switch s2 port 3", "host h1", or "" for an unused one
+
+	Principal string `json:"principal,omitempty"` // whose the host's requests are
+	Rate      int    `json:"rate,omitempty"`      // NetCRAQ packets a second that the host may send; 0: as many as it can
+}
+
+// Counters is what one switch has counted.
+type Counters struct {
+	Switch string            `json:"switch"`
+	Events map[string]uint64 `json:"events"` // packets by what became of them; the names of event_t in p4src/include/events.p4, in lower case
+	Slots  []SlotCounters    `json:"slots"`  // the placed keys' slots, in their order
+	Ports  []Port            `json:"ports"`
+}
+
+// SlotCounters are the three counters of one slot at one switch, in packets.
+type SlotCounters struct {
+	Slot     int    `json:"slot"`
+	KeyID    uint32 `json:"keyId"`
+	Name     string `json:"name"`
+	Reads    uint64 `json:"reads"`    // READs that this switch answered from the slot
+	Forwards uint64 `json:"forwards"` // READs of it that this switch sent on to the tail
+	Writes   uint64 `json:"writes"`   // versions of it that this switch accepted
+}
+
+// SessionsRequest is the body of POST /v1/sessions.
+type SessionsRequest struct {
+	Count int    `json:"count"`
+	Owner string `json:"owner,omitempty"` // for people: shown in events
+	// Address is the client's own IPv4 address in the network: the sessions can be used by that host alone, at its own port. It can be left out where hosts may use sessions
+	// that they have not leased.
+	Address string `json:"address,omitempty"`
+}
+
+// Sessions is a lease on session ids: until it runs out nobody else is given them.
+type Sessions struct {
+	Lease      string    `json:"lease"`
+	Sessions   []Session `json:"sessions"`
+	TTLSeconds int       `json:"ttlSeconds"` // keep it alive (PUT) within this time
+}
+
+// TTL is TTLSeconds as a duration.
+func (s *Sessions) TTL() time.Duration { return time.Duration(s.TTLSeconds) * time.Second }
+
+// Session is a session id and the number that its first request must have: above all that any switch has recorded for the id's earlier holders. In
+// the answer to a keepalive NextRequest is 0: the holder knows what it has used.
+type Session struct {
+	ID          uint16 `json:"id"`
+	NextRequest uint32 `json:"nextRequest"`
+}
+
+// Event is something that happened, for people and for programs that follow along.
+type Event struct {
+	ID      uint64            `json:"id"` // counts up from 1 in this controller's life
+	Time    time.Time         `json:"time"`
+	Type    string            `json:"type"` // "switch.connected", "chain.ready", "key.added", ...
+	Switch  string            `json:"switch,omitempty"`
+	Chain   string            `json:"chain,omitempty"`
+	Message string            `json:"message"`
+	Data    map[string]string `json:"data,omitempty"`
+}
+
+// The codes of Error. Each goes with one HTTP status.
+const (
+	CodeInvalidArgument    = "invalid_argument"    // 400: the request makes no sense; repeating it will not help
+	CodeUnauthenticated    = "unauthenticated"     // 401: who asks has to show a token, or come by the socket
+	CodePermissionDenied   = "permission_denied"   // 403: who asks may not do this
+	CodeNotFound           = "not_found"           // 404: no such chain, key, switch, session lease
+	CodeAlreadyExists      = "already_exists"      // 409: the key name or KEY_ID is placed already
+	CodeFailedPrecondition = "failed_precondition" // 412: refused in the present state; the message says which and what would help
+	CodeResourceExhausted  = "resource_exhausted"  // 507: no slot, no session left
+	CodeUnavailable        = "unavailable"         // 503: a switch that is needed does not answer; try again
+	CodeDeadlineExceeded   = "deadline_exceeded"   // 504: started, but not finished in time; it may still take effect
+	CodeInternal           = "internal"            // 500
+)
+
+// Error is a failure as the API reports it.
+type Error struct {
+	Status  int    `json:"-"` // HTTP
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Is makes errors.Is(err, &Error{Code: CodeNotFound}) work: equal codes are the same kind of failure.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Code == e.Code
+}
+
+// Errorf makes an Error of a code, with the HTTP status that goes with it.
+func Errorf(code, format string, args ...any) *Error {
+	return &Error{Status: StatusOf(code), Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// StatusOf is the HTTP status that goes with a code.
+func StatusOf(code string) int {
+	switch code {
+	case CodeInvalidArgument:
+		return http.StatusBadRequest
+	case CodeUnauthenticated:
+		return http.StatusUnauthorized
+	case CodePermissionDenied:
+		return http.StatusForbidden
+	case CodeNotFound:
+		return http.StatusNotFound
+	case CodeAlreadyExists:
+		return http.StatusConflict
+	case CodeFailedPrecondition:
+		return http.StatusPreconditionFailed
+	case CodeResourceExhausted:
+		return http.StatusInsufficientStorage
+	case CodeUnavailable:
+		return http.StatusServiceUnavailable
+	case CodeDeadlineExceeded:
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusInternalServerError
+}
+
+// errorBody is the JSON of a failed request.
+type errorBody struct {
+	Error *Error `json:"error"`
+}
+
+// MarshalError is the body of a failed request.
+func MarshalError(e *Error) []byte {
+	b, err := json.Marshal(errorBody{e})
+	if err != nil { // two strings: cannot happen
+		panic(err)
+	}
+	return append(b, '\n')
+}

@@ -1,0 +1,130 @@
+package placement
+
+import (
+	"sync"
+
+	"github.com/google/btree"
+)
+
+// Key is a key and where it is placed.
+type Key struct {
+	Name string // the etcd key
+	Entry
+}
+
+// Change is one change of the directory.
+type Change struct {
+	Key     string
+	Entry   Entry // Mod is the revision of the change
+	Deleted bool  // or cannot be read
+}
+
+// Cache is the directory as of a revision. It is safe for concurrent use. A Follower fills it; so can whoever gets changes by other ways (a simulator).
+type Cache struct {
+	mu       sync.RWMutex
+	keys     *btree.BTreeG[Key]
+	revision int64
+	changed  chan struct{}
+}
+
+// NewCache makes a cache that knows nothing: it is as of revision 0.
+func NewCache() *Cache { return &Cache{keys: newTree(), changed: make(chan struct{})} }
+
+func newTree() *btree.BTreeG[Key] {
+	return btree.NewG(32, func(a, b Key) bool { return a.Name < b.Name })
+}
+
+// Reset replaces all that is known by the directory as of a revision, unless a newer one is known.
+func (c *Cache) Reset(revision int64, entries map[string]Entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if revision <= c.revision {
+		return
+	}
+	c.keys = newTree()
+	for name, e := range entries {
+		c.keys.ReplaceOrInsert(Key{name, e})
+	}
+	c.advance(revision)
+}
+
+// Apply makes changes, in their order. All changes up to the last one's revision that the cache does not know must be among them; those that it knows are passed
+// over.
+func (c *Cache) Apply(changes []Change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	revision := c.revision
+	for _, ch := range changes {
+		switch {
+		case ch.Entry.Mod <= c.revision:
+			continue
+		case ch.Deleted:
+			c.keys.Delete(Key{Name: ch.Key})
+		default:
+			c.keys.ReplaceOrInsert(Key{ch.Key, ch.Entry})
+		}
+		revision = max(revision, ch.Entry.Mod)
+	}
+	if revision > c.revision {
+		c.advance(revision)
+	}
+}
+
+// advance goes to a revision, and tells those who wait for news. The caller has locked mu.
+func (c *Cache) advance(revision int64) {
+	c.revision = revision
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// Lookup finds where a key is placed.
+func (c *Cache) Lookup(key string) (Entry, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	k, ok := c.keys.Get(Key{Name: key})
+	return k.Entry, ok
+}
+
+// LookupRange finds the placed keys in [key, end), in order. key and end are as in etcd's requests: no end is the one key, an end of one zero byte is all keys from
+// key on.
+func (c *Cache) LookupRange(key, end string) []Key {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var found []Key
+	collect := func(k Key) bool {
+		found = append(found, k)
+		return true
+	}
+	switch end {
+	case "":
+		if k, ok := c.keys.Get(Key{Name: key}); ok {
+			found = append(found, k)
+		}
+	case "\x00":
+		c.keys.AscendGreaterOrEqual(Key{Name: key}, collect)
+	default:
+		c.keys.AscendRange(Key{Name: key}, Key{Name: end}, collect)
+	}
+	return found
+}
+
+// Len is how many keys are placed.
+func (c *Cache) Len() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.keys.Len()
+}
+
+// Revision is the revision up to which every change is known.
+func (c *Cache) Revision() int64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.revision
+}
+
+// Changed is closed at the next change after this call. Whoever waits for something takes the channel first, then looks, then waits.
+func (c *Cache) Changed() <-chan struct{} {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.changed
+}

@@ -1,0 +1,79 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// ErrChanged: the directory is not as the caller saw it (the key is placed, or placed anew, or not placed any more), or one of its conditions does not hold. Nothing
+// was written.
+var ErrChanged = errors.New("the placement has changed")
+
+// Store changes the directory in etcd. Any number of stores may work at once.
+type Store struct {
+	KV     clientv3.KV
+	Prefix string // of all that is the gateways': DefaultPrefix, if there is no reason for another
+}
+
+// Put writes the placement of a key that has none. It fails with ErrChanged if the key has one, or if a condition does not hold. After any other error it is not known
+// whether the placement was written. The entry that it returns has its mod revision.
+//
+// A placement is never replaced by another: the key is to be taken out of the network, and its placement deleted, before it is placed anew. Otherwise gateways that have not heard
+// of the new slot would still read the old one.
+func (s Store) Put(ctx context.Context, key string, e Entry, conditions ...clientv3.Cmp) (Entry, error) {
+	fail := func(err error) (Entry, error) {
+		return Entry{}, fmt.Errorf("writing to etcd that %q is placed as 0x%08x: %w", key, e.ID, err)
+	}
+	if err := errors.Join(Check(s.Prefix, key), e.check()); err != nil {
+		return fail(err)
+	}
+	name := Name(s.Prefix, key)
+	r, err := s.KV.Txn(ctx).If(append(slices.Clone(conditions), clientv3.Compare(clientv3.CreateRevision(name), "=", 0))...).
+		Then(clientv3.OpPut(name, e.marshal())).Commit()
+	switch {
+	case err != nil:
+		return fail(err)
+	case !r.Succeeded:
+		return fail(ErrChanged)
+	}
+	e.Mod = r.Header.Revision
+	return e, nil
+}
+
+// Delete deletes the placement of mod revision was of a key. It fails with ErrChanged if the key has another one by now, or none, or if a condition does not hold.
+// After any other error it is not known whether it was deleted.
+func (s Store) Delete(ctx context.Context, key string, was int64, conditions ...clientv3.Cmp) error {
+	name := Name(s.Prefix, key)
+	r, err := s.KV.Txn(ctx).If(append(slices.Clone(conditions), clientv3.Compare(clientv3.ModRevision(name), "=", was))...).Then(clientv3.OpDelete(name)).Commit()
+	if err == nil && !(r.Succeeded && r.Responses[0].GetResponseDeleteRange().Deleted == 1) {
+		err = ErrChanged
+	}
+	if err != nil {
+		return fmt.Errorf("deleting the placement of %q from etcd: %w", key, err)
+	}
+	return nil
+}
+
+// List reads the whole directory, linearizably, and the revision as of which it is so. Entries that cannot be read are left out and named in broken, by their keys;
+// nobody can read a slot by them, but they are there and can be deleted by their mod revision.
+func (s Store) List(ctx context.Context) (entries map[string]Entry, broken map[string]error, revision int64, err error) {
+	prefix := Name(s.Prefix, "")
+	r, err := s.KV.Get(ctx, prefix, clientv3.WithPrefix())
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("reading which keys are placed from etcd under %s: %w", prefix, err)
+	}
+	entries, broken = make(map[string]Entry, len(r.Kvs)), map[string]error{}
+	for _, kv := range r.Kvs {
+		key := string(kv.Key[len(prefix):])
+		if e, err := parse(kv.Value, kv.ModRevision); err != nil {
+			broken[key] = err
+		} else {
+			entries[key] = e
+		}
+	}
+	return entries, broken, r.Header.Revision, nil
+}

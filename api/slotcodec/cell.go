@@ -1,0 +1,213 @@
+package slotcodec
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Kind is what a cell says.
+type Kind uint8
+
+// The kinds. Their numbers are the first bytes of the cells, but for a value's, which says how it is compressed.
+const (
+	Clear  Kind = 1 // nothing is known
+	Value  Kind = 2 // what etcd has
+	Absent Kind = 4 // etcd has no such key
+	Guard  Kind = 5 // a gateway is about to change the key in etcd, or has just done so
+	Unfit  Kind = 6 // the key has a value that cannot be here
+)
+
+// compressed is the first byte of a value that is compressed.
+const compressed = 3
+
+func (k Kind) String() string {
+	switch k {
+	case Clear:
+		return "clear"
+	case Value:
+		return "value"
+	case Absent:
+		return "absent"
+	case Guard:
+		return "guard"
+	case Unfit:
+		return "unfit"
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// Cell is what a slot holds. Which fields mean something depends on the kind; the others are zero.
+type Cell struct {
+	Kind Kind
+
+	// Of a value, as etcd's KeyValue has them. Version, the number of changes since the key's creation, is at most Mod - Create + 1.
+	Create, Mod, Version int64
+	Value                []byte
+
+	// Revision is one of etcd's at which the key was absent.
+	Revision int64
+
+	// Of a guard: the lease of the session that took it, and the number that the session gave to the write.
+	Lease  int64
+	Number uint64
+}
+
+// MaxNumber is the largest number of a guard: with it, and any lease, a guard has GuardSize bytes.
+const MaxNumber = 1<<42 - 1
+
+// GuardSize is the most bytes that a guard has: what a slot holds beside a seal is as much, or more.
+const GuardSize = 16
+
+// MaxValue is the most bytes of a value, uncompressed, that Encode takes and Decode gives.
+const MaxValue = 64 << 10
+
+// The kinds of failure; errors wrap one of them.
+var (
+	// ErrTooLarge: the value does not fit into the slot.
+	ErrTooLarge = errors.New("too large for the slot")
+	// ErrMalformed: these bytes are no cell.
+	ErrMalformed = errors.New("malformed cell")
+	// ErrDictionary: the value is compressed with a dictionary that is not known here. It wraps into a *DictionaryError, which says which.
+	ErrDictionary = errors.New("unknown dictionary")
+)
+
+// DictionaryError says which dictionary a cell needs. It is an ErrDictionary.
+type DictionaryError struct{ Version uint32 }
+
+func (e *DictionaryError) Error() string {
+	return fmt.Sprintf("the value is compressed with dictionary %d, which is not known here", e.Version)
+}
+
+func (e *DictionaryError) Is(target error) bool { return target == ErrDictionary }
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
+}
+
+// Encode lays out a cell in at most size bytes. It fails with ErrTooLarge where a value does not fit, and where anything else does not.
+func (c *Codec) Encode(cell Cell, size int) ([]byte, error) {
+	if err := cell.check(); err != nil {
+		return nil, err
+	}
+	if size < 1 { // of a slot that is not known
+		return nil, fmt.Errorf("%w: it has %d bytes", ErrTooLarge, size)
+	}
+	b := make([]byte, 1, min(size, 64))
+	b[0] = byte(cell.Kind)
+	switch cell.Kind {
+	case Value:
+		b = binary.AppendUvarint(b, uint64(cell.Mod))
+		b = binary.AppendUvarint(b, uint64(cell.Mod-cell.Create))
+		b = binary.AppendUvarint(b, uint64(cell.Version))
+		if small := c.compress(cell.Value, size-len(b)); small != nil {
+			b[0] = compressed
+			b = append(b, small...)
+		} else {
+			if len(b)+len(cell.Value) > size {
+				return nil, fmt.Errorf("%w: a value of %d bytes, the slot has %d", ErrTooLarge, len(cell.Value), size)
+			}
+			b = append(b, cell.Value...)
+		}
+	case Absent:
+		b = binary.AppendUvarint(b, uint64(cell.Revision))
+	case Guard:
+		b = binary.AppendUvarint(b, uint64(cell.Lease))
+		b = binary.AppendUvarint(b, cell.Number)
+	}
+	if len(b) > size {
+		return nil, fmt.Errorf("%w: %v needs %d bytes, the slot has %d", ErrTooLarge, cell.Kind, len(b), size)
+	}
+	return b, nil
+}
+
+// check says whether a cell can be.
+func (c *Cell) check() error {
+	want := Cell{Kind: c.Kind}
+	switch c.Kind {
+	case Value:
+		if c.Create <= 0 || c.Mod < c.Create || c.Version <= 0 || c.Version-1 > c.Mod-c.Create {
+			return malformed("created at %d, changed at %d, version %d", c.Create, c.Mod, c.Version)
+		}
+		want.Create, want.Mod, want.Version = c.Create, c.Mod, c.Version
+	case Absent:
+		if c.Revision <= 0 {
+			return malformed("absent at revision %d", c.Revision)
+		}
+		want.Revision = c.Revision
+	case Guard:
+		if c.Lease <= 0 || c.Number > MaxNumber {
+			return malformed("a guard of lease %d, number %d", c.Lease, c.Number)
+		}
+		want.Lease, want.Number = c.Lease, c.Number
+	case Clear, Unfit:
+	default:
+		return malformed("%v", c.Kind)
+	}
+	if c.Kind != Value && c.Value != nil || c.Create != want.Create || c.Mod != want.Mod || c.Version != want.Version || c.Revision != want.Revision || c.Lease != want.Lease || c.Number != want.Number {
+		return malformed("%v does not have all of what is given: %+v", c.Kind, *c)
+	}
+	return nil
+}
+
+// Decode reads a cell. What it returns has no part of b. Whatever the bytes are, it fails rather than give what Encode cannot have been given.
+func (c *Codec) Decode(b []byte) (Cell, error) {
+	if len(b) == 0 {
+		return Cell{}, malformed("no bytes")
+	}
+	r := reader{rest: b[1:]}
+	var cell Cell
+	switch b[0] {
+	case byte(Value), compressed:
+		cell.Kind, cell.Mod = Value, r.number()
+		cell.Create = cell.Mod - r.number()
+		cell.Version = r.number()
+		switch {
+		case r.err != nil:
+		case b[0] == compressed:
+			cell.Value, r.err = c.decompress(r.rest)
+		case len(r.rest) > MaxValue:
+			r.err = malformed("a value of %d bytes", len(r.rest))
+		default:
+			cell.Value = append([]byte{}, r.rest...)
+		}
+		r.rest = nil
+	case byte(Absent):
+		cell.Kind, cell.Revision = Absent, r.number()
+	case byte(Guard):
+		cell.Kind, cell.Lease, cell.Number = Guard, r.number(), uint64(r.number())
+	default:
+		cell.Kind = Kind(b[0])
+	}
+	if r.err == nil && len(r.rest) > 0 {
+		r.err = malformed("%d bytes too many", len(r.rest))
+	}
+	if r.err == nil {
+		r.err = cell.check()
+	}
+	if r.err != nil {
+		return Cell{}, r.err
+	}
+	return cell, nil
+}
+
+// reader takes numbers from the front of bytes, until one is wrong.
+type reader struct {
+	rest []byte
+	err  error
+}
+
+// number is a varint in its shortest form that an int64 holds.
+func (r *reader) number() int64 {
+	if r.err != nil {
+		return 0
+	}
+	n, size := binary.Uvarint(r.rest)
+	if size <= 0 || n > math.MaxInt64 || size > 1 && r.rest[size-1] == 0 {
+		r.err = malformed("no number in %x", r.rest[:min(len(r.rest), binary.MaxVarintLen64)])
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return int64(n)
+}

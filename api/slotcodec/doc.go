@@ -1,0 +1,19 @@
+// Package slotcodec is what a slot in the network holds for a placed etcd key (docs/etcd.md): a few bytes that all gateways read and write.
+//
+//	clear    1
+//	value    2  mod, mod - create, version, the value to the end
+//	zstd     3  mod, mod - create, version, the value compressed, to the end
+//	absent   4  revision
+//	guard    5  lease, number
+//	unfit    6
+//
+// The first byte says which; numbers are unsigned varints (encoding/binary), each in its shortest form, so every cell has one encoding but for how its value is compressed.
+// What is compressed is one zstd frame (RFC 8878) without its magic number and checksum. Its Dictionary_ID is the version of the dictionary it needs.
+//
+// A slot has it sealed (package seal), which takes 33 bytes of the chain's profile. A guard of 16 bytes, 49 with its seal, is the smallest thing that has to fit.
+//
+// # Dictionaries
+//
+// Kubernetes' objects resemble each other, and a zstd dictionary of some typical ones makes the others several times smaller: Train makes it from an export of etcd. Gateways share dictionaries through
+// etcd (Library). A version is given to one dictionary only, and dictionaries are not deleted: slots may hold values that need them.
+package slotcodec

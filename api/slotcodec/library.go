@@ -1,0 +1,125 @@
+package slotcodec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Library is the dictionaries in etcd, under PREFIX dictionaries/VERSION, and a codec with those that were there when it was last read. It is safe for concurrent use.
+type Library struct {
+	kv     clientv3.KV
+	prefix string // of the dictionaries
+	codec  atomic.Pointer[Codec]
+	mu     sync.Mutex // held while etcd is asked
+}
+
+// NewLibrary makes a library that has read nothing yet. prefix is that of all that is the gateways'.
+func NewLibrary(kv clientv3.KV, prefix string) *Library {
+	l := &Library{kv: kv, prefix: prefix + "dictionaries/"}
+	c, err := NewCodec()
+	if err != nil {
+		panic(err) // its options are constants
+	}
+	l.codec.Store(c)
+	return l
+}
+
+// Prefix is what the names of the dictionaries in etcd begin with.
+func (l *Library) Prefix() string { return l.prefix }
+
+// Codec has all dictionaries that are known here.
+func (l *Library) Codec() *Codec { return l.codec.Load() }
+
+// Load reads all dictionaries. One that cannot be used is left out, and named in the error; the others are used.
+func (l *Library) Load(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.load(ctx)
+}
+
+func (l *Library) load(ctx context.Context) error {
+	r, err := l.kv.Get(ctx, l.prefix, clientv3.WithPrefix())
+	if err != nil {
+		return fmt.Errorf("reading dictionaries from etcd under %s: %w", l.prefix, err)
+	}
+	var use [][]byte
+	var bad error
+	known := l.Codec()
+	news := false
+	for _, kv := range r.Kvs {
+		named, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), l.prefix), 10, 32)
+		var version uint32
+		if err == nil {
+			version, err = Version(kv.Value)
+		}
+		if err == nil && uint64(version) != named {
+			err = fmt.Errorf("it is version %d", version)
+		}
+		if err == nil {
+			_, err = NewCodec(kv.Value) // what is wrong with one must not keep the others from being used
+		}
+		if err != nil {
+			bad = errors.Join(bad, fmt.Errorf("%s in etcd is no dictionary: %w", kv.Key, err))
+			continue
+		}
+		news = news || !known.Knows(version)
+		use = append(use, kv.Value)
+	}
+	if !news { // making a codec is work
+		return bad
+	}
+	c, err := NewCodec(use...)
+	if err != nil {
+		return errors.Join(bad, err)
+	}
+	l.codec.Store(c)
+	return bad
+}
+
+// Want reads the dictionaries if the given version is not known yet, and says whether it is then.
+func (l *Library) Want(ctx context.Context, version uint32) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.Codec().Knows(version) {
+		return true, nil
+	}
+	err := l.load(ctx)
+	return l.Codec().Knows(version), err
+}
+
+// Publish trains a dictionary of the next free version from samples, puts it into etcd, and returns its version and size.
+func (l *Library) Publish(ctx context.Context, samples [][]byte, size int) (version uint32, bytes int, err error) {
+	fail := func(err error) (uint32, int, error) {
+		return 0, 0, fmt.Errorf("putting a dictionary into etcd: %w", err)
+	}
+	r, err := l.kv.Get(ctx, l.prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		return fail(err)
+	}
+	for _, kv := range r.Kvs {
+		if n, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), l.prefix), 10, 32); err == nil {
+			version = max(version, uint32(n))
+		}
+	}
+	version++
+	d, err := Train(samples, version, size)
+	if err != nil {
+		return 0, 0, err
+	}
+	name := l.prefix + strconv.FormatUint(uint64(version), 10)
+	t, err := l.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(name), "=", 0)).Then(clientv3.OpPut(name, string(d))).Commit()
+	if err != nil {
+		return fail(err)
+	}
+	if !t.Succeeded {
+		return fail(fmt.Errorf("somebody else has put one of version %d there at the same time: run it again", version))
+	}
+	return version, len(d), nil
+}

@@ -1,0 +1,193 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
+)
+
+// specChanged leaves out what the leader itself has written.
+var specChanged = predicate.GenerationChangedPredicate{}
+
+// keysEvery is the least time between two writings of a status where nothing has changed but the number
+// of keys: hot keys come and go all the time, and each writing is one in the cluster's etcd.
+const keysEvery = time.Minute
+
+// chainReconciler says in a chain's resource how the chain is, and holds the resource until the chain
+// is empty.
+type chainReconciler struct {
+	*operator
+
+	in    *term            // of which what follows is
+	shown map[string]shown // statuses as they were last written
+}
+
+// shown is a status that was written.
+type shown struct {
+	status v1alpha1.NetcraqChainStatus
+	at     time.Time
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *chainReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	t := r.leading()
+	if t == nil {
+		return reconcile.Result{}, nil
+	}
+	if r.in != t {
+		r.in, r.shown = t, map[string]shown{}
+	}
+	c := &v1alpha1.NetcraqChain{}
+	if err := r.client.Get(ctx, req.NamespacedName, c); err != nil {
+		delete(r.shown, req.Name)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	p, ok := t.of(c.Name)
+	if !ok || p.generation < c.Generation {
+		return reconcile.Result{}, nil // the network comes first, and wakes this
+	}
+	now, _, err := t.look(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	is := chainNamed(now, c.Name)
+	if p.refused != "" {
+		is = nil
+	}
+	if err := r.hold(ctx, c, c.DeletionTimestamp == nil || is != nil || t.inherits(c.Name)); err != nil {
+		return reconcile.Result{}, err
+	}
+	again := reconcile.Result{RequeueAfter: restless}
+	if c.DeletionTimestamp != nil {
+		return again, nil
+	}
+	if is != nil && is.Ready && len(is.Members) == int(c.Spec.Length) || p.refused != "" {
+		again.RequeueAfter = restful
+	}
+	return again, r.show(ctx, c, is, &p)
+}
+
+// inherits says whether gateways look for keys in a chain of an earlier leader that does not run yet.
+func (t *term) inherits(chain string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, ok := t.inherited[chain]
+	return ok
+}
+
+// Finalizer keeps a chain that is deleted until it holds no keys: were the agents removed before, nobody could take them out of the network, and gateways would wait for that.
+const Finalizer = "netcraq.io/keys"
+
+// hold sees to it that a chain's resource has the finalizer, or has not.
+func (r *chainReconciler) hold(ctx context.Context, c *v1alpha1.NetcraqChain, hold bool) error {
+	if controllerutil.ContainsFinalizer(c, Finalizer) == hold {
+		return nil
+	}
+	c = c.DeepCopy()
+	if hold {
+		if c.DeletionTimestamp != nil {
+			return nil // too late
+		}
+		controllerutil.AddFinalizer(c, Finalizer)
+	} else {
+		controllerutil.RemoveFinalizer(c, Finalizer)
+	}
+	if err := r.client.Update(ctx, c); ignoreGone(err) != nil {
+		return fmt.Errorf("the finalizer of the chain %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// show writes a chain's status where it has changed.
+func (r *chainReconciler) show(ctx context.Context, c *v1alpha1.NetcraqChain, is *api.Chain, p *planned) error {
+	was := c.Status
+	if s, ok := r.shown[c.Name]; ok {
+		was = s.status // the cache may not have it yet
+	}
+	to := status(c, was, is, p)
+	if to.PlacedKeys != was.PlacedKeys && time.Since(r.shown[c.Name].at) < keysEvery {
+		same := to
+		same.PlacedKeys = was.PlacedKeys
+		if equality.Semantic.DeepEqual(same, was) {
+			return nil
+		}
+	}
+	if equality.Semantic.DeepEqual(to, c.Status) {
+		r.shown[c.Name] = shown{to, r.shown[c.Name].at}
+		return nil
+	}
+	fresh := &v1alpha1.NetcraqChain{}
+	if err := r.client.Get(ctx, clientKey(c.Name), fresh); err != nil {
+		return ignoreGone(err)
+	}
+	fresh.Status = to
+	if err := r.client.Status().Update(ctx, fresh); err != nil {
+		return ignoreGone(err)
+	}
+	r.shown[c.Name] = shown{to, time.Now()}
+	return nil
+}
+
+// status is how a chain is.
+func status(c *v1alpha1.NetcraqChain, was v1alpha1.NetcraqChainStatus, is *api.Chain, p *planned) v1alpha1.NetcraqChainStatus {
+	s := v1alpha1.NetcraqChainStatus{ObservedGeneration: c.Generation, Conditions: slices.Clone(was.Conditions)}
+	set := func(kind string, yes bool, reason, message string) {
+		state := metav1.ConditionFalse
+		if yes {
+			state = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: kind, Status: state, Reason: reason, Message: message, ObservedGeneration: c.Generation})
+	}
+	if p.refused != "" {
+		set(v1alpha1.ConditionAccepted, false, "Conflict", p.refused)
+		set(v1alpha1.ConditionReady, false, "NotAccepted", "the chain is not formed")
+		set(v1alpha1.ConditionFullLength, false, "NotAccepted", "the chain is not formed")
+		return s
+	}
+	set(v1alpha1.ConditionAccepted, true, "Accepted", "")
+	if is == nil {
+		reason, message := "WaitingForNodes", p.waiting
+		if p.trouble != nil {
+			reason, message = "NotInstalled", p.trouble.Error()
+		}
+		set(v1alpha1.ConditionReady, false, reason, message)
+		set(v1alpha1.ConditionFullLength, false, reason, message)
+		return s
+	}
+	s.ServiceAddress, s.Epoch, s.PlacedKeys, s.Slots = is.ServiceAddress, int32(is.Epoch), int32(is.Keys), int32(is.Slots)
+	for _, m := range is.Members {
+		s.Members = append(s.Members, v1alpha1.Member{Node: m.Switch, Role: m.Role, Ready: m.Ready && m.LeaseLive})
+	}
+	var names []string
+	for _, m := range s.Members {
+		names = append(names, m.Node)
+	}
+	s.Length, s.Order = int32(len(names)), strings.Join(names, " ")
+	switch {
+	case p.trouble != nil:
+		set(v1alpha1.ConditionReady, false, "NotInstalled", p.trouble.Error())
+	case is.Ready:
+		set(v1alpha1.ConditionReady, true, "Serving", "every member has the configuration and may answer")
+	default:
+		set(v1alpha1.ConditionReady, false, "NotServing", is.Reason)
+	}
+	if s.Length == c.Spec.Length {
+		set(v1alpha1.ConditionFullLength, true, "AsAsked", "")
+	} else {
+		set(v1alpha1.ConditionFullLength, false, "NodesMissing", fmt.Sprintf("%d of %d members", s.Length, c.Spec.Length))
+	}
+	return s
+}

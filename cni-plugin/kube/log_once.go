@@ -1,0 +1,14 @@
+package kube
+
+// logOnce remembers what was last wrong, so that what goes on is logged once. The zero value is ready; it is not safe for concurrent use.
+type logOnce struct{ last string }
+
+// isNew says whether an error is another than the last time. nil is none, and forgets.
+func (c *logOnce) isNew(err error) bool {
+	was := c.last
+	c.last = ""
+	if err != nil {
+		c.last = err.Error()
+	}
+	return err != nil && c.last != was
+}

@@ -1,0 +1,184 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	placementcontroller "github.com/netcraq/netcraq/controlplane/placement/controller"
+)
+
+// membershipReconciler brings a chain's members nearer to its spec, a step at a time, and empties a
+// chain that is to go. A step may take long; the chain's status is written beside it (chainReconciler).
+type membershipReconciler struct{ *operator }
+
+// Reconcile implements reconcile.Reconciler.
+func (m *membershipReconciler) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	t := m.leading()
+	if t == nil {
+		return reconcile.Result{}, nil
+	}
+	c, ok := t.of(r.Name)
+	h := t.Hosted()
+	if !ok || !c.formed || c.trouble != nil || h == nil {
+		return reconcile.Result{}, nil // the network comes first
+	}
+	nodes := switchesOf(m.o.Fabric)
+	if m.o.Fabric == nil {
+		var err error
+		if nodes, err = listNodes(ctx, m.client); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	if !c.wanted {
+		err := t.empty(ctx, h.Controller, r.Name)
+		m.network.wake()
+		return reconcile.Result{RequeueAfter: restless}, err
+	}
+	now, ready, err := t.look(ctx)
+	is := chainNamed(now, r.Name)
+	if err != nil || is == nil {
+		return reconcile.Result{}, err
+	}
+	steady := t.settled(ready)
+	s := next(&c.spec, is, nodes, t.load(t.wanted(), now), func(node string) bool { return steady(r.Name, node) })
+	if s != nil {
+		// The step ends with the term, which may be before the agent does.
+		err := t.take(t.Context(), h.Controller, r.Name, s)
+		m.chains.wake()
+		if err != nil {
+			return reconcile.Result{}, fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	if s != nil || !is.Ready || len(is.Members) != int(c.spec.Length) {
+		return reconcile.Result{RequeueAfter: restless}, nil
+	}
+	return reconcile.Result{RequeueAfter: restful}, nil
+}
+
+// wanted are the chains that are wanted.
+func (t *term) wanted() (out []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, p := range t.plan {
+		if p.wanted {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// chainControl is what steps need of a controller.
+type chainControl interface {
+	Chain(ctx context.Context, name string) (*api.Chain, error)
+	Recover(ctx context.Context, chain, sw string) (*api.Chain, error)
+	ChangeChain(ctx context.Context, chain string, change api.ChainChange) (*api.Chain, error)
+	RemoveKey(ctx context.Context, chain, key string) error
+}
+
+// String says what a step does.
+func (s *step) String() string {
+	switch {
+	case s.bringIn != "":
+		return "bringing in " + s.bringIn
+	case s.members != nil:
+		return fmt.Sprintf("members %v", s.members)
+	}
+	return fmt.Sprintf("a lease of %d ms", *s.lease)
+}
+
+// take takes a chain's next step.
+func (t *term) take(ctx context.Context, c chainControl, chain string, s *step) error {
+	if s.bringIn == "" {
+		change := api.ChainChange{LeaseMillis: s.lease}
+		if s.members != nil {
+			change.Members = &s.members
+		}
+		_, err := c.ChangeChain(ctx, chain, change)
+		return err
+	}
+	before, err := c.Chain(ctx, chain)
+	if err != nil {
+		return err
+	}
+	_, err = c.Recover(ctx, chain, s.bringIn)
+	// What was refused at once costs nothing.
+	if after, failed := c.Chain(ctx, chain); err == nil || failed != nil || after.Epoch != before.Epoch {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.trials.tried(candidacy{chain, s.bringIn}, time.Now())
+	}
+	return err
+}
+
+// emptied says whether a chain that is to go holds no keys, and no gateway looks for one there: were
+// the controller to end before, nobody could take them out, and gateways would wait for that. left are
+// those that the placement does not take out, which knows in which order etcd's go.
+func (t *term) emptied(ctx context.Context, chain string) (empty bool, left []api.Key, err error) {
+	h := t.Hosted()
+	if h == nil {
+		return false, nil, errors.New("there is no controller")
+	}
+	keys, err := h.Controller.Keys(ctx, chain)
+	if err != nil {
+		return false, nil, err
+	}
+	entries, err := t.Placed(ctx)
+	if err != nil {
+		return false, nil, err
+	}
+	for _, e := range entries {
+		if e.Chain == chain {
+			return false, nil, nil // the placement is at it
+		}
+	}
+	left = slices.DeleteFunc(slices.Clone(keys), func(k api.Key) bool {
+		return strings.HasPrefix(k.Name, placementcontroller.DirectoryName("")) // it is about to make an entry, or has just deleted it
+	})
+	return len(keys) == 0, left, nil
+}
+
+// empty takes keys out of a chain that is to go, but for etcd's.
+func (t *term) empty(ctx context.Context, c chainControl, chain string) error {
+	_, left, err := t.emptied(ctx, chain)
+	if err != nil {
+		return fmt.Errorf("emptying it: %w", err)
+	}
+	for _, k := range left {
+		err := c.RemoveKey(ctx, chain, strconv.FormatUint(uint64(k.KeyID), 10))
+		if err != nil && !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+			return fmt.Errorf("removing its keys: %w", err)
+		}
+	}
+	return nil
+}
+
+// settled says whether a switch has been ready for long enough to be brought into a chain; ready are
+// those that are now.
+func (t *term) settled(ready map[string]bool) func(chain, node string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name := range t.steady {
+		if !ready[name] {
+			delete(t.steady, name)
+		}
+	}
+	for name := range ready {
+		if _, ok := t.steady[name]; !ok {
+			t.steady[name] = time.Now()
+		}
+	}
+	return func(chain, node string) bool {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		since, ok := t.steady[node]
+		return ok && time.Since(since) >= t.trials.wait(candidacy{chain, node}, time.Now())
+	}
+}

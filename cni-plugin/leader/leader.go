@@ -1,0 +1,185 @@
+package leader
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/etcdstore"
+	"github.com/netcraq/netcraq/controlplane/server"
+)
+
+// LeaseName is the Lease that says which agent leads.
+const LeaseName = "netcraq-leader"
+
+// Times of the Lease. A leader that renews it late goes on leading until another agent has it: that
+// etcd knows of one leader only is what counts.
+const (
+	leaseDuration = 5 * time.Second
+	renewDeadline = 4 * time.Second
+	retryPeriod   = time.Second
+)
+
+// Config is what the command line says of leading.
+type Config struct {
+	Etcd       server.Etcd
+	Prometheus string // the URL of one that scrapes the gateways; "": no keys of etcd's are placed
+	// GatewayPrefix is what the names of the gateways' own keys in etcd begin with.
+	GatewayPrefix string
+	// HeatWindow is what rates are taken over.
+	HeatWindow time.Duration
+}
+
+// Options are what an agent needs to lead.
+type Options struct {
+	Config
+	Node      string // this node's name, which the Lease has: an agent that was killed is its own successor
+	Namespace string // of the Lease
+	Leases    coordination.LeasesGetter
+	Identity  etcdstore.Identity
+	Dir       string         // where the program is put for the controller
+	TLS       *tls.Config    // towards switches; nil: as the topology says
+	Replica   *admin.Replica // of the admin API
+	Log       *slog.Logger
+
+	// Began is called when a term has begun, and Follow follows a controller until its context ends.
+	Began  func()
+	Follow func(context.Context, *controller.Controller)
+	// Metrics is told of a controller's metrics; nil: there is none any more.
+	Metrics func(prometheus.Gatherer)
+}
+
+// Leader is an agent that may lead.
+type Leader struct {
+	o Options
+
+	mu      sync.Mutex
+	holder  string             // who has the Lease
+	term    *Term              // nil: this agent does not lead
+	resign  context.CancelFunc // ends its candidacy; nil: it is no candidate
+	running sync.WaitGroup     // what resign ends, slowly: state is saved, and etcd told
+}
+
+// New makes one, which does nothing until it is started.
+func New(o Options) *Leader { return &Leader{o: o} }
+
+// Start implements manager.Runnable: it campaigns until ctx ends.
+func (l *Leader) Start(ctx context.Context) error {
+	defer func() {
+		l.campaign(ctx, "")
+		l.running.Wait()
+	}()
+	for ctx.Err() == nil {
+		var e *leaderelection.LeaderElector
+		var err error
+		e, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+			Lock: &resourcelock.LeaseLock{
+				LeaseMeta:  metav1.ObjectMeta{Namespace: l.o.Namespace, Name: LeaseName},
+				Client:     l.o.Leases,
+				LockConfig: resourcelock.ResourceLockConfig{Identity: l.o.Node},
+			},
+			LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+			ReleaseOnCancel: true, Name: LeaseName,
+			Callbacks: leaderelection.LeaderCallbacks{
+				OnStartedLeading: func(context.Context) {},
+				OnStoppedLeading: func() {},
+				// These calls may overtake each other.
+				OnNewLeader: func(string) { l.campaign(ctx, e.GetLeader()) },
+			},
+		})
+		if err != nil {
+			return fmt.Errorf("the leader's Lease: %w", err)
+		}
+		e.Run(ctx)
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryPeriod):
+		}
+	}
+	return nil
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable: this is the election.
+func (l *Leader) NeedLeaderElection() bool { return false }
+
+// campaign makes this agent lead, as soon as etcd takes it, or resign, by who has the Lease.
+func (l *Leader) campaign(ctx context.Context, holder string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if holder == "" && ctx.Err() == nil {
+		// Given up by somebody who was late with it, perhaps by this agent; who takes it next is heard.
+		return
+	}
+	l.holder = holder
+	switch mine := holder == l.o.Node && ctx.Err() == nil; {
+	case mine && l.resign == nil:
+		candidacy, resign := context.WithCancel(ctx)
+		l.resign = resign
+		l.running.Go(func() { l.run(candidacy) })
+	case !mine && l.resign != nil:
+		l.resign()
+		l.resign = nil
+	}
+}
+
+// run leads again and again until ctx ends.
+func (l *Leader) run(ctx context.Context) {
+	_ = server.Run(ctx, server.Config{ // it says no more than that ctx has ended
+		Etcd:     &l.o.Etcd,
+		Identity: l.o.Identity,
+		StandBy: func(other etcdstore.Identity) {
+			l.o.Log.Info("another agent leads yet", "leader", other.Name)
+		},
+		Lead: l.once,
+		Log:  l.o.Log,
+	})
+}
+
+// once leads for one term.
+func (l *Leader) once(ctx context.Context, elected *server.Term) error {
+	t, err := newTerm(ctx, &l.o, elected)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	l.o.Log.Info("leading", "election id", fmt.Sprint(elected.Elected.ElectionID()))
+	l.setTerm(nil, t)
+	defer l.setTerm(t, nil)
+	l.o.Began()
+	<-t.ctx.Done()
+	return context.Cause(t.ctx)
+}
+
+// setTerm replaces one term by another, unless another has begun meanwhile.
+func (l *Leader) setTerm(old, t *Term) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.term == old || t != nil {
+		l.term = t
+	}
+}
+
+// Term is the present one; nil: this agent does not lead.
+func (l *Leader) Term() *Term {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.term
+}
+
+// Holder is the node whose agent has the Lease, as far as is known.
+func (l *Leader) Holder() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.holder
+}

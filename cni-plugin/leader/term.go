@@ -1,0 +1,166 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/controlplane/placement/policy"
+	"github.com/netcraq/netcraq/controlplane/server"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Term is the time for which this agent leads. The controller is there when there is a chain to be
+// controlled.
+type Term struct {
+	o    *Options
+	term *server.Term
+	ctx  context.Context
+	end  context.CancelCauseFunc
+	// Recorded are the members of chains as an earlier leader left them.
+	Recorded map[string][]string
+	// Inherited are chains of an earlier leader in which gateways look for keys of etcd's. Where
+	// nobody wants them any more they have to be emptied.
+	Inherited map[string]v1alpha1.NetcraqChainSpec
+
+	hosting sync.Mutex // held while the controller is changed
+
+	mu      sync.Mutex
+	hosted  *Hosted
+	leaving map[string]bool // chains that are to hold none of etcd's keys
+}
+
+// Hosted is the controller of this process.
+type Hosted struct {
+	*server.Server
+	Profile int // of its program: the width of a value in bits
+	stop    func()
+}
+
+// etcdWait is how long a question to etcd may take.
+const etcdWait = 10 * time.Second
+
+func newTerm(ctx context.Context, o *Options, term *server.Term) (*Term, error) {
+	state, err := term.Elected.Load()
+	if err != nil {
+		return nil, fmt.Errorf("the chains' state: %w", err)
+	}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("a folder for the program: %w", err)
+	}
+	r := &Term{o: o, term: term, Recorded: map[string][]string{},
+		Inherited: map[string]v1alpha1.NetcraqChainSpec{}}
+	if state != nil {
+		for name, record := range state.Chains {
+			r.Recorded[name] = record.Config.Members
+		}
+		entries, err := r.Placed(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if record, ok := state.Chains[e.Chain]; ok {
+				r.Inherited[e.Chain] = v1alpha1.NetcraqChainSpec{ID: int32(wire.Key(e.ID).Chain()),
+					LeaseMillis: int32(record.Config.Lease / time.Millisecond)}
+			}
+		}
+	}
+	r.ctx, r.end = context.WithCancelCause(ctx)
+	return r, nil
+}
+
+// Placed are the keys of etcd's that gateways look for in the network.
+func (r *Term) Placed(ctx context.Context) (map[string]placement.Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, etcdWait)
+	defer cancel()
+	entries, _, _, err := placement.Store{KV: r.term.Etcd, Prefix: r.o.GatewayPrefix}.List(ctx)
+	return entries, err
+}
+
+// ProgramDir is the folder for the controller's program.
+func (r *Term) ProgramDir() string { return r.o.Dir }
+
+// Context ends with the term.
+func (r *Term) Context() context.Context { return r.ctx }
+
+// Hosted is the controller that there is now; nil: none.
+func (r *Term) Hosted() *Hosted {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.hosted
+}
+
+func (r *Term) setHosted(h *Hosted) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hosted = h
+}
+
+// Leave has the placement take its keys out of some chains.
+func (r *Term) Leave(chains map[string]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leaving = maps.Clone(chains)
+}
+
+// IsLeaving says whether the placement was told to take its keys out of a chain.
+func (r *Term) IsLeaving(chain string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leaving[chain]
+}
+
+// Host has the controller control a network; nil: there is none to be controlled.
+func (r *Term) Host(t *topology.Topology, profile int) error {
+	r.hosting.Lock()
+	defer r.hosting.Unlock()
+	if r.ctx.Err() != nil && t != nil {
+		return context.Cause(r.ctx)
+	}
+	hosted := r.Hosted()
+	if hosted != nil && (t == nil || hosted.Profile != profile) {
+		r.setHosted(nil)
+		hosted.stop()
+		hosted = nil
+	}
+	if t == nil {
+		return nil
+	}
+	if hosted != nil {
+		return hosted.Controller.Update(r.ctx, t)
+	}
+	s, err := server.New(r.term, server.Options{Topology: t, TLS: r.o.TLS, Replica: r.o.Replica, Log: r.o.Log,
+		Placement: &server.Placement{Prometheus: r.o.Prometheus, Window: r.o.HeatWindow, Prefix: r.o.GatewayPrefix,
+			Limits: policy.DefaultLimits(), Leaving: r.IsLeaving}})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(r.ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.Run(ctx); errors.Is(err, server.ErrDeposed) {
+			r.end(err)
+		}
+	})
+	wg.Go(func() { r.o.Follow(ctx, s.Controller) })
+	r.o.Metrics(s.Controller.Registry())
+	r.setHosted(&Hosted{Server: s, Profile: profile, stop: func() {
+		cancel()
+		r.o.Metrics(nil)
+		wg.Wait() // what it writes to etcd must not come after what the next one writes
+	}})
+	return nil
+}
+
+// close ends the controller, too.
+func (r *Term) close() {
+	r.end(errors.New("the term is over"))
+	_ = r.Host(nil, 0) // there is nothing that could fail
+}

@@ -1,0 +1,404 @@
+// Package keyspace says which keys are in the network: the name of each (an etcd key, or any other), its KEY_ID on the wire, and its slot in the
+// switches' registers. It is pure bookkeeping, kept in memory; the controller's Store saves it, in a file or in etcd.
+//
+// A KEY_ID is the chain's number (8 bits) and a number that counts up (24 bits). Numbers are not used again until all have been: a late write of a
+// client that still knows a removed key by its KEY_ID must not hit another key. Slots are used again at once, the lowest free one first; what they
+// held is safe, because a slot's versions are never reset.
+package keyspace
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+// The kinds of failure; errors wrap one of them.
+var (
+	ErrInvalid  = errors.New("invalid")
+	ErrNotFound = errors.New("not found")
+	ErrExists   = errors.New("exists already")
+	ErrFull     = errors.New("full")
+)
+
+// State is how far a key's placing has come.
+type State string
+
+const (
+	Adding   State = "adding"   // recorded; its entries and first write may or may not have been made
+	Placed   State = "placed"   //
+	Removing State = "removing" // recorded; it may be gone from some switches
+	Moving   State = "moving"   // recorded; switches may have entries of it, of its alias, or both
+	Taken    State = "taken"    // it is being moved, and only its alias has entries
+)
+
+// numberMask is the part of a KEY_ID (32 bits) that counts up: 24 bits. The others are its chain's.
+const numberMask = 1<<24 - 1
+
+// MaxName is the longest name, in bytes.
+const MaxName = 4096
+
+// Key is one key.
+type Key struct {
+	Name  string   `json:"name"`
+	ID    wire.Key `json:"id"`
+	Slot  int      `json:"slot"`
+	State State    `json:"state"`
+	// Alias is another KEY_ID for the slot, which only the controller knows; 0: there is none. A key has one while it is moved.
+	Alias wire.Key `json:"alias,omitempty"`
+}
+
+// Space is where a chain may place keys: the slots from First, Count of them, the same at each of its switches.
+type Space struct {
+	Chain uint8 `json:"chain"`
+	First int   `json:"first"`
+	Count int   `json:"count"`
+}
+
+// Snapshot is a directory as it is saved. Its keys may be those of other snapshots as well: they are only to be read, but for Sort.
+type Snapshot struct {
+	// Edit counts the changes of a directory: of two snapshots of one directory, those with the same Edit are the same. 0: it is of none.
+	Edit uint64           `json:"-"`
+	Keys []Key            `json:"keys"`
+	Next map[uint8]uint32 `json:"next"` // by chain: where the search for the next number starts
+	// Retired are KEY_IDs beyond that which somebody chose and which are free again.
+	Retired []wire.Key `json:"retired,omitempty"`
+}
+
+// Directory is the keys of all chains. It is not safe for concurrent use.
+type Directory struct {
+	spaces map[uint8]Space
+	names  map[string]*Key
+	ids    map[wire.Key]*Key
+	slots  map[int]*Key // of all chains: spaces may have moved since a key was placed
+	counts map[uint8]int
+	next   map[uint8]uint32
+	// A KEY_ID that has been used does not come back in another slot, where its versions would begin again lower: an acknowledgement of its earlier life that is late
+	// would be taken for a newer one. Those below next are not given again; of those beyond it, these.
+	retired map[wire.Key]bool
+	lowest  map[uint8]int // no slot of the chain's space below is free
+
+	edit     uint64 // how many changes there were
+	snapshot *Snapshot
+	chains   map[uint8][]Key // what Chain has answered since the last change
+}
+
+// changed forgets what was made of the keys as they were.
+func (d *Directory) changed() {
+	d.edit++
+	d.snapshot, d.chains = nil, map[uint8][]Key{}
+}
+
+// New makes a directory of what was saved (the zero Snapshot: nothing).
+func New(spaces []Space, s Snapshot) (*Directory, error) {
+	d := &Directory{spaces: map[uint8]Space{}, names: map[string]*Key{}, ids: map[wire.Key]*Key{}, slots: map[int]*Key{},
+		counts: map[uint8]int{}, next: map[uint8]uint32{}, retired: map[wire.Key]bool{}, lowest: map[uint8]int{}}
+	d.SetSpaces(spaces)
+	for _, k := range s.Keys {
+		if k.Name == "" || !slices.Contains([]State{Adding, Placed, Removing, Moving, Taken}, k.State) {
+			return nil, fmt.Errorf("the saved directory is damaged: it has a key %q (%v) in the state %q. Put the "+
+				"newest copy of it back", k.Name, k.ID, k.State)
+		}
+		if d.names[k.Name] != nil || d.ids[k.ID] != nil || d.slots[k.Slot] != nil {
+			return nil, fmt.Errorf("the saved directory has the name %q, the KEY_ID %v or the slot %d twice: it is "+
+				"damaged. Put the newest copy of it back", k.Name, k.ID, k.Slot)
+		}
+		d.put(k)
+	}
+	for c, n := range s.Next {
+		d.next[c] = n
+	}
+	for _, id := range s.Retired {
+		d.retired[id] = true
+	}
+	d.changed()
+	return d, nil
+}
+
+// SetSpaces says which chains there are from now on, and where. Keys stay where they are.
+func (d *Directory) SetSpaces(spaces []Space) {
+	clear(d.spaces)
+	for _, sp := range spaces {
+		d.spaces[sp.Chain] = sp
+		d.lowest[sp.Chain] = sp.First
+		if _, ok := d.next[sp.Chain]; !ok { // a chain that comes back goes on counting
+			d.next[sp.Chain] = 1
+		}
+	}
+	d.changed()
+}
+
+// Spaces is where the chains are, by chain.
+func (d *Directory) Spaces() []Space {
+	return slices.SortedFunc(maps.Values(d.spaces), func(a, b Space) int { return int(a.Chain) - int(b.Chain) })
+}
+
+func (d *Directory) put(k Key) *Key {
+	p := &k
+	d.names[k.Name], d.ids[k.ID], d.slots[k.Slot] = p, p, p
+	d.counts[k.ID.Chain()]++
+	d.changed()
+	return p
+}
+
+// Snapshot is the directory as it is to be saved, its keys in no order. A directory of many keys is saved with every step of a chain's change, and mostly has not
+// changed itself.
+func (d *Directory) Snapshot() Snapshot {
+	if d.snapshot == nil {
+		d.snapshot = &Snapshot{Edit: d.edit + 1, Next: maps.Clone(d.next), Keys: make([]Key, 0, len(d.ids)), Retired: slices.Sorted(maps.Keys(d.retired))}
+		for _, k := range d.ids {
+			d.snapshot.Keys = append(d.snapshot.Keys, *k)
+		}
+	}
+	return *d.snapshot
+}
+
+// List is those keys whose names start with prefix and that are wanted, by name.
+func (s *Snapshot) List(prefix string, want func(Key) bool) []Key {
+	var out []Key
+	for _, k := range s.Keys {
+		if strings.HasPrefix(k.Name, prefix) && want(k) {
+			out = append(out, k)
+		}
+	}
+	sortKeys(out)
+	return out
+}
+
+// Sort puts a snapshot's keys into the order of their names.
+func (s *Snapshot) Sort() { sortKeys(s.Keys) }
+
+func sortKeys(keys []Key) {
+	slices.SortFunc(keys, func(a, b Key) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// Add records a key as Adding. id nil: the next free number is taken.
+func (d *Directory) Add(chain uint8, name string, id *wire.Key) (Key, error) {
+	sp, ok := d.spaces[chain]
+	switch {
+	case !ok:
+		return Key{}, fmt.Errorf("%w: there is no chain %d", ErrNotFound, chain)
+	case name == "" || len(strings.TrimPrefix(name, MovingPrefix)) > MaxName:
+		return Key{}, fmt.Errorf("%w: a key's name has 1 to %d bytes, this one %d", ErrInvalid, MaxName, len(name))
+	case !utf8.ValidString(name):
+		return Key{}, fmt.Errorf("%w: the key's name is not UTF-8 text", ErrInvalid)
+	case strings.HasPrefix(name, adoptedPrefix):
+		return Key{}, fmt.Errorf("%w: names that start with %s are for keys whose name is not known", ErrInvalid, adoptedPrefix)
+	case d.names[name] != nil:
+		return Key{}, fmt.Errorf("%w: the key %q is placed in chain %d as %v", ErrExists, name, d.names[name].ID.Chain(), d.names[name].ID)
+	}
+	k := Key{Name: name, State: Adding}
+	if id != nil {
+		switch other := d.ids[*id]; {
+		case id.Chain() != chain:
+			return Key{}, fmt.Errorf("%w: the KEY_ID %v is of chain %d (its top byte), not %d", ErrInvalid, *id, id.Chain(), chain)
+		case other != nil:
+			return Key{}, fmt.Errorf("%w: the KEY_ID %v is that of %q", ErrExists, *id, other.Name)
+		case d.used(*id):
+			return Key{}, fmt.Errorf("%w: the KEY_ID %v may have been used before, and must not come back: choose one from %v on, or leave the choice to the controller",
+				ErrInvalid, *id, wire.MakeKey(chain, d.next[chain]))
+		}
+		k.ID = *id
+	}
+	for k.Slot = d.lowest[chain]; d.slots[k.Slot] != nil; k.Slot++ {
+	}
+	d.lowest[chain] = k.Slot
+	if k.Slot >= sp.First+sp.Count {
+		return Key{}, fmt.Errorf("%w: all %d slots of chain %d are taken: remove keys, or give the chain more slots", ErrFull, sp.Count, chain)
+	}
+	if id == nil {
+		k.ID = d.number(chain)
+	}
+	return *d.put(k), nil
+}
+
+// number is a KEY_ID that has not been used for as long as possible.
+func (d *Directory) number(chain uint8) wire.Key {
+	const numbers = numberMask + 1
+	n := d.next[chain] % numbers
+	for n == 0 || d.ids[wire.MakeKey(chain, n)] != nil || d.retired[wire.MakeKey(chain, n)] {
+		n = (n + 1) % numbers
+	}
+	d.next[chain] = (n + 1) % numbers
+	return wire.MakeKey(chain, n)
+}
+
+// skipped is how many numbers Skip passes over: many more than are given between two copies of a directory, and few of
+// the 2^24 that there are.
+const skipped = 1 << 16
+
+// Skip passes over numbers that a chain's keys may have had since the directory was saved, where it turns out to be an
+// earlier one. Those that have them yet are to be adopted before.
+func (d *Directory) Skip(chain uint8) {
+	if n := d.next[chain]; n+skipped <= numberMask {
+		d.next[chain] = n + skipped
+	}
+	d.changed()
+}
+
+// used says whether a KEY_ID may have been a key's, or an alias, before.
+func (d *Directory) used(id wire.Key) bool {
+	return uint32(id)&numberMask < d.next[id.Chain()] || d.retired[id]
+}
+
+// StartMove records a key as Moving, and gives it an alias.
+func (d *Directory) StartMove(id wire.Key) Key {
+	k := d.ids[id]
+	k.State, k.Alias = Moving, d.number(id.Chain())
+	d.changed()
+	return *k
+}
+
+// StayPut records that a key is not moved after all.
+func (d *Directory) StayPut(id wire.Key) {
+	if k := d.ids[id]; k != nil {
+		k.State, k.Alias = Placed, 0
+		d.changed()
+	}
+}
+
+// FinishMove gives a key's name to another, which is Placed then. What is left of it is its slot, under its alias, as a key that is Removing.
+func (d *Directory) FinishMove(from, to wire.Key) (left Key) {
+	old, now := *d.ids[from], d.ids[to]
+	d.Delete(from)
+	delete(d.names, now.Name)
+	now.Name, now.State = old.Name, Placed
+	d.names[now.Name] = now
+	return *d.put(Key{Name: movedPrefix + old.Alias.String(), ID: old.Alias, Slot: old.Slot, State: Removing})
+}
+
+// movedPrefix starts the names of what is left of moved keys, and MovingPrefix those of keys that are to take the place of others.
+const (
+	movedPrefix  = "moved:"
+	MovingPrefix = "moving:"
+)
+
+// FinalName is the name of a key, or the one that it is to have when it has taken another's place.
+func (k Key) FinalName() string { return strings.TrimPrefix(k.Name, MovingPrefix) }
+
+// Leftover says whether a key is what is left of one that was moved away.
+func (k Key) Leftover() bool { return strings.HasPrefix(k.Name, movedPrefix) }
+
+// adoptedPrefix starts the names of keys that were found in the switches and nobody remembers.
+const adoptedPrefix = "keyid:"
+
+// Adopt takes in keys that were found in the switches, by their KEY_IDs and slots, under names made of their KEY_IDs,
+// and returns those that it has taken in. All that are found are given in one call: not taken in is a KEY_ID that was
+// used before it, whose key was removed or has moved away, and one whose slot is another key's.
+func (d *Directory) Adopt(found map[wire.Key]int) (adopted []Key) {
+	var fit []wire.Key
+	for _, id := range slices.Sorted(maps.Keys(found)) {
+		if !d.used(id) && d.ids[id] == nil {
+			fit = append(fit, id)
+		}
+	}
+	for _, id := range fit {
+		if d.slots[found[id]] != nil {
+			continue
+		}
+		if n := uint32(id) & numberMask; n >= d.next[id.Chain()] {
+			d.next[id.Chain()] = n + 1
+		}
+		adopted = append(adopted, *d.put(Key{Name: adoptedPrefix + id.String(), ID: id, Slot: found[id], State: Placed}))
+	}
+	return adopted
+}
+
+// Retire records that a KEY_ID was used, by whomever, and must not be given again.
+func (d *Directory) Retire(id wire.Key) {
+	if !d.used(id) && d.ids[id] == nil {
+		d.retired[id] = true
+		d.changed()
+	}
+}
+
+// SetState changes a key's state.
+func (d *Directory) SetState(id wire.Key, s State) {
+	if k := d.ids[id]; k != nil && k.State != s {
+		k.State = s
+		d.changed()
+	}
+}
+
+// Delete forgets a key; its slot is free.
+func (d *Directory) Delete(id wire.Key) {
+	k := d.ids[id]
+	if k == nil {
+		return
+	}
+	delete(d.names, k.Name)
+	delete(d.ids, k.ID)
+	delete(d.slots, k.Slot)
+	if !d.used(id) {
+		d.retired[id] = true
+	}
+	d.changed()
+	d.counts[id.Chain()]--
+	if c := id.Chain(); k.Slot < d.lowest[c] && k.Slot >= d.spaces[c].First {
+		d.lowest[c] = k.Slot
+	}
+}
+
+// ByName finds a key.
+func (d *Directory) ByName(name string) (Key, bool) { return value(d.names[name]) }
+
+// ByID finds a key.
+func (d *Directory) ByID(id wire.Key) (Key, bool) { return value(d.ids[id]) }
+
+// BySlot finds the key in a slot.
+func (d *Directory) BySlot(slot int) (Key, bool) { return value(d.slots[slot]) }
+
+func value(k *Key) (Key, bool) {
+	if k == nil {
+		return Key{}, false
+	}
+	return *k, true
+}
+
+// Find finds a key of a chain by its name, or by its KEY_ID as people write it.
+func (d *Directory) Find(chain uint8, nameOrID string) (Key, error) {
+	if k, ok := d.ByName(nameOrID); ok && k.ID.Chain() == chain {
+		return k, nil
+	}
+	if id, err := wire.ParseKey(nameOrID); err == nil {
+		if k, ok := d.ByID(id); ok && id.Chain() == chain {
+			return k, nil
+		}
+	}
+	return Key{}, fmt.Errorf("%w: no key %q is placed in chain %d", ErrNotFound, nameOrID, chain)
+}
+
+// List is the keys whose names start with prefix, by name.
+func (d *Directory) List(prefix string) []Key {
+	var out []Key
+	for name, k := range d.names {
+		if strings.HasPrefix(name, prefix) {
+			out = append(out, *k)
+		}
+	}
+	sortKeys(out)
+	return out
+}
+
+// Chain is the keys of a chain, by KEY_ID.
+func (d *Directory) Chain(chain uint8) []Key {
+	if out, ok := d.chains[chain]; ok {
+		return out
+	}
+	var out []Key
+	for id, k := range d.ids {
+		if id.Chain() == chain {
+			out = append(out, *k)
+		}
+	}
+	slices.SortFunc(out, func(a, b Key) int { return int(int64(a.ID) - int64(b.ID)) })
+	d.chains[chain] = out
+	return out
+}
+
+// Count is the number of keys of a chain.
+func (d *Directory) Count(chain uint8) int { return d.counts[chain] }

@@ -1,0 +1,21 @@
+// Package policy decides which of etcd's keys are served by the network (docs/etcd.md), as a pure function of what is known: no input or output, no
+// clocks. The shell around it is controlplane/placement/controller.
+//
+//	how often each key is read and written ──┐   ┌─────────┐    moves: place KEY in CHAIN,
+//	values: size, lease                      ├──▶│ Planner │ ─────────▶    remove KEY
+//	chains: cells, free slots                │   └─────────┘    verdicts: each key's reason
+//	rules of the operator, limits, time    ──┘
+//
+// A placed key saves etcd its reads and costs each of its writes a guard: two CAS in the network before and after the transaction, and readers that ask
+// etcd meanwhile. So a key's score is its reads a second less WriteCost times its writes a second, and the keys with the highest scores ought to be placed.
+//
+// Moving a key costs something too, and rates that are measured go up and down. What keeps keys from flapping:
+//
+//   - A newcomer's score must be at least Worth, and where all slots are in use, Factor times that of the key that would have to go, for Dwell without a break.
+//   - Who was placed stays for Stay, who was removed stays away for Rest.
+//   - A bucket of moves, which fills at MovesPerMinute, limits all moves that are made for heat. What is done because it must be (a key on a lease, an
+//     exclusion, a writer that bypasses the gateways) does not wait for it.
+//   - A key whose heat is not known is neither placed nor removed. Whoever measures may be down or slow: nothing moves then.
+//
+// Every key that was looked at has a Verdict, with the numbers that led to it.
+package policy

@@ -1,0 +1,148 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/netcraq/netcraq/api/placement"
+)
+
+// Choice is what a rule says about the keys that it is about.
+type Choice string
+
+// The choices.
+const (
+	Pin     Choice = "pin"     // is placed whatever its heat, if it can be
+	Exclude Choice = "exclude" // is never placed
+	Include Choice = "include" // is placed by its heat: an exception from a wider exclusion
+)
+
+// Subject is what a rule is about: one key, or all keys that begin with a prefix.
+type Subject struct {
+	Name   string
+	Prefix bool
+}
+
+func (s Subject) String() string {
+	if s.Prefix {
+		return placement.Printable(s.Name) + "*"
+	}
+	return placement.Printable(s.Name)
+}
+
+// Rules are the operator's. Of those about a key the narrowest holds: that about the key itself, then that about the longest prefix.
+type Rules struct {
+	own    string // the gateway's own prefix: nobody's choice
+	normal map[Subject]Choice
+	chosen map[Subject]Choice
+}
+
+// HealthKey is what kube-apiserver reads to see whether etcd answers. An answer from the network would say nothing about that.
+const HealthKey = "/registry/health"
+
+// NewRules are the rules before anybody has chosen any: the health key and placement.Credentials are excluded. own is the prefix under which the gateways keep their own state.
+func NewRules(own string) *Rules {
+	r := &Rules{own: own, normal: map[Subject]Choice{{Name: HealthKey}: Exclude}, chosen: map[Subject]Choice{}}
+	for _, prefix := range placement.Credentials {
+		r.normal[Subject{prefix, true}] = Exclude
+	}
+	return r
+}
+
+// Set chooses, and Clear takes a choice back. Anything but an exclusion is refused for the gateway's own keys.
+func (r *Rules) Set(s Subject, c Choice) error {
+	switch {
+	case s.Name == "":
+		return fmt.Errorf("a rule about an empty key or prefix")
+	case c != Pin && c != Exclude && c != Include:
+		return fmt.Errorf("%q is not a choice: want pin, exclude or include", c)
+	case c != Exclude && r.own != "" && strings.HasPrefix(s.Name, r.own):
+		return fmt.Errorf("%s: the gateways' own keys (%s*) are never placed", s, placement.Printable(r.own))
+	}
+	r.chosen[s] = c
+	return nil
+}
+
+// Clear takes a choice back; false: there was none.
+func (r *Rules) Clear(s Subject) bool {
+	_, ok := r.chosen[s]
+	delete(r.chosen, s)
+	return ok
+}
+
+// Chosen is the operator's choice about exactly this subject; "" where there is none.
+func (r *Rules) Chosen(s Subject) Choice { return r.chosen[s] }
+
+// Of is what holds for a key, and by which rule; "" where there is none. byDefault: nobody has chosen it.
+func (r *Rules) Of(key string) (c Choice, by Subject, byDefault bool) {
+	if r.own != "" && strings.HasPrefix(key, r.own) {
+		return Exclude, Subject{r.own, true}, true
+	}
+	if c := r.chosen[Subject{Name: key}]; c != "" {
+		return c, Subject{Name: key}, false
+	}
+	if c := r.normal[Subject{Name: key}]; c != "" {
+		return c, Subject{Name: key}, true
+	}
+	for n := len(key); n > 0; n-- {
+		if c := r.chosen[Subject{key[:n], true}]; c != "" {
+			return c, Subject{key[:n], true}, false
+		}
+		if c := r.normal[Subject{key[:n], true}]; c != "" {
+			return c, Subject{key[:n], true}, true
+		}
+	}
+	return "", Subject{}, false
+}
+
+// Pins are the keys that are pinned by name, in order.
+func (r *Rules) Pins() []string { return r.pins(false) }
+
+// PinnedPrefixes are the prefixes all of whose keys are pinned, but for those of which a narrower rule says otherwise; in order.
+func (r *Rules) PinnedPrefixes() []string { return r.pins(true) }
+
+func (r *Rules) pins(prefix bool) []string {
+	var out []string
+	for s, c := range r.chosen {
+		if c == Pin && s.Prefix == prefix {
+			out = append(out, s.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Rule is a choice about a subject.
+type Rule struct {
+	Subject
+	Choice  Choice
+	Default bool // nobody has chosen it
+}
+
+// All lists the rules, those that nobody has chosen first.
+func (r *Rules) All() []Rule {
+	var out []Rule
+	if r.own != "" {
+		out = append(out, Rule{Subject{r.own, true}, Exclude, true})
+	}
+	add := func(m map[Subject]Choice, normal bool) {
+		for _, s := range slices.SortedFunc(maps.Keys(m), func(a, b Subject) int {
+			return cmp.Or(cmp.Compare(a.Name, b.Name), map[bool]int{true: 1, false: 0}[a.Prefix])
+		}) {
+			if _, over := r.chosen[s]; !normal || !over {
+				out = append(out, Rule{s, m[s], normal})
+			}
+		}
+	}
+	add(r.normal, true)
+	add(r.chosen, false)
+	return out
+}
+
+// Clone is a copy.
+func (r *Rules) Clone() *Rules {
+	return &Rules{r.own, maps.Clone(r.normal), maps.Clone(r.chosen)}
+}

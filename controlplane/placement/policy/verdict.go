@@ -1,0 +1,94 @@
+package policy
+
+import "fmt"
+
+// Op is what a move does.
+type Op string
+
+// The moves.
+const (
+	Place  Op = "place"
+	Remove Op = "remove"
+)
+
+// Move is one change of which keys are placed.
+type Move struct {
+	Op     Op     `json:"op"`
+	Key    []byte `json:"key"` // any bytes
+	Chain  string `json:"chain"`
+	Code   Code   `json:"code"`
+	Reason string `json:"reason"`
+}
+
+// Code is the kind of a verdict, for programs.
+type Code string
+
+// The kinds of verdicts. Those of keys that are placed and stay:
+const (
+	Pinned Code = "pinned" // by an operator
+	Serves Code = "serves" // it is worth its slot
+	Quiet  Code = "quiet"  // it is read less than is worth a slot, and stays for a while
+	Costly Code = "costly" // its writes cost more than its reads save, and it stays for a moment
+	Silent Code = "silent" // its heat is not known
+)
+
+// Those of keys that are not placed and stay so:
+const (
+	Own      Code = "own"       // the gateways' own
+	Excluded Code = "excluded"  // by a rule
+	Leased   Code = "leased"    // attached to a lease
+	TooLarge Code = "too-large" // for every chain's cell
+	DidntFit Code = "unfit"     // was tried
+	Bypass   Code = "bypassed"  // somebody writes it past the gateways
+	Gone     Code = "broken"    // its slot was lost
+	Unheeded Code = "mute"      // its slot did not answer a gateway
+	Nobodys  Code = "forged"    // its slot had what no gateway has written
+	Narrow   Code = "narrow"    // no chain's slots hold a sealed cell
+	Nothing  Code = "absent"    // does not exist
+	Unknown  Code = "unknown"   // etcd has not been asked yet, or its heat is not known
+	Cold     Code = "cold"      // not read enough
+	Written  Code = "written"   // its writes would cost more than its reads save
+	Warming  Code = "warming"   // hot enough, but not for long enough
+	Full     Code = "full"      // all slots are in use by keys that are not colder enough
+	Resting  Code = "resting"   // it was removed a short while ago
+	Limited  Code = "limited"   // waits until moves are allowed again
+	NoChain  Code = "no-chain"  // no chain is ready
+	Unheard  Code = "unheard"   // it is not among the keys that whoever measures has named
+)
+
+// Those of moves:
+const (
+	Hot      Code = "hot"      // placed for its heat
+	MakeRoom Code = "room"     // removed to make room
+	TooCold  Code = "too-cold" // removed because hardly anybody reads it
+	Leaving  Code = "leaving"  // removed because its chain is to hold no keys
+)
+
+// Verdict is why a key is where it is.
+type Verdict struct {
+	Key    string
+	Chain  string // where it is placed, before the move that follows from the verdict
+	Heat   Heat
+	Heard  bool
+	Score  float64 // valid where Heard
+	Code   Code
+	Reason string
+	Move   Op // the move that follows; "": none
+}
+
+func rate(x float64) string {
+	switch {
+	case x >= 100 || x <= -100:
+		return fmt.Sprintf("%.0f/s", x)
+	case x >= 10 || x <= -10:
+		return fmt.Sprintf("%.1f/s", x)
+	}
+	return fmt.Sprintf("%.2f/s", x)
+}
+
+func bytesOf(n int) string {
+	if n == 1 {
+		return "1 byte"
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

@@ -1,0 +1,30 @@
+//go:build !slim
+
+package main
+
+import (
+	"context"
+	"path/filepath"
+
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+	"github.com/netcraq/netcraq/etcd-monitor/guarded"
+)
+
+// startEmbedded starts the etcd in this process. What it logs goes to a file: at its end it logs errors that are none.
+func (o *options) startEmbedded(ctx context.Context) (ownEtcd, error) {
+	if o.dataDir == "" {
+		o.dataDir = defaultDataDir
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	cfg := embedded.Config{DataDir: o.dataDir, Client: o.embedded, LogOutput: filepath.Join(o.dataDir, "etcd.log")}
+	if o.controller != "" { // so that clients have etcd's limits, and the gateway room beside them
+		cfg.Adjust = func(c *embed.Config) {
+			c.MaxTxnOps += guarded.MoreTxnOps
+			c.MaxRequestBytes = o.maxRequestBytes + guarded.MoreRequestBytes
+		}
+	}
+	return embedded.Start(ctx, cfg)
+}

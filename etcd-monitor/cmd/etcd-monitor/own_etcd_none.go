@@ -1,0 +1,14 @@
+//go:build slim
+
+package main
+
+import (
+	"context"
+	"errors"
+)
+
+// startEmbedded says that there is none: for make run etcd's server is not compiled.
+func (o *options) startEmbedded(context.Context) (ownEtcd, error) {
+	return nil, badInput{errors.New("this program was built without an etcd of its own (tag slim): " +
+		"name one with --endpoints, or take bin/etcd-monitor of make build")}
+}

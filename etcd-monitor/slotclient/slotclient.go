@@ -1,0 +1,195 @@
+// Package slotclient keeps a gateway's network (guarded.Network) in step with the controller: a client for each chain, with sessions that the controller leases, a new one when a chain's addresses change.
+//
+// The controller is not needed for what goes on: while it does not answer, what it said last holds, but for the sessions, whose lease runs out after a while. Without sessions a slot cannot be changed, so
+// writes of placed keys wait then.
+package slotclient
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/client/fromadmin"
+	"github.com/netcraq/netcraq/etcd-monitor/guarded"
+	"github.com/netcraq/netcraq/wire"
+)
+
+const (
+	askEvery   = time.Second     // the controller which chains there are
+	askWait    = 3 * time.Second // for its answer, also to a request for sessions
+	lingering  = time.Second     // for what is under way with a client that was replaced
+	evictEvery = time.Second     // at most, for each placement
+	// evictForget is after how long it is forgotten that the controller was asked to end a placement.
+	evictForget = time.Minute
+	// Sessions are for each chain: so many slots can be changed at once.
+	Sessions = 32
+)
+
+// Chains follows the controller. It is an Evictor of guarded.
+type Chains struct {
+	api     *api.Client
+	network *guarded.Network
+	owner   string
+	log     *slog.Logger
+	ctx     context.Context
+	stop    context.CancelFunc
+	work    sync.WaitGroup
+
+	known map[uint8]known // of the goroutine that follows
+
+	mu      sync.Mutex
+	evicted map[uint32]evicted // what the controller was asked last to take out
+}
+
+// known is a chain as it was when its client was made.
+type known struct {
+	name      string
+	addresses []netip.AddrPort
+	profile   wire.Profile
+}
+
+// evicted is a placement that the controller was asked to end.
+type evicted struct {
+	at   time.Time
+	told bool // and it was logged that its slot is forged
+}
+
+// Follow begins to follow a controller, until Close. owner is the name under which the controller has the sessions.
+func Follow(c *api.Client, network *guarded.Network, owner string, log *slog.Logger) *Chains {
+	ch := &Chains{api: c, network: network, owner: owner, log: log, known: map[uint8]known{}, evicted: map[uint32]evicted{}}
+	ch.ctx, ch.stop = context.WithCancel(context.Background())
+	ch.work.Go(ch.run)
+	return ch
+}
+
+// Close ends following, and gives the sessions back. The network is without chains then.
+func (c *Chains) Close() {
+	c.mu.Lock() // no Evict begins work after this
+	c.stop()
+	c.mu.Unlock()
+	c.work.Wait()
+}
+
+func (c *Chains) run() {
+	said := "" // what was wrong last: each trouble is logged once
+	for c.ctx.Err() == nil {
+		problem := ""
+		if err := c.look(); err != nil && c.ctx.Err() == nil {
+			problem = err.Error()
+		}
+		if problem != said {
+			if said = problem; said != "" {
+				c.log.Warn("the controller's chains", "error", said)
+			}
+		}
+		select {
+		case <-c.ctx.Done():
+		case <-time.After(askEvery):
+		}
+	}
+	for id := range c.known {
+		if old := c.network.Set(id, nil, 0); old != nil {
+			old.Close()
+		}
+	}
+}
+
+// look asks the controller once.
+func (c *Chains) look() error {
+	ctx, cancel := context.WithTimeout(c.ctx, askWait)
+	defer cancel()
+	chains, err := c.api.Chains(ctx)
+	if err != nil {
+		return err
+	}
+	var trouble error
+	for i := range chains {
+		if err := c.connect(ctx, &chains[i]); err != nil {
+			trouble = err // and on with the others
+		}
+	}
+	for id, k := range c.known {
+		if !slices.ContainsFunc(chains, func(ch api.Chain) bool { return ch.ID == id }) {
+			c.log.Info("the controller has this chain no more", "chain", k.name)
+			delete(c.known, id)
+			c.replace(id, nil, 0)
+		}
+	}
+	return trouble
+}
+
+// connect makes a client for a chain that is new, or whose addresses or width have changed. The order of the addresses matters: clients begin with the first.
+func (c *Chains) connect(ctx context.Context, chain *api.Chain) error {
+	addresses, err := fromadmin.Addresses(chain)
+	if err != nil {
+		return err
+	}
+	profile, err := fromadmin.Profile(chain)
+	if err != nil {
+		return err
+	}
+	if k, ok := c.known[chain.ID]; ok && k.profile == profile && slices.Equal(k.addresses, addresses) {
+		return nil
+	}
+	if len(addresses) == 0 {
+		return fmt.Errorf("chain %s has no address", chain.Name)
+	}
+	made, err := client.New(ctx, client.Config{Addresses: addresses, Profile: profile, Sessions: fromadmin.Sessions(c.api, Sessions, c.owner), Retransmit: guarded.Retransmit})
+	if err != nil {
+		return fmt.Errorf("chain %s: %w", chain.Name, err)
+	}
+	c.known[chain.ID] = known{chain.Name, addresses, profile}
+	c.log.Info("reads of placed keys go to this chain", "chain", chain.Name, "addresses", addresses, "bytes", profile.ValueBytes())
+	c.replace(chain.ID, made, profile.ValueBytes())
+	return nil
+}
+
+// replace gives the network another client for a chain, and closes the old one when what is under way with it has ended.
+func (c *Chains) replace(id uint8, made *client.Client, size int) {
+	old := c.network.Set(id, made, size)
+	if old == nil {
+		return
+	}
+	c.work.Go(func() {
+		select {
+		case <-c.ctx.Done():
+		case <-time.After(lingering):
+		}
+		old.Close()
+	})
+}
+
+// Evict implements guarded.Evictor: it asks the controller to take a key out of the network, behind the caller's back, once a second at most. A slot that is forged is logged once for each placement.
+func (c *Chains) Evict(key placement.Key, fault guarded.Fault, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	was := c.evicted[key.ID]
+	if c.ctx.Err() != nil || now.Sub(was.at) < evictEvery {
+		return
+	}
+	for id, e := range c.evicted { // placements that are over by now
+		if now.Sub(e.at) >= evictForget {
+			delete(c.evicted, id)
+		}
+	}
+	if fault == guarded.Forged && !was.told {
+		c.log.Warn("a slot of a placed key has what no gateway has written: etcd answers, and the controller is asked to take the key out of the network", "key", key.Name, "KEY_ID", wire.Key(key.ID), "reason", reason)
+		was.told = true
+	}
+	c.evicted[key.ID] = evicted{now, was.told}
+	c.work.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, askWait)
+		defer cancel()
+		if err := c.api.Evict(ctx, api.PlacementEviction{Key: placement.Printable(key.Name), KeyID: key.ID, Fault: string(fault), Reason: reason}); err != nil {
+			c.log.Warn("asking the controller to take a key out of the network", "key", key.Name, "reason", reason, "error", err)
+		}
+	})
+}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package p4src
-
-const raceDetector = false

@@ -1,6 +1,0 @@
-//go:build race
-
-package p4src
-
-// raceDetector: memory is several times as much with it.
-const raceDetector = true
