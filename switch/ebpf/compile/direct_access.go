@@ -34,7 +34,7 @@ const (
 	loadMost  = 512
 )
 
-// loadDirectly copies the Temp first bytes of the frame to plan.frame and goes to done. Where they
+// loadDirectly copies the Temp first bytes of the frame to Plan.frame and goes to done. Where they
 // are not all in the linear part, or less than a chunk, it goes on behind its code. The last bytes
 // are taken as a whole chunk that ends with them, so that part of it may be taken twice.
 func (t *translator) loadDirectly(done string) {

@@ -163,7 +163,7 @@ func inputBits(inputs []bmv2json.CalcInput) (bits int) {
 	return bits
 }
 
-// hashInput puts the inputs of a calculation together at plan.hashIn; Temp is how many bytes there
+// hashInput puts the inputs of a calculation together at Plan.hashIn; Temp is how many bytes there
 // are. Entry, which may hold a table's entry, is kept.
 func (t *translator) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	t.checkLength(k, inputs)
@@ -266,7 +266,7 @@ func (t *translator) putAll(k *bmv2json.Calculation, inputs []bmv2json.CalcInput
 	t.Bind(done)
 }
 
-// putPieces writes pieces one after the other, from the top bit on, to R0 + plan.hashIn. It writes
+// putPieces writes pieces one after the other, from the top bit on, to R0 + Plan.hashIn. It writes
 // up to 7 bytes beyond them.
 func (t *translator) putPieces(pieces []piece) {
 	var run *ir.Value

@@ -14,8 +14,8 @@ import (
 // none of an earlier epoch may have the registers from now on, and waits until the lock is free: a
 // packet that has the registers by then is waited for; one that gets them later is dropped before
 // it touches them. That costs a packet two loads. To wait until all packets are gone
-// (waitForPackets) would cost the control plane 8 to 40 ms for each request, and without the grace
-// a request in eighty dropped a packet of a client that asks without a pause.
+// (runtime.WaitForPackets) would cost the control plane 8 to 40 ms for each request, and without
+// the grace a request in eighty dropped a packet of a client that asks without a pause.
 
 // lockTries bounds how often a packet looks whether the lock has come free before it is dropped:
 // some tens of milliseconds, a thousand times longer than any packet holds it.

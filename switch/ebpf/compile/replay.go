@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// EmptyProgram is a program that drops every frame; if fds.replay is set it first does what a
+// EmptyProgram is a program that drops every frame; if Maps.Replay is set it first does what a
 // program does that is run again and again on one frame.
 func EmptyProgram(p *Plan, h Hook, f Maps) (insns asm.Instructions, err error) {
 	defer ir.Catch(&err)

@@ -21,19 +21,17 @@ const (
 
 func (h Hook) String() string { return [...]string{"tc", "xdp"}[h] }
 
-// Maps are the maps that a program uses.
+// Maps are the maps that a program uses, as file descriptors.
 type Maps struct {
 	PHV, State, Ports, PacketIn, PacketOut, Buffer int
-	// by Table.Index: hash tables and tries
-	Lookups map[int]int
 
-	// resume, where it is not 0, is the map of slots between XDP and tc. magic is the switch's,
-	// number the pipeline's: see xdp_to_tc.go. tap, where it is not 0, is the ring to which each
-	// frame is copied as it comes and as it goes.
+	Lookups map[int]int // by Table.Index: hash tables and tries
+	Digests int         // the ring for digests, where the program sends any
+	// Tap, where it is not 0, is the ring to which each frame is copied as it comes and as it goes.
 	Tap int
-	// Digests is the ring for digests, where the program sends any.
-	Digests int
 
+	// Resume, where it is not 0, is the map of slots between XDP and tc. Magic is the switch's,
+	// Number the pipeline's: see xdp_to_tc.go.
 	Resume        int
 	Magic, Number uint64
 

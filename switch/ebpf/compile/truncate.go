@@ -7,7 +7,7 @@ import (
 )
 
 // truncateFrame makes the frame no longer than was asked for. The last frame is cut; of one that is
-// needed again (copied) restoreFrame puts back what truncateFrame has taken off.
+// needed again (copied) restore puts back what truncateFrame has taken off.
 func (t *translator) truncateFrame(copied bool, drop string) (restore func()) {
 	q := &t.Requests
 	if !q.any() {

@@ -65,7 +65,7 @@ func (t *translator) varbitLength(dst asm.Register, h *bmv2json.Header, never st
 	t.Emit(asm.JGT.Imm(dst, int32(l.VarbitMax), never))
 }
 
-// putVarbit writes a header with such a field to plan.out at Temp, to which R3 points, and adds the
+// putVarbit writes a header with such a field to Plan.out at Temp, to which R3 points, and adds the
 // field's length to Temp.
 func (t *translator) putVarbit(h *bmv2json.Header, drop string) {
 	l := t.Layout.Types[h.Type]
