@@ -11,6 +11,7 @@ import (
 	"time"
 
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/netcraq/netcraq/controlplane/p4rt"
@@ -128,11 +129,11 @@ func newInterpreter(t *testing.T, profile int, change func([]byte) []byte) *inte
 
 // entry turns a P4Runtime entry into the engine's form: names for ids, and every value of its full width.
 func (d *interpreter) entry(e p4rt.Entry) (string, *target.TableEntry, error) {
-	encode := d.info.Encode
-	if e.Action == "" { // its match alone
-		encode = d.info.EncodeMatch
+	encode := (*p4rt.Info).Encode
+	if e.Action == "" {
+		encode = encodeMatch
 	}
-	m, err := encode(e)
+	m, err := encode(d.info, e)
 	if err != nil {
 		return "", nil, err
 	}
@@ -162,6 +163,27 @@ func (d *interpreter) entry(e p4rt.Entry) (string, *target.TableEntry, error) {
 		}
 	}
 	return table.Preamble.Name, out, nil
+}
+
+// encodeMatch is an entry's match alone, for its deletion.
+func encodeMatch(info *p4rt.Info, e p4rt.Entry) (*v1.TableEntry, error) {
+	tables, actions := info.P4Info.Tables, info.P4Info.Actions
+	t := slices.IndexFunc(tables, func(t *configv1.Table) bool { return t.Preamble.Alias == e.Table })
+	if t < 0 {
+		return nil, fmt.Errorf("no table %s", e.Table)
+	}
+	id := tables[t].ActionRefs[0].Id
+	a := actions[slices.IndexFunc(actions, func(a *configv1.Action) bool { return a.Preamble.Id == id })]
+	e.Action, e.Params = a.Preamble.Alias, p4rt.Params{}
+	for _, p := range a.Params {
+		e.Params[p.Name] = uint64(0)
+	}
+	entry, err := info.Encode(e)
+	if err != nil {
+		return nil, err
+	}
+	entry.Action = nil
+	return entry, nil
 }
 
 func pad(v []byte, width int) []byte {

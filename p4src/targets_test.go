@@ -248,7 +248,7 @@ func (p *process) set(e p4rt.Entry) error {
 
 func (p *process) remove(e p4rt.Entry) error {
 	delete(p.installed, fmt.Sprint(e.Table, e.Match))
-	entity, err := p.info.EncodeMatch(e)
+	entity, err := encodeMatch(p.info, e)
 	if err != nil {
 		return err
 	}

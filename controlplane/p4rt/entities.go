@@ -20,13 +20,6 @@ type Group struct {
 	Replicas []Replica // each (port, instance) once
 }
 
-// CloneSession is what a mirror session's number means.
-type CloneSession struct {
-	ID         uint32
-	Replicas   []Replica
-	TruncateTo int32 // bytes; 0: whole packets
-}
-
 func encodeReplicas(rs []Replica) ([]*v1.Replica, error) {
 	seen := map[Replica]bool{}
 	var out []*v1.Replica
@@ -75,19 +68,6 @@ func groupEntity(m *v1.MulticastGroupEntry) *v1.Entity {
 	return &v1.Entity{Entity: &v1.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: &v1.PacketReplicationEngineEntry{
 		Type: &v1.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: m},
 	}}}
-}
-
-// EncodeCloneSession makes the protobuf of a clone session.
-func EncodeCloneSession(s CloneSession) (*v1.Entity, error) {
-	rs, err := encodeReplicas(s.Replicas)
-	if err != nil {
-		return nil, fmt.Errorf("clone session %d: %w", s.ID, err)
-	}
-	return &v1.Entity{Entity: &v1.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: &v1.PacketReplicationEngineEntry{
-		Type: &v1.PacketReplicationEngineEntry_CloneSessionEntry{CloneSessionEntry: &v1.CloneSessionEntry{
-			SessionId: s.ID, Replicas: rs, PacketLengthBytes: s.TruncateTo,
-		}},
-	}}}, nil
 }
 
 // DecodeGroup is the multicast group that an entity is; ok is false where it is something else.

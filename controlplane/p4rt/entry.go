@@ -87,19 +87,6 @@ func (i *Info) Encode(e Entry) (*v1.TableEntry, error) {
 	return out, nil
 }
 
-// EncodeMatch is Encode without the action, for deletions and reads.
-func (i *Info) EncodeMatch(e Entry) (*v1.TableEntry, error) {
-	t, err := i.tables.find(e.Table)
-	if err != nil {
-		return nil, err
-	}
-	out := &v1.TableEntry{TableId: t.Preamble.Id, Priority: e.Priority, IsDefaultAction: e.Default}
-	if out.Match, err = encodeMatch(t, e); err != nil {
-		return nil, fmt.Errorf("an entry of table %s: %w", alias(t.Preamble), err)
-	}
-	return out, nil
-}
-
 func checkPriority(t *configv1.Table, e Entry) error {
 	needs := slices.ContainsFunc(t.MatchFields, func(f *configv1.MatchField) bool {
 		switch f.GetMatchType() {

@@ -369,13 +369,6 @@ func TestGroups(t *testing.T) {
 	if len(change) != 1 || change[0].Type != v1.Update_MODIFY {
 		t.Errorf("a changed group: %v", change)
 	}
-	clone, err := p4rt.EncodeCloneSession(p4rt.CloneSession{ID: 5, Replicas: []p4rt.Replica{{Port: 3, Instance: 1}}, TruncateTo: 64})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Write(t.Context(), p4rt.Insert(clone), p4rt.Delete(clone)); err != nil {
-		t.Errorf("a clone session: %v", err)
-	}
 	if _, err := p4rt.EncodeGroup(p4rt.Group{ID: 1, Replicas: []p4rt.Replica{{Port: 1}, {Port: 1}}}); err == nil {
 		t.Error("the same replica twice was taken")
 	}

@@ -154,7 +154,7 @@ func TestTargets(t *testing.T) {
 				return p4rt.Modify(p4rt.EntryEntity(te))
 			}
 			readDefault := func() (got string) {
-				te, err := pl.Info.EncodeMatch(p4rt.Entry{Table: "key_index", Default: true})
+				te, err := pl.Info.Encode(p4rt.Entry{Table: "key_index", Default: true})
 				fatal(err)
 				fatal(c.Read(ctx, func(e *v1.Entity) error {
 					d, err := pl.Info.Decode(e.GetTableEntry())

@@ -22,8 +22,9 @@ func readProgram(t testing.TB, file string) *bmv2json.Program {
 	return prog
 }
 
-// TestRegistersAreAtomic runs, on two CPUs at once, a program that reads a register, looks up a table, and writes the register plus one. With the lock no count is
-// lost; without it some are, which shows that the test would notice.
+// TestRegistersAreAtomic runs, on two CPUs at once, a program that reads a register, looks up a
+// table, and writes the register plus one. With the lock no count is lost; without it some are,
+// which shows that the test would notice.
 func TestRegistersAreAtomic(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("there is one CPU: packets cannot meet")
@@ -37,8 +38,10 @@ func TestRegistersAreAtomic(t *testing.T) {
 		}
 		frame := make([]byte, 64)
 		frame[0] = 2
-		err := d.pipeline.InsertEntry("TallyIngress.where", &target.TableEntry{Match: []target.FieldMatch{{Value: []byte{2, 0, 0, 0, 0, 0}}},
-			Action: &target.ActionCall{Action: "TallyIngress.forward", Params: [][]byte{{0, 1}, {0, 0, 0, 1}}}})
+		err := d.pipeline.InsertEntry("TallyIngress.where",
+			&target.TableEntry{Match: []target.FieldMatch{{Value: []byte{2, 0, 0, 0, 0, 0}}},
+				Action: &target.ActionCall{Action: "TallyIngress.forward",
+					Params: [][]byte{{0, 1}, {0, 0, 0, 1}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +54,8 @@ func TestRegistersAreAtomic(t *testing.T) {
 				if err := unix.SchedSetaffinity(0, &set); err != nil {
 					t.Error(err)
 				}
-				if _, err := d.pipeline.TC.Run(&ebpf.RunOptions{Data: frame, Repeat: each}); err != nil {
+				if _, err := d.pipeline.TC.Run(&ebpf.RunOptions{Data: frame,
+					Repeat: each}); err != nil {
 					t.Error(err)
 				}
 			})

@@ -28,7 +28,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// controlled is a switch that runs NetCRAQ, as the tail of a chain with one key, and a controller that is its primary over P4Runtime.
+// controlled is a switch that runs NetCRAQ, as the tail of a chain with one key, and a controller
+// that is its primary over P4Runtime.
 type controlled struct {
 	*device
 	info   *p4rt.Info
@@ -56,14 +57,19 @@ func newControlled(t testing.TB) *controlled {
 	go func() { _ = g.Serve(pipe) }()
 	t.Cleanup(g.Stop)
 	c := &controlled{device: d, info: info}
-	c.client, err = p4rt.New(p4rt.Options{Name: "the switch", Target: "passthrough:///x", DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 1}, Info: info,
+	c.client, err = p4rt.New(p4rt.Options{Name: "the switch", Target: "passthrough:///x",
+		DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 1}, Info: info,
 		DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return pipe.Dial() })}}, p4rt.Handler{})
+			grpc.WithContextDialer(func(context.Context, string) (net.Conn,
+				error) {
+				return pipe.Dial()
+			})}}, p4rt.Handler{})
 	check(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	go c.client.Run(ctx)
-	for deadline := time.Now().Add(10 * time.Second); c.client.State().Phase != p4rt.Primary; time.Sleep(time.Millisecond) {
+	deadline := time.Now().Add(10 * time.Second)
+	for ; c.client.State().Phase != p4rt.Primary; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not primary after 10 s: %v", c.client.State().Err)
 		}
@@ -73,9 +79,12 @@ func newControlled(t testing.TB) *controlled {
 	_, err = c.client.EnsurePipeline(ctx, pipeline)
 	check(t, err)
 	check(t, c.write(v1.Update_INSERT,
-		p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(1)}, Action: "fabric_port"},
-		p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(0x0a00c801)}, Action: "take"},
-		p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(uint64(fenceKey))}, Action: "set_slot", Params: p4rt.Params{"slot": 5, "realm": 1}},
+		p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(1)},
+			Action: "fabric_port"},
+		p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(0x0a00c801)},
+			Action: "take"},
+		p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(uint64(fenceKey))},
+			Action: "set_slot", Params: p4rt.Params{"slot": 5, "realm": 1}},
 		c.role(3)))
 	d.PortMap.SetPort(compile.Loopback, 1) // where the kernel runs a program by itself
 	return c
@@ -83,9 +92,11 @@ func newControlled(t testing.TB) *controlled {
 
 // role is the chain's entry with the switch in a role: 0 is NONE, 3 the tail.
 func (c *controlled) role(role uint64) p4rt.Entry {
-	return p4rt.Entry{Table: "chain_config", Match: p4rt.Match{"chain": p4rt.Exact(1)}, Action: "set_chain", Params: p4rt.Params{"role": role, "frozen": uint64(0),
-		"lease_required": uint64(0), "epoch": uint64(1), "head_addr": uint64(1), "next_addr": uint64(0), "tail_addr": uint64(0x0a00c801), "service_addr": uint64(2),
-		"ack_group": uint64(0), "reply_group": uint64(0)}}
+	return p4rt.Entry{Table: "chain_config", Match: p4rt.Match{"chain": p4rt.Exact(1)},
+		Action: "set_chain", Params: p4rt.Params{"role": role, "frozen": uint64(0),
+			"lease_required": uint64(0), "epoch": uint64(1), "head_addr": uint64(1),
+			"next_addr": uint64(0), "tail_addr": uint64(0x0a00c801), "service_addr": uint64(2),
+			"ack_group": uint64(0), "reply_group": uint64(0)}}
 }
 
 func (c *controlled) write(typ v1.Update_Type, entries ...p4rt.Entry) error {
@@ -103,10 +114,12 @@ func (c *controlled) write(typ v1.Update_Type, entries ...p4rt.Entry) error {
 // stamped is a WRITE as the tail gets it from the member before it.
 func stamped(t testing.TB, sequence uint64) []byte {
 	t.Helper()
-	w := wire.Packet{Op: wire.Write, Flags: wire.Stamped, Epoch: 1, Request: 1, Key: fenceKey, Version: wire.Version(1<<48 | sequence), Value: []byte("value")}
+	w := wire.Packet{Op: wire.Write, Flags: wire.Stamped, Epoch: 1, Request: 1, Key: fenceKey,
+		Version: wire.Version(1<<48 | sequence), Value: []byte("value")}
 	payload, err := w.AppendTo(nil, wire.Profile(128))
 	check(t, err)
-	f := wire.Frame{Src: netip.MustParseAddrPort("10.0.1.1:4000"), Dst: netip.MustParseAddrPort("10.0.200.1:20035"), Principal: 1}
+	f := wire.Frame{Src: netip.MustParseAddrPort("10.0.1.1:4000"),
+		Dst: netip.MustParseAddrPort("10.0.200.1:20035"), Principal: 1}
 	frame, err := f.AppendTo(nil, payload)
 	check(t, err)
 	return frame
@@ -122,7 +135,8 @@ func (c *controlled) register() *bmv2json.Register {
 	panic("no such register")
 }
 
-// versions is what the switch has committed and accepted of the key now, without asking for the registers' lock.
+// versions is what the switch has committed and accepted of the key now, without asking for the
+// registers' lock.
 func (c *controlled) versions() string {
 	a := c.pipeline.Registers[c.register().Index]
 	at := a.Off + 5*a.Cell
@@ -138,7 +152,8 @@ func (c *controlled) lookedUp(t *testing.T) bool {
 				var phvs [][]byte
 				check(t, c.pipeline.PHV.Lookup(uint32(0), &phvs))
 				for _, phv := range phvs {
-					if phv[c.pipeline.Layout.Field(bmv2json.FieldRef{Header: h, Field: f}).Off] != 0 {
+					if phv[c.pipeline.Layout.Field(bmv2json.FieldRef{Header: h,
+						Field: f}).Off] != 0 {
 						return true
 					}
 				}
@@ -150,8 +165,10 @@ func (c *controlled) lookedUp(t *testing.T) bool {
 	return false
 }
 
-// TestWriteIsFinal keeps a packet waiting for the registers, after it has found its chain's entry in the tables, and takes the switch's role away meanwhile. When that has
-// been acknowledged over P4Runtime, the packet must not commit any more: that a switch is fenced, and that a chain is frozen, is nothing else.
+// TestWriteIsFinal keeps a packet waiting for the registers, after it has found its chain's entry
+// in the tables, and takes the switch's role away meanwhile. When that has been acknowledged over
+// P4Runtime, the packet must not commit any more: that a switch is fenced, and that a chain is
+// frozen, is nothing else.
 func TestWriteIsFinal(t *testing.T) {
 	c := newControlled(t)
 	p := c.pipeline
@@ -176,8 +193,12 @@ func TestWriteIsFinal(t *testing.T) {
 			check(t, c.write(v1.Update_MODIFY, c.role(0)))
 			acknowledged <- c.versions()
 		}()
-		var then string // the packet waits for some 20 ms only: what follows must be over by then, and is not on every try
-		for began := time.Now(); then == "" && p.State.Load(p.Epoch+compile.OldestEpoch) == oldest && time.Since(began) < 10*time.Millisecond; runtime.Gosched() {
+		// the packet waits for some 20 ms only: what follows must be over by then, and is not on
+		// every try
+		var then string
+		for began := time.Now(); then == "" &&
+			p.State.Load(p.Epoch+compile.OldestEpoch) == oldest &&
+			time.Since(began) < 10*time.Millisecond; runtime.Gosched() {
 			select {
 			case then = <-acknowledged:
 			default:
@@ -189,7 +210,8 @@ func TestWriteIsFinal(t *testing.T) {
 		}
 		check(t, <-done)
 		if now := c.versions(); now != then {
-			t.Fatalf("role NONE was acknowledged when the key's versions were %s, and then a packet made them %s", then, now)
+			t.Fatalf("role NONE was acknowledged when the key's versions were %s, "+
+				"and then a packet made them %s", then, now)
 		}
 		if p.State.Load(p.Epoch+compile.EpochDropped) > 0 {
 			return
@@ -200,7 +222,8 @@ func TestWriteIsFinal(t *testing.T) {
 	t.Error("no packet waited while the role was taken away: nothing was tested")
 }
 
-// TestBarrierSparesOthers: a packet that begins after a change is not dropped, and neither is any while nothing changes.
+// TestBarrierSparesOthers: a packet that begins after a change is not dropped, and neither is any
+// while nothing changes.
 func TestBarrierSparesOthers(t *testing.T) {
 	c := newControlled(t)
 	for n := range uint64(100) {
@@ -216,7 +239,8 @@ func TestBarrierSparesOthers(t *testing.T) {
 	}
 }
 
-// TestBarrierLetsEnd: a packet that is on its way when something changes ends as it would have, unless it is kept waiting.
+// TestBarrierLetsEnd: a packet that is on its way when something changes ends as it would have,
+// unless it is kept waiting.
 func TestBarrierLetsEnd(t *testing.T) {
 	c := newControlled(t)
 	const packets = 500_000
@@ -233,13 +257,15 @@ func TestBarrierLetsEnd(t *testing.T) {
 			running = false
 		default:
 			check(t, c.pipeline.Barrier())
-			for began := time.Now(); time.Since(began) < 20*time.Microsecond; { // the next one is for other packets
+			// the next one is for other packets
+			for began := time.Now(); time.Since(began) < 20*time.Microsecond; {
 				runtime.Gosched()
 			}
 		}
 	}
 	// The machine may take a CPU away for longer than the grace.
-	if n := c.pipeline.State.Load(c.pipeline.Epoch + compile.EpochDropped); barriers < 100 || n > uint64(barriers/300) {
+	if n := c.pipeline.State.Load(c.pipeline.Epoch + compile.EpochDropped); barriers < 100 ||
+		n > uint64(barriers/300) {
 		t.Errorf("%d changes had %d of %d packets dropped", barriers, n, packets)
 	}
 }
@@ -259,7 +285,8 @@ func TestBarrierWaitsForHolder(t *testing.T) {
 	}
 }
 
-// BenchmarkWrite is what a controller waits for the acknowledgement of one changed entry, and of 100.
+// BenchmarkWrite is what a controller waits for the acknowledgement of one changed entry, and of
+// 100.
 func BenchmarkWrite(b *testing.B) {
 	c := newControlled(b)
 	for _, n := range []int{1, 100} {

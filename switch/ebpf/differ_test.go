@@ -23,8 +23,10 @@ import (
 )
 
 var (
-	corpus       = flag.String("corpus", "", "a folder with JSON files of p4c, to give random frames to besides the project's own")
-	corpusFrames = flag.Int("corpus-frames", 300, "random frames for each program of TestLikeInterp")
+	corpus = flag.String("corpus", "",
+		"a folder with JSON files of p4c, to give random frames to besides the project's own")
+	corpusFrames = flag.Int("corpus-frames", 300,
+		"random frames for each program of TestLikeInterp")
 )
 
 // captured is a switch whose frames do not leave: they are what a call of process returns.
@@ -101,11 +103,13 @@ func programFiles(t *testing.T) []string {
 		}
 		files = append(files, more...)
 	}
-	return append(files, "testdata/tally.json", "testdata/hashes.json", "testdata/valuesets.json", "testdata/stackindex.json",
+	return append(files, "testdata/tally.json", "testdata/hashes.json", "testdata/valuesets.json",
+		"testdata/stackindex.json",
 		"testdata/manyheaders.json", "testdata/unreached.json")
 }
 
-// TestLikeInterp gives random frames to random tables of every program that this engine takes, and to the interpreter.
+// TestLikeInterp gives random frames to random tables of every program that this engine takes, and
+// to the interpreter.
 func TestLikeInterp(t *testing.T) {
 	needKernel(t)
 	for i, file := range programFiles(t) {
@@ -125,7 +129,8 @@ func TestLikeInterp(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if filepath.Dir(file) != "testdata" && drawsNumbers(prog) { // what ours draw says what comes out
+			// what ours draw says what comes out
+			if filepath.Dir(file) != "testdata" && drawsNumbers(prog) {
 				t.Skip("the program draws random numbers")
 			}
 			if c.pipeline.Requests.Reinjects() {
@@ -148,7 +153,8 @@ func drawsNumbers(prog *bmv2json.Program) bool {
 	return false
 }
 
-func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *captured, r *rand.Rand) {
+func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *captured,
+	r *rand.Rand) {
 	value := func(width int) []byte {
 		b := make([]byte, (width+7)/8)
 		if r.IntN(2) == 0 { // small numbers meet more often
@@ -201,7 +207,8 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 		}
 	}
 	for g := uint32(1); g < 4; g++ {
-		replicas := []target.Replica{{Port: g, Instance: 1}, {Port: g, Instance: 2}, {Port: 7, Instance: 3}}
+		replicas := []target.Replica{{Port: g, Instance: 1}, {Port: g, Instance: 2},
+			{Port: 7, Instance: 3}}
 		_ = in.SetMulticastGroup(g, replicas)
 		_ = c.pipeline.SetMulticastGroup(g, replicas)
 	}
@@ -223,7 +230,7 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 			check(t, c.pipeline.SetValueSet(s.Name, members))
 		}
 	}
-	clocked := usesClock(prog)
+	clocked := usesClock(t, prog)
 	came := 0
 	for n := range *corpusFrames {
 		frame := make([]byte, 16+r.IntN(120))
@@ -235,7 +242,8 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 			}
 		}
 		// The kernel runs no program on an IP packet that is shorter than its header.
-		if binary.BigEndian.Uint16(frame[12:]) == 0x800 || binary.BigEndian.Uint16(frame[12:]) == 0x86dd {
+		if binary.BigEndian.Uint16(frame[12:]) == 0x800 ||
+			binary.BigEndian.Uint16(frame[12:]) == 0x86dd {
 			frame[12] = 0
 		}
 		if len(frame) >= 54 {
@@ -253,7 +261,8 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 		}
 		expect, runt := len(want), false
 		for _, o := range want {
-			if len(o.Frame) < 14 { // no room for an Ethernet header: no interface would send it, and this engine drops it
+			// no room for an Ethernet header: no interface would send it, and this engine drops it
+			if len(o.Frame) < 14 {
 				expect, runt = expect-1, true
 			}
 		}
@@ -264,14 +273,16 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 		came += len(want)
 		for _, l := range [][]stf.Packet{want, got} {
 			sort.Slice(l, func(i, j int) bool {
-				return l[i].Port < l[j].Port || l[i].Port == l[j].Port && bytes.Compare(l[i].Frame, l[j].Frame) < 0
+				return l[i].Port < l[j].Port || l[i].Port == l[j].Port &&
+					bytes.Compare(l[i].Frame, l[j].Frame) < 0
 			})
 		}
 		if clocked || runt {
 			continue
 		}
 		if fmt.Sprint(want) != fmt.Sprint(got) {
-			t.Fatalf("frame %d by port %d: %x\ninterp: %s\nkernel: %s", n, port, frame, show(want), show(got))
+			t.Fatalf("frame %d by port %d: %x\ninterp: %s\nkernel: %s", n, port, frame, show(want),
+				show(got))
 		}
 	}
 	if clocked {
@@ -309,7 +320,8 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 			want, err1 := in.DirectCounter(table.Name, &e)
 			got, err2 := c.pipeline.DirectCounter(table.Name, &e)
 			if want != got || (err1 == nil) != (err2 == nil) {
-				t.Errorf("counter of %s %v: interp %v (%v), kernel %v (%v)", table.Name, e.Match, want, err1, got, err2)
+				t.Errorf("counter of %s %v: interp %v (%v), kernel %v (%v)", table.Name, e.Match,
+					want, err1, got, err2)
 			}
 		}
 	}
@@ -317,9 +329,11 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 }
 
 // usesClock reports whether a program's frames may depend on when they are processed, or on queues.
-func usesClock(prog *bmv2json.Program) bool {
-	p := compile.NewPlan(prog)
-	for _, f := range []string{"ingress_global_timestamp", "egress_global_timestamp", "enq_timestamp", "deq_timedelta", "enq_qdepth", "deq_qdepth"} {
+func usesClock(t *testing.T, prog *bmv2json.Program) bool {
+	p, err := compile.NewPlan(prog)
+	check(t, err)
+	for _, f := range []string{"ingress_global_timestamp", "egress_global_timestamp",
+		"enq_timestamp", "deq_timedelta", "enq_qdepth", "deq_qdepth"} {
 		for _, h := range []string{"standard_metadata", "intrinsic_metadata", "queueing_metadata"} {
 			if r := prog.FieldNamed(h, f); !r.IsZero() && p.Reads(r) {
 				return true

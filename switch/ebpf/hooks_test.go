@@ -23,14 +23,15 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// cables are veth pairs s1-h1, s2-h2, ... in a network namespace of their own: a switch's ports, and packet sockets at the other ends.
+// cables are veth pairs s1-h1, s2-h2, ... in a network namespace of their own: a switch's ports,
+// and packet sockets at the other ends.
 type cables struct {
 	space   netns.NsHandle
 	sockets map[uint32]int
 }
 
-// newCables makes pairs for some ports. The far ends of hidden ones are in a namespace that nobody finds: no process is in it and it has no name. The test goes on in
-// the switch's namespace.
+// newCables makes pairs for some ports. The far ends of hidden ones are in a namespace that nobody
+// finds: no process is in it and it has no name. The test goes on in the switch's namespace.
 func newCables(t *testing.T, ports []uint32, hidden ...uint32) *cables {
 	t.Helper()
 	needKernel(t)
@@ -84,7 +85,8 @@ func noIPv6() { _ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6",
 // plug makes the pair of one port.
 func (c *cables) plug(t *testing.T, n uint32) {
 	t.Helper()
-	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", n), MTU: 9000}, PeerName: fmt.Sprintf("h%d", n), PeerMTU: 9000}
+	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", n), MTU: 9000},
+		PeerName: fmt.Sprintf("h%d", n), PeerMTU: 9000}
 	check(t, netlink.LinkAdd(pair))
 	for _, name := range []string{pair.Name, pair.PeerName} {
 		l, err := netlink.LinkByName(name)
@@ -117,17 +119,20 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// take returns what has come out of the ports, when as many frames as are expected have, and no more do. The 802.1Q tag that the kernel has taken out is in its place.
+// take returns what has come out of the ports, when as many frames as are expected have, and no
+// more do. The 802.1Q tag that the kernel has taken out is in its place.
 func (c *cables) take(t *testing.T, expect int) []stf.Packet {
 	t.Helper()
 	out := c.takeInOrder(t, expect)
 	sort.Slice(out, func(i, j int) bool {
-		return out[i].Port < out[j].Port || out[i].Port == out[j].Port && bytes.Compare(out[i].Frame, out[j].Frame) < 0
+		return out[i].Port < out[j].Port || out[i].Port == out[j].Port &&
+			bytes.Compare(out[i].Frame, out[j].Frame) < 0
 	})
 	return out
 }
 
-// takeInOrder is take with each port's frames in the order in which they came, and one port after the other.
+// takeInOrder is take with each port's frames in the order in which they came, and one port after
+// the other.
 func (c *cables) takeInOrder(t *testing.T, expect int) []stf.Packet {
 	t.Helper()
 	var out []stf.Packet
@@ -141,7 +146,8 @@ func (c *cables) takeInOrder(t *testing.T, expect int) []stf.Packet {
 			}
 			check(t, err)
 			quiet = time.Now().Add(3 * time.Millisecond)
-			out = append(out, stf.Packet{Port: n, Frame: withTag(t, bytes.Clone(buffer[:size]), control[:ctl])})
+			out = append(out, stf.Packet{Port: n,
+				Frame: withTag(t, bytes.Clone(buffer[:size]), control[:ctl])})
 		}
 		if now := time.Now(); now.After(quiet) && len(out) >= expect || now.After(patience) {
 			break
@@ -157,7 +163,8 @@ func withTag(t *testing.T, frame, control []byte) []byte {
 	messages, err := unix.ParseSocketControlMessage(control)
 	check(t, err)
 	for _, m := range messages {
-		if m.Header.Type != unix.PACKET_AUXDATA || len(m.Data) < 20 || binary.NativeEndian.Uint32(m.Data)&unix.TP_STATUS_VLAN_VALID == 0 {
+		if m.Header.Type != unix.PACKET_AUXDATA || len(m.Data) < 20 ||
+			binary.NativeEndian.Uint32(m.Data)&unix.TP_STATUS_VLAN_VALID == 0 {
 			continue
 		}
 		tag := binary.BigEndian.AppendUint16(nil, binary.NativeEndian.Uint16(m.Data[18:]))
@@ -167,13 +174,16 @@ func withTag(t *testing.T, frame, control []byte) []byte {
 	return frame
 }
 
-// hooksEntries are the entries of hooks.p4 by the last byte of the destination: 1 to 9 forward by that port, 10 floods, 20 + port shortens, 30 + port lengthens, 40 + port lengthens much.
+// hooksEntries are the entries of hooks.p4 by the last byte of the destination: 1 to 9 forward by
+// that port, 10 floods, 20 + port shortens, 30 + port lengthens, 40 + port lengthens much.
 func setHooksEntries(t *testing.T, p target.Pipeline, ports []uint32) {
 	t.Helper()
 	insert := func(dst byte, action string, param uint32) {
 		t.Helper()
-		check(t, p.InsertEntry("HooksIngress.what", &target.TableEntry{Match: []target.FieldMatch{{Value: []byte{2, 0, 0, 0, 0, dst}}},
-			Action: &target.ActionCall{Action: "HooksIngress." + action, Params: [][]byte{{byte(param >> 8), byte(param)}}}}))
+		check(t, p.InsertEntry("HooksIngress.what",
+			&target.TableEntry{Match: []target.FieldMatch{{Value: []byte{2, 0, 0, 0, 0, dst}}},
+				Action: &target.ActionCall{Action: "HooksIngress." + action,
+					Params: [][]byte{{byte(param >> 8), byte(param)}}}}))
 	}
 	for _, n := range ports {
 		insert(byte(n), "forward", n)
@@ -185,7 +195,8 @@ func setHooksEntries(t *testing.T, p target.Pipeline, ports []uint32) {
 	check(t, p.SetMulticastGroup(7, floodReplicas))
 }
 
-var floodReplicas = []target.Replica{{Port: 1, Instance: 11}, {Port: 2, Instance: 12}, {Port: 2, Instance: 13}, {Port: 3, Instance: 14}}
+var floodReplicas = []target.Replica{{Port: 1, Instance: 11}, {Port: 2, Instance: 12},
+	{Port: 2, Instance: 13}, {Port: 3, Instance: 14}}
 
 // hooksFrame is a frame of a size to one of the destinations, with up to two tags.
 func hooksFrame(dst byte, size int, tags ...uint16) []byte {
@@ -231,7 +242,8 @@ func hooksWant(frame []byte, count uint32) []stf.Packet {
 	}
 }
 
-// TestHooks sends frames through ports of every kind and mix, and expects each to come out as it should, after one count in the register.
+// TestHooks sends frames through ports of every kind and mix, and expects each to come out as it
+// should, after one count in the register.
 func TestHooks(t *testing.T) {
 	ports := []uint32{1, 2, 3, 4}
 	for _, c := range []struct {
@@ -270,7 +282,8 @@ func TestHooks(t *testing.T) {
 				t.Fatalf("%d ports are at XDP, not %d: %s", atXDP, c.xdp, log.String())
 			}
 			if told := strings.Count(log.String(), "level=WARN"); told != len(c.hidden) {
-				t.Errorf("%d of %d ports whose peer is out of reach were told of: %s", told, len(c.hidden), log.String())
+				t.Errorf("%d of %d ports whose peer is out of reach were told of: %s", told,
+					len(c.hidden), log.String())
 			}
 			count := uint32(0)
 			try := func(in uint32, frame []byte) {
@@ -285,7 +298,8 @@ func TestHooks(t *testing.T) {
 				}
 				got := cables.take(t, len(want))
 				if show(got) != show(want) {
-					t.Fatalf("by port %d: %x\ncame %s\n not %s", in, frame[:min(len(frame), 64)], show(got), show(want))
+					t.Fatalf("by port %d: %x\ncame %s\n not %s", in, frame[:min(len(frame), 64)],
+						show(got), show(want))
 				}
 			}
 			for _, in := range ports {

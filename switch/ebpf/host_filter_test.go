@@ -18,7 +18,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// udpFrame is an Ethernet frame to 02:00:00:00:00:00 with an IPv4 packet from 10.9.0.2 to 10.9.0.1. fragment is the word of flags and offset.
+// udpFrame is an Ethernet frame to 02:00:00:00:00:00 with an IPv4 packet from 10.9.0.2 to 10.9.0.1.
+// fragment is the word of flags and offset.
 func udpFrame(from, to uint16, options []byte, fragment uint16) []byte {
 	f := append([]byte{2, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 9, 8, 0}, make([]byte, 20)...)
 	ip := f[14:]
@@ -51,14 +52,16 @@ func patience(expected bool) time.Duration {
 	return 20 * time.Millisecond
 }
 
-// TestOnlyUDP sends frames to a port that the switch shares with the host, which has a socket on the switch's UDP port and one on another, and looks who gets them. The
-// program sends everything back.
+// TestOnlyUDP sends frames to a port that the switch shares with the host, which has a socket on
+// the switch's UDP port and one on another, and looks who gets them. The program sends everything
+// back.
 func TestOnlyUDP(t *testing.T) {
 	const udpPort, other = 20035, 7
 	noop := []byte{1, 1, 1, 1}
 	tagged := udpFrame(other, udpPort, nil, 0)
 	tagged = append(append(tagged[:12:12], 0x81, 0, 0, 5), tagged[12:]...)
-	arp := append([]byte{255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 0, 9, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 9, 10, 9, 0, 2, 0, 0, 0, 0, 0, 0, 10, 9, 0, 1}, make([]byte, 18)...)
+	arp := append([]byte{255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 0, 9, 8, 6, 0, 1, 8, 0, 6, 4, 0,
+		1, 2, 0, 0, 0, 0, 9, 10, 9, 0, 2, 0, 0, 0, 0, 0, 0, 10, 9, 0, 1}, make([]byte, 18)...)
 	cases := []struct {
 		name    string
 		frame   []byte
@@ -73,7 +76,8 @@ func TestOnlyUDP(t *testing.T) {
 		{name: "to the port, with options", frame: udpFrame(other, udpPort, noop, 0)},
 		{name: "from the port, with options", frame: udpFrame(udpPort, other, noop, 0)},
 		{name: "to the port, a fragment", frame: udpFrame(other, udpPort, nil, 0x2000)},
-		{name: "to the port, not to be fragmented", frame: udpFrame(other, udpPort, nil, 0x4000), program: true},
+		{name: "to the port, not to be fragmented", frame: udpFrame(other, udpPort, nil, 0x4000),
+			program: true},
 		{name: "to the port, tagged", frame: tagged},
 		{name: "ARP", frame: arp, answer: true},
 	}
@@ -81,7 +85,9 @@ func TestOnlyUDP(t *testing.T) {
 		t.Run(hook.String(), func(t *testing.T) {
 			sw, peer := inNamespace(t)
 			check(t, netlink.LinkSetHardwareAddr(sw, net.HardwareAddr{2, 0, 0, 0, 0, 0}))
-			check(t, netlink.AddrAdd(sw, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 9, 0, 1), Mask: net.CIDRMask(24, 32)}}))
+			check(t, netlink.AddrAdd(sw,
+				&netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 9, 0, 1),
+					Mask: net.CIDRMask(24, 32)}}))
 			d, err := newDevice(Options{Hook: hook, CPUPort: 510, OnlyUDP: udpPort})
 			check(t, err)
 			defer d.Close()
@@ -95,16 +101,22 @@ func TestOnlyUDP(t *testing.T) {
 				defer s.Close()
 				sockets[p] = s
 			}
-			fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.ETH_P_ALL<<8)
+			fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC,
+				unix.ETH_P_ALL<<8)
 			check(t, err)
 			defer unix.Close(fd)
-			check(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: unix.ETH_P_ALL << 8, Ifindex: peer.Attrs().Index}))
-			check(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 20000}))
+			check(t, unix.Bind(fd,
+				&unix.SockaddrLinklayer{Protocol: unix.ETH_P_ALL << 8,
+					Ifindex: peer.Attrs().Index}))
+			check(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+				&unix.Timeval{Usec: 20000}))
 			back := func(expected bool, match func([]byte) bool) bool {
 				buffer := make([]byte, 2048)
 				for end := time.Now().Add(patience(expected)); time.Now().Before(end); {
 					n, from, err := unix.Recvfrom(fd, buffer, 0)
-					if err == nil && from.(*unix.SockaddrLinklayer).Pkttype != unix.PACKET_OUTGOING && match(buffer[:n]) {
+					if err == nil &&
+						from.(*unix.SockaddrLinklayer).Pkttype != unix.PACKET_OUTGOING &&
+						match(buffer[:n]) {
 						return true
 					}
 				}
@@ -135,14 +147,18 @@ func TestOnlyUDP(t *testing.T) {
 			}
 			// A packet-out is the program's, whatever it is.
 			check(t, d.PacketOut(append([]byte{2, 0, 0, 0, 0, 0}, make([]byte, 54)...)))
-			if !back(true, func(f []byte) bool { return len(f) == 60 && binary.BigEndian.Uint16(f[12:]) == 0 }) {
+			if !back(true, func(f []byte) bool {
+				return len(f) == 60 &&
+					binary.BigEndian.Uint16(f[12:]) == 0
+			}) {
 				t.Error("a packet-out did not come out")
 			}
 		})
 	}
 }
 
-// sharing is a switch at one end of a cable, which it shares with a host, and somebody at the other.
+// sharing is a switch at one end of a cable, which it shares with a host, and somebody at the
+// other.
 type sharing struct {
 	t    *testing.T
 	send func(...[]byte)
@@ -157,13 +173,17 @@ const sharedPort = 20035
 func newSharing(t *testing.T) (*sharing, func(Hook)) {
 	t.Helper()
 	sw, peer := inNamespace(t)
-	check(t, netlink.AddrAdd(sw, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 9, 0, 1), Mask: net.CIDRMask(24, 32)}}))
+	check(t, netlink.AddrAdd(sw,
+		&netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 9, 0, 1), Mask: net.CIDRMask(24, 32)}}))
 	here := udptest.Here(t)
 	here.Set(map[string]string{"ipv4/conf/all/rp_filter": "0", "ipv4/conf/sw/rp_filter": "0"})
-	s := &sharing{t: t, send: here.Sender(peer.Attrs().Name), inPages: here.RingSender(peer.Attrs().Name), host: here.UDP()}
+	s := &sharing{t: t, send: here.Sender(peer.Attrs().Name),
+		inPages: here.RingSender(peer.Attrs().Name), host: here.UDP()}
 	s.make = func(from, to uint16) udptest.Packet {
-		return udptest.Packet{EthernetDst: here.MAC("sw"), EthernetSrc: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Payload: make([]byte, 64),
-			Src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 0, 2}), from), Dst: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 0, 1}), to)}
+		return udptest.Packet{EthernetDst: here.MAC("sw"),
+			EthernetSrc: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Payload: make([]byte, 64),
+			Src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 0, 2}), from),
+			Dst: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 0, 1}), to)}
 	}
 	return s, func(hook Hook) {
 		d, err := newDevice(Options{Hook: hook, CPUPort: 510, OnlyUDP: sharedPort})
@@ -180,7 +200,10 @@ func (s *sharing) settle() [][]byte {
 	s.t.Helper()
 	const sentinel = 99
 	return s.host.Settle(s.t, func() { s.send(s.make(sentinel, sentinel).Frame()) },
-		func(ip []byte) bool { return len(ip) >= 28 && binary.BigEndian.Uint16(ip[20:]) == sentinel })
+		func(ip []byte) bool {
+			return len(ip) >= 28 &&
+				binary.BigEndian.Uint16(ip[20:]) == sentinel
+		})
 }
 
 // arrive sends a packet in all ways and names those that the host's stack gets.
@@ -200,38 +223,45 @@ func (s *sharing) arrive(send func(...[]byte), from, to uint16) (names []string)
 	return names
 }
 
-// TestHostFilterWrapped sends packets of the program's port in all ways: the host gets none of them, and all others as
-// without a switch. So it is with frames that are changed at random.
+// TestHostFilterWrapped sends packets of the program's port in all ways: the host gets none of
+// them, and all others as without a switch. So it is with frames that are changed at random.
 func TestHostFilterWrapped(t *testing.T) {
 	const other = 9
 	for _, hook := range []Hook{HookTC, HookClsact, HookXDP} {
 		t.Run(hook.String(), func(t *testing.T) {
 			s, start := newSharing(t)
 			before := map[[2]uint16][]string{}
-			for _, ports := range [][2]uint16{{other, sharedPort}, {sharedPort, other}, {other, other}} {
+			for _, ports := range [][2]uint16{{other, sharedPort}, {sharedPort, other},
+				{other, other}} {
 				before[ports] = s.arrive(s.send, ports[0], ports[1])
-				for _, want := range []string{"plain", "tags 8100 8100", "100 priority tags", "three fragments, 0 tags", "40 bytes of options, 1 tags"} {
+				for _, want := range []string{"plain", "tags 8100 8100", "100 priority tags",
+					"three fragments, 0 tags", "40 bytes of options, 1 tags"} {
 					if !slices.Contains(before[ports], want) {
-						t.Errorf("without a switch: %s does not arrive: the test means nothing", want)
+						t.Errorf("without a switch: %s does not arrive: the test means nothing",
+							want)
 					}
 				}
 			}
 			start(hook)
 			// A device that takes tags off would show XDP a tagged frame as one that is not.
-			if on, err := offload.IsOn("sw", offload.RxVLAN); err != nil || on != (hook != HookXDP) {
+			if on, err := offload.IsOn("sw", offload.RxVLAN); err != nil ||
+				on != (hook != HookXDP) {
 				t.Errorf("rx-vlan-offload is on: %v (%v)", on, err)
 			}
 			for ports, names := range before {
 				got := s.arrive(s.send, ports[0], ports[1])
 				if ports != [2]uint16{other, other} {
-					t.Logf("%d to %d: %d ways arrived without a switch, %d do with it", ports[0], ports[1], len(names), len(got))
+					t.Logf("%d to %d: %d ways arrived without a switch, %d do with it", ports[0],
+						ports[1], len(names), len(got))
 					if got = append(got, s.arrive(s.inPages, ports[0], ports[1])...); len(got) > 0 {
 						t.Errorf("%d to %d arrives: %v", ports[0], ports[1], got)
 					}
 					continue
 				}
-				missing := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(got, n) })
-				want := "6 priority tags, 100 priority tags" // where the kernel has taken one off, 5 leave as many as are looked through
+				missing := slices.DeleteFunc(slices.Clone(names),
+					func(n string) bool { return slices.Contains(got, n) })
+				// where the kernel has taken one off, 5 leave as many as are looked through
+				want := "6 priority tags, 100 priority tags"
 				if hook == HookXDP {
 					want = "5 priority tags, " + want
 				}
@@ -254,13 +284,15 @@ func TestHostFilterWrapped(t *testing.T) {
 			passed := 0
 			for _, ip := range s.settle() {
 				udp := ip[int(ip[0]&15)*4:]
-				if len(udp) >= 4 && (binary.BigEndian.Uint16(udp) == sharedPort || binary.BigEndian.Uint16(udp[2:]) == sharedPort) {
+				if len(udp) >= 4 && (binary.BigEndian.Uint16(udp) == sharedPort ||
+					binary.BigEndian.Uint16(udp[2:]) == sharedPort) {
 					t.Errorf("arrives: %x", ip)
 				} else {
 					passed++
 				}
 			}
-			if t.Logf("of 100,000 frames %d arrive that are other UDP by now", passed); passed < 50 {
+			if t.Logf("of 100,000 frames %d arrive that are other UDP by now",
+				passed); passed < 50 {
 				t.Error("the test means little")
 			}
 		})

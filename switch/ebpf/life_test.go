@@ -22,7 +22,8 @@ import (
 
 // kinds are the ways in which a switch can be attached.
 var kinds = map[string]Options{
-	"tc": {Hook: HookTC}, "clsact": {Hook: HookTC, clsact: true}, "xdp": {Hook: HookXDP}, "xdp-clsact": {Hook: HookXDP, clsact: true},
+	"tc": {Hook: HookTC}, "clsact": {Hook: HookTC, clsact: true}, "xdp": {Hook: HookXDP},
+	"xdp-clsact": {Hook: HookXDP, clsact: true},
 }
 
 // startHooks makes a switch that runs hooks.p4 on some of the cables.
@@ -39,7 +40,8 @@ func startHooks(t *testing.T, opts Options, ports ...uint32) *device {
 	return d
 }
 
-// TestPushes pushes programs while frames pass, among them such as are handed over between the hooks, and expects all to come out, once.
+// TestPushes pushes programs while frames pass, among them such as are handed over between the
+// hooks, and expects all to come out, once.
 func TestPushes(t *testing.T) {
 	for name, opts := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +105,9 @@ func stateOf(t *testing.T) string {
 			continue
 		}
 		s := name
-		for _, setting := range []offload.Setting{offload.GenericReceive, offload.LargeReceive, offload.TCPSegments, offload.GenericSegment, offload.TxChecksums, offload.TxVLAN, offload.RxVLAN} {
+		for _, setting := range []offload.Setting{offload.GenericReceive, offload.LargeReceive,
+			offload.TCPSegments, offload.GenericSegment, offload.TxChecksums, offload.TxVLAN,
+			offload.RxVLAN} {
 			on, err := offload.IsOn(name, setting)
 			check(t, err)
 			s += fmt.Sprintf(" %s=%v", setting, on)
@@ -127,7 +131,8 @@ func stateOf(t *testing.T) string {
 	return strings.Join(out, "\n")
 }
 
-// TestHoldHooks is not a test: TestKilledAndStarted runs it as another process, which holds a switch until it is killed.
+// TestHoldHooks is not a test: TestKilledAndStarted runs it as another process, which holds a
+// switch until it is killed.
 func TestHoldHooks(t *testing.T) {
 	kind := os.Getenv("NETCRAQ_HOLD_HOOKS")
 	if kind == "" {
@@ -141,7 +146,8 @@ func TestHoldHooks(t *testing.T) {
 	time.Sleep(time.Minute)
 }
 
-// TestKilledAndStarted kills a switch and starts another one, of any kind: when that ends in order, all interfaces are as they were before the first.
+// TestKilledAndStarted kills a switch and starts another one, of any kind: when that ends in order,
+// all interfaces are as they were before the first.
 func TestKilledAndStarted(t *testing.T) {
 	for first := range kinds {
 		for second, opts := range kinds {
@@ -149,7 +155,8 @@ func TestKilledAndStarted(t *testing.T) {
 				c := newCables(t, []uint32{1, 2})
 				before := stateOf(t)
 				cmd := exec.Command(os.Args[0], "-test.run=^TestHoldHooks$")
-				cmd.Env = append(os.Environ(), "NETCRAQ_HOLD_HOOKS="+first, "NETCRAQ_TEST_RECORDS="+offload.Dir)
+				cmd.Env = append(os.Environ(), "NETCRAQ_HOLD_HOOKS="+first,
+					"NETCRAQ_TEST_RECORDS="+offload.Dir)
 				said, err := cmd.StderrPipe()
 				check(t, err)
 				check(t, cmd.Start())
@@ -189,7 +196,8 @@ func TestComesBack(t *testing.T) {
 			check(t, netlink.LinkDel(l))
 			c.plug(t, 2)
 			c.listen(t, 2)
-			// Both ways: the port is the switch's at once, but what leaves by it the kernel drops until it has noticed the carrier.
+			// Both ways: the port is the switch's at once, but what leaves by it the kernel drops
+			// until it has noticed the carrier.
 			for _, way := range []struct{ from, to uint32 }{{2, 1}, {1, 2}} {
 				for deadline := time.Now().Add(5 * time.Second); ; {
 					_, err := unix.Write(c.sockets[way.from], hooksFrame(byte(way.to), 100))
@@ -198,7 +206,8 @@ func TestComesBack(t *testing.T) {
 						break
 					}
 					if time.Now().After(deadline) {
-						t.Fatalf("the interface is back, but nothing comes from port %d to port %d", way.from, way.to)
+						t.Fatalf("the interface is back, but nothing comes from port %d to port %d",
+							way.from, way.to)
 					}
 				}
 			}
@@ -206,7 +215,8 @@ func TestComesBack(t *testing.T) {
 				f := hooksFrame(dst, 100)
 				_, err := unix.Write(c.sockets[1], f)
 				check(t, err)
-				want := slices.DeleteFunc(hooksWant(f, 0), func(p stf.Packet) bool { return p.Port > 2 })
+				want := slices.DeleteFunc(hooksWant(f, 0),
+					func(p stf.Packet) bool { return p.Port > 2 })
 				if got := c.take(t, len(want)); show(got) != show(want) {
 					t.Errorf("came %s, not %s", show(got), show(want))
 				}
@@ -215,8 +225,8 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// TestCabled cables two switches to each other: port 2 of both is an end of the same pair. Frames pass through both, and when both are gone, whichever goes first,
-// all is as it was.
+// TestCabled cables two switches to each other: port 2 of both is an end of the same pair. Frames
+// pass through both, and when both are gone, whichever goes first, all is as it was.
 func TestCabled(t *testing.T) {
 	for name, opts := range kinds {
 		for _, firstGoes := range []string{"left", "right"} {
@@ -228,12 +238,15 @@ func TestCabled(t *testing.T) {
 				left := startHooks(t, opts, 1, 2)
 				right := startHooks(t, opts, 3)
 				check(t, right.AddPort(target.Port{Number: 2, Iface: "h2"}))
-				to3 := &target.TableEntry{Match: []target.FieldMatch{{Value: []byte{2, 0, 0, 0, 0, 3}}},
-					Action: &target.ActionCall{Action: "HooksIngress.forward", Params: [][]byte{{0, 2}}}}
+				to3 := &target.TableEntry{Match: []target.FieldMatch{{Value: []byte{2, 0, 0, 0, 0,
+					3}}},
+					Action: &target.ActionCall{Action: "HooksIngress.forward",
+						Params: [][]byte{{0, 2}}}}
 				check(t, left.Pipeline().InsertEntry("HooksIngress.what", to3))
 				f := hooksFrame(3, 100)
 				deadline := time.Now().Add(5 * time.Second)
-				for got := ""; got != show(hooksWant(f, 1)); got = show(c.take(t, 1)) { // each has to see that the other has come
+				// each has to see that the other has come
+				for got := ""; got != show(hooksWant(f, 1)); got = show(c.take(t, 1)) {
 					if time.Now().After(deadline) {
 						t.Fatalf("what came is %s", got)
 					}

@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// refusedByTheVerifier are programs of p4c's and p4-learning's that the kernel's verifier does not follow to their end,
-// with the reason. A name may stand behind a prefix.
+// refusedByTheVerifier are programs of p4c's and p4-learning's that the kernel's verifier does not
+// follow to their end, with the reason. A name may stand behind a prefix.
 var refusedByTheVerifier = map[string]string{
 	"axon.json":                  "more than a million instructions",
 	"parser_dc_full.json":        "more than a million instructions",
@@ -32,12 +32,13 @@ func known(file string) bool {
 	return false
 }
 
-// TestLoads gives every program to the kernel as a switch does that has interfaces, with and without a CPU port, at
-// both hooks. A program may be refused for a construct that this engine does not have, and for no other reason: not for
-// what the translator got wrong, nor by the verifier.
+// TestLoads gives every program to the kernel as a switch does that has interfaces, with and
+// without a CPU port, at both hooks. A program may be refused for a construct that this engine does
+// not have, and for no other reason: not for what the translator got wrong, nor by the verifier.
 func TestLoads(t *testing.T) {
 	needKernel(t)
-	kinds := []Options{{Hook: HookTC}, {Hook: HookTC, CPUPort: 510}, {Hook: HookXDP}, {Hook: HookXDP, CPUPort: 510}}
+	kinds := []Options{{Hook: HookTC}, {Hook: HookTC, CPUPort: 510}, {Hook: HookXDP},
+		{Hook: HookXDP, CPUPort: 510}}
 	var devices []*device
 	for _, o := range kinds {
 		d, err := newDevice(o)
@@ -62,10 +63,13 @@ func TestLoads(t *testing.T) {
 			switch {
 			case err == nil:
 				loaded[i]++
-			case errors.Is(err, target.ErrUnsupported) && (!strings.Contains(err.Error(), "verifier") || known(file)):
-				t.Logf("%s, %v, CPU port %d: %v", filepath.Base(file), kinds[i].Hook, kinds[i].CPUPort, err)
+			case errors.Is(err, target.ErrUnsupported) &&
+				(!strings.Contains(err.Error(), "verifier") || known(file)):
+				t.Logf("%s, %v, CPU port %d: %v", filepath.Base(file), kinds[i].Hook,
+					kinds[i].CPUPort, err)
 			default:
-				t.Errorf("%s, %v, CPU port %d: %v", filepath.Base(file), kinds[i].Hook, kinds[i].CPUPort, err)
+				t.Errorf("%s, %v, CPU port %d: %v", filepath.Base(file), kinds[i].Hook,
+					kinds[i].CPUPort, err)
 			}
 		}
 	}

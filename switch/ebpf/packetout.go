@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// PacketOut implements [target.Device]: the program is run on the frame as if it had come in by the CPU port.
+// PacketOut implements [target.Device]: the program is run on the frame as if it had come in by the
+// CPU port.
 func (d *device) PacketOut(frame []byte) error {
 	d.mu.Lock()
 	p := d.pipeline
@@ -21,9 +22,10 @@ func (d *device) PacketOut(frame []byte) error {
 		return fmt.Errorf("packet-out: the switch has no CPU port: %w", target.ErrInvalid)
 	}
 	if len(frame) < compile.PacketOutLeast || len(frame) > compile.PacketOutMax {
-		return fmt.Errorf("packet-out of %d bytes (%d to %d): %w", len(frame), compile.PacketOutLeast, compile.PacketOutMax, target.ErrInvalid)
+		return fmt.Errorf("packet-out of %d bytes (%d to %d): %w", len(frame),
+			compile.PacketOutLeast, compile.PacketOutMax, target.ErrInvalid)
 	}
-	return d.home.Do(func() error { // one at a time: the thread is one
+	return d.netns.Do(func() error { // one at a time: the thread is one
 		copy(d.PacketOuts.Mem[compile.PacketOutFrame:], frame)
 		d.PacketOuts.Store(compile.PacketOutLength, uint64(len(frame)))
 		defer d.PacketOuts.Store(compile.PacketOutLength, 0)

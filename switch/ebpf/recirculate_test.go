@@ -23,7 +23,8 @@ var recirculatePorts = []uint32{1, 2, 3, 4, 5, 6}
 
 const recirculateCPUPort = 510
 
-// recirculation is a program that sends packets through once more, on real interfaces and on the interpreter.
+// recirculation is a program that sends packets through once more, on real interfaces and on the
+// interpreter.
 type recirculation struct {
 	cables     *cables
 	kernel     *device
@@ -35,7 +36,8 @@ type recirculation struct {
 
 func newRecirculation(t *testing.T, prog *bmv2json.Program, opts Options) *recirculation {
 	t.Helper()
-	a := &recirculation{cables: newCables(t, recirculatePorts), cpuPort: opts.CPUPort, controller: make(chan []byte, 4096)}
+	a := &recirculation{cables: newCables(t, recirculatePorts), cpuPort: opts.CPUPort,
+		controller: make(chan []byte, 4096)}
 	var err error
 	a.kernel, err = newDevice(opts)
 	check(t, err)
@@ -45,7 +47,7 @@ func newRecirculation(t *testing.T, prog *bmv2json.Program, opts Options) *recir
 	for _, n := range recirculatePorts {
 		check(t, a.kernel.AddPort(target.Port{Number: n, Iface: fmt.Sprintf("s%d", n)}))
 		if q := a.kernel.ports[n]; (q.At == HookXDP) != (opts.Hook == HookXDP) {
-			t.Fatalf("port %d is at %v: %s", n, q.At, q.why)
+			t.Fatalf("port %d is at %v: %s", n, q.At, q.reason)
 		}
 	}
 	return a
@@ -59,13 +61,21 @@ func (a *recirculation) commit(t *testing.T, prog *bmv2json.Program) {
 	a.interp, err = interp.New(prog, interp.Options{})
 	check(t, err)
 	for _, p := range []target.Pipeline{a.interp, a.kernel.Pipeline()} {
-		check(t, p.SetMulticastGroup(7, []target.Replica{{Port: 2, Instance: 100}, {Port: 3, Instance: 100}, {Port: 3, Instance: 101}}))
+		check(t, p.SetMulticastGroup(7,
+			[]target.Replica{{Port: 2, Instance: 100}, {Port: 3, Instance: 100},
+				{Port: 3, Instance: 101}}))
 		check(t, p.SetMulticastGroup(8, []target.Replica{}))
 		check(t, p.SetCloneSession(5, &target.CloneSession{Replicas: []target.Replica{{Port: 4}}}))
-		check(t, p.SetCloneSession(9, &target.CloneSession{Replicas: []target.Replica{{Port: 1, Instance: 9}}})) // where the packet itself leaves, too
-		check(t, p.SetCloneSession(6, &target.CloneSession{Replicas: []target.Replica{{Port: 5, Instance: 1}, {Port: 5, Instance: 2}, {Port: 6, Instance: 3}}, TruncateTo: 30}))
+		// where the packet itself leaves, too
+		check(t, p.SetCloneSession(9,
+			&target.CloneSession{Replicas: []target.Replica{{Port: 1, Instance: 9}}}))
+		check(t, p.SetCloneSession(6,
+			&target.CloneSession{Replicas: []target.Replica{{Port: 5, Instance: 1},
+				{Port: 5, Instance: 2}, {Port: 6, Instance: 3}}, TruncateTo: 30}))
 		if a.cpuPort != 0 {
-			check(t, p.SetCloneSession(10, &target.CloneSession{Replicas: []target.Replica{{Port: a.cpuPort, Instance: 4}, {Port: 2, Instance: 5}}}))
+			check(t, p.SetCloneSession(10,
+				&target.CloneSession{Replicas: []target.Replica{{Port: a.cpuPort, Instance: 4},
+					{Port: 2, Instance: 5}}}))
 		}
 	}
 }
@@ -76,7 +86,8 @@ func (a *recirculation) frame(r *rand.Rand) []byte {
 	for i := range frame {
 		frame[i] = byte(r.Uint32())
 	}
-	frame[0], frame[1], frame[2], frame[3], frame[4] = byte(r.IntN(10)), byte(r.IntN(6)), 0, byte([]int{5, 6, 7, 8, 9, 10, 20}[r.IntN(7)]), byte(r.IntN(4))
+	frame[0], frame[1], frame[2], frame[3], frame[4] = byte(r.IntN(10)), byte(r.IntN(6)), 0,
+		byte([]int{5, 6, 7, 8, 9, 10, 20}[r.IntN(7)]), byte(r.IntN(4))
 	if frame[0] == 5 { // cut to that many bytes: an interface sends no fewer than 14
 		frame[3] = byte(40 + r.IntN(40))
 	}
@@ -90,14 +101,15 @@ func (a *recirculation) frame(r *rand.Rand) []byte {
 	return frame
 }
 
-// compare gives a frame by a port to both, and says whether something came out of the interpreter. From the CPU port it
-// goes as a packet-out.
+// compare gives a frame by a port to both, and says whether something came out of the interpreter.
+// From the CPU port it goes as a packet-out.
 func (a *recirculation) compare(t *testing.T, port uint32, frame []byte) bool {
 	t.Helper()
 	var want []stf.Packet
 	wanted := 0 // by interfaces
 	for _, o := range a.interp.Process(time.Second, port, bytes.Clone(frame)) {
-		if len(o.Frame) < 14 || !slices.Contains(recirculatePorts, o.Port) && (o.Port != a.cpuPort || a.cpuPort == 0) {
+		if len(o.Frame) < 14 || !slices.Contains(recirculatePorts, o.Port) &&
+			(o.Port != a.cpuPort || a.cpuPort == 0) {
 			continue
 		}
 		want = append(want, stf.Packet{Port: o.Port, Frame: bytes.Clone(o.Frame)})
@@ -112,9 +124,11 @@ func (a *recirculation) compare(t *testing.T, port uint32, frame []byte) bool {
 	}
 	got, byPort := a.cables.takeInOrder(t, wanted), func(l []stf.Packet) func(i, j int) bool {
 		if a.kernel.opts.Hook == HookXDP {
-			// The far ends of cables poll, and hand a poll's frames to packet sockets in lists, by what other protocols of the host want them: not in the order of sending.
+			// The far ends of cables poll, and hand a poll's frames to packet sockets in lists, by
+			// what other protocols of the host want them: not in the order of sending.
 			return func(i, j int) bool {
-				return l[i].Port < l[j].Port || l[i].Port == l[j].Port && bytes.Compare(l[i].Frame, l[j].Frame) < 0
+				return l[i].Port < l[j].Port || l[i].Port == l[j].Port &&
+					bytes.Compare(l[i].Frame, l[j].Frame) < 0
 			}
 		}
 		return func(i, j int) bool { return l[i].Port < l[j].Port }
@@ -132,14 +146,17 @@ func (a *recirculation) compare(t *testing.T, port uint32, frame []byte) bool {
 		sort.SliceStable(l, byPort(l))
 	}
 	if fmt.Sprint(want) != fmt.Sprint(got) || len(a.controller) > 0 {
-		t.Fatalf("selection %04b, lost %d, by port %d: %x\ninterp: %s\nkernel: %s and %d packet-ins",
-			a.selection, a.kernel.PortMap.Lost(), port, frame, show(want), show(got), len(a.controller))
+		t.Fatalf("selection %04b, lost %d, by port %d: %x\n"+
+			"interp: %s\nkernel: %s and %d packet-ins",
+			a.selection, a.kernel.PortMap.Lost(), port, frame, show(want), show(got),
+			len(a.controller))
 	}
 	return len(want) > 0
 }
 
-// TestRecirculate gives random frames to a program that clones, resubmits, recirculates, multicasts and truncates, in ingress and in egress, on real interfaces at both hooks: what
-// comes out must be what the interpreter sends, at tc by each port in the same order.
+// TestRecirculate gives random frames to a program that clones, resubmits, recirculates, multicasts
+// and truncates, in ingress and in egress, on real interfaces at both hooks: what comes out must be
+// what the interpreter sends, at tc by each port in the same order.
 func TestRecirculate(t *testing.T) {
 	prog := readProgram(t, "../stf/testdata/copies.json")
 	for i, hook := range []Hook{HookTC, HookXDP} {
@@ -162,10 +179,12 @@ func TestRecirculate(t *testing.T) {
 	}
 }
 
-// TestRecirculateInParts does it with the parts of that program: every selection of what sends packets through once more,
-// with a CPU port, from which packets come and to which copies go, and without.
+// TestRecirculateInParts does it with the parts of that program: every selection of what sends
+// packets through once more, with a CPU port, from which packets come and to which copies go, and
+// without.
 func TestRecirculateInParts(t *testing.T) {
-	parts := []string{"clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit", "recirculate"}
+	parts := []string{"clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit",
+		"recirculate"}
 	selected := func(n int) *bmv2json.Program {
 		prog := readProgram(t, "../stf/testdata/copies.json")
 		var has []string
@@ -183,7 +202,8 @@ func TestRecirculateInParts(t *testing.T) {
 		}
 		return prog
 	}
-	for _, opts := range []Options{{Hook: HookTC}, {Hook: HookTC, CPUPort: recirculateCPUPort}, {Hook: HookXDP, CPUPort: recirculateCPUPort}} {
+	for _, opts := range []Options{{Hook: HookTC}, {Hook: HookTC, CPUPort: recirculateCPUPort},
+		{Hook: HookXDP, CPUPort: recirculateCPUPort}} {
 		t.Run(fmt.Sprintf("%v/%d", opts.Hook, opts.CPUPort), func(t *testing.T) {
 			var a *recirculation
 			given, came := 0, 0

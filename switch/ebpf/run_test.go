@@ -64,7 +64,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadManyHeaders loads a program whose headers may have more lengths in all than the verifier would follow.
+// TestLoadManyHeaders loads a program whose headers may have more lengths in all than the verifier
+// would follow.
 func TestLoadManyHeaders(t *testing.T) {
 	d := newTestDevice(t)
 	check(t, d.Commit(readProgram(t, "testdata/manyheaders.json")))

@@ -16,7 +16,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestSTF runs the project's STF files on this engine, on real interfaces at both hooks, for the programs that it takes.
+// TestSTF runs the project's STF files on this engine, on real interfaces at both hooks, for the
+// programs that it takes.
 func TestSTF(t *testing.T) {
 	needKernel(t)
 	for _, hook := range []Hook{HookTC, HookXDP} {
@@ -25,7 +26,8 @@ func TestSTF(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			t.Run(hook.String()+"/"+filepath.Base(file), func(t *testing.T) { runSTF(t, hook, file, text) })
+			t.Run(hook.String()+"/"+filepath.Base(file),
+				func(t *testing.T) { runSTF(t, hook, file, text) })
 		}
 	}
 }
@@ -51,17 +53,19 @@ func runSTF(t *testing.T, hook Hook, file string, text []byte) {
 	for _, n := range ports {
 		check(t, d.AddPort(target.Port{Number: n, Iface: fmt.Sprintf("s%d", n)}))
 		if q := d.ports[n]; (q.At == HookXDP) != (hook == HookXDP) {
-			t.Fatalf("port %d is at %v: %s", n, q.At, q.why)
+			t.Fatalf("port %d is at %v: %s", n, q.At, q.reason)
 		}
 	}
 	begun := time.Now()
-	differences, err := stf.Run(f, stf.Switch{Pipeline: d.Pipeline(), Process: func(now time.Duration, port uint32, frame []byte) []stf.Packet {
-		time.Sleep(now - time.Since(begun)) // the file's clock may go ahead; the kernel's does not
-		if _, err := unix.Write(c.sockets[port], frame); err != nil {
-			t.Fatalf("sending %x by port %d: %v", frame, port, err)
-		}
-		return c.take(t, 0)
-	}})
+	differences, err := stf.Run(f, stf.Switch{Pipeline: d.Pipeline(),
+		Process: func(now time.Duration, port uint32, frame []byte) []stf.Packet {
+			// the file's clock may go ahead; the kernel's does not
+			time.Sleep(now - time.Since(begun))
+			if _, err := unix.Write(c.sockets[port], frame); err != nil {
+				t.Fatalf("sending %x by port %d: %v", frame, port, err)
+			}
+			return c.take(t, 0)
+		}})
 	check(t, err)
 	for _, d := range differences {
 		t.Error(d)

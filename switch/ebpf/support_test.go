@@ -11,7 +11,8 @@ var update = flag.Bool("update", false, "write the table of docs/switch.md anew"
 
 // TestDocumentedSupport keeps the table in docs/switch.md equal to what the code says.
 func TestDocumentedSupport(t *testing.T) {
-	const file, begin, end = "../../docs/switch.md", "<!-- supported: begin -->\n", "<!-- supported: end -->\n"
+	const file, begin, end = "../../docs/switch.md", "<!-- supported: begin -->\n",
+		"<!-- supported: end -->\n"
 	var table strings.Builder
 	table.WriteString("| construct | in the kernel |\n| --- | --- |\n")
 	for _, s := range Supported() {

@@ -16,8 +16,9 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// host moves the far end of a pair to a namespace of its own, where it has an address, and knows the other hosts'. As with Mininet's hosts the namespace has no name;
-// a process is in it, or, where it is hidden, none.
+// host moves the far end of a pair to a namespace of its own, where it has an address, and knows
+// the other hosts'. As with Mininet's hosts the namespace has no name; a process is in it, or,
+// where it is hidden, none.
 func (c *cables) host(t *testing.T, n uint32, hidden bool) netns.NsHandle {
 	t.Helper()
 	l, err := netlink.LinkByName(fmt.Sprintf("h%d", n))
@@ -35,10 +36,13 @@ func (c *cables) host(t *testing.T, n uint32, hidden bool) netns.NsHandle {
 	check(t, netlink.LinkSetNsFd(l, int(space)))
 	check(t, netns.Set(space))
 	check(t, netlink.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 0, byte(n)}))
-	check(t, netlink.AddrAdd(l, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 0, 0, byte(n)), Mask: net.CIDRMask(24, 32)}}))
+	check(t, netlink.AddrAdd(l,
+		&netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 0, 0, byte(n)),
+			Mask: net.CIDRMask(24, 32)}}))
 	check(t, netlink.LinkSetUp(l))
 	for other := uint32(1); other < 4; other++ {
-		check(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT, IP: net.IPv4(10, 0, 0, byte(other)),
+		check(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index,
+			State: netlink.NUD_PERMANENT, IP: net.IPv4(10, 0, 0, byte(other)),
 			HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, byte(other)}}))
 	}
 	check(t, netns.Set(c.space))
@@ -67,7 +71,8 @@ func inside[T any](t *testing.T, space netns.NsHandle, f func() (T, error)) T {
 	return r.value
 }
 
-// TestTCP has two hosts send each other some megabytes through a switch. Their sockets leave checksums and segments to the interface: what comes must be whole all the same.
+// TestTCP has two hosts send each other some megabytes through a switch. Their sockets leave
+// checksums and segments to the interface: what comes must be whole all the same.
 func TestTCP(t *testing.T) {
 	const size = 4 << 20
 	for _, c := range []struct {
@@ -76,7 +81,8 @@ func TestTCP(t *testing.T) {
 		hidden bool
 		xdp    int
 	}{
-		{"tc", Options{Hook: HookTC}, false, 0}, {"clsact", Options{Hook: HookTC, clsact: true}, false, 0}, {"xdp", Options{Hook: HookXDP}, false, 2},
+		{"tc", Options{Hook: HookTC}, false, 0}, {"clsact", Options{Hook: HookTC, clsact: true},
+			false, 0}, {"xdp", Options{Hook: HookXDP}, false, 2},
 		{"mixed", Options{Hook: HookXDP}, true, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -92,9 +98,15 @@ func TestTCP(t *testing.T) {
 			if at != c.xdp {
 				t.Fatalf("%d ports are at XDP, not %d", at, c.xdp)
 			}
-			listener := inside(t, one, func() (net.Listener, error) { return net.Listen("tcp", "10.0.0.1:7000") })
+			listener := inside(t, one, func() (net.Listener,
+				error) {
+				return net.Listen("tcp", "10.0.0.1:7000")
+			})
 			defer listener.Close()
-			client := inside(t, two, func() (net.Conn, error) { return net.DialTimeout("tcp", "10.0.0.1:7000", 5*time.Second) })
+			client := inside(t, two, func() (net.Conn,
+				error) {
+				return net.DialTimeout("tcp", "10.0.0.1:7000", 5*time.Second)
+			})
 			defer client.Close()
 			server, err := listener.Accept()
 			check(t, err)

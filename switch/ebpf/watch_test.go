@@ -13,7 +13,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/attach"
 )
 
-// TestFeatures asks for a veth's XDP features: natively it always runs programs, and it takes frames from them once its peer has a program.
+// TestFeatures asks for a veth's XDP features: natively it always runs programs, and it takes
+// frames from them once its peer has a program.
 func TestFeatures(t *testing.T) {
 	sw, _ := inNamespace(t)
 	f, err := attach.XDPFeatures(sw.Attrs().Index)
@@ -25,7 +26,8 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// TestOutOfDescriptors: a switch that has no file descriptor left cannot look at its interfaces, which says nothing about them. Its ports stay what they are, and the log says what to do.
+// TestOutOfDescriptors: a switch that has no file descriptor left cannot look at its interfaces,
+// which says nothing about them. Its ports stay what they are, and the log says what to do.
 func TestOutOfDescriptors(t *testing.T) {
 	for name, opts := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -37,13 +39,13 @@ func TestOutOfDescriptors(t *testing.T) {
 			said.Reset()
 			withoutDescriptors(t, func() {
 				for range 3 {
-					d.look()
+					d.reconcile()
 				}
 			})
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			for _, q := range d.ports {
-				if q.gone {
+				if q.missing {
 					t.Errorf("port %d is gone", q.Number)
 				}
 			}
@@ -53,7 +55,8 @@ func TestOutOfDescriptors(t *testing.T) {
 			if got, want := c.take(t, 1), hooksWant(f, 1); show(got) != show(want) {
 				t.Errorf("came %s, not %s", show(got), show(want))
 			}
-			if n := strings.Count(said.String(), "too many open files"); n != 1 || !strings.Contains(said.String(), "ulimit -n") {
+			if n := strings.Count(said.String(), "too many open files"); n != 1 ||
+				!strings.Contains(said.String(), "ulimit -n") {
 				t.Errorf("it said %d times what is wrong:\n%s", n, said.String())
 			}
 		})

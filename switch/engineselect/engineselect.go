@@ -1,7 +1,3 @@
-// Package engineselect makes one switch of two: a [target.Device] that runs each program on a preferred engine if that can, and on another if not.
-//
-// Which of the two it is depends on the program, which comes and goes while the switch lives. The ports go along: they are the running engine's. What an engine
-// refuses is known before the running one is touched; moving the ports takes a moment in which frames are lost.
 package engineselect
 
 import (
@@ -39,7 +35,8 @@ func New(preferred, second Engine, log *slog.Logger) *Device {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Device{log: log, preferred: preferred, second: second, running: preferred, ports: map[uint32]target.Port{}}
+	return &Device{log: log, preferred: preferred, second: second, running: preferred,
+		ports: map[uint32]target.Port{}}
 }
 
 func (d *Device) current() Engine {
@@ -83,7 +80,8 @@ func (d *Device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
 	if !errors.Is(err, target.ErrUnsupported) {
 		return nil, err
 	}
-	d.log.Warn("the preferred engine does not run this program", "engine", d.preferred.Engine(), "err", err)
+	d.log.Warn("the preferred engine does not run this program", "engine", d.preferred.Engine(),
+		"err", err)
 	q, also := d.second.Prepare(prog)
 	if also != nil {
 		return nil, also
@@ -115,7 +113,8 @@ func (d *Device) Activate(p target.Pipeline, handOver func() error) error {
 		d.why = next.why
 		return nil
 	}
-	// From one engine to the other: with its ports taken away the old one sees no packets, so nothing changes while state is handed over.
+	// From one engine to the other: with its ports taken away the old one sees no packets, so
+	// nothing changes while state is handed over.
 	if err := d.move(d.running, next.engine); err != nil {
 		return err
 	}
@@ -126,7 +125,8 @@ func (d *Device) Activate(p target.Pipeline, handOver func() error) error {
 	return nil
 }
 
-// move takes the ports from one engine and gives them to the other. A port that cannot be moved stays where it was with all others.
+// move takes the ports from one engine and gives them to the other. A port that cannot be moved
+// stays where it was with all others.
 func (d *Device) move(from, to Engine) error {
 	var moved []target.Port
 	for _, p := range d.ports {

@@ -78,8 +78,10 @@ func TestPortsFollowTheProgram(t *testing.T) {
 	}
 	expect := func(step, engine string, on, off *fake) {
 		t.Helper()
-		if d.Engine() != engine || len(on.ports) != 3 || len(off.ports) != 0 || d.Pipeline() != on.pipe {
-			t.Fatalf("%s: %s with %d ports, the other has %d", step, d.Engine(), len(on.ports), len(off.ports))
+		if d.Engine() != engine || len(on.ports) != 3 || len(off.ports) != 0 ||
+			d.Pipeline() != on.pipe {
+			t.Fatalf("%s: %s with %d ports, the other has %d", step, d.Engine(), len(on.ports),
+				len(off.ports))
 		}
 	}
 	commit := func(name string) error { return d.Commit(&bmv2json.Program{Name: name}) }

@@ -1,22 +1,3 @@
-// Package interp runs a P4 program that p4c compiled for BMv2, in user space, on raw frames: v1model as BMv2's simple_switch has it.
-//
-// [New] compiles a [bmv2json.Program] into closures over a packet's state and gives a [Pipeline]: the program and its state (tables, registers,
-// counters, groups). [Pipeline.Process] takes one frame through it (parser, ingress, the packet replication engine, egress, deparser) and returns the
-// frames that leave. It does no I/O, starts no goroutine and asks no clock: the time and, for a program that wants random numbers, a seed come from the
-// caller, so that the same calls give the same frames. Ports, queues and the CPU port are the caller's.
-//
-// # What is like BMv2, and what is not
-//
-// The sequence of things is simple_switch's: what a clone, a resubmit, a recirculation or a replica starts out with, which request wins where a program
-// makes several, what the drop port means in ingress and in egress. Its accidents are replaced by something defined: a header's fields read before it was
-// ever valid are 0 (BMv2: what an earlier packet left); an index outside of a stack reads 0 and writes nothing, one outside of a register, counter or
-// meter array likewise (BMv2 built for speed: undefined); a parser that goes round for ever stops with the error ParserTimeout; a packet may be
-// resubmitted, recirculated and cloned only so often ([Options].MaxPasses); a failed assertion drops the packet (BMv2: the process aborts); two varbit fields are
-// equal if their lengths are, too, as P4 says (BMv2 compares them as numbers). There is one
-// queue, so the priority that a program gives a packet changes nothing.
-//
-// Nothing is silently different: New refuses what cannot be run with an error that wraps [target.ErrUnsupported] and names the construct and its place in
-// the JSON.
 package interp
 
 import (

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Setting is one of ethtool's features of an interface that can be on or off, by ethtool's own name.
+// Setting is one of ethtool's features of an interface that can be on or off, by ethtool's own
+// name.
 type Setting string
 
 // The settings that switches turn off.
@@ -16,12 +17,16 @@ const (
 	LargeReceive   Setting = "large-receive-offload"        // the same in the device
 	TCPSegments    Setting = "tcp-segmentation-offload"     // sends frames that are split later
 	GenericSegment Setting = "generic-segmentation-offload" // the same for other protocols
-	TxChecksums    Setting = "tx-checksumming"              // sends frames whose checksum is finished later
-	TxVLAN         Setting = "tx-vlan-offload"              // sends frames whose 802.1Q tag is beside them
-	RxVLAN         Setting = "rx-vlan-offload"              // takes 802.1Q tags off frames and puts them beside
+	// sends frames whose checksum is finished later
+	TxChecksums Setting = "tx-checksumming"
+	// sends frames whose 802.1Q tag is beside them
+	TxVLAN Setting = "tx-vlan-offload"
+	// takes 802.1Q tags off frames and puts them beside
+	RxVLAN Setting = "rx-vlan-offload"
 )
 
-// commands are a setting's ethtool commands (linux/ethtool.h) and, for settings that share a word of flags, its bit in there.
+// commands are a setting's ethtool commands (linux/ethtool.h) and, for settings that share a word
+// of flags, its bit in there.
 type commands struct {
 	get, set, bit uint32
 }
@@ -36,7 +41,8 @@ var settings = map[Setting]commands{
 	RxVLAN:         {unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 8}, // ETH_FLAG_RXVLAN
 }
 
-// IsOn says whether an interface of the calling thread's network namespace has a setting on. An interface that does not have the setting has it off.
+// IsOn says whether an interface of the calling thread's network namespace has a setting on. An
+// interface that does not have the setting has it off.
 func IsOn(name string, s Setting) (bool, error) {
 	c := settings[s]
 	v, err := ethtool(name, c.get, 0)
@@ -46,8 +52,8 @@ func IsOn(name string, s Setting) (bool, error) {
 	return v&c.bit != 0, err
 }
 
-// put turns a setting on or off.
-func put(name string, s Setting, on bool) error {
+// set turns a setting on or off.
+func set(name string, s Setting, on bool) error {
 	c := settings[s]
 	v, err := ethtool(name, c.get, 0)
 	if err == nil {
@@ -58,12 +64,14 @@ func put(name string, s Setting, on bool) error {
 		_, err = ethtool(name, c.set, v)
 	}
 	if err != nil {
-		return fmt.Errorf("turning %s of %s %s: %w", s, name, map[bool]string{true: "on", false: "off"}[on], err)
+		return fmt.Errorf("turning %s of %s %s: %w", s, name,
+			map[bool]string{true: "on", false: "off"}[on], err)
 	}
 	return nil
 }
 
-// ethtool runs one command with a 32-bit argument (struct ethtool_value) and returns the value after it.
+// ethtool runs one command with a 32-bit argument (struct ethtool_value) and returns the value
+// after it.
 func ethtool(name string, cmd, data uint32) (uint32, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -82,7 +90,8 @@ func ethtool(name string, cmd, data uint32) (uint32, error) {
 	}
 	copy(ifr.name[:], name)
 	ifr.data = unsafe.Pointer(&v)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifr))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&ifr))); errno != 0 {
 		return 0, errno
 	}
 	return v.data, nil

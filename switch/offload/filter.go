@@ -10,12 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program that a kernel before 6.6 runs at tc is a filter of the interface's clsact queueing discipline. It stays when the process that made it dies. So its name says
-// whose it is, and whether the discipline came with it, and the next one to start takes both away.
+// A program that a kernel before 6.6 runs at tc is a filter of the interface's clsact queueing
+// discipline. It stays when the process that made it dies. So its name says whose it is, and
+// whether the discipline came with it, and the next one to start takes both away.
 
 const ownDiscipline = "-q"
 
-// FilterName is what this process is to call its filters. added says that it has added the interface's clsact discipline, too.
+// FilterName is what this process is to call its filters. added says that it has added the
+// interface's clsact discipline, too.
 func FilterName(added bool) (string, error) {
 	start, err := startOf(os.Getpid())
 	if err != nil {
@@ -28,7 +30,8 @@ func FilterName(added bool) (string, error) {
 	return name, nil
 }
 
-// RemoveFilters takes away what dead processes have left on an interface of the calling thread's network namespace.
+// RemoveFilters takes away what dead processes have left on an interface of the calling thread's
+// network namespace.
 func RemoveFilters(l netlink.Link) error {
 	filters, err := netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
@@ -40,7 +43,8 @@ func RemoveFilters(l netlink.Link) error {
 			continue
 		}
 		var who owner
-		if n, err := fmt.Sscanf(b.Name, "netcraq-%d-%d", &who.PID, &who.Start); n != 2 || err != nil || who.alive() {
+		if n, err := fmt.Sscanf(b.Name, "netcraq-%d-%d", &who.PID, &who.Start); n != 2 ||
+			err != nil || who.alive() {
 			continue
 		}
 		if err := netlink.FilterDel(f); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -58,7 +62,8 @@ func RemoveFilters(l netlink.Link) error {
 // Discipline is an interface's clsact queueing discipline.
 func Discipline(ifindex int) *netlink.GenericQdisc {
 	return &netlink.GenericQdisc{QdiscType: "clsact",
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: ifindex, Handle: netlink.MakeHandle(0xffff, 0),
+			Parent: netlink.HANDLE_CLSACT}}
 }
 
 // RemoveDiscipline removes clsact from an interface if nobody has filters there.
@@ -68,7 +73,8 @@ func RemoveDiscipline(l netlink.Link) error {
 			return err
 		}
 	}
-	if err := netlink.QdiscDel(Discipline(l.Attrs().Index)); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
+	if err := netlink.QdiscDel(Discipline(l.Attrs().Index)); err != nil &&
+		!errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("removing clsact from %s: %w", l.Attrs().Name, err)
 	}
 	return nil

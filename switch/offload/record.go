@@ -1,8 +1,3 @@
-// Package offload turns off settings of network interfaces that a switch cannot live with, and on again when the switch is gone, however it went.
-//
-// Before a setting is changed, a file says so: /run/netcraq-switch/NETNS-IFINDEX-SETTING, with the processes that need it off. The last one of them turns it on again.
-// A process that is killed cannot; the next one that uses this package finds the file with nobody alive in it, and does it (or goes on with the setting off, and the
-// file still knows that it was on). Two switches at the two ends of a cable may need the same setting: neither turns it on under the other.
 package offload
 
 import (
@@ -31,7 +26,8 @@ type record struct {
 	Owners []owner `json:"owners"`
 }
 
-// owner is somebody who needs a setting off: a process, known by its id and when it started (in clock ticks since the machine did), and which of its changes.
+// owner is somebody who needs a setting off: a process, known by its id and when it started (in
+// clock ticks since the machine did), and which of its changes.
 type owner struct {
 	PID    int    `json:"pid"`
 	Start  uint64 `json:"start"`
@@ -73,11 +69,12 @@ type Change struct {
 	name    string
 	index   int
 	me      owner
-	settled []Setting
+	changed []Setting
 }
 
-// Off turns settings of an interface off, in the calling thread's network namespace. Those that the interface does not have are off. The Change is never nil; the error
-// says what could not be done or recorded, and the rest is done.
+// Off turns settings of an interface off, in the calling thread's network namespace. Those that the
+// interface does not have are off. The Change is never nil; the error says what could not be done
+// or recorded, and the rest is done.
 func Off(name string, index int, which ...Setting) (*Change, error) {
 	c := &Change{name: name, index: index, me: owner{PID: os.Getpid(), Change: changes.Add(1)}}
 	var err error
@@ -88,7 +85,7 @@ func Off(name string, index int, which ...Setting) (*Change, error) {
 	if err != nil { // without records: what is off stays off after a kill
 		for _, s := range which {
 			if on, e := IsOn(name, s); e == nil && on {
-				err = errors.Join(err, put(name, s, false))
+				err = errors.Join(err, set(name, s, false))
 			}
 		}
 		return c, err
@@ -116,21 +113,21 @@ func (c *Change) off(s Setting) error {
 	if !on && (!known || r.Iface != c.name) {
 		return nil // it was off before any of us
 	}
-	r.Iface, r.Owners = c.name, append(living(r.Owners), c.me)
+	r.Iface, r.Owners = c.name, append(aliveOwners(r.Owners), c.me)
 	if err := write(path, r); err != nil {
 		return err
 	}
-	c.settled = append(c.settled, s)
+	c.changed = append(c.changed, s)
 	if !on {
 		return nil
 	}
-	return put(c.name, s, false)
+	return set(c.name, s, false)
 }
 
-// Restore turns on again what was on before, unless somebody else needs it off. It is called in the network namespace in which Off was. An interface that is gone needs
-// nothing.
+// Restore turns on again what was on before, unless somebody else needs it off. It is called in the
+// network namespace in which Off was. An interface that is gone needs nothing.
 func (c *Change) Restore() error {
-	if c == nil || len(c.settled) == 0 {
+	if c == nil || len(c.changed) == 0 {
 		return nil
 	}
 	unlock, err := lock()
@@ -139,7 +136,8 @@ func (c *Change) Restore() error {
 	}
 	defer unlock()
 	var errs []error
-	for _, s := range slices.Backward(c.settled) { // what needs another setting was turned off first
+	// what needs another setting was turned off first
+	for _, s := range slices.Backward(c.changed) {
 		path, err := pathOf(c.index, s)
 		if err != nil {
 			errs = append(errs, err)
@@ -150,20 +148,20 @@ func (c *Change) Restore() error {
 			continue
 		}
 		var rest []owner
-		for _, o := range living(r.Owners) {
+		for _, o := range aliveOwners(r.Owners) {
 			if o != c.me {
 				rest = append(rest, o)
 			}
 		}
 		r.Owners = rest
-		errs = append(errs, settle(path, r, c.index, s))
+		errs = append(errs, restoreUnused(path, r, c.index, s))
 	}
-	c.settled = nil
+	c.changed = nil
 	return errors.Join(errs...)
 }
 
-// Recover undoes what processes that are gone have left: settings that are off, on interfaces of all network namespaces that can be found, and filters on those of the
-// calling thread's.
+// Recover undoes what processes that are gone have left: settings that are off, on interfaces of
+// all network namespaces that can be found, and filters on those of the calling thread's.
 func Recover() error {
 	unlock, err := lock()
 	if err != nil {
@@ -191,11 +189,11 @@ func Recover() error {
 		if !known {
 			continue
 		}
-		r.Owners = living(r.Owners)
+		r.Owners = aliveOwners(r.Owners)
 		if len(r.Owners) > 0 {
 			continue
 		}
-		undo := func() error { return settle(path, r, index, Setting(setting)) }
+		undo := func() error { return restoreUnused(path, r, index, Setting(setting)) }
 		if ns == strconv.FormatUint(here, 10) {
 			errs = append(errs, undo())
 		} else if there, found := find(ns); found {
@@ -207,14 +205,15 @@ func Recover() error {
 	return errors.Join(errs...)
 }
 
-// settle turns a setting on again if nobody needs it off any more, and keeps the record right.
-func settle(path string, r record, index int, s Setting) error {
+// restoreUnused turns a setting on again if nobody needs it off any more, and keeps the record
+// right.
+func restoreUnused(path string, r record, index int, s Setting) error {
 	if len(r.Owners) > 0 {
 		return write(path, r)
 	}
 	// Another interface of the same name is none of ours.
 	if l, err := net.InterfaceByName(r.Iface); err == nil && l.Index == index {
-		if err := put(r.Iface, s, true); err != nil && !errors.Is(err, unix.ENODEV) {
+		if err := set(r.Iface, s, true); err != nil && !errors.Is(err, unix.ENODEV) {
 			return err
 		}
 	}
@@ -224,7 +223,8 @@ func settle(path string, r record, index int, s Setting) error {
 	return nil
 }
 
-// find returns a file that stands for a network namespace, given by its inode number: that of some process in it, or of its name.
+// find returns a file that stands for a network namespace, given by its inode number: that of some
+// process in it, or of its name.
 func find(ns string) (path string, found bool) {
 	for _, pattern := range []string{"/run/netns/*", "/proc/[0-9]*/ns/net"} {
 		paths, err := filepath.Glob(pattern)
@@ -260,7 +260,7 @@ func enter(path string, f func() error) error {
 	return <-done
 }
 
-func living(all []owner) []owner {
+func aliveOwners(all []owner) []owner {
 	var out []owner
 	for _, o := range all {
 		if o.alive() {
@@ -281,9 +281,12 @@ func pathOf(index int, s Setting) (string, error) {
 // lock keeps other processes away from the records.
 func lock() (unlock func(), err error) {
 	if err := os.MkdirAll(Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("a directory for the settings that are changed, so that they can be undone after a crash: %w", err)
+		return nil,
+			fmt.Errorf("a directory for the settings that are changed, so that they can be "+
+				"undone after a crash: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(Dir, "lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	f, err := os.OpenFile(filepath.Join(Dir, "lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC,
+		0o600)
 	if err == nil {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
 	}
@@ -306,7 +309,8 @@ func write(path string, r record) error {
 		return err
 	}
 	temporary := path + ".new"
-	if err := errors.Join(os.WriteFile(temporary, b, 0o600), os.Rename(temporary, path)); err != nil {
+	if err := errors.Join(os.WriteFile(temporary, b, 0o600),
+		os.Rename(temporary, path)); err != nil {
 		return fmt.Errorf("recording a setting that is about to change: %w", err)
 	}
 	return nil

@@ -18,7 +18,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// inNamespace runs the rest of the test on a thread in a network namespace of its own with the veth pair a and b, and with records of its own.
+// inNamespace runs the rest of the test on a thread in a network namespace of its own with the veth
+// pair a and b, and with records of its own.
 func inNamespace(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -81,7 +82,7 @@ func TestOffAndRestore(t *testing.T) {
 	for _, s := range []Setting{TxChecksums, TxVLAN, GenericSegment} {
 		is(t, "a", s, true)
 	}
-	check(t, put("a", GenericSegment, false)) // not ours to turn on again
+	check(t, set("a", GenericSegment, false)) // not ours to turn on again
 	c, err := Off("a", index(t, "a"), TxChecksums, TxVLAN, GenericSegment, LargeReceive)
 	check(t, err)
 	for _, s := range []Setting{TxChecksums, TxVLAN, GenericSegment, LargeReceive} {
@@ -120,7 +121,7 @@ func TestAnotherInterfaceOfThatName(t *testing.T) {
 	check(t, err)
 	check(t, netlink.LinkDel(l))
 	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a"}, PeerName: "b"}))
-	check(t, put("a", TxChecksums, false))
+	check(t, set("a", TxChecksums, false))
 	check(t, c.Restore())
 	is(t, "a", TxChecksums, false)
 	if n := records(t); n != 0 {
@@ -128,7 +129,8 @@ func TestAnotherInterfaceOfThatName(t *testing.T) {
 	}
 }
 
-// TestTurnOff is not a test: TestKilled runs it as another process, which turns a setting off and waits to be killed.
+// TestTurnOff is not a test: TestKilled runs it as another process, which turns a setting off and
+// waits to be killed.
 func TestTurnOff(t *testing.T) {
 	dir := os.Getenv("NETCRAQ_TEST_RECORDS")
 	if dir == "" {
@@ -180,7 +182,8 @@ func TestKilled(t *testing.T) {
 	is(t, "a", TxChecksums, true)
 }
 
-// TestKilledElsewhere undoes from one namespace what a dead process has left in another, which a process is in.
+// TestKilledElsewhere undoes from one namespace what a dead process has left in another, which a
+// process is in.
 func TestKilledElsewhere(t *testing.T) {
 	inNamespace(t)
 	there, err := netns.Get()
@@ -192,8 +195,9 @@ func TestKilledElsewhere(t *testing.T) {
 	path, err := pathOf(index(t, "a"), TxChecksums)
 	check(t, err)
 	check(t, os.MkdirAll(Dir, 0o700))
-	check(t, write(path, record{Iface: "a", Owners: []owner{{PID: os.Getpid(), Start: 1}}})) // this process is not that old
-	check(t, put("a", TxChecksums, false))
+	// this process is not that old
+	check(t, write(path, record{Iface: "a", Owners: []owner{{PID: os.Getpid(), Start: 1}}}))
+	check(t, set("a", TxChecksums, false))
 	elsewhere, err := netns.New()
 	check(t, err)
 	defer elsewhere.Close()
@@ -205,12 +209,14 @@ func TestKilledElsewhere(t *testing.T) {
 	}
 }
 
-// TestFilters leaves filters of the living alone, and removes those of the dead, with the discipline that they brought.
+// TestFilters leaves filters of the living alone, and removes those of the dead, with the
+// discipline that they brought.
 func TestFilters(t *testing.T) {
 	inNamespace(t)
 	l, err := netlink.LinkByName("a")
 	check(t, err)
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
 	if err != nil {
 		t.Skipf("eBPF is not available: %v", err)
 	}
@@ -234,15 +240,18 @@ func TestFilters(t *testing.T) {
 		name                 string
 		filters, disciplines int
 	}{
-		{mine, 1, 1}, {"somebody's", 1, 1}, {fmt.Sprintf("netcraq-%d-1", os.Getpid()), 0, 1}, {fmt.Sprintf("netcraq-%d-1-q", os.Getpid()), 0, 0},
+		{mine, 1, 1}, {"somebody's", 1, 1}, {fmt.Sprintf("netcraq-%d-1", os.Getpid()), 0, 1},
+		{fmt.Sprintf("netcraq-%d-1-q", os.Getpid()), 0, 0},
 	} {
 		check(t, netlink.QdiscReplace(Discipline(l.Attrs().Index)))
-		f := &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: 3, Priority: 1},
+		f := &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: l.Attrs().Index,
+			Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: 3, Priority: 1},
 			Name: c.name, DirectAction: true, Fd: prog.FD()}
 		check(t, netlink.FilterAdd(f))
 		check(t, Recover())
 		if filters, disciplines := count(); filters != c.filters || disciplines != c.disciplines {
-			t.Errorf("%q: %d filters and %d disciplines are left, not %d and %d", c.name, filters, disciplines, c.filters, c.disciplines)
+			t.Errorf("%q: %d filters and %d disciplines are left, not %d and %d", c.name, filters,
+				disciplines, c.filters, c.disciplines)
 		}
 		if c.filters > 0 {
 			check(t, netlink.FilterDel(f))
@@ -256,7 +265,8 @@ func TestWithoutRecords(t *testing.T) {
 	check(t, os.WriteFile(file, nil, 0o600))
 	Dir = filepath.Join(file, "records") // cannot be made
 	c, err := Off("a", index(t, "a"), TxChecksums)
-	if err == nil || !errors.Is(err, os.ErrExist) && !strings.Contains(err.Error(), "undone after a crash") {
+	if err == nil || !errors.Is(err, os.ErrExist) &&
+		!strings.Contains(err.Error(), "undone after a crash") {
 		t.Errorf("the error is %v", err)
 	}
 	is(t, "a", TxChecksums, false)

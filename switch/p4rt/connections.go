@@ -19,22 +19,22 @@ import (
 // Bounds of one connection, and of those that get no more than a refusal.
 const (
 	maxStreamsOfOne = 256              // calls at a time; more wait in the client
-	maxRefusals     = 16               // connections at a time that are told why they are refused; the rest is closed
+	maxRefusals     = 16               // connections at a time that get the reason why they are refused; the rest is closed
 	refusalTime     = time.Second      // for how long
 	handshakeTime   = 10 * time.Second // until a connection must have said who it is
 	deadAfter       = 30 * time.Second // without a sign of life a connection is asked for one
-	tellEvery       = 10 * time.Second // how often the log is told of refusals
+	logInterval     = 10 * time.Second // how often refusals are logged
 )
 
 // Connections bounds the connections to a server, so that they cannot use up what the switch needs for its ports. Where there are as many as there may be, a new one takes the place of one by
-// which no call is under way: the oldest of those from the address that has the most. Where there is none it is refused, and told so. A controller always has a call under way, its stream.
+// which no call is under way: the oldest of those from the address that has the most. Where there is none it is refused, with the reason. A controller always has a call under way, its stream.
 type Connections struct {
 	most int
 	log  *slog.Logger
 
 	mu      sync.Mutex
 	open    map[string]*connection // by the other end's address
-	told    time.Time
+	logged  time.Time
 	refused int // since then, or ended for others
 
 	refuser  *grpc.Server
@@ -171,9 +171,9 @@ func (c *Connections) tell(what string, args ...any) {
 	c.refused++
 	n := c.refused
 	now := time.Now()
-	quiet := now.Sub(c.told) < tellEvery
+	quiet := now.Sub(c.logged) < logInterval
 	if !quiet {
-		c.told, c.refused = now, 0
+		c.logged, c.refused = now, 0
 	}
 	c.mu.Unlock()
 	if !quiet {

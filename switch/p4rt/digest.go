@@ -90,12 +90,12 @@ func (d *digestState) flush() {
 	if d.cfg.AckTimeoutNs > 0 {
 		d.unacked[d.lists] = &sentList{keys: d.keys, at: time.Now()}
 	} else {
-		d.forget(d.keys)
+		d.evict(d.keys)
 	}
 	d.buffer, d.keys = nil, nil
 }
 
-func (d *digestState) forget(keys []string) {
+func (d *digestState) evict(keys []string) {
 	for _, k := range keys {
 		delete(d.known, k)
 	}
@@ -104,7 +104,7 @@ func (d *digestState) forget(keys []string) {
 func (d *digestState) expire(now time.Time) {
 	for id, l := range d.unacked {
 		if now.Sub(l.at) >= time.Duration(d.cfg.AckTimeoutNs) {
-			d.forget(l.keys)
+			d.evict(l.keys)
 			delete(d.unacked, id)
 		}
 	}
@@ -114,7 +114,7 @@ func (d *digestState) acknowledge(list uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if l := d.unacked[list]; l != nil {
-		d.forget(l.keys)
+		d.evict(l.keys)
 		delete(d.unacked, list)
 	}
 }

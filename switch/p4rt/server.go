@@ -1,23 +1,3 @@
-// Package p4rt serves P4Runtime (specification 1.4.1, API p4.v1) over any [target.Device].
-//
-// The server stands between two languages. A controller speaks of numeric ids from the P4Info, byte strings without leading zeros and fields that may be left out;
-// an engine speaks of names, values of full width and keys that are all there. Everything that can be judged without the engine is judged here: a request that
-// reaches it is well formed. What the engine does not keep, because packets have no use for it (an entry's metadata, a group's max_size, who is primary), is kept
-// here, and a read joins the two.
-//
-// The parts, each in its own file:
-//
-//   - schema: a P4Info bound to the program that it describes, and the proof that they fit ("Forwarding-Pipeline Configuration", section 7);
-//   - arbitration: roles, election ids, who may write (section 5);
-//   - stream: the StreamChannel RPC with packet I/O, digests and stream errors (section 16);
-//   - config: the forwarding pipeline RPCs (sections 14 and 15);
-//   - write and read: batches and their error details (sections 12 and 13);
-//   - table, profile, counter, meter, register, pre, valueset, digest: one entity each (section 9);
-//   - bytestring, match, action, p4data: the values inside them (section 8).
-//
-// Locking. Writes and pipeline changes are serialised by one lock, reads share it: a read sees each write whole or not at all, and writes are strictly
-// serialisable, as sections 12.1 and 13.4 require. Packets do not take it; before a Write is answered the engine sees to it that none goes on with what was there before
-// ([target.Pipeline.Barrier]).
 package p4rt
 
 import (

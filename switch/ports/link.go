@@ -125,21 +125,21 @@ func (s *Set) reconcile(p *port) {
 		}
 	})
 	if doErr != nil || !reopen {
-		p.told = false
+		p.logged = false
 		return
 	}
 	if err := s.open(p); err != nil {
 		s.tryAgain(p, "port stays down", err)
 		return
 	}
-	p.told = false
+	p.logged = false
 	s.log.Info("port is back", "port", p.number, "iface", p.iface)
 }
 
-// tryAgain looks at a port again in a moment, since the kernel says nothing more where nothing changes. The log is told once.
+// tryAgain looks at a port again in a moment, since the kernel says nothing more where nothing changes. It is logged once.
 func (s *Set) tryAgain(p *port, what string, err error) {
-	if !p.told {
-		p.told = true
+	if !p.logged {
+		p.logged = true
 		s.log.Warn(what, "port", p.number, "iface", p.iface, "err", err, "do", offload.Help(err))
 	}
 	time.AfterFunc(lookAgain, func() { s.linkChanged(p.iface) })

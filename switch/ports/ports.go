@@ -1,22 +1,3 @@
-// Package ports moves Ethernet frames between Linux network interfaces and a program that switches them: the front panel of a software switch.
-//
-// A [Set] owns one thread, the packet thread. It looks at the receive ring of every port in turn, hands each frame to one handler, and sends what the handler
-// queued with [Set.Send] when the batch is over. Because there is one thread, frames enter the handler one after the other in the order in which the thread
-// met them, so whatever the handler does for a frame is atomic with respect to other frames, as ingress is in BMv2.
-//
-// How a frame gets in. Each port has a packet socket (AF_PACKET, see packet(7)) with a memory-mapped ring in the TPACKET_V2 format. Version 2 publishes frame by
-// frame; version 3 publishes blocks, and a block that is not full waits for a timer of a millisecond or more, which a request-reply protocol cannot afford.
-// A busy port therefore costs no system call to receive. The ring also tells what the wire frame looked like before the kernel took it apart: an 802.1Q tag that
-// was stripped (put back here) and a transport checksum that the sender left to hardware which a virtual link does not have (computed here; without it, frames
-// of a neighbour with checksum offload would leave by another port with a wrong checksum).
-//
-// How a frame gets out. With sendmmsg(2), up to a batch in one call, through the interface's queueing discipline, so that tc(8) settings of emulated links count.
-// A PACKET_TX_RING is not used: on veth the kernel gives its slots back while the receiver still reads the page that they are in.
-//
-// When there is nothing to do the thread spins for a few tens of microseconds at most, and only while spinning has lately been paying (see [spinner]), then
-// sleeps in ppoll(2).
-//
-// An interface that goes down or disappears marks its port down, and the others go on. A port comes back when its interface does, found by name.
 package ports
 
 import (
@@ -119,18 +100,18 @@ type port struct {
 	number   uint32
 	iface    string
 	settings *offload.Change // what was changed on the interface, to be undone
-	told     bool            // the log has been told what keeps it from being looked at, or opened; guarded by Set.opening
+	logged   bool            // the log says what keeps it from being looked at, or opened; guarded by Set.opening
 	up       atomic.Bool
 
 	rxPackets, rxBytes, txPackets, txBytes, txDropped, rxOversize, rxOverrun atomic.Uint64
 
 	// ------
-	sock     *socket // nil while the interface is away
-	tx       txQueue
-	queued   bool // in Set.dirty
-	rxFault  *faultLine
-	txFault  *faultLine
-	toldSize bool // the log has been told about oversize frames
+	sock           *socket // nil while the interface is away
+	tx             txQueue
+	queued         bool // in Set.dirty
+	rxFault        *faultLine
+	txFault        *faultLine
+	oversizeLogged bool // oversize frames have been logged
 }
 
 // New starts a packet thread that gives frames to handle.
@@ -228,7 +209,7 @@ func (s *Set) open(p *port) error {
 		s.restore(p.settings) // where the interface is opened again; what it was before all changes is recorded
 		p.settings = settings
 		p.up.Store(up)
-		p.toldSize = false
+		p.oversizeLogged = false
 		if p.rxFault == nil {
 			p.rxFault = s.opts.Faults.line(p.number, Rx)
 			p.txFault = s.opts.Faults.line(p.number, Tx)
@@ -476,9 +457,9 @@ func (s *Set) receive(p *port) int {
 			}
 		case frameOversize:
 			p.rxOversize.Add(1)
-			if !p.toldSize {
-				p.toldSize = true
-				s.log.Warn("frame larger than the interface's MTU is dropped (told once; counted as rx_oversize)", "port", p.number, "iface", p.iface,
+			if !p.oversizeLogged {
+				p.oversizeLogged = true
+				s.log.Warn("frame larger than the interface's MTU is dropped (logged once; counted as rx_oversize)", "port", p.number, "iface", p.iface,
 					"bytes", slot.wireLen(), "do", "turn segmentation offload off at the sender: ethtool -K IFACE tso off gso off")
 			}
 		case frameOwn: // sent by this machine out of this interface: not for us

@@ -7,7 +7,8 @@ import (
 	"github.com/netcraq/netcraq/internal/boottime"
 )
 
-// TestClockGoesOn: the program's clock is the one that goes on while the machine is suspended, as one in whose time an hour is missing sees it.
+// TestClockGoesOn: the program's clock is the one that goes on while the machine is suspended, as
+// one in whose time an hour is missing sees it.
 func TestClockGoesOn(t *testing.T) {
 	asleep := time.Duration(0)
 	now = func() boottime.Time { return boottime.Now().Add(asleep) }

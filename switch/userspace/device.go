@@ -1,11 +1,6 @@
-// Package userspace is a P4 switch in user space: [target.Device] made of the interp engine and AF_PACKET ports.
-//
-// All packets pass through the packet thread of [ports.Set], one after the other: those from interfaces, those that a controller sends, and the recirculated ones
-// within the engine. So each packet's work on registers is atomic, as in BMv2, and a pipeline is exchanged between two packets.
 package userspace
 
 import (
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -16,7 +11,6 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/internal/boottime"
-	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/ports"
 	"github.com/netcraq/netcraq/switch/target"
@@ -32,8 +26,10 @@ type Options struct {
 	DropPort uint32
 	// Seed is where the program's random numbers start.
 	Seed uint64
-	// OnlyUDP, if not 0, is the one UDP port whose packets the program gets: IPv4 packets to or from it, untagged, whole and without options. Other frames are the host's. The host's
-	// stack gets a copy of every frame, also of those: whoever shares interfaces has to keep them from it.
+	// OnlyUDP, if not 0, is the one UDP port whose packets the program gets: IPv4 packets to or
+	// from it, untagged, whole and without options. Other frames are the host's. The host's stack
+	// gets a copy of every frame, also of those: whoever shares interfaces has to keep them from
+	// it.
 	OnlyUDP uint16
 	// Log receives what the switch has to say. nil means slog.Default().
 	Log *slog.Logger
@@ -62,9 +58,9 @@ type Device struct {
 	noPort atomic.Uint64 // frames for ports that are not there
 
 	// Owned by the packet thread.
-	buf     interp.Buffer
-	toldBug bool
-	closing sync.Once
+	buf       interp.Buffer
+	bugLogged bool
+	closing   sync.Once
 }
 
 var (
@@ -87,106 +83,12 @@ func New(opts Options) (*Device, error) {
 	return d, nil
 }
 
-// Engine implements target.Device.
-func (d *Device) Engine() string {
-	if d.opts.Why == "" {
-		return "interp"
-	}
-	return "interp: " + d.opts.Why
-}
-
-func (d *Device) engineOptions() interp.Options {
-	return interp.Options{
-		DropPort: d.opts.DropPort,
-		Seed:     d.opts.Seed,
-		OnDigest: func(m target.Digest) {
-			if f := d.onDigest.Load(); f != nil {
-				(*f)(m)
-			}
-		},
-		Log: func(s string) { d.log.Info("program", "says", s) },
-	}
-}
-
-// Verify implements target.Device.
-func (d *Device) Verify(prog *bmv2json.Program) error { return interp.Verify(prog, d.engineOptions()) }
-
-// Commit implements target.Device.
-func (d *Device) Commit(prog *bmv2json.Program) error {
-	p, err := d.Prepare(prog)
-	if err != nil {
-		return err
-	}
-	return d.Activate(p, nil)
-}
-
-// Prepare implements target.Preparer.
-func (d *Device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
-	p, err := interp.New(prog, d.engineOptions())
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-// Activate implements target.Preparer.
-func (d *Device) Activate(p target.Pipeline, handOver func() error) error {
-	next, ok := p.(*interp.Pipeline)
-	if !ok {
-		return fmt.Errorf("activating a pipeline of another engine (%T): %w", p, target.ErrInvalid)
-	}
-	var err error
-	// On the packet thread no packet is under way.
-	if doErr := d.ports.Do(func() {
-		if handOver != nil {
-			err = handOver()
-		}
-		if err == nil {
-			d.pipe.Store(next)
-		}
-	}); doErr != nil {
-		return doErr
-	}
-	return err
-}
-
-// Pipeline implements target.Device.
-func (d *Device) Pipeline() target.Pipeline {
-	if p := d.pipe.Load(); p != nil {
-		return p
-	}
-	return nil
-}
-
-// AddPort implements target.Device.
-func (d *Device) AddPort(p target.Port) error {
-	if d.opts.CPUPort != 0 && p.Number == d.opts.CPUPort {
-		return fmt.Errorf("port %d is the CPU port: %w", p.Number, target.ErrInvalid)
-	}
-	return d.ports.Add(p.Number, p.Iface)
-}
-
-// RemovePort implements target.Device.
-func (d *Device) RemovePort(number uint32) error { return d.ports.Remove(number) }
-
-// Ports implements target.Device.
-func (d *Device) Ports() map[target.Port]target.PortCounters {
-	out := map[target.Port]target.PortCounters{}
-	for n, s := range d.ports.Ports() {
-		out[target.Port{Number: n, Iface: s.Iface}] = target.PortCounters{
-			RxPackets: s.RxPackets, RxBytes: s.RxBytes, TxPackets: s.TxPackets, TxBytes: s.TxBytes, TxDropped: s.TxDropped,
-		}
-	}
-	return out
-}
-
-// PortStatus returns what the ports themselves tell, by number: more than [target.PortCounters] holds.
-func (d *Device) PortStatus() map[uint32]ports.Status { return d.ports.Ports() }
-
-// PacketOut implements target.Device. It returns before the frame has been processed; the frame must not be changed any more.
+// PacketOut implements target.Device. It returns before the frame has been processed; the frame
+// must not be changed any more.
 func (d *Device) PacketOut(frame []byte) error {
 	if d.opts.CPUPort == 0 {
-		return fmt.Errorf("this switch has no CPU port (start it with --cpu-port N), so there is no packet-out: %w", target.ErrUnsupported)
+		return fmt.Errorf("this switch has no CPU port (start it with --cpu-port N), "+
+			"so there is no packet-out: %w", target.ErrUnsupported)
 	}
 	if d.pipe.Load() == nil {
 		return target.ErrNoPipeline
@@ -219,20 +121,6 @@ func (d *Device) Close() error {
 	return err
 }
 
-// received takes a frame from an interface.
-func (d *Device) received(port uint32, frame []byte) {
-	if d.opts.OnlyUDP == 0 || ofUDPPort(frame, d.opts.OnlyUDP) {
-		d.frame(port, frame)
-	}
-}
-
-// ofUDPPort reports whether a frame is an IPv4 packet to or from a UDP port, not a fragment and without options.
-func ofUDPPort(frame []byte, port uint16) bool {
-	const ports = 14 + 20
-	return len(frame) >= ports+4 && binary.BigEndian.Uint16(frame[12:]) == 0x0800 && frame[14] == 0x45 && binary.BigEndian.Uint16(frame[20:])&0x3fff == 0 && frame[23] == 17 &&
-		(binary.BigEndian.Uint16(frame[ports:]) == port || binary.BigEndian.Uint16(frame[ports+2:]) == port)
-}
-
 // frame takes one frame through the program. Packet thread only.
 func (d *Device) frame(port uint32, frame []byte) {
 	p := d.pipe.Load()
@@ -256,15 +144,17 @@ func (d *Device) frame(port uint32, frame []byte) {
 	}
 }
 
-// process runs the engine and reports whether it came back. A defect of the engine that some frame brings to light costs that frame, not the switch; the frame goes
-// to the log, once.
+// process runs the engine and reports whether it came back. A defect of the engine that some frame
+// brings to light costs that frame, not the switch; the frame goes to the log, once.
 func (d *Device) process(p *interp.Pipeline, port uint32, frame []byte) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
-			if !d.toldBug {
-				d.toldBug = true
-				d.log.Error("the engine failed on a frame, which is dropped (told once); please report this", "port", port, "panic", r,
-					"frame", hex.EncodeToString(frame[:min(len(frame), 256)]), "stack", string(debug.Stack()))
+			if !d.bugLogged {
+				d.bugLogged = true
+				d.log.Error("the engine failed on a frame, which is dropped (logged once); "+
+					"please report this", "port", port, "panic", r,
+					"frame", hex.EncodeToString(frame[:min(len(frame), 256)]), "stack",
+					string(debug.Stack()))
 			}
 		}
 	}()

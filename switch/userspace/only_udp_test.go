@@ -8,18 +8,21 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// TestOfUDPPort: of a packet of the program's port in all ways, as package ports gives them (with the tag that the kernel
-// has taken off), the program gets the plain one.
+// TestOfUDPPort: of a packet of the program's port in all ways, as package ports gives them (with
+// the tag that the kernel has taken off), the program gets the plain one.
 func TestOfUDPPort(t *testing.T) {
 	const port, other = 20035, 9
 	for _, ports := range [][2]uint16{{other, port}, {port, other}, {other, other}} {
-		p := udptest.Packet{EthernetDst: make(net.HardwareAddr, 6), EthernetSrc: make(net.HardwareAddr, 6), Payload: make([]byte, 64),
-			Src: netip.AddrPortFrom(netip.MustParseAddr("10.1.0.2"), ports[0]), Dst: netip.AddrPortFrom(netip.MustParseAddr("10.1.0.1"), ports[1])}
+		p := udptest.Packet{EthernetDst: make(net.HardwareAddr, 6),
+			EthernetSrc: make(net.HardwareAddr, 6), Payload: make([]byte, 64),
+			Src: netip.AddrPortFrom(netip.MustParseAddr("10.1.0.2"), ports[0]),
+			Dst: netip.AddrPortFrom(netip.MustParseAddr("10.1.0.1"), ports[1])}
 		for _, way := range udptest.Wrap(p) {
 			for _, f := range way.Frames {
 				want := way.Name == "plain" && ports != [2]uint16{other, other}
 				if got := ofUDPPort(f, port); got != want {
-					t.Errorf("%d to %d, %s: the program gets it: %v", ports[0], ports[1], way.Name, got)
+					t.Errorf("%d to %d, %s: the program gets it: %v", ports[0], ports[1], way.Name,
+						got)
 				}
 			}
 		}

@@ -9,8 +9,10 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Registers that mean the same in all of a function. R0 to R5 are clobbered by calls and hold values within one node of the control flow only, so that at
-// every place where paths meet the verifier finds the same state in every register that is still read, and need not follow each path to its end.
+// Registers that mean the same in all of a function. R0 to R5 are clobbered by calls and hold
+// values within one node of the control flow only, so that at every place where paths meet the
+// verifier finds the same state in every register that is still read, and need not follow each path
+// to its end.
 const (
 	PHV   = asm.R6 // the packet's fields: a value of the per-CPU map "phv"
 	Ctx   = asm.R7 // struct __sk_buff or struct xdp_md
@@ -27,10 +29,12 @@ type Function struct {
 	Where  string // the place in the JSON that is being translated, for refusals
 }
 
+// New begins a function. The name is its label for others of the program.
 func New(name string) *Function {
 	return &Function{Name: name, labels: map[string]int{}}
 }
 
+// Emit appends instructions. Their jumps go to labels.
 func (c *Function) Emit(ins ...asm.Instruction) { c.ins = append(c.ins, ins...) }
 
 // NewLabel makes a label that is not bound yet.
@@ -39,7 +43,7 @@ func (c *Function) NewLabel(hint string) string {
 	return fmt.Sprintf("%s.%s.%d", c.Name, hint, c.fresh)
 }
 
-// Bind puts a label here.
+// Bind binds a label to the next instruction. It panics if the label is bound already.
 func (c *Function) Bind(label string) {
 	if _, twice := c.labels[label]; twice {
 		panic("label bound twice: " + label)
@@ -47,6 +51,7 @@ func (c *Function) Bind(label string) {
 	c.labels[label] = len(c.ins)
 }
 
+// Jump goes to a label.
 func (c *Function) Jump(label string) { c.Emit(asm.Ja.Label(label)) }
 
 // LoadConstant loads a 64-bit constant.
@@ -61,18 +66,23 @@ func (c *Function) LoadConstant(dst asm.Register, v uint64) {
 	}
 }
 
+// Call calls a helper of the kernel with R1 to R5; the result is in R0, and R1 to R5 do not
+// survive.
 func (c *Function) Call(fn asm.BuiltinFunc) { c.Emit(fn.Call()) }
 
 // CallFunction calls another function of the program, with the arguments that R1 and R2 hold.
 func (c *Function) CallFunction(name string) {
-	// The verifier takes all of R1 to R5 for arguments: what is in them would tell paths apart that are the same.
+	// The verifier takes all of R1 to R5 for arguments: what is in them would tell paths apart that
+	// are the same.
 	c.Emit(asm.Mov.Imm(asm.R3, 0), asm.Mov.Imm(asm.R4, 0), asm.Mov.Imm(asm.R5, 0))
-	c.Emit(asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.Call), Src: asm.PseudoCall, Constant: -1}.WithReference(name))
+	c.Emit(asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.Call),
+		Src: asm.PseudoCall, Constant: -1}.WithReference(name))
 }
 
 // LoadFunction loads the address of another function of the program.
 func (c *Function) LoadFunction(dst asm.Register, name string) {
-	c.Emit(asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: dst, Src: asm.PseudoFunc, Constant: -1}.WithReference(name))
+	c.Emit(asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: dst, Src: asm.PseudoFunc,
+		Constant: -1}.WithReference(name))
 }
 
 func isJump(in asm.Instruction) bool {
@@ -80,29 +90,31 @@ func isJump(in asm.Instruction) bool {
 	return cl.IsJump() && in.OpCode.JumpOp() != asm.Call && in.OpCode.JumpOp() != asm.Exit
 }
 
-// Assemble drops what cannot be reached (the verifier refuses it) and jumps to the next instruction, and gives the labels to the instructions.
-// main is true for the program's entry, whose type the kernel knows; the others are static functions.
-func (c *Function) Assemble(main bool) (asm.Instructions, error) {
-	target := func(i int) (int, error) {
-		ref := c.ins[i].Reference()
-		at, ok := c.labels[ref]
-		if !ok {
-			return 0, fmt.Errorf("%s: label %q is nowhere", c.Name, ref)
-		}
-		for n := 0; at < len(c.ins) && isJump(c.ins[at]) && c.ins[at].OpCode.JumpOp() == asm.Ja && n < len(c.ins); n++ {
-			next, ok := c.labels[c.ins[at].Reference()]
-			if !ok || next <= at {
-				break
-			}
-			at = next
-		}
-		return at, nil
+// isAlways reports whether an instruction is a jump without a condition.
+func isAlways(in asm.Instruction) bool { return isJump(in) && in.OpCode.JumpOp() == asm.Ja }
+
+// target is the instruction that the jump i goes to, past jumps that stand there themselves.
+func (c *Function) target(i int) (int, error) {
+	ref := c.ins[i].Reference()
+	at, ok := c.labels[ref]
+	if !ok {
+		return 0, fmt.Errorf("%s: label %q is nowhere", c.Name, ref)
 	}
+	for at < len(c.ins) && isAlways(c.ins[at]) {
+		next, ok := c.labels[c.ins[at].Reference()]
+		if !ok || next <= at {
+			break
+		}
+		at = next
+	}
+	return at, nil
+}
+
+// reach finds what can be reached from the function's beginning, and where jumps go to.
+func (c *Function) reach() (reached []bool, to []int, err error) {
 	n := len(c.ins)
-	to := make([]int, n)
-	reached := make([]bool, n+1)
-	work := []int{0}
-	for len(work) > 0 {
+	reached, to = make([]bool, n+1), make([]int, n)
+	for work := []int{0}; len(work) > 0; {
 		i := work[len(work)-1]
 		work = work[:len(work)-1]
 		if reached[i] {
@@ -110,81 +122,83 @@ func (c *Function) Assemble(main bool) (asm.Instructions, error) {
 		}
 		reached[i] = true
 		if i == n {
-			return nil, fmt.Errorf("%s: runs off its end", c.Name)
+			return nil, nil, fmt.Errorf("%s: runs off its end", c.Name)
 		}
 		in := c.ins[i]
 		if isJump(in) {
-			t, err := target(i)
-			if err != nil {
-				return nil, err
+			if to[i], err = c.target(i); err != nil {
+				return nil, nil, err
 			}
-			to[i] = t
-			work = append(work, t)
-			if in.OpCode.JumpOp() == asm.Ja {
-				continue
-			}
+			work = append(work, to[i])
 		}
-		if in.OpCode.JumpOp() == asm.Exit && in.OpCode.Class().IsJump() {
-			continue
+		if !isAlways(in) && !(in.OpCode.Class().IsJump() && in.OpCode.JumpOp() == asm.Exit) {
+			work = append(work, i+1)
 		}
-		work = append(work, i+1)
 	}
-	// A jump to the next instruction that stays is no jump.
-	keep := make([]bool, n)
-	next := n
-	for i := n - 1; i >= 0; i-- {
-		keep[i] = reached[i] && !(isJump(c.ins[i]) && c.ins[i].OpCode.JumpOp() == asm.Ja && to[i] > i && firstKept(keep, to[i]) == next)
+	return reached, to, nil
+}
+
+// Assemble drops what cannot be reached (the verifier refuses it) and jumps to the next
+// instruction, and gives the labels to the instructions. main is true for the program's entry,
+// whose type the kernel knows; the others are static functions.
+func (c *Function) Assemble(main bool) (asm.Instructions, error) {
+	keep, to, err := c.reach()
+	if err != nil {
+		return nil, err
+	}
+	n := len(c.ins)
+	for i, next := n-1, n; i >= 0; i-- {
+		if isAlways(c.ins[i]) && to[i] > i && firstKept(keep[:n], to[i]) == next {
+			keep[i] = false
+		}
 		if keep[i] {
 			next = i
 		}
 	}
-	symbol := make([]string, n)
+	targets := map[int]string{}
 	for i := range n {
 		if keep[i] && isJump(c.ins[i]) {
-			symbol[firstKept(keep, to[i])] = ""
-			to[i] = firstKept(keep, to[i])
-		}
-	}
-	isTarget := map[int]string{}
-	for i := range n {
-		if keep[i] && isJump(c.ins[i]) {
-			isTarget[to[i]] = fmt.Sprintf("%s+%d", c.Name, to[i])
+			to[i] = firstKept(keep[:n], to[i])
+			targets[to[i]] = fmt.Sprintf("%s+%d", c.Name, to[i])
 		}
 	}
 	var out asm.Instructions
-	for i := range n {
+	for i, in := range c.ins {
 		if !keep[i] {
 			continue
 		}
-		in := c.ins[i]
 		if isJump(in) {
-			in = in.WithReference(isTarget[to[i]])
+			in = in.WithReference(targets[to[i]])
 		}
-		if l, ok := isTarget[i]; ok && len(out) > 0 {
+		if l, ok := targets[i]; ok {
+			if len(out) == 0 { // the entry's symbol is the function's name
+				return nil, fmt.Errorf("%s: jumps to its own entry (%s)", c.Name, l)
+			}
 			in = in.WithSymbol(l)
 		}
 		out = append(out, in)
 	}
-	if l, ok := isTarget[firstKept(keep, 0)]; ok { // the entry's symbol is the function's name
-		return nil, fmt.Errorf("%s: jumps to its own entry (%s)", c.Name, l)
-	}
-	linkage := btf.StaticFunc
-	if main {
-		linkage = btf.GlobalFunc
-	}
-	word := &btf.Int{Name: "long", Size: 8, Encoding: btf.Signed}
-	params := []btf.FuncParam{{Name: "ctx", Type: &btf.Pointer{Target: &btf.Void{}}}}
-	if !main {
-		params = []btf.FuncParam{{Name: "a", Type: word}, {Name: "b", Type: &btf.Pointer{Target: &btf.Void{}}}}
-	}
-	fn := &btf.Func{Name: c.Name, Linkage: linkage, Type: &btf.FuncProto{Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}, Params: params}}
-	out[0] = btf.WithFuncMetadata(out[0].WithSymbol(c.Name), fn)
+	out[0] = btf.WithFuncMetadata(out[0].WithSymbol(c.Name), c.btf(main))
 	return out, nil
 }
 
-// Link makes one program of functions, the first of which is its entry. Functions that nothing calls are left out:
-// where all calls of one are in code that cannot be reached, which assemble drops, the kernel does not take it for a
-// function, and refuses what is said about it.
+// btf is the function's type.
+func (c *Function) btf(main bool) *btf.Func {
+	void := &btf.Pointer{Target: &btf.Void{}}
+	linkage, params := btf.GlobalFunc, []btf.FuncParam{{Name: "ctx", Type: void}}
+	if !main {
+		word := &btf.Int{Name: "long", Size: 8, Encoding: btf.Signed}
+		linkage, params = btf.StaticFunc, []btf.FuncParam{{Name: "a", Type: word},
+			{Name: "b", Type: void}}
+	}
+	result := &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}
+	return &btf.Func{Name: c.Name, Linkage: linkage,
+		Type: &btf.FuncProto{Return: result, Params: params}}
+}
+
+// Link makes one program of functions, the first of which is its entry. Functions that nothing
+// calls are left out: where all calls of one are in code that cannot be reached, which Assemble
+// drops, the kernel does not take it for a function, and refuses what is said about it.
 func Link(functions []*Function) (asm.Instructions, error) {
 	parts, at := make([]asm.Instructions, len(functions)), map[string]int{}
 	for i, c := range functions {
@@ -216,7 +230,7 @@ func firstKept(keep []bool, i int) int {
 	return i
 }
 
-// Load and store move a number between a register and memory; size is 1, 2, 4 or 8 bytes.
+// Load and Store move a number between a register and memory; size is 1, 2, 4 or 8 bytes.
 func (c *Function) Load(dst, base asm.Register, off, size int) {
 	c.Emit(asm.LoadMem(dst, base, int16(off), SizeOf(size)))
 }
@@ -225,11 +239,14 @@ func (c *Function) Store(base asm.Register, off int, src asm.Register, size int)
 	c.Emit(asm.StoreMem(base, int16(off), src, SizeOf(size)))
 }
 
+// StoreConstant stores a constant, extended by its sign where size is 8 bytes.
 func (c *Function) StoreConstant(base asm.Register, off int, v int32, size int) {
 	// asm.StoreImm takes no double words; the instruction does, with its constant's sign extended.
-	c.Emit(asm.Instruction{OpCode: asm.StoreImmOp(SizeOf(size)), Dst: base, Offset: int16(off), Constant: int64(v)})
+	c.Emit(asm.Instruction{OpCode: asm.StoreImmOp(SizeOf(size)), Dst: base, Offset: int16(off),
+		Constant: int64(v)})
 }
 
+// SizeOf is the width of an access of 1, 2, 4 or 8 bytes.
 func SizeOf(bytes int) asm.Size {
 	switch bytes {
 	case 1:
@@ -267,8 +284,9 @@ func (c *Function) Zero(base asm.Register, off, bytes int) {
 	}
 }
 
-// Atomic is an atomic operation on the 64-bit word at base+off. The operation's code is put in as the instruction's constant, too: cilium/ebpf v0.22.0 encodes
-// what stands there, so that its own Xchg and CmpXchg become plain additions; a version that does not will say the same.
+// Atomic is an atomic operation on the 64-bit word at base+off. The operation's code is put in as
+// the instruction's constant, too: cilium/ebpf v0.22.0 encodes what stands there, so that its own
+// Xchg and CmpXchg become plain additions; a version that does not will say the same.
 func Atomic(op asm.AtomicOp, base, src asm.Register, off int) asm.Instruction {
 	in := op.Mem(base, src, asm.DWord, int16(off))
 	in.Constant = int64(op >> 8)

@@ -12,7 +12,8 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// Attachment is the programs of one port: at tc always, at XDP where the port is there, too. All its functions are called on the thread of the namespace.
+// Attachment is the programs of one port: at tc always, at XDP where the port is there, too. All
+// its functions are called on the thread of the namespace.
 type Attachment struct {
 	name    string
 	Ifindex int
@@ -25,8 +26,8 @@ type Attachment struct {
 	XDP        link.Link
 }
 
-// New is an interface, by its name and index, to which nothing is attached yet. It is served at tc, by a filter of clsact
-// if that is asked, until At is changed.
+// New is an interface, by its name and index, to which nothing is attached yet. It is served at tc,
+// by a filter of clsact if that is asked, until At is changed.
 func New(name string, index int, clsact bool) Attachment {
 	return Attachment{name: name, Ifindex: index, At: HookTC, clsact: clsact}
 }
@@ -34,8 +35,10 @@ func New(name string, index int, clsact bool) Attachment {
 // Attached reports whether a program runs.
 func (a *Attachment) Attached() bool { return a.tc != nil || a.filter }
 
-// Change makes a pipeline's programs those of the port, in the place of the old pipeline's; xdp is used where the port is at XDP. At every moment a frame is met by one program that takes it as a whole:
-// what the old program at XDP has handed over is finished by the old program at tc, which stays behind the new one until finish is called.
+// Change makes a pipeline's programs those of the port, in the place of the old pipeline's; xdp is
+// used where the port is at XDP. At every moment a frame is met by one program that takes it as a
+// whole: what the old program at XDP has handed over is finished by the old program at tc, which
+// stays behind the new one until finish is called.
 func (a *Attachment) Change(tc, xdp *ebpf.Program) (finish func(), err error) {
 	finish = func() {}
 	switch {
@@ -76,14 +79,16 @@ func (a *Attachment) Change(tc, xdp *ebpf.Program) (finish func(), err error) {
 }
 
 func (a *Attachment) attachTCX(prog *ebpf.Program, anchor link.Anchor) (link.Link, error) {
-	l, err := link.AttachTCX(link.TCXOptions{Interface: a.Ifindex, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: anchor})
+	l, err := link.AttachTCX(link.TCXOptions{Interface: a.Ifindex, Program: prog,
+		Attach: ebpf.AttachTCXIngress, Anchor: anchor})
 	if err != nil {
 		return nil, fmt.Errorf("attaching the program to %s: %w", a.name, err)
 	}
 	return l, nil
 }
 
-// attachXDP attaches a program natively. A program that a switch has put there for the other end of the cable makes room: this one serves the same purpose.
+// attachXDP attaches a program natively. A program that a switch has put there for the other end of
+// the cable makes room: this one serves the same purpose.
 func attachXDP(ifindex int, prog *ebpf.Program) (link.Link, error) {
 	options := link.XDPOptions{Program: prog, Interface: ifindex, Flags: link.XDPDriverMode}
 	l, err := link.AttachXDP(options)
@@ -114,9 +119,11 @@ func (a *Attachment) Close() {
 
 // ---- clsact: the hook of kernels before 6.6 ----
 //
-// A filter stays when the process that made it dies, and answers reads until the read lease that the program checks has run out; package offload removes it then.
+// A filter stays when the process that made it dies, and answers reads until the read lease that
+// the program checks has run out; package offload removes it then.
 
-// Priorities of filters: a new program runs before the old one, as long as frames are on their way that are the old one's.
+// Priorities of filters: a new program runs before the old one, as long as frames are on their way
+// that are the old one's.
 const (
 	filterNew    = 1
 	filterSteady = 2
@@ -127,7 +134,9 @@ func (a *Attachment) bpfFilter(priority uint16, prog *ebpf.Program) (*netlink.Bp
 	if err != nil {
 		return nil, err
 	}
-	f := &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: a.Ifindex, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: priority},
+	f := &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: a.Ifindex,
+		Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: unix.ETH_P_ALL,
+		Priority: priority},
 		Name: name, DirectAction: true}
 	if prog != nil {
 		f.Fd = prog.FD()
@@ -135,7 +144,8 @@ func (a *Attachment) bpfFilter(priority uint16, prog *ebpf.Program) (*netlink.Bp
 	return f, nil
 }
 
-// setFilter puts the program into the interface's clsact queueing discipline, which is made if need be. finish puts it into the place of the one before.
+// setFilter puts the program into the interface's clsact queueing discipline, which is made if need
+// be. finish puts it into the place of the one before.
 func (a *Attachment) setFilter(prog *ebpf.Program) (finish func(), err error) {
 	finish = func() {}
 	switch err := netlink.QdiscAdd(offload.Discipline(a.Ifindex)); {
@@ -180,7 +190,8 @@ func (a *Attachment) removeFilter(priority uint16) error {
 // removeFilters takes the program away, and clsact if it came with it.
 func (a *Attachment) removeFilters() {
 	for _, priority := range []uint16{filterNew, filterSteady} {
-		_ = a.removeFilter(priority) // the interface may be gone, and only a push that failed leaves both
+		// the interface may be gone, and only a push that failed leaves both
+		_ = a.removeFilter(priority)
 	}
 	a.filter = false
 	if l, err := netlink.LinkByIndex(a.Ifindex); err == nil && a.discipline {

@@ -17,7 +17,8 @@ const (
 	TakesXDP = 4 // it takes frames from XDP programs, its own and those of others
 )
 
-// XDPFeatures are the XDP features of an interface, as the kernel's netdev family tells them (Linux 6.3).
+// XDPFeatures are the XDP features of an interface, as the kernel's netdev family tells them (Linux
+// 6.3).
 func XDPFeatures(ifindex int) (uint64, error) {
 	const (
 		devGet          = 1 // NETDEV_CMD_DEV_GET
@@ -28,7 +29,8 @@ func XDPFeatures(ifindex int) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("asking for XDP features (Linux 6.3): %w", err)
 	}
-	value, err := askGeneric(family, devGet, nl.NewRtAttr(attrIfindex, nl.Uint32Attr(uint32(ifindex))), attrXDPFeatures)
+	value, err := askGeneric(family, devGet, nl.NewRtAttr(attrIfindex,
+		nl.Uint32Attr(uint32(ifindex))), attrXDPFeatures)
 	if err != nil {
 		return 0, fmt.Errorf("asking for the XDP features of interface %d: %w", ifindex, err)
 	}
@@ -40,7 +42,9 @@ func XDPFeatures(ifindex int) (uint64, error) {
 
 // netdevFamily is the number of the kernel's netdev family.
 var netdevFamily = sync.OnceValues(func() (int, error) {
-	value, err := askGeneric(unix.GENL_ID_CTRL, unix.CTRL_CMD_GETFAMILY, nl.NewRtAttr(unix.CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated("netdev")), unix.CTRL_ATTR_FAMILY_ID)
+	value, err := askGeneric(unix.GENL_ID_CTRL, unix.CTRL_CMD_GETFAMILY,
+		nl.NewRtAttr(unix.CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated("netdev")),
+		unix.CTRL_ATTR_FAMILY_ID)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("the kernel's netdev family: %w", err)
@@ -50,8 +54,9 @@ var netdevFamily = sync.OnceValues(func() (int, error) {
 	return int(nl.NativeEndian().Uint16(value)), nil
 })
 
-// askGeneric sends a command with one attribute to a family of generic netlink, and gives an attribute of the answer; nil if it has none. The header is written out here: nl.Genlmsg
-// takes its reserved bytes from whatever is behind it in memory.
+// askGeneric sends a command with one attribute to a family of generic netlink, and gives an
+// attribute of the answer; nil if it has none. The header is written out here: nl.Genlmsg takes its
+// reserved bytes from whatever is behind it in memory.
 func askGeneric(family int, command byte, with *nl.RtAttr, want uint16) ([]byte, error) {
 	req := nl.NewNetlinkRequest(family, unix.NLM_F_ACK)
 	req.AddRawData(append([]byte{command, 1, 0, 0}, with.Serialize()...))
@@ -74,11 +79,13 @@ func askGeneric(family int, command byte, with *nl.RtAttr, want uint16) ([]byte,
 }
 
 // plainDisciplines are those that interfaces have by themselves, and those that hold programs.
-var plainDisciplines = []string{"noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "clsact", "ingress"}
+var plainDisciplines = []string{"noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "clsact",
+	"ingress"}
 
 // Shaped reports whether an interface has a queueing discipline that somebody has chosen.
 func Shaped(ifindex int) (yes bool, err error) {
-	disciplines, err := netlink.QdiscList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}})
+	l := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
+	disciplines, err := netlink.QdiscList(l)
 	for _, q := range disciplines {
 		yes = yes || !slices.Contains(plainDisciplines, q.Type())
 	}

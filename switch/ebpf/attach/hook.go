@@ -9,10 +9,15 @@ type Hook int
 
 // The choices.
 const (
-	HookAuto   Hook = iota // at XDP on ports whose driver runs it natively, but for veth, where tc is as fast and asks nothing of the peer; else at tc
-	HookTC                 // at tc on all ports
-	HookXDP                // at XDP on all ports whose driver runs it natively, veth included; else at tc
-	HookClsact             // at tc on all ports, by clsact's filters even where the kernel has tcx: what kernels before 6.6 get
+	// at XDP on ports whose driver runs it natively, but for veth, where tc is as fast and asks
+	// nothing of the peer; else at tc
+	HookAuto Hook = iota
+	HookTC        // at tc on all ports
+	// at XDP on all ports whose driver runs it natively, veth included; else at tc
+	HookXDP
+	// at tc on all ports, by clsact's filters even where the kernel has tcx: what kernels before
+	// 6.6 get
+	HookClsact
 )
 
 var hookNames = [...]string{"auto", "tc", "xdp", "clsact"}

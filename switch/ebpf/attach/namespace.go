@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is a thread that stays in one network namespace. Interfaces are found, programs attached and packet-outs run there, whatever thread asks for it.
+// Namespace is a thread that stays in one network namespace. Interfaces are found, programs
+// attached and packet-outs run there, whatever thread asks for it.
 type Namespace struct {
 	work chan func()
 

@@ -15,19 +15,23 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// Peer is the other end of a veth pair of which this switch has one end at XDP. It is prepared for that:
+// Peer is the other end of a veth pair of which this switch has one end at XDP. It is prepared for
+// that:
 //
-//   - Its sender must finish what XDP does not see: checksums and 802.1Q tags are put into the frame (tx-checksumming and tx-vlan-offload off).
-//   - It must take frames from XDP: a veth does while it polls (NAPI), which it does with a program at XDP of its own. One that passes everything is enough.
+//   - Its sender must finish what XDP does not see: checksums and 802.1Q tags are put into the
+//     frame (tx-checksumming and tx-vlan-offload off).
+//   - It must take frames from XDP: a veth does while it polls (NAPI), which it does with a program
+//     at XDP of its own. One that passes everything is enough.
 //
-// Both are undone by release, and by the kernel and the next switch (package offload) where this one is killed.
+// Both are undone by release, and by the kernel and the next switch (package offload) where this
+// one is killed.
 type Peer struct {
 	Namespace *Namespace // where it lives: a thread of its own, or the switch's
 	own       bool       // space is to be closed
 	iface     string
 	ifindex   int
 	settings  *offload.Change
-	pass      link.Link // nil where it has a program already
+	program   link.Link // nil where it has a program already
 }
 
 // actionPass is XDP_PASS of linux/bpf.h.
@@ -72,7 +76,8 @@ func PreparePeer(home *Namespace, port *netlink.Veth) (*Peer, error) {
 	return p, nil
 }
 
-// EnsureProgram gives the peer a program at XDP if it has none. It is called on the peer's thread, again and again: the program of another switch that was there may have gone.
+// EnsureProgram gives the peer a program at XDP if it has none. It is called on the peer's thread,
+// again and again: the program of another switch that was there may have gone.
 func (p *Peer) EnsureProgram() error {
 	l, err := netlink.LinkByIndex(p.ifindex)
 	if err != nil {
@@ -81,17 +86,19 @@ func (p *Peer) EnsureProgram() error {
 	if x := l.Attrs().Xdp; x != nil && x.Attached {
 		return nil
 	}
-	if p.pass != nil {
-		_ = p.pass.Close()
-		p.pass = nil
+	if p.program != nil {
+		_ = p.program.Close()
+		p.program = nil
 	}
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: passName, Type: ebpf.XDP, License: "GPL", Flags: unix.BPF_F_XDP_HAS_FRAGS,
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: passName, Type: ebpf.XDP, License: "GPL",
+		Flags:        unix.BPF_F_XDP_HAS_FRAGS,
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, actionPass), asm.Return()}})
 	if err != nil {
 		return fmt.Errorf("loading the program for the veth's peer: %w", err)
 	}
 	defer prog.Close()
-	p.pass, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: p.ifindex, Flags: link.XDPDriverMode})
+	p.program, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: p.ifindex,
+		Flags: link.XDPDriverMode})
 	if err != nil && !errors.Is(err, unix.EBUSY) { // busy: somebody was faster, which is as good
 		return fmt.Errorf("attaching a program to the veth's peer %s: %w", p.iface, err)
 	}
@@ -100,8 +107,8 @@ func (p *Peer) EnsureProgram() error {
 
 // Release undoes it all.
 func (p *Peer) Release() {
-	if p.pass != nil {
-		_ = p.pass.Close()
+	if p.program != nil {
+		_ = p.program.Close()
 	}
 	_ = p.Namespace.Do(p.settings.Restore)
 	if p.own {
@@ -109,13 +116,15 @@ func (p *Peer) Release() {
 	}
 }
 
-// removePass detaches the program that a switch has put on an interface for the other end, and reports whether there was one.
+// removePass detaches the program that a switch has put on an interface for the other end, and
+// reports whether there was one.
 func removePass(ifindex int) bool {
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil || l.Attrs().Xdp == nil {
 		return false
 	}
-	// Links know interfaces by index alone, of whatever namespace. Each of these programs is loaded for one interface, so its id tells which link is meant.
+	// Links know interfaces by index alone, of whatever namespace. Each of these programs is loaded
+	// for one interface, so its id tells which link is meant.
 	id := ebpf.ProgramID(l.Attrs().Xdp.ProgId)
 	prog, err := ebpf.NewProgramFromID(id)
 	if err != nil {
@@ -129,14 +138,16 @@ func removePass(ifindex int) bool {
 	it := new(link.Iterator)
 	defer it.Close()
 	for it.Next() {
-		if info, err := it.Link.Info(); err == nil && info.Type == link.XDPType && info.Program == id {
+		if info, err := it.Link.Info(); err == nil && info.Type == link.XDPType &&
+			info.Program == id {
 			return it.Link.Detach() == nil
 		}
 	}
 	return false
 }
 
-// findNamespace makes a thread in the network namespace that home knows by an id: among those of processes, and those with a name.
+// findNamespace makes a thread in the network namespace that home knows by an id: among those of
+// processes, and those with a name.
 func findNamespace(home *Namespace, nsid int) (*Namespace, error) {
 	var paths []string
 	for _, pattern := range []string{"/run/netns/*", "/proc/[0-9]*/ns/net"} {
@@ -169,5 +180,7 @@ func findNamespace(home *Namespace, nsid int) (*Namespace, error) {
 		}
 		f.Close()
 	}
-	return nil, fmt.Errorf("the peer is in a network namespace (id %d) of which no process or name is found", nsid)
+	return nil,
+		fmt.Errorf("the peer is in a network namespace (id %d) of which no process or "+
+			"name is found", nsid)
 }

@@ -36,16 +36,23 @@ func (t *translator) runAction(a *bmv2json.Action, exit string) {
 	t.Bind(labels[len(a.Primitives)])
 }
 
-// primitives is what each primitive takes: d data, b data or bool, l a place to store a number, v a varbit field, h header, u header union, s stack, r register, c counter, k calculation, m meter. It is also the list of what
-// this engine can do; docs/switch.md is made from it.
+// primitives is what each primitive takes: d data, b data or bool, l a place to store a number, v a
+// varbit field, h header, u header union, s stack, r register, c counter, k calculation, m meter.
+// It is also the list of what this engine can do; docs/switch.md is made from it.
 var primitives = map[string]string{
-	"assign": "lb", "modify_field": "lb", "assign_VL": "vv", "assign_header": "hh", "assign_union": "uu", "assign_header_stack": "ss", "assign_union_stack": "ss", "copy_header": "hh", "_jump": "d", "_jump_if_zero": "bd", "exit": "", "no_op": "",
-	"assume": "b", "assert": "b", "log_msg": "*", "mark_to_drop": "h", "drop": "", "add_header": "h", "add_header_fast": "h", "remove_header": "h",
+	"assign": "lb", "modify_field": "lb", "assign_VL": "vv", "assign_header": "hh",
+	"assign_union": "uu", "assign_header_stack": "ss", "assign_union_stack": "ss",
+	"copy_header": "hh", "_jump": "d", "_jump_if_zero": "bd", "exit": "", "no_op": "",
+	"assume": "b", "assert": "b", "log_msg": "*", "mark_to_drop": "h", "drop": "",
+	"add_header": "h", "add_header_fast": "h", "remove_header": "h",
 	"register_read": "lrd", "register_write": "rdd", "count": "cd", "push": "sd", "pop": "sd",
-	"add_to_field": "ld", "subtract_from_field": "ld", "add": "ldd", "subtract": "ldd", "bit_xor": "ldd", "bit_or": "ldd", "bit_and": "ldd",
+	"add_to_field": "ld", "subtract_from_field": "ld", "add": "ldd", "subtract": "ldd",
+	"bit_xor": "ldd", "bit_or": "ldd", "bit_and": "ldd",
 	"shift_left": "ldd", "shift_right": "ldd",
-	"clone_ingress_pkt_to_egress": "dd", "clone_egress_pkt_to_egress": "dd", "resubmit": "d", "recirculate": "d", "truncate": "d",
-	"modify_field_with_hash_based_offset": "ldkd", "modify_field_rng_uniform": "ldd", "execute_meter": "mdl", "generate_digest": "dd",
+	"clone_ingress_pkt_to_egress": "dd", "clone_egress_pkt_to_egress": "dd", "resubmit": "d",
+	"recirculate": "d", "truncate": "d",
+	"modify_field_with_hash_based_offset": "ldkd", "modify_field_rng_uniform": "ldd",
+	"execute_meter": "mdl", "generate_digest": "dd",
 }
 
 func (t *translator) checkArgs(p *bmv2json.Primitive) {
@@ -106,7 +113,8 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 	case "assign_header", "copy_header":
 		list, index := t.HeadersOf(arg[1])
 		t.ToHeader(arg[0], func(dst *bmv2json.Header) {
-			t.Each(len(list), index, func(i int) { t.assignHeader(dst, list[i]) }, func() { t.StoreConstant(code.PHV, t.Layout.Validity(dst), 0, 1) })
+			t.Each(len(list), index, func(i int) { t.assignHeader(dst, list[i]) },
+				func() { t.StoreConstant(code.PHV, t.Layout.Validity(dst), 0, 1) })
 		})
 	case "assign_union":
 		t.assignUnion(t.UnionOf(arg[0]).Headers, t.UnionOf(arg[1]).Headers)
@@ -158,7 +166,8 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 			ir.Refuse(p.Path, "generate_digest in a parser")
 		}
 		t.generateDigest(p)
-	case "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit", "recirculate", "truncate":
+	case "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit", "recirculate",
+		"truncate":
 		if exit == "" {
 			ir.Refuse(p.Path, "%s in a parser", p.Op)
 		}
@@ -240,7 +249,8 @@ func (t *translator) registerWrite(r *bmv2json.Register, index, src *bmv2json.Ex
 		return
 	}
 	if ir.Wide(r.Width) {
-		if src.Op == bmv2json.OpField && !src.Field.IsValidity() && src.Width == r.Width && !src.Field.Field.VL {
+		if src.Op == bmv2json.OpField && !src.Field.IsValidity() && src.Width == r.Width &&
+			!src.Field.Field.VL {
 			t.cell(a, t.Index(index), end)
 			t.CopyWords(asm.R2, 0, code.PHV, t.Layout.Field(src.Field).Off, a.Cell)
 			t.Bind(end)

@@ -75,7 +75,8 @@ func (p *Plan) Reads(r bmv2json.FieldRef) bool {
 	return found
 }
 
-// walkPrimitive walks the arguments that a primitive reads; the first one of an assignment is only written.
+// walkPrimitive walks the arguments that a primitive reads; the first one of an assignment is only
+// written.
 func walkPrimitive(q *bmv2json.Primitive, see func(*bmv2json.Expr)) {
 	if q == nil {
 		return
@@ -84,14 +85,16 @@ func walkPrimitive(q *bmv2json.Primitive, see func(*bmv2json.Expr)) {
 	switch q.Op {
 	case "mark_to_drop", "add_header", "remove_header":
 		return // their argument is a header of which they read nothing
-	case "assign", "modify_field", "register_read", "modify_field_with_hash_based_offset", "modify_field_rng_uniform":
+	case "assign", "modify_field", "register_read", "modify_field_with_hash_based_offset",
+		"modify_field_rng_uniform":
 		args = args[min(1, len(args)):]
 	}
 	for _, a := range args {
 		walk(a, see)
 		if a.Op == bmv2json.OpHeader { // a header as a whole: all of its fields
 			for _, f := range a.Header.Type.Fields {
-				see(&bmv2json.Expr{Op: bmv2json.OpField, Field: bmv2json.FieldRef{Header: a.Header, Field: f}})
+				see(&bmv2json.Expr{Op: bmv2json.OpField,
+					Field: bmv2json.FieldRef{Header: a.Header, Field: f}})
 			}
 		}
 	}
@@ -110,8 +113,9 @@ func walk(e *bmv2json.Expr, see func(*bmv2json.Expr)) {
 	}
 }
 
-// earlyHeaders finds the headers that the parser may look at, or write to, before it has extracted them, or extract and make invalid again. Their fields are 0 when it begins; those of others are made 0 when it has
-// ended without extracting them.
+// earlyHeaders finds the headers that the parser may look at, or write to, before it has extracted
+// them, or extract and make invalid again. Their fields are 0 when it begins; those of others are
+// made 0 when it has ended without extracting them.
 func (p *Plan) earlyHeaders() map[*bmv2json.Header]bool {
 	early := map[*bmv2json.Header]bool{}
 	if len(p.Prog.Parsers) == 0 || p.Prog.Parsers[0].Init == nil {
@@ -150,7 +154,8 @@ func (p *Plan) earlyHeaders() map[*bmv2json.Header]bool {
 					early[h] = true
 				}
 			}
-			if o.Header != nil { // the elements of a stack are extracted one after the other: nobody counts them here
+			// the elements of a stack are extracted one after the other: nobody counts them here
+			if o.Header != nil {
 				have[o.Header] = true
 			}
 		}
@@ -177,7 +182,8 @@ func (p *Plan) earlyHeaders() map[*bmv2json.Header]bool {
 	return early
 }
 
-// egressWrites finds what of the PHV egress changes, in whole words: what has to be put back before the next copy of a packet goes through it.
+// egressWrites finds what of the PHV egress changes, in whole words: what has to be put back before
+// the next copy of a packet goes through it.
 func (p *Plan) egressWrites() []span {
 	var spans []span
 	add := func(off, size int) {
@@ -194,10 +200,11 @@ func (p *Plan) egressWrites() []span {
 		add(p.Layout.Base[h.Index], p.Layout.Types[h.Type].Size)
 		add(p.Layout.Validity(h), 1)
 	}
-	if p.measured() {
+	if p.readsPacketLength() {
 		add(phvLength, 4)
 	}
-	for _, r := range []bmv2json.FieldRef{p.std.egressSpec, p.std.egressPort, p.std.egressRid, p.std.egressTime, p.std.packetLength, p.std.mcastGroup} {
+	for _, r := range []bmv2json.FieldRef{p.std.egressSpec, p.std.egressPort, p.std.egressRid,
+		p.std.egressTime, p.std.packetLength, p.std.mcastGroup} {
 		field(r)
 	}
 	if q := p.Prog.Pipeline("egress"); q != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// TestProgramsReadBoottime: nothing that a program counts stands still while the machine is suspended, neither leases (its time stamps) nor meters.
+// TestProgramsReadBoottime: nothing that a program counts stands still while the machine is
+// suspended, neither leases (its time stamps) nor meters.
 func TestProgramsReadBoottime(t *testing.T) {
 	text, _, err := p4src.Compiled(128)
 	if err != nil {
@@ -19,9 +20,14 @@ func TestProgramsReadBoottime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	maps := Maps{PHV: 1, State: 2, Ports: 3, PacketIn: 4, PacketOut: 5, Buffer: 6, Tap: 7, Resume: 8, Lookups: map[int]int{}}
+	maps := Maps{PHV: 1, State: 2, Ports: 3, PacketIn: 4, PacketOut: 5, Buffer: 6, Tap: 7,
+		Resume: 8, Lookups: map[int]int{}}
+	plan, err := NewPlan(prog)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, h := range []Hook{TC, XDP} {
-		insns, err := Translate(NewPlan(prog), h, maps, Settings{CPUPort: 510})
+		insns, err := Translate(plan, h, maps, Settings{CPUPort: 510})
 		if err != nil {
 			t.Fatal(err)
 		}

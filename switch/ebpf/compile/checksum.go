@@ -8,8 +8,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// verifyChecksums sets checksum_error where a checksum that the program verifies is wrong. One whose field is in a header that is not valid, or whose condition
-// does not hold, is taken as right.
+// verifyChecksums sets checksum_error where a checksum that the program verifies is wrong. One
+// whose field is in a header that is not valid, or whose condition does not hold, is taken as
+// right.
 func (t *translator) verifyChecksums() {
 	for _, k := range t.Prog.Checksums {
 		if !k.Verify {
@@ -53,7 +54,8 @@ func (t *translator) checksumApplies(k *bmv2json.Checksum) *ir.Condition {
 	if k.Target.IsValidity() || k.Target.Field.VL || k.Target.Width() > 64 {
 		ir.Refuse(k.Path, "a checksum kept in %s", k.Target)
 	}
-	c := ir.Compare(ir.CmpNe, ir.LoadPHV(t.Layout.Validity(k.Target.Header), 1, 1), ir.Const(0), false)
+	c := ir.Compare(ir.CmpNe, ir.LoadPHV(t.Layout.Validity(k.Target.Header), 1, 1), ir.Const(0),
+		false)
 	if k.Target.Header.Metadata {
 		c = ir.Always
 	}
@@ -85,12 +87,15 @@ func (t *translator) checksum(k *bmv2json.Calculation) {
 
 // internetChecksum computes the checksum of RFC 1071 into R1.
 //
-// The inputs are one string of bits, cut into 16-bit words. Modulo 65,535 a bit counts for 2 to the power of its place, whatever the word, so each field is
-// added as a number shifted to its place in the last 16 bits that it touches; the order does not matter.
+// The inputs are one string of bits, cut into 16-bit words. Modulo 65,535 a bit counts for 2 to the
+// power of its place, whatever the word, so each field is added as a number shifted to its place in
+// the last 16 bits that it touches; the order does not matter.
 //
-// The place is known beforehand where no header that may be missing moves what is behind it by anything but whole words, or
-// where all headers are there. For packets without one of the others the bytes are put together as for a hash.
-func (t *translator) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json.CalcInput, payload bool) {
+// The place is known beforehand where no header that may be missing moves what is behind it by
+// anything but whole words, or where all headers are there. For packets without one of the others
+// the bytes are put together as for a hash.
+func (t *translator) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json.CalcInput,
+	payload bool) {
 	if payload { // first, as it calls
 		t.payloadSum()
 	}
@@ -148,7 +153,8 @@ func (t *translator) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json
 // foldChecksum makes a checksum of the sum in R1.
 func (t *translator) foldChecksum() {
 	for range 4 { // 64 bits to 33, to 18, to 17, to 16
-		t.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.RSh.Imm(asm.R2, 16), asm.And.Imm(asm.R1, 0xffff), asm.Add.Reg(asm.R1, asm.R2))
+		t.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.RSh.Imm(asm.R2, 16), asm.And.Imm(asm.R1, 0xffff),
+			asm.Add.Reg(asm.R1, asm.R2))
 	}
 	t.Emit(asm.Xor.Imm(asm.R1, 0xffff), asm.And.Imm(asm.R1, 0xffff))
 }
@@ -186,8 +192,8 @@ const (
 	payloadChunks = 140 // enough for 64 KiB and headers
 )
 
-// payloadSum leaves the sum of the frame's bytes behind its headers in payloadOnStack, as 16-bit words in the machine's
-// order of bytes.
+// payloadSum leaves the sum of the frame's bytes behind its headers in payloadOnStack, as 16-bit
+// words in the machine's order of bytes.
 func (t *translator) payloadSum() {
 	const name = "payload"
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.PHV))
@@ -201,8 +207,8 @@ func (t *translator) payloadSum() {
 	t.functions = append(t.functions, t.function(name, t.sumPayload))
 }
 
-// addPayload adds that sum to R1. Where the payload begins on an odd byte its words are turned round, as they are in a
-// machine with the low byte first.
+// addPayload adds that sum to R1. Where the payload begins on an odd byte its words are turned
+// round, as they are in a machine with the low byte first.
 func (t *translator) addPayload(odd bool) {
 	t.Load(asm.R2, asm.R10, payloadOnStack, 8)
 	if odd {
@@ -236,7 +242,8 @@ func (t *translator) sumPayload() {
 	t.Load(asm.R0, asm.R10, sumShared+sumSum, 8)
 	t.Emit(asm.LSh.Imm(asm.R0, 32), asm.RSh.Imm(asm.R0, 32))
 	for range 2 {
-		t.Emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 16), asm.And.Imm(asm.R0, 0xffff), asm.Add.Reg(asm.R0, asm.R1))
+		t.Emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 16), asm.And.Imm(asm.R0, 0xffff),
+			asm.Add.Reg(asm.R0, asm.R1))
 	}
 	t.Emit(asm.Return())
 	t.functions = append(t.functions, t.function("chunk", t.sumChunk))
@@ -249,7 +256,8 @@ func (t *translator) sumChunk() {
 	t.Load(code.Ctx, code.Entry, sumCtx, 8)
 	t.Load(code.PHV, code.Entry, sumPHV, 8)
 	t.StoreConstant(asm.R10, -4, 0, 4)
-	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.Emit(asm.LoadMapPtr(asm.R1, t.maps.Buffer), asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, -4))
 	t.Call(asm.FnMapLookupElem)
 	t.Emit(asm.JEq.Imm(asm.R0, 0, end), asm.Mov.Reg(code.Temp, asm.R0))
 	whole := t.NewLabel("whole")
@@ -258,13 +266,16 @@ func (t *translator) sumChunk() {
 		uncut := t.NewLabel("uncut")
 		t.Load(asm.R1, code.PHV, t.Requests.cut, 4)
 		t.Load(asm.R2, code.PHV, phvHead, 4)
-		t.Emit(asm.Add.Reg(asm.R1, asm.R2), asm.JLE.Reg(asm.R4, asm.R1, uncut), asm.Mov.Reg(asm.R4, asm.R1))
+		t.Emit(asm.Add.Reg(asm.R1, asm.R2), asm.JLE.Reg(asm.R4, asm.R1, uncut),
+			asm.Mov.Reg(asm.R4, asm.R1))
 		t.Bind(uncut)
 	}
 	t.Load(asm.R2, code.Entry, sumAt, 8)
-	t.Emit(asm.JLE.Reg(asm.R4, asm.R2, end), asm.Sub.Reg(asm.R4, asm.R2), asm.JLE.Imm(asm.R4, payloadChunk, whole), asm.Mov.Imm(asm.R4, payloadChunk))
+	t.Emit(asm.JLE.Reg(asm.R4, asm.R2, end), asm.Sub.Reg(asm.R4, asm.R2),
+		asm.JLE.Imm(asm.R4, payloadChunk, whole), asm.Mov.Imm(asm.R4, payloadChunk))
 	t.Bind(whole)
-	t.Emit(asm.JEq.Imm(asm.R4, 0, end), asm.JGT.Imm(asm.R4, payloadChunk, end)) // never: for the verifier
+	// never: for the verifier
+	t.Emit(asm.JEq.Imm(asm.R4, 0, end), asm.JGT.Imm(asm.R4, payloadChunk, end))
 	t.Emit(asm.Mov.Reg(asm.R3, code.Temp), asm.Add.Reg(asm.R3, asm.R4))
 	t.StoreConstant(asm.R3, 0, 0, 4) // what fills the last word
 	t.Store(asm.R10, -16, asm.R4, 8)

@@ -8,10 +8,12 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Digests: the values of a learn list go through a ring to the process, at most one list a packet, taken when ingress has ended. Where the process does not keep up they are
-// lost, as a digest may be.
+// Digests: the values of a learn list go through a ring to the process, at most one list a packet,
+// taken when ingress has ended. Where the process does not keep up they are lost, as a digest may
+// be.
 //
-// A record: the pipeline's number (8 bytes), the list's id (8 bytes), and each value in words of 8 bytes in host order, the most significant one first.
+// A record: the pipeline's number (8 bytes), the list's id (8 bytes), and each value in words of 8
+// bytes in host order, the most significant one first.
 const (
 	DigestHeader = 16
 )
@@ -30,7 +32,8 @@ func (p *Plan) planDigests(take func(bytes int) int) {
 // generateDigest emits the primitive: the last list that was named is sent.
 func (t *translator) generateDigest(p *bmv2json.Primitive) {
 	id := p.Args[1]
-	if id.Op == bmv2json.OpConst && (!id.Const.IsInt64() || t.Prog.LearnList(int(id.Const.Int64())) == nil) {
+	if id.Op == bmv2json.OpConst && (!id.Const.IsInt64() ||
+		t.Prog.LearnList(int(id.Const.Int64())) == nil) {
 		ir.Refuse(id.Path, "a digest of learn list %s, which there is not", id.Const)
 	}
 	t.Store(code.PHV, t.Digest, t.Compute(ir.And(t.Index(id), ir.Const(0xffff)), 0), 2)
@@ -53,10 +56,11 @@ func (t *translator) sendDigest() {
 	t.Emit(asm.JEq.Imm(asm.R1, 0, done), asm.Mov.Reg(code.Entry, asm.R1))
 	t.StoreConstant(code.PHV, t.Digest, 0, 2)
 	t.StoreConstant(asm.R10, -4, 0, 4)
-	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+	t.Emit(asm.LoadMapPtr(asm.R1, t.maps.Buffer), asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, -4))
 	t.Call(asm.FnMapLookupElem)
 	t.Emit(asm.JEq.Imm(asm.R0, 0, done), asm.Mov.Reg(code.Temp, asm.R0))
-	t.LoadConstant(asm.R1, t.fds.Number)
+	t.LoadConstant(asm.R1, t.maps.Number)
 	t.Store(code.Temp, 0, asm.R1, 8)
 	t.Store(code.Temp, 8, code.Entry, 8)
 	for _, l := range t.Prog.LearnLists {
@@ -74,7 +78,8 @@ func (t *translator) sendDigest() {
 				at += 8
 			}
 		}
-		t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Digests), asm.Mov.Reg(asm.R2, code.Temp), asm.Mov.Imm(asm.R3, int32(at)), asm.Mov.Imm(asm.R4, 0))
+		t.Emit(asm.LoadMapPtr(asm.R1, t.maps.Digests), asm.Mov.Reg(asm.R2, code.Temp),
+			asm.Mov.Imm(asm.R3, int32(at)), asm.Mov.Imm(asm.R4, 0))
 		t.Call(asm.FnRingbufOutput)
 		t.Jump(done)
 		t.Bind(other)

@@ -13,16 +13,20 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// Hashes. The inputs are put together into bytes in the PHV (inputs.go); then a function goes over the bytes. CRCs go
-// by a table of 256 entries in the state.
+// Hashes. The inputs are put together into bytes in the PHV (inputs.go); then a function goes over
+// the bytes. CRCs go by a table of 256 entries in the state.
 
-// hashAlgorithms are the algorithms that p4c calls by name, by what computes them. The "custom" CRCs have the parameters that BMv2 starts them with.
+// hashAlgorithms are the algorithms that p4c calls by name, by what computes them. The "custom"
+// CRCs have the parameters that BMv2 starts them with.
 var hashAlgorithms = map[string]string{
-	"crc32": "crc32", "crc32_custom": "crc32", "crc16": "crc16", "crc16_custom": "crc16", "crcCCITT": "ccitt", "crc8_custom": "crc8", "crc64_custom": "crc64",
-	"csum16": "csum16", "cksum16": "csum16", "xor16": "xor16", "xor32": "xor32", "identity": "identity", "random": "random",
+	"crc32": "crc32", "crc32_custom": "crc32", "crc16": "crc16", "crc16_custom": "crc16",
+	"crcCCITT": "ccitt", "crc8_custom": "crc8", "crc64_custom": "crc64",
+	"csum16": "csum16", "cksum16": "csum16", "xor16": "xor16", "xor32": "xor32",
+	"identity": "identity", "random": "random",
 }
 
-// crc is a cyclic redundancy check as a table walk: v = v >> 8 ^ table[(v ^ byte) & 0xff] where it is reflected, else from the top.
+// crc is a cyclic redundancy check as a table walk: v = v >> 8 ^ table[(v ^ byte) & 0xff] where it
+// is reflected, else from the top.
 type crc struct {
 	width     int
 	poly      uint64
@@ -114,7 +118,8 @@ func (p *Plan) hashed(k *bmv2json.Calculation) bool {
 // checkedByBytes reports whether a checksum needs the bytes of a calculation.
 func (p *Plan) checkedByBytes(k *bmv2json.Calculation) bool {
 	inputs, payload := withoutPayload(k)
-	return slices.ContainsFunc(p.Prog.Checksums, func(c *bmv2json.Checksum) bool { return c.Calc == k }) &&
+	return slices.ContainsFunc(p.Prog.Checksums,
+		func(c *bmv2json.Checksum) bool { return c.Calc == k }) &&
 		(hashAlgorithms[k.Algo] != "csum16" || !placed(inputs, payload, 16))
 }
 
@@ -132,7 +137,8 @@ func (t *translator) hash(p *bmv2json.Primitive) {
 	if !ok {
 		ir.Refuse(k.Path, "the hash algorithm %q", k.Algo)
 	}
-	if ir.WideExpr(p.Args[1]) && !interval.Of(p.Args[1]).Within(interval.U64) || ir.WideExpr(p.Args[3]) && !interval.Of(p.Args[3]).Within(interval.U64) {
+	if ir.WideExpr(p.Args[1]) && !interval.Of(p.Args[1]).Within(interval.U64) ||
+		ir.WideExpr(p.Args[3]) && !interval.Of(p.Args[3]).Within(interval.U64) {
 		ir.Refuse(p.Path, "a hash with a base or size of more than 64 bits")
 	}
 	if name == "random" {
@@ -163,7 +169,8 @@ func (t *translator) hash(p *bmv2json.Primitive) {
 // hashOnStack is where a number waits while operands are computed.
 const hashOnStack = -80
 
-// storeNumber stores the number in R1 into a field, cut to its width; the upper words of a wide one become 0.
+// storeNumber stores the number in R1 into a field, cut to its width; the upper words of a wide one
+// become 0.
 func (t *translator) storeNumber(dst *bmv2json.Expr) {
 	pl := t.PlaceOf(dst)
 	if pl.LastElement {
@@ -202,7 +209,8 @@ func (t *translator) random(p *bmv2json.Primitive) {
 	t.Compute(lo, 0)
 	t.Load(asm.R2, asm.R10, hashOnStack-8, 8)
 	t.Load(asm.R0, asm.R10, hashOnStack, 8)
-	t.Emit(asm.JGT.Reg(asm.R1, asm.R2, empty), asm.Sub.Reg(asm.R2, asm.R1), asm.Add.Imm(asm.R2, 1), asm.JEq.Imm(asm.R2, 0, all), asm.Mod.Reg(asm.R0, asm.R2))
+	t.Emit(asm.JGT.Reg(asm.R1, asm.R2, empty), asm.Sub.Reg(asm.R2, asm.R1), asm.Add.Imm(asm.R2, 1),
+		asm.JEq.Imm(asm.R2, 0, all), asm.Mod.Reg(asm.R0, asm.R2))
 	t.Bind(all)
 	t.Emit(asm.Add.Reg(asm.R1, asm.R0))
 	t.storeNumber(p.Args[0])
@@ -211,11 +219,13 @@ func (t *translator) random(p *bmv2json.Primitive) {
 
 // callHash leaves the hash of the bytes that hashInput has put together in R0.
 func (t *translator) callHash(name string) {
-	t.Emit(asm.Mov.Reg(asm.R1, code.Temp), asm.Mov.Reg(asm.R2, code.PHV), asm.Add.Imm(asm.R2, int32(t.hashIn)))
+	t.Emit(asm.Mov.Reg(asm.R1, code.Temp), asm.Mov.Reg(asm.R2, code.PHV),
+		asm.Add.Imm(asm.R2, int32(t.hashIn)))
 	t.CallFunction(t.hashFunction(name))
 }
 
-// hashFunction is the function that goes over the bytes: R1 is how many there are, R2 where. It returns the value in R0.
+// hashFunction is the function that goes over the bytes: R1 is how many there are, R2 where. It
+// returns the value in R0.
 func (t *translator) hashFunction(name string) string {
 	full := "hash_" + name
 	for _, f := range t.functions {
@@ -259,7 +269,8 @@ func (t *translator) hashFunction(name string) string {
 			t.Emit(asm.JGE.Imm(i, 8, done), asm.LSh.Imm(v, 8), asm.Or.Reg(v, asm.R2))
 		default: // by words: the byte goes to its place in one
 			size := map[string]int32{"csum16": 2, "xor16": 2, "xor32": 4}[name]
-			t.Emit(asm.Mov.Reg(asm.R3, i), asm.And.Imm(asm.R3, size-1), asm.Xor.Imm(asm.R3, size-1), asm.LSh.Imm(asm.R3, 3), asm.LSh.Reg(asm.R2, asm.R3))
+			t.Emit(asm.Mov.Reg(asm.R3, i), asm.And.Imm(asm.R3, size-1), asm.Xor.Imm(asm.R3, size-1),
+				asm.LSh.Imm(asm.R3, 3), asm.LSh.Reg(asm.R2, asm.R3))
 			if name == "csum16" {
 				t.Emit(asm.Add.Reg(v, asm.R2))
 			} else {
@@ -275,7 +286,8 @@ func (t *translator) hashFunction(name string) string {
 			t.Emit(asm.Xor.Reg(v, asm.R1))
 		case name == "csum16":
 			for range 3 {
-				t.Emit(asm.Mov.Reg(asm.R1, v), asm.RSh.Imm(asm.R1, 16), asm.And.Imm(v, 0xffff), asm.Add.Reg(v, asm.R1))
+				t.Emit(asm.Mov.Reg(asm.R1, v), asm.RSh.Imm(asm.R1, 16), asm.And.Imm(v, 0xffff),
+					asm.Add.Reg(v, asm.R1))
 			}
 			t.Emit(asm.Xor.Imm(v, 0xffff), asm.And.Imm(v, 0xffff))
 		}

@@ -7,22 +7,22 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch"
 )
 
-// A switch with Options.OnlyUDP shares its interfaces with the host: the program gets what is to or from that UDP port,
-// and everything else goes on its way as if there were no switch.
+// A switch with Options.OnlyUDP shares its interfaces with the host: the program gets what is to or
+// from that UDP port, and everything else goes on its way as if there were no switch.
 //
-//	                   to or from the UDP port, untagged, whole, without options ──▶ the program
-//	frame ──▶ IPv4? ──┤ to or from it, but tagged, a first fragment or with options ──▶ dropped
-//	                   all else ────────────────────────────────────────▶ the next program at the hook, and the host's stack
+//	               ┌ to or from the UDP port, untagged, whole, without options ─▶ the program
+//	frame ─▶ IPv4? ┤ to or from it, but tagged, a first fragment or with options ─▶ dropped
+//	               └ all else ─▶ the next program at the hook, and the host's stack
 //
-// The middle line is for safety: the program would not know such a packet for one of its own and could route it unseen,
-// and the host would take the tags off and route it, or deliver it to whoever waits for an answer from that port. See
-// package udpmatch for what is seen through.
+// The middle line is for safety: the program would not know such a packet for one of its own and
+// could route it unseen, and the host would take the tags off and route it, or deliver it to
+// whoever waits for an answer from that port. See package udpmatch for what is seen through.
 
 // hostFilterStack is where the filter's bytes are on the stack.
 const hostFilterStack = -64
 
-// hostFilter lets frames go on that are not the program's. It is what the program begins with, but for frames that the
-// program itself has sent here. It uses all registers but Ctx.
+// hostFilter lets frames go on that are not the program's. It is what the program begins with, but
+// for frames that the program itself has sent here. It uses all registers but Ctx.
 func (t *translator) hostFilter() {
 	if t.OnlyUDP == 0 {
 		return
@@ -34,7 +34,8 @@ func (t *translator) hostFilter() {
 	}
 	udpmatch.Match{
 		XDP: t.hook == XDP, Ctx: code.Ctx, A: code.Entry, B: code.Temp, Both: []uint16{t.OnlyUDP},
-		Stack: hostFilterStack, Prefix: t.NewLabel("host"), Plain: ours, Drop: "ingress.drop", Pass: pass,
+		Stack: hostFilterStack, Prefix: t.NewLabel("host"), Plain: ours, Drop: "ingress.drop",
+		Pass: pass,
 	}.Write(t.Emit, t.Bind)
 	t.Bind(pass)
 	if t.hook == TC {

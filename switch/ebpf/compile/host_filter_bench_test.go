@@ -14,15 +14,17 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// BenchmarkHostFilter measures what sharing an interface costs a packet, in nanoseconds, by BPF_PROG_TEST_RUN: the filter
-// alone, as it stands before a program, and a program that does nothing.
+// BenchmarkHostFilter measures what sharing an interface costs a packet, in nanoseconds, by
+// BPF_PROG_TEST_RUN: the filter alone, as it stands before a program, and a program that does
+// nothing.
 func BenchmarkHostFilter(b *testing.B) {
 	for _, h := range []Hook{TC, XDP} {
 		for _, p := range []struct {
 			name string
 			port uint16
 		}{{"nothing", 0}, {"filter", 20035}} {
-			t := newTranslator(&Plan{}, h, Maps{}, Settings{OnlyUDP: p.port}) // no CPU port: the kernel runs it on the loopback interface, which stands for that
+			// no CPU port: the kernel runs it on the loopback interface, which stands for that
+			t := newTranslator(&Plan{}, h, Maps{}, Settings{OnlyUDP: p.port})
 			filter := t.function("filter", func() {
 				t.Emit(asm.Mov.Reg(code.Ctx, asm.R1))
 				t.hostFilter()
@@ -34,7 +36,8 @@ func BenchmarkHostFilter(b *testing.B) {
 				b.Fatal(err)
 			}
 			kind := map[Hook]ebpf.ProgramType{TC: ebpf.SchedCLS, XDP: ebpf.XDP}[h]
-			prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: kind, Instructions: insns, License: "GPL"})
+			prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: kind, Instructions: insns,
+				License: "GPL"})
 			if errors.Is(err, unix.EPERM) {
 				b.Skip("eBPF needs root")
 			}
@@ -43,7 +46,8 @@ func BenchmarkHostFilter(b *testing.B) {
 			}
 			defer prog.Close()
 			for name, frame := range map[string][]byte{
-				"TCP": benchFrame(6, 80), "other UDP": benchFrame(17, 53), "NetCRAQ": benchFrame(17, 20035)} {
+				"TCP": benchFrame(6, 80), "other UDP": benchFrame(17, 53),
+				"NetCRAQ": benchFrame(17, 20035)} {
 				b.Run(h.String()+"/"+p.name+"/"+name, func(b *testing.B) {
 					_, each, err := prog.Benchmark(frame, b.N, nil)
 					if err != nil {
@@ -58,7 +62,9 @@ func BenchmarkHostFilter(b *testing.B) {
 
 // benchFrame is a frame with a datagram of 16 bytes of an IP protocol.
 func benchFrame(protocol uint8, to uint16) []byte {
-	return udptest.Packet{EthernetDst: net.HardwareAddr{2, 0, 0, 0, 0, 0}, EthernetSrc: net.HardwareAddr{2, 0, 0, 0, 0, 9},
-		Src: netip.MustParseAddrPort("10.9.0.2:1000"), Dst: netip.AddrPortFrom(netip.MustParseAddr("10.9.0.1"), to),
-		Protocol: protocol, Payload: make([]byte, 16)}.Frame()
+	return udptest.Packet{EthernetDst: net.HardwareAddr{2, 0, 0, 0, 0, 0},
+		EthernetSrc: net.HardwareAddr{2, 0, 0, 0, 0, 9},
+		Src:         netip.MustParseAddrPort("10.9.0.2:1000"),
+		Dst:         netip.AddrPortFrom(netip.MustParseAddr("10.9.0.1"), to),
+		Protocol:    protocol, Payload: make([]byte, 16)}.Frame()
 }

@@ -7,13 +7,16 @@ import (
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
-// Meters: two token buckets each, as BMv2 works them. The peak one is asked first; a packet that finds too few tokens in one gets its colour (red, then yellow) and leaves
-// the other alone. A meter without configuration says green. Meters have a lock of their own: what a packet takes from a bucket no other one gets.
+// Meters: two token buckets each, as BMv2 works them. The peak one is asked first; a packet that
+// finds too few tokens in one gets its colour (red, then yellow) and leaves the other alone. A
+// meter without configuration says green. Meters have a lock of their own: what a packet takes from
+// a bucket no other one gets.
 //
 // A cell:
 //
 //	0    8 bytes  1 if it is configured
-//	8   32 bytes  the peak bucket: tokens a second, burst, tokens, and how many tokens were made since the clock's zero, of which it has its share
+//	8   32 bytes  the peak bucket: tokens a second, burst, tokens, and how many
+//	              tokens were made since the clock's zero, of which it has its share
 //	40  32 bytes  the committed bucket
 const (
 	MeterSet    = 0
@@ -36,7 +39,8 @@ func (p *Plan) planMeters() {
 	}
 }
 
-// meterFunction is the function that asks a meter: R1 is how many tokens the packet needs, R2 where the cell is. It returns the colour in R0.
+// meterFunction is the function that asks a meter: R1 is how many tokens the packet needs, R2 where
+// the cell is. It returns the colour in R0.
 func (t *translator) meterFunction() string {
 	const name = "meter"
 	for _, f := range t.functions {
@@ -56,18 +60,25 @@ func (t *translator) meterFunction() string {
 		t.Emit(asm.Sub.Reg(asm.R0, asm.R1), asm.Div.Imm(asm.R0, 1000), asm.Mov.Reg(micros, asm.R0))
 		for i := range 2 {
 			at := MeterPeak + i*BucketBytes
-			same, fits, enough, less := t.NewLabel("same"), t.NewLabel("fits"), t.NewLabel("enough"), t.NewLabel("less")
-			// Made since the clock's zero: the whole seconds and the rest, so that nothing overflows.
+			same, fits, enough, less := t.NewLabel("same"), t.NewLabel("fits"),
+				t.NewLabel("enough"), t.NewLabel("less")
+			// Made since the clock's zero: the whole seconds and the rest, so that nothing
+			// overflows.
 			t.Load(asm.R3, cell, at, 8)
-			t.Emit(asm.Mov.Reg(made, micros), asm.Div.Imm(made, 1_000_000), asm.Mul.Reg(made, asm.R3))
-			t.Emit(asm.Mov.Reg(asm.R1, micros), asm.Mod.Imm(asm.R1, 1_000_000), asm.Mul.Reg(asm.R1, asm.R3), asm.Div.Imm(asm.R1, 1_000_000), asm.Add.Reg(made, asm.R1))
+			t.Emit(asm.Mov.Reg(made, micros), asm.Div.Imm(made, 1_000_000),
+				asm.Mul.Reg(made, asm.R3))
+			t.Emit(asm.Mov.Reg(asm.R1, micros), asm.Mod.Imm(asm.R1, 1_000_000),
+				asm.Mul.Reg(asm.R1, asm.R3), asm.Div.Imm(asm.R1, 1_000_000),
+				asm.Add.Reg(made, asm.R1))
 			t.Load(asm.R4, cell, at+24, 8)
 			t.Load(asm.R5, cell, at+16, 8)
 			t.Emit(asm.JLE.Reg(made, asm.R4, same))
 			t.Load(asm.R2, cell, at+8, 8)
-			t.Emit(asm.Mov.Reg(asm.R1, made), asm.Sub.Reg(asm.R1, asm.R4), asm.JLE.Reg(asm.R1, asm.R2, less), asm.Mov.Reg(asm.R1, asm.R2))
+			t.Emit(asm.Mov.Reg(asm.R1, made), asm.Sub.Reg(asm.R1, asm.R4),
+				asm.JLE.Reg(asm.R1, asm.R2, less), asm.Mov.Reg(asm.R1, asm.R2))
 			t.Bind(less)
-			t.Emit(asm.Add.Reg(asm.R5, asm.R1), asm.JLE.Reg(asm.R5, asm.R2, fits), asm.Mov.Reg(asm.R5, asm.R2))
+			t.Emit(asm.Add.Reg(asm.R5, asm.R1), asm.JLE.Reg(asm.R5, asm.R2, fits),
+				asm.Mov.Reg(asm.R5, asm.R2))
 			t.Bind(fits)
 			t.Store(cell, at+16, asm.R5, 8)
 			t.Store(cell, at+24, made, 8)
@@ -82,7 +93,8 @@ func (t *translator) meterFunction() string {
 		t.Bind(green)
 		t.release(t.meterLock)
 		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-		t.Bind(busy) // nobody holds it for so long; a meter that cannot be asked lets nothing through
+		// nobody holds it for so long; a meter that cannot be asked lets nothing through
+		t.Bind(busy)
 		t.Emit(asm.Mov.Imm(asm.R0, 2), asm.Return())
 	}))
 	return name
@@ -102,7 +114,8 @@ func (t *translator) askMeter(m *bmv2json.Meter) {
 	t.Bind(asked)
 }
 
-// executeMeter emits execute_meter(meter, index, dst). An index beyond the array leaves dst as it is.
+// executeMeter emits execute_meter(meter, index, dst). An index beyond the array leaves dst as it
+// is.
 func (t *translator) executeMeter(p *bmv2json.Primitive) {
 	m := p.Args[0].Meter
 	end := t.NewLabel("metered")
@@ -121,5 +134,6 @@ func (t *translator) directMeter(tp *TablePlan) {
 	t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Add.Imm(asm.R2, int32(tp.Meter)))
 	t.askMeter(tp.Source.DirectMeter)
 	t.Emit(asm.Mov.Reg(asm.R1, asm.R0))
-	t.storeNumber(&bmv2json.Expr{Op: bmv2json.OpField, Field: tp.Source.DirectMeter.Result, Path: tp.Source.DirectMeter.Path})
+	t.storeNumber(&bmv2json.Expr{Op: bmv2json.OpField, Field: tp.Source.DirectMeter.Result,
+		Path: tp.Source.DirectMeter.Path})
 }

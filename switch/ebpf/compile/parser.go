@@ -10,10 +10,12 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// The parser. Its first bytes of the frame are in the PHV (plan.frame), Entry is the cursor and Temp how many bytes there are. The verifier knows Temp
-// to be no more than the buffer, and so what lies before Temp to be in the PHV.
+// The parser. Its first bytes of the frame are in the PHV (Plan.frame), Entry is the cursor and
+// Temp how many bytes there are. The verifier knows Temp to be no more than the buffer, and so what
+// lies before Temp to be in the PHV.
 
-// parse emits the parser. It leaves the cursor in phvHead, parser_error set, and the fields of every header that was not extracted 0.
+// parse emits the parser. It leaves the cursor in phvHead, parser_error set, and the fields of
+// every header that was not extracted 0.
 func (t *translator) parse() {
 	if len(t.Prog.Parsers) == 0 {
 		ir.Refuse("parsers", "a program without a parser")
@@ -40,7 +42,8 @@ func (t *translator) parse() {
 	for _, s := range p.States {
 		t.Where = pathOfState(s)
 		t.Bind(label(s))
-		if len(p.States) > manyHeaders && !isCycle(s) { // on a way that goes round the verifier has to see the cursor move on
+		// on a way that goes round the verifier has to see the cursor move on
+		if len(p.States) > manyHeaders && !isCycle(s) {
 			t.widenBounds(code.Entry, farthest, "ingress.drop")
 		}
 		for _, o := range s.Ops {
@@ -96,11 +99,13 @@ func (t *translator) parserError(name string) {
 
 // available makes sure that bytes at offset off from the cursor are there.
 //
-// A parser that goes round without a stack may come to the end of the buffer before it comes to the end of the frame. There is no answer to that: the frame is dropped.
+// A parser that goes round without a stack may come to the end of the buffer before it comes to the
+// end of the frame. There is no answer to that: the frame is dropped.
 func (t *translator) available(off, bytes int) {
 	beyond, short, ok := t.NewLabel("beyond"), t.NewLabel("short"), t.NewLabel("there")
 	t.Emit(asm.Mov.Reg(asm.R1, code.Entry), asm.Add.Imm(asm.R1, int32(off+bytes)))
-	t.Emit(asm.JGT.Imm(code.Entry, int32(max(t.frameMax-off-bytes, 0)), beyond), asm.JLE.Reg(asm.R1, code.Temp, ok), asm.Ja.Label(short))
+	t.Emit(asm.JGT.Imm(code.Entry, int32(max(t.frameMax-off-bytes, 0)), beyond),
+		asm.JLE.Reg(asm.R1, code.Temp, ok), asm.Ja.Label(short))
 	t.Bind(beyond)
 	t.Load(asm.R2, code.PHV, phvLen, 4)
 	t.Emit(asm.JLE.Reg(asm.R1, asm.R2, "ingress.drop"))
@@ -174,10 +179,12 @@ func (t *translator) advance(by *bmv2json.Expr) {
 	t.parserError("ParserInvalidArgument")
 	t.Bind(whole)
 	t.Load(asm.R2, code.PHV, phvLen, 4)
-	t.Emit(asm.RSh.Imm(asm.R1, 3), asm.Sub.Reg(asm.R2, code.Entry), asm.JLE.Reg(asm.R1, asm.R2, there))
+	t.Emit(asm.RSh.Imm(asm.R1, 3), asm.Sub.Reg(asm.R2, code.Entry),
+		asm.JLE.Reg(asm.R1, asm.R2, there))
 	t.parserError("PacketTooShort")
 	t.Bind(there)
-	t.Emit(asm.Add.Reg(code.Entry, asm.R1), asm.JGT.Imm(code.Entry, int32(t.frameMax), "ingress.drop"))
+	t.Emit(asm.Add.Reg(code.Entry, asm.R1), asm.JGT.Imm(code.Entry, int32(t.frameMax),
+		"ingress.drop"))
 }
 
 // lookAhead stores bits of the frame into a field.
@@ -203,21 +210,25 @@ func (t *translator) extract(h *bmv2json.Header) {
 	if t.blocks[h] {
 		ok := t.NewLabel("there")
 		t.Load(asm.R2, code.PHV, phvLen, 4)
-		t.Emit(asm.Mov.Reg(asm.R1, code.Entry), asm.Add.Imm(asm.R1, int32(bytes)), asm.JLE.Reg(asm.R1, asm.R2, ok))
+		t.Emit(asm.Mov.Reg(asm.R1, code.Entry), asm.Add.Imm(asm.R1, int32(bytes)),
+			asm.JLE.Reg(asm.R1, asm.R2, ok))
 		t.parserError("PacketTooShort")
 		t.Bind(ok)
-		t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.Layout.Base[h.Index])), asm.Mov.Imm(asm.R4, int32(bytes)))
+		t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV),
+			asm.Add.Imm(asm.R3, int32(t.Layout.Base[h.Index])), asm.Mov.Imm(asm.R4, int32(bytes)))
 		t.loadBytes()
 	} else {
 		t.available(0, bytes)
-		t.takeFields(h.Type, t.Layout.Base[h.Index], code.PHV)
+		t.extractFields(h.Type, t.Layout.Base[h.Index], code.PHV)
 	}
 	t.Emit(asm.Add.Imm(code.Entry, int32(bytes)))
 	t.setValid(h)
 }
 
-// extractNext takes the header at the cursor into the next element of a stack, whose count is at next. Each element has code of its own.
-func (t *translator) extractNext(elements []*bmv2json.Header, next int, take func(*bmv2json.Header)) {
+// extractNext takes the header at the cursor into the next element of a stack, whose count is at
+// next. Each element has code of its own.
+func (t *translator) extractNext(elements []*bmv2json.Header, next int,
+	take func(*bmv2json.Header)) {
 	done := t.NewLabel("taken")
 	for i, h := range elements {
 		other := t.NewLabel("other")
@@ -232,16 +243,18 @@ func (t *translator) extractNext(elements []*bmv2json.Header, next int, take fun
 	t.Bind(done)
 }
 
-// takeFields reads the fields of a header from the frame at the cursor.
-func (t *translator) takeFields(h *bmv2json.HeaderType, base int, to asm.Register) {
+// extractFields reads the fields of a header from the frame at the cursor.
+func (t *translator) extractFields(h *bmv2json.HeaderType, base int, to asm.Register) {
 	if h.VL >= 0 {
 		ir.Refuse(h.Path, "extracting a header of variable length (%s) without a length", h.Name)
 	}
-	t.takeSomeFields(h, 0, len(h.Fields), base, to)
+	t.extractFieldRange(h, 0, len(h.Fields), base, to)
 }
 
-// takeSomeFields reads the fields [first, last) of a header that starts at the cursor, or would if the field of variable length before them were empty.
-func (t *translator) takeSomeFields(h *bmv2json.HeaderType, first, last, base int, to asm.Register) {
+// extractFieldRange reads the fields [first, last) of a header that starts at the cursor, or would
+// if the field of variable length before them were empty.
+func (t *translator) extractFieldRange(h *bmv2json.HeaderType, first, last, base int,
+	to asm.Register) {
 	l := t.Layout.Types[h]
 	t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Reg(asm.R3, code.Entry))
 	for i, f := range h.Fields[:last] {
@@ -274,7 +287,8 @@ func (t *translator) takeSomeFields(h *bmv2json.HeaderType, first, last, base in
 	}
 }
 
-// readBits reads a number of up to 64 bits that starts at a bit of the memory at R3+off. It may touch up to 8 bytes after it.
+// readBits reads a number of up to 64 bits that starts at a bit of the memory at R3+off. It may
+// touch up to 8 bytes after it.
 func (t *translator) readBits(dst, tmp asm.Register, off, bit, width int) {
 	at, in := off+bit/8, bit%8
 	if in == 0 {
@@ -337,7 +351,8 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 			t.available(0, (k.Offset+k.Width+7)/8)
 			for bit := 0; bit < w; bit += 64 {
 				n := min(64, w-bit)
-				parts, widths = append(parts, ir.FrameBits(t.frame, k.Offset+bit, n)), append(widths, n)
+				parts, widths = append(parts, ir.FrameBits(t.frame, k.Offset+bit, n)),
+					append(widths, n)
 			}
 			continue
 		case k.Op == bmv2json.OpStackField || k.Op == bmv2json.OpUnionStackField:
@@ -355,10 +370,12 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 			if j == ir.WordsOf(w)-1 {
 				n = first
 			}
-			parts, widths = append(parts, ir.And(t.Word(&u, j), ir.Const(ir.Ones(n)))), append(widths, n)
+			parts, widths = append(parts, ir.And(t.Word(&u, j), ir.Const(ir.Ones(n)))),
+				append(widths, n)
 		}
 	}
-	// Of several defaults the last one counts, after all that are none: p4c writes a case that matches whatever comes (_, or a full range) as one more, and BMv2 has room for one.
+	// Of several defaults the last one counts, after all that are none: p4c writes a case that
+	// matches whatever comes (_, or a full range) as one more, and BMv2 has room for one.
 	otherwise := (*bmv2json.ParseState)(nil)
 	for _, tr := range s.Transitions {
 		t.Where = tr.Path
@@ -377,7 +394,8 @@ func (t *translator) selectNext(s *bmv2json.ParseState, label func(*bmv2json.Par
 		c := ir.Always
 		values := SplitKey(tr.Value, s.KeyWidths)
 		for i, p := range parts {
-			c = ir.AndCondition(c, ir.Compare(ir.CmpEq, ir.And(p, ir.Const(masks[i])), ir.Const(values[i]&masks[i]), false))
+			c = ir.AndCondition(c, ir.Compare(ir.CmpEq, ir.And(p, ir.Const(masks[i])),
+				ir.Const(values[i]&masks[i]), false))
 		}
 		miss := t.NewLabel("case")
 		t.Branch(c, label(tr.Next), miss, miss, 0)

@@ -7,11 +7,13 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Plan is where everything is that a program keeps: the fields of one packet (the PHV), and what outlives a packet (the state).
+// Plan is where everything is that a program keeps: the fields of one packet (the PHV), and what
+// outlives a packet (the state).
 //
-// All state but hash tables and tries is one value of one BPF map, of which the program knows the address and the control plane has a mapping. So a register
-// is read with a bounds check and a load, without any call; the control plane sees it without a system call; and while the program holds its lock it calls
-// nothing.
+// All state but hash tables and tries is one value of one BPF map, of which the program knows the
+// address and the control plane has a mapping. So a register is read with a bounds check and a
+// load, without any call; the control plane sees it without a system call; and while the program
+// holds its lock it calls nothing.
 type Plan struct {
 	Prog   *bmv2json.Program
 	Layout *ir.Layout
@@ -20,13 +22,16 @@ type Plan struct {
 	StateBytes int
 	Lock       int // in the state: 0, or 1 while a packet has registers to itself
 	meterLock  int // the same of meters
-	Epoch      int // in the state: how often the control plane has called Barrier; behind it EpochDropped and OldestEpoch
-	Registers  []ArrayPlan
-	Counters   []ArrayPlan
-	Meters     []ArrayPlan
-	Tables     []*TablePlan // by Table.Index
-	Groups     int          // one word for each multicast group id: 1 + where its replicas start, and how many there are
-	Replicas   int
+	// in the state: how often the control plane has called Barrier; behind it EpochDropped and
+	// OldestEpoch
+	Epoch     int
+	Registers []ArrayPlan
+	Counters  []ArrayPlan
+	Meters    []ArrayPlan
+	Tables    []*TablePlan // by Table.Index
+	// one word for each multicast group id: 1 + where its replicas start, and how many there are
+	Groups   int
+	Replicas int
 
 	PHVBytes int
 	keys     int // room for a key
@@ -40,8 +45,9 @@ type Plan struct {
 	scratch, scratchEnd int // words for arithmetic on wide values (wide.go)
 	operations          map[*bmv2json.Primitive]*bmv2json.Expr
 
-	Requests  requests
-	Digest    int            // 2 bytes in the PHV: the learn list to send; 0 where the program sends none
+	Requests requests
+	// 2 bytes in the PHV: the learn list to send; 0 where the program sends none
+	Digest    int
 	ValueSets []SetPlan      // by ValueSet.Index
 	hashIn    int            // the bytes that are hashed
 	hashMax   int            // how many there are at most
@@ -67,9 +73,12 @@ const (
 	phvHit    = 32 // 1 byte
 	phvLocked = 33 // 1 byte
 	phvAction = 34 // 2 bytes: 1 + the index of the action that a table has chosen
-	phvLength = 36 // 4 bytes: what packet_length is in egress: as received, and what headers the program has added and removed since
-	phvForget = 40 // 8 bytes: see forget
-	phvEpoch  = 48 // 8 bytes: what the control plane's epoch was before the packet looked anything up
+	// 4 bytes: what packet_length is in egress: as received, and what headers the program has added
+	// and removed since
+	phvLength = 36
+	phvSpill  = 40 // 8 bytes: see widenBounds
+	// 8 bytes: what the control plane's epoch was before the packet looked anything up
+	phvEpoch  = 48
 	phvFields = 56
 )
 
@@ -80,9 +89,11 @@ const (
 	maxPHV      = 32000
 )
 
-// standardFields are the fields of v1model's standard metadata that the program has; the rest are zero.
+// standardFields are the fields of v1model's standard metadata that the program has; the rest are
+// zero.
 type standardFields struct {
-	ingressPort, egressSpec, egressPort, instanceType, packetLength, ingressTime, egressTime, mcastGroup, egressRid, checksumError, parserError,
+	ingressPort, egressSpec, egressPort, instanceType, packetLength, ingressTime, egressTime,
+	mcastGroup, egressRid, checksumError, parserError,
 	enqTimestamp, enqDepth, deqTimedelta, deqDepth, queue bmv2json.FieldRef
 }
 
@@ -96,13 +107,20 @@ func findStandardFields(p *bmv2json.Program) standardFields {
 		return bmv2json.FieldRef{}
 	}
 	return standardFields{
-		ingressPort: find("ingress_port"), egressSpec: find("egress_spec"), egressPort: find("egress_port"), instanceType: find("instance_type"),
-		packetLength: find("packet_length"), ingressTime: find("ingress_global_timestamp", "intrinsic_metadata"),
-		egressTime: find("egress_global_timestamp", "intrinsic_metadata"), mcastGroup: find("mcast_grp", "intrinsic_metadata"),
-		egressRid: find("egress_rid", "intrinsic_metadata"), checksumError: find("checksum_error"), parserError: find("parser_error"),
-		enqTimestamp: find("enq_timestamp", "queueing_metadata"), enqDepth: find("enq_qdepth", "queueing_metadata"),
-		deqTimedelta: find("deq_timedelta", "queueing_metadata"), deqDepth: find("deq_qdepth", "queueing_metadata"),
-		queue: find("qid", "queueing_metadata"),
+		ingressPort: find("ingress_port"), egressSpec: find("egress_spec"),
+		egressPort: find("egress_port"), instanceType: find("instance_type"),
+		packetLength:  find("packet_length"),
+		ingressTime:   find("ingress_global_timestamp", "intrinsic_metadata"),
+		egressTime:    find("egress_global_timestamp", "intrinsic_metadata"),
+		mcastGroup:    find("mcast_grp", "intrinsic_metadata"),
+		egressRid:     find("egress_rid", "intrinsic_metadata"),
+		checksumError: find("checksum_error"),
+		parserError:   find("parser_error"),
+		enqTimestamp:  find("enq_timestamp", "queueing_metadata"),
+		enqDepth:      find("enq_qdepth", "queueing_metadata"),
+		deqTimedelta:  find("deq_timedelta", "queueing_metadata"),
+		deqDepth:      find("deq_qdepth", "queueing_metadata"),
+		queue:         find("qid", "queueing_metadata"),
 	}
 }
 
@@ -113,10 +131,15 @@ func (p *Plan) allocate(bytes int) int {
 	return at
 }
 
-func NewPlan(prog *bmv2json.Program) *Plan {
-	p := &Plan{Prog: prog, std: findStandardFields(prog), Layout: ir.NewLayout(prog, phvFields), operations: map[*bmv2json.Primitive]*bmv2json.Expr{}}
+// NewPlan lays a program out: the PHV, the state, the tables. The error is [target.ErrUnsupported]
+// for what this engine cannot run.
+func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
+	defer ir.Catch(&err)
+	p = &Plan{Prog: prog, std: findStandardFields(prog), Layout: ir.NewLayout(prog, phvFields),
+		operations: map[*bmv2json.Primitive]*bmv2json.Expr{}}
 	if p.std.egressSpec.IsZero() {
-		ir.Refuse("", "a program without standard_metadata.egress_spec (an architecture other than v1model)")
+		ir.Refuse("",
+			"a program without standard_metadata.egress_spec (an architecture other than v1model)")
 	}
 	p.Lock, p.meterLock, p.Epoch = p.allocate(8), p.allocate(8), p.allocate(24)
 	for _, r := range prog.Registers {
@@ -194,25 +217,32 @@ func NewPlan(prog *bmv2json.Program) *Plan {
 	switch {
 	case total < maxState:
 	case of != nil && largest > p.StateBytes/2:
-		ir.Refuse(of.Source.Path, "registers, counters and tables of %d MB in all (at most %d); the largest is table %q of %d entries", total>>20, maxState>>20, of.Source.Name, of.Source.MaxSize)
+		ir.Refuse(of.Source.Path,
+			"registers, counters and tables of %d MB in all (at most %d); the largest is "+
+				"table %q of %d entries",
+			total>>20, maxState>>20, of.Source.Name, of.Source.MaxSize)
 	default:
-		ir.Refuse("", "registers, counters and tables of %d MB in all (at most %d)", total>>20, maxState>>20)
+		ir.Refuse("", "registers, counters and tables of %d MB in all (at most %d)", total>>20,
+			maxState>>20)
 	}
-	return p
+	return p, nil
 }
 
 // maxState bounds what a program takes of the kernel's memory, in bytes.
 const maxState = 1 << 29
 
-// hashBytes is about what the kernel takes for a table's entries when its map is made, whether or not they are there: an element's header, the key and the word, and a bucket.
+// hashBytes is about what the kernel takes for a table's entries when its map is made, whether or
+// not they are there: an element's header, the key and the word, and a bucket.
 func (t *TablePlan) hashBytes() int {
 	if t.Kind != LookupHash {
 		return 0
 	}
-	return max(t.Source.MaxSize, len(t.Source.ConstEntries), 1) * (48 + (t.KeyBytes+7)&^7 + 8 + 2*16)
+	return max(t.Source.MaxSize, len(t.Source.ConstEntries),
+		1) * (48 + (t.KeyBytes+7)&^7 + 8 + 2*16)
 }
 
-// maxAdvance is how far a parser may advance by a constant, in bytes, and what the buffer has for those that advance by what the packet says.
+// maxAdvance is how far a parser may advance by a constant, in bytes, and what the buffer has for
+// those that advance by what the packet says.
 const maxAdvance = 256
 
 // slackOfParsers is for what parsers look at without extracting it.
@@ -238,7 +268,8 @@ func slackOfParsers(prog *bmv2json.Program) int {
 	return n
 }
 
-// findBlocks finds the headers that are moved between packet and PHV on their own: large ones after which the parser only takes others of their kind.
+// findBlocks finds the headers that are moved between packet and PHV on their own: large ones after
+// which the parser only takes others of their kind.
 func (p *Plan) findBlocks() map[*bmv2json.Header]bool {
 	blocks := map[*bmv2json.Header]bool{}
 	for _, h := range p.Prog.Headers {
@@ -263,7 +294,8 @@ func (p *Plan) findBlocks() map[*bmv2json.Header]bool {
 			switch {
 			case o.Kind == bmv2json.ParserExtract && o.Header != nil && blocks[o.Header]:
 				seen = true
-			case seen && (o.Kind == bmv2json.ParserExtract || o.Kind == bmv2json.ParserExtractVL || o.Kind == bmv2json.ParserAdvance ||
+			case seen && (o.Kind == bmv2json.ParserExtract || o.Kind == bmv2json.ParserExtractVL ||
+				o.Kind == bmv2json.ParserAdvance ||
 				o.Value != nil && o.Value.Op == bmv2json.OpLookahead):
 				clear(blocks)
 			}
@@ -281,4 +313,7 @@ func (p *Plan) findBlocks() map[*bmv2json.Header]bool {
 	return blocks
 }
 
-func pathOfState(s *bmv2json.ParseState) string { return fmt.Sprintf("%s (state %s)", s.Path, s.Name) }
+func pathOfState(s *bmv2json.ParseState) string {
+	return fmt.Sprintf("%s (state %s)", s.Path,
+		s.Name)
+}

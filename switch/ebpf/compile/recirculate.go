@@ -8,28 +8,33 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Clones, resubmitted and recirculated packets go through the program once more. An eBPF program cannot go back to its start, so a copy of the frame is put in front of
-// the port's tc ingress hook again (bpf_clone_redirect with BPF_F_INGRESS), with the PHV of the packet that asked for it in a slot of the ring that XDP and tc share
-// (xdp_to_tc.go), and the slot's number in the frame's mark:
+// Clones, resubmitted and recirculated packets go through the program once more. An eBPF program
+// cannot go back to its start, so a copy of the frame is put in front of the port's tc ingress hook
+// again (bpf_clone_redirect with BPF_F_INGRESS), with the PHV of the packet that asked for it in a
+// slot of the ring that XDP and tc share (xdp_to_tc.go), and the slot's number in the frame's mark:
 //
-//	ingress ──▶ clone I2E: parse anew, keep a field list ──────────────▶ egress, for each replica of the session
-//	        ──▶ what was cloned, behind its clone: the PHV ────────────▶ egress
-//	        ──▶ resubmit:  keep a field list, parse anew ──────────────▶ ingress
-//	egress  ──▶ clone E2E: the PHV as egress left it, a field list ────▶ egress, for each replica of the session
+//	ingress ──▶ clone I2E: parse anew, keep a field list ──▶ egress, each replica
+//	        ──▶ what was cloned, behind its clone: the PHV ──▶ egress
+//	        ──▶ resubmit:  keep a field list, parse anew ────▶ ingress
+//	egress  ──▶ clone E2E: the PHV as egress left it, a field list ──▶ egress, each replica
 //	deparse ──▶ recirculate: keep a field list, parse what was written ─▶ ingress
 //
-// What a packet asked for is kept in its PHV (requests) until its pipeline has ended; the last request of a kind counts. At XDP a packet that has asked for something goes
-// on at tc. A program that asks for nothing of this has no code for it.
+// What a packet asked for is kept in its PHV (requests) until its pipeline has ended; the last
+// request of a kind counts. At XDP a packet that has asked for something goes on at tc. A program
+// that asks for nothing of this has no code for it.
 type requests struct {
-	Clones, truncates, returns bool // what the program can ask for; returns: resubmit and recirculate
+	// what the program can ask for; returns: resubmit and recirculate
+	Clones, truncates, returns bool
 
 	// In the PHV.
-	session  int // 4 bytes: of the clone
-	cut      int // 4 bytes: the longest frame that may leave; noCut
-	copyCut  int // 4 bytes: the same for the copies that are being made
-	passes   int // 4 bytes: how often the packet came back
-	list     int // 2 bytes: the clone's field list
-	resubmit int // 2 bytes: the field list; 0: not asked for (as in BMv2, whose empty list therefore asks for nothing)
+	session int // 4 bytes: of the clone
+	cut     int // 4 bytes: the longest frame that may leave; noCut
+	copyCut int // 4 bytes: the same for the copies that are being made
+	passes  int // 4 bytes: how often the packet came back
+	list    int // 2 bytes: the clone's field list
+	// 2 bytes: the field list; 0: not asked for (as in BMv2, whose empty list therefore asks for
+	// nothing)
+	resubmit int
 	recirc   int // 2 bytes: the same
 	cloning  int // 1 byte
 	end      int
@@ -84,7 +89,8 @@ func (p *Plan) planRequests(take func(bytes int) int) {
 		return
 	}
 	at := take(24)
-	q.session, q.cut, q.copyCut, q.passes, q.list, q.resubmit, q.recirc, q.cloning = at, at+4, at+8, at+12, at+16, at+18, at+20, at+22
+	q.session, q.cut, q.copyCut, q.passes, q.list, q.resubmit, q.recirc, q.cloning = at, at+4, at+8,
+		at+12, at+16, at+18, at+20, at+22
 	q.end = at + 24
 	if q.Clones {
 		q.Sessions, q.Cuts = p.allocate(8*MaxSessions), p.allocate(4*MaxSessions)
@@ -142,12 +148,14 @@ func (t *translator) request(p *bmv2json.Primitive) {
 }
 
 func (t *translator) checkFieldList(e *bmv2json.Expr) {
-	if e.Op == bmv2json.OpConst && e.Const.Sign() != 0 && (!e.Const.IsInt64() || t.Prog.FieldList(int(e.Const.Int64())) == nil) {
+	if e.Op == bmv2json.OpConst && e.Const.Sign() != 0 &&
+		(!e.Const.IsInt64() || t.Prog.FieldList(int(e.Const.Int64())) == nil) {
 		ir.Refuse(e.Path, "field list %s, which there is not", e.Const)
 	}
 }
 
-// afterRequests follows ingress: the packet's clone is made, its digest sent, and if it is to be resubmitted it ends here.
+// afterRequests follows ingress: the packet's clone is made, its digest sent, and if it is to be
+// resubmitted it ends here.
 func (t *translator) afterRequests() {
 	q := &t.Requests
 	reinjects := q.Reinjects() && !t.Captured
@@ -165,7 +173,8 @@ func (t *translator) afterRequests() {
 		t.Emit(asm.JEq.Imm(asm.R1, 0, none))
 		t.StoreConstant(code.PHV, q.cloning, 0, 1)
 		t.reinject(reinjectCloneIngress)
-		// The clone leaves first, as in BMv2: the packet itself goes on behind it, or here if it cannot.
+		// The clone leaves first, as in BMv2: the packet itself goes on behind it, or here if it
+		// cannot.
 		here := t.NewLabel("here")
 		t.tryReinject(reinjectOriginal, here)
 		t.Jump("ingress.drop")
@@ -183,8 +192,8 @@ func (t *translator) afterRequests() {
 	}
 }
 
-// reinject puts a copy of the frame in front of the port again, with the PHV in a slot. Where that cannot be the copy is lost, and counted. It uses all registers but PHV
-// and Ctx.
+// reinject puts a copy of the frame in front of the port again, with the PHV in a slot. Where that
+// cannot be the copy is lost, and counted. It uses all registers but PHV and Ctx.
 func (t *translator) reinject(kind int32) {
 	lost, done := t.NewLabel("lost"), t.NewLabel("back")
 	t.tryReinject(kind, lost)
@@ -202,13 +211,13 @@ func (t *translator) tryReinject(kind int32, failed string) {
 	t.fillSlot(kind, failed)
 	// The number becomes a mark that is nobody else's, and never 0.
 	t.Emit(asm.Mov.Reg(asm.R1, code.Entry))
-	t.scramble(asm.R1)
+	t.maskSlot(asm.R1)
 	t.Store(code.Ctx, skbMark, asm.R1, 4)
 	// Back to the port it came by; what came from the controller has none, and goes to any.
 	port, own := t.NewLabel("port"), t.NewLabel("own")
 	t.Load(asm.R2, code.Ctx, skbIfindex, 4)
 	t.Emit(asm.JNE.Imm(asm.R2, 1, own))
-	t.Emit(asm.LoadMapValue(asm.R2, t.fds.Ports, PortsAny))
+	t.Emit(asm.LoadMapValue(asm.R2, t.maps.Ports, PortsAny))
 	t.Load(asm.R2, asm.R2, 0, 4)
 	t.Bind(own)
 	t.Emit(asm.JNE.Imm(asm.R2, 0, port))
@@ -222,27 +231,35 @@ func (t *translator) tryReinject(kind int32, failed string) {
 	t.Emit(asm.JNE.Imm(asm.R0, 0, failed))
 }
 
-// scramble turns the low 31 bits of a slot's number into a mark, and a mark back.
-func (t *translator) scramble(r asm.Register) {
-	t.Emit(asm.Xor.Imm(r, int32(t.fds.Magic&0x7fffffff)), asm.And.Imm(r, 0x7fffffff), asm.Or.Imm32(r, -1<<31))
+// maskSlot turns the low 31 bits of a slot's number into a mark, and a mark back.
+func (t *translator) maskSlot(r asm.Register) {
+	t.Emit(asm.Xor.Imm(r, int32(t.maps.Magic&0x7fffffff)), asm.And.Imm(r, 0x7fffffff),
+		asm.Or.Imm32(r, -1<<31))
 }
 
-// resumeReinjected is what tc begins with where packets come back: a frame with the mark of a slot goes on at one of three labels, with the PHV of who sent it in the slot at Temp: at
-// copies, with its own PHV back, at ended the same, or at parse with the port, kind (Entry) and standard fields of a new packet, to be parsed. Others go on here. Where the program
-// clones nothing there is no way to copies and ended, and need be no label copies.
+// resumeReinjected is what tc begins with where packets come back: a frame with the mark of a slot
+// goes on at one of three labels, with the PHV of who sent it in the slot at Temp: at copies, with
+// its own PHV back, at ended the same, or at parse with the port, kind (Entry) and standard fields
+// of a new packet, to be parsed. Others go on here. Where the program clones nothing there is no
+// way to copies and ended, and need be no label copies.
 func (t *translator) resumeReinjected(copies, parse, ended string) {
-	plain, egressClone, rest := t.NewLabel("unmarked"), t.NewLabel("egressClone"), t.NewLabel("rest")
+	plain, egressClone, rest := t.NewLabel("unmarked"), t.NewLabel("egressClone"),
+		t.NewLabel("rest")
 	t.Load(code.Entry, code.Ctx, skbMark, 4)
 	t.Emit(asm.JEq.Imm(code.Entry, 0, plain))
-	t.scramble(code.Entry)
+	t.maskSlot(code.Entry)
 	t.Emit(asm.And.Imm(code.Entry, 0x7fffffff))
-	t.Emit(asm.Mov.Reg(code.Temp, code.Entry), asm.Sub.Imm(code.Temp, 1), asm.And.Imm(code.Temp, ResumeSlots-1), asm.Mul.Imm(code.Temp, int32(t.SlotStride())))
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Resume, 0), asm.Add.Reg(code.Temp, asm.R1))
+	t.Emit(asm.Mov.Reg(code.Temp, code.Entry), asm.Sub.Imm(code.Temp, 1),
+		asm.And.Imm(code.Temp, ResumeSlots-1), asm.Mul.Imm(code.Temp, int32(t.SlotStride())))
+	t.Emit(asm.LoadMapValue(asm.R1, t.maps.Resume, 0), asm.Add.Reg(code.Temp, asm.R1))
 	t.Load(asm.R0, code.Temp, slotNumber, 8)
-	t.Emit(asm.JEq.Imm(asm.R0, slotBusy, plain), asm.Mov.Reg(asm.R1, asm.R0), asm.And.Imm(asm.R1, 0x7fffffff), asm.JNE.Reg(asm.R1, code.Entry, plain))
+	t.Emit(asm.JEq.Imm(asm.R0, slotBusy, plain), asm.Mov.Reg(asm.R1, asm.R0),
+		asm.And.Imm(asm.R1, 0x7fffffff), asm.JNE.Reg(asm.R1, code.Entry, plain))
 	t.Load(asm.R1, code.Temp, slotKind, 4)
-	t.Emit(asm.JLT.Imm(asm.R1, reinjectCloneIngress, plain)) // a metadata cookie has its own way to come back
-	t.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, slotBusy), code.Atomic(asm.CmpXchg, code.Temp, asm.R2, slotNumber), asm.JNE.Reg(asm.R0, asm.R3, plain))
+	// a metadata cookie has its own way to come back
+	t.Emit(asm.JLT.Imm(asm.R1, reinjectCloneIngress, plain))
+	t.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, slotBusy),
+		code.Atomic(asm.CmpXchg, code.Temp, asm.R2, slotNumber), asm.JNE.Reg(asm.R0, asm.R3, plain))
 	t.Emit(asm.Mov.Imm(asm.R1, 0))
 	t.Store(code.Ctx, skbMark, asm.R1, 4)
 	t.Store(asm.R10, slotOnStack, code.Temp, 8)
@@ -250,7 +267,8 @@ func (t *translator) resumeReinjected(copies, parse, ended string) {
 	t.Load(code.Temp, asm.R10, slotOnStack, 8)
 	t.Load(code.Entry, code.Temp, slotKind, 4)
 	if t.Requests.Clones {
-		t.Emit(asm.JEq.Imm(code.Entry, reinjectCloneEgress, egressClone), asm.JEq.Imm(code.Entry, reinjectOriginal, rest))
+		t.Emit(asm.JEq.Imm(code.Entry, reinjectCloneEgress, egressClone),
+			asm.JEq.Imm(code.Entry, reinjectOriginal, rest))
 	}
 	for _, f := range []int{phvPort, t.Requests.passes} {
 		t.Load(asm.R1, code.Temp, slotPHV+f, 4)
@@ -264,14 +282,14 @@ func (t *translator) resumeReinjected(copies, parse, ended string) {
 	if t.Requests.Clones {
 		// A clone of what egress has left: its PHV, with the metadata of the field list alone.
 		t.Bind(egressClone)
-		t.takeSlot()
-		t.keepInSlot(instanceEgressClone, t.Requests.list)
+		t.readSlot()
+		t.restoreFieldList(instanceEgressClone, t.Requests.list)
 		t.restoreTags("ingress.drop")
 		t.Jump(copies)
 
 		// What a clone was made of, as ingress has left it.
 		t.Bind(rest)
-		t.takeSlot()
+		t.readSlot()
 		t.freeSlot()
 		t.restoreTags("ingress.drop")
 		t.Jump(ended)
@@ -282,18 +300,19 @@ func (t *translator) resumeReinjected(copies, parse, ended string) {
 // slotOnStack is where the slot's address is while the packet is parsed anew.
 const slotOnStack = -64
 
-// keepInSlot clears the metadata but for the fields of the list that the packet in the slot (at Temp) had named at an offset of its PHV, sets the instance type, and frees
-// the slot.
-func (t *translator) keepInSlot(instance uint32, list int) {
+// restoreFieldList clears the metadata but for the fields of the list that the packet in the slot
+// (at Temp) had named at an offset of its PHV, sets the instance type, and frees the slot.
+func (t *translator) restoreFieldList(instance uint32, list int) {
 	t.Zero(code.PHV, t.Layout.Meta, t.Layout.Headers-t.Layout.Meta)
-	t.keepFields(list)
+	t.restoreFields(list)
 	t.setStandardConstant(t.std.instanceType, instance)
 	t.freeSlot()
 }
 
-// takeSlot copies the PHV out of the slot at Temp.
-func (t *translator) takeSlot() {
-	t.Emit(asm.Mov.Reg(asm.R1, code.PHV), asm.Mov.Imm(asm.R2, int32(t.PHVBytes)), asm.Mov.Reg(asm.R3, code.Temp), asm.Add.Imm(asm.R3, slotPHV))
+// readSlot copies the PHV out of the slot at Temp.
+func (t *translator) readSlot() {
+	t.Emit(asm.Mov.Reg(asm.R1, code.PHV), asm.Mov.Imm(asm.R2, int32(t.PHVBytes)),
+		asm.Mov.Reg(asm.R3, code.Temp), asm.Add.Imm(asm.R3, slotPHV))
 	t.Call(asm.FnProbeReadKernel)
 	t.Emit(asm.JNE.Imm(asm.R0, 0, "ingress.drop"))
 }
@@ -302,8 +321,9 @@ func (t *translator) freeSlot() {
 	t.Emit(asm.Mov.Imm(asm.R1, 0), code.Atomic(asm.Xchg, code.Temp, asm.R1, slotNumber))
 }
 
-// keepFields copies the fields of a list from the slot at Temp. Which list it is only the packet knows.
-func (t *translator) keepFields(list int) {
+// restoreFields copies the fields of a list from the slot at Temp. Which list it is only the packet
+// knows.
+func (t *translator) restoreFields(list int) {
 	for _, l := range t.Prog.FieldLists {
 		other := t.NewLabel("list")
 		t.Load(asm.R1, code.Temp, slotPHV+list, 2)
@@ -339,11 +359,11 @@ func (t *translator) beforeParsing() {
 	if t.Requests.returns {
 		recirculated := t.NewLabel("recirculated")
 		t.Emit(asm.JEq.Imm(code.Entry, reinjectRecirculate, recirculated))
-		t.keepFields(t.Requests.resubmit)
+		t.restoreFields(t.Requests.resubmit)
 		t.setStandardConstant(t.std.instanceType, instanceResubmitted)
 		t.Jump(back)
 		t.Bind(recirculated)
-		t.keepFields(t.Requests.recirc)
+		t.restoreFields(t.Requests.recirc)
 		t.setStandardConstant(t.std.instanceType, instanceRecirculated)
 		t.Bind(back)
 		t.Load(asm.R4, code.PHV, phvLen, 4)
@@ -365,7 +385,7 @@ func (t *translator) afterParsing(copies string) {
 	t.Emit(asm.JNE.Imm(asm.R1, reinjectCloneIngress, on))
 	t.Load(asm.R1, code.Temp, slotPHV+t.Requests.session, 4)
 	t.Store(code.PHV, t.Requests.session, asm.R1, 4)
-	t.keepInSlot(instanceIngressClone, t.Requests.list)
+	t.restoreFieldList(instanceIngressClone, t.Requests.list)
 	t.Jump(copies)
 	t.Bind(on)
 }
@@ -392,7 +412,8 @@ func (t *translator) replicateClone() {
 	t.Jump("ingress.drop") // the copies are gone; this is the original
 }
 
-// afterEgressPipeline makes the clone that egress asked for. At XDP the packet goes on at tc if it has asked for anything.
+// afterEgressPipeline makes the clone that egress asked for. At XDP the packet goes on at tc if it
+// has asked for anything.
 func (t *translator) afterEgressPipeline() {
 	q := &t.Requests
 	if !q.Reinjects() || t.Captured {
@@ -403,7 +424,7 @@ func (t *translator) afterEgressPipeline() {
 		t.Load(asm.R1, code.PHV, q.cloning, 1)
 		t.Load(asm.R2, code.PHV, q.recirc, 2)
 		t.Emit(asm.Or.Reg(asm.R1, asm.R2), asm.JEq.Imm(asm.R1, 0, stay))
-		t.passToTC(resumeLeave, verdictDrop)
+		t.passToTC(resumeAfterEgress, verdictDrop)
 		t.Bind(stay)
 		return
 	}
@@ -429,74 +450,4 @@ func (t *translator) afterDeparsing(drop string) {
 	t.reinject(reinjectRecirculate)
 	t.Jump(drop)
 	t.Bind(on)
-}
-
-// truncateFrame makes the frame no longer than was asked for. The last frame is cut; of one that is needed again (copied) restoreFrame puts back what truncateFrame has taken off.
-func (t *translator) truncateFrame(copied bool, drop string) (restore func()) {
-	q := &t.Requests
-	if !q.any() {
-		return func() {}
-	}
-	whole := t.NewLabel("whole")
-	t.Load(asm.R1, code.PHV, q.cut, 4)
-	t.Load(asm.R2, code.PHV, phvLen, 4)
-	t.StoreConstant(asm.R10, lengthOnStack, 0, 8)
-	t.Emit(asm.JGE.Reg(asm.R1, asm.R2, whole))
-	t.Store(asm.R10, lengthOnStack, asm.R2, 4)
-	t.Store(code.PHV, phvLen, asm.R1, 4)
-	if t.Captured {
-		t.Bind(whole)
-		return func() { t.restoreLength(false) }
-	}
-	if t.hook == XDP {
-		t.Emit(asm.Sub.Reg(asm.R1, asm.R2), asm.Mov.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, code.Ctx))
-		t.Call(asm.FnXdpAdjustTail)
-		t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
-		t.Bind(whole)
-		return func() {}
-	}
-	if copied {
-		t.moveTail(true, drop)
-	}
-	t.Load(asm.R2, code.PHV, phvLen, 4)
-	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Imm(asm.R3, 0))
-	t.Call(asm.FnSkbChangeTail)
-	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
-	t.Bind(whole)
-	return func() { t.restoreLength(copied) }
-}
-
-// lengthOnStack is the length of the frame before it was cut; 0 where it was not.
-const lengthOnStack = -72
-
-func (t *translator) restoreLength(tail bool) {
-	whole := t.NewLabel("uncut")
-	t.Load(asm.R1, asm.R10, lengthOnStack, 4)
-	t.Emit(asm.JEq.Imm(asm.R1, 0, whole))
-	if tail {
-		t.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Imm(asm.R3, 0))
-		t.Call(asm.FnSkbChangeTail)
-		t.Emit(asm.JNE.Imm(asm.R0, 0, whole))
-		t.moveTail(false, whole)
-		t.Load(asm.R1, asm.R10, lengthOnStack, 4)
-	}
-	t.Store(code.PHV, phvLen, asm.R1, 4)
-	t.Bind(whole)
-}
-
-// moveTail copies what is cut off from the frame to the buffer, or back.
-func (t *translator) moveTail(off bool, failed string) {
-	t.StoreConstant(asm.R10, -4, 0, 4)
-	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
-	t.Call(asm.FnMapLookupElem)
-	t.Emit(asm.JEq.Imm(asm.R0, 0, failed), asm.Mov.Reg(asm.R3, asm.R0))
-	t.Load(asm.R2, code.PHV, phvLen, 4)
-	t.Load(asm.R4, asm.R10, lengthOnStack, 4)
-	t.Emit(asm.Sub.Reg(asm.R4, asm.R2), asm.JGT.Imm(asm.R4, BufferSize, failed), asm.JEq.Imm(asm.R4, 0, failed))
-	if off {
-		t.loadBytes()
-	} else {
-		t.storeBytes()
-	}
-	t.Emit(asm.JNE.Imm(asm.R0, 0, failed))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// EmptyProgram is a program that drops every frame; if fds.replay is set it first does what a program does that is run
-// again and again on one frame.
+// EmptyProgram is a program that drops every frame; if Maps.Replay is set it first does what a
+// program does that is run again and again on one frame.
 func EmptyProgram(p *Plan, h Hook, f Maps) (insns asm.Instructions, err error) {
 	defer ir.Catch(&err)
 	t := newTranslator(p, h, f, Settings{})
@@ -22,9 +22,10 @@ func EmptyProgram(p *Plan, h Hook, f Maps) (insns asm.Instructions, err error) {
 
 // restoreFrame makes the frame what it is to be at the start of each run.
 func (t *translator) restoreFrame() {
-	if t.fds.Replay == 0 {
+	if t.maps.Replay == 0 {
 		return
 	}
-	t.Emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.fds.Replay, 0), asm.Mov.Imm(asm.R4, int32(t.fds.ReplayBytes)))
+	t.Emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.maps.Replay, 0),
+		asm.Mov.Imm(asm.R4, int32(t.maps.ReplayBytes)))
 	t.storeBytes()
 }

@@ -48,7 +48,8 @@ func (p *Plan) planWide(take func(int) int) {
 	p.scratchEnd = p.scratch + 8*most
 }
 
-// wanted are the expressions that a primitive computes. A statement that stores more than 64 bits wants as many words as it stores.
+// wanted are the expressions that a primitive computes. A statement that stores more than 64 bits
+// wants as many words as it stores.
 func (p *Plan) wanted(q *bmv2json.Primitive) (out []ir.Operand) {
 	if _, ok := arithmetic[q.Op]; ok {
 		return []ir.Operand{ir.NewOperand(p.arithmeticOf(q), ir.WordsOf(q.Args[0].Width))}
@@ -74,8 +75,9 @@ func (p *Plan) wanted(q *bmv2json.Primitive) (out []ir.Operand) {
 
 // arithmetic are the primitives of P4_14 that store the result of one operation.
 var arithmetic = map[string]bmv2json.ExprOp{
-	"add_to_field": bmv2json.OpAdd, "subtract_from_field": bmv2json.OpSub, "add": bmv2json.OpAdd, "subtract": bmv2json.OpSub,
-	"bit_xor": bmv2json.OpBitXor, "bit_or": bmv2json.OpBitOr, "bit_and": bmv2json.OpBitAnd,
+	"add_to_field": bmv2json.OpAdd, "subtract_from_field": bmv2json.OpSub, "add": bmv2json.OpAdd,
+	"subtract": bmv2json.OpSub,
+	"bit_xor":  bmv2json.OpBitXor, "bit_or": bmv2json.OpBitOr, "bit_and": bmv2json.OpBitAnd,
 	"shift_left": bmv2json.OpShl, "shift_right": bmv2json.OpShr,
 }
 
@@ -88,7 +90,8 @@ func (p *Plan) arithmeticOf(q *bmv2json.Primitive) *bmv2json.Expr {
 	if len(q.Args) == 3 {
 		l, r = q.Args[1], q.Args[2]
 	}
-	e := &bmv2json.Expr{Op: arithmetic[q.Op], Type: bmv2json.TypeData, Left: l, Right: r, Path: q.Path}
+	e := &bmv2json.Expr{Op: arithmetic[q.Op], Type: bmv2json.TypeData, Left: l, Right: r,
+		Path: q.Path}
 	p.operations[q] = e
 	return e
 }

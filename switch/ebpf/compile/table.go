@@ -11,13 +11,15 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Tables. A lookup of any kind gives one 64-bit word, read in one load: an entry is there as a whole or not at all. The word is
+// Tables. A lookup of any kind gives one 64-bit word, read in one load: an entry is there as a
+// whole or not at all. The word is
 //
 //	bits 0 to 15    1 + the index of the action in the table's list; 0: no entry
 //	bits 16 to 63   the action's parameters, where they fit (and nothing is counted)
 //	                or the number of the entry's slot, in which the parameters and the counter are
 //
-// A slot is written before its word is and not used again before every packet that may have seen the word is gone (see slots).
+// A slot is written before its word is and not used again before every packet that may have seen
+// the word is gone (see slots).
 
 // lookupKind is how a table finds the word of a key.
 type lookupKind int
@@ -30,7 +32,10 @@ const (
 	lookupScan                    // a list in the order of priority (scan.go)
 )
 
-func (k lookupKind) String() string { return [...]string{"none", "array", "hash", "trie", "list"}[k] }
+func (k lookupKind) String() string {
+	return [...]string{"none", "array", "hash", "trie",
+		"list"}[k]
+}
 
 // directBits is the widest key for which there is a word for each value.
 const directBits = 12
@@ -86,7 +91,8 @@ func (p *Plan) planTable(src *bmv2json.Table) *TablePlan {
 		t.Meter, from = from, from+MeterBytes
 	}
 	for _, a := range src.Actions {
-		q := ir.Params{Inline: t.Inline, At: make([]int, len(a.Params)), Widths: make([]int, len(a.Params))}
+		q := ir.Params{Inline: t.Inline, At: make([]int, len(a.Params)),
+			Widths: make([]int, len(a.Params))}
 		at := from
 		if t.Inline {
 			at = 16
@@ -106,7 +112,8 @@ func (p *Plan) planTable(src *bmv2json.Table) *TablePlan {
 		t.Params = append(t.Params, q)
 	}
 	if !t.Inline {
-		// Twice as many as there can be entries, up to a point: those that have just been replaced cannot be used yet.
+		// Twice as many as there can be entries, up to a point: those that have just been replaced
+		// cannot be used yet.
 		n := max(src.MaxSize, len(src.ConstEntries)) + 1
 		t.SlotCount = n + min(max(n, 64), 1024)
 		t.Slots = p.allocate(t.SlotSize * t.SlotCount)
@@ -126,7 +133,11 @@ func bySize(params []bmv2json.Param) []int {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ir.SlotSize(params[b].Width), ir.SlotSize(params[a].Width)) })
+	slices.SortStableFunc(order, func(a,
+		b int) int {
+		return cmp.Compare(ir.SlotSize(params[b].Width),
+			ir.SlotSize(params[a].Width))
+	})
 	return order
 }
 
@@ -186,7 +197,11 @@ func (t *TablePlan) planKeys() {
 		for i := range order {
 			order[i] = i
 		}
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ir.SlotSize(keys[b].Width), ir.SlotSize(keys[a].Width)) })
+		slices.SortStableFunc(order, func(a,
+			b int) int {
+			return cmp.Compare(ir.SlotSize(keys[b].Width),
+				ir.SlotSize(keys[a].Width))
+		})
 		for _, i := range order {
 			t.Parts[i] = keyPart{At: t.KeyBytes, Size: ir.SlotSize(keys[i].Width)}
 			t.KeyBytes += t.Parts[i].Size
@@ -194,7 +209,8 @@ func (t *TablePlan) planKeys() {
 	}
 }
 
-// keyValue is a word of a key's field; a field of a header that is not valid counts as 0, as BMv2 has it.
+// keyValue is a word of a key's field; a field of a header that is not valid counts as 0, as BMv2
+// has it.
 func (t *translator) keyValue(k *bmv2json.Key, i int) *ir.Value {
 	var v *ir.Value
 	if k.Field.IsValidity() {
@@ -204,7 +220,8 @@ func (t *translator) keyValue(k *bmv2json.Key, i int) *ir.Value {
 		p.Signed = false
 		v = t.WordOfPlace(p, i)
 		if !k.Field.Header.Metadata {
-			v = ir.Select(ir.Compare(ir.CmpNe, ir.LoadPHV(t.Layout.Validity(k.Field.Header), 1, 1), ir.Const(0), false), v, ir.Const(0))
+			v = ir.Select(ir.Compare(ir.CmpNe, ir.LoadPHV(t.Layout.Validity(k.Field.Header), 1, 1),
+				ir.Const(0), false), v, ir.Const(0))
 		}
 	}
 	if k.Mask != nil {
@@ -217,7 +234,8 @@ func (t *translator) keyValue(k *bmv2json.Key, i int) *ir.Value {
 func (t *translator) applyTable(tp *TablePlan, next func(bmv2json.Node)) {
 	src := tp.Source
 	miss, run := t.NewLabel("miss"), t.NewLabel("run")
-	constDefault := src.Default != nil && (src.Default.ConstEntry || src.Default.ConstAction && len(src.Default.Action.Params) == 0)
+	constDefault := src.Default != nil && (src.Default.ConstEntry || src.Default.ConstAction &&
+		len(src.Default.Action.Params) == 0)
 	if tp.Kind != lookupNone {
 		t.Where = src.Path
 		t.lookup(tp, miss)
@@ -313,7 +331,8 @@ func (t *translator) applyTable(tp *TablePlan, next func(bmv2json.Node)) {
 	t.Jump(t.pipeline.end) // a table without actions
 }
 
-// slotAddress turns the word in Entry into its slot's address, leaving the action's number in phvAction. A word that points nowhere goes to bad.
+// slotAddress turns the word in Entry into its slot's address, leaving the action's number in
+// phvAction. A word that points nowhere goes to bad.
 func (t *translator) slotAddress(tp *TablePlan, bad string) {
 	t.Store(code.PHV, phvAction, code.Entry, 2)
 	t.Emit(asm.RSh.Imm(code.Entry, 16), asm.JGE.Imm(code.Entry, int32(tp.SlotCount), bad))
@@ -334,7 +353,8 @@ func (t *translator) lookup(tp *TablePlan, miss string) {
 			index = ir.Or(index, ir.Shl(t.keyValue(&keys[i], 0), uint64(tp.Parts[i].At)))
 		}
 		t.Compute(index, 0)
-		t.Emit(asm.And.Imm(asm.R1, int32(ir.Ones(tp.bits))), asm.LSh.Imm(asm.R1, 3)) // for the verifier, which knows nothing of widths
+		// for the verifier, which knows nothing of widths
+		t.Emit(asm.And.Imm(asm.R1, int32(ir.Ones(tp.bits))), asm.LSh.Imm(asm.R1, 3))
 		t.stateAddress(asm.R2, tp.Direct)
 		t.Emit(asm.Add.Reg(asm.R2, asm.R1))
 		t.Load(code.Entry, asm.R2, 0, 8)
@@ -363,7 +383,8 @@ func (t *translator) lookup(tp *TablePlan, miss string) {
 			t.trieKey(&keys[i], tp.Parts[i])
 		}
 	}
-	t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Lookups[tp.Source.Index]), asm.Mov.Reg(asm.R2, code.PHV), asm.Add.Imm(asm.R2, int32(t.keys)))
+	t.Emit(asm.LoadMapPtr(asm.R1, t.maps.Lookups[tp.Source.Index]), asm.Mov.Reg(asm.R2, code.PHV),
+		asm.Add.Imm(asm.R2, int32(t.keys)))
 	t.Call(asm.FnMapLookupElem)
 	t.Emit(asm.JEq.Imm(asm.R0, 0, miss))
 	t.Load(code.Entry, asm.R0, 0, 8)
@@ -390,7 +411,8 @@ func (t *translator) trieKey(k *bmv2json.Key, p keyPart) {
 	t.storeBigEndian(code.PHV, t.keys+p.At, p.Size)
 }
 
-// storeBigEndian stores the low bytes of R1, byte by byte where their number is not a power of two. R1 does not survive.
+// storeBigEndian stores the low bytes of R1, byte by byte where their number is not a power of two.
+// R1 does not survive.
 func (t *translator) storeBigEndian(base asm.Register, off, size int) {
 	switch size {
 	case 2, 4, 8:

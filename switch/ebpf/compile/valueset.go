@@ -7,8 +7,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Parser value sets. A set is a list of members, each the words of a select's key and their masks, in the state twice: packets read the copy that a word names, the control plane
-// writes the other one and then the word. So a packet sees a set as a whole, before a change or after it.
+// Parser value sets. A set is a list of members, each the words of a select's key and their masks,
+// in the state twice: packets read the copy that a word names, the control plane writes the other
+// one and then the word. So a packet sees a set as a whole, before a change or after it.
 
 // SetPlan is where a value set is.
 type SetPlan struct {
@@ -26,7 +27,8 @@ func (p *Plan) planValueSets() {
 	for _, s := range p.Prog.ValueSets {
 		sp := SetPlan{Source: s, Size: s.MaxSize}
 		if sp.Size <= 0 || sp.Size > maxSetMembers {
-			ir.Refuse(s.Path, "a parser value set of %d members (%s; 1 to %d can be)", s.MaxSize, s.Name, maxSetMembers)
+			ir.Refuse(s.Path, "a parser value set of %d members (%s; 1 to %d can be)", s.MaxSize,
+				s.Name, maxSetMembers)
 		}
 		for _, w := range s.Widths {
 			sp.words += ir.WordsOf(w)

@@ -8,8 +8,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// A field of variable length (varbit) is a byte string in the PHV, with its length in two bytes of the header's own. It is always copied as a whole, whatever its length: between
-// frame and PHV, what follows it is then taken, or put, right behind the bytes that count.
+// A field of variable length (varbit) is a byte string in the PHV, with its length in two bytes of
+// the header's own. It is always copied as a whole, whatever its length: between frame and PHV,
+// what follows it is then taken, or put, right behind the bytes that count.
 
 // extractVarbit takes a header with such a field, of length bits.
 func (t *translator) extractVarbit(h *bmv2json.Header, length *bmv2json.Expr) {
@@ -25,7 +26,8 @@ func (t *translator) extractVarbit(h *bmv2json.Header, length *bmv2json.Expr) {
 	t.Emit(asm.RSh.Imm(asm.R1, 3))
 	t.Load(asm.R2, code.PHV, phvLen, 4)
 	t.Emit(asm.Sub.Reg(asm.R2, code.Entry), asm.JGT.Reg(asm.R1, asm.R2, short))
-	t.Emit(asm.Mov.Reg(asm.R3, asm.R1), asm.Add.Imm(asm.R3, int32(l.Bytes)), asm.JLE.Reg(asm.R3, asm.R2, there))
+	t.Emit(asm.Mov.Reg(asm.R3, asm.R1), asm.Add.Imm(asm.R3, int32(l.Bytes)),
+		asm.JLE.Reg(asm.R3, asm.R2, there))
 	t.Bind(short)
 	t.parserError("PacketTooShort")
 	t.Bind(there)
@@ -34,12 +36,13 @@ func (t *translator) extractVarbit(h *bmv2json.Header, length *bmv2json.Expr) {
 	t.Bind(fits)
 	t.Emit(asm.JGT.Imm(code.Entry, int32(t.frameMax-l.Bytes-l.VarbitMax), "ingress.drop"))
 	t.Store(code.PHV, base+l.VarbitLength, asm.R1, 2)
-	t.takeSomeFields(h.Type, 0, h.Type.VL, base, code.PHV)
+	t.extractFieldRange(h.Type, 0, h.Type.VL, base, code.PHV)
 	t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Reg(asm.R3, code.Entry))
-	t.CopyWords(code.PHV, base+l.Fields[h.Type.VL].Off, asm.R3, t.frame+at, l.Fields[h.Type.VL].Size)
+	t.CopyWords(code.PHV, base+l.Fields[h.Type.VL].Off, asm.R3, t.frame+at,
+		l.Fields[h.Type.VL].Size)
 	t.varbitLength(asm.R1, h, "ingress.drop")
 	t.Emit(asm.Add.Reg(code.Entry, asm.R1))
-	t.takeSomeFields(h.Type, h.Type.VL+1, len(h.Type.Fields), base, code.PHV)
+	t.extractFieldRange(h.Type, h.Type.VL+1, len(h.Type.Fields), base, code.PHV)
 	t.Emit(asm.Add.Imm(code.Entry, int32(l.Bytes)))
 	t.setValid(h)
 }
@@ -48,28 +51,32 @@ func (t *translator) extractVarbit(h *bmv2json.Header, length *bmv2json.Expr) {
 func (t *translator) varbitAt(h *bmv2json.HeaderType) int {
 	bit := h.Fields[h.VL].Offset
 	if bit%8 != 0 || h.FixedBits%8 != 0 {
-		ir.Refuse(h.Path, "a field of variable length (%s) that does not start and end on a byte", h.Fields[h.VL].Name)
+		ir.Refuse(h.Path, "a field of variable length (%s) that does not start and end on a byte",
+			h.Fields[h.VL].Name)
 	}
 	return bit / 8
 }
 
-// varbitLength loads the length of a header's varbit field in bytes, and says to the verifier that it is no more than the largest.
+// varbitLength loads the length of a header's varbit field in bytes, and says to the verifier that
+// it is no more than the largest.
 func (t *translator) varbitLength(dst asm.Register, h *bmv2json.Header, never string) {
 	l := t.Layout.Types[h.Type]
 	t.Load(dst, code.PHV, t.Layout.Base[h.Index]+l.VarbitLength, 2)
 	t.Emit(asm.JGT.Imm(dst, int32(l.VarbitMax), never))
 }
 
-// putVarbit writes a header with such a field to plan.out at Temp, to which R3 points, and adds the field's length to Temp.
+// putVarbit writes a header with such a field to Plan.out at Temp, to which R3 points, and adds the
+// field's length to Temp.
 func (t *translator) putVarbit(h *bmv2json.Header, drop string) {
 	l := t.Layout.Types[h.Type]
 	at := t.varbitAt(h.Type)
 	base := t.Layout.Base[h.Index]
-	t.putSomeFields(h.Type, 0, h.Type.VL, base, t.out, false)
+	t.writeFieldRange(h.Type, 0, h.Type.VL, base, t.out, false)
 	t.CopyWords(asm.R3, t.out+at, code.PHV, base+l.Fields[h.Type.VL].Off, l.Fields[h.Type.VL].Size)
 	t.varbitLength(asm.R1, h, drop)
-	t.Emit(asm.Add.Reg(code.Temp, asm.R1), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Reg(asm.R3, code.Temp))
-	t.putSomeFields(h.Type, h.Type.VL+1, len(h.Type.Fields), base, t.out, false)
+	t.Emit(asm.Add.Reg(code.Temp, asm.R1), asm.Mov.Reg(asm.R3, code.PHV),
+		asm.Add.Reg(asm.R3, code.Temp))
+	t.writeFieldRange(h.Type, h.Type.VL+1, len(h.Type.Fields), base, t.out, false)
 }
 
 // assignVarbit copies such a field.
@@ -80,9 +87,11 @@ func (t *translator) assignVarbit(p *bmv2json.Primitive) {
 	}
 	to, from := t.Layout.Types[dst.Header.Type], t.Layout.Types[src.Header.Type]
 	if to.VarbitMax < from.VarbitMax {
-		ir.Refuse(p.Path, "%s of %d bytes at most from %s of %d", dst, to.VarbitMax, src, from.VarbitMax)
+		ir.Refuse(p.Path, "%s of %d bytes at most from %s of %d", dst, to.VarbitMax, src,
+			from.VarbitMax)
 	}
-	t.CopyWords(code.PHV, t.Layout.Field(dst).Off, code.PHV, t.Layout.Field(src).Off, t.Layout.Field(src).Size)
+	t.CopyWords(code.PHV, t.Layout.Field(dst).Off, code.PHV, t.Layout.Field(src).Off,
+		t.Layout.Field(src).Size)
 	t.Load(asm.R1, code.PHV, t.Layout.Base[src.Header.Index]+from.VarbitLength, 2)
 	t.Store(code.PHV, t.Layout.Base[dst.Header.Index]+to.VarbitLength, asm.R1, 2)
 }

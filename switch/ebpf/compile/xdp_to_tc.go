@@ -6,22 +6,29 @@ import (
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
-// What a program at XDP cannot finish, it hands over to the program at tc of the same port, which sees the frame next: it can clone, and it can send by devices
-// that take no frames from XDP.
+// What a program at XDP cannot finish, it hands over to the program at tc of the same port, which
+// sees the frame next: it can clone, and it can send by devices that take no frames from XDP.
 //
-//	XDP:  parse, ingress ──▶ copies are to be made ──────────────▶ slot {PHV, "copies"} ┐
-//	      ... egress ──▶ no room for longer headers ──────────────▶ slot {PHV, "deparse"} │
-//	      ... deparse ──▶ the port is not one for XDP ────────────▶ slot {PHV, "send"}   ├─ metadata cookie ─▶ XDP_PASS
-//	tc:   a metadata cookie? ──▶ the PHV back from its slot, and on from there ◀────────────────────────────────────────┘
+//	XDP:  parse, ingress ──▶ copies are to be made ──────▶ slot {PHV, "copies"}
+//	      ... egress ──▶ no room for longer headers ─────▶ slot {PHV, "deparse"}
+//	      ... egress ──▶ a clone, or recirculation ──────▶ slot {PHV, "leave"}
+//	      ... deparse ──▶ the port is not one for XDP ───▶ slot {PHV, "send"}
+//	      each of them: a metadata cookie in front of the frame ──▶ XDP_PASS
+//	tc:   a metadata cookie? ──▶ the PHV back from its slot, and on from there
 //
-// The cookie is metadata (bpf_xdp_adjust_meta), which is kernel memory: no frame can bring one along. It names a slot of a ring and the run number under which
-// the slot was filled, so that a cookie that is stale, or whose slot has been filled again, is noticed and its frame dropped. Whatever the packet did to registers
-// and counters at XDP is done; tc goes on behind it and never does it again.
+// The cookie is metadata (bpf_xdp_adjust_meta), which is kernel memory: no frame can bring one
+// along. It names a slot of a ring and the run number under which the slot was filled, so that a
+// cookie that is stale, or whose slot has been filled again, is noticed and its frame dropped.
+// Whatever the packet did to registers and counters at XDP is done; tc goes on behind it and never
+// does it again.
 const (
-	ResumeSlots = 512 // a NAPI poll is 64 frames, and tc sees each before the next one is polled on that CPU
+	// a NAPI poll is 64 frames, and tc sees each before the next one is polled on that CPU
+	ResumeSlots = 512
 
 	// A slot: its number, what to do, and the PHV.
-	slotNumber = 0 // 8 bytes: the run number that filled it; 0 if it is free; slotBusy while it is being filled or emptied
+	// 8 bytes: the run number that filled it; 0 if it is free; slotBusy while it is being filled or
+	// emptied
+	slotNumber = 0
 	slotKind   = 8 // 4 bytes
 	slotPHV    = 16
 
@@ -31,32 +38,39 @@ const (
 	cookieOwner  = 16 // 8 bytes: the pipeline's number
 	cookieSize   = 24
 
-	resumeCopies  = 1 // on after ingress: the traffic manager
-	resumeSend    = 2 // on after deparsing: out by the port in egress_port
-	resumeDeparse = 3 // on after egress: the headers, which are longer than XDP has room for
-	resumeLeave   = 4 // on after the egress pipeline, with what it has asked for
+	resumeCopies      = 1 // on after ingress: the traffic manager
+	resumeSend        = 2 // on after deparsing: out by the port in egress_port
+	resumeDeparse     = 3 // on after egress: the headers, which are longer than XDP has room for
+	resumeAfterEgress = 4 // on after the egress pipeline, with what it has asked for
 )
 
-// slotBusy keeps others away from a slot. A slot that is filled but was not taken yet may be filled again: its frame, 512 behind, is lost.
+// slotBusy keeps others away from a slot. A slot that is filled but was not taken yet may be filled
+// again: its frame, 512 behind, is lost.
 const slotBusy = -1
 
 // SlotStride is how far slots are apart.
 func (p *Plan) SlotStride() int { return (slotPHV + p.PHVBytes + 63) &^ 63 }
 
-// fillSlot copies the PHV into the next slot: Temp points to it then, and Entry is its number. Without a free slot it goes to lost.
+// fillSlot copies the PHV into the next slot: Temp points to it then, and Entry is its number.
+// Without a free slot it goes to lost.
 func (t *translator) fillSlot(kind int32, lost string) {
 	free, filled := t.NewLabel("free"), t.NewLabel("filled")
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Ports, PortsPassed), asm.Mov.Imm(code.Entry, 1), code.Atomic(asm.FetchAdd, asm.R1, code.Entry, 0))
-	t.Emit(asm.Mov.Reg(code.Temp, code.Entry), asm.And.Imm(code.Temp, ResumeSlots-1), asm.Mul.Imm(code.Temp, int32(t.SlotStride())), asm.Add.Imm(code.Entry, 1))
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Resume, 0), asm.Add.Reg(code.Temp, asm.R1))
+	t.Emit(asm.LoadMapValue(asm.R1, t.maps.Ports, PortsPassed), asm.Mov.Imm(code.Entry, 1),
+		code.Atomic(asm.FetchAdd, asm.R1, code.Entry, 0))
+	t.Emit(asm.Mov.Reg(code.Temp, code.Entry), asm.And.Imm(code.Temp, ResumeSlots-1),
+		asm.Mul.Imm(code.Temp, int32(t.SlotStride())), asm.Add.Imm(code.Entry, 1))
+	t.Emit(asm.LoadMapValue(asm.R1, t.maps.Resume, 0), asm.Add.Reg(code.Temp, asm.R1))
 	t.Load(asm.R0, code.Temp, slotNumber, 8)
-	t.Emit(asm.JEq.Imm(asm.R0, slotBusy, lost), asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, slotBusy), code.Atomic(asm.CmpXchg, code.Temp, asm.R2, slotNumber))
+	t.Emit(asm.JEq.Imm(asm.R0, slotBusy, lost), asm.Mov.Reg(asm.R3, asm.R0),
+		asm.Mov.Imm(asm.R2, slotBusy), code.Atomic(asm.CmpXchg, code.Temp, asm.R2, slotNumber))
 	t.Emit(asm.JNE.Reg(asm.R0, asm.R3, lost))
 	t.StoreConstant(code.Temp, slotKind, kind, 4)
-	t.Emit(asm.Mov.Reg(asm.R1, code.Temp), asm.Add.Imm(asm.R1, slotPHV), asm.Mov.Imm(asm.R2, int32(t.PHVBytes)), asm.Mov.Reg(asm.R3, code.PHV))
+	t.Emit(asm.Mov.Reg(asm.R1, code.Temp), asm.Add.Imm(asm.R1, slotPHV),
+		asm.Mov.Imm(asm.R2, int32(t.PHVBytes)), asm.Mov.Reg(asm.R3, code.PHV))
 	t.Call(asm.FnProbeReadKernel)
 	t.Emit(asm.JNE.Imm(asm.R0, 0, free))
-	t.Emit(asm.Mov.Reg(asm.R1, code.Entry), code.Atomic(asm.Xchg, code.Temp, asm.R1, slotNumber)) // after what was copied, on every machine
+	// after what was copied, on every machine
+	t.Emit(asm.Mov.Reg(asm.R1, code.Entry), code.Atomic(asm.Xchg, code.Temp, asm.R1, slotNumber))
 	t.Jump(filled)
 	t.Bind(free)
 	t.Emit(asm.Mov.Imm(asm.R1, 0), code.Atomic(asm.Xchg, code.Temp, asm.R1, slotNumber))
@@ -64,7 +78,8 @@ func (t *translator) fillSlot(kind int32, lost string) {
 	t.Bind(filled)
 }
 
-// passToTC ends the function, as the program at XDP does: the frame goes to tc with a cookie, or is dropped where that cannot be. It uses all registers but PHV and Ctx.
+// passToTC ends the function, as the program at XDP does: the frame goes to tc with a cookie, or is
+// dropped where that cannot be. It uses all registers but PHV and Ctx.
 func (t *translator) passToTC(kind, drop int32) {
 	lost := t.NewLabel("lost")
 	t.fillSlot(kind, lost)
@@ -73,11 +88,12 @@ func (t *translator) passToTC(kind, drop int32) {
 	t.Emit(asm.JNE.Imm(asm.R0, 0, lost))
 	t.Load(asm.R2, code.Ctx, xdpData, 4)
 	t.Load(asm.R1, code.Ctx, xdpDataMeta, 4)
-	t.Emit(asm.Mov.Reg(asm.R3, asm.R1), asm.Add.Imm(asm.R3, cookieSize), asm.JGT.Reg(asm.R3, asm.R2, lost))
-	t.LoadConstant(asm.R2, t.fds.Magic)
+	t.Emit(asm.Mov.Reg(asm.R3, asm.R1), asm.Add.Imm(asm.R3, cookieSize),
+		asm.JGT.Reg(asm.R3, asm.R2, lost))
+	t.LoadConstant(asm.R2, t.maps.Magic)
 	t.Store(asm.R1, cookieMagic, asm.R2, 8)
 	t.Store(asm.R1, cookieNumber, code.Entry, 8)
-	t.LoadConstant(asm.R2, t.fds.Number)
+	t.LoadConstant(asm.R2, t.maps.Number)
 	t.Store(asm.R1, cookieOwner, asm.R2, 8)
 	t.Emit(asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
 	t.Bind(lost)
@@ -86,30 +102,38 @@ func (t *translator) passToTC(kind, drop int32) {
 }
 
 func (t *translator) countLostResume() {
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Ports, PortsLost), asm.Mov.Imm(asm.R2, 1), code.Atomic(asm.AddAtomic, asm.R1, asm.R2, 0))
+	t.Emit(asm.LoadMapValue(asm.R1, t.maps.Ports, PortsLost), asm.Mov.Imm(asm.R2, 1),
+		code.Atomic(asm.AddAtomic, asm.R1, asm.R2, 0))
 }
 
-// resumeFromXDP is what tc begins with: a frame with a cookie goes on where XDP left it, at one of four labels. Others go on here, with the context in Ctx and nothing else.
+// resumeFromXDP is what tc begins with: a frame with a cookie goes on where XDP left it, at one of
+// four labels. Others go on here, with the context in Ctx and nothing else.
 func (t *translator) resumeFromXDP(copies, deparse, leave, send string) {
-	plain, stale, foreign, free := t.NewLabel("plain"), t.NewLabel("stale"), t.NewLabel("foreign"), t.NewLabel("free")
+	plain, stale, foreign, free := t.NewLabel("plain"), t.NewLabel("stale"), t.NewLabel("foreign"),
+		t.NewLabel("free")
 	t.Load(asm.R2, code.Ctx, skbDataMeta, 4)
 	t.Load(asm.R3, code.Ctx, skbData, 4)
-	t.Emit(asm.Mov.Reg(asm.R4, asm.R2), asm.Add.Imm(asm.R4, cookieSize), asm.JGT.Reg(asm.R4, asm.R3, plain))
+	t.Emit(asm.Mov.Reg(asm.R4, asm.R2), asm.Add.Imm(asm.R4, cookieSize),
+		asm.JGT.Reg(asm.R4, asm.R3, plain))
 	t.Load(asm.R4, asm.R2, cookieMagic, 8)
-	t.LoadConstant(asm.R5, t.fds.Magic)
+	t.LoadConstant(asm.R5, t.maps.Magic)
 	t.Emit(asm.JNE.Reg(asm.R4, asm.R5, plain))
 	t.Load(code.Entry, asm.R2, cookieNumber, 8)
 	t.Load(asm.R4, asm.R2, cookieOwner, 8)
-	t.LoadConstant(asm.R5, t.fds.Number)
+	t.LoadConstant(asm.R5, t.maps.Number)
 	t.Emit(asm.JNE.Reg(asm.R4, asm.R5, foreign))
-	t.StoreConstant(asm.R2, cookieMagic, 0, 8) // used: what lies in front of a frame may go with it to another port
+	// used: what lies in front of a frame may go with it to another port
+	t.StoreConstant(asm.R2, cookieMagic, 0, 8)
 
 	t.lookupPHV("ingress.drop")
-	t.Emit(asm.Mov.Reg(code.Temp, code.Entry), asm.Sub.Imm(code.Temp, 1), asm.And.Imm(code.Temp, ResumeSlots-1), asm.Mul.Imm(code.Temp, int32(t.SlotStride())))
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Resume, 0), asm.Add.Reg(code.Temp, asm.R1))
-	t.Emit(asm.JEq.Imm(code.Entry, slotBusy, stale), asm.Mov.Reg(asm.R0, code.Entry), asm.Mov.Imm(asm.R2, slotBusy), code.Atomic(asm.CmpXchg, code.Temp, asm.R2, slotNumber))
+	t.Emit(asm.Mov.Reg(code.Temp, code.Entry), asm.Sub.Imm(code.Temp, 1),
+		asm.And.Imm(code.Temp, ResumeSlots-1), asm.Mul.Imm(code.Temp, int32(t.SlotStride())))
+	t.Emit(asm.LoadMapValue(asm.R1, t.maps.Resume, 0), asm.Add.Reg(code.Temp, asm.R1))
+	t.Emit(asm.JEq.Imm(code.Entry, slotBusy, stale), asm.Mov.Reg(asm.R0, code.Entry),
+		asm.Mov.Imm(asm.R2, slotBusy), code.Atomic(asm.CmpXchg, code.Temp, asm.R2, slotNumber))
 	t.Emit(asm.JNE.Reg(asm.R0, code.Entry, stale))
-	t.Emit(asm.Mov.Reg(asm.R1, code.PHV), asm.Mov.Imm(asm.R2, int32(t.PHVBytes)), asm.Mov.Reg(asm.R3, code.Temp), asm.Add.Imm(asm.R3, slotPHV))
+	t.Emit(asm.Mov.Reg(asm.R1, code.PHV), asm.Mov.Imm(asm.R2, int32(t.PHVBytes)),
+		asm.Mov.Reg(asm.R3, code.Temp), asm.Add.Imm(asm.R3, slotPHV))
 	t.Call(asm.FnProbeReadKernel)
 	t.Emit(asm.JNE.Imm(asm.R0, 0, free))
 	t.Load(asm.R8, code.Temp, slotKind, 4)
@@ -119,15 +143,17 @@ func (t *translator) resumeFromXDP(copies, deparse, leave, send string) {
 	t.Load(asm.R8, asm.R10, -56, 8)
 	t.Emit(asm.JEq.Imm(asm.R8, resumeSend, send), asm.JEq.Imm(asm.R8, resumeDeparse, deparse))
 	if t.Requests.Reinjects() {
-		t.Emit(asm.JEq.Imm(asm.R8, resumeLeave, leave))
+		t.Emit(asm.JEq.Imm(asm.R8, resumeAfterEgress, leave))
 	}
 	t.Jump(copies)
 
 	t.Bind(free)
 	t.Emit(asm.Mov.Imm(asm.R1, 0), code.Atomic(asm.Xchg, code.Temp, asm.R1, slotNumber))
 	t.Jump(stale)
-	t.Bind(foreign) // of the program before or after this one: if that is still attached, behind this one, it takes the frame
-	t.Emit(asm.LoadMapValue(asm.R1, t.fds.Ports, PortsPrevious))
+	// of the program before or after this one: if that is still attached, behind this one, it takes
+	// the frame
+	t.Bind(foreign)
+	t.Emit(asm.LoadMapValue(asm.R1, t.maps.Ports, PortsPrevious))
 	t.Load(asm.R1, asm.R1, 0, 8)
 	t.Emit(asm.JNE.Reg(asm.R1, asm.R4, stale), asm.Mov.Imm(asm.R0, tcxNext), asm.Return())
 	t.Bind(stale)
@@ -136,16 +162,19 @@ func (t *translator) resumeFromXDP(copies, deparse, leave, send string) {
 	t.Bind(plain)
 }
 
-// resizeAtXDP is resize at XDP. A driver leaves some 256 bytes free in front of a frame; what needs more goes on at tc. There must be room for a cookie, too, if the frame
-// is to leave by a port that XDP does not send by.
+// resizeAtXDP is resize at XDP. A driver leaves some 256 bytes free in front of a frame; what needs
+// more goes on at tc. There must be room for a cookie, too, if the frame is to leave by a port that
+// XDP does not send by.
 func (t *translator) resizeAtXDP(drop string) {
 	shrink, done := t.NewLabel("shrink"), t.NewLabel("resized")
 	t.Emit(asm.JGT.Reg(asm.R1, code.Entry, shrink))
-	if t.fds.Resume != 0 && !t.Captured {
+	if t.maps.Resume != 0 && !t.Captured {
 		up, fits := t.NewLabel("up"), t.NewLabel("fits")
-		t.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Sub.Reg(asm.R2, code.Entry), asm.Sub.Imm(asm.R2, cookieSize), asm.Mov.Reg(asm.R1, code.Ctx))
+		t.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Sub.Reg(asm.R2, code.Entry),
+			asm.Sub.Imm(asm.R2, cookieSize), asm.Mov.Reg(asm.R1, code.Ctx))
 		t.Call(asm.FnXdpAdjustHead)
-		t.Emit(asm.JNE.Imm(asm.R0, 0, up), asm.Mov.Imm(asm.R2, cookieSize), asm.Mov.Reg(asm.R1, code.Ctx))
+		t.Emit(asm.JNE.Imm(asm.R0, 0, up), asm.Mov.Imm(asm.R2, cookieSize),
+			asm.Mov.Reg(asm.R1, code.Ctx))
 		t.Jump(fits)
 		t.Bind(up)
 		t.passToTC(resumeDeparse, verdictDrop)
@@ -155,7 +184,8 @@ func (t *translator) resizeAtXDP(drop string) {
 		t.Jump(done)
 	}
 	t.Bind(shrink)
-	t.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Sub.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R1, code.Ctx))
+	t.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Sub.Reg(asm.R2, code.Entry),
+		asm.Mov.Reg(asm.R1, code.Ctx))
 	t.Call(asm.FnXdpAdjustHead)
 	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
 	t.Bind(done)
@@ -163,7 +193,7 @@ func (t *translator) resizeAtXDP(drop string) {
 
 // leaveIfPassed ends the program if egress has handed the frame over to tc.
 func (t *translator) leaveIfPassed() {
-	if t.hook != XDP || t.fds.Resume == 0 {
+	if t.hook != XDP || t.maps.Resume == 0 {
 		return
 	}
 	stay := t.NewLabel("stay")
@@ -171,7 +201,8 @@ func (t *translator) leaveIfPassed() {
 	t.Bind(stay)
 }
 
-// headers is the function at tc that writes the headers of a frame which egress has been through at XDP.
+// headers is the function at tc that writes the headers of a frame which egress has been through at
+// XDP.
 func (t *translator) headers() {
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Reg(code.PHV, asm.R2))
 	t.deparse("headers.drop")

@@ -22,7 +22,8 @@ func (w *Writer) StoreValue(p Place, v *Value) {
 		}
 	}
 	// A condition becomes two stores of constants, which keeps it out of the registers.
-	if v.op == vSelect && v.a.op == vConst && v.b.op == vConst && v.a.k <= 0x7fffffff && v.b.k <= 0x7fffffff {
+	if v.op == vSelect && v.a.op == vConst && v.b.op == vConst && v.a.k <= 0x7fffffff &&
+		v.b.k <= 0x7fffffff {
 		yes, no, end := w.NewLabel("yes"), w.NewLabel("no"), w.NewLabel("end")
 		w.Branch(v.cond, yes, no, yes, 0)
 		w.Bind(yes)
@@ -46,7 +47,8 @@ func (t *Writer) AssignTo(dst Place, src *bmv2json.Expr) {
 		return
 	}
 	n := WordsOf(dst.Width)
-	if src.Op == bmv2json.OpField && !src.Field.IsValidity() && src.Width == dst.Width && !src.Field.Field.VL {
+	if src.Op == bmv2json.OpField && !src.Field.IsValidity() && src.Width == dst.Width &&
+		!src.Field.Field.VL {
 		t.CopyWords(code.PHV, dst.Off, code.PHV, t.phv.Field(src.Field).Off, n*8)
 		return
 	}
@@ -54,7 +56,8 @@ func (t *Writer) AssignTo(dst Place, src *bmv2json.Expr) {
 	for i := range words {
 		words[i] = And(t.Word(src, i), Const(Ones(min(64, dst.Width-64*i))))
 	}
-	// The words are computed before any is stored, as many as there are registers for; a word that stays what it is needs neither.
+	// The words are computed before any is stored, as many as there are registers for; a word that
+	// stays what it is needs neither.
 	var moved []int
 	for i, w := range words {
 		if !w.same(t.WordOfPlace(dst, i)) {
@@ -116,10 +119,12 @@ func readsAnyOf(words []*Value, off, size int) bool {
 		if v == nil {
 			return false
 		}
-		return v.op == vLoad && v.off < off+size && v.off+v.size > off || reads(v.a) || reads(v.b) || asks(v.cond)
+		return v.op == vLoad && v.off < off+size && v.off+v.size > off || reads(v.a) ||
+			reads(v.b) || asks(v.cond)
 	}
 	asks = func(c *Condition) bool {
-		return c != nil && (reads(c.a) || reads(c.b) || asks(c.sel) || asks(c.left) || asks(c.right))
+		return c != nil && (reads(c.a) || reads(c.b) || asks(c.sel) || asks(c.left) ||
+			asks(c.right))
 	}
 	for _, w := range words {
 		if reads(w) {

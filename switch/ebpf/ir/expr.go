@@ -27,13 +27,14 @@ func (w *Writer) Index(e *bmv2json.Expr) *Value {
 	return w.number(e)
 }
 
-// Word is the i-th 64-bit word, from the least significant on, of an expression's value as two's complement without bound.
+// Word is the i-th 64-bit word, from the least significant on, of an expression's value as two's
+// complement without bound.
 func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 	if i > 0 && !WideExpr(e) {
 		if interval.Of(e).Within(interval.U64) {
 			return Const(0)
 		}
-		return Sar(w.Word(e, 0), 63)
+		return sar(w.Word(e, 0), 63)
 	}
 	if v, ok := w.stepWord(e, i); ok {
 		return v
@@ -41,7 +42,8 @@ func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 	switch e.Op {
 	case bmv2json.OpConst:
 		return Const(interval.Word(e.Const, i))
-	case bmv2json.OpField, bmv2json.OpStackField, bmv2json.OpAccessField, bmv2json.OpUnionStackField:
+	case bmv2json.OpField, bmv2json.OpStackField, bmv2json.OpAccessField,
+		bmv2json.OpUnionStackField:
 		if e.Op == bmv2json.OpField && e.Field.IsValidity() {
 			return LoadPHV(w.phv.Validity(e.Field.Header), 1, 1)
 		}
@@ -63,7 +65,7 @@ func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 		if e.Op == bmv2json.OpStackSize {
 			return n
 		}
-		return Sub(n, Const(1))
+		return sub(n, Const(1))
 	case bmv2json.OpTernary:
 		return Select(w.Condition(e.Cond), w.Word(e.Left, i), w.Word(e.Right, i))
 	case bmv2json.OpBitAnd:
@@ -76,20 +78,20 @@ func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 	case bmv2json.OpBitOr:
 		return Or(w.Word(e.Left, i), w.Word(e.Right, i))
 	case bmv2json.OpBitXor:
-		return Xor(w.Word(e.Left, i), w.Word(e.Right, i))
+		return xor(w.Word(e.Left, i), w.Word(e.Right, i))
 	case bmv2json.OpBitNot:
-		return Xor(w.Word(e.Right, i), Const(^uint64(0)))
+		return xor(w.Word(e.Right, i), Const(^uint64(0)))
 	case bmv2json.OpAdd:
 		if i == 0 {
-			return Add(w.Word(e.Left, 0), w.Word(e.Right, 0))
+			return add(w.Word(e.Left, 0), w.Word(e.Right, 0))
 		}
 	case bmv2json.OpSub:
 		if i == 0 {
-			return Sub(w.Word(e.Left, 0), w.Word(e.Right, 0))
+			return sub(w.Word(e.Left, 0), w.Word(e.Right, 0))
 		}
 	case bmv2json.OpMul:
 		if i == 0 {
-			return Mul(w.Word(e.Left, 0), w.Word(e.Right, 0))
+			return mul(w.Word(e.Left, 0), w.Word(e.Right, 0))
 		}
 	case bmv2json.OpShl:
 		return w.shiftLeft(e, i)
@@ -99,9 +101,9 @@ func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 		l, r := interval.Of(e.Left), interval.Of(e.Right)
 		if l.Within(interval.U64) && r.Within(interval.U64) {
 			if e.Op == bmv2json.OpDiv {
-				return Div(w.number(e.Left), w.number(e.Right))
+				return div(w.number(e.Left), w.number(e.Right))
 			}
-			return Mod(w.number(e.Left), w.number(e.Right))
+			return mod(w.number(e.Left), w.number(e.Right))
 		}
 	case bmv2json.OpTwoCompMod:
 		if interval.Of(e.Left).Within(interval.Signed(e.Width)) {
@@ -114,7 +116,7 @@ func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 		width := e.Width - 64*last
 		top := signExtend(And(w.Word(e.Left, last), Const(Ones(width))), width)
 		if i > last {
-			return Sar(top, 63)
+			return sar(top, 63)
 		}
 		return top
 	case bmv2json.OpSatCast, bmv2json.OpUsatCast:
@@ -145,7 +147,8 @@ func (w *Writer) shiftLeft(e *bmv2json.Expr, i int) *Value {
 		return out
 	}
 	if i > 0 {
-		Refuse(e.Path, "a value of more than 64 bits shifted by an amount that is not constant, in this place")
+		Refuse(e.Path,
+			"a value of more than 64 bits shifted by an amount that is not constant, in this place")
 	}
 	return shift(vShl, w.Word(e.Left, 0), w.Index(e.Right))
 }
@@ -155,7 +158,7 @@ func (w *Writer) shiftRight(e *bmv2json.Expr, i int) *Value {
 		l, signed := w.number(e.Left), !interval.Of(e.Left).Within(interval.U64)
 		if k, ok := ConstantOf(e.Right, interval.MaxShift); ok {
 			if signed {
-				return Sar(l, uint64(k))
+				return sar(l, uint64(k))
 			}
 			return Shr(l, uint64(k))
 		}
@@ -166,7 +169,8 @@ func (w *Writer) shiftRight(e *bmv2json.Expr, i int) *Value {
 	}
 	k, ok := ConstantOf(e.Right, interval.MaxShift)
 	if !ok {
-		Refuse(e.Path, "a value of more than 64 bits shifted by an amount that is not constant, in this place")
+		Refuse(e.Path,
+			"a value of more than 64 bits shifted by an amount that is not constant, in this place")
 	}
 	if r := interval.Of(e.Left); !r.Bounded() {
 		Refuse(e.Path, "a right shift of a value that has no bound")
@@ -189,7 +193,8 @@ func (w *Writer) saturate(e *bmv2json.Expr) *Value {
 		l, hi := w.number(e.Left), Const(bound.Hi.Uint64())
 		return Select(Compare(cmpLe, l, hi, false), l, hi)
 	case r.Within(interval.I64):
-		l, lo, hi := w.number(e.Left), Const(interval.Word(bound.Lo, 0)), Const(interval.Word(interval.Min(bound.Hi, interval.I64.Hi), 0))
+		l, lo, hi := w.number(e.Left), Const(interval.Word(bound.Lo, 0)),
+			Const(interval.Word(interval.Min(bound.Hi, interval.I64.Hi), 0))
 		return Select(Compare(cmpLt, l, lo, true), lo, Select(Compare(cmpLt, hi, l, true), hi, l))
 	}
 	Refuse(e.Path, "the operation %q on values of more than 64 bits", e.Op)
@@ -205,14 +210,17 @@ func (w *Writer) PlaceOf(e *bmv2json.Expr) Place {
 		}
 		return w.phv.Field(e.Field)
 	case bmv2json.OpStackField:
-		p := w.phv.Field(bmv2json.FieldRef{Header: e.Stack.Headers[0], Field: e.Stack.Type.Fields[e.Index]})
-		p.LastElement, p.Next, p.elements, p.stride = true, w.phv.NextOf(e.Stack), len(e.Stack.Headers), w.phv.Types[e.Stack.Type].Size
+		p := w.phv.Field(bmv2json.FieldRef{Header: e.Stack.Headers[0],
+			Field: e.Stack.Type.Fields[e.Index]})
+		p.LastElement, p.Next, p.elements, p.stride = true, w.phv.NextOf(e.Stack),
+			len(e.Stack.Headers), w.phv.Types[e.Stack.Type].Size
 		return p
 	case bmv2json.OpUnionStackField:
 		first := e.UnionStack.Unions[0]
 		member := first.Headers[e.Member]
 		p := w.phv.Field(bmv2json.FieldRef{Header: member, Field: member.Type.Fields[e.Index]})
-		p.LastElement, p.Next, p.elements = true, w.phv.NextOfUnions(e.UnionStack), len(e.UnionStack.Unions)
+		p.LastElement, p.Next, p.elements = true, w.phv.NextOfUnions(e.UnionStack),
+			len(e.UnionStack.Unions)
 		for _, h := range first.Headers {
 			p.stride += w.phv.Types[h.Type].Size
 		}
@@ -236,10 +244,11 @@ func (w *Writer) WordOfPlace(p Place, i int) *Value {
 	case !Wide(p.Width):
 		v = &Value{op: vLoad, off: p.Off, size: p.Size, Max: Ones(p.Width)}
 	case i < n:
-		v = &Value{op: vLoad, off: p.Off + (n-1-i)*8, size: 8, swapped: true, Max: Ones(min(64, p.Width-64*i))}
+		v = &Value{op: vLoad, off: p.Off + (n-1-i)*8, size: 8, swapped: true,
+			Max: Ones(min(64, p.Width-64*i))}
 	case p.Signed:
 		v = w.WordOfPlace(p, n-1)
-		return Sar(v, 63)
+		return sar(v, 63)
 	default:
 		return Const(0)
 	}
@@ -252,8 +261,8 @@ func (w *Writer) WordOfPlace(p Place, i int) *Value {
 	return v
 }
 
-// Condition translates an expression of type bool. Both sides of "and" and "or" have no effects, so the right one is only asked where the left has not
-// decided.
+// Condition translates an expression of type bool. Both sides of "and" and "or" have no effects, so
+// the right one is only asked where the left has not decided.
 func (w *Writer) Condition(e *bmv2json.Expr) *Condition {
 	switch e.Op {
 	case bmv2json.OpBool:
@@ -265,7 +274,8 @@ func (w *Writer) Condition(e *bmv2json.Expr) *Condition {
 	case bmv2json.OpOr:
 		return orCondition(w.Condition(e.Left), w.Condition(e.Right))
 	case bmv2json.OpTernary:
-		return &Condition{op: cSelect, sel: w.Condition(e.Cond), left: w.Condition(e.Left), right: w.Condition(e.Right)}
+		return &Condition{op: cSelect, sel: w.Condition(e.Cond), left: w.Condition(e.Left),
+			right: w.Condition(e.Right)}
 	case bmv2json.OpDataToBool:
 		return w.notZero(e.Right)
 	case bmv2json.OpValid:
@@ -298,7 +308,8 @@ func (w *Writer) Condition(e *bmv2json.Expr) *Condition {
 			}
 			return c
 		}
-		if e.Left.Type == bmv2json.TypeUnion { // equal if the same member is valid in both, and equal
+		// equal if the same member is valid in both, and equal
+		if e.Left.Type == bmv2json.TypeUnion {
 			a, b, c := w.UnionOf(e.Left), w.UnionOf(e.Right), never
 			for i := range min(len(a.Headers), len(b.Headers)) {
 				c = orCondition(c, w.headersEqual(a.Headers[i], b.Headers[i], e.Path))
@@ -333,7 +344,9 @@ func (w *Writer) notZero(e *bmv2json.Expr) *Condition {
 }
 
 func (w *Writer) comparison(e *bmv2json.Expr) *Condition {
-	op := map[bmv2json.ExprOp]compareOp{bmv2json.OpEq: CmpEq, bmv2json.OpNe: CmpNe, bmv2json.OpLt: cmpLt, bmv2json.OpLe: cmpLe, bmv2json.OpGt: cmpGt, bmv2json.OpGe: cmpGe}[e.Op]
+	op := map[bmv2json.ExprOp]compareOp{bmv2json.OpEq: CmpEq, bmv2json.OpNe: CmpNe,
+		bmv2json.OpLt: cmpLt, bmv2json.OpLe: cmpLe, bmv2json.OpGt: cmpGt,
+		bmv2json.OpGe: cmpGe}[e.Op]
 	n, signed := comparedWords(e)
 	switch op {
 	case CmpEq, CmpNe:
@@ -351,22 +364,26 @@ func (w *Writer) comparison(e *bmv2json.Expr) *Condition {
 	c := Compare(op, w.Word(e.Left, 0), w.Word(e.Right, 0), n == 1 && signed)
 	for i := 1; i < n; i++ {
 		a, b := w.Word(e.Left, i), w.Word(e.Right, i)
-		c = orCondition(Compare(strict, a, b, i == n-1 && signed), AndCondition(Compare(CmpEq, a, b, false), c))
+		c = orCondition(Compare(strict, a, b, i == n-1 && signed),
+			AndCondition(Compare(CmpEq, a, b, false), c))
 	}
 	return c
 }
 
-// headersEqual compares as BMv2 does: two headers are equal if both are valid and all their fields are; two invalid ones are not.
+// headersEqual compares as BMv2 does: two headers are equal if both are valid and all their fields
+// are; two invalid ones are not.
 func (w *Writer) headersEqual(a, b *bmv2json.Header, path string) *Condition {
 	if a.Type != b.Type {
 		return never
 	}
-	c := AndCondition(w.validity([]*bmv2json.Header{a}, nil), w.validity([]*bmv2json.Header{b}, nil))
+	c := AndCondition(w.validity([]*bmv2json.Header{a}, nil),
+		w.validity([]*bmv2json.Header{b}, nil))
 	for _, f := range a.Type.Fields {
 		if f.VL {
 			Refuse(path, "comparing headers of variable length")
 		}
-		x, y := w.phv.Field(bmv2json.FieldRef{Header: a, Field: f}), w.phv.Field(bmv2json.FieldRef{Header: b, Field: f})
+		x, y := w.phv.Field(bmv2json.FieldRef{Header: a, Field: f}),
+			w.phv.Field(bmv2json.FieldRef{Header: b, Field: f})
 		for i := range WordsOf(f.Width) {
 			c = AndCondition(c, Compare(CmpEq, w.WordOfPlace(x, i), w.WordOfPlace(y, i), false))
 		}

@@ -4,11 +4,13 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// Which header an expression stands for is mostly known when the program is loaded. An element of a stack may be indexed by a number that only the packet knows: the elements
-// are few, so what is read is chosen among all of them, and what is written is written to the one. Beyond the stack a read gives 0 and a write does nothing, as the
-// interpreter has it.
+// Which header an expression stands for is mostly known when the program is loaded. An element of a
+// stack may be indexed by a number that only the packet knows: the elements are few, so what is
+// read is chosen among all of them, and what is written is written to the one. Beyond the stack a
+// read gives 0 and a write does nothing, as the interpreter has it.
 
-// HeadersOf lists the headers that an expression may stand for, and the index among them; without an index it is the only one.
+// HeadersOf lists the headers that an expression may stand for, and the index among them; without
+// an index it is the only one.
 func (w *Writer) HeadersOf(e *bmv2json.Expr) (list []*bmv2json.Header, index *Value) {
 	var at *bmv2json.Expr
 	switch {
@@ -25,7 +27,8 @@ func (w *Writer) HeadersOf(e *bmv2json.Expr) (list []*bmv2json.Header, index *Va
 	case e.Op == bmv2json.OpTernary:
 		l, at := w.chosen(e.Left)
 		r, behind := w.chosen(e.Right)
-		return append(append(list, l...), r...), Select(w.Condition(e.Cond), at, Add(behind, Const(uint64(len(l)))))
+		return append(append(list, l...), r...), Select(w.Condition(e.Cond), at,
+			add(behind, Const(uint64(len(l)))))
 	default:
 		Refuse(e.Path, "a header that is given by a %q", e.Op)
 	}
@@ -35,7 +38,8 @@ func (w *Writer) HeadersOf(e *bmv2json.Expr) (list []*bmv2json.Header, index *Va
 	return list, w.Index(at)
 }
 
-// chosen is the same for one side of a choice, with an index that names one of the headers whatever the packet says.
+// chosen is the same for one side of a choice, with an index that names one of the headers whatever
+// the packet says.
 func (w *Writer) chosen(e *bmv2json.Expr) ([]*bmv2json.Header, *Value) {
 	list, index := w.HeadersOf(e)
 	switch {
@@ -105,7 +109,8 @@ func (w *Writer) indexedWord(elements []Place, index *Value, i int) *Value {
 	return v
 }
 
-// Each emits, for the one of n that the index names, what do does with it; beyond emits what is done where it names none.
+// Each emits, for the one of n that the index names, what do does with it; beyond emits what is
+// done where it names none.
 func (w *Writer) Each(n int, index *Value, do func(int), beyond func()) {
 	if index == nil {
 		do(0)
@@ -126,7 +131,8 @@ func (w *Writer) Each(n int, index *Value, do func(int), beyond func()) {
 	w.Bind(end)
 }
 
-// places are where the field is that an expression stands for; with an index, one for each header that it may be of.
+// places are where the field is that an expression stands for; with an index, one for each header
+// that it may be of.
 func (w *Writer) places(e *bmv2json.Expr) (list []Place, index *Value) {
 	if e.Op != bmv2json.OpAccessField {
 		return []Place{w.PlaceOf(e)}, nil
@@ -142,7 +148,8 @@ func (w *Writer) places(e *bmv2json.Expr) (list []Place, index *Value) {
 	return list, index
 }
 
-// ToPlace emits what do does with the place that an expression stands for, or nothing where that is beyond a stack.
+// ToPlace emits what do does with the place that an expression stands for, or nothing where that is
+// beyond a stack.
 func (w *Writer) ToPlace(e *bmv2json.Expr, do func(Place)) {
 	list, index := w.places(e)
 	w.Each(len(list), index, func(i int) { do(list[i]) }, nil)
@@ -154,7 +161,8 @@ func (w *Writer) ToHeader(e *bmv2json.Expr, do func(*bmv2json.Header)) {
 	w.Each(len(list), index, func(i int) { do(list[i]) }, nil)
 }
 
-// StackElements are the headers of each element of a stack (one, or the members of a union), and where the count of those in use is.
+// StackElements are the headers of each element of a stack (one, or the members of a union), and
+// where the count of those in use is.
 func (w *Writer) StackElements(e *bmv2json.Expr) (elements [][]*bmv2json.Header, next int) {
 	if e.Op == bmv2json.OpStack {
 		for _, h := range e.Stack.Headers {

@@ -7,19 +7,24 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// Layout says where each field lives in the PHV, the value of a per-CPU map that holds one packet's fields.
+// Layout says where each field lives in the PHV, the value of a per-CPU map that holds one packet's
+// fields.
 //
-// A field of up to 64 bits is a number in host order in 1, 2, 4 or 8 bytes; nothing else is in them, so a load is the field. A wider one is a big-endian byte
-// string, padded at its front to whole 8-byte words: the form that it has on the wire and in a register, so that the commonest thing done with it, moving it
-// between the three, is moving words. All headers of a type are laid out alike, so that the elements of a stack are a fixed stride apart.
+// A field of up to 64 bits is a number in host order in 1, 2, 4 or 8 bytes; nothing else is in
+// them, so a load is the field. A wider one is a big-endian byte string, padded at its front to
+// whole 8-byte words: the form that it has on the wire and in a register, so that the commonest
+// thing done with it, moving it between the three, is moving words. All headers of a type are laid
+// out alike, so that the elements of a stack are a fixed stride apart.
 type Layout struct {
-	Types   map[*bmv2json.HeaderType]*typeLayout
-	Base    []int // by Header.Index
-	valid   int   // one byte for each header, by Header.Index
-	Next    int   // one byte for each stack, and then for each stack of unions, by Index: how many elements are in use
-	stacks  int   // how many stacks of headers there are
-	Meta    int   // metadata headers: [meta, headers)
-	Headers int   // packet headers: [headers, end)
+	Types map[*bmv2json.HeaderType]*typeLayout
+	Base  []int // by Header.Index
+	valid int   // one byte for each header, by Header.Index
+	// one byte for each stack, and then for each stack of unions, by Index: how many elements are
+	// in use
+	Next    int
+	stacks  int // how many stacks of headers there are
+	Meta    int // metadata headers: [meta, headers)
+	Headers int // packet headers: [headers, end)
 	End     int
 }
 
@@ -28,9 +33,11 @@ type typeLayout struct {
 	Size   int // bytes in the PHV, a multiple of 8
 	Fields []fieldLayout
 	Bytes  int // on the wire
-	// Block is set where the PHV's bytes are the wire's bytes: wide fields of whole words alone. Such a header goes between packet and PHV in one copy.
+	// Block is set where the PHV's bytes are the wire's bytes: wide fields of whole words alone.
+	// Such a header goes between packet and PHV in one copy.
 	Block bool
-	// VarbitMax is the largest length of the header's varbit field, in bytes, and VarbitLength where the 2 bytes are, from the header's base, that say its length now.
+	// VarbitMax is the largest length of the header's varbit field, in bytes, and VarbitLength
+	// where the 2 bytes are, from the header's base, that say its length now.
 	VarbitMax, VarbitLength int
 }
 
@@ -41,9 +48,12 @@ type fieldLayout struct {
 	Bit  int // on the wire, from the header's start
 }
 
-// blockBytes is the size from which a header is moved on its own rather than through the buffer that all small ones share.
+// blockBytes is the size from which a header is moved on its own rather than through the buffer
+// that all small ones share.
 const blockBytes = 64
 
+// Wide reports whether a field of width bits takes more than one word: it is a big-endian byte
+// string then.
 func Wide(width int) bool { return width > 64 }
 
 // SlotSize is how many bytes a field of width bits takes.
@@ -60,7 +70,8 @@ func SlotSize(width int) int {
 }
 
 func newTypeLayout(t *bmv2json.HeaderType) *typeLayout {
-	l := &typeLayout{Fields: make([]fieldLayout, len(t.Fields)), Bytes: t.FixedBits / 8, Block: t.FixedBits/8 >= blockBytes}
+	l := &typeLayout{Fields: make([]fieldLayout, len(t.Fields)), Bytes: t.FixedBits / 8,
+		Block: t.FixedBits/8 >= blockBytes}
 	order := make([]int, len(t.Fields))
 	for i, f := range t.Fields {
 		order[i] = i
@@ -74,7 +85,10 @@ func newTypeLayout(t *bmv2json.HeaderType) *typeLayout {
 		}
 	}
 	if !l.Block { // large slots first, so that each is aligned
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(l.Fields[b].Size, l.Fields[a].Size) })
+		slices.SortStableFunc(order, func(a,
+			b int) int {
+			return cmp.Compare(l.Fields[b].Size, l.Fields[a].Size)
+		})
 	}
 	for _, i := range order {
 		if l.Block && !Wide(t.Fields[i].Width) {
@@ -91,6 +105,7 @@ func newTypeLayout(t *bmv2json.HeaderType) *typeLayout {
 	return l
 }
 
+// NewLayout lays out the fields of a program from an offset in the PHV on, in bytes.
 func NewLayout(p *bmv2json.Program, from int) *Layout {
 	l := &Layout{Types: map[*bmv2json.HeaderType]*typeLayout{}, Base: make([]int, len(p.Headers))}
 	for _, t := range p.HeaderTypes {
@@ -112,7 +127,8 @@ func NewLayout(p *bmv2json.Program, from int) *Layout {
 	l.Meta = at
 	place(true)
 	l.Headers = at
-	// The elements of a stack are neighbours in Program.Headers only by p4c's habit; make them so here.
+	// The elements of a stack are neighbours in Program.Headers only by p4c's habit; make them so
+	// here.
 	for _, s := range p.Stacks {
 		for _, h := range s.Headers {
 			l.Base[h.Index] = at
@@ -141,18 +157,24 @@ func NewLayout(p *bmv2json.Program, from int) *Layout {
 type Place struct {
 	Off, Size, Width int
 	Signed           bool
-	// LastElement is set for a field of the last element in use of a stack: off is that of the first element, next where the stack's count is.
+	// LastElement is set for a field of the last element in use of a stack: off is that of the
+	// first element, next where the stack's count is.
 	LastElement            bool
 	Next, elements, stride int
 }
 
+// Field is where a field is, in bytes from the PHV's start.
 func (l *Layout) Field(r bmv2json.FieldRef) Place {
 	f := l.Types[r.Header.Type].Fields[r.Field.Index]
-	return Place{Off: l.Base[r.Header.Index] + f.Off, Size: f.Size, Width: r.Field.Width, Signed: r.Field.Signed}
+	return Place{Off: l.Base[r.Header.Index] + f.Off, Size: f.Size, Width: r.Field.Width,
+		Signed: r.Field.Signed}
 }
 
 // NextOf and NextOfUnions are where the count of a stack's elements in use is.
-func (l *Layout) NextOf(s *bmv2json.HeaderStack) int            { return l.Next + s.Index }
-func (l *Layout) NextOfUnions(s *bmv2json.HeaderUnionStack) int { return l.Next + l.stacks + s.Index }
+func (l *Layout) NextOf(s *bmv2json.HeaderStack) int { return l.Next + s.Index }
+func (l *Layout) NextOfUnions(s *bmv2json.HeaderUnionStack) int {
+	return l.Next + l.stacks + s.Index
+}
 
+// Validity is where the byte is that says whether a header is valid.
 func (l *Layout) Validity(h *bmv2json.Header) int { return l.valid + h.Index }

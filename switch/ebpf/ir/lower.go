@@ -9,10 +9,11 @@ import (
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
-// Registers are the registers that values are computed in. A value is computed into pool[d] with the help of those after it.
+// Registers are the registers that values are computed in. A value is computed into Registers[d]
+// with the help of those after it.
 var Registers = [...]asm.Register{asm.R1, asm.R2, asm.R3, asm.R4, asm.R5, asm.R0}
 
-// Compute emits what puts v into pool[d].
+// Compute emits what puts v into Registers[d].
 func (w *Writer) Compute(v *Value, d int) asm.Register {
 	dst := Registers[d]
 	switch v.op {
@@ -65,7 +66,8 @@ func (w *Writer) Compute(v *Value, d int) asm.Register {
 		}
 		w.binary(asm.And, v, d)
 	default:
-		w.binary(map[valueOp]asm.ALUOp{vAdd: asm.Add, vSub: asm.Sub, vMul: asm.Mul, vDiv: asm.Div, vMod: asm.Mod, vOr: asm.Or, vXor: asm.Xor}[v.op], v, d)
+		w.binary(map[valueOp]asm.ALUOp{vAdd: asm.Add, vSub: asm.Sub, vMul: asm.Mul, vDiv: asm.Div,
+			vMod: asm.Mod, vOr: asm.Or, vXor: asm.Xor}[v.op], v, d)
 	}
 	return dst
 }
@@ -92,8 +94,8 @@ func (w *Writer) Mask(dst asm.Register, k uint64, d int) {
 	}
 }
 
-// binary emits pool[d] = a op b. The operand that needs more registers is computed first, so that only trees that are bushy, not those that are deep, need
-// many.
+// binary emits Registers[d] = a op b. The operand that needs more registers is computed first, so
+// that only trees that are bushy, not those that are deep, need many.
 func (w *Writer) binary(op asm.ALUOp, v *Value, d int) {
 	_, imm := v.b.Immediate()
 	if imm || v.a.RegistersNeeded() >= v.b.RegistersNeeded() {
@@ -120,7 +122,8 @@ func (w *Writer) binaryWith(op asm.ALUOp, b *Value, d int) {
 // requireRegisters refuses an expression that needs more registers than there are.
 func (w *Writer) requireRegisters(d int) {
 	if d >= len(Registers) {
-		Refuse(w.Where, "an expression that holds more than %d intermediate values at a time", len(Registers))
+		Refuse(w.Where, "an expression that holds more than %d intermediate values at a time",
+			len(Registers))
 	}
 }
 
@@ -128,14 +131,16 @@ func (w *Writer) requireRegisters(d int) {
 func (w *Writer) lastElement(v *Value, dst asm.Register) {
 	end := w.NewLabel("empty")
 	w.Load(dst, code.PHV, v.next, 1)
-	w.Emit(asm.JEq.Imm(dst, 0, end), asm.JGT.Imm(dst, int32(v.k), end)) // the count is never over the stack's size, which the verifier cannot know
+	// the count is never over the stack's size, which the verifier cannot know
+	w.Emit(asm.JEq.Imm(dst, 0, end), asm.JGT.Imm(dst, int32(v.k), end))
 	w.Emit(asm.Sub.Imm(dst, 1), asm.Mul.Imm(dst, int32(v.stride)), asm.Add.Reg(dst, code.PHV))
 	w.Load(dst, dst, v.off, v.size)
 	w.swap(dst, v)
 	w.Bind(end)
 }
 
-// Branch emits jumps to yes or no by the condition; fall is the one that is placed next. It uses pool[d] and those after it.
+// Branch emits jumps to yes or no by the condition; fall is the one that is placed next. It uses
+// Registers[d] and those after it.
 func (w *Writer) Branch(b *Condition, yes, no, fall string, d int) {
 	switch b.op {
 	case cTrue:

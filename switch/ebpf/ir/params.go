@@ -8,7 +8,8 @@ import (
 
 // Params is where an action finds its parameters in a table's entry.
 type Params struct {
-	Inline bool // in bits of the entry's word (Entry); otherwise in the entry's slot, to which Entry points
+	// in bits of the entry's word (Entry); otherwise in the entry's slot, to which Entry points
+	Inline bool
 	At     []int
 	Widths []int
 }
@@ -36,5 +37,6 @@ func (w *Writer) param(e *bmv2json.Expr, i int) *Value {
 	if i >= n {
 		return Const(0)
 	}
-	return &Value{op: vParam, off: at + (n-1-i)*8, size: 8, swapped: true, Max: Ones(min(64, width-64*i))}
+	return &Value{op: vParam, off: at + (n-1-i)*8, size: 8, swapped: true,
+		Max: Ones(min(64, width-64*i))}
 }

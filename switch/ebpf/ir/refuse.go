@@ -11,7 +11,8 @@ type refusal struct{ err error }
 
 // Refuse gives up on a construct that this engine cannot run.
 func Refuse(path, format string, args ...any) {
-	panic(refusal{fmt.Errorf("%s: %s: %w", path, fmt.Sprintf(format, args...), target.ErrUnsupported)})
+	panic(refusal{fmt.Errorf("%s: %s: %w", path, fmt.Sprintf(format, args...),
+		target.ErrUnsupported)})
 }
 
 // Catch turns a refusal into an error.

@@ -5,18 +5,21 @@ import (
 	"math/bits"
 )
 
-// Between the program's expressions and instructions stands a small tree of 64-bit operations: a value is one 64-bit word of an expression's result. The
-// makers below fold constants and drop what changes nothing (p4c masks after every operation), knowing an upper bound of every value.
+// Between the program's expressions and instructions stands a small tree of 64-bit operations: a
+// value is one 64-bit word of an expression's result. The makers below fold constants and drop what
+// changes nothing (p4c masks after every operation), knowing an upper bound of every value.
 
 type valueOp int
 
 const (
-	vConst  valueOp = iota
-	vLoad           // size bytes at off from the PHV; swapped: a word of a wide field
-	vLast           // the same in the last valid element of a stack: stack counts, stride apart; 0 where there is none
-	vParam          // the same, from the slot of the table entry that is running
-	vInline         // bits of the word of the table entry that is running
-	vFrame          // the same, from the parse buffer at the cursor
+	vConst valueOp = iota
+	vLoad          // size bytes at off from the PHV; swapped: a word of a wide field
+	// the same in the last valid element of a stack: stack counts, stride apart; 0 where there is
+	// none
+	vLast
+	vParam  // the same, from the slot of the table entry that is running
+	vInline // bits of the word of the table entry that is running
+	vFrame  // the same, from the parse buffer at the cursor
 	vAdd
 	vSub
 	vMul
@@ -34,8 +37,9 @@ const (
 
 // Value is one 64-bit word.
 type Value struct {
-	op      valueOp
-	k       uint64 // vConst; vShl, vShr, vSar: the amount, where b is nil; vSext: the bits; vInline: the first bit
+	op valueOp
+	// vConst; vShl, vShr, vSar: the amount, where b is nil; vSext: the bits; vInline: the first bit
+	k       uint64
 	off     int
 	size    int
 	swapped bool
@@ -46,8 +50,10 @@ type Value struct {
 	Max     uint64 // no larger value is possible
 }
 
+// Const is a constant of 64 bits.
 func Const(k uint64) *Value { return &Value{op: vConst, k: k, Max: k} }
 
+// Ones is a word whose low width bits are set; 64 and more are all.
 func Ones(width int) uint64 {
 	if width >= 64 {
 		return math.MaxUint64
@@ -55,6 +61,7 @@ func Ones(width int) uint64 {
 	return 1<<width - 1
 }
 
+// IsConst reports whether v is the constant k.
 func (v *Value) IsConst(k uint64) bool { return v.op == vConst && v.k == k }
 
 // Constant is the value where it is known when the program is loaded.
@@ -62,13 +69,17 @@ func (v *Value) Constant() (k uint64, ok bool) { return v.k, v.op == vConst }
 
 // same reports whether two values are the same load of the PHV.
 func (v *Value) same(w *Value) bool {
-	return v.op == vLoad && w.op == vLoad && v.off == w.off && v.size == w.size && v.swapped == w.swapped
+	return v.op == vLoad && w.op == vLoad && v.off == w.off && v.size == w.size &&
+		v.swapped == w.swapped
 }
 
+// LoadPHV is a number of size bytes (1, 2, 4 or 8) at an offset in the PHV, of which width bits may
+// be set.
 func LoadPHV(off, size, width int) *Value {
 	return &Value{op: vLoad, off: off, size: size, Max: Ones(width)}
 }
 
+// And, Or, Shl, Shr and Select fold constants. Shl and Shr shift by k bits; 64 and more leave 0.
 func And(a, b *Value) *Value {
 	if a.op == vConst {
 		a, b = b, a
@@ -105,7 +116,7 @@ func Or(a, b *Value) *Value {
 	return &Value{op: vOr, a: a, b: b, Max: maxOfBits(a.Max, b.Max)}
 }
 
-func Xor(a, b *Value) *Value {
+func xor(a, b *Value) *Value {
 	if a.op == vConst {
 		a, b = b, a
 	}
@@ -118,7 +129,7 @@ func Xor(a, b *Value) *Value {
 	return &Value{op: vXor, a: a, b: b, Max: maxOfBits(a.Max, b.Max)}
 }
 
-func Add(a, b *Value) *Value {
+func add(a, b *Value) *Value {
 	if a.op == vConst {
 		a, b = b, a
 	}
@@ -135,7 +146,7 @@ func Add(a, b *Value) *Value {
 	return v
 }
 
-func Sub(a, b *Value) *Value {
+func sub(a, b *Value) *Value {
 	switch {
 	case a.op == vConst && b.op == vConst:
 		return Const(a.k - b.k)
@@ -145,7 +156,7 @@ func Sub(a, b *Value) *Value {
 	return &Value{op: vSub, a: a, b: b, Max: math.MaxUint64}
 }
 
-func Mul(a, b *Value) *Value {
+func mul(a, b *Value) *Value {
 	if a.op == vConst {
 		a, b = b, a
 	}
@@ -162,14 +173,15 @@ func Mul(a, b *Value) *Value {
 	return v
 }
 
-// Div and Mod are unsigned; dividing by zero gives 0.
-func Div(a, b *Value) *Value { return &Value{op: vDiv, a: a, b: b, Max: a.Max} }
+// div and mod are unsigned; dividing by zero gives 0.
+func div(a, b *Value) *Value { return &Value{op: vDiv, a: a, b: b, Max: a.Max} }
 
-func Mod(a, b *Value) *Value {
+func mod(a, b *Value) *Value {
 	if b.op == vConst && b.k != 0 {
 		return &Value{op: vMod, a: a, b: b, Max: min(a.Max, b.k-1)}
 	}
-	return Select(Compare(CmpNe, b, Const(0), false), &Value{op: vMod, a: a, b: b, Max: a.Max}, Const(0))
+	return Select(Compare(CmpNe, b, Const(0), false), &Value{op: vMod, a: a, b: b, Max: a.Max},
+		Const(0))
 }
 
 func Shl(a *Value, k uint64) *Value {
@@ -200,7 +212,7 @@ func Shr(a *Value, k uint64) *Value {
 	return &Value{op: vShr, a: a, k: k, Max: a.Max >> k}
 }
 
-func Sar(a *Value, k uint64) *Value {
+func sar(a *Value, k uint64) *Value {
 	if a.Max <= math.MaxInt64 {
 		return Shr(a, k)
 	}
@@ -215,7 +227,7 @@ func shift(op valueOp, a, by *Value) *Value {
 	case vShr:
 		v.Max = a.Max
 	case vSar:
-		out = Sar(a, 63)
+		out = sar(a, 63)
 	}
 	if by.Max < 64 {
 		return v
@@ -234,6 +246,7 @@ func signExtend(a *Value, width int) *Value {
 	return &Value{op: vSext, a: a, k: uint64(width), Max: math.MaxUint64}
 }
 
+// Select is a where the condition holds, else b.
 func Select(c *Condition, a, b *Value) *Value {
 	switch c.op {
 	case cTrue:
@@ -289,6 +302,7 @@ func truth(b bool) *Condition {
 	return never
 }
 
+// Compare compares two words, as two's complement where signed is set.
 func Compare(op compareOp, a, b *Value, signed bool) *Condition {
 	if a.op == vConst && b.op != vConst {
 		a, b = b, a
@@ -338,6 +352,7 @@ func compareConst(op compareOp, a, b uint64, signed bool) bool {
 	return !less
 }
 
+// AndCondition holds where both do; the second is asked only if the first holds.
 func AndCondition(a, b *Condition) *Condition {
 	switch {
 	case a.op == cFalse || b.op == cFalse:
@@ -402,8 +417,8 @@ func (v *Value) Immediate() (int32, bool) {
 	return 0, false
 }
 
-// FrameBits is a number of up to 64 bits, at a bit offset from the cursor in the frame's buffer, which is at
-// frame in the PHV; its bytes must have been found available.
+// FrameBits is a number of up to 64 bits, at a bit offset from the cursor in the frame's buffer,
+// which is at frame in the PHV; its bytes must have been found available.
 func FrameBits(frame, bit, width int) *Value {
 	in, at := bit%8, frame+bit/8
 	v := &Value{op: vFrame, off: at, size: 8, swapped: true, Max: ^uint64(0)}

@@ -10,14 +10,18 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// Arithmetic on values of more than 64 bits. Bitwise operations and shifts by constants need one or two words of their operands for one of their result, and stay trees
-// (expr.go). Sums, products, saturation and shifts by amounts that only the packet knows need many. These are steps: before the statement they are in, they are computed into
-// words of scratch memory, the innermost first, and the trees above them load those.
+// Arithmetic on values of more than 64 bits. Bitwise operations and shifts by constants need one or
+// two words of their operands for one of their result, and stay trees (expr.go). Sums, products,
+// saturation and shifts by amounts that only the packet knows need many. These are steps: before
+// the statement they are in, they are computed into words of scratch memory, the innermost first,
+// and the trees above them load those.
 //
-// BMv2's integers have no bound, and what is stored is cut to a width. So each step computes as many low words, as two's complement, as what is above it wants; only
-// comparisons, saturation and right shifts want all of a value, which must then have a bound.
+// BMv2's integers have no bound, and what is stored is cut to a width. So each step computes as
+// many low words, as two's complement, as what is above it wants; only comparisons, saturation and
+// right shifts want all of a value, which must then have a bound.
 
-// maxProduct bounds the instructions of a product: how many pairs of 32-bit digits are multiplied. It lets 1,024 bits be multiplied by 1,024 bits.
+// maxProduct bounds the instructions of a product: how many pairs of 32-bit digits are multiplied.
+// It lets 1,024 bits be multiplied by 1,024 bits.
 const maxProduct = 528
 
 // Operand is an expression, and how many low words of it are wanted.
@@ -36,7 +40,8 @@ func ExactWords(e *bmv2json.Expr) int {
 	}
 	r := interval.Of(e)
 	if !r.Bounded() {
-		Refuse(e.Path, "the value of this %q has no bound that can be told when the program is loaded", e.Op)
+		Refuse(e.Path,
+			"the value of this %q has no bound that can be told when the program is loaded", e.Op)
 	}
 	if r.NonNegative() {
 		return WordsOf(r.Hi.BitLen())
@@ -44,7 +49,8 @@ func ExactWords(e *bmv2json.Expr) int {
 	return WordsOf(r.Bits())
 }
 
-// comparedWords is how many words of both sides decide a comparison of numbers, and whether the last one is signed.
+// comparedWords is how many words of both sides decide a comparison of numbers, and whether the
+// last one is signed.
 func comparedWords(e *bmv2json.Expr) (n int, signed bool) {
 	both := interval.Of(e.Left).Hull(interval.Of(e.Right))
 	if fits, signed := both.FitsWord(); fits {
@@ -57,7 +63,8 @@ func comparedWords(e *bmv2json.Expr) (n int, signed bool) {
 	return n, false
 }
 
-// WideSteps calls step for everything within an expression that is computed as a step, the innermost first.
+// WideSteps calls step for everything within an expression that is computed as a step, the
+// innermost first.
 func WideSteps(o Operand, step func(Operand)) {
 	e, n := o.expr, o.Words
 	if e == nil {
@@ -213,7 +220,7 @@ func (w *Writer) stepWord(e *bmv2json.Expr, i int) (*Value, bool) {
 	case interval.Of(e).NonNegative():
 		return Const(0), true
 	}
-	return Sar(words[len(words)-1], 63), true
+	return sar(words[len(words)-1], 63), true
 }
 
 // step computes the words of one operation.
@@ -246,7 +253,8 @@ func (w *Writer) keep(e *bmv2json.Expr, at, n int) {
 	}
 }
 
-// wideSum adds or subtracts word by word. The carry is computed from the words' top bits, without a branch for the verifier to follow.
+// wideSum adds or subtracts word by word. The carry is computed from the words' top bits, without a
+// branch for the verifier to follow.
 func (w *Writer) wideSum(e *bmv2json.Expr, at, n int) {
 	carry := w.words(1)
 	add := e.Op == bmv2json.OpAdd
@@ -267,13 +275,15 @@ func (w *Writer) wideSum(e *bmv2json.Expr, at, n int) {
 		if i == n-1 {
 			break
 		}
-		// a + b carries where both have the bit, or one has it and the sum has not; a - b borrows where b has it and a has not, or ...
+		// a + b carries where both have the bit, or one has it and the sum has not; a - b borrows
+		// where b has it and a has not, or ...
 		if add {
 			w.Emit(asm.Xor.Imm(sum, -1))
 		} else {
 			w.Emit(asm.Xor.Imm(a, -1))
 		}
-		w.Emit(asm.Mov.Reg(c, a), asm.And.Reg(c, b), asm.Or.Reg(a, b), asm.And.Reg(a, sum), asm.Or.Reg(c, a), asm.RSh.Imm(c, 63))
+		w.Emit(asm.Mov.Reg(c, a), asm.And.Reg(c, b), asm.Or.Reg(a, b), asm.And.Reg(a, sum),
+			asm.Or.Reg(c, a), asm.RSh.Imm(c, 63))
 		w.Store(code.PHV, carry, c, 8)
 	}
 }
@@ -299,11 +309,13 @@ func (w *Writer) wideProduct(e *bmv2json.Expr, at, n int) {
 	left, right := e.Left, e.Right
 	x, y := w.words(n), w.words(n)
 	nx, ny := digits(left, n), digits(right, n)
-	if right.Op == bmv2json.OpConst || left.Op != bmv2json.OpConst && ny < nx { // the one of fewer digits gives the rows
+	// the one of fewer digits gives the rows
+	if right.Op == bmv2json.OpConst || left.Op != bmv2json.OpConst && ny < nx {
 		left, right, nx, ny = right, left, ny, nx
 	}
 	isZero := func(i int) bool {
-		return left.Op == bmv2json.OpConst && uint32(interval.Word(left.Const, i/2)>>(32*(i%2))) == 0
+		return left.Op == bmv2json.OpConst && uint32(interval.Word(left.Const,
+			i/2)>>(32*(i%2))) == 0
 	}
 	pairs := 0
 	for i := range nx {
@@ -327,7 +339,8 @@ func (w *Writer) wideProduct(e *bmv2json.Expr, at, n int) {
 		for j := range last {
 			w.Load(asm.R2, code.PHV, digit(y, j), 4)
 			w.Load(asm.R3, code.PHV, digit(at, i+j), 4)
-			w.Emit(asm.Mul.Reg(asm.R2, asm.R1), asm.Add.Reg(asm.R2, asm.R3), asm.Add.Reg(asm.R2, asm.R4))
+			w.Emit(asm.Mul.Reg(asm.R2, asm.R1), asm.Add.Reg(asm.R2, asm.R3),
+				asm.Add.Reg(asm.R2, asm.R4))
 			w.Store(code.PHV, digit(at, i+j), asm.R2, 4)
 			w.Emit(asm.Mov.Reg(asm.R4, asm.R2), asm.RSh.Imm(asm.R4, 32))
 		}
@@ -337,13 +350,15 @@ func (w *Writer) wideProduct(e *bmv2json.Expr, at, n int) {
 	}
 }
 
-// shiftAmount leaves in R3 a pointer into the PHV, in R4 the bits within a word by which to shift, and in R5 63 minus these. Amounts of limit words and more shift by these.
+// shiftAmount leaves in R3 a pointer into the PHV, in R4 the bits within a word by which to shift,
+// and in R5 63 minus these. Amounts of limit words and more shift by these.
 func (w *Writer) shiftAmount(amount *bmv2json.Expr, at, limit int, backwards bool) {
 	fits := w.NewLabel("fits")
 	w.Compute(w.Index(amount), 0)
 	w.Emit(asm.JLE.Imm(asm.R1, int32(64*limit), fits), asm.Mov.Imm(asm.R1, int32(64*limit)))
 	w.Bind(fits)
-	w.Emit(asm.Mov.Reg(asm.R4, asm.R1), asm.And.Imm(asm.R4, 63), asm.Mov.Imm(asm.R5, 63), asm.Sub.Reg(asm.R5, asm.R4), asm.RSh.Imm(asm.R1, 6))
+	w.Emit(asm.Mov.Reg(asm.R4, asm.R1), asm.And.Imm(asm.R4, 63), asm.Mov.Imm(asm.R5, 63),
+		asm.Sub.Reg(asm.R5, asm.R4), asm.RSh.Imm(asm.R1, 6))
 	if backwards {
 		w.Emit(asm.Mov.Imm(asm.R3, int32(limit)), asm.Sub.Reg(asm.R3, asm.R1))
 	} else {
@@ -352,7 +367,8 @@ func (w *Writer) shiftAmount(amount *bmv2json.Expr, at, limit int, backwards boo
 	w.Emit(asm.LSh.Imm(asm.R3, 3), asm.Add.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(at)))
 }
 
-// wideShiftLeft shifts by an amount that only the packet knows: zeros stand before the words, and the pointer goes back into them.
+// wideShiftLeft shifts by an amount that only the packet knows: zeros stand before the words, and
+// the pointer goes back into them.
 func (w *Writer) wideShiftLeft(e *bmv2json.Expr, at, n int) {
 	from := w.words(2*n + 1)
 	w.Zero(code.PHV, from, 8*(n+1))
@@ -361,7 +377,8 @@ func (w *Writer) wideShiftLeft(e *bmv2json.Expr, at, n int) {
 	for i := range n {
 		w.Load(asm.R1, asm.R3, 8*(i+1), 8)
 		w.Load(asm.R2, asm.R3, 8*i, 8)
-		w.Emit(asm.LSh.Reg(asm.R1, asm.R4), asm.RSh.Imm(asm.R2, 1), asm.RSh.Reg(asm.R2, asm.R5), asm.Or.Reg(asm.R1, asm.R2))
+		w.Emit(asm.LSh.Reg(asm.R1, asm.R4), asm.RSh.Imm(asm.R2, 1), asm.RSh.Reg(asm.R2, asm.R5),
+			asm.Or.Reg(asm.R1, asm.R2))
 		w.Store(code.PHV, at+8*i, asm.R1, 8)
 	}
 }
@@ -375,7 +392,8 @@ func (w *Writer) wideShiftRight(e *bmv2json.Expr, at, n int) {
 	for i := range n {
 		w.Load(asm.R1, asm.R3, 8*i, 8)
 		w.Load(asm.R2, asm.R3, 8*(i+1), 8)
-		w.Emit(asm.RSh.Reg(asm.R1, asm.R4), asm.LSh.Imm(asm.R2, 1), asm.LSh.Reg(asm.R2, asm.R5), asm.Or.Reg(asm.R1, asm.R2))
+		w.Emit(asm.RSh.Reg(asm.R1, asm.R4), asm.LSh.Imm(asm.R2, 1), asm.LSh.Reg(asm.R2, asm.R5),
+			asm.Or.Reg(asm.R1, asm.R2))
 		w.Store(code.PHV, at+8*i, asm.R1, 8)
 	}
 }
@@ -383,11 +401,16 @@ func (w *Writer) wideShiftRight(e *bmv2json.Expr, at, n int) {
 // wideSaturation keeps a value within the bounds of its type.
 func (w *Writer) wideSaturation(e *bmv2json.Expr, at, n int) {
 	bound := interval.Of(e)
-	low := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.Lo, Path: e.Path}
-	high := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.Hi, Path: e.Path}
-	below, notBelow, above, within, end := w.NewLabel("below"), w.NewLabel("notbelow"), w.NewLabel("above"), w.NewLabel("within"), w.NewLabel("end")
-	less := &bmv2json.Expr{Op: bmv2json.OpLt, Type: bmv2json.TypeBool, Left: e.Left, Right: low, Path: e.Path}
-	more := &bmv2json.Expr{Op: bmv2json.OpGt, Type: bmv2json.TypeBool, Left: e.Left, Right: high, Path: e.Path}
+	low := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.Lo,
+		Path: e.Path}
+	high := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.Hi,
+		Path: e.Path}
+	below, notBelow, above, within, end := w.NewLabel("below"), w.NewLabel("notbelow"),
+		w.NewLabel("above"), w.NewLabel("within"), w.NewLabel("end")
+	less := &bmv2json.Expr{Op: bmv2json.OpLt, Type: bmv2json.TypeBool, Left: e.Left, Right: low,
+		Path: e.Path}
+	more := &bmv2json.Expr{Op: bmv2json.OpGt, Type: bmv2json.TypeBool, Left: e.Left, Right: high,
+		Path: e.Path}
 	w.Branch(w.comparison(less), below, notBelow, notBelow, 0)
 	w.Bind(notBelow)
 	w.Branch(w.comparison(more), above, within, within, 0)

@@ -4,8 +4,8 @@ import (
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
-// Writer turns expressions of a program into values, and values into instructions of the function that is
-// being written.
+// Writer turns expressions of a program into values, and values into instructions of the function
+// that is being written.
 type Writer struct {
 	*code.Function               // the function that is being written
 	phv                 *Layout  // where fields are in the PHV
@@ -15,7 +15,8 @@ type Writer struct {
 	steps               steps
 }
 
-// NewWriter makes a writer for a program whose fields are at lay and whose scratch memory is [scratch, scratchEnd) of the PHV.
+// NewWriter makes a writer for a program whose fields are at lay and whose scratch memory is
+// [scratch, scratchEnd) of the PHV.
 func NewWriter(lay *Layout, scratch, scratchEnd int) Writer {
 	return Writer{phv: lay, scratch: scratch, scratchEnd: scratchEnd}
 }

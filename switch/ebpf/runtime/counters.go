@@ -12,7 +12,8 @@ func (p *Pipeline) counter(name string, index int) (int, error) {
 		return 0, fmt.Errorf("counter %q: %w", name, target.ErrNotFound)
 	}
 	if index < 0 || index >= c.Size {
-		return 0, fmt.Errorf("counter %q: cell %d of %d: %w", name, index, c.Size, target.ErrOutOfRange)
+		return 0, fmt.Errorf("counter %q: cell %d of %d: %w", name, index, c.Size,
+			target.ErrOutOfRange)
 	}
 	return p.Counters[c.Index].Off + index*16, nil
 }

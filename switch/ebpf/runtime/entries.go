@@ -53,14 +53,17 @@ func (t *table) start() error {
 		largest = max(largest, c.Priority)
 	}
 	for i, c := range t.Source.ConstEntries {
-		e := &target.TableEntry{IsConst: true, Action: &target.ActionCall{Action: c.Action.Name, Params: c.Params}}
+		e := &target.TableEntry{IsConst: true, Action: &target.ActionCall{Action: c.Action.Name,
+			Params: c.Params}}
 		if t.Source.NeedsPriority() {
 			e.Priority = largest + 1 - c.Priority // BMv2's smallest wins, the contract's largest
 		}
 		for _, m := range c.Match {
-			e.Match = append(e.Match, target.FieldMatch{Value: m.Value, Mask: m.Mask, PrefixLen: m.PrefixLen})
+			e.Match = append(e.Match, target.FieldMatch{Value: m.Value, Mask: m.Mask,
+				PrefixLen: m.PrefixLen})
 		}
-		if err := t.insert(e); err != nil && !errors.Is(err, target.ErrExists) { // of two for the same match the first counts
+		// of two for the same match the first counts
+		if err := t.insert(e); err != nil && !errors.Is(err, target.ErrExists) {
 			return fmt.Errorf("const entry %d of table %q: %w", i, t.Source.Name, err)
 		}
 	}
@@ -81,13 +84,17 @@ func checkBytes(b []byte, width int) error {
 	return nil
 }
 
-// canonical checks a match and returns it as it is given back: what a prefix hides is 0. The second result tells it from the others of its table.
-func (t *table) canonical(match []target.FieldMatch, priority int) ([]target.FieldMatch, string, error) {
+// canonical checks a match and returns it as it is given back: what a prefix hides is 0. The second
+// result tells it from the others of its table.
+func (t *table) canonical(match []target.FieldMatch, priority int) ([]target.FieldMatch, string,
+	error) {
 	if len(match) != len(t.Source.Keys) {
-		return nil, "", fmt.Errorf("%d keys instead of %d: %w", len(match), len(t.Source.Keys), target.ErrInvalid)
+		return nil, "", fmt.Errorf("%d keys instead of %d: %w", len(match), len(t.Source.Keys),
+			target.ErrInvalid)
 	}
 	if len(match) == 0 {
-		return nil, "", fmt.Errorf("the table has no keys, only a default entry: %w", target.ErrInvalid)
+		return nil, "", fmt.Errorf("the table has no keys, only a default entry: %w",
+			target.ErrInvalid)
 	}
 	out := make([]target.FieldMatch, len(match))
 	var id []byte
@@ -109,7 +116,8 @@ func (t *table) canonical(match []target.FieldMatch, priority int) ([]target.Fie
 			out[i].Mask = slices.Clone(m.Mask)
 			if k.Kind == bmv2json.MatchRange {
 				if bytes.Compare(m.Value, m.Mask) > 0 {
-					return nil, "", fmt.Errorf("key %q: the range from 0x%x to 0x%x is empty: %w", k.Name, m.Value, m.Mask, target.ErrInvalid)
+					return nil, "", fmt.Errorf("key %q: the range from 0x%x to 0x%x is empty: %w",
+						k.Name, m.Value, m.Mask, target.ErrInvalid)
 				}
 				break
 			}
@@ -118,7 +126,8 @@ func (t *table) canonical(match []target.FieldMatch, priority int) ([]target.Fie
 			}
 		case bmv2json.MatchLPM:
 			if m.PrefixLen < 0 || m.PrefixLen > k.Width {
-				return nil, "", fmt.Errorf("key %q: a prefix of %d bits of %d: %w", k.Name, m.PrefixLen, k.Width, target.ErrInvalid)
+				return nil, "", fmt.Errorf("key %q: a prefix of %d bits of %d: %w", k.Name,
+					m.PrefixLen, k.Width, target.ErrInvalid)
 			}
 			out[i].PrefixLen = m.PrefixLen
 			for b := m.PrefixLen; b < k.Width; b++ { // bits from the most significant on
@@ -188,14 +197,17 @@ func (t *table) publish(match []target.FieldMatch, word uint64) error {
 // bind checks an action call and makes the word for it, with a slot of its own where it takes one.
 func (t *table) bind(e *target.TableEntry) (uint64, error) {
 	if e.Action == nil || e.Member != nil || e.Group != nil {
-		return 0, fmt.Errorf("an entry of this table has an action, not a member or group: %w", target.ErrInvalid)
+		return 0, fmt.Errorf("an entry of this table has an action, not a member or group: %w",
+			target.ErrInvalid)
 	}
 	a, i := t.Source.Action(e.Action.Action)
 	if a == nil {
-		return 0, fmt.Errorf("action %q is none of the table's: %w", e.Action.Action, target.ErrInvalid)
+		return 0, fmt.Errorf("action %q is none of the table's: %w", e.Action.Action,
+			target.ErrInvalid)
 	}
 	if len(e.Action.Params) != len(a.Params) {
-		return 0, fmt.Errorf("action %q with %d parameters instead of %d: %w", a.Name, len(e.Action.Params), len(a.Params), target.ErrInvalid)
+		return 0, fmt.Errorf("action %q with %d parameters instead of %d: %w", a.Name,
+			len(e.Action.Params), len(a.Params), target.ErrInvalid)
 	}
 	for j, b := range e.Action.Params {
 		if err := checkBytes(b, a.Params[j].Width); err != nil {
@@ -209,7 +221,7 @@ func (t *table) bind(e *target.TableEntry) (uint64, error) {
 		}
 		return word, nil
 	}
-	slot, ok := t.slots.take()
+	slot, ok := t.slots.allocate()
 	if !ok {
 		return 0, fmt.Errorf("no slot is free: %w", target.ErrFull)
 	}
@@ -224,7 +236,7 @@ func (t *table) bind(e *target.TableEntry) (uint64, error) {
 // free gives the slot of a word back that no packet can find any more.
 func (t *table) free(word uint64) {
 	if !t.Inline && word != 0 {
-		t.slots.give(int(word >> 16))
+		t.slots.release(int(word >> 16))
 	}
 }
 
@@ -232,7 +244,8 @@ func copyEntry(e *target.TableEntry, match []target.FieldMatch) target.TableEntr
 	out := *e
 	out.Match = match
 	if e.Action != nil {
-		a := target.ActionCall{Action: e.Action.Action, Params: make([][]byte, len(e.Action.Params))}
+		a := target.ActionCall{Action: e.Action.Action,
+			Params: make([][]byte, len(e.Action.Params))}
 		for i, b := range e.Action.Params {
 			a.Params[i] = slices.Clone(b)
 		}
@@ -413,7 +426,8 @@ func (p *Pipeline) SetDefault(name string, e *target.TableEntry) error {
 				case d.ConstEntry:
 					return fmt.Errorf("it stands in the program: %w", target.ErrImmutable)
 				case d.ConstAction && (e.Action == nil || e.Action.Action != d.Action.Name):
-					return fmt.Errorf("the program allows action %q only: %w", d.Action.Name, target.ErrImmutable)
+					return fmt.Errorf("the program allows action %q only: %w", d.Action.Name,
+						target.ErrImmutable)
 				}
 			}
 		}
@@ -425,7 +439,8 @@ func (p *Pipeline) SetDefault(name string, e *target.TableEntry) error {
 func (t *table) setDefault(e *target.TableEntry) error {
 	d := t.Source.Default
 	if e == nil && d != nil {
-		e = &target.TableEntry{Action: &target.ActionCall{Action: d.Action.Name, Params: d.Params}, IsConst: d.ConstEntry}
+		e = &target.TableEntry{Action: &target.ActionCall{Action: d.Action.Name, Params: d.Params},
+			IsConst: d.ConstEntry}
 	}
 	var word uint64
 	var to *entry
@@ -465,7 +480,8 @@ func (t *table) counterAt(word uint64) int {
 }
 
 // DirectCounter implements [target.Pipeline].
-func (p *Pipeline) DirectCounter(name string, e *target.TableEntry) (out target.CounterData, err error) {
+func (p *Pipeline) DirectCounter(name string, e *target.TableEntry) (out target.CounterData,
+	err error) {
 	err = p.change("reading a counter of", name, func(t *table) error {
 		at, err := t.directCounter(e)
 		if err != nil {

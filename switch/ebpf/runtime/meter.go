@@ -16,7 +16,8 @@ func (p *Pipeline) meter(name string, index int) (int, error) {
 		return 0, none("meter", name)
 	}
 	if index < 0 || index >= m.Size {
-		return 0, fmt.Errorf("meter %q: cell %d of %d: %w", name, index, m.Size, target.ErrOutOfRange)
+		return 0, fmt.Errorf("meter %q: cell %d of %d: %w", name, index, m.Size,
+			target.ErrOutOfRange)
 	}
 	return p.Meters[m.Index].Off + index*compile.MeterBytes, nil
 }
@@ -27,9 +28,11 @@ func (p *Pipeline) configureMeter(at int, c *target.MeterConfig) error {
 	if c != nil {
 		switch {
 		case c.Peak.PerSecond < c.Committed.PerSecond:
-			return fmt.Errorf("the peak rate %d is below the committed rate %d: %w", c.Peak.PerSecond, c.Committed.PerSecond, target.ErrInvalid)
+			return fmt.Errorf("the peak rate %d is below the committed rate %d: %w",
+				c.Peak.PerSecond, c.Committed.PerSecond, target.ErrInvalid)
 		case c.Peak.PerSecond >= compile.MostPerSecond:
-			return fmt.Errorf("a rate of %d (below %d can be): %w", c.Peak.PerSecond, uint64(compile.MostPerSecond), target.ErrUnsupported)
+			return fmt.Errorf("a rate of %d (below %d can be): %w", c.Peak.PerSecond,
+				uint64(compile.MostPerSecond), target.ErrUnsupported)
 		}
 		cell := data[compile.CellsHeader:]
 		binary.NativeEndian.PutUint64(cell[compile.MeterSet:], 1)
@@ -101,7 +104,8 @@ func (t *table) meterAt(word uint64) int {
 	return t.TablePlan.Slots + int(word>>16)*t.SlotSize + t.TablePlan.Meter
 }
 
-// keepMeter carries the meter of an entry that is modified over to its new slot. What packets take from the old one meanwhile is not taken from the new.
+// keepMeter carries the meter of an entry that is modified over to its new slot. What packets take
+// from the old one meanwhile is not taken from the new.
 func (t *table) keepMeter(old, word uint64) {
 	for off := 0; off < compile.MeterBytes; off += 8 {
 		t.p.State.Store(t.meterAt(word)+off, t.p.State.Load(t.meterAt(old)+off))
@@ -109,7 +113,8 @@ func (t *table) keepMeter(old, word uint64) {
 }
 
 // DirectMeter implements [target.Pipeline].
-func (p *Pipeline) DirectMeter(name string, e *target.TableEntry) (c *target.MeterConfig, err error) {
+func (p *Pipeline) DirectMeter(name string, e *target.TableEntry) (c *target.MeterConfig,
+	err error) {
 	err = p.change("reading a meter of", name, func(t *table) error {
 		at, err := t.directMeter(e)
 		if err == nil {

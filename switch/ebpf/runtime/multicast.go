@@ -22,7 +22,8 @@ func (p *Pipeline) SetMulticastGroup(id uint32, replicas []target.Replica) error
 	}
 	defer leave()
 	if id == 0 || id >= compile.MaxGroups {
-		return fmt.Errorf("multicast group %d: ids are 1 to %d: %w", id, compile.MaxGroups-1, target.ErrInvalid)
+		return fmt.Errorf("multicast group %d: ids are 1 to %d: %w", id, compile.MaxGroups-1,
+			target.ErrInvalid)
 	}
 	old := p.groups[id]
 	word := p.Plan.Groups + int(id)*8
@@ -32,13 +33,14 @@ func (p *Pipeline) SetMulticastGroup(id uint32, replicas []target.Replica) error
 		}
 		p.State.Store(word, 0)
 		delete(p.groups, id)
-		p.replicas.free(old.at)
+		p.replicas.release(old.at)
 		return nil
 	}
 	g := &group{replicas: slices.Clone(replicas)}
 	var ok bool
-	if g.at, ok = p.replicas.take(max(len(replicas), 1)); !ok {
-		return fmt.Errorf("multicast group %d: no room for %d replicas: %w", id, len(replicas), target.ErrFull)
+	if g.at, ok = p.replicas.allocate(max(len(replicas), 1)); !ok {
+		return fmt.Errorf("multicast group %d: no room for %d replicas: %w", id, len(replicas),
+			target.ErrFull)
 	}
 	for i, r := range replicas {
 		p.State.Store(p.Plan.Replicas+(g.at+i)*8, uint64(r.Port)|uint64(r.Instance)<<32)
@@ -46,7 +48,7 @@ func (p *Pipeline) SetMulticastGroup(id uint32, replicas []target.Replica) error
 	p.State.Store(word, uint64(len(replicas))|uint64(g.at)<<32)
 	p.groups[id] = g
 	if old != nil {
-		p.replicas.free(old.at)
+		p.replicas.release(old.at)
 	}
 	return nil
 }

@@ -11,17 +11,17 @@ import (
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
-	"github.com/netcraq/netcraq/switch/ebpf/ir"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
 // Pipeline is one committed program: what runs in the kernel, and the control plane's side of it.
 //
-// The control plane keeps its own list of entries, groups and defaults, checks every call against it, and writes to the kernel what follows.
+// The control plane keeps its own list of entries, groups and defaults, checks every call against
+// it, and writes to the kernel what follows.
 type Pipeline struct {
 	*compile.Plan
 	compile.Settings
-	State   *state
+	State   *State
 	PHV     *ebpf.Map
 	lookups map[int]*ebpf.Map
 	Number  uint64        // of all that this switch has had
@@ -42,9 +42,13 @@ type Pipeline struct {
 
 // NewPipeline loads a program into the kernel; no packet comes to it yet.
 func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
-	defer ir.Catch(&err)
-	pl := compile.NewPlan(prog)
-	p = &Pipeline{Plan: pl, Settings: s.Settings, lookups: map[int]*ebpf.Map{}, groups: map[uint32]*group{}, sessions: map[uint32]*session{}, sets: map[string][][]target.FieldMatch{}, replicas: newExtents(compile.MaxReplicas)}
+	pl, err := compile.NewPlan(prog)
+	if err != nil {
+		return nil, err
+	}
+	p = &Pipeline{Plan: pl, Settings: s.Settings, lookups: map[int]*ebpf.Map{},
+		groups: map[uint32]*group{}, sessions: map[uint32]*session{},
+		sets: map[string][][]target.FieldMatch{}, replicas: newExtents(compile.MaxReplicas)}
 	defer func() {
 		if err != nil {
 			p.Close()
@@ -53,13 +57,17 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	if p.State, err = NewState(pl.StateBytes + compile.CellsMax); err != nil {
 		return p, err
 	}
-	if p.PHV, err = newMapIn(ebpf.MapSpec{Name: "phv", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: uint32(pl.PHVBytes), MaxEntries: 1}); err != nil {
+	if p.PHV, err = newMapIn(ebpf.MapSpec{Name: "phv", Type: ebpf.PerCPUArray, KeySize: 4,
+		ValueSize: uint32(pl.PHVBytes), MaxEntries: 1}); err != nil {
 		return p, err
 	}
-	f := compile.Maps{PHV: p.PHV.FD(), State: p.State.FD(), Ports: s.PortMap.FD(), PacketIn: s.PacketIn.m.FD(), PacketOut: s.PacketOuts.FD(), Buffer: s.buffer.FD(), Lookups: map[int]int{}}
+	f := compile.Maps{PHV: p.PHV.FD(), State: p.State.FD(), Ports: s.PortMap.FD(),
+		PacketIn: s.PacketIn.m.FD(), PacketOut: s.PacketOuts.FD(), Buffer: s.buffer.FD(),
+		Lookups: map[int]int{}}
 	for i, t := range pl.Tables {
 		size := uint32(max(t.Source.MaxSize, len(t.Source.ConstEntries), 1))
-		spec := ebpf.MapSpec{Name: "hash", Type: ebpf.Hash, KeySize: uint32(t.KeyBytes), ValueSize: 8, MaxEntries: size}
+		spec := ebpf.MapSpec{Name: "hash", Type: ebpf.Hash, KeySize: uint32(t.KeyBytes),
+			ValueSize: 8, MaxEntries: size}
 		switch t.Kind {
 		case compile.LookupHash:
 		case compile.LookupTrie:
@@ -83,7 +91,8 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	f.Number = p.Number
 	if s.atXDP || pl.Requests.Reinjects() {
 		stride := pl.SlotStride()
-		if p.slots, err = newMapIn(ebpf.MapSpec{Name: "xdp_to_tc", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(stride * compile.ResumeSlots), MaxEntries: 1}); err != nil {
+		if p.slots, err = newMapIn(ebpf.MapSpec{Name: "xdp_to_tc", Type: ebpf.Array, KeySize: 4,
+			ValueSize: uint32(stride * compile.ResumeSlots), MaxEntries: 1}); err != nil {
 			return p, err
 		}
 		f.Resume, f.Magic, f.Number = p.slots.FD(), s.magic, p.Number
@@ -129,16 +138,20 @@ func (p *Pipeline) loadAt(h compile.Hook) (*ebpf.Program, error) {
 func LoadProgram(name string, h compile.Hook, insns asm.Instructions) (*ebpf.Program, error) {
 	spec := &ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, Instructions: insns, License: "GPL"}
 	if h == compile.XDP {
-		spec.Type, spec.Flags = ebpf.XDP, unix.BPF_F_XDP_HAS_FRAGS // frames that are longer than a page
+		// frames that are longer than a page
+		spec.Type, spec.Flags = ebpf.XDP, unix.BPF_F_XDP_HAS_FRAGS
 	}
 	prog, err := ebpf.NewProgram(spec)
 	if err != nil {
 		var v *ebpf.VerifierError
 		if errors.As(err, &v) && len(v.Log) > 0 {
 			// What the verifier cannot follow is a program that this engine cannot run.
-			return nil, fmt.Errorf("the kernel's verifier refuses the program %q for %s (%d instructions): %w: %w", name, h, len(insns), err, target.ErrUnsupported)
+			return nil,
+				fmt.Errorf("the kernel's verifier refuses the program %q for %s "+
+					"(%d instructions): %w: %w", name, h, len(insns), err, target.ErrUnsupported)
 		}
-		return nil, fmt.Errorf("loading the program %q for %s (%d instructions): %w", name, h, len(insns), err)
+		return nil, fmt.Errorf("loading the program %q for %s (%d instructions): %w", name, h,
+			len(insns), err)
 	}
 	return prog, nil
 }

@@ -7,44 +7,46 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
 )
 
-// PortMap is the map "ports", which outlives pipelines: which interface is which port, where programs and the process find it.
-type portMap struct{ *state }
+// PortMap is the map "ports", which outlives pipelines: which interface is which port, where
+// programs and the process find it.
+type PortMap struct{ *State }
 
-func newPortMap() (*portMap, error) {
+func newPortMap() (*PortMap, error) {
 	s, err := NewState(compile.PortsSize)
 	if err != nil {
 		return nil, err
 	}
-	return &portMap{s}, nil
+	return &PortMap{s}, nil
 }
 
 // NoPort is nobody's number.
 const NoPort = ^uint32(0)
 
 // set stores 4 bytes that packets may read at any time.
-func (m *portMap) set(at int, v uint32) {
+func (m *PortMap) set(at int, v uint32) {
 	atomic.StoreUint32((*uint32)(unsafe.Pointer(&m.Mem[at])), v)
 }
 
 // SetPort makes frames of an interface those of a port; those of NoPort are nobody's.
-func (m *portMap) SetPort(ifindex int, number uint32) {
+func (m *PortMap) SetPort(ifindex int, number uint32) {
 	m.set(compile.PortsByIfindex+ifindex*4, number+1)
 }
 
-// SetInterface makes an interface that of a port; 0 is none. some is the interface of any port, 0 if there is none.
-func (m *portMap) SetInterface(number uint32, ifindex, some int) {
+// SetInterface makes an interface that of a port; 0 is none. some is the interface of any port, 0
+// if there is none.
+func (m *PortMap) SetInterface(number uint32, ifindex, some int) {
 	m.set(compile.PortsIfindex+int(number)*4, uint32(ifindex))
 	m.set(compile.PortsAny, uint32(some))
 }
 
 // SetXDP makes an interface one that XDP sends a port's frames by; 0: they go by tc.
-func (m *portMap) SetXDP(number uint32, ifindex int) {
+func (m *PortMap) SetXDP(number uint32, ifindex int) {
 	m.set(compile.PortsXDP+int(number)*4, uint32(ifindex))
 }
 
 // SetPrevious names the pipeline whose programs are being replaced; 0: none is.
-func (m *portMap) SetPrevious(pipeline uint64) { m.Store(compile.PortsPrevious, pipeline) }
+func (m *PortMap) SetPrevious(pipeline uint64) { m.Store(compile.PortsPrevious, pipeline) }
 
 // Passed is how many frames XDP has passed to tc, lost how many of them tc could not take.
-func (m *portMap) Passed() uint64 { return m.Load(compile.PortsPassed) }
-func (m *portMap) Lost() uint64   { return m.Load(compile.PortsLost) }
+func (m *PortMap) Passed() uint64 { return m.Load(compile.PortsPassed) }
+func (m *PortMap) Lost() uint64   { return m.Load(compile.PortsLost) }

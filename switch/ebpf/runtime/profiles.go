@@ -6,11 +6,15 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-func none(kind, name string) error { return fmt.Errorf("%s %q: %w", kind, name, target.ErrNotFound) }
+func none(kind, name string) error {
+	return fmt.Errorf("%s %q: %w", kind, name,
+		target.ErrNotFound)
+}
 
 // What no program that this engine takes can have: action profiles.
 
-// SetMember implements [target.Pipeline]; so do the others below. A program with such a construct has been refused.
+// SetMember implements [target.Pipeline]; so do the others below. A program with such a construct
+// has been refused.
 func (p *Pipeline) SetMember(profile string, _ uint32, _ *target.ActionCall, _ bool) error {
 	return none("action profile", profile)
 }

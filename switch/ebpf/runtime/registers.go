@@ -39,18 +39,20 @@ func (p *Pipeline) move(off int, data []byte, write bool) error {
 	return nil
 }
 
-// errLocked: a packet has kept the registers for longer than any takes, so the CPU that it is on stands still.
+// errLocked: a packet has kept the registers for longer than any takes, so the CPU that it is on
+// stands still.
 var errLocked = errors.New("the registers stayed locked")
 
 // Barrier gives packets barrierGrace, longer than any takes that is not kept waiting, looks whether
-// the registers are free for barrierLooks, and then takes the lock itself, until barrierPatience is over.
+// the registers are free for barrierLooks, and then takes the lock itself, until barrierPatience is
+// over.
 const (
 	barrierGrace    = 50 * time.Microsecond
 	barrierLooks    = time.Millisecond
 	barrierPatience = time.Second
 )
 
-// Barrier implements [target.Pipeline]; control.go says how.
+// Barrier implements [target.Pipeline]; compile/lock.go says how.
 func (p *Pipeline) Barrier() error {
 	leave, err := p.enter()
 	if err != nil {
@@ -88,18 +90,21 @@ func (p *Pipeline) Barrier() error {
 	}
 }
 
-func (p *Pipeline) register(name string, first, count int) (*bmv2json.Register, compile.ArrayPlan, error) {
+func (p *Pipeline) register(name string, first, count int) (*bmv2json.Register, compile.ArrayPlan,
+	error) {
 	r := p.Prog.Register(name)
 	if r == nil {
 		return nil, compile.ArrayPlan{}, fmt.Errorf("register %q: %w", name, target.ErrNotFound)
 	}
 	if first < 0 || count < 0 || count > r.Size || first > r.Size-count {
-		return nil, compile.ArrayPlan{}, fmt.Errorf("register %q: cells %d to %d of %d: %w", name, first, first+count-1, r.Size, target.ErrOutOfRange)
+		return nil, compile.ArrayPlan{}, fmt.Errorf("register %q: cells %d to %d of %d: %w", name,
+			first, first+count-1, r.Size, target.ErrOutOfRange)
 	}
 	return r, p.Registers[r.Index], nil
 }
 
-// encodeCell writes a value as a cell keeps it: a number in host order, or a padded big-endian string.
+// encodeCell writes a value as a cell keeps it: a number in host order, or a padded big-endian
+// string.
 func encodeCell(cell, value []byte) {
 	if len(cell) > 8 || len(cell) == 8 && len(value) > 8 {
 		clear(cell)
@@ -164,7 +169,8 @@ func (p *Pipeline) ReadRegisters(name string, first, count int) ([][]byte, error
 		return nil, err
 	}
 	out := make([][]byte, 0, count)
-	values := make([]byte, 0, count*((r.Width+7)/8)) // of all: one for each would take longer than reading them
+	// of all: one for each would take longer than reading them
+	values := make([]byte, 0, count*((r.Width+7)/8))
 	buffer := make([]byte, compile.CellsHeader+min(compile.CellsMax, count*a.Cell))
 	for each := compile.CellsMax / a.Cell; count > 0; {
 		n := min(count, each)
@@ -215,7 +221,8 @@ func (p *Pipeline) writeCells(name string, first, count int, value []byte) error
 	}
 	for count > 0 {
 		n := min(count, compile.CellsMax/a.Cell)
-		if err := p.move(a.Off+first*a.Cell, data[:compile.CellsHeader+n*a.Cell], true); err != nil {
+		if err := p.move(a.Off+first*a.Cell, data[:compile.CellsHeader+n*a.Cell],
+			true); err != nil {
 			return fmt.Errorf("register %q: %w", name, err)
 		}
 		first, count = first+n, count-n

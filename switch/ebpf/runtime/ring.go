@@ -11,8 +11,8 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 )
 
-// ring is a BPF ring buffer with the goroutine that empties it.
-type ring struct {
+// Ring is a BPF ring buffer with the goroutine that empties it.
+type Ring struct {
 	m      *ebpf.Map
 	reader *ringbuf.Reader
 	done   sync.WaitGroup
@@ -20,8 +20,10 @@ type ring struct {
 	seen   atomic.Uint64 // records that were read
 }
 
-// newRing makes a ring of a number of bytes, a power of two, and has each record handled. handle must not keep what it is given.
-func newRing(name string, bytes uint32, log *slog.Logger, handle func(record []byte)) (*ring, error) {
+// newRing makes a ring of a number of bytes, a power of two, and has each record handled. handle
+// must not keep what it is given.
+func newRing(name string, bytes uint32, log *slog.Logger, handle func(record []byte)) (*Ring,
+	error) {
 	m, err := newMapIn(ebpf.MapSpec{Name: name, Type: ebpf.RingBuf, MaxEntries: bytes})
 	if err != nil {
 		return nil, err
@@ -31,7 +33,7 @@ func newRing(name string, bytes uint32, log *slog.Logger, handle func(record []b
 		m.Close()
 		return nil, fmt.Errorf("reading the ring %q: %w", name, err)
 	}
-	r := &ring{m: m, reader: reader}
+	r := &Ring{m: m, reader: reader}
 	r.done.Go(func() {
 		for {
 			rec, err := reader.Read()
@@ -49,12 +51,13 @@ func newRing(name string, bytes uint32, log *slog.Logger, handle func(record []b
 	return r, nil
 }
 
-// Pending reports whether a record waits or is being handled. One that is being read at this moment may be missed.
-func (r *ring) Pending() bool {
+// Pending reports whether a record waits or is being handled. One that is being read at this moment
+// may be missed.
+func (r *Ring) Pending() bool {
 	return r.reader.AvailableBytes() > 0 || r.seen.Load() != r.taken.Load()
 }
 
-func (r *ring) close() {
+func (r *Ring) close() {
 	r.reader.Close()
 	r.done.Wait()
 	r.m.Close()

@@ -29,13 +29,15 @@ func (p *Pipeline) SetValueSet(name string, members [][]target.FieldMatch) error
 		return err
 	}
 	if len(members) > s.Size {
-		return fmt.Errorf("value set %q: %d members where %d fit: %w", name, len(members), s.Size, target.ErrFull)
+		return fmt.Errorf("value set %q: %d members where %d fit: %w", name, len(members), s.Size,
+			target.ErrFull)
 	}
 	var words []uint64
 	var given [][]target.FieldMatch
 	for i, fields := range members {
 		if len(fields) != len(s.Source.Widths) {
-			return fmt.Errorf("value set %q: member %d: %d fields instead of %d: %w", name, i, len(fields), len(s.Source.Widths), target.ErrInvalid)
+			return fmt.Errorf("value set %q: member %d: %d fields instead of %d: %w", name, i,
+				len(fields), len(s.Source.Widths), target.ErrInvalid)
 		}
 		var values, masks []uint64
 		var kept []target.FieldMatch
@@ -50,7 +52,8 @@ func (p *Pipeline) SetValueSet(name string, members [][]target.FieldMatch) error
 				}
 			}
 			if f.Value == nil {
-				return fmt.Errorf("value set %q: member %d: field %d has no value: %w", name, i, j, target.ErrInvalid)
+				return fmt.Errorf("value set %q: member %d: field %d has no value: %w", name, i, j,
+					target.ErrInvalid)
 			}
 			values = append(values, compile.SplitKey(f.Value, []int{width})...)
 			if f.Mask != nil {
@@ -60,7 +63,8 @@ func (p *Pipeline) SetValueSet(name string, members [][]target.FieldMatch) error
 					masks = append(masks, ir.Ones(min(64, width-64*w)))
 				}
 			}
-			kept = append(kept, target.FieldMatch{Value: slices.Clone(f.Value), Mask: slices.Clone(f.Mask), PrefixLen: f.PrefixLen})
+			kept = append(kept, target.FieldMatch{Value: slices.Clone(f.Value),
+				Mask: slices.Clone(f.Mask), PrefixLen: f.PrefixLen})
 		}
 		words = append(append(words, values...), masks...)
 		given = append(given, kept)

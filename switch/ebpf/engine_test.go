@@ -21,7 +21,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// inNamespace runs the rest of the test on a thread in a network namespace of its own, with the veth pair sw and peer.
+// inNamespace runs the rest of the test on a thread in a network namespace of its own, with the
+// veth pair sw and peer.
 func inNamespace(t *testing.T) (sw, peer netlink.Link) {
 	t.Helper()
 	needKernel(t)
@@ -42,7 +43,8 @@ func inNamespace(t *testing.T) (sw, peer netlink.Link) {
 		home.Close()
 	})
 	_ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0) // quieter
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "sw"}, PeerName: "peer"}); err != nil {
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "sw"},
+		PeerName: "peer"}); err != nil {
 		t.Fatal(err)
 	}
 	var links []netlink.Link
@@ -62,7 +64,8 @@ func inNamespace(t *testing.T) (sw, peer netlink.Link) {
 // attached counts the programs on an interface.
 func attached(t *testing.T, l netlink.Link) int {
 	t.Helper()
-	r, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: ebpf.AttachTCXIngress})
+	r, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index,
+		Attach: ebpf.AttachTCXIngress})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,9 +73,11 @@ func attached(t *testing.T, l netlink.Link) int {
 }
 
 var toPort1 = &target.TableEntry{Match: []target.FieldMatch{{Value: []byte{2, 0, 0, 0, 0, 0}}},
-	Action: &target.ActionCall{Action: "TallyIngress.forward", Params: [][]byte{{0, 1}, {0, 0, 0, 1}}}}
+	Action: &target.ActionCall{Action: "TallyIngress.forward",
+		Params: [][]byte{{0, 1}, {0, 0, 0, 1}}}}
 
-// TestPushUnderTraffic pushes programs while frames are coming, and expects each frame to be answered by one of them: none is lost, none processed twice.
+// TestPushUnderTraffic pushes programs while frames are coming, and expects each frame to be
+// answered by one of them: none is lost, none processed twice.
 func TestPushUnderTraffic(t *testing.T) {
 	sw, peer := inNamespace(t)
 	d, err := newDevice(Options{})
@@ -103,10 +108,12 @@ func TestPushUnderTraffic(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: unix.ETH_P_ALL << 8, Ifindex: peer.Attrs().Index}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: unix.ETH_P_ALL << 8,
+		Ifindex: peer.Attrs().Index}); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+		&unix.Timeval{Sec: 1}); err != nil {
 		t.Fatal(err)
 	}
 	stop, sent := make(chan bool), make(chan error)
@@ -166,23 +173,27 @@ func TestPushUnderTraffic(t *testing.T) {
 	t.Logf("%d frames during 10 pushes", frames)
 }
 
-// TestHoldSwitch is not a test: TestKilled runs it as another process, which holds a switch until it is killed.
+// TestHoldSwitch is not a test: TestKilled runs it as another process, which holds a switch until
+// it is killed.
 func TestHoldSwitch(t *testing.T) {
 	if os.Getenv("NETCRAQ_HOLD_SWITCH") == "" {
 		t.Skip("only for TestKilled")
 	}
-	d, err := newDevice(Options{Log: slog.New(slog.DiscardHandler)}) // what it says first is "holding"
+	// what it says first is "holding"
+	d, err := newDevice(Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(d.Commit(readProgram(t, "testdata/tally.json")), d.AddPort(target.Port{Number: 1, Iface: "sw"})); err != nil {
+	if err := errors.Join(d.Commit(readProgram(t, "testdata/tally.json")),
+		d.AddPort(target.Port{Number: 1, Iface: "sw"})); err != nil {
 		t.Fatal(err)
 	}
 	println("holding")
 	time.Sleep(time.Minute)
 }
 
-// TestKilled kills a process that has a switch: nothing of it may stay on the port, and the next one starts.
+// TestKilled kills a process that has a switch: nothing of it may stay on the port, and the next
+// one starts.
 func TestKilled(t *testing.T) {
 	sw, _ := inNamespace(t)
 	for range 2 {
@@ -205,7 +216,8 @@ func TestKilled(t *testing.T) {
 		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		for deadline := time.Now().Add(5 * time.Second); attached(t, sw) > 0; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(5 * time.Second); attached(t,
+			sw) > 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("a dead switch's program is still on the port")
 			}

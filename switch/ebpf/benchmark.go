@@ -9,10 +9,12 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Benchmark runs the committed program n times, as it is at tc or at XDP, on a frame as if it had come in by a port, without sending what comes out, and returns what
-// one run takes. Each run first sets the frame back, since an answer is no query; what that takes is measured on its own and taken off. What the runs do to registers and
-// counters stays.
-func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) (each time.Duration, err error) {
+// Benchmark runs the committed program n times, as it is at tc or at XDP, on a frame as if it had
+// come in by a port, without sending what comes out, and returns what one run takes. Each run first
+// sets the frame back, since an answer is no query; what that takes is measured on its own and
+// taken off. What the runs do to registers and counters stays.
+func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) (each time.Duration,
+	err error) {
 	d, ok := dev.(*device)
 	if !ok {
 		return 0, fmt.Errorf("a switch of another engine: %w", target.ErrInvalid)
@@ -51,7 +53,7 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 	// The kernel runs it on the loopback interface, which stands for the CPU port otherwise.
 	d.PortMap.SetPort(1, number)
 	defer d.PortMap.SetPort(1, d.opts.CPUPort)
-	err = d.home.Do(func() error {
+	err = d.netns.Do(func() error {
 		if _, each, err = prog.Benchmark(frame, n, nil); err != nil {
 			return err
 		}
@@ -67,7 +69,8 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 }
 
 // benchmarkEmpty measures a program that at most sets the frame back.
-func benchmarkEmpty(p *runtime.Pipeline, h compile.Hook, f compile.Maps, frame []byte, n int) (time.Duration, error) {
+func benchmarkEmpty(p *runtime.Pipeline, h compile.Hook, f compile.Maps, frame []byte,
+	n int) (time.Duration, error) {
 	insns, err := compile.EmptyProgram(p.Plan, h, f)
 	if err != nil {
 		return 0, err
@@ -81,7 +84,8 @@ func benchmarkEmpty(p *runtime.Pipeline, h compile.Hook, f compile.Maps, frame [
 	return each, err
 }
 
-// Pending reports whether frames for OnPacketIn have left a program and were not handed over yet: for tests that wait for all that a packet causes.
+// Pending reports whether frames for OnPacketIn have left a program and were not handed over yet:
+// for tests that wait for all that a packet causes.
 func Pending(dev target.Device) bool {
 	d, ok := dev.(*device)
 	return ok && d.PacketIn.Pending()

@@ -10,7 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// deparse writes the valid headers, in the deparser's order, over the frame's old ones. Where they are longer or shorter in all, the payload moves.
+// deparse writes the valid headers, in the deparser's order, over the frame's old ones. Where they
+// are longer or shorter in all, the payload moves.
 func (t *translator) deparse(drop string) {
 	if len(t.Prog.Deparsers) == 0 {
 		return
@@ -27,7 +28,8 @@ func (t *translator) deparse(drop string) {
 		skip := t.NewLabel("skip")
 		most += t.Layout.Types[h.Type].Bytes + t.Layout.Types[h.Type].VarbitMax
 		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
-		t.Emit(asm.JEq.Imm(asm.R1, 0, skip), asm.Add.Imm(code.Entry, int32(t.Layout.Types[h.Type].Bytes)))
+		t.Emit(asm.JEq.Imm(asm.R1, 0, skip), asm.Add.Imm(code.Entry,
+			int32(t.Layout.Types[h.Type].Bytes)))
 		if h.Type.VL >= 0 {
 			t.varbitLength(asm.R1, h, drop)
 			t.Emit(asm.Add.Reg(code.Entry, asm.R1))
@@ -56,17 +58,19 @@ func varbit(d *bmv2json.Deparser) bool {
 	return slices.ContainsFunc(d.Order, func(h *bmv2json.Header) bool { return h.Type.VL >= 0 })
 }
 
-// manyHeaders is from how many headers on, or parser states, the verifier would follow too many sums of their lengths: each selection of headers has one. What makes it forget them costs a
-// packet a store and a load for each.
+// manyHeaders is from how many headers on, or parser states, the verifier would follow too many
+// sums of their lengths: each selection of headers has one. What makes it widen their bounds costs
+// a packet a store and a load for each.
 const manyHeaders = 8
 
 // manyLengths reports whether headers may have too many lengths in all for the verifier.
 func manyLengths(d *bmv2json.Deparser) bool { return varbit(d) || len(d.Order) > manyHeaders }
 
-// deparseByCopy writes the headers wherever their bytes are: also into what is not in the frame's linear part. Small headers are put together in plan.out and written
-// at once; blocks are written from where they are.
+// deparseByCopy writes the headers wherever their bytes are: also into what is not in the frame's
+// linear part. Small headers are put together in Plan.out and written at once; blocks are written
+// from where they are.
 func (t *translator) deparseByCopy(d *bmv2json.Deparser, drop string) {
-	// Entry: where in the frame the next flush goes; Temp: how much of plan.out is filled.
+	// Entry: where in the frame the next flush goes; Temp: how much of Plan.out is filled.
 	t.Emit(asm.Mov.Imm(code.Entry, 0), asm.Mov.Imm(code.Temp, 0))
 	room := 0
 	for _, h := range d.Order {
@@ -76,7 +80,9 @@ func (t *translator) deparseByCopy(d *bmv2json.Deparser, drop string) {
 		t.Emit(asm.JEq.Imm(asm.R1, 0, skip))
 		if t.blocks[h] {
 			t.flush(room, drop)
-			t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.Layout.Base[h.Index])), asm.Mov.Imm(asm.R4, int32(size)))
+			t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV),
+				asm.Add.Imm(asm.R3, int32(t.Layout.Base[h.Index])),
+				asm.Mov.Imm(asm.R4, int32(size)))
 			t.storeBytes()
 			t.Emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Imm(code.Entry, int32(size)))
 		} else {
@@ -86,7 +92,7 @@ func (t *translator) deparseByCopy(d *bmv2json.Deparser, drop string) {
 				t.putVarbit(h, drop)
 				room += t.Layout.Types[h.Type].VarbitMax
 			} else {
-				t.putFields(h.Type, t.Layout.Base[h.Index], t.out, false)
+				t.writeFields(h.Type, t.Layout.Base[h.Index], t.out, false)
 			}
 			t.Emit(asm.Add.Imm(code.Temp, int32(size)))
 			room += size
@@ -99,27 +105,31 @@ func (t *translator) deparseByCopy(d *bmv2json.Deparser, drop string) {
 	t.flush(room, drop)
 }
 
-// flush writes what is in plan.out to the frame.
+// flush writes what is in Plan.out to the frame.
 func (t *translator) flush(room int, drop string) {
 	if room == 0 {
 		return
 	}
 	empty := t.NewLabel("empty")
 	t.Emit(asm.JEq.Imm(code.Temp, 0, empty), asm.JGT.Imm(code.Temp, int32(room), drop))
-	t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.out)), asm.Mov.Reg(asm.R4, code.Temp))
+	t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV),
+		asm.Add.Imm(asm.R3, int32(t.out)), asm.Mov.Reg(asm.R4, code.Temp))
 	t.storeBytes()
-	t.Emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Reg(code.Entry, code.Temp), asm.Mov.Imm(code.Temp, 0))
+	t.Emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Reg(code.Entry, code.Temp),
+		asm.Mov.Imm(code.Temp, 0))
 	t.Bind(empty)
 }
 
-// putFields writes a header to R3+out. Fields that do not fill whole bytes are put together in a word first. exact says that no byte after the header may be
-// written.
-func (t *translator) putFields(h *bmv2json.HeaderType, base, out int, exact bool) {
-	t.putSomeFields(h, 0, len(h.Fields), base, out, exact)
+// writeFields writes a header to R3+out. Fields that do not fill whole bytes are put together in a
+// word first. exact says that no byte after the header may be written.
+func (t *translator) writeFields(h *bmv2json.HeaderType, base, out int, exact bool) {
+	t.writeFieldRange(h, 0, len(h.Fields), base, out, exact)
 }
 
-// putSomeFields writes the fields [first, last), which start and end on a byte, to where they are if no field of variable length is before them.
-func (t *translator) putSomeFields(h *bmv2json.HeaderType, first, last, base, out int, exact bool) {
+// writeFieldRange writes the fields [first, last), which start and end on a byte, to where they are
+// if no field of variable length is before them.
+func (t *translator) writeFieldRange(h *bmv2json.HeaderType, first, last, base, out int,
+	exact bool) {
 	if first == last {
 		return
 	}
@@ -185,7 +195,8 @@ func (t *translator) putSomeFields(h *bmv2json.HeaderType, first, last, base, ou
 	}
 }
 
-// putBytes writes the low size bytes of v, big-endian, to R3+off. Unless exact is set it may write up to 8 bytes; those after it are written later, or unused.
+// putBytes writes the low size bytes of v, big-endian, to R3+off. Unless exact is set it may write
+// up to 8 bytes; those after it are written later, or unused.
 func (t *translator) putBytes(v *ir.Value, off, size int, exact bool) {
 	wide := size
 	switch {
@@ -214,7 +225,8 @@ func (t *translator) putBytes(v *ir.Value, off, size int, exact bool) {
 	t.putRegister(off, size, wide, exact)
 }
 
-// putRegister writes the first size bytes of R1, as memory has them, to R3+off: wide bytes at once, or, if that must be exact, in pieces.
+// putRegister writes the first size bytes of R1, as memory has them, to R3+off: wide bytes at once,
+// or, if that must be exact, in pieces.
 func (t *translator) putRegister(off, size, wide int, exact bool) {
 	if !exact || size == wide {
 		t.Store(asm.R3, off, asm.R1, wide)
@@ -233,36 +245,43 @@ func (t *translator) putRegister(off, size, wide int, exact bool) {
 	}
 }
 
-// resize makes the frame's headers Entry bytes long instead of phvHead (R1). It uses all registers but Entry, PHV and Ctx.
+// resize makes the frame's headers Entry bytes long instead of phvHead (R1). It uses all registers
+// but Entry, PHV and Ctx.
 func (t *translator) resize(drop string) {
 	shrink, done := t.NewLabel("shrink"), t.NewLabel("resized")
 	if t.hook == XDP {
 		t.resizeAtXDP(drop)
 	} else {
 		t.Emit(asm.JGT.Reg(asm.R1, code.Entry, shrink))
-		t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Sub.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Imm(asm.R3, 0))
+		t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Sub.Reg(asm.R2, asm.R1),
+			asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Imm(asm.R3, 0))
 		t.Call(asm.FnSkbChangeHead)
 		t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
 		t.Jump(done)
-		// Nothing takes bytes from a frame's front at tc whatever the protocol, so the payload moves forward and the end is cut off.
+		// Nothing takes bytes from a frame's front at tc whatever the protocol, so the payload
+		// moves forward and the end is cut off.
 		t.Bind(shrink)
 		t.StoreConstant(asm.R10, -4, 0, 4)
-		t.Emit(asm.LoadMapPtr(asm.R1, t.fds.Buffer), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+		t.Emit(asm.LoadMapPtr(asm.R1, t.maps.Buffer), asm.Mov.Reg(asm.R2, asm.R10),
+			asm.Add.Imm(asm.R2, -4))
 		t.Call(asm.FnMapLookupElem)
 		t.Emit(asm.JEq.Imm(asm.R0, 0, drop))
 		t.Store(asm.R10, -16, asm.R0, 8)
 		cut := t.NewLabel("cut")
 		t.Load(asm.R2, code.PHV, phvHead, 4)
 		t.Load(code.Temp, code.PHV, phvLen, 4)
-		t.Emit(asm.Sub.Reg(code.Temp, asm.R2), asm.JEq.Imm(code.Temp, 0, cut), asm.JGT.Imm(code.Temp, BufferSize, drop))
+		t.Emit(asm.Sub.Reg(code.Temp, asm.R2), asm.JEq.Imm(code.Temp, 0, cut),
+			asm.JGT.Imm(code.Temp, BufferSize, drop))
 		t.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Reg(asm.R4, code.Temp))
 		t.loadBytes()
-		t.Emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R4, code.Temp))
+		t.Emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Mov.Reg(asm.R2, code.Entry),
+			asm.Mov.Reg(asm.R4, code.Temp))
 		t.Load(asm.R3, asm.R10, -16, 8)
 		t.storeBytes()
 		t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
 		t.Bind(cut)
-		t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.Entry), asm.Add.Reg(asm.R2, code.Temp), asm.Mov.Imm(asm.R3, 0))
+		t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.Entry),
+			asm.Add.Reg(asm.R2, code.Temp), asm.Mov.Imm(asm.R3, 0))
 		t.Call(asm.FnSkbChangeTail)
 		t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
 		t.Bind(done)

@@ -28,7 +28,8 @@ func possibleHeaders(e *bmv2json.Expr) (list []*bmv2json.Header) {
 		}
 	case bmv2json.OpField:
 		member(e.Field.Header)
-	case bmv2json.OpAccessField, bmv2json.OpStackElem, bmv2json.OpUnionHeader, bmv2json.OpUnionStackElem:
+	case bmv2json.OpAccessField, bmv2json.OpStackElem, bmv2json.OpUnionHeader,
+		bmv2json.OpUnionStackElem:
 		list = possibleHeaders(e.Left)
 	}
 	return list
@@ -53,7 +54,7 @@ func (t *translator) addHeader(h *bmv2json.Header) {
 	t.Emit(asm.JNE.Imm(asm.R1, 0, done))
 	t.Zero(code.PHV, t.Layout.Base[h.Index], t.Layout.Types[h.Type].Size)
 	t.setValid(h)
-	t.grow(h, 1)
+	t.adjustPacketLength(h, 1)
 	t.Bind(done)
 }
 
@@ -62,22 +63,27 @@ func (t *translator) removeHeader(h *bmv2json.Header) {
 	if h.Metadata {
 		return
 	}
-	if t.measured() {
+	if t.readsPacketLength() {
 		done := t.NewLabel("was")
 		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, done))
-		t.grow(h, -1)
+		t.adjustPacketLength(h, -1)
 		t.Bind(done)
 	}
 	t.StoreConstant(code.PHV, t.Layout.Validity(h), 0, 1)
 }
 
-// measured reports whether the program looks at packet_length, which BMv2 changes with each header that is added or removed.
-func (p *Plan) measured() bool { return !p.std.packetLength.IsZero() && p.Reads(p.std.packetLength) }
+// readsPacketLength reports whether the program looks at packet_length, which BMv2 changes with
+// each header that is added or removed.
+func (p *Plan) readsPacketLength() bool {
+	return !p.std.packetLength.IsZero() &&
+		p.Reads(p.std.packetLength)
+}
 
-// grow changes what packet_length will be in egress, by a header that comes (sign is 1) or goes (-1).
-func (t *translator) grow(h *bmv2json.Header, sign int) {
-	if !t.measured() {
+// adjustPacketLength changes what packet_length will be in egress, by a header that comes (sign is
+// 1) or goes (-1).
+func (t *translator) adjustPacketLength(h *bmv2json.Header, sign int) {
+	if !t.readsPacketLength() {
 		return
 	}
 	l := t.Layout.Types[h.Type]
@@ -99,7 +105,8 @@ func (t *translator) assignHeader(dst, src *bmv2json.Header) {
 		return
 	}
 	if dst.Type != src.Type {
-		ir.Refuse(t.Where, "copying a header of type %s to one of type %s", src.Type.Name, dst.Type.Name)
+		ir.Refuse(t.Where, "copying a header of type %s to one of type %s", src.Type.Name,
+			dst.Type.Name)
 	}
 	size := t.Layout.Types[dst.Type].Size
 	if src.Metadata {
@@ -161,7 +168,8 @@ func (t *translator) shiftStack(p *bmv2json.Primitive) {
 		for i := range dst {
 			t.Load(asm.R1, code.PHV, t.Layout.Validity(src[i]), 1)
 			t.Store(code.PHV, t.Layout.Validity(dst[i]), asm.R1, 1)
-			t.CopyWords(code.PHV, t.Layout.Base[dst[i].Index], code.PHV, t.Layout.Base[src[i].Index], t.Layout.Types[dst[i].Type].Size)
+			t.CopyWords(code.PHV, t.Layout.Base[dst[i].Index], code.PHV,
+				t.Layout.Base[src[i].Index], t.Layout.Types[dst[i].Type].Size)
 		}
 	}
 	invalidate := func(list []*bmv2json.Header) {
@@ -178,7 +186,8 @@ func (t *translator) shiftStack(p *bmv2json.Primitive) {
 			invalidate(elements[i])
 		}
 		t.Load(asm.R1, code.PHV, next, 1)
-		t.Emit(asm.Add.Imm(asm.R1, int32(by)), asm.JLE.Imm(asm.R1, int32(size), end), asm.Mov.Imm(asm.R1, int32(size)))
+		t.Emit(asm.Add.Imm(asm.R1, int32(by)), asm.JLE.Imm(asm.R1, int32(size), end),
+			asm.Mov.Imm(asm.R1, int32(size)))
 	} else {
 		for i := range size - by {
 			move(elements[i], elements[i+by])

@@ -7,7 +7,8 @@ import (
 	"github.com/netcraq/netcraq/internal/boottime"
 )
 
-// TestWallClock: the wall's times are right, differ as the kernel's do, and follow a clock that was set.
+// TestWallClock: the wall's times are right, differ as the kernel's do, and follow a clock that was
+// set.
 func TestWallClock(t *testing.T) {
 	var w wallClock
 	for _, set := range []time.Duration{0, time.Hour, -time.Hour} {

@@ -24,16 +24,18 @@ type Switch struct {
 	magic     uint64        // of the switch, in metadata cookies
 	pipelines atomic.Uint64 // how many there have been
 
-	PortMap    *portMap
-	PacketOuts *state    // the frame of a packet-out
+	PortMap    *PortMap
+	PacketOuts *State    // the frame of a packet-out
 	buffer     *ebpf.Map // a frame for each CPU
-	PacketIn   *ring
-	digests    *ring
-	tap        *ring // nil if nobody asked for it
+	PacketIn   *Ring
+	digests    *Ring
+	tap        *Ring // nil if nobody asked for it
 }
 
-// NewSwitch makes the maps. The functions are called with each record of their ring, which they must not keep; onTap may be nil.
-func NewSwitch(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onDigest, onTap func(record []byte)) (sh *Switch, err error) {
+// NewSwitch makes the maps. The functions are called with each record of their ring, which they
+// must not keep; onTap may be nil.
+func NewSwitch(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onDigest,
+	onTap func(record []byte)) (sh *Switch, err error) {
 	sh = &Switch{Settings: s, atXDP: atXDP, magic: rand.Uint64()}
 	defer func() {
 		if err != nil {
@@ -47,7 +49,8 @@ func NewSwitch(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onD
 	if sh.PacketOuts, err = NewState(compile.PacketOutSize); err != nil {
 		return nil, err
 	}
-	if sh.buffer, err = newMapIn(ebpf.MapSpec{Name: "buffer", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: compile.BufferSize, MaxEntries: 1}); err != nil {
+	if sh.buffer, err = newMapIn(ebpf.MapSpec{Name: "buffer", Type: ebpf.PerCPUArray, KeySize: 4,
+		ValueSize: compile.BufferSize, MaxEntries: 1}); err != nil {
 		return nil, err
 	}
 	if sh.PacketIn, err = newRing("packet_in", packetInRing, log, onPacketIn); err != nil {
@@ -66,7 +69,7 @@ func NewSwitch(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onD
 
 // CloseRings ends the reading of the rings, and returns when no record is being handled any more.
 func (s *Switch) CloseRings() {
-	for _, r := range []*ring{s.PacketIn, s.digests, s.tap} {
+	for _, r := range []*Ring{s.PacketIn, s.digests, s.tap} {
 		if r != nil {
 			r.close()
 		}

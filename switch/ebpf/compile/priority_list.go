@@ -8,11 +8,13 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Tables with ternary, optional or range keys: a list of entries in the order of their priority, of which the first that matches counts. Looking something up
-// takes time in proportion to the entries before it, a few nanoseconds each.
+// Tables with ternary, optional or range keys: a list of entries in the order of their priority, of
+// which the first that matches counts. Looking something up takes time in proportion to the entries
+// before it, a few nanoseconds each.
 //
-// There are several copies of the list. A change writes one that no packet reads and then points the table at it; a packet goes on in the copy in which it has
-// begun. Only when all have been written does a change wait for packets that may still be in the oldest.
+// There are several copies of the list. A change writes one that no packet reads and then points
+// the table at it; a packet goes on in the copy in which it has begun. Only when all have been
+// written does a change wait for packets that may still be in the oldest.
 
 // maxScanCopies and scanMemory bound the copies of a table's list.
 const (
@@ -20,7 +22,8 @@ const (
 	scanMemory    = 4 << 20
 )
 
-// scanPlan is where a table's lists are. An entry is a pair of words for each word of the key (value and mask, or the two bounds of a range), then its word.
+// scanPlan is where a table's lists are. An entry is a pair of words for each word of the key
+// (value and mask, or the two bounds of a range), then its word.
 type scanPlan struct {
 	words  int // of the key
 	ranges []bool
@@ -36,7 +39,8 @@ func (p *Plan) planScan(t *TablePlan) *scanPlan {
 	for i, k := range t.Source.Keys {
 		n := ir.WordsOf(k.Width)
 		if k.Kind == bmv2json.MatchRange && n > 1 {
-			ir.Refuse(t.Source.Path, "a range over %d bits (key %s of table %s)", k.Width, k.Name, t.Source.Name)
+			ir.Refuse(t.Source.Path, "a range over %d bits (key %s of table %s)", k.Width, k.Name,
+				t.Source.Name)
 		}
 		t.Parts[i] = keyPart{At: s.words * 8, Size: n * 8}
 		for range n {
@@ -58,7 +62,8 @@ func (t *translator) scanTable(tp *TablePlan, miss string) {
 	for i := range tp.Source.Keys {
 		n := ir.WordsOf(tp.Source.Keys[i].Width)
 		for w := range n { // the most significant word first
-			t.Store(code.PHV, t.keys+tp.Parts[i].At+(n-1-w)*8, t.Compute(t.keyValue(&tp.Source.Keys[i], w), 0), 8)
+			t.Store(code.PHV, t.keys+tp.Parts[i].At+(n-1-w)*8,
+				t.Compute(t.keyValue(&tp.Source.Keys[i], w), 0), 8)
 		}
 	}
 	const frame = -24 // on the stack: the PHV, the first entry's number, the word found
@@ -79,7 +84,8 @@ func (t *translator) scanTable(tp *TablePlan, miss string) {
 		t.Emit(asm.Mov.Reg(asm.R6, asm.R2))
 		t.Load(asm.R7, asm.R6, 0, 8)
 		t.Load(asm.R8, asm.R6, 8, 8)
-		t.Emit(asm.Add.Reg(asm.R8, asm.R1), asm.JGE.Imm(asm.R8, int32(s.Max*s.Copies), next), asm.Mul.Imm(asm.R8, int32(s.Entry)))
+		t.Emit(asm.Add.Reg(asm.R8, asm.R1), asm.JGE.Imm(asm.R8, int32(s.Max*s.Copies), next),
+			asm.Mul.Imm(asm.R8, int32(s.Entry)))
 		t.stateAddress(asm.R1, s.List)
 		t.Emit(asm.Add.Reg(asm.R8, asm.R1))
 		for w := range s.words {

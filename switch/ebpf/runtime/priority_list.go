@@ -62,7 +62,8 @@ func (t *table) publishList() {
 func (t *table) matchWords(match []target.FieldMatch) (out []uint64) {
 	for i, m := range match {
 		k := t.Source.Keys[i]
-		values, masks := compile.SplitKey(m.Value, []int{len(m.Value) * 8}), compile.SplitKey(maskOf(&k, m), []int{len(m.Value) * 8})
+		values, masks := compile.SplitKey(m.Value, []int{len(m.Value) * 8}),
+			compile.SplitKey(maskOf(&k, m), []int{len(m.Value) * 8})
 		for w := range values {
 			out = append(out, values[w], masks[w])
 		}

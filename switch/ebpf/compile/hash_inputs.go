@@ -9,15 +9,18 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// The inputs of hashes and checksums are fields, headers and constants of any widths, put together bit by bit as BMv2
-// does; what belongs to a header that is not valid is left out, so that where each bit goes is known only as the packet
-// passes. Three ways lead to the bytes, the first that fits is taken:
+// The inputs of hashes and checksums are fields, headers and constants of any widths, put together
+// bit by bit as BMv2 does; what belongs to a header that is not valid is left out, so that where
+// each bit goes is known only as the packet passes. Three ways lead to the bytes, the first that
+// fits is taken:
 //
-//   - runs of inputs that come and go together are whole bytes: each is put behind those before it (hashInput);
+//   - runs of inputs that come and go together are whole bytes: each is put behind those before it
+//     (hashInput);
 //   - all headers are valid: every bit has its place (putAll);
 //   - bit by bit, at a place that is counted while the packet passes (putEach).
 //
-// A csum16 whose words fall the same way whichever headers are valid needs no bytes at all (checksum.go).
+// A csum16 whose words fall the same way whichever headers are valid needs no bytes at all
+// (checksum.go).
 
 // headerOfInput is the header that an input is, or is a field of; nil for a constant.
 func headerOfInput(in *bmv2json.CalcInput) *bmv2json.Header {
@@ -55,8 +58,8 @@ func varies(in *bmv2json.CalcInput) bool {
 	return in.Field.Field != nil && in.Field.Field.VL
 }
 
-// withoutPayload gives the inputs but for the payload, which comes behind all others wherever it stands, from the next
-// whole byte on.
+// withoutPayload gives the inputs but for the payload, which comes behind all others wherever it
+// stands, from the next whole byte on.
 func withoutPayload(k *bmv2json.Calculation) (inputs []bmv2json.CalcInput, payload bool) {
 	for _, in := range k.Input {
 		if in.Payload {
@@ -68,8 +71,8 @@ func withoutPayload(k *bmv2json.Calculation) (inputs []bmv2json.CalcInput, paylo
 	return inputs, payload
 }
 
-// fixed reports whether every bit of the inputs has its place as soon as all of their headers are valid, which needed
-// lists.
+// fixed reports whether every bit of the inputs has its place as soon as all of their headers are
+// valid, which needed lists.
 func fixed(inputs []bmv2json.CalcInput) (ok bool, needed []*bmv2json.Header) {
 	ok = true
 	seen := map[*bmv2json.Header]bool{nil: true}
@@ -82,8 +85,8 @@ func fixed(inputs []bmv2json.CalcInput) (ok bool, needed []*bmv2json.Header) {
 	return ok, needed
 }
 
-// placed reports whether every input, and the payload behind them, begins at the same bit of a unit whichever headers
-// are valid.
+// placed reports whether every input, and the payload behind them, begins at the same bit of a unit
+// whichever headers are valid.
 func placed(inputs []bmv2json.CalcInput, payload bool, unit int) bool {
 	bits, all := map[*bmv2json.Header]int{}, 0
 	settled := func(own *bmv2json.Header) bool {
@@ -108,9 +111,10 @@ func placed(inputs []bmv2json.CalcInput, payload bool, unit int) bool {
 	return !payload || settled(nil)
 }
 
-// operands gives what one input of fixed width is made of, the fields of a header one by one: the 64-bit words of each,
-// the lowest first, and its width.
-func (t *translator) operands(in *bmv2json.CalcInput, where string, visit func(word func(int) *ir.Value, width int)) {
+// operands gives what one input of fixed width is made of, the fields of a header one by one: the
+// 64-bit words of each, the lowest first, and its width.
+func (t *translator) operands(in *bmv2json.CalcInput, where string,
+	visit func(word func(int) *ir.Value, width int)) {
 	visitField := func(r bmv2json.FieldRef) {
 		p := t.Layout.Field(r)
 		p.Signed = false
@@ -159,8 +163,8 @@ func inputBits(inputs []bmv2json.CalcInput) (bits int) {
 	return bits
 }
 
-// hashInput puts the inputs of a calculation together at plan.hashIn; Temp is how many bytes there are. Entry, which
-// may hold a table's entry, is kept.
+// hashInput puts the inputs of a calculation together at Plan.hashIn; Temp is how many bytes there
+// are. Entry, which may hold a table's entry, is kept.
 func (t *translator) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	t.checkLength(k, inputs)
 	type run struct {
@@ -217,7 +221,9 @@ func (t *translator) hashInputEach(k *bmv2json.Calculation, inputs []bmv2json.Ca
 // checkLength refuses what is more than a hash can take.
 func (t *translator) checkLength(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	if n := (inputBits(inputs) + 7) / 8; n > maxHashInput {
-		ir.Refuse(k.Path, "a hash, or a checksum of which parts may be missing, over %d bytes (at most %d)", n, maxHashInput)
+		ir.Refuse(k.Path,
+			"a hash, or a checksum of which parts may be missing, over %d bytes (at most %d)", n,
+			maxHashInput)
 	}
 }
 
@@ -245,7 +251,8 @@ func (t *translator) putAll(k *bmv2json.Calculation, inputs []bmv2json.CalcInput
 			fill := 8 - bits%8
 			pieces, bits = append(pieces, piece{ir.Const(0), fill}), bits+fill
 		}
-		pieces, bits = append(pieces, t.pieces(&inputs[i], k.Path)...), bits+widthOfInput(&inputs[i])
+		pieces, bits = append(pieces, t.pieces(&inputs[i], k.Path)...),
+			bits+widthOfInput(&inputs[i])
 	}
 	t.Emit(asm.Mov.Reg(asm.R0, code.PHV))
 	t.putPieces(pieces)
@@ -259,8 +266,8 @@ func (t *translator) putAll(k *bmv2json.Calculation, inputs []bmv2json.CalcInput
 	t.Bind(done)
 }
 
-// putPieces writes pieces one after the other, from the top bit on, to R0 + plan.hashIn. It writes up to 7 bytes beyond
-// them.
+// putPieces writes pieces one after the other, from the top bit on, to R0 + Plan.hashIn. It writes
+// up to 7 bytes beyond them.
 func (t *translator) putPieces(pieces []piece) {
 	var run *ir.Value
 	filled, at := 0, 0
@@ -295,13 +302,13 @@ func (t *translator) putPieces(pieces []piece) {
 	flush()
 }
 
-// eachBits is how many bits are put at a time where their place is counted: with the 7 bits at most that the byte has
-// already they leave the last of 8 bytes free, so that the byte in which the next ones begin is always one that was
-// written.
+// eachBits is how many bits are put at a time where their place is counted: with the 7 bits at most
+// that the byte has already they leave the last of 8 bytes free, so that the byte in which the next
+// ones begin is always one that was written.
 const eachBits = 48
 
-// putEach puts each input behind those before it, wherever that is: Temp counts the bits, and is the number of bytes
-// in the end.
+// putEach puts each input behind those before it, wherever that is: Temp counts the bits, and is
+// the number of bytes in the end.
 func (t *translator) putEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	never := t.NewLabel("never")
 	t.Emit(asm.Mov.Imm(code.Temp, 0))
@@ -324,7 +331,8 @@ func (t *translator) putEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInpu
 	t.Emit(asm.Add.Imm(code.Temp, 7), asm.RSh.Imm(code.Temp, 3))
 }
 
-// putInput puts one input behind those before it. Where there can be no such packet, it goes to never.
+// putInput puts one input behind those before it. Where there can be no such packet, it goes to
+// never.
 func (t *translator) putInput(in *bmv2json.CalcInput, where, never string) {
 	fixedWidth := func(in *bmv2json.CalcInput) {
 		for _, p := range t.pieces(in, where) {
@@ -353,18 +361,21 @@ func (t *translator) putInput(in *bmv2json.CalcInput, where, never string) {
 	}
 }
 
-// putBits puts as many bits as R2 says, 1 to eachBits, behind those before them: they are the low ones of R1, above
-// which there are none.
+// putBits puts as many bits as R2 says, 1 to eachBits, behind those before them: they are the low
+// ones of R1, above which there are none.
 func (t *translator) putBits() {
 	t.Emit(asm.Mov.Reg(asm.R3, code.Temp), asm.And.Imm(asm.R3, 7), asm.Add.Reg(asm.R3, asm.R2))
 	t.Emit(asm.Mov.Imm(asm.R4, 64), asm.Sub.Reg(asm.R4, asm.R3), asm.LSh.Reg(asm.R1, asm.R4))
-	t.Emit(asm.Mov.Reg(asm.R0, code.Temp), asm.RSh.Imm(asm.R0, 3), asm.Add.Reg(asm.R0, code.PHV), asm.Add.Reg(code.Temp, asm.R2))
+	t.Emit(asm.Mov.Reg(asm.R0, code.Temp), asm.RSh.Imm(asm.R0, 3), asm.Add.Reg(asm.R0, code.PHV),
+		asm.Add.Reg(code.Temp, asm.R2))
 	t.Load(asm.R3, asm.R0, t.hashIn, 1)
-	t.Emit(asm.LSh.Imm(asm.R3, 56), asm.Or.Reg(asm.R1, asm.R3), asm.HostTo(asm.BE, asm.R1, asm.DWord))
+	t.Emit(asm.LSh.Imm(asm.R3, 56), asm.Or.Reg(asm.R1, asm.R3),
+		asm.HostTo(asm.BE, asm.R1, asm.DWord))
 	t.Store(asm.R0, t.hashIn, asm.R1, 8)
 }
 
-// putVarbitInput puts a header's field of variable length behind what was before it, as many bytes as it has.
+// putVarbitInput puts a header's field of variable length behind what was before it, as many bytes
+// as it has.
 func (t *translator) putVarbitInput(h *bmv2json.Header, never string) {
 	const bytes = eachBits / 8
 	l, end := t.Layout.Types[h.Type], t.NewLabel("varbit")

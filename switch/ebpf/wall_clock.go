@@ -6,8 +6,9 @@ import (
 	"github.com/netcraq/netcraq/internal/boottime"
 )
 
-// wallClock gives the wall's time for times of the clock that programs read. Times that are less than wallStep wrong are kept so: frames of several switches can be put in order by
-// their times as long as nobody sets the machine's clock.
+// wallClock gives the wall's time for times of the clock that programs read. Times that are less
+// than wallStep wrong are kept so: frames of several switches can be put in order by their times as
+// long as nobody sets the machine's clock.
 type wallClock struct {
 	zero time.Time // when that clock was zero
 }
@@ -23,12 +24,14 @@ func (w *wallClock) at(ns int64) time.Time {
 	return w.zero.Add(time.Duration(ns))
 }
 
-// readZero reads both clocks some times, and believes the time when the least was between two looks at that one; that is how wrong it may be.
+// readZero reads both clocks some times, and believes the time when the least was between two looks
+// at that one; that is how wrong it may be.
 func readZero(times int) (zero time.Time) {
 	var wrong time.Duration
 	for range times {
 		before := boottime.Now()
-		wall := time.Now().Round(0) // without Go's own monotonic time, which would be compared instead
+		// without Go's own monotonic time, which would be compared instead
+		wall := time.Now().Round(0)
 		after := boottime.Now()
 		if d := time.Duration(after - before); zero.IsZero() || d < wrong {
 			zero, wrong = wall.Add(-time.Duration(after)), d

@@ -10,28 +10,33 @@ import (
 // CellsMax is how many bytes of registers one run of the cells program moves.
 const CellsMax = 2048
 
-// CellsHeader precedes the cells in what the cells program is given: offset and length (4 bytes each), 1 to write, and padding.
+// CellsHeader precedes the cells in what the cells program is given: offset and length (4 bytes
+// each), 1 to write, and padding.
 const CellsHeader = 16
 
-// CellsProgram is a small program that copies between the state and the data that it is run with, under the packets' locks: so that the control plane's reads and
-// writes of registers and meters are whole, seen from packets.
+// CellsProgram is a small program that copies between the state and the data that it is run with,
+// under the packets' locks: so that the control plane's reads and writes of registers and meters
+// are whole, seen from packets.
 func CellsProgram(p *Plan, f Maps) (insns asm.Instructions, err error) {
 	defer ir.Catch(&err)
 	t := newTranslator(p, TC, f, Settings{})
 	main := t.function("cells", func() {
 		read, done, unlock, fail := "cells.read", "cells.done", "cells.unlock", "cells.fail"
-		t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -32), asm.Mov.Imm(asm.R4, CellsHeader))
+		t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R3, asm.R10),
+			asm.Add.Imm(asm.R3, -32), asm.Mov.Imm(asm.R4, CellsHeader))
 		t.loadBytes()
 		t.Emit(asm.JNE.Imm(asm.R0, 0, fail))
 		t.Load(asm.R8, asm.R10, -32, 4)
 		t.Load(asm.R9, asm.R10, -28, 4)
-		t.Emit(asm.JGT.Imm(asm.R8, int32(p.StateBytes), fail), asm.JEq.Imm(asm.R9, 0, fail), asm.JGT.Imm(asm.R9, CellsMax, fail))
+		t.Emit(asm.JGT.Imm(asm.R8, int32(p.StateBytes), fail), asm.JEq.Imm(asm.R9, 0, fail),
+			asm.JGT.Imm(asm.R9, CellsMax, fail))
 		t.stateAddress(asm.R6, 0)
 		t.Emit(asm.Add.Reg(asm.R6, asm.R8))
 		t.acquire(p.Lock, fail)
 		t.acquire(p.meterLock, unlock)
 		t.Load(asm.R1, asm.R10, -24, 1)
-		t.Emit(asm.Mov.Imm(asm.R2, CellsHeader), asm.Mov.Reg(asm.R3, asm.R6), asm.Mov.Reg(asm.R4, asm.R9), asm.JEq.Imm(asm.R1, 0, read))
+		t.Emit(asm.Mov.Imm(asm.R2, CellsHeader), asm.Mov.Reg(asm.R3, asm.R6),
+			asm.Mov.Reg(asm.R4, asm.R9), asm.JEq.Imm(asm.R1, 0, read))
 		t.loadBytes()
 		t.Jump(done)
 		t.Bind(read)

@@ -27,7 +27,8 @@ func (p *Pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 	case id >= compile.MaxSessions:
 		return fmt.Errorf("clone session %d: %w", id, target.ErrOutOfRange)
 	case s != nil && s.TruncateTo < 0:
-		return fmt.Errorf("clone session %d: cut to %d bytes: %w", id, s.TruncateTo, target.ErrInvalid)
+		return fmt.Errorf("clone session %d: cut to %d bytes: %w", id, s.TruncateTo,
+			target.ErrInvalid)
 	}
 	old := p.sessions[id]
 	if s == nil {
@@ -36,14 +37,15 @@ func (p *Pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 		}
 		p.writeSession(id, 0, 0)
 		delete(p.sessions, id)
-		p.replicas.free(old.at)
+		p.replicas.release(old.at)
 		return nil
 	}
 	next := &session{CloneSession: *s}
 	next.Replicas = slices.Clone(s.Replicas)
 	var ok bool
-	if next.at, ok = p.replicas.take(max(len(s.Replicas), 1)); !ok {
-		return fmt.Errorf("clone session %d: no room for %d replicas: %w", id, len(s.Replicas), target.ErrFull)
+	if next.at, ok = p.replicas.allocate(max(len(s.Replicas), 1)); !ok {
+		return fmt.Errorf("clone session %d: no room for %d replicas: %w", id, len(s.Replicas),
+			target.ErrFull)
 	}
 	for i, r := range s.Replicas {
 		p.State.Store(p.Plan.Replicas+(next.at+i)*8, uint64(r.Port)|uint64(r.Instance)<<32)
@@ -51,12 +53,13 @@ func (p *Pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 	p.writeSession(id, uint64(len(s.Replicas))|uint64(next.at)<<32, uint32(s.TruncateTo))
 	p.sessions[id] = next
 	if old != nil {
-		p.replicas.free(old.at)
+		p.replicas.release(old.at)
 	}
 	return nil
 }
 
-// writeSession tells the packets. A program that does not clone has no place for sessions, and keeps none of them.
+// writeSession tells the packets. A program that does not clone has no place for sessions, and
+// keeps none of them.
 func (p *Pipeline) writeSession(id uint32, replicas uint64, cut uint32) {
 	if !p.Requests.Clones {
 		return

@@ -1,0 +1,90 @@
+package ebpf
+
+import (
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/netcraq/netcraq/switch/ebpf/attach"
+)
+
+// chooseHook decides where a port's frames are met, and prepares the peer of a veth.
+func (d *device) chooseHook(q *port, l netlink.Link) {
+	q.At, q.reason = HookTC, "as asked"
+	if d.opts.Hook == HookTC {
+		return
+	}
+	veth, isVeth := l.(*netlink.Veth)
+	if isVeth && d.opts.Hook == HookAuto {
+		q.reason = "on a veth tc is as fast as XDP and needs nothing of the peer"
+		return
+	}
+	if f, err := d.features(q.Ifindex); err != nil || f&attach.RunsXDP == 0 {
+		d.atTC(q, fmt.Sprintf("the driver of %s does not run XDP programs natively", q.Iface))
+		return
+	}
+	if isVeth {
+		p, err := attach.PreparePeer(d.netns, veth)
+		if err != nil {
+			d.atTC(q, err.Error())
+			return
+		}
+		q.peer = p
+	}
+	q.At, q.reason = HookXDP, "the driver runs it natively"
+}
+
+// atTC makes tc the hook of a port for which XDP was asked.
+func (d *device) atTC(q *port, why string) {
+	q.At, q.reason = HookTC, why
+	if d.opts.Hook == HookXDP {
+		d.log.Warn("the port is served at tc, not at XDP", "port", q.Number, "iface", q.Iface,
+			"why", why)
+	}
+	if q.peer != nil {
+		q.peer.Release()
+		q.peer = nil
+	}
+}
+
+// features are the XDP features of an interface, as the kernel's netdev family tells them (Linux
+// 6.3).
+func (d *device) features(ifindex int) (f uint64, err error) {
+	err = d.netns.Do(func() error {
+		f, err = attach.XDPFeatures(ifindex)
+		return err
+	})
+	return f, err
+}
+
+// refresh says whether XDP programs may send by a port: its device takes frames from them (a veth
+// while its peer polls), and nobody has given it a queueing discipline that they would go past, for
+// a rate, a delay or a loss. Else the frames go by tc. Where it cannot be found out all stays as it
+// is.
+func (d *device) refresh(q *port) {
+	if d.opts.Hook == HookTC || q.missing {
+		d.PortMap.SetXDP(q.Number, 0)
+		return
+	}
+	f, err := d.features(q.Ifindex)
+	if err != nil {
+		return
+	}
+	shaped, err := d.shaped(q.Ifindex)
+	switch {
+	case err != nil:
+	case f&attach.TakesXDP != 0 && !shaped:
+		d.PortMap.SetXDP(q.Number, q.Ifindex)
+	default:
+		d.PortMap.SetXDP(q.Number, 0)
+	}
+}
+
+// shaped reports whether an interface has a queueing discipline that somebody has chosen.
+func (d *device) shaped(ifindex int) (yes bool, err error) {
+	err = d.netns.Do(func() error {
+		yes, err = attach.Shaped(ifindex)
+		return err
+	})
+	return yes, err
+}

@@ -1,0 +1,119 @@
+package compile
+
+import (
+	"runtime"
+
+	"github.com/cilium/ebpf/asm"
+
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+)
+
+// A packet may have looked something up, and wait for the registers while the control plane changes
+// what it has found. So a packet notes the epoch in which it begins, and Barrier counts the epoch
+// up after a change, leaves the packets that began before time to end (barrierGrace), says that
+// none of an earlier epoch may have the registers from now on, and waits until the lock is free: a
+// packet that has the registers by then is waited for; one that gets them later is dropped before
+// it touches them. That costs a packet two loads. To wait until all packets are gone
+// (runtime.WaitForPackets) would cost the control plane 8 to 40 ms for each request, and without
+// the grace a request in eighty dropped a packet of a client that asks without a pause.
+
+// lockTries bounds how often a packet looks whether the lock has come free before it is dropped:
+// some tens of milliseconds, a thousand times longer than any packet holds it.
+const lockTries = 1 << 23
+
+// lockRegisters waits for the registers. Packets are processed with interrupts of the network
+// disabled (softirq), so the holder runs on another CPU and is never kept from finishing by the one
+// that waits.
+func (t *translator) lockRegisters() {
+	drop := "ingress.drop"
+	if t.Name == "egress" {
+		drop = "egress.drop"
+	}
+	t.acquire(t.Lock, drop)
+	current := t.NewLabel("current")
+	t.stateAddress(asm.R1, t.Epoch)
+	t.Load(asm.R2, asm.R1, OldestEpoch, 8)
+	t.Load(asm.R3, code.PHV, phvEpoch, 8)
+	t.Emit(asm.JLE.Reg(asm.R2, asm.R3, current), asm.Mov.Imm(asm.R2, 1),
+		code.Atomic(asm.AddAtomic, asm.R1, asm.R2, EpochDropped))
+	t.release(t.Lock)
+	t.Jump(drop)
+	t.Bind(current)
+	t.StoreConstant(code.PHV, phvLocked, 1, 1)
+}
+
+// Behind Plan.Epoch.
+const (
+	EpochDropped = 8  // how many packets Barrier has had dropped
+	OldestEpoch  = 16 // packets that began in an earlier epoch may not have the registers
+)
+
+// recordEpoch keeps the epoch in which a packet begins, before it looks anything up. It uses R1 and
+// R2.
+func (t *translator) recordEpoch() {
+	if !t.locks() {
+		return
+	}
+	t.stateAddress(asm.R1, t.Epoch)
+	if runtime.GOARCH == "amd64" { // whose later loads are not done earlier
+		t.Load(asm.R2, asm.R1, 0, 8)
+	} else {
+		t.Emit(asm.Mov.Imm(asm.R2, 0), code.Atomic(asm.FetchAdd, asm.R1, asm.R2, 0))
+	}
+	t.Store(code.PHV, phvEpoch, asm.R2, 8)
+}
+
+// locks says whether packets ever take the registers' lock.
+func (t *translator) locks() bool { return !t.Unlocked && len(t.Prog.Registers) > 0 }
+
+// acquire takes a lock, or goes to failed. It uses the registers 0 to 5 and the first word of the
+// stack.
+func (t *translator) acquire(lock int, failed string) {
+	got, name := t.NewLabel("got"), "wait"
+	if lock != t.Lock {
+		name = "wait.meters"
+	}
+	t.stateAddress(asm.R1, lock)
+	t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1),
+		code.Atomic(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, got))
+	t.StoreConstant(asm.R10, -8, 0, 8)
+	t.Emit(asm.Mov.Imm(asm.R1, lockTries))
+	t.LoadFunction(asm.R2, name)
+	t.Emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -8), asm.Mov.Imm(asm.R4, 0))
+	t.Call(asm.FnLoop)
+	t.Load(asm.R1, asm.R10, -8, 8)
+	t.Emit(asm.JEq.Imm(asm.R1, 0, failed))
+	t.Bind(got)
+	for _, f := range t.functions {
+		if f.Name == name {
+			return
+		}
+	}
+	wait := t.function(name, func() {
+		t.Emit(asm.Mov.Reg(asm.R6, asm.R2))
+		t.stateAddress(asm.R1, lock)
+		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1),
+			code.Atomic(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, name+".got"))
+		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+		t.Bind(name + ".got")
+		t.StoreConstant(asm.R6, 0, 1, 8)
+		t.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+	})
+	t.functions = append(t.functions, wait)
+}
+
+// unlockRegisters lets the next packet have the registers.
+func (t *translator) unlockRegisters() {
+	t.StoreConstant(code.PHV, phvLocked, 0, 1)
+	t.release(t.Lock)
+}
+
+// release gives a lock back. It uses the registers 1 and 2.
+func (t *translator) release(lock int) {
+	t.stateAddress(asm.R1, lock)
+	if runtime.GOARCH == "amd64" { // whose stores are not reordered with earlier loads and stores
+		t.StoreConstant(asm.R1, 0, 0, 8)
+		return
+	}
+	t.Emit(asm.Mov.Imm(asm.R2, 0), code.Atomic(asm.Xchg, asm.R1, asm.R2, 0))
+}

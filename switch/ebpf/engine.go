@@ -1,0 +1,349 @@
+package ebpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/netcraq/netcraq/internal/boottime"
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/attach"
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/ebpf/runtime"
+	"github.com/netcraq/netcraq/switch/offload"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// Options are what a switch needs to know.
+type Options struct {
+	// Why says why this engine was chosen, for people.
+	Why string
+	// Hook says where programs are attached.
+	Hook Hook
+	// CPUPort is the port whose frames go to and come from the controller; 0 for none.
+	CPUPort uint32
+	// DropPort is what a program writes to egress_spec to drop a packet. 0 means v1model's 511.
+	DropPort uint32
+	// OnlyUDP, if not 0, leaves interfaces to the host but for one UDP port: the program gets IPv4
+	// packets to or from it; those of them that are tagged, fragments or carry IP options are
+	// dropped; all other frames go on to the host's stack. The interfaces keep their offloads, but
+	// for XDP: plain UDP is merged by none that is on by default.
+	OnlyUDP uint16
+	// Tap, if not nil, is called with each frame as it comes in by a port and as it goes out by
+	// one. It must not keep the frame. When the process does not keep up, frames are missed.
+	Tap func(at time.Time, port uint32, out bool, frame []byte)
+	// Log receives what happens to ports. nil means slog.Default().
+	Log *slog.Logger
+
+	clsact bool // attach with clsact where tcx is there, too: for tests
+	// frames go to OnPacketIn after their port's number (4 bytes), not out: for tests without
+	// interfaces
+	captured bool
+	unlocked bool // packets take no lock: for the test that shows what it is for
+}
+
+// Device is what New makes.
+type Device interface {
+	target.Device
+	target.Preparer
+}
+
+// device implements Device.
+type device struct {
+	opts    Options
+	log     *slog.Logger
+	netns   *attach.Namespace
+	clsact  bool // the kernel has no tcx
+	watcher *watcher
+	*runtime.Switch
+
+	mu       sync.Mutex // guards what follows
+	closed   bool
+	ports    map[uint32]*port
+	pipeline *runtime.Pipeline
+	// interfaces could not be looked at, which was said
+	lookupsFail bool
+	committed   atomic.Pointer[runtime.Pipeline] // the same, for who does not hold mu
+
+	handlers sync.Mutex
+	onPacket func([]byte)
+	onDigest func(target.Digest)
+}
+
+// New makes a switch without ports or program, in the network namespace of the calling thread. The
+// error says what the kernel or the process lacks.
+func New(opts Options) (Device, error) {
+	d, err := newDevice(opts)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func newDevice(opts Options) (d *device, err error) {
+	if opts.DropPort == 0 {
+		opts.DropPort = 511
+	}
+	if opts.Hook == HookClsact {
+		opts.Hook, opts.clsact = HookTC, true
+	}
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	if err := Probe(); err != nil {
+		return nil, err
+	}
+	d = &device{opts: opts, log: opts.Log, ports: map[uint32]*port{}, onPacket: func([]byte) {},
+		onDigest: func(target.Digest) {}}
+	defer func() {
+		if err != nil {
+			d.Close()
+		}
+	}()
+	if d.netns, err = attach.EnterNamespace(); err != nil {
+		return nil, err
+	}
+	d.clsact = opts.clsact || !attach.HasTCX()
+	if err := d.netns.Do(offload.Recover); err != nil {
+		d.log.Warn("what a dead switch changed on interfaces may still be changed", "err", err)
+	}
+	s := compile.Settings{CPUPort: opts.CPUPort, DropPort: opts.DropPort, OnlyUDP: opts.OnlyUDP,
+		Captured: opts.captured, Unlocked: opts.unlocked, Started: boottime.Now()}
+	if d.Switch, err = runtime.NewSwitch(s, opts.Hook != HookTC, d.log, d.deliverPacketIn,
+		d.deliverDigest,
+		d.tapDelivery()); err != nil {
+		return nil, err
+	}
+	if d.watcher, err = d.watch(); err != nil {
+		return nil, err
+	}
+	if opts.CPUPort != 0 {
+		d.PortMap.SetPort(compile.Loopback, opts.CPUPort)
+	}
+	return d, nil
+}
+
+// Engine implements [target.Device].
+func (d *device) Engine() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at := map[Hook]int{}
+	for _, q := range d.ports {
+		at[q.At]++
+	}
+	where := "tc"
+	switch {
+	case at[HookXDP] > 0 && at[HookTC] > 0:
+		where = fmt.Sprintf("XDP (%d ports) and tc (%d)", at[HookXDP], at[HookTC])
+	case at[HookXDP] > 0:
+		where = "XDP"
+	}
+	if d.clsact {
+		where += " (clsact)"
+	}
+	if d.opts.Why == "" {
+		return "ebpf at " + where
+	}
+	return "ebpf at " + where + ": " + d.opts.Why
+}
+
+// Verify implements [target.Device].
+func (d *device) Verify(prog *bmv2json.Program) error {
+	p, err := runtime.NewPipeline(prog, d.Switch)
+	if p != nil {
+		p.Close()
+	}
+	return err
+}
+
+// Commit implements [target.Device]. The new program takes over port by port; a packet is processed
+// by one of the two as a whole.
+func (d *device) Commit(prog *bmv2json.Program) error {
+	p, err := runtime.NewPipeline(prog, d.Switch)
+	if err != nil {
+		return err
+	}
+	if err := d.Activate(p, nil); err != nil {
+		p.Close()
+		return err
+	}
+	return nil
+}
+
+// Prepare implements [target.Preparer].
+func (d *device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
+	p, err := runtime.NewPipeline(prog, d.Switch)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Activate implements [target.Preparer]. While handOver runs no port is one: frames that come are
+// dropped.
+func (d *device) Activate(next target.Pipeline, handOver func() error) error {
+	p, ok := next.(*runtime.Pipeline)
+	if !ok {
+		return fmt.Errorf("activating a pipeline of another engine (%T): %w", next,
+			target.ErrInvalid)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return attach.ErrClosed
+	}
+	old := d.pipeline
+	if p == old {
+		return nil
+	}
+	if handOver != nil {
+		for _, q := range d.ports {
+			d.PortMap.SetPort(q.Ifindex, runtime.NoPort)
+		}
+		defer func() {
+			for _, q := range d.ports {
+				d.PortMap.SetPort(q.Ifindex, q.Number)
+			}
+		}()
+		runtime.WaitForPackets()
+		if err := handOver(); err != nil {
+			return err
+		}
+	}
+	if old != nil {
+		d.PortMap.SetPrevious(old.Number)
+		defer d.PortMap.SetPrevious(0)
+	}
+	var finishes []func()
+	defer func() {
+		runtime.WaitForPackets()
+		_ = d.netns.Do(func() error {
+			for _, finish := range finishes {
+				finish()
+			}
+			return nil
+		})
+	}()
+	for _, q := range d.ports {
+		finish, err := d.attach(q, p)
+		finishes = append(finishes, finish)
+		if err == nil {
+			continue
+		}
+		for _, r := range d.ports { // all back to what was
+			if old != nil {
+				finish, e := d.attach(r, old)
+				finishes, err = append(finishes, finish), errors.Join(err, e)
+			} else {
+				_ = d.netns.Do(func() error { r.Close(); return nil })
+			}
+		}
+		return err
+	}
+	d.pipeline = p
+	d.committed.Store(p)
+	if old != nil {
+		runtime.WaitForPackets()
+		old.Close()
+	}
+	return nil
+}
+
+// Pipeline implements [target.Device].
+func (d *device) Pipeline() target.Pipeline {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.pipeline == nil {
+		return nil
+	}
+	return d.pipeline
+}
+
+// OnPacketIn implements [target.Device].
+func (d *device) OnPacketIn(f func([]byte)) {
+	d.handlers.Lock()
+	d.onPacket = f
+	d.handlers.Unlock()
+}
+
+// OnDigest implements [target.Device].
+func (d *device) OnDigest(f func(target.Digest)) {
+	d.handlers.Lock()
+	d.onDigest = f
+	d.handlers.Unlock()
+}
+
+// deliverPacketIn gives a packet-in to who asked for them.
+func (d *device) deliverPacketIn(frame []byte) {
+	d.handlers.Lock()
+	handle := d.onPacket
+	d.handlers.Unlock()
+	handle(frame)
+}
+
+// tapDelivery gives records of the tap's ring to Options.Tap; nil where there is none.
+func (d *device) tapDelivery() func(record []byte) {
+	if d.opts.Tap == nil {
+		return nil
+	}
+	var wall wallClock
+	return func(b []byte) {
+		d.opts.Tap(wall.at(int64(binary.NativeEndian.Uint64(b[8:]))), binary.NativeEndian.Uint32(b),
+			binary.NativeEndian.Uint32(b[4:]) == compile.TapOut, b[compile.TapHeader:])
+	}
+}
+
+// deliverDigest gives a digest to who asked for them.
+func (d *device) deliverDigest(record []byte) {
+	p := d.committed.Load()
+	if p == nil {
+		return
+	}
+	m, ok := p.DecodeDigest(record)
+	if !ok { // of a program that is gone
+		return
+	}
+	d.handlers.Lock()
+	handle := d.onDigest
+	d.handlers.Unlock()
+	handle(m)
+}
+
+// Now implements [target.Device].
+func (d *device) Now() time.Duration { return boottime.Since(d.Started) }
+
+// Close implements [target.Device].
+func (d *device) Close() error {
+	if d.watcher != nil {
+		d.watcher.stop()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	for _, q := range d.ports {
+		if !q.missing {
+			d.closePort(q)
+		}
+	}
+	if d.Switch != nil {
+		d.CloseRings()
+	}
+	if d.pipeline != nil {
+		runtime.WaitForPackets()
+		d.pipeline.Close()
+	}
+	if d.netns != nil {
+		d.netns.Close() // after the packet-outs that are under way
+	}
+	if d.Switch != nil {
+		d.Switch.Close()
+	}
+	return nil
+}

@@ -1,0 +1,19 @@
+// Package target says what a P4 target is to whoever drives it: the contract between the engines
+// that run a program (interp in user space, ebpf in the kernel) and the P4Runtime server, the STF
+// runner and the tests that drive them.
+//
+// There are two layers, because they have different lives:
+//
+//   - a [Device] is a switch: it owns ports and moves frames. It lives as long as the process,
+//     across pipeline pushes.
+//   - a [Pipeline] is one committed program and its state (tables, registers, counters, groups). A
+//     push replaces it whole.
+//
+// Names are the fully qualified names that p4c writes into the BMv2 JSON, which are also the
+// preamble names in P4Info ("Ingress.ipv4_lpm"). Values are big-endian byte strings of exactly
+// (width+7)/8 bytes, the unused high bits zero; widths are the JSON's. The P4Runtime server
+// canonicalises (P4Runtime specification, section 8.4) on its side, so that the engines see one
+// form only.
+//
+// It imports bmv2json alone.
+package target

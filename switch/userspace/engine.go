@@ -1,0 +1,83 @@
+package userspace
+
+import (
+	"fmt"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// Engine implements target.Device.
+func (d *Device) Engine() string {
+	if d.opts.Why == "" {
+		return "interp"
+	}
+	return "interp: " + d.opts.Why
+}
+
+func (d *Device) engineOptions() interp.Options {
+	return interp.Options{
+		DropPort: d.opts.DropPort,
+		Seed:     d.opts.Seed,
+		OnDigest: func(m target.Digest) {
+			if f := d.onDigest.Load(); f != nil {
+				(*f)(m)
+			}
+		},
+		Log: func(s string) { d.log.Info("program", "says", s) },
+	}
+}
+
+// Verify implements target.Device.
+func (d *Device) Verify(prog *bmv2json.Program) error {
+	return interp.Verify(prog,
+		d.engineOptions())
+}
+
+// Commit implements target.Device.
+func (d *Device) Commit(prog *bmv2json.Program) error {
+	p, err := d.Prepare(prog)
+	if err != nil {
+		return err
+	}
+	return d.Activate(p, nil)
+}
+
+// Prepare implements target.Preparer.
+func (d *Device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
+	p, err := interp.New(prog, d.engineOptions())
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Activate implements target.Preparer.
+func (d *Device) Activate(p target.Pipeline, handOver func() error) error {
+	next, ok := p.(*interp.Pipeline)
+	if !ok {
+		return fmt.Errorf("activating a pipeline of another engine (%T): %w", p, target.ErrInvalid)
+	}
+	var err error
+	// On the packet thread no packet is under way.
+	if doErr := d.ports.Do(func() {
+		if handOver != nil {
+			err = handOver()
+		}
+		if err == nil {
+			d.pipe.Store(next)
+		}
+	}); doErr != nil {
+		return doErr
+	}
+	return err
+}
+
+// Pipeline implements target.Device.
+func (d *Device) Pipeline() target.Pipeline {
+	if p := d.pipe.Load(); p != nil {
+		return p
+	}
+	return nil
+}
