@@ -202,7 +202,7 @@ func (a *Agent) undo(r *agentapi.Record) error {
 	return nil
 }
 
-// Detach takes an attachment away. Whatever of it is not there is well.
+// Detach takes an attachment away. Detach is idempotent.
 func (a *Agent) Detach(at agentapi.Attachment) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -166,7 +166,7 @@ func (c *Chains) replace(id uint8, made *client.Client, size int) {
 	})
 }
 
-// Evict implements guarded.Evictor: it asks the controller to take a key out of the network, behind the caller's back, once a second at most. A slot that is forged is logged once for each placement.
+// Evict implements guarded.Evictor: it asks the controller to take a key out of the network, in the background, once a second at most. A slot that is forged is logged once for each placement.
 func (c *Chains) Evict(key placement.Key, fault placement.Fault, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
