@@ -39,11 +39,16 @@ var (
 
 func newRoute(t testing.TB) *route {
 	t.Helper()
-	r := &route{t: t, pod: udptest.NewSpace(t), node: udptest.NewSpace(t), victim: udptest.NewSpace(t)}
-	r.node.Set(map[string]string{"ipv4/ip_forward": "1", "ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0"})
-	udptest.Cable(t, r.node, "ncq", []string{"10.1.0.1/24", "fd00:1::1/64"}, r.pod, "eth0", []string{"10.1.0.2/24", "fd00:1::2/64"})
-	udptest.Cable(t, r.node, "out", []string{"10.2.0.1/24"}, r.victim, "eth0", []string{"10.2.0.2/24"})
-	for space, gateway := range map[*udptest.Space]netip.Addr{r.pod: nodeAddr, r.victim: netip.MustParseAddr("10.2.0.1")} {
+	r := &route{t: t, pod: udptest.NewSpace(t), node: udptest.NewSpace(t),
+		victim: udptest.NewSpace(t)}
+	r.node.Set(map[string]string{"ipv4/ip_forward": "1", "ipv4/conf/all/rp_filter": "0",
+		"ipv4/conf/default/rp_filter": "0"})
+	udptest.Cable(t, r.node, "ncq", []string{"10.1.0.1/24", "fd00:1::1/64"}, r.pod, "eth0",
+		[]string{"10.1.0.2/24", "fd00:1::2/64"})
+	udptest.Cable(t, r.node, "out", []string{"10.2.0.1/24"}, r.victim, "eth0",
+		[]string{"10.2.0.2/24"})
+	for space, gateway := range map[*udptest.Space]netip.Addr{r.pod: nodeAddr,
+		r.victim: netip.MustParseAddr("10.2.0.1")} {
 		check(t, space.Link.RouteAdd(&netlink.Route{Gw: gateway.AsSlice()}))
 	}
 	r.send, r.atNode, r.atVictim = r.pod.Sender("eth0"), r.node.UDP(), r.victim.UDP()
@@ -53,7 +58,8 @@ func newRoute(t testing.TB) *route {
 // packet is one from the pod.
 func (r *route) packet(from uint16, to netip.Addr, port uint16) udptest.Packet {
 	return udptest.Packet{EthernetDst: r.node.MAC("ncq"), EthernetSrc: r.pod.MAC("eth0"),
-		Src: netip.AddrPortFrom(podAddr, from), Dst: netip.AddrPortFrom(to, port), Payload: make([]byte, 64)}
+		Src: netip.AddrPortFrom(podAddr, from), Dst: netip.AddrPortFrom(to, port),
+		Payload: make([]byte, 64)}
 }
 
 // ports of a packet as the recorder has it.
@@ -80,7 +86,8 @@ func (r *route) settle(to netip.Addr) [][]byte {
 		recorder = r.atNode
 	}
 	p := r.packet(sentinel, to, sentinel)
-	return recorder.Settle(r.t, func() { r.send(p.Frame()) }, func(ip []byte) bool { from, _, _ := ports(ip); return from == sentinel })
+	return recorder.Settle(r.t, func() { r.send(p.Frame()) },
+		func(ip []byte) bool { from, _, _ := ports(ip); return from == sentinel })
 }
 
 // arrive sends a packet in all ways and names those in which it arrives.
@@ -99,8 +106,8 @@ func (r *route) arrive(p udptest.Packet) (names []string) {
 	return names
 }
 
-// TestWrapped sends packets of the switches' and the tunnels' ports in all ways through a node and to it: without a
-// filter, with the filter of agents before, and with the one that replaces it.
+// TestWrapped sends packets of the switches' and the tunnels' ports in all ways through a node and
+// to it: without a filter, with the filter of agents before, and with the one that replaces it.
 func TestWrapped(t *testing.T) {
 	pods := Rules{Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}, Untagged: true}
 	uplink := Rules{Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}}
@@ -113,7 +120,8 @@ func TestWrapped(t *testing.T) {
 				r.node.Do(func() error { f(r.node.Index("ncq")); return nil })
 			}
 			for _, to := range []netip.Addr{victimAddr, nodeAddr} {
-				kinds := []udptest.Packet{r.packet(1000, to, netcraq), r.packet(netcraq, to, other), r.packet(1000, to, vxlan)}
+				kinds := []udptest.Packet{r.packet(1000, to, netcraq), r.packet(netcraq, to, other),
+					r.packet(1000, to, vxlan)}
 				var without, before int
 				for _, p := range kinds {
 					attach(func(i int) { check(t, Detach(i)) })
@@ -121,24 +129,31 @@ func TestWrapped(t *testing.T) {
 					attach(func(i int) { attachFormer(t, i, uplink) })
 					former := r.arrive(p)
 					without, before = without+len(none), before+len(former)
-					for _, want := range []string{"plain", "tags 8100 8100", "tags 88a8 8100 8100", "100 priority tags", "4 bytes of options, 1 tags", "three fragments, 0 tags"} {
+					for _, want := range []string{"plain", "tags 8100 8100", "tags 88a8 8100 8100",
+						"100 priority tags", "4 bytes of options, 1 tags",
+						"three fragments, 0 tags"} {
 						if !slices.Contains(none, want) {
-							t.Errorf("%s to %s: %s does not arrive even without a filter: the test means nothing", p.Src, p.Dst, want)
+							t.Errorf(
+								"%s to %s: %s does not arrive even without a filter: the test means nothing", p.Src, p.Dst, want)
 						}
 					}
-					for _, want := range []string{"tags 8100 8100", "fragments, 8 bytes first, 2 tags (88a8 outside)"} {
+					for _, want := range []string{"tags 8100 8100",
+						"fragments, 8 bytes first, 2 tags (88a8 outside)"} {
 						if !slices.Contains(former, want) {
-							t.Errorf("%s to %s: %s does not arrive with the former filter: the test means nothing", p.Src, p.Dst, want)
+							t.Errorf(
+								"%s to %s: %s does not arrive with the former filter: the test means nothing", p.Src, p.Dst, want)
 						}
 					}
 					for name, rules := range map[string]Rules{"pods": pods, "uplink": uplink} {
 						attach(func(i int) { check(t, Attach(i, rules)) })
 						if got := r.arrive(p); len(got) > 0 {
-							t.Errorf("%s to %s arrives with the rules for %s: %v", p.Src, p.Dst, name, got)
+							t.Errorf("%s to %s arrives with the rules for %s: %v", p.Src, p.Dst,
+								name, got)
 						}
 					}
 				}
-				t.Logf("to %s, of %d ways: %d arrived without a filter, %d with the former, 0 now", to, 3*len(udptest.Wrap(kinds[0])), without, before)
+				t.Logf("to %s, of %d ways: %d arrived without a filter, %d with the former, 0 now",
+					to, 3*len(udptest.Wrap(kinds[0])), without, before)
 				// What is not ours comes as it came before.
 				p := r.packet(1000, to, other)
 				attach(func(i int) { check(t, Detach(i)) })
@@ -147,12 +162,17 @@ func TestWrapped(t *testing.T) {
 				for _, name := range r.arrive(p) {
 					none = slices.DeleteFunc(none, func(s string) bool { return s == name })
 				}
-				if got := strings.Join(none, ", "); got != "6 priority tags, 100 priority tags" { // one of the tags is not in the frame
+				// one of the tags is not in the frame
+				if got := strings.Join(none, ", "); got != "6 priority tags, 100 priority tags" {
 					t.Errorf("other UDP to %s does not arrive as %s", to, got)
 				}
 				attach(func(i int) { check(t, Attach(i, pods)) })
-				if got := r.arrive(p); !slices.Contains(got, "three fragments, 0 tags") || !slices.Contains(got, "40 bytes of options, 0 tags") ||
-					slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "tags") }) {
+				if got := r.arrive(p); !slices.Contains(got, "three fragments, 0 tags") ||
+					!slices.Contains(got, "40 bytes of options, 0 tags") ||
+					slices.ContainsFunc(got, func(s string) bool {
+						return strings.HasPrefix(s,
+							"tags")
+					}) {
 					t.Errorf("of a pod's other UDP to %s there arrives %v", to, got)
 				}
 			}
@@ -162,7 +182,8 @@ func TestWrapped(t *testing.T) {
 
 // TestRules: what makes no sense is refused.
 func TestRules(t *testing.T) {
-	if err := Attach(1, Rules{Untagged: true}); err == nil || !strings.Contains(err.Error(), "nothing to do") {
+	if err := Attach(1, Rules{Untagged: true}); err == nil ||
+		!strings.Contains(err.Error(), "nothing to do") {
 		t.Errorf("%v", err)
 	}
 }
@@ -181,13 +202,14 @@ func TestEverything(t *testing.T) {
 	}
 }
 
-// TestMutated sends frames that are changed at random: none that a filter should have stopped arrives in the stack of
-// the node or the victim.
+// TestMutated sends frames that are changed at random: none that a filter should have stopped
+// arrives in the stack of the node or the victim.
 func TestMutated(t *testing.T) {
 	rng := rand.New(rand.NewPCG(14, 3))
 	run := func(r *route, count int) (stopped, passed int) {
 		for _, to := range []netip.Addr{victimAddr, nodeAddr} {
-			kinds := []udptest.Packet{r.packet(1000, to, netcraq), r.packet(netcraq, to, other), r.packet(1000, to, vxlan)}
+			kinds := []udptest.Packet{r.packet(1000, to, netcraq), r.packet(netcraq, to, other),
+				r.packet(1000, to, vxlan)}
 			for i := range count / 2 {
 				r.send(udptest.Mutate(rng, kinds[i%len(kinds)]))
 			}
@@ -201,9 +223,11 @@ func TestMutated(t *testing.T) {
 		}
 		return stopped, passed
 	}
-	control, _ := run(newRoute(t), 5000) // on a route of its own: fragments wait for others that would make them a packet
+	// on a route of its own: fragments wait for others that would make them a packet
+	control, _ := run(newRoute(t), 5000)
 	if control < 250 {
-		t.Errorf("without a filter %d of 5,000 mutated frames arrive: the test means little", control)
+		t.Errorf("without a filter %d of 5,000 mutated frames arrive: the test means little",
+			control)
 	}
 	for name, rules := range map[string]Rules{
 		"pods":   {Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}, Untagged: true},
@@ -212,14 +236,17 @@ func TestMutated(t *testing.T) {
 		r := newRoute(t)
 		r.node.Do(func() error { return Attach(r.node.Index("ncq"), rules) })
 		bad, passed := run(r, 100_000)
-		t.Logf("rules for %s: of 100,000 frames %d arrive that should not (%d of 5,000 without a filter), %d that are other UDP by now", name, bad, control, passed)
+		t.Logf(
+			"rules for %s: of 100,000 frames %d arrive that should not (%d of 5,000 without a filter), %d that are other UDP by now", name, bad, control, passed)
 		if bad > 0 || passed < 100 {
-			t.Errorf("rules for %s: of 100,000 mutated frames %d arrive that should not, and %d that may", name, bad, passed)
+			t.Errorf(
+				"rules for %s: of 100,000 mutated frames %d arrive that should not, and %d that may", name, bad, passed)
 		}
 	}
 }
 
-// TestReplaced: what agents before have left is replaced, also where an agent of each kind has been there.
+// TestReplaced: what agents before have left is replaced, also where an agent of each kind has been
+// there.
 func TestReplaced(t *testing.T) {
 	for hook, old := range map[string]bool{"tcx": false, "clsact": true} {
 		t.Run(hook, func(t *testing.T) {
@@ -257,11 +284,14 @@ func TestReplaced(t *testing.T) {
 func TestLegitimate(t *testing.T) {
 	r := newRoute(t)
 	r.node.Do(func() error {
-		return Attach(r.node.Index("ncq"), Rules{Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}, Untagged: true})
+		return Attach(r.node.Index("ncq"), Rules{Ports: []uint16{netcraq},
+			Destinations: []uint16{vxlan}, Untagged: true})
 	})
 	for _, c := range []struct{ network, to string }{
-		{"tcp", "10.2.0.2:80"}, {"tcp", fmt.Sprintf("10.2.0.2:%d", netcraq)}, {"tcp", fmt.Sprintf("10.1.0.1:%d", vxlan)}, {"tcp", "[fd00:1::1]:80"},
-		{"udp", "10.2.0.2:53"}, {"udp", "10.2.0.2:4789"}, {"udp", fmt.Sprintf("[fd00:1::1]:%d", netcraq)},
+		{"tcp", "10.2.0.2:80"}, {"tcp", fmt.Sprintf("10.2.0.2:%d", netcraq)},
+		{"tcp", fmt.Sprintf("10.1.0.1:%d", vxlan)}, {"tcp", "[fd00:1::1]:80"},
+		{"udp", "10.2.0.2:53"}, {"udp", "10.2.0.2:4789"},
+		{"udp", fmt.Sprintf("[fd00:1::1]:%d", netcraq)},
 	} {
 		server := r.victim
 		if !strings.HasPrefix(c.to, "10.2.") {
@@ -282,12 +312,15 @@ func TestLegitimate(t *testing.T) {
 	}
 }
 
-// TestNonlinear sends frames that have no more than their Ethernet header where a program can look at it directly.
+// TestNonlinear sends frames that have no more than their Ethernet header where a program can look
+// at it directly.
 func TestNonlinear(t *testing.T) {
 	r := newRoute(t)
 	send := r.send
 	r.send = r.pod.RingSender("eth0")
-	for _, p := range []udptest.Packet{r.packet(1000, victimAddr, netcraq), r.packet(netcraq, victimAddr, other), r.packet(1000, victimAddr, vxlan), r.packet(1000, victimAddr, other)} {
+	for _, p := range []udptest.Packet{r.packet(1000, victimAddr, netcraq),
+		r.packet(netcraq, victimAddr, other), r.packet(1000, victimAddr, vxlan),
+		r.packet(1000, victimAddr, other)} {
 		r.node.Do(func() error { return Detach(r.node.Index("ncq")) })
 		before := r.arrive(p)
 		if !slices.Contains(before, "plain") || !slices.Contains(before, "tags 8100 8100") {
@@ -295,12 +328,17 @@ func TestNonlinear(t *testing.T) {
 		}
 		for _, untagged := range []bool{true, false} {
 			r.node.Do(func() error {
-				return Attach(r.node.Index("ncq"), Rules{Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}, Untagged: untagged})
+				return Attach(r.node.Index("ncq"),
+					Rules{Ports: []uint16{netcraq}, Destinations: []uint16{vxlan},
+						Untagged: untagged})
 			})
 			got := r.arrive(p)
-			if ordinary := p.Src.Port() == 1000 && p.Dst.Port() == other; !ordinary && len(got) > 0 || ordinary && (!slices.Contains(got, "plain") ||
-				untagged == slices.Contains(got, "tags 8100") || untagged == slices.Contains(got, "tags 8100 8100")) {
-				t.Errorf("%s to %s, all tagged frames dropped: %v: there arrives %v", p.Src, p.Dst, untagged, got)
+			if ordinary := p.Src.Port() == 1000 && p.Dst.Port() == other; !ordinary &&
+				len(got) > 0 || ordinary && (!slices.Contains(got, "plain") ||
+				untagged == slices.Contains(got, "tags 8100") ||
+				untagged == slices.Contains(got, "tags 8100 8100")) {
+				t.Errorf("%s to %s, all tagged frames dropped: %v: there arrives %v", p.Src, p.Dst,
+					untagged, got)
 			}
 		}
 	}

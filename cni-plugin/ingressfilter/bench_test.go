@@ -16,26 +16,31 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// BenchmarkFilter measures what the filter costs a packet, in nanoseconds, by BPF_PROG_TEST_RUN, beside the one before and
-// a program that does nothing.
+// BenchmarkFilter measures what the filter costs a packet, in nanoseconds, by BPF_PROG_TEST_RUN,
+// beside the one before and a program that does nothing.
 func BenchmarkFilter(b *testing.B) {
 	if os.Getuid() != 0 {
 		b.Skip("skipped: needs root, for eBPF")
 	}
 	rules := Rules{Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}, Untagged: true}
 	frame := func(protocol uint8, port uint16) []byte {
-		return udptest.Packet{Protocol: protocol, EthernetDst: make(net.HardwareAddr, 6), EthernetSrc: make(net.HardwareAddr, 6), Payload: make([]byte, 64),
-			Src: netip.MustParseAddrPort("10.1.0.2:1000"), Dst: netip.AddrPortFrom(netip.MustParseAddr("10.2.0.2"), port)}.Frame()
+		return udptest.Packet{Protocol: protocol, EthernetDst: make(net.HardwareAddr, 6),
+			EthernetSrc: make(net.HardwareAddr, 6), Payload: make([]byte, 64),
+			Src: netip.MustParseAddrPort("10.1.0.2:1000"),
+			Dst: netip.AddrPortFrom(netip.MustParseAddr("10.2.0.2"), port)}.Frame()
 	}
 	frames := []struct {
 		name  string
 		frame []byte
-	}{{"TCP", frame(unix.IPPROTO_TCP, 80)}, {"other UDP", frame(unix.IPPROTO_UDP, 53)}, {"NetCRAQ", frame(unix.IPPROTO_UDP, netcraq)}}
+	}{{"TCP", frame(unix.IPPROTO_TCP, 80)}, {"other UDP", frame(unix.IPPROTO_UDP, 53)},
+		{"NetCRAQ", frame(unix.IPPROTO_UDP, netcraq)}}
 	for _, p := range []struct {
 		name string
 		code asm.Instructions
-	}{{"nothing", asm.Instructions{asm.Mov.Imm(asm.R0, next), asm.Return()}}, {"former", rules.former()}, {"now", rules.instructions()}} {
-		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: p.code})
+	}{{"nothing", asm.Instructions{asm.Mov.Imm(asm.R0, next), asm.Return()}},
+		{"former", rules.former()}, {"now", rules.instructions()}} {
+		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0",
+			Instructions: p.code})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -52,38 +57,43 @@ func BenchmarkFilter(b *testing.B) {
 	}
 }
 
-// BenchmarkStack measures what it takes a node to forward a packet from a pod, all of the way from the pod's interface to
-// the next node, which drops it: without the stack's filter and with it, in turns. What counts is the fastest of the
-// turns, since nothing but the way itself is in it on a busy machine.
+// BenchmarkStack measures what it takes a node to forward a packet from a pod, all of the way from
+// the pod's interface to the next node, which drops it: without the stack's filter and with it, in
+// turns. What counts is the fastest of the turns, since nothing but the way itself is in it on a
+// busy machine.
 func BenchmarkStack(b *testing.B) {
 	const turn = 1000
 	for _, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
-		b.Run(map[uint8]string{unix.IPPROTO_TCP: "TCP", unix.IPPROTO_UDP: "UDP"}[protocol], func(b *testing.B) {
-			nobody := netip.MustParseAddr("10.2.0.77")
-			var routes [2]*route
-			var frames [2][]byte
-			fastest := [2]time.Duration{time.Hour, time.Hour}
-			for i := range routes {
-				r := newRoute(b)
-				check(b, r.node.Link.NeighAdd(&netlink.Neigh{LinkIndex: r.node.Index("out"), State: netlink.NUD_PERMANENT, IP: nobody.AsSlice(), HardwareAddr: r.victim.MAC("eth0")}))
-				p := r.packet(1000, nobody, 53)
-				p.Protocol = protocol
-				routes[i], frames[i] = r, p.Frame()
-			}
-			routes[1].node.Do(func() error {
-				return errors.Join(ApplySwitch(netcraq, "ncqnode"), ApplyTunnels(Tunnels{Port: vxlan, Address: nodeAddr, Uplink: "out"}))
-			})
-			for b.Loop() {
-				for i, r := range routes {
-					began := time.Now()
-					for range turn {
-						r.send(frames[i])
-					}
-					fastest[i] = min(fastest[i], time.Since(began))
+		b.Run(map[uint8]string{unix.IPPROTO_TCP: "TCP", unix.IPPROTO_UDP: "UDP"}[protocol],
+			func(b *testing.B) {
+				nobody := netip.MustParseAddr("10.2.0.77")
+				var routes [2]*route
+				var frames [2][]byte
+				fastest := [2]time.Duration{time.Hour, time.Hour}
+				for i := range routes {
+					r := newRoute(b)
+					check(b, r.node.Link.NeighAdd(&netlink.Neigh{LinkIndex: r.node.Index("out"),
+						State: netlink.NUD_PERMANENT, IP: nobody.AsSlice(),
+						HardwareAddr: r.victim.MAC("eth0")}))
+					p := r.packet(1000, nobody, 53)
+					p.Protocol = protocol
+					routes[i], frames[i] = r, p.Frame()
 				}
-			}
-			b.ReportMetric(float64(fastest[0].Nanoseconds())/turn, "ns/packet-without")
-			b.ReportMetric(float64(fastest[1].Nanoseconds())/turn, "ns/packet-with")
-		})
+				routes[1].node.Do(func() error {
+					return errors.Join(ApplySwitch(netcraq, "ncqnode"),
+						ApplyTunnels(Tunnels{Port: vxlan, Address: nodeAddr, Uplink: "out"}))
+				})
+				for b.Loop() {
+					for i, r := range routes {
+						began := time.Now()
+						for range turn {
+							r.send(frames[i])
+						}
+						fastest[i] = min(fastest[i], time.Since(began))
+					}
+				}
+				b.ReportMetric(float64(fastest[0].Nanoseconds())/turn, "ns/packet-without")
+				b.ReportMetric(float64(fastest[1].Nanoseconds())/turn, "ns/packet-with")
+			})
 	}
 }

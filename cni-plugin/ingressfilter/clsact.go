@@ -15,7 +15,9 @@ import (
 const priority = 0xc000
 
 func filter(ifindex int, name string) *netlink.BpfFilter {
-	return &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: ifindex, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: priority},
+	return &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: ifindex,
+		Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: unix.ETH_P_ALL,
+		Priority: priority},
 		Name: name, DirectAction: true}
 }
 
@@ -25,7 +27,8 @@ func attachFilter(ifindex int, prog *ebpf.Program) error {
 
 func attachFilterNamed(ifindex int, prog *ebpf.Program, name string) error {
 	q := &netlink.GenericQdisc{QdiscType: "clsact",
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: ifindex, Handle: netlink.MakeHandle(0xffff, 0),
+			Parent: netlink.HANDLE_CLSACT}}
 	if err := netlink.QdiscAdd(q); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("attaching the ingress filter: adding clsact: %w", err)
 	}
@@ -38,7 +41,8 @@ func attachFilterNamed(ifindex int, prog *ebpf.Program, name string) error {
 }
 
 func filterAttached(ifindex int) (bool, error) {
-	filters, err := netlink.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}, netlink.HANDLE_MIN_INGRESS)
+	filters, err := netlink.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{
+		Index: ifindex}}, netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
 		return false, fmt.Errorf("looking for an ingress filter at interface %d: %w", ifindex, err)
 	}
@@ -51,7 +55,8 @@ func filterAttached(ifindex int) (bool, error) {
 }
 
 func removeFilter(ifindex int) error {
-	if err := netlink.FilterDel(filter(ifindex, name)); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
+	if err := netlink.FilterDel(filter(ifindex, name)); err != nil &&
+		!errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("taking the ingress filter off: %w", err)
 	}
 	return nil

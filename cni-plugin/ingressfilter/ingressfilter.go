@@ -1,20 +1,22 @@
-// Package ingressfilter keeps what a pod or a stranger made up from being taken for what switches say to each other.
+// Package ingressfilter keeps what a pod or a stranger made up from being taken for what switches
+// say to each other.
 //
 //	frame ──▶ the switch ──▶ ingress filter ──▶ the host's stack ──▶ stack filter ──▶ sockets, tunnels, other interfaces
 //	             │ takes       │ drops what is left                   │ drops what was wrapped
 //	             ▼ NetCRAQ     ▼ of NetCRAQ at this interface         ▼ in something, wherever from
 //
-// The ingress filter ([Attach]) is an eBPF program at an interface that is a switch port. While the switch runs it takes
-// NetCRAQ's packets before they get here. When it does not (the agent is being restarted or was killed), or looks at
-// copies (the interpreter), the kernel would route them like any others, and a pod could have it carry an
-// acknowledgement to a switch on another node, which believes what comes from the fabric. So the filter does not go with
-// the agent: it is attached without a link that a process holds, and stays until the interface goes or somebody takes it
-// off. At tcx it leaves the interface's ingress queueing discipline free for others (the bandwidth plugin has one
-// there). On kernels before 6.6 it is a filter of clsact.
+// The ingress filter ([Attach]) is an eBPF program at an interface that is a switch port. While the
+// switch runs it takes NetCRAQ's packets before they get here. When it does not (the agent is being
+// restarted or was killed), or looks at copies (the interpreter), the kernel would route them like
+// any others, and a pod could have it carry an acknowledgement to a switch on another node, which
+// believes what comes from the fabric. So the filter does not go with the agent: it is attached
+// without a link that a process holds, and stays until the interface goes or somebody takes it off.
+// At tcx it leaves the interface's ingress queueing discipline free for others (the bandwidth
+// plugin has one there). On kernels before 6.6 it is a filter of clsact.
 //
-// The stack filter ([ApplyTunnels], [ApplySwitch]) is nftables: it sees packets where the kernel has unwrapped them
-// (tags, tunnels of the operator's), has put fragments together and has given services' addresses way to those behind
-// them. It stays, too.
+// The stack filter ([ApplyTunnels], [ApplySwitch]) is nftables: it sees packets where the kernel
+// has unwrapped them (tags, tunnels of the operator's), has put fragments together and has given
+// services' addresses way to those behind them. It stays, too.
 package ingressfilter
 
 import (
@@ -29,16 +31,17 @@ import (
 // name of the program, of 15 bytes at most. It is how a filter is known for one.
 const name = "netcraq_ingress"
 
-// formerName is that of agents before. They leave theirs behind, and it is replaced as one of ours is.
+// formerName is that of agents before. They leave theirs behind, and it is replaced as one of ours
+// is.
 const formerName = "netcraq_guard"
 
 // Rules say what is dropped of what comes in by an interface. UDP is that over IPv4.
 type Rules struct {
-	// Everything: nothing at all gets past, since nobody but the switch uses the interface. The other rules say nothing
-	// then.
+	// Everything: nothing at all gets past, since nobody but the switch uses the interface. The
+	// other rules say nothing then.
 	Everything bool
-	// Ports are UDP ports. Packets to or from them are dropped, tagged or not, in fragments or not, with IP options or
-	// without.
+	// Ports are UDP ports. Packets to or from them are dropped, tagged or not, in fragments or not,
+	// with IP options or without.
 	Ports []uint16
 	// Destinations are UDP ports, too: packets to them are dropped.
 	Destinations []uint16
@@ -49,18 +52,20 @@ type Rules struct {
 // check says what is wrong with rules.
 func (r Rules) check() error {
 	if !r.Everything && len(r.Ports) == 0 && len(r.Destinations) == 0 {
-		return errors.New("an ingress filter without a UDP port has nothing to do: give Ports or Destinations, or Everything")
+		return errors.New(
+			"an ingress filter without a UDP port has nothing to do: give Ports or Destinations, or Everything")
 	}
 	return nil
 }
 
-// Attach puts a filter onto an interface of the calling thread's network namespace, in the place of one that is there.
-// There is no moment without one.
+// Attach puts a filter onto an interface of the calling thread's network namespace, in the place of
+// one that is there. There is no moment without one.
 func Attach(ifindex int, r Rules) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: r.instructions()})
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS,
+		License: "Apache-2.0", Instructions: r.instructions()})
 	if err != nil {
 		return fmt.Errorf("loading the ingress filter: %w", err)
 	}
@@ -77,7 +82,8 @@ func Attach(ifindex int, r Rules) error {
 	if len(old) > 0 {
 		anchor = link.ReplaceProgram(old[0])
 	}
-	if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: ifindex, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: anchor}); err != nil {
+	if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: ifindex, Program: prog,
+		Attach: ebpf.AttachTCXIngress, Anchor: anchor}); err != nil {
 		return fmt.Errorf("attaching the ingress filter: %w", err)
 	}
 	if len(old) > 1 { // of this agent and of one before
@@ -111,7 +117,8 @@ func Detach(ifindex int) error {
 
 func detach(ifindex int, progs []*ebpf.Program) error {
 	for _, p := range progs {
-		if err := link.RawDetachProgram(link.RawDetachProgramOptions{Target: ifindex, Program: p, Attach: ebpf.AttachTCXIngress}); err != nil {
+		if err := link.RawDetachProgram(link.RawDetachProgramOptions{Target: ifindex, Program: p,
+			Attach: ebpf.AttachTCXIngress}); err != nil {
 			return fmt.Errorf("taking the ingress filter off: %w", err)
 		}
 	}
@@ -127,7 +134,8 @@ func closeAll(progs []*ebpf.Program) {
 // withoutTCX has the tests do what kernels before 6.6 need.
 var withoutTCX bool
 
-// find gives the filters at an interface: none, one, or one of this agent and one of an agent before.
+// find gives the filters at an interface: none, one, or one of this agent and one of an agent
+// before.
 func find(ifindex int) (out []*ebpf.Program, err error) {
 	if withoutTCX {
 		return nil, ebpf.ErrNotSupported

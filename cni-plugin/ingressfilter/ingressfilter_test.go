@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pair makes two namespaces with a cable between them, 10.0.0.1 at the one that the filter is for, and 10.0.0.2.
+// pair makes two namespaces with a cable between them, 10.0.0.1 at the one that the filter is for,
+// and 10.0.0.2.
 func pair(t *testing.T) (filtered, other netns.NsHandle, ifindex int) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -32,7 +33,8 @@ func pair(t *testing.T) (filtered, other netns.NsHandle, ifindex int) {
 	filtered, err = netns.New() // and this thread is in it
 	check(t, err)
 	t.Cleanup(func() { other.Close(); filtered.Close() })
-	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a"}, PeerName: "b", PeerNamespace: netlink.NsFd(int(other))}))
+	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a"}, PeerName: "b",
+		PeerNamespace: netlink.NsFd(int(other))}))
 	inside, err := netlink.NewHandleAt(other, unix.NETLINK_ROUTE)
 	check(t, err)
 	defer inside.Close()
@@ -45,7 +47,9 @@ func pair(t *testing.T) (filtered, other netns.NsHandle, ifindex int) {
 	}{{here, "a"}, {inside, "b"}} {
 		l, err := x.h.LinkByName(x.name)
 		check(t, err)
-		check(t, x.h.AddrAdd(l, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 0, 0, byte(i+1)), Mask: net.CIDRMask(24, 32)}}))
+		check(t, x.h.AddrAdd(l,
+			&netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 0, 0, byte(i+1)),
+				Mask: net.CIDRMask(24, 32)}}))
 		check(t, x.h.LinkSetUp(l))
 		if i == 0 {
 			ifindex = l.Attrs().Index
@@ -61,14 +65,16 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// passes sends datagrams from the other namespace to a port of the filtered one until one comes: for long where one is expected, on a busy machine, and twice where none is.
+// passes sends datagrams from the other namespace to a port of the filtered one until one comes:
+// for long where one is expected, on a busy machine, and twice where none is.
 func passes(t *testing.T, filtered, other netns.NsHandle, from, to int, expected bool) bool {
 	t.Helper()
 	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: to})
 	check(t, err)
 	defer server.Close()
 	check(t, netns.Set(other))
-	c, err := net.DialUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 0, 0, 2), Port: from}, &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: to})
+	c, err := net.DialUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 0, 0, 2), Port: from},
+		&net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: to})
 	check(t, netns.Set(filtered))
 	check(t, err)
 	defer c.Close()
@@ -86,7 +92,8 @@ func passes(t *testing.T, filtered, other netns.NsHandle, from, to int, expected
 	return false
 }
 
-// TestFilter puts the filter on, changes its rules, and takes it off, at tcx and as a filter of clsact.
+// TestFilter puts the filter on, changes its rules, and takes it off, at tcx and as a filter of
+// clsact.
 func TestFilter(t *testing.T) {
 	for name, old := range map[string]bool{"tcx": false, "clsact": true} {
 		t.Run(name, func(t *testing.T) {

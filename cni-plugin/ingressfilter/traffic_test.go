@@ -80,7 +80,11 @@ func ping(t *testing.T, from *udptest.Space, to, size string) error {
 		t.Skip("skipped: needs ping (iputils)")
 	}
 	var out []byte
-	from.Do(func() error { out, err = exec.Command(path, "-c1", "-W3", "-s", size, to).CombinedOutput(); return nil })
+	from.Do(func() error {
+		out, err = exec.Command(path, "-c1", "-W3", "-s", size,
+			to).CombinedOutput()
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}

@@ -12,8 +12,10 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// Ceiling runs a load against a reflector, over a veth pair between two network namespaces that it makes and removes: what the generator and the kernel's way to and from a
-// switch cost without any switch. Of the configuration it uses the profile, the number outstanding, the mix, the duration and the CPU.
+// Ceiling runs a load against a reflector, over a veth pair between two network namespaces that it
+// makes and removes: what the generator and the kernel's way to and from a switch cost without any
+// switch. Of the configuration it uses the profile, the number outstanding, the mix, the duration
+// and the CPU.
 func Ceiling(ctx context.Context, cfg Config, xdp bool) (*Report, error) {
 	runtime.LockOSThread()
 	home, err := netns.Get()
@@ -33,7 +35,8 @@ func Ceiling(ctx context.Context, cfg Config, xdp bool) (*Report, error) {
 			runtime.UnlockOSThread()
 		}
 	}()
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "load"}, PeerName: "reflector"}); err != nil {
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "load"},
+		PeerName: "reflector"}); err != nil {
 		return nil, fmt.Errorf("making a veth pair: %w", err)
 	}
 	for _, name := range []string{"load", "reflector"} {
@@ -50,7 +53,9 @@ func Ceiling(ctx context.Context, cfg Config, xdp bool) (*Report, error) {
 		return nil, err
 	}
 	defer detach()
-	cfg.Iface, cfg.Source, cfg.Target = "load", netip.AddrFrom4([4]byte{10, 0, 0, 1}), netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 2}), wire.Port)
-	cfg.Gateway, cfg.Reflected, cfg.Keys, cfg.Weights = [6]byte{2, 0, 0, 0, 0, 2}, true, []wire.Key{1 << 24}, nil
+	cfg.Iface, cfg.Source, cfg.Target = "load", netip.AddrFrom4([4]byte{10, 0, 0, 1}),
+		netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 2}), wire.Port)
+	cfg.Gateway, cfg.Reflected, cfg.Keys, cfg.Weights = [6]byte{2, 0, 0, 0, 0, 2}, true,
+		[]wire.Key{1 << 24}, nil
 	return Run(ctx, cfg)
 }

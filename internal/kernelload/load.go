@@ -1,18 +1,21 @@
-// Package kernelload puts load on switches from within the kernel: a closed loop that costs a fraction of what a socket does, so that the switch is measured and not the
-// generator.
+// Package kernelload puts load on switches from within the kernel: a closed loop that costs a
+// fraction of what a socket does, so that the switch is measured and not the generator.
 //
 //	           ┌───────────────── the client's interface ─────────────────┐
 //	answer ──▶ │ whose is it? how long did it take? is the value right?    │
 //	query  ◀── │ the next operation, key and request number, in its place  │
 //	           └───────────────────────────────────────────────────────────┘
 //
-// A program at the interface's tc ingress hook turns each answer into the next query and sends it back. This process only sends the first query of each of the slots (a
-// slot is one query on its way, with a UDP port and a session of its own), sends again what gets lost, and reads what was counted. A slot's values are its key and its
-// request's number, first and last in the value, so that a value of another key, or a torn one, is noticed: it is counted as wrong.
+// A program at the interface's tc ingress hook turns each answer into the next query and sends it
+// back. This process only sends the first query of each of the slots (a slot is one query on its
+// way, with a UDP port and a session of its own), sends again what gets lost, and reads what was
+// counted. A slot's values are its key and its request's number, first and last in the value, so
+// that a value of another key, or a torn one, is noticed: it is counted as wrong.
 //
-// Who works where: a frame over a veth pair is handled on the CPU that sent it. So with a switch in the kernel the whole round trip runs on the one CPU that sent the
-// first queries (Config.CPU), generator and switch together: one core in all. A switch in a process works on the CPU that it runs on, and the generator's part of each query
-// is done there, when it sends the answer.
+// Who works where: a frame over a veth pair is handled on the CPU that sent it. So with a switch in
+// the kernel the whole round trip runs on the one CPU that sent the first queries (Config.CPU),
+// generator and switch together: one core in all. A switch in a process works on the CPU that it
+// runs on, and the generator's part of each query is done there, when it sends the answer.
 package kernelload
 
 import (
@@ -44,10 +47,11 @@ type Session struct {
 
 // Config is what a run does. Everything happens in the calling thread's network namespace.
 type Config struct {
-	Iface    string         // the client's interface
-	Source   netip.Addr     // the client's address
-	Target   netip.AddrPort // the chain's service address, or a switch's; not asked where Protocol is set
-	Gateway  [6]byte        // the Ethernet address that packets to it go to
+	Iface  string     // the client's interface
+	Source netip.Addr // the client's address
+	// the chain's service address, or a switch's; not asked where Protocol is set
+	Target   netip.AddrPort
+	Gateway  [6]byte // the Ethernet address that packets to it go to
 	Profile  wire.Profile
 	Protocol Protocol   // nil: NetCRAQ's, to Target, with values of Profile
 	Keys     []wire.Key // drawn alike, or as Weights say
@@ -56,13 +60,15 @@ type Config struct {
 
 	Outstanding  int // 1 to 1,024
 	WritePercent int
-	FirstPort    uint16    // of the slots' UDP ports
-	Begin        time.Time // the first queries wait until then, so that several loads begin together; zero: they do not wait
-	Duration     time.Duration
-	Resend       time.Duration // what is not answered by then is sent again
-	CPU          int           // on which the first queries are sent; -1: any
-	Reflected    bool          // answers are the queries themselves, with the addresses swapped
-	Seed         uint64
+	FirstPort    uint16 // of the slots' UDP ports
+	// the first queries wait until then, so that several loads begin together; zero: they do not
+	// wait
+	Begin     time.Time
+	Duration  time.Duration
+	Resend    time.Duration // what is not answered by then is sent again
+	CPU       int           // on which the first queries are sent; -1: any
+	Reflected bool          // answers are the queries themselves, with the addresses swapped
+	Seed      uint64
 }
 
 // Report is what a run measured.
@@ -77,9 +83,11 @@ type Report struct {
 
 // OpReport is what became of one operation.
 type OpReport struct {
-	Answered  uint64
-	Status    [32]uint64 // by status; not where queries are reflected
-	Histogram []uint64   // by latency: 4,096 cells of 100 ns, then 4,096 of 10 us, the last of which has all that is longer
+	Answered uint64
+	Status   [32]uint64 // by status; not where queries are reflected
+	// by latency: 4,096 cells of 100 ns, then 4,096 of 10 us, the last of which has all that is
+	// longer
+	Histogram []uint64
 }
 
 // Rate is the answers a second.
@@ -87,7 +95,8 @@ func (r *Report) Rate() float64 {
 	return float64(r.Read.Answered+r.Write.Answered) / r.Elapsed.Seconds()
 }
 
-// Quantile is the latency that a share q of the answers was not slower than: the upper end of its cell.
+// Quantile is the latency that a share q of the answers was not slower than: the upper end of its
+// cell.
 func (o *OpReport) Quantile(q float64) time.Duration {
 	var total uint64
 	for _, n := range o.Histogram {
@@ -114,15 +123,18 @@ func (c *Config) check() error {
 	case !c.Source.Is4() || c.Protocol == nil && !c.Target.Addr().Is4():
 		return fmt.Errorf("addresses %v and %v are not both IPv4", c.Source, c.Target)
 	case c.Outstanding < 1 || c.Outstanding > maxSlots:
-		return fmt.Errorf("%d queries cannot be on their way at once: 1 to %d can", c.Outstanding, maxSlots)
+		return fmt.Errorf("%d queries cannot be on their way at once: 1 to %d can", c.Outstanding,
+			maxSlots)
 	case int(c.FirstPort)+c.Outstanding > 65536 || c.FirstPort == 0:
 		return fmt.Errorf("there are no %d UDP ports from %d on", c.Outstanding, c.FirstPort)
 	case len(c.Keys) == 0 || len(c.Weights) > 0 && len(c.Weights) != len(c.Keys):
 		return errors.New("a load needs keys, and as many weights as keys or none")
 	case c.WritePercent < 0 || c.WritePercent > 100:
 		return fmt.Errorf("%d is no percentage of writes", c.WritePercent)
-	case c.WritePercent > 0 && len(c.Sessions) < c.Outstanding && !c.Reflected && c.protocol().Shape().Session >= 0:
-		return fmt.Errorf("%d sessions are too few to have %d writes on their way", len(c.Sessions), c.Outstanding)
+	case c.WritePercent > 0 && len(c.Sessions) < c.Outstanding && !c.Reflected &&
+		c.protocol().Shape().Session >= 0:
+		return fmt.Errorf("%d sessions are too few to have %d writes on their way", len(c.Sessions),
+			c.Outstanding)
 	case c.Duration <= 0 || c.Resend <= 0:
 		return errors.New("a load needs a duration, and a time after which queries are sent again")
 	case c.Protocol == nil && !c.Profile.Valid():
@@ -131,7 +143,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Value is the value of a key that a load takes for right: keys must have such values before they are read.
+// Value is the value of a key that a load takes for right: keys must have such values before they
+// are read.
 func Value(profile wire.Profile, key wire.Key, request uint32) []byte {
 	return value(profile.ValueBytes(), key, request)
 }
@@ -178,9 +191,11 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer prog.Close()
-	attached, err := link.AttachTCX(link.TCXOptions{Interface: l.ifi.Index, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+	attached, err := link.AttachTCX(link.TCXOptions{Interface: l.ifi.Index, Program: prog,
+		Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 	if err != nil {
-		return nil, fmt.Errorf("attaching the load program to %s (it needs root and Linux 6.6): %w", cfg.Iface, err)
+		return nil, fmt.Errorf("attaching the load program to %s (it needs root and Linux 6.6): %w",
+			cfg.Iface, err)
 	}
 	defer attached.Close()
 	return l.run(ctx)
@@ -203,12 +218,16 @@ func (l *load) open() (err error) {
 	if l.ifi, err = net.InterfaceByName(l.cfg.Iface); err != nil {
 		return fmt.Errorf("interface %s: %w", l.cfg.Iface, err)
 	}
-	l.shared, err = ebpf.NewMap(&ebpf.MapSpec{Name: "load", Type: ebpf.Array, KeySize: 4, ValueSize: sharedBytes, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
+	l.shared, err = ebpf.NewMap(&ebpf.MapSpec{Name: "load", Type: ebpf.Array, KeySize: 4,
+		ValueSize: sharedBytes, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
 	if err != nil {
-		return fmt.Errorf("making the map of the load program (it needs root, or CAP_BPF and CAP_NET_ADMIN): %w", err)
+		return fmt.Errorf(
+			"making the map of the load program (it needs root, or CAP_BPF and CAP_NET_ADMIN): %w",
+			err)
 	}
 	page := unix.Getpagesize()
-	if l.mem, err = unix.Mmap(l.shared.FD(), 0, (sharedBytes+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+	if l.mem, err = unix.Mmap(l.shared.FD(), 0, (sharedBytes+page-1)/page*page,
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return fmt.Errorf("mapping the map of the load program: %w", err)
 	}
 	if l.socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
@@ -237,7 +256,8 @@ func (l *load) program() (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "netcraq_load", Type: ebpf.SchedCLS, Instructions: insns, License: "GPL"})
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "netcraq_load", Type: ebpf.SchedCLS,
+		Instructions: insns, License: "GPL"})
 	if err != nil {
 		return nil, fmt.Errorf("loading the load program: %w", err)
 	}
@@ -256,17 +276,21 @@ func now() uint64 {
 // query is the frame of the query that a slot has on its way.
 func (l *load) query(slot int) ([]byte, error) {
 	at := offSlots + slot*slotBytes
-	op, key, request := wire.Op(atomic.LoadUint32(l.word32(at+slotOp))), atomic.LoadUint32(l.word32(at+slotKey)), atomic.LoadUint32(l.word32(at+slotRequest))
-	return l.encode(slot, op, wire.Key(key), request, uint16(atomic.LoadUint32(l.word32(at+slotSession))))
+	op, key, request := wire.Op(atomic.LoadUint32(l.word32(at+slotOp))),
+		atomic.LoadUint32(l.word32(at+slotKey)), atomic.LoadUint32(l.word32(at+slotRequest))
+	return l.encode(slot, op, wire.Key(key), request,
+		uint16(atomic.LoadUint32(l.word32(at+slotSession))))
 }
 
 // encode makes a query's frame.
-func (l *load) encode(slot int, op wire.Op, key wire.Key, request uint32, session uint16) ([]byte, error) {
+func (l *load) encode(slot int, op wire.Op, key wire.Key, request uint32, session uint16) ([]byte,
+	error) {
 	to, payload, err := l.cfg.protocol().Query(op, key, request, session)
 	if err != nil {
 		return nil, err
 	}
-	f := wire.Frame{EthernetDst: l.cfg.Gateway, Src: netip.AddrPortFrom(l.cfg.Source, l.cfg.FirstPort+uint16(slot)), Dst: to}
+	f := wire.Frame{EthernetDst: l.cfg.Gateway, Src: netip.AddrPortFrom(l.cfg.Source,
+		l.cfg.FirstPort+uint16(slot)), Dst: to}
 	copy(f.EthernetSrc[:], l.ifi.HardwareAddr)
 	return f.AppendTo(nil, payload)
 }
@@ -298,7 +322,8 @@ func (l *load) prepare() error {
 		if err != nil {
 			return err
 		}
-		copy(l.mem[offTemplate+i*templateBytes:][:templateBytes], template[:l.cfg.protocol().Shape().covered()])
+		copy(l.mem[offTemplate+i*templateBytes:][:templateBytes],
+			template[:l.cfg.protocol().Shape().covered()])
 	}
 	return nil
 }
@@ -380,9 +405,11 @@ func (l *load) run(ctx context.Context) (*Report, error) {
 				if t < since || t-since < uint64(l.cfg.Resend) {
 					continue
 				}
-				// The program changes a slot in a moment; what is the same after one is a query whose answer does not come.
+				// The program changes a slot in a moment; what is the same after one is a query
+				// whose answer does not come.
 				time.Sleep(50 * time.Microsecond)
-				if atomic.LoadUint32(l.word32(at+slotRequest)) != request || last[i] != request && atomic.LoadUint64(l.word(at+slotSent)) != since {
+				if atomic.LoadUint32(l.word32(at+slotRequest)) != request || last[i] != request &&
+					atomic.LoadUint64(l.word(at+slotSent)) != since {
 					continue
 				}
 				last[i], when[i] = request, t
@@ -395,12 +422,14 @@ func (l *load) run(ctx context.Context) (*Report, error) {
 	}
 	elapsed := now() - begun
 	atomic.StoreUint64(l.word(offStop), 1)
-	time.Sleep(20 * time.Millisecond) // what is on its way comes in, and is not sent on: what was counted is then of one moment
+	// what is on its way comes in, and is not sent on: what was counted is then of one moment
+	time.Sleep(20 * time.Millisecond)
 	return l.report(time.Duration(elapsed)), nil
 }
 
 func (l *load) report(elapsed time.Duration) *Report {
-	r := &Report{Elapsed: elapsed, Resent: l.resent, Stray: atomic.LoadUint64(l.word(offStray)), Wrong: atomic.LoadUint64(l.word(offWrong))}
+	r := &Report{Elapsed: elapsed, Resent: l.resent, Stray: atomic.LoadUint64(l.word(offStray)),
+		Wrong: atomic.LoadUint64(l.word(offWrong))}
 	for op, o := range []*OpReport{&r.Read, &r.Write} {
 		for s := range o.Status {
 			o.Status[s] = atomic.LoadUint64(l.word(offStatus + (op*32+s)*8))
@@ -414,7 +443,8 @@ func (l *load) report(elapsed time.Duration) *Report {
 	return r
 }
 
-// Way finds out by which interface, from which address and by which gateway packets go to a target, as the kernel would send them.
+// Way finds out by which interface, from which address and by which gateway packets go to a target,
+// as the kernel would send them.
 func Way(target netip.Addr) (iface string, source netip.Addr, gateway [6]byte, err error) {
 	fail := func(err error) (string, netip.Addr, [6]byte, error) {
 		return "", netip.Addr{}, [6]byte{}, fmt.Errorf("the way to %v: %w", target, err)
@@ -443,5 +473,6 @@ func Way(target netip.Addr) (iface string, source netip.Addr, gateway [6]byte, e
 			return l.Attrs().Name, source, gateway, nil
 		}
 	}
-	return fail(fmt.Errorf("%s does not know the Ethernet address of %v: send it something first (netcraqctl get), or add it (ip neighbour)", l.Attrs().Name, next))
+	return fail(fmt.Errorf(
+		"%s does not know the Ethernet address of %v: send it something first (netcraqctl get), or add it (ip neighbour)", l.Attrs().Name, next))
 }

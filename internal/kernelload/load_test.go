@@ -22,7 +22,8 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// pair runs the rest of the test on a thread in a network namespace of its own with the veth pair load and sw.
+// pair runs the rest of the test on a thread in a network namespace of its own with the veth pair
+// load and sw.
 func pair(t *testing.T) (load, sw netlink.Link) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -40,7 +41,8 @@ func pair(t *testing.T) (load, sw netlink.Link) {
 		}
 		home.Close()
 	})
-	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "load"}, PeerName: "sw"}))
+	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "load"},
+		PeerName: "sw"}))
 	var out []netlink.Link
 	for _, name := range []string{"load", "sw"} {
 		l, err := netlink.LinkByName(name)
@@ -52,8 +54,11 @@ func pair(t *testing.T) (load, sw netlink.Link) {
 }
 
 func config() Config {
-	return Config{Iface: "load", Source: netip.MustParseAddr("10.0.0.1"), Target: netip.MustParseAddrPort("10.0.0.2:20035"), Gateway: [6]byte{2, 0, 0, 0, 0, 2}, Profile: 128,
-		Keys: []wire.Key{0x01000001, 0x01000002, 0x01000003}, Outstanding: 8, FirstPort: 40000, Duration: 200 * time.Millisecond, Resend: 20 * time.Millisecond, CPU: -1, Seed: 1}
+	return Config{Iface: "load", Source: netip.MustParseAddr("10.0.0.1"),
+		Target: netip.MustParseAddrPort("10.0.0.2:20035"), Gateway: [6]byte{2, 0, 0, 0, 0, 2},
+		Profile: 128,
+		Keys:    []wire.Key{0x01000001, 0x01000002, 0x01000003}, Outstanding: 8, FirstPort: 40000,
+		Duration: 200 * time.Millisecond, Resend: 20 * time.Millisecond, CPU: -1, Seed: 1}
 }
 
 func TestReflected(t *testing.T) {
@@ -68,10 +73,12 @@ func TestReflected(t *testing.T) {
 				cfg.Profile, cfg.Reflected, cfg.WritePercent = profile, true, 30
 				r, err := Run(context.Background(), cfg)
 				check(t, err)
-				if r.Rate() < 1000 || r.Write.Answered == 0 || r.Read.Answered < r.Write.Answered || r.Wrong+r.Stray > 0 {
+				if r.Rate() < 1000 || r.Write.Answered == 0 || r.Read.Answered < r.Write.Answered ||
+					r.Wrong+r.Stray > 0 {
 					t.Errorf("%+v %+v", r.Rate(), r)
 				}
-				t.Logf("%.0f a second, p50 %v, p99 %v", r.Rate(), r.Read.Quantile(0.5), r.Read.Quantile(0.99))
+				t.Logf("%.0f a second, p50 %v, p99 %v", r.Rate(), r.Read.Quantile(0.5),
+					r.Read.Quantile(0.99))
 			})
 		}
 	}
@@ -90,20 +97,33 @@ func TestLost(t *testing.T) {
 // TestAnswers plays the switch by hand: what it says is counted for what it is.
 func TestAnswers(t *testing.T) {
 	_, sw := pair(t)
-	conn, err := net.ListenPacket("udp4", ":0") // only to have the runtime's poller up before threads are counted
+	// only to have the runtime's poller up before threads are counted
+	conn, err := net.ListenPacket("udp4", ":0")
 	check(t, err)
 	conn.Close()
 	cfg := config()
 	cfg.Outstanding = 1
 	answers := []func(q wire.Packet) wire.Packet{
-		func(q wire.Packet) wire.Packet { return q },                                                   // right
-		func(q wire.Packet) wire.Packet { q.Value = Value(128, q.Key+1, 7); return q },                 // another key's value
-		func(q wire.Packet) wire.Packet { q.Value = q.Value[:15]; return q },                           // short
-		func(q wire.Packet) wire.Packet { q.Value = append(q.Value[:15:15], q.Value[15]^1); return q }, // torn
-		func(q wire.Packet) wire.Packet { q.Key++; return q },                                          // another key
-		func(q wire.Packet) wire.Packet { q.Status, q.Value = wire.NotFound, nil; return q },           // no value
-		func(q wire.Packet) wire.Packet { q.Request++; return q },                                      // to nothing: sent again, and then
-		func(q wire.Packet) wire.Packet { return q },                                                   // right
+		// right
+		func(q wire.Packet) wire.Packet { return q },
+		// another key's value
+		func(q wire.Packet) wire.Packet { q.Value = Value(128, q.Key+1, 7); return q },
+		// short
+		func(q wire.Packet) wire.Packet { q.Value = q.Value[:15]; return q },
+		// torn
+		func(q wire.Packet) wire.Packet {
+			q.Value = append(q.Value[:15:15],
+				q.Value[15]^1)
+			return q
+		},
+		// another key
+		func(q wire.Packet) wire.Packet { q.Key++; return q },
+		// no value
+		func(q wire.Packet) wire.Packet { q.Status, q.Value = wire.NotFound, nil; return q },
+		// to nothing: sent again, and then
+		func(q wire.Packet) wire.Packet { q.Request++; return q },
+		// right
+		func(q wire.Packet) wire.Packet { return q },
 	}
 	stop, done := make(chan struct{}), make(chan error, 1)
 	started := make(chan struct{})
@@ -123,17 +143,24 @@ func TestAnswers(t *testing.T) {
 	check(t, err)
 	close(stop)
 	check(t, <-done)
-	if r.Read.Answered != 7 || r.Wrong != 4 || r.Stray != 1 || r.Read.Status[wire.NotFound] != 1 || r.Read.Status[wire.OK] != 6 || r.Resent == 0 {
-		t.Errorf("%d answers, %d wrong, %d stray, %d not found, %d ok, %d sent again", r.Read.Answered, r.Wrong, r.Stray, r.Read.Status[wire.NotFound],
+	if r.Read.Answered != 7 || r.Wrong != 4 || r.Stray != 1 || r.Read.Status[wire.NotFound] != 1 ||
+		r.Read.Status[wire.OK] != 6 || r.Resent == 0 {
+		t.Errorf("%d answers, %d wrong, %d stray, %d not found, %d ok, %d sent again",
+			r.Read.Answered, r.Wrong, r.Stray, r.Read.Status[wire.NotFound],
 			r.Read.Status[wire.OK], r.Resent)
 	}
 }
 
 func TestConfigIsChecked(t *testing.T) {
 	for name, change := range map[string]func(*Config){
-		"no keys": func(c *Config) { c.Keys = nil }, "too many": func(c *Config) { c.Outstanding = maxSlots + 1 }, "ports": func(c *Config) { c.FirstPort = 65535 },
-		"no sessions": func(c *Config) { c.WritePercent = 5 }, "profile": func(c *Config) { c.Profile = 77 }, "weights": func(c *Config) { c.Weights = []float64{1} },
-		"no time": func(c *Config) { c.Duration = 0 }, "no interface": func(c *Config) { c.Iface = "nosuch0" },
+		"no keys":      func(c *Config) { c.Keys = nil },
+		"too many":     func(c *Config) { c.Outstanding = maxSlots + 1 },
+		"ports":        func(c *Config) { c.FirstPort = 65535 },
+		"no sessions":  func(c *Config) { c.WritePercent = 5 },
+		"profile":      func(c *Config) { c.Profile = 77 },
+		"weights":      func(c *Config) { c.Weights = []float64{1} },
+		"no time":      func(c *Config) { c.Duration = 0 },
+		"no interface": func(c *Config) { c.Iface = "nosuch0" },
 	} {
 		cfg := config()
 		change(&cfg)

@@ -9,14 +9,18 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// play answers the queries that come in by an interface, each with the next of the answers, until stop is closed.
-func play(ifindex int, answers []func(wire.Packet) wire.Packet, started chan<- struct{}, stop <-chan struct{}) error {
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.ETH_P_ALL<<8)
+// play answers the queries that come in by an interface, each with the next of the answers, until
+// stop is closed.
+func play(ifindex int, answers []func(wire.Packet) wire.Packet, started chan<- struct{},
+	stop <-chan struct{}) error {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC,
+		unix.ETH_P_ALL<<8)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: unix.ETH_P_ALL << 8, Ifindex: ifindex}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: unix.ETH_P_ALL << 8,
+		Ifindex: ifindex}); err != nil {
 		return err
 	}
 	close(started)

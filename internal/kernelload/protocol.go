@@ -6,11 +6,14 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// Protocol is what queries and answers look like. Operations are named by NetCRAQ's READ (1) and WRITE (3), which every protocol must call so; an answer's op is one more.
+// Protocol is what queries and answers look like. Operations are named by NetCRAQ's READ (1) and
+// WRITE (3), which every protocol must call so; an answer's op is one more.
 type Protocol interface {
 	Shape() Shape
-	// Query makes the UDP payload of a query and says where it goes. A WRITE's value has [Value]'s form.
-	Query(op wire.Op, key wire.Key, request uint32, session uint16) (to netip.AddrPort, payload []byte, err error)
+	// Query makes the UDP payload of a query and says where it goes. A WRITE's value has [Value]'s
+	// form.
+	Query(op wire.Op, key wire.Key, request uint32, session uint16) (to netip.AddrPort,
+		payload []byte, err error)
 }
 
 // Shape says where fields are in the UDP payload, in bytes. All are in network byte order.
@@ -20,13 +23,16 @@ type Shape struct {
 	Op, Status        int // 8 bits each; status 0: done, with a value
 	Key               int // 32 bits
 	Value, ValueBytes int
-	// Query and Answer are where the number is by which an answer is known, 32 bits: of a READ, and of a WRITE.
+	// Query and Answer are where the number is by which an answer is known, 32 bits: of a READ, and
+	// of a WRITE.
 	Query, Answer [2]int
-	// Session (16 bits) and Length (of the value in bytes, 16 bits) are negative where there is none.
+	// Session (16 bits) and Length (of the value in bytes, 16 bits) are negative where there is
+	// none.
 	Session, Length int
 }
 
-// covered is how much of a frame is the same in all queries of an operation, but for what is put in by field: all, or what comes before a value at its end.
+// covered is how much of a frame is the same in all queries of an operation, but for what is put in
+// by field: all, or what comes before a value at its end.
 func (s Shape) covered() int {
 	if s.Value+s.ValueBytes == s.Size {
 		return headers + s.Value
@@ -48,11 +54,13 @@ type netcraq struct {
 }
 
 func (n netcraq) Shape() Shape {
-	return Shape{Port: wire.Port, Size: wire.HeaderBytes + n.profile.ValueBytes(), Op: 0, Status: 1, Session: 4, Length: 6, Key: 12, Value: wire.HeaderBytes,
+	return Shape{Port: wire.Port, Size: wire.HeaderBytes + n.profile.ValueBytes(), Op: 0, Status: 1,
+		Session: 4, Length: 6, Key: 12, Value: wire.HeaderBytes,
 		ValueBytes: n.profile.ValueBytes(), Query: [2]int{8, 8}, Answer: [2]int{8, 8}}
 }
 
-func (n netcraq) Query(op wire.Op, key wire.Key, request uint32, session uint16) (netip.AddrPort, []byte, error) {
+func (n netcraq) Query(op wire.Op, key wire.Key, request uint32, session uint16) (netip.AddrPort,
+	[]byte, error) {
 	p := wire.Packet{Op: op, Key: key, Request: request}
 	if op == wire.Write {
 		p.Session, p.Value = session, Value(n.profile, key, request)

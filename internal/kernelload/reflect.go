@@ -9,8 +9,10 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// Reflect makes an interface send every UDP packet back with its addresses swapped: the least that a switch can do, at tc or natively at XDP, and so the limit of what
-// can be measured with a load. The other end of a veth pair must be named for XDP: it needs a program of its own to take frames from there.
+// Reflect makes an interface send every UDP packet back with its addresses swapped: the least that
+// a switch can do, at tc or natively at XDP, and so the limit of what can be measured with a load.
+// The other end of a veth pair must be named for XDP: it needs a program of its own to take frames
+// from there.
 func Reflect(iface string, xdp bool, peer string) (detach func(), err error) {
 	ifi, err := net.InterfaceByName(iface)
 	if err != nil {
@@ -20,13 +22,15 @@ func Reflect(iface string, xdp bool, peer string) (detach func(), err error) {
 	if xdp {
 		kind = ebpf.XDP
 	}
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "reflector", Type: kind, Instructions: reflector(xdp), License: "GPL"})
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "reflector", Type: kind,
+		Instructions: reflector(xdp), License: "GPL"})
 	if err != nil {
 		return nil, fmt.Errorf("loading the reflector: %w", err)
 	}
 	defer prog.Close()
 	if !xdp {
-		l, err := link.AttachTCX(link.TCXOptions{Interface: ifi.Index, Program: prog, Attach: ebpf.AttachTCXIngress})
+		l, err := link.AttachTCX(link.TCXOptions{Interface: ifi.Index, Program: prog,
+			Attach: ebpf.AttachTCXIngress})
 		if err != nil {
 			return nil, fmt.Errorf("attaching the reflector to %s: %w", iface, err)
 		}
@@ -42,11 +46,13 @@ func Reflect(iface string, xdp bool, peer string) (detach func(), err error) {
 		return nil, fmt.Errorf("loading the program of the reflector's peer: %w", err)
 	}
 	defer pass.Close()
-	b, err := link.AttachXDP(link.XDPOptions{Interface: other.Index, Program: pass, Flags: link.XDPDriverMode})
+	b, err := link.AttachXDP(link.XDPOptions{Interface: other.Index, Program: pass,
+		Flags: link.XDPDriverMode})
 	if err != nil {
 		return nil, fmt.Errorf("attaching a program to %s: %w", peer, err)
 	}
-	a, err := link.AttachXDP(link.XDPOptions{Interface: ifi.Index, Program: prog, Flags: link.XDPDriverMode})
+	a, err := link.AttachXDP(link.XDPOptions{Interface: ifi.Index, Program: prog,
+		Flags: link.XDPDriverMode})
 	if err != nil {
 		b.Close()
 		return nil, fmt.Errorf("attaching the reflector to %s: %w", iface, err)

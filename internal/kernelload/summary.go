@@ -2,23 +2,26 @@ package kernelload
 
 import "github.com/netcraq/netcraq/wire"
 
-// Summary is a run's report for programs; `netcraqctl bench -o json` prints it, and what it shares with that of a load from a socket means the same.
+// Summary is a run's report for programs; `netcraqctl bench -o json` prints it, and what it shares
+// with that of a load from a socket means the same.
 type Summary struct {
-	QueriesPerSecond float64       `json:"queriesPerSecond"`
-	Seconds          float64       `json:"seconds"`
-	Queries          uint64        `json:"queries"`
-	Lost             uint64        `json:"lost"` // of those on their way when the run ended, and before that none: they are sent again until they are answered
-	Failed           uint64        `json:"failed"`
-	Wrong            uint64        `json:"wrong"`
-	Stray            uint64        `json:"stray"`
-	Retransmitted    uint64        `json:"retransmitted"`
-	Latency          Latency       `json:"latencyMicros"`
-	Ops              map[string]Op `json:"ops"` // "get", "put"
-	Outstanding      int           `json:"outstanding"`
-	Keys             int           `json:"keys"`
-	ValueBits        int           `json:"valueBits"`
-	Generator        string        `json:"generator"`
-	CPU              int           `json:"cpu"`
+	QueriesPerSecond float64 `json:"queriesPerSecond"`
+	Seconds          float64 `json:"seconds"`
+	Queries          uint64  `json:"queries"`
+	// of those on their way when the run ended, and before that none: they are sent again until
+	// they are answered
+	Lost          uint64        `json:"lost"`
+	Failed        uint64        `json:"failed"`
+	Wrong         uint64        `json:"wrong"`
+	Stray         uint64        `json:"stray"`
+	Retransmitted uint64        `json:"retransmitted"`
+	Latency       Latency       `json:"latencyMicros"`
+	Ops           map[string]Op `json:"ops"` // "get", "put"
+	Outstanding   int           `json:"outstanding"`
+	Keys          int           `json:"keys"`
+	ValueBits     int           `json:"valueBits"`
+	Generator     string        `json:"generator"`
+	CPU           int           `json:"cpu"`
 }
 
 // Op is what became of one operation.
@@ -42,7 +45,8 @@ type Latency struct {
 
 func latencyOf(o *OpReport) Latency {
 	us := func(q float64) float64 { return float64(o.Quantile(q)) / 1000 }
-	return Latency{Min: us(0), P50: us(0.5), P90: us(0.9), P99: us(0.99), P999: us(0.999), Max: us(1)}
+	return Latency{Min: us(0), P50: us(0.5), P90: us(0.9), P99: us(0.99), P999: us(0.999),
+		Max: us(1)}
 }
 
 // Summary sums a run up.
@@ -51,14 +55,17 @@ func (r *Report) Summary(cfg *Config) Summary {
 	for i := range all.Histogram {
 		all.Histogram[i] = r.Read.Histogram[i] + r.Write.Histogram[i]
 	}
-	out := Summary{QueriesPerSecond: r.Rate(), Seconds: r.Elapsed.Seconds(), Queries: r.Read.Answered + r.Write.Answered, Wrong: r.Wrong, Stray: r.Stray,
-		Retransmitted: r.Resent, Latency: latencyOf(&all), Ops: map[string]Op{}, Outstanding: cfg.Outstanding, Keys: len(cfg.Keys),
+	out := Summary{QueriesPerSecond: r.Rate(), Seconds: r.Elapsed.Seconds(),
+		Queries: r.Read.Answered + r.Write.Answered, Wrong: r.Wrong, Stray: r.Stray,
+		Retransmitted: r.Resent, Latency: latencyOf(&all), Ops: map[string]Op{},
+		Outstanding: cfg.Outstanding, Keys: len(cfg.Keys),
 		ValueBits: 8 * cfg.protocol().Shape().ValueBytes, Generator: "kernel", CPU: cfg.CPU}
 	for name, o := range map[string]*OpReport{"get": &r.Read, "put": &r.Write} {
 		if o.Answered == 0 {
 			continue
 		}
-		x := Op{Queries: o.Answered, OK: o.Status[wire.OK] + o.Status[wire.Superseded], NotFound: o.Status[wire.NotFound], Latency: latencyOf(o)}
+		x := Op{Queries: o.Answered, OK: o.Status[wire.OK] + o.Status[wire.Superseded],
+			NotFound: o.Status[wire.NotFound], Latency: latencyOf(o)}
 		if cfg.Reflected {
 			x.OK = o.Answered
 		}

@@ -2,23 +2,25 @@ package bmv2json
 
 import "math/big"
 
-// ExprOp says what an expression is: a leaf that names something, or an operation on sub-expressions.
+// ExprOp says what an expression is: a leaf that names something, or an operation on
+// sub-expressions.
 type ExprOp int
 
 // Leaves. Those after OpLookahead are only ever arguments of primitives, not parts of expressions.
 const (
-	OpField           ExprOp = iota // Field
-	OpConst                         // Const, of any size and sign
-	OpBool                          // Bool
-	OpHeader                        // Header
-	OpStack                         // Stack
-	OpUnion                         // Union
-	OpUnionStack                    // UnionStack
-	OpLocal                         // the enclosing action's parameter at Index
-	OpRegister                      // cell Left of Register
-	OpStackField                    // field Index of the last valid header of Stack
-	OpUnionStackField               // field Index of member Member of the last valid union of UnionStack
-	OpLookahead                     // Width bits at Offset bits from the parser's cursor
+	OpField      ExprOp = iota // Field
+	OpConst                    // Const, of any size and sign
+	OpBool                     // Bool
+	OpHeader                   // Header
+	OpStack                    // Stack
+	OpUnion                    // Union
+	OpUnionStack               // UnionStack
+	OpLocal                    // the enclosing action's parameter at Index
+	OpRegister                 // cell Left of Register
+	OpStackField               // field Index of the last valid header of Stack
+	// field Index of member Member of the last valid union of UnionStack
+	OpUnionStackField
+	OpLookahead // Width bits at Offset bits from the parser's cursor
 
 	OpCalculation   // Calc
 	OpCounterArray  // Counter
@@ -70,15 +72,25 @@ const (
 )
 
 var opNames = map[ExprOp]string{
-	OpField: "field", OpConst: "hexstr", OpBool: "bool", OpHeader: "header", OpStack: "header_stack", OpUnion: "header_union",
-	OpUnionStack: "header_union_stack", OpLocal: "local", OpRegister: "register", OpStackField: "stack_field",
-	OpUnionStackField: "union_stack_field", OpLookahead: "lookahead", OpCalculation: "calculation", OpCounterArray: "counter_array",
-	OpMeterArray: "meter_array", OpRegisterArray: "register_array", OpExtern: "extern", OpString: "string", OpVector: "parameters_vector",
-	OpAdd: "+", OpSub: "-", OpMul: "*", OpDiv: "/", OpMod: "%", OpShl: "<<", OpShr: ">>", OpBitAnd: "&", OpBitOr: "|", OpBitXor: "^", OpBitNot: "~",
-	OpTwoCompMod: "two_comp_mod", OpSatCast: "sat_cast", OpUsatCast: "usat_cast", OpTernary: "?", OpBoolToData: "b2d",
-	OpEq: "==", OpNe: "!=", OpLt: "<", OpLe: "<=", OpGt: ">", OpGe: ">=", OpAnd: "and", OpOr: "or", OpNot: "not", OpDataToBool: "d2b",
-	OpValid: "valid", OpValidUnion: "valid_union", OpStackElem: "dereference_header_stack", OpUnionStackElem: "dereference_union_stack",
-	OpUnionHeader: "access_union_header", OpAccessField: "access_field", OpLastIndex: "last_stack_index", OpStackSize: "size_stack",
+	OpField: "field", OpConst: "hexstr", OpBool: "bool", OpHeader: "header",
+	OpStack: "header_stack", OpUnion: "header_union",
+	OpUnionStack: "header_union_stack", OpLocal: "local", OpRegister: "register",
+	OpStackField:      "stack_field",
+	OpUnionStackField: "union_stack_field", OpLookahead: "lookahead", OpCalculation: "calculation",
+	OpCounterArray: "counter_array",
+	OpMeterArray:   "meter_array", OpRegisterArray: "register_array", OpExtern: "extern",
+	OpString: "string", OpVector: "parameters_vector",
+	OpAdd: "+", OpSub: "-", OpMul: "*", OpDiv: "/", OpMod: "%", OpShl: "<<", OpShr: ">>",
+	OpBitAnd: "&", OpBitOr: "|", OpBitXor: "^", OpBitNot: "~",
+	OpTwoCompMod: "two_comp_mod", OpSatCast: "sat_cast", OpUsatCast: "usat_cast", OpTernary: "?",
+	OpBoolToData: "b2d",
+	OpEq:         "==", OpNe: "!=", OpLt: "<", OpLe: "<=", OpGt: ">", OpGe: ">=", OpAnd: "and",
+	OpOr:  "or",
+	OpNot: "not", OpDataToBool: "d2b",
+	OpValid: "valid", OpValidUnion: "valid_union", OpStackElem: "dereference_header_stack",
+	OpUnionStackElem: "dereference_union_stack",
+	OpUnionHeader:    "access_union_header", OpAccessField: "access_field",
+	OpLastIndex: "last_stack_index", OpStackSize: "size_stack",
 }
 
 // String is the JSON's own word for the operation.
@@ -99,10 +111,12 @@ const (
 )
 
 func (t ExprType) String() string {
-	return [...]string{"data", "bool", "header", "header stack", "header union", "header union stack", "other"}[t]
+	return [...]string{"data", "bool", "header", "header stack", "header union",
+		"header union stack", "other"}[t]
 }
 
-// Expr is an expression or an argument of a primitive. Which members count follows from Op; see its constants.
+// Expr is an expression or an argument of a primitive. Which members count follows from Op; see its
+// constants.
 type Expr struct {
 	Op   ExprOp
 	Type ExprType

@@ -63,8 +63,9 @@ func (p *Program) LearnList(id int) *LearnList { return p.index.learnLists[id] }
 // LearnListNamed returns the learn list of that name, or nil.
 func (p *Program) LearnListNamed(name string) *LearnList { return p.index.learnNames[name] }
 
-// FieldNamed returns the field of that name of the header instance of that name, following the program's aliases first as BMv2 does: a target's
-// "queueing_metadata.enq_qdepth" is wherever the program keeps it. The zero FieldRef means that the program has no such field.
+// FieldNamed returns the field of that name of the header instance of that name, following the
+// program's aliases first as BMv2 does: a target's "queueing_metadata.enq_qdepth" is wherever the
+// program keeps it. The zero FieldRef means that the program has no such field.
 func (p *Program) FieldNamed(header, field string) FieldRef {
 	if r, ok := p.Aliases[header+"."+field]; ok {
 		return r

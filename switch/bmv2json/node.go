@@ -24,8 +24,9 @@ func (e *ReadError) Error() string {
 	return "BMv2 JSON: " + e.Path + ": " + e.Msg
 }
 
-// fail leaves the reader with an error; Parse catches it. The document is a tree that is walked by some fifty small functions, none of which has anything
-// to do after an error, so a panic that never leaves the package reads better here than fifty error returns.
+// fail leaves the reader with an error; Parse catches it. The document is a tree that is walked by
+// some fifty small functions, none of which has anything to do after an error, so a panic that
+// never leaves the package reads better here than fifty error returns.
 func fail(path, format string, args ...any) {
 	panic(&ReadError{Path: path, Msg: fmt.Sprintf(format, args...)})
 }
@@ -185,7 +186,8 @@ func (n node) hex() *big.Int {
 	return v
 }
 
-// hexBytes reads a hexstr as a value of width bits, big endian; a negative number becomes its two's complement.
+// hexBytes reads a hexstr as a value of width bits, big endian; a negative number becomes its two's
+// complement.
 func (n node) hexBytes(width int) []byte {
 	v := n.hex()
 	if v.Sign() < 0 {

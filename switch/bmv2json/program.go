@@ -8,8 +8,9 @@ type Program struct {
 	Compiler     string
 	Major, Minor int // version of the JSON format
 
-	HeaderTypes  []*HeaderType
-	Headers      []*Header // every instance, metadata included; Header.Index is the place in this slice
+	HeaderTypes []*HeaderType
+	// every instance, metadata included; Header.Index is the place in this slice
+	Headers      []*Header
 	Stacks       []*HeaderStack
 	UnionTypes   []*HeaderUnionType
 	Unions       []*HeaderUnion
@@ -29,7 +30,8 @@ type Program struct {
 	Pipelines    []*Pipeline
 	Checksums    []*Checksum
 	Externs      []*ExternInstance
-	Aliases      map[string]FieldRef // "queueing_metadata.enq_qdepth" → the field the program keeps it in
+	// "queueing_metadata.enq_qdepth" → the field the program keeps it in
+	Aliases map[string]FieldRef
 
 	index index
 }
@@ -40,9 +42,11 @@ type HeaderType struct {
 	ID     int
 	Path   string
 	Fields []*Field
-	// VL is the index in Fields of the field of variable length (varbit), or -1: there is at most one.
+	// VL is the index in Fields of the field of variable length (varbit), or -1: there is at most
+	// one.
 	VL int
-	// MaxBytes is the largest size of a header with a varbit field, in bytes; 0 where there is none.
+	// MaxBytes is the largest size of a header with a varbit field, in bytes; 0 where there is
+	// none.
 	MaxBytes int
 	// FixedBits is the sum of the widths of all fields but the varbit one.
 	FixedBits int
@@ -67,7 +71,8 @@ type Header struct {
 	Type     *HeaderType
 	Metadata bool
 	Omit     bool // "pi_omit": made by the compiler, of no interest to a control plane
-	// Stack and StackIndex say which element of which stack this is; Union and UnionIndex which member of which union. Nil where it is neither.
+	// Stack and StackIndex say which element of which stack this is; Union and UnionIndex which
+	// member of which union. Nil where it is neither.
 	Stack      *HeaderStack
 	StackIndex int
 	Union      *HeaderUnion
@@ -120,7 +125,8 @@ type HeaderUnionStack struct {
 	Unions []*HeaderUnion
 }
 
-// FieldRef is a field of a header instance. Field is nil for the hidden one-bit field "$valid$", which is the header's validity.
+// FieldRef is a field of a header instance. Field is nil for the hidden one-bit field "$valid$",
+// which is the header's validity.
 type FieldRef struct {
 	Header *Header
 	Field  *Field
@@ -150,7 +156,8 @@ func (r FieldRef) String() string {
 	return r.Header.Name + "." + r.Field.Name
 }
 
-// FieldList is the set of fields that a clone, resubmit or recirculate keeps. Its ID is the first argument that the primitive passes.
+// FieldList is the set of fields that a clone, resubmit or recirculate keeps. Its ID is the first
+// argument that the primitive passes.
 type FieldList struct {
 	Name   string
 	ID     int
@@ -212,12 +219,15 @@ type ParserOpKind int
 
 // The parser operations.
 const (
-	ParserExtract   ParserOpKind = iota // extract into Header, the next of Stack, or member UnionMember of the next of UnionStack
-	ParserExtractVL                     // the same, with Length giving the bits of the varbit field and MaxBytes the header's bound (0: its type's)
-	ParserSet                           // Dest = Value
-	ParserVerify                        // Cond, else stop with the error Value
-	ParserAdvance                       // skip Value bits
-	ParserPrimitive                     // run Primitive
+	// extract into Header, the next of Stack, or member UnionMember of the next of UnionStack
+	ParserExtract ParserOpKind = iota
+	// the same, with Length giving the bits of the varbit field and MaxBytes the header's bound (0:
+	// its type's)
+	ParserExtractVL
+	ParserSet       // Dest = Value
+	ParserVerify    // Cond, else stop with the error Value
+	ParserAdvance   // skip Value bits
+	ParserPrimitive // run Primitive
 )
 
 // ParserOp is one operation of a parser state.
@@ -245,7 +255,8 @@ const (
 	TransValueSet                // the key, under Mask, is in Set
 )
 
-// Transition is one case of a select. Value and Mask are the concatenation of the parts of the key, each padded to whole bytes.
+// Transition is one case of a select. Value and Mask are the concatenation of the parts of the key,
+// each padded to whole bytes.
 type Transition struct {
 	Kind  TransitionKind
 	Path  string
@@ -263,10 +274,13 @@ type ValueSet struct {
 	Path    string
 	Width   int // bits of one member, all its fields together without padding
 	MaxSize int
-	Widths  []int // bits of each field of a member, taken from the select that uses the set; one field of Width bits where no select does
+	// bits of each field of a member, taken from the select that uses the set; one field of Width
+	// bits where no select does
+	Widths []int
 }
 
-// Deparser writes the valid headers in order before the payload. Calculations of checksums run before it.
+// Deparser writes the valid headers in order before the payload. Calculations of checksums run
+// before it.
 type Deparser struct {
 	Name       string
 	ID         int
@@ -289,7 +303,8 @@ type Meter struct {
 	Result FieldRef // where a direct meter puts the colour
 }
 
-// Counter is a counter array (always packets and bytes), or (Direct) the counters of a table's entries.
+// Counter is a counter array (always packets and bytes), or (Direct) the counters of a table's
+// entries.
 type Counter struct {
 	Name   string
 	ID     int
@@ -321,7 +336,8 @@ type Calculation struct {
 	Input []CalcInput
 }
 
-// CalcInput is one input of a calculation. Exactly one of Field, Header, Const and Payload is set. Inputs whose header is not valid are left out.
+// CalcInput is one input of a calculation. Exactly one of Field, Header, Const and Payload is set.
+// Inputs whose header is not valid are left out.
 type CalcInput struct {
 	Field   FieldRef
 	Header  *Header
@@ -350,8 +366,8 @@ type ExternInstance struct {
 	Type string
 }
 
-// Action is a sequence of primitives with parameters. p4c writes one action object per table that uses it, so names are not unique in a program; they
-// are within a table.
+// Action is a sequence of primitives with parameters. p4c writes one action object per table that
+// uses it, so names are not unique in a program; they are within a table.
 type Action struct {
 	Name       string
 	ID         int
@@ -367,7 +383,8 @@ type Param struct {
 	Width int // bits
 }
 
-// Primitive is one call. Args are checked to be resolved, not to fit the primitive: the engine that knows it does that.
+// Primitive is one call. Args are checked to be resolved, not to fit the primitive: the engine that
+// knows it does that.
 type Primitive struct {
 	Op   string
 	Path string
@@ -377,7 +394,8 @@ type Primitive struct {
 // MatchKind is how one key of a table, or a whole table, matches.
 type MatchKind int
 
-// The match kinds. A table's own kind is the most general of its keys' (Range, then Ternary, then LPM, then Exact).
+// The match kinds. A table's own kind is the most general of its keys' (Range, then Ternary, then
+// LPM, then Exact).
 const (
 	MatchExact MatchKind = iota
 	MatchLPM
@@ -410,7 +428,8 @@ const (
 	TableIndirectWS                  // in a member, or a group of members (action selector)
 )
 
-// Node is a node of a pipeline's control flow: *Table, *Conditional or *ActionCall. A nil Node is the end of the pipeline.
+// Node is a node of a pipeline's control flow: *Table, *Conditional or *ActionCall. A nil Node is
+// the end of the pipeline.
 type Node interface {
 	// NodeName is the name under which the JSON refers to the node.
 	NodeName() string
@@ -430,17 +449,21 @@ type Table struct {
 	SupportTimeout bool
 	Keys           []Key
 	Actions        []*Action
-	// Next is where control goes after the action at the same index ran. Where HitMiss is set it is empty, and Hit and Miss say so instead.
+	// Next is where control goes after the action at the same index ran. Where HitMiss is set it is
+	// empty, and Hit and Miss say so instead.
 	Next            []Node
 	HitMiss         bool
 	Hit, Miss       Node
 	BaseDefaultNext Node // after a miss on a table that has no default entry
 	DirectMeter     *Meter
 	WithCounters    bool
-	DirectCounter   *Counter // the name of the direct counters; may be nil though WithCounters is set (tables made by the compiler)
-	Default         *DefaultEntry
-	ConstEntries    []ConstEntry
-	Const           bool // the JSON has entries: nothing may be added, changed or removed at run time
+	// the name of the direct counters; may be nil though WithCounters is set (tables made by the
+	// compiler)
+	DirectCounter *Counter
+	Default       *DefaultEntry
+	ConstEntries  []ConstEntry
+	// the JSON has entries: nothing may be added, changed or removed at run time
+	Const bool
 }
 
 // NodeName implements Node.
@@ -461,8 +484,10 @@ func (t *Table) NeedsPriority() bool { return t.Match == MatchTernary || t.Match
 
 // DefaultEntry is the default action that the program sets.
 type DefaultEntry struct {
-	Action      *Action
-	ActionIndex int // in Table.Actions; -1 where the action is not among them (p4c's tables that stand for a direct action call always list it)
+	Action *Action
+	// in Table.Actions; -1 where the action is not among them (p4c's tables that stand for a direct
+	// action call always list it)
+	ActionIndex int
 	Params      [][]byte
 	ConstAction bool // the control plane may not change the action
 	ConstEntry  bool // nor its parameters

@@ -5,12 +5,15 @@ import (
 	"os"
 )
 
-// The version of the format that this package knows. A newer minor version is accepted: the format's rule is that only a new major version breaks readers.
+// The version of the format that this package knows. A newer minor version is accepted: the
+// format's rule is that only a new major version breaks readers.
 const (
 	supportedMajor = 2
-	// maxWidth bounds the width of a field, register or constant in bits. p4c itself refuses fields over 2,048 bits; varbit fields may be larger.
+	// maxWidth bounds the width of a field, register or constant in bits. p4c itself refuses fields
+	// over 2,048 bits; varbit fields may be larger.
 	maxWidth = 1 << 16
-	// maxArray bounds the cells of a register, counter or meter array (BMv2 would try to allocate whatever is asked).
+	// maxArray bounds the cells of a register, counter or meter array (BMv2 would try to allocate
+	// whatever is asked).
 	maxArray = 1 << 27
 	// maxPriority bounds the BMv2 priority of a const entry.
 	maxPriority = 1<<31 - 1
@@ -29,7 +32,8 @@ func ReadFile(name string) (*Program, error) {
 	return p, nil
 }
 
-// Parse reads a program. An error is a *ReadError: it names the construct and its place in the JSON.
+// Parse reads a program. An error is a *ReadError: it names the construct and its place in the
+// JSON.
 func Parse(data []byte) (p *Program, err error) {
 	root, err := parseDocument(data)
 	if err != nil {
@@ -50,11 +54,16 @@ func Parse(data []byte) (p *Program, err error) {
 	r := &reader{
 		p: &Program{Aliases: map[string]FieldRef{}},
 		index: index{
-			tables: map[string]*Table{}, profiles: map[string]*ActionProfile{}, registers: map[string]*Register{}, counters: map[string]*Counter{},
-			meters: map[string]*Meter{}, valueSets: map[string]*ValueSet{}, headers: map[string]*Header{}, headerTypes: map[string]*HeaderType{},
-			stacks: map[string]*HeaderStack{}, unions: map[string]*HeaderUnion{}, unionStacks: map[string]*HeaderUnionStack{},
-			calculations: map[string]*Calculation{}, externs: map[string]*ExternInstance{}, pipelines: map[string]*Pipeline{},
-			fieldLists: map[int]*FieldList{}, learnLists: map[int]*LearnList{}, learnNames: map[string]*LearnList{}, actionIDs: map[int]*Action{},
+			tables: map[string]*Table{}, profiles: map[string]*ActionProfile{},
+			registers: map[string]*Register{}, counters: map[string]*Counter{},
+			meters: map[string]*Meter{}, valueSets: map[string]*ValueSet{},
+			headers: map[string]*Header{}, headerTypes: map[string]*HeaderType{},
+			stacks: map[string]*HeaderStack{}, unions: map[string]*HeaderUnion{},
+			unionStacks:  map[string]*HeaderUnionStack{},
+			calculations: map[string]*Calculation{}, externs: map[string]*ExternInstance{},
+			pipelines:  map[string]*Pipeline{},
+			fieldLists: map[int]*FieldList{}, learnLists: map[int]*LearnList{},
+			learnNames: map[string]*LearnList{}, actionIDs: map[int]*Action{},
 		},
 		headerIDs: map[int]*Header{}, unionIDs: map[int]*HeaderUnion{},
 		unionTypes: map[string]*HeaderUnionType{}, unionStackOf: map[string]*HeaderUnionType{},
@@ -130,7 +139,9 @@ func (r *reader) version(root node) {
 	v := meta.get("version").tuple(2)
 	r.p.Major, r.p.Minor = v[0].int(), v[1].int()
 	if r.p.Major != supportedMajor {
-		fail("__meta__.version", "format %d.%d is not supported, only %d.x is: compile with a p4c that writes it", r.p.Major, r.p.Minor, supportedMajor)
+		fail("__meta__.version",
+			"format %d.%d is not supported, only %d.x is: compile with a p4c that writes it",
+			r.p.Major, r.p.Minor, supportedMajor)
 	}
 	if c := meta.opt("compiler"); !c.isNull() {
 		r.p.Compiler = c.str()
@@ -178,13 +189,15 @@ func (r *reader) headerTypes(root node) {
 			t.Fields = append(t.Fields, f)
 		}
 		if n.has("length_exp") && !n.opt("length_exp").isNull() {
-			fail(n.path+".length_exp", "a header type's own length expression is not supported: p4c gives the length in extract_VL")
+			fail(n.path+".length_exp",
+				"a header type's own length expression is not supported: p4c gives the length in extract_VL")
 		}
 		if t.VL >= 0 {
 			t.MaxBytes = n.get("max_length").nat(maxWidth / 8)
 			w := t.MaxBytes*8 - t.FixedBits
 			if w < 0 {
-				fail(n.path+".max_length", "%d bytes are fewer than the fixed fields have", t.MaxBytes)
+				fail(n.path+".max_length", "%d bytes are fewer than the fixed fields have",
+					t.MaxBytes)
 			}
 			t.Fields[t.VL].Width = w
 		}
@@ -203,13 +216,15 @@ func flag(n node) bool {
 
 func (r *reader) headers(root node) {
 	for i, n := range root.get("headers").list() {
-		h := &Header{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path, Metadata: n.get("metadata").boolean()}
+		h := &Header{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path,
+			Metadata: n.get("metadata").boolean()}
 		h.Type = find(r.index.headerTypes, "header type", n.get("header_type"))
 		if o := n.opt("pi_omit"); !o.isNull() {
 			h.Omit = o.boolean()
 		}
 		if !h.Metadata && h.Type.FixedBits%8 != 0 {
-			fail(n.path, "header %q has %d bits, which is no whole number of bytes", h.Name, h.Type.FixedBits)
+			fail(n.path, "header %q has %d bits, which is no whole number of bytes", h.Name,
+				h.Type.FixedBits)
 		}
 		add(r.index.headers, "header", n, h.Name, h)
 		addID(r.headerIDs, "header", n, h.ID, h)
@@ -224,10 +239,12 @@ func (r *reader) stacks(root node) {
 		for j, idn := range n.get("header_ids").list() {
 			h := findID(r.headerIDs, "header", idn)
 			if h.Type != s.Type {
-				fail(idn.path, "header %q is of type %q, the stack of %q", h.Name, h.Type.Name, s.Type.Name)
+				fail(idn.path, "header %q is of type %q, the stack of %q", h.Name, h.Type.Name,
+					s.Type.Name)
 			}
 			if h.Stack != nil || h.Metadata {
-				fail(idn.path, "header %q cannot be in this stack: it is metadata or in another", h.Name)
+				fail(idn.path, "header %q cannot be in this stack: it is metadata or in another",
+					h.Name)
 			}
 			h.Stack, h.StackIndex = s, j
 			s.Headers = append(s.Headers, h)
@@ -245,7 +262,8 @@ func (r *reader) unions(root node) {
 		t := &HeaderUnionType{Name: n.get("name").str(), ID: n.get("id").int(), Path: n.path}
 		for _, m := range n.get("headers").list() {
 			l := m.tuple(2)
-			t.Members = append(t.Members, UnionMember{l[0].str(), find(r.index.headerTypes, "header type", l[1])})
+			t.Members = append(t.Members, UnionMember{l[0].str(),
+				find(r.index.headerTypes, "header type", l[1])})
 		}
 		add(r.unionTypes, "header union type", n, t.Name, t)
 		r.p.UnionTypes = append(r.p.UnionTypes, t)
@@ -256,10 +274,12 @@ func (r *reader) unions(root node) {
 		for j, idn := range n.get("header_ids").tuple(len(u.Type.Members)) {
 			h := findID(r.headerIDs, "header", idn)
 			if h.Type != u.Type.Members[j].Type {
-				fail(idn.path, "header %q is of type %q, member %d of the union of %q", h.Name, h.Type.Name, j, u.Type.Members[j].Type.Name)
+				fail(idn.path, "header %q is of type %q, member %d of the union of %q", h.Name,
+					h.Type.Name, j, u.Type.Members[j].Type.Name)
 			}
 			if h.Union != nil || h.Metadata {
-				fail(idn.path, "header %q cannot be in this union: it is metadata or in another", h.Name)
+				fail(idn.path, "header %q cannot be in this union: it is metadata or in another",
+					h.Name)
 			}
 			h.Union, h.UnionIndex = u, j
 			u.Headers = append(u.Headers, h)
@@ -272,12 +292,14 @@ func (r *reader) unions(root node) {
 
 func (r *reader) unionStacks(root node) {
 	for i, n := range root.optList("header_union_stacks") {
-		s := &HeaderUnionStack{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path}
+		s := &HeaderUnionStack{Name: n.get("name").str(), ID: n.get("id").int(), Index: i,
+			Path: n.path}
 		s.Type = find(r.unionTypes, "header union type", n.get("union_type"))
 		for j, idn := range n.get("header_union_ids").list() {
 			u := findID(r.unionIDs, "header union", idn)
 			if u.Type != s.Type {
-				fail(idn.path, "header union %q is of type %q, the stack of %q", u.Name, u.Type.Name, s.Type.Name)
+				fail(idn.path, "header union %q is of type %q, the stack of %q", u.Name,
+					u.Type.Name, s.Type.Name)
 			}
 			if u.Stack != nil {
 				fail(idn.path, "header union %q is in another stack", u.Name)
@@ -300,7 +322,8 @@ func (r *reader) aliases(root node) {
 	}
 }
 
-// namesOnly reads what an engine has no more to do with than to know: errors, enums, extern instances, value sets.
+// namesOnly reads what an engine has no more to do with than to know: errors, enums, extern
+// instances, value sets.
 func (r *reader) namesOnly(root node) {
 	for _, n := range root.optList("errors") {
 		l := n.tuple(2)
@@ -315,12 +338,14 @@ func (r *reader) namesOnly(root node) {
 		r.p.Enums = append(r.p.Enums, e)
 	}
 	for _, n := range root.optList("extern_instances") {
-		e := &ExternInstance{Name: n.get("name").str(), ID: n.get("id").int(), Path: n.path, Type: n.get("type").str()}
+		e := &ExternInstance{Name: n.get("name").str(), ID: n.get("id").int(), Path: n.path,
+			Type: n.get("type").str()}
 		add(r.index.externs, "extern instance", n, e.Name, e)
 		r.p.Externs = append(r.p.Externs, e)
 	}
 	for i, n := range root.optList("parse_vsets") {
-		s := &ValueSet{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path, Width: n.get("compressed_bitwidth").nat(maxWidth)}
+		s := &ValueSet{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path,
+			Width: n.get("compressed_bitwidth").nat(maxWidth)}
 		if m := n.opt("max_size"); !m.isNull() {
 			s.MaxSize = m.nat(maxArray)
 		}
@@ -330,10 +355,12 @@ func (r *reader) namesOnly(root node) {
 	}
 }
 
-// arrays reads registers, counters and meters. What a direct one is attached to is known only once the tables are (directArrays).
+// arrays reads registers, counters and meters. What a direct one is attached to is known only once
+// the tables are (directArrays).
 func (r *reader) arrays(root node) {
 	for i, n := range root.optList("register_arrays") {
-		a := &Register{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path, Size: n.get("size").nat(maxArray), Width: n.get("bitwidth").nat(maxWidth)}
+		a := &Register{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path,
+			Size: n.get("size").nat(maxArray), Width: n.get("bitwidth").nat(maxWidth)}
 		if a.Width == 0 {
 			fail(n.path+".bitwidth", "a register of no width")
 		}
@@ -355,7 +382,8 @@ func (r *reader) arrays(root node) {
 		r.p.Counters = append(r.p.Counters, a)
 	}
 	for i, n := range root.optList("meter_arrays") {
-		a := &Meter{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path, Rates: n.get("rate_count").nat(16)}
+		a := &Meter{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path,
+			Rates: n.get("rate_count").nat(16)}
 		switch t := n.get("type").str(); t {
 		case "bytes":
 			a.Bytes = true
@@ -381,7 +409,8 @@ func (r *reader) directArrays(root node) {
 		if c := r.p.Counters[i]; c.Direct {
 			t := find(r.index.tables, "table", n.get("binding"))
 			if t.DirectCounter != nil {
-				fail(n.path+".binding", "table %q already has direct counter %q", t.Name, t.DirectCounter.Name)
+				fail(n.path+".binding", "table %q already has direct counter %q", t.Name,
+					t.DirectCounter.Name)
 			}
 			c.Table, t.DirectCounter, t.WithCounters = t, c, true
 		}
@@ -390,7 +419,8 @@ func (r *reader) directArrays(root node) {
 		if m := r.p.Meters[i]; m.Direct {
 			m.Table = find(r.index.tables, "table", n.get("binding"))
 			if m.Table.DirectMeter != m {
-				fail(n.path+".binding", "table %q does not name %q as its direct meter", m.Table.Name, m.Name)
+				fail(n.path+".binding", "table %q does not name %q as its direct meter",
+					m.Table.Name, m.Name)
 			}
 		}
 	}
@@ -411,14 +441,16 @@ func (r *reader) calcInput(n node) CalcInput {
 	case "payload":
 		return CalcInput{Payload: true}
 	default:
-		fail(n.path+".type", "%q is not an input of a calculation (field, hexstr, header, payload)", t)
+		fail(n.path+".type", "%q is not an input of a calculation (field, hexstr, header, payload)",
+			t)
 	}
 	panic("unreachable")
 }
 
 func (r *reader) calculations(root node) {
 	for i, n := range root.optList("calculations") {
-		c := &Calculation{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path, Algo: n.get("algo").str()}
+		c := &Calculation{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path,
+			Algo: n.get("algo").str()}
 		for _, in := range n.get("input").list() {
 			c.Input = append(c.Input, r.calcInput(in))
 		}
@@ -468,7 +500,8 @@ func (r *reader) lists(root node) {
 
 func (r *reader) checksums(root node) {
 	for _, n := range root.optList("checksums") {
-		c := &Checksum{Name: n.get("name").str(), ID: n.get("id").int(), Path: n.path, Verify: true, Update: true}
+		c := &Checksum{Name: n.get("name").str(), ID: n.get("id").int(), Path: n.path, Verify: true,
+			Update: true}
 		if t := n.get("type").str(); t != "generic" {
 			fail(n.path+".type", "%q is not a supported kind of checksum (generic)", t)
 		}

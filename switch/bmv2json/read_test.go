@@ -32,7 +32,8 @@ func document(t *testing.T, name string) map[string]any {
 	return doc
 }
 
-// at follows a path like "pipelines[0].tables[3].actions" to the container of its last step, and returns that and the step.
+// at follows a path like "pipelines[0].tables[3].actions" to the container of its last step, and
+// returns that and the step.
 func at(t *testing.T, doc any, path string) (container any, step string) {
 	t.Helper()
 	steps := strings.Split(strings.ReplaceAll(strings.ReplaceAll(path, "[", "."), "]", ""), ".")
@@ -89,8 +90,10 @@ func TestPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := p.Table("I.range_t")
-	if table == nil || table.Match != MatchRange || len(table.Keys) != 2 || table.Keys[0].Name != "h.k.a" || table.Keys[0].Width != 16 ||
-		table.Keys[0].Kind != MatchRange || table.Keys[1].Kind != MatchTernary || !table.NeedsPriority() {
+	if table == nil || table.Match != MatchRange || len(table.Keys) != 2 ||
+		table.Keys[0].Name != "h.k.a" || table.Keys[0].Width != 16 ||
+		table.Keys[0].Kind != MatchRange || table.Keys[1].Kind != MatchTernary ||
+		!table.NeedsPriority() {
 		t.Errorf("I.range_t is %+v", table)
 	}
 	set, i := table.Action("I.set")
@@ -98,15 +101,18 @@ func TestPrograms(t *testing.T) {
 		t.Errorf("I.set is %+v", set)
 	}
 	exact := p.Table("I.exact_t")
-	if exact.MaxSize != 3 || !exact.WithCounters || exact.DirectCounter == nil || exact.DirectCounter.Name != "I.hits" || exact.DirectCounter.Table != exact ||
+	if exact.MaxSize != 3 || !exact.WithCounters || exact.DirectCounter == nil ||
+		exact.DirectCounter.Name != "I.hits" || exact.DirectCounter.Table != exact ||
 		!exact.HitMiss || exact.Default.Action.Name != "NoAction" || exact.Default.ConstEntry {
 		t.Errorf("I.exact_t is %+v", exact)
 	}
 	constant := p.Table("I.const_t")
-	if !constant.Const || len(constant.ConstEntries) != 4 || !constant.Default.ConstEntry || constant.Default.Params[0][0] != 0xdd {
+	if !constant.Const || len(constant.ConstEntries) != 4 || !constant.Default.ConstEntry ||
+		constant.Default.Params[0][0] != 0xdd {
 		t.Errorf("I.const_t is %+v", constant)
 	}
-	if e := constant.ConstEntries[1]; e.Action.Name != "I.set" || e.Params[0][0] != 2 || e.Match[0].Value[0] != 0x12 || e.Match[1].Mask[0] != 0x7f || e.Priority != 2 {
+	if e := constant.ConstEntries[1]; e.Action.Name != "I.set" || e.Params[0][0] != 2 ||
+		e.Match[0].Value[0] != 0x12 || e.Match[1].Mask[0] != 0x7f || e.Priority != 2 {
 		t.Errorf("the second entry of I.const_t is %+v", e)
 	}
 	chooser := p.Table("I.chooser_t")
@@ -121,13 +127,15 @@ func TestPrograms(t *testing.T) {
 	if r := p.Register("I.wide"); r == nil || r.Width != 128 || r.Size != 4 {
 		t.Errorf("I.wide is %+v", r)
 	}
-	if m := p.Meter("I.direct_limit"); m == nil || !m.Direct || m.Table.Name != "I.metered" || m.Rates != 2 || !m.Bytes {
+	if m := p.Meter("I.direct_limit"); m == nil || !m.Direct || m.Table.Name != "I.metered" ||
+		m.Rates != 2 || !m.Bytes {
 		t.Errorf("I.direct_limit is %+v", m)
 	}
 	if l := p.LearnListNamed("seen_t"); l == nil || len(l.Widths) != 3 || l.Widths[1] != 5 {
 		t.Errorf("seen_t is %+v", l)
 	}
-	if r := p.FieldNamed("queueing_metadata", "enq_qdepth"); r.String() != "standard_metadata.enq_qdepth" || r.Width() != 19 {
+	if r := p.FieldNamed("queueing_metadata",
+		"enq_qdepth"); r.String() != "standard_metadata.enq_qdepth" || r.Width() != 19 {
 		t.Errorf("queueing_metadata.enq_qdepth is %s", r)
 	}
 
@@ -135,7 +143,8 @@ func TestPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := p.Profile("I.chooser"); a == nil || a.Selector == nil || a.Selector.Algo != "crc16" || len(a.Selector.Input) != 1 || len(a.Tables) != 1 {
+	if a := p.Profile("I.chooser"); a == nil || a.Selector == nil || a.Selector.Algo != "crc16" ||
+		len(a.Selector.Input) != 1 || len(a.Tables) != 1 {
 		t.Errorf("I.chooser is %+v", a)
 	}
 	if a := p.Profile("I.members"); a == nil || a.Selector != nil || len(a.Tables) != 2 {
@@ -154,82 +163,160 @@ func TestBadJSON(t *testing.T) {
 		want                string // of the error's text
 		where               string // of the error's path; path itself where it is empty
 	}{
-		{"newer major version", "tables", "__meta__.version", list{n("3"), n("0")}, "format 3.0 is not supported", ""},
-		{"older major version", "tables", "__meta__.version", list{n("1"), n("9")}, "format 1.9 is not supported", ""},
+		{"newer major version", "tables", "__meta__.version", list{n("3"), n("0")},
+			"format 3.0 is not supported", ""},
+		{"older major version", "tables", "__meta__.version", list{n("1"), n("9")},
+			"format 1.9 is not supported", ""},
 		{"no version", "tables", "__meta__", remove, `has no "__meta__"`, "-"},
-		{"version of one number", "tables", "__meta__.version", list{n("2")}, "expected an array of 2", ""},
+		{"version of one number", "tables", "__meta__.version", list{n("2")},
+			"expected an array of 2", ""},
 		{"no header types", "tables", "header_types", remove, `has no "header_types"`, "-"},
-		{"header types of another shape", "tables", "header_types", "x", "expected an array, found a string", ""},
-		{"field without width", "tables", "header_types[2].fields[0]", list{"which"}, "expected [name, width, signed]", ""},
+		{"header types of another shape", "tables", "header_types", "x",
+			"expected an array, found a string", ""},
+		{"field without width", "tables", "header_types[2].fields[0]", list{"which"},
+			"expected [name, width, signed]", ""},
 		{"field of no width", "tables", "header_types[2].fields[0][1]", n("0"), "no width", ""},
-		{"field that is too wide", "tables", "header_types[2].fields[0][1]", n("9999999"), "outside of 0 to", ""},
-		{"field of negative width", "tables", "header_types[2].fields[0][1]", n("-8"), "outside of 0 to", ""},
-		{"width that is no integer", "tables", "header_types[2].fields[0][1]", n("1.5"), "expected an integer", ""},
-		{"two fields of a name", "tables", "header_types[2].fields[1][0]", "which", `a second field named "which"`, "header_types[2].fields[1]"},
-		{"header of part of a byte", "tables", "header_types[2].fields[0][1]", n("7"), "no whole number of bytes", "headers[2]"},
-		{"unknown header type", "tables", "headers[2].header_type", "nope", `no header type is named "nope"`, ""},
-		{"two headers of a name", "tables", "headers[2].name", "standard_metadata", "a second header named", "headers[2]"},
-		{"two headers of an id", "tables", "headers[2].id", n("0"), "a second header with id 0", "headers[2]"},
-		{"stack of a header that is not there", "parsing", "header_stacks[0].header_ids[1]", n("99"), "no header has id 99", ""},
-		{"stack of a header of another type", "parsing", "header_stacks[0].header_ids[1]", n("1"), "is of type", ""},
-		{"header in a stack twice", "parsing", "header_stacks[0].header_ids[1]", n("9"), "cannot be in this stack", ""},
-		{"union of an unknown type", "parsing", "header_unions[0].union_type", "nope", "no header union type", ""},
-		{"union with a member less", "parsing", "header_unions[0].header_ids", list{n("1")}, "expected an array of 2", ""},
-		{"alias of a field that is not there", "tables", "field_aliases[0][1][1]", "nope", `has no field "nope"`, ""},
-		{"alias of another shape", "tables", "field_aliases[0]", list{"x"}, "expected an array of 2", ""},
-		{"unknown state", "parsing", "parsers[0].init_state", "nope", `no parse state is named "nope"`, ""},
-		{"transition to an unknown state", "parsing", "parsers[0].parse_states[0].transitions[0].next_state", "nope", `no parse state is named`, ""},
-		{"transition with a value too long", "parsing", "parsers[0].parse_states[0].transitions[0].value", "0x000000", "has 3 bytes, expected 2", ""},
-		{"transition of an unknown kind", "parsing", "parsers[0].parse_states[0].transitions[0].type", "maybe", "not a kind of transition", ""},
-		{"value that is not hexadecimal", "parsing", "parsers[0].parse_states[0].transitions[0].value", "0xzz00", "not a hexadecimal number", ""},
-		{"unknown parser operation", "parsing", "parsers[0].parse_states[0].parser_ops[0].op", "teleport", "not a known parser operation", ""},
-		{"extract without parameters", "parsing", "parsers[0].parse_states[0].parser_ops[0].parameters", list{}, "expected an array of 1", ""},
-		{"extract of an unknown header", "parsing", "parsers[0].parse_states[0].parser_ops[0].parameters[0].value", "nope", `no header is named "nope"`, ""},
-		{"extract into metadata", "parsing", "parsers[0].parse_states[0].parser_ops[0].parameters[0].value", "scalars", "extract into metadata",
+		{"field that is too wide", "tables", "header_types[2].fields[0][1]", n("9999999"),
+			"outside of 0 to", ""},
+		{"field of negative width", "tables", "header_types[2].fields[0][1]", n("-8"),
+			"outside of 0 to", ""},
+		{"width that is no integer", "tables", "header_types[2].fields[0][1]", n("1.5"),
+			"expected an integer", ""},
+		{"two fields of a name", "tables", "header_types[2].fields[1][0]", "which",
+			`a second field named "which"`, "header_types[2].fields[1]"},
+		{"header of part of a byte", "tables", "header_types[2].fields[0][1]", n("7"),
+			"no whole number of bytes", "headers[2]"},
+		{"unknown header type", "tables", "headers[2].header_type", "nope",
+			`no header type is named "nope"`, ""},
+		{"two headers of a name", "tables", "headers[2].name", "standard_metadata",
+			"a second header named", "headers[2]"},
+		{"two headers of an id", "tables", "headers[2].id", n("0"), "a second header with id 0",
+			"headers[2]"},
+		{"stack of a header that is not there", "parsing", "header_stacks[0].header_ids[1]",
+			n("99"), "no header has id 99", ""},
+		{"stack of a header of another type", "parsing", "header_stacks[0].header_ids[1]", n("1"),
+			"is of type", ""},
+		{"header in a stack twice", "parsing", "header_stacks[0].header_ids[1]", n("9"),
+			"cannot be in this stack", ""},
+		{"union of an unknown type", "parsing", "header_unions[0].union_type", "nope",
+			"no header union type", ""},
+		{"union with a member less", "parsing", "header_unions[0].header_ids", list{n("1")},
+			"expected an array of 2", ""},
+		{"alias of a field that is not there", "tables", "field_aliases[0][1][1]", "nope",
+			`has no field "nope"`, ""},
+		{"alias of another shape", "tables", "field_aliases[0]", list{"x"},
+			"expected an array of 2", ""},
+		{"unknown state", "parsing", "parsers[0].init_state", "nope",
+			`no parse state is named "nope"`, ""},
+		{"transition to an unknown state", "parsing",
+			"parsers[0].parse_states[0].transitions[0].next_state", "nope",
+			`no parse state is named`, ""},
+		{"transition with a value too long", "parsing",
+			"parsers[0].parse_states[0].transitions[0].value", "0x000000",
+			"has 3 bytes, expected 2", ""},
+		{"transition of an unknown kind", "parsing",
+			"parsers[0].parse_states[0].transitions[0].type", "maybe", "not a kind of transition",
+			""},
+		{"value that is not hexadecimal", "parsing",
+			"parsers[0].parse_states[0].transitions[0].value", "0xzz00", "not a hexadecimal number",
+			""},
+		{"unknown parser operation", "parsing", "parsers[0].parse_states[0].parser_ops[0].op",
+			"teleport", "not a known parser operation", ""},
+		{"extract without parameters", "parsing",
+			"parsers[0].parse_states[0].parser_ops[0].parameters", list{}, "expected an array of 1",
+			""},
+		{"extract of an unknown header", "parsing",
+			"parsers[0].parse_states[0].parser_ops[0].parameters[0].value", "nope",
+			`no header is named "nope"`, ""},
+		{"extract into metadata", "parsing",
+			"parsers[0].parse_states[0].parser_ops[0].parameters[0].value", "scalars",
+			"extract into metadata",
 			"parsers[0].parse_states[0].parser_ops[0]"},
-		{"extract of a varbit header without a length", "parsing", "parsers[0].parse_states[0].parser_ops[0].parameters[0].value", "option", "extract_VL",
+		{"extract of a varbit header without a length", "parsing",
+			"parsers[0].parse_states[0].parser_ops[0].parameters[0].value", "option", "extract_VL",
 			"parsers[0].parse_states[0].parser_ops[0]"},
-		{"unknown header in the deparser", "tables", "deparsers[0].order[0]", "nope", "no header is named", ""},
+		{"unknown header in the deparser", "tables", "deparsers[0].order[0]", "nope",
+			"no header is named", ""},
 		{"register of no width", "stateful", "register_arrays[0].bitwidth", n("0"), "no width", ""},
-		{"register that is too large", "stateful", "register_arrays[0].size", n("4294967295"), "outside of 0 to", ""},
-		{"register of a negative size", "stateful", "register_arrays[0].size", n("-1"), "outside of 0 to", ""},
-		{"two registers of a name", "stateful", "register_arrays[1].name", "I.narrow", "a second register array", "register_arrays[1]"},
-		{"meter of an unknown kind", "stateful", "meter_arrays[0].type", "litres", "not a kind of meter", ""},
-		{"direct meter of an unknown table", "stateful", "meter_arrays[1].binding", "nope", `no table is named "nope"`, ""},
-		{"direct counter of an unknown table", "tables", "counter_arrays[0].binding", "nope", `no table is named "nope"`, ""},
-		{"unknown primitive argument", "tables", "actions[7].primitives[0].parameters[0].type", "mystery", "not a known type of value", ""},
-		{"parameter beyond the action's", "tables", "actions[7].primitives[0].parameters[1].value", n("7"), "parameter 7 of an action", ""},
-		{"field that is not there", "tables", "actions[7].primitives[0].parameters[0].value[1]", "nope", `has no field "nope"`, ""},
-		{"two actions of an id", "tables", "actions[1].id", n("0"), "a second action with id 0", "actions[1]"},
-		{"unknown operation", "arithmetic", "pipelines[0].conditionals[0].expression.value.op", "<=>", "not a known operation", ""},
-		{"operand of another type", "arithmetic", "pipelines[0].conditionals[0].expression.value.op", "and", "expected bool, found data",
+		{"register that is too large", "stateful", "register_arrays[0].size", n("4294967295"),
+			"outside of 0 to", ""},
+		{"register of a negative size", "stateful", "register_arrays[0].size", n("-1"),
+			"outside of 0 to", ""},
+		{"two registers of a name", "stateful", "register_arrays[1].name", "I.narrow",
+			"a second register array", "register_arrays[1]"},
+		{"meter of an unknown kind", "stateful", "meter_arrays[0].type", "litres",
+			"not a kind of meter", ""},
+		{"direct meter of an unknown table", "stateful", "meter_arrays[1].binding", "nope",
+			`no table is named "nope"`, ""},
+		{"direct counter of an unknown table", "tables", "counter_arrays[0].binding", "nope",
+			`no table is named "nope"`, ""},
+		{"unknown primitive argument", "tables", "actions[7].primitives[0].parameters[0].type",
+			"mystery", "not a known type of value", ""},
+		{"parameter beyond the action's", "tables", "actions[7].primitives[0].parameters[1].value",
+			n("7"), "parameter 7 of an action", ""},
+		{"field that is not there", "tables", "actions[7].primitives[0].parameters[0].value[1]",
+			"nope", `has no field "nope"`, ""},
+		{"two actions of an id", "tables", "actions[1].id", n("0"), "a second action with id 0",
+			"actions[1]"},
+		{"unknown operation", "arithmetic", "pipelines[0].conditionals[0].expression.value.op",
+			"<=>", "not a known operation", ""},
+		{"operand of another type", "arithmetic",
+			"pipelines[0].conditionals[0].expression.value.op", "and", "expected bool, found data",
 			"pipelines[0].conditionals[0].expression.value.left"},
-		{"operand left out", "arithmetic", "pipelines[0].conditionals[0].expression.value.right", nil, "expected an object, found null", ""},
-		{"condition that is a number", "arithmetic", "pipelines[0].conditionals[0].expression", object{"type": "hexstr", "value": "0x1"},
+		{"operand left out", "arithmetic", "pipelines[0].conditionals[0].expression.value.right",
+			nil, "expected an object, found null", ""},
+		{"condition that is a number", "arithmetic", "pipelines[0].conditionals[0].expression",
+			object{"type": "hexstr", "value": "0x1"},
 			"expected bool, found data", ""},
-		{"unknown next node", "arithmetic", "pipelines[0].conditionals[0].true_next", "nope", `no node of the control flow is named "nope"`, ""},
-		{"unknown first table", "tables", "pipelines[0].init_table", "nope", "no node of the control flow", ""},
-		{"table that uses an action that is not there", "tables", "pipelines[0].tables[1].action_ids[0]", n("99"), "no action has id 99", ""},
-		{"table with an action twice", "tables", "pipelines[0].tables[1].action_ids[1]", n("1"), "two actions named", "pipelines[0].tables[1]"},
-		{"table of an unknown kind", "tables", "pipelines[0].tables[1].type", "magic", "not a kind of table", ""},
-		{"key of an unknown kind", "tables", "pipelines[0].tables[1].key[0].match_type", "fuzzy", "not a match kind", ""},
-		{"key more general than its table", "tables", "pipelines[0].tables[1].key[0].match_type", "ternary", "is of kind exact but key",
+		{"unknown next node", "arithmetic", "pipelines[0].conditionals[0].true_next", "nope",
+			`no node of the control flow is named "nope"`, ""},
+		{"unknown first table", "tables", "pipelines[0].init_table", "nope",
+			"no node of the control flow", ""},
+		{"table that uses an action that is not there", "tables",
+			"pipelines[0].tables[1].action_ids[0]", n("99"), "no action has id 99", ""},
+		{"table with an action twice", "tables", "pipelines[0].tables[1].action_ids[1]", n("1"),
+			"two actions named", "pipelines[0].tables[1]"},
+		{"table of an unknown kind", "tables", "pipelines[0].tables[1].type", "magic",
+			"not a kind of table", ""},
+		{"key of an unknown kind", "tables", "pipelines[0].tables[1].key[0].match_type", "fuzzy",
+			"not a match kind", ""},
+		{"key more general than its table", "tables", "pipelines[0].tables[1].key[0].match_type",
+			"ternary", "is of kind exact but key",
 			"pipelines[0].tables[1].match_type"},
-		{"key of an unknown field", "tables", "pipelines[0].tables[1].key[0].target[1]", "nope", `has no field "nope"`, ""},
-		{"default action of another table", "tables", "pipelines[0].tables[1].default_entry.action_id", n("4"), "does not list action", ""},
-		{"default action with data too many", "tables", "pipelines[0].tables[1].default_entry.action_data", list{"0x1"}, "has 0 parameters, found 1", ""},
-		{"default action with data too large", "tables", "pipelines[0].tables[4].default_entry.action_data[0]", "0x100", "does not fit 8 bits", ""},
-		{"const entry with a key less", "tables", "pipelines[0].tables[10].entries[0].match_key", list{}, "expected an array of 3", ""},
-		{"const entry of another kind", "tables", "pipelines[0].tables[10].entries[0].match_key[0].match_type", "exact", "the entry says", ""},
-		{"const entry with a key too large", "tables", "pipelines[0].tables[10].entries[0].match_key[0].key", "0x10000", "does not fit 16 bits", ""},
-		{"next tables that lack an action", "tables", "pipelines[0].tables[2].next_tables", object{}, "actions but 0 next nodes", ""},
-		{"hit without miss", "tables", "pipelines[0].tables[1].next_tables", object{"__HIT__": nil}, "must both be there", ""},
-		{"unknown action profile", "selector", "pipelines[0].tables[1].action_profile", "nope", `no action profile is named "nope"`, ""},
-		{"unknown calculation", "stateful", "checksums[0].calculation", "nope", "no calculation is named", ""},
-		{"checksum of an unknown kind", "stateful", "checksums[0].type", "ipv4", "not a supported kind of checksum", ""},
-		{"calculation on something unknown", "stateful", "calculations[0].input[0].type", "weather", "not an input of a calculation", ""},
-		{"field list of a header", "copies", "field_lists[0].elements[0]", object{"type": "header", "value": "doit"}, "a field list keeps fields", ""},
-		{"digest of an unknown field", "stateful", "learn_lists[0].elements[0].value[1]", "nope", `has no field "nope"`, ""},
+		{"key of an unknown field", "tables", "pipelines[0].tables[1].key[0].target[1]", "nope",
+			`has no field "nope"`, ""},
+		{"default action of another table", "tables",
+			"pipelines[0].tables[1].default_entry.action_id", n("4"), "does not list action", ""},
+		{"default action with data too many", "tables",
+			"pipelines[0].tables[1].default_entry.action_data", list{"0x1"},
+			"has 0 parameters, found 1", ""},
+		{"default action with data too large", "tables",
+			"pipelines[0].tables[4].default_entry.action_data[0]", "0x100", "does not fit 8 bits",
+			""},
+		{"const entry with a key less", "tables", "pipelines[0].tables[10].entries[0].match_key",
+			list{}, "expected an array of 3", ""},
+		{"const entry of another kind", "tables",
+			"pipelines[0].tables[10].entries[0].match_key[0].match_type", "exact", "the entry says",
+			""},
+		{"const entry with a key too large", "tables",
+			"pipelines[0].tables[10].entries[0].match_key[0].key", "0x10000",
+			"does not fit 16 bits", ""},
+		{"next tables that lack an action", "tables", "pipelines[0].tables[2].next_tables",
+			object{}, "actions but 0 next nodes", ""},
+		{"hit without miss", "tables", "pipelines[0].tables[1].next_tables", object{"__HIT__": nil},
+			"must both be there", ""},
+		{"unknown action profile", "selector", "pipelines[0].tables[1].action_profile", "nope",
+			`no action profile is named "nope"`, ""},
+		{"unknown calculation", "stateful", "checksums[0].calculation", "nope",
+			"no calculation is named", ""},
+		{"checksum of an unknown kind", "stateful", "checksums[0].type", "ipv4",
+			"not a supported kind of checksum", ""},
+		{"calculation on something unknown", "stateful", "calculations[0].input[0].type", "weather",
+			"not an input of a calculation", ""},
+		{"field list of a header", "copies", "field_lists[0].elements[0]",
+			object{"type": "header", "value": "doit"}, "a field list keeps fields", ""},
+		{"digest of an unknown field", "stateful", "learn_lists[0].elements[0].value[1]", "nope",
+			`has no field "nope"`, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -297,12 +384,14 @@ func TestGarbage(t *testing.T) {
 			}
 		})
 	}
-	if _, err := ReadFile(filepath.Join(t.TempDir(), "none.json")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := ReadFile(filepath.Join(t.TempDir(), "none.json")); !errors.Is(err,
+		os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }
 
-// FuzzParse changes the text of a small program: whatever comes out, Parse gives a program or an error.
+// FuzzParse changes the text of a small program: whatever comes out, Parse gives a program or an
+// error.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"__meta__": {"version": [2, 23]},
 		"header_types": [{"name": "t", "id": 0, "fields": [["f", 8, false], ["v", "*"]], "max_length": 9}, {"name": "m_t", "id": 1, "fields": [["x", 9, true]]}],
@@ -327,8 +416,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestEveryValueMissing takes each member of each object of a program away, one after the other, and sets each scalar to null: no panic, and an error
-// that names a place wherever there is one.
+// TestEveryValueMissing takes each member of each object of a program away, one after the other,
+// and sets each scalar to null: no panic, and an error that names a place wherever there is one.
 func TestEveryValueMissing(t *testing.T) {
 	for _, name := range []string{"parsing", "selector"} {
 		doc := document(t, name)

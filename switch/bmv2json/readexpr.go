@@ -52,7 +52,8 @@ func (r *reader) expr(n node) *Expr {
 		}
 		return r.operation(v)
 	case "field":
-		if l := v.tuple(2); l[0].isObject() { // of a header that an expression chooses, which p4c writes so for its validity
+		// of a header that an expression chooses, which p4c writes so for its validity
+		if l := v.tuple(2); l[0].isObject() {
 			return r.chosenField(e, l[0], l[1])
 		}
 		e.Op, e.Field = OpField, r.fieldRef(v)
@@ -74,7 +75,8 @@ func (r *reader) expr(n node) *Expr {
 	case "header_union":
 		e.Op, e.Type, e.Union = OpUnion, TypeUnion, find(r.index.unions, "header union", v)
 	case "header_union_stack":
-		e.Op, e.Type, e.UnionStack = OpUnionStack, TypeUnionStack, find(r.index.unionStacks, "header union stack", v)
+		e.Op, e.Type, e.UnionStack = OpUnionStack, TypeUnionStack,
+			find(r.index.unionStacks, "header union stack", v)
 	case "local", "runtime_data":
 		e.Op, e.Index = OpLocal, v.int()
 		if e.Index < 0 || e.Index >= len(r.params) {
@@ -83,7 +85,8 @@ func (r *reader) expr(n node) *Expr {
 		e.Width = r.params[e.Index].Width
 	case "register":
 		l := v.tuple(2)
-		e.Op, e.Register, e.Left = OpRegister, find(r.index.registers, "register array", l[0]), r.typed(l[1], TypeData)
+		e.Op, e.Register, e.Left = OpRegister, find(r.index.registers, "register array", l[0]),
+			r.typed(l[1], TypeData)
 		e.Width = e.Register.Width
 	case "stack_field":
 		l := v.tuple(2)
@@ -92,7 +95,8 @@ func (r *reader) expr(n node) *Expr {
 		e.Index, e.Width, e.Signed = f.Index, f.Width, f.Signed
 	case "union_stack_field":
 		l := v.tuple(3)
-		e.Op, e.UnionStack = OpUnionStackField, find(r.index.unionStacks, "header union stack", l[0])
+		e.Op, e.UnionStack = OpUnionStackField, find(r.index.unionStacks, "header union stack",
+			l[0])
 		e.Member = unionMember(e.UnionStack.Type, l[1])
 		f := fieldOf(e.UnionStack.Type.Members[e.Member].Type, l[2])
 		e.Index, e.Width, e.Signed = f.Index, f.Width, f.Signed
@@ -103,13 +107,16 @@ func (r *reader) expr(n node) *Expr {
 		l := v.tuple(2)
 		e.Op, e.Offset, e.Width = OpLookahead, l[0].nat(maxWidth), l[1].nat(maxWidth)
 	case "calculation":
-		e.Op, e.Type, e.Calc = OpCalculation, TypeOther, find(r.index.calculations, "calculation", v)
+		e.Op, e.Type, e.Calc = OpCalculation, TypeOther,
+			find(r.index.calculations, "calculation", v)
 	case "counter_array":
-		e.Op, e.Type, e.Counter = OpCounterArray, TypeOther, find(r.index.counters, "counter array", v)
+		e.Op, e.Type, e.Counter = OpCounterArray, TypeOther,
+			find(r.index.counters, "counter array", v)
 	case "meter_array":
 		e.Op, e.Type, e.Meter = OpMeterArray, TypeOther, find(r.index.meters, "meter array", v)
 	case "register_array":
-		e.Op, e.Type, e.Register = OpRegisterArray, TypeOther, find(r.index.registers, "register array", v)
+		e.Op, e.Type, e.Register = OpRegisterArray, TypeOther,
+			find(r.index.registers, "register array", v)
 	case "extern":
 		e.Op, e.Type, e.Extern = OpExtern, TypeOther, find(r.index.externs, "extern instance", v)
 	case "string":
@@ -128,7 +135,8 @@ func (r *reader) expr(n node) *Expr {
 	return e
 }
 
-// chosenField is a field, or the validity as a number, of the header that an operation chooses while packets pass.
+// chosenField is a field, or the validity as a number, of the header that an operation chooses
+// while packets pass.
 func (r *reader) chosenField(e *Expr, of, name node) *Expr {
 	h := r.operation(of)
 	if h.Type != TypeHeader {
@@ -164,7 +172,8 @@ func (r *reader) operation(n node) *Expr {
 	e := &Expr{Op: op, Path: n.path}
 	left, right := n.opt("left"), n.opt("right")
 	switch op {
-	case OpAdd, OpSub, OpMul, OpDiv, OpMod, OpShl, OpShr, OpBitAnd, OpBitOr, OpBitXor, OpTwoCompMod, OpSatCast, OpUsatCast:
+	case OpAdd, OpSub, OpMul, OpDiv, OpMod, OpShl, OpShr, OpBitAnd, OpBitOr, OpBitXor, OpTwoCompMod,
+		OpSatCast, OpUsatCast:
 		if left.isNull() && (op == OpAdd || op == OpSub) { // the unary operators
 			e.Left = &Expr{Op: OpConst, Const: new(big.Int), Path: n.path}
 		} else {
@@ -173,7 +182,8 @@ func (r *reader) operation(n node) *Expr {
 		e.Right = r.typed(right, TypeData)
 		if op == OpTwoCompMod || op == OpSatCast || op == OpUsatCast {
 			w := e.Right
-			if w.Op != OpConst || w.Const.Sign() <= 0 || w.Const.BitLen() > 31 || w.Const.Int64() > maxWidth {
+			if w.Op != OpConst || w.Const.Sign() <= 0 || w.Const.BitLen() > 31 ||
+				w.Const.Int64() > maxWidth {
 				fail(right.path, "the width of %s must be a constant from 1 to %d", op, maxWidth)
 			}
 			e.Width = int(w.Const.Int64())
@@ -198,7 +208,8 @@ func (r *reader) operation(n node) *Expr {
 		e.Left = r.expr(left)
 		e.Right = r.typed(right, e.Left.Type)
 		if e.Left.Type == TypeHeader && HeaderTypeOf(e.Left) != HeaderTypeOf(e.Right) {
-			fail(n.path, "%s chooses between headers of types %q and %q", op, HeaderTypeOf(e.Left).Name, HeaderTypeOf(e.Right).Name)
+			fail(n.path, "%s chooses between headers of types %q and %q", op,
+				HeaderTypeOf(e.Left).Name, HeaderTypeOf(e.Right).Name)
 		}
 		if t := e.Left.Type; t != TypeData && t != TypeBool && t != TypeHeader {
 			fail(n.path, "%s does not choose between two of type %s", op, t)
@@ -221,13 +232,15 @@ func (r *reader) operation(n node) *Expr {
 	case OpUnionHeader:
 		e.Left, e.Index = r.typed(left, TypeUnion), right.int()
 		if t := unionTypeOf(e.Left); e.Index < 0 || e.Index >= len(t.Members) {
-			fail(right.path, "member %d of header union type %q, which has %d", e.Index, t.Name, len(t.Members))
+			fail(right.path, "member %d of header union type %q, which has %d", e.Index, t.Name,
+				len(t.Members))
 		}
 	case OpAccessField:
 		e.Left, e.Index = r.typed(left, TypeHeader), right.int()
 		t := HeaderTypeOf(e.Left)
 		if e.Index < 0 || e.Index >= len(t.Fields) {
-			fail(right.path, "field %d of header type %q, which has %d", e.Index, t.Name, len(t.Fields))
+			fail(right.path, "field %d of header type %q, which has %d", e.Index, t.Name,
+				len(t.Fields))
 		}
 		e.Width, e.Signed = t.Fields[e.Index].Width, t.Fields[e.Index].Signed
 	case OpLastIndex, OpStackSize:

@@ -8,7 +8,8 @@ func (r *reader) parsers(root node) {
 		states := map[string]*ParseState{}
 		nodes := n.get("parse_states").list()
 		for i, sn := range nodes {
-			s := &ParseState{Name: sn.get("name").str(), ID: sn.get("id").int(), Index: i, Path: sn.path}
+			s := &ParseState{Name: sn.get("name").str(), ID: sn.get("id").int(), Index: i,
+				Path: sn.path}
 			add(states, "parse state", sn, s.Name, s)
 			p.States = append(p.States, s)
 		}
@@ -45,7 +46,8 @@ func (r *reader) parseState(s *ParseState, n node, states map[string]*ParseState
 			kind = k.str()
 		}
 		v := tn.opt("value")
-		if s, ok := v.v.(string); ok && s == "default" && kind == "hexstr" { // the form of old versions
+		// the form of old versions
+		if s, ok := v.v.(string); ok && s == "default" && kind == "hexstr" {
 			kind = "default"
 		}
 		switch kind {
@@ -66,11 +68,13 @@ func (r *reader) parseState(s *ParseState, n node, states map[string]*ParseState
 				sum += w
 			}
 			if sum != t.Set.Width {
-				fail(tn.path, "value set %q has members of %d bits, the select is on %d", t.Set.Name, t.Set.Width, sum)
+				fail(tn.path, "value set %q has members of %d bits, the select is on %d",
+					t.Set.Name, t.Set.Width, sum)
 			}
 			t.Set.Widths = s.KeyWidths
 		default:
-			fail(tn.path+".type", "%q is not a kind of transition (default, hexstr, parse_vset)", kind)
+			fail(tn.path+".type", "%q is not a kind of transition (default, hexstr, parse_vset)",
+				kind)
 		}
 		if next := tn.opt("next_state"); !next.isNull() {
 			t.Next = find(states, "parse state", next)
@@ -108,11 +112,14 @@ func (r *reader) parserOp(n node) *ParserOp {
 		}
 		switch {
 		case count == 2 && t.VL < 0:
-			fail(n.path, "extract_VL of header type %q, which has no field of variable length", t.Name)
+			fail(n.path, "extract_VL of header type %q, which has no field of variable length",
+				t.Name)
 		case count == 2:
 			o.Length = r.typed(l[1], TypeData)
 		case t.VL >= 0:
-			fail(n.path, "extract of header type %q needs the length of its varbit field: extract_VL", t.Name)
+			fail(n.path,
+				"extract of header type %q needs the length of its varbit field: extract_VL",
+				t.Name)
 		}
 		if o.Header != nil && o.Header.Metadata {
 			fail(n.path, "extract into metadata %q", o.Header.Name)

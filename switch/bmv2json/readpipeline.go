@@ -1,7 +1,8 @@
 package bmv2json
 
 var matchKinds = map[string]MatchKind{
-	"exact": MatchExact, "lpm": MatchLPM, "ternary": MatchTernary, "range": MatchRange, "valid": MatchValid, "optional": MatchOptional,
+	"exact": MatchExact, "lpm": MatchLPM, "ternary": MatchTernary, "range": MatchRange,
+	"valid": MatchValid, "optional": MatchOptional,
 }
 
 func (r *reader) pipelines(root node) {
@@ -23,7 +24,8 @@ func (r *reader) pipelines(root node) {
 			name(tn, t)
 		}
 		for _, cn := range n.optList("conditionals") {
-			c := &Conditional{Name: cn.get("name").str(), ID: cn.get("id").int(), Path: cn.path, Expr: r.typed(cn.get("expression"), TypeBool)}
+			c := &Conditional{Name: cn.get("name").str(), ID: cn.get("id").int(), Path: cn.path,
+				Expr: r.typed(cn.get("expression"), TypeBool)}
 			pl.Conditionals = append(pl.Conditionals, c)
 			name(cn, c)
 		}
@@ -51,7 +53,8 @@ func (r *reader) pipelines(root node) {
 			r.nextTables(pl.Tables[i], tn, next)
 		}
 		for i, cn := range n.optList("conditionals") {
-			pl.Conditionals[i].True, pl.Conditionals[i].False = next(cn.opt("true_next")), next(cn.opt("false_next"))
+			pl.Conditionals[i].True, pl.Conditionals[i].False = next(cn.opt("true_next")),
+				next(cn.opt("false_next"))
 		}
 		for i, cn := range n.optList("action_calls") {
 			pl.ActionCalls[i].Next = next(cn.opt("next_node"))
@@ -63,7 +66,8 @@ func (r *reader) pipelines(root node) {
 	}
 }
 
-// acyclic refuses a control flow with a loop: P4 has none, and an engine would never come out of it.
+// acyclic refuses a control flow with a loop: P4 has none, and an engine would never come out of
+// it.
 func acyclic(pl *Pipeline) {
 	const visiting, done = 1, 2
 	state := map[Node]int{}
@@ -96,7 +100,8 @@ func acyclic(pl *Pipeline) {
 }
 
 func (r *reader) profile(n node) *ActionProfile {
-	a := &ActionProfile{Name: n.get("name").str(), ID: n.get("id").int(), Index: len(r.allProfiles), Path: n.path}
+	a := &ActionProfile{Name: n.get("name").str(), ID: n.get("id").int(), Index: len(r.allProfiles),
+		Path: n.path}
 	if m := n.opt("max_size"); !m.isNull() {
 		a.MaxSize = m.nat(maxArray)
 	}
@@ -112,10 +117,12 @@ func (r *reader) profile(n node) *ActionProfile {
 }
 
 func (r *reader) table(n node, pl *Pipeline) *Table {
-	t := &Table{Name: n.get("name").str(), ID: n.get("id").int(), Index: len(r.allTables), Path: n.path, Pipeline: pl}
+	t := &Table{Name: n.get("name").str(), ID: n.get("id").int(), Index: len(r.allTables),
+		Path: n.path, Pipeline: pl}
 	kind, ok := matchKinds[n.get("match_type").str()]
 	if !ok || kind == MatchValid {
-		fail(n.path+".match_type", "%q is not a kind of table (exact, lpm, ternary, range)", n.get("match_type").str())
+		fail(n.path+".match_type", "%q is not a kind of table (exact, lpm, ternary, range)",
+			n.get("match_type").str())
 	}
 	if kind == MatchOptional {
 		kind = MatchTernary
@@ -131,7 +138,8 @@ func (r *reader) table(n node, pl *Pipeline) *Table {
 			need = MatchExact
 		}
 		if need > t.Match {
-			fail(n.path+".match_type", "table %q is of kind %s but key %q is %s", t.Name, t.Match, k.Name, k.Kind)
+			fail(n.path+".match_type", "table %q is of kind %s but key %q is %s", t.Name, t.Match,
+				k.Name, k.Kind)
 		}
 	}
 
@@ -275,7 +283,8 @@ func (r *reader) defaultEntry(t *Table, n node) {
 		d.ConstEntry = b.boolean()
 	}
 	if t.Kind != TableSimple && d.ConstAction {
-		fail(dn.path, "a const default action on table %q, whose actions are in an action profile", t.Name)
+		fail(dn.path, "a const default action on table %q, whose actions are in an action profile",
+			t.Name)
 	}
 	t.Default = d
 }
@@ -296,7 +305,8 @@ func (r *reader) entries(t *Table, n node) {
 			k := t.Keys[i]
 			kind, ok := matchKinds[kn.get("match_type").str()]
 			if !ok || kind != k.Kind {
-				fail(kn.path+".match_type", "key %d of table %q is %s, the entry says %q", i, t.Name, k.Kind, kn.get("match_type").str())
+				fail(kn.path+".match_type", "key %d of table %q is %s, the entry says %q", i,
+					t.Name, k.Kind, kn.get("match_type").str())
 			}
 			var v KeyValue
 			switch kind {
@@ -308,7 +318,8 @@ func (r *reader) entries(t *Table, n node) {
 					v.Value[0] = 1
 				}
 			case MatchLPM:
-				v.Value, v.PrefixLen = kn.get("key").hexBytes(k.Width), kn.get("prefix_length").nat(k.Width)
+				v.Value, v.PrefixLen = kn.get("key").hexBytes(k.Width),
+					kn.get("prefix_length").nat(k.Width)
 			case MatchTernary, MatchOptional:
 				v.Value, v.Mask = kn.get("key").hexBytes(k.Width), kn.get("mask").hexBytes(k.Width)
 			case MatchRange:

@@ -24,7 +24,8 @@ func (a *action) run(st *state) {
 		}
 		return
 	}
-	// Jumps only go forward in what p4c writes; going back is allowed by the format, so what one call may execute is bounded.
+	// Jumps only go forward in what p4c writes; going back is allowed by the format, so what one
+	// call may execute is bounded.
 	for pc, n := 0, 0; pc < len(a.code) && n < maxStates; n++ {
 		st.jump = -1
 		a.code[pc](st)
@@ -52,17 +53,24 @@ func (c *compiler) action(src *bmv2json.Action) *action {
 	return a
 }
 
-// argTypes says what each primitive takes: d data, b data or bool, l a place to store data, v a varbit field, h header, s stack of headers or unions,
-// u union, r register, c counter, m meter, k calculation, t string, p vector.
+// argTypes says what each primitive takes: d data, b data or bool, l a place to store data, v a
+// varbit field, h header, s stack of headers or unions, u union, r register, c counter, m meter, k
+// calculation, t string, p vector.
 var argTypes = map[string]string{
-	"assign": "lb", "modify_field": "lb", "assign_VL": "vv", "assign_header": "hh", "copy_header": "hh", "assign_union": "uu",
+	"assign": "lb", "modify_field": "lb", "assign_VL": "vv", "assign_header": "hh",
+	"copy_header": "hh", "assign_union": "uu",
 	"assign_header_stack": "ss", "assign_union_stack": "ss", "push": "sd", "pop": "sd",
-	"_jump": "d", "_jump_if_zero": "bd", "exit": "", "no_op": "", "assume": "b", "assert": "b", "log_msg": "tp",
-	"mark_to_drop": "h", "drop": "", "add_header": "h", "remove_header": "h", "add_header_fast": "h",
-	"clone_ingress_pkt_to_egress": "dd", "clone_egress_pkt_to_egress": "dd", "resubmit": "d", "recirculate": "d", "generate_digest": "dd",
-	"modify_field_with_hash_based_offset": "ldkd", "modify_field_rng_uniform": "ldd", "truncate": "d",
+	"_jump": "d", "_jump_if_zero": "bd", "exit": "", "no_op": "", "assume": "b", "assert": "b",
+	"log_msg":      "tp",
+	"mark_to_drop": "h", "drop": "", "add_header": "h", "remove_header": "h",
+	"add_header_fast":             "h",
+	"clone_ingress_pkt_to_egress": "dd", "clone_egress_pkt_to_egress": "dd", "resubmit": "d",
+	"recirculate": "d", "generate_digest": "dd",
+	"modify_field_with_hash_based_offset": "ldkd", "modify_field_rng_uniform": "ldd",
+	"truncate":      "d",
 	"execute_meter": "mdl", "count": "cd", "register_read": "lrd", "register_write": "rdd",
-	"add_to_field": "ld", "subtract_from_field": "ld", "add": "ldd", "subtract": "ldd", "bit_xor": "ldd", "bit_or": "ldd", "bit_and": "ldd",
+	"add_to_field": "ld", "subtract_from_field": "ld", "add": "ldd", "subtract": "ldd",
+	"bit_xor": "ldd", "bit_or": "ldd", "bit_and": "ldd",
 	"shift_left": "ldd", "shift_right": "ldd",
 }
 
@@ -200,20 +208,25 @@ func (c *compiler) primitive(p *bmv2json.Primitive) doFn {
 		}
 	case "register_read", "register_write":
 		return c.registerAccess(p)
-	case "add_to_field", "subtract_from_field", "add", "subtract", "bit_xor", "bit_or", "bit_and", "shift_left", "shift_right":
+	case "add_to_field", "subtract_from_field", "add", "subtract", "bit_xor", "bit_or", "bit_and",
+		"shift_left", "shift_right":
 		return c.oldArithmetic(p)
 	}
 	return c.request(p)
 }
 
-// request compiles what is done with the packet only after the pipeline: clone, resubmit, recirculate, digest. The last request of a kind counts.
+// request compiles what is done with the packet only after the pipeline: clone, resubmit,
+// recirculate, digest. The last request of a kind counts.
 func (c *compiler) request(p *bmv2json.Primitive) doFn {
 	arg := p.Args
 	switch p.Op {
 	case "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress":
 		c.checkFieldList(arg[1])
 		s, fl := c.index(arg[0]), c.index(arg[1])
-		return func(st *state) { st.cloning, st.session, st.cloneFL = true, uint32(s(st)&0x7fff), int(fl(st)&0xffff) }
+		return func(st *state) {
+			st.cloning, st.session, st.cloneFL = true, uint32(s(st)&0x7fff),
+				int(fl(st)&0xffff)
+		}
 	case "resubmit":
 		c.checkFieldList(arg[0])
 		fl := c.index(arg[0])
@@ -223,7 +236,8 @@ func (c *compiler) request(p *bmv2json.Primitive) doFn {
 		fl := c.index(arg[0])
 		return func(st *state) { st.recirc = int(fl(st) & 0xffff) }
 	default: // generate_digest
-		if arg[1].Op == bmv2json.OpConst && (!arg[1].Const.IsInt64() || c.prog.LearnList(int(arg[1].Const.Int64())) == nil) {
+		if arg[1].Op == bmv2json.OpConst && (!arg[1].Const.IsInt64() ||
+			c.prog.LearnList(int(arg[1].Const.Int64())) == nil) {
 			refuse(arg[1].Path, "a digest of learn list %s, which there is not", arg[1].Const)
 		}
 		id := c.index(arg[1])
@@ -233,7 +247,8 @@ func (c *compiler) request(p *bmv2json.Primitive) doFn {
 
 // checkFieldList refuses a list that there is not; 0 stands for the empty one.
 func (c *compiler) checkFieldList(e *bmv2json.Expr) {
-	if e.Op == bmv2json.OpConst && e.Const.Sign() != 0 && (!e.Const.IsInt64() || c.prog.FieldList(int(e.Const.Int64())) == nil) {
+	if e.Op == bmv2json.OpConst && e.Const.Sign() != 0 &&
+		(!e.Const.IsInt64() || c.prog.FieldList(int(e.Const.Int64())) == nil) {
 		refuse(e.Path, "field list %s, which there is not", e.Const)
 	}
 }
@@ -347,7 +362,8 @@ func (c *compiler) stackElems(e *bmv2json.Expr) (elems [][]int, next int) {
 func (c *compiler) assignStack(p *bmv2json.Primitive) doFn {
 	a, b := p.Args[0], p.Args[1]
 	switch {
-	case a.Op != b.Op, a.Op == bmv2json.OpStack && a.Stack.Type != b.Stack.Type, a.Op == bmv2json.OpUnionStack && a.UnionStack.Type != b.UnionStack.Type:
+	case a.Op != b.Op, a.Op == bmv2json.OpStack && a.Stack.Type != b.Stack.Type,
+		a.Op == bmv2json.OpUnionStack && a.UnionStack.Type != b.UnionStack.Type:
 		c.sameType(p, false)
 	}
 	d, dn := c.stackElems(a)
@@ -361,7 +377,8 @@ func (c *compiler) assignStack(p *bmv2json.Primitive) doFn {
 	}
 }
 
-// shiftStack compiles push_front and pop_front: elements move by the count, those that come free become invalid.
+// shiftStack compiles push_front and pop_front: elements move by the count, those that come free
+// become invalid.
 func (c *compiler) shiftStack(p *bmv2json.Primitive) doFn {
 	elems, next := c.stackElems(p.Args[0])
 	by := c.index(p.Args[1])
@@ -403,7 +420,8 @@ func (c *compiler) shiftStack(p *bmv2json.Primitive) doFn {
 // oldArithmetic compiles the primitives of P4_14 as the expressions that they are.
 func (c *compiler) oldArithmetic(p *bmv2json.Primitive) doFn {
 	op := map[string]bmv2json.ExprOp{
-		"add_to_field": bmv2json.OpAdd, "subtract_from_field": bmv2json.OpSub, "add": bmv2json.OpAdd, "subtract": bmv2json.OpSub,
+		"add_to_field": bmv2json.OpAdd, "subtract_from_field": bmv2json.OpSub,
+		"add": bmv2json.OpAdd, "subtract": bmv2json.OpSub,
 		"bit_xor": bmv2json.OpBitXor, "bit_or": bmv2json.OpBitOr, "bit_and": bmv2json.OpBitAnd,
 		"shift_left": bmv2json.OpShl, "shift_right": bmv2json.OpShr,
 	}[p.Op]
@@ -414,7 +432,8 @@ func (c *compiler) oldArithmetic(p *bmv2json.Primitive) doFn {
 	return c.assign(p.Args[0], &bmv2json.Expr{Op: op, Left: l, Right: r, Path: p.Path})
 }
 
-// random compiles random(dst, lo, hi): a number of [lo, hi], both 64 bits at most; nothing is stored where lo > hi.
+// random compiles random(dst, lo, hi): a number of [lo, hi], both 64 bits at most; nothing is
+// stored where lo > hi.
 func (c *compiler) random(p *bmv2json.Primitive) doFn {
 	lo, hi := c.index(p.Args[1]), c.index(p.Args[2])
 	store := c.store64(p.Args[0])
@@ -450,7 +469,8 @@ func (c *compiler) store64(dst *bmv2json.Expr) func(*state, uint64) {
 	}
 }
 
-// registerAccess compiles reading or writing a cell. An index beyond the array reads and writes nothing.
+// registerAccess compiles reading or writing a cell. An index beyond the array reads and writes
+// nothing.
 func (c *compiler) registerAccess(p *bmv2json.Primitive) doFn {
 	if p.Op == "register_write" {
 		return c.registerWrite(p)

@@ -23,8 +23,9 @@ type counterArray struct{ cells []target.CounterData }
 // meterArray is a meter array.
 type meterArray struct{ cells []meter }
 
-// meter is one two-rate three-colour meter, as BMv2 works it: two token buckets, the peak one asked first; a packet that finds too few tokens in one gets
-// its colour (red, then yellow) and leaves the other alone. A meter without configuration says green.
+// meter is one two-rate three-colour meter, as BMv2 works it: two token buckets, the peak one asked
+// first; a packet that finds too few tokens in one gets its colour (red, then yellow) and leaves
+// the other alone. A meter without configuration says green.
 type meter struct {
 	bytes  bool
 	config *target.MeterConfig
@@ -108,7 +109,8 @@ func (p *Pipeline) register(name string, first, count int) (*registerArray, erro
 		return nil, fmt.Errorf("register %q: %w", name, target.ErrNotFound)
 	}
 	if first < 0 || count < 0 || count > r.Size-first {
-		return nil, fmt.Errorf("register %q: cells %d to %d of %d: %w", name, first, first+count-1, r.Size, target.ErrOutOfRange)
+		return nil, fmt.Errorf("register %q: cells %d to %d of %d: %w", name, first, first+count-1,
+			r.Size, target.ErrOutOfRange)
 	}
 	return p.registers[r.Index], nil
 }
@@ -235,10 +237,12 @@ func (p *Pipeline) meter(name string, index int) (*meter, error) {
 	return &p.meters[m.Index].cells[index], nil
 }
 
-// checkMeter refuses a configuration that BMv2 refuses: the peak rate is not below the committed one (RFC 2698, section 2).
+// checkMeter refuses a configuration that BMv2 refuses: the peak rate is not below the committed
+// one (RFC 2698, section 2).
 func checkMeter(c *target.MeterConfig) error {
 	if c != nil && c.Peak.PerSecond < c.Committed.PerSecond {
-		return fmt.Errorf("the peak rate %d is below the committed rate %d: %w", c.Peak.PerSecond, c.Committed.PerSecond, target.ErrInvalid)
+		return fmt.Errorf("the peak rate %d is below the committed rate %d: %w", c.Peak.PerSecond,
+			c.Committed.PerSecond, target.ErrInvalid)
 	}
 	return nil
 }
@@ -278,7 +282,8 @@ func (p *Pipeline) WriteMeter(name string, index int, c *target.MeterConfig) err
 }
 
 // direct finds the entry of e's match in a table that has the wanted direct array.
-func (p *Pipeline) direct(name string, e *target.TableEntry, has func(*table) bool, what string) (*entry, error) {
+func (p *Pipeline) direct(name string, e *target.TableEntry, has func(*table) bool,
+	what string) (*entry, error) {
 	t, err := p.table(name)
 	if err != nil {
 		return nil, err
@@ -353,7 +358,8 @@ func (p *Pipeline) SetDirectMeter(name string, e *target.TableEntry, c *target.M
 	return nil
 }
 
-// valueSet is a parser value set: members are compared under their own mask and that of the transition.
+// valueSet is a parser value set: members are compared under their own mask and that of the
+// transition.
 type valueSet struct {
 	src     *bmv2json.ValueSet
 	given   [][]target.FieldMatch
@@ -393,7 +399,8 @@ func (p *Pipeline) SetValueSet(name string, members [][]target.FieldMatch) error
 		return err
 	}
 	if s.src.MaxSize > 0 && len(members) > s.src.MaxSize {
-		return fmt.Errorf("value set %q: %d members where %d fit: %w", name, len(members), s.src.MaxSize, target.ErrFull)
+		return fmt.Errorf("value set %q: %d members where %d fit: %w", name, len(members),
+			s.src.MaxSize, target.ErrFull)
 	}
 	var given [][]target.FieldMatch
 	var compiled []setMember
@@ -405,7 +412,8 @@ func (p *Pipeline) SetValueSet(name string, members [][]target.FieldMatch) error
 		compiled = append(compiled, m)
 		var copied []target.FieldMatch
 		for _, f := range fields {
-			copied = append(copied, target.FieldMatch{Value: slices.Clone(f.Value), Mask: slices.Clone(f.Mask), PrefixLen: f.PrefixLen})
+			copied = append(copied, target.FieldMatch{Value: slices.Clone(f.Value),
+				Mask: slices.Clone(f.Mask), PrefixLen: f.PrefixLen})
 		}
 		given = append(given, copied)
 	}
@@ -417,7 +425,8 @@ func (p *Pipeline) SetValueSet(name string, members [][]target.FieldMatch) error
 
 func (s *valueSet) member(fields []target.FieldMatch) (m setMember, err error) {
 	if len(fields) != len(s.src.Widths) {
-		return m, fmt.Errorf("%d fields instead of %d: %w", len(fields), len(s.src.Widths), target.ErrInvalid)
+		return m, fmt.Errorf("%d fields instead of %d: %w", len(fields), len(s.src.Widths),
+			target.ErrInvalid)
 	}
 	full := fullMask(s.src.Widths)
 	for i, f := range fields {
@@ -425,7 +434,8 @@ func (s *valueSet) member(fields []target.FieldMatch) (m setMember, err error) {
 		if err := checkBytes(f.Value, w); err != nil {
 			return m, fmt.Errorf("field %d: %w", i, err)
 		}
-		value, mask := make([]uint64, lanesOf(w)), slices.Clone(full[len(m.value):len(m.value)+lanesOf(w)])
+		value, mask := make([]uint64, lanesOf(w)),
+			slices.Clone(full[len(m.value):len(m.value)+lanesOf(w)])
 		lanesFromBytes(value, f.Value)
 		if f.Mask != nil {
 			if err := checkBytes(f.Mask, w); err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// The benchmarks send one frame after another through small programs, each with a table of the size named, and report what one costs.
+// The benchmarks send one frame after another through small programs, each with a table of the size
+// named, and report what one costs.
 
 // bench sends frames in by port 0, one after the other.
 func bench(b *testing.B, p *Pipeline, frames [][]byte) {
@@ -48,7 +49,9 @@ func BenchmarkExact(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 1))
 	const entries = 65536
 	for i := range uint32(entries) {
-		must(b, p.InsertEntry("I.wide_t", &target.TableEntry{Match: []target.FieldMatch{{Value: make([]byte, 9)}, {Value: word(i * 7)}}, Action: act("I.set", []byte{1})}))
+		must(b, p.InsertEntry("I.wide_t",
+			&target.TableEntry{Match: []target.FieldMatch{{Value: make([]byte, 9)},
+				{Value: word(i * 7)}}, Action: act("I.set", []byte{1})}))
 	}
 	bench(b, p, keyFrames(1, r, 4096, func(int) uint32 { return r.Uint32N(entries) * 7 }))
 }
@@ -59,7 +62,8 @@ func BenchmarkLPM(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 10000 {
 		_ = p.InsertEntry("I.lpm_t", &target.TableEntry{
-			Match: []target.FieldMatch{{Value: word(r.Uint32()), PrefixLen: 8 + r.IntN(25)}, {Value: []byte{0}}}, Action: act("I.set", []byte{1}),
+			Match: []target.FieldMatch{{Value: word(r.Uint32()), PrefixLen: 8 + r.IntN(25)},
+				{Value: []byte{0}}}, Action: act("I.set", []byte{1}),
 		})
 	}
 	bench(b, p, keyFrames(2, r, 4096, func(int) uint32 { return r.Uint32() }))
@@ -73,8 +77,11 @@ func BenchmarkTernary(b *testing.B) {
 		masks[i] = word(r.Uint32() | r.Uint32())
 	}
 	for range 1000 {
-		_ = p.InsertEntry("I.ternary_t", &target.TableEntry{Match: []target.FieldMatch{{Value: word(r.Uint32N(1 << 12)), Mask: masks[r.IntN(16)]},
-			{Value: make([]byte, 9), Mask: make([]byte, 9)}}, Priority: 1 + r.IntN(4), Action: act("I.set", []byte{1})})
+		_ = p.InsertEntry("I.ternary_t",
+			&target.TableEntry{Match: []target.FieldMatch{{Value: word(r.Uint32N(1 << 12)),
+				Mask: masks[r.IntN(16)]},
+				{Value: make([]byte, 9), Mask: make([]byte, 9)}}, Priority: 1 + r.IntN(4),
+				Action: act("I.set", []byte{1})})
 	}
 	bench(b, p, keyFrames(3, r, 4096, func(int) uint32 { return r.Uint32N(1 << 12) }))
 }
@@ -84,28 +91,35 @@ func BenchmarkRange(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for i := range uint16(100) {
 		must(b, p.InsertEntry("I.range_t", &target.TableEntry{Match: []target.FieldMatch{
-			{Value: binary.BigEndian.AppendUint16(nil, i*600), Mask: binary.BigEndian.AppendUint16(nil, i*600+500)},
-			{Value: make([]byte, 4), Mask: make([]byte, 4)}}, Priority: 1, Action: act("I.set", []byte{1})}))
+			{Value: binary.BigEndian.AppendUint16(nil, i*600),
+				Mask: binary.BigEndian.AppendUint16(nil, i*600+500)},
+			{Value: make([]byte, 4), Mask: make([]byte, 4)}}, Priority: 1,
+			Action: act("I.set", []byte{1})}))
 	}
 	bench(b, p, keyFrames(5, r, 4096, func(int) uint32 { return 0 }))
 }
 
 func BenchmarkMulticast(b *testing.B) {
 	p := load(b, "copies", Options{})
-	must(b, p.SetMulticastGroup(7, []target.Replica{{Port: 1, Instance: 1}, {Port: 2, Instance: 2}, {Port: 3, Instance: 3}}))
+	must(b, p.SetMulticastGroup(7,
+		[]target.Replica{{Port: 1, Instance: 1}, {Port: 2, Instance: 2}, {Port: 3, Instance: 3}}))
 	bench(b, p, [][]byte{append(frame(b, "01 00 0007 00"), make([]byte, 59)...)})
 }
 
 func BenchmarkRecirculate(b *testing.B) {
-	bench(b, load(b, "copies", Options{}), [][]byte{append(frame(b, "00 02 0000 00"), make([]byte, 59)...)})
+	bench(b, load(b, "copies", Options{}), [][]byte{append(frame(b, "00 02 0000 00"),
+		make([]byte, 59)...)})
 }
 
 func BenchmarkWideRegister(b *testing.B) {
-	bench(b, load(b, "stateful", Options{}), [][]byte{frame(b, "01 0002 0000000000000000 0123456789abcdef0123456789abcdef")})
+	bench(b, load(b, "stateful", Options{}), [][]byte{frame(b,
+		"01 0002 0000000000000000 0123456789abcdef0123456789abcdef")})
 }
 
 func BenchmarkChecksum(b *testing.B) {
-	bench(b, load(b, "stateful", Options{}), [][]byte{append(frame(b, "80 0000 0000000000000000 00000000000000000000000000000000 1 234 56789abc 0000"), make([]byte, 1000)...)})
+	bench(b, load(b, "stateful", Options{}), [][]byte{append(frame(b,
+		"80 0000 0000000000000000 00000000000000000000000000000000 1 234 56789abc 0000"),
+		make([]byte, 1000)...)})
 }
 
 // BenchmarkArithmetic2048 is a few operations on 2,048 bits.

@@ -16,7 +16,8 @@ func extractFields(lanes []uint64, fields []bitsAt, b []byte) {
 		case bits32:
 			lanes[f.rel] = uint64(binary.BigEndian.Uint32(b[f.byte0:]))
 		case bits48:
-			lanes[f.rel] = uint64(binary.BigEndian.Uint16(b[f.byte0:]))<<32 | uint64(binary.BigEndian.Uint32(b[f.byte0+2:]))
+			lanes[f.rel] = uint64(binary.BigEndian.Uint16(
+				b[f.byte0:]))<<32 | uint64(binary.BigEndian.Uint32(b[f.byte0+2:]))
 		case bits64:
 			lanes[f.rel] = binary.BigEndian.Uint64(b[f.byte0:])
 		case bitsIn8:

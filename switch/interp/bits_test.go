@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// TestFieldsOnTheWire writes random values into headers of random layout and reads them back; what is on the wire is held against a big integer.
+// TestFieldsOnTheWire writes random values into headers of random layout and reads them back; what
+// is on the wire is held against a big integer.
 func TestFieldsOnTheWire(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 3000 {
@@ -27,12 +28,14 @@ func TestFieldsOnTheWire(t *testing.T) {
 			if n <= 0 {
 				w = 8 - ht.FixedBits%8
 			}
-			ht.Fields = append(ht.Fields, &bmv2json.Field{Index: len(ht.Fields), Width: w, Offset: ht.FixedBits})
+			ht.Fields = append(ht.Fields, &bmv2json.Field{Index: len(ht.Fields), Width: w,
+				Offset: ht.FixedBits})
 			ht.FixedBits += w
 			values = append(values, randomBits(r, w))
 			whole.Lsh(whole, uint(w)).Or(whole, values[len(values)-1])
 		}
-		prog := &bmv2json.Program{HeaderTypes: []*bmv2json.HeaderType{ht}, Headers: []*bmv2json.Header{{Type: ht}}}
+		prog := &bmv2json.Program{HeaderTypes: []*bmv2json.HeaderType{ht},
+			Headers: []*bmv2json.Header{{Type: ht}}}
 		lay := newLayout(prog).headers[0].t
 		lanes := make([]uint64, lay.lanes)
 		for i, v := range values {

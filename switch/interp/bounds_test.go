@@ -27,7 +27,9 @@ func edited(t *testing.T, name string, edit func(root map[string]any)) *bmv2json
 	return prog
 }
 
-// TestArraysAreBounded: a program whose arrays are each of a size that can be, but not all together, is refused before anything is allocated: a process that is out of memory is gone, with all its ports.
+// TestArraysAreBounded: a program whose arrays are each of a size that can be, but not all
+// together, is refused before anything is allocated: a process that is out of memory is gone, with
+// all its ports.
 func TestArraysAreBounded(t *testing.T) {
 	const most = 1 << 27 // cells, by the format's reader
 	size := func(kind, name string, n int) func(root map[string]any) {
@@ -56,17 +58,23 @@ func TestArraysAreBounded(t *testing.T) {
 		{"a register", `register "I.wide"`, size("register_arrays", "I.wide", most)},
 		{"counters", `counter "I.packets"`, size("counter_arrays", "I.packets", most)},
 		{"meters", `meter "I.limit"`, size("meter_arrays", "I.limit", most)},
-		{"two registers", `register "I.narrow"`, all(size("register_arrays", "I.narrow", half/cell), size("register_arrays", "I.signed", half/cell))},
-		{"a register and counters", `counter "I.packets"`, all(size("register_arrays", "I.narrow", half/cell-1000), size("counter_arrays", "I.packets", half/16+1000))},
+		{"two registers", `register "I.narrow"`, all(size("register_arrays", "I.narrow", half/cell),
+			size("register_arrays", "I.signed", half/cell))},
+		{"a register and counters", `counter "I.packets"`,
+			all(size("register_arrays", "I.narrow", half/cell-1000),
+				size("counter_arrays", "I.packets", half/16+1000))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := Verify(edited(t, "stateful", c.edit), Options{})
-			if !errors.Is(err, target.ErrUnsupported) || !strings.Contains(err.Error(), c.largest) || !strings.Contains(err.Error(), "in all") {
+			if !errors.Is(err, target.ErrUnsupported) ||
+				!strings.Contains(err.Error(), c.largest) ||
+				!strings.Contains(err.Error(), "in all") {
 				t.Errorf("it is refused with: %v", err)
 			}
 		})
 	}
-	must(t, Verify(edited(t, "stateful", size("register_arrays", "I.narrow", half/cell)), Options{}))
+	must(t, Verify(edited(t, "stateful", size("register_arrays", "I.narrow", half/cell)),
+		Options{}))
 }
 
 // TestFieldsAreBounded: so is one whose packets would each take megabytes.
@@ -75,7 +83,8 @@ func TestFieldsAreBounded(t *testing.T) {
 		for _, h := range root["header_types"].([]any) {
 			if h := h.(map[string]any); strings.HasPrefix(h["name"].(string), "scalars") {
 				for i := range 64 {
-					h["fields"] = append(h["fields"].([]any), []any{"large" + string(rune('A'+i)), 1 << 16, false})
+					h["fields"] = append(h["fields"].([]any),
+						[]any{"large" + string(rune('A'+i)), 1 << 16, false})
 				}
 			}
 		}
@@ -85,7 +94,8 @@ func TestFieldsAreBounded(t *testing.T) {
 	}
 }
 
-// TestCopiesAreBounded: a group has more replicas than copies may be made of a packet; those beyond take no memory.
+// TestCopiesAreBounded: a group has more replicas than copies may be made of a packet; those beyond
+// take no memory.
 func TestCopiesAreBounded(t *testing.T) {
 	p := load(t, "copies", Options{MaxPasses: 50})
 	p.dp.Lock()

@@ -6,12 +6,13 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// calculation is a compiled hash or checksum: its inputs put together bit by bit, then the algorithm.
+// calculation is a compiled hash or checksum: its inputs put together bit by bit, then the
+// algorithm.
 type calculation struct {
 	inputs []calcInput
 	algo   hashFn
-	// Where all inputs are fields and constants their bits are known beforehand, for when all of their headers are valid: the fields as one list, the
-	// constants in a template.
+	// Where all inputs are fields and constants their bits are known beforehand, for when all of
+	// their headers are valid: the fields as one list, the constants in a template.
 	fixed    []bitsAt
 	template []byte
 	headers  []int
@@ -73,7 +74,8 @@ func (k *calculation) precompute() {
 		if in.konst != nil {
 			writeWide(k.template, bits, in.width, in.konst)
 		} else {
-			k.fixed = append(k.fixed, bitsAt{kind: kindOf(bits, in.width), rel: in.lane, off: bits, byte0: bits / 8, width: in.width})
+			k.fixed = append(k.fixed, bitsAt{kind: kindOf(bits, in.width), rel: in.lane, off: bits,
+				byte0: bits / 8, width: in.width})
 			if !slices.Contains(k.headers, in.header) {
 				k.headers = append(k.headers, in.header)
 			}
@@ -82,7 +84,8 @@ func (k *calculation) precompute() {
 	}
 }
 
-// input puts the inputs together. Bits that fill the last byte are 0; the payload follows on the next byte.
+// input puts the inputs together. Bits that fill the last byte are 0; the payload follows on the
+// next byte.
 func (k *calculation) input(st *state) []byte {
 	if k.template != nil && k.allValid(st) {
 		b := append(st.bits[:0], k.template...)
@@ -165,14 +168,16 @@ func (c *compiler) checksum(s *bmv2json.Checksum) *checksum {
 	if s.Target.IsValidity() || s.Target.Field.VL || s.Target.Width() > 64 {
 		refuse(s.Path, "a checksum kept in %s", s.Target)
 	}
-	out := &checksum{calc: c.p.calcs[s.Calc.Index], header: s.Target.Header.Index, lane: c.lay.lane(s.Target), mask: topMask(s.Target.Width())}
+	out := &checksum{calc: c.p.calcs[s.Calc.Index], header: s.Target.Header.Index,
+		lane: c.lay.lane(s.Target), mask: topMask(s.Target.Width())}
 	if s.Cond != nil {
 		out.cond = c.boolean(s.Cond)
 	}
 	return out
 }
 
-// right verifies the checksum. One whose field is in a header that is not valid, or whose condition does not hold, is taken as right.
+// right verifies the checksum. One whose field is in a header that is not valid, or whose condition
+// does not hold, is taken as right.
 func (k *checksum) right(st *state) bool {
 	if !st.valid[k.header] || k.cond != nil && !k.cond(st) {
 		return true

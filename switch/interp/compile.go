@@ -7,10 +7,12 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// The program is compiled once, at New, into closures over a packet's state: what is known of the program (which lane, which width, which constant) is
-// bound in them, and what is left at run time is loads, arithmetic and stores.
+// The program is compiled once, at New, into closures over a packet's state: what is known of the
+// program (which lane, which width, which constant) is bound in them, and what is left at run time
+// is loads, arithmetic and stores.
 type (
-	numFn  func(*state) uint64    // a number in one lane; what its upper bits are is up to who compiled it
+	// a number in one lane; what its upper bits are is up to who compiled it
+	numFn  func(*state) uint64
 	wideFn func(*state, []uint64) // a number in as many lanes as are given, as two's complement
 	boolFn func(*state) bool      // a condition
 	hdrFn  func(*state) int       // a header's index, or -1 for an index outside of its stack
@@ -38,10 +40,12 @@ type refusal struct{ err error }
 
 // refuse gives up on a construct that this engine cannot run.
 func refuse(path, format string, args ...any) {
-	panic(refusal{fmt.Errorf("%s: %s: %w", path, fmt.Sprintf(format, args...), target.ErrUnsupported)})
+	panic(refusal{fmt.Errorf("%s: %s: %w", path, fmt.Sprintf(format, args...),
+		target.ErrUnsupported)})
 }
 
-// temp reserves lanes of scratch. Each wide operation has its own: nothing is shared, so nothing can be overwritten while in use.
+// temp reserves lanes of scratch. Each wide operation has its own: nothing is shared, so nothing
+// can be overwritten while in use.
 func (c *compiler) temp(lanes int) (from, to int) {
 	from = c.scratch
 	c.scratch += lanes

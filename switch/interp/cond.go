@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// boolean compiles a condition. The right side of "and" and "or" is not evaluated where the left decides: BMv2 evaluates both, but nothing in an
-// expression has an effect.
+// boolean compiles a condition. The right side of "and" and "or" is not evaluated where the left
+// decides: BMv2 evaluates both, but nothing in an expression has an effect.
 func (c *compiler) boolean(e *bmv2json.Expr) boolFn {
 	switch e.Op {
 	case bmv2json.OpBool:
@@ -188,7 +188,8 @@ func (c *compiler) wideCompare(l, r *bmv2json.Expr, is func(int) bool) boolFn {
 	}
 }
 
-// headersEqual compares as BMv2 does: two headers are equal if both are valid and all fields are; two invalid ones are not.
+// headersEqual compares as BMv2 does: two headers are equal if both are valid and all fields are;
+// two invalid ones are not.
 func (c *compiler) headersEqual(a, b *bmv2json.Expr) boolFn {
 	x, y := c.headerIndex(a), c.headerIndex(b)
 	same := bmv2json.HeaderTypeOf(a) == bmv2json.HeaderTypeOf(b)
@@ -209,7 +210,8 @@ func (st *state) equalHeaders(x, y int) bool {
 		return false
 	}
 	hx, hy := &st.lay.headers[x], &st.lay.headers[y]
-	return slices.Equal(st.w[hx.base:hx.base+hx.t.lanes], st.w[hy.base:hy.base+hy.t.lanes]) && string(st.vl[x]) == string(st.vl[y])
+	return slices.Equal(st.w[hx.base:hx.base+hx.t.lanes], st.w[hy.base:hy.base+hy.t.lanes]) &&
+		string(st.vl[x]) == string(st.vl[y])
 }
 
 // unionsEqual compares two unions: equal if the same member is valid in both and equal.

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// The control plane's side of tables. Pipeline.cp keeps control-plane calls apart from each other; Pipeline.dp keeps them apart from packets and is held
-// only for the moment of change.
+// The control plane's side of tables. Pipeline.cp keeps control-plane calls apart from each other;
+// Pipeline.dp keeps them apart from packets and is held only for the moment of change.
 
 func (p *Pipeline) table(name string) (*table, error) {
 	t := p.prog.Table(name)
@@ -34,7 +34,8 @@ func checkBytes(b []byte, width int) error {
 // newEntry checks the match of e and puts it into lanes.
 func (t *table) newEntry(e *target.TableEntry) (*entry, error) {
 	if len(e.Match) != len(t.keys) {
-		return nil, fmt.Errorf("%d keys instead of %d: %w", len(e.Match), len(t.keys), target.ErrInvalid)
+		return nil, fmt.Errorf("%d keys instead of %d: %w", len(e.Match), len(t.keys),
+			target.ErrInvalid)
 	}
 	if len(t.keys) == 0 {
 		return nil, fmt.Errorf("the table has no keys, only a default entry: %w", target.ErrInvalid)
@@ -83,7 +84,8 @@ func (k *keySource) lanesOfMatch(m target.FieldMatch) (value, mask []uint64, err
 		return value, mask, nil
 	case bmv2json.MatchLPM:
 		if m.PrefixLen < 0 || m.PrefixLen > k.width {
-			return nil, nil, fmt.Errorf("a prefix of %d bits of %d: %w", m.PrefixLen, k.width, target.ErrInvalid)
+			return nil, nil, fmt.Errorf("a prefix of %d bits of %d: %w", m.PrefixLen, k.width,
+				target.ErrInvalid)
 		}
 		for b := k.width - m.PrefixLen; b < k.width; b++ {
 			mask[b>>6] |= 1 << (b & 63)
@@ -95,7 +97,8 @@ func (k *keySource) lanesOfMatch(m target.FieldMatch) (value, mask []uint64, err
 		lanesFromBytes(mask, m.Mask)
 		if k.kind == bmv2json.MatchRange {
 			if value[0] > mask[0] {
-				return nil, nil, fmt.Errorf("the range from 0x%x to 0x%x is empty: %w", value[0], mask[0], target.ErrInvalid)
+				return nil, nil, fmt.Errorf("the range from 0x%x to 0x%x is empty: %w", value[0],
+					mask[0], target.ErrInvalid)
 			}
 			return value, mask, nil
 		}
@@ -116,10 +119,12 @@ func (k *keySource) canonical(m target.FieldMatch, value, mask []uint64) target.
 	case bmv2json.MatchLPM:
 		return target.FieldMatch{Value: bytesFromLanes(value, k.width), PrefixLen: m.PrefixLen}
 	}
-	return target.FieldMatch{Value: bytesFromLanes(value, k.width), Mask: bytesFromLanes(mask, k.width)}
+	return target.FieldMatch{Value: bytesFromLanes(value, k.width),
+		Mask: bytesFromLanes(mask, k.width)}
 }
 
-// id is what tells an entry from the others of its table: the match, and the priority where there is one.
+// id is what tells an entry from the others of its table: the match, and the priority where there
+// is one.
 func (e *entry) id() string {
 	b := make([]byte, 0, 16*len(e.value)+16)
 	for i := range e.value {
@@ -146,7 +151,8 @@ func (t *table) lookupEntry(e *target.TableEntry) (*entry, error) {
 func (t *table) bind(out *entry, e *target.TableEntry) error {
 	if t.profile == nil {
 		if e.Action == nil || e.Member != nil || e.Group != nil {
-			return fmt.Errorf("an entry of this table has an action, not a member or group: %w", target.ErrInvalid)
+			return fmt.Errorf("an entry of this table has an action, not a member or group: %w",
+				target.ErrInvalid)
 		}
 		var err error
 		out.do, err = t.p.bindCall(t.src, e.Action)
@@ -154,20 +160,25 @@ func (t *table) bind(out *entry, e *target.TableEntry) error {
 	}
 	switch {
 	case e.Action != nil:
-		return fmt.Errorf("an entry of this table has a member or group of action profile %q, not an action: %w", t.profile.src.Name, target.ErrInvalid)
+		return fmt.Errorf(
+			"an entry of this table has a member or group of action profile %q, not an action: %w",
+			t.profile.src.Name, target.ErrInvalid)
 	case e.Member != nil && e.Group == nil:
 		m, ok := t.profile.members[*e.Member]
 		if !ok {
-			return fmt.Errorf("member %d of action profile %q: %w", *e.Member, t.profile.src.Name, target.ErrNotFound)
+			return fmt.Errorf("member %d of action profile %q: %w", *e.Member, t.profile.src.Name,
+				target.ErrNotFound)
 		}
 		out.member = m
 	case e.Group != nil && e.Member == nil:
 		if t.src.Kind != bmv2json.TableIndirectWS {
-			return fmt.Errorf("a group, but action profile %q has no selector: %w", t.profile.src.Name, target.ErrInvalid)
+			return fmt.Errorf("a group, but action profile %q has no selector: %w",
+				t.profile.src.Name, target.ErrInvalid)
 		}
 		g, ok := t.profile.groups[*e.Group]
 		if !ok {
-			return fmt.Errorf("group %d of action profile %q: %w", *e.Group, t.profile.src.Name, target.ErrNotFound)
+			return fmt.Errorf("group %d of action profile %q: %w", *e.Group, t.profile.src.Name,
+				target.ErrNotFound)
 		}
 		out.group = g
 	default:
@@ -187,7 +198,8 @@ func (p *Pipeline) bindCall(t *bmv2json.Table, a *target.ActionCall) (*call, err
 
 func (p *Pipeline) newCall(src *bmv2json.Action, params [][]byte) (*call, error) {
 	if len(params) != len(src.Params) {
-		return nil, fmt.Errorf("action %q with %d parameters instead of %d: %w", src.Name, len(params), len(src.Params), target.ErrInvalid)
+		return nil, fmt.Errorf("action %q with %d parameters instead of %d: %w", src.Name,
+			len(params), len(src.Params), target.ErrInvalid)
 	}
 	act := p.actions[src.Index]
 	c := &call{act: act, params: make([]uint64, act.lanes)}
@@ -203,7 +215,8 @@ func (p *Pipeline) newCall(src *bmv2json.Action, params [][]byte) (*call, error)
 func (c *call) export() target.ActionCall {
 	out := target.ActionCall{Action: c.act.src.Name, Params: [][]byte{}}
 	for _, at := range c.act.params {
-		out.Params = append(out.Params, bytesFromLanes(c.params[at.lane:at.lane+lanesOf(at.width)], at.width))
+		out.Params = append(out.Params, bytesFromLanes(c.params[at.lane:at.lane+lanesOf(at.width)],
+			at.width))
 	}
 	return out
 }
@@ -211,7 +224,8 @@ func (c *call) export() target.ActionCall {
 func (e *entry) export() target.TableEntry {
 	out := target.TableEntry{Priority: e.priority, IsConst: e.isConst}
 	for _, m := range e.match {
-		out.Match = append(out.Match, target.FieldMatch{Value: slices.Clone(m.Value), Mask: slices.Clone(m.Mask), PrefixLen: m.PrefixLen})
+		out.Match = append(out.Match, target.FieldMatch{Value: slices.Clone(m.Value),
+			Mask: slices.Clone(m.Mask), PrefixLen: m.PrefixLen})
 	}
 	switch {
 	case e.do != nil:
@@ -399,7 +413,8 @@ func (t *table) setDefault(e *target.TableEntry) error {
 			case d.ConstEntry:
 				return fmt.Errorf("it stands in the program: %w", target.ErrImmutable)
 			case d.ConstAction && (to.do == nil || to.do.act.src.Name != d.Action.Name):
-				return fmt.Errorf("the program allows action %q only: %w", d.Action.Name, target.ErrImmutable)
+				return fmt.Errorf("the program allows action %q only: %w", d.Action.Name,
+					target.ErrImmutable)
 			}
 		}
 	}

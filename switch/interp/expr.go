@@ -7,12 +7,14 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// place is where a field is: at a fixed lane, or at one that depends on the packet (an element of a stack).
+// place is where a field is: at a fixed lane, or at one that depends on the packet (an element of a
+// stack).
 type place struct {
 	width  int
 	signed bool
 	lane   int
-	dyn    func(*state) int // the lane, or -1 for an element outside of the stack; nil for a fixed lane
+	// the lane, or -1 for an element outside of the stack; nil for a fixed lane
+	dyn func(*state) int
 }
 
 func (pl place) lanes() int { return lanesOf(pl.width) }
@@ -42,7 +44,8 @@ func (c *compiler) placeOf(e *bmv2json.Expr) place {
 		for _, u := range e.UnionStack.Unions {
 			bases = append(bases, c.lay.headers[u.Headers[e.Member].Index].base)
 		}
-		rel, at := c.lay.headers[e.UnionStack.Unions[0].Headers[e.Member].Index].t.rel[e.Index], c.unionStackNext(e.UnionStack)
+		rel, at := c.lay.headers[e.UnionStack.Unions[0].Headers[e.Member].Index].t.rel[e.Index],
+			c.unionStackNext(e.UnionStack)
 		pl.dyn = func(st *state) int {
 			if n := st.next[at]; n > 0 {
 				return bases[n-1] + rel
@@ -84,7 +87,8 @@ func (c *compiler) unionStackNext(s *bmv2json.HeaderUnionStack) int {
 	return len(c.prog.Stacks) + s.Index
 }
 
-// header compiles an expression for a header: its index where that is fixed (dyn is nil), else a function.
+// header compiles an expression for a header: its index where that is fixed (dyn is nil), else a
+// function.
 func (c *compiler) header(e *bmv2json.Expr) (index int, dyn hdrFn) {
 	switch e.Op {
 	case bmv2json.OpHeader:
@@ -132,7 +136,8 @@ func (c *compiler) header(e *bmv2json.Expr) (index int, dyn hdrFn) {
 
 // element picks one of ids by the value of e.
 func (c *compiler) element(e *bmv2json.Expr, ids []int) (int, hdrFn) {
-	if e.Op == bmv2json.OpConst && e.Const.Sign() >= 0 && e.Const.Cmp(big.NewInt(int64(len(ids)))) < 0 {
+	if e.Op == bmv2json.OpConst && e.Const.Sign() >= 0 &&
+		e.Const.Cmp(big.NewInt(int64(len(ids)))) < 0 {
 		return ids[e.Const.Int64()], nil
 	}
 	idx := c.index(e)
@@ -144,7 +149,8 @@ func (c *compiler) element(e *bmv2json.Expr, ids []int) (int, hdrFn) {
 	}
 }
 
-// union compiles an expression for a union: the indices of its members' headers, at an index where it is one of a stack.
+// union compiles an expression for a union: the indices of its members' headers, at an index where
+// it is one of a stack.
 func (c *compiler) union(e *bmv2json.Expr) func(*state) []int {
 	members := func(u *bmv2json.HeaderUnion) (out []int) {
 		for _, h := range u.Headers {
@@ -173,8 +179,8 @@ func (c *compiler) union(e *bmv2json.Expr) func(*state) []int {
 	return nil
 }
 
-// index compiles a non-negative number that indexes something: a value of 64 bits, the largest one standing for all that do not fit (nothing has as many
-// elements).
+// index compiles a non-negative number that indexes something: a value of 64 bits, the largest one
+// standing for all that do not fit (nothing has as many elements).
 func (c *compiler) index(e *bmv2json.Expr) numFn {
 	r := interval.Of(e)
 	if fits, _ := r.FitsWord(); fits { // negative numbers become large ones
@@ -207,14 +213,16 @@ func isMask(v *big.Int) (int, bool) {
 	return n, v.Cmp(interval.Unsigned(n).Hi) == 0
 }
 
-// low compiles a data expression for the low n bits of its value, n at most 64. If the value's interval fits 64 bits then low(e, 64) is the value itself
-// (of a signed one: its two's complement).
+// low compiles a data expression for the low n bits of its value, n at most 64. If the value's
+// interval fits 64 bits then low(e, 64) is the value itself (of a signed one: its two's
+// complement).
 func (c *compiler) low(e *bmv2json.Expr, n int) numFn {
 	switch e.Op {
 	case bmv2json.OpConst:
 		v := interval.Word(e.Const, 0)
 		return func(*state) uint64 { return v }
-	case bmv2json.OpField, bmv2json.OpStackField, bmv2json.OpUnionStackField, bmv2json.OpAccessField:
+	case bmv2json.OpField, bmv2json.OpStackField, bmv2json.OpUnionStackField,
+		bmv2json.OpAccessField:
 		return c.load(e, n)
 	case bmv2json.OpLocal:
 		at := c.params[e.Index].lane
@@ -243,7 +251,8 @@ func (c *compiler) low(e *bmv2json.Expr, n int) numFn {
 			}
 			return r(st)
 		}
-	case bmv2json.OpAdd, bmv2json.OpSub, bmv2json.OpMul, bmv2json.OpBitAnd, bmv2json.OpBitOr, bmv2json.OpBitXor:
+	case bmv2json.OpAdd, bmv2json.OpSub, bmv2json.OpMul, bmv2json.OpBitAnd, bmv2json.OpBitOr,
+		bmv2json.OpBitXor:
 		return c.lowBinary(e, n)
 	case bmv2json.OpBitNot:
 		r := c.low(e.Right, n)
@@ -257,7 +266,8 @@ func (c *compiler) low(e *bmv2json.Expr, n int) numFn {
 			return func(st *state) uint64 { return l(st) << (k & 63) }
 		}
 		r := c.index(e.Right)
-		return func(st *state) uint64 { return l(st) << r(st) } // Go gives 0 where the amount is 64 or more
+		// Go gives 0 where the amount is 64 or more
+		return func(st *state) uint64 { return l(st) << r(st) }
 	case bmv2json.OpShr:
 		if fits, signed := interval.Of(e.Left).FitsWord(); fits {
 			l := c.low(e.Left, 64)
@@ -298,7 +308,8 @@ func (c *compiler) low(e *bmv2json.Expr, n int) numFn {
 			return f
 		}
 	}
-	// The operation needs more of its operands than their low bits: do it in as many lanes as it takes.
+	// The operation needs more of its operands than their low bits: do it in as many lanes as it
+	// takes.
 	lanes := 1
 	w := c.wide(e, lanes)
 	from, to := c.temp(lanes)
@@ -353,7 +364,8 @@ func (c *compiler) load(e *bmv2json.Expr, n int) numFn {
 	}
 }
 
-// fixedLane reports the lane of an unsigned field that is where it is, the commonest operand of all.
+// fixedLane reports the lane of an unsigned field that is where it is, the commonest operand of
+// all.
 func (c *compiler) fixedLane(e *bmv2json.Expr) (int, bool) {
 	if e.Op != bmv2json.OpField || e.Field.IsValidity() || e.Signed || e.Width > 64 {
 		return 0, false
@@ -361,8 +373,9 @@ func (c *compiler) fixedLane(e *bmv2json.Expr) (int, bool) {
 	return c.placeOf(e).lane, true
 }
 
-// lowBinary compiles the operations whose low bits depend on the operands' low bits alone. A constant on the right and a fixed field on the left are what
-// p4c writes most; they get closures of their own.
+// lowBinary compiles the operations whose low bits depend on the operands' low bits alone. A
+// constant on the right and a fixed field on the left are what p4c writes most; they get closures
+// of their own.
 func (c *compiler) lowBinary(e *bmv2json.Expr, n int) numFn {
 	left, right := e.Left, e.Right
 	if left.Op == bmv2json.OpConst && e.Op != bmv2json.OpSub {
@@ -370,7 +383,8 @@ func (c *compiler) lowBinary(e *bmv2json.Expr, n int) numFn {
 	}
 	if e.Op == bmv2json.OpBitAnd && right.Op == bmv2json.OpConst {
 		if m, ok := isMask(right.Const); ok {
-			if m >= n || interval.Of(left).Within(interval.Unsigned(m)) { // the mask takes nothing away
+			// the mask takes nothing away
+			if m >= n || interval.Of(left).Within(interval.Unsigned(m)) {
 				return c.low(left, n)
 			}
 			n = min(n, m)

@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// The test below makes random expressions over fields of many widths, compiles them and holds the result against the same expression worked out with
-// math/big, which is what BMv2 does.
+// The test below makes random expressions over fields of many widths, compiles them and holds the
+// result against the same expression worked out with math/big, which is what BMv2 does.
 
 var (
 	zero = new(big.Int)
@@ -21,7 +21,8 @@ var (
 
 func pow2(n int) *big.Int { return new(big.Int).Lsh(one, uint(n)) }
 
-// fieldsProgram is a program with one metadata header whose fields have the given widths; a negative width is a signed field.
+// fieldsProgram is a program with one metadata header whose fields have the given widths; a
+// negative width is a signed field.
 func fieldsProgram(t *testing.T, widths []int) *bmv2json.Program {
 	t.Helper()
 	var fields []string
@@ -56,7 +57,8 @@ type exprMaker struct {
 
 func (m *exprMaker) field() *bmv2json.Expr {
 	f := m.header.Type.Fields[m.r.IntN(len(m.header.Type.Fields))]
-	return &bmv2json.Expr{Op: bmv2json.OpField, Field: bmv2json.FieldRef{Header: m.header, Field: f}, Width: f.Width, Signed: f.Signed}
+	return &bmv2json.Expr{Op: bmv2json.OpField, Field: bmv2json.FieldRef{Header: m.header,
+		Field: f}, Width: f.Width, Signed: f.Signed}
 }
 
 func (m *exprMaker) constant(v *big.Int) *bmv2json.Expr {
@@ -94,8 +96,10 @@ func randomBits(r *rand.Rand, n int) *big.Int {
 }
 
 var dataOps = []bmv2json.ExprOp{
-	bmv2json.OpAdd, bmv2json.OpSub, bmv2json.OpMul, bmv2json.OpBitAnd, bmv2json.OpBitAnd, bmv2json.OpBitOr, bmv2json.OpBitXor, bmv2json.OpBitNot,
-	bmv2json.OpShl, bmv2json.OpShr, bmv2json.OpTwoCompMod, bmv2json.OpSatCast, bmv2json.OpUsatCast, bmv2json.OpTernary, bmv2json.OpBoolToData,
+	bmv2json.OpAdd, bmv2json.OpSub, bmv2json.OpMul, bmv2json.OpBitAnd, bmv2json.OpBitAnd,
+	bmv2json.OpBitOr, bmv2json.OpBitXor, bmv2json.OpBitNot,
+	bmv2json.OpShl, bmv2json.OpShr, bmv2json.OpTwoCompMod, bmv2json.OpSatCast, bmv2json.OpUsatCast,
+	bmv2json.OpTernary, bmv2json.OpBoolToData,
 	bmv2json.OpDiv, bmv2json.OpMod,
 }
 
@@ -122,7 +126,8 @@ func (m *exprMaker) data(depth int) *bmv2json.Expr {
 		if m.r.IntN(2) == 0 {
 			e.Right = m.constant(big.NewInt(int64(m.r.IntN(200))))
 		} else { // a small unsigned field
-			e.Right = &bmv2json.Expr{Op: bmv2json.OpBitAnd, Left: m.field(), Right: m.constant(big.NewInt(255))}
+			e.Right = &bmv2json.Expr{Op: bmv2json.OpBitAnd, Left: m.field(),
+				Right: m.constant(big.NewInt(255))}
 		}
 	default:
 		e.Left, e.Right = m.data(depth-1), m.data(depth-1)
@@ -131,7 +136,8 @@ func (m *exprMaker) data(depth int) *bmv2json.Expr {
 }
 
 var boolOps = []bmv2json.ExprOp{
-	bmv2json.OpEq, bmv2json.OpNe, bmv2json.OpLt, bmv2json.OpLe, bmv2json.OpGt, bmv2json.OpGe, bmv2json.OpAnd, bmv2json.OpOr, bmv2json.OpNot,
+	bmv2json.OpEq, bmv2json.OpNe, bmv2json.OpLt, bmv2json.OpLe, bmv2json.OpGt, bmv2json.OpGe,
+	bmv2json.OpAnd, bmv2json.OpOr, bmv2json.OpNot,
 	bmv2json.OpDataToBool,
 }
 
@@ -140,7 +146,8 @@ func (m *exprMaker) boolean(depth int) *bmv2json.Expr {
 	switch e.Op {
 	case bmv2json.OpAnd, bmv2json.OpOr:
 		if depth == 0 {
-			return &bmv2json.Expr{Op: bmv2json.OpBool, Type: bmv2json.TypeBool, Bool: m.r.IntN(2) == 0}
+			return &bmv2json.Expr{Op: bmv2json.OpBool, Type: bmv2json.TypeBool,
+				Bool: m.r.IntN(2) == 0}
 		}
 		e.Left, e.Right = m.boolean(depth-1), m.boolean(depth-1)
 	case bmv2json.OpNot:
@@ -270,7 +277,8 @@ func show(e *bmv2json.Expr) string {
 }
 
 func TestExpressionsAgainstBigIntegers(t *testing.T) {
-	widths := []int{1, 3, 8, 9, 16, 31, 32, 33, 48, 63, 64, 65, 100, 128, 200, -2, -8, -13, -32, -63, -64, -65, -128}
+	widths := []int{1, 3, 8, 9, 16, 31, 32, 33, 48, 63, 64, 65, 100, 128, 200, -2, -8, -13, -32,
+		-63, -64, -65, -128}
 	prog := fieldsProgram(t, widths)
 	r := rand.New(rand.NewPCG(1, 2))
 	m := &exprMaker{r, prog.Header("m")}
@@ -303,7 +311,8 @@ func TestExpressionsAgainstBigIntegers(t *testing.T) {
 			store(st)
 			at := p.lay.lane(dst.Field)
 			if got := bigFromLanes(st.w[at : at+lanesOf(dst.Width)]); got.Cmp(want) != 0 {
-				t.Fatalf("%s:%d = %s is %s, want %s\nfields %v", dst.Field, dst.Width, show(e), got.Text(16), want.Text(16), ref.fields)
+				t.Fatalf("%s:%d = %s is %s, want %s\nfields %v", dst.Field, dst.Width, show(e),
+					got.Text(16), want.Text(16), ref.fields)
 			}
 		}
 	}
@@ -314,7 +323,8 @@ func TestExpressionsAgainstBigIntegers(t *testing.T) {
 }
 
 // compileForTest compiles an assignment and a condition; nil where they are refused.
-func compileForTest(t *testing.T, prog *bmv2json.Program, dst, e, b *bmv2json.Expr) (p *Pipeline, store doFn, cond boolFn) {
+func compileForTest(t *testing.T, prog *bmv2json.Program, dst, e, b *bmv2json.Expr) (p *Pipeline,
+	store doFn, cond boolFn) {
 	t.Helper()
 	defer func() {
 		if r := recover(); r != nil {

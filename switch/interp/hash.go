@@ -16,8 +16,9 @@ var (
 	crc8Table  = straightTable[uint8](0x07)
 )
 
-// hashAlgorithm returns the algorithm that p4c calls by name, or nil. The "custom" CRCs have the parameters that BMv2 starts them with (a controller can
-// change them in BMv2, over an interface that is not P4Runtime's).
+// hashAlgorithm returns the algorithm that p4c calls by name, or nil. The "custom" CRCs have the
+// parameters that BMv2 starts them with (a controller can change them in BMv2, over an interface
+// that is not P4Runtime's).
 func (p *Pipeline) hashAlgorithm(name string) hashFn {
 	switch name {
 	case "crc32", "crc32_custom":

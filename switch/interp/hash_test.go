@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestHashes holds the algorithms against the check values that are published for them (the CRC catalogue's "123456789") and RFC 1071's example.
+// TestHashes holds the algorithms against the check values that are published for them (the CRC
+// catalogue's "123456789") and RFC 1071's example.
 func TestHashes(t *testing.T) {
 	p := &Pipeline{rand: rand.NewPCG(1, 1)}
 	check := []byte("123456789")

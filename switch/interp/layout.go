@@ -6,9 +6,11 @@ import (
 
 // layout says where each field lives in a packet's lanes.
 //
-// Every field has its own run of 64-bit lanes in state.w, least significant lane first, holding the field's bits as an unsigned number (a signed field is
-// sign-extended when it is read). Fields of up to 64 bits, nearly all, have one lane and cost one load. The fields of a header are laid out alike in all
-// headers of a type, so that copying a header is copying a run of lanes. A varbit field has no lanes: its bytes are in state.vl.
+// Every field has its own run of 64-bit lanes in state.w, least significant lane first, holding the
+// field's bits as an unsigned number (a signed field is sign-extended when it is read). Fields of
+// up to 64 bits, nearly all, have one lane and cost one load. The fields of a header are laid out
+// alike in all headers of a type, so that copying a header is copying a run of lanes. A varbit
+// field has no lanes: its bytes are in state.vl.
 type layout struct {
 	lanes   int
 	headers []headerLayout // by Header.Index
@@ -24,8 +26,9 @@ type headerLayout struct {
 // typeLayout is the part of the layout that headers of one type share.
 type typeLayout struct {
 	lanes int
-	rel   []int    // lane of each field, from the header's base
-	wire  []bitsAt // fixed fields in wire order, with bit offsets from the header's start, before the varbit field
+	rel   []int // lane of each field, from the header's base
+	// fixed fields in wire order, with bit offsets from the header's start, before the varbit field
+	wire  []bitsAt
 	after []bitsAt // those after the varbit field, with offsets from the first byte after it
 	bits  int      // of all fixed fields
 	head  int      // bits before the varbit field
@@ -68,7 +71,8 @@ func newLayout(p *bmv2json.Program) *layout {
 				tl.head, off = off, 0
 				continue
 			}
-			at := bitsAt{kind: kindOf(off, f.Width), rel: tl.lanes, off: off, byte0: off / 8, width: f.Width}
+			at := bitsAt{kind: kindOf(off, f.Width), rel: tl.lanes, off: off, byte0: off / 8,
+				width: f.Width}
 			if tl.vl && f.Index > t.VL {
 				tl.after = append(tl.after, at)
 			} else {

@@ -12,7 +12,8 @@ type lookupMap interface {
 	len() int
 }
 
-// newLookupMap picks the map for keys of that many lanes. Keys of one and two lanes, which is nearly all, are hashed as what they are.
+// newLookupMap picks the map for keys of that many lanes. Keys of one and two lanes, which is
+// nearly all, are hashed as what they are.
 func newLookupMap(lanes int) lookupMap {
 	switch {
 	case lanes <= 1:
@@ -84,9 +85,11 @@ func (f *oneFinder) find(key []uint64) *entry { return f.m[key[0]] }
 func (f *oneFinder) insert(e *entry)          { f.m[e.value[0]] = e }
 func (f *oneFinder) remove(e *entry)          { delete(f.m, e.value[0]) }
 
-// maskFinder holds the entries of one mask in one map, and asks the maps in order. For an LPM table there is a map for each prefix length in use and the
-// longest comes first. For a ternary one (the "tuple space" of Srinivasan and others, SIGCOMM 1999) there is a map for each mask in use, entries that
-// differ only in priority hang together, and the maps are asked in the order of the best priority they hold until none can do better.
+// maskFinder holds the entries of one mask in one map, and asks the maps in order. For an LPM table
+// there is a map for each prefix length in use and the longest comes first. For a ternary one (the
+// "tuple space" of Srinivasan and others, SIGCOMM 1999) there is a map for each mask in use,
+// entries that differ only in priority hang together, and the maps are asked in the order of the
+// best priority they hold until none can do better.
 type maskFinder struct {
 	lpm    bool
 	lanes  int
@@ -134,7 +137,8 @@ func (f *maskFinder) insert(e *entry) {
 	i := slices.IndexFunc(f.groups, func(g *maskGroup) bool { return slices.Equal(g.mask, e.mask) })
 	if i < 0 {
 		i = len(f.groups)
-		f.groups = append(f.groups, &maskGroup{mask: e.mask, plen: e.plen, m: newLookupMap(f.lanes), prio: map[int]int{}})
+		f.groups = append(f.groups, &maskGroup{mask: e.mask, plen: e.plen, m: newLookupMap(f.lanes),
+			prio: map[int]int{}})
 	}
 	g := f.groups[i]
 	first := g.m.get(e.value)

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestLookups fills the tables of the test program with random entries, changes and removes some, and holds what random packets hit against a search of
-// all entries that are there.
+// TestLookups fills the tables of the test program with random entries, changes and removes some,
+// and holds what random packets hit against a search of all entries that are there.
 func TestLookups(t *testing.T) {
 	p := load(t, "tables", Options{})
 	r := rand.New(rand.NewPCG(7, 8))
@@ -50,12 +50,18 @@ func TestLookups(t *testing.T) {
 			func(e *target.TableEntry, f []byte) bool {
 				return bytes.Equal(f[1:3], e.Match[0].Value) && f[7]&1 == e.Match[1].Value[0]
 			}},
-		{1, "I.wide_t", func() []target.FieldMatch { return []target.FieldMatch{{Value: value(9)}, {Value: value(4)}} },
+		{1, "I.wide_t", func() []target.FieldMatch {
+			return []target.FieldMatch{{Value: value(9)},
+				{Value: value(4)}}
+		},
 			func(e *target.TableEntry, f []byte) bool {
-				return bytes.Equal(f[8:17], e.Match[0].Value) && bytes.Equal(f[3:7], e.Match[1].Value)
+				return bytes.Equal(f[8:17], e.Match[0].Value) &&
+					bytes.Equal(f[3:7], e.Match[1].Value)
 			}},
 		{2, "I.lpm_t", func() []target.FieldMatch {
-			return []target.FieldMatch{{Value: value(4), PrefixLen: []int{0, 3, 29, 30, 31, 32}[r.IntN(6)]}, {Value: []byte{byte(r.IntN(3))}}}
+			return []target.FieldMatch{{Value: value(4),
+				PrefixLen: []int{0, 3, 29, 30, 31, 32}[r.IntN(6)]},
+				{Value: []byte{byte(r.IntN(3))}}}
 		},
 			func(e *target.TableEntry, f []byte) bool {
 				n := e.Match[0].PrefixLen
@@ -67,7 +73,8 @@ func TestLookups(t *testing.T) {
 				return f[7]>>1 == e.Match[1].Value[0]
 			}},
 		{3, "I.ternary_t", func() []target.FieldMatch {
-			return []target.FieldMatch{{Value: value(4), Mask: masks(4)}, {Value: value(9), Mask: masks(9)}}
+			return []target.FieldMatch{{Value: value(4), Mask: masks(4)},
+				{Value: value(9), Mask: masks(9)}}
 		},
 			func(e *target.TableEntry, f []byte) bool {
 				return masked(f[3:7], e.Match[0]) && masked(f[8:17], e.Match[1])
@@ -80,7 +87,8 @@ func TestLookups(t *testing.T) {
 			return []target.FieldMatch{{Value: a, Mask: b}, {Value: value(4), Mask: masks(4)}}
 		},
 			func(e *target.TableEntry, f []byte) bool {
-				return bytes.Compare(f[1:3], e.Match[0].Value) >= 0 && bytes.Compare(f[1:3], e.Match[0].Mask) <= 0 && masked(f[3:7], e.Match[1])
+				return bytes.Compare(f[1:3], e.Match[0].Value) >= 0 &&
+					bytes.Compare(f[1:3], e.Match[0].Mask) <= 0 && masked(f[3:7], e.Match[1])
 			}},
 	}
 	for _, tt := range tables {
@@ -133,7 +141,8 @@ func TestLookups(t *testing.T) {
 					if !tt.hits(e, f) {
 						continue
 					}
-					better := best == nil || e.Priority > best.Priority || e.Priority == best.Priority && order[k] < bestAt
+					better := best == nil || e.Priority > best.Priority ||
+						e.Priority == best.Priority && order[k] < bestAt
 					if tt.which == 2 && best != nil {
 						better = e.Match[0].PrefixLen > best.Match[0].PrefixLen
 					}
@@ -151,7 +160,8 @@ func TestLookups(t *testing.T) {
 				}
 				outs := p.Process(0, 0, f)
 				if len(outs) != 1 || outs[0].Frame[0] != want {
-					t.Fatalf("step %d: frame %x gives %v, want %02x from %+v", step, f, outs, want, best)
+					t.Fatalf("step %d: frame %x gives %v, want %02x from %+v", step, f, outs, want,
+						best)
 				}
 			}
 			entries, err := p.Entries(tt.name)
@@ -159,7 +169,8 @@ func TestLookups(t *testing.T) {
 				t.Errorf("%d entries, want %d: %v", len(entries), len(have), err)
 			}
 			for i := range entries {
-				if h := have[canonicalKey(&entries[i])]; h == nil || !bytes.Equal(h.Action.Params[0], entries[i].Action.Params[0]) {
+				if h := have[canonicalKey(&entries[i])]; h == nil ||
+					!bytes.Equal(h.Action.Params[0], entries[i].Action.Params[0]) {
 					t.Errorf("entry %+v is not among those that were put in", entries[i])
 				}
 			}
@@ -180,13 +191,15 @@ func masked(v []byte, m target.FieldMatch) bool {
 	return true
 }
 
-// canonicalKey is a name for the match and priority of an entry, with the bits that do not count left out.
+// canonicalKey is a name for the match and priority of an entry, with the bits that do not count
+// left out.
 func canonicalKey(e *target.TableEntry) string {
 	s := fmt.Sprint(e.Priority)
 	for _, m := range e.Match {
 		v := bytes.Clone(m.Value)
 		switch {
-		case m.PrefixLen > 0 || len(m.Mask) == 0 && len(v) == 4 && len(e.Match) == 2 && len(e.Match[1].Value) == 1:
+		case m.PrefixLen > 0 || len(m.Mask) == 0 && len(v) == 4 && len(e.Match) == 2 &&
+			len(e.Match[1].Value) == 1:
 			for i := m.PrefixLen; i < len(v)*8; i++ {
 				v[i/8] &^= 0x80 >> (i % 8)
 			}

@@ -8,7 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// logMessage compiles log_msg(format, values): each {} in the format is replaced by the next value, in decimal; \{ and \} stand for themselves.
+// logMessage compiles log_msg(format, values): each {} in the format is replaced by the next value,
+// in decimal; \{ and \} stand for themselves.
 func (c *compiler) logMessage(p *bmv2json.Primitive) doFn {
 	parts := splitFormat(p.Args[0].Str)
 	args := p.Args[1].Args

@@ -4,8 +4,9 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// maxStates bounds the states that one packet may pass. A parser that goes round takes something of the packet each time, or P4 says it may be stopped
-// with the error ParserTimeout; BMv2 would go on for ever.
+// maxStates bounds the states that one packet may pass. A parser that goes round takes something of
+// the packet each time, or P4 says it may be stopped with the error ParserTimeout; BMv2 would go on
+// for ever.
 const maxStates = 1 << 14
 
 // parser is a compiled parser.
@@ -14,7 +15,8 @@ type parser struct {
 	verify []*checksum
 }
 
-// parseState is a compiled state. Its operations return the error that stops the parser, or noError.
+// parseState is a compiled state. Its operations return the error that stops the parser, or
+// noError.
 type parseState struct {
 	ops   []parseOp
 	key   []keyPart
@@ -54,7 +56,8 @@ func (c *compiler) parser(p *bmv2json.Parser) *parser {
 	return &parser{init: at(p.Init)}
 }
 
-func (c *compiler) parseState(out *parseState, s *bmv2json.ParseState, at func(*bmv2json.ParseState) *parseState) {
+func (c *compiler) parseState(out *parseState, s *bmv2json.ParseState,
+	at func(*bmv2json.ParseState) *parseState) {
 	for _, o := range s.Ops {
 		out.ops = append(out.ops, c.parserOp(o))
 	}
@@ -123,7 +126,8 @@ func fullMask(widths []int) []uint64 {
 	return out
 }
 
-// keyField compiles reading a field into the key. The last element of an empty stack is an error, as P4 says; BMv2 reads whatever is there.
+// keyField compiles reading a field into the key. The last element of an empty stack is an error,
+// as P4 says; BMv2 reads whatever is there.
 func (c *compiler) keyField(e *bmv2json.Expr, n int) func(*state, []uint64) uint64 {
 	if e.Op == bmv2json.OpField && e.Field.IsValidity() {
 		v := c.load(e, 64)
@@ -175,7 +179,8 @@ func (c *compiler) parserOp(o *bmv2json.ParserOp) parseOp {
 			return err(st)
 		}
 	case bmv2json.ParserAdvance:
-		n, short, invalid := c.index(o.Value), c.errs["PacketTooShort"], c.errs["ParserInvalidArgument"]
+		n, short, invalid := c.index(o.Value), c.errs["PacketTooShort"],
+			c.errs["ParserInvalidArgument"]
 		return func(st *state) uint64 {
 			bits := n(st)
 			switch {
@@ -194,7 +199,8 @@ func (c *compiler) parserOp(o *bmv2json.ParserOp) parseOp {
 
 func (c *compiler) parserSet(o *bmv2json.ParserOp) parseOp {
 	if o.Value.Op != bmv2json.OpLookahead {
-		do := c.assign(&bmv2json.Expr{Op: bmv2json.OpField, Field: o.Dest, Width: o.Dest.Width(), Path: o.Path}, o.Value)
+		do := c.assign(&bmv2json.Expr{Op: bmv2json.OpField, Field: o.Dest, Width: o.Dest.Width(),
+			Path: o.Path}, o.Value)
 		return func(st *state) uint64 { do(st); return noError }
 	}
 	get := c.lookahead(o.Value)
@@ -218,7 +224,8 @@ func storeLanes(dst, src []uint64, width int) {
 	dst[len(dst)-1] &= topMask(width)
 }
 
-// extract compiles extract and extract_VL, into a header, the next of a stack, or a member of the next of a union stack.
+// extract compiles extract and extract_VL, into a header, the next of a stack, or a member of the
+// next of a union stack.
 func (c *compiler) extract(o *bmv2json.ParserOp) parseOp {
 	var take func(*state, int) uint64
 	if o.Kind == bmv2json.ParserExtract {
@@ -263,7 +270,8 @@ func (c *compiler) extract(o *bmv2json.ParserOp) parseOp {
 // extractHeader is the common case, with everything that is known of the header bound beforehand.
 func (c *compiler) extractHeader(h int) parseOp {
 	hl, short := c.lay.headers[h], c.errs["PacketTooShort"]
-	size, fields, base, end, alone := hl.t.bits/8, hl.t.wire, hl.base, hl.base+hl.t.lanes, hl.siblings == nil
+	size, fields, base, end, alone := hl.t.bits/8, hl.t.wire, hl.base, hl.base+hl.t.lanes,
+		hl.siblings == nil
 	return func(st *state) uint64 {
 		b := st.frame[st.pos:]
 		if len(b) < size {
@@ -298,7 +306,8 @@ func (c *compiler) takeFixed() func(*state, int) uint64 {
 
 func (c *compiler) takeVarbit(length *bmv2json.Expr) func(*state, int) uint64 {
 	n := c.index(length)
-	short, tooLong, invalid := c.errs["PacketTooShort"], c.errs["HeaderTooShort"], c.errs["ParserInvalidArgument"]
+	short, tooLong, invalid := c.errs["PacketTooShort"], c.errs["HeaderTooShort"],
+		c.errs["ParserInvalidArgument"]
 	return func(st *state, h int) uint64 {
 		hl := &st.lay.headers[h]
 		bits := n(st)
@@ -324,7 +333,8 @@ func (c *compiler) takeVarbit(length *bmv2json.Expr) func(*state, int) uint64 {
 	}
 }
 
-// run parses st.frame and returns the error that stopped it. What was taken before the error stays taken, as in BMv2.
+// run parses st.frame and returns the error that stopped it. What was taken before the error stays
+// taken, as in BMv2.
 func (ps *parser) run(st *state) uint64 {
 	st.pos = 0
 	err := ps.states(st)

@@ -17,14 +17,15 @@ type Options struct {
 	DropPort uint32
 	// Seed is where the program's random numbers start.
 	Seed uint64
-	// MaxPasses bounds how often one received packet may go through ingress or egress, all its copies together; 0 means 4096. What is beyond it is
-	// dropped, and said to Log.
+	// MaxPasses bounds how often one received packet may go through ingress or egress, all its
+	// copies together; 0 means 4096. What is beyond it is dropped, and said to Log.
 	MaxPasses int
-	// OnDigest gets what the program sends with digest(): at most one a packet, as in BMv2, taken when ingress has ended. It is called after the packet,
-	// from the goroutine of Process, and may call the Pipeline's methods. Nil drops digests.
+	// OnDigest gets what the program sends with digest(): at most one a packet, as in BMv2, taken
+	// when ingress has ended. It is called after the packet, from the goroutine of Process, and may
+	// call the Pipeline's methods. Nil drops digests.
 	OnDigest func(target.Digest)
-	// Log gets what the program says with log_msg, and why packets were dropped that the program did not drop. It must not call the Pipeline. Nil
-	// discards it.
+	// Log gets what the program says with log_msg, and why packets were dropped that the program
+	// did not drop. It must not call the Pipeline. Nil discards it.
 	Log func(string)
 }
 
@@ -34,10 +35,13 @@ const (
 )
 
 const (
-	// maxState bounds what a program's registers, counters and meters take in all, in bytes. Go ends a process that gets no more memory, so a program that asks for too much is refused before; one
-	// that asks for more than this is more likely wrong than meant. While a program is replaced there are two.
+	// maxState bounds what a program's registers, counters and meters take in all, in bytes. Go
+	// ends a process that gets no more memory, so a program that asks for too much is refused
+	// before; one that asks for more than this is more likely wrong than meant. While a program is
+	// replaced there are two.
 	maxState = 1 << 30
-	// maxLanes bounds the fields of a packet, and what is computed of them, in words of 64 bits. There may be MaxPasses packets at a time: 1 GiB.
+	// maxLanes bounds the fields of a packet, and what is computed of them, in words of 64 bits.
+	// There may be MaxPasses packets at a time: 1 GiB.
 	maxLanes = 1 << 15
 )
 
@@ -55,14 +59,16 @@ const (
 // noError is the value of error.NoError for a parser that was not stopped.
 const noError = ^uint64(0)
 
-// Pipeline is a program ready to run and its state. Its methods are safe for concurrent use; packets go through one at a time.
+// Pipeline is a program ready to run and its state. Its methods are safe for concurrent use;
+// packets go through one at a time.
 type Pipeline struct {
 	prog *bmv2json.Program
 	opts Options
 	lay  *layout
 
-	// cp keeps control-plane calls apart from each other, and dp keeps packets apart from the moment in which one changes something. Where both are held,
-	// cp was taken first. So a packet waits for no more than a few assignments, however large the table that is being listed.
+	// cp keeps control-plane calls apart from each other, and dp keeps packets apart from the
+	// moment in which one changes something. Where both are held, cp was taken first. So a packet
+	// waits for no more than a few assignments, however large the table that is being listed.
 	cp, dp sync.Mutex
 
 	// The program, compiled.
@@ -108,7 +114,8 @@ type laneRun struct{ from, to int }
 
 var _ target.Pipeline = (*Pipeline)(nil)
 
-// New compiles a program. An error wraps [target.ErrUnsupported] where the program asks for what this engine does not do.
+// New compiles a program. An error wraps [target.ErrUnsupported] where the program asks for what
+// this engine does not do.
 func New(prog *bmv2json.Program, opts Options) (*Pipeline, error) {
 	p, err := compile(prog, opts)
 	if err != nil {
@@ -144,14 +151,17 @@ func compile(prog *bmv2json.Program, opts Options) (p *Pipeline, err error) {
 		}
 	}()
 	p = &Pipeline{
-		prog: prog, opts: opts, lay: newLayout(prog), fieldList: map[int][]laneRun{}, learn: map[int][]wideFn{}, stacks: len(prog.Stacks) + len(prog.UnionStacks),
-		groups: map[uint32][]target.Replica{}, sessions: map[uint32]target.CloneSession{}, rand: rand.NewPCG(opts.Seed, opts.Seed),
+		prog: prog, opts: opts, lay: newLayout(prog), fieldList: map[int][]laneRun{},
+		learn: map[int][]wideFn{}, stacks: len(prog.Stacks) + len(prog.UnionStacks),
+		groups: map[uint32][]target.Replica{}, sessions: map[uint32]target.CloneSession{},
+		rand: rand.NewPCG(opts.Seed, opts.Seed),
 	}
 	c := &compiler{prog: prog, p: p, lay: p.lay}
 	c.program()
 	p.scratch = c.scratch
 	if n := p.lay.lanes + p.scratch + c.keyLanes; n > maxLanes {
-		refuse("header_types", "fields, and wide values that are computed of them, of %d kB in all for each packet (at most %d)", n*8>>10, maxLanes*8>>10)
+		refuse("header_types",
+			"fields, and wide values that are computed of them, of %d kB in all for each packet (at most %d)", n*8>>10, maxLanes*8>>10)
 	}
 	p.key = make([]uint64, c.keyLanes)
 	return p, nil
@@ -166,7 +176,8 @@ func (c *compiler) program() {
 	}
 	for _, t := range prog.HeaderTypes {
 		if t.VL >= 0 && t.Fields[t.VL].Offset%8 != 0 {
-			refuse(t.Path, "field %q of variable length, which does not start on a byte", t.Fields[t.VL].Name)
+			refuse(t.Path, "field %q of variable length, which does not start on a byte",
+				t.Fields[t.VL].Name)
 		}
 	}
 	p.metadata = make([]bool, len(prog.Headers))
@@ -184,7 +195,8 @@ func (c *compiler) program() {
 	c.standardFields()
 	checkState(prog)
 	for _, r := range prog.Registers {
-		p.registers = append(p.registers, &registerArray{size: r.Size, width: r.Width, lanes: lanesOf(r.Width), signed: r.Signed})
+		p.registers = append(p.registers, &registerArray{size: r.Size, width: r.Width,
+			lanes: lanesOf(r.Width), signed: r.Signed})
 	}
 	for range prog.Counters {
 		p.counters = append(p.counters, &counterArray{})
@@ -252,11 +264,13 @@ func checkState(prog *bmv2json.Program) {
 		add("meter", m.Name, m.Path, m.Size*int(unsafe.Sizeof(meter{})))
 	}
 	if total > maxState {
-		refuse(path, "registers, counters and meters of %d MB in all (at most %d); the largest is %s of %d MB", total>>20, maxState>>20, what, largest>>20)
+		refuse(path,
+			"registers, counters and meters of %d MB in all (at most %d); the largest is %s of %d MB", total>>20, maxState>>20, what, largest>>20)
 	}
 }
 
-// errors finds the value of each error; those of the core library that the program does not number get values of their own, as in BMv2.
+// errors finds the value of each error; those of the core library that the program does not number
+// get values of their own, as in BMv2.
 func (c *compiler) errors() {
 	c.errs = map[string]uint64{}
 	next := uint64(0)
@@ -265,7 +279,8 @@ func (c *compiler) errors() {
 		next = max(next, uint64(e.Value)+1)
 	}
 	for _, name := range []string{
-		"NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds", "HeaderTooShort", "ParserTimeout", "ParserInvalidArgument",
+		"NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds", "HeaderTooShort",
+		"ParserTimeout", "ParserInvalidArgument",
 	} {
 		if _, ok := c.errs[name]; !ok {
 			c.errs[name] = next
@@ -280,7 +295,8 @@ func (c *compiler) flow() {
 	for _, name := range []string{"ingress", "egress"} {
 		pl := c.prog.Pipeline(name)
 		if pl == nil {
-			refuse("pipelines", "a program without a pipeline named %q (only v1model programs are run)", name)
+			refuse("pipelines",
+				"a program without a pipeline named %q (only v1model programs are run)", name)
 		}
 		nodes := map[bmv2json.Node]node{}
 		for _, t := range pl.Tables {
@@ -342,8 +358,8 @@ func (t *table) afterDefault() node {
 	return t.next[t.src.Default.Action.Index]
 }
 
-// link sets where control goes after a table. A member of an action profile that several tables share may name an action object that p4c made for another
-// of them; it is the same action by name.
+// link sets where control goes after a table. A member of an action profile that several tables
+// share may name an action object that p4c made for another of them; it is the same action by name.
 func (c *compiler) link(t *table, at func(bmv2json.Node) node) {
 	if t.hitMiss {
 		t.hit, t.miss = at(t.src.Hit), at(t.src.Miss)
@@ -367,7 +383,8 @@ func (c *compiler) link(t *table, at func(bmv2json.Node) node) {
 func (c *compiler) parserAndDeparser() {
 	p := c.p
 	if len(c.prog.Parsers) != 1 || len(c.prog.Deparsers) != 1 {
-		refuse("parsers", "%d parsers and %d deparsers (a v1model program has one of each)", len(c.prog.Parsers), len(c.prog.Deparsers))
+		refuse("parsers", "%d parsers and %d deparsers (a v1model program has one of each)",
+			len(c.prog.Parsers), len(c.prog.Deparsers))
 	}
 	p.parser = c.parser(c.prog.Parsers[0])
 	d := c.prog.Deparsers[0]
@@ -421,16 +438,19 @@ func (p *Pipeline) reset() error {
 			largest = max(largest, e.Priority)
 		}
 		for _, e := range t.src.ConstEntries {
-			te := &target.TableEntry{Action: &target.ActionCall{Action: e.Action.Name, Params: e.Params}, IsConst: true}
+			te := &target.TableEntry{Action: &target.ActionCall{Action: e.Action.Name,
+				Params: e.Params}, IsConst: true}
 			if t.src.NeedsPriority() {
 				te.Priority = largest + 1 - e.Priority
 			}
 			for _, m := range e.Match {
-				te.Match = append(te.Match, target.FieldMatch{Value: m.Value, Mask: m.Mask, PrefixLen: m.PrefixLen})
+				te.Match = append(te.Match, target.FieldMatch{Value: m.Value, Mask: m.Mask,
+					PrefixLen: m.PrefixLen})
 			}
 			if err := t.insert(te); err != nil {
 				if errors.Is(err, target.ErrExists) {
-					err = fmt.Errorf("the same match stands in an earlier entry: %w", target.ErrInvalid)
+					err = fmt.Errorf("the same match stands in an earlier entry: %w",
+						target.ErrInvalid)
 				}
 				return fmt.Errorf("%s: %w", e.Path, err)
 			}
@@ -439,7 +459,8 @@ func (p *Pipeline) reset() error {
 	return nil
 }
 
-// Barrier implements [target.Pipeline]. Every change has waited for the packet under way, which keeps dp from its parser to its last copy.
+// Barrier implements [target.Pipeline]. Every change has waited for the packet under way, which
+// keeps dp from its parser to its last copy.
 func (p *Pipeline) Barrier() error { return nil }
 
 // Program implements [target.Pipeline].

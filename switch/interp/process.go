@@ -14,7 +14,8 @@ type Out struct {
 
 // Buffer is memory for the frames that leave, to be used again for the next packet.
 type Buffer struct {
-	// Outs are the frames of the last packet, in the order in which they left. Their memory is the buffer's: it is good until the next ProcessInto.
+	// Outs are the frames of the last packet, in the order in which they left. Their memory is the
+	// buffer's: it is good until the next ProcessInto.
 	Outs  []Out
 	arena []byte
 }
@@ -41,18 +42,21 @@ type deparser struct {
 	update []*checksum
 }
 
-// Process takes a frame that came in by port at the time now (since the device was made: what the program sees as its timestamps) through the program and
-// returns the frames that leave, whose memory is the caller's. The frame is only read, and not after Process has returned.
+// Process takes a frame that came in by port at the time now (since the device was made: what the
+// program sees as its timestamps) through the program and returns the frames that leave, whose
+// memory is the caller's. The frame is only read, and not after Process has returned.
 //
-// Packets are worked off in the order in which they are made: first all for egress (a clone before the packet it was made from, replicas in the order of
-// their group), then what was resubmitted or recirculated.
+// Packets are worked off in the order in which they are made: first all for egress (a clone before
+// the packet it was made from, replicas in the order of their group), then what was resubmitted or
+// recirculated.
 func (p *Pipeline) Process(now time.Duration, port uint32, frame []byte) []Out {
 	var b Buffer
 	p.ProcessInto(&b, now, port, frame)
 	return b.Outs
 }
 
-// ProcessInto is Process without allocation: the frames are in b, until it is used again. b must not be shared between goroutines.
+// ProcessInto is Process without allocation: the frames are in b, until it is used again. b must
+// not be shared between goroutines.
 func (p *Pipeline) ProcessInto(b *Buffer, now time.Duration, port uint32, frame []byte) {
 	b.reset()
 	digests := p.process(b, now, port, frame)
@@ -61,7 +65,8 @@ func (p *Pipeline) ProcessInto(b *Buffer, now time.Duration, port uint32, frame 
 	}
 }
 
-func (p *Pipeline) process(b *Buffer, now time.Duration, port uint32, frame []byte) []target.Digest {
+func (p *Pipeline) process(b *Buffer, now time.Duration, port uint32,
+	frame []byte) []target.Digest {
 	p.dp.Lock()
 	defer p.dp.Unlock()
 	p.passes, p.digests = 0, nil
@@ -185,8 +190,9 @@ func (p *Pipeline) enqueue(st *state, port uint32) {
 	p.queue = append(p.queue, st)
 }
 
-// multicast makes a copy of st for each replica. A copy has the headers, the metadata and the length of st, but none of its requests: not even truncate,
-// which in BMv2 is for the packet that goes out and for nothing that is made of it.
+// multicast makes a copy of st for each replica. A copy has the headers, the metadata and the
+// length of st, but none of its requests: not even truncate, which in BMv2 is for the packet that
+// goes out and for nothing that is made of it.
 func (p *Pipeline) multicast(st *state, replicas []target.Replica) {
 	for _, r := range replicas {
 		if len(p.queue) > p.opts.MaxPasses {
@@ -210,8 +216,8 @@ func (p *Pipeline) keep(dst, src *state, list int) {
 	}
 }
 
-// cloneIngress makes the copies of a clone session from the packet as it was received: it is parsed once more, and keeps of the metadata only the field
-// list.
+// cloneIngress makes the copies of a clone session from the packet as it was received: it is parsed
+// once more, and keeps of the metadata only the field list.
 func (p *Pipeline) cloneIngress(st *state, length int) {
 	s, ok := p.sessions[st.session]
 	if !ok {
@@ -237,7 +243,8 @@ func (p *Pipeline) cloneEgress(st *state) {
 	c := p.get(st.now)
 	c.clear()
 	c.copyPHV(st)
-	c.inPort, c.inLen, c.frame, c.length, c.payload = st.inPort, st.inLen, st.frame, st.length, st.payload
+	c.inPort, c.inLen, c.frame, c.length, c.payload = st.inPort, st.inLen, st.frame, st.length,
+		st.payload
 	c.clearMetadata()
 	p.keep(c, st, st.cloneFL)
 	p.std.instanceType.set(c, instanceEgressClone)
@@ -256,7 +263,8 @@ func (p *Pipeline) replicate(c *state, s target.CloneSession) {
 	p.put(c)
 }
 
-// resubmit puts the packet, as it was received, back to ingress with the metadata of the field list.
+// resubmit puts the packet, as it was received, back to ingress with the metadata of the field
+// list.
 func (p *Pipeline) resubmit(st *state, length int) {
 	c := p.get(st.now)
 	c.clear()
@@ -321,7 +329,8 @@ func (p *Pipeline) send(b *Buffer, st *state) {
 	p.put(st)
 }
 
-// recirculate puts the packet, as the deparser wrote it, back to ingress with the metadata of the field list.
+// recirculate puts the packet, as the deparser wrote it, back to ingress with the metadata of the
+// field list.
 func (p *Pipeline) recirculate(st *state, frame []byte) {
 	c := p.get(st.now)
 	c.clear()

@@ -17,7 +17,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestSideEffects looks at what leaves a packet's way otherwise than by a port: digests, messages, random numbers, assertions.
+// TestSideEffects looks at what leaves a packet's way otherwise than by a port: digests, messages,
+// random numbers, assertions.
 func TestSideEffects(t *testing.T) {
 	var digests []target.Digest
 	var messages []string
@@ -26,14 +27,16 @@ func TestSideEffects(t *testing.T) {
 		Seed: 42,
 		OnDigest: func(d target.Digest) {
 			digests = append(digests, d)
-			if _, err := p.ReadRegister("I.narrow", 0); err != nil { // the pipeline may be asked from here
+			// the pipeline may be asked from here
+			if _, err := p.ReadRegister("I.narrow", 0); err != nil {
 				t.Error(err)
 			}
 		},
 		Log: func(s string) { messages = append(messages, s) },
 	})
 	single(t, p, "08 1234 01020304050607fa 00000000000000000000000000000000")
-	want := target.Digest{Name: "seen_t", Fields: [][]byte{{0x12, 0x34}, {0x1a}, {1, 2, 3, 4, 5, 6, 7, 0xfa}}}
+	want := target.Digest{Name: "seen_t", Fields: [][]byte{{0x12, 0x34}, {0x1a},
+		{1, 2, 3, 4, 5, 6, 7, 0xfa}}}
 	if len(digests) != 1 || fmt.Sprint(digests[0]) != fmt.Sprint(want) {
 		t.Errorf("digests: %v", digests)
 	}
@@ -42,7 +45,9 @@ func TestSideEffects(t *testing.T) {
 		t.Errorf("messages: %q", messages)
 	}
 	messages = nil
-	if outs := p.Process(0, 0, frame(t, "0b dead 0000000000000007 00000000000000000000000000000000")); len(outs) != 0 || len(messages) != 1 ||
+	if outs := p.Process(0, 0, frame(t,
+		"0b dead 0000000000000007 00000000000000000000000000000000")); len(outs) != 0 ||
+		len(messages) != 1 ||
 		!strings.Contains(messages[0], "assert failed") {
 		t.Errorf("an assertion that does not hold: %v, %q", outs, messages)
 	}
@@ -54,7 +59,8 @@ func TestTimestamps(t *testing.T) {
 	prog := fieldsProgram(t, []int{8})
 	p, err := New(prog, Options{})
 	must(t, err)
-	if outs := p.Process(time.Hour, 3, []byte{1, 2, 3}); len(outs) != 1 || outs[0].Port != 0 || !bytes.Equal(outs[0].Frame, []byte{1, 2, 3}) {
+	if outs := p.Process(time.Hour, 3, []byte{1, 2, 3}); len(outs) != 1 || outs[0].Port != 0 ||
+		!bytes.Equal(outs[0].Frame, []byte{1, 2, 3}) {
 		t.Errorf("an empty program gave %v", outs)
 	}
 }
@@ -63,7 +69,8 @@ func TestTimestamps(t *testing.T) {
 func TestPassesAreBounded(t *testing.T) {
 	var said []string
 	p := load(t, "copies", Options{MaxPasses: 50, Log: func(s string) { said = append(said, s) }})
-	must(t, p.SetCloneSession(0, &target.CloneSession{Replicas: []target.Replica{{Port: 1}, {Port: 2}}}))
+	must(t, p.SetCloneSession(0,
+		&target.CloneSession{Replicas: []target.Replica{{Port: 1}, {Port: 2}}}))
 	must(t, p.SetMulticastGroup(9, slices.Repeat([]target.Replica{{Port: 1, Instance: 1}}, 100)))
 	if outs := p.Process(0, 0, frame(t, "01 00 0009 00")); len(outs) != 49 || len(said) != 1 {
 		t.Errorf("%d frames left, and %q was said", len(outs), said)
@@ -77,9 +84,11 @@ func TestPassesAreBounded(t *testing.T) {
 // TestCloneSession cuts the copies of a session.
 func TestCloneSession(t *testing.T) {
 	p := load(t, "copies", Options{})
-	must(t, p.SetCloneSession(5, &target.CloneSession{Replicas: []target.Replica{{Port: 4, Instance: 77}}, TruncateTo: 10}))
+	must(t, p.SetCloneSession(5,
+		&target.CloneSession{Replicas: []target.Replica{{Port: 4, Instance: 77}}, TruncateTo: 10}))
 	outs := p.Process(0, 0, frame(t, "02 00 0005 00 aabbccddeeff"))
-	if len(outs) != 2 || outs[0].Port != 4 || len(outs[0].Frame) != 10 || outs[0].Frame[6] != 77 || len(outs[1].Frame) != 24 {
+	if len(outs) != 2 || outs[0].Port != 4 || len(outs[0].Frame) != 10 || outs[0].Frame[6] != 77 ||
+		len(outs[1].Frame) != 24 {
 		t.Errorf("%+v", outs)
 	}
 	if s := p.CloneSessions()[5]; s.TruncateTo != 10 || len(s.Replicas) != 1 {
@@ -91,7 +100,8 @@ func TestCloneSession(t *testing.T) {
 	}
 }
 
-// TestMemory checks who owns what: Process gives memory away, ProcessInto lends it, neither keeps the frame, and the second does not allocate.
+// TestMemory checks who owns what: Process gives memory away, ProcessInto lends it, neither keeps
+// the frame, and the second does not allocate.
 func TestMemory(t *testing.T) {
 	p := load(t, "tables", Options{})
 	in := frame(t, "08 0001 00000000 00 000000000000000000 11223344")
@@ -121,7 +131,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestDeterminism gives two pipelines the same packets, one of them with ports and numbers in its random hash, and expects the same frames.
+// TestDeterminism gives two pipelines the same packets, one of them with ports and numbers in its
+// random hash, and expects the same frames.
 func TestDeterminism(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	a, b := load(t, "stateful", Options{Seed: 3}), load(t, "stateful", Options{Seed: 3})
@@ -142,7 +153,8 @@ func TestDeterminism(t *testing.T) {
 	}
 }
 
-// TestRefusals changes programs so that they ask for what there is not. Each is refused with an error that says so and where.
+// TestRefusals changes programs so that they ask for what there is not. Each is refused with an
+// error that says so and where.
 func TestRefusals(t *testing.T) {
 	type object = map[string]any
 	tests := []struct {
@@ -155,22 +167,30 @@ func TestRefusals(t *testing.T) {
 		}, `actions[7].primitives[0]: the primitive "teleport"`},
 		{"primitive with an argument too many", "tables", func(d object) {
 			p := d["actions"].([]any)[7].(object)["primitives"].([]any)[0].(object)
-			p["parameters"] = append(p["parameters"].([]any), object{"type": "hexstr", "value": "0x1"})
+			p["parameters"] = append(p["parameters"].([]any),
+				object{"type": "hexstr", "value": "0x1"})
 		}, "actions[7].primitives[0]: assign with 3 arguments instead of 2"},
 		{"primitive with an argument of another kind", "tables", func(d object) {
 			d["actions"].([]any)[7].(object)["primitives"].([]any)[0].(object)["parameters"].([]any)[0] = object{"type": "hexstr", "value": "0x1"}
 		}, `actions[7].primitives[0].parameters[0]: assign with a "hexstr" as argument 0`},
-		{"unknown hash", "stateful", func(d object) { d["calculations"].([]any)[0].(object)["algo"] = "md5" }, `calculations[0]: the hash algorithm "md5"`},
+		{"unknown hash", "stateful",
+			func(d object) { d["calculations"].([]any)[0].(object)["algo"] = "md5" },
+			`calculations[0]: the hash algorithm "md5"`},
 		{"extern instance", "tables", func(d object) {
-			d["extern_instances"] = []any{object{"name": "x", "id": 0, "type": "wormhole", "attribute_values": []any{}}}
+			d["extern_instances"] = []any{object{"name": "x", "id": 0, "type": "wormhole",
+				"attribute_values": []any{}}}
 		}, `extern_instances[0]: extern instance "x" of type "wormhole"`},
-		{"meter of three rates", "stateful", func(d object) { d["meter_arrays"].([]any)[0].(object)["rate_count"] = 3 }, "meter_arrays[0]: a meter of 3 rates"},
+		{"meter of three rates", "stateful",
+			func(d object) { d["meter_arrays"].([]any)[0].(object)["rate_count"] = 3 },
+			"meter_arrays[0]: a meter of 3 rates"},
 		{"register of many gigabytes", "stateful", func(d object) {
 			r := d["register_arrays"].([]any)[0].(object)
 			r["size"], r["bitwidth"] = 1<<27, 65536
 		}, `register_arrays[0]: registers, counters and meters of 1048576 MB in all`},
-		{"no egress", "tables", func(d object) { d["pipelines"] = d["pipelines"].([]any)[:1] }, `without a pipeline named "egress"`},
-		{"no parser", "tables", func(d object) { d["parsers"] = []any{} }, "0 parsers and 1 deparsers"},
+		{"no egress", "tables", func(d object) { d["pipelines"] = d["pipelines"].([]any)[:1] },
+			`without a pipeline named "egress"`},
+		{"no parser", "tables", func(d object) { d["parsers"] = []any{} },
+			"0 parsers and 1 deparsers"},
 		{"no standard metadata", "tables", func(d object) {
 			for _, h := range d["header_types"].([]any) {
 				if h := h.(object); h["name"] == "standard_metadata" {
@@ -179,15 +199,20 @@ func TestRefusals(t *testing.T) {
 			}
 			delete(d, "field_aliases")
 		}, "without standard_metadata.ingress_port"},
-		{"unknown field list", "copies", func(d object) { d["field_lists"] = []any{} }, "field list"},
-		{"unknown learn list", "stateful", func(d object) { d["learn_lists"] = []any{} }, "learn list"},
+		{"unknown field list", "copies", func(d object) { d["field_lists"] = []any{} },
+			"field list"},
+		{"unknown learn list", "stateful", func(d object) { d["learn_lists"] = []any{} },
+			"learn list"},
 		{"value without bound", "arithmetic", func(d object) {
 			c := d["pipelines"].([]any)[0].(object)["conditionals"].([]any)[0].(object)
 			shift := func(e any) any {
-				return object{"type": "expression", "value": object{"op": "<<", "left": e, "right": object{"type": "field", "value": []any{"i", "x"}}}}
+				return object{"type": "expression",
+					"value": object{"op": "<<", "left": e,
+						"right": object{"type": "field", "value": []any{"i", "x"}}}}
 			}
 			c["expression"] = object{"type": "expression", "value": object{"op": "==",
-				"left": shift(object{"type": "field", "value": []any{"i", "x"}}), "right": object{"type": "hexstr", "value": "0x0"}}}
+				"left":  shift(object{"type": "field", "value": []any{"i", "x"}}),
+				"right": object{"type": "hexstr", "value": "0x0"}}}
 		}, "has no bound that can be told"},
 	}
 	for _, tt := range tests {
@@ -212,8 +237,9 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestConcurrency has the control plane change everything while packets go through. The race detector says whether it may; the test itself, that a packet
-// sees a register either before or after a write.
+// TestConcurrency has the control plane change everything while packets go through. The race
+// detector says whether it may; the test itself, that a packet sees a register either before or
+// after a write.
 func TestConcurrency(t *testing.T) {
 	p := load(t, "stateful", Options{})
 	stop := make(chan struct{})
@@ -232,15 +258,21 @@ func TestConcurrency(t *testing.T) {
 			}
 		}()
 	}
-	key := func(i int) []target.FieldMatch { return []target.FieldMatch{{Value: []byte{0, byte(i)}}} }
+	key := func(i int) []target.FieldMatch {
+		return []target.FieldMatch{{Value: []byte{0,
+			byte(i)}}}
+	}
 	background(func(i int) {
-		_ = p.InsertEntry("I.metered", &target.TableEntry{Match: key(i % 8), Action: act("I.measured", []byte{1, 1})})
-		_ = p.ModifyEntry("I.metered", &target.TableEntry{Match: key(i % 5), Action: act("I.measured", []byte{2, 2})})
+		_ = p.InsertEntry("I.metered", &target.TableEntry{Match: key(i % 8),
+			Action: act("I.measured", []byte{1, 1})})
+		_ = p.ModifyEntry("I.metered", &target.TableEntry{Match: key(i % 5),
+			Action: act("I.measured", []byte{2, 2})})
 		_ = p.DeleteEntry("I.metered", &target.TableEntry{Match: key(i % 7)})
 		if _, err := p.Entries("I.metered"); err != nil {
 			t.Error(err)
 		}
-		_ = p.SetDirectMeter("I.metered", &target.TableEntry{Match: key(i % 8)}, &target.MeterConfig{})
+		_ = p.SetDirectMeter("I.metered", &target.TableEntry{Match: key(i % 8)},
+			&target.MeterConfig{})
 	})
 	background(func(i int) {
 		v := bytes.Repeat([]byte{byte(i)}, 16)
@@ -278,10 +310,14 @@ func TestConcurrency(t *testing.T) {
 // FuzzProcess sends frames through every program, with state that makes as much happen as there is.
 func FuzzProcess(f *testing.F) {
 	var pipelines []*Pipeline
-	for _, name := range []string{"arithmetic", "copies", "parsing", "selector", "stateful", "tables"} {
-		p := load(f, name, Options{MaxPasses: 64, Log: func(string) {}, OnDigest: func(target.Digest) {}})
+	for _, name := range []string{"arithmetic", "copies", "parsing", "selector", "stateful",
+		"tables"} {
+		p := load(f, name, Options{MaxPasses: 64, Log: func(string) {},
+			OnDigest: func(target.Digest) {}})
 		for s := range uint32(16) {
-			must(f, p.SetCloneSession(s, &target.CloneSession{Replicas: []target.Replica{{Port: s, Instance: 1}, {Port: 1}}, TruncateTo: int(s)}))
+			must(f, p.SetCloneSession(s,
+				&target.CloneSession{Replicas: []target.Replica{{Port: s, Instance: 1}, {Port: 1}},
+					TruncateTo: int(s)}))
 			must(f, p.SetMulticastGroup(s+1, []target.Replica{{Port: s}, {Port: 2, Instance: 9}}))
 		}
 		pipelines = append(pipelines, p)
@@ -313,10 +349,13 @@ func FuzzProcess(f *testing.F) {
 // TestManyFrames is the fuzz test's body over random frames, for where nobody fuzzes.
 func TestManyFrames(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
-	for _, name := range []string{"arithmetic", "copies", "parsing", "selector", "stateful", "tables"} {
+	for _, name := range []string{"arithmetic", "copies", "parsing", "selector", "stateful",
+		"tables"} {
 		p := load(t, name, Options{MaxPasses: 64})
 		for s := range uint32(16) {
-			must(t, p.SetCloneSession(s, &target.CloneSession{Replicas: []target.Replica{{Port: s, Instance: 1}, {Port: 1}}}))
+			must(t, p.SetCloneSession(s,
+				&target.CloneSession{Replicas: []target.Replica{{Port: s, Instance: 1},
+					{Port: 1}}}))
 			must(t, p.SetMulticastGroup(s+1, []target.Replica{{Port: s}, {Port: 2, Instance: 9}}))
 		}
 		n := 0

@@ -23,8 +23,9 @@ type member struct {
 	refs int // entries and groups that use it
 }
 
-// group is a group of members. Its buckets are in the order of the members' ids, a member as often as its weight says: the hash picks the n-th, as in
-// BMv2, so the choice does not depend on the order in which the control plane wrote.
+// group is a group of members. Its buckets are in the order of the members' ids, a member as often
+// as its weight says: the hash picks the n-th, as in BMv2, so the choice does not depend on the
+// order in which the control plane wrote.
 type group struct {
 	id      uint32
 	calc    *calculation
@@ -73,7 +74,8 @@ func (p *Pipeline) setMember(pr *profile, id uint32, a *target.ActionCall, inser
 	case !ok && !insert:
 		return target.ErrNotFound
 	case len(pr.src.Tables) == 0:
-		return fmt.Errorf("no table uses the action profile, so it has no actions: %w", target.ErrInvalid)
+		return fmt.Errorf("no table uses the action profile, so it has no actions: %w",
+			target.ErrInvalid)
 	case insert && pr.src.MaxSize > 0 && len(pr.members) >= pr.src.MaxSize:
 		return fmt.Errorf("all %d members are in use: %w", pr.src.MaxSize, target.ErrFull)
 	}
@@ -104,7 +106,8 @@ func (p *Pipeline) DeleteMember(name string, id uint32) error {
 	case !ok:
 		return fmt.Errorf("member %d of action profile %q: %w", id, name, target.ErrNotFound)
 	case m.refs > 0:
-		return fmt.Errorf("member %d of action profile %q is in use: %w", id, name, target.ErrInvalid)
+		return fmt.Errorf("member %d of action profile %q is in use: %w", id, name,
+			target.ErrInvalid)
 	}
 	delete(pr.members, id)
 	return nil
@@ -126,7 +129,8 @@ func (p *Pipeline) Members(name string) (map[uint32]target.ActionCall, error) {
 }
 
 // SetGroup implements [target.Pipeline].
-func (p *Pipeline) SetGroup(name string, id uint32, members []target.WeightedMember, insert bool) error {
+func (p *Pipeline) SetGroup(name string, id uint32, members []target.WeightedMember,
+	insert bool) error {
 	p.cp.Lock()
 	defer p.cp.Unlock()
 	pr, err := p.profile(name)
@@ -139,7 +143,8 @@ func (p *Pipeline) SetGroup(name string, id uint32, members []target.WeightedMem
 	return nil
 }
 
-func (p *Pipeline) setGroup(pr *profile, id uint32, members []target.WeightedMember, insert bool) error {
+func (p *Pipeline) setGroup(pr *profile, id uint32, members []target.WeightedMember,
+	insert bool) error {
 	have, ok := pr.groups[id]
 	switch {
 	case pr.src.Selector == nil:
@@ -150,7 +155,10 @@ func (p *Pipeline) setGroup(pr *profile, id uint32, members []target.WeightedMem
 		return target.ErrNotFound
 	}
 	sorted := slices.Clone(members)
-	slices.SortStableFunc(sorted, func(a, b target.WeightedMember) int { return int(int64(a.Member) - int64(b.Member)) })
+	slices.SortStableFunc(sorted, func(a,
+		b target.WeightedMember) int {
+		return int(int64(a.Member) - int64(b.Member))
+	})
 	var buckets []*member
 	for _, w := range sorted {
 		m, ok := pr.members[w.Member]
@@ -193,7 +201,8 @@ func (p *Pipeline) DeleteGroup(name string, id uint32) error {
 	case !ok:
 		return fmt.Errorf("group %d of action profile %q: %w", id, name, target.ErrNotFound)
 	case g.refs > 0:
-		return fmt.Errorf("group %d of action profile %q is in use: %w", id, name, target.ErrInvalid)
+		return fmt.Errorf("group %d of action profile %q is in use: %w", id, name,
+			target.ErrInvalid)
 	}
 	for _, m := range g.buckets {
 		m.refs--
@@ -256,7 +265,8 @@ func (p *Pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 		return fmt.Errorf("clone session %d: %w", id, target.ErrOutOfRange)
 	}
 	if s != nil && s.TruncateTo < 0 {
-		return fmt.Errorf("clone session %d: cut to %d bytes: %w", id, s.TruncateTo, target.ErrInvalid)
+		return fmt.Errorf("clone session %d: cut to %d bytes: %w", id, s.TruncateTo,
+			target.ErrInvalid)
 	}
 	p.dp.Lock()
 	defer p.dp.Unlock()

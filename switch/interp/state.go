@@ -26,7 +26,8 @@ type state struct {
 	outPort uint32
 	inLen   int // bytes, as received
 
-	length   int // BMv2's idea of the packet's length: as received, plus headers added, minus headers removed
+	// BMv2's idea of the packet's length: as received, plus headers added, minus headers removed
+	length   int
 	truncate int // bytes to which the packet is cut on its way out
 
 	exit     bool
@@ -45,7 +46,8 @@ const noTruncation = int(^uint(0) >> 1)
 func newState(p *Pipeline) *state {
 	return &state{
 		p: p, lay: p.lay,
-		w: make([]uint64, p.lay.lanes), valid: make([]bool, len(p.lay.headers)), next: make([]int, p.stacks), vl: make([][]byte, len(p.lay.headers)),
+		w: make([]uint64, p.lay.lanes), valid: make([]bool, len(p.lay.headers)),
+		next: make([]int, p.stacks), vl: make([][]byte, len(p.lay.headers)),
 		scratch: make([]uint64, p.scratch),
 	}
 }
@@ -145,7 +147,8 @@ func (st *state) copyFields(dst, src int) {
 	}
 }
 
-// moveHeader is assignHeader for the shifting of a stack: dst takes all that src is, whether it is valid or not.
+// moveHeader is assignHeader for the shifting of a stack: dst takes all that src is, whether it is
+// valid or not.
 func (st *state) moveHeader(dst, src int) {
 	st.valid[dst] = st.valid[src]
 	st.copyFields(dst, src)

@@ -1,6 +1,7 @@
 package interp
 
-// stdFields are the fields of standard_metadata that the target reads and writes, by the names that simple_switch knows them under.
+// stdFields are the fields of standard_metadata that the target reads and writes, by the names that
+// simple_switch knows them under.
 type stdFields struct {
 	ingressPort, egressPort, instanceType, packetLength stdField
 	parserError, checksumError                          stdField
@@ -33,7 +34,8 @@ func (c *compiler) standardFields() {
 		r := c.prog.FieldNamed(header, name)
 		switch {
 		case r.IsZero() && required:
-			refuse("headers", "a program without %s.%s (only v1model programs are run)", header, name)
+			refuse("headers", "a program without %s.%s (only v1model programs are run)", header,
+				name)
 		case r.IsZero():
 			return stdField{}
 		case r.IsValidity() || r.Field.VL || r.Width() > 64 || !r.Header.Metadata:

@@ -7,7 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// node is a compiled node of the control flow: it does its work and returns the next, nil at the end.
+// node is a compiled node of the control flow: it does its work and returns the next, nil at the
+// end.
 type node interface {
 	exec(*state) node
 }
@@ -26,8 +27,9 @@ func (n *condNode) exec(st *state) node {
 	return n.no
 }
 
-// callNode is an action without parameters that nothing chooses: what p4c writes as a table without keys for the statements between tables. Where control
-// goes from one straight to another they are one.
+// callNode is an action without parameters that nothing chooses: what p4c writes as a table without
+// keys for the statements between tables. Where control goes from one straight to another they are
+// one.
 type callNode struct {
 	code []doFn
 	next node
@@ -70,7 +72,8 @@ func callOf(a *action) node {
 	return &callNode{code: a.code}
 }
 
-// onlyAction is the action of a table that can run no other and tells nobody: no keys, and a default entry that stands in the program.
+// onlyAction is the action of a table that can run no other and tells nobody: no keys, and a
+// default entry that stands in the program.
 func (t *table) onlyAction() *action {
 	d := t.src.Default
 	if len(t.keys) > 0 || d == nil || !d.ConstEntry || len(d.Params) > 0 || t.profile != nil {
@@ -79,7 +82,8 @@ func (t *table) onlyAction() *action {
 	return t.p.actions[d.Action.Index]
 }
 
-// fuse joins runs of callNodes. Nodes that control reaches in several ways are then in several runs.
+// fuse joins runs of callNodes. Nodes that control reaches in several ways are then in several
+// runs.
 func fuse(n node, done map[node]bool) {
 	if n == nil || done[n] {
 		return
@@ -170,7 +174,8 @@ type keySource struct {
 	mask   []uint64 // the static mask, by lane; nil for none
 }
 
-// packKeys lays the keys out in as few lanes as they fit: narrow ones share a lane, a range has its own (it is compared as a number).
+// packKeys lays the keys out in as few lanes as they fit: narrow ones share a lane, a range has its
+// own (it is compared as a number).
 func (c *compiler) packKeys(t *table) {
 	to, used := 0, 0 // the lane being filled and the bits of it that are taken
 	fresh := func() {
@@ -213,7 +218,8 @@ func (c *compiler) packKeys(t *table) {
 }
 
 func (c *compiler) table(src *bmv2json.Table) *table {
-	t := &table{src: src, p: c.p, byMatch: map[string]*entry{}, counters: src.WithCounters, hitMiss: src.HitMiss}
+	t := &table{src: src, p: c.p, byMatch: map[string]*entry{}, counters: src.WithCounters,
+		hitMiss: src.HitMiss}
 	c.packKeys(t)
 	switch {
 	case len(t.keys) == 0:
@@ -228,7 +234,8 @@ func (c *compiler) table(src *bmv2json.Table) *table {
 		}
 		t.find = f
 	default:
-		t.find = &maskFinder{lpm: src.Match == bmv2json.MatchLPM, lanes: t.lanes, tmp: make([]uint64, t.lanes)}
+		t.find = &maskFinder{lpm: src.Match == bmv2json.MatchLPM, lanes: t.lanes,
+			tmp: make([]uint64, t.lanes)}
 	}
 	if m := src.DirectMeter; m != nil {
 		if m.Result.IsValidity() || m.Result.Field.VL || m.Result.Width() > 64 {
@@ -302,7 +309,8 @@ func (e *entry) indirect(st *state) *call {
 	return e.group.choose(st)
 }
 
-// buildKey puts the key together. A field of a header that is not valid counts as 0, as BMv2 has it.
+// buildKey puts the key together. A field of a header that is not valid counts as 0, as BMv2 has
+// it.
 func (t *table) buildKey(st *state) []uint64 {
 	key := t.key
 	clear(key)

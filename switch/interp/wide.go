@@ -12,12 +12,14 @@ import (
 func (c *compiler) exactLanes(e *bmv2json.Expr) int {
 	r := interval.Of(e)
 	if !r.Bounded() {
-		refuse(e.Path, "the value of this %q has no bound that can be told when the program is loaded", e.Op)
+		refuse(e.Path,
+			"the value of this %q has no bound that can be told when the program is loaded", e.Op)
 	}
 	return lanesOf(r.Bits())
 }
 
-// wide compiles a data expression for a destination of n lanes: the function sets all n to the value as two's complement, cut to n lanes.
+// wide compiles a data expression for a destination of n lanes: the function sets all n to the
+// value as two's complement, cut to n lanes.
 func (c *compiler) wide(e *bmv2json.Expr, n int) wideFn {
 	if fits, signed := interval.Of(e).FitsWord(); fits && e.Op != bmv2json.OpConst {
 		if n == 1 && needsWide(e.Op) {
@@ -61,7 +63,8 @@ func (c *compiler) wideOnly(e *bmv2json.Expr, n int) wideFn {
 		k := make([]uint64, n)
 		lanesFromBig(k, e.Const)
 		return func(_ *state, dst []uint64) { copy(dst, k) }
-	case bmv2json.OpField, bmv2json.OpStackField, bmv2json.OpUnionStackField, bmv2json.OpAccessField:
+	case bmv2json.OpField, bmv2json.OpStackField, bmv2json.OpUnionStackField,
+		bmv2json.OpAccessField:
 		return c.wideLoad(e, n)
 	case bmv2json.OpLocal:
 		p := c.params[e.Index]
@@ -86,7 +89,8 @@ func (c *compiler) wideOnly(e *bmv2json.Expr, n int) wideFn {
 				r(st, dst)
 			}
 		}
-	case bmv2json.OpAdd, bmv2json.OpSub, bmv2json.OpMul, bmv2json.OpBitAnd, bmv2json.OpBitOr, bmv2json.OpBitXor:
+	case bmv2json.OpAdd, bmv2json.OpSub, bmv2json.OpMul, bmv2json.OpBitAnd, bmv2json.OpBitOr,
+		bmv2json.OpBitXor:
 		return c.wideBinary(e, n)
 	case bmv2json.OpBitNot:
 		r := c.wide(e.Right, n)
@@ -195,7 +199,8 @@ func (c *compiler) wideBinary(e *bmv2json.Expr, n int) wideFn {
 	}
 }
 
-// wideDivide goes through math/big, and so allocates: no program that p4c lets through divides wide fields by wide fields.
+// wideDivide goes through math/big, and so allocates: no program that p4c lets through divides wide
+// fields by wide fields.
 func (c *compiler) wideDivide(e *bmv2json.Expr, n int) wideFn {
 	if !interval.Of(e.Left).NonNegative() || !interval.Of(e.Right).NonNegative() {
 		refuse(e.Path, "the operation %q on signed numbers", e.Op)
@@ -228,7 +233,8 @@ func fill(dst []uint64, v uint64) {
 	}
 }
 
-// copyExtended sets dst to the number of width bits in src, extended by its sign where it is signed.
+// copyExtended sets dst to the number of width bits in src, extended by its sign where it is
+// signed.
 func copyExtended(dst, src []uint64, width int, signed bool) {
 	n := copy(dst, src)
 	if !signed {

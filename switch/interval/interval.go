@@ -9,7 +9,8 @@ import (
 // MaxShift bounds the left shift, in bits, for which an interval is computed.
 const MaxShift = 1 << 14
 
-// Interval is [Lo, Hi]; nil bounds, always both, mean that none are known. Nobody changes the numbers.
+// Interval is [Lo, Hi]; nil bounds, always both, mean that none are known. Nobody changes the
+// numbers.
 type Interval struct{ Lo, Hi *big.Int }
 
 var (
@@ -52,7 +53,8 @@ func (r Interval) Within(s Interval) bool {
 	return r.Bounded() && r.Lo.Cmp(s.Lo) >= 0 && r.Hi.Cmp(s.Hi) <= 0
 }
 
-// FitsWord reports whether a word of 64 bits holds every value, and whether it has to be read as a signed number for that.
+// FitsWord reports whether a word of 64 bits holds every value, and whether it has to be read as a
+// signed number for that.
 func (r Interval) FitsWord() (fits, signed bool) {
 	if r.Within(U64) {
 		return true, false
@@ -68,7 +70,8 @@ func (r Interval) Hull(s Interval) Interval {
 	return Interval{Min(r.Lo, s.Lo), Max(r.Hi, s.Hi)}
 }
 
-// Bits is how many bits of two's complement hold every value of r, which is bounded. Where none is negative one of them is the sign, always 0.
+// Bits is how many bits of two's complement hold every value of r, which is bounded. Where none is
+// negative one of them is the sign, always 0.
 func (r Interval) Bits() int {
 	n := 0
 	for _, v := range []*big.Int{r.Lo, r.Hi} {
@@ -80,7 +83,8 @@ func (r Interval) Bits() int {
 	return n + 1
 }
 
-// Word is the i-th word of 64 bits, from the least significant on, of a number as two's complement without bound.
+// Word is the i-th word of 64 bits, from the least significant on, of a number as two's complement
+// without bound.
 func Word(v *big.Int, i int) uint64 {
 	x := new(big.Int).Rsh(v, uint(64*i)) // rounds towards minus infinity, as two's complement does
 	return x.And(x, U64.Hi).Uint64()
@@ -107,7 +111,8 @@ func Of(e *bmv2json.Expr) Interval {
 	switch e.Op {
 	case bmv2json.OpConst:
 		return Interval{e.Const, e.Const}
-	case bmv2json.OpField, bmv2json.OpStackField, bmv2json.OpUnionStackField, bmv2json.OpAccessField:
+	case bmv2json.OpField, bmv2json.OpStackField, bmv2json.OpUnionStackField,
+		bmv2json.OpAccessField:
 		return Integers(max(e.Width, 1), e.Signed)
 	case bmv2json.OpRegister:
 		return Integers(e.Width, e.Register.Signed)
@@ -156,7 +161,8 @@ func binary(op bmv2json.ExprOp, l, r Interval) Interval {
 	case bmv2json.OpMul:
 		first := new(big.Int).Mul(l.Lo, r.Lo)
 		out := Interval{first, first}
-		for _, v := range []*big.Int{new(big.Int).Mul(l.Lo, r.Hi), new(big.Int).Mul(l.Hi, r.Lo), new(big.Int).Mul(l.Hi, r.Hi)} {
+		for _, v := range []*big.Int{new(big.Int).Mul(l.Lo, r.Hi), new(big.Int).Mul(l.Hi, r.Lo),
+			new(big.Int).Mul(l.Hi, r.Hi)} {
 			out = out.Hull(Interval{v, v})
 		}
 		return out

@@ -41,7 +41,8 @@ var operations = map[bmv2json.ExprOp]func(a, b *big.Int) *big.Int{
 	bmv2json.OpBitXor: func(a, b *big.Int) *big.Int { return new(big.Int).Xor(a, b) },
 }
 
-// TestOperations: for all operands from all small intervals, what comes out is in the interval that was told.
+// TestOperations: for all operands from all small intervals, what comes out is in the interval that
+// was told.
 func TestOperations(t *testing.T) {
 	const most = 5
 	var all []Interval
@@ -58,12 +59,14 @@ func TestOperations(t *testing.T) {
 					for b := r.Lo.Int64(); b <= r.Hi.Int64(); b++ {
 						v := do(big.NewInt(a), big.NewInt(b))
 						if v != nil && told.Bounded() && !(Interval{v, v}).Within(told) {
-							t.Fatalf("%d %v %d is %v; for [%v, %v] and [%v, %v] [%v, %v] was told", a, op, b, v, l.Lo, l.Hi, r.Lo, r.Hi, told.Lo, told.Hi)
+							t.Fatalf("%d %v %d is %v; for [%v, %v] and [%v, %v] [%v, %v] was told",
+								a, op, b, v, l.Lo, l.Hi, r.Lo, r.Hi, told.Lo, told.Hi)
 						}
 					}
 				}
 				if op != bmv2json.OpShl && !told.Bounded() {
-					t.Fatalf("%v: nothing is told for [%v, %v] and [%v, %v]", op, l.Lo, l.Hi, r.Lo, r.Hi)
+					t.Fatalf("%v: nothing is told for [%v, %v] and [%v, %v]", op, l.Lo, l.Hi, r.Lo,
+						r.Hi)
 				}
 			}
 		}
@@ -105,7 +108,8 @@ func TestFitsWord(t *testing.T) {
 
 // TestWord puts numbers together again from their words.
 func TestWord(t *testing.T) {
-	for _, v := range []*big.Int{zero, one, big.NewInt(-1), U64.Hi, I64.Lo, new(big.Int).Lsh(big.NewInt(-5), 100), new(big.Int).Lsh(big.NewInt(7), 130)} {
+	for _, v := range []*big.Int{zero, one, big.NewInt(-1), U64.Hi, I64.Lo,
+		new(big.Int).Lsh(big.NewInt(-5), 100), new(big.Int).Lsh(big.NewInt(7), 130)} {
 		again := big.NewInt(int64(Word(v, 3))) // the last one has the sign
 		for i := 2; i >= 0; i-- {
 			again.Lsh(again, 64).Add(again, new(big.Int).SetUint64(Word(v, i)))
@@ -121,13 +125,15 @@ func TestUnknown(t *testing.T) {
 	mask := Unsigned(8)
 	for op := range operations {
 		for _, got := range []Interval{binary(op, Interval{}, mask), binary(op, mask, Interval{})} {
-			if op == bmv2json.OpBitAnd && !got.Within(mask) || op != bmv2json.OpBitAnd && got.Bounded() {
+			if op == bmv2json.OpBitAnd && !got.Within(mask) || op != bmv2json.OpBitAnd &&
+				got.Bounded() {
 				t.Errorf("%v: [%v, %v]", op, got.Lo, got.Hi)
 			}
 		}
 	}
 	// Too large a shift to be computed.
-	if got := binary(bmv2json.OpShl, mask, Interval{zero, big.NewInt(MaxShift + 1)}); got.Bounded() {
+	if got := binary(bmv2json.OpShl, mask, Interval{zero,
+		big.NewInt(MaxShift + 1)}); got.Bounded() {
 		t.Errorf("<<: [%v, %v]", got.Lo, got.Hi)
 	}
 }

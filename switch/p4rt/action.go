@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// call turns an Action of a request into an engine's, as section 9.1.2 ("Action Specification") has it: each parameter once, in range.
+// call turns an Action of a request into an engine's, as section 9.1.2 ("Action Specification") has
+// it: each parameter once, in range.
 func (s *schema) call(a *p4v1.Action) (*target.ActionCall, error) {
 	act := s.actions[a.GetActionId()]
 	if act == nil {
@@ -22,17 +23,20 @@ func (s *schema) call(a *p4v1.Action) (*target.ActionCall, error) {
 			return nil, invalid("action %s has no parameter %d", act.name, p.ParamId)
 		}
 		if out.Params[i] != nil {
-			return nil, invalid("parameter %d (%s) of action %s is given twice", p.ParamId, act.params[i].name, act.name)
+			return nil, invalid("parameter %d (%s) of action %s is given twice", p.ParamId,
+				act.params[i].name, act.name)
 		}
 		v, err := widen(p.Value, act.params[i].width)
 		if err != nil {
-			return nil, invalid("parameter %d (%s) of action %s: %s", p.ParamId, act.params[i].name, act.name, status.Convert(err).Message())
+			return nil, invalid("parameter %d (%s) of action %s: %s", p.ParamId, act.params[i].name,
+				act.name, status.Convert(err).Message())
 		}
 		out.Params[i] = v
 	}
 	for i, v := range out.Params {
 		if v == nil {
-			return nil, invalid("parameter %d (%s) of action %s is missing", act.params[i].id, act.params[i].name, act.name)
+			return nil, invalid("parameter %d (%s) of action %s is missing", act.params[i].id,
+				act.params[i].name, act.name)
 		}
 	}
 	return out, nil
@@ -47,7 +51,8 @@ func (s *schema) actionOf(c *target.ActionCall) *p4v1.Action {
 	out := &p4v1.Action{ActionId: act.id}
 	for i, p := range act.params {
 		if i < len(c.Params) {
-			out.Params = append(out.Params, &p4v1.Action_Param{ParamId: p.id, Value: shorten(c.Params[i])})
+			out.Params = append(out.Params, &p4v1.Action_Param{ParamId: p.id,
+				Value: shorten(c.Params[i])})
 		}
 	}
 	return out
@@ -62,9 +67,12 @@ func (t *table) permits(s *schema, id uint32, asDefault bool) error {
 	case ref == nil:
 		return invalid("table %s does not have action %s", t.name, s.actions[id].name)
 	case asDefault && ref.Scope == p4cfg.ActionRef_TABLE_ONLY:
-		return fail(codes.PermissionDenied, "action %s of table %s is for entries only, not for the default entry", s.actions[id].name, t.name)
+		return fail(codes.PermissionDenied,
+			"action %s of table %s is for entries only, not for the default entry",
+			s.actions[id].name, t.name)
 	case !asDefault && ref.Scope == p4cfg.ActionRef_DEFAULT_ONLY:
-		return fail(codes.PermissionDenied, "action %s of table %s is for the default entry only", s.actions[id].name, t.name)
+		return fail(codes.PermissionDenied, "action %s of table %s is for the default entry only",
+			s.actions[id].name, t.name)
 	}
 	return nil
 }

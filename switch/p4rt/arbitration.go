@@ -15,7 +15,8 @@ import (
 // maxStreams bounds the controllers of one role.
 const maxStreams = 64
 
-// roleKey names a role: by name, or by the id that came before names (deprecated since P4Runtime 1.4). The zero roleKey is the default role.
+// roleKey names a role: by name, or by the id that came before names (deprecated since P4Runtime
+// 1.4). The zero roleKey is the default role.
 type roleKey struct {
 	name string
 	id   uint64
@@ -28,7 +29,8 @@ func keyOfRole(name string, id uint64) roleKey {
 	return roleKey{id: id}
 }
 
-// role is the controllers that share a role. Every role has full pipeline access: role.config schemes are agreed out of band, and with us none is.
+// role is the controllers that share a role. Every role has full pipeline access: role.config
+// schemes are agreed out of band, and with us none is.
 type role struct {
 	key     roleKey
 	streams map[*stream]bool
@@ -82,7 +84,8 @@ func compareID(x, y *p4v1.Uint128) int {
 	return cmp.Or(cmp.Compare(x.GetHigh(), y.GetHigh()), cmp.Compare(x.GetLow(), y.GetLow()))
 }
 
-// update handles a MasterArbitrationUpdate (section 5.3). An error ends the stream. drain waits until the writes that have begun are over.
+// update handles a MasterArbitrationUpdate (section 5.3). An error ends the stream. drain waits
+// until the writes that have begun are over.
 func (a *arbiter) update(st *stream, m *p4v1.MasterArbitrationUpdate, drain func()) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -90,30 +93,40 @@ func (a *arbiter) update(st *stream, m *p4v1.MasterArbitrationUpdate, drain func
 	r := st.role
 	if r == nil {
 		if m.DeviceId != a.device {
-			return status.Errorf(codes.NotFound, "there is no device %d here; this is device %d", m.DeviceId, a.device)
+			return status.Errorf(codes.NotFound, "there is no device %d here; this is device %d",
+				m.DeviceId, a.device)
 		}
 		r = a.role(k)
 	} else {
 		if m.DeviceId != a.device {
-			return status.Errorf(codes.FailedPrecondition, "this stream is for device %d; open another one for device %d", a.device, m.DeviceId)
+			return status.Errorf(codes.FailedPrecondition,
+				"this stream is for device %d; open another one for device %d", a.device,
+				m.DeviceId)
 		}
 		if r.key != k {
-			return status.Error(codes.FailedPrecondition, "a stream keeps its role; open another one for another role")
+			return status.Error(codes.FailedPrecondition,
+				"a stream keeps its role; open another one for another role")
 		}
 	}
 	if m.GetRole().GetConfig() != nil {
-		return status.Errorf(codes.InvalidArgument, "role.config of type %q is not known here: every role has full pipeline access", m.Role.Config.TypeUrl)
+		return status.Errorf(codes.InvalidArgument,
+			"role.config of type %q is not known here: every role has full pipeline access",
+			m.Role.Config.TypeUrl)
 	}
 	if m.ElectionId != nil {
 		for other := range r.streams {
-			if other != st && other.election != nil && compareID(other.election, m.ElectionId) == 0 {
-				return status.Errorf(codes.InvalidArgument, "election id {high: %d low: %d} is in use by another controller of this role", m.ElectionId.High, m.ElectionId.Low)
+			if other != st && other.election != nil &&
+				compareID(other.election, m.ElectionId) == 0 {
+				return status.Errorf(codes.InvalidArgument,
+					"election id {high: %d low: %d} is in use by another controller of this role",
+					m.ElectionId.High, m.ElectionId.Low)
 			}
 		}
 	}
 	if st.role == nil {
 		if len(r.streams) >= maxStreams {
-			return status.Errorf(codes.ResourceExhausted, "there are %d controllers of this role already", maxStreams)
+			return status.Errorf(codes.ResourceExhausted,
+				"there are %d controllers of this role already", maxStreams)
 		}
 		st.role = r
 		r.streams[st] = true
@@ -184,15 +197,19 @@ func (r *role) notify(device uint64) {
 
 // message is the advisory of section 5.4.
 func (r *role) message(device uint64, code codes.Code) *p4v1.StreamMessageResponse {
-	text := map[codes.Code]string{codes.OK: "you are the primary", codes.AlreadyExists: "you are a backup: there is a primary", codes.NotFound: "you are a backup: there is no primary"}[code]
+	text := map[codes.Code]string{codes.OK: "you are the primary",
+		codes.AlreadyExists: "you are a backup: there is a primary",
+		codes.NotFound:      "you are a backup: there is no primary"}[code]
 	m := &p4v1.MasterArbitrationUpdate{
-		DeviceId: device, ElectionId: proto.CloneOf(r.highest), Status: &spb.Status{Code: int32(code), Message: text},
+		DeviceId: device, ElectionId: proto.CloneOf(r.highest),
+		Status: &spb.Status{Code: int32(code), Message: text},
 	}
 	if r.key != (roleKey{}) {
 		m.Role = &p4v1.Role{Name: r.key.name}
 		setRoleID(m.Role, r.key.id)
 	}
-	return &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Arbitration{Arbitration: m}}
+	return &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Arbitration{
+		Arbitration: m}}
 }
 
 // known reports whether any controller has ever taken the role: the check that writes begin with.

@@ -10,15 +10,18 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// bind checks that info describes prog and joins the two. The error names everything that differs: most often the two come from different compilations, and the
-// list shows at a glance of what.
+// bind checks that info describes prog and joins the two. The error names everything that differs:
+// most often the two come from different compilations, and the list shows at a glance of what.
 func bind(info *p4cfg.P4Info, prog *bmv2json.Program) (*schema, error) {
 	b := &binder{
 		schema: &schema{
 			info: info, prog: prog,
-			tables: map[uint32]*table{}, actions: map[uint32]*action{}, actionByName: map[string]*action{}, profiles: map[uint32]*profile{},
-			counters: map[uint32]*array{}, directCounters: map[uint32]*table{}, meters: map[uint32]*array{}, directMeters: map[uint32]*table{},
-			registers: map[uint32]*register{}, valueSets: map[uint32]*valueSet{}, digests: map[uint32]*digestType{}, digestByName: map[string]*digestType{},
+			tables: map[uint32]*table{}, actions: map[uint32]*action{},
+			actionByName: map[string]*action{}, profiles: map[uint32]*profile{},
+			counters: map[uint32]*array{}, directCounters: map[uint32]*table{},
+			meters: map[uint32]*array{}, directMeters: map[uint32]*table{},
+			registers: map[uint32]*register{}, valueSets: map[uint32]*valueSet{},
+			digests: map[uint32]*digestType{}, digestByName: map[string]*digestType{},
 			leftOut: map[uint32]string{},
 			ports:   9,
 		},
@@ -79,13 +82,16 @@ func (b *binder) preamble(what string, p *p4cfg.Preamble) string {
 	return p.Name
 }
 
-// untranslated refuses @p4runtime_translation: its values are the controller's, and only a mapping that we do not have leads to the program's.
+// untranslated refuses @p4runtime_translation: its values are the controller's, and only a mapping
+// that we do not have leads to the program's.
 func (b *binder) untranslated(where string, t *p4cfg.P4NamedType) {
 	if t == nil {
 		return
 	}
 	if tr := b.info.GetTypeInfo().GetNewTypes()[t.Name].GetTranslatedType(); tr != nil {
-		b.differ("%s has type %s with @p4runtime_translation(%q), which this target does not support", where, t.Name, tr.Uri)
+		b.differ(
+			"%s has type %s with @p4runtime_translation(%q), which this target does not support",
+			where, t.Name, tr.Uri)
 	}
 }
 
@@ -112,12 +118,14 @@ func (b *binder) bindActions() {
 // sameAction compares an action of the P4Info with the program's.
 func (b *binder) sameAction(table string, a *action, prog *bmv2json.Action) {
 	if len(a.params) != len(prog.Params) {
-		b.differ("action %s of table %s has %d parameters in the P4Info and %d in the program", a.name, table, len(a.params), len(prog.Params))
+		b.differ("action %s of table %s has %d parameters in the P4Info and %d in the program",
+			a.name, table, len(a.params), len(prog.Params))
 		return
 	}
 	for i, p := range a.params {
 		if q := prog.Params[i]; p.name != q.Name || p.width != q.Width {
-			b.differ("parameter %d of action %s is %s with %d bits in the P4Info and %s with %d bits in the program", i+1, a.name, p.name, p.width, q.Name, q.Width)
+			b.differ(
+				"parameter %d of action %s is %s with %d bits in the P4Info and %s with %d bits in the program", i+1, a.name, p.name, p.width, q.Name, q.Width)
 		}
 	}
 }
@@ -130,9 +138,11 @@ func (b *binder) bindProfiles() {
 		}
 		prog := b.prog.Profile(name)
 		if prog == nil && !slices.ContainsFunc(b.info.Tables, func(t *p4cfg.Table) bool {
-			return slices.Contains(info.TableIds, t.GetPreamble().GetId()) && b.prog.Table(t.Preamble.Name) != nil
+			return slices.Contains(info.TableIds, t.GetPreamble().GetId()) &&
+				b.prog.Table(t.Preamble.Name) != nil
 		}) {
-			b.leftOut[info.Preamble.Id] = "action profile " + name // as no table that is left uses it
+			// as no table that is left uses it
+			b.leftOut[info.Preamble.Id] = "action profile " + name
 			continue
 		}
 		if prog == nil {
@@ -140,10 +150,12 @@ func (b *binder) bindProfiles() {
 			continue
 		}
 		if info.WithSelector != (prog.Selector != nil) {
-			b.differ("action profile %s: the P4Info and the program disagree on whether it is a selector", name)
+			b.differ(
+				"action profile %s: the P4Info and the program disagree on whether it is a selector", name)
 		}
 		if info.Size != int64(prog.MaxSize) {
-			b.differ("action profile %s has size %d in the P4Info and %d in the program", name, info.Size, prog.MaxSize)
+			b.differ("action profile %s has size %d in the P4Info and %d in the program", name,
+				info.Size, prog.MaxSize)
 		}
 		p := &profile{id: info.Preamble.Id, name: name, info: info}
 		b.profiles[p.id] = p
@@ -191,18 +203,23 @@ func (b *binder) bindTables() {
 			byField: map[uint32]int{}, refs: map[uint32]*p4cfg.ActionRef{},
 			counter: b.counterOf[info.Preamble.Id], meter: b.meterOf[info.Preamble.Id],
 		}
-		// The sizes are not compared: p4c itself writes different ones for tables whose entries are constant.
+		// The sizes are not compared: p4c itself writes different ones for tables whose entries are
+		// constant.
 		b.bindKeys(t)
 		b.bindTableActions(t)
 		b.bindImplementation(t)
 		if t.counter != nil && !prog.WithCounters {
-			b.differ("direct counter %s is in the P4Info, but the program's table %s counts nothing", t.counter.Preamble.Name, name)
+			b.differ(
+				"direct counter %s is in the P4Info, but the program's table %s counts nothing",
+				t.counter.Preamble.Name, name)
 		}
 		if t.counter == nil && prog.DirectCounter != nil {
 			b.differ("table %s has direct counters in the program, but not in the P4Info", name)
 		}
 		if (t.meter != nil) != (prog.DirectMeter != nil) {
-			b.differ("table %s: the P4Info and the program disagree on whether it has a direct meter", name)
+			b.differ(
+				"table %s: the P4Info and the program disagree on whether it has a direct meter",
+				name)
 		}
 		b.tables[t.id] = t
 		b.tableOrder = append(b.tableOrder, t)
@@ -217,23 +234,29 @@ func (b *binder) bindTables() {
 
 func (b *binder) bindKeys(t *table) {
 	if len(t.info.MatchFields) != len(t.prog.Keys) {
-		b.differ("the key of table %s has %d fields in the P4Info and %d in the program", t.name, len(t.info.MatchFields), len(t.prog.Keys))
+		b.differ("the key of table %s has %d fields in the P4Info and %d in the program", t.name,
+			len(t.info.MatchFields), len(t.prog.Keys))
 		return
 	}
 	for i, f := range t.info.MatchFields {
 		prog := t.prog.Keys[i]
 		b.untranslated(fmt.Sprintf("key %s of table %s", f.Name, t.name), f.TypeName)
 		if prog.Name != "" && f.Name != prog.Name {
-			b.differ("field %d of the key of table %s is %s in the P4Info and %s in the program", i+1, t.name, f.Name, prog.Name)
+			b.differ("field %d of the key of table %s is %s in the P4Info and %s in the program",
+				i+1, t.name, f.Name, prog.Name)
 		}
 		// p4c gives enums that have no representation, and errors, no width in the P4Info.
 		if int(f.Bitwidth) != prog.Width && f.Bitwidth != 0 {
-			b.differ("key %s of table %s has %d bits in the P4Info and %d in the program", f.Name, t.name, f.Bitwidth, prog.Width)
+			b.differ("key %s of table %s has %d bits in the P4Info and %d in the program", f.Name,
+				t.name, f.Bitwidth, prog.Width)
 		}
-		// Some versions of p4c write "ternary" for an optional key; the forms of a match are the same.
-		asTernary := f.GetMatchType() == p4cfg.MatchField_OPTIONAL && prog.Kind == bmv2json.MatchTernary
+		// Some versions of p4c write "ternary" for an optional key; the forms of a match are the
+		// same.
+		asTernary := f.GetMatchType() == p4cfg.MatchField_OPTIONAL &&
+			prog.Kind == bmv2json.MatchTernary
 		if f.GetMatchType() != matchTypes[prog.Kind] && !asTernary {
-			b.differ("key %s of table %s is matched %v in the P4Info and %v in the program", f.Name, t.name, f.GetMatchType(), prog.Kind)
+			b.differ("key %s of table %s is matched %v in the P4Info and %v in the program", f.Name,
+				t.name, f.GetMatchType(), prog.Kind)
 		}
 		if _, twice := t.byField[f.Id]; twice {
 			b.differ("table %s has two keys with id %d", t.name, f.Id)
@@ -243,7 +266,8 @@ func (b *binder) bindKeys(t *table) {
 			t.needPriority = true
 		}
 		t.byField[f.Id] = i
-		t.keys = append(t.keys, key{id: f.Id, name: f.Name, width: prog.Width, kind: f.GetMatchType()})
+		t.keys = append(t.keys, key{id: f.Id, name: f.Name, width: prog.Width,
+			kind: f.GetMatchType()})
 	}
 }
 
@@ -251,12 +275,14 @@ func (b *binder) bindTableActions(t *table) {
 	for _, ref := range t.info.ActionRefs {
 		a := b.actions[ref.Id]
 		if a == nil {
-			b.differ("table %s refers to action id %d, which the P4Info does not have", t.name, ref.Id)
+			b.differ("table %s refers to action id %d, which the P4Info does not have", t.name,
+				ref.Id)
 			continue
 		}
 		prog, _ := t.prog.Action(a.name)
 		if prog == nil {
-			b.differ("action %s of table %s is in the P4Info but not in the program", a.name, t.name)
+			b.differ("action %s of table %s is in the P4Info but not in the program", a.name,
+				t.name)
 			continue
 		}
 		b.sameAction(t.name, a, prog)
@@ -264,11 +290,13 @@ func (b *binder) bindTableActions(t *table) {
 	}
 	for _, prog := range t.prog.Actions {
 		if a := b.actionByName[prog.Name]; a == nil || t.refs[a.id] == nil {
-			b.differ("action %s of table %s is in the program but not in the P4Info", prog.Name, t.name)
+			b.differ("action %s of table %s is in the program but not in the P4Info", prog.Name,
+				t.name)
 		}
 	}
 	if id := t.info.ConstDefaultActionId; id != 0 && t.refs[id] == nil {
-		b.differ("the default action of table %s has id %d, which is not among its actions", t.name, id)
+		b.differ("the default action of table %s has id %d, which is not among its actions", t.name,
+			id)
 	}
 }
 
@@ -276,9 +304,12 @@ func (b *binder) bindImplementation(t *table) {
 	id := t.info.ImplementationId
 	switch {
 	case id == 0 && t.prog.Profile != nil:
-		b.differ("table %s is implemented by action profile %s in the program, but not in the P4Info", t.name, t.prog.Profile.Name)
+		b.differ(
+			"table %s is implemented by action profile %s in the program, but not in the P4Info",
+			t.name, t.prog.Profile.Name)
 	case id != 0 && (t.prog.Profile == nil || b.names[id] != t.prog.Profile.Name):
-		b.differ("table %s is implemented by %s (id %d) in the P4Info, but not in the program", t.name, b.names[id], id)
+		b.differ("table %s is implemented by %s (id %d) in the P4Info, but not in the program",
+			t.name, b.names[id], id)
 	case id != 0 && b.profiles[id] != nil:
 		t.profile = b.profiles[id]
 		t.profile.tables = append(t.profile.tables, t)
@@ -298,7 +329,8 @@ func (b *binder) bindArrays() {
 			continue
 		}
 		if c.Size != int64(prog.Size) {
-			b.differ("counter %s has %d cells in the P4Info and %d in the program", name, c.Size, prog.Size)
+			b.differ("counter %s has %d cells in the P4Info and %d in the program", name, c.Size,
+				prog.Size)
 		}
 		a := &array{id: c.Preamble.Id, name: name, size: prog.Size}
 		b.counters[a.id] = a
@@ -316,10 +348,12 @@ func (b *binder) bindArrays() {
 			continue
 		}
 		if m.Size != int64(prog.Size) {
-			b.differ("meter %s has %d cells in the P4Info and %d in the program", name, m.Size, prog.Size)
+			b.differ("meter %s has %d cells in the P4Info and %d in the program", name, m.Size,
+				prog.Size)
 		}
 		if (m.Spec.GetUnit() == p4cfg.MeterSpec_BYTES) != prog.Bytes {
-			b.differ("meter %s: the P4Info and the program disagree on whether it counts bytes or packets", name)
+			b.differ(
+				"meter %s: the P4Info and the program disagree on whether it counts bytes or packets", name)
 		}
 		a := &array{id: m.Preamble.Id, name: name, size: prog.Size, spec: m.Spec}
 		b.meters[a.id] = a
@@ -340,7 +374,8 @@ func (b *binder) bindRegisters() {
 			continue
 		}
 		if int(r.Size) != prog.Size {
-			b.differ("register %s has %d cells in the P4Info and %d in the program", name, r.Size, prog.Size)
+			b.differ("register %s has %d cells in the P4Info and %d in the program", name, r.Size,
+				prog.Size)
 		}
 		typ, err := resolveType(b.info.GetTypeInfo(), r.TypeSpec)
 		if err != nil {
@@ -348,7 +383,8 @@ func (b *binder) bindRegisters() {
 			continue
 		}
 		if w := typ.widths(nil); len(w) != 1 || w[0] != prog.Width {
-			b.differ("a cell of register %s has %v bits in the P4Info and %d in the program", name, w, prog.Width)
+			b.differ("a cell of register %s has %v bits in the P4Info and %d in the program", name,
+				w, prog.Width)
 			continue
 		}
 		reg := &register{id: r.Preamble.Id, name: name, size: prog.Size, typ: typ}
@@ -369,17 +405,20 @@ func (b *binder) bindValueSets() {
 			continue
 		}
 		if int(v.Size) != prog.MaxSize {
-			b.differ("value set %s has size %d in the P4Info and %d in the program", name, v.Size, prog.MaxSize)
+			b.differ("value set %s has size %d in the P4Info and %d in the program", name, v.Size,
+				prog.MaxSize)
 		}
 		vs := &valueSet{id: v.Preamble.Id, name: name, size: prog.MaxSize}
 		total := 0
 		for _, f := range v.Match {
 			b.untranslated(fmt.Sprintf("field %s of value set %s", f.Name, name), f.TypeName)
-			vs.keys = append(vs.keys, key{id: f.Id, name: f.Name, width: int(f.Bitwidth), kind: f.GetMatchType()})
+			vs.keys = append(vs.keys, key{id: f.Id, name: f.Name, width: int(f.Bitwidth),
+				kind: f.GetMatchType()})
 			total += int(f.Bitwidth)
 		}
 		if total != prog.Width {
-			b.differ("a member of value set %s has %d bits in the P4Info and %d in the program", name, total, prog.Width)
+			b.differ("a member of value set %s has %d bits in the P4Info and %d in the program",
+				name, total, prog.Width)
 		}
 		b.valueSets[vs.id] = vs
 		b.valueSetOrder = append(b.valueSetOrder, vs)
@@ -398,7 +437,8 @@ func (b *binder) bindDigests() {
 		}
 		prog := b.prog.LearnListNamed(name)
 		if prog == nil && len(b.info.Digests) == len(b.prog.LearnLists) {
-			prog = b.prog.LearnLists[i] // p4c numbers digests of tuples differently in its two outputs
+			// p4c numbers digests of tuples differently in its two outputs
+			prog = b.prog.LearnLists[i]
 		}
 		typ, err := resolveType(b.info.GetTypeInfo(), d.TypeSpec)
 		if err != nil {
@@ -410,7 +450,8 @@ func (b *binder) bindDigests() {
 			return slices.EqualFunc(w, l.Widths, func(w, p int) bool { return w == p || w == 0 })
 		}
 		if prog == nil { // some are left out: this one, unless what has no name here looks like it
-			if i := slices.IndexFunc(b.prog.LearnLists, func(l *bmv2json.LearnList) bool { return !taken[l] && alike(l) }); i >= 0 {
+			if i := slices.IndexFunc(b.prog.LearnLists,
+				func(l *bmv2json.LearnList) bool { return !taken[l] && alike(l) }); i >= 0 {
 				prog = b.prog.LearnLists[i]
 				taken[prog] = true
 			}
@@ -420,7 +461,8 @@ func (b *binder) bindDigests() {
 			continue
 		}
 		if !alike(prog) {
-			b.differ("digest %s has fields of %v bits in the P4Info and of %v bits in the program", name, w, prog.Widths)
+			b.differ("digest %s has fields of %v bits in the P4Info and of %v bits in the program",
+				name, w, prog.Widths)
 			continue
 		}
 		dt := &digestType{id: d.Preamble.Id, name: name, typ: typ}
@@ -440,8 +482,10 @@ func (b *binder) bindPacketHeaders() {
 		total := 0
 		for i, f := range m.Metadata {
 			b.untranslated(fmt.Sprintf("field %s of header %s", f.Name, name), f.TypeName)
-			padding := slices.ContainsFunc(f.Annotations, func(a string) bool { return a == "@padding" || a == "@padding()" })
-			h.fields = append(h.fields, packetField{id: f.Id, name: f.Name, width: int(f.Bitwidth), padding: padding})
+			padding := slices.ContainsFunc(f.Annotations,
+				func(a string) bool { return a == "@padding" || a == "@padding()" })
+			h.fields = append(h.fields, packetField{id: f.Id, name: f.Name, width: int(f.Bitwidth),
+				padding: padding})
 			h.byID[f.Id] = i
 			total += int(f.Bitwidth)
 		}
@@ -460,8 +504,8 @@ func (b *binder) bindPacketHeaders() {
 	}
 }
 
-// findUnnamed reports what the program has and the P4Info does not. Tables without keys are the compiler's own, and one that is hidden from the control plane can
-// only have const entries.
+// findUnnamed reports what the program has and the P4Info does not. Tables without keys are the
+// compiler's own, and one that is hidden from the control plane can only have const entries.
 func (b *binder) findUnnamed() {
 	named := map[string]bool{}
 	for _, name := range b.names {

@@ -7,18 +7,21 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Byte strings (specification section 8.4): on the wire an integer is the shortest big-endian string that holds it, and any longer one is accepted. Engines take and
-// give exactly (width+7)/8 bytes.
+// Byte strings (specification section 8.4): on the wire an integer is the shortest big-endian
+// string that holds it, and any longer one is accepted. Engines take and give exactly (width+7)/8
+// bytes.
 
-// widen checks that b holds an unsigned number of at most width bits and returns it in full width. The error has code OUT_OF_RANGE, as section 8.4 asks; where
-// another section asks for another code the caller changes it.
+// widen checks that b holds an unsigned number of at most width bits and returns it in full width.
+// The error has code OUT_OF_RANGE, as section 8.4 asks; where another section asks for another code
+// the caller changes it.
 func widen(b []byte, width int) ([]byte, error) {
 	if len(b) == 0 {
 		return nil, fail(codes.OutOfRange, "the value is empty; zero is written as one zero byte")
 	}
 	v := bytes.TrimLeft(b, "\x00")
 	if len(v) > 0 && (len(v)-1)*8+bits.Len8(v[0]) > width {
-		return nil, fail(codes.OutOfRange, "the value 0x%x has %d bits, of which %d fit", v, (len(v)-1)*8+bits.Len8(v[0]), width)
+		return nil, fail(codes.OutOfRange, "the value 0x%x has %d bits, of which %d fit", v,
+			(len(v)-1)*8+bits.Len8(v[0]), width)
 	}
 	out := make([]byte, (width+7)/8)
 	copy(out[len(out)-len(v):], v)
@@ -34,7 +37,8 @@ func shorten(b []byte) []byte {
 	return bytes.Clone(v)
 }
 
-// widenSigned is widen for int<width>: b is a two's complement number of any length. The result has the bits above width zero, as engines want them.
+// widenSigned is widen for int<width>: b is a two's complement number of any length. The result has
+// the bits above width zero, as engines want them.
 func widenSigned(b []byte, width int) ([]byte, error) {
 	if len(b) == 0 {
 		return nil, fail(codes.OutOfRange, "the value is empty; zero is written as one zero byte")
@@ -49,7 +53,8 @@ func widenSigned(b []byte, width int) ([]byte, error) {
 	}
 	// The shortest number of bits: the magnitude's and one for the sign.
 	if need := (len(v)-1)*8 + bits.Len8(v[0]^sign) + 1; need > width {
-		return nil, fail(codes.OutOfRange, "the value 0x%x needs %d bits as a signed number, of which %d fit", b, need, width)
+		return nil, fail(codes.OutOfRange,
+			"the value 0x%x needs %d bits as a signed number, of which %d fit", b, need, width)
 	}
 	out := bytes.Repeat([]byte{sign}, (width+7)/8)
 	if len(v) > len(out) { // a leading byte of nothing but sign bits

@@ -16,7 +16,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// config is a forwarding pipeline configuration: the P4Info bound to its program, the pipeline that runs it, and what the server keeps beside the pipeline.
+// config is a forwarding pipeline configuration: the P4Info bound to its program, the pipeline that
+// runs it, and what the server keeps beside the pipeline.
 type config struct {
 	*schema
 	pipe   target.Pipeline
@@ -30,12 +31,17 @@ type config struct {
 	digestStates  map[uint32]*digestState
 }
 
-// newConfig makes the configuration of a pipeline that has just been built: its tables hold what the program says, nothing else.
-func (s *Server) newConfig(sch *schema, pipe target.Pipeline, pushed *p4v1.ForwardingPipelineConfig) (*config, error) {
+// newConfig makes the configuration of a pipeline that has just been built: its tables hold what
+// the program says, nothing else.
+func (s *Server) newConfig(sch *schema, pipe target.Pipeline,
+	pushed *p4v1.ForwardingPipelineConfig) (*config, error) {
 	c := &config{
 		schema: sch, pipe: pipe, pushed: pushed,
-		entries: map[*table]map[string]*entryState{}, defaults: map[*table]*defaultState{}, profileStates: map[uint32]*profileState{},
-		multicast: map[uint32]*p4v1.MulticastGroupEntry{}, clones: map[uint32]*p4v1.CloneSessionEntry{}, digestStates: map[uint32]*digestState{},
+		entries: map[*table]map[string]*entryState{}, defaults: map[*table]*defaultState{},
+		profileStates: map[uint32]*profileState{},
+		multicast:     map[uint32]*p4v1.MulticastGroupEntry{},
+		clones:        map[uint32]*p4v1.CloneSessionEntry{},
+		digestStates:  map[uint32]*digestState{},
 	}
 	for _, t := range sch.tableOrder {
 		entries, err := pipe.Entries(t.name)
@@ -44,7 +50,8 @@ func (s *Server) newConfig(sch *schema, pipe target.Pipeline, pushed *p4v1.Forwa
 		}
 		c.entries[t] = make(map[string]*entryState, len(entries))
 		for i := range entries {
-			c.entries[t][matchKey(entries[i].Match, entries[i].Priority)] = &entryState{spec: &entries[i]}
+			c.entries[t][matchKey(entries[i].Match,
+				entries[i].Priority)] = &entryState{spec: &entries[i]}
 		}
 	}
 	for _, p := range sch.profileOrder {
@@ -56,11 +63,13 @@ func (s *Server) newConfig(sch *schema, pipe target.Pipeline, pushed *p4v1.Forwa
 	return c, nil
 }
 
-// deviceConfig returns the BMv2 JSON in a p4_device_config: the bytes themselves, as simple_switch_grpc and p4runtime-shell have it, or wrapped in the message
-// p4.tmp.P4DeviceConfig (field 3, device_data) of PI's p4config.proto, as older controllers send it.
+// deviceConfig returns the BMv2 JSON in a p4_device_config: the bytes themselves, as
+// simple_switch_grpc and p4runtime-shell have it, or wrapped in the message p4.tmp.P4DeviceConfig
+// (field 3, device_data) of PI's p4config.proto, as older controllers send it.
 func deviceConfig(b []byte) ([]byte, error) {
 	if len(b) == 0 {
-		return nil, errors.New("p4_device_config is empty; it has to be the BMv2 JSON of the program")
+		return nil,
+			errors.New("p4_device_config is empty; it has to be the BMv2 JSON of the program")
 	}
 	if t := bytes.TrimLeft(b, " \t\r\n"); len(t) > 0 && t[0] == '{' {
 		return b, nil
@@ -91,7 +100,8 @@ func deviceConfig(b []byte) ([]byte, error) {
 	return data, nil
 }
 
-var errNotJSON = errors.New("p4_device_config is neither BMv2 JSON nor a p4.tmp.P4DeviceConfig with BMv2 JSON in it; compile the program with p4c-bm2-ss")
+var errNotJSON = errors.New(
+	"p4_device_config is neither BMv2 JSON nor a p4.tmp.P4DeviceConfig with BMv2 JSON in it; compile the program with p4c-bm2-ss")
 
 // check reads a configuration and finds out whether the device can run it. It changes nothing.
 func (s *Server) check(cfg *p4v1.ForwardingPipelineConfig) (*schema, error) {
@@ -114,17 +124,21 @@ func (s *Server) check(cfg *p4v1.ForwardingPipelineConfig) (*schema, error) {
 		return nil, invalid("the P4Info does not describe the program in p4_device_config: %v", err)
 	}
 	if err := s.dev.Verify(prog); err != nil {
-		// Section 14: a configuration that cannot be realised is INVALID_ARGUMENT, whatever the reason.
+		// Section 14: a configuration that cannot be realised is INVALID_ARGUMENT, whatever the
+		// reason.
 		return nil, invalid("this device cannot run the program: %v", err)
 	}
 	return sch, nil
 }
 
 // SetForwardingPipelineConfig implements the RPC of that name (specification section 14).
-func (s *Server) SetForwardingPipelineConfig(_ context.Context, req *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse, error) {
+func (s *Server) SetForwardingPipelineConfig(_ context.Context,
+	req *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse,
+	error) {
 	s.state.Lock()
 	defer s.state.Unlock()
-	if err := s.authorize(req.DeviceId, keyOfRole(req.Role, configRoleID(req)), req.ElectionId); err != nil {
+	if err := s.authorize(req.DeviceId, keyOfRole(req.Role, configRoleID(req)),
+		req.ElectionId); err != nil {
 		return nil, err
 	}
 	var err error
@@ -140,7 +154,8 @@ func (s *Server) SetForwardingPipelineConfig(_ context.Context, req *p4v1.SetFor
 	case p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT:
 		err = s.reconcile(req.Config)
 	default:
-		err = invalid("the action is %v; it must be VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT, COMMIT or RECONCILE_AND_COMMIT", req.Action)
+		err = invalid(
+			"the action is %v; it must be VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT, COMMIT or RECONCILE_AND_COMMIT", req.Action)
 	}
 	if err != nil {
 		st := canonical(err)
@@ -151,7 +166,8 @@ func (s *Server) SetForwardingPipelineConfig(_ context.Context, req *p4v1.SetFor
 	return &p4v1.SetForwardingPipelineConfigResponse{}, nil
 }
 
-// Load sets the configuration that the device starts with, as if it had been pushed with VERIFY_AND_COMMIT.
+// Load sets the configuration that the device starts with, as if it had been pushed with
+// VERIFY_AND_COMMIT.
 func (s *Server) Load(cfg *p4v1.ForwardingPipelineConfig) error {
 	s.state.Lock()
 	defer s.state.Unlock()
@@ -193,7 +209,9 @@ func (s *Server) prepare(cfg *p4v1.ForwardingPipelineConfig) (*config, target.Pr
 	}
 	p, ok := s.dev.(target.Preparer)
 	if !ok {
-		return nil, nil, fail(codes.Unimplemented, "the engine %q cannot prepare a pipeline beside the running one; use VERIFY_AND_COMMIT", s.dev.Engine())
+		return nil, nil, fail(codes.Unimplemented,
+			"the engine %q cannot prepare a pipeline beside the running one; use VERIFY_AND_COMMIT",
+			s.dev.Engine())
 	}
 	pipe, err := p.Prepare(sch.prog)
 	if err != nil {
@@ -203,7 +221,8 @@ func (s *Server) prepare(cfg *p4v1.ForwardingPipelineConfig) (*config, target.Pr
 	return c, p, err
 }
 
-// save keeps cfg, ready to run. Until it is committed, reads and writes refer to it and packets to the old one.
+// save keeps cfg, ready to run. Until it is committed, reads and writes refer to it and packets to
+// the old one.
 func (s *Server) save(cfg *p4v1.ForwardingPipelineConfig) error {
 	c, _, err := s.prepare(cfg)
 	if err != nil {
@@ -227,9 +246,11 @@ func (s *Server) commitSaved(cfg *p4v1.ForwardingPipelineConfig) error {
 	return nil
 }
 
-// GetForwardingPipelineConfig implements the RPC of that name (specification section 15). A configuration that is saved but not committed is not what the device
-// runs, and is not returned.
-func (s *Server) GetForwardingPipelineConfig(_ context.Context, req *p4v1.GetForwardingPipelineConfigRequest) (*p4v1.GetForwardingPipelineConfigResponse, error) {
+// GetForwardingPipelineConfig implements the RPC of that name (specification section 15). A
+// configuration that is saved but not committed is not what the device runs, and is not returned.
+func (s *Server) GetForwardingPipelineConfig(_ context.Context,
+	req *p4v1.GetForwardingPipelineConfigRequest) (*p4v1.GetForwardingPipelineConfigResponse,
+	error) {
 	s.state.RLock()
 	defer s.state.RUnlock()
 	if err := s.checkDevice(req.DeviceId); err != nil {
@@ -249,7 +270,8 @@ func (s *Server) GetForwardingPipelineConfig(_ context.Context, req *p4v1.GetFor
 	case p4v1.GetForwardingPipelineConfigRequest_DEVICE_CONFIG_AND_COOKIE:
 		out.P4DeviceConfig = full.P4DeviceConfig
 	default:
-		return nil, status.Errorf(codes.InvalidArgument, "there is no response type %v", req.ResponseType)
+		return nil, status.Errorf(codes.InvalidArgument, "there is no response type %v",
+			req.ResponseType)
 	}
 	return &p4v1.GetForwardingPipelineConfigResponse{Config: out}, nil
 }

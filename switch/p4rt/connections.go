@@ -18,16 +18,19 @@ import (
 
 // Bounds of one connection, and of those that get no more than a refusal.
 const (
-	maxStreamsOfOne = 256              // calls at a time; more wait in the client
-	maxRefusals     = 16               // connections at a time that get the reason why they are refused; the rest is closed
-	refusalTime     = time.Second      // for how long
-	handshakeTime   = 10 * time.Second // until a connection must have said who it is
-	deadAfter       = 30 * time.Second // without a sign of life a connection is asked for one
-	logInterval     = 10 * time.Second // how often refusals are logged
+	maxStreamsOfOne = 256 // calls at a time; more wait in the client
+	// connections at a time that get the reason why they are refused; the rest is closed
+	maxRefusals   = 16
+	refusalTime   = time.Second      // for how long
+	handshakeTime = 10 * time.Second // until a connection must have said who it is
+	deadAfter     = 30 * time.Second // without a sign of life a connection is asked for one
+	logInterval   = 10 * time.Second // how often refusals are logged
 )
 
-// Connections bounds the connections to a server, so that they cannot use up what the switch needs for its ports. Where there are as many as there may be, a new one takes the place of one by
-// which no call is under way: the oldest of those from the address that has the most. Where there is none it is refused, with the reason. A controller always has a call under way, its stream.
+// Connections bounds the connections to a server, so that they cannot use up what the switch needs
+// for its ports. Where there are as many as there may be, a new one takes the place of one by which
+// no call is under way: the oldest of those from the address that has the most. Where there is none
+// it is refused, with the reason. A controller always has a call under way, its stream.
 type Connections struct {
 	most int
 	log  *slog.Logger
@@ -48,9 +51,13 @@ func NewConnections(most int, log *slog.Logger) *Connections {
 
 // ServerOptions are opts, and what the bound needs of the server whose connections Listen gives.
 func (c *Connections) ServerOptions(opts ...grpc.ServerOption) []grpc.ServerOption {
-	opts = append(opts, grpc.MaxConcurrentStreams(maxStreamsOfOne), grpc.ConnectionTimeout(handshakeTime), grpc.KeepaliveParams(keepalive.ServerParameters{Time: deadAfter}))
-	c.refuser = grpc.NewServer(append(opts, grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
-		return status.Errorf(codes.ResourceExhausted, "this switch has %d P4Runtime connections, as many as it may (--max-connections), and all are in use", c.most)
+	opts = append(opts, grpc.MaxConcurrentStreams(maxStreamsOfOne),
+		grpc.ConnectionTimeout(handshakeTime),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: deadAfter}))
+	c.refuser = grpc.NewServer(append(opts, grpc.UnknownServiceHandler(func(any,
+		grpc.ServerStream) error {
+		return status.Errorf(codes.ResourceExhausted,
+			"this switch has %d P4Runtime connections, as many as it may (--max-connections), and all are in use", c.most)
 	}))...)
 	return append(opts, grpc.StatsHandler(c))
 }
@@ -74,7 +81,8 @@ func (b *bounded) Accept() (net.Conn, error) {
 		conn, err := b.Listener.Accept()
 		if err != nil {
 			if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
-				b.c.tell("no file descriptor is left for P4Runtime's connections", "err", err, "do", "start the switch with more (ulimit -n, LimitNOFILE= of systemd), or allow fewer connections (--max-connections)")
+				b.c.tell("no file descriptor is left for P4Runtime's connections", "err", err, "do",
+					"start the switch with more (ulimit -n, LimitNOFILE= of systemd), or allow fewer connections (--max-connections)")
 			}
 			return nil, err // gRPC tries again
 		}
@@ -136,8 +144,10 @@ func (c *Connections) admit(conn net.Conn) net.Conn {
 	}
 	c.mu.Unlock()
 	if full {
-		c.tell("there are as many P4Runtime connections as there may be: those without a call are ended for new ones, else new ones are refused",
-			"connections", c.most, "from", host, "do", "keep others away from the port, or allow more (--max-connections)")
+		c.tell(
+			"there are as many P4Runtime connections as there may be: those without a call are ended for new ones, else new ones are refused",
+			"connections", c.most, "from", host, "do",
+			"keep others away from the port, or allow more (--max-connections)")
 	}
 	if out != nil {
 		_ = out.Close()
@@ -158,7 +168,8 @@ func (c *Connections) idle() (out *connection) {
 		}
 	}
 	for _, k := range c.open {
-		if k.calls == 0 && (out == nil || from[k.host] > from[out.host] || from[k.host] == from[out.host] && k.since.Before(out.since)) {
+		if k.calls == 0 && (out == nil || from[k.host] > from[out.host] ||
+			from[k.host] == from[out.host] && k.since.Before(out.since)) {
 			out = k
 		}
 	}
@@ -209,7 +220,10 @@ func (c *Connections) HandleRPC(ctx context.Context, s stats.RPCStats) {
 }
 
 // TagRPC implements stats.Handler.
-func (c *Connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (c *Connections) TagRPC(ctx context.Context,
+	_ *stats.RPCTagInfo) context.Context {
+	return ctx
+}
 
 // HandleConn implements stats.Handler.
 func (c *Connections) HandleConn(context.Context, stats.ConnStats) {}

@@ -64,7 +64,8 @@ func boundedServer(t *testing.T, most int) (c *Connections, address string, said
 }
 
 // control opens a stream as a controller does, and says what came of it.
-func control(t *testing.T, address string, election uint64) (p4v1.P4Runtime_StreamChannelClient, func(), error) {
+func control(t *testing.T, address string, election uint64) (p4v1.P4Runtime_StreamChannelClient,
+	func(), error) {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -81,7 +82,8 @@ func control(t *testing.T, address string, election uint64) (p4v1.P4Runtime_Stre
 }
 
 func arbitrate(stream p4v1.P4Runtime_StreamChannelClient, election uint64) error {
-	_ = stream.Send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{Arbitration: &p4v1.MasterArbitrationUpdate{ElectionId: &p4v1.Uint128{Low: election}}}})
+	_ = stream.Send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{
+		Arbitration: &p4v1.MasterArbitrationUpdate{ElectionId: &p4v1.Uint128{Low: election}}}})
 	_, err := stream.Recv()
 	return err
 }
@@ -92,7 +94,8 @@ func (c *Connections) count() int {
 	return len(c.open)
 }
 
-// TestIdleConnections: somebody opens connections, hundreds, and says nothing. The controller that is there stays, the next is let in, and there are never more than there may be.
+// TestIdleConnections: somebody opens connections, hundreds, and says nothing. The controller that
+// is there stays, the next is let in, and there are never more than there may be.
 func TestIdleConnections(t *testing.T) {
 	const most = 5
 	c, address, said := boundedServer(t, most)
@@ -142,7 +145,8 @@ func TestBusyConnections(t *testing.T) {
 	}
 	time.Sleep(refusalTime + 100*time.Millisecond)
 	_, _, err := control(t, address, 9)
-	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "--max-connections") {
+	if status.Code(err) != codes.ResourceExhausted ||
+		!strings.Contains(err.Error(), "--max-connections") {
 		t.Errorf("one too many is told: %v", err)
 	}
 	if n := c.count(); n != most {

@@ -12,12 +12,14 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// TestBindCorpus binds every pair NAME.json, NAME.p4info.txtpb in the directory named by NETCRAQ_P4C_OUTPUTS, as p4c writes them from its own samples: what came out of
-// one compilation must never be found to differ, but for translated types.
+// TestBindCorpus binds every pair NAME.json, NAME.p4info.txtpb in the directory named by
+// NETCRAQ_P4C_OUTPUTS, as p4c writes them from its own samples: what came out of one compilation
+// must never be found to differ, but for translated types.
 func TestBindCorpus(t *testing.T) {
 	dir := os.Getenv("NETCRAQ_P4C_OUTPUTS")
 	if dir == "" {
-		t.Skip("set NETCRAQ_P4C_OUTPUTS to a directory with outputs of p4c-bm2-ss (NAME.json and NAME.p4info.txtpb)")
+		t.Skip(
+			"set NETCRAQ_P4C_OUTPUTS to a directory with outputs of p4c-bm2-ss (NAME.json and NAME.p4info.txtpb)")
 	}
 	infos, _ := filepath.Glob(filepath.Join(dir, "*.p4info.txtpb"))
 	if len(infos) == 0 {
@@ -38,7 +40,8 @@ func TestBindCorpus(t *testing.T) {
 			if err := prototext.Unmarshal(text, info); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := bind(info, prog); err != nil && !strings.Contains(err.Error(), "@p4runtime_translation") {
+			if _, err := bind(info, prog); err != nil &&
+				!strings.Contains(err.Error(), "@p4runtime_translation") {
 				t.Error(err)
 			}
 		})

@@ -16,7 +16,8 @@ func counterOf(d *p4v1.CounterData) target.CounterData {
 }
 
 func counterData(d target.CounterData) *p4v1.CounterData {
-	return &p4v1.CounterData{PacketCount: int64(min(d.Packets, math.MaxInt64)), ByteCount: int64(min(d.Bytes, math.MaxInt64))}
+	return &p4v1.CounterData{PacketCount: int64(min(d.Packets, math.MaxInt64)),
+		ByteCount: int64(min(d.Bytes, math.MaxInt64))}
 }
 
 // cells is the range of an array that an Index means: one cell, or all where it is unset.
@@ -27,7 +28,8 @@ func cells(what string, size int, i *p4v1.Index) (first, count int, err error) {
 	case i.Index < 0:
 		return 0, 0, invalid("the index %d is negative", i.Index)
 	case i.Index >= int64(size):
-		return 0, 0, fail(codes.OutOfRange, "%s has %d cells; there is none at index %d", what, size, i.Index)
+		return 0, 0, fail(codes.OutOfRange, "%s has %d cells; there is none at index %d", what,
+			size, i.Index)
 	}
 	return int(i.Index), 1, nil
 }
@@ -126,9 +128,10 @@ func (c *config) readDirectCounters(q *p4v1.DirectCounterEntry, emit func(*p4v1.
 		if err != nil {
 			return err
 		}
-		emit(&p4v1.Entity{Entity: &p4v1.Entity_DirectCounterEntry{DirectCounterEntry: &p4v1.DirectCounterEntry{
-			TableEntry: t.keyOf(e), Data: counterData(d),
-		}}})
+		emit(&p4v1.Entity{Entity: &p4v1.Entity_DirectCounterEntry{
+			DirectCounterEntry: &p4v1.DirectCounterEntry{
+				TableEntry: t.keyOf(e), Data: counterData(d),
+			}}})
 		return nil
 	})
 }
@@ -146,14 +149,16 @@ func (c *config) directEntry(te *p4v1.TableEntry, kind string) (*table, *target.
 		return nil, nil, invalid("table %s has no direct %s", t.name, kind)
 	}
 	if te.IsDefaultAction {
-		return nil, nil, fail(codes.Unimplemented, "the default entry of table %s has no direct %s on this target", t.name, kind)
+		return nil, nil, fail(codes.Unimplemented,
+			"the default entry of table %s has no direct %s on this target", t.name, kind)
 	}
 	e, err := t.entryKey(te)
 	if err != nil {
 		return nil, nil, err
 	}
 	if c.entries[t][matchKey(e.Match, e.Priority)] == nil {
-		return nil, nil, fail(codes.NotFound, "table %s has no entry with this match and priority", t.name)
+		return nil, nil, fail(codes.NotFound, "table %s has no entry with this match and priority",
+			t.name)
 	}
 	return t, e, nil
 }
@@ -165,8 +170,10 @@ func (t *table) has(kind string) bool {
 	return t.meter != nil
 }
 
-// eachDirect calls f for the entries whose direct resource a read asks for: all of all tables for table id 0, all of a table without a match, else one.
-func (c *config) eachDirect(te *p4v1.TableEntry, kind string, f func(*table, *target.TableEntry) error) error {
+// eachDirect calls f for the entries whose direct resource a read asks for: all of all tables for
+// table id 0, all of a table without a match, else one.
+func (c *config) eachDirect(te *p4v1.TableEntry, kind string,
+	f func(*table, *target.TableEntry) error) error {
 	if te == nil {
 		return invalid("the table entry of the direct %s is missing; an empty one means all", kind)
 	}

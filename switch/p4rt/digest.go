@@ -15,8 +15,9 @@ import (
 // maxDigestList bounds a digest list whose configuration does not (max_list_size 0).
 const maxDigestList = 1024
 
-// digestState collects what the program sends by one digest (section 9.8): a list is sent when it is full or its oldest entry old enough, and what has been sent is not
-// sent again until it has been acknowledged or has timed out.
+// digestState collects what the program sends by one digest (section 9.8): a list is sent when it
+// is full or its oldest entry old enough, and what has been sent is not sent again until it has
+// been acknowledged or has timed out.
 type digestState struct {
 	typ  *digestType
 	send func(*p4v1.DigestList)
@@ -37,7 +38,8 @@ type sentList struct {
 }
 
 func newDigestState(t *digestType, send func(*p4v1.DigestList)) *digestState {
-	return &digestState{typ: t, send: send, known: map[string]bool{}, unacked: map[uint64]*sentList{}}
+	return &digestState{typ: t, send: send, known: map[string]bool{},
+		unacked: map[uint64]*sentList{}}
 }
 
 // add takes one digest message.
@@ -86,7 +88,8 @@ func (d *digestState) flush() {
 		return
 	}
 	d.lists++
-	d.send(&p4v1.DigestList{DigestId: d.typ.id, ListId: d.lists, Data: d.buffer, Timestamp: time.Now().UnixNano()})
+	d.send(&p4v1.DigestList{DigestId: d.typ.id, ListId: d.lists, Data: d.buffer,
+		Timestamp: time.Now().UnixNano()})
 	if d.cfg.AckTimeoutNs > 0 {
 		d.unacked[d.lists] = &sentList{keys: d.keys, at: time.Now()}
 	} else {
@@ -151,7 +154,8 @@ func (s *Server) digest(m target.Digest) {
 }
 
 func (s *Server) sendDigest(l *p4v1.DigestList) {
-	s.toPrimaries(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Digest{Digest: l}})
+	s.toPrimaries(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Digest{
+		Digest: l}})
 }
 
 func (s *Server) digestAck(a *p4v1.DigestListAck) error {
@@ -203,7 +207,8 @@ func (c *config) readDigests(q *p4v1.DigestEntry, emit func(*p4v1.Entity)) error
 			}
 			continue
 		}
-		emit(&p4v1.Entity{Entity: &p4v1.Entity_DigestEntry{DigestEntry: &p4v1.DigestEntry{DigestId: t.id, Config: cfg}}})
+		emit(&p4v1.Entity{Entity: &p4v1.Entity_DigestEntry{DigestEntry: &p4v1.DigestEntry{
+			DigestId: t.id, Config: cfg}}})
 	}
 	return nil
 }

@@ -45,8 +45,9 @@ func canonical(err error) *status.Status {
 	return status.New(codes.Internal, err.Error())
 }
 
-// batchError reports the outcome of a batch as the specification's "Error Reporting" (section 12.3, and 13.3 for reads) has it: nil if every element succeeded, else
-// UNKNOWN with one p4.v1.Error per element, in order.
+// batchError reports the outcome of a batch as the specification's "Error Reporting" (section 12.3,
+// and 13.3 for reads) has it: nil if every element succeeded, else UNKNOWN with one p4.v1.Error per
+// element, in order.
 func batchError(outcome []error, what string) error {
 	failed := 0
 	for _, err := range outcome {
@@ -60,7 +61,8 @@ func batchError(outcome []error, what string) error {
 	st := &spb.Status{Code: int32(codes.Unknown), Message: what}
 	for _, err := range outcome {
 		c := canonical(err)
-		detail, marshalErr := anypb.New(&p4v1.Error{CanonicalCode: int32(c.Code()), Message: c.Message()})
+		detail, marshalErr := anypb.New(&p4v1.Error{CanonicalCode: int32(c.Code()),
+			Message: c.Message()})
 		if marshalErr != nil {
 			return status.Errorf(codes.Internal, "reporting %q: %v", c.Message(), marshalErr)
 		}
@@ -69,7 +71,8 @@ func batchError(outcome []error, what string) error {
 	return status.ErrorProto(st)
 }
 
-// oneofName is the name, in the protocol's text form, of the field that is set in a message with one oneof: for error messages.
+// oneofName is the name, in the protocol's text form, of the field that is set in a message with
+// one oneof: for error messages.
 func oneofName(m proto.Message) string {
 	r := m.ProtoReflect()
 	if f := r.WhichOneof(r.Descriptor().Oneofs().Get(0)); f != nil {

@@ -15,8 +15,9 @@ import (
 	"github.com/netcraq/netcraq/internal/testport"
 )
 
-// TestLeftOutOfBMv2 asks BMv2, where it is installed, what scenarios/leftout.txt asks of this server: a P4Info with
-// more than the program has is taken, and an entry of a table that is not there is not.
+// TestLeftOutOfBMv2 asks BMv2, where it is installed, what scenarios/leftout.txt asks of this
+// server: a P4Info with more than the program has is taken, and an entry of a table that is not
+// there is not.
 func TestLeftOutOfBMv2(t *testing.T) {
 	binary, err := exec.LookPath("simple_switch_grpc")
 	if err != nil {
@@ -57,12 +58,14 @@ func TestLeftOutOfBMv2(t *testing.T) {
 		t.Errorf("BMv2 refuses the P4Info: %v", err)
 	}
 	write := func(typ p4v1.Update_Type, table string) codes.Code {
-		e := &p4v1.TableEntry{TableId: w.ids[table], Match: []*p4v1.FieldMatch{{FieldId: 1, FieldMatchType: &p4v1.FieldMatch_Exact_{
-			Exact: &p4v1.FieldMatch_Exact{Value: []byte{1}}}}}}
+		e := &p4v1.TableEntry{TableId: w.ids[table],
+			Match: []*p4v1.FieldMatch{{FieldId: 1, FieldMatchType: &p4v1.FieldMatch_Exact_{
+				Exact: &p4v1.FieldMatch_Exact{Value: []byte{1}}}}}}
 		e.Action = &p4v1.TableAction{Type: &p4v1.TableAction_Action{Action: &p4v1.Action{
 			ActionId: w.ids["fwd"], Params: []*p4v1.Action_Param{{ParamId: 1, Value: []byte{2}}}}}}
-		_, err := rpc.Write(ctx, &p4v1.WriteRequest{ElectionId: one, Updates: []*p4v1.Update{{Type: typ, Entity: &p4v1.Entity{
-			Entity: &p4v1.Entity_TableEntry{TableEntry: e}}}}})
+		_, err := rpc.Write(ctx, &p4v1.WriteRequest{ElectionId: one,
+			Updates: []*p4v1.Update{{Type: typ, Entity: &p4v1.Entity{
+				Entity: &p4v1.Entity_TableEntry{TableEntry: e}}}}})
 		for _, d := range status.Convert(err).Details() {
 			if e, ok := d.(*p4v1.Error); ok {
 				return codes.Code(e.CanonicalCode)
@@ -79,7 +82,8 @@ func TestLeftOutOfBMv2(t *testing.T) {
 		{p4v1.Update_MODIFY, "gone", codes.NotFound}, {p4v1.Update_DELETE, "gone", codes.NotFound},
 	} {
 		if got := write(c.typ, c.table); got != c.want {
-			t.Errorf("BMv2 answers %v of an entry of %s with %v, not %v", c.typ, c.table, got, c.want)
+			t.Errorf("BMv2 answers %v of an entry of %s with %v, not %v", c.typ, c.table, got,
+				c.want)
 		}
 	}
 }

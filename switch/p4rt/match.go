@@ -11,8 +11,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// matchOf turns the fields of a request into an engine's match on keys, as section 9.1.1 ("Match Format") has it: fields that do not matter are left out, what
-// they would not look at is zero. Every violation is INVALID_ARGUMENT.
+// matchOf turns the fields of a request into an engine's match on keys, as section 9.1.1 ("Match
+// Format") has it: fields that do not matter are left out, what they would not look at is zero.
+// Every violation is INVALID_ARGUMENT.
 func matchOf(where string, keys []key, fields []*p4v1.FieldMatch) ([]target.FieldMatch, error) {
 	out := make([]target.FieldMatch, len(keys))
 	given := make([]bool, len(keys))
@@ -88,10 +89,12 @@ func (k *key) match(f *p4v1.FieldMatch) (target.FieldMatch, error) {
 			return none, invalid("a prefix of length 0 matches everything: leave the field out")
 		}
 		if l.PrefixLen < 0 || int(l.PrefixLen) > k.width {
-			return none, invalid("the prefix length %d is not between 1 and %d", l.PrefixLen, k.width)
+			return none, invalid("the prefix length %d is not between 1 and %d", l.PrefixLen,
+				k.width)
 		}
 		if !covers(prefixMask(int(l.PrefixLen), k.width), v) {
-			return none, invalid("the value 0x%x has ones behind its prefix of %d bits", v, l.PrefixLen)
+			return none, invalid("the value 0x%x has ones behind its prefix of %d bits", v,
+				l.PrefixLen)
 		}
 		return target.FieldMatch{Value: v, PrefixLen: int(l.PrefixLen)}, nil
 	case p4cfg.MatchField_TERNARY:
@@ -168,24 +171,29 @@ func (k *key) field(m *target.FieldMatch) *p4v1.FieldMatch {
 		if m.PrefixLen == 0 {
 			return nil
 		}
-		f.FieldMatchType = &p4v1.FieldMatch_Lpm{Lpm: &p4v1.FieldMatch_LPM{Value: shorten(m.Value), PrefixLen: int32(m.PrefixLen)}}
+		f.FieldMatchType = &p4v1.FieldMatch_Lpm{Lpm: &p4v1.FieldMatch_LPM{Value: shorten(m.Value),
+			PrefixLen: int32(m.PrefixLen)}}
 	case p4cfg.MatchField_TERNARY:
 		if isZero(m.Mask) {
 			return nil
 		}
-		f.FieldMatchType = &p4v1.FieldMatch_Ternary_{Ternary: &p4v1.FieldMatch_Ternary{Value: shorten(m.Value), Mask: shorten(m.Mask)}}
+		f.FieldMatchType = &p4v1.FieldMatch_Ternary_{Ternary: &p4v1.FieldMatch_Ternary{
+			Value: shorten(m.Value), Mask: shorten(m.Mask)}}
 	case p4cfg.MatchField_OPTIONAL:
 		if isZero(m.Mask) {
 			return nil
 		}
-		f.FieldMatchType = &p4v1.FieldMatch_Optional_{Optional: &p4v1.FieldMatch_Optional{Value: shorten(m.Value)}}
+		f.FieldMatchType = &p4v1.FieldMatch_Optional_{Optional: &p4v1.FieldMatch_Optional{
+			Value: shorten(m.Value)}}
 	case p4cfg.MatchField_RANGE:
 		if isZero(m.Value) && bytes.Equal(m.Mask, allOnes(k.width)) {
 			return nil
 		}
-		f.FieldMatchType = &p4v1.FieldMatch_Range_{Range: &p4v1.FieldMatch_Range{Low: shorten(m.Value), High: shorten(m.Mask)}}
+		f.FieldMatchType = &p4v1.FieldMatch_Range_{Range: &p4v1.FieldMatch_Range{Low: shorten(
+			m.Value), High: shorten(m.Mask)}}
 	default:
-		f.FieldMatchType = &p4v1.FieldMatch_Exact_{Exact: &p4v1.FieldMatch_Exact{Value: shorten(m.Value)}}
+		f.FieldMatchType = &p4v1.FieldMatch_Exact_{Exact: &p4v1.FieldMatch_Exact{Value: shorten(
+			m.Value)}}
 	}
 	return f
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// meterOf turns a MeterConfig into an engine's; nil, which means that every packet is green, stays nil.
+// meterOf turns a MeterConfig into an engine's; nil, which means that every packet is green, stays
+// nil.
 func meterOf(spec *p4cfg.MeterSpec, m *p4v1.MeterConfig) (*target.MeterConfig, error) {
 	if m == nil {
 		return nil, nil
@@ -23,10 +24,12 @@ func meterOf(spec *p4cfg.MeterSpec, m *p4v1.MeterConfig) (*target.MeterConfig, e
 		}
 	case p4cfg.MeterSpec_SINGLE_RATE_TWO_COLOR:
 		if m.Pir != m.Cir || m.Pburst != m.Cburst || m.Eburst != 0 {
-			return nil, invalid("a single-rate two-colour meter has pir = cir, pburst = cburst and no eburst")
+			return nil, invalid(
+				"a single-rate two-colour meter has pir = cir, pburst = cburst and no eburst")
 		}
 	default:
-		return nil, fail(codes.Unimplemented, "meters of type %v are not implemented by this target", spec.GetType())
+		return nil, fail(codes.Unimplemented,
+			"meters of type %v are not implemented by this target", spec.GetType())
 	}
 	if m.Pir < m.Cir {
 		return nil, invalid("the peak rate %d is below the committed rate %d", m.Pir, m.Cir)
@@ -42,12 +45,14 @@ func meterConfig(m *target.MeterConfig) *p4v1.MeterConfig {
 		return nil
 	}
 	return &p4v1.MeterConfig{
-		Cir: int64(m.Committed.PerSecond), Cburst: int64(m.Committed.Burst), Pir: int64(m.Peak.PerSecond), Pburst: int64(m.Peak.Burst),
+		Cir: int64(m.Committed.PerSecond), Cburst: int64(m.Committed.Burst),
+		Pir: int64(m.Peak.PerSecond), Pburst: int64(m.Peak.Burst),
 	}
 }
 
 func noColourCounters() error {
-	return fail(codes.Unimplemented, "counters per colour (counter_data of a meter, meter_counter_data) are not implemented by this target")
+	return fail(codes.Unimplemented,
+		"counters per colour (counter_data of a meter, meter_counter_data) are not implemented by this target")
 }
 
 func (c *config) writeMeter(typ p4v1.Update_Type, e *p4v1.MeterEntry) error {
@@ -134,9 +139,10 @@ func (c *config) readDirectMeters(q *p4v1.DirectMeterEntry, emit func(*p4v1.Enti
 		if err != nil {
 			return err
 		}
-		emit(&p4v1.Entity{Entity: &p4v1.Entity_DirectMeterEntry{DirectMeterEntry: &p4v1.DirectMeterEntry{
-			TableEntry: t.keyOf(e), Config: meterConfig(m),
-		}}})
+		emit(&p4v1.Entity{Entity: &p4v1.Entity_DirectMeterEntry{
+			DirectMeterEntry: &p4v1.DirectMeterEntry{
+				TableEntry: t.keyOf(e), Config: meterConfig(m),
+			}}})
 		return nil
 	})
 }

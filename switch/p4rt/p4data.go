@@ -13,7 +13,8 @@ type dataType struct {
 	kind    dataKind
 	width   int
 	members []*dataType // of a struct, tuple or header
-	names   []string    // of an enum without representation, or of the errors: the constants, numbered from 0
+	// of an enum without representation, or of the errors: the constants, numbered from 0
+	names []string
 }
 
 type dataKind int
@@ -22,8 +23,10 @@ const (
 	kindBits   dataKind = iota // bit<W>
 	kindSigned                 // int<W>
 	kindBool
-	kindEnum  // a serializable enum: its value
-	kindName  // an enum without representation: the name of a constant. Its width is the target's affair, so 0
+	kindEnum // a serializable enum: its value
+	// an enum without representation: the name of a constant. Its width is the target's affair, so
+	// 0
+	kindName
 	kindError // the same for errors
 	kindStruct
 	kindTuple
@@ -40,7 +43,8 @@ func resolveType(names *p4cfg.P4TypeInfo, spec *p4cfg.P4DataTypeSpec) (*dataType
 	case *p4cfg.P4DataTypeSpec_SerializableEnum:
 		e := names.GetSerializableEnums()[t.SerializableEnum.GetName()]
 		if e == nil {
-			return nil, fmt.Errorf("the P4Info does not say what enum %s is", t.SerializableEnum.GetName())
+			return nil, fmt.Errorf("the P4Info does not say what enum %s is",
+				t.SerializableEnum.GetName())
 		}
 		return &dataType{kind: kindEnum, width: int(e.UnderlyingType.GetBitwidth())}, nil
 	case *p4cfg.P4DataTypeSpec_Enum:
@@ -61,7 +65,10 @@ func resolveType(names *p4cfg.P4TypeInfo, spec *p4cfg.P4DataTypeSpec) (*dataType
 			return nil, fmt.Errorf("the P4Info does not say what type %s is", t.NewType.GetName())
 		}
 		if tr := n.GetTranslatedType(); tr != nil {
-			return nil, fmt.Errorf("type %s has @p4runtime_translation(%q), which this target does not support", t.NewType.GetName(), tr.Uri)
+			return nil,
+				fmt.Errorf(
+					"type %s has @p4runtime_translation(%q), which this target does not support",
+					t.NewType.GetName(), tr.Uri)
 		}
 		return resolveType(names, n.GetOriginalType())
 	case *p4cfg.P4DataTypeSpec_Struct:
@@ -151,11 +158,14 @@ func (d *dataType) encode(scalars [][]byte) (*p4v1.P4Data, [][]byte) {
 		}
 		switch d.kind {
 		case kindStruct:
-			return &p4v1.P4Data{Data: &p4v1.P4Data_Struct{Struct: &p4v1.P4StructLike{Members: members}}}, scalars
+			return &p4v1.P4Data{Data: &p4v1.P4Data_Struct{Struct: &p4v1.P4StructLike{
+				Members: members}}}, scalars
 		case kindTuple:
-			return &p4v1.P4Data{Data: &p4v1.P4Data_Tuple{Tuple: &p4v1.P4StructLike{Members: members}}}, scalars
+			return &p4v1.P4Data{Data: &p4v1.P4Data_Tuple{Tuple: &p4v1.P4StructLike{
+				Members: members}}}, scalars
 		default:
-			return &p4v1.P4Data{Data: &p4v1.P4Data_Header{Header: &p4v1.P4Header{IsValid: true, Bitstrings: bits}}}, scalars
+			return &p4v1.P4Data{Data: &p4v1.P4Data_Header{Header: &p4v1.P4Header{IsValid: true,
+				Bitstrings: bits}}}, scalars
 		}
 	}
 	var v []byte
@@ -172,7 +182,8 @@ func (d *dataType) encode(scalars [][]byte) (*p4v1.P4Data, [][]byte) {
 	case kindError:
 		return &p4v1.P4Data{Data: &p4v1.P4Data_Error{Error: d.constant(v)}}, scalars
 	case kindSigned:
-		return &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: shortenSigned(v, d.width)}}, scalars
+		return &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: shortenSigned(v, d.width)}},
+			scalars
 	default:
 		return &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: shorten(v)}}, scalars
 	}

@@ -28,17 +28,21 @@ func (s *Server) packetIn(frame []byte) {
 	meta, payload, ok := c.packetIn.unpack(frame)
 	if !ok {
 		s.dropped.Add(1)
-		s.log.Debug("a frame on the CPU port is shorter than the packet-in header", "bytes", len(frame), "header", c.packetIn.bytes)
+		s.log.Debug("a frame on the CPU port is shorter than the packet-in header", "bytes",
+			len(frame), "header", c.packetIn.bytes)
 		return
 	}
-	s.toPrimaries(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Packet{Packet: &p4v1.PacketIn{Payload: payload, Metadata: meta}}})
+	s.toPrimaries(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Packet{
+		Packet: &p4v1.PacketIn{Payload: payload, Metadata: meta}}})
 }
 
 // pack builds the header of a packet-out. A nil header is one without fields.
 func (h *packetHeader) pack(meta []*p4v1.PacketMetadata) ([]byte, error) {
 	if h == nil {
 		if len(meta) > 0 {
-			return nil, invalid("the program has no packet_out header, yet the packet carries metadata %d", meta[0].MetadataId)
+			return nil,
+				invalid("the program has no packet_out header, yet the packet carries metadata %d",
+					meta[0].MetadataId)
 		}
 		return nil, nil
 	}
@@ -49,11 +53,13 @@ func (h *packetHeader) pack(meta []*p4v1.PacketMetadata) ([]byte, error) {
 			return nil, invalid("the packet_out header has no field %d; it has %v", m.MetadataId, h)
 		}
 		if values[i] != nil {
-			return nil, invalid("field %d (%s) of the packet_out header is given twice", m.MetadataId, h.fields[i].name)
+			return nil, invalid("field %d (%s) of the packet_out header is given twice",
+				m.MetadataId, h.fields[i].name)
 		}
 		v, err := widen(m.Value, h.fields[i].width)
 		if err != nil {
-			return nil, invalid("field %d (%s) of the packet_out header: %s", m.MetadataId, h.fields[i].name, status.Convert(err).Message())
+			return nil, invalid("field %d (%s) of the packet_out header: %s", m.MetadataId,
+				h.fields[i].name, status.Convert(err).Message())
 		}
 		values[i] = v
 	}
@@ -71,7 +77,8 @@ func (h *packetHeader) pack(meta []*p4v1.PacketMetadata) ([]byte, error) {
 	return out, nil
 }
 
-// unpack splits a frame into the fields of its packet-in header and the rest. The frame must be the caller's to give away.
+// unpack splits a frame into the fields of its packet-in header and the rest. The frame must be the
+// caller's to give away.
 func (h *packetHeader) unpack(frame []byte) ([]*p4v1.PacketMetadata, []byte, bool) {
 	if h == nil {
 		return nil, frame, true
@@ -83,7 +90,8 @@ func (h *packetHeader) unpack(frame []byte) ([]*p4v1.PacketMetadata, []byte, boo
 	at := 0
 	for _, f := range h.fields {
 		if !f.padding {
-			meta = append(meta, &p4v1.PacketMetadata{MetadataId: f.id, Value: shorten(getBits(frame, at, f.width))})
+			meta = append(meta, &p4v1.PacketMetadata{MetadataId: f.id,
+				Value: shorten(getBits(frame, at, f.width))})
 		}
 		at += f.width
 	}

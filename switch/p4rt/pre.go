@@ -14,14 +14,16 @@ import (
 // maxMulticastGroup is what v1model's 16-bit mcast_grp can say.
 const maxMulticastGroup = math.MaxUint16
 
-func (c *config) writeReplication(typ p4v1.Update_Type, e *p4v1.PacketReplicationEngineEntry) error {
+func (c *config) writeReplication(typ p4v1.Update_Type,
+	e *p4v1.PacketReplicationEngineEntry) error {
 	switch t := e.GetType().(type) {
 	case *p4v1.PacketReplicationEngineEntry_MulticastGroupEntry:
 		return c.writeMulticast(typ, t.MulticastGroupEntry)
 	case *p4v1.PacketReplicationEngineEntry_CloneSessionEntry:
 		return c.writeClone(typ, t.CloneSessionEntry)
 	default:
-		return invalid("the packet replication engine entry is neither a multicast group nor a clone session")
+		return invalid(
+			"the packet replication engine entry is neither a multicast group nor a clone session")
 	}
 }
 
@@ -40,7 +42,8 @@ func (c *config) replicas(in []*p4v1.Replica) ([]target.Replica, []*p4v1.Replica
 		case *p4v1.Replica_Port:
 			port = p.Port
 		case *p4v1.Replica_EgressPort: // deprecated, but what most controllers send
-			port = []byte{byte(p.EgressPort >> 24), byte(p.EgressPort >> 16), byte(p.EgressPort >> 8), byte(p.EgressPort)}
+			port = []byte{byte(p.EgressPort >> 24), byte(p.EgressPort >> 16),
+				byte(p.EgressPort >> 8), byte(p.EgressPort)}
 		default:
 			return nil, nil, invalid("a replica has no port")
 		}
@@ -56,7 +59,8 @@ func (c *config) replicas(in []*p4v1.Replica) ([]target.Replica, []*p4v1.Replica
 			t.Port = t.Port<<8 | uint32(b)
 		}
 		if seen[t] {
-			return nil, nil, invalid("port %d and instance %d are in the list of replicas twice", t.Port, t.Instance)
+			return nil, nil, invalid("port %d and instance %d are in the list of replicas twice",
+				t.Port, t.Instance)
 		}
 		seen[t] = true
 		out = append(out, t)
@@ -81,9 +85,11 @@ func (c *config) writeMulticast(typ p4v1.Update_Type, g *p4v1.MulticastGroupEntr
 		return invalid("a multicast group needs an id above 0")
 	}
 	if g.MulticastGroupId > maxMulticastGroup {
-		return invalid("the multicast group id %d exceeds %d", g.MulticastGroupId, maxMulticastGroup)
+		return invalid("the multicast group id %d exceeds %d", g.MulticastGroupId,
+			maxMulticastGroup)
 	}
-	if err := present(typ, c.multicast[g.MulticastGroupId] != nil, "multicast group", g.MulticastGroupId); err != nil {
+	if err := present(typ, c.multicast[g.MulticastGroupId] != nil, "multicast group",
+		g.MulticastGroupId); err != nil {
 		return err
 	}
 	if typ == p4v1.Update_DELETE {
@@ -100,7 +106,8 @@ func (c *config) writeMulticast(typ p4v1.Update_Type, g *p4v1.MulticastGroupEntr
 	if err := c.pipe.SetMulticastGroup(g.MulticastGroupId, replicas); err != nil {
 		return err
 	}
-	c.multicast[g.MulticastGroupId] = &p4v1.MulticastGroupEntry{MulticastGroupId: g.MulticastGroupId, Replicas: kept, Metadata: g.Metadata}
+	c.multicast[g.MulticastGroupId] = &p4v1.MulticastGroupEntry{
+		MulticastGroupId: g.MulticastGroupId, Replicas: kept, Metadata: g.Metadata}
 	return nil
 }
 
@@ -119,25 +126,30 @@ func (c *config) writeClone(typ p4v1.Update_Type, s *p4v1.CloneSessionEntry) err
 		return nil
 	}
 	if s.PacketLengthBytes < 0 {
-		return invalid("the packet length %d of clone session %d is negative", s.PacketLengthBytes, s.SessionId)
+		return invalid("the packet length %d of clone session %d is negative", s.PacketLengthBytes,
+			s.SessionId)
 	}
 	replicas, kept, err := c.replicas(s.Replicas)
 	if err != nil {
 		return err
 	}
-	err = c.pipe.SetCloneSession(s.SessionId, &target.CloneSession{Replicas: replicas, TruncateTo: int(s.PacketLengthBytes), ClassOfQueue: s.ClassOfService})
+	err = c.pipe.SetCloneSession(s.SessionId, &target.CloneSession{Replicas: replicas,
+		TruncateTo: int(s.PacketLengthBytes), ClassOfQueue: s.ClassOfService})
 	if err != nil {
 		return err
 	}
 	c.clones[s.SessionId] = &p4v1.CloneSessionEntry{
-		SessionId: s.SessionId, Replicas: kept, ClassOfService: s.ClassOfService, PacketLengthBytes: s.PacketLengthBytes,
+		SessionId: s.SessionId, Replicas: kept, ClassOfService: s.ClassOfService,
+		PacketLengthBytes: s.PacketLengthBytes,
 	}
 	return nil
 }
 
-func (c *config) readReplication(q *p4v1.PacketReplicationEngineEntry, emit func(*p4v1.Entity)) error {
+func (c *config) readReplication(q *p4v1.PacketReplicationEngineEntry,
+	emit func(*p4v1.Entity)) error {
 	send := func(e *p4v1.PacketReplicationEngineEntry) {
-		emit(&p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: e}})
+		emit(&p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{
+			PacketReplicationEngineEntry: e}})
 	}
 	groups := func(id uint32) error {
 		if id != 0 && c.multicast[id] == nil {
@@ -145,7 +157,9 @@ func (c *config) readReplication(q *p4v1.PacketReplicationEngineEntry, emit func
 		}
 		for _, k := range sortedKeys(c.multicast) {
 			if id == 0 || k == id {
-				send(&p4v1.PacketReplicationEngineEntry{Type: &p4v1.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: c.multicast[k]}})
+				send(&p4v1.PacketReplicationEngineEntry{
+					Type: &p4v1.PacketReplicationEngineEntry_MulticastGroupEntry{
+						MulticastGroupEntry: c.multicast[k]}})
 			}
 		}
 		return nil
@@ -156,7 +170,9 @@ func (c *config) readReplication(q *p4v1.PacketReplicationEngineEntry, emit func
 		}
 		for _, k := range sortedKeys(c.clones) {
 			if id == 0 || k == id {
-				send(&p4v1.PacketReplicationEngineEntry{Type: &p4v1.PacketReplicationEngineEntry_CloneSessionEntry{CloneSessionEntry: c.clones[k]}})
+				send(&p4v1.PacketReplicationEngineEntry{
+					Type: &p4v1.PacketReplicationEngineEntry_CloneSessionEntry{
+						CloneSessionEntry: c.clones[k]}})
 			}
 		}
 		return nil

@@ -15,9 +15,11 @@ import (
 type profileState struct {
 	members map[uint32]*p4v1.ActionProfileMember
 	groups  map[uint32]*p4v1.ActionProfileGroup
-	// How often a member or group is referred to, by entries and (members) by groups: while it is, it cannot be deleted.
+	// How often a member or group is referred to, by entries and (members) by groups: while it is,
+	// it cannot be deleted.
 	memberUses, groupUses map[uint32]int
-	// A selector is programmed with one shots or with members and groups, never with both (section 9.2.3).
+	// A selector is programmed with one shots or with members and groups, never with both (section
+	// 9.2.3).
 	oneShots int
 	byID     int // entries that name a member or group
 	hidden   map[uint32]bool
@@ -25,7 +27,8 @@ type profileState struct {
 
 func newProfileState() *profileState {
 	return &profileState{
-		members: map[uint32]*p4v1.ActionProfileMember{}, groups: map[uint32]*p4v1.ActionProfileGroup{},
+		members:    map[uint32]*p4v1.ActionProfileMember{},
+		groups:     map[uint32]*p4v1.ActionProfileGroup{},
 		memberUses: map[uint32]int{}, groupUses: map[uint32]int{}, hidden: map[uint32]bool{},
 	}
 }
@@ -62,7 +65,9 @@ func (c *config) writeMember(typ p4v1.Update_Type, m *p4v1.ActionProfileMember) 
 		case !exists:
 			return fail(codes.NotFound, "action profile %s has no member %d", p.name, m.MemberId)
 		case st.memberUses[m.MemberId] > 0:
-			return fail(codes.FailedPrecondition, "member %d of action profile %s is in use by %d groups or entries", m.MemberId, p.name, st.memberUses[m.MemberId])
+			return fail(codes.FailedPrecondition,
+				"member %d of action profile %s is in use by %d groups or entries", m.MemberId,
+				p.name, st.memberUses[m.MemberId])
 		}
 		if err := c.pipe.DeleteMember(p.name, m.MemberId); err != nil {
 			return err
@@ -71,7 +76,8 @@ func (c *config) writeMember(typ p4v1.Update_Type, m *p4v1.ActionProfileMember) 
 		return nil
 	}
 	if typ == p4v1.Update_INSERT && st.oneShots > 0 {
-		return invalid("action selector %s is programmed with one shots; it cannot have members too", p.name)
+		return invalid(
+			"action selector %s is programmed with one shots; it cannot have members too", p.name)
 	}
 	if typ == p4v1.Update_INSERT && exists || st.hidden[m.MemberId] {
 		return fail(codes.AlreadyExists, "action profile %s has a member %d", p.name, m.MemberId)
@@ -84,12 +90,14 @@ func (c *config) writeMember(typ p4v1.Update_Type, m *p4v1.ActionProfileMember) 
 		return err
 	}
 	if typ == p4v1.Update_INSERT && p.info.Size > 0 && int64(len(st.members)) >= p.info.Size {
-		return fail(codes.ResourceExhausted, "action profile %s is full: it has %d members", p.name, p.info.Size)
+		return fail(codes.ResourceExhausted, "action profile %s is full: it has %d members", p.name,
+			p.info.Size)
 	}
 	if err := c.pipe.SetMember(p.name, m.MemberId, call, typ == p4v1.Update_INSERT); err != nil {
 		return err
 	}
-	st.members[m.MemberId] = &p4v1.ActionProfileMember{ActionProfileId: p.id, MemberId: m.MemberId, Action: c.actionOf(call)}
+	st.members[m.MemberId] = &p4v1.ActionProfileMember{ActionProfileId: p.id, MemberId: m.MemberId,
+		Action: c.actionOf(call)}
 	return nil
 }
 
@@ -99,7 +107,9 @@ func (c *config) memberCall(p *profile, a *p4v1.Action) (*target.ActionCall, err
 		return nil, invalid("a member of action profile %s needs an action", p.name)
 	}
 	if !p.allows(a.ActionId) {
-		return nil, invalid("action %d is not one for the entries of the tables that use action profile %s", a.ActionId, p.name)
+		return nil,
+			invalid("action %d is not one for the entries of the tables that use action profile %s",
+				a.ActionId, p.name)
 	}
 	return c.call(a)
 }
@@ -121,7 +131,9 @@ func (c *config) writeGroup(typ p4v1.Update_Type, g *p4v1.ActionProfileGroup) er
 		case old == nil:
 			return fail(codes.NotFound, "action selector %s has no group %d", p.name, g.GroupId)
 		case st.groupUses[g.GroupId] > 0:
-			return fail(codes.FailedPrecondition, "group %d of action selector %s is in use by %d entries", g.GroupId, p.name, st.groupUses[g.GroupId])
+			return fail(codes.FailedPrecondition,
+				"group %d of action selector %s is in use by %d entries", g.GroupId, p.name,
+				st.groupUses[g.GroupId])
 		}
 		if err := c.pipe.DeleteGroup(p.name, g.GroupId); err != nil {
 			return err
@@ -132,13 +144,16 @@ func (c *config) writeGroup(typ p4v1.Update_Type, g *p4v1.ActionProfileGroup) er
 	}
 	switch {
 	case typ == p4v1.Update_INSERT && st.oneShots > 0:
-		return invalid("action selector %s is programmed with one shots; it cannot have groups too", p.name)
+		return invalid("action selector %s is programmed with one shots; it cannot have groups too",
+			p.name)
 	case typ == p4v1.Update_INSERT && old != nil:
 		return fail(codes.AlreadyExists, "action selector %s has a group %d", p.name, g.GroupId)
 	case typ == p4v1.Update_MODIFY && old == nil:
 		return fail(codes.NotFound, "action selector %s has no group %d", p.name, g.GroupId)
 	case typ == p4v1.Update_MODIFY && old.MaxSize != g.MaxSize:
-		return invalid("max_size of group %d of action selector %s was set to %d and cannot become %d", g.GroupId, p.name, old.MaxSize, g.MaxSize)
+		return invalid(
+			"max_size of group %d of action selector %s was set to %d and cannot become %d",
+			g.GroupId, p.name, old.MaxSize, g.MaxSize)
 	}
 	if err := p.checkMaxSize(g.MaxSize); err != nil {
 		return err
@@ -152,7 +167,8 @@ func (c *config) writeGroup(typ p4v1.Update_Type, g *p4v1.ActionProfileGroup) er
 		if st.members[m.MemberId] == nil {
 			return fail(codes.NotFound, "action selector %s has no member %d", p.name, m.MemberId)
 		}
-		if slices.ContainsFunc(members, func(o target.WeightedMember) bool { return o.Member == m.MemberId }) {
+		if slices.ContainsFunc(members,
+			func(o target.WeightedMember) bool { return o.Member == m.MemberId }) {
 			return invalid("member %d is in the group twice; use its weight", m.MemberId)
 		}
 		members = append(members, target.WeightedMember{Member: m.MemberId, Weight: int(m.Weight)})
@@ -186,12 +202,14 @@ func (p *profile) checkMaxSize(size int32) error {
 	case size < 0:
 		return invalid("max_size %d is negative", size)
 	case most > 0 && size > most:
-		return invalid("max_size %d exceeds the max_group_size %d of action selector %s", size, most, p.name)
+		return invalid("max_size %d exceeds the max_group_size %d of action selector %s", size,
+			most, p.name)
 	}
 	return nil
 }
 
-// checkWeights checks the weights of a group or action set. limit is the group's own, 0 for none; to exceed it gives the code over.
+// checkWeights checks the weights of a group or action set. limit is the group's own, 0 for none;
+// to exceed it gives the code over.
 func (p *profile) checkWeights(weights []int32, limit int64, over codes.Code) error {
 	if limit == 0 {
 		limit = int64(p.info.MaxGroupSize)
@@ -204,7 +222,9 @@ func (p *profile) checkWeights(weights []int32, limit int64, over codes.Code) er
 		}
 		if isMembers {
 			if most := members.SumOfMembers.GetMaxMemberWeight(); most > 0 && w > most {
-				return invalid("the weight %d exceeds the max_member_weight %d of action selector %s", w, most, p.name)
+				return invalid(
+					"the weight %d exceeds the max_member_weight %d of action selector %s", w, most,
+					p.name)
 			}
 			sum++
 		} else {
@@ -212,58 +232,76 @@ func (p *profile) checkWeights(weights []int32, limit int64, over codes.Code) er
 		}
 	}
 	if limit > 0 && sum > limit {
-		return fail(over, "a group of size %d exceeds the limit of %d of action selector %s", sum, limit, p.name)
+		return fail(over, "a group of size %d exceeds the limit of %d of action selector %s", sum,
+			limit, p.name)
 	}
 	return nil
 }
 
 func checkWatch(set bool) error {
 	if set {
-		return fail(codes.Unimplemented, "watch ports (watch_port, watch) are not implemented by this target")
+		return fail(codes.Unimplemented,
+			"watch ports (watch_port, watch) are not implemented by this target")
 	}
 	return nil
 }
 
 // setIndirect fills in what an entry of an indirect table refers to.
-func (c *config) setIndirect(t *table, a *p4v1.TableAction, e *target.TableEntry) (*oneShot, error) {
+func (c *config) setIndirect(t *table, a *p4v1.TableAction, e *target.TableEntry) (*oneShot,
+	error) {
 	p, st := t.profile, c.profileStates[t.profile.id]
 	switch v := a.Type.(type) {
 	case *p4v1.TableAction_ActionProfileMemberId:
 		if st.oneShots > 0 {
-			return nil, invalid("action selector %s is programmed with one shots; table %s cannot refer to members too", p.name, t.name)
+			return nil,
+				invalid(
+					"action selector %s is programmed with one shots; table %s cannot refer to members too", p.name, t.name)
 		}
 		if st.members[v.ActionProfileMemberId] == nil {
-			return nil, fail(codes.NotFound, "action profile %s has no member %d", p.name, v.ActionProfileMemberId)
+			return nil, fail(codes.NotFound, "action profile %s has no member %d", p.name,
+				v.ActionProfileMemberId)
 		}
 		e.Member = &v.ActionProfileMemberId
 		return nil, nil
 	case *p4v1.TableAction_ActionProfileGroupId:
 		if !p.info.WithSelector {
-			return nil, invalid("action profile %s of table %s has no selector, so it has no groups", p.name, t.name)
+			return nil,
+				invalid("action profile %s of table %s has no selector, so it has no groups",
+					p.name, t.name)
 		}
 		if st.oneShots > 0 {
-			return nil, invalid("action selector %s is programmed with one shots; table %s cannot refer to groups too", p.name, t.name)
+			return nil,
+				invalid(
+					"action selector %s is programmed with one shots; table %s cannot refer to groups too", p.name, t.name)
 		}
 		if st.groups[v.ActionProfileGroupId] == nil {
-			return nil, fail(codes.NotFound, "action selector %s has no group %d", p.name, v.ActionProfileGroupId)
+			return nil, fail(codes.NotFound, "action selector %s has no group %d", p.name,
+				v.ActionProfileGroupId)
 		}
 		e.Group = &v.ActionProfileGroupId
 		return nil, nil
 	case *p4v1.TableAction_ActionProfileActionSet:
 		if !p.info.WithSelector {
-			return nil, invalid("action profile %s of table %s has no selector, so an entry cannot have an action set", p.name, t.name)
+			return nil,
+				invalid(
+					"action profile %s of table %s has no selector, so an entry cannot have an action set", p.name, t.name)
 		}
 		if st.byID > 0 || len(st.members) > 0 || len(st.groups) > 0 {
-			return nil, invalid("action selector %s is programmed with members and groups; table %s cannot use one shots too", p.name, t.name)
+			return nil,
+				invalid(
+					"action selector %s is programmed with members and groups; table %s cannot use one shots too", p.name, t.name)
 		}
 		return c.makeOneShot(p, st, v.ActionProfileActionSet, e)
 	default:
-		return nil, invalid("table %s is implemented by action profile %s: the entry needs a member, a group or an action set, not %s", t.name, p.name, oneofName(a))
+		return nil,
+			invalid(
+				"table %s is implemented by action profile %s: the entry needs a member, a group or an action set, not %s", t.name, p.name, oneofName(a))
 	}
 }
 
 // makeOneShot creates the members and the group that an action set stands for.
-func (c *config) makeOneShot(p *profile, st *profileState, set *p4v1.ActionProfileActionSet, e *target.TableEntry) (*oneShot, error) {
+func (c *config) makeOneShot(p *profile, st *profileState, set *p4v1.ActionProfileActionSet,
+	e *target.TableEntry) (*oneShot, error) {
 	var weights []int32
 	var calls []*target.ActionCall
 	kept := &p4v1.ActionProfileActionSet{}
@@ -277,7 +315,8 @@ func (c *config) makeOneShot(p *profile, st *profileState, set *p4v1.ActionProfi
 		}
 		calls = append(calls, call)
 		weights = append(weights, a.Weight)
-		kept.ActionProfileActions = append(kept.ActionProfileActions, &p4v1.ActionProfileAction{Action: c.actionOf(call), Weight: a.Weight})
+		kept.ActionProfileActions = append(kept.ActionProfileActions,
+			&p4v1.ActionProfileAction{Action: c.actionOf(call), Weight: a.Weight})
 	}
 	if err := p.checkWeights(weights, 0, codes.InvalidArgument); err != nil {
 		return nil, err
@@ -288,7 +327,9 @@ func (c *config) makeOneShot(p *profile, st *profileState, set *p4v1.ActionProfi
 		return nil, err
 	}
 	if p.info.Size > 0 && int64(len(st.hidden)+len(calls)) > p.info.Size {
-		return nil, fail(codes.ResourceExhausted, "action selector %s is full: of its %d members %d are in use, and %d are needed", p.name, p.info.Size, len(st.hidden), len(calls))
+		return nil, fail(codes.ResourceExhausted,
+			"action selector %s is full: of its %d members %d are in use, and %d are needed",
+			p.name, p.info.Size, len(st.hidden), len(calls))
 	}
 	var members []target.WeightedMember
 	id := uint32(0)
@@ -361,7 +402,8 @@ func (c *config) readMembers(q *p4v1.ActionProfileMember, emit func(*p4v1.Entity
 		}
 		for _, id := range sortedKeys(st.members) {
 			if q.MemberId == 0 || q.MemberId == id {
-				emit(&p4v1.Entity{Entity: &p4v1.Entity_ActionProfileMember{ActionProfileMember: st.members[id]}})
+				emit(&p4v1.Entity{Entity: &p4v1.Entity_ActionProfileMember{
+					ActionProfileMember: st.members[id]}})
 			}
 		}
 		return nil
@@ -375,7 +417,8 @@ func (c *config) readGroups(q *p4v1.ActionProfileGroup, emit func(*p4v1.Entity))
 		}
 		for _, id := range sortedKeys(st.groups) {
 			if q.GroupId == 0 || q.GroupId == id {
-				emit(&p4v1.Entity{Entity: &p4v1.Entity_ActionProfileGroup{ActionProfileGroup: st.groups[id]}})
+				emit(&p4v1.Entity{Entity: &p4v1.Entity_ActionProfileGroup{
+					ActionProfileGroup: st.groups[id]}})
 			}
 		}
 		return nil

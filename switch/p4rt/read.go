@@ -6,11 +6,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// chunkBytes is about how much one ReadResponse carries: clients accept 4 MiB unless told otherwise.
+// chunkBytes is about how much one ReadResponse carries: clients accept 4 MiB unless told
+// otherwise.
 const chunkBytes = 512 << 10
 
-// Read implements the RPC of that name (specification section 13). What is read is collected first and sent after the lock has been released, so that a slow client
-// holds nobody up.
+// Read implements the RPC of that name (specification section 13). What is read is collected first
+// and sent after the lock has been released, so that a slow client holds nobody up.
 func (s *Server) Read(req *p4v1.ReadRequest, rpc p4v1.P4Runtime_ReadServer) error {
 	chunks, outcome, err := s.collect(req)
 	if err != nil {
@@ -21,7 +22,8 @@ func (s *Server) Read(req *p4v1.ReadRequest, rpc p4v1.P4Runtime_ReadServer) erro
 			return err
 		}
 	}
-	return batchError(outcome, "some requests of the batch failed; the details have one error for each")
+	return batchError(outcome,
+		"some requests of the batch failed; the details have one error for each")
 }
 
 func (s *Server) collect(req *p4v1.ReadRequest) ([]*p4v1.ReadResponse, []error, error) {
@@ -68,7 +70,8 @@ func (r *response) add(e *p4v1.Entity) {
 	last.Entities = append(last.Entities, e)
 }
 
-// addEncoded adds entities that are encoded as fields of a ReadResponse. A message that has them is closed: its other fields would be sent before them.
+// addEncoded adds entities that are encoded as fields of a ReadResponse. A message that has them is
+// closed: its other fields would be sent before them.
 func (r *response) addEncoded(b []byte) {
 	r.reserve(len(b))
 	last := r.chunks[len(r.chunks)-1].ProtoReflect()
@@ -110,7 +113,8 @@ func (c *config) read(q *p4v1.Entity, emit func(*p4v1.Entity)) error {
 		if e.ExternEntry.GetExternTypeId() == 0 {
 			return nil // all extern instances: there are none
 		}
-		return fail(codes.Unimplemented, "this target has no externs of type %d", e.ExternEntry.GetExternTypeId())
+		return fail(codes.Unimplemented, "this target has no externs of type %d",
+			e.ExternEntry.GetExternTypeId())
 	default:
 		return invalid("the request has no entity, or one of a kind that this server does not know")
 	}

@@ -10,15 +10,19 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// reconcile commits cfg and preserves the forwarding state (section 14, RECONCILE_AND_COMMIT): every entity that controllers have written, and the registers, counters
-// and meters that packets have changed. All of it must fit the new program, by id; else the first that does not is named, and nothing changes.
+// reconcile commits cfg and preserves the forwarding state (section 14, RECONCILE_AND_COMMIT):
+// every entity that controllers have written, and the registers, counters and meters that packets
+// have changed. All of it must fit the new program, by id; else the first that does not is named,
+// and nothing changes.
 //
-// What controllers wrote is copied while packets still pass the old pipeline; what packets change is copied in the pause in which the pipelines are exchanged.
+// What controllers wrote is copied while packets still pass the old pipeline; what packets change
+// is copied in the pause in which the pipelines are exchanged.
 func (s *Server) reconcile(cfg *p4v1.ForwardingPipelineConfig) error {
 	if s.live == nil {
 		return s.replace(cfg)
 	}
-	if cfg != nil && bytes.Equal(cfg.P4DeviceConfig, s.live.pushed.P4DeviceConfig) && proto.Equal(cfg.P4Info, s.live.pushed.P4Info) {
+	if cfg != nil && bytes.Equal(cfg.P4DeviceConfig, s.live.pushed.P4DeviceConfig) &&
+		proto.Equal(cfg.P4Info, s.live.pushed.P4Info) {
 		s.live.pushed = proto.CloneOf(cfg) // the same program: only the cookie changes
 		s.saved = nil
 		return nil
@@ -43,23 +47,33 @@ func (s *Server) reconcile(cfg *p4v1.ForwardingPipelineConfig) error {
 	return nil
 }
 
-// copyWritten writes into c what controllers have written into old, in the order in which one entity depends on another.
+// copyWritten writes into c what controllers have written into old, in the order in which one
+// entity depends on another.
 func (old *config) copyWritten(c *config) error {
 	var updates []*p4v1.Update
 	var readErr error
 	read := func(q *p4v1.Entity, typ p4v1.Update_Type) {
-		err := old.read(q, func(e *p4v1.Entity) { updates = append(updates, &p4v1.Update{Type: typ, Entity: e}) })
+		err := old.read(q, func(e *p4v1.Entity) {
+			updates = append(updates,
+				&p4v1.Update{Type: typ, Entity: e})
+		})
 		if err != nil && readErr == nil {
 			readErr = err
 		}
 	}
-	read(&p4v1.Entity{Entity: &p4v1.Entity_ActionProfileMember{ActionProfileMember: &p4v1.ActionProfileMember{}}}, p4v1.Update_INSERT)
-	read(&p4v1.Entity{Entity: &p4v1.Entity_ActionProfileGroup{ActionProfileGroup: &p4v1.ActionProfileGroup{}}}, p4v1.Update_INSERT)
-	read(&p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: &p4v1.PacketReplicationEngineEntry{}}}, p4v1.Update_INSERT)
-	read(&p4v1.Entity{Entity: &p4v1.Entity_ValueSetEntry{ValueSetEntry: &p4v1.ValueSetEntry{}}}, p4v1.Update_MODIFY)
-	read(&p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: &p4v1.TableEntry{}}}, p4v1.Update_INSERT)
+	read(&p4v1.Entity{Entity: &p4v1.Entity_ActionProfileMember{
+		ActionProfileMember: &p4v1.ActionProfileMember{}}}, p4v1.Update_INSERT)
+	read(&p4v1.Entity{Entity: &p4v1.Entity_ActionProfileGroup{
+		ActionProfileGroup: &p4v1.ActionProfileGroup{}}}, p4v1.Update_INSERT)
+	read(&p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{
+		PacketReplicationEngineEntry: &p4v1.PacketReplicationEngineEntry{}}}, p4v1.Update_INSERT)
+	read(&p4v1.Entity{Entity: &p4v1.Entity_ValueSetEntry{ValueSetEntry: &p4v1.ValueSetEntry{}}},
+		p4v1.Update_MODIFY)
+	read(&p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: &p4v1.TableEntry{}}},
+		p4v1.Update_INSERT)
 	for t := range old.defaults {
-		read(&p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: &p4v1.TableEntry{TableId: t.id, IsDefaultAction: true}}}, p4v1.Update_MODIFY)
+		read(&p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: &p4v1.TableEntry{
+			TableId: t.id, IsDefaultAction: true}}}, p4v1.Update_MODIFY)
 	}
 	if readErr != nil {
 		return readErr
@@ -153,8 +167,10 @@ func (old *config) copyDirect(c *config) error {
 			continue
 		}
 		to := c.tables[from.id]
-		if to == nil || from.counter != nil && to.counter == nil || from.meter != nil && to.meter == nil {
-			return fmt.Errorf("the direct resources of table %s are not in the new program", from.name)
+		if to == nil || from.counter != nil && to.counter == nil || from.meter != nil &&
+			to.meter == nil {
+			return fmt.Errorf("the direct resources of table %s are not in the new program",
+				from.name)
 		}
 		entries, err := old.pipe.Entries(from.name)
 		if err != nil {

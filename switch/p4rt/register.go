@@ -30,7 +30,8 @@ func (c *config) writeRegister(typ p4v1.Update_Type, e *p4v1.RegisterEntry) erro
 	return c.pipe.WriteRegister(r.name, first, v)
 }
 
-// adjacent is how many of the entities, from the first on, ask for cells of one register that follow one another and are there; at least 1.
+// adjacent is how many of the entities, from the first on, ask for cells of one register that
+// follow one another and are there; at least 1.
 func (c *config) adjacent(entities []*p4v1.Entity) int {
 	first := entities[0].GetRegisterEntry()
 	r := c.registers[first.RegisterId]
@@ -40,14 +41,16 @@ func (c *config) adjacent(entities []*p4v1.Entity) int {
 	n := 1
 	for ; n < len(entities) && first.Index.Index+int64(n) < int64(r.size); n++ {
 		q := entities[n].GetRegisterEntry()
-		if q == nil || q.RegisterId != first.RegisterId || q.Index == nil || q.Index.Index != first.Index.Index+int64(n) {
+		if q == nil || q.RegisterId != first.RegisterId || q.Index == nil ||
+			q.Index.Index != first.Index.Index+int64(n) {
 			break
 		}
 	}
 	return n
 }
 
-// readRegisters reads the cells that a request asks for; where it asks for one, the n from that one on.
+// readRegisters reads the cells that a request asks for; where it asks for one, the n from that one
+// on.
 func (c *config) readRegisters(q *p4v1.RegisterEntry, n int, out *response) error {
 	which, err := pick(c.schema, "register", q.RegisterId, c.registers, c.registerOrder)
 	if err != nil {
@@ -75,9 +78,10 @@ func (c *config) readRegisters(q *p4v1.RegisterEntry, n int, out *response) erro
 		}
 		for i, v := range values {
 			data, _ := r.typ.encode([][]byte{v})
-			out.add(&p4v1.Entity{Entity: &p4v1.Entity_RegisterEntry{RegisterEntry: &p4v1.RegisterEntry{
-				RegisterId: r.id, Index: &p4v1.Index{Index: int64(first + i)}, Data: data,
-			}}})
+			out.add(&p4v1.Entity{Entity: &p4v1.Entity_RegisterEntry{
+				RegisterEntry: &p4v1.RegisterEntry{
+					RegisterId: r.id, Index: &p4v1.Index{Index: int64(first + i)}, Data: data,
+				}}})
 		}
 	}
 	return nil
@@ -94,13 +98,19 @@ const (
 	fieldBitstring     = 1  // P4Data
 )
 
-// encodedBytes is about how much encode puts into one message: a client can take the first apart while the next is on its way.
+// encodedBytes is about how much encode puts into one message: a client can take the first apart
+// while the next is on its way.
 const encodedBytes = 128 << 10
 
-// encode writes cells of bit<W> down as protobuf has them. A controller reads a register of 65,536 cells while a chain takes no writes (the end of a recovery), and to
-// make six objects for each cell, for a library to measure and to write them, takes ten times as long as reading the cells does.
+// encode writes cells of bit<W> down as protobuf has them. A controller reads a register of 65,536
+// cells while a chain takes no writes (the end of a recovery), and to make six objects for each
+// cell, for a library to measure and to write them, takes ten times as long as reading the cells
+// does.
 func (r *register) encode(first int, values [][]byte, out *response) {
-	bytesField := func(number protowire.Number, n int) int { return protowire.SizeTag(number) + protowire.SizeBytes(n) }
+	bytesField := func(number protowire.Number,
+		n int) int {
+		return protowire.SizeTag(number) + protowire.SizeBytes(n)
+	}
 	id := protowire.SizeTag(fieldRegisterID) + protowire.SizeVarint(uint64(r.id))
 	b := make([]byte, 0, encodedBytes+1<<10)
 	for i, v := range values {

@@ -30,11 +30,12 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// TestScenarios runs the conversations in testdata/scenarios: what controllers ask of a P4Runtime server over gRPC, in the protocol's own text form, and
-// what it answers, with the program of the scenario's name or else with entities.p4. -rewrite writes the answers anew,
-// to be read before they are committed.
+// TestScenarios runs the conversations in testdata/scenarios: what controllers ask of a P4Runtime
+// server over gRPC, in the protocol's own text form, and what it answers, with the program of the
+// scenario's name or else with entities.p4. -rewrite writes the answers anew, to be read before
+// they are committed.
 //
-//	connect NAME [election=N] [role=R] [device=D]    a controller opens its stream, or says something new on it
+//	connect NAME [election=N] [role=R] [device=D]    a controller opens its stream, or sends on it
 //	disconnect NAME
 //	push NAME ACTION [p4info=none|other] [config=none|broken] [cookie=N]
 //	write NAME [election=N] [atomicity=A]            the body is the updates of a WriteRequest
@@ -42,8 +43,8 @@ import (
 //	say NAME                                         the body is a StreamMessageRequest
 //	config                                           GetForwardingPipelineConfig
 //
-// $NAME in a body is the id of what has that alias in the P4Info, and answers are printed so. The transcript of a command is its answer, then what the
-// controllers' streams have brought.
+// $NAME in a body is the id of what has that alias in the P4Info, and answers are printed so. The
+// transcript of a command is its answer, then what the controllers' streams have brought.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		program := strings.TrimSuffix(filepath.Base(path), ".txt")
@@ -81,7 +82,8 @@ type controller struct {
 
 func newWorld(t *testing.T, program string) *world {
 	t.Helper()
-	w := &world{info: &p4cfg.P4Info{}, ids: map[string]uint32{}, names: map[uint32]string{}, controllers: map[string]*controller{}}
+	w := &world{info: &p4cfg.P4Info{}, ids: map[string]uint32{}, names: map[uint32]string{},
+		controllers: map[string]*controller{}}
 	text, err := os.ReadFile(program + ".p4info.txtpb")
 	if err != nil {
 		t.Fatal(err)
@@ -102,8 +104,12 @@ func newWorld(t *testing.T, program string) *world {
 	srv.Register(g)
 	pipe := bufconn.Listen(1 << 20)
 	go func() { _ = g.Serve(pipe) }()
-	w.conn, err = grpc.NewClient("passthrough:///switch", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return pipe.Dial() }))
+	w.conn, err = grpc.NewClient("passthrough:///switch",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn,
+			error) {
+			return pipe.Dial()
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,9 +164,10 @@ func (w *world) nameIDs() {
 
 var (
 	nameInBody = regexp.MustCompile(`\$\w+`)
-	idInAnswer = regexp.MustCompile(`\b((?:table|action|action_profile|counter|meter|value_set|register|digest)_id):\s*(\d+)`)
-	number     = regexp.MustCompile(`\b\d{5,}\b`)
-	spaces     = regexp.MustCompile(`: +`)
+	idInAnswer = regexp.MustCompile(
+		`\b((?:table|action|action_profile|counter|meter|value_set|register|digest)_id):\s*(\d+)`)
+	number = regexp.MustCompile(`\b\d{5,}\b`)
+	spaces = regexp.MustCompile(`: +`)
 )
 
 func (w *world) run(t *testing.T, d *datadriven.TestData) string {
@@ -210,12 +217,15 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		delete(w.controllers, name)
 		return ""
 	case "push":
-		return w.push(ctx, c, d.CmdArgs[1].Key, option("p4info", ""), option("config", ""), count("cookie", 0))
+		return w.push(ctx, c, d.CmdArgs[1].Key, option("p4info", ""), option("config", ""),
+			count("cookie", 0))
 	case "write":
 		req := &p4v1.WriteRequest{}
 		parse(req)
-		req.DeviceId, req.Role, req.ElectionId = count("device", 1), c.role, &p4v1.Uint128{Low: count("election", c.election)}
-		req.Atomicity = p4v1.WriteRequest_Atomicity(p4v1.WriteRequest_Atomicity_value[option("atomicity", "CONTINUE_ON_ERROR")])
+		req.DeviceId, req.Role, req.ElectionId = count("device", 1), c.role,
+			&p4v1.Uint128{Low: count("election", c.election)}
+		req.Atomicity = p4v1.WriteRequest_Atomicity(p4v1.WriteRequest_Atomicity_value[option(
+			"atomicity", "CONTINUE_ON_ERROR")])
 		_, err := w.rpc.Write(ctx, req)
 		return w.outcome(err)
 	case "read":
@@ -228,12 +238,15 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		parse(m)
 		return w.outcome(c.stream.Send(m))
 	case "config":
-		r, err := w.rpc.GetForwardingPipelineConfig(ctx, &p4v1.GetForwardingPipelineConfigRequest{DeviceId: count("device", 1)})
+		r, err := w.rpc.GetForwardingPipelineConfig(ctx,
+			&p4v1.GetForwardingPipelineConfigRequest{DeviceId: count("device", 1)})
 		if err != nil {
 			return w.outcome(err)
 		}
 		cfg := r.GetConfig()
-		return fmt.Sprintf("p4info: %d tables, program: %d bytes, cookie: %d\n", len(cfg.GetP4Info().GetTables()), len(cfg.GetP4DeviceConfig()), cfg.GetCookie().GetCookie())
+		return fmt.Sprintf("p4info: %d tables, program: %d bytes, cookie: %d\n",
+			len(cfg.GetP4Info().GetTables()), len(cfg.GetP4DeviceConfig()),
+			cfg.GetCookie().GetCookie())
 	}
 	d.Fatalf(t, "no such command %q", d.Cmd)
 	return ""
@@ -265,7 +278,8 @@ func (w *world) connect(t *testing.T, name, election, role string, device uint64
 		c.election = id
 	}
 	c.role = role
-	return w.outcome(c.stream.Send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{Arbitration: m}}))
+	return w.outcome(c.stream.Send(&p4v1.StreamMessageRequest{
+		Update: &p4v1.StreamMessageRequest_Arbitration{Arbitration: m}}))
 }
 
 // listen notes what comes by a controller's stream.
@@ -280,12 +294,14 @@ func (w *world) listen(name string, stream p4v1.P4Runtime_StreamChannelClient) {
 			text = fmt.Sprintf("stream ended: %v", status.Convert(err))
 		case m.GetArbitration() != nil:
 			a := m.GetArbitration()
-			text = fmt.Sprintf("arbitration: %v, primary's election id %d", codes.Code(a.Status.Code), a.ElectionId.GetLow())
+			text = fmt.Sprintf("arbitration: %v, primary's election id %d",
+				codes.Code(a.Status.Code), a.ElectionId.GetLow())
 		default:
 			text = w.text(m)
 		}
 		w.mu.Lock()
-		w.messages = append(w.messages, name+" <- "+strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  "))
+		w.messages = append(w.messages, name+" <- "+strings.ReplaceAll(strings.TrimSpace(text),
+			"\n", "\n  "))
 		w.mu.Unlock()
 		if err != nil {
 			return
@@ -316,8 +332,10 @@ func (w *world) heard() string {
 	return strings.Join(got, "\n") + "\n"
 }
 
-func (w *world) push(ctx context.Context, c *controller, action, p4info, config string, cookie uint64) string {
-	cfg := &p4v1.ForwardingPipelineConfig{P4Info: w.info, P4DeviceConfig: w.program, Cookie: &p4v1.ForwardingPipelineConfig_Cookie{Cookie: cookie}}
+func (w *world) push(ctx context.Context, c *controller, action, p4info, config string,
+	cookie uint64) string {
+	cfg := &p4v1.ForwardingPipelineConfig{P4Info: w.info, P4DeviceConfig: w.program,
+		Cookie: &p4v1.ForwardingPipelineConfig_Cookie{Cookie: cookie}}
 	switch p4info {
 	case "none":
 		cfg.P4Info = nil
@@ -331,8 +349,11 @@ func (w *world) push(ctx context.Context, c *controller, action, p4info, config 
 	case "broken":
 		cfg.P4DeviceConfig = w.program[:len(w.program)/2]
 	}
-	_, err := w.rpc.SetForwardingPipelineConfig(ctx, &p4v1.SetForwardingPipelineConfigRequest{DeviceId: 1, Role: c.role, ElectionId: &p4v1.Uint128{Low: c.election},
-		Action: p4v1.SetForwardingPipelineConfigRequest_Action(p4v1.SetForwardingPipelineConfigRequest_Action_value[action]), Config: cfg})
+	_, err := w.rpc.SetForwardingPipelineConfig(ctx,
+		&p4v1.SetForwardingPipelineConfigRequest{DeviceId: 1, Role: c.role,
+			ElectionId: &p4v1.Uint128{Low: c.election},
+			Action: p4v1.SetForwardingPipelineConfigRequest_Action(
+				p4v1.SetForwardingPipelineConfigRequest_Action_value[action]), Config: cfg})
 	return w.outcome(err)
 }
 
@@ -361,7 +382,8 @@ func (w *world) read(ctx context.Context, req *p4v1.ReadRequest) string {
 	return strings.Join(lines, "")
 }
 
-// text is a message in one line, with names for ids. The library's own text differs from build to build in its spaces, on purpose.
+// text is a message in one line, with names for ids. The library's own text differs from build to
+// build in its spaces, on purpose.
 func (w *world) text(m proto.Message) string {
 	s := prototext.MarshalOptions{}.Format(m)
 	s = idInAnswer.ReplaceAllStringFunc(s, func(f string) string {

@@ -10,7 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// schema is a P4Info bound to the program that it describes: every id with the program's object of the same name, found equal in all that P4Runtime relies on.
+// schema is a P4Info bound to the program that it describes: every id with the program's object of
+// the same name, found equal in all that P4Runtime relies on.
 type schema struct {
 	info *p4cfg.P4Info
 	prog *bmv2json.Program
@@ -37,8 +38,8 @@ type schema struct {
 	packetIn       *packetHeader // nil where the program has none
 	packetOut      *packetHeader
 
-	// leftOut are the P4Info's objects that are not in the program, by id: p4c writes the P4Info before it finds out
-	// what no packet reaches.
+	// leftOut are the P4Info's objects that are not in the program, by id: p4c writes the P4Info
+	// before it finds out what no packet reaches.
 	leftOut map[uint32]string
 
 	ports int // bits of a port number
@@ -47,7 +48,8 @@ type schema struct {
 // unknown is what is said of an id that stands for no object of the program.
 func (s *schema) unknown(what string, id uint32) error {
 	if name, ok := s.leftOut[id]; ok {
-		return fail(codes.Unimplemented, "%s is in the P4Info, but the compiler has left it out of the program: no packet reaches it", name)
+		return fail(codes.Unimplemented,
+			"%s is in the P4Info, but the compiler has left it out of the program: no packet reaches it", name)
 	}
 	return invalid("there is no %s %d", what, id)
 }
@@ -106,7 +108,8 @@ type profile struct {
 	tables []*table
 }
 
-// allows reports whether a member may run the action: it is in the action list of the tables that use the profile, and not for default entries only.
+// allows reports whether a member may run the action: it is in the action list of the tables that
+// use the profile, and not for default entries only.
 func (p *profile) allows(id uint32) bool {
 	for _, t := range p.tables {
 		if ref := t.refs[id]; ref == nil || ref.Scope == p4cfg.ActionRef_DEFAULT_ONLY {

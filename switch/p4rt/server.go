@@ -18,7 +18,8 @@ import (
 // APIVersion is the version of the P4Runtime API that the server implements.
 const APIVersion = "1.4.1"
 
-// MaxMessage is the largest message that the server accepts, in bytes: a pipeline configuration is megabytes, and the default of gRPC is 4 MiB.
+// MaxMessage is the largest message that the server accepts, in bytes: a pipeline configuration is
+// megabytes, and the default of gRPC is 4 MiB.
 const MaxMessage = 256 << 20
 
 // Options configure a Server.
@@ -39,7 +40,8 @@ type Server struct {
 
 	arb arbiter
 
-	// state is held for writing by Write and SetForwardingPipelineConfig, for reading by Read and GetForwardingPipelineConfig.
+	// state is held for writing by Write and SetForwardingPipelineConfig, for reading by Read and
+	// GetForwardingPipelineConfig.
 	state sync.RWMutex
 	live  *config // what the device runs; nil before the first
 	saved *config // VERIFY_AND_SAVE without COMMIT yet: reads and writes refer to it
@@ -69,13 +71,15 @@ func ServerOptions() []grpc.ServerOption {
 }
 
 // Capabilities implements the RPC of that name.
-func (s *Server) Capabilities(context.Context, *p4v1.CapabilitiesRequest) (*p4v1.CapabilitiesResponse, error) {
+func (s *Server) Capabilities(context.Context,
+	*p4v1.CapabilitiesRequest) (*p4v1.CapabilitiesResponse, error) {
 	return &p4v1.CapabilitiesResponse{P4RuntimeApiVersion: APIVersion}, nil
 }
 
 func (s *Server) checkDevice(id uint64) error {
 	if id != s.id {
-		return status.Errorf(codes.NotFound, "there is no device %d here; this is device %d", id, s.id)
+		return status.Errorf(codes.NotFound, "there is no device %d here; this is device %d", id,
+			s.id)
 	}
 	return nil
 }
@@ -88,7 +92,8 @@ func (s *Server) effective() (*config, error) {
 	if s.live != nil {
 		return s.live, nil
 	}
-	return nil, status.Error(codes.FailedPrecondition, "no forwarding pipeline configuration is set; push one with SetForwardingPipelineConfig")
+	return nil, status.Error(codes.FailedPrecondition,
+		"no forwarding pipeline configuration is set; push one with SetForwardingPipelineConfig")
 }
 
 // fail makes the error of one update or request, to be reported with a canonical code.
@@ -96,4 +101,7 @@ func fail(code codes.Code, format string, args ...any) error {
 	return status.Error(code, fmt.Sprintf(format, args...))
 }
 
-func invalid(format string, args ...any) error { return fail(codes.InvalidArgument, format, args...) }
+func invalid(format string, args ...any) error {
+	return fail(codes.InvalidArgument, format,
+		args...)
+}

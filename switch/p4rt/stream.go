@@ -11,13 +11,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxQueued is how many packet-ins, digests and stream errors wait for a slow controller before further ones are dropped. Arbitration messages never are.
+// maxQueued is how many packet-ins, digests and stream errors wait for a slow controller before
+// further ones are dropped. Arbitration messages never are.
 const maxQueued = 4096
 
 // stream is one StreamChannel call.
 type stream struct {
-	role     *role         // of the controller; nil before its first arbitration message. Set once, by the receiving goroutine under arbiter.mu
-	election *p4v1.Uint128 // the election id it gave last; nil if it gave none. Guarded by arbiter.mu
+	// of the controller; nil before its first arbitration message. Set once, by the receiving
+	// goroutine under arbiter.mu
+	role *role
+	// the election id it gave last; nil if it gave none. Guarded by arbiter.mu
+	election *p4v1.Uint128
 
 	mu      sync.Mutex
 	first   []*p4v1.StreamMessageResponse // arbitration
@@ -103,7 +107,8 @@ func (s *Server) StreamChannel(rpc p4v1.P4Runtime_StreamChannelServer) error {
 			continue
 		}
 		if e := s.handle(st, m); e != nil {
-			st.offer(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Error{Error: e}})
+			st.offer(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Error{
+				Error: e}})
 		}
 	}
 }
@@ -123,14 +128,17 @@ func (s *Server) handle(st *stream, m *p4v1.StreamMessageRequest) *p4v1.StreamEr
 		if err = st.mayAct("send packets"); err == nil {
 			err = s.packetOut(u.Packet)
 		}
-		out.Details = &p4v1.StreamError_PacketOut{PacketOut: &p4v1.PacketOutError{PacketOut: u.Packet}}
+		out.Details = &p4v1.StreamError_PacketOut{PacketOut: &p4v1.PacketOutError{
+			PacketOut: u.Packet}}
 	case *p4v1.StreamMessageRequest_DigestAck:
 		if err = st.mayAct("acknowledge digests"); err == nil {
 			err = s.digestAck(u.DigestAck)
 		}
-		out.Details = &p4v1.StreamError_DigestListAck{DigestListAck: &p4v1.DigestListAckError{DigestListAck: u.DigestAck}}
+		out.Details = &p4v1.StreamError_DigestListAck{DigestListAck: &p4v1.DigestListAckError{
+			DigestListAck: u.DigestAck}}
 	case *p4v1.StreamMessageRequest_Other:
-		err = fail(codes.Unimplemented, "stream messages of type %q are not known here", u.Other.GetTypeUrl())
+		err = fail(codes.Unimplemented, "stream messages of type %q are not known here",
+			u.Other.GetTypeUrl())
 		out.Details = &p4v1.StreamError_Other{Other: &p4v1.StreamOtherError{Other: u.Other}}
 	default:
 		err = invalid("the stream message is empty, or of a kind that this server does not know")
@@ -147,10 +155,13 @@ func (s *Server) handle(st *stream, m *p4v1.StreamMessageRequest) *p4v1.StreamEr
 // mayAct refuses what only a primary may do.
 func (st *stream) mayAct(what string) error {
 	if st.role == nil {
-		return fail(codes.PermissionDenied, "only a primary controller may %s; this stream has not sent an arbitration message yet", what)
+		return fail(codes.PermissionDenied,
+			"only a primary controller may %s; this stream has not sent an arbitration message yet",
+			what)
 	}
 	if !st.role.leads(st) {
-		return fail(codes.PermissionDenied, "only the primary controller may %s; this one is a backup", what)
+		return fail(codes.PermissionDenied,
+			"only the primary controller may %s; this one is a backup", what)
 	}
 	return nil
 }
@@ -169,17 +180,20 @@ func (s *Server) toPrimaries(m *p4v1.StreamMessageResponse) bool {
 	return taken
 }
 
-// authorize makes the checks that precede every change, in the order of section 12: device, role, primary.
+// authorize makes the checks that precede every change, in the order of section 12: device, role,
+// primary.
 func (s *Server) authorize(device uint64, k roleKey, election *p4v1.Uint128) error {
 	if err := s.checkDevice(device); err != nil {
 		return err
 	}
 	r := s.arb.known(k)
 	if r == nil {
-		return status.Errorf(codes.NotFound, "no controller has taken the role %q (id %d) on this device", k.name, k.id)
+		return status.Errorf(codes.NotFound,
+			"no controller has taken the role %q (id %d) on this device", k.name, k.id)
 	}
 	if !r.isPrimary(election) {
-		return status.Error(codes.PermissionDenied, "the election id is not that of the primary controller of this role")
+		return status.Error(codes.PermissionDenied,
+			"the election id is not that of the primary controller of this role")
 	}
 	return nil
 }

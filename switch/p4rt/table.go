@@ -42,16 +42,22 @@ func (t *table) entryKey(te *p4v1.TableEntry) (*target.TableEntry, error) {
 	}
 	switch {
 	case t.needPriority && te.Priority <= 0:
-		return nil, invalid("table %s has ternary, range or optional keys: its entries need a priority above 0", t.name)
+		return nil,
+			invalid(
+				"table %s has ternary, range or optional keys: its entries need a priority above 0",
+				t.name)
 	case !t.needPriority && te.Priority != 0:
-		return nil, invalid("table %s has exact and LPM keys only: its entries have no priority, but %d is given", t.name, te.Priority)
+		return nil,
+			invalid(
+				"table %s has exact and LPM keys only: its entries have no priority, but %d is given", t.name, te.Priority)
 	}
 	return &target.TableEntry{Match: match, Priority: int(te.Priority)}, nil
 }
 
 func (c *config) writeTableEntry(typ p4v1.Update_Type, te *p4v1.TableEntry) error {
 	if name, ok := c.leftOut[te.TableId]; ok && typ != p4v1.Update_INSERT && !te.IsDefaultAction {
-		return fail(codes.NotFound, "%s has no entries: the compiler has left it out of the program", name)
+		return fail(codes.NotFound,
+			"%s has no entries: the compiler has left it out of the program", name)
 	}
 	t, err := c.table(te.TableId)
 	if err != nil {
@@ -102,7 +108,8 @@ func (t *table) checkIdle(te *p4v1.TableEntry) error {
 	if t.info.IdleTimeoutBehavior == p4cfg.Table_NO_TIMEOUT {
 		return invalid("table %s does not support idle timeouts", t.name)
 	}
-	return fail(codes.Unimplemented, "idle timeouts (idle_timeout_ns, time_since_last_hit) are not implemented by this target; asked for in table %s", t.name)
+	return fail(codes.Unimplemented,
+		"idle timeouts (idle_timeout_ns, time_since_last_hit) are not implemented by this target; asked for in table %s", t.name)
 }
 
 // checkDirect refuses direct resources that the table does not have.
@@ -133,7 +140,8 @@ func (c *config) insertEntry(t *table, te *p4v1.TableEntry, e *target.TableEntry
 	}
 	k := matchKey(e.Match, e.Priority)
 	if c.entries[t][k] != nil {
-		return fail(codes.AlreadyExists, "table %s has an entry with this match and priority", t.name)
+		return fail(codes.AlreadyExists, "table %s has an entry with this match and priority",
+			t.name)
 	}
 	shot, err := c.setAction(t, te.Action, e)
 	if err != nil {
@@ -148,7 +156,8 @@ func (c *config) insertEntry(t *table, te *p4v1.TableEntry, e *target.TableEntry
 		c.dropOneShot(t, shot)
 		return err
 	}
-	c.entries[t][k] = &entryState{spec: e, controllerMetadata: metadataOf(te), metadata: te.Metadata, oneShot: shot}
+	c.entries[t][k] = &entryState{spec: e, controllerMetadata: metadataOf(te),
+		metadata: te.Metadata, oneShot: shot}
 	c.refer(t, e, shot, 1)
 	return nil
 }
@@ -180,7 +189,8 @@ func (c *config) modifyEntry(t *table, te *p4v1.TableEntry, e *target.TableEntry
 	c.refer(t, old.spec, old.oneShot, -1)
 	c.dropOneShot(t, old.oneShot)
 	c.refer(t, e, shot, 1)
-	c.entries[t][k] = &entryState{spec: e, controllerMetadata: metadataOf(te), metadata: te.Metadata, oneShot: shot}
+	c.entries[t][k] = &entryState{spec: e, controllerMetadata: metadataOf(te),
+		metadata: te.Metadata, oneShot: shot}
 	return c.setDirect(t, te, e, true)
 }
 
@@ -202,7 +212,8 @@ func (c *config) deleteEntry(t *table, e *target.TableEntry) error {
 	return nil
 }
 
-// setDirect writes the direct resources that come with an entry (section 9.1.7). A meter that is left out is reset by a MODIFY.
+// setDirect writes the direct resources that come with an entry (section 9.1.7). A meter that is
+// left out is reset by a MODIFY.
 func (c *config) setDirect(t *table, te *p4v1.TableEntry, e *target.TableEntry, modify bool) error {
 	if t.meter != nil && (te.MeterConfig != nil || modify) {
 		m, err := meterOf(t.meter.Spec, te.MeterConfig)
@@ -227,7 +238,9 @@ func (c *config) setAction(t *table, a *p4v1.TableAction, e *target.TableEntry) 
 	if t.profile == nil {
 		direct := a.GetAction()
 		if direct == nil {
-			return nil, invalid("table %s has actions of its own, not an action profile: the entry needs an action, not %s", t.name, oneofName(a))
+			return nil,
+				invalid(
+					"table %s has actions of its own, not an action profile: the entry needs an action, not %s", t.name, oneofName(a))
 		}
 		if err := t.permits(c.schema, direct.ActionId, false); err != nil {
 			return nil, err
@@ -248,9 +261,12 @@ func (c *config) writeDefault(t *table, typ p4v1.Update_Type, te *p4v1.TableEntr
 	case t.info.ConstDefaultActionId != 0:
 		return fail(codes.PermissionDenied, "the default action of table %s is constant", t.name)
 	case t.profile != nil:
-		return fail(codes.PermissionDenied, "the default action of table %s, which uses action profile %s, is always NoAction", t.name, t.profile.name)
+		return fail(codes.PermissionDenied,
+			"the default action of table %s, which uses action profile %s, is always NoAction",
+			t.name, t.profile.name)
 	case te.CounterData != nil || te.MeterConfig != nil:
-		return fail(codes.Unimplemented, "the default entry of table %s has no direct counter or meter on this target", t.name)
+		return fail(codes.Unimplemented,
+			"the default entry of table %s has no direct counter or meter on this target", t.name)
 	}
 	if te.Action == nil {
 		if err := c.pipe.SetDefault(t.name, nil); err != nil {
@@ -280,7 +296,8 @@ func (c *config) writeDefault(t *table, typ p4v1.Update_Type, te *p4v1.TableEntr
 // readTableEntries answers one TableEntry request (section 9.1.6).
 func (c *config) readTableEntries(q *p4v1.TableEntry, emit func(*p4v1.Entity)) error {
 	if q.TableId == 0 {
-		if len(q.Match) > 0 || q.Action != nil || q.Priority != 0 || metadataOf(q) != 0 || len(q.Metadata) > 0 {
+		if len(q.Match) > 0 || q.Action != nil || q.Priority != 0 || metadataOf(q) != 0 ||
+			len(q.Metadata) > 0 {
 			return invalid("entries of all tables (table_id 0) cannot be filtered")
 		}
 		for _, t := range c.tableOrder {
@@ -335,7 +352,8 @@ func (c *config) readTable(t *table, q *p4v1.TableEntry, emit func(*p4v1.Entity)
 	}
 	for i := range entries {
 		e := &entries[i]
-		if wanted != "" && matchKey(e.Match, 0) != wanted || q.Priority != 0 && int(q.Priority) != e.Priority {
+		if wanted != "" && matchKey(e.Match, 0) != wanted || q.Priority != 0 &&
+			int(q.Priority) != e.Priority {
 			continue
 		}
 		out, err := c.entryOf(t, e)
@@ -368,23 +386,29 @@ func (c *config) entryOf(t *table, e *target.TableEntry) (*p4v1.TableEntry, erro
 	}
 	switch {
 	case own != nil && own.oneShot != nil:
-		out.Action = &p4v1.TableAction{Type: &p4v1.TableAction_ActionProfileActionSet{ActionProfileActionSet: own.oneShot.set}}
+		out.Action = &p4v1.TableAction{Type: &p4v1.TableAction_ActionProfileActionSet{
+			ActionProfileActionSet: own.oneShot.set}}
 	case e.Action != nil:
 		a := c.actionOf(e.Action)
 		if a == nil {
-			return nil, fail(codes.Internal, "an entry of table %s runs action %s, which the P4Info does not name", t.name, e.Action.Action)
+			return nil, fail(codes.Internal,
+				"an entry of table %s runs action %s, which the P4Info does not name", t.name,
+				e.Action.Action)
 		}
 		out.Action = &p4v1.TableAction{Type: &p4v1.TableAction_Action{Action: a}}
 	case e.Member != nil:
-		out.Action = &p4v1.TableAction{Type: &p4v1.TableAction_ActionProfileMemberId{ActionProfileMemberId: *e.Member}}
+		out.Action = &p4v1.TableAction{Type: &p4v1.TableAction_ActionProfileMemberId{
+			ActionProfileMemberId: *e.Member}}
 	case e.Group != nil:
-		out.Action = &p4v1.TableAction{Type: &p4v1.TableAction_ActionProfileGroupId{ActionProfileGroupId: *e.Group}}
+		out.Action = &p4v1.TableAction{Type: &p4v1.TableAction_ActionProfileGroupId{
+			ActionProfileGroupId: *e.Group}}
 	}
 	return out, nil
 }
 
 // readDirect adds the direct resources that the request asks for.
-func (c *config) readDirect(t *table, q *p4v1.TableEntry, e *target.TableEntry, out *p4v1.TableEntry) error {
+func (c *config) readDirect(t *table, q *p4v1.TableEntry, e *target.TableEntry,
+	out *p4v1.TableEntry) error {
 	if q.CounterData != nil && t.counter != nil {
 		d, err := c.pipe.DirectCounter(t.name, e)
 		if err != nil {
@@ -419,7 +443,8 @@ func (c *config) readDefault(t *table, q *p4v1.TableEntry, emit func(*p4v1.Entit
 		return nil // nothing that the P4Info could name
 	}
 	out := &p4v1.TableEntry{
-		TableId: t.id, IsDefaultAction: true, IsConst: t.info.ConstDefaultActionId != 0 || t.profile != nil,
+		TableId: t.id, IsDefaultAction: true, IsConst: t.info.ConstDefaultActionId != 0 ||
+			t.profile != nil,
 		Action: &p4v1.TableAction{Type: &p4v1.TableAction_Action{Action: a}},
 	}
 	if own := c.defaults[t]; own != nil {
@@ -435,7 +460,8 @@ func (c *config) readDefault(t *table, q *p4v1.TableEntry, emit func(*p4v1.Entit
 	return nil
 }
 
-// controller_metadata is deprecated in favour of metadata, yet still the specification's to keep and return.
+// controller_metadata is deprecated in favour of metadata, yet still the specification's to keep
+// and return.
 
 //nolint:staticcheck // see above
 func metadataOf(te *p4v1.TableEntry) uint64 { return te.ControllerMetadata }

@@ -17,7 +17,8 @@ func (c *config) writeValueSet(typ p4v1.Update_Type, e *p4v1.ValueSetEntry) erro
 		return c.unknown("value set", e.ValueSetId)
 	}
 	if len(e.Members) > v.size {
-		return fail(codes.ResourceExhausted, "value set %s has room for %d members, not %d", v.name, v.size, len(e.Members))
+		return fail(codes.ResourceExhausted, "value set %s has room for %d members, not %d", v.name,
+			v.size, len(e.Members))
 	}
 	members := make([][]target.FieldMatch, 0, len(e.Members))
 	seen := map[string]bool{}

@@ -8,11 +8,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Write implements the RPC of that name (specification section 12). Every update of the batch is attempted, in order.
+// Write implements the RPC of that name (specification section 12). Every update of the batch is
+// attempted, in order.
 func (s *Server) Write(_ context.Context, req *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
 	s.state.Lock()
 	defer s.state.Unlock()
-	if err := s.authorize(req.DeviceId, keyOfRole(req.Role, writeRoleID(req)), req.ElectionId); err != nil {
+	if err := s.authorize(req.DeviceId, keyOfRole(req.Role, writeRoleID(req)),
+		req.ElectionId); err != nil {
 		return nil, err
 	}
 	c, err := s.effective()
@@ -20,17 +22,21 @@ func (s *Server) Write(_ context.Context, req *p4v1.WriteRequest) (*p4v1.WriteRe
 		return nil, err
 	}
 	if req.Atomicity != p4v1.WriteRequest_CONTINUE_ON_ERROR {
-		return nil, status.Errorf(codes.Unimplemented, "batches with atomicity %v are not supported; CONTINUE_ON_ERROR is", req.Atomicity)
+		return nil, status.Errorf(codes.Unimplemented,
+			"batches with atomicity %v are not supported; CONTINUE_ON_ERROR is", req.Atomicity)
 	}
 	outcome := make([]error, len(req.Updates))
 	for i, u := range req.Updates {
 		outcome[i] = c.write(u)
 	}
-	// What has been acknowledged counts for every packet from then on: a controller takes a member's role away so that it commits nothing more.
+	// What has been acknowledged counts for every packet from then on: a controller takes a
+	// member's role away so that it commits nothing more.
 	if err := c.pipe.Barrier(); err != nil {
-		return nil, status.Errorf(codes.Unavailable, "the updates were made, but packets that began before may still use what was there; write again: %v", err)
+		return nil, status.Errorf(codes.Unavailable,
+			"the updates were made, but packets that began before may still use what was there; write again: %v", err)
 	}
-	if err := batchError(outcome, "some updates of the batch failed; the details have one error for each"); err != nil {
+	if err := batchError(outcome,
+		"some updates of the batch failed; the details have one error for each"); err != nil {
 		return nil, err
 	}
 	return &p4v1.WriteResponse{}, nil
@@ -40,7 +46,8 @@ func (c *config) write(u *p4v1.Update) error {
 	switch u.GetType() {
 	case p4v1.Update_INSERT, p4v1.Update_MODIFY, p4v1.Update_DELETE:
 	default:
-		return invalid("the type of the update is %v; it must be INSERT, MODIFY or DELETE", u.GetType())
+		return invalid("the type of the update is %v; it must be INSERT, MODIFY or DELETE",
+			u.GetType())
 	}
 	switch e := u.GetEntity().GetEntity().(type) {
 	case *p4v1.Entity_TableEntry:
@@ -66,7 +73,8 @@ func (c *config) write(u *p4v1.Update) error {
 	case *p4v1.Entity_DigestEntry:
 		return c.writeDigest(u.Type, e.DigestEntry)
 	case *p4v1.Entity_ExternEntry:
-		return fail(codes.Unimplemented, "this target has no externs of type %d", e.ExternEntry.GetExternTypeId())
+		return fail(codes.Unimplemented, "this target has no externs of type %d",
+			e.ExternEntry.GetExternTypeId())
 	default:
 		return invalid("the update has no entity, or one of a kind that this server does not know")
 	}

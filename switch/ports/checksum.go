@@ -5,8 +5,9 @@ import (
 	"math/bits"
 )
 
-// completeChecksum finishes an Internet checksum (RFC 1071) that the sending stack left to its device: the 16 bits at frame[start+offset:] hold the pseudo header's
-// sum, and the checksum of everything from start on replaces them. Offsets outside the frame leave it alone.
+// completeChecksum finishes an Internet checksum (RFC 1071) that the sending stack left to its
+// device: the 16 bits at frame[start+offset:] hold the pseudo header's sum, and the checksum of
+// everything from start on replaces them. Offsets outside the frame leave it alone.
 func completeChecksum(frame []byte, start, offset int) {
 	if start < 0 || offset < 0 || start+offset+2 > len(frame) {
 		return
@@ -18,7 +19,8 @@ func completeChecksum(frame []byte, start, offset int) {
 	binary.BigEndian.PutUint16(frame[start+offset:], sum)
 }
 
-// onesSum is the ones' complement sum of b as big-endian 16-bit words, the last odd byte padded with zero.
+// onesSum is the ones' complement sum of b as big-endian 16-bit words, the last odd byte padded
+// with zero.
 func onesSum(b []byte) uint16 {
 	var sum, carry uint64
 	for len(b) >= 8 {

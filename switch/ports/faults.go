@@ -10,13 +10,15 @@ import (
 	"time"
 )
 
-// Fault is what happens to the frames that pass one port in one direction. Probabilities are in [0, 1] and independent of each other.
+// Fault is what happens to the frames that pass one port in one direction. Probabilities are in [0,
+// 1] and independent of each other.
 type Fault struct {
 	Loss      float64 // the frame vanishes
 	Duplicate float64 // it passes twice
-	Reorder   float64 // it waits until one to reorderDepth later frames have passed (or reorderWait is over)
-	Delay     time.Duration
-	Jitter    time.Duration // added to Delay, uniform in [0, Jitter]; jitter alone reorders, too
+	// it waits until one to reorderDepth later frames have passed (or reorderWait is over)
+	Reorder float64
+	Delay   time.Duration
+	Jitter  time.Duration // added to Delay, uniform in [0, Jitter]; jitter alone reorders, too
 }
 
 const (
@@ -24,9 +26,10 @@ const (
 	reorderWait  = 10 * time.Millisecond
 )
 
-// Faults is a plan of what to do to the frames of which ports, for tests on machines whose kernel has no netem(8). Each port and direction draws from a random
-// sequence of its own, seeded with Seed, and each frame takes the same number of draws from it: the n-th frame of a port fares the same in every run, whatever
-// happens at other ports and whatever the other probabilities are.
+// Faults is a plan of what to do to the frames of which ports, for tests on machines whose kernel
+// has no netem(8). Each port and direction draws from a random sequence of its own, seeded with
+// Seed, and each frame takes the same number of draws from it: the n-th frame of a port fares the
+// same in every run, whatever happens at other ports and whatever the other probabilities are.
 type Faults struct {
 	Seed  uint64
 	rules []faultRule
@@ -39,7 +42,8 @@ type faultRule struct {
 	fault Fault
 }
 
-// LoadFaults reads a plan from the file named arg or, if there is none, from arg itself. The form of [ParseFaults].
+// LoadFaults reads a plan from the file named arg or, if there is none, from arg itself. The form
+// of [ParseFaults].
 func LoadFaults(arg string) (*Faults, error) {
 	text, err := os.ReadFile(arg)
 	if err == nil {
@@ -55,11 +59,16 @@ func LoadFaults(arg string) (*Faults, error) {
 	return ParseFaults(arg)
 }
 
-// ParseFaults reads rules separated by newlines or semicolons: "seed=7", then "PORT[/rx|/tx]: loss=0.01, dup=0.01, reorder=0.05, delay=2ms, jitter=1ms", where
-// PORT is a number or * and the direction defaults to both. The last rule that names a port and direction counts. "#" begins a comment.
+// ParseFaults reads rules separated by newlines or semicolons: "seed=7", then "PORT[/rx|/tx]:
+// loss=0.01, dup=0.01, reorder=0.05, delay=2ms, jitter=1ms", where PORT is a number or * and the
+// direction defaults to both. The last rule that names a port and direction counts. "#" begins a
+// comment.
 func ParseFaults(text string) (*Faults, error) {
 	f := &Faults{Seed: 1}
-	for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == ';' }) {
+	for _, line := range strings.FieldsFunc(text, func(r rune) bool {
+		return r == '\n' ||
+			r == ';'
+	}) {
 		line, _, _ = strings.Cut(line, "#")
 		line = strings.TrimSpace(line)
 		if line == "" {
@@ -161,7 +170,8 @@ func (f *Faults) line(port uint32, dir Direction) *faultLine {
 			if r.fault == (Fault{}) {
 				return nil
 			}
-			return &faultLine{Fault: r.fault, rng: rand.New(rand.NewPCG(f.Seed, uint64(port)<<1|uint64(dir)))}
+			return &faultLine{Fault: r.fault, rng: rand.New(rand.NewPCG(f.Seed,
+				uint64(port)<<1|uint64(dir)))}
 		}
 	}
 	return nil
@@ -190,15 +200,18 @@ func (l *faultLine) pass(frame []byte, now time.Time, q *delayQueue, deliver fun
 	}
 }
 
-func (l *faultLine) one(frame []byte, now time.Time, q *delayQueue, deliver func([]byte), overtaken bool, wait time.Duration, behind int) {
+func (l *faultLine) one(frame []byte, now time.Time, q *delayQueue, deliver func([]byte),
+	overtaken bool, wait time.Duration, behind int) {
 	if overtaken {
-		later := &laterFrame{at: now.Add(wait + reorderWait), frame: append([]byte(nil), frame...), deliver: deliver, behind: behind}
+		later := &laterFrame{at: now.Add(wait + reorderWait), frame: append([]byte(nil), frame...),
+			deliver: deliver, behind: behind}
 		l.held = append(l.held, later)
 		q.add(later)
 		return
 	}
 	if wait > 0 {
-		q.add(&laterFrame{at: now.Add(wait), frame: append([]byte(nil), frame...), deliver: deliver})
+		q.add(&laterFrame{at: now.Add(wait), frame: append([]byte(nil), frame...),
+			deliver: deliver})
 	} else {
 		deliver(frame)
 	}

@@ -8,7 +8,8 @@ import (
 )
 
 func TestParseFaults(t *testing.T) {
-	f, err := ParseFaults("# a plan\nseed=0x10\n*: loss=0.5\n2/tx: delay=2ms, jitter=1ms # slow\n3: loss=0")
+	f, err := ParseFaults(
+		"# a plan\nseed=0x10\n*: loss=0.5\n2/tx: delay=2ms, jitter=1ms # slow\n3: loss=0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -18,7 +19,8 @@ func TestParseFaults(t *testing.T) {
 	if l := f.line(1, Rx); l == nil || l.Loss != 0.5 {
 		t.Errorf("port 1: %+v", l)
 	}
-	if l := f.line(2, Tx); l == nil || l.Delay != 2*time.Millisecond || l.Jitter != time.Millisecond || l.Loss != 0 {
+	if l := f.line(2, Tx); l == nil || l.Delay != 2*time.Millisecond ||
+		l.Jitter != time.Millisecond || l.Loss != 0 {
 		t.Errorf("port 2 tx: %+v", l)
 	}
 	if l := f.line(2, Rx); l == nil || l.Loss != 0.5 {
@@ -52,7 +54,8 @@ func TestParseFaults(t *testing.T) {
 	}
 }
 
-// play sends frames 0..n-1 one microsecond apart through a line and returns them in the order in which they come out.
+// play sends frames 0..n-1 one microsecond apart through a line and returns them in the order in
+// which they come out.
 func play(t *testing.T, spec string, n int) []int {
 	t.Helper()
 	f, err := ParseFaults(spec)

@@ -13,7 +13,8 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// linkWatch calls changed with the name of each interface about which the kernel has news (rtnetlink(7), RTMGRP_LINK), and with "" when news were lost.
+// linkWatch calls changed with the name of each interface about which the kernel has news
+// (rtnetlink(7), RTMGRP_LINK), and with "" when news were lost.
 type linkWatch struct {
 	stop chan struct{}
 }
@@ -42,7 +43,8 @@ func watchLinks(changed func(name string), log *slog.Logger) (*linkWatch, error)
 					continue
 				}
 			}
-			// The subscription ended (its buffer overflowed, say): take another, and look at everything since some news are lost.
+			// The subscription ended (its buffer overflowed, say): take another, and look at
+			// everything since some news are lost.
 			for {
 				select {
 				case <-w.stop:
@@ -61,7 +63,8 @@ func watchLinks(changed func(name string), log *slog.Logger) (*linkWatch, error)
 
 func (w *linkWatch) close() { close(w.stop) }
 
-// linkChanged brings the ports on the named interface (all, if "") in line with what the interface is now.
+// linkChanged brings the ports on the named interface (all, if "") in line with what the interface
+// is now.
 func (s *Set) linkChanged(name string) {
 	s.mu.Lock()
 	var affected []*port
@@ -79,7 +82,8 @@ func (s *Set) linkChanged(name string) {
 // lookAgain is when a port is looked at again where that has failed.
 const lookAgain = 500 * time.Millisecond
 
-// noSuchInterface says whether the kernel has said that there is no interface of that name, as against not saying anything.
+// noSuchInterface says whether the kernel has said that there is no interface of that name, as
+// against not saying anything.
 func noSuchInterface(name string) bool {
 	_, err := netlink.LinkByName(name)
 	return errors.As(err, &netlink.LinkNotFoundError{})
@@ -90,7 +94,8 @@ func (s *Set) reconcile(p *port) {
 	defer s.opening.Unlock()
 	link, err := net.InterfaceByName(p.iface)
 	if err != nil && !noSuchInterface(p.iface) {
-		s.tryAgain(p, "the interface of a port cannot be looked at, so the port stays as it is", err)
+		s.tryAgain(p, "the interface of a port cannot be looked at, so the port stays as it is",
+			err)
 		return
 	}
 	reopen := false
@@ -100,7 +105,8 @@ func (s *Set) reconcile(p *port) {
 			if p.sock != nil {
 				s.drop(p)
 				p.settings = nil
-				s.log.Warn("port is down: its interface disappeared", "port", p.number, "iface", p.iface)
+				s.log.Warn("port is down: its interface disappeared", "port", p.number, "iface",
+					p.iface)
 			}
 		case p.sock == nil:
 			s.mu.Lock()
@@ -118,7 +124,9 @@ func (s *Set) reconcile(p *port) {
 			if was := p.up.Swap(up); was != up {
 				if up {
 					// A socket that was opened while the interface was down is not bound to it.
-					_ = unix.Bind(p.sock.fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: link.Index})
+					_ = unix.Bind(p.sock.fd,
+						&unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL),
+							Ifindex: link.Index})
 				}
 				s.log.Info("port changes", "port", p.number, "iface", p.iface, "up", up)
 			}
@@ -136,7 +144,8 @@ func (s *Set) reconcile(p *port) {
 	s.log.Info("port is back", "port", p.number, "iface", p.iface)
 }
 
-// tryAgain looks at a port again in a moment, since the kernel says nothing more where nothing changes. It is logged once.
+// tryAgain looks at a port again in a moment, since the kernel says nothing more where nothing
+// changes. It is logged once.
 func (s *Set) tryAgain(p *port, what string, err error) {
 	if !p.logged {
 		p.logged = true

@@ -11,8 +11,8 @@ import (
 // inNamespace is set in the copy of the test program that runs in a network namespace of its own.
 const inNamespace = "NETCRAQ_PORTS_TEST_NETNS"
 
-// TestMain runs the tests in a fresh network namespace, which vanishes with the process however it ends. Where that is not allowed, tests that need interfaces
-// skip (see needLinks).
+// TestMain runs the tests in a fresh network namespace, which vanishes with the process however it
+// ends. Where that is not allowed, tests that need interfaces skip (see needLinks).
 func TestMain(m *testing.M) {
 	if os.Getenv(inNamespace) != "" {
 		os.Exit(m.Run())
@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 	cmd := exec.Command(os.Args[0], os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inNamespace+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET,
+		Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Run(); err != nil {
 		if exit, ok := err.(*exec.ExitError); ok {
 			os.Exit(exit.ExitCode())

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// Capture records frames in the classic pcap format: IFACE_in.pcap for what enters by an interface and IFACE_out.pcap for what leaves, as BMv2 names them. Its Frame is
-// for Options.Tap and its Flush for Options.AfterBatch.
+// Capture records frames in the classic pcap format: IFACE_in.pcap for what enters by an interface
+// and IFACE_out.pcap for what leaves, as BMv2 names them. Its Frame is for Options.Tap and its
+// Flush for Options.AfterBatch.
 type Capture struct {
 	dir   string
 	files map[captureKey]*captureFile
@@ -91,7 +92,8 @@ func (c *Capture) Flush() {
 	}
 }
 
-// Close flushes and closes the files and returns the first failure since the capture began. No frame may be recorded any more.
+// Close flushes and closes the files and returns the first failure since the capture began. No
+// frame may be recorded any more.
 func (c *Capture) Close() error {
 	c.Flush()
 	err := c.err

@@ -34,17 +34,21 @@ func (d Direction) String() string {
 
 // Options are what a Set needs to know beyond its handler. The zero value is good.
 type Options struct {
-	// Batch is how many frames are taken from one port before the others have their turn and what was queued is sent. 0 means 64.
+	// Batch is how many frames are taken from one port before the others have their turn and what
+	// was queued is sent. 0 means 64.
 	Batch int
-	// SpinMax bounds how long the packet thread looks for frames before it sleeps. 0 means 50 µs; negative means never spin.
+	// SpinMax bounds how long the packet thread looks for frames before it sleeps. 0 means 50 µs;
+	// negative means never spin.
 	SpinMax time.Duration
 	// Log receives what happens to ports. nil means slog.Default().
 	Log *slog.Logger
 	// Faults, if not nil, are applied to every frame that enters or leaves (tests only).
 	Faults *Faults
-	// Tap, if not nil, is called on the packet thread with each frame as it enters the handler and as it is sent, for captures. It must not keep the frame.
+	// Tap, if not nil, is called on the packet thread with each frame as it enters the handler and
+	// as it is sent, for captures. It must not keep the frame.
 	Tap func(at time.Time, iface string, dir Direction, frame []byte)
-	// AfterBatch, if not nil, is called on the packet thread after the handler has had a round of frames and before they are sent.
+	// AfterBatch, if not nil, is called on the packet thread after the handler has had a round of
+	// frames and before they are sent.
 	AfterBatch func()
 }
 
@@ -52,18 +56,23 @@ type Options struct {
 type Counters struct {
 	RxPackets, RxBytes uint64 // given to the handler
 	TxPackets, TxBytes uint64 // accepted by the kernel
-	TxDropped          uint64 // queued for the port but not sent: it is down, its queue is full, or the frame exceeds its MTU
-	RxOversize         uint64 // larger than the interface's MTU allows (a sender's segmentation offload, or a jumbo frame): not given to the handler
-	RxOverrun          uint64 // lost because the ring was full
+	// queued for the port but not sent: it is down, its queue is full, or the frame exceeds its MTU
+	TxDropped uint64
+	// larger than the interface's MTU allows (a sender's segmentation offload, or a jumbo frame):
+	// not given to the handler
+	RxOversize uint64
+	RxOverrun  uint64 // lost because the ring was full
 }
 
-// Handler gets each received frame on the packet thread. The frame is the handler's to change, up to its length, until the call returns.
+// Handler gets each received frame on the packet thread. The frame is the handler's to change, up
+// to its length, until the call returns.
 type Handler func(port uint32, frame []byte)
 
 // ErrClosed is returned by calls on a Set that has been closed.
 var ErrClosed = errors.New("ports are closed")
 
-// Set is a group of ports served by one packet thread. Its methods are safe for concurrent use, but for Send.
+// Set is a group of ports served by one packet thread. Its methods are safe for concurrent use, but
+// for Send.
 type Set struct {
 	handle Handler
 	opts   Options
@@ -100,8 +109,9 @@ type port struct {
 	number   uint32
 	iface    string
 	settings *offload.Change // what was changed on the interface, to be undone
-	logged   bool            // the log says what keeps it from being looked at, or opened; guarded by Set.opening
-	up       atomic.Bool
+	// the log says what keeps it from being looked at, or opened; guarded by Set.opening
+	logged bool
+	up     atomic.Bool
 
 	rxPackets, rxBytes, txPackets, txBytes, txDropped, rxOversize, rxOverrun atomic.Uint64
 
@@ -154,8 +164,9 @@ func New(handle Handler, opts Options) (*Set, error) {
 	return s, nil
 }
 
-// Add attaches the interface named iface as port number. The interface must exist; it is put into promiscuous mode, and offloads that would show frames to the
-// program which never were on the wire are turned off until [Set.Remove] or [Set.Close].
+// Add attaches the interface named iface as port number. The interface must exist; it is put into
+// promiscuous mode, and offloads that would show frames to the program which never were on the wire
+// are turned off until [Set.Remove] or [Set.Close].
 func (s *Set) Add(number uint32, iface string) error {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -187,16 +198,20 @@ func (s *Set) Add(number uint32, iface string) error {
 	return nil
 }
 
-// open opens p's socket and hands it to the packet thread. The caller holds s.opening, and p has no socket.
+// open opens p's socket and hands it to the packet thread. The caller holds s.opening, and p has no
+// socket.
 func (s *Set) open(p *port) error {
 	link, err := net.InterfaceByName(p.iface)
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", p.iface, errNoInterface(err))
 	}
-	// What shows or sends frames that never were on the wire: merged on receive, split or summed later on send.
-	settings, err := offload.Off(p.iface, link.Index, offload.GenericReceive, offload.LargeReceive, offload.TCPSegments, offload.GenericSegment, offload.TxChecksums)
+	// What shows or sends frames that never were on the wire: merged on receive, split or summed
+	// later on send.
+	settings, err := offload.Off(p.iface, link.Index, offload.GenericReceive, offload.LargeReceive,
+		offload.TCPSegments, offload.GenericSegment, offload.TxChecksums)
 	if err != nil {
-		s.log.Debug("some offloads stay as they are, or are not recorded", "port", p.number, "iface", p.iface, "err", err)
+		s.log.Debug("some offloads stay as they are, or are not recorded", "port", p.number,
+			"iface", p.iface, "err", err)
 	}
 	sock, err := openSocket(link)
 	if err != nil {
@@ -206,7 +221,8 @@ func (s *Set) open(p *port) error {
 	up := link.Flags&net.FlagUp != 0
 	err = s.Do(func() {
 		p.sock = sock
-		s.restore(p.settings) // where the interface is opened again; what it was before all changes is recorded
+		// where the interface is opened again; what it was before all changes is recorded
+		s.restore(p.settings)
 		p.settings = settings
 		p.up.Store(up)
 		p.oversizeLogged = false
@@ -224,7 +240,8 @@ func (s *Set) open(p *port) error {
 		return err
 	}
 	if !up {
-		s.log.Warn("port is down: its interface is not up", "port", p.number, "iface", p.iface, "do", "ip link set "+p.iface+" up")
+		s.log.Warn("port is down: its interface is not up", "port", p.number, "iface", p.iface,
+			"do", "ip link set "+p.iface+" up")
 	}
 	return nil
 }
@@ -274,7 +291,8 @@ func (s *Set) Ports() map[uint32]Status {
 	return out
 }
 
-// Do runs f on the packet thread, between batches, and waits until it has run. Frames that f queues are sent at once.
+// Do runs f on the packet thread, between batches, and waits until it has run. Frames that f queues
+// are sent at once.
 func (s *Set) Do(f func()) error {
 	ran := make(chan struct{})
 	if err := s.Post(func() { f(); close(ran) }); err != nil {
@@ -331,8 +349,8 @@ func (s *Set) Close() error {
 	}
 }
 
-// Send queues frame for a port and reports whether there is such a port and it is up. The frame is copied. Only the handler, AfterBatch and functions given to
-// Do and Post may call it.
+// Send queues frame for a port and reports whether there is such a port and it is up. The frame is
+// copied. Only the handler, AfterBatch and functions given to Do and Post may call it.
 func (s *Set) Send(number uint32, frame []byte) bool {
 	p := s.lookup(number)
 	if p == nil {
@@ -459,8 +477,10 @@ func (s *Set) receive(p *port) int {
 			p.rxOversize.Add(1)
 			if !p.oversizeLogged {
 				p.oversizeLogged = true
-				s.log.Warn("frame larger than the interface's MTU is dropped (logged once; counted as rx_oversize)", "port", p.number, "iface", p.iface,
-					"bytes", slot.wireLen(), "do", "turn segmentation offload off at the sender: ethtool -K IFACE tso off gso off")
+				s.log.Warn(
+					"frame larger than the interface's MTU is dropped (logged once; counted as rx_oversize)", "port", p.number, "iface", p.iface,
+					"bytes", slot.wireLen(), "do",
+					"turn segmentation offload off at the sender: ethtool -K IFACE tso off gso off")
 			}
 		case frameOwn: // sent by this machine out of this interface: not for us
 		}
@@ -525,7 +545,8 @@ func (s *Set) sleep() {
 	}
 	for i := 1; i < len(s.pollFDs); i++ {
 		if s.pollFDs[i].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0 {
-			// The interface went down. The kernel says so once; the error must be fetched or poll would return at once for ever.
+			// The interface went down. The kernel says so once; the error must be fetched or poll
+			// would return at once for ever.
 			_, _ = unix.GetsockoptInt(int(s.pollFDs[i].Fd), unix.SOL_SOCKET, unix.SO_ERROR)
 		}
 	}
@@ -560,7 +581,8 @@ func (s *Set) drop(p *port) {
 
 // errNoInterface says what to do about a missing interface.
 func errNoInterface(err error) error {
-	return fmt.Errorf("there is no such interface here; create it, or start the switch in its network namespace: %w", err)
+	return fmt.Errorf(
+		"there is no such interface here; create it, or start the switch in its network namespace: %w", err)
 }
 
 // u16 and u32 read what the kernel writes in the machine's byte order.

@@ -67,7 +67,8 @@ func dial(t testing.TB, iface string) *wire {
 	t.Cleanup(func() { _ = unix.Close(fd) })
 	_ = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20)
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: link.Index}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL),
+		Ifindex: link.Index}); err != nil {
 		t.Fatal(err)
 	}
 	return &wire{t, fd}
@@ -80,7 +81,8 @@ func (w *wire) send(frame []byte) {
 	}
 }
 
-// recv returns the next frame with our EtherType or tag, or nil after the wait. The kernel's own chatter (IPv6 neighbour discovery) is skipped.
+// recv returns the next frame with our EtherType or tag, or nil after the wait. The kernel's own
+// chatter (IPv6 neighbour discovery) is skipped.
 func (w *wire) recv(wait time.Duration) []byte {
 	w.t.Helper()
 	deadline := time.Now().Add(wait)
@@ -153,7 +155,8 @@ func add(t testing.TB, s *Set, number uint32, iface string) {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(
+		2 * time.Millisecond) {
 		if ok() {
 			return
 		}
@@ -184,7 +187,8 @@ func TestForwardsFramesUnchanged(t *testing.T) {
 	}
 }
 
-// More frames than the rings' slots and several batches, both ways at once: none is lost or out of order as long as the ring is not overrun.
+// More frames than the rings' slots and several batches, both ways at once: none is lost or out of
+// order as long as the ring is not overrun.
 func TestBurst(t *testing.T) {
 	veth(t, "pa", 1500)
 	veth(t, "pb", 1500)
@@ -234,7 +238,8 @@ func TestVlanTagIsRestored(t *testing.T) {
 		f = append(f, 0x81, 0x00, 0x60, 0x2a) // priority 3, VLAN 42
 		return append(f, inner[12:]...)
 	}
-	// Written with its tag on a raw socket, it arrives with the tag in the frame or beside it, as the kernel likes.
+	// Written with its tag on a raw socket, it arrives with the tag in the frame or beside it, as
+	// the kernel likes.
 	want := tagged(frame(1, 100))
 	dial(t, "pap").send(want)
 	select {
@@ -245,7 +250,8 @@ func TestVlanTagIsRestored(t *testing.T) {
 	case <-time.After(time.Second):
 		t.Fatal("no tagged frame")
 	}
-	// Sent through a VLAN device, the tag travels beside the frame (hardware acceleration, which veth claims to have).
+	// Sent through a VLAN device, the tag travels beside the frame (hardware acceleration, which
+	// veth claims to have).
 	peer, err := netlink.LinkByName("pap")
 	if err != nil {
 		t.Fatal(err)
@@ -278,12 +284,14 @@ func TestVlanTagIsRestored(t *testing.T) {
 	}
 }
 
-// A neighbour with checksum offload sends frames whose transport checksum is not there yet; the program must see it, and the far host must accept it.
+// A neighbour with checksum offload sends frames whose transport checksum is not there yet; the
+// program must see it, and the far host must accept it.
 func TestOffloadedChecksumIsCompleted(t *testing.T) {
 	veth(t, "pa", 1500)
 	frames := make(chan []byte, 64)
 	s := newSet(t, func(_ *Set, _ uint32, f []byte) {
-		if len(f) >= 42 && (f[12] == 0x08 && f[13] == 0 && f[23] == 17 || f[12] == 0x86 && f[20] == 17) {
+		if len(f) >= 42 && (f[12] == 0x08 && f[13] == 0 && f[23] == 17 || f[12] == 0x86 &&
+			f[20] == 17) {
 			frames <- bytes.Clone(f)
 		}
 	}, Options{})
@@ -297,7 +305,8 @@ func TestOffloadedChecksumIsCompleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	mac, _ := net.ParseMAC("02:00:00:00:00:99")
-	if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: peer.Attrs().Index, IP: net.ParseIP("10.9.0.2"), HardwareAddr: mac, State: netlink.NUD_PERMANENT}); err != nil {
+	if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: peer.Attrs().Index,
+		IP: net.ParseIP("10.9.0.2"), HardwareAddr: mac, State: netlink.NUD_PERMANENT}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := net.Dial("udp", "10.9.0.2:20035")
@@ -328,7 +337,8 @@ func TestOffloadedChecksumIsCompleted(t *testing.T) {
 	}
 }
 
-// What a sender's segmentation offload produces, up to 64 KiB, is dropped with a count, as is a jumbo frame; the next good frame passes.
+// What a sender's segmentation offload produces, up to 64 KiB, is dropped with a count, as is a
+// jumbo frame; the next good frame passes.
 func TestOversizeFramesAreCountedAndDropped(t *testing.T) {
 	veth(t, "pa", 1500)
 	veth(t, "pb", 9000)
@@ -372,7 +382,8 @@ func TestOversizeFramesAreCountedAndDropped(t *testing.T) {
 	}
 }
 
-// segmentedFrame sends one large TCP frame with a virtio header that asks the kernel to leave it whole until the device.
+// segmentedFrame sends one large TCP frame with a virtio header that asks the kernel to leave it
+// whole until the device.
 func segmentedFrame(iface string) (int, error) {
 	link, err := net.InterfaceByName(iface)
 	if err != nil {
@@ -386,7 +397,8 @@ func segmentedFrame(iface string) (int, error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
 		return 0, err
 	}
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_IP), Ifindex: link.Index}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_IP),
+		Ifindex: link.Index}); err != nil {
 		return 0, err
 	}
 	const payload = 20000
@@ -419,7 +431,8 @@ func TestInterfaceDownDoesNotStopOthers(t *testing.T) {
 	setUp(t, "pb", false)
 	eventually(t, "port 2 is down", func() bool { return !s.Ports()[2].Up })
 	a.send(frame(1, 100))
-	eventually(t, "the frame for port 2 is dropped", func() bool { return s.Ports()[2].TxDropped >= 1 })
+	eventually(t, "the frame for port 2 is dropped",
+		func() bool { return s.Ports()[2].TxDropped >= 1 })
 	if !s.Ports()[1].Up {
 		t.Error("port 1 is down too")
 	}
@@ -430,7 +443,8 @@ func TestInterfaceDownDoesNotStopOthers(t *testing.T) {
 	passes(t, b, a)
 }
 
-// passes waits until frames pass from one end to the other: an interface that is up takes a moment more to carry frames.
+// passes waits until frames pass from one end to the other: an interface that is up takes a moment
+// more to carry frames.
 func passes(t *testing.T, from, to *wire) {
 	t.Helper()
 	const hello = 1 << 30
@@ -469,7 +483,8 @@ func TestInterfaceDisappearsAndReturns(t *testing.T) {
 	}
 }
 
-// TestOutOfDescriptors: without a file descriptor left an interface cannot be looked at, which says nothing about it. What has happened to it meanwhile is found later.
+// TestOutOfDescriptors: without a file descriptor left an interface cannot be looked at, which says
+// nothing about it. What has happened to it meanwhile is found later.
 func TestOutOfDescriptors(t *testing.T) {
 	veth(t, "pa", 1500)
 	veth(t, "pb", 1500)
@@ -509,7 +524,8 @@ func TestOutOfDescriptors(t *testing.T) {
 	if err := s.Close(); err != nil { // it says nothing more
 		t.Error(err)
 	}
-	if n := strings.Count(said.String(), "too many open files"); n != 2 || !strings.Contains(said.String(), "ulimit -n") {
+	if n := strings.Count(said.String(), "too many open files"); n != 2 ||
+		!strings.Contains(said.String(), "ulimit -n") {
 		t.Errorf("it said %d times what is wrong, not once for each port:\n%s", n, said.String())
 	}
 }
@@ -586,7 +602,8 @@ func TestOffloadsAreRestored(t *testing.T) {
 	s := newSet(t, forward, Options{})
 	add(t, s, 1, "pa")
 	during := show()
-	for _, want := range []string{"generic-receive-offload: off", "tx-checksumming: off", "generic-segmentation-offload: off"} {
+	for _, want := range []string{"generic-receive-offload: off", "tx-checksumming: off",
+		"generic-segmentation-offload: off"} {
 		if !strings.Contains(during, want) {
 			t.Errorf("while it is a port, not %q in\n%s", want, during)
 		}
@@ -632,8 +649,9 @@ func TestFaultsOnPorts(t *testing.T) {
 					late++
 				}
 			}
-			// How many are overtaken while they are held back depends on how fast the others follow, on a busy machine too; faults_test.go
-			// checks the rate itself, without a clock.
+			// How many are overtaken while they are held back depends on how fast the others
+			// follow, on a busy machine too; faults_test.go checks the rate itself, without a
+			// clock.
 			if late < 10 || late > 250 {
 				return fmt.Errorf("%d frames are late", late)
 			}

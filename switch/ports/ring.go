@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layout of the kernel's struct tpacket2_hdr (linux/if_packet.h), followed at offset 32 by struct sockaddr_ll.
+// Layout of the kernel's struct tpacket2_hdr (linux/if_packet.h), followed at offset 32 by struct
+// sockaddr_ll.
 const (
 	offStatus   = 0
 	offLen      = 4
@@ -32,7 +33,8 @@ const (
 	vnetNeedsCsum = 1  // VIRTIO_NET_HDR_F_NEEDS_CSUM
 )
 
-// slotOverhead bounds what a ring slot holds before the frame: both headers, the virtio header, alignment.
+// slotOverhead bounds what a ring slot holds before the frame: both headers, the virtio header,
+// alignment.
 const slotOverhead = 128
 
 // ringBytes is the memory of one port's ring: 1,024 slots at the usual MTU.
@@ -41,10 +43,12 @@ const ringBytes = 2 << 20
 // l2Overhead is the link header above the MTU: Ethernet and two 802.1Q tags.
 const l2Overhead = 14 + 8
 
-// socket is a pair of packet sockets bound to one interface, one for each direction, with the receive ring.
+// socket is a pair of packet sockets bound to one interface, one for each direction, with the
+// receive ring.
 type socket struct {
-	fd       int // receives
-	txFD     int // sends: without the virtio header that PACKET_VNET_HDR would ask for before each frame
+	fd int // receives
+	// sends: without the virtio header that PACKET_VNET_HDR would ask for before each frame
+	txFD     int
 	index    int // of the interface
 	maxFrame int // the largest frame that the interface's MTU allows
 	ring     rxRing
@@ -52,11 +56,14 @@ type socket struct {
 
 // openSocket makes the socket. Needs CAP_NET_RAW.
 func openSocket(link *net.Interface) (*socket, error) {
-	// Protocol 0 until bound: otherwise the ring would collect frames of every interface in between.
+	// Protocol 0 until bound: otherwise the ring would collect frames of every interface in
+	// between.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		if errors.Is(err, unix.EPERM) {
-			return nil, fmt.Errorf("opening a packet socket needs root or CAP_NET_RAW (run with sudo): %w", err)
+			return nil,
+				fmt.Errorf("opening a packet socket needs root or CAP_NET_RAW (run with sudo): %w",
+					err)
 		}
 		return nil, fmt.Errorf("opening a packet socket: %w", err)
 	}
@@ -81,16 +88,20 @@ func (s *socket) configure(link *net.Interface) error {
 	if err := set(unix.PACKET_VNET_HDR, 1, "PACKET_VNET_HDR"); err != nil {
 		return err
 	}
-	_ = set(unix.PACKET_IGNORE_OUTGOING, 1, "PACKET_IGNORE_OUTGOING") // since Linux 4.20; the ring tells outgoing frames apart too
+	// since Linux 4.20; the ring tells outgoing frames apart too
+	_ = set(unix.PACKET_IGNORE_OUTGOING, 1, "PACKET_IGNORE_OUTGOING")
 	if err := s.ring.open(s.fd, s.maxFrame); err != nil {
 		return err
 	}
-	// Several switches may run on one machine, with real links between them: nothing here may be shared between sockets (no PACKET_FANOUT).
-	if err := unix.Bind(s.fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: link.Index}); err != nil && !errors.Is(err, unix.ENETDOWN) {
+	// Several switches may run on one machine, with real links between them: nothing here may be
+	// shared between sockets (no PACKET_FANOUT).
+	if err := unix.Bind(s.fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL),
+		Ifindex: link.Index}); err != nil && !errors.Is(err, unix.ENETDOWN) {
 		return fmt.Errorf("binding the packet socket: %w", err)
 	}
 	mreq := unix.PacketMreq{Ifindex: int32(link.Index), Type: unix.PACKET_MR_PROMISC}
-	if err := unix.SetsockoptPacketMreq(s.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &mreq); err != nil {
+	if err := unix.SetsockoptPacketMreq(s.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
+		&mreq); err != nil {
 		return fmt.Errorf("promiscuous mode: %w", err)
 	}
 	// Protocol 0: this one receives nothing, ever.
@@ -100,7 +111,8 @@ func (s *socket) configure(link *net.Interface) error {
 	}
 	s.txFD = fd
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 4<<20)
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Index}); err != nil && !errors.Is(err, unix.ENETDOWN) {
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Index}); err != nil &&
+		!errors.Is(err, unix.ENETDOWN) {
 		return fmt.Errorf("binding the packet socket: %w", err)
 	}
 	return nil
@@ -129,7 +141,8 @@ func htons(v uint16) uint16 {
 	return binary.NativeEndian.Uint16(b[:])
 }
 
-// rxRing is a TPACKET_V2 receive ring: slots that the kernel fills and the packet thread empties in the same order.
+// rxRing is a TPACKET_V2 receive ring: slots that the kernel fills and the packet thread empties in
+// the same order.
 type rxRing struct {
 	mem   []byte
 	size  int // of a slot: a power of two
@@ -145,7 +158,8 @@ func (r *rxRing) open(fd, maxFrame int) error {
 		Block_size: uint32(block), Block_nr: uint32(r.size * r.count / block),
 		Frame_size: uint32(r.size), Frame_nr: uint32(r.count),
 	}
-	if err := unix.SetsockoptTpacketReq(fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &req); err != nil {
+	if err := unix.SetsockoptTpacketReq(fd, unix.SOL_PACKET, unix.PACKET_RX_RING,
+		&req); err != nil {
 		return fmt.Errorf("a receive ring of %d slots of %d bytes: %w", r.count, r.size, err)
 	}
 	mem, err := unix.Mmap(fd, 0, r.size*r.count, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -166,7 +180,10 @@ func (r *rxRing) close() {
 // slot is one frame's place in the ring.
 type slot struct{ base unsafe.Pointer }
 
-func (r *rxRing) status() *uint32 { return (*uint32)(unsafe.Pointer(&r.mem[r.next*r.size+offStatus])) }
+func (r *rxRing) status() *uint32 {
+	return (*uint32)(unsafe.Pointer(
+		&r.mem[r.next*r.size+offStatus]))
+}
 
 // peek returns the next filled slot; its base is nil when there is none.
 func (r *rxRing) peek() slot {
@@ -195,7 +212,8 @@ const (
 
 func (s slot) wireLen() int { return int(u32(s.base, offLen)) }
 
-// frame returns the frame as it was, or would have been, on the wire: with its 802.1Q tag and its transport checksum.
+// frame returns the frame as it was, or would have been, on the wire: with its 802.1Q tag and its
+// transport checksum.
 func (s slot) frame(maxFrame int) ([]byte, verdict) {
 	if t := *(*uint8)(unsafe.Add(s.base, offPktType)); t == packetOutgoing || t == packetLoopback {
 		return nil, frameOwn
@@ -207,7 +225,8 @@ func (s slot) frame(maxFrame int) ([]byte, verdict) {
 	mac := uintptr(u16(s.base, offMac))
 	vnet := unsafe.Add(s.base, mac-vnetHeaderLen)
 	if *(*uint8)(vnet)&vnetNeedsCsum != 0 {
-		completeChecksum(unsafe.Slice((*byte)(unsafe.Add(s.base, mac)), length), int(u16(vnet, 6)), int(u16(vnet, 8)))
+		completeChecksum(unsafe.Slice((*byte)(unsafe.Add(s.base, mac)), length), int(u16(vnet, 6)),
+			int(u16(vnet, 8)))
 	}
 	status := u32(s.base, offStatus)
 	if status&statusVlanValid == 0 || length < 12 {

@@ -8,9 +8,11 @@ import (
 
 // spinner decides whether an idle packet thread looks again or sleeps.
 //
-// Waking a sleeping thread costs more than switching a frame does, so under a steady request-reply load it pays to look a little longer. On a machine with few
-// cores it also takes them from the programs whose frames one is waiting for. So the time spent looking adapts: it doubles when a frame came while looking or
-// soon after falling asleep, and halves when looking was in vain; a quiet switch sleeps at once. Each look gives the processor away to whoever wants it.
+// Waking a sleeping thread costs more than switching a frame does, so under a steady request-reply
+// load it pays to look a little longer. On a machine with few cores it also takes them from the
+// programs whose frames one is waiting for. So the time spent looking adapts: it doubles when a
+// frame came while looking or soon after falling asleep, and halves when looking was in vain; a
+// quiet switch sleeps at once. Each look gives the processor away to whoever wants it.
 type spinner struct {
 	max    time.Duration // upper bound of budget; negative: never
 	budget time.Duration // how long to look before sleeping
@@ -45,7 +47,8 @@ func (s *spinner) again() bool {
 	return true
 }
 
-// slept notes how long the thread slept: had it been less than it may spin, spinning would have been better.
+// slept notes how long the thread slept: had it been less than it may spin, spinning would have
+// been better.
 func (s *spinner) slept(d time.Duration) {
 	if d < s.max {
 		s.grow()

@@ -57,15 +57,18 @@ func (q *txQueue) reset() int {
 	return n
 }
 
-// send hands the queue to the kernel. A frame that the kernel refuses (too large for the MTU, no room, interface down) is dropped and counted, as a switch does.
+// send hands the queue to the kernel. A frame that the kernel refuses (too large for the MTU, no
+// room, interface down) is dropped and counted, as a switch does.
 func (q *txQueue) send(fd int) (packets, bytes, dropped uint64) {
 	for i := 0; i < q.n; {
-		sent, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&q.msgs[i])), uintptr(q.n-i), unix.MSG_DONTWAIT, 0, 0)
+		sent, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd),
+			uintptr(unsafe.Pointer(&q.msgs[i])), uintptr(q.n-i), unix.MSG_DONTWAIT, 0, 0)
 		if errno != 0 {
 			if errno == unix.EINTR {
 				continue
 			}
-			if errors.Is(errno, unix.ENETDOWN) || errors.Is(errno, unix.ENXIO) || errors.Is(errno, unix.ENODEV) || errors.Is(errno, unix.EBADF) {
+			if errors.Is(errno, unix.ENETDOWN) || errors.Is(errno, unix.ENXIO) ||
+				errors.Is(errno, unix.ENODEV) || errors.Is(errno, unix.EBADF) {
 				dropped += uint64(q.n - i)
 				break
 			}

@@ -63,12 +63,15 @@ func (g *gen) control(name string, egress, sub bool) *node {
 	var apply []*node
 	if !egress && !sub {
 		if !g.f.Loose {
-			apply = append(apply, keep("if (!h.eth.isValid()) {\n    mark_to_drop(sm);\n    return;\n}"))
+			apply = append(apply,
+				keep("if (!h.eth.isValid()) {\n    mark_to_drop(sm);\n    return;\n}"))
 		}
 		apply = append(apply, keep("sm.egress_spec = 9w1 + (bit<9>)h.eth.way[1:0];"))
 		if g.f.CPU {
-			apply = append(apply, line(fmt.Sprintf("if (h.eth.way[4:2] == 5) { sm.egress_spec = %d; }", CPUPort)),
-				line("if (h.packet_out.isValid()) {\n    sm.egress_spec = h.packet_out.port;\n    h.packet_out.setInvalid();\n}"))
+			apply = append(apply,
+				line(fmt.Sprintf("if (h.eth.way[4:2] == 5) { sm.egress_spec = %d; }", CPUPort)),
+				line(
+					"if (h.packet_out.isValid()) {\n    sm.egress_spec = h.packet_out.port;\n    h.packet_out.setInvalid();\n}"))
 		}
 	}
 	apply = append(apply, b.statements(s, 3+g.r.IntN(8), 3)...)
@@ -82,7 +85,9 @@ func (g *gen) control(name string, egress, sub bool) *node {
 		apply = append(apply, g.leaving()...)
 	}
 	decls := append(locals, b.decls...)
-	return fixedBlock(fmt.Sprintf("control %s(inout headers_t h, inout metadata_t m, inout standard_metadata_t sm) {", name), append(decls, fixedBlock("apply {", apply, "}")), "}\n")
+	return fixedBlock(fmt.Sprintf(
+		"control %s(inout headers_t h, inout metadata_t m, inout standard_metadata_t sm) {", name),
+		append(decls, fixedBlock("apply {", apply, "}")), "}\n")
 }
 
 // leaving tells in a header what the program knows.
@@ -102,30 +107,36 @@ func (g *gen) leaving() []*node {
 	}
 	out := []*node{line(strings.Join(set, "\n"))}
 	if g.f.CPU {
-		out = append(out, line(fmt.Sprintf("if (sm.egress_port == %d) {\n    h.packet_in.setValid();\n    h.packet_in.port = sm.ingress_port;\n    h.packet_in.pad = 0;\n}", CPUPort)))
+		out = append(out,
+			line(fmt.Sprintf(
+				"if (sm.egress_port == %d) {\n    h.packet_in.setValid();\n    h.packet_in.port = sm.ingress_port;\n    h.packet_in.pad = 0;\n}", CPUPort)))
 	}
 	return out
 }
 
 func (b *body) arrays(s *scope) {
-	// Copies go through egress in an order that no target promises, and what comes back meets them in ingress in none.
+	// Copies go through egress in an order that no target promises, and what comes back meets them
+	// in ingress in none.
 	ordered := (!s.egress || !b.f.copies() && !b.f.back()) && !(b.f.copies() && b.f.back())
 	if b.f.Register && (ordered && !s.sub || b.f.Loose) {
 		for range 1 + b.r.IntN(3) {
 			a := array{b.gen.name("r"), b.typ(), pick(b.gen, []int{1, 2, 4, 16, 64})}
 			b.registers = append(b.registers, a)
-			b.decls = append(b.decls, line(fmt.Sprintf("register<%s>(%d) %s;", a.t, a.size, a.name)))
+			b.decls = append(b.decls, line(fmt.Sprintf("register<%s>(%d) %s;", a.t, a.size,
+				a.name)))
 		}
 	}
 	if b.f.Counter {
 		a := array{b.gen.name("c"), typ{}, pick(b.gen, []int{1, 8, 32})}
 		b.counters = append(b.counters, a)
-		b.decls = append(b.decls, line(fmt.Sprintf("counter(%d, CounterType.packets_and_bytes) %s;", a.size, a.name)))
+		b.decls = append(b.decls, line(fmt.Sprintf("counter(%d, CounterType.packets_and_bytes) %s;",
+			a.size, a.name)))
 	}
 	if b.f.Meter {
 		a := array{b.gen.name("x"), typ{}, pick(b.gen, []int{1, 8, 32})}
 		b.meters = append(b.meters, a)
-		b.decls = append(b.decls, line(fmt.Sprintf("meter(%d, MeterType.%s) %s;", a.size, pick(b.gen, []string{"packets", "bytes"}), a.name)))
+		b.decls = append(b.decls, line(fmt.Sprintf("meter(%d, MeterType.%s) %s;", a.size,
+			pick(b.gen, []string{"packets", "bytes"}), a.name)))
 	}
 }
 
@@ -173,7 +184,8 @@ func (b *body) assign(s *scope, depth int) *node {
 func (b *body) makeValid(s *scope, h *header) *node {
 	text := []string{h.expr + ".setValid();"}
 	without := *s // what it has had is read by nobody from here on
-	without.headers = slices.DeleteFunc(slices.Clone(s.headers), func(o *header) bool { return o == h })
+	without.headers = slices.DeleteFunc(slices.Clone(s.headers),
+		func(o *header) bool { return o == h })
 	for _, f := range h.t.fields {
 		text = append(text, fmt.Sprintf("%s.%s = %s;", h.expr, f.name, b.expr(&without, f.t, 1)))
 	}
@@ -193,7 +205,10 @@ func (b *body) statement(s *scope, depth int) *node {
 	}
 	add(6, func() *node { return b.assign(s, 3) })
 	if s.action { // p4c takes conditions in actions for assignments only
-		add(1, func() *node { return block("if ("+b.cond(s, 2)+") {", []*node{b.assign(s, 2)}, "}") })
+		add(1, func() *node {
+			return block("if ("+b.cond(s, 2)+") {", []*node{b.assign(s, 2)},
+				"}")
+		})
 	} else if depth > 0 {
 		add(3, func() *node {
 			n := block("if ("+b.cond(s, 3)+") {", b.statements(s, 1+b.r.IntN(3), depth-1), "}")
@@ -204,7 +219,8 @@ func (b *body) statement(s *scope, depth int) *node {
 		})
 		add(2, func() *node {
 			h := pick(b.gen, s.headers)
-			return block("if ("+h.expr+".isValid()) {", b.statements(s.with(h.expr), 1+b.r.IntN(4), depth-1), "}")
+			return block("if ("+h.expr+".isValid()) {",
+				b.statements(s.with(h.expr), 1+b.r.IntN(4), depth-1), "}")
 		})
 		add(1, func() *node {
 			w := 1 + b.r.IntN(6)
@@ -213,12 +229,14 @@ func (b *body) statement(s *scope, depth int) *node {
 			for range 1 + b.r.IntN(3) {
 				n := b.r.IntN(1 << min(w, 3))
 				if !seen[n] {
-					cases = append(cases, block(fmt.Sprintf("%d: {", n), b.statements(s, 1+b.r.IntN(2), depth-1), "}"))
+					cases = append(cases, block(fmt.Sprintf("%d: {", n),
+						b.statements(s, 1+b.r.IntN(2), depth-1), "}"))
 				}
 				seen[n] = true
 			}
 			if b.oneIn(2) {
-				cases = append(cases, block("default: {", b.statements(s, 1+b.r.IntN(2), depth-1), "}"))
+				cases = append(cases, block("default: {", b.statements(s, 1+b.r.IntN(2), depth-1),
+					"}"))
 			}
 			return block(fmt.Sprintf("switch (%s) {", b.expr(s, bits(w), 2)), cases, "}")
 		})
@@ -259,7 +277,8 @@ func (b *body) statement(s *scope, depth int) *node {
 					}
 				}
 			case 1:
-				if st.size&(st.size-1) == 0 && st.size > 1 || b.f.Loose { // indexed while packets pass
+				// indexed while packets pass
+				if st.size&(st.size-1) == 0 && st.size > 1 || b.f.Loose {
 					w := 2
 					if !b.f.Loose {
 						w = map[int]int{2: 1, 4: 2}[st.size]
@@ -267,10 +286,13 @@ func (b *body) statement(s *scope, depth int) *node {
 					f := pick(b.gen, st.t.fields)
 					i := b.gen.name("i")
 					if b.oneIn(2) || b.f.Loose {
-						return line(fmt.Sprintf("{\n    bit<%d> %s = %s;\n    h.%s[%s].%s = %s;\n}", w, i, b.expr(s, bits(w), 1), st.name, i, f.name, b.expr(s, f.t, 2)))
+						return line(fmt.Sprintf("{\n    bit<%d> %s = %s;\n    h.%s[%s].%s = %s;\n}",
+							w, i, b.expr(s, bits(w), 1), st.name, i, f.name, b.expr(s, f.t, 2)))
 					}
 					p := pick(b.gen, b.places(s))
-					return line(fmt.Sprintf("{\n    bit<%d> %s = %s;\n    if (h.%s[%s].isValid()) { %s = %s; }\n}", w, i, b.expr(s, bits(w), 1), st.name, i, p.expr,
+					return line(fmt.Sprintf(
+						"{\n    bit<%d> %s = %s;\n    if (h.%s[%s].isValid()) { %s = %s; }\n}", w,
+						i, b.expr(s, bits(w), 1), st.name, i, p.expr,
 						cast(fmt.Sprintf("h.%s[%s].%s", st.name, i, f.name), f.t, p.t)))
 				}
 			case 2:
@@ -288,15 +310,19 @@ func (b *body) statement(s *scope, depth int) *node {
 				i := b.index(s, a.size)
 				with := *s
 				with.locals = append(slices.Clone(s.locals), value{v, a.t, ""})
-				return line(fmt.Sprintf("{\n    %s %s;\n    %s.read(%s, %s);\n    %s = %s;\n    %s.write(%s, %s);\n}", a.t, v, a.name, v, i, v, b.expr(&with, a.t, 2), a.name, i, v))
+				return line(fmt.Sprintf(
+					"{\n    %s %s;\n    %s.read(%s, %s);\n    %s = %s;\n    %s.write(%s, %s);\n}",
+					a.t, v, a.name, v, i, v, b.expr(&with, a.t, 2), a.name, i, v))
 			case 1:
 				for range 5 {
 					if p := pick(b.gen, b.places(s)); p.t == a.t {
-						return line(fmt.Sprintf("%s.read(%s, %s);", a.name, p.expr, b.index(s, a.size)))
+						return line(fmt.Sprintf("%s.read(%s, %s);", a.name, p.expr,
+							b.index(s, a.size)))
 					}
 				}
 			}
-			return line(fmt.Sprintf("%s.write(%s, %s);", a.name, b.index(s, a.size), b.expr(s, a.t, 2)))
+			return line(fmt.Sprintf("%s.write(%s, %s);", a.name, b.index(s, a.size),
+				b.expr(s, a.t, 2)))
 		})
 	}
 	if len(b.counters) > 0 {
@@ -308,7 +334,9 @@ func (b *body) statement(s *scope, depth int) *node {
 	if len(b.meters) > 0 {
 		add(1, func() *node {
 			a, v, p := pick(b.gen, b.meters), b.gen.name("v"), pick(b.gen, b.places(s))
-			return line(fmt.Sprintf("{\n    bit<2> %s;\n    %s.execute_meter<bit<2>>(%s, %s);\n    %s = %s;\n}", v, a.name, b.index(s, a.size), v, p.expr, cast(v, bits(2), p.t)))
+			return line(fmt.Sprintf(
+				"{\n    bit<2> %s;\n    %s.execute_meter<bit<2>>(%s, %s);\n    %s = %s;\n}", v,
+				a.name, b.index(s, a.size), v, p.expr, cast(v, bits(2), p.t)))
 		})
 	}
 	if b.f.Hash {
@@ -323,7 +351,8 @@ func (b *body) statement(s *scope, depth int) *node {
 				hi = lo
 			}
 			p := pick(b.gen, b.places(s))
-			return line(fmt.Sprintf("{\n    bit<%d> %s;\n    random(%s, %dw%d, %dw%d);\n    if (%s < %d || %s > %d) { %s = %s; }\n}", w, v, v, w, lo, w, hi, v, lo, v, hi, p.expr, b.literal(p.t)))
+			return line(fmt.Sprintf(
+				"{\n    bit<%d> %s;\n    random(%s, %dw%d, %dw%d);\n    if (%s < %d || %s > %d) { %s = %s; }\n}", w, v, v, w, lo, w, hi, v, lo, v, hi, p.expr, b.literal(p.t)))
 		})
 	}
 	if len(b.calls) > 0 {
@@ -343,7 +372,9 @@ func (b *body) statement(s *scope, depth int) *node {
 				return line("mark_to_drop(sm);")
 			case 1:
 				if b.f.Multicast {
-					return line(fmt.Sprintf("sm.mcast_grp = %s;", b.expr(s, bits(16), 1)+"[1:0] == 3 ? 16w0 : 16w1 + (bit<16>)h.eth.way[3:2]"))
+					return line(fmt.Sprintf("sm.mcast_grp = %s;",
+						b.expr(s, bits(16),
+							1)+"[1:0] == 3 ? 16w0 : 16w1 + (bit<16>)h.eth.way[3:2]"))
 				}
 			case 2:
 				return line("sm.egress_spec = 9w1 + (bit<9>)" + b.expr(s, bits(2), 1) + ";")
@@ -353,7 +384,8 @@ func (b *body) statement(s *scope, depth int) *node {
 	}
 	if b.f.Digest && !s.egress && !s.sub {
 		add(1, func() *node {
-			return line(fmt.Sprintf("digest<digest_t>(1, { %s, sm.ingress_port });", b.expr(s, bits(b.meta[0].t.w), 1)))
+			return line(fmt.Sprintf("digest<digest_t>(1, { %s, sm.ingress_port });",
+				b.expr(s, bits(b.meta[0].t.w), 1)))
 		})
 	}
 	if b.f.Truncate && !s.sub {
@@ -402,7 +434,8 @@ func (b *body) hash(s *scope) *node {
 		in = append(in, b.literal(bits(16-rest)))
 	}
 	limit := 1 + b.r.Uint64N(1<<min(p.t.w-1, 40))
-	return line(fmt.Sprintf("hash(%s, HashAlgorithm.%s, %dw%d, { %s }, %dw%d);", p.expr, algo, p.t.w, b.r.IntN(2), strings.Join(in, ", "), p.t.w, limit))
+	return line(fmt.Sprintf("hash(%s, HashAlgorithm.%s, %dw%d, { %s }, %dw%d);", p.expr, algo,
+		p.t.w, b.r.IntN(2), strings.Join(in, ", "), p.t.w, limit))
 }
 
 // action draws an action, to be used by tables or, with arguments, by statements.
@@ -416,7 +449,8 @@ func (b *body) action(s *scope) {
 		in, inout := b.typ(), pick(b.gen, b.places(s))
 		c.params = []value{{"in0", in, ""}}
 		c.locals = append(slices.Clone(s.locals), value{"io0", inout.t, ""})
-		b.decls = append(b.decls, block(fmt.Sprintf("action %s(in %s in0, inout %s io0) {", name, in, inout.t), b.statements(&c, 1+b.r.IntN(3), 1), "}"))
+		b.decls = append(b.decls, block(fmt.Sprintf("action %s(in %s in0, inout %s io0) {", name,
+			in, inout.t), b.statements(&c, 1+b.r.IntN(3), 1), "}"))
 		b.calls = append(b.calls, fmt.Sprintf("%s(%s, %s);", name, b.expr(s, in, 2), inout.expr))
 		return
 	}
@@ -426,7 +460,8 @@ func (b *body) action(s *scope) {
 		c.params = append(c.params, value{f.name, f.t, ""})
 		params = append(params, fmt.Sprintf("%s %s", f.t, f.name))
 	}
-	b.decls = append(b.decls, block(fmt.Sprintf("action %s(%s) {", name, strings.Join(params, ", ")), b.statements(&c, 1+b.r.IntN(4), 1), "}"))
+	b.decls = append(b.decls, block(fmt.Sprintf("action %s(%s) {", name,
+		strings.Join(params, ", ")), b.statements(&c, 1+b.r.IntN(4), 1), "}"))
 	b.actions = append(b.actions, a)
 }
 
@@ -462,13 +497,15 @@ func (b *body) table(s *scope) {
 		if kind == "lpm" && v.t.w%8 != 0 { // BMv2's P4Runtime server takes no others
 			kind = "ternary"
 		}
-		if kind != "exact" && (general == "exact" || general == "lpm" && kind != "lpm") || kind == "lpm" && lpm || kind == "range" && v.t.w > 32 {
+		if kind != "exact" && (general == "exact" || general == "lpm" && kind != "lpm") ||
+			kind == "lpm" && lpm || kind == "range" && v.t.w > 32 {
 			kind = "exact"
 		}
 		expr := v.expr
 		if kind != "lpm" && i == 0 && b.oneIn(2) {
 			lo := b.r.IntN(6)
-			expr, v.t = fmt.Sprintf("h.eth.%s[%d:%d]", pick(b.gen, []string{"sel", "way"}), lo+2, lo), bits(3)
+			expr, v.t = fmt.Sprintf("h.eth.%s[%d:%d]", pick(b.gen, []string{"sel", "way"}), lo+2,
+				lo), bits(3)
 		} else if b.oneIn(6) {
 			expr = b.expr(s, v.t, 2)
 		}
@@ -533,7 +570,8 @@ func (b *body) table(s *scope) {
 				}
 				parts = append(parts, text)
 			}
-			entries = append(entries, line(fmt.Sprintf("(%s) : %s;", strings.Join(parts, ", "), b.call(choose()))))
+			entries = append(entries, line(fmt.Sprintf("(%s) : %s;", strings.Join(parts, ", "),
+				b.call(choose()))))
 		}
 		properties = append(properties, block("const entries = {", entries, "}"))
 	} else {
@@ -541,7 +579,8 @@ func (b *body) table(s *scope) {
 	}
 	if b.f.Counter && b.oneIn(3) {
 		c := b.gen.name("dc")
-		b.decls = append(b.decls, line(fmt.Sprintf("direct_counter(CounterType.packets_and_bytes) %s;", c)))
+		b.decls = append(b.decls,
+			line(fmt.Sprintf("direct_counter(CounterType.packets_and_bytes) %s;", c)))
 		properties = append(properties, line(fmt.Sprintf("counters = %s;", c)))
 	}
 	b.decls = append(b.decls, fixedBlock("table "+name+" {", properties, "}"))
@@ -551,7 +590,8 @@ func (b *body) table(s *scope) {
 	case 0:
 		apply = line(name + ".apply();")
 	case 1:
-		apply = block("if ("+name+".apply()."+pick(b.gen, []string{"hit", "miss"})+") {", b.statements(s, 1+b.r.IntN(2), 1), "}")
+		apply = block("if ("+name+".apply()."+pick(b.gen, []string{"hit", "miss"})+") {",
+			b.statements(s, 1+b.r.IntN(2), 1), "}")
 		if b.oneIn(2) {
 			apply.mid, apply.more = "} else {", b.statements(s, 1+b.r.IntN(2), 1)
 		}
@@ -570,10 +610,12 @@ func (b *body) table(s *scope) {
 	b.tables = append(b.tables, apply)
 }
 
-// requests asks for copies and for coming back, of which each packet and what it becomes has a few rounds.
+// requests asks for copies and for coming back, of which each packet and what it becomes has a few
+// rounds.
 func (b *body) requests(s *scope) (out []*node) {
 	add := func(what string) {
-		round := fmt.Sprintf("if (m.rounds < %d && h.eth.way[%d:%d] %s %d) {\n    m.rounds = m.rounds + 1;\n    %s\n}", 1+b.r.IntN(maxRounds), 5, 4, pick(b.gen, []string{"==", "!="}), b.r.IntN(4), what)
+		round := fmt.Sprintf(
+			"if (m.rounds < %d && h.eth.way[%d:%d] %s %d) {\n    m.rounds = m.rounds + 1;\n    %s\n}", 1+b.r.IntN(maxRounds), 5, 4, pick(b.gen, []string{"==", "!="}), b.r.IntN(4), what)
 		out = append(out, line(round))
 	}
 	list := func() int { return 1 + b.r.IntN(b.lists) }
@@ -585,10 +627,13 @@ func (b *body) requests(s *scope) (out []*node) {
 	}
 	clone := func(kind string) {
 		if b.oneIn(3) { // keeps nothing, not even the rounds
-			out = append(out, line(fmt.Sprintf("if (m.rounds == 0 && sm.instance_type == 0 && h.eth.way[5:4] == %d) {\n    m.rounds = 1;\n    clone(CloneType.%s, %s);\n}", b.r.IntN(4), kind, session())))
+			out = append(out,
+				line(fmt.Sprintf(
+					"if (m.rounds == 0 && sm.instance_type == 0 && h.eth.way[5:4] == %d) {\n    m.rounds = 1;\n    clone(CloneType.%s, %s);\n}", b.r.IntN(4), kind, session())))
 			return
 		}
-		add(fmt.Sprintf("clone_preserving_field_list(CloneType.%s, %s, %d);", kind, session(), list()))
+		add(fmt.Sprintf("clone_preserving_field_list(CloneType.%s, %s, %d);", kind, session(),
+			list()))
 	}
 	if !s.egress {
 		if b.f.CloneI2E {
@@ -607,7 +652,8 @@ func (b *body) requests(s *scope) (out []*node) {
 	}
 	b.r.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
 	if b.oneIn(3) && len(out) > 0 && s.egress {
-		out = append(out, line(fmt.Sprintf("if (h.eth.way[3:2] == %d) { mark_to_drop(sm); }", b.r.IntN(4))))
+		out = append(out, line(fmt.Sprintf("if (h.eth.way[3:2] == %d) { mark_to_drop(sm); }",
+			b.r.IntN(4))))
 	}
 	return out
 }

@@ -34,14 +34,17 @@ import (
 // engine is a switch under test.
 type engine interface {
 	name() string
-	// load takes a program in the place of the last one. The error wraps target.ErrUnsupported where the engine refuses it.
+	// load takes a program in the place of the last one. The error wraps target.ErrUnsupported
+	// where the engine refuses it.
 	load(c *compiled) error
 	pipeline() target.Pipeline
-	// exchange gives a frame to a port, and returns what leaves, when as many frames have as are expected.
+	// exchange gives a frame to a port, and returns what leaves, when as many frames have as are
+	// expected.
 	exchange(port uint32, frame []byte, expect int) ([]stf.Packet, error)
 	digests() []target.Digest
-	// ordered is whether the frames of one port come in the order in which the switch sends them. BMv2's egress threads share the ports; and the far end of a cable whose port is at XDP
-	// hands frames to packet sockets in lists.
+	// ordered is whether the frames of one port come in the order in which the switch sends them.
+	// BMv2's egress threads share the ports; and the far end of a cable whose port is at XDP hands
+	// frames to packet sockets in lists.
 	ordered() bool
 	unload()
 }
@@ -55,7 +58,8 @@ type reference struct {
 func newReference(c *compiled) (*reference, error) {
 	x := &reference{}
 	var err error
-	x.Pipeline, err = interp.New(c.prog, interp.Options{OnDigest: func(d target.Digest) { x.learned = append(x.learned, d) }})
+	x.Pipeline, err = interp.New(c.prog,
+		interp.Options{OnDigest: func(d target.Digest) { x.learned = append(x.learned, d) }})
 	return x, err
 }
 
@@ -69,7 +73,8 @@ func (x *reference) process(port uint32, frame []byte, ports []uint32) (out []st
 	return out
 }
 
-// cables are the ports of a switch in a namespace of its own: s1 to s4, and sockets at the other ends.
+// cables are the ports of a switch in a namespace of its own: s1 to s4, and sockets at the other
+// ends.
 type cables struct {
 	space   *udptest.Space
 	sockets map[uint32]int
@@ -82,7 +87,8 @@ func newCables(t testing.TB) *cables {
 	c := &cables{space: udptest.NewSpace(t), sockets: map[uint32]int{}}
 	c.space.Set(map[string]string{"ipv6/conf/default/disable_ipv6": "1"})
 	for n := uint32(1); n <= Ports; n++ {
-		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", n), MTU: 9000}, PeerName: fmt.Sprintf("h%d", n), PeerMTU: 9000}
+		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", n), MTU: 9000},
+			PeerName: fmt.Sprintf("h%d", n), PeerMTU: 9000}
 		udptest.Check(t, c.space.Link.LinkAdd(pair))
 		for _, name := range []string{pair.Name, pair.PeerName} {
 			l, err := c.space.Link.LinkByName(name)
@@ -92,13 +98,15 @@ func newCables(t testing.TB) *cables {
 		const all = unix.ETH_P_ALL << 8 // in network byte order
 		index := c.space.Index(pair.PeerName)
 		c.space.Do(func() error {
-			fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, all)
+			fd, err := unix.Socket(unix.AF_PACKET,
+				unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, all)
 			if err != nil {
 				return err
 			}
 			t.Cleanup(func() { unix.Close(fd) })
 			c.sockets[n] = fd
-			return errors.Join(unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1), unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+			return errors.Join(unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
+				unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
 				unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index}))
 		})
 	}
@@ -119,7 +127,8 @@ func (c *cables) send(port uint32, frame []byte) error {
 	return nil
 }
 
-// take returns what has come out, when as many frames as are expected have and, for a moment, no more do.
+// take returns what has come out, when as many frames as are expected have and, for a moment, no
+// more do.
 func (c *cables) take(expect int, moment time.Duration) (out []stf.Packet, err error) {
 	buffer, control := make([]byte, 65536), make([]byte, 256)
 	end, patience := time.Now().Add(moment), time.Now().Add(2*time.Second)
@@ -161,11 +170,13 @@ func withTag(frame, control []byte) ([]byte, error) {
 		return nil, err
 	}
 	for _, m := range messages {
-		if m.Header.Type != unix.PACKET_AUXDATA || len(m.Data) < 20 || binary.NativeEndian.Uint32(m.Data)&unix.TP_STATUS_VLAN_VALID == 0 {
+		if m.Header.Type != unix.PACKET_AUXDATA || len(m.Data) < 20 ||
+			binary.NativeEndian.Uint32(m.Data)&unix.TP_STATUS_VLAN_VALID == 0 {
 			continue
 		}
 		tag := binary.BigEndian.AppendUint16(nil, binary.NativeEndian.Uint16(m.Data[18:]))
-		return slices.Insert(frame, 12, binary.BigEndian.AppendUint16(tag, binary.NativeEndian.Uint16(m.Data[16:]))...), nil
+		return slices.Insert(frame, 12, binary.BigEndian.AppendUint16(tag,
+			binary.NativeEndian.Uint16(m.Data[16:]))...), nil
 	}
 	return frame, nil
 }
@@ -294,14 +305,15 @@ func (b *behavioralModel) load(c *compiled) error {
 		_ = cmd.Process.Kill()
 		<-ended
 	}
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(
-		func(ctx context.Context, address string) (conn net.Conn, err error) {
-			b.space.Do(func() error {
-				conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
-				return nil
-			})
-			return conn, err
-		}))
+	conn, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(
+			func(ctx context.Context, address string) (conn net.Conn, err error) {
+				b.space.Do(func() error {
+					conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
+					return nil
+				})
+				return conn, err
+			}))
 	if err != nil {
 		return err
 	}
@@ -309,7 +321,8 @@ func (b *behavioralModel) load(c *compiled) error {
 	if b.program, err = bmv2.Connect(ctx, conn, 1, c.json, c.prog, c.info, b.packetIn); err != nil {
 		return err
 	}
-	time.Sleep(100 * time.Millisecond) // BMv2 goes on for a moment after it has said that the program is there
+	// BMv2 goes on for a moment after it has said that the program is there
+	time.Sleep(100 * time.Millisecond)
 	return nil
 }
 
@@ -326,7 +339,8 @@ func (b *behavioralModel) exchange(port uint32, frame []byte, expect int) ([]stf
 	return b.take(expect, 2*time.Millisecond)
 }
 
-// engines are what a program is given to, made when one first needs them: with and without a CPU port.
+// engines are what a program is given to, made when one first needs them: with and without a CPU
+// port.
 type engines struct {
 	t    testing.TB
 	bmv2 bool

@@ -51,7 +51,8 @@ func (g *gen) oneIn(n int) bool { return g.r.IntN(n) == 0 }
 
 func pick[T any](g *gen, list []T) T { return list[g.r.IntN(len(list))] }
 
-var narrow = []int{1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 9, 12, 13, 15, 16, 16, 16, 17, 20, 24, 31, 32, 32, 32, 33, 40, 47, 48, 48, 55, 63, 64, 64}
+var narrow = []int{1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 9, 12, 13, 15, 16, 16, 16, 17, 20, 24, 31, 32, 32,
+	32, 33, 40, 47, 48, 48, 55, 63, 64, 64}
 var broad = []int{65, 72, 80, 96, 100, 127, 128, 128, 129, 160, 191, 256}
 
 func (g *gen) width() int {
@@ -106,7 +107,8 @@ func (g *gen) values(s *scope) []value {
 		return list
 	}
 	for _, f := range g.meta {
-		if s.parser && g.f.CloneI2E && !g.f.Loose { // BMv2 parses a clone with the metadata of an earlier packet
+		// BMv2 parses a clone with the metadata of an earlier packet
+		if s.parser && g.f.CloneI2E && !g.f.Loose {
 			break
 		}
 		list = append(list, value{"m." + f.name, f.t, ""})
@@ -125,10 +127,14 @@ func (g *gen) values(s *scope) []value {
 	case s.parser:
 		list = append(list, value{"sm.ingress_port", bits(9), ""})
 	case s.egress:
-		list = append(list, value{"sm.egress_port", bits(9), ""}, value{"sm.egress_rid", bits(16), ""}, value{"sm.instance_type", bits(32), ""}, value{"sm.packet_length", bits(32), ""},
+		list = append(list, value{"sm.egress_port", bits(9), ""},
+			value{"sm.egress_rid", bits(16), ""}, value{"sm.instance_type", bits(32), ""},
+			value{"sm.packet_length", bits(32), ""},
 			value{"sm.ingress_port", bits(9), ""})
 	default:
-		list = append(list, value{"sm.ingress_port", bits(9), ""}, value{"sm.packet_length", bits(32), ""}, value{"sm.instance_type", bits(32), ""}, value{"sm.checksum_error", bits(1), ""})
+		list = append(list, value{"sm.ingress_port", bits(9), ""},
+			value{"sm.packet_length", bits(32), ""}, value{"sm.instance_type", bits(32), ""},
+			value{"sm.checksum_error", bits(1), ""})
 	}
 	return list
 }
@@ -255,7 +261,10 @@ func (g *gen) expr(s *scope, t typ, depth int) string {
 	}
 	for _, f := range g.functions {
 		if f.result == t && !s.parser && !s.pure {
-			forms = append(forms, func() string { return fmt.Sprintf("%s(%s, %s)", f.name, sub(f.in[0]), sub(f.in[1])) })
+			forms = append(forms, func() string {
+				return fmt.Sprintf("%s(%s, %s)", f.name,
+					sub(f.in[0]), sub(f.in[1]))
+			})
 		}
 	}
 	return pick(g, forms)()
@@ -294,7 +303,8 @@ func (g *gen) cond(s *scope, depth int) string {
 	if g.oneIn(2) && t.w > 3 && !t.signed { // a few bits: more often true
 		hi := g.r.IntN(min(t.w, 60))
 		lo := max(0, hi-g.r.IntN(3))
-		return fmt.Sprintf("((%s)[%d:%d] %s %d)", g.leaf(s, t), hi, lo, pick(g, ops), g.r.IntN(1<<(hi-lo+1)))
+		return fmt.Sprintf("((%s)[%d:%d] %s %d)", g.leaf(s, t), hi, lo, pick(g, ops),
+			g.r.IntN(1<<(hi-lo+1)))
 	}
 	return fmt.Sprintf("(%s %s %s)", g.expr(s, t, depth-1), pick(g, ops), g.expr(s, t, depth-1))
 }

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Features are the kinds of things that a program may have. Each seed leaves many out, so that what is there meets more often, and a failure has few causes.
+// Features are the kinds of things that a program may have. Each seed leaves many out, so that what
+// is there meets more often, and a failure has few causes.
 type Features struct {
 	Wide      bool // fields and values of more than 64 bits
 	Signed    bool
@@ -28,7 +29,8 @@ type Features struct {
 	Meter     bool
 	Random    bool
 	Hash      bool
-	OddHash   bool // csum16 and xor16 over what is no whole number of their words, in hashes and checksums
+	// csum16 and xor16 over what is no whole number of their words, in hashes and checksums
+	OddHash   bool
 	Checksum  bool
 	Resubmit  bool
 	Recirc    bool
@@ -45,7 +47,9 @@ type Features struct {
 }
 
 // chance is how many programs of a hundred have a feature; 50 where it is not said.
-var chance = map[string]int{"Loose": 15, "Large": 15, "Meter": 25, "Digest": 25, "CPU": 30, "Truncate": 20, "TwoWays": 20, "ValueSet": 20, "Random": 25, "Table": 70, "Resubmit": 30, "Recirc": 30,
+var chance = map[string]int{"Loose": 15, "Large": 15, "Meter": 25, "Digest": 25, "CPU": 30,
+	"Truncate": 20, "TwoWays": 20, "ValueSet": 20, "Random": 25, "Table": 70, "Resubmit": 30,
+	"Recirc":   30,
 	"CloneI2E": 30, "CloneE2E": 30, "OddHash": 30}
 
 // draw draws features.

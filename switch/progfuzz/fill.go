@@ -13,9 +13,12 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Fill draws entries for a program's tables, members of its value sets, groups and sessions, and gives them to all pipelines, which must take the same. The first pipeline says
-// which of what is drawn is none: entries that are there already. cpu is whether there is a CPU port; cut is whether sessions may cut their frames, which BMv2 cannot over P4Runtime.
-func Fill(prog *bmv2json.Program, info *configv1.P4Info, r *rand.Rand, cpu, cut bool, pipelines []target.Pipeline) error {
+// Fill draws entries for a program's tables, members of its value sets, groups and sessions, and
+// gives them to all pipelines, which must take the same. The first pipeline says which of what is
+// drawn is none: entries that are there already. cpu is whether there is a CPU port; cut is whether
+// sessions may cut their frames, which BMv2 cannot over P4Runtime.
+func Fill(prog *bmv2json.Program, info *configv1.P4Info, r *rand.Rand, cpu, cut bool,
+	pipelines []target.Pipeline) error {
 	optional := map[string]bool{} // by table and key: in the JSON they are ternary
 	for _, t := range info.Tables {
 		for _, m := range t.MatchFields {
@@ -48,13 +51,15 @@ func Fill(prog *bmv2json.Program, info *configv1.P4Info, r *rand.Rand, cpu, cut 
 		}
 		for n := range r.IntN(14) {
 			e := entry(r, t, optional, 1+n)
-			if err := each(fmt.Sprintf("inserting %+v into %s", e, t.Name), func(p target.Pipeline) error { return p.InsertEntry(t.Name, e) }); err != nil {
+			if err := each(fmt.Sprintf("inserting %+v into %s", e, t.Name),
+				func(p target.Pipeline) error { return p.InsertEntry(t.Name, e) }); err != nil {
 				return err
 			}
 		}
 		if r.IntN(3) == 0 && (t.Default == nil || !t.Default.ConstAction && !t.Default.ConstEntry) {
 			e := &target.TableEntry{Action: call(r, t)}
-			if err := each(fmt.Sprintf("the default of %s: %+v", t.Name, e.Action), func(p target.Pipeline) error { return p.SetDefault(t.Name, e) }); err != nil {
+			if err := each(fmt.Sprintf("the default of %s: %+v", t.Name, e.Action),
+				func(p target.Pipeline) error { return p.SetDefault(t.Name, e) }); err != nil {
 				return err
 			}
 		}
@@ -79,16 +84,23 @@ func Fill(prog *bmv2json.Program, info *configv1.P4Info, r *rand.Rand, cpu, cut 
 		if list == nil {
 			list = []target.Replica{}
 		}
-		if err := each("a group", func(p target.Pipeline) error { return p.SetMulticastGroup(id, list) }); err != nil {
+		if err := each("a group", func(p target.Pipeline) error {
+			return p.SetMulticastGroup(id,
+				list)
+		}); err != nil {
 			return err
 		}
 	}
 	for id := uint32(1); id <= Sessions; id++ {
-		s := &target.CloneSession{Replicas: append(replicas(1), target.Replica{Port: ports[r.IntN(len(ports))], Instance: 7})}
+		s := &target.CloneSession{Replicas: append(replicas(1),
+			target.Replica{Port: ports[r.IntN(len(ports))], Instance: 7})}
 		if cut && r.IntN(4) == 0 {
 			s.TruncateTo = 100 + r.IntN(100)
 		}
-		if err := each("a session", func(p target.Pipeline) error { return p.SetCloneSession(id, s) }); err != nil {
+		if err := each("a session", func(p target.Pipeline) error {
+			return p.SetCloneSession(id,
+				s)
+		}); err != nil {
 			return err
 		}
 	}
@@ -105,7 +117,10 @@ func Fill(prog *bmv2json.Program, info *configv1.P4Info, r *rand.Rand, cpu, cut 
 			}
 			members = append(members, m)
 		}
-		if err := each("a value set", func(p target.Pipeline) error { return p.SetValueSet(s.Name, members) }); err != nil {
+		if err := each("a value set", func(p target.Pipeline) error {
+			return p.SetValueSet(s.Name,
+				members)
+		}); err != nil {
 			return err
 		}
 	}
@@ -143,7 +158,8 @@ func call(r *rand.Rand, t *bmv2json.Table) *target.ActionCall {
 }
 
 // entry is one in the form that P4Runtime asks for: nothing is set where the mask is not.
-func entry(r *rand.Rand, t *bmv2json.Table, optional map[string]bool, priority int) *target.TableEntry {
+func entry(r *rand.Rand, t *bmv2json.Table, optional map[string]bool,
+	priority int) *target.TableEntry {
 	e := &target.TableEntry{Action: call(r, t)}
 	if t.NeedsPriority() {
 		e.Priority = priority

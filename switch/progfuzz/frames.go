@@ -8,7 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// FrameSource makes frames for a program: mostly such as its parser takes apart, some of them spoilt. It works for any program.
+// FrameSource makes frames for a program: mostly such as its parser takes apart, some of them
+// spoilt. It works for any program.
 type FrameSource struct {
 	prog *bmv2json.Program
 	r    *rand.Rand
@@ -26,7 +27,8 @@ const (
 	kept     = 32
 )
 
-// Learn takes a frame that has left: it comes back as one that goes in, with checksums that are right, and headers that are there.
+// Learn takes a frame that has left: it comes back as one that goes in, with checksums that are
+// right, and headers that are there.
 func (s *FrameSource) Learn(frame []byte) {
 	if len(frame) < shortest || len(frame) > 1000 {
 		return
@@ -55,7 +57,9 @@ func (s *FrameSource) Next() []byte {
 		}
 	}
 	if t := binary.BigEndian.Uint16(frame[12:]); t == 0x8100 || t == 0x88a8 {
-		frame[12] = 0x11 // a tag would be taken out of the frame on its way to some engines, and is put back by them: TestHooks in switch/ebpf looks at that
+		// a tag would be taken out of the frame on its way to some engines, and is put back by
+		// them: TestHooks in switch/ebpf looks at that
+		frame[12] = 0x11
 	}
 	return frame
 }
@@ -71,7 +75,8 @@ func (s *FrameSource) byte() byte {
 	return byte(s.r.Uint32())
 }
 
-// follow goes a way through the parser, as far as what a select looks at is in the frame, and sets what takes it there.
+// follow goes a way through the parser, as far as what a select looks at is in the frame, and sets
+// what takes it there.
 func (s *FrameSource) follow() []byte {
 	frame := make([]byte, longest)
 	for i := range frame {
@@ -103,7 +108,8 @@ func (s *FrameSource) follow() []byte {
 				}
 			case o.UnionStack != nil:
 				take(o.UnionStack.Unions[0].Headers[o.UnionMember])
-			case o.Kind == bmv2json.ParserAdvance && o.Value.Op == bmv2json.OpConst && o.Value.Const.IsInt64():
+			case o.Kind == bmv2json.ParserAdvance && o.Value.Op == bmv2json.OpConst &&
+				o.Value.Const.IsInt64():
 				cursor += int(o.Value.Const.Int64())
 			}
 		}

@@ -58,7 +58,8 @@ type function struct {
 	in     [2]typ
 }
 
-// CPUPort is the port to the controller of programs that have one, Ports those that interfaces are at, and the rest what tests have to fill.
+// CPUPort is the port to the controller of programs that have one, Ports those that interfaces are
+// at, and the rest what tests have to fill.
 const (
 	CPUPort   = 510
 	Ports     = 4 // 1 to 4
@@ -74,7 +75,8 @@ func Generate(seed uint64) *Program {
 	g := &gen{r: r, f: f, lists: 3}
 	p := &Program{Seed: seed, Features: f}
 	g.drawTypes()
-	p.top = append(p.top, keep(fmt.Sprintf("// Program %d: %s", seed, f)), keep("#include <core.p4>\n#include <v1model.p4>\n"))
+	p.top = append(p.top, keep(fmt.Sprintf("// Program %d: %s", seed, f)),
+		keep("#include <core.p4>\n#include <v1model.p4>\n"))
 	if f.Verify {
 		p.top = append(p.top, keep("error { Odd, Even }\n"))
 	}
@@ -93,7 +95,8 @@ func Generate(seed uint64) *Program {
 	}
 	ingress := g.control("I", false, false)
 	egress := g.control("E", true, false)
-	p.top = append(p.top, parser, verify, ingress, egress, update, g.deparser(), keep("V1Switch(P(), V(), I(), E(), C(), D()) main;"))
+	p.top = append(p.top, parser, verify, ingress, egress, update, g.deparser(),
+		keep("V1Switch(P(), V(), I(), E(), C(), D()) main;"))
 	return p
 }
 
@@ -117,7 +120,8 @@ func (g *gen) fieldsOf(total int) (list []field) {
 }
 
 func (g *gen) drawTypes() {
-	eth := &headerType{name: "eth_t", fields: append([]field{{"sel", bits(8)}, {"way", bits(8)}}, g.fieldsOf(96+8*g.r.IntN(5))...)}
+	eth := &headerType{name: "eth_t", fields: append([]field{{"sel", bits(8)}, {"way", bits(8)}},
+		g.fieldsOf(96+8*g.r.IntN(5))...)}
 	g.eth = &header{expr: "h.eth", t: eth}
 	g.headers = append(g.headers, g.eth)
 	g.types = append(g.types, eth)
@@ -129,14 +133,16 @@ func (g *gen) drawTypes() {
 		g.types = append(g.types, t)
 	}
 	for i := range 1 + g.r.IntN(3) {
-		g.headers = append(g.headers, &header{expr: fmt.Sprintf("h.h%d", i), t: pick(g, g.types[1:])})
+		g.headers = append(g.headers, &header{expr: fmt.Sprintf("h.h%d", i),
+			t: pick(g, g.types[1:])})
 	}
 	small := g.types[1]
 	if g.f.Stack {
 		for i := range 1 + g.r.IntN(2) {
 			s := &stack{name: fmt.Sprintf("s%d", i), t: pick(g, g.types[1:]), size: 1 + g.r.IntN(4)}
 			if i == 0 && g.f.Loop { // its loop goes by a bit of each element
-				s.t = &headerType{name: "loop_t", fields: append([]field{{"more", bits(3)}}, g.fieldsOf(5+8*g.r.IntN(3))...)}
+				s.t = &headerType{name: "loop_t", fields: append([]field{{"more", bits(3)}},
+					g.fieldsOf(5+8*g.r.IntN(3))...)}
 				g.types = append(g.types, s.t)
 			}
 			g.stacks = append(g.stacks, s)
@@ -154,7 +160,8 @@ func (g *gen) drawTypes() {
 		g.unions = append(g.unions, u)
 	}
 	if g.f.Varbit {
-		t := &headerType{name: "vb_t", fields: g.fieldsOf(8 * (1 + g.r.IntN(3))), varbit: 8 * (1 + g.r.IntN(20))}
+		t := &headerType{name: "vb_t", fields: g.fieldsOf(8 * (1 + g.r.IntN(3))),
+			varbit: 8 * (1 + g.r.IntN(20))}
 		g.types = append(g.types, t)
 		g.headers = append(g.headers, &header{expr: "h.vb", t: t})
 	}
@@ -189,18 +196,23 @@ func (g *gen) declareTypes() (top []*node) {
 		if t.varbit > 0 {
 			lines = append(lines, fmt.Sprintf("    varbit<%d> v;", t.varbit))
 		}
-		top = append(top, keep(fmt.Sprintf("header %s {\n%s\n}\n", t.name, strings.Join(lines, "\n"))))
+		top = append(top, keep(fmt.Sprintf("header %s {\n%s\n}\n", t.name,
+			strings.Join(lines, "\n"))))
 	}
 	if g.f.CPU {
-		top = append(top, keep("@controller_header(\"packet_out\")\nheader packet_out_t {\n    bit<9> port;\n    bit<7> pad;\n}\n"),
-			keep("@controller_header(\"packet_in\")\nheader packet_in_t {\n    bit<9> port;\n    bit<7> pad;\n}\n"))
+		top = append(top,
+			keep(
+				"@controller_header(\"packet_out\")\nheader packet_out_t {\n    bit<9> port;\n    bit<7> pad;\n}\n"),
+			keep(
+				"@controller_header(\"packet_in\")\nheader packet_in_t {\n    bit<9> port;\n    bit<7> pad;\n}\n"))
 	}
 	for _, u := range g.unions {
 		var lines []string
 		for i, m := range u.members {
 			lines = append(lines, fmt.Sprintf("    %s m%d;", m.t.name, i))
 		}
-		top = append(top, keep(fmt.Sprintf("header_union %s_t {\n%s\n}\n", u.name, strings.Join(lines, "\n"))))
+		top = append(top, keep(fmt.Sprintf("header_union %s_t {\n%s\n}\n", u.name,
+			strings.Join(lines, "\n"))))
 	}
 	// What the program knows of a packet when it has gone through.
 	var seen []*node
@@ -248,23 +260,28 @@ func (g *gen) declareTypes() (top []*node) {
 	}
 	top = append(top, fixedBlock("struct metadata_t {", meta, "}\n"))
 	if g.f.Digest {
-		top = append(top, line(fmt.Sprintf("struct digest_t {\n    %s a;\n    bit<9> b;\n}\n", bits(g.meta[0].t.w))))
+		top = append(top, line(fmt.Sprintf("struct digest_t {\n    %s a;\n    bit<9> b;\n}\n",
+			bits(g.meta[0].t.w))))
 	}
 	return top
 }
 
 // standard are the fields of standard_metadata that leave in each packet.
-var standard = []field{{"instance_type", bits(32)}, {"packet_length", bits(32)}, {"ingress_port", bits(9)}, {"egress_port", bits(9)}, {"egress_rid", bits(16)}, {"checksum_error", bits(1)}}
+var standard = []field{{"instance_type", bits(32)}, {"packet_length", bits(32)},
+	{"ingress_port", bits(9)}, {"egress_port", bits(9)}, {"egress_rid", bits(16)},
+	{"checksum_error", bits(1)}}
 
 func (g *gen) function() *node {
 	f := function{g.name("fn"), g.typ(), [2]typ{g.typ(), g.typ()}}
 	s := &scope{params: []value{{"x", f.in[0], ""}, {"y", f.in[1], ""}}, pure: true}
 	var body []*node
 	if g.oneIn(2) {
-		body = append(body, block("if ("+g.cond(s, 2)+") {", []*node{line("return " + g.expr(s, f.result, 2) + ";")}, "}"))
+		body = append(body, block("if ("+g.cond(s, 2)+") {",
+			[]*node{line("return " + g.expr(s, f.result, 2) + ";")}, "}"))
 	}
 	body = append(body, keep("return "+g.expr(s, f.result, 3)+";"))
-	n := block(fmt.Sprintf("%s %s(in %s x, in %s y) {", f.result, f.name, f.in[0], f.in[1]), body, "}\n")
+	n := block(fmt.Sprintf("%s %s(in %s x, in %s y) {", f.result, f.name, f.in[0], f.in[1]), body,
+		"}\n")
 	g.functions = append(g.functions, f)
 	return n
 }
@@ -285,7 +302,9 @@ func (g *gen) deparser() *node {
 	if g.f.CPU {
 		first = []*node{keep("pkt.emit(h.packet_in);"), keep("pkt.emit(h.eth);")}
 	}
-	return fixedBlock("control D(packet_out pkt, in headers_t h) {", []*node{fixedBlock("apply {", append(append(first, emits...), line("pkt.emit(h.seen);")), "}")}, "}\n")
+	return fixedBlock("control D(packet_out pkt, in headers_t h) {",
+		[]*node{fixedBlock("apply {", append(append(first, emits...), line("pkt.emit(h.seen);")),
+			"}")}, "}\n")
 }
 
 // checksums is the control that verifies or updates checksums.
@@ -298,7 +317,8 @@ func (g *gen) checksums(name, call string) *node {
 			}
 		}
 	}
-	return fixedBlock(fmt.Sprintf("control %s(inout headers_t h, inout metadata_t m) {", name), []*node{fixedBlock("apply {", body, "}")}, "}\n")
+	return fixedBlock(fmt.Sprintf("control %s(inout headers_t h, inout metadata_t m) {", name),
+		[]*node{fixedBlock("apply {", body, "}")}, "}\n")
 }
 
 func (g *gen) checksum(call string) *node {
@@ -315,7 +335,8 @@ func (g *gen) checksum(call string) *node {
 			var in []string
 			var total int
 			for _, v := range g.plain(s) {
-				if v.expr == h.expr+"."+f.name || strings.HasPrefix(v.expr, "sm.") || g.oneIn(2) || len(in) > 7 {
+				if v.expr == h.expr+"."+f.name || strings.HasPrefix(v.expr, "sm.") || g.oneIn(2) ||
+					len(in) > 7 {
 					continue
 				}
 				in, total = append(in, v.expr), total+v.t.w
@@ -340,7 +361,8 @@ func (g *gen) checksum(call string) *node {
 			if g.oneIn(4) {
 				call += "_with_payload"
 			}
-			return line(fmt.Sprintf("%s(%s, { %s }, %s.%s, HashAlgorithm.csum16);", call, cond, strings.Join(in, ", "), h.expr, f.name))
+			return line(fmt.Sprintf("%s(%s, { %s }, %s.%s, HashAlgorithm.csum16);", call, cond,
+				strings.Join(in, ", "), h.expr, f.name))
 		}
 	}
 	return nil

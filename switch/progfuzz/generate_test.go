@@ -20,7 +20,8 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// TestReduce cuts a program down to the one statement that matters, and to what no program is without.
+// TestReduce cuts a program down to the one statement that matters, and to what no program is
+// without.
 func TestReduce(t *testing.T) {
 	var p *Program
 	const matters = "setInvalid();"
@@ -34,7 +35,8 @@ func TestReduce(t *testing.T) {
 	if n := strings.Count(source, matters); n != 1 {
 		t.Errorf("%d of the statements are left, not 1:\n%s", n, source)
 	}
-	if len(source) > before*2/3 || !strings.Contains(source, "V1Switch(") || !strings.Contains(source, "pkt.extract(h.eth);") {
+	if len(source) > before*2/3 || !strings.Contains(source, "V1Switch(") ||
+		!strings.Contains(source, "pkt.extract(h.eth);") {
 		t.Errorf("%d bytes became %d:\n%s", before, len(source), source)
 	}
 	left := p.Source()

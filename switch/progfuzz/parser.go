@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// parser draws a parser: states one after the other, each with a header of its own or something else to do, and transitions onward at random.
+// parser draws a parser: states one after the other, each with a header of its own or something
+// else to do, and transitions onward at random.
 func (g *gen) parser() *node {
 	type plan struct {
 		name string
@@ -43,10 +44,14 @@ func (g *gen) parser() *node {
 	}
 	for _, u := range g.unions {
 		for i, m := range u.members {
-			add(fmt.Sprintf("take_u%d", i), base.with(m.expr), line(fmt.Sprintf("pkt.extract(%s);", m.expr)))
+			add(fmt.Sprintf("take_u%d", i), base.with(m.expr),
+				line(fmt.Sprintf("pkt.extract(%s);", m.expr)))
 		}
 	}
-	g.r.Shuffle(len(states)-1, func(i, j int) { states[i+1], states[j+1] = states[j+1], states[i+1] })
+	g.r.Shuffle(len(states)-1, func(i, j int) {
+		states[i+1], states[j+1] = states[j+1],
+			states[i+1]
+	})
 	var out []*node
 	for i, p := range states {
 		for range g.r.IntN(3) {
@@ -66,8 +71,12 @@ func (g *gen) parser() *node {
 		var transition *node
 		switch {
 		case p.loop != "":
-			transition = fixedBlock(fmt.Sprintf("transition select(h.%s.last.more) {", p.loop), []*node{keep(fmt.Sprintf("3w0: %s;", forward())), line(fmt.Sprintf("3w1: %s;", forward())),
-				line(fmt.Sprintf("%s: %s;", pick(g, []string{"3w4 &&& 3w4", "2 .. 5"}), p.name)), keep(fmt.Sprintf("default: %s;", pick(g, []string{p.name, forward()})))}, "}")
+			transition = fixedBlock(fmt.Sprintf("transition select(h.%s.last.more) {", p.loop),
+				[]*node{keep(fmt.Sprintf("3w0: %s;", forward())),
+					line(fmt.Sprintf("3w1: %s;", forward())),
+					line(fmt.Sprintf("%s: %s;", pick(g, []string{"3w4 &&& 3w4", "2 .. 5"}),
+						p.name)),
+					keep(fmt.Sprintf("default: %s;", pick(g, []string{p.name, forward()})))}, "}")
 		case len(next) == 1 || g.oneIn(6):
 			transition = keep("transition " + forward() + ";")
 		default:
@@ -77,16 +86,19 @@ func (g *gen) parser() *node {
 	}
 	start := keep("state start { transition eth; }")
 	if g.f.CPU {
-		start = keep(fmt.Sprintf("state start {\n    transition select(sm.ingress_port) {\n        %d: packet_out;\n        default: eth;\n    }\n}\nstate packet_out {\n    pkt.extract(h.packet_out);\n    transition eth;\n}", CPUPort))
+		start = keep(fmt.Sprintf(
+			"state start {\n    transition select(sm.ingress_port) {\n        %d: packet_out;\n        default: eth;\n    }\n}\nstate packet_out {\n    pkt.extract(h.packet_out);\n    transition eth;\n}", CPUPort))
 	}
 	top := []*node{}
 	for _, v := range g.valueSets {
 		top = append(top, line(fmt.Sprintf("value_set<%s>(4) %s;", v.t, v.name)))
 	}
-	return fixedBlock("parser P(packet_in pkt, out headers_t h, inout metadata_t m, inout standard_metadata_t sm) {", append(append(top, start), out...), "}\n")
+	return fixedBlock(
+		"parser P(packet_in pkt, out headers_t h, inout metadata_t m, inout standard_metadata_t sm) {", append(append(top, start), out...), "}\n")
 }
 
-// selection draws a select. Its first part is often the first byte of the packet, so that frames find their ways.
+// selection draws a select. Its first part is often the first byte of the packet, so that frames
+// find their ways.
 func (g *gen) selection(s *scope, forward func() string) *node {
 	type part struct {
 		expr string
@@ -126,7 +138,8 @@ func (g *gen) selection(s *scope, forward func() string) *node {
 			return fmt.Sprintf("%dw%d &&& %dw%d", p.w, lo, p.w, small(p.w))
 		case 2:
 			if p.w < 64 {
-				return fmt.Sprintf("%dw%d .. %dw%d", p.w, lo, p.w, min(lo+g.r.Uint64N(5), 1<<min(p.w, 60)-1))
+				return fmt.Sprintf("%dw%d .. %dw%d", p.w, lo, p.w,
+					min(lo+g.r.Uint64N(5), 1<<min(p.w, 60)-1))
 			}
 		}
 		return fmt.Sprintf("%dw%d", p.w, lo)
@@ -153,7 +166,8 @@ func (g *gen) selection(s *scope, forward func() string) *node {
 		for i, p := range parts {
 			if p.w == 3 && strings.HasPrefix(p.expr, "h.eth.sel") && len(parts) == 1 {
 				parts[i] = part{"h.eth.sel", 8}
-				cases = []*node{line(fmt.Sprintf("%s: %s;", g.valueSets[0].name, forward())), line(fmt.Sprintf("8w%d: %s;", g.r.IntN(4), forward()))}
+				cases = []*node{line(fmt.Sprintf("%s: %s;", g.valueSets[0].name, forward())),
+					line(fmt.Sprintf("8w%d: %s;", g.r.IntN(4), forward()))}
 			}
 		}
 	}
@@ -182,13 +196,15 @@ func (g *gen) parserStatement(s *scope) *node {
 	switch g.r.IntN(5) {
 	case 0:
 		if g.f.Verify {
-			return line(fmt.Sprintf("verify(%s, error.%s);", g.cond(s, 2), pick(g, []string{"Odd", "Even"})))
+			return line(fmt.Sprintf("verify(%s, error.%s);", g.cond(s, 2),
+				pick(g, []string{"Odd", "Even"})))
 		}
 	case 1:
 		if g.f.Lookahead {
 			f := pick(g, g.meta)
 			w := pick(g, narrow)
-			return line(fmt.Sprintf("m.%s = %s;", f.name, cast(fmt.Sprintf("pkt.lookahead<bit<%d>>()", w), bits(w), f.t)))
+			return line(fmt.Sprintf("m.%s = %s;", f.name,
+				cast(fmt.Sprintf("pkt.lookahead<bit<%d>>()", w), bits(w), f.t)))
 		}
 	case 2:
 		if g.f.Lookahead && g.oneIn(3) {

@@ -30,9 +30,11 @@ var (
 	programs = flag.Int("programs", 3, "random programs that TestPrograms makes")
 	from     = flag.Uint64("from", 1, "the first program's seed")
 	frames   = flag.Int("frames", 120, "frames that each program is given")
-	reduce   = flag.Int("reduce", 60, "how often a program that fails is compiled and run again, to cut it down")
-	keepIn   = flag.String("keep", "", "a folder for the sources, JSON and P4Info of programs that fail, as testdata has them")
-	keepAll  = flag.Bool("keep-all", false, "keep those that do not fail, too")
+	reduce   = flag.Int("reduce", 60,
+		"how often a program that fails is compiled and run again, to cut it down")
+	keepIn = flag.String("keep", "",
+		"a folder for the sources, JSON and P4Info of programs that fail, as testdata has them")
+	keepAll = flag.Bool("keep-all", false, "keep those that do not fail, too")
 )
 
 const compiler = "p4c-bm2-ss"
@@ -50,7 +52,8 @@ type compiled struct {
 }
 
 func newCompiled(name string, seed uint64, loose bool, program, info []byte) (*compiled, error) {
-	c := &compiled{name: name, seed: seed, loose: loose, json: program, text: info, info: &configv1.P4Info{}}
+	c := &compiled{name: name, seed: seed, loose: loose, json: program, text: info,
+		info: &configv1.P4Info{}}
 	if err := prototext.Unmarshal(info, c.info); err != nil {
 		return nil, fmt.Errorf("the P4Info of %s: %w", name, err)
 	}
@@ -76,7 +79,8 @@ func (c *compiled) keep(dir string, p *Program) error {
 	if c.loose {
 		name += looseSuffix
 	}
-	for ext, b := range map[string][]byte{".p4": []byte(p.Source()), ".json": append(bare, '\n'), infoSuffix: c.text} {
+	for ext, b := range map[string][]byte{".p4": []byte(p.Source()), ".json": append(bare, '\n'),
+		infoSuffix: c.text} {
 		if err := os.WriteFile(filepath.Join(dir, name+ext), b, 0o644); err != nil {
 			return err
 		}
@@ -111,7 +115,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestCorpus runs the compiled programs of testdata on the interpreter and in the kernel: those that failed once, and others of every kind.
+// TestCorpus runs the compiled programs of testdata on the interpreter and in the kernel: those
+// that failed once, and others of every kind.
 func TestCorpus(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.json")
 	check(t, err)
@@ -133,7 +138,8 @@ func TestCorpus(t *testing.T) {
 			check(t, err)
 			c, err := newCompiled("program "+name, seed, loose, json, info)
 			check(t, err)
-			res, bad := run(c, slices.DeleteFunc(slices.Clone(all.with(c.cpu)), func(e engine) bool { _, is := e.(*behavioralModel); return is }), *frames)
+			res, bad := run(c, slices.DeleteFunc(slices.Clone(all.with(c.cpu)),
+				func(e engine) bool { _, is := e.(*behavioralModel); return is }), *frames)
 			if bad != nil {
 				t.Fatal(bad)
 			}
@@ -148,11 +154,13 @@ func TestCorpus(t *testing.T) {
 var errCompiler = errors.New(compiler)
 
 func compile(dir string, p *Program) (*compiled, error) {
-	source, json, info := filepath.Join(dir, "program.p4"), filepath.Join(dir, "program.json"), filepath.Join(dir, "program.p4info.txtpb")
+	source, json, info := filepath.Join(dir, "program.p4"), filepath.Join(dir, "program.json"),
+		filepath.Join(dir, "program.p4info.txtpb")
 	if err := os.WriteFile(source, []byte(p.Source()), 0o644); err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(compiler, "--Wdisable", "--p4runtime-files", info, "-o", json, filepath.Base(source))
+	cmd := exec.Command(compiler, "--Wdisable", "--p4runtime-files", info, "-o", json,
+		filepath.Base(source))
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %w\n%s", errCompiler, err, out)
@@ -168,7 +176,8 @@ func compile(dir string, p *Program) (*compiled, error) {
 	return newCompiled(fmt.Sprintf("program %d", p.Seed), p.Seed, p.Features.Loose, j, i)
 }
 
-// failure is how a program fails: kind says where, so that a smaller program that fails elsewhere is not taken for the same.
+// failure is how a program fails: kind says where, so that a smaller program that fails elsewhere
+// is not taken for the same.
 type failure struct {
 	kind, text string
 }
@@ -259,18 +268,22 @@ func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 			}
 			kind := differ(want, got)
 			_, inKernel := e.(*kernel)
-			if kind == "order" && (!e.ordered() || anyOrder) || kind == "frames" && inKernel && shortCopiesLost(len(frame), want, got) {
+			if kind == "order" && (!e.ordered() || anyOrder) || kind == "frames" && inKernel &&
+				shortCopiesLost(len(frame), want, got) {
 				kind = ""
 			}
 			if kind != "" {
-				return fail(e.name()+" "+kind, "frame %d by port %d: %x\ninterp: %s\n%s: %s", n, port, frame, show(want), e.name(), show(got))
+				return fail(e.name()+" "+kind, "frame %d by port %d: %x\ninterp: %s\n%s: %s", n,
+					port, frame, show(want), e.name(), show(got))
 			}
 		}
 	}
 	for _, e := range running {
 		kind, text := state(c, ref, e)
-		for deadline := time.Now().Add(time.Second); kind != "" && time.Now().Before(deadline); kind, text = state(c, ref, e) {
-			time.Sleep(10 * time.Millisecond) // the last frame, if nothing came of it, may be under way
+		for deadline := time.Now().Add(time.Second); kind != "" &&
+			time.Now().Before(deadline); kind, text = state(c, ref, e) {
+			// the last frame, if nothing came of it, may be under way
+			time.Sleep(10 * time.Millisecond)
 		}
 		if kind != "" {
 			return fail(e.name()+" "+kind, "%s", text)
@@ -279,7 +292,8 @@ func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 	return res, nil
 }
 
-// comesBack reports whether packets are resubmitted or recirculated: in what order they leave among their copies is up to a target's threads.
+// comesBack reports whether packets are resubmitted or recirculated: in what order they leave among
+// their copies is up to a target's threads.
 func comesBack(prog *bmv2json.Program) bool {
 	for _, a := range prog.Actions {
 		for _, p := range a.Primitives {
@@ -304,7 +318,8 @@ func differ(want, got []stf.Packet) string {
 	}
 	for _, l := range [][]stf.Packet{want, got} {
 		sort.SliceStable(l, func(i, j int) bool {
-			return l[i].Port < l[j].Port || l[i].Port == l[j].Port && bytes.Compare(l[i].Frame, l[j].Frame) < 0
+			return l[i].Port < l[j].Port || l[i].Port == l[j].Port &&
+				bytes.Compare(l[i].Frame, l[j].Frame) < 0
 		})
 	}
 	if equal(want, got) {
@@ -313,7 +328,8 @@ func differ(want, got []stf.Packet) string {
 	return "frames"
 }
 
-// shortCopiesLost reports whether all that is missing are copies that tc cannot cut that short after it has put headers in front of others: shorter than 14 bytes and these headers, as
+// shortCopiesLost reports whether all that is missing are copies that tc cannot cut that short
+// after it has put headers in front of others: shorter than 14 bytes and these headers, as
 // docs/switch.md says.
 func shortCopiesLost(frame int, want, got []stf.Packet) bool {
 	added := 0
@@ -322,7 +338,10 @@ func shortCopiesLost(frame int, want, got []stf.Packet) bool {
 	}
 	left := slices.Clone(got)
 	for _, w := range want {
-		i := slices.IndexFunc(left, func(g stf.Packet) bool { return g.Port == w.Port && bytes.Equal(g.Frame, w.Frame) })
+		i := slices.IndexFunc(left, func(g stf.Packet) bool {
+			return g.Port == w.Port &&
+				bytes.Equal(g.Frame, w.Frame)
+		})
 		if i >= 0 {
 			left = slices.Delete(left, i, i+1)
 		} else if len(w.Frame) >= shortest+added {
@@ -333,7 +352,10 @@ func shortCopiesLost(frame int, want, got []stf.Packet) bool {
 }
 
 func equal(a, b []stf.Packet) bool {
-	return slices.EqualFunc(a, b, func(x, y stf.Packet) bool { return x.Port == y.Port && bytes.Equal(x.Frame, y.Frame) })
+	return slices.EqualFunc(a, b, func(x,
+		y stf.Packet) bool {
+		return x.Port == y.Port && bytes.Equal(x.Frame, y.Frame)
+	})
 }
 
 func show(l []stf.Packet) string {
@@ -356,7 +378,8 @@ func state(c *compiled, ref *reference, e engine) (kind, text string) {
 			want, _ := ref.ReadCounter(k.Name, i)
 			got, err := p.ReadCounter(k.Name, i)
 			if err != nil || want != got {
-				return "counters", fmt.Sprintf("counter %s[%d]: interp %v, %s %v (%v)", k.Name, i, want, e.name(), got, err)
+				return "counters", fmt.Sprintf("counter %s[%d]: interp %v, %s %v (%v)", k.Name, i,
+					want, e.name(), got, err)
 			}
 		}
 	}
@@ -367,7 +390,8 @@ func state(c *compiled, ref *reference, e engine) (kind, text string) {
 		want, _ := ref.ReadRegisters(r.Name, 0, r.Size)
 		got, err := p.ReadRegisters(r.Name, 0, r.Size)
 		if err != nil || fmt.Sprint(want) != fmt.Sprint(got) {
-			return "registers", fmt.Sprintf("register %s: interp %x, %s %x (%v)", r.Name, want, e.name(), got, err)
+			return "registers", fmt.Sprintf("register %s: interp %x, %s %x (%v)", r.Name, want,
+				e.name(), got, err)
 		}
 	}
 	for _, t := range c.prog.Tables() {
@@ -379,7 +403,8 @@ func state(c *compiled, ref *reference, e engine) (kind, text string) {
 			want, err1 := ref.DirectCounter(t.Name, &x)
 			got, err2 := p.DirectCounter(t.Name, &x)
 			if want != got || (err1 == nil) != (err2 == nil) {
-				return "counters", fmt.Sprintf("counter of %s %v: interp %v (%v), %s %v (%v)", t.Name, x.Match, want, err1, e.name(), got, err2)
+				return "counters", fmt.Sprintf("counter of %s %v: interp %v (%v), %s %v (%v)",
+					t.Name, x.Match, want, err1, e.name(), got, err2)
 			}
 		}
 	}
@@ -402,10 +427,12 @@ func normalised(why string) string {
 
 var numbers = regexp.MustCompile(`\[\d+\]|\d+|"[^"]*"`)
 
-// TestPrograms makes random programs, compiles them, and runs them on every engine that this machine has. make fuzz-programs runs many.
+// TestPrograms makes random programs, compiles them, and runs them on every engine that this
+// machine has. make fuzz-programs runs many.
 func TestPrograms(t *testing.T) {
 	if _, err := exec.LookPath(compiler); err != nil {
-		t.Skipf("no compiler for the programs, TestCorpus runs some that were compiled before: %v", err)
+		t.Skipf("no compiler for the programs, TestCorpus runs some that were compiled before: %v",
+			err)
 	}
 	all := newEngines(t)
 	refused, rejected, failed := map[string][]uint64{}, 0, 0
@@ -443,7 +470,8 @@ func TestPrograms(t *testing.T) {
 			continue
 		}
 		failed++
-		only := slices.DeleteFunc(slices.Clone(all.with(c.cpu)), func(e engine) bool { return !strings.HasPrefix(bad.kind, e.name()+" ") })
+		only := slices.DeleteFunc(slices.Clone(all.with(c.cpu)),
+			func(e engine) bool { return !strings.HasPrefix(bad.kind, e.name()+" ") })
 		p.Reduce(*reduce, func() bool {
 			smaller, err := compile(t.TempDir(), p)
 			if err != nil {
@@ -459,12 +487,15 @@ func TestPrograms(t *testing.T) {
 		if *keepIn != "" {
 			check(t, c.keep(*keepIn, p))
 		}
-		t.Errorf("program %d (make fuzz-programs FROM=%d PROGRAMS=1; %s): %v\n%s", seed, seed, p.Features, bad, p.Source())
+		t.Errorf("program %d (make fuzz-programs FROM=%d PROGRAMS=1; %s): %v\n%s", seed, seed,
+			p.Features, bad, p.Source())
 	}
-	t.Logf("%d programs from %d on: %d failed, %d compared with BMv2, %d refused by the compiler; %d frames, %d came out", *programs, *from, failed, compared, rejected, sent, came)
+	t.Logf(
+		"%d programs from %d on: %d failed, %d compared with BMv2, %d refused by the compiler; %d frames, %d came out", *programs, *from, failed, compared, rejected, sent, came)
 	var reasons []string
 	for why, seeds := range refused {
-		reasons = append(reasons, fmt.Sprintf("%d: %s %v", len(seeds), why, seeds[:min(5, len(seeds))]))
+		reasons = append(reasons, fmt.Sprintf("%d: %s %v", len(seeds), why,
+			seeds[:min(5, len(seeds))]))
 	}
 	sort.Strings(reasons)
 	for _, l := range reasons {

@@ -2,7 +2,8 @@ package progfuzz
 
 import "strings"
 
-// node is a piece of a program's text that can be left out: a line, or a line that opens a block and what is in it.
+// node is a piece of a program's text that can be left out: a line, or a line that opens a block
+// and what is in it.
 type node struct {
 	open  string // may be of several lines
 	kids  []*node
@@ -53,7 +54,8 @@ func write(b *strings.Builder, list []*node, depth int) {
 	}
 }
 
-// Reduce leaves out what it can, many pieces at once and then fewer, while fails says that the rest still fails. It asks at most tries times.
+// Reduce leaves out what it can, many pieces at once and then fewer, while fails says that the rest
+// still fails. It asks at most tries times.
 func (p *Program) Reduce(tries int, fails func() bool) {
 	for size := len(p.removable()) / 2; size > 0; size /= 2 {
 		list := p.removable()

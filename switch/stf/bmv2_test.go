@@ -27,8 +27,9 @@ import (
 	"github.com/netcraq/netcraq/switch/stf"
 )
 
-// TestAgainstBMv2 runs the project's own STF files on BMv2, where it is installed, and compares every frame with what the interp engine says. BMv2 reads
-// and writes its ports as pcap files, so that no privilege and no network interface is needed.
+// TestAgainstBMv2 runs the project's own STF files on BMv2, where it is installed, and compares
+// every frame with what the interp engine says. BMv2 reads and writes its ports as pcap files, so
+// that no privilege and no network interface is needed.
 func TestAgainstBMv2(t *testing.T) {
 	binary, err := exec.LookPath("simple_switch_grpc")
 	if err != nil {
@@ -49,8 +50,8 @@ func TestAgainstBMv2(t *testing.T) {
 	}
 }
 
-// forBMv2 leaves out what BMv2 does not have over P4Runtime (registers, value sets) or what depends on the clock (meters), with the packets that follow
-// until the state is as before.
+// forBMv2 leaves out what BMv2 does not have over P4Runtime (registers, value sets) or what depends
+// on the clock (meters), with the packets that follow until the state is as before.
 func forBMv2(f *stf.File) *stf.File {
 	part := &stf.File{Name: f.Name}
 	skip := false
@@ -182,7 +183,8 @@ func startBMv2(t *testing.T, binary, program string, prog *bmv2json.Program, f *
 		if _, err := in.Write(header); err != nil {
 			t.Fatal(err)
 		}
-		// The switch takes the earliest packet of all its files, and so waits for one in each that has not ended.
+		// The switch takes the earliest packet of all its files, and so waits for one in each that
+		// has not ended.
 		if port != from {
 			in.Close()
 		}
@@ -195,7 +197,8 @@ func startBMv2(t *testing.T, binary, program string, prog *bmv2json.Program, f *
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	// BMv2 has the program already, and takes entries only after it was pushed again.
-	if b.Pipeline, err = bmv2.Connect(ctx, conn, 0, read(t, program+".json"), prog, info, nil); err != nil {
+	if b.Pipeline, err = bmv2.Connect(ctx, conn, 0, read(t, program+".json"), prog, info,
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -215,7 +218,8 @@ func (b *process) send(_ time.Duration, port uint32, frame []byte) []stf.Packet 
 	if _, err := b.inputs[port].Write(record); err != nil {
 		panic(err)
 	}
-	// The switch works the ports off one after the other: let it take this frame, and do with it what it does, before the next thing changes.
+	// The switch works the ports off one after the other: let it take this frame, and do with it
+	// what it does, before the next thing changes.
 	time.Sleep(5 * time.Millisecond)
 	return nil
 }

@@ -14,18 +14,21 @@ import (
 	"github.com/netcraq/netcraq/switch/stf"
 )
 
-// corpusVariable names the environment variable that says where p4c's tests are: a checkout of p4c, or its testdata folder.
+// corpusVariable names the environment variable that says where p4c's tests are: a checkout of p4c,
+// or its testdata folder.
 const corpusVariable = "NETCRAQ_P4C_CORPUS"
 
 // compilerName is p4c's back end for BMv2's v1model.
 const compilerName = "p4c-bm2-ss"
 
-// TestP4CCorpus compiles every v1model program of p4c's own tests that has an STF file and runs it. What does not pass must be listed in
-// testdata/p4c-known-failures.txt, and what is listed must not pass.
+// TestP4CCorpus compiles every v1model program of p4c's own tests that has an STF file and runs it.
+// What does not pass must be listed in testdata/p4c-known-failures.txt, and what is listed must not
+// pass.
 func TestP4CCorpus(t *testing.T) {
 	root := os.Getenv(corpusVariable)
 	if root == "" {
-		t.Skipf("%s is not set: it names a checkout of p4c, whose tests are then run", corpusVariable)
+		t.Skipf("%s is not set: it names a checkout of p4c, whose tests are then run",
+			corpusVariable)
 	}
 	compiler, err := exec.LookPath(compilerName)
 	if err != nil {
@@ -73,7 +76,8 @@ func TestP4CCorpus(t *testing.T) {
 	}
 }
 
-// runsOnV1model reports whether a program is for v1model: all of P4_14 is, of P4_16 what includes it.
+// runsOnV1model reports whether a program is for v1model: all of P4_14 is, of P4_16 what includes
+// it.
 func runsOnV1model(t *testing.T, program string, p414 bool) bool {
 	t.Helper()
 	text, err := os.ReadFile(program)

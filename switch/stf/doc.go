@@ -4,24 +4,37 @@
 // One command a line; "#" starts a comment. Names may be quoted; the last components of a qualified
 // name do where they are not ambiguous.
 //
-//	add TABLE [PRIORITY] KEY:VALUE ... ACTION(PARAM:VALUE, ...) [= ID]   larger priorities win; keys left out are "don't care", or 0 if exact
+//	add TABLE [PRIORITY] KEY:VALUE ... ACTION(PARAM:VALUE, ...) [= ID]
+//	    larger priorities win; keys left out are "don't care", or 0 if exact
 //	setdefault TABLE ACTION(PARAM:VALUE, ...)
-//	remove all                                                           every entry of every table that is not the program's own
-//	packet PORT HEX                                                      a frame comes in
-//	expect PORT [HEX]                                                    a frame leaves: * is any nibble, $ at the end fixes the length, no HEX is any frame
-//	no_packet                                                            nothing left after the last packet
-//	wait                                                                 nothing: the runner is synchronous
-//	check_counter NAME(INDEX) packets|bytes ==|!=|<|<=|>|>= NUMBER       INDEX is the ID of an entry for a direct counter
+//	remove all
+//	    every entry of every table that is not the program's own
+//	packet PORT HEX
+//	    a frame comes in
+//	expect PORT [HEX]
+//	    a frame leaves: * is any nibble, $ at the end fixes the length, no HEX is any frame
+//	no_packet
+//	    nothing left after the last packet
+//	wait
+//	    nothing: the runner is synchronous
+//	check_counter NAME(INDEX) packets|bytes ==|!=|<|<=|>|>= NUMBER
+//	    INDEX is the ID of an entry for a direct counter
 //	counter_write NAME INDEX BYTES PACKETS
 //	register_write NAME INDEX VALUE, register_reset NAME
-//	check_register NAME(INDEX) ==|!=|<|<=|>|>= VALUE                     (not in p4c's STF)
+//	check_register NAME(INDEX) ==|!=|<|<=|>|>= VALUE
+//	    (not in p4c's STF)
 //	mirroring_add SESSION PORT, mirroring_add_mc SESSION GROUP, mirroring_delete SESSION
-//	mc_mgrp_create GROUP, mc_node_create RID PORT ..., mc_node_associate GROUP NODE   nodes are numbered from 0 as they are made
-//	meter_set_rates NAME INDEX RATE:BURST RATE:BURST                     committed, then peak; tokens a microsecond, and tokens
+//	mc_mgrp_create GROUP, mc_node_create RID PORT ..., mc_node_associate GROUP NODE
+//	    nodes are numbered from 0 as they are made
+//	meter_set_rates NAME INDEX RATE:BURST RATE:BURST
+//	    committed, then peak; tokens a microsecond, and tokens
 //	meter_array_set_rates NAME RATE:BURST RATE:BURST
-//	value_set NAME FIELD,... ...                                         the members of a parser value set (not in p4c's STF)
-//	clock MICROSECONDS                                                   moves the program's clock on (not in p4c's STF)
-//	counter_read, register_read, meter_get_rates, mirroring_get          only print in BMv2's runner, and are passed over
+//	value_set NAME FIELD,... ...
+//	    the members of a parser value set (not in p4c's STF)
+//	clock MICROSECONDS
+//	    moves the program's clock on (not in p4c's STF)
+//	counter_read, register_read, meter_get_rates, mirroring_get
+//	    only print in BMv2's runner, and are passed over
 //
 // A value is decimal, 0x… or 0b…; in ternary and lpm keys a * stands for a digit that does not
 // matter, VALUE/BITS is a prefix, VALUE&&&MASK a mask; in range keys LOW->HIGH.

@@ -8,7 +8,8 @@ import (
 
 // Interp is a Switch over the interp engine.
 func Interp(p *interp.Pipeline) Switch {
-	return Switch{Pipeline: p, Process: func(now time.Duration, port uint32, frame []byte) []Packet {
+	return Switch{Pipeline: p, Process: func(now time.Duration, port uint32,
+		frame []byte) []Packet {
 		var out []Packet
 		for _, o := range p.Process(now, port, frame) {
 			out = append(out, Packet{o.Port, o.Frame})

@@ -57,7 +57,8 @@ type Pattern struct {
 // Match reports whether a frame is what the pattern says, and if not why.
 func (p *Pattern) Match(frame []byte) (bool, string) {
 	if len(frame)*2 < len(p.Nibbles) {
-		return false, fmt.Sprintf("has %d bytes, fewer than the %d expected", len(frame), (len(p.Nibbles)+1)/2)
+		return false, fmt.Sprintf("has %d bytes, fewer than the %d expected", len(frame),
+			(len(p.Nibbles)+1)/2)
 	}
 	if p.Exact && len(frame)*2 != len(p.Nibbles) {
 		return false, fmt.Sprintf("has %d bytes instead of %d", len(frame), len(p.Nibbles)/2)
@@ -276,7 +277,8 @@ func (c *Command) call(s *scanner) (err error) {
 		if !ok {
 			return fmt.Errorf("parameter %q is not NAME:VALUE", strings.TrimSpace(a))
 		}
-		c.Params = append(c.Params, KeyArg{strings.Trim(strings.TrimSpace(n), `"`), strings.TrimSpace(v)})
+		c.Params = append(c.Params, KeyArg{strings.Trim(strings.TrimSpace(n), `"`),
+			strings.TrimSpace(v)})
 	}
 	return nil
 }

@@ -22,17 +22,20 @@ type Packet struct {
 // Switch is what an STF file is run against: a pipeline, and how to send a packet through it.
 type Switch struct {
 	Pipeline target.Pipeline
-	// Process sends a frame in at a port, at a time of the program's clock, and returns what leaves, for good: its memory is not used again.
+	// Process sends a frame in at a port, at a time of the program's clock, and returns what
+	// leaves, for good: its memory is not used again.
 	Process func(now time.Duration, port uint32, frame []byte) []Packet
 }
 
-// Run runs a file. It returns what differed from what the file expects, one message each, in the file's order; or an error where a command could not be
-// carried out.
+// Run runs a file. It returns what differed from what the file expects, one message each, in the
+// file's order; or an error where a command could not be carried out.
 //
-// Expectations are compared as p4c's own runner does: the n-th expectation on a port with the n-th frame that left by it, whenever that was. Frames that
-// leave by a port that the file names nowhere are not looked at.
+// Expectations are compared as p4c's own runner does: the n-th expectation on a port with the n-th
+// frame that left by it, whenever that was. Frames that leave by a port that the file names nowhere
+// are not looked at.
 func Run(f *File, sw Switch) (differences []string, err error) {
-	r := &runner{file: f, sw: sw, prog: sw.Pipeline.Program(), got: map[uint32][]received{}, ids: map[string]entryID{}}
+	r := &runner{file: f, sw: sw, prog: sw.Pipeline.Program(), got: map[uint32][]received{},
+		ids: map[string]entryID{}}
 	for i := range f.Commands {
 		c := &f.Commands[i]
 		if err := r.do(c); err != nil {
@@ -66,7 +69,8 @@ type entryID struct {
 }
 
 func (r *runner) differ(c *Command, format string, args ...any) {
-	r.diffs = append(r.diffs, fmt.Sprintf("%s:%d: ", r.file.Name, c.Line)+fmt.Sprintf(format, args...))
+	r.diffs = append(r.diffs, fmt.Sprintf("%s:%d: ", r.file.Name, c.Line)+fmt.Sprintf(format,
+		args...))
 }
 
 func (r *runner) do(c *Command) error {
@@ -105,7 +109,8 @@ func (r *runner) do(c *Command) error {
 		if err != nil {
 			return err
 		}
-		return p.WriteCounter(name, int(c.Numbers[0]), target.CounterData{Bytes: c.Numbers[1], Packets: c.Numbers[2]})
+		return p.WriteCounter(name, int(c.Numbers[0]),
+			target.CounterData{Bytes: c.Numbers[1], Packets: c.Numbers[2]})
 	case "check_register", "register_write", "register_reset":
 		return r.register(c)
 	case "meter_set_rates", "meter_array_set_rates":
@@ -113,9 +118,11 @@ func (r *runner) do(c *Command) error {
 	case "value_set":
 		return r.valueSet(c)
 	case "mirroring_add":
-		return p.SetCloneSession(uint32(c.Numbers[0]), &target.CloneSession{Replicas: []target.Replica{{Port: uint32(c.Numbers[1])}}})
+		return p.SetCloneSession(uint32(c.Numbers[0]),
+			&target.CloneSession{Replicas: []target.Replica{{Port: uint32(c.Numbers[1])}}})
 	case "mirroring_add_mc":
-		return p.SetCloneSession(uint32(c.Numbers[0]), &target.CloneSession{Replicas: p.MulticastGroups()[uint32(c.Numbers[1])]})
+		return p.SetCloneSession(uint32(c.Numbers[0]),
+			&target.CloneSession{Replicas: p.MulticastGroups()[uint32(c.Numbers[1])]})
 	case "mirroring_delete":
 		return p.SetCloneSession(uint32(c.Numbers[0]), nil)
 	case "mc_mgrp_create":
@@ -166,19 +173,22 @@ func (r *runner) compare() {
 			continue
 		}
 		if ok, why := c.Want.Match(got[n].frame); !ok {
-			r.differ(c, "frame %d on port %d (after line %d) %s\n    expected %s\n    got      %x", n+1, c.Port, got[n].line, why, strings.ToLower(c.Want.Text), got[n].frame)
+			r.differ(c, "frame %d on port %d (after line %d) %s\n    expected %s\n    got      %x",
+				n+1, c.Port, got[n].line, why, strings.ToLower(c.Want.Text), got[n].frame)
 		}
 	}
 	var ports []uint32
 	for p := range r.got {
-		if named[p] && len(r.got[p]) > len(wants[p]) && !slices.ContainsFunc(wants[p], func(c *Command) bool { return c.Want == nil }) {
+		if named[p] && len(r.got[p]) > len(wants[p]) &&
+			!slices.ContainsFunc(wants[p], func(c *Command) bool { return c.Want == nil }) {
 			ports = append(ports, p)
 		}
 	}
 	slices.Sort(ports)
 	for _, p := range ports {
 		for _, x := range r.got[p][len(wants[p]):] {
-			r.differ(&Command{Line: x.line}, "a frame that was not expected left by port %d\n    got      %x", p, x.frame)
+			r.differ(&Command{Line: x.line},
+				"a frame that was not expected left by port %d\n    got      %x", p, x.frame)
 		}
 	}
 }
@@ -201,7 +211,8 @@ func (r *runner) removeAll() error {
 	return nil
 }
 
-// suffix finds the one name that is wanted; where there is none, the one whose last components are; where there is none, the one that ends in it.
+// suffix finds the one name that is wanted; where there is none, the one whose last components are;
+// where there is none, the one that ends in it.
 func suffix[T any](what, wanted string, all []T, name func(T) string) (T, error) {
 	for _, is := range []func(string) bool{
 		func(s string) bool { return s == wanted },
@@ -218,7 +229,8 @@ func suffix[T any](what, wanted string, all []T, name func(T) string) (T, error)
 		case len(found) == 1:
 			return found[0], nil
 		case len(found) > 1:
-			return found[0], fmt.Errorf("%q may be %s %q or %q", wanted, what, name(found[0]), name(found[1]))
+			return found[0], fmt.Errorf("%q may be %s %q or %q", wanted, what, name(found[0]),
+				name(found[1]))
 		}
 	}
 	var none T
@@ -230,7 +242,8 @@ func (r *runner) table(name string) (*bmv2json.Table, error) {
 }
 
 func action(t *bmv2json.Table, c *Command) (*target.ActionCall, error) {
-	a, err := suffix("action of table "+t.Name, c.Action, t.Actions, func(a *bmv2json.Action) string { return a.Name })
+	a, err := suffix("action of table "+t.Name, c.Action, t.Actions,
+		func(a *bmv2json.Action) string { return a.Name })
 	if err != nil {
 		return nil, err
 	}
@@ -301,7 +314,8 @@ func (r *runner) add(c *Command) error {
 	return r.sw.Pipeline.InsertEntry(t.Name, e)
 }
 
-// keyIndex finds the key that a name means: the key's name, its last components, or what p4c calls it with a $ instead of brackets or valid.
+// keyIndex finds the key that a name means: the key's name, its last components, or what p4c calls
+// it with a $ instead of brackets or valid.
 func keyIndex(t *bmv2json.Table, name string) (int, error) {
 	var alternatives []string
 	for _, n := range []string{name, unbracket(name)} {
@@ -401,7 +415,8 @@ func match(k bmv2json.Key, text string) (m target.FieldMatch, err error) {
 			all := new(big.Int).SetBytes(ones(k.Width))
 			written := new(big.Int).Lsh(big.NewInt(1), uint(digits+wildBits(text)))
 			written.Sub(written, big.NewInt(1))
-			m.Mask = all.AndNot(all, written.AndNot(written, mask)).FillBytes(make([]byte, (k.Width+7)/8))
+			m.Mask = all.AndNot(all, written.AndNot(written, mask)).FillBytes(make([]byte,
+				(k.Width+7)/8))
 		}
 	case k.Kind == bmv2json.MatchLPM:
 		m.PrefixLen = k.Width
@@ -490,7 +505,8 @@ func (r *runner) checkCounter(c *Command) error {
 		got = d.Bytes
 	}
 	if !compare(new(big.Int).SetUint64(got), c.Compare, want) {
-		r.differ(c, "counter %s(%s) has %d %s, not %s %s", name, c.Index, got, c.Measure, c.Compare, c.Value)
+		r.differ(c, "counter %s(%s) has %d %s, not %s %s", name, c.Index, got, c.Measure, c.Compare,
+			c.Value)
 	}
 	return nil
 }
@@ -531,7 +547,8 @@ func (r *runner) meter(c *Command) error {
 		return err
 	}
 	rate := func(x Rate) target.MeterRate {
-		return target.MeterRate{PerSecond: uint64(math.Round(x.PerMicrosecond * 1e6)), Burst: x.Burst}
+		return target.MeterRate{PerSecond: uint64(math.Round(x.PerMicrosecond * 1e6)),
+			Burst: x.Burst}
 	}
 	cfg := &target.MeterConfig{Committed: rate(c.Rates[0]), Peak: rate(c.Rates[1])}
 	if c.Verb == "meter_set_rates" {
@@ -550,14 +567,16 @@ func (r *runner) meter(c *Command) error {
 }
 
 func (r *runner) valueSet(c *Command) error {
-	s, err := suffix("value set", c.Name, r.prog.ValueSets, func(s *bmv2json.ValueSet) string { return s.Name })
+	s, err := suffix("value set", c.Name, r.prog.ValueSets,
+		func(s *bmv2json.ValueSet) string { return s.Name })
 	if err != nil {
 		return err
 	}
 	members := [][]target.FieldMatch{}
 	for _, m := range c.Members {
 		if len(m) != len(s.Widths) {
-			return fmt.Errorf("value set %q has %d fields, the member %d", s.Name, len(s.Widths), len(m))
+			return fmt.Errorf("value set %q has %d fields, the member %d", s.Name, len(s.Widths),
+				len(m))
 		}
 		var fields []target.FieldMatch
 		for i, f := range m {

@@ -109,7 +109,8 @@ func run(t *testing.T, program, text string) ([]string, error) {
 	return stf.Run(f, stf.Interp(p))
 }
 
-// TestDifferences expects what does not happen, one thing at a time, and looks at what the runner says.
+// TestDifferences expects what does not happen, one thing at a time, and looks at what the runner
+// says.
 func TestDifferences(t *testing.T) {
 	const chosen = "packet 0 08 0003 00000000 00 000000000000000000\n"
 	const left = "00d3 08 0003 00000000 00 000000000000000000"
@@ -119,13 +120,16 @@ func TestDifferences(t *testing.T) {
 		{chosen + "expect 1 **D3 0*", ""},
 		{chosen + "expect 1", ""},
 		{chosen, ""}, // port 1 is named nowhere
-		{chosen + "expect 1 00d4", "f.stf:2: frame 1 on port 1 (after line 1) differs at byte 1: 0xd3"},
+		{chosen + "expect 1 00d4",
+			"f.stf:2: frame 1 on port 1 (after line 1) differs at byte 1: 0xd3"},
 		{chosen + "expect 1 00d3$", "has 19 bytes instead of 2"},
 		{chosen + "expect 1 " + left + "00", "has 19 bytes, fewer than the 20 expected"},
 		{chosen + "expect 2", "f.stf:2: expected frame 1 on port 2, only 0 left"},
-		{chosen + chosen + "expect 1 00d3", "f.stf:2: a frame that was not expected left by port 1"},
+		{chosen + chosen + "expect 1 00d3",
+			"f.stf:2: a frame that was not expected left by port 1"},
 		{chosen + "no_packet", "f.stf:2: a frame left by port 1"},
-		{"add exact_t h.k.a:1 counted(v:1) = X\ncheck_counter hits(X) packets > 0", "counter I.hits(X) has 0 packets, not > 0"},
+		{"add exact_t h.k.a:1 counted(v:1) = X\ncheck_counter hits(X) packets > 0",
+			"counter I.hits(X) has 0 packets, not > 0"},
 		{"add exact_t h.k.a:1 counted(v:1) = X\ncheck_counter hits($X) bytes <= 0", ""},
 		{"add exact_t h.k.a:1 toss()\nremove all\nadd exact_t h.k.a:1 toss()", ""},
 		{"wait\ncheck_counter hits(X)", "error"},
@@ -145,7 +149,8 @@ func TestDifferences(t *testing.T) {
 // TestCommand runs the command and looks at what it ends with.
 func TestCommand(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "netcraq-stf")
-	if out, err := exec.Command("go", "build", "-o", bin, "../cmd/netcraq-stf").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", bin,
+		"../cmd/netcraq-stf").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	wrong := filepath.Join(t.TempDir(), "wrong.stf")
@@ -175,7 +180,8 @@ func TestCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		if code != tt.code || !strings.Contains(string(out), tt.want) {
-			t.Errorf("%v ends with %d and says %q, want %d and %q", tt.args, code, out, tt.code, tt.want)
+			t.Errorf("%v ends with %d and says %q, want %d and %q", tt.args, code, out, tt.code,
+				tt.want)
 		}
 	}
 }

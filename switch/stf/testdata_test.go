@@ -17,7 +17,8 @@ import (
 	"github.com/netcraq/netcraq/switch/stf"
 )
 
-var update = flag.Bool("update", false, "write the expectations of testdata/*.stf anew, from what the interp engine does")
+var update = flag.Bool("update", false,
+	"write the expectations of testdata/*.stf anew, from what the interp engine does")
 
 // programs are the project's own P4 programs under testdata.
 func programs(t *testing.T) []string {
@@ -32,7 +33,8 @@ func programs(t *testing.T) []string {
 	return files
 }
 
-// TestPrograms runs the project's own STF files. With -update it writes the expectations anew; TestAgainstBMv2 says whether they are right.
+// TestPrograms runs the project's own STF files. With -update it writes the expectations anew;
+// TestAgainstBMv2 says whether they are right.
 func TestPrograms(t *testing.T) {
 	for _, p := range programs(t) {
 		file := p + ".stf"
@@ -54,7 +56,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// writeExpectations puts after each packet of an STF file what leaves after it, instead of the expectations that are there.
+// writeExpectations puts after each packet of an STF file what leaves after it, instead of the
+// expectations that are there.
 func writeExpectations(t *testing.T, program, file string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -106,7 +109,8 @@ func writeExpectations(t *testing.T, program, file string) {
 	}
 }
 
-// TestCompiledPrograms compiles the programs again and compares what p4c writes with what is committed, where p4c is installed.
+// TestCompiledPrograms compiles the programs again and compares what p4c writes with what is
+// committed, where p4c is installed.
 func TestCompiledPrograms(t *testing.T) {
 	compiler, err := exec.LookPath(compilerName)
 	if err != nil {
@@ -116,7 +120,8 @@ func TestCompiledPrograms(t *testing.T) {
 		t.Run(filepath.Base(p), func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "program.json")
 			info := filepath.Join(t.TempDir(), "program.p4info.txtpb")
-			cmd := exec.Command(compiler, "--p4runtime-files", info, "-o", out, filepath.Base(p)+".p4")
+			cmd := exec.Command(compiler, "--p4runtime-files", info, "-o", out,
+				filepath.Base(p)+".p4")
 			cmd.Dir = filepath.Dir(p)
 			if msg, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, msg)
@@ -126,10 +131,13 @@ func TestCompiledPrograms(t *testing.T) {
 				copyFile(t, info, p+".p4info.txtpb")
 			}
 			if got, want := normalised(t, out), normalised(t, p+".json"); got != want {
-				t.Errorf("%s.json is not what %s makes of %s.p4: run this test with -update", p, compilerName, p)
+				t.Errorf("%s.json is not what %s makes of %s.p4: run this test with -update", p,
+					compilerName, p)
 			}
 			if got, want := read(t, info), read(t, p+".p4info.txtpb"); !bytes.Equal(got, want) {
-				t.Errorf("%s.p4info.txtpb is not what %s makes of %s.p4: run this test with -update", p, compilerName, p)
+				t.Errorf(
+					"%s.p4info.txtpb is not what %s makes of %s.p4: run this test with -update", p,
+					compilerName, p)
 			}
 		})
 	}

@@ -7,38 +7,47 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// The kinds of failure a driver can tell apart; errors returned by engines wrap one of them (errors.Is) and say what was being done to which entity.
+// The kinds of failure a driver can tell apart; errors returned by engines wrap one of them
+// (errors.Is) and say what was being done to which entity.
 var (
-	ErrNotFound    = errors.New("not found")          // no such table, entry, register index, group
-	ErrExists      = errors.New("already exists")     // an entry with this match is there
-	ErrFull        = errors.New("table is full")      // the size that the program declares is reached
-	ErrInvalid     = errors.New("invalid argument")   // wrong width, unknown action for the table, missing field
-	ErrImmutable   = errors.New("immutable")          // const entries, const default action
-	ErrUnsupported = errors.New("not supported")      // this engine cannot run the construct; the message names it
+	ErrNotFound = errors.New("not found")      // no such table, entry, register index, group
+	ErrExists   = errors.New("already exists") // an entry with this match is there
+	// the size that the program declares is reached
+	ErrFull = errors.New("table is full")
+	// wrong width, unknown action for the table, missing field
+	ErrInvalid   = errors.New("invalid argument")
+	ErrImmutable = errors.New("immutable") // const entries, const default action
+	// this engine cannot run the construct; the message names it
+	ErrUnsupported = errors.New("not supported")
 	ErrNoPipeline  = errors.New("no pipeline is set") // nothing has been committed yet
-	ErrOutOfRange  = errors.New("index out of range") // register, counter or meter index beyond the array
+	// register, counter or meter index beyond the array
+	ErrOutOfRange = errors.New("index out of range")
 )
 
-// FieldMatch is the match on one key of a table, in the table's key order. Which fields count depends on the key's kind:
-// exact: Value; lpm: Value and PrefixLen (bits); ternary and optional: Value and Mask (same width; an all-zero mask is "don't care");
-// range: Value is the low bound and Mask the high bound, both inclusive; valid: Value is one byte, 0 or 1.
+// FieldMatch is the match on one key of a table, in the table's key order. Which fields count
+// depends on the key's kind: exact: Value; lpm: Value and PrefixLen (bits); ternary and optional:
+// Value and Mask (same width; an all-zero mask is "don't care"); range: Value is the low bound and
+// Mask the high bound, both inclusive; valid: Value is one byte, 0 or 1.
 type FieldMatch struct {
 	Value     []byte
 	Mask      []byte
 	PrefixLen int
 }
 
-// ActionCall is an action with its parameters, in the action's declared order, each of its declared width.
+// ActionCall is an action with its parameters, in the action's declared order, each of its declared
+// width.
 type ActionCall struct {
 	Action string
 	Params [][]byte
 }
 
-// TableEntry is one entry. Exactly one of Action, Member and Group is set: a direct table has actions, an indirect one (action profile or selector) has
-// members or groups.
+// TableEntry is one entry. Exactly one of Action, Member and Group is set: a direct table has
+// actions, an indirect one (action profile or selector) has members or groups.
 type TableEntry struct {
-	Match    []FieldMatch
-	Priority int // ternary, range and optional keys only: the largest wins, as in P4Runtime (BMv2's own convention is the reverse)
+	Match []FieldMatch
+	// ternary, range and optional keys only: the largest wins, as in P4Runtime (BMv2's own
+	// convention is the reverse)
+	Priority int
 	Action   *ActionCall
 	Member   *uint32
 	Group    *uint32
@@ -51,13 +60,15 @@ type CounterData struct {
 	Bytes   uint64
 }
 
-// MeterRate is one rate of a two-rate three-colour meter: tokens per second (bytes or packets, as the meter is declared) and the burst.
+// MeterRate is one rate of a two-rate three-colour meter: tokens per second (bytes or packets, as
+// the meter is declared) and the burst.
 type MeterRate struct {
 	PerSecond uint64
 	Burst     uint64
 }
 
-// MeterConfig is the configuration of one meter cell (RFC 2698: CIR/CBS, PIR/PBS). A nil config means every packet is green.
+// MeterConfig is the configuration of one meter cell (RFC 2698: CIR/CBS, PIR/PBS). A nil config
+// means every packet is green.
 type MeterConfig struct {
 	Committed MeterRate
 	Peak      MeterRate
@@ -69,34 +80,40 @@ type Replica struct {
 	Instance uint16 // becomes egress_rid in the copy
 }
 
-// CloneSession is what a mirror session id means: the copies, and the bytes to which each is cut (0: whole).
+// CloneSession is what a mirror session id means: the copies, and the bytes to which each is cut
+// (0: whole).
 type CloneSession struct {
 	Replicas     []Replica
 	TruncateTo   int
 	ClassOfQueue uint32
 }
 
-// Pipeline is one committed program and its state. All methods are safe for concurrent use, with each other and with packets in flight; a packet sees each
-// entity either before or after a write, never half of it.
+// Pipeline is one committed program and its state. All methods are safe for concurrent use, with
+// each other and with packets in flight; a packet sees each entity either before or after a write,
+// never half of it.
 type Pipeline interface {
 	Program() *bmv2json.Program
 
 	InsertEntry(table string, e *TableEntry) error
 	ModifyEntry(table string, e *TableEntry) error
 	DeleteEntry(table string, e *TableEntry) error // the action is not looked at
-	Entries(table string) ([]TableEntry, error)    // in no particular order; const entries included and marked
-	SetDefault(table string, e *TableEntry) error  // e.Match is empty; nil restores the program's own default
-	Default(table string) (*TableEntry, error)     // nil where there is none
+	// in no particular order; const entries included and marked
+	Entries(table string) ([]TableEntry, error)
+	// e.Match is empty; nil restores the program's own default
+	SetDefault(table string, e *TableEntry) error
+	Default(table string) (*TableEntry, error) // nil where there is none
 
-	// DirectCounter reads (and SetDirectCounter sets) the counter of the entry with e's match; the default entry has none in BMv2.
+	// DirectCounter reads (and SetDirectCounter sets) the counter of the entry with e's match; the
+	// default entry has none in BMv2.
 	DirectCounter(table string, e *TableEntry) (CounterData, error)
 	SetDirectCounter(table string, e *TableEntry, d CounterData) error
 	DirectMeter(table string, e *TableEntry) (*MeterConfig, error)
 	SetDirectMeter(table string, e *TableEntry, c *MeterConfig) error
 
-	// Members and groups of an action profile ("act_prof" in the JSON). A group's weights are in members per bucket. SetMember and SetGroup with insert make
-	// a new one (ErrExists if there is), without it they change one (ErrNotFound). A group without members is a hit that runs no action. What an entry, a
-	// default entry or a group refers to cannot be deleted (ErrInvalid).
+	// Members and groups of an action profile ("act_prof" in the JSON). A group's weights are in
+	// members per bucket. SetMember and SetGroup with insert make a new one (ErrExists if there
+	// is), without it they change one (ErrNotFound). A group without members is a hit that runs no
+	// action. What an entry, a default entry or a group refers to cannot be deleted (ErrInvalid).
 	SetMember(profile string, id uint32, a *ActionCall, insert bool) error
 	DeleteMember(profile string, id uint32) error
 	Members(profile string) (map[uint32]ActionCall, error)
@@ -109,26 +126,32 @@ type Pipeline interface {
 	ReadMeter(name string, index int) (*MeterConfig, error)
 	WriteMeter(name string, index int, c *MeterConfig) error
 	ReadRegister(name string, index int) ([]byte, error)
-	// ReadRegisters reads count cells from first on, one after the other: a snapshot of each cell, not of the range.
+	// ReadRegisters reads count cells from first on, one after the other: a snapshot of each cell,
+	// not of the range.
 	ReadRegisters(name string, first, count int) ([][]byte, error)
 	WriteRegister(name string, index int, value []byte) error
 	// FillRegister sets every cell to value.
 	FillRegister(name string, value []byte) error
 
-	// SetValueSet replaces the members of a parser value set: for each field of a member a Value and, where only some of its bits count, a Mask.
+	// SetValueSet replaces the members of a parser value set: for each field of a member a Value
+	// and, where only some of its bits count, a Mask.
 	SetValueSet(name string, members [][]FieldMatch) error
 	ValueSet(name string) ([][]FieldMatch, error)
 
-	// SetMulticastGroup sets the replicas of a group, of which there may be none; nil removes it. Ids are 1 to 65535 (ErrOutOfRange).
+	// SetMulticastGroup sets the replicas of a group, of which there may be none; nil removes it.
+	// Ids are 1 to 65535 (ErrOutOfRange).
 	SetMulticastGroup(id uint32, replicas []Replica) error
 	MulticastGroups() map[uint32][]Replica
-	// SetCloneSession sets what a session means; nil removes it. Ids are 0 to 32767, as in BMv2 (ErrOutOfRange).
+	// SetCloneSession sets what a session means; nil removes it. Ids are 0 to 32767, as in BMv2
+	// (ErrOutOfRange).
 	SetCloneSession(id uint32, s *CloneSession) error
 	CloneSessions() map[uint32]CloneSession
 
-	// Barrier makes the changes so far final: when it has returned, no packet touches a register any more that found something in a table, group, session or value
-	// set as it was before. Who acknowledges changes calls it first, once for all of them. Until then such a packet may be under way. What it did to registers before
-	// stays done, and it leaves by the port that it has been given.
+	// Barrier makes the changes so far final: when it has returned, no packet touches a register
+	// any more that found something in a table, group, session or value set as it was before. Who
+	// acknowledges changes calls it first, once for all of them. Until then such a packet may be
+	// under way. What it did to registers before stays done, and it leaves by the port that it has
+	// been given.
 	Barrier() error
 }
 
@@ -157,11 +180,14 @@ type Digest struct {
 
 // Device is a switch: ports, and at most one committed pipeline.
 type Device interface {
-	// Engine names the engine that runs the committed program and why it was chosen, for people ("interp: chosen with --engine").
+	// Engine names the engine that runs the committed program and why it was chosen, for people
+	// ("interp: chosen with --engine").
 	Engine() string
-	// Verify reports why prog cannot be run here, wrapping ErrUnsupported with the construct and its place in the JSON; nil if it can.
+	// Verify reports why prog cannot be run here, wrapping ErrUnsupported with the construct and
+	// its place in the JSON; nil if it can.
 	Verify(prog *bmv2json.Program) error
-	// Commit replaces the running program. State starts empty (const entries and defaults apart). No packet sees parts of both programs.
+	// Commit replaces the running program. State starts empty (const entries and defaults apart).
+	// No packet sees parts of both programs.
 	Commit(prog *bmv2json.Program) error
 	// Pipeline returns the committed pipeline, or nil.
 	Pipeline() Pipeline
@@ -170,22 +196,27 @@ type Device interface {
 	RemovePort(number uint32) error
 	Ports() map[Port]PortCounters
 
-	// PacketOut injects a frame (packet-out header included, as the program's parser expects it) as if received on the CPU port.
+	// PacketOut injects a frame (packet-out header included, as the program's parser expects it) as
+	// if received on the CPU port.
 	PacketOut(frame []byte) error
-	// OnPacketIn sets who gets the frames that leave by the CPU port (packet-in header included). The callee owns the frame.
+	// OnPacketIn sets who gets the frames that leave by the CPU port (packet-in header included).
+	// The callee owns the frame.
 	OnPacketIn(func(frame []byte))
 	// OnDigest sets who gets the digests.
 	OnDigest(func(Digest))
-	// Now is the clock that the program sees in its timestamps, since the device was made. It goes on while the machine is suspended: read leases are counted by it.
+	// Now is the clock that the program sees in its timestamps, since the device was made. It goes
+	// on while the machine is suspended: read leases are counted by it.
 	Now() time.Duration
 	Close() error
 }
 
-// Preparer is a Device that can build a pipeline beside the running one. What P4Runtime calls VERIFY_AND_SAVE and RECONCILE_AND_COMMIT needs it.
+// Preparer is a Device that can build a pipeline beside the running one. What P4Runtime calls
+// VERIFY_AND_SAVE and RECONCILE_AND_COMMIT needs it.
 type Preparer interface {
 	// Prepare makes a pipeline for prog that no packet passes yet. It can be read and written.
 	Prepare(prog *bmv2json.Program) (Pipeline, error)
-	// Activate makes a pipeline that came from Prepare the committed one. No packet passes between the call of handOver (if not nil), which can copy what packets
-	// change, and the first packet of the new pipeline. If handOver fails, nothing has happened.
+	// Activate makes a pipeline that came from Prepare the committed one. No packet passes between
+	// the call of handOver (if not nil), which can copy what packets change, and the first packet
+	// of the new pipeline. If handOver fails, nothing has happened.
 	Activate(p Pipeline, handOver func() error) error
 }

@@ -27,8 +27,8 @@ type Match struct {
 	Stack  int16  // where StackBytes of the stack are, below the frame pointer, a multiple of 8
 	Prefix string // begins the names of the code's own labels
 
-	// Plain, Drop and Pass are the labels where it goes on. The code never runs off its end. Plain is not used where
-	// Both is empty.
+	// Plain, Drop and Pass are the labels where it goes on. The code never runs off its end. Plain
+	// is not used where Both is empty.
 	Plain, Drop, Pass string
 }
 
@@ -56,8 +56,8 @@ const (
 	fragmentOffset = 0x1fff
 )
 
-// tags are the Ethernet types of tags: 802.1Q, 802.1ad, and what was used for the latter before. Linux takes the
-// first two off, other switches all.
+// tags are the Ethernet types of tags: 802.1Q, 802.1ad, and what was used for the latter before.
+// Linux takes the first two off, other switches all.
 var tags = []uint16{0x8100, 0x88a8, 0x9100}
 
 // network is a number of two bytes as a program loads it from a frame.
@@ -76,8 +76,8 @@ type writer struct {
 
 // Write writes the code: emit gets instructions, place a label for the next one.
 //
-// Nearly all frames have their headers in the linear part, no tag and no options. Those are decided with a few direct
-// reads; the others by [writer.thorough].
+// Nearly all frames have their headers in the linear part, no tag and no options. Those are decided
+// with a few direct reads; the others by [writer.thorough].
 func (m Match) Write(emit func(...asm.Instruction), place func(label string)) {
 	w := writer{&m, emit, place}
 	data, tagged := int16(skbData), w.label("thorough")
@@ -103,11 +103,13 @@ func (m Match) Write(emit func(...asm.Instruction), place func(label string)) {
 	w.emit(asm.Ja.Label(m.Pass))
 	w.place(w.label("ip"))
 	w.emit(
-		asm.LoadMem(asm.R1, asm.R2, etherLength+ipProtocol, asm.Byte), asm.JNE.Imm(asm.R1, protocolUDP, m.Pass),
+		asm.LoadMem(asm.R1, asm.R2, etherLength+ipProtocol, asm.Byte),
+		asm.JNE.Imm(asm.R1, protocolUDP, m.Pass),
 		asm.LoadMem(asm.R1, asm.R2, etherLength+ipVersion, asm.Byte),
 		asm.JNE.Imm(asm.R1, plainVersion, w.label("thorough")),
 		asm.LoadMem(asm.R1, asm.R2, etherLength+ipFragment, asm.Half),
-		asm.And.Imm(asm.R1, network(moreFragments|fragmentOffset)), asm.JNE.Imm(asm.R1, 0, w.label("thorough")),
+		asm.And.Imm(asm.R1, network(moreFragments|fragmentOffset)),
+		asm.JNE.Imm(asm.R1, 0, w.label("thorough")),
 		asm.LoadMem(asm.R1, asm.R2, etherLength+ipLength, asm.Half),
 		asm.LoadMem(asm.R2, asm.R2, etherLength+ipLength+2, asm.Half))
 	w.ports(m.Plain)
@@ -126,13 +128,14 @@ func (w *writer) ports(named string) {
 	}
 }
 
-// thorough is for frames with tags, options, fragments, or headers that are not in the linear part. A is where it is
-// in the frame, B is not 0 where the packet is not plain.
+// thorough is for frames with tags, options, fragments, or headers that are not in the linear part.
+// A is where it is in the frame, B is not 0 where the packet is not plain.
 func (w *writer) thorough() {
 	w.emit(asm.Mov.Imm(w.A, etherType), asm.Mov.Imm(w.B, 0))
 	if !w.XDP {
 		if w.Untagged { // a frame may be here for another reason
-			w.emit(asm.LoadMem(asm.R1, w.Ctx, skbVLANPresent, asm.Word), asm.JNE.Imm(asm.R1, 0, w.Drop))
+			w.emit(asm.LoadMem(asm.R1, w.Ctx, skbVLANPresent, asm.Word),
+				asm.JNE.Imm(asm.R1, 0, w.Drop))
 		} else {
 			w.emit(asm.LoadMem(w.B, w.Ctx, skbVLANPresent, asm.Word))
 		}
@@ -162,17 +165,21 @@ func (w *writer) thorough() {
 	w.place(ip)
 	w.load(2, ipLength)
 	w.emit(
-		asm.LoadMem(asm.R1, asm.R10, w.Stack+ipProtocol, asm.Byte), asm.JNE.Imm(asm.R1, protocolUDP, w.Pass),
+		asm.LoadMem(asm.R1, asm.R10, w.Stack+ipProtocol, asm.Byte),
+		asm.JNE.Imm(asm.R1, protocolUDP, w.Pass),
 		asm.LoadMem(asm.R1, asm.R10, w.Stack+ipFragment, asm.Half),
-		asm.Mov.Reg(asm.R2, asm.R1), asm.And.Imm(asm.R2, network(fragmentOffset)), asm.JNE.Imm(asm.R2, 0, w.Pass),
+		asm.Mov.Reg(asm.R2, asm.R1), asm.And.Imm(asm.R2, network(fragmentOffset)),
+		asm.JNE.Imm(asm.R2, 0, w.Pass),
 		asm.And.Imm(asm.R1, network(moreFragments)), asm.Or.Reg(w.B, asm.R1),
 		asm.LoadMem(asm.R1, asm.R10, w.Stack+ipVersion, asm.Byte),
-		// 4 and at least 5 words: else it is no IPv4, and whoever takes it for some is not to get it.
+		// 4 and at least 5 words: else it is no IPv4, and whoever takes it for some is not to get
+		// it.
 		asm.JLT.Imm(asm.R1, plainVersion, w.Drop), asm.JGT.Imm(asm.R1, 0x4f, w.Drop),
 		asm.Sub.Imm(asm.R1, 0x40), asm.LSh.Imm(asm.R1, 2), asm.Add.Reg(w.A, asm.R1),
 		asm.Sub.Imm(asm.R1, ipLength), asm.Or.Reg(w.B, asm.R1))
 	w.load(2, 4)
-	w.emit(asm.LoadMem(asm.R1, asm.R10, w.Stack, asm.Half), asm.LoadMem(asm.R2, asm.R10, w.Stack+2, asm.Half))
+	w.emit(asm.LoadMem(asm.R1, asm.R10, w.Stack, asm.Half),
+		asm.LoadMem(asm.R2, asm.R10, w.Stack+2, asm.Half))
 	w.ports(w.label("named"))
 	w.emit(asm.Ja.Label(w.Pass))
 	if len(w.Both) == 0 {
@@ -182,8 +189,8 @@ func (w *writer) thorough() {
 	w.emit(asm.JNE.Imm(w.B, 0, w.Drop), asm.Ja.Label(w.Plain))
 }
 
-// load reads n bytes of the frame, from A and an offset on, to the stack. Where there are not so many the frame is
-// dropped: the kernel would not take it for a packet either.
+// load reads n bytes of the frame, from A and an offset on, to the stack. Where there are not so
+// many the frame is dropped: the kernel would not take it for a packet either.
 func (w *writer) load(offset, n int32) {
 	fn := asm.FnSkbLoadBytes
 	if w.XDP {

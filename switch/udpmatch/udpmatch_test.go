@@ -52,19 +52,22 @@ func program(t *testing.T, m udpmatch.Match) *ebpf.Program {
 	if m.XDP {
 		kind = ebpf.XDP
 	}
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: kind, License: "Apache-2.0", Instructions: out})
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: kind, License: "Apache-2.0",
+		Instructions: out})
 	udptest.Check(t, err)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
 
-// TestVerdicts runs the code on frames, as it is at tc and at XDP. (At tc the kernel runs it on the frame as it is given:
-// no tag is beside it.)
+// TestVerdicts runs the code on frames, as it is at tc and at XDP. (At tc the kernel runs it on the
+// frame as it is given: no tag is beside it.)
 func TestVerdicts(t *testing.T) {
 	const ours, to, other = 20035, 20037, 9
 	packet := func(from, dst uint16, change func(*udptest.Packet)) udptest.Packet {
-		p := udptest.Packet{EthernetDst: make(net.HardwareAddr, 6), EthernetSrc: make(net.HardwareAddr, 6), Payload: make([]byte, 32),
-			Src: netip.AddrPortFrom(netip.MustParseAddr("10.1.0.2"), from), Dst: netip.AddrPortFrom(netip.MustParseAddr("10.2.0.2"), dst)}
+		p := udptest.Packet{EthernetDst: make(net.HardwareAddr, 6),
+			EthernetSrc: make(net.HardwareAddr, 6), Payload: make([]byte, 32),
+			Src: netip.AddrPortFrom(netip.MustParseAddr("10.1.0.2"), from),
+			Dst: netip.AddrPortFrom(netip.MustParseAddr("10.2.0.2"), dst)}
 		if change != nil {
 			change(&p)
 		}
@@ -77,15 +80,21 @@ func TestVerdicts(t *testing.T) {
 			}
 		}
 	}
-	change := func(f []byte, at int, b ...byte) []byte { f = slices.Clone(f); copy(f[at:], b); return f }
+	change := func(f []byte, at int, b ...byte) []byte {
+		f = slices.Clone(f)
+		copy(f[at:],
+			b)
+		return f
+	}
 	whole := packet(other, ours, nil).Frame()
 	pieces := packet(other, ours, nil).Fragments(8)
 	five := []uint16{0x8100, 0x88a8, 0x9100, 0x8100, 0x8100}
 	options := func(p *udptest.Packet) { p.Options = []byte{1, 1, 1, 1} }
 	for _, c := range []struct {
-		name           string
-		frame          []byte
-		look, untagged int // what becomes of it where tags are looked through, and where there are to be none
+		name  string
+		frame []byte
+		// what becomes of it where tags are looked through, and where there are to be none
+		look, untagged int
 	}{
 		{"to the port", whole, plain, plain},
 		{"from the port", packet(ours, other, nil).Frame(), plain, plain},
@@ -98,9 +107,11 @@ func TestVerdicts(t *testing.T) {
 		{"four tags", packet(other, ours, tags(five[:4]...)).Frame(), dropped, dropped},
 		{"five tags", packet(other, ours, tags(five...)).Frame(), dropped, dropped},
 		{"one tag, another port", packet(other, other, tags(0x88a8)).Frame(), passed, dropped},
-		{"four tags, another port", packet(other, other, tags(five[:4]...)).Frame(), passed, dropped},
+		{"four tags, another port", packet(other, other, tags(five[:4]...)).Frame(), passed,
+			dropped},
 		{"five tags, another port", packet(other, other, tags(five...)).Frame(), dropped, dropped},
-		{"one tag and IPv6", change(packet(other, ours, tags(0x8100)).Frame(), 16, 0x86, 0xdd), passed, dropped},
+		{"one tag and IPv6", change(packet(other, ours, tags(0x8100)).Frame(), 16, 0x86, 0xdd),
+			passed, dropped},
 		{"a tag and nothing", packet(other, ours, tags(0x8100)).Frame()[:16], dropped, dropped},
 		{"options", packet(other, ours, options).Frame(), dropped, dropped},
 		{"options, another port", packet(other, other, options).Frame(), passed, passed},
@@ -124,18 +135,23 @@ func TestVerdicts(t *testing.T) {
 				if untagged {
 					want = c.untagged
 				}
-				got, err := program(t, udpmatch.Match{XDP: xdp, Both: []uint16{ours}, To: []uint16{to}, Untagged: untagged}).Run(&ebpf.RunOptions{Data: c.frame})
+				got, err := program(t, udpmatch.Match{XDP: xdp, Both: []uint16{ours},
+					To: []uint16{to}, Untagged: untagged}).Run(&ebpf.RunOptions{Data: c.frame})
 				if err != nil {
 					t.Errorf("%s: %v", c.name, err)
 				} else if got != uint32(want) {
-					t.Errorf("%s (XDP: %v, no tags: %v): %d, not %d", c.name, xdp, untagged, got, want)
+					t.Errorf("%s (XDP: %v, no tags: %v): %d, not %d", c.name, xdp, untagged, got,
+						want)
 				}
 			}
 		}
 	}
 	// With ports to which nobody may send alone, nothing is plain.
-	for frame, want := range map[string]uint32{string(whole): passed, string(packet(other, to, options).Frame()): dropped} {
-		if got, err := program(t, udpmatch.Match{To: []uint16{to}}).Run(&ebpf.RunOptions{Data: []byte(frame)}); err != nil || got != want {
+	for frame, want := range map[string]uint32{string(whole): passed,
+		string(packet(other, to, options).Frame()): dropped} {
+		if got, err := program(t,
+			udpmatch.Match{To: []uint16{to}}).Run(&ebpf.RunOptions{Data: []byte(
+			frame)}); err != nil || got != want {
 			t.Errorf("%x: %d (%v), not %d", frame, got, err, want)
 		}
 	}

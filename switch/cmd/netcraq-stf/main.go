@@ -1,8 +1,10 @@
-// Command netcraq-stf runs an STF file against a P4 program that p4c compiled for BMv2, on the interp engine, and prints what differed.
+// Command netcraq-stf runs an STF file against a P4 program that p4c compiled for BMv2, on the
+// interp engine, and prints what differed.
 //
 //	netcraq-stf PROGRAM.json FILE.stf
 //
-// It ends with 0 if nothing differed, 1 if something did, and 2 if the file or the program could not be run.
+// It ends with 0 if nothing differed, 1 if something did, and 2 if the file or the program could
+// not be run.
 package main
 
 import (

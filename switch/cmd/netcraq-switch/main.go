@@ -1,5 +1,6 @@
-// Command netcraq-switch is a software P4 switch: it runs a v1model program that p4c-bm2-ss compiled on Linux network interfaces and serves P4Runtime. Its command line
-// is that of BMv2's simple_switch_grpc.
+// Command netcraq-switch is a software P4 switch: it runs a v1model program that p4c-bm2-ss
+// compiled on Linux network interfaces and serves P4Runtime. Its command line is that of BMv2's
+// simple_switch_grpc.
 package main
 
 import (

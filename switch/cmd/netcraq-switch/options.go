@@ -69,10 +69,12 @@ const (
 const levelTrace = slog.LevelDebug - 4
 
 var levels = map[string]slog.Level{
-	"trace": levelTrace, "debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
+	"trace": levelTrace, "debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
+	"error": slog.LevelError,
 }
 
-// foreign are the options of BMv2's simple_switch_grpc that mean nothing here, with what is said about them. Scripts written for BMv2 pass them.
+// foreign are the options of BMv2's simple_switch_grpc that mean nothing here, with what is said
+// about them. Scripts written for BMv2 pass them.
 var foreign = []struct {
 	name     string
 	hasValue bool
@@ -100,7 +102,8 @@ var foreignTarget = []struct {
 	{"disable-swap", false, "a new program is committed at once"},
 	{"enable-swap", false, "a new program is committed at once"},
 	{"dp-grpc-server-addr", true, "frames come from interfaces only"},
-	{"priority-queues", true, "there are no queues: a frame is sent when the program is done with it"},
+	{"priority-queues", true,
+		"there are no queues: a frame is sent when the program is done with it"},
 	{"max-mc-groups", true, "the number of multicast groups is not limited"},
 	{"max-l1-entries", true, "the number of multicast replicas is not limited"},
 	{"max-l2-entries", true, "the number of multicast replicas is not limited"},
@@ -169,14 +172,16 @@ func parseOptions(args []string) (*options, error) {
 	return o, f.check(o)
 }
 
-// adjoined puts values of options that may go without one next to them, as pflag wants it: "--pcap DIR" is "--pcap=DIR"
-// to BMv2, unless the next word is an option.
+// adjoined puts values of options that may go without one next to them, as pflag wants it: "--pcap
+// DIR" is "--pcap=DIR" to BMv2, unless the next word is an option.
 func adjoined(s *pflag.FlagSet, args []string) (out []string) {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
-		if name, long := strings.CutPrefix(a, "--"); long && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
+		if name, long := strings.CutPrefix(a, "--"); long && i+1 < len(args) &&
+			!strings.HasPrefix(args[i+1], "-") {
 			// (not those of truth values, which take none)
-			if flag := s.Lookup(name); flag != nil && flag.NoOptDefVal != "" && flag.Value.Type() != "bool" {
+			if flag := s.Lookup(name); flag != nil && flag.NoOptDefVal != "" &&
+				flag.Value.Type() != "bool" {
 				i++
 				a += "=" + args[i]
 			}
@@ -186,7 +191,8 @@ func adjoined(s *pflag.FlagSet, args []string) (out []string) {
 	return out
 }
 
-// abbreviable lets the names of options be shortened to what is no other's beginning, as BMv2 takes them.
+// abbreviable lets the names of options be shortened to what is no other's beginning, as BMv2 takes
+// them.
 func abbreviable(s *pflag.FlagSet) {
 	var names []string
 	s.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
@@ -238,27 +244,36 @@ func usage(w io.Writer) {
 }
 
 func newFlagSets(o *options) *flagSets {
-	f := &flagSets{main: pflag.NewFlagSet("netcraq-switch", pflag.ContinueOnError), target: pflag.NewFlagSet("target", pflag.ContinueOnError)}
+	f := &flagSets{main: pflag.NewFlagSet("netcraq-switch", pflag.ContinueOnError),
+		target: pflag.NewFlagSet("target", pflag.ContinueOnError)}
 	m := f.main
 	m.SortFlags = false
 	m.Usage, f.target.Usage = func() {}, func() {}
-	m.StringArrayVarP(&f.interfaces, "interface", "i", nil, "attach network interface IFACE as port PORT, given as `PORT@IFACE`; repeat for each port")
+	m.StringArrayVarP(&f.interfaces, "interface", "i", nil,
+		"attach network interface IFACE as port PORT, given as `PORT@IFACE`; repeat for each port")
 	m.Var(decimal[uint64]{&o.deviceID}, "device-id", "device id in P4Runtime requests; `N`")
 	m.BoolVar(&o.noP4, "no-p4", false, "start without a program")
-	m.StringVar(&o.p4info, "p4info", "", "P4Info of PROGRAM.json (text or binary `FILE`): controllers can read and write at once,\nwithout pushing it first")
+	m.StringVar(&o.p4info, "p4info", "",
+		"P4Info of PROGRAM.json (text or binary `FILE`): controllers can read and write at once,\nwithout pushing it first")
 	m.StringVar(&o.engine, "engine", "auto", "what runs the program: `auto|ebpf|interp`")
-	m.Var(&o.hook, "hook", "where ebpf meets frames: at `auto|tc|xdp|clsact`. xdp is on ports whose driver runs it natively, others are at\ntc; auto takes xdp on those but for veth, where it gains nothing; clsact is tc as on Linux before 6.6")
-	m.Var(decimal[uint16]{&o.onlyUDP}, "only-udp", "share the interfaces with the host: the program gets IPv4 packets to and from UDP port `N`, the host's stack\nall else; tagged ones of that port, fragments and those with IP options are dropped.\nWith --engine interp the host gets a copy of everything")
+	m.Var(&o.hook, "hook",
+		"where ebpf meets frames: at `auto|tc|xdp|clsact`. xdp is on ports whose driver runs it natively, others are at\ntc; auto takes xdp on those but for veth, where it gains nothing; clsact is tc as on Linux before 6.6")
+	m.Var(decimal[uint16]{&o.onlyUDP}, "only-udp",
+		"share the interfaces with the host: the program gets IPv4 packets to and from UDP port `N`, the host's stack\nall else; tagged ones of that port, fragments and those with IP options are dropped.\nWith --engine interp the host gets a copy of everything")
 	o.maxConnections = defaultConnections
-	m.Var(decimal[int]{&o.maxConnections}, "max-connections", "serve P4Runtime to `N` connections at a time; more are refused, or take the place of those that make no call")
+	m.Var(decimal[int]{&o.maxConnections}, "max-connections",
+		"serve P4Runtime to `N` connections at a time; more are refused, or take the place of those that make no call")
 	m.BoolVar(&o.logConsole, "log-console", false, "log to stdout")
 	m.StringVar(&o.logFile, "log-file", "", "log to `FILE`")
-	m.StringVarP(&f.level, "log-level", "L", "info", "trace, debug, info, warn, error or off; `LEVEL`")
-	m.StringVar(&o.pcap, "pcap", "", "record IFACE_in.pcap and IFACE_out.pcap of each interface in `DIR`; here, where\nno word but an option is behind it")
+	m.StringVarP(&f.level, "log-level", "L", "info",
+		"trace, debug, info, warn, error or off; `LEVEL`")
+	m.StringVar(&o.pcap, "pcap", "",
+		"record IFACE_in.pcap and IFACE_out.pcap of each interface in `DIR`; here, where\nno word but an option is behind it")
 	m.Lookup("pcap").NoOptDefVal = "."
 	m.Var(decimal[int]{&o.dump}, "dump-packet-data", "log the first `N` bytes of each frame")
-	m.StringVar(&o.faults, "faults", "", "lose, duplicate, reorder and delay frames, for tests: a `FILE` or the rules themselves,\n"+
-		"e.g. 'seed=7; 1/rx: loss=0.01; *: delay=2ms, jitter=1ms, dup=0.01, reorder=0.05'")
+	m.StringVar(&o.faults, "faults", "",
+		"lose, duplicate, reorder and delay frames, for tests: a `FILE` or the rules themselves,\n"+
+			"e.g. 'seed=7; 1/rx: loss=0.01; *: delay=2ms, jitter=1ms, dup=0.01, reorder=0.05'")
 	m.BoolVarP(&o.help, "help", "h", false, "show this")
 	m.BoolVarP(&o.version, "version", "v", false, "show the version")
 	m.BoolVar(&o.jsonVer, "json-version", false, "show the version of the JSON format that is read")
@@ -271,13 +286,17 @@ func newFlagSets(o *options) *flagSets {
 
 	t := f.target
 	t.SortFlags = false
-	t.StringVar(&o.grpc.addr, "grpc-server-addr", defaultAddr, "address of the P4Runtime server, `HOST:PORT`. BMv2's default is every address of the\nmachine; ours is the machine itself only: give 0.0.0.0:9559 for BMv2's")
+	t.StringVar(&o.grpc.addr, "grpc-server-addr", defaultAddr,
+		"address of the P4Runtime server, `HOST:PORT`. BMv2's default is every address of the\nmachine; ours is the machine itself only: give 0.0.0.0:9559 for BMv2's")
 	t.BoolVar(&o.grpc.tls, "grpc-server-ssl", false, "serve P4Runtime over TLS")
 	t.StringVar(&o.grpc.cert, "grpc-server-cert", "", "the server's certificate, PEM `FILE`")
 	t.StringVar(&o.grpc.key, "grpc-server-key", "", "the server's private key, PEM `FILE`")
-	t.StringVar(&o.grpc.ca, "grpc-server-cacert", "", "certificates that sign clients' certificates, PEM `FILE`")
-	t.BoolVar(&o.grpc.requireClientCert, "grpc-server-with-client-auth", false, "refuse clients without a certificate")
-	t.Var(decimal[uint32]{&o.cpuPort}, "cpu-port", "port `N` of packet-in and packet-out; without it there are none")
+	t.StringVar(&o.grpc.ca, "grpc-server-cacert", "",
+		"certificates that sign clients' certificates, PEM `FILE`")
+	t.BoolVar(&o.grpc.requireClientCert, "grpc-server-with-client-auth", false,
+		"refuse clients without a certificate")
+	t.Var(decimal[uint32]{&o.cpuPort}, "cpu-port",
+		"port `N` of packet-in and packet-out; without it there are none")
 	o.dropPort = defaultDropPort
 	t.Var(decimal[uint32]{&o.dropPort}, "drop-port", "egress port `N` that means drop")
 	t.Var(decimal[int]{&o.dump}, "dump-packet-data", "")
@@ -304,15 +323,20 @@ func addForeign(s *pflag.FlagSet, name string, hasValue bool) {
 func (f *flagSets) check(o *options) error {
 	switch args := f.main.Args(); {
 	case len(args) > 1:
-		return usageError("one program at most, not %q; target options such as --cpu-port come after \"--\"", args)
+		return usageError(
+			"one program at most, not %q; target options such as --cpu-port come after \"--\"",
+			args)
 	case len(args) == 1 && o.noP4:
 		o.unused = args[0]
 	case len(args) == 1:
 		o.json = args[0]
 	case !o.noP4 && f.main.Changed("pcap") && o.pcap != ".":
-		return usageError("no program: the word behind --pcap, %q, is its directory; --pcap=. is for here", o.pcap)
+		return usageError(
+			"no program: the word behind --pcap, %q, is its directory; --pcap=. is for here",
+			o.pcap)
 	case !o.noP4:
-		return usageError("no program: give the JSON that p4c-bm2-ss wrote, or --no-p4 to wait for a controller to push one")
+		return usageError(
+			"no program: give the JSON that p4c-bm2-ss wrote, or --no-p4 to wait for a controller to push one")
 	}
 	if o.p4info != "" && o.json == "" {
 		return usageError("--p4info describes a program: give the program's JSON too")
@@ -324,10 +348,12 @@ func (f *flagSets) check(o *options) error {
 		}
 		for _, q := range o.ports {
 			if p.number == q.number {
-				return usageError("port %d is given twice: as %s and as %s", p.number, q.iface, p.iface)
+				return usageError("port %d is given twice: as %s and as %s", p.number, q.iface,
+					p.iface)
 			}
 			if p.iface == q.iface {
-				return usageError("interface %s is given twice: as port %d and as port %d", p.iface, q.number, p.number)
+				return usageError("interface %s is given twice: as port %d and as port %d", p.iface,
+					q.number, p.number)
 			}
 		}
 		o.ports = append(o.ports, p)
@@ -340,7 +366,8 @@ func (f *flagSets) check(o *options) error {
 		}
 	}
 	if o.cpuPort != 0 && o.cpuPort == o.dropPort {
-		return usageError("the CPU port and the drop port are both %d; give another --drop-port", o.cpuPort)
+		return usageError("the CPU port and the drop port are both %d; give another --drop-port",
+			o.cpuPort)
 	}
 	if o.maxConnections < 1 {
 		return usageError("--max-connections is at least 1, not %d", o.maxConnections)
@@ -350,7 +377,8 @@ func (f *flagSets) check(o *options) error {
 	}
 	for _, name := range []string{"use-files", "packet-in", "restore-state"} {
 		if f.main.Changed(name) {
-			return usageError("--%s is not supported: frames come from interfaces, state from P4Runtime", name)
+			return usageError(
+				"--%s is not supported: frames come from interfaces, state from P4Runtime", name)
 		}
 	}
 	if f.target.Changed("load-modules") {
@@ -399,7 +427,8 @@ func (g *grpcOptions) check() error {
 		return usageError("--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key")
 	}
 	if g.requireClientCert && g.ca == "" {
-		return usageError("--grpc-server-with-client-auth needs --grpc-server-cacert, to know which clients' certificates are good")
+		return usageError(
+			"--grpc-server-with-client-auth needs --grpc-server-cacert, to know which clients' certificates are good")
 	}
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// forms are command lines, of which the first three are those of p4lang/tutorials, p4-utils and ONOS. refused is what
-// is said about one that is not taken.
+// forms are command lines, of which the first three are those of p4lang/tutorials, p4-utils and
+// ONOS. refused is what is said about one that is not taken.
 var forms = []struct {
 	line    string
 	want    options
@@ -25,7 +25,8 @@ var forms = []struct {
 		"build/basic.json --log-console --thrift-port 9090 -- --grpc-server-addr 0.0.0.0:50051 --cpu-port " +
 		"510 --priority-queues 8",
 		want: options{ports: []portSpec{{1, "s1-eth1"}, {2, "s1-eth2"}}, pcap: "/var/pcaps",
-			json: "build/basic.json", logConsole: true, cpuPort: 510, grpc: grpcOptions{addr: "0.0.0.0:50051"}}},
+			json: "build/basic.json", logConsole: true, cpuPort: 510,
+			grpc: grpcOptions{addr: "0.0.0.0:50051"}}},
 	{line: "-i 1@s1-eth1 --pcap=pcap --thrift-port 9090 --nanolog ipc:///tmp/bm-1-log.ipc --device-id 1 " +
 		"l2.json --debugger --log-console -- --grpc-server-addr 0.0.0.0:9559",
 		want: options{ports: []portSpec{{1, "s1-eth1"}}, pcap: "pcap", deviceID: 1, json: "l2.json",
@@ -39,7 +40,8 @@ var forms = []struct {
 	{line: "--pcap=dir p.json", want: options{pcap: "dir", json: "p.json"}},
 	{line: "p.json --pcap", want: options{pcap: ".", json: "p.json"}},
 	{line: "--pcap --device-id 2 p.json", want: options{pcap: ".", deviceID: 2, json: "p.json"}},
-	{line: "--pcap -i 1@e p.json", want: options{pcap: ".", ports: []portSpec{{1, "e"}}, json: "p.json"}},
+	{line: "--pcap -i 1@e p.json", want: options{pcap: ".", ports: []portSpec{{1, "e"}},
+		json: "p.json"}},
 	{line: "--pcap p.json", refused: `the word behind --pcap, "p.json", is its directory`},
 	{line: "--no-p4 --pcap -- --drop-port 3", want: options{noP4: true, pcap: ".", dropPort: 3}},
 
@@ -48,8 +50,10 @@ var forms = []struct {
 	{line: "--device-id 010 p.json", want: options{deviceID: 10, json: "p.json"}},
 	{line: "--device-id 08 -i1@e -i02@f p.json",
 		want: options{deviceID: 8, ports: []portSpec{{1, "e"}, {2, "f"}}, json: "p.json"}},
-	{line: "--dump-packet-data 64 -L off p.json", want: options{dump: 64, logOff: true, json: "p.json"}},
-	{line: "--device 4 --pca dir --log-f x p.json", refused: "unknown flag: --log-f"}, // file, flush, ...
+	{line: "--dump-packet-data 64 -L off p.json", want: options{dump: 64, logOff: true,
+		json: "p.json"}},
+	// file, flush, ...
+	{line: "--device 4 --pca dir --log-f x p.json", refused: "unknown flag: --log-f"},
 	{line: "--device 4 --pca dir --log-con p.json",
 		want: options{deviceID: 4, pcap: "dir", logConsole: true, json: "p.json"}},
 	{line: "--log-file log --log-flush --log-file-max-size 1000 --log-file-max-files 2 --max-port-count 64 p.json",
@@ -67,15 +71,18 @@ var forms = []struct {
 	{line: "--device-id p.json", refused: "it is no number"},
 	{line: "-i e@1 p.json", refused: "-i takes PORT@IFACE"},
 	{line: "-i 1 p.json", refused: "-i takes PORT@IFACE"},
-	{line: "--log-level loud p.json", refused: "not \"loud\"", ours: true}, // which BMv2 finds out later
+	// which BMv2 finds out later
+	{line: "--log-level loud p.json", refused: "not \"loud\"", ours: true},
 	{line: "-i 1@e -i 1@f p.json", refused: "port 1 is given twice", ours: true},
 	{line: "-i 510@e p.json -- --cpu-port 510", refused: "is the CPU port", ours: true},
 	{line: "p.json -- --load-modules x.so", refused: "--load-modules is not supported", ours: true},
 	{line: "--use-files 1 p.json", refused: "--use-files is not supported", ours: true},
 	{line: "--engine interp --hook xdp --only-udp 4001 p.json",
-		want: options{engine: "interp", hook: ebpf.HookXDP, onlyUDP: 4001, json: "p.json"}, ours: true},
+		want: options{engine: "interp", hook: ebpf.HookXDP, onlyUDP: 4001, json: "p.json"},
+		ours: true},
 	{line: "--only-udp 65536 p.json", refused: "it is too large", ours: true},
-	{line: "a.json b.json", refused: "one program at most", ours: true}, // BMv2 gives it to the target
+	// BMv2 gives it to the target
+	{line: "a.json b.json", refused: "one program at most", ours: true},
 	{line: "--nonsense p.json", refused: "unknown flag: --nonsense"},
 	{line: "", refused: "no program", ours: true},
 }
@@ -113,8 +120,8 @@ func TestCommandLines(t *testing.T) {
 	}
 }
 
-// TestCommandLinesOfBMv2 asks BMv2, where it is installed, which of these command lines it takes. With --help it ends
-// when it has read its options.
+// TestCommandLinesOfBMv2 asks BMv2, where it is installed, which of these command lines it takes.
+// With --help it ends when it has read its options.
 func TestCommandLinesOfBMv2(t *testing.T) {
 	binary, err := exec.LookPath("simple_switch_grpc")
 	if err != nil {

@@ -44,19 +44,25 @@ type engine struct {
 
 // engines are the engines in the order in which --engine auto prefers them.
 var engines = []engine{
-	{"ebpf", func(o *options, why string, log *slog.Logger, p ports.Options) (target.Device, error) {
+	{"ebpf", func(o *options, why string, log *slog.Logger, p ports.Options) (target.Device,
+		error) {
 		return startEBPF(o, why, log, p)
 	}},
-	{"interp", func(o *options, why string, log *slog.Logger, p ports.Options) (target.Device, error) {
+	{"interp", func(o *options, why string, log *slog.Logger, p ports.Options) (target.Device,
+		error) {
 		return startInterp(o, why, log, p)
 	}},
 }
 
-func startEBPF(o *options, why string, log *slog.Logger, p ports.Options) (engineselect.Engine, error) {
+func startEBPF(o *options, why string, log *slog.Logger, p ports.Options) (engineselect.Engine,
+	error) {
 	if p.Faults != nil {
-		return nil, fmt.Errorf("--faults works on frames in this process, and the kernel's do not come here: use --engine interp: %w", target.ErrUnsupported)
+		return nil,
+			fmt.Errorf(
+				"--faults works on frames in this process, and the kernel's do not come here: use --engine interp: %w", target.ErrUnsupported)
 	}
-	e := ebpf.Options{Why: why, Hook: o.hook, CPUPort: o.cpuPort, DropPort: o.dropPort, OnlyUDP: o.onlyUDP, Log: log}
+	e := ebpf.Options{Why: why, Hook: o.hook, CPUPort: o.cpuPort, DropPort: o.dropPort,
+		OnlyUDP: o.onlyUDP, Log: log}
 	if p.Tap != nil {
 		names := map[uint32]string{}
 		for _, spec := range o.ports {
@@ -78,12 +84,14 @@ func startEBPF(o *options, why string, log *slog.Logger, p ports.Options) (engin
 	return ebpf.New(e)
 }
 
-func startInterp(o *options, why string, log *slog.Logger, p ports.Options) (engineselect.Engine, error) {
-	return userspace.New(userspace.Options{Why: why, CPUPort: o.cpuPort, DropPort: o.dropPort, OnlyUDP: o.onlyUDP, Log: log, Ports: p})
+func startInterp(o *options, why string, log *slog.Logger, p ports.Options) (engineselect.Engine,
+	error) {
+	return userspace.New(userspace.Options{Why: why, CPUPort: o.cpuPort, DropPort: o.dropPort,
+		OnlyUDP: o.onlyUDP, Log: log, Ports: p})
 }
 
-// startEngine makes the device that the command line asks for. The choice of "auto" is made twice: here, by what the kernel and the options allow, and for each
-// program, by what the engine can run.
+// startEngine makes the device that the command line asks for. The choice of "auto" is made twice:
+// here, by what the kernel and the options allow, and for each program, by what the engine can run.
 func startEngine(o *options, log *slog.Logger, p ports.Options) (target.Device, error) {
 	if o.engine == "auto" {
 		fast, err := startEBPF(o, "the first choice of --engine auto", log, p)
@@ -104,7 +112,8 @@ func startEngine(o *options, log *slog.Logger, p ports.Options) (target.Device, 
 		}
 		names = append(names, e.name)
 	}
-	return nil, fmt.Errorf("there is no engine %q; --engine takes auto or one of: %s", o.engine, strings.Join(names, ", "))
+	return nil, fmt.Errorf("there is no engine %q; --engine takes auto or one of: %s", o.engine,
+		strings.Join(names, ", "))
 }
 
 // run runs the switch until ctx ends.
@@ -166,11 +175,14 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	go func() { failed <- gs.Serve(connections.Listen(listener)) }()
 	defer gs.Stop()
 	if o.grpc.addr == defaultAddr {
-		log.Info("P4Runtime is served on this machine only; give --grpc-server-addr after -- for others")
+		log.Info(
+			"P4Runtime is served on this machine only; give --grpc-server-addr after -- for others")
 	}
-	log.Info("ready", "device", o.deviceID, "ports", len(o.ports), "engine", dev.Engine(), "p4runtime", listener.Addr())
+	log.Info("ready", "device", o.deviceID, "ports", len(o.ports), "engine", dev.Engine(),
+		"p4runtime", listener.Addr())
 	name, _, _ := strings.Cut(dev.Engine(), ":")
-	fmt.Fprintf(stderr, "ready: device %d, %d ports, engine %s, P4Runtime on %s\n", o.deviceID, len(o.ports), name, listener.Addr())
+	fmt.Fprintf(stderr, "ready: device %d, %d ports, engine %s, P4Runtime on %s\n", o.deviceID,
+		len(o.ports), name, listener.Addr())
 	select {
 	case <-ctx.Done():
 		log.Info("ending")
@@ -180,7 +192,8 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	}
 }
 
-// openLog makes the log that the command line asks for. Without --log-console and --log-file only warnings and errors are logged, on stderr.
+// openLog makes the log that the command line asks for. Without --log-console and --log-file only
+// warnings and errors are logged, on stderr.
 func openLog(o *options, stdout, stderr io.Writer) (*slog.Logger, func(), error) {
 	if o.logOff {
 		return slog.New(slog.DiscardHandler), func() {}, nil
@@ -227,7 +240,8 @@ func portOptions(o *options, log *slog.Logger) (ports.Options, func(), error) {
 	}
 	if o.dump > 0 {
 		taps = append(taps, func(_ time.Time, iface string, d ports.Direction, frame []byte) {
-			log.Info("frame", "iface", iface, "direction", d, "bytes", len(frame), "data", hex.EncodeToString(frame[:min(len(frame), o.dump)]))
+			log.Info("frame", "iface", iface, "direction", d, "bytes", len(frame), "data",
+				hex.EncodeToString(frame[:min(len(frame), o.dump)]))
 		})
 	}
 	if len(taps) > 0 {
@@ -267,11 +281,13 @@ func readProgram(o *options) (*startProgram, error) {
 	}
 	info := &p4cfg.P4Info{}
 	if textErr := prototext.Unmarshal(text, info); textErr != nil {
-		if err := proto.Unmarshal(text, info); err != nil || len(info.Tables)+len(info.Actions) == 0 {
+		if err := proto.Unmarshal(text, info); err != nil ||
+			len(info.Tables)+len(info.Actions) == 0 {
 			return nil, fmt.Errorf("%s is no P4Info: %w", o.p4info, textErr)
 		}
 	}
-	return &startProgram{prog: prog, config: &p4v1.ForwardingPipelineConfig{P4Info: info, P4DeviceConfig: data}}, nil
+	return &startProgram{prog: prog, config: &p4v1.ForwardingPipelineConfig{P4Info: info,
+		P4DeviceConfig: data}}, nil
 }
 
 func (p *startProgram) load(dev target.Device, server *p4rt.Server) error {
@@ -294,7 +310,9 @@ func listen(addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("P4Runtime: %w; another switch may be running, or give another address with -- --grpc-server-addr HOST:PORT", err)
+		return nil,
+			fmt.Errorf(
+				"P4Runtime: %w; another switch may be running, or give another address with -- --grpc-server-addr HOST:PORT", err)
 	case err != nil:
 		return nil, fmt.Errorf("P4Runtime: %w", err)
 	}

@@ -17,9 +17,10 @@ func TestValuesFold(t *testing.T) {
 		"and with nothing": {And(field, Const(0)), 0},
 		"or":               {Or(Const(6), Const(3)), 7},
 		"shift out":        {Shl(field, 64), 0},
-		"decided":          {Select(Compare(CmpEq, field, Const(1<<12), false), field, Const(5)), 5},
-		"mod by 0":         {mod(Const(7), Const(0)), 0},
-		"sign":             {signExtend(Const(0x8), 4), math.MaxUint64 - 7},
+		"decided": {Select(Compare(CmpEq, field, Const(1<<12), false), field, Const(5)),
+			5},
+		"mod by 0": {mod(Const(7), Const(0)), 0},
+		"sign":     {signExtend(Const(0x8), 4), math.MaxUint64 - 7},
 	} {
 		if k, ok := c.got.Constant(); !ok || k != c.want {
 			t.Errorf("%s: %d (a constant: %v), not %d", name, k, ok, c.want)

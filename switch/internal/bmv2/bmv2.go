@@ -1,4 +1,5 @@
-// Package bmv2 drives BMv2's simple_switch_grpc for tests: what a [target.Pipeline] has, over P4Runtime, as far as BMv2 offers it there.
+// Package bmv2 drives BMv2's simple_switch_grpc for tests: what a [target.Pipeline] has, over
+// P4Runtime, as far as BMv2 offers it there.
 package bmv2
 
 import (
@@ -18,7 +19,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Pipeline is a program on BMv2. It has no registers and value sets over P4Runtime: these methods, and others that are not below, must not be called.
+// Pipeline is a program on BMv2. It has no registers and value sets over P4Runtime: these methods,
+// and others that are not below, must not be called.
 type Pipeline struct {
 	target.Pipeline // nil: for the methods that are not here
 
@@ -31,10 +33,13 @@ type Pipeline struct {
 	stream  p4v1.P4Runtime_StreamChannelClient
 }
 
-// Connect becomes the controller of a switch that is starting, and pushes a program. What the switch sends to its CPU port goes to packetIn, with the header that the program
-// has put before it; it may be nil. ctx ends the connection.
-func Connect(ctx context.Context, conn grpc.ClientConnInterface, device uint64, json []byte, prog *bmv2json.Program, info *configv1.P4Info, packetIn func(frame []byte)) (*Pipeline, error) {
-	p := &Pipeline{program: prog, device: device, info: info, ids: map[string]uint32{}, groups: map[uint32][]target.Replica{}, client: p4v1.NewP4RuntimeClient(conn)}
+// Connect becomes the controller of a switch that is starting, and pushes a program. What the
+// switch sends to its CPU port goes to packetIn, with the header that the program has put before
+// it; it may be nil. ctx ends the connection.
+func Connect(ctx context.Context, conn grpc.ClientConnInterface, device uint64, json []byte,
+	prog *bmv2json.Program, info *configv1.P4Info, packetIn func(frame []byte)) (*Pipeline, error) {
+	p := &Pipeline{program: prog, device: device, info: info, ids: map[string]uint32{},
+		groups: map[uint32][]target.Replica{}, client: p4v1.NewP4RuntimeClient(conn)}
 	for _, t := range info.Tables {
 		p.ids[t.Preamble.Name] = t.Preamble.Id
 		for _, m := range t.MatchFields {
@@ -69,7 +74,8 @@ func Connect(ctx context.Context, conn grpc.ClientConnInterface, device uint64, 
 		}
 	}()
 	_, err = p.client.SetForwardingPipelineConfig(ctx, &p4v1.SetForwardingPipelineConfigRequest{
-		DeviceId: device, ElectionId: election, Action: p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
+		DeviceId: device, ElectionId: election,
+		Action: p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
 		Config: &p4v1.ForwardingPipelineConfig{P4Info: info, P4DeviceConfig: json},
 	})
 	if err != nil {
@@ -84,8 +90,10 @@ func (p *Pipeline) arbitrate(ctx context.Context) (err error) {
 	if p.stream, err = p.client.StreamChannel(ctx, grpc.WaitForReady(true)); err != nil {
 		return err
 	}
-	if err = p.stream.Send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{
-		Arbitration: &p4v1.MasterArbitrationUpdate{DeviceId: p.device, ElectionId: election}}}); err != nil {
+	if err = p.stream.Send(&p4v1.StreamMessageRequest{
+		Update: &p4v1.StreamMessageRequest_Arbitration{
+			Arbitration: &p4v1.MasterArbitrationUpdate{DeviceId: p.device,
+				ElectionId: election}}}); err != nil {
 		return err
 	}
 	_, err = p.stream.Recv()
@@ -115,7 +123,8 @@ func (p *Pipeline) header(name string, fields []*p4v1.PacketMetadata) []byte {
 	return out
 }
 
-func (p *Pipeline) split(name string, frame []byte) (fields []*p4v1.PacketMetadata, payload []byte) {
+func (p *Pipeline) split(name string, frame []byte) (fields []*p4v1.PacketMetadata,
+	payload []byte) {
 	at := 0
 	for _, m := range p.metadata(name) {
 		value := make([]byte, (m.Bitwidth+7)/8)
@@ -142,14 +151,17 @@ func (p *Pipeline) metadata(name string) []*configv1.ControllerPacketMetadata_Me
 // PacketOut sends a frame, with the program's header before it, by the CPU port.
 func (p *Pipeline) PacketOut(frame []byte) error {
 	fields, payload := p.split("packet_out", frame)
-	return p.stream.Send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Packet{Packet: &p4v1.PacketOut{Payload: payload, Metadata: fields}}})
+	return p.stream.Send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Packet{
+		Packet: &p4v1.PacketOut{Payload: payload, Metadata: fields}}})
 }
 
 // Program implements [target.Pipeline].
 func (p *Pipeline) Program() *bmv2json.Program { return p.program }
 
 func (p *Pipeline) write(kind p4v1.Update_Type, e *p4v1.Entity) error {
-	_, err := p.client.Write(context.Background(), &p4v1.WriteRequest{DeviceId: p.device, ElectionId: election, Updates: []*p4v1.Update{{Type: kind, Entity: e}}})
+	_, err := p.client.Write(context.Background(),
+		&p4v1.WriteRequest{DeviceId: p.device, ElectionId: election,
+			Updates: []*p4v1.Update{{Type: kind, Entity: e}}})
 	for _, d := range status.Convert(err).Details() { // one for each update
 		if e, ok := d.(*p4v1.Error); ok && e.CanonicalCode != 0 {
 			err = fmt.Errorf("%w: %s", err, e.Message)
@@ -158,7 +170,8 @@ func (p *Pipeline) write(kind p4v1.Update_Type, e *p4v1.Entity) error {
 	return err
 }
 
-// entry is an entry as P4Runtime has it: matches that leave all bits open are not there, and values are under their masks.
+// entry is an entry as P4Runtime has it: matches that leave all bits open are not there, and values
+// are under their masks.
 func (p *Pipeline) entry(table string, e *target.TableEntry) *p4v1.TableEntry {
 	t := p.program.Table(table)
 	out := &p4v1.TableEntry{TableId: p.ids[table], Priority: int32(e.Priority)}
@@ -166,11 +179,17 @@ func (p *Pipeline) entry(table string, e *target.TableEntry) *p4v1.TableEntry {
 		k := t.Keys[i]
 		f := &p4v1.FieldMatch{FieldId: p.ids[table+" "+k.Name]}
 		kind := k.Kind
-		for _, ti := range p.info.Tables { // in the JSON an optional key is a ternary one, and so is a prefix among these; a validity is an exact one here
+		// in the JSON an optional key is a ternary one, and so is a prefix among these; a validity
+		// is an exact one here
+		for _, ti := range p.info.Tables {
 			for _, mf := range ti.MatchFields {
 				if ti.Preamble.Name == table && mf.Name == k.Name {
-					kind = map[configv1.MatchField_MatchType]bmv2json.MatchKind{configv1.MatchField_EXACT: bmv2json.MatchExact, configv1.MatchField_LPM: bmv2json.MatchLPM,
-						configv1.MatchField_TERNARY: bmv2json.MatchTernary, configv1.MatchField_RANGE: bmv2json.MatchRange, configv1.MatchField_OPTIONAL: bmv2json.MatchOptional}[mf.GetMatchType()]
+					kind = map[configv1.MatchField_MatchType]bmv2json.MatchKind{
+						configv1.MatchField_EXACT:    bmv2json.MatchExact,
+						configv1.MatchField_LPM:      bmv2json.MatchLPM,
+						configv1.MatchField_TERNARY:  bmv2json.MatchTernary,
+						configv1.MatchField_RANGE:    bmv2json.MatchRange,
+						configv1.MatchField_OPTIONAL: bmv2json.MatchOptional}[mf.GetMatchType()]
 				}
 			}
 		}
@@ -180,27 +199,32 @@ func (p *Pipeline) entry(table string, e *target.TableEntry) *p4v1.TableEntry {
 		}
 		switch kind {
 		case bmv2json.MatchExact:
-			f.FieldMatchType = &p4v1.FieldMatch_Exact_{Exact: &p4v1.FieldMatch_Exact{Value: m.Value}}
+			f.FieldMatchType = &p4v1.FieldMatch_Exact_{Exact: &p4v1.FieldMatch_Exact{
+				Value: m.Value}}
 		case bmv2json.MatchLPM:
 			if m.PrefixLen == 0 {
 				continue
 			}
-			f.FieldMatchType = &p4v1.FieldMatch_Lpm{Lpm: &p4v1.FieldMatch_LPM{Value: m.Value, PrefixLen: int32(m.PrefixLen)}}
+			f.FieldMatchType = &p4v1.FieldMatch_Lpm{Lpm: &p4v1.FieldMatch_LPM{Value: m.Value,
+				PrefixLen: int32(m.PrefixLen)}}
 		case bmv2json.MatchTernary:
 			if zeros(m.Mask) {
 				continue
 			}
-			f.FieldMatchType = &p4v1.FieldMatch_Ternary_{Ternary: &p4v1.FieldMatch_Ternary{Value: masked, Mask: m.Mask}}
+			f.FieldMatchType = &p4v1.FieldMatch_Ternary_{Ternary: &p4v1.FieldMatch_Ternary{
+				Value: masked, Mask: m.Mask}}
 		case bmv2json.MatchOptional:
 			if zeros(m.Mask) {
 				continue
 			}
-			f.FieldMatchType = &p4v1.FieldMatch_Optional_{Optional: &p4v1.FieldMatch_Optional{Value: m.Value}}
+			f.FieldMatchType = &p4v1.FieldMatch_Optional_{Optional: &p4v1.FieldMatch_Optional{
+				Value: m.Value}}
 		case bmv2json.MatchRange:
 			if zeros(m.Value) && allOnes(m.Mask, k.Width) {
 				continue
 			}
-			f.FieldMatchType = &p4v1.FieldMatch_Range_{Range: &p4v1.FieldMatch_Range{Low: m.Value, High: m.Mask}}
+			f.FieldMatchType = &p4v1.FieldMatch_Range_{Range: &p4v1.FieldMatch_Range{Low: m.Value,
+				High: m.Mask}}
 		}
 		out.Match = append(out.Match, f)
 	}
@@ -251,7 +275,8 @@ func replicas(rs []target.Replica) (out []*p4v1.Replica) {
 }
 
 func engineEntity(e *p4v1.PacketReplicationEngineEntry) *p4v1.Entity {
-	return &p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: e}}
+	return &p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{
+		PacketReplicationEngineEntry: e}}
 }
 
 // MulticastGroups implements [target.Pipeline].
@@ -265,13 +290,17 @@ func (p *Pipeline) SetMulticastGroup(id uint32, rs []target.Replica) error {
 	}
 	p.groups[id] = rs
 	return p.write(kind, engineEntity(&p4v1.PacketReplicationEngineEntry{
-		Type: &p4v1.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: &p4v1.MulticastGroupEntry{MulticastGroupId: id, Replicas: replicas(rs)}}}))
+		Type: &p4v1.PacketReplicationEngineEntry_MulticastGroupEntry{
+			MulticastGroupEntry: &p4v1.MulticastGroupEntry{MulticastGroupId: id,
+				Replicas: replicas(rs)}}}))
 }
 
 // SetCloneSession implements [target.Pipeline].
 func (p *Pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 	return p.write(p4v1.Update_INSERT, engineEntity(&p4v1.PacketReplicationEngineEntry{
-		Type: &p4v1.PacketReplicationEngineEntry_CloneSessionEntry{CloneSessionEntry: &p4v1.CloneSessionEntry{SessionId: id, Replicas: replicas(s.Replicas), PacketLengthBytes: int32(s.TruncateTo)}}}))
+		Type: &p4v1.PacketReplicationEngineEntry_CloneSessionEntry{
+			CloneSessionEntry: &p4v1.CloneSessionEntry{SessionId: id,
+				Replicas: replicas(s.Replicas), PacketLengthBytes: int32(s.TruncateTo)}}}))
 }
 
 // ReadCounter implements [target.Pipeline].
@@ -282,8 +311,10 @@ func (p *Pipeline) ReadCounter(name string, index int) (d target.CounterData, er
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	stream, err := p.client.Read(ctx, &p4v1.ReadRequest{DeviceId: p.device, Entities: []*p4v1.Entity{{Entity: &p4v1.Entity_CounterEntry{
-		CounterEntry: &p4v1.CounterEntry{CounterId: id, Index: &p4v1.Index{Index: int64(index)}}}}}})
+	stream, err := p.client.Read(ctx, &p4v1.ReadRequest{DeviceId: p.device,
+		Entities: []*p4v1.Entity{{Entity: &p4v1.Entity_CounterEntry{
+			CounterEntry: &p4v1.CounterEntry{CounterId: id,
+				Index: &p4v1.Index{Index: int64(index)}}}}}})
 	if err != nil {
 		return d, err
 	}
@@ -293,7 +324,8 @@ func (p *Pipeline) ReadCounter(name string, index int) (d target.CounterData, er
 	}
 	for _, e := range answer.Entities {
 		if c := e.GetCounterEntry(); c != nil {
-			return target.CounterData{Packets: uint64(c.Data.GetPacketCount()), Bytes: uint64(c.Data.GetByteCount())}, nil
+			return target.CounterData{Packets: uint64(c.Data.GetPacketCount()),
+				Bytes: uint64(c.Data.GetByteCount())}, nil
 		}
 	}
 	return d, errors.New("an answer without a counter")

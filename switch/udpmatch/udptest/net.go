@@ -78,7 +78,8 @@ func (s *Space) Set(settings map[string]string) {
 	s.t.Helper()
 	s.Do(func() error {
 		for path, value := range settings {
-			if err := os.WriteFile(filepath.Join("/proc/sys/net", path), []byte(value), 0); err != nil {
+			if err := os.WriteFile(filepath.Join("/proc/sys/net", path), []byte(value),
+				0); err != nil {
 				return err
 			}
 		}
@@ -87,9 +88,11 @@ func (s *Space) Set(settings map[string]string) {
 }
 
 // Cable connects two namespaces with a veth pair, each end with a name and addresses, and both up.
-func Cable(t testing.TB, a *Space, aName string, aAddrs []string, b *Space, bName string, bAddrs []string) {
+func Cable(t testing.TB, a *Space, aName string, aAddrs []string, b *Space, bName string,
+	bAddrs []string) {
 	t.Helper()
-	Check(t, a.Link.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: aName}, PeerName: bName, PeerNamespace: netlink.NsFd(int(b.handle))}))
+	Check(t, a.Link.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: aName},
+		PeerName: bName, PeerNamespace: netlink.NsFd(int(b.handle))}))
 	for _, end := range []struct {
 		s     *Space
 		name  string
@@ -123,7 +126,8 @@ func (s *Space) Index(iface string) int {
 	return l.Attrs().Index
 }
 
-// Sender opens a packet socket at an interface and gives a function that sends frames by it as they are.
+// Sender opens a packet socket at an interface and gives a function that sends frames by it as they
+// are.
 func (s *Space) Sender(iface string) func(frames ...[]byte) {
 	s.t.Helper()
 	fd := s.socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
@@ -131,7 +135,8 @@ func (s *Space) Sender(iface string) func(frames ...[]byte) {
 	return func(frames ...[]byte) {
 		s.t.Helper()
 		for _, f := range frames {
-			if _, err := unix.Write(fd, f); err != nil && err != unix.EINVAL { // too short for a frame
+			// too short for a frame
+			if _, err := unix.Write(fd, f); err != nil && err != unix.EINVAL {
 				s.t.Fatal(err)
 			}
 		}
@@ -140,7 +145,11 @@ func (s *Space) Sender(iface string) func(frames ...[]byte) {
 
 func (s *Space) socket(family, kind, protocol int) (fd int) {
 	s.t.Helper()
-	s.Do(func() (err error) { fd, err = unix.Socket(family, kind|unix.SOCK_CLOEXEC, protocol); return err })
+	s.Do(func() (err error) {
+		fd, err = unix.Socket(family, kind|unix.SOCK_CLOEXEC,
+			protocol)
+		return err
+	})
 	s.t.Cleanup(func() { unix.Close(fd) })
 	return fd
 }
@@ -151,8 +160,8 @@ type Recorder struct {
 	got [][]byte
 }
 
-// UDP records all UDP packets that the namespace's own IPv4 stack takes for itself, put together and unwrapped, with
-// their IPv4 headers.
+// UDP records all UDP packets that the namespace's own IPv4 stack takes for itself, put together
+// and unwrapped, with their IPv4 headers.
 func (s *Space) UDP() *Recorder {
 	s.t.Helper()
 	return s.record(s.socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_UDP))
@@ -170,7 +179,8 @@ func (s *Space) Frames(iface string) *Recorder {
 
 func (s *Space) record(fd int) *Recorder {
 	Check(s.t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20))
-	Check(s.t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 10000}))
+	Check(s.t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+		&unix.Timeval{Usec: 10000}))
 	r := &Recorder{}
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -204,8 +214,9 @@ func (r *Recorder) Take() [][]byte {
 	return got
 }
 
-// Settle waits until all that was sent before has arrived or never will: until probe's packet, which probe sends again
-// and again, has been recorded, as found says, and some time more. It gives what was recorded besides.
+// Settle waits until all that was sent before has arrived or never will: until probe's packet,
+// which probe sends again and again, has been recorded, as found says, and some time more. It gives
+// what was recorded besides.
 func (r *Recorder) Settle(t testing.TB, probe func(), found func([]byte) bool) (got [][]byte) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; {
@@ -237,8 +248,9 @@ func Here(t testing.TB) *Space {
 	return s
 }
 
-// RingSender is Sender by way of a ring of the kernel's (PACKET_TX_RING): the frames have their Ethernet header alone in
-// their linear part, and the rest in pages. Frames are of 4,000 bytes at most.
+// RingSender is Sender by way of a ring of the kernel's (PACKET_TX_RING): the frames have their
+// Ethernet header alone in their linear part, and the rest in pages. Frames are of 4,000 bytes at
+// most.
 func (s *Space) RingSender(iface string) func(frames ...[]byte) {
 	s.t.Helper()
 	const slot, slots, header = 4096, 16, 32 // struct tpacket2_hdr, behind which the frame is
@@ -256,7 +268,8 @@ func (s *Space) RingSender(iface string) func(frames ...[]byte) {
 		for _, f := range frames {
 			r := ring[at*slot:]
 			status := (*uint32)(unsafe.Pointer(&r[0]))
-			for end := time.Now().Add(5 * time.Second); atomic.LoadUint32(status) != unix.TP_STATUS_AVAILABLE; time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(5 * time.Second); atomic.LoadUint32(
+				status) != unix.TP_STATUS_AVAILABLE; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					s.t.Fatalf("the ring is full: %#x", atomic.LoadUint32(status))
 				}

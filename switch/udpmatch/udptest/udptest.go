@@ -1,5 +1,5 @@
-// Package udptest makes frames for tests of filters: a UDP packet wrapped in all the ways that a kernel unwraps, and
-// random changes of such frames.
+// Package udptest makes frames for tests of filters: a UDP packet wrapped in all the ways that a
+// kernel unwraps, and random changes of such frames.
 package udptest
 
 import (
@@ -105,8 +105,8 @@ type Wrapped struct {
 // noop is IPv4's option that does nothing.
 const noop = 1
 
-// Wrap is a packet in all ways. The payload gets the number of the way, two bytes at Mark, so that the receiver knows
-// what has come. It has to have 32 bytes at least.
+// Wrap is a packet in all ways. The payload gets the number of the way, two bytes at Mark, so that
+// the receiver knows what has come. It has to have 32 bytes at least.
 func Wrap(p Packet) (out []Wrapped) {
 	add := func(name string, make func(Packet) [][]byte) {
 		q := p
@@ -140,7 +140,8 @@ func Wrap(p Packet) (out []Wrapped) {
 			return whole(q)
 		})
 	}
-	for _, outer := range [][]Tag{nil, {{Type: 0x8100}}, {{Type: 0x8100}, {Type: 0x8100}}, {{Type: 0x88a8}, {Type: 0x8100}}} {
+	for _, outer := range [][]Tag{nil, {{Type: 0x8100}}, {{Type: 0x8100}, {Type: 0x8100}},
+		{{Type: 0x88a8}, {Type: 0x8100}}} {
 		name := fmt.Sprintf(", %d tags", len(outer))
 		if len(outer) == 2 {
 			name += fmt.Sprintf(" (%04x outside)", outer[0].Type)
@@ -151,9 +152,15 @@ func Wrap(p Packet) (out []Wrapped) {
 				return whole(q)
 			})
 		}
-		add("fragments, 8 bytes first"+name, func(q Packet) [][]byte { q.Tags = outer; return q.Fragments(8) })
-		add("fragments, 24 bytes first"+name, func(q Packet) [][]byte { q.Tags = outer; return q.Fragments(24) })
-		add("three fragments"+name, func(q Packet) [][]byte { q.Tags = outer; return q.Fragments(8, 16) })
+		add("fragments, 8 bytes first"+name,
+			func(q Packet) [][]byte { q.Tags = outer; return q.Fragments(8) })
+		add("fragments, 24 bytes first"+name,
+			func(q Packet) [][]byte { q.Tags = outer; return q.Fragments(24) })
+		add("three fragments"+name, func(q Packet) [][]byte {
+			q.Tags = outer
+			return q.Fragments(8,
+				16)
+		})
 		add("fragments, the later one first"+name, func(q Packet) [][]byte {
 			q.Tags = outer
 			pieces := q.Fragments(8)
@@ -167,15 +174,17 @@ func Wrap(p Packet) (out []Wrapped) {
 		add("a first fragment to another port, then ours over it"+name, func(q Packet) [][]byte {
 			q.Tags = outer
 			other := q
-			other.Src, other.Dst = netip.AddrPortFrom(q.Src.Addr(), 9), netip.AddrPortFrom(q.Dst.Addr(), 9)
+			other.Src, other.Dst = netip.AddrPortFrom(q.Src.Addr(), 9),
+				netip.AddrPortFrom(q.Dst.Addr(), 9)
 			return append(other.Fragments(8)[:1], q.Fragments(8)...)
 		})
 	}
 	return out
 }
 
-// Mutate is a packet, wrapped at random and then changed at random: 1 to 4 bytes of its headers, or cut off. Mostly the
-// IPv4 checksum is right afterwards, so that a kernel does not refuse it for that alone.
+// Mutate is a packet, wrapped at random and then changed at random: 1 to 4 bytes of its headers, or
+// cut off. Mostly the IPv4 checksum is right afterwards, so that a kernel does not refuse it for
+// that alone.
 func Mutate(r *rand.Rand, p Packet) []byte {
 	for range r.IntN(5) {
 		t := Tag{Type: Types[r.IntN(len(Types))]}
@@ -203,7 +212,8 @@ func Mutate(r *rand.Rand, p Packet) []byte {
 		case 1:
 			f[at] ^= 1 << r.IntN(8)
 		case 2: // a kind of frame or packet
-			binary.BigEndian.PutUint16(f[12:], []uint16{0x0800, 0x8100, 0x88a8, 0x9100, 0x86dd, 0x8847}[r.IntN(6)])
+			binary.BigEndian.PutUint16(f[12:], []uint16{0x0800, 0x8100, 0x88a8, 0x9100, 0x86dd,
+				0x8847}[r.IntN(6)])
 		}
 	}
 	if r.IntN(10) > 0 {
