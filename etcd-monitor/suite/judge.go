@@ -13,9 +13,11 @@ import (
 type failure struct {
 	mode, test, reason string // test: package and name; NAME/... for all tests within it of which some fail
 	line               int
+	atTimes            bool // it may pass
 }
 
-// readKnown reads the list: MODE PACKAGE TEST: REASON.
+// readKnown reads the list: MODE PACKAGE TEST: REASON. A reason that begins with "at times, " is that
+// of a test that may pass.
 func readKnown(path string) (out []failure, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -33,7 +35,7 @@ func readKnown(path string) (out []failure, err error) {
 		if !ok || len(fields) != 3 || fields[0] != passed && fields[0] != placed {
 			return nil, fmt.Errorf("%s:%d: give passed or placed, a package, a test, a colon and the reason", path, n)
 		}
-		out = append(out, failure{fields[0], fields[1] + " " + fields[2], reason, n})
+		out = append(out, failure{fields[0], fields[1] + " " + fields[2], reason, n, strings.HasPrefix(reason, "at times, ")})
 	}
 	return out, nil
 }
@@ -103,7 +105,7 @@ func (o *options) judge(w io.Writer, got map[string]results) error {
 			}
 		}
 		for i, f := range o.known {
-			if _, ran := f.ran(leaves); f.mode == mode && ran && !used[i] {
+			if _, ran := f.ran(leaves); f.mode == mode && ran && !used[i] && !f.atTimes {
 				fmt.Fprintf(w, "known.txt:%d: %s %s does not fail: take the line out\n", f.line, f.mode, f.test)
 				wrong++
 			}

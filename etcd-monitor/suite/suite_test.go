@@ -43,6 +43,7 @@ func TestKnown(t *testing.T) {
 func TestJudge(t *testing.T) {
 	pass, fail, skip := &outcome{Result: "pass"}, &outcome{Result: "fail", Output: []string{"what went wrong"}}, &outcome{Result: "skip"}
 	one := failure{mode: placed, test: "common TestB", reason: "r", line: 1}
+	atTimes := failure{mode: placed, test: "common TestB", reason: "at times, r", line: 1, atTimes: true}
 	all := failure{mode: placed, test: "common TestC/...", reason: "r", line: 2}
 	for _, c := range []struct {
 		name  string
@@ -55,6 +56,8 @@ func TestJudge(t *testing.T) {
 		{"one fails", results{"common TestB": pass}, results{"common TestB": fail}, nil, "FAIL placed common TestB\n\twhat went wrong"},
 		{"it is known", results{"common TestB": pass}, results{"common TestB": fail}, []failure{one}, ""},
 		{"it is known, and passes", results{"common TestB": pass}, results{"common TestB": pass}, []failure{one}, "known.txt:1: placed common TestB does not fail"},
+		{"it is known to fail at times, and passes", results{"common TestB": pass}, results{"common TestB": pass}, []failure{atTimes}, ""},
+		{"it is known to fail at times, and fails", results{"common TestB": pass}, results{"common TestB": fail}, []failure{atTimes}, ""},
 		{"it is known, and was not run", results{}, results{}, []failure{one}, ""},
 		{"it fails straight, too", results{"common TestB": fail}, results{"common TestB": fail}, nil, ""},
 		{"it is skipped", results{"common TestB": pass}, results{"common TestB": skip}, nil, "SKIPPED placed common TestB"},

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const module = "github.com/netcraq/netcraq/"
+
+// floors are the top-level folders, from the ground up. What ships imports only from floors below its
+// own, and from its own folder; internal/ is open to all of them.
+var floors = [][]string{
+	{"wire", "p4src", "api"},
+	{"switch", "client"},
+	{"controlplane", "etcd-monitor"},
+	{"cni-plugin"},
+	{"experiments", "netchain-baseline", "test"},
+}
+
+// arrowRule narrows what a folder imports of the project, or, where pure is set, of anything.
+type arrowRule struct {
+	name string
+	in   []string // the folders that it is for, with what is in them
+	may  []string // all that they may import of the project
+	pure bool     // neither files, nor networks, nor processes
+}
+
+var arrowRules = []arrowRule{
+	{name: "api-imports-nothing", in: []string{"api"}, may: []string{"api"}},
+	{name: "switch-is-a-leaf", in: []string{"switch"}, may: []string{"switch", "internal"}},
+	{name: "target-is-a-contract", in: []string{"switch/target"}, may: []string{"switch/target", "switch/bmv2json"}},
+	{name: "ebpf-rooms", in: []string{"switch/ebpf/asm"}, may: []string{"switch/ebpf/asm"}},
+	{name: "ebpf-rooms", in: []string{"switch/ebpf/ir"}, may: []string{"switch/ebpf/asm", "switch/ebpf/ir", "switch/bmv2json", "switch/interval", "switch/target"}},
+	{name: "ebpf-rooms", in: []string{"switch/ebpf/compile"}, may: []string{"switch/ebpf/asm", "switch/ebpf/ir", "switch/ebpf/compile",
+		"switch/bmv2json", "switch/interval", "switch/udpmatch", "internal/boottime"}},
+	{name: "ebpf-rooms", in: []string{"switch/ebpf/attach"}, may: []string{"switch/ebpf/attach", "switch/offload"}},
+	{name: "pure-core", in: []string{"controlplane/chain", "controlplane/placement/policy", "client/core", "switch/interp", "switch/interval"},
+		may: []string{"api", "controlplane/chain", "controlplane/placement/policy", "controlplane/internal/rules", "client/core", "switch", "wire"}, pure: true},
+	{name: "controller-takes-what-it-is-given", in: []string{"controlplane/controller"},
+		may: []string{"api", "controlplane/chain", "controlplane/controller", "controlplane/keyspace", "controlplane/p4rt", "controlplane/sessions",
+			"controlplane/topology", "internal", "wire"}},
+	{name: "gateway-asks-by-the-node", in: []string{"etcd-monitor"}, may: []string{"api", "client", "etcd-monitor", "internal", "wire"}},
+}
+
+// impure is what a pure core has nothing of.
+var impure = []string{"net", "net/http", "os", "os/exec", "syscall", "golang.org/x/sys/unix", "google.golang.org/grpc"}
+
+// checkImports names each import that goes up, or that a rule of the folder forbids. Tests may import
+// what they like.
+func checkImports(name string, text []byte) (out []string) {
+	if strings.HasSuffix(name, "_test.go") {
+		return nil
+	}
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, name, text, parser.ImportsOnly)
+	if err != nil {
+		return []string{fmt.Sprintf("%s: %v", name, err)}
+	}
+	from := path.Dir(name)
+	for _, spec := range file.Imports {
+		imported, _ := strconv.Unquote(spec.Path.Value)
+		line := fset.Position(spec.Pos()).Line
+		complain := func(rule, why string) {
+			out = append(out, fmt.Sprintf("%s:%d: %s: imports %s, %s", name, line, rule, strings.TrimPrefix(imported, module), why))
+		}
+		to, ours := strings.CutPrefix(imported, module)
+		if ours && goesUp(from, to) {
+			complain("arrows-go-down", "which stands on its floor or above")
+		}
+		for _, r := range arrowRules {
+			switch {
+			case !slices.ContainsFunc(r.in, func(room string) bool { return inside(from, room) }):
+			case ours && !slices.ContainsFunc(r.may, func(room string) bool { return inside(to, room) }):
+				complain(r.name, "and may import only "+strings.Join(r.may, ", "))
+			case r.pure && slices.Contains(impure, imported):
+				complain(r.name, "and is without files, networks and processes")
+			}
+		}
+	}
+	return out
+}
+
+// goesUp says whether an import leads to another folder of the same floor, or to one above.
+func goesUp(from, to string) bool {
+	top := func(p string) string { first, _, _ := strings.Cut(p, "/"); return first }
+	a, b := top(from), top(to)
+	if a == b || b == "internal" {
+		return false
+	}
+	floor := func(folder string) int {
+		return slices.IndexFunc(floors, func(f []string) bool { return slices.Contains(f, folder) })
+	}
+	if a == "internal" {
+		return floor(b) != 0
+	}
+	return floor(b) >= floor(a) && floor(a) >= 0
+}
+
+// inside says whether a folder is another one or in it.
+func inside(folder, room string) bool { return folder == room || strings.HasPrefix(folder, room+"/") }

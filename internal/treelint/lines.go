@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"go/scanner"
+	"go/token"
+	"path"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	proseWidth = 100 // columns of comments and of Markdown; a tab is four
+	codeWidth  = 120 // columns of code, without what stands in its strings
+)
+
+// checkWidth names the lines that are too wide. What cannot be broken is not meant: a string, a row of a
+// table, an address, a drawing.
+func checkWidth(name string, text []byte) (out []string) {
+	lines := strings.Split(string(text), "\n")
+	switch ext := path.Ext(name); {
+	case ext == ".go":
+		lines = withoutStrings(text)
+	case ext == ".md":
+		lines = withoutListings(lines)
+	case ext != ".py" && ext != ".p4":
+		return nil
+	}
+	comment := regexp.MustCompile(`^\s*(//|#|\*)`)
+	for n, line := range lines {
+		limit := codeWidth
+		if path.Ext(name) == ".md" || comment.MatchString(line) {
+			limit = proseWidth
+		}
+		if unbreakable(line, path.Ext(name)) || columns(line) <= limit {
+			continue
+		}
+		out = append(out, fmt.Sprintf("%s:%d: line-width: %d columns, %d are the most", name, n+1, columns(line), limit))
+	}
+	return out
+}
+
+func columns(line string) int {
+	return utf8.RuneCountInString(line) + 3*strings.Count(line, "\t")
+}
+
+// unbreakable: a drawing, a row of a table, a Go directive, or one word that is as long as that.
+func unbreakable(line, ext string) bool {
+	trimmed := strings.TrimSpace(line)
+	if strings.ContainsAny(line, "─│┌└├▶◀") || strings.HasPrefix(trimmed, "//go:") {
+		return true
+	}
+	if ext == ".md" && strings.HasPrefix(trimmed, "|") {
+		return true
+	}
+	for _, word := range strings.Fields(line) {
+		if utf8.RuneCountInString(word) > proseWidth-20 {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutStrings is a Go file's lines, with its string literals empty.
+func withoutStrings(text []byte) []string {
+	kept := append([]byte(nil), text...)
+	fset := token.NewFileSet()
+	file := fset.AddFile("", fset.Base(), len(text))
+	var s scanner.Scanner
+	s.Init(file, text, nil, scanner.ScanComments)
+	for {
+		pos, tok, literal := s.Scan()
+		if tok == token.EOF {
+			break
+		}
+		if tok == token.STRING {
+			at := file.Offset(pos)
+			for i := range len(literal) {
+				if kept[at+i] != '\n' {
+					kept[at+i] = 0
+				}
+			}
+		}
+	}
+	return strings.Split(strings.ReplaceAll(string(kept), "\x00", ""), "\n")
+}
+
+// withoutListings is a Markdown file's lines, with those between fences empty.
+func withoutListings(lines []string) []string {
+	out, inside := make([]string, len(lines)), false
+	for n, line := range lines {
+		switch fence := strings.HasPrefix(strings.TrimSpace(line), "```"); {
+		case fence:
+			inside = !inside
+		case !inside:
+			out[n] = line
+		}
+	}
+	return out
+}
+
+// retired are words that newcomers did not understand, and what is said for them (docs/renames.md).
+var retired = map[string]string{
+	"putBack":           "reinject",
+	"softswitch":        "userspace",
+	"handover":          "the metadata cookie",
+	"amiss":             "inconsistent",
+	"takeBack":          "releaseIndexes",
+	"reign":             "the leader's term",
+	"driven down again": "re-propagated",
+	"behind its back":   "what goes on",
+}
+
+// checkWords names the words that are not used any more.
+func checkWords(name string, text []byte) (out []string) {
+	switch path.Ext(name) {
+	case ".go", ".py", ".p4", ".md":
+	default:
+		return nil
+	}
+	if name == "docs/renames.md" || strings.HasPrefix(name, "internal/treelint/") {
+		return nil
+	}
+	for n, line := range strings.Split(string(text), "\n") {
+		for was, is := range retired {
+			if regexp.MustCompile(`\b` + was + `\b`).MatchString(line) {
+				out = append(out, fmt.Sprintf("%s:%d: words: %q is %q now", name, n+1, was, is))
+			}
+		}
+	}
+	return out
+}

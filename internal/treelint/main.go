@@ -1,0 +1,65 @@
+// Command treelint checks what the tree as a whole promises and no compiler looks at (docs/architecture.md):
+// which room imports which, how wide lines are, and which words are not used any more. make lint runs it.
+//
+//	treelint [FILE ...]
+//
+// Without files it checks all that git knows of. It prints FILE:LINE: RULE: what is wrong, and exits
+// with 1 if it has printed anything.
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+func main() {
+	files := os.Args[1:]
+	if len(files) == 0 {
+		out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z").Output()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "treelint: asking git which files there are:", err)
+			os.Exit(2)
+		}
+		files = strings.Split(strings.TrimRight(string(out), "\x00"), "\x00")
+	}
+	wrong := 0
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if os.IsNotExist(err) { // removed, and git has not been told
+			continue
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "treelint:", err)
+			os.Exit(2)
+		}
+		for _, f := range check(name, text) {
+			fmt.Println(f)
+			wrong++
+		}
+	}
+	if wrong > 0 {
+		fmt.Fprintf(os.Stderr, "treelint: %d findings; docs/architecture.md has the rules and their reasons\n", wrong)
+		os.Exit(1)
+	}
+}
+
+// check gives what is wrong with a file, a line each.
+func check(name string, text []byte) []string {
+	if generated(name, text) {
+		return nil
+	}
+	var out []string
+	if strings.HasSuffix(name, ".go") {
+		out = append(out, checkImports(name, text)...)
+	}
+	return append(append(out, checkWidth(name, text)...), checkWords(name, text)...)
+}
+
+// generated says whether a file is written by a tool, or kept as somebody else wrote it.
+func generated(name string, text []byte) bool {
+	head, _, _ := strings.Cut(string(text[:min(len(text), 2000)]), "\npackage ")
+	return strings.Contains(name, "/testdata/") || strings.Contains(name, "/compiled/") ||
+		strings.Contains(head, "Code generated")
+}
