@@ -10,8 +10,8 @@ import (
 // pause is the longest time between two looks. The first ones come sooner.
 const pause = 20 * time.Millisecond
 
-// Until waits until so says true, for limit at most. what and more, which may be left out, are what is
-// said of a wait in vain: what was waited for, and how things are instead.
+// Until waits until so says true, for limit at most. what and more, which may be left out, are what
+// is said of a wait in vain: what was waited for, and how things are instead.
 func Until(t testing.TB, limit time.Duration, what string, so func() bool, more ...func() string) {
 	t.Helper()
 	Nil(t, limit, what, func() error {

@@ -22,7 +22,8 @@ func (f *fake) Fatalf(format string, args ...any) {
 	panic(failed{})
 }
 
-// A wait ends as soon as what is waited for is so, and fails the test at its limit with what it knows.
+// A wait ends as soon as what is waited for is so, and fails the test at its limit with what it
+// knows.
 func TestPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
