@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/client/refchain"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -259,9 +260,7 @@ func TestClose(t *testing.T) {
 			failed <- err
 		}()
 	}
-	for c.Stats().Started < 3 {
-		time.Sleep(time.Millisecond)
-	}
+	poll.Until(t, 10*time.Second, "three requests are under way", func() bool { return c.Stats().Started >= 3 })
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -425,18 +424,18 @@ func TestLeasedSessions(t *testing.T) {
 	l := &leaser{ttl: 300 * time.Millisecond, gone: map[string]bool{}}
 	_, c := start(t, refchain.Config{}, 0, func(cfg *Config) { cfg.Sessions = LeasedSessions(l, 2, "test") })
 	ctx := within(t, 20*time.Second)
-	sessionOf := func() uint16 {
+	sessionOf := func() (session uint16) {
 		t.Helper()
-		for {
+		poll.Nil(t, 10*time.Second, "there is a session", func() error {
 			r, err := c.Put(ctx, key(1), []byte("x"))
 			if err == nil {
-				return r.Session
-			}
-			if !errors.Is(err, ErrNoSession) && !errors.Is(err, ErrSessionLost) { // between two leases, or at the end of one
+				session = r.Session
+			} else if !errors.Is(err, ErrNoSession) && !errors.Is(err, ErrSessionLost) { // between two leases, or at the end of one
 				t.Fatal(err)
 			}
-			time.Sleep(5 * time.Millisecond)
-		}
+			return err
+		})
+		return session
 	}
 	if s := sessionOf(); s != 1 && s != 2 {
 		t.Errorf("session %d of the first lease", s)
@@ -451,9 +450,7 @@ func TestLeasedSessions(t *testing.T) {
 		}
 		l.gone["lease-0"] = true
 	})
-	for sessionOf() < 3 {
-		time.Sleep(20 * time.Millisecond)
-	}
+	poll.Until(t, 10*time.Second, "there is a session of the second lease", func() bool { return sessionOf() >= 3 })
 	// The controller goes away: the sessions are dropped before the lease is over, and new ones got when it is back.
 	l.set(func() { l.failing, l.refuse = true, true })
 	before := time.Now()

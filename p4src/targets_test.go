@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
@@ -197,11 +198,8 @@ func startTarget(t *testing.T, command []string, profile int) device {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	go p.client.Run(ctx)
-	for deadline := time.Now().Add(20 * time.Second); p.client.State().Phase != p4rt.Primary; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not primary after 20 s: %v", p.client.State().Err)
-		}
-	}
+	poll.Until(t, 20*time.Second, "the client is the primary one", func() bool { return p.client.State().Phase == p4rt.Primary },
+		func() string { return fmt.Sprint(p.client.State().Err) })
 	pipeline, err := p4rt.NewPipeline(info, json)
 	check(t, err)
 	_, err = p.client.EnsurePipeline(ctx, pipeline)

@@ -31,6 +31,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // The tests here are the whole path: a runtime's library (libcni), the plugin's binary, the agent's binary, network namespaces for nodes and pods. Their names begin with
@@ -255,15 +256,13 @@ func (n *node) launch(env []string, command ...string) {
 	runtime.LockOSThread() // the signal comes when the thread ends that started it
 	check(n.t, n.agent.Start())
 	client := agentapi.NewClient(n.socket())
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	poll.Nil(n.t, 20*time.Second, "the agent is ready", func() error {
 		s, err := client.Status(context.Background())
-		if err == nil && s.Ready {
-			return
+		if err == nil && !s.Ready {
+			err = fmt.Errorf("%v", s)
 		}
-		if time.Now().After(end) {
-			n.t.Fatalf("the agent is not ready: %v %v\n%s", s, err, n.output)
-		}
-	}
+		return err
+	}, n.output.String)
 }
 
 // kill kills the agent with SIGKILL, or finds it dead.

@@ -31,6 +31,7 @@ import (
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/cni-plugin/kube"
 	"github.com/netcraq/netcraq/internal/kubetest"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -132,16 +133,14 @@ func (k *cluster) pod(i int, namespace, account string, asks bool) *pod {
 func (k *cluster) wait(name, what string, is func(*v1alpha1.NetcraqChain) bool) *v1alpha1.NetcraqChain {
 	k.t.Helper()
 	c := &v1alpha1.NetcraqChain{}
-	for end := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	poll.Until(k.t, time.Minute, "the chain "+name+" is "+what, func() bool {
 		check(k.t, k.c.Get(context.Background(), client.ObjectKey{Name: name}, c))
-		if is(c) {
-			return c
-		}
-		if time.Now().After(end) {
-			b, _ := json.MarshalIndent(c.Status, "", " ")
-			k.t.Fatalf("the chain is not %s:\n%s", what, b)
-		}
-	}
+		return is(c)
+	}, func() string {
+		b, _ := json.MarshalIndent(c.Status, "", " ")
+		return string(b)
+	})
+	return c
 }
 
 func members(c *v1alpha1.NetcraqChain) string {
@@ -420,11 +419,5 @@ func (k *cluster) event(kind, name, reason string) {
 // until waits until something is so.
 func until(t testing.TB, what string, f func() error) {
 	t.Helper()
-	var err error
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if err = f(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("%s: not so: %v", what, err)
+	poll.Nil(t, time.Minute, what, f)
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -179,14 +180,8 @@ func startController(t *testing.T, nodes []*node, open ...*pod) *api.Client {
 	server := httptest.NewServer(admin.Handler(c, nil))
 	t.Cleanup(func() { cancel(); <-done; server.CloseClientConnections(); server.Close() })
 	control := api.NewClient(server.URL)
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if err = control.Ready(t.Context()); err == nil {
-			return control
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the chain is not ready: %v", err)
-		}
-	}
+	poll.Nil(t, 30*time.Second, "the chain is ready", func() error { return control.Ready(t.Context()) })
+	return control
 }
 
 // lead listens on this machine and leads to an address in a network namespace.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // lan is a number of nodes with one link that all share, or with a router between each two that share none: bridge and router are a namespace of their own.
@@ -105,11 +106,7 @@ func TestAcrossNodes(t *testing.T) {
 		said := func() bool {
 			return strings.Contains(nodes[0].output.String(), "is on no link of this node, and the mode is direct")
 		}
-		for end := time.Now().Add(10 * time.Second); !said(); time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("the agent says nothing of it:\n%s", nodes[0].output)
-			}
-		}
+		poll.Until(t, 10*time.Second, "the agent says so", said, nodes[0].output.String)
 	})
 }
 

@@ -22,12 +22,12 @@ import (
 // specChanged leaves out what the leader itself has written.
 var specChanged = predicate.GenerationChangedPredicate{}
 
-// keysEvery is the least time between two writings of a status where nothing has changed but the number
-// of keys: hot keys come and go all the time, and each writing is one in the cluster's etcd.
+// keysEvery is the least time between two writings of a status where nothing has changed but the
+// number of keys: hot keys come and go all the time, and each writing is one in the cluster's etcd.
 const keysEvery = time.Minute
 
-// chainReconciler says in a chain's resource how the chain is, and holds the resource until the chain
-// is empty.
+// chainReconciler says in a chain's resource how the chain is, and holds the resource until the
+// chain is empty.
 type chainReconciler struct {
 	*operator
 
@@ -80,7 +80,8 @@ func (r *chainReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	return again, r.show(ctx, c, is, &p)
 }
 
-// inherits says whether gateways look for keys in a chain of an earlier leader that does not run yet.
+// inherits says whether gateways look for keys in a chain of an earlier leader that does not run
+// yet.
 func (t *term) inherits(chain string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,7 +89,8 @@ func (t *term) inherits(chain string) bool {
 	return ok
 }
 
-// Finalizer keeps a chain that is deleted until it holds no keys: were the agents removed before, nobody could take them out of the network, and gateways would wait for that.
+// Finalizer keeps a chain that is deleted until it holds no keys: were the agents removed before,
+// nobody could take them out of the network, and gateways would wait for that.
 const Finalizer = "netcraq.io/keys"
 
 // hold sees to it that a chain's resource has the finalizer, or has not.
@@ -142,14 +144,17 @@ func (r *chainReconciler) show(ctx context.Context, c *v1alpha1.NetcraqChain, is
 }
 
 // status is how a chain is.
-func status(c *v1alpha1.NetcraqChain, was v1alpha1.NetcraqChainStatus, is *api.Chain, p *planned) v1alpha1.NetcraqChainStatus {
+func status(
+	c *v1alpha1.NetcraqChain, was v1alpha1.NetcraqChainStatus, is *api.Chain, p *planned,
+) v1alpha1.NetcraqChainStatus {
 	s := v1alpha1.NetcraqChainStatus{ObservedGeneration: c.Generation, Conditions: slices.Clone(was.Conditions)}
 	set := func(kind string, yes bool, reason, message string) {
 		state := metav1.ConditionFalse
 		if yes {
 			state = metav1.ConditionTrue
 		}
-		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: kind, Status: state, Reason: reason, Message: message, ObservedGeneration: c.Generation})
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: kind, Status: state, Reason: reason,
+			Message: message, ObservedGeneration: c.Generation})
 	}
 	if p.refused != "" {
 		set(v1alpha1.ConditionAccepted, false, "Conflict", p.refused)
@@ -167,7 +172,8 @@ func status(c *v1alpha1.NetcraqChain, was v1alpha1.NetcraqChainStatus, is *api.C
 		set(v1alpha1.ConditionFullLength, false, reason, message)
 		return s
 	}
-	s.ServiceAddress, s.Epoch, s.PlacedKeys, s.Slots = is.ServiceAddress, int32(is.Epoch), int32(is.Keys), int32(is.Slots)
+	s.ServiceAddress, s.Epoch = is.ServiceAddress, int32(is.Epoch)
+	s.PlacedKeys, s.Slots = int32(is.Keys), int32(is.Slots)
 	for _, m := range is.Members {
 		s.Members = append(s.Members, v1alpha1.Member{Node: m.Switch, Role: m.Role, Ready: m.Ready && m.LeaseLive})
 	}

@@ -11,8 +11,8 @@
 //
 // Each agent needs nothing but its own Node to attach pods, and the other Nodes to route to them
 // (member.go). One agent leads, as package leader decides, and runs the controller. Its reconcilers
-// (operator.go) give numbers to nodes (node_index.go), which are the ports by which their switches are
-// reached, tell the controller what the network is made of (network_reconciler.go, network.go), bring
-// chains to what their resources ask for (chains.go, membership_reconciler.go), and say there how they
-// are (chain_reconciler.go).
+// (operator.go) give numbers to nodes (node_index.go), which are the ports by which their switches
+// are reached, tell the controller what the network is made of (network_reconciler.go, network.go),
+// bring chains to what their resources ask for (chains.go, membership_reconciler.go), and say there
+// how they are (chain_reconciler.go).
 package kube

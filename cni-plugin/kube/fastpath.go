@@ -19,21 +19,25 @@ import (
 	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 )
 
-// A pod's port is closed: what it sends to the chains is dropped at its switch. The fast path opens it for the keys of the pod's namespace. It takes two: the pod asks for it by an
-// annotation, and its service account has the right to it. An admission policy (deploy/fast-path.yaml) refuses pods that ask without the right; since a policy may be missing, and rights
-// are taken back while pods run, the leader asks for itself, again and again.
+// A pod's port is closed: what it sends to the chains is dropped at its switch. The fast path opens
+// it for the keys of the pod's namespace. It takes two: the pod asks for it by an annotation, and
+// its service account has the right to it. An admission policy (deploy/fast-path.yaml) refuses pods
+// that ask without the right; since a policy may be missing, and rights are taken back while pods
+// run, the leader asks for itself, again and again.
 
 // FastPath is the annotation by which a pod asks for the fast path, with the value "true".
 const FastPath = "netcraq.io/fast-path"
 
-// What a service account needs: the verb on the resource, in the pod's namespace. There are no such objects; roles can name the resource all the same.
+// What a service account needs: the verb on the resource, in the pod's namespace. There are no such
+// objects; roles can name the resource all the same.
 const (
 	fastPathVerb     = "use"
 	fastPathResource = "fastpaths"
 )
 
 const (
-	// reviewEvery is how long an answer about a right counts, and so how long a right that was taken back can be used yet.
+	// reviewEvery is how long an answer about a right counts, and so how long a right that was
+	// taken back can be used yet.
 	reviewEvery = 10 * time.Second
 	// reviewWait bounds a question.
 	reviewWait = 3 * time.Second
@@ -48,8 +52,8 @@ func keysOf(namespace string) string { return "ns/" + namespace + "/" }
 // account is a service account.
 type account struct{ namespace, name string }
 
-// fastPaths knows which pods may use the chains: it asks the API server about the service accounts of
-// those that ask for it.
+// fastPaths knows which pods may use the chains: it asks the API server about the service accounts
+// of those that ask for it.
 type fastPaths struct {
 	client  client.Client // reads pods from the cache, and creates SubjectAccessReviews
 	log     *slog.Logger
@@ -62,11 +66,12 @@ type fastPaths struct {
 }
 
 func newFastPaths(c client.Client, log *slog.Logger, leading func() bool, changed func()) *fastPaths {
-	return &fastPaths{client: c, log: log, leading: leading, changed: changed, allowed: map[account]bool{}, told: map[types.UID]bool{}}
+	return &fastPaths{client: c, log: log, leading: leading, changed: changed,
+		allowed: map[account]bool{}, told: map[types.UID]bool{}}
 }
 
-// Reconcile implements reconcile.Reconciler: it reviews a service account's right. Where the API server
-// does not answer, what it has said before holds.
+// Reconcile implements reconcile.Reconciler: it reviews a service account's right. Where the API
+// server does not answer, what it has said before holds.
 func (f *fastPaths) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if !f.leading() {
 		return reconcile.Result{}, nil
@@ -124,7 +129,8 @@ func accountOf(_ context.Context, o client.Object) []reconcile.Request {
 	if !ok {
 		return nil
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: p.Spec.ServiceAccountName}}}
+	a := types.NamespacedName{Namespace: p.Namespace, Name: p.Spec.ServiceAccountName}
+	return []reconcile.Request{{NamespacedName: a}}
 }
 
 // accounts are those of all pods that ask.
@@ -136,7 +142,8 @@ func (f *fastPaths) accounts(ctx context.Context) (out []reconcile.Request) {
 	return out
 }
 
-// open gives the namespaces of the pods whose ports are to be open now, by the pods' UIDs and nodes.
+// open gives the namespaces of the pods whose ports are to be open now, by the pods' UIDs and
+// nodes.
 func (f *fastPaths) open(ctx context.Context) (map[podOn]string, error) {
 	asking, err := f.asking(ctx)
 	if err != nil {
@@ -162,10 +169,12 @@ func (f *fastPaths) open(ctx context.Context) (map[podOn]string, error) {
 	return out, nil
 }
 
-// podOn is a pod on a node. What an agent says of its node's pods counts for pods that the API server has there alone.
+// podOn is a pod on a node. What an agent says of its node's pods counts for pods that the API
+// server has there alone.
 type podOn struct{ uid, node string }
 
-// asksOtherwise leaves out pods that have nothing to do with the fast path, and changes that do not.
+// asksOtherwise leaves out pods that have nothing to do with the fast path, and changes that do
+// not.
 var asksOtherwise = predicate.Funcs{
 	CreateFunc:  func(e event.CreateEvent) bool { return e.Object.GetAnnotations()[FastPath] != "" },
 	DeleteFunc:  func(e event.DeleteEvent) bool { return e.Object.GetAnnotations()[FastPath] != "" },

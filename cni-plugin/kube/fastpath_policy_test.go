@@ -13,6 +13,7 @@ import (
 
 	"github.com/netcraq/netcraq/cni-plugin/kube"
 	"github.com/netcraq/netcraq/internal/kubetest"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // TestFastPathPolicy: who asks for the fast path without the right to it is refused and told why, whoever makes the pod; nobody else is in the way of anything.
@@ -44,11 +45,7 @@ func TestFastPathPolicy(t *testing.T) {
 	refused := func(err error) bool {
 		return err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'netcraq-fast-path'")
 	}
-	for end := time.Now().Add(30 * time.Second); !refused(admin.Create(ctx, pod("team", "default", "true"), client.DryRunAll)); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the policy is not in force")
-		}
-	}
+	poll.Until(t, 30*time.Second, "the policy is in force", func() bool { return refused(admin.Create(ctx, pod("team", "default", "true"), client.DryRunAll)) })
 	for _, c := range []struct {
 		namespace, account, asks, want string // in the error; "": there is none
 	}{
@@ -80,11 +77,7 @@ func TestFastPathPolicy(t *testing.T) {
 		t.Errorf("a pod asks afterwards: %v", err)
 	}
 	must(t, admin.Delete(ctx, binding.DeepCopy()))
-	for end := time.Now().Add(30 * time.Second); !refused(admin.Create(ctx, pod("team", "fast", "true"), client.DryRunAll)); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the right cannot be taken back")
-		}
-	}
+	poll.Until(t, 30*time.Second, "the right is taken back", func() bool { return refused(admin.Create(ctx, pod("team", "fast", "true"), client.DryRunAll)) })
 	asking.Finalizers = nil
 	if err := admin.Update(ctx, asking); err != nil {
 		t.Errorf("a pod whose account has lost the right cannot be changed: %v", err)

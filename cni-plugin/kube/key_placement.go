@@ -19,8 +19,8 @@ import (
 // choiceWait is for a choice to be taken.
 const choiceWait = 5 * time.Second
 
-// keyChoices keeps the choices of placement those of the chains' specs. They are about keys, and hold
-// for all chains; choices that were made otherwise are taken back.
+// keyChoices keeps the choices of placement those of the chains' specs. They are about keys, and
+// hold for all chains; choices that were made otherwise are taken back.
 type keyChoices struct{ *operator }
 
 // Reconcile implements reconcile.Reconciler.
@@ -52,11 +52,14 @@ func (k *keyChoices) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: restful}, nil
 }
 
-// everyKey is an exclusion of all keys that an API server has; pins and narrower rules are exceptions from it.
+// everyKey is an exclusion of all keys that an API server has; pins and narrower rules are
+// exceptions from it.
 const everyKey = "/"
 
-// neverPlaced are the keys of objects that Kubernetes writes to bring an agent back: a placed key cannot be written while the network does not answer and nobody controls it, and then nobody ever would. An agent that is replaced is deleted,
-// counted, made anew and bound to its node, and asks for a certificate; controllers and the leader of the agents hold Leases for that.
+// neverPlaced are the keys of objects that Kubernetes writes to bring an agent back: a placed key
+// cannot be written while the network does not answer and nobody controls it, and then nobody ever
+// would. An agent that is replaced is deleted, counted, made anew and bound to its node, and asks
+// for a certificate; controllers and the leader of the agents hold Leases for that.
 func neverPlaced(namespace string) []string {
 	out := []string{"/registry/leases/*", "/registry/netcraq.io/*", "/registry/certificatesigningrequests/*"}
 	for _, kind := range []string{"pods", "daemonsets", "controllerrevisions", "configmaps", "secrets", "serviceaccounts"} {
@@ -114,8 +117,10 @@ func changes(have []api.PlacementRule, want map[policy.Subject]policy.Choice) []
 			delete(left, s)
 		}
 	}
-	for _, s := range slices.SortedFunc(maps.Keys(left), func(a, b policy.Subject) int { return strings.Compare(a.String(), b.String()) }) {
-		out = append(out, api.PlacementRule{Key: placement.Printable(s.Name), Prefix: s.Prefix, Choice: string(left[s])})
+	byName := func(a, b policy.Subject) int { return strings.Compare(a.String(), b.String()) }
+	for _, s := range slices.SortedFunc(maps.Keys(left), byName) {
+		key := placement.Printable(s.Name)
+		out = append(out, api.PlacementRule{Key: key, Prefix: s.Prefix, Choice: string(left[s])})
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package kube
 
-// logOnce remembers what was last wrong, so that what goes on is logged once. The zero value is ready; it is not safe for concurrent use.
+// logOnce remembers what was last wrong, so that what goes on is logged once. The zero value is
+// ready; it is not safe for concurrent use.
 type logOnce struct{ last string }
 
 // isNew says whether an error is another than the last time. nil is none, and forgets.

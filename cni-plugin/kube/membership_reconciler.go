@@ -16,7 +16,8 @@ import (
 )
 
 // membershipReconciler brings a chain's members nearer to its spec, a step at a time, and empties a
-// chain that is to go. A step may take long; the chain's status is written beside it (chainReconciler).
+// chain that is to go. A step may take long; the chain's status is written beside it
+// (chainReconciler).
 type membershipReconciler struct{ *operator }
 
 // Reconcile implements reconcile.Reconciler.
@@ -53,7 +54,7 @@ func (m *membershipReconciler) Reconcile(ctx context.Context, r reconcile.Reques
 		// The step ends with the term, which may be before the agent does.
 		err := t.take(t.Context(), h.Controller, r.Name, s)
 		m.chains.wake()
-		if err != nil {
+		if err != nil && t.Context().Err() == nil {
 			return reconcile.Result{}, fmt.Errorf("%s: %w", s, err)
 		}
 	}
@@ -118,9 +119,9 @@ func (t *term) take(ctx context.Context, c chainControl, chain string, s *step) 
 	return err
 }
 
-// emptied says whether a chain that is to go holds no keys, and no gateway looks for one there: were
-// the controller to end before, nobody could take them out, and gateways would wait for that. left are
-// those that the placement does not take out, which knows in which order etcd's go.
+// emptied says whether a chain that is to go holds no keys, and no gateway looks for one there:
+// were the controller to end before, nobody could take them out, and gateways would wait for that.
+// left are those that the placement does not take out, which knows in which order etcd's go.
 func (t *term) emptied(ctx context.Context, chain string) (empty bool, left []api.Key, err error) {
 	h := t.Hosted()
 	if h == nil {
@@ -140,7 +141,8 @@ func (t *term) emptied(ctx context.Context, chain string) (empty bool, left []ap
 		}
 	}
 	left = slices.DeleteFunc(slices.Clone(keys), func(k api.Key) bool {
-		return strings.HasPrefix(k.Name, placementcontroller.DirectoryName("")) // it is about to make an entry, or has just deleted it
+		// It is about to make an entry, or has just deleted it.
+		return strings.HasPrefix(k.Name, placementcontroller.DirectoryName(""))
 	})
 	return len(keys) == 0, left, nil
 }
@@ -160,8 +162,8 @@ func (t *term) empty(ctx context.Context, c chainControl, chain string) error {
 	return nil
 }
 
-// settled says whether a switch has been ready for long enough to be brought into a chain; ready are
-// those that are now.
+// settled says whether a switch has been ready for long enough to be brought into a chain; ready
+// are those that are now.
 func (t *term) settled(ready map[string]bool) func(chain, node string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

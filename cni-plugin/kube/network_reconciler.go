@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// networkReconciler has the controller control the network that nodes, pods and chains make. It is one
-// object: a chain is refused because of another, and each link is of two nodes.
+// networkReconciler has the controller control the network that nodes, pods and chains make. It is
+// one object: a chain is refused because of another, and each link is of two nodes.
 type networkReconciler struct {
 	*operator
 
@@ -63,8 +63,8 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 
 	plan := map[string]planned{}
 	for _, c := range list.Items {
-		plan[c.Name] = planned{generation: c.Generation, spec: c.Spec, refused: refused[c.Name], waiting: waiting[c.Name],
-			wanted: slices.ContainsFunc(accepted, func(a *v1alpha1.NetcraqChain) bool { return a.Name == c.Name })}
+		plan[c.Name] = planned{generation: c.Generation, spec: c.Spec, refused: refused[c.Name],
+			waiting: waiting[c.Name], wanted: slices.Contains(namesOf(accepted), c.Name)}
 	}
 	for _, f := range formed {
 		p := plan[f.name]
@@ -78,6 +78,8 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 		w.wake()
 	}
 	switch {
+	case t.Context().Err() != nil:
+		return reconcile.Result{}, nil // whoever leads now sees to it
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("the network is not as it should be: %w", err)
 	case underWay || len(waiting) > 0:
@@ -88,7 +90,9 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 
 // undeleted are the chains that nobody has deleted.
 func undeleted(chains []v1alpha1.NetcraqChain) []v1alpha1.NetcraqChain {
-	return slices.DeleteFunc(slices.Clone(chains), func(c v1alpha1.NetcraqChain) bool { return c.DeletionTimestamp != nil })
+	return slices.DeleteFunc(slices.Clone(chains), func(c v1alpha1.NetcraqChain) bool {
+		return c.DeletionTimestamp != nil
+	})
 }
 
 func namesOf(chains []*v1alpha1.NetcraqChain) (out []string) {
@@ -109,10 +113,16 @@ func agentsOf(nodes []node) map[string]string {
 	return out
 }
 
-// leftovers are the chains that nobody wants any more and that hold keys, which have to go first: they
-// are marked as leaving.
-func (n *networkReconciler) leftovers(ctx context.Context, t *term, now []api.Chain, accepted []*v1alpha1.NetcraqChain, leaving map[string]bool) (formed []formedChain) {
+// leftovers are the chains that nobody wants any more and that hold keys, which have to go first:
+// they are marked as leaving.
+func (n *networkReconciler) leftovers(
+	ctx context.Context, t *term, now []api.Chain, accepted []*v1alpha1.NetcraqChain, leaving map[string]bool,
+) (formed []formedChain) {
 	wanted := namesOf(accepted)
+	h := t.Hosted()
+	if h == nil { // the term has ended meanwhile, or there are no chains
+		now = nil
+	}
 	for _, c := range now {
 		members := t.members(c.Name, now)
 		t.mu.Lock()
@@ -134,7 +144,7 @@ func (n *networkReconciler) leftovers(ctx context.Context, t *term, now []api.Ch
 			continue
 		}
 		formed = append(formed, formedChain{c.Name, v1alpha1.NetcraqChainSpec{ID: int32(c.ID),
-			Profile: int32(t.Hosted().Profile), LeaseMillis: int32(c.LeaseMillis)}, members})
+			Profile: int32(h.Profile), LeaseMillis: int32(c.LeaseMillis)}, members})
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,10 +164,14 @@ func (n *networkReconciler) leftovers(ctx context.Context, t *term, now []api.Ch
 	return formed
 }
 
-// form adds the chains that are wanted to those that are still there: as they are, or with their first
-// members. waiting says what the others wait for. A chain begins when all its members answer: one that
-// does not would keep it from that, so those that do are asked for when a chain is to begin.
-func (n *networkReconciler) form(ctx context.Context, t *term, formed []formedChain, accepted []*v1alpha1.NetcraqChain, now []api.Chain, nodes []node, load map[string]int) (all []formedChain, waiting map[string]string) {
+// form adds the chains that are wanted to those that are still there: as they are, or with their
+// first members. waiting says what the others wait for. A chain begins when all its members answer:
+// one that does not would keep it from that, so those that do are asked for when a chain is to
+// begin.
+func (n *networkReconciler) form(
+	ctx context.Context, t *term, formed []formedChain, accepted []*v1alpha1.NetcraqChain, now []api.Chain,
+	nodes []node, load map[string]int,
+) (all []formedChain, waiting map[string]string) {
 	waiting = map[string]string{}
 	for _, c := range accepted {
 		members := t.members(c.Name, now)
@@ -192,9 +206,11 @@ func (n *networkReconciler) alive(ctx context.Context, nodes []node) []node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(x node) bool { return !n.pods.alive(x.Name) })
 }
 
-// applyAll has the network be as it should, or, if that cannot be had, as far as it was: what is new
-// must not be in the way of what is there. trouble has what is wrong, by chains.
-func (n *networkReconciler) applyAll(t *term, nodes []node, formed []formedChain, now []api.Chain) (trouble map[string]error, err error) {
+// applyAll has the network be as it should, or, if that cannot be had, as far as it was: what is
+// new must not be in the way of what is there. trouble has what is wrong, by chains.
+func (n *networkReconciler) applyAll(
+	t *term, nodes []node, formed []formedChain, now []api.Chain,
+) (trouble map[string]error, err error) {
 	if err = n.apply(t, nodes, formed, len(now) > 0); err == nil {
 		return nil, nil
 	}
@@ -212,8 +228,8 @@ func (n *networkReconciler) applyAll(t *term, nodes []node, formed []formedChain
 	return trouble, err
 }
 
-// apply has the controller control the network as it is now. some: there are chains in it, which only
-// an update takes away, since that makes sure that they hold nothing.
+// apply has the controller control the network as it is now. some: there are chains in it, which
+// only an update takes away, since that makes sure that they hold nothing.
 func (n *networkReconciler) apply(t *term, nodes []node, formed []formedChain, some bool) error {
 	profile := 0
 	switch h := t.Hosted(); {
@@ -242,8 +258,8 @@ func (n *networkReconciler) apply(t *term, nodes []node, formed []formedChain, s
 	return t.Host(top, profile)
 }
 
-// spec is what the controller is told of. With a fabric the switches, links and hosts are those of its
-// file.
+// spec is what the controller is told of. With a fabric the switches, links and hosts are those of
+// its file.
 func (n *networkReconciler) spec(ctx context.Context, nodes []node, formed []formedChain) (topology.Spec, error) {
 	a := addressing{n.o.Services, n.o.Switches}
 	if f := n.o.Fabric; f != nil {

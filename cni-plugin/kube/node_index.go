@@ -13,9 +13,10 @@ import (
 	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 )
 
-// nodeIndexes gives each node an index, 1 to MaxNodes (the number in its NetcraqNode): the lowest that is
-// free. It is released when the node is gone and in no chain any more. If there were two leaders for a
-// moment and both assigned one index, the younger of the two objects goes, and its node gets another.
+// nodeIndexes gives each node an index, 1 to MaxNodes (the number in its NetcraqNode): the lowest
+// that is free. It is released when the node is gone and in no chain any more. If there were two
+// leaders for a moment and both assigned one index, the younger of the two objects goes, and its
+// node gets another.
 type nodeIndexes struct {
 	client    client.Client
 	fresh     client.Reader // past the cache: an index is assigned by what the API server says now
@@ -99,8 +100,8 @@ func (r *nodeIndexes) assign(ctx context.Context, name string) error {
 	return nil
 }
 
-// concerned are the nodes that a NetcraqNode's coming, change or going is about: its own, those with the
-// same index, and those without one.
+// concerned are the nodes that a NetcraqNode's coming, change or going is about: its own, those
+// with the same index, and those without one.
 func (r *nodeIndexes) concerned(ctx context.Context, o client.Object) []reconcile.Request {
 	names := []string{o.GetName()}
 	nodes, err := listNodes(ctx, r.client)
@@ -116,8 +117,8 @@ func (r *nodeIndexes) concerned(ctx context.Context, o client.Object) []reconcil
 	return named(names)
 }
 
-// inconsistent are the nodes whose index is missing, another's too, or to be released when no chain needs
-// it any more.
+// inconsistent are the nodes whose index is missing, another's too, or to be released when no chain
+// needs it any more.
 func (r *nodeIndexes) inconsistent(ctx context.Context) []reconcile.Request {
 	nodes, objects, err := listNumbers(ctx, r.client)
 	if err != nil {

@@ -49,9 +49,10 @@ const (
 	// restless is the time between two looks at what is under way, restful at what is not.
 	restless = time.Second
 	restful  = 15 * time.Second
-	// What failed is tried again after retryAfter, and later each time, up to retryAtMost.
-	retryAfter  = time.Second
-	retryAtMost = time.Minute
+	// What failed is tried again after retryAfter, and later each time, up to restful. A step that
+	// a chain could not take, which may have cost it an epoch, waits up to stepAtMost.
+	retryAfter = time.Second
+	stepAtMost = time.Minute
 	// chainsAtOnce is how many chains' members are changed at the same time.
 	chainsAtOnce = 8
 )
@@ -117,29 +118,28 @@ func newOperator(o Options, mgr manager.Manager, conf *tls.Config, self podroute
 
 // setup has a manager call the reconcilers, and the leader campaign.
 func (p *operator) setup(mgr manager.Manager) error {
-	build := func(name string, atOnce int) *builder.Builder {
-		return ctrl.NewControllerManagedBy(mgr).Named(name).WithOptions(controller.Options{
-			MaxConcurrentReconciles: atOnce,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryAfter, retryAtMost),
-		})
+	build := func(name string) *builder.Builder {
+		return ctrl.NewControllerManagedBy(mgr).Named(name).WithOptions(retries(1, restful))
 	}
-	indexes := &nodeIndexes{client: p.client, fresh: mgr.GetAPIReader(), elsewhere: p.o.Fabric != nil, inChain: p.inChain}
+	indexes := &nodeIndexes{client: p.client, fresh: mgr.GetAPIReader(), elsewhere: p.o.Fabric != nil,
+		inChain: p.inChain}
 	byIndex := handler.EnqueueRequestsFromMapFunc(indexes.concerned)
-	if err := build("node-index", 1).
+	if err := build("node-index").
 		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(nodeChanged)).
 		Watches(&v1alpha1.NetcraqNode{}, byIndex).
 		WatchesRawSource(p.nodeIndexes.source(indexes.inconsistent)).Complete(indexes); err != nil {
 		return err
 	}
-	network := build("network", 1).
+	network := build("network").
 		Watches(&corev1.Node{}, everything, builder.WithPredicates(nodeChanged)).
 		Watches(&v1alpha1.NetcraqNode{}, everything).
 		Watches(&v1alpha1.NetcraqChain{}, everything, builder.WithPredicates(specChanged)).
 		WatchesRawSource(p.network.source(theOne))
 	if p.o.Fabric == nil { // where the switches are elsewhere no pod has a port
 		network = network.Watches(&corev1.Pod{}, everything, builder.WithPredicates(asksOtherwise))
-		if err := build("fast-path", 1).
-			Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(accountOf), builder.WithPredicates(asksOtherwise)).
+		if err := build("fast-path").
+			Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(accountOf),
+				builder.WithPredicates(asksOtherwise)).
 			WatchesRawSource(p.accounts.source(p.fast.accounts)).Complete(p.fast); err != nil {
 			return err
 		}
@@ -147,20 +147,27 @@ func (p *operator) setup(mgr manager.Manager) error {
 	if err := network.Complete(&networkReconciler{operator: p}); err != nil {
 		return err
 	}
-	if err := build("chain", 1).
+	if err := build("chain").
 		Watches(&v1alpha1.NetcraqChain{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(specChanged)).
 		WatchesRawSource(p.chains.source(p.planned)).Complete(&chainReconciler{operator: p}); err != nil {
 		return err
 	}
-	if err := build("membership", chainsAtOnce).
+	if err := build("membership").WithOptions(retries(chainsAtOnce, stepAtMost)).
 		WatchesRawSource(p.membership.source(p.planned)).Complete(&membershipReconciler{p}); err != nil {
 		return err
 	}
-	if err := build("key-choices", 1).
+	if err := build("key-choices").
 		WatchesRawSource(p.keyChoices.source(theOne)).Complete(&keyChoices{p}); err != nil {
 		return err
 	}
 	return mgr.Add(p)
+}
+
+// retries are the options of a controller: how many objects it looks at at once, and how long at
+// most it waits before it tries again what failed.
+func retries(atOnce int, atMost time.Duration) controller.Options {
+	return controller.Options{MaxConcurrentReconciles: atOnce,
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryAfter, atMost)}
 }
 
 // Start implements manager.Runnable: it leads, when it is this agent's turn, until ctx ends.
@@ -181,7 +188,8 @@ func (p *operator) began() {
 
 // everything is the one request of reconcilers that look at all objects each time, since all that
 // they make depends on several.
-var everything = handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return theOne(ctx) })
+var everything = handler.EnqueueRequestsFromMapFunc(
+	func(ctx context.Context, _ client.Object) []reconcile.Request { return theOne(ctx) })
 
 func theOne(context.Context) []reconcile.Request { return []reconcile.Request{{}} }
 
@@ -193,7 +201,8 @@ func named(names []string) (out []reconcile.Request) {
 	return out
 }
 
-// waker has a reconciler look at its objects again for reasons that the API server does not know of.
+// waker has a reconciler look at its objects again for reasons that the API server does not know
+// of.
 type waker struct {
 	signals chan event.GenericEvent
 	anew    *atomic.Bool // what failed is not to wait for its next try
@@ -217,7 +226,8 @@ func (w waker) retry() {
 
 // source is what the reconciler's queue is fed by: keys gives the objects.
 func (w waker) source(keys func(context.Context) []reconcile.Request) source.Source {
-	return source.Channel(w.signals, handler.Funcs{GenericFunc: func(ctx context.Context, _ event.GenericEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	enqueue := func(ctx context.Context, _ event.GenericEvent, q queue) {
 		anew := w.anew.Swap(false)
 		for _, k := range keys(ctx) {
 			if anew {
@@ -227,7 +237,8 @@ func (w waker) source(keys func(context.Context) []reconcile.Request) source.Sou
 				q.Add(k)
 			}
 		}
-	}})
+	}
+	return source.Channel(w.signals, handler.Funcs{GenericFunc: enqueue})
 }
 
 // term is what the reconcilers know in a term of this agent's.
@@ -258,7 +269,7 @@ func (p *operator) leading() *term {
 	t := p.leader.Term()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t == nil {
+	if t == nil || t.Context().Err() != nil {
 		p.term = nil
 	} else if p.term == nil || p.term.Term != t {
 		p.term = &term{Term: t, recorded: maps.Clone(t.Recorded), inherited: maps.Clone(t.Inherited),

@@ -19,8 +19,7 @@ import (
 // waits for its next try; when a switch has connected that is tried, too.
 func TestWaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryAfter, retryAtMost))
+		q := workqueue.NewTypedRateLimitingQueue(retries(1, stepAtMost).RateLimiter)
 		defer q.ShutDown()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -98,8 +97,8 @@ func (f *fakeChains) RemoveKey(_ context.Context, _, key string) error {
 	return f.err
 }
 
-// TestTake: a step is carried out, and a switch that was brought in, or has cost epochs for nothing, has
-// to be ready for longer the next time; one that was refused at once has not.
+// TestTake: a step is carried out, and a switch that was brought in, or has cost epochs for
+// nothing, has to be ready for longer the next time; one that was refused at once has not.
 func TestTake(t *testing.T) {
 	lease := 500
 	tm := &term{trials: probation{}}
@@ -109,7 +108,8 @@ func TestTake(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := c.changes; len(n) != 2 || *n[0].LeaseMillis != lease || n[0].Members != nil || n[1].LeaseMillis != nil || !slices.Equal(*n[1].Members, []string{"a", "b"}) {
+	if n := c.changes; len(n) != 2 || *n[0].LeaseMillis != lease || n[0].Members != nil ||
+		n[1].LeaseMillis != nil || !slices.Equal(*n[1].Members, []string{"a", "b"}) {
 		t.Errorf("changed: %+v", n)
 	}
 	for _, x := range []struct {

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/util/workqueue"
+
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
@@ -143,8 +145,12 @@ func (f *follower) one(ctx context.Context, node, address string) {
 	transport := &http.Transport{TLSClientConfig: conf, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, ResponseHeaderTimeout: podsPatience}
 	defer transport.CloseIdleConnections()
 	var failed logOnce
-	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
-		err := f.read(ctx, &http.Client{Transport: transport}, "https://"+address+podsPath, node, func() { pause, failed = 100*time.Millisecond, logOnce{} })
+	retry := workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 5*time.Second)
+	for ctx.Err() == nil {
+		err := f.read(ctx, &http.Client{Transport: transport}, "https://"+address+podsPath, node, func() {
+			retry.Forget(node)
+			failed = logOnce{}
+		})
 		f.mu.Lock()
 		delete(f.there, node)
 		f.mu.Unlock()
@@ -153,7 +159,7 @@ func (f *follower) one(ctx context.Context, node, address string) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause):
+		case <-time.After(retry.When(node)):
 		}
 	}
 }

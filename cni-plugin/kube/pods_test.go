@@ -15,6 +15,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 func newTopology(t *testing.T, s topology.Spec) *topology.Topology {
@@ -76,11 +77,7 @@ func TestFollow(t *testing.T) {
 		t.Errorf("%v, %d more changes", all, len(changed))
 	}
 	server.Close()
-	for end := time.Now().Add(20 * time.Second); f.alive("n1"); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it takes an agent that has gone for alive")
-		}
-	}
+	poll.Until(t, 20*time.Second, "an agent that has gone is not taken for alive", func() bool { return !f.alive("n1") })
 	if all := f.all(); len(all["n1"]) != 2 {
 		t.Errorf("without the agent: %v", all)
 	}

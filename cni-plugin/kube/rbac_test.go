@@ -21,6 +21,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 	"github.com/netcraq/netcraq/cni-plugin/kube"
 	"github.com/netcraq/netcraq/internal/kubetest"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 const namespace = "netcraq-system"
@@ -149,11 +150,7 @@ func TestRBAC(t *testing.T) {
 		}
 	}
 	number := &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "node3"}, Spec: v1alpha1.NetcraqNodeSpec{Number: 3}}
-	for end := time.Now().Add(30 * time.Second); !isPolicy(create(leader, secret(namespace, "mine"))()); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the policy is not in force")
-		}
-	}
+	poll.Until(t, 30*time.Second, "the policy is in force", func() bool { return isPolicy(create(leader, secret(namespace, "mine"))()) })
 	for _, c := range []struct {
 		what           string
 		worker, leader bool // may it?

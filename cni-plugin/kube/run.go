@@ -63,7 +63,7 @@ type Options struct {
 	Services, Switches netip.Prefix
 
 	CNI  CNI
-	Lead *Lead // nil: this agent does not stand for leader
+	Lead *Lead // nil: this agent may not lead
 	Log  *slog.Logger
 }
 
@@ -198,7 +198,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	a.SetReady(true, "")
-	o.Log.Info("ready", "node", self.Name, "address", self.Address, "pods", self.PodCIDRs, "engine", attached.engine, "attachments", len(a.Attachments()), "mtu", o.MTU, "stands for leader", o.Lead != nil)
+	o.Log.Info("ready", "node", self.Name, "address", self.Address, "pods", self.PodCIDRs, "engine", attached.engine, "attachments", len(a.Attachments()), "mtu", o.MTU, "may lead", o.Lead != nil)
 	go func() {
 		select {
 		case <-ctx.Done():

@@ -53,7 +53,8 @@ type Options struct {
 	Replica   *admin.Replica // of the admin API
 	Log       *slog.Logger
 
-	// Began is called when a term has begun, and Follow follows a controller until its context ends.
+	// Began is called when a term has begun, and Follow follows a controller until its context
+	// ends.
 	Began  func()
 	Follow func(context.Context, *controller.Controller)
 	// Metrics is told of a controller's metrics; nil: there is none any more.
@@ -118,7 +119,8 @@ func (l *Leader) campaign(ctx context.Context, holder string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if holder == "" && ctx.Err() == nil {
-		// Given up by somebody who was late with it, perhaps by this agent; who takes it next is heard.
+		// Given up by somebody who was late with it, perhaps by this agent; who takes it next is
+		// heard.
 		return
 	}
 	l.holder = holder

@@ -47,7 +47,7 @@ func (o *kubeOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.cni.BinDir, "cni-bin-dir", "/opt/cni/bin", "`FOLDER` where it looks for plugins")
 	f.StringVar(&o.cni.From, "cni-plugins", "", "install the plugins of this `FOLDER` there")
 	f.StringVar(&o.cni.Version, "cni-version", "1.0.0", "`VERSION` of the CNI specification that the runtime speaks: 1.0.0, or 1.1.0 (containerd from 2.0 on)")
-	f.StringSliceVar(&o.etcd.Endpoints, "etcd", nil, "etcd's client `URLS`, where the chains' state is: stand for leader")
+	f.StringSliceVar(&o.etcd.Endpoints, "etcd", nil, "etcd's client `URLS`, where the chains' state is: this agent may lead")
 	f.StringVar(&o.etcd.Prefix, "etcd-prefix", "/netcraq/", "what the names of all keys of this state begin with; `PREFIX`")
 	f.StringVar(&o.etcd.CA, "etcd-cacert", "", "`FILE` of certificates that etcd's must be signed by (PEM)")
 	f.StringVar(&o.etcd.Cert, "etcd-cert", "", "`FILE` with this agent's certificate for etcd (PEM)")
@@ -84,7 +84,7 @@ func inCluster(o *options) (*kube.Options, error) {
 	case o.node == "":
 		return nil, errors.New("give this node's name: --node, or NODE_NAME in the environment")
 	case k.lead.Prometheus != "" && len(k.etcd.Endpoints) == 0:
-		return nil, errors.New("--prometheus is for agents that stand for leader: give --etcd, too")
+		return nil, errors.New("--prometheus is for agents that may lead: give --etcd, too")
 	case k.lead.PodRate < 0 || k.lead.PodRate > topology.MaxRate:
 		return nil, fmt.Errorf("--pod-rate takes packets a second, at most %d, or 0 for no bound, not %d", topology.MaxRate, k.lead.PodRate)
 	case len(o.services) > 1:

@@ -19,6 +19,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testcerts"
 )
 
@@ -85,11 +86,7 @@ func secure(t *testing.T, change func(*tls.Config) *tls.Config) {
 	}
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("not within 20 s: %s", what)
-			}
-		}
+		poll.Until(t, 20*time.Second, what, ok)
 	}
 	stranger, _ := testcerts.NewAuthority(t).Issue("stranger", "", "node1")
 	stranger.TrustedCAFile = authority.File

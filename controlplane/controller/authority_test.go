@@ -7,6 +7,7 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -119,15 +120,7 @@ func authority(t *testing.T, engine string) {
 	// The head and its hosts' sessions come back with what they had.
 	nw.killSwitch(1)
 	nw.startSwitch(1)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		keep()
-		if sw := c.switches(); sw[0].Ready {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("s1 did not come back:\n%s", c.history())
-		}
-	}
+	poll.Until(t, 20*time.Second, "s1 comes back", func() bool { keep(); return c.switches()[0].Ready }, c.history)
 	c.waitUntil(func() bool { keep(); return status(h1, write(a, id, first+1)) == "OK" }, "h1's session to be taken at the switch that was started again")
 	rights()
 	c.stop()

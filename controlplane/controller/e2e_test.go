@@ -13,6 +13,7 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -460,15 +461,10 @@ func TestCutOff(t *testing.T) {
 	}
 	nw.proxies[2].setCut(false)
 	c.waitEvent("switch.connected", "s2")
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	poll.Until(t, 10*time.Second, "s2 is set up again", func() bool {
 		all, err := c.api.Switches(t.Context())
-		if err == nil && all[1].Ready {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("s2 is not set up again: %v\n%s", err, c.history())
-		}
-	}
+		return err == nil && all[1].Ready
+	}, c.history)
 	if n := clean(); n != 1 {
 		t.Errorf("the switch that was cut off answered %d reads by itself, 1 of them before", n)
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -265,19 +266,17 @@ func (nw *network) start(cmd *exec.Cmd, name string, port int) *exec.Cmd {
 		nw.t.Fatal(err)
 	}
 	nw.t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	deadline := time.Now().Add(20 * time.Second)
-	for {
+	poll.Nil(nw.t, 20*time.Second, name+" serves P4Runtime", func() error {
 		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			conn.Close()
-			return cmd
 		}
-		if time.Now().After(deadline) {
-			b, _ := os.ReadFile(log.Name())
-			nw.t.Fatalf("%s does not serve P4Runtime: %v\n%s", name, err, tail(b, 20))
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return err
+	}, func() string {
+		b, _ := os.ReadFile(log.Name())
+		return fmt.Sprint(tail(b, 20))
+	})
+	return cmd
 }
 
 // killSwitch ends a switch as a crash does.
@@ -459,13 +458,7 @@ func (r *running) waitReady() api.Chain {
 
 func (r *running) waitAllReady() {
 	r.t.Helper()
-	var err error
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if err = r.api.Ready(r.t.Context()); err == nil {
-			return
-		}
-	}
-	r.t.Fatalf("not ready: %v\nevents:\n%s", err, r.history())
+	poll.Nil(r.t, 30*time.Second, "all chains are ready", func() error { return r.api.Ready(r.t.Context()) }, r.history)
 }
 
 func (r *running) chain() api.Chain {
@@ -488,14 +481,10 @@ func (r *running) history() string {
 
 func (r *running) waitEvent(kind, sw string) {
 	r.t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		found := false
+	r.waitUntil(func() (found bool) {
 		r.api.Events(r.t.Context(), 0, false, func(e api.Event) error { found = found || e.Type == kind && (sw == "" || e.Switch == sw); return nil })
-		if found {
-			return
-		}
-	}
-	r.t.Fatalf("no event %s %s:\n%s", kind, sw, r.history())
+		return found
+	}, "an event "+kind+" "+sw)
 }
 
 func hostAddr(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}) }

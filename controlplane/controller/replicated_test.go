@@ -23,6 +23,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 	"github.com/netcraq/netcraq/controlplane/internal/etcdtest"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -123,11 +124,7 @@ func (t *team) api() *api.Client {
 
 func (t *team) until(what string, done func() bool) {
 	t.nw.t.Helper()
-	for end := time.Now().Add(25 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.nw.t.Fatalf("not within 25 s: %s; %s", what, t.seen)
-		}
-	}
+	poll.Until(t.nw.t, 25*time.Second, what, done, func() string { return fmt.Sprint(t.seen) })
 }
 
 // killAt kills the leader when it says that something has happened, and gives its number then.

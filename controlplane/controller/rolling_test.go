@@ -53,11 +53,7 @@ func (nw *network) load(i int, pl *p4rt.Pipeline) {
 	done := make(chan struct{})
 	go func() { c.Run(ctx); close(done) }()
 	defer func() { cancel(); <-done }()
-	for end := time.Now().Add(10 * time.Second); c.State().Phase != p4rt.Primary; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			nw.t.Fatalf("s%d is not to be had: %v", i, c.State().Err)
-		}
-	}
+	primary(nw.t, c)
 	if _, err := c.EnsurePipeline(ctx, pl); err != nil {
 		nw.t.Fatal(err)
 	}

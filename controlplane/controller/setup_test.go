@@ -27,6 +27,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/p4rt/p4rttest"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testcerts"
 )
 
@@ -112,13 +113,7 @@ func (f *fakes) start() (c *controller.Controller, stop func()) {
 
 func ready(t *testing.T, c *controller.Controller) {
 	t.Helper()
-	var err error
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if err = c.Ready(t.Context()); err == nil {
-			return
-		}
-	}
-	t.Fatalf("not ready: %v\n%s", err, eventText(c))
+	poll.Nil(t, 20*time.Second, "the controller is ready", func() error { return c.Ready(t.Context()) }, func() string { return eventText(c) })
 }
 
 func eventText(c *controller.Controller) string {
@@ -130,16 +125,20 @@ func eventText(c *controller.Controller) string {
 	return b.String()
 }
 
+// primary waits until a client is its switch's primary one.
+func primary(t *testing.T, c *p4rt.Client) {
+	t.Helper()
+	poll.Until(t, 20*time.Second, "a client is the switch's primary one", func() bool { return c.State().Phase == p4rt.Primary },
+		func() string { return fmt.Sprint(c.State().Err) })
+}
+
 // waitText waits for an event of a kind whose message has a text.
 func waitText(t *testing.T, c *controller.Controller, kind, text string) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	until(t, c, fmt.Sprintf("an event %s with %q", kind, text), func() bool {
 		events, _ := c.Events(0)
-		if slices.ContainsFunc(events, func(e api.Event) bool { return e.Type == kind && strings.Contains(e.Message, text) }) {
-			return
-		}
-	}
-	t.Fatalf("no event %s with %q:\n%s", kind, text, eventText(c))
+		return slices.ContainsFunc(events, func(e api.Event) bool { return e.Type == kind && strings.Contains(e.Message, text) })
+	})
 }
 
 // tables is what a switch holds of some tables, as text, sorted.
@@ -216,9 +215,7 @@ func TestForeignEntries(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { meddler.Run(ctx); close(done) }()
-	for meddler.State().Phase != p4rt.Primary {
-		time.Sleep(time.Millisecond)
-	}
+	primary(t, meddler)
 	update := func(make func(*v1.Entity) *v1.Update, e p4rt.Entry) *v1.Update {
 		te, err := f.info.Encode(e)
 		if err != nil {
@@ -346,9 +343,7 @@ func TestMistakes(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go first.Run(ctx)
-		for first.State().Phase != p4rt.Primary {
-			time.Sleep(time.Millisecond)
-		}
+		primary(t, first)
 		if _, err := first.EnsurePipeline(ctx, pl); err != nil {
 			t.Fatal(err)
 		}
@@ -388,11 +383,10 @@ func TestMistakes(t *testing.T) {
 		}
 		c, _ := f.start()
 		ready(t, c)
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-			if all, err := c.Switches(t.Context()); err == nil && all[2].Ready {
-				break
-			}
-		}
+		until(t, c, "s3 is ready", func() bool {
+			all, err := c.Switches(t.Context())
+			return err == nil && all[2].Ready
+		})
 		_, err = c.Recover(t.Context(), "main", "s3")
 		if err == nil || !strings.Contains(err.Error(), "s3 cannot take the chain's 3 keys") || !strings.Contains(err.Error(), "table is full") {
 			t.Error(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -434,9 +435,5 @@ func (r *running) frozenSpan() (from, to time.Time) {
 // waitUntil waits for something to become true.
 func (r *running) waitUntil(done func() bool, what string) {
 	r.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			r.t.Fatalf("waiting for %s:\n%s", what, r.history())
-		}
-	}
+	poll.Until(r.t, 20*time.Second, what, done, r.history)
 }

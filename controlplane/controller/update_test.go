@@ -15,6 +15,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/p4rt/p4rttest"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 type object = map[string]any
@@ -72,11 +73,7 @@ func pods(sw string, n int) []any {
 // until waits for something that a controller is to come to.
 func until(t *testing.T, c *controller.Controller, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 20 s: %s\n%s", what, eventText(c))
-		}
-	}
+	poll.Until(t, 20*time.Second, what, ok, func() string { return eventText(c) })
 }
 
 func update(t *testing.T, c *controller.Controller, top *topology.Topology) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/p4rt/p4rttest"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // program is a P4Info with one table of each kind of key that matters here.
@@ -104,12 +105,7 @@ func runClient(t *testing.T, c *p4rt.Client) {
 
 func wait(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("not within 10 s: %s", what)
+	poll.Until(t, 10*time.Second, what, ok)
 }
 
 func primary(c *p4rt.Client) func() bool {

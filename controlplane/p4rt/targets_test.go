@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testport"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -58,16 +59,14 @@ func startTarget(t *testing.T, target string, options ...string) string {
 			t.Logf("%s says:\n%s", target, b)
 		}
 	})
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	poll.Nil(t, 20*time.Second, target+" serves P4Runtime", func() error {
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {
 			conn.Close()
-			return addr
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%s does not serve P4Runtime: %v", target, err)
-		}
-	}
+		return err
+	})
+	return addr
 }
 
 // TestTargets does with real switches all that the client can do. What differs between them is said here, and nowhere else.

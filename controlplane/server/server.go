@@ -1,6 +1,6 @@
 // Package server assembles a controller with what works beside it, and runs it for as long as it
 // leads: the one place where all parts meet. The command netcraq-controller and the node agents
-// (cni-plugin/kube) both begin here.
+// (cni-plugin/leader) both begin here.
 //
 //	Run ──▶ campaigns in etcd ──▶ Config.Lead(ctx, *Term) ──▶ resigns, and campaigns again until ctx ends
 //	                                   │

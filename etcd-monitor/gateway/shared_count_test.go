@@ -20,6 +20,7 @@ import (
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/reserved"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // metricOf is a metric of an etcd, summed over its labels. All etcds of a process have the same metrics.
@@ -45,11 +46,7 @@ const watchersMetric = "etcd_debugging_mvcc_watcher_total"
 // eventually waits until something is so.
 func eventually(t testing.TB, what string, so func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !so(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
+	poll.Until(t, 20*time.Second, what, so)
 }
 
 // watchMany opens watches of one key on streams of several clients, and gives what each sees.

@@ -162,7 +162,7 @@ type gate struct {
 
 func (g *gate) Txn(ctx context.Context, r *pb.TxnRequest, o ...grpc.CallOption) (*pb.TxnResponse, error) {
 	g.waiting.Add(1)
-	for g.shut.Load() {
+	for g.shut.Load() && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
 	g.waiting.Add(-1)

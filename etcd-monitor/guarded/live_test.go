@@ -19,6 +19,7 @@ import (
 	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -330,11 +331,7 @@ func (p *testPlacement) remove(t testing.TB, key string) {
 // until waits until something is so.
 func until(t testing.TB, what string, so func() bool) {
 	t.Helper()
-	for end := time.Now().Add(15 * time.Second); !so(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not so after 15 s: %s", what)
-		}
-	}
+	poll.Until(t, 15*time.Second, what, so)
 }
 
 // knows waits until a gateway knows of a placement.

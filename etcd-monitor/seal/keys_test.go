@@ -3,6 +3,7 @@ package seal
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 const prefix = placement.DefaultPrefix
@@ -122,11 +124,7 @@ func TestFollow(t *testing.T) {
 		t.Error("a new key was replaced")
 	}
 	stop = follow(k, time.Millisecond)
-	for end := time.Now().Add(5 * time.Second); len(k.Ring().Keys()) < 2; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("keys %v after 5 s", k.Ring().Keys())
-		}
-	}
+	poll.Until(t, 5*time.Second, "there are two keys", func() bool { return len(k.Ring().Keys()) >= 2 })
 	stop()
 	old := primary(k)
 	k.Ring().sealed.Store(MaxSeals)
@@ -134,11 +132,10 @@ func TestFollow(t *testing.T) {
 	defer listening()
 	stop = follow(k, 0)
 	defer stop()
-	for end := time.Now().Add(5 * time.Second); primary(k) == old || primary(other) != primary(k); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("sealed %d; %d was replaced by %d and %d", k.Ring().Sealed(), old, primary(k), primary(other))
-		}
-	}
+	poll.Until(t, 5*time.Second, "both have the same new key", func() bool { return primary(k) != old && primary(other) == primary(k) },
+		func() string {
+			return fmt.Sprintf("sealed %d; %d was replaced by %d and %d", k.Ring().Sealed(), old, primary(k), primary(other))
+		})
 	if n := k.Ring().Sealed(); n != 0 {
 		t.Errorf("a new key has sealed %d", n)
 	}

@@ -16,6 +16,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -109,11 +110,7 @@ func (c *controller) counts() (opened, closed int, evicted []api.PlacementEvicti
 // waitFor waits for 10 s at most.
 func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("10 s, and not yet: ", what)
-		}
-	}
+	poll.Until(t, 10*time.Second, what, is)
 }
 
 // Reads go where the controller says that the chain is, and go on while it says nothing; sessions are given back; a key is asked to be taken out once a second at most.

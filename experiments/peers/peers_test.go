@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testport"
 )
 
@@ -132,16 +133,14 @@ func server(t *testing.T, program string, arguments func(port string) []string) 
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	addr = net.JoinHostPort("127.0.0.1", port)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	poll.Nil(t, 10*time.Second, program+" listens at "+addr, func() error {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			_ = c.Close()
-			return addr
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not listen at %s: %v", program, addr, err)
-		}
-	}
+		return err
+	})
+	return addr
 }
 
 func TestRealServers(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/p4src"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
@@ -68,12 +69,8 @@ func newControlled(t testing.TB) *controlled {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	go c.client.Run(ctx)
-	deadline := time.Now().Add(10 * time.Second)
-	for ; c.client.State().Phase != p4rt.Primary; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not primary after 10 s: %v", c.client.State().Err)
-		}
-	}
+	poll.Until(t, 10*time.Second, "the client is the primary one", func() bool { return c.client.State().Phase == p4rt.Primary },
+		func() string { return fmt.Sprint(c.client.State().Err) })
 	pipeline, err := p4rt.NewPipeline(info, config)
 	check(t, err)
 	_, err = c.client.EnsurePipeline(ctx, pipeline)

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -216,11 +217,6 @@ func TestKilled(t *testing.T) {
 		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		for deadline := time.Now().Add(5 * time.Second); attached(t,
-			sw) > 0; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("a dead switch's program is still on the port")
-			}
-		}
+		poll.Until(t, 5*time.Second, "a dead switch's program is gone from the port", func() bool { return attached(t, sw) == 0 })
 	}
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // veth makes a pair NAME and NAMEp, both up, and removes it with the test.
@@ -155,13 +157,7 @@ func add(t testing.TB, s *Set, number uint32, iface string) {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(
-		2 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("did not happen within 5 s: %s", what)
+	poll.Until(t, 5*time.Second, what, ok)
 }
 
 func TestForwardsFramesUnchanged(t *testing.T) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -23,6 +24,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 const example = "../../topology/example.yaml"
@@ -112,23 +114,13 @@ func TestSignals(t *testing.T) {
 	code := make(chan int, 1)
 	go func() { code <- run([]string{"--topology", file, "--admin", socket}, &out, &out) }()
 	client := api.NewClient(socket)
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	poll.Until(t, 10*time.Second, "it waits for its switches", func() bool {
 		err := client.Ready(context.Background())
-		if err != nil && strings.Contains(err.Error(), "waiting for s1, s2, s3, s4 to connect") {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%v\n%s", err, out.String())
-		}
-	}
+		return err != nil && strings.Contains(err.Error(), "waiting for s1, s2, s3, s4 to connect")
+	}, out.String)
 	says := func(what string) {
 		t.Helper()
-		for end := time.Now().Add(10 * time.Second); !strings.Contains(out.String(),
-			what); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("it does not say %q:\n%s", what, out.String())
-			}
-		}
+		poll.Until(t, 10*time.Second, fmt.Sprintf("it says %q", what), func() bool { return strings.Contains(out.String(), what) }, out.String)
 	}
 	signal := func(s syscall.Signal) {
 		if err := syscall.Kill(os.Getpid(), s); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/controlplane/internal/etcdtest"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -94,12 +95,10 @@ func (r *rig) entries() map[string]wire.Key {
 // until waits for something to become so.
 func (r *rig) until(what string, so func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			show, _ := r.p.Show(context.Background())
-			r.t.Fatalf("not so after 20 s: %s\nplaced %v\nin the switches %v\nshown %+v\nevents\n%s", what, r.entries(), r.nw.inSwitches(), show, strings.Join(r.nw.events, "\n"))
-		}
-	}
+	poll.Until(r.t, 20*time.Second, what, so, func() string {
+		show, _ := r.p.Show(context.Background())
+		return fmt.Sprintf("placed %v\nin the switches %v\nshown %+v\nevents\n%s", r.entries(), r.nw.inSwitches(), show, strings.Join(r.nw.events, "\n"))
+	})
 }
 
 // placedNow waits until exactly these keys are placed, in etcd and in the switches, under the same

@@ -23,6 +23,7 @@ import (
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testport"
 )
 
@@ -229,17 +230,11 @@ func TestRealPrometheus(t *testing.T) {
 		t.Fatal(err)
 	}
 	var heat map[string]policy.Heat
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	poll.Until(t, 30*time.Second, "the rates are known", func() bool {
 		heat, err = p.Heat(t.Context())
-		if x := heat["/hot"].Reads; err == nil && math.Abs(x/200-1) < .3 && len(heat) == 2 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%v, %v", heat, err)
-		}
-	}
-	if ratio := heat[key].Reads / heat["/hot"].Reads; math.Abs(ratio/.25-1) > .3 ||
-		math.Abs(heat[key].Writes/heat[key].Reads/.2-1) > .3 {
+		return err == nil && math.Abs(heat["/hot"].Reads/200-1) < .3 && len(heat) == 2
+	}, func() string { return fmt.Sprint(heat, err) })
+	if ratio := heat[key].Reads / heat["/hot"].Reads; math.Abs(ratio/.25-1) > .3 || math.Abs(heat[key].Writes/heat[key].Reads/.2-1) > .3 {
 		t.Errorf("%v", heat)
 	}
 	if n, ok := p.Scalar(t.Context(), "count("+ReadsMetric+")"); !ok || n != 2 {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // lines are what a program has written to its standard error.
@@ -67,11 +68,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 	until := func(what string, so func() bool) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !so(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("not so after 20 s: %s", what)
-			}
-		}
+		poll.Until(t, 20*time.Second, what, so)
 	}
 	until("it says so", func() bool { return errs.count("clients cannot connect") > 0 })
 	// Of processor time, in hundredths of a second.

@@ -2,17 +2,18 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testport"
 )
 
@@ -79,10 +80,6 @@ func TestNewDictionary(t *testing.T) {
 		if code != exitOK {
 			t.Fatalf("exit code %d", code)
 		}
-		for end := time.Now().Add(dictionariesEvery / 4); library.Codec().Newest() != want; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("the newest dictionary is %d, want %d", library.Codec().Newest(), want)
-			}
-		}
+		poll.Until(t, dictionariesEvery/4, fmt.Sprintf("the newest dictionary is %d", want), func() bool { return library.Codec().Newest() == want })
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
 )
 
-// startEmbedded starts the etcd in this process. What it logs goes to a file: at its end it logs errors that are none.
+// startEmbedded starts the etcd in this process. What it logs goes to a file: at its end it logs
+// errors that are none.
 func (o *options) startEmbedded(ctx context.Context) (ownEtcd, error) {
 	if o.dataDir == "" {
 		o.dataDir = defaultDataDir

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testport"
 )
 
@@ -47,11 +49,7 @@ func TestSealCommands(t *testing.T) {
 	}
 	changed := func(n int) {
 		t.Helper()
-		for end := time.Now().Add(5 * time.Second); len(keys.Ring().Keys()) != n; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("a gateway knows %v; want %d keys", keys.Ring().Keys(), n)
-			}
-		}
+		poll.Until(t, 5*time.Second, fmt.Sprintf("a gateway knows %d keys", n), func() bool { return len(keys.Ring().Keys()) == n })
 	}
 	changed(2)
 	if now, _ := keys.Ring().Primary(); now == first || !keys.Ring().Knows(first) {
