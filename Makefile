@@ -197,10 +197,11 @@ model: deps ## search the protocol model exhaustively, every configuration
 mutants: deps ## remove each rule of the protocol in turn: the model must show what goes wrong
 	@$(PYTHON) controlplane/model/check.py mutants
 
-lint: deps ## gofmt, go vet, staticcheck, ruff
+lint: deps ## gofmt, go vet, staticcheck, treelint (arrows, words, widths), ruff
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt would change:" $$unformatted; exit 1; }
 	@$(GO) vet ./...
 	@$(GO) tool staticcheck ./...
+	@$(GO) run ./internal/treelint
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 

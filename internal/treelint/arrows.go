@@ -12,8 +12,8 @@ import (
 
 const module = "github.com/netcraq/netcraq/"
 
-// floors are the top-level folders, from the ground up. What ships imports only from floors below its
-// own, and from its own folder; internal/ is open to all of them.
+// floors are the top-level folders, from the ground up. What ships imports only from floors below
+// its own, and from its own folder; internal/ is open to all of them.
 var floors = [][]string{
 	{"wire", "p4src", "api"},
 	{"switch", "client"},
@@ -33,25 +33,92 @@ type arrowRule struct {
 var arrowRules = []arrowRule{
 	{name: "api-imports-nothing", in: []string{"api"}, may: []string{"api"}},
 	{name: "switch-is-a-leaf", in: []string{"switch"}, may: []string{"switch", "internal"}},
-	{name: "target-is-a-contract", in: []string{"switch/target"}, may: []string{"switch/target", "switch/bmv2json"}},
+	{
+		name: "target-is-a-contract",
+		in:   []string{"switch/target"},
+		may:  []string{"switch/target", "switch/bmv2json"},
+	},
 	{name: "ebpf-rooms", in: []string{"switch/ebpf/asm"}, may: []string{"switch/ebpf/asm"}},
-	{name: "ebpf-rooms", in: []string{"switch/ebpf/ir"}, may: []string{"switch/ebpf/asm", "switch/ebpf/ir", "switch/bmv2json", "switch/interval", "switch/target"}},
-	{name: "ebpf-rooms", in: []string{"switch/ebpf/compile"}, may: []string{"switch/ebpf/asm", "switch/ebpf/ir", "switch/ebpf/compile",
-		"switch/bmv2json", "switch/interval", "switch/udpmatch", "internal/boottime"}},
-	{name: "ebpf-rooms", in: []string{"switch/ebpf/attach"}, may: []string{"switch/ebpf/attach", "switch/offload"}},
-	{name: "pure-core", in: []string{"controlplane/chain", "controlplane/placement/policy", "client/core", "switch/interp", "switch/interval"},
-		may: []string{"api", "controlplane/chain", "controlplane/placement/policy", "controlplane/internal/rules", "client/core", "switch", "wire"}, pure: true},
+	{
+		name: "ebpf-rooms",
+		in:   []string{"switch/ebpf/ir"},
+		may: []string{
+			"switch/ebpf/asm",
+			"switch/ebpf/ir",
+			"switch/bmv2json",
+			"switch/interval",
+			"switch/target",
+		},
+	},
+	{
+		name: "ebpf-rooms",
+		in:   []string{"switch/ebpf/compile"},
+		may: []string{"switch/ebpf/asm", "switch/ebpf/ir", "switch/ebpf/compile",
+			"switch/bmv2json", "switch/interval", "switch/udpmatch", "internal/boottime"},
+	},
+	{
+		name: "ebpf-rooms",
+		in:   []string{"switch/ebpf/runtime"},
+		may: []string{"switch/ebpf/ir", "switch/ebpf/compile", "switch/ebpf/runtime",
+			"switch/bmv2json", "switch/target"},
+	},
+	{
+		name: "ebpf-rooms",
+		in:   []string{"switch/ebpf/attach"},
+		may:  []string{"switch/ebpf/attach", "switch/offload"},
+	},
+	{
+		name: "pure-core",
+		in: []string{
+			"controlplane/chain",
+			"controlplane/placement/policy",
+			"client/core",
+			"switch/interp",
+			"switch/interval",
+		},
+		may: []string{
+			"api",
+			"controlplane/chain",
+			"controlplane/placement/policy",
+			"controlplane/internal/rules",
+			"client/core",
+			"switch",
+			"wire",
+		},
+		pure: true,
+	},
 	{name: "controller-takes-what-it-is-given", in: []string{"controlplane/controller"},
-		may: []string{"api", "controlplane/chain", "controlplane/controller", "controlplane/keyspace", "controlplane/p4rt", "controlplane/sessions",
-			"controlplane/topology", "internal", "wire"}},
-	{name: "gateway-asks-by-the-node", in: []string{"etcd-monitor"}, may: []string{"api", "client", "etcd-monitor", "internal", "wire"}},
+		may: []string{
+			"api",
+			"controlplane/chain",
+			"controlplane/controller",
+			"controlplane/keyspace",
+			"controlplane/p4rt",
+			"controlplane/sessions",
+			"controlplane/topology",
+			"internal",
+			"wire",
+		}},
+	{
+		name: "gateway-asks-by-the-node",
+		in:   []string{"etcd-monitor"},
+		may:  []string{"api", "client", "etcd-monitor", "internal", "wire"},
+	},
 }
 
 // impure is what a pure core has nothing of.
-var impure = []string{"net", "net/http", "os", "os/exec", "syscall", "golang.org/x/sys/unix", "google.golang.org/grpc"}
+var impure = []string{
+	"net",
+	"net/http",
+	"os",
+	"os/exec",
+	"syscall",
+	"golang.org/x/sys/unix",
+	"google.golang.org/grpc",
+}
 
-// checkImports names each import that goes up, or that a rule of the folder forbids. Tests may import
-// what they like.
+// checkImports names each import that goes up, or that a rule of the folder forbids. Tests may
+// import what they like.
 func checkImports(name string, text []byte) (out []string) {
 	if strings.HasSuffix(name, "_test.go") {
 		return nil
@@ -66,7 +133,17 @@ func checkImports(name string, text []byte) (out []string) {
 		imported, _ := strconv.Unquote(spec.Path.Value)
 		line := fset.Position(spec.Pos()).Line
 		complain := func(rule, why string) {
-			out = append(out, fmt.Sprintf("%s:%d: %s: imports %s, %s", name, line, rule, strings.TrimPrefix(imported, module), why))
+			out = append(
+				out,
+				fmt.Sprintf(
+					"%s:%d: %s: imports %s, %s",
+					name,
+					line,
+					rule,
+					strings.TrimPrefix(imported, module),
+					why,
+				),
+			)
 		}
 		to, ours := strings.CutPrefix(imported, module)
 		if ours && goesUp(from, to) {

@@ -1,10 +1,11 @@
-// Command treelint checks what the tree as a whole promises and no compiler looks at (docs/architecture.md):
-// which room imports which, how wide lines are, and which words are not used any more. make lint runs it.
+// Command treelint checks what the tree as a whole promises and no compiler looks at
+// (docs/architecture.md): which room imports which, how wide lines are, and which words are not
+// used any more. make lint runs it.
 //
 //	treelint [FILE ...]
 //
-// Without files it checks all that git knows of. It prints FILE:LINE: RULE: what is wrong, and exits
-// with 1 if it has printed anything.
+// Without files it checks all that git knows of. It prints FILE:LINE: RULE: what is wrong, and
+// exits with 1 if it has printed anything.
 package main
 
 import (
@@ -17,7 +18,8 @@ import (
 func main() {
 	files := os.Args[1:]
 	if len(files) == 0 {
-		out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z").Output()
+		out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z").
+			Output()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "treelint: asking git which files there are:", err)
 			os.Exit(2)
@@ -40,7 +42,11 @@ func main() {
 		}
 	}
 	if wrong > 0 {
-		fmt.Fprintf(os.Stderr, "treelint: %d findings; docs/architecture.md has the rules and their reasons\n", wrong)
+		fmt.Fprintf(
+			os.Stderr,
+			"treelint: %d findings; docs/architecture.md has the rules and their reasons\n",
+			wrong,
+		)
 		os.Exit(1)
 	}
 }
