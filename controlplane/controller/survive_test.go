@@ -435,5 +435,5 @@ func (r *running) frozenSpan() (from, to time.Time) {
 // waitUntil waits for something to become true.
 func (r *running) waitUntil(done func() bool, what string) {
 	r.t.Helper()
-	poll.Until(r.t, 20*time.Second, what, done, r.history)
+	poll.Until(r.t, 60*time.Second, what, done, r.history)
 }

@@ -73,7 +73,7 @@ func pods(sw string, n int) []any {
 // until waits for something that a controller is to come to.
 func until(t *testing.T, c *controller.Controller, what string, ok func() bool) {
 	t.Helper()
-	poll.Until(t, 20*time.Second, what, ok, func() string { return eventText(c) })
+	poll.Until(t, 60*time.Second, what, ok, func() string { return eventText(c) })
 }
 
 func update(t *testing.T, c *controller.Controller, top *topology.Topology) {
