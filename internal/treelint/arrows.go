@@ -19,7 +19,7 @@ var floors = [][]string{
 	{"switch", "client"},
 	{"controlplane", "etcd-monitor"},
 	{"cni-plugin"},
-	{"experiments", "netchain-baseline", "test"},
+	{"experiments", "netchain-baseline"},
 }
 
 // arrowRule narrows what a folder imports of the project, or, where pure is set, of anything.

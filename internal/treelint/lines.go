@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/scanner"
 	"go/token"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -42,6 +43,9 @@ var wrapped = []string{
 	"switch/userspace",
 }
 
+// comment is what a line that is one begins with.
+var comment = regexp.MustCompile(`^\s*(//|#|\*)`)
+
 // checkWidth names the lines that are too wide. What cannot be broken is not meant: a string, a row
 // of a table, an address, a drawing.
 func checkWidth(name string, text []byte) (out []string) {
@@ -60,7 +64,6 @@ func checkWidth(name string, text []byte) (out []string) {
 	case ext != ".py" && ext != ".p4":
 		return nil
 	}
-	comment := regexp.MustCompile(`^\s*(//|#|\*)`)
 	for n, line := range lines {
 		limit := codeWidth
 		if path.Ext(name) == ".md" || comment.MatchString(line) {
@@ -147,6 +150,10 @@ var retired = map[string]string{
 	"behind its back":   "what goes on",
 }
 
+// retiredWord finds one of them.
+var retiredWord = regexp.MustCompile(
+	`\b(` + strings.Join(slices.Sorted(maps.Keys(retired)), "|") + `)\b`)
+
 // checkWords names the words that are not used any more.
 func checkWords(name string, text []byte) (out []string) {
 	switch path.Ext(name) {
@@ -158,10 +165,8 @@ func checkWords(name string, text []byte) (out []string) {
 		return nil
 	}
 	for n, line := range strings.Split(string(text), "\n") {
-		for was, is := range retired {
-			if regexp.MustCompile(`\b` + was + `\b`).MatchString(line) {
-				out = append(out, fmt.Sprintf("%s:%d: words: %q is %q now", name, n+1, was, is))
-			}
+		for _, was := range retiredWord.FindAllString(line, -1) {
+			out = append(out, fmt.Sprintf("%s:%d: words: %q is %q now", name, n+1, was, retired[was]))
 		}
 	}
 	return out
