@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 )
 
 //go:generate go tool bpf2go -target bpfel ingress ingress.c -- -mcpu=v3 -Wall -Wextra -Werror
@@ -25,7 +26,10 @@ func (r Rules) program() (*ebpf.Program, error) {
 		return nil, fmt.Errorf("the ingress filter: %w", err)
 	}
 	if r.Everything {
-		spec.Programs[name].Instructions = spec.Programs[ingressProgDropEverything].Instructions
+		code := spec.Programs[ingressProgDropEverything].Instructions
+		// It goes by the same name, which is also that of its function.
+		code[0] = btf.WithFuncMetadata(code[0], btf.FuncMetadata(&spec.Programs[name].Instructions[0]))
+		spec.Programs[name].Instructions = code
 	}
 	var loaded struct {
 		Filter *ebpf.Program `ebpf:"netcraq_ingress"`
