@@ -145,7 +145,7 @@ func authority(t *testing.T, engine string) {
 	}, "the session to be leased again")
 
 	// A topology that changes: h2 loses what it had of a, and /c/ becomes h1's.
-	update(t, c.c, nw.changed(tenants, func(top object) {
+	c.update(nw.changed(tenants, func(top object) {
 		top["realms"].([]any)[0].(object)["prefixes"] = []string{"/a/", "/c/"}
 		for _, h := range top["hosts"].([]any) {
 			if h := h.(object); h["name"] == "h2" {

@@ -69,7 +69,7 @@ func (r *running) clients(n, chains int, switches []int, length time.Duration, a
 	for i := range n {
 		id := uint8(1 + i%chains)
 		if i < chains {
-			if _, err := r.api.AddKey(r.t.Context(), fmt.Sprint(id), api.KeySpec{Name: fmt.Sprintf("k%d", id), KeyID: ptr(uint32(wire.MakeKey(id, 7)))}); err != nil {
+			if _, err := r.api.AddKey(r.t.Context(), fmt.Sprint(id), api.KeySpec{Name: fmt.Sprintf("k%d", id), KeyID: new(uint32(wire.MakeKey(id, 7)))}); err != nil {
 				r.t.Fatal(err)
 			}
 		}
@@ -154,20 +154,10 @@ func TestFourChains(t *testing.T) {
 		t.Errorf("%d comparisons, not 4", compared)
 	}
 	for id, h := range histories() {
-		var f figures
-		ops := operations(h, &f)
-		t.Logf("chain %d: %d calls, %d of unknown outcome; longest time without a write %.0f ms", id, f.Calls, f.Unknown,
-			longestGap(ends(h, func(c call) bool { return c.Op == wire.Write }), killed, killed.Add(3*time.Second)))
-		if f.Calls < 500 {
-			t.Errorf("chain %d: only %d calls: this says little", id, f.Calls)
-		}
-		if result := porcupine.CheckOperationsTimeout(registers, ops, time.Minute); result != porcupine.Ok {
-			t.Errorf("chain %d: the history is not linearizable: %v\n%s", id, result, c.history())
-		}
+		checkHistory(t, fmt.Sprintf("chain %d", id), h, 500, c.history)
+		t.Logf("chain %d: longest time without a write %.0f ms", id, longestGap(writesDone(h), killed, killed.Add(3*time.Second)))
 	}
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // named is a key's state as those see it who know it by its name: a version counts together with its KEY_ID.
 type named struct {

@@ -3,7 +3,6 @@ package controller_test
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/anishathalye/porcupine"
 )
 
 // What TestSurvive measures, and how it is told.
@@ -120,49 +117,6 @@ func (f *figures) missed() {
 	}
 }
 
-// ends are the times at which calls of a kind were answered, sorted.
-func ends(history []call, kind func(call) bool) (out []int64) {
-	for _, x := range history {
-		if kind(x) && !x.Unknown && !x.Nothing {
-			out = append(out, x.End)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// longestGap is the longest time without one of the answers, in milliseconds.
-func longestGap(answers []int64, from, to time.Time) float64 {
-	longest, last := int64(0), from.UnixNano()
-	for _, a := range answers {
-		if a > from.UnixNano() && a < to.UnixNano() {
-			longest, last = max(longest, a-last), a
-		}
-	}
-	return millis(time.Duration(max(longest, to.UnixNano()-last)))
-}
-
-// operations are a history for the checker.
-func operations(history []call, f *figures) (ops []porcupine.Operation) {
-	begun := history[0].Begin
-	for _, x := range history {
-		begun = min(begun, x.Begin)
-	}
-	for _, x := range history {
-		f.Calls++
-		if x.Nothing {
-			continue
-		}
-		o := porcupine.Operation{ClientId: x.Client, Input: x, Call: x.Begin - begun, Return: x.End - begun}
-		if x.Unknown {
-			f.Unknown++
-			o.Return, o.ClientId = math.MaxInt64, 1000+f.Unknown
-		}
-		ops = append(ops, o)
-	}
-	return ops
-}
-
 // mergeFigures makes one file of those that the engines have left.
 func mergeFigures(t *testing.T, folder string, engines []string) {
 	said := func(name string, args ...string) string {
@@ -206,5 +160,3 @@ func mergeFigures(t *testing.T, folder string, engines []string) {
 		t.Fatal(err)
 	}
 }
-
-func millis(d time.Duration) float64 { return math.Round(d.Seconds()*1e5) / 100 }

@@ -73,7 +73,7 @@ type etcdGateway struct {
 }
 
 // startEtcdGateway starts one. sessions is the first of 16 writer sessions of its own.
-func (nw *network) startEtcdGateway(at *host, endpoints []string, sessions uint16, hit *atomic.Int64) *etcdGateway {
+func startEtcdGateway(nw *network, at *host, endpoints []string, sessions uint16, hit *atomic.Int64) *etcdGateway {
 	t := nw.t
 	must := func(err error) {
 		if err != nil {
@@ -182,7 +182,7 @@ func testGateways(t *testing.T, binary string, seed uint64, round time.Duration,
 	var hit atomic.Int64
 	var gateways [2]atomic.Pointer[etcdGateway]
 	for i := range gateways {
-		gateways[i].Store(nw.startEtcdGateway(nw.hosts[2*i], endpoints, uint16(100+100*i), &hit))
+		gateways[i].Store(startEtcdGateway(nw, nw.hosts[2*i], endpoints, uint16(100+100*i), &hit))
 	}
 	// These requests have nothing that etcd refuses: after any other error a write may have been executed.
 	h := histories.New(func(err error) bool { return strings.Contains(err.Error(), "nothing was written") })
@@ -216,7 +216,7 @@ func testGateways(t *testing.T, binary string, seed uint64, round time.Duration,
 		func() string {
 			i := random.IntN(2)
 			old := gateways[i].Load()
-			gateways[i].Store(nw.startEtcdGateway(nw.hosts[2*i], endpoints, 300, &hit))
+			gateways[i].Store(startEtcdGateway(nw, nw.hosts[2*i], endpoints, 300, &hit))
 			wg.Go(old.kill)
 			return fmt.Sprintf("gateway %d", i)
 		},

@@ -24,7 +24,7 @@ func TestSessionsBesideAHungSwitch(t *testing.T) {
 	}{{"of no chain", []int{1, 2, 3}, 4}, {"the tail", []int{1, 2, 3}, 3}, {"the head", []int{1, 2, 3}, 1}, {"in the middle", []int{1, 2, 3}, 2}} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
-			x := newLab(t, layout{n: 4, chains: []chainSpec{{1, "a", c.members, 200, 100}}})
+			x := newTestbed(t, layout{n: 4, chains: []chainSpec{{1, "a", c.members, 200, 100}}})
 			r := x.controller()
 			r.waitAllReady()
 			r.waitUntil(func() bool { s, err := r.api.Switches(t.Context()); return err == nil && s[3].Ready }, "s4 to be there")
@@ -58,7 +58,7 @@ func TestSessionsBesideAHungSwitch(t *testing.T) {
 // of them does not answer; of that one it is told that.
 func TestStateBesideAHungSwitch(t *testing.T) {
 	t.Parallel()
-	x := newLab(t, layout{n: 3, chains: []chainSpec{{1, "a", []int{1, 2, 3}, 0, 0}}}) // without leases, and given up by nobody
+	x := newTestbed(t, layout{n: 3, chains: []chainSpec{{1, "a", []int{1, 2, 3}, 0, 0}}}) // without leases, and given up by nobody
 	r := x.controller()
 	r.waitAllReady()
 	keys := make([]api.KeySpec, 200)

@@ -45,7 +45,7 @@ func (s *slowStore) Save(st *controller.State) error {
 // TestListsTellWhatIsOnRecord: a list of keys, as a lookup, tells a KEY_ID when it is on record, and only while the
 // controller leads.
 func TestListsTellWhatIsOnRecord(t *testing.T) {
-	x := newLab(t, twoChains())
+	x := newTestbed(t, twoChains())
 	top, err := topology.Load(x.file)
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 
 // TestEmptyValue: a key is placed with an empty value, or with none.
 func TestEmptyValue(t *testing.T) {
-	x := newLab(t, layout{n: 1, chains: []chainSpec{{1, "a", []int{1}, 200, 0}}})
+	x := newTestbed(t, layout{n: 1, chains: []chainSpec{{1, "a", []int{1}, 200, 0}}})
 	r := x.controller()
 	r.waitAllReady()
 	for name, value := range map[string][]byte{"/empty": {}, "/none": nil} {

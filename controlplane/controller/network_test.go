@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,7 +41,8 @@ const (
 	envHost   = "NETCRAQ_TEST_HOST"   // set in a child that is a host
 )
 
-func TestMain(m *testing.M) {
+// Main is what TestMain of a package with such tests calls.
+func Main(m *testing.M) {
 	if os.Getenv(envHost) != "" {
 		hostMain()
 		return
@@ -217,17 +219,26 @@ func (nw *network) link(a, b string) {
 	nw.veth(a, b)
 }
 
+// cablesProgram is p4c's output for cables.p4, which passes frames from one end of a cable to the other.
+//
+//go:embed testdata/cables.json
+var cablesProgram []byte
+
 // startCables starts the switch that all cables go through, if they have faults.
 func (nw *network) startCables(binary string) {
 	nw.t.Helper()
 	if len(nw.cables) == 0 {
 		return
 	}
+	cables := filepath.Join(nw.dir, "cables.json")
+	if err := os.WriteFile(cables, cablesProgram, 0o600); err != nil {
+		nw.t.Fatal(err)
+	}
 	args := []string{"--engine", "interp", "--faults", nw.layout.faults}
 	for n, ifc := range nw.cables {
 		args = append(args, "-i", fmt.Sprintf("%d@%s", n+1, ifc))
 	}
-	args = append(args, "testdata/cables.json", "--", "--grpc-server-addr", fmt.Sprintf("127.0.0.1:%d", basePort-1))
+	args = append(args, cables, "--", "--grpc-server-addr", fmt.Sprintf("127.0.0.1:%d", basePort-1))
 	nw.start(exec.Command(binary, args...), "cables", basePort-1)
 }
 
@@ -286,7 +297,7 @@ func (nw *network) killSwitch(i int) {
 }
 
 func (nw *network) writeTopology(links [][]string) {
-	compiled, err := filepath.Abs("../../p4src/compiled")
+	compiled, err := filepath.Abs("../../../p4src/compiled")
 	if err != nil {
 		nw.t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func (h *heatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // agree says whether etcd's entries are these keys, and are in the switches under the same KEY_IDs.
-func (t *team) agree(want []string) bool {
+func agree(t *team, want []string) bool {
 	t.seen = ""
 	entries, broken, _, err := placement.Store{KV: t.etcd, Prefix: placement.DefaultPrefix}.List(t.nw.t.Context())
 	if err != nil || len(broken) > 0 {
@@ -126,19 +126,19 @@ func TestPlacement(t *testing.T) {
 		want := hot(12)
 		killed := team.killAt(point)
 		if point == "placement.rule" || strings.HasSuffix(point, "removed") {
-			team.until("they are placed", func() bool { return team.agree(want) })
+			team.until("they are placed", func() bool { return agree(team, want) })
 			exclude("/key/", "exclude")
 			want = nil
 		}
 		select {
 		case i := <-killed:
-			team.until("the hottest keys to be placed, and no others, after a leader was killed at "+point, func() bool { return team.agree(want) })
+			team.until("the hottest keys to be placed, and no others, after a leader was killed at "+point, func() bool { return agree(team, want) })
 			team.start(i)
 		case <-time.After(25 * time.Second):
 			t.Fatalf("the leader did not come to %q", point)
 		}
 		exclude("/key/", "exclude")
-		team.until("none to be placed", func() bool { return team.agree(nil) })
+		team.until("none to be placed", func() bool { return agree(team, nil) })
 		heat.set(nil)
 		team.until("the leader has heard that nothing is hot", func() bool {
 			show, err := team.api().Placement(t.Context())
@@ -153,7 +153,7 @@ func TestPlacement(t *testing.T) {
 		t.Fatal(err)
 	}
 	heat.set(map[string]float64{"/k": 10})
-	team.until("/k is placed", func() bool { return team.agree([]string{"/k"}) })
+	team.until("/k is placed", func() bool { return agree(team, []string{"/k"}) })
 	k, err := team.api().Lookup(t.Context(), "etcd:/k")
 	if err != nil {
 		t.Fatal(err)
@@ -177,5 +177,5 @@ func TestPlacement(t *testing.T) {
 		return err == nil && reply.Status == wire.NotFound
 	})
 	t.Logf("a write past the gateways: out of the network after %v", time.Since(began).Round(time.Millisecond))
-	team.until("its entry is gone", func() bool { return team.agree(nil) })
+	team.until("its entry is gone", func() bool { return agree(team, nil) })
 }

@@ -10,14 +10,16 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 )
 
+const recoverLease = 200 // milliseconds
+
 // TestRecoverBesideAdd brings a switch in while keys are being added, whose slots were others' before: what is left of those is in the registers of the members, and nothing may wait for the
 // newcomer to have it.
 func TestRecoverBesideAdd(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
-	l := line(3, surviveLease)
-	l.chains[0].patience = surviveLease
+	l := line(3, recoverLease)
+	l.chains[0].patience = recoverLease
 	nw := newNetwork(t, "auto", l)
 	c := nw.startController("state.json")
 	c.waitReady()
@@ -86,8 +88,8 @@ func TestRecoverOfTwoChains(t *testing.T) {
 		return
 	}
 	l := layout{n: 3, links: [][2]int{{1, 2}, {2, 3}, {3, 1}}, chains: []chainSpec{
-		{id: 3, name: "main", members: []int{1, 2}, lease: surviveLease, patience: surviveLease},
-		{id: 4, name: "side", members: []int{2, 3}, lease: surviveLease, patience: surviveLease},
+		{id: 3, name: "main", members: []int{1, 2}, lease: recoverLease, patience: recoverLease},
+		{id: 4, name: "side", members: []int{2, 3}, lease: recoverLease, patience: recoverLease},
 	}}
 	nw := newNetwork(t, "auto", l)
 	add := func(c *running, chain, kind string) {

@@ -37,7 +37,7 @@ func removedUnderWrites(t *testing.T, engine string) {
 	refused, told := 0, 0
 	for i := range keys {
 		id := add(fmt.Sprintf("removed-%d", i))
-		answers := nw.hammer(id, func() {
+		answers := hammer(nw, id, func() {
 			if err := c.api.RemoveKey(t.Context(), "main", fmt.Sprintf("removed-%d", i)); err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +92,7 @@ type answer struct {
 }
 
 // hammer writes a key and reads it at every switch, from before do until a while after.
-func (nw *network) hammer(id uint32, do func()) (all []answer) {
+func hammer(nw *network, id uint32, do func()) (all []answer) {
 	nw.t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup

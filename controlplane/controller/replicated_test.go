@@ -16,15 +16,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
-	"github.com/netcraq/netcraq/controlplane/internal/etcdtest"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // team is two netcraq-controller processes that share an etcd. One leads.
@@ -273,23 +271,15 @@ func TestReplicated(t *testing.T) {
 		}
 		if x.from.Before(x.to) {
 			t.Logf("leader killed at %s: whole after %v; longest time without a read done %.0f ms, without a write %.0f ms", x.what, x.to.Sub(x.from).Round(time.Millisecond),
-				longestGap(ends(history, func(c call) bool { return c.Op == wire.Read }), x.from, x.to), longestGap(ends(history, func(c call) bool { return c.Op == wire.Write }), x.from, x.to))
+				longestGap(readsDone(history), x.from, x.to), longestGap(writesDone(history), x.from, x.to))
 		}
 	}
-	team.checkRecords()
-	var f figures
-	ops := operations(history, &f)
-	t.Logf("%d calls, %d of unknown outcome", f.Calls, f.Unknown)
-	if f.Calls < 1000*len(rounds) {
-		t.Errorf("only %d calls: this says little", f.Calls)
-	}
-	if result := porcupine.CheckOperationsTimeout(registers, ops, time.Minute); result != porcupine.Ok {
-		t.Errorf("the history is not linearizable: %v", result)
-	}
+	checkRecords(team)
+	checkHistory(t, "the chain", history, 1000*len(rounds))
 }
 
 // checkRecords reads all that was ever recorded of the chain: one configuration an epoch, epochs that only grow, and leaders that do not come back.
-func (t *team) checkRecords() {
+func checkRecords(t *team) {
 	tt := t.nw.t
 	tt.Helper()
 	now, err := t.etcd.Get(tt.Context(), "/netcraq/", clientv3.WithPrefix())

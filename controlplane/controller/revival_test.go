@@ -25,7 +25,7 @@ func TestMovedKeyStaysAway(t *testing.T) {
 }
 
 func goneKey(t *testing.T, moved bool) {
-	x := newLab(t, twoChains())
+	x := newTestbed(t, twoChains())
 	a, b := serviceAddrOf(1), serviceAddrOf(2)
 	c := x.controller()
 	c.waitAllReady()
@@ -105,7 +105,7 @@ func goneKey(t *testing.T, moved bool) {
 // TestForgottenKeys: a controller whose directory is lost gives no KEY_ID and no slot before the switches have said
 // which are in use.
 func TestForgottenKeys(t *testing.T) {
-	x := newLab(t, layout{n: 2, chains: []chainSpec{{1, "a", []int{1, 2}, 200, 0}}})
+	x := newTestbed(t, layout{n: 2, chains: []chainSpec{{1, "a", []int{1, 2}, 200, 0}}})
 	a := serviceAddrOf(1)
 	c := x.controllerWith(controller.Memory{})
 	old, err := c.api.AddKey(t.Context(), "a", api.KeySpec{Name: "/old", Value: []byte("old")}) // at once: it waits for the chain

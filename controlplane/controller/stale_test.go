@@ -23,7 +23,7 @@ func TestEarlierRecord(t *testing.T) {
 }
 
 func earlierRecord(t *testing.T, fenced, both bool) {
-	x := newLab(t, layout{n: 3, chains: []chainSpec{{1, "a", []int{1, 2, 3}, 200, 100}}})
+	x := newTestbed(t, layout{n: 3, chains: []chainSpec{{1, "a", []int{1, 2, 3}, 200, 100}}})
 	service := serviceAddrOf(1)
 	c := x.controller()
 	c.waitAllReady()

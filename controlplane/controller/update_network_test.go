@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
-
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -88,21 +86,21 @@ func TestUpdateUnderLoad(t *testing.T) {
 	time.Sleep(500 * time.Millisecond)
 
 	step("50 hosts come, and go")
-	before, routes := epochs(), nw.routes()
+	before, routes := epochs(), routesOf(nw)
 	more := map[string]int{}
 	for sw, n := range routes {
 		more[sw] = n + 50
 	}
-	update(t, c.c, nw.changed(slots, no4, func(top object) { add(top, "hosts", pods("s2", 50)...) }))
-	c.waitUntil(func() bool { return maps.Equal(nw.routes(), more) }, "50 more routes at each switch")
-	update(t, c.c, nw.changed(slots, no4))
-	c.waitUntil(func() bool { return maps.Equal(nw.routes(), routes) }, "the routes of before")
+	c.update(nw.changed(slots, no4, func(top object) { add(top, "hosts", pods("s2", 50)...) }))
+	c.waitUntil(func() bool { return maps.Equal(routesOf(nw), more) }, "50 more routes at each switch")
+	c.update(nw.changed(slots, no4))
+	c.waitUntil(func() bool { return maps.Equal(routesOf(nw), routes) }, "the routes of before")
 	if after := epochs(); !slices.Equal(after, before) {
 		t.Errorf("hosts came and went, and the epochs went from %v to %v:\n%s", before, after, c.history())
 	}
 
 	step("s4 joins")
-	update(t, c.c, nw.changed(slots))
+	c.update(nw.changed(slots))
 	c.waitUntil(func() bool {
 		all := c.switches()
 		return len(all) == 4 && all[3].Ready
@@ -123,7 +121,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 	}
 
 	step("s1 leaves")
-	update(t, c.c, nw.changed(slots, no1))
+	c.update(nw.changed(slots, no1))
 	c.waitUntil(func() bool { return len(c.switches()) == 3 && c.allReady(3) }, "both chains to be without s1, and it to be forgotten")
 	nw.killSwitch(1)
 
@@ -131,7 +129,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 	third := func(top object) {
 		add(top, "chains", object{"id": 9, "name": "c9", "address": serviceAddrOf(9).String(), "members": []string{"s4", "s2"}, "leaseMillis": 1000, "patienceMillis": 300, "slots": 100})
 	}
-	update(t, c.c, nw.changed(slots, no1, third))
+	c.update(nw.changed(slots, no1, third))
 	c.waitAllReady()
 	for _, frozen := range []bool{true, false} { // two epochs more
 		if _, err := c.c.ChangeChain(t.Context(), "c9", api.ChainChange{Frozen: &frozen}); err != nil {
@@ -153,13 +151,13 @@ func TestUpdateUnderLoad(t *testing.T) {
 	if err := c.api.RemoveKey(t.Context(), "c9", "nine"); err != nil {
 		t.Fatal(err)
 	}
-	update(t, c.c, nw.changed(slots, no1))
+	c.update(nw.changed(slots, no1))
 	c.waitAllReady()
 	// The next chain has the same slots, in which there are versions of that one.
 	tenth := func(top object) {
 		add(top, "chains", object{"id": 10, "name": "c10", "address": serviceAddrOf(10).String(), "members": []string{"s2", "s4"}, "leaseMillis": 1000, "patienceMillis": 300, "slots": 100})
 	}
-	update(t, c.c, nw.changed(slots, no1, tenth))
+	c.update(nw.changed(slots, no1, tenth))
 	c.waitAllReady()
 	again, err := c.api.AddKey(t.Context(), "c10", api.KeySpec{Name: "ten", Value: []byte("10")})
 	if err != nil {
@@ -174,26 +172,18 @@ func TestUpdateUnderLoad(t *testing.T) {
 	step("end")
 	t.Logf("after %v all is done", time.Since(began).Round(time.Millisecond))
 	for id, h := range histories() {
-		var f figures
-		ops := operations(h, &f)
-		t.Logf("chain %d: %d calls, %d of unknown outcome", id, f.Calls, f.Unknown)
 		for i := range len(steps) - 1 {
 			t.Logf("  %s (%v): longest time without a write %.0f ms", steps[i], at[i+1].Sub(at[i]).Round(time.Millisecond),
-				longestGap(ends(h, func(c call) bool { return c.Op == wire.Write }), at[i], at[i+1]))
+				longestGap(writesDone(h), at[i], at[i+1]))
 		}
-		if f.Calls < 500 {
-			t.Errorf("chain %d: only %d calls: this says little", id, f.Calls)
-		}
-		if result := porcupine.CheckOperationsTimeout(registers, ops, time.Minute); result != porcupine.Ok {
-			t.Errorf("chain %d: the history is not linearizable: %v\n%s", id, result, c.history())
-		}
+		checkHistory(t, fmt.Sprintf("chain %d", id), h, 500, c.history)
 	}
 }
 
-// routes is how many routes s1 to s3 have, by their own word.
-func (nw *network) routes() map[string]int {
+// routesOf is how many routes s1 to s3 have, by their own word.
+func routesOf(nw *network) map[string]int {
 	nw.t.Helper()
-	compiled := filepath.Join("..", "..", "p4src", "compiled", "netcraq-128.p4info.txtpb")
+	compiled := filepath.Join("..", "..", "..", "p4src", "compiled", "netcraq-128.p4info.txtpb")
 	info, err := p4rt.LoadInfo(compiled)
 	if err != nil {
 		nw.t.Fatal(err)
@@ -216,6 +206,14 @@ func (nw *network) routes() map[string]int {
 		reader.Run(ended) // closes it
 	}
 	return out
+}
+
+// update gives the controller another topology.
+func (r *running) update(top *topology.Topology) {
+	r.t.Helper()
+	if err := r.c.Update(r.t.Context(), top); err != nil {
+		r.t.Fatalf("%v\n%s", err, r.history())
+	}
 }
 
 func (r *running) switches() []api.Switch {
@@ -274,7 +272,7 @@ func TestUpdateChurn(t *testing.T) {
 			c.stop()
 			c = nw.startControllerWith("state.json", now())
 		} else {
-			update(t, c.c, now())
+			c.update(now())
 		}
 		counts[what]++
 		has := func(want bool) func() bool {
@@ -302,14 +300,6 @@ func TestUpdateChurn(t *testing.T) {
 	}
 	t.Logf("%v", counts)
 	for id, h := range histories() {
-		var f figures
-		ops := operations(h, &f)
-		t.Logf("chain %d: %d calls, %d of unknown outcome", id, f.Calls, f.Unknown)
-		if f.Calls < 200 {
-			t.Errorf("chain %d: only %d calls: this says little", id, f.Calls)
-		}
-		if result := porcupine.CheckOperationsTimeout(registers, ops, 2*time.Minute); result != porcupine.Ok {
-			t.Errorf("chain %d: the history is not linearizable: %v\n%s", id, result, c.history())
-		}
+		checkHistory(t, fmt.Sprintf("chain %d", id), h, 200, c.history)
 	}
 }

@@ -73,6 +73,12 @@ func New(t testing.TB, n int, o Options) *Cluster {
 	return c
 }
 
+// Start starts a server alone, which ends with the test, and gives its client address (HOST:PORT).
+func Start(t testing.TB) string {
+	t.Helper()
+	return New(t, 1, Options{}).clients[0]
+}
+
 func (c *Cluster) log(i int) string { return filepath.Join(c.dir, fmt.Sprint("log", i)) }
 
 // Start starts member i (again).

@@ -29,20 +29,20 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// A lab is a network in this process, for stories about the controller that need a data plane: real switches (the
+// A testbed is a network in this process, for stories about the controller that need a data plane: real switches (the
 // interp engine behind the real P4Runtime server) on cables in memory. It needs no root, no namespace and no other
 // process, and the whole of it comes up in a tenth of a second. What hangs on engines, interfaces or processes is not
 // shown by it: the end-to-end tests do that.
 
-// lab is switches s1 to sn in a line, each with a host at port 1; chains as a layout says.
-type lab struct {
+// testbed is switches s1 to sn in a line, each with a host at port 1; chains as a layout says.
+type testbed struct {
 	t        *testing.T
 	layout   layout
 	dir      string
 	state    string // the controller's file
 	file     string // the topology
-	switches []*labSwitch
-	cables   map[labPort]labPort
+	switches []*bedSwitch
+	cables   map[bedPort]bedPort
 
 	mu      sync.Mutex
 	work    []func() // frames on their way
@@ -51,11 +51,11 @@ type lab struct {
 	port    uint16
 }
 
-type labPort struct{ sw, port int }
+type bedPort struct{ sw, port int }
 
-// labSwitch is one switch. It implements target.Device.
-type labSwitch struct {
-	lab  *lab
+// bedSwitch is one switch. It implements target.Device.
+type bedSwitch struct {
+	bed  *testbed
 	n    int // from 1
 	addr string
 
@@ -65,27 +65,27 @@ type labSwitch struct {
 	packetIn func([]byte)
 	server   *grpc.Server
 	awake    chan struct{} // closed while it is not stopped as by SIGSTOP
-	buf      interp.Buffer // the lab's goroutine's
+	buf      interp.Buffer // the testbed's goroutine's
 }
 
-const labCPUPort = 510
+const bedCPUPort = 510
 
-// newLab starts the switches of a layout, of which only the number of switches and the chains count.
-func newLab(t *testing.T, l layout) *lab {
+// newTestbed starts the switches of a layout, of which only the number of switches and the chains count.
+func newTestbed(t *testing.T, l layout) *testbed {
 	t.Helper()
-	x := &lab{t: t, layout: l, dir: t.TempDir(), cables: map[labPort]labPort{}, wake: make(chan struct{}, 1), replies: map[uint16]chan *wire.Packet{}, port: 20000}
+	x := &testbed{t: t, layout: l, dir: t.TempDir(), cables: map[bedPort]bedPort{}, wake: make(chan struct{}, 1), replies: map[uint16]chan *wire.Packet{}, port: 20000}
 	x.state, x.file = filepath.Join(x.dir, "state.json"), filepath.Join(x.dir, "net.json")
 	done := make(chan struct{})
 	t.Cleanup(func() { close(done) })
 	go x.run(done)
-	compiled, err := filepath.Abs("../../p4src/compiled/netcraq-128")
+	compiled, err := filepath.Abs("../../../p4src/compiled/netcraq-128")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var links [][]string
 	var switches, hosts, chains []object
 	for i := 1; i <= l.n; i++ {
-		s := &labSwitch{lab: x, n: i}
+		s := &bedSwitch{bed: x, n: i}
 		x.switches = append(x.switches, s)
 		s.start()
 		t.Cleanup(s.kill)
@@ -94,7 +94,7 @@ func newLab(t *testing.T, l layout) *lab {
 		hosts = append(hosts, object{"name": fmt.Sprintf("h%d", i), "ip": hostAddr(i).String(), "mac": hostMAC(i), "port": name + ":1"})
 		if i > 1 {
 			links = append(links, []string{fmt.Sprintf("s%d:3", i-1), name + ":2"})
-			a, b := labPort{i - 1, 3}, labPort{i, 2}
+			a, b := bedPort{i - 1, 3}, bedPort{i, 2}
 			x.cables[a], x.cables[b] = b, a
 		}
 	}
@@ -113,7 +113,7 @@ func newLab(t *testing.T, l layout) *lab {
 }
 
 // run delivers frames, one after the other.
-func (x *lab) run(done chan struct{}) {
+func (x *testbed) run(done chan struct{}) {
 	for {
 		select {
 		case <-done:
@@ -135,7 +135,7 @@ func (x *lab) run(done chan struct{}) {
 	}
 }
 
-func (x *lab) deliver(f func()) {
+func (x *testbed) deliver(f func()) {
 	x.mu.Lock()
 	x.work = append(x.work, f)
 	x.mu.Unlock()
@@ -145,10 +145,10 @@ func (x *lab) deliver(f func()) {
 	}
 }
 
-// leaves takes a frame that leaves a switch. The lab's goroutine calls it.
-func (x *lab) leaves(s *labSwitch, port uint32, frame []byte) {
+// leaves takes a frame that leaves a switch. The testbed's goroutine calls it.
+func (x *testbed) leaves(s *bedSwitch, port uint32, frame []byte) {
 	frame = slices.Clone(frame)
-	if to, ok := x.cables[labPort{s.n, int(port)}]; ok {
+	if to, ok := x.cables[bedPort{s.n, int(port)}]; ok {
 		x.deliver(func() { x.switches[to.sw-1].process(uint32(to.port), frame) })
 		return
 	}
@@ -168,7 +168,7 @@ func (x *lab) leaves(s *labSwitch, port uint32, frame []byte) {
 }
 
 // keysFile is where the controller keeps the keys.
-func (x *lab) keysFile() string { return filepath.Join(x.dir, "state.keys.json") }
+func (x *testbed) keysFile() string { return filepath.Join(x.dir, "state.keys.json") }
 
 func readOf(key uint32) *wire.Packet {
 	return &wire.Packet{Op: wire.Read, Key: wire.Key(key), Request: 1}
@@ -176,16 +176,16 @@ func readOf(key uint32) *wire.Packet {
 
 // ask sends a request from the host at a switch, a few times, and gives the first answer that does not ask to try
 // again.
-func (x *lab) ask(host int, to netip.Addr, p *wire.Packet) (*wire.Packet, error) {
+func (x *testbed) ask(host int, to netip.Addr, p *wire.Packet) (*wire.Packet, error) {
 	return x.askTimes(20, host, to, p)
 }
 
 // once is a read that is sent once.
-func (x *lab) once(host int, to netip.Addr, key uint32) (*wire.Packet, error) {
+func (x *testbed) once(host int, to netip.Addr, key uint32) (*wire.Packet, error) {
 	return x.askTimes(1, host, to, readOf(key))
 }
 
-func (x *lab) askTimes(times, host int, to netip.Addr, p *wire.Packet) (*wire.Packet, error) {
+func (x *testbed) askTimes(times, host int, to netip.Addr, p *wire.Packet) (*wire.Packet, error) {
 	payload, err := p.Marshal(wire.Profile128)
 	if err != nil {
 		return nil, err
@@ -220,18 +220,18 @@ func (x *lab) askTimes(times, host int, to netip.Addr, p *wire.Packet) (*wire.Pa
 }
 
 // read asks for a key, and write writes it, at an address, from the host at switch 1.
-func (x *lab) read(to netip.Addr, key uint32) (*wire.Packet, error) {
+func (x *testbed) read(to netip.Addr, key uint32) (*wire.Packet, error) {
 	return x.ask(1, to, readOf(key))
 }
 
-func (x *lab) write(to netip.Addr, s *api.Session, key uint32, value string) (*wire.Packet, error) {
+func (x *testbed) write(to netip.Addr, s *api.Session, key uint32, value string) (*wire.Packet, error) {
 	p := &wire.Packet{Op: wire.Write, Key: wire.Key(key), Session: s.ID, Request: s.NextRequest, Value: []byte(value)}
 	s.NextRequest++
 	return x.ask(1, to, p)
 }
 
 // mustWrite is write that has to succeed.
-func (x *lab) mustWrite(to netip.Addr, s *api.Session, key uint32, value string) {
+func (x *testbed) mustWrite(to netip.Addr, s *api.Session, key uint32, value string) {
 	x.t.Helper()
 	if r, err := x.write(to, s, key, value); err != nil || r.Status != wire.OK {
 		x.t.Fatalf("writing %#x: %+v, %v", key, r, err)
@@ -241,14 +241,14 @@ func (x *lab) mustWrite(to netip.Addr, s *api.Session, key uint32, value string)
 // ---- The switches ----
 
 // start is the process being started, with nothing in it.
-func (s *labSwitch) start() {
+func (s *bedSwitch) start() {
 	addr := s.addr
 	if addr == "" {
 		addr = "127.0.0.1:0"
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		s.lab.t.Fatal(err)
+		s.bed.t.Fatal(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,13 +258,13 @@ func (s *labSwitch) start() {
 	close(s.awake)
 	s.server = grpc.NewServer(switchp4rt.ServerOptions()...)
 	server := s.server
-	serve := switchp4rt.New(&labDevice{s}, switchp4rt.Options{DeviceID: uint64(s.n), Log: slog.New(slog.DiscardHandler)})
+	serve := switchp4rt.New(&bedDevice{s}, switchp4rt.Options{DeviceID: uint64(s.n), Log: slog.New(slog.DiscardHandler)})
 	serve.Register(server)
-	go server.Serve(labListener{l, s})
+	go server.Serve(bedListener{l, s})
 }
 
 // kill is kill -9.
-func (s *labSwitch) kill() {
+func (s *bedSwitch) kill() {
 	s.resume()
 	s.mu.Lock()
 	server := s.server
@@ -274,13 +274,13 @@ func (s *labSwitch) kill() {
 }
 
 // suspend is SIGSTOP: the kernel takes connections and what is sent by them, and nobody answers. resume is SIGCONT.
-func (s *labSwitch) suspend() {
+func (s *bedSwitch) suspend() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.awake = make(chan struct{})
 }
 
-func (s *labSwitch) resume() {
+func (s *bedSwitch) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -291,7 +291,7 @@ func (s *labSwitch) resume() {
 }
 
 // stopped says whether it is suspended, and gives a channel that is closed when it is not.
-func (s *labSwitch) stopped() (bool, chan struct{}) {
+func (s *bedSwitch) stopped() (bool, chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -302,8 +302,8 @@ func (s *labSwitch) stopped() (bool, chan struct{}) {
 	}
 }
 
-// process takes a frame that comes in by a port. The lab's goroutine calls it.
-func (s *labSwitch) process(port uint32, frame []byte) {
+// process takes a frame that comes in by a port. The testbed's goroutine calls it.
+func (s *bedSwitch) process(port uint32, frame []byte) {
 	s.mu.Lock()
 	pipe, born := s.pipe, s.born
 	s.mu.Unlock()
@@ -312,8 +312,8 @@ func (s *labSwitch) process(port uint32, frame []byte) {
 	}
 	pipe.ProcessInto(&s.buf, time.Since(born), port, frame)
 	for _, o := range s.buf.Outs {
-		if o.Port != labCPUPort {
-			s.lab.leaves(s, o.Port, o.Frame)
+		if o.Port != bedCPUPort {
+			s.bed.leaves(s, o.Port, o.Frame)
 			continue
 		}
 		s.mu.Lock()
@@ -326,7 +326,7 @@ func (s *labSwitch) process(port uint32, frame []byte) {
 }
 
 // keys is the key_index entries of a switch: the slots, by KEY_ID.
-func (s *labSwitch) keys() map[uint32]int {
+func (s *bedSwitch) keys() map[uint32]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := map[uint32]int{}
@@ -335,7 +335,7 @@ func (s *labSwitch) keys() map[uint32]int {
 	}
 	all, err := s.pipe.Entries("NetcraqIngress.pipeline.chain.key_index")
 	if err != nil {
-		s.lab.t.Fatal(err)
+		s.bed.t.Fatal(err)
 	}
 	for _, e := range all {
 		out[uint32(number64(e.Match[0].Value))] = int(number64(e.Action.Params[0]))
@@ -350,23 +350,23 @@ func number64(b []byte) (v uint64) {
 	return v
 }
 
-// labDevice is a switch as its P4Runtime server sees it.
-type labDevice struct{ s *labSwitch }
+// bedDevice is a switch as its P4Runtime server sees it.
+type bedDevice struct{ s *bedSwitch }
 
-func (d *labDevice) Engine() string { return "interp, in the test" }
-func (d *labDevice) Verify(prog *bmv2json.Program) error {
+func (d *bedDevice) Engine() string { return "interp, in the test" }
+func (d *bedDevice) Verify(prog *bmv2json.Program) error {
 	return interp.Verify(prog, interp.Options{})
 }
-func (d *labDevice) AddPort(target.Port) error                  { return nil }
-func (d *labDevice) RemovePort(uint32) error                    { return nil }
-func (d *labDevice) Ports() map[target.Port]target.PortCounters { return nil }
-func (d *labDevice) OnDigest(func(target.Digest))               {}
-func (d *labDevice) Now() time.Duration                         { return time.Since(d.s.born) }
-func (d *labDevice) Close() error                               { return nil }
+func (d *bedDevice) AddPort(target.Port) error                  { return nil }
+func (d *bedDevice) RemovePort(uint32) error                    { return nil }
+func (d *bedDevice) Ports() map[target.Port]target.PortCounters { return nil }
+func (d *bedDevice) OnDigest(func(target.Digest))               {}
+func (d *bedDevice) Now() time.Duration                         { return time.Since(d.s.born) }
+func (d *bedDevice) Close() error                               { return nil }
 
-func (d *labDevice) OnPacketIn(f func([]byte)) { d.s.packetIn = f } // at the start, which has the lock
+func (d *bedDevice) OnPacketIn(f func([]byte)) { d.s.packetIn = f } // at the start, which has the lock
 
-func (d *labDevice) Commit(prog *bmv2json.Program) error {
+func (d *bedDevice) Commit(prog *bmv2json.Program) error {
 	p, err := d.Prepare(prog)
 	if err != nil {
 		return err
@@ -374,13 +374,13 @@ func (d *labDevice) Commit(prog *bmv2json.Program) error {
 	return d.Activate(p, nil)
 }
 
-func (d *labDevice) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
+func (d *bedDevice) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
 	return interp.New(prog, interp.Options{})
 }
 
-func (d *labDevice) Activate(p target.Pipeline, handOver func() error) error {
+func (d *bedDevice) Activate(p target.Pipeline, handOver func() error) error {
 	done := make(chan error, 1)
-	d.s.lab.deliver(func() { // between two frames
+	d.s.bed.deliver(func() { // between two frames
 		var err error
 		if handOver != nil {
 			err = handOver()
@@ -395,7 +395,7 @@ func (d *labDevice) Activate(p target.Pipeline, handOver func() error) error {
 	return <-done
 }
 
-func (d *labDevice) Pipeline() target.Pipeline {
+func (d *bedDevice) Pipeline() target.Pipeline {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	if d.s.pipe == nil {
@@ -404,38 +404,38 @@ func (d *labDevice) Pipeline() target.Pipeline {
 	return d.s.pipe
 }
 
-func (d *labDevice) PacketOut(frame []byte) error {
-	d.s.lab.deliver(func() { d.s.process(labCPUPort, frame) })
+func (d *bedDevice) PacketOut(frame []byte) error {
+	d.s.bed.deliver(func() { d.s.process(bedCPUPort, frame) })
 	return nil
 }
 
-// labListener makes connections of a switch that can be suspended.
-type labListener struct {
+// bedListener makes connections of a switch that can be suspended.
+type bedListener struct {
 	net.Listener
-	s *labSwitch
+	s *bedSwitch
 }
 
-func (l labListener) Accept() (net.Conn, error) {
+func (l bedListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return labConn{c, l.s}, nil
+	return bedConn{c, l.s}, nil
 }
 
-type labConn struct {
+type bedConn struct {
 	net.Conn
-	s *labSwitch
+	s *bedSwitch
 }
 
-func (c labConn) Read(b []byte) (int, error) {
+func (c bedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	_, awake := c.s.stopped()
 	<-awake
 	return n, err
 }
 
-func (c labConn) Write(b []byte) (int, error) {
+func (c bedConn) Write(b []byte) (int, error) {
 	_, awake := c.s.stopped()
 	<-awake
 	return c.Conn.Write(b)
@@ -443,10 +443,10 @@ func (c labConn) Write(b []byte) (int, error) {
 
 // ---- The controller ----
 
-// controller starts a controller with the state that is in the lab's file.
-func (x *lab) controller() *running { return x.controllerWith(controller.File(x.state)) }
+// controller starts a controller with the state that is in the testbed's file.
+func (x *testbed) controller() *running { return x.controllerWith(controller.File(x.state)) }
 
-func (x *lab) controllerWith(store controller.Store) *running {
+func (x *testbed) controllerWith(store controller.Store) *running {
 	x.t.Helper()
 	top, err := topology.Load(x.file)
 	if err != nil {
@@ -460,7 +460,7 @@ func (x *lab) controllerWith(store controller.Store) *running {
 }
 
 // serve runs a controller until its stop is called.
-func (x *lab) serve(c *controller.Controller) *running {
+func (x *testbed) serve(c *controller.Controller) *running {
 	x.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -471,7 +471,7 @@ func (x *lab) serve(c *controller.Controller) *running {
 	r.stop = func() { once.Do(func() { cancel(); <-done; server.CloseClientConnections(); server.Close() }) }
 	x.t.Cleanup(func() {
 		if x.t.Failed() {
-			x.t.Logf("the controller's events:\n%s", eventText(c))
+			x.t.Logf("the controller's events:\n%s", r.history())
 		}
 		r.stop()
 	})

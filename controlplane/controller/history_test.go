@@ -1,0 +1,74 @@
+package controller_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+// readsDone are the times at which reads were answered, sorted.
+func readsDone(history []call) []int64 {
+	return ends(history, func(c call) bool { return c.Op == wire.Read })
+}
+
+// writesDone is the same of writes.
+func writesDone(history []call) []int64 {
+	return ends(history, func(c call) bool { return c.Op == wire.Write })
+}
+
+func ends(history []call, kind func(call) bool) (out []int64) {
+	for _, x := range history {
+		if kind(x) && !x.Unknown && !x.Nothing {
+			out = append(out, x.End)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// longestGap is the longest time without one of the answers, in milliseconds.
+func longestGap(answers []int64, from, to time.Time) float64 {
+	longest, last := int64(0), from.UnixNano()
+	for _, a := range answers {
+		if a > from.UnixNano() && a < to.UnixNano() {
+			longest, last = max(longest, a-last), a
+		}
+	}
+	return millis(time.Duration(max(longest, to.UnixNano()-last)))
+}
+
+func millis(d time.Duration) float64 { return math.Round(d.Seconds()*1e5) / 100 }
+
+// checkHistory fails a test whose clients' history is not linearizable, or has fewer calls than say something. more is
+// what is told of one that is not. It gives the number of calls, and of those whose outcome is not known.
+func checkHistory(t *testing.T, what string, history []call, least int, more ...func() string) (calls, unknown int) {
+	t.Helper()
+	var ops []porcupine.Operation
+	for _, x := range history {
+		if x.Nothing {
+			continue
+		}
+		o := porcupine.Operation{ClientId: x.Client, Input: x, Call: x.Begin, Return: x.End}
+		if x.Unknown {
+			unknown++
+			o.Return, o.ClientId = math.MaxInt64, 1<<20+unknown
+		}
+		ops = append(ops, o)
+	}
+	t.Logf("%s: %d calls, %d of unknown outcome", what, len(history), unknown)
+	if len(history) < least {
+		t.Errorf("%s: only %d calls: this says little", what, len(history))
+	}
+	if result := porcupine.CheckOperationsTimeout(registers, ops, 2*time.Minute); result != porcupine.Ok {
+		t.Errorf("%s: the history is not linearizable: %v", what, result)
+		for _, m := range more {
+			t.Log(m())
+		}
+	}
+	return len(history), unknown
+}
