@@ -1,4 +1,4 @@
-package controller_test
+package lab
 
 import (
 	"context"
@@ -18,10 +18,11 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// The load of TestSurvive: what the clients do, in the processes that are hosts, and the model that their histories are checked against.
+// The load of TestSurvive: what the clients do, in the processes that are hosts, and the model that
+// their histories are checked against.
 
-// call is one call of a client's. Times are Unix nanoseconds; all hosts are on one machine.
-type call struct {
+// Call is one call of a client's. Times are Unix nanoseconds; all hosts are on one machine.
+type Call struct {
 	Client     int
 	Key        uint32
 	Op         wire.Op
@@ -36,8 +37,8 @@ type call struct {
 	Nothing    bool // a read without an answer
 }
 
-// workload is what a host does until its input ends.
-type workload struct {
+// Workload is what a host does until its input ends.
+type Workload struct {
 	Client   int
 	Service  netip.Addr
 	Others   []netip.Addr
@@ -49,7 +50,7 @@ type workload struct {
 }
 
 // run makes calls for a while, and gives the history.
-func (l workload) run() ([]call, error) {
+func (l Workload) run() ([]Call, error) {
 	cfg := client.Config{Sessions: client.StaticSessions(client.Session{ID: l.Session.ID, NextRequest: l.Session.NextRequest})}
 	for _, a := range append([]netip.Addr{l.Service}, l.Others...) {
 		cfg.Addresses = append(cfg.Addresses, netip.AddrPortFrom(a, wire.Port))
@@ -62,10 +63,10 @@ func (l workload) run() ([]call, error) {
 	defer c.Close()
 	r := rand.New(rand.NewPCG(1, uint64(l.Client)))
 	seen := map[uint32]wire.Version{}
-	var history []call
+	var history []Call
 	for n, end := 0, time.Now().Add(l.Duration); time.Now().Before(end); n++ {
 		k := l.Keys[r.IntN(len(l.Keys))]
-		x := call{Client: l.Client, Key: k, Op: wire.Read, Value: fmt.Sprintf("%d.%d", l.Client, n)}
+		x := Call{Client: l.Client, Key: k, Op: wire.Read, Value: fmt.Sprintf("%d.%d", l.Client, n)}
 		switch i := r.IntN(10); {
 		case l.Reads:
 		case l.Writes:
@@ -109,7 +110,8 @@ func (l workload) run() ([]call, error) {
 	return history, nil
 }
 
-// cell is a key's state in the checker. After a write of unknown outcome its version is open: some number above floor.
+// cell is a key's state in the checker. After a write of unknown outcome its version is open: some
+// number above floor.
 type cell struct {
 	version, floor wire.Version
 	open           bool
@@ -139,13 +141,13 @@ func partition[Input any, Of comparable](of func(Input) Of) func([]porcupine.Ope
 	}
 }
 
-// registers is what a key may do: a read tells the newest value and version; a write gives a higher version; a CAS is executed if the version is the
-// expected one.
+// registers is what a key may do: a read tells the newest value and version; a write gives a higher
+// version; a CAS is executed if the version is the expected one.
 var registers = porcupine.Model{
-	Partition: partition(func(x call) uint32 { return x.Key }),
+	Partition: partition(func(x Call) uint32 { return x.Key }),
 	Init:      func() any { return cell{open: true} }, // adding a key writes it, with a version that no client was told
 	Step: func(state, input, _ any) (bool, any) {
-		s, x := state.(cell), input.(call)
+		s, x := state.(cell), input.(Call)
 		switch {
 		case x.Op == wire.Read:
 			return s.is(x.Version) && x.Got == s.value, cell{version: x.Version, value: x.Got}
@@ -161,8 +163,8 @@ var registers = porcupine.Model{
 	DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
 }
 
-// watch asks one switch for a key that nobody writes, all the time: when does it not answer?
-type watch struct {
+// Watch asks one switch for a key that nobody writes, all the time: when does it not answer?
+type Watch struct {
 	Switch   netip.Addr
 	Key      uint32
 	Value    string
@@ -173,7 +175,7 @@ type watch struct {
 const readers = 4
 
 // run gives the times of the answers, Unix nanoseconds, sorted.
-func (w watch) run() ([]int64, error) {
+func (w Watch) run() ([]int64, error) {
 	var mu sync.Mutex
 	var answers []int64
 	var wrong error
@@ -187,7 +189,7 @@ func (w watch) run() ([]int64, error) {
 				if err != nil {
 					panic(err)
 				}
-				r := exchangeUDP(hostRequest{To: netip.AddrPortFrom(w.Switch, wire.Port), Payload: payload, Timeout: 20 * time.Millisecond})
+				r := exchangeUDP(HostRequest{To: netip.AddrPortFrom(w.Switch, wire.Port), Payload: payload, Timeout: 20 * time.Millisecond})
 				var q wire.Packet
 				if r.Err != "" || q.Unmarshal(r.Payload, wire.Profile128) != nil || q.Request != p.Request || q.Status != wire.OK {
 					continue

@@ -1,4 +1,4 @@
-package controller_test
+package lifecycle
 
 import (
 	"context"
@@ -15,101 +15,42 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/test/system/lab"
 	"github.com/netcraq/netcraq/wire"
 )
 
-// fourChains is four switches that are all linked, and four chains over them, each with another head and another tail.
-func fourChains() layout {
-	l := layout{n: 4, links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 1}, {1, 3}, {2, 4}}}
+// fourChains is four switches that are all linked, and four chains over them, each with another
+// head and another tail.
+func fourChains() lab.Layout {
+	l := lab.Layout{N: 4, Links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 1}, {1, 3}, {2, 4}}}
 	for i := range 4 {
-		c := chainSpec{id: 1 + i, name: fmt.Sprintf("c%d", 1+i), lease: 1000, patience: 300} // long, so that a busy machine loses nobody else
+		c := lab.Chain{ID: 1 + i, Name: fmt.Sprintf("c%d", 1+i), Lease: 1000, Patience: 300} // long, so that a busy machine loses nobody else
 		for n := range 4 {
-			c.members = append(c.members, 1+(i+n)%4)
+			c.Members = append(c.Members, 1+(i+n)%4)
 		}
-		l.chains = append(l.chains, c)
+		l.Chains = append(l.Chains, c)
 	}
 	return l
 }
 
-// sessionsFor opens sessions, and keeps them until the test ends.
-func (r *running) sessionsFor(n int) []api.Session {
-	r.t.Helper()
-	s, err := r.api.NewSessions(r.t.Context(), api.SessionsRequest{Count: n, Owner: r.t.Name()})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	ctx := r.t.Context()
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(s.TTL() / 4):
-				r.api.KeepSessions(ctx, s.Lease)
-			}
-		}
-	}()
-	return s.Sessions
-}
-
-// allReady says whether all chains are ready, with so many members each.
-func (r *running) allReady(members int) bool {
-	chains, err := r.api.Chains(r.t.Context())
-	return err == nil && !slices.ContainsFunc(chains, func(c api.Chain) bool { return !c.Ready || len(c.Members) != members })
-}
-
-// clients starts as many clients for a time, which read and write the key 7 of one of the chains 1 to chains in turn and ask some switches, too, each from the host that
-// at gives. What it returns waits for their end, and gives their calls by chain.
-func (r *running) clients(n, chains int, switches []int, length time.Duration, at func(client int) *host) func() map[uint8][]call {
-	r.t.Helper()
-	sessions := r.sessionsFor(n)
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	history := map[uint8][]call{}
-	for i := range n {
-		id := uint8(1 + i%chains)
-		if i < chains {
-			if _, err := r.api.AddKey(r.t.Context(), fmt.Sprint(id), api.KeySpec{Name: fmt.Sprintf("k%d", id), KeyID: new(uint32(wire.MakeKey(id, 7)))}); err != nil {
-				r.t.Fatal(err)
-			}
-		}
-		w := workload{Client: i, Service: serviceAddrOf(int(id)), Keys: []uint32{uint32(wire.MakeKey(id, 7))}, Session: sessions[i], Duration: length}
-		for k := range switches {
-			w.Others = append(w.Others, switchAddr(switches[(i+k)%len(switches)]))
-		}
-		wg.Go(func() {
-			h, err := at(i).work(w)
-			if err != nil {
-				r.t.Errorf("client %d: %v", i, err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			history[id] = append(history[id], h...)
-		})
-	}
-	return func() map[uint8][]call {
-		wg.Wait()
-		return history
-	}
-}
-
-// TestFourChains kills a switch that is in all of four chains, in another position in each. Each chain goes on without it by itself; then it is brought back
-// into each. Keys of all chains are read and written all the while.
+// TestFourChains kills a switch that is in all of four chains, in another position in each. Each
+// chain goes on without it by itself; then it is brought back into each. Keys of all chains are
+// read and written all the while.
 func TestFourChains(t *testing.T) {
-	if !inNamespace(t) {
+	if !lab.InNamespace(t) {
 		return
 	}
-	nw := newNetwork(t, "auto", fourChains())
-	c := nw.startController("state.json")
-	c.waitAllReady()
+	nw := lab.NewNetwork(t, "auto", fourChains())
+	c := nw.StartController("state.json")
+	c.WaitAllReady()
 	const length = 7 * time.Second
-	histories := c.clients(8, 4, []int{1, 2, 3, 4}, length, func(i int) *host { return nw.hosts[i%4] })
+	histories := c.Clients(8, 4, []int{1, 2, 3, 4}, length, func(i int) *lab.Host { return nw.Hosts[i%4] })
 	time.Sleep(500 * time.Millisecond)
 	killed := time.Now()
-	nw.killSwitch(2)
-	c.waitUntil(func() bool { return c.allReady(3) }, "each chain to go on without s2")
+	nw.KillSwitch(2)
+	c.WaitUntil(func() bool { return c.AllReady(3) }, "each chain to go on without s2")
 	t.Logf("all four chains are shorter after %v", time.Since(killed).Round(time.Millisecond))
-	chains, err := c.api.Chains(t.Context())
+	chains, err := c.API.Chains(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,20 +68,21 @@ func TestFourChains(t *testing.T) {
 			t.Errorf("chain %s has the members %v, not %v", ch.Name, got, want)
 		}
 	}
-	nw.startSwitch(2)
-	c.waitUntil(func() bool {
-		all, err := c.api.Switches(t.Context())
+	nw.StartSwitch(2)
+	c.WaitUntil(func() bool {
+		all, err := c.API.Switches(t.Context())
 		return err == nil && all[1].Ready
 	}, "s2 to be set up")
 	for _, ch := range chains {
-		if _, err := c.api.Recover(t.Context(), ch.Name, "s2"); err != nil {
-			t.Fatalf("%s: %v\n%s", ch.Name, err, c.history())
+		if _, err := c.API.Recover(t.Context(), ch.Name, "s2"); err != nil {
+			t.Fatalf("%s: %v\n%s", ch.Name, err, c.History())
 		}
 	}
-	c.waitUntil(func() bool { return c.allReady(4) }, "each chain to have s2 again")
-	// Each chain was frozen for one comparison, and no longer because of what the others' clients wrote meanwhile.
+	c.WaitUntil(func() bool { return c.AllReady(4) }, "each chain to have s2 again")
+	// Each chain was frozen for one comparison, and no longer because of what the others' clients
+	// wrote meanwhile.
 	compared := 0
-	c.api.Events(context.Background(), 0, false, func(e api.Event) error {
+	c.API.Events(context.Background(), 0, false, func(e api.Event) error {
 		if e.Type == "chain.compared" {
 			compared++
 			rounds := 0
@@ -154,12 +96,13 @@ func TestFourChains(t *testing.T) {
 		t.Errorf("%d comparisons, not 4", compared)
 	}
 	for id, h := range histories() {
-		checkHistory(t, fmt.Sprintf("chain %d", id), h, 500, c.history)
-		t.Logf("chain %d: longest time without a write %.0f ms", id, longestGap(writesDone(h), killed, killed.Add(3*time.Second)))
+		lab.CheckHistory(t, fmt.Sprintf("chain %d", id), h, 500, c.History)
+		t.Logf("chain %d: longest time without a write %.0f ms", id, lab.LongestGap(lab.WritesDone(h), killed, killed.Add(3*time.Second)))
 	}
 }
 
-// named is a key's state as those see it who know it by its name: a version counts together with its KEY_ID.
+// named is a key's state as those see it who know it by its name: a version counts together with
+// its KEY_ID.
 type named struct {
 	value string
 	key   uint32
@@ -171,7 +114,7 @@ type named struct {
 var names1 = porcupine.Model{
 	Init: func() any { return named{open: true} },
 	Step: func(state, input, _ any) (bool, any) {
-		s, x := state.(named), input.(call)
+		s, x := state.(named), input.(lab.Call)
 		switch {
 		case x.Op == wire.Read:
 			if x.Key == s.key && !s.open && x.Version != s.is {
@@ -186,25 +129,26 @@ var names1 = porcupine.Model{
 	DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
 }
 
-// TestMoveKey moves a key from chain to chain, over and over, while clients that know it by its name read and write it, and a switch is killed. A client that is told NOT_FOUND,
-// without a version, looks the name up again.
+// TestMoveKey moves a key from chain to chain, over and over, while clients that know it by its
+// name read and write it, and a switch is killed. A client that is told NOT_FOUND, without a
+// version, looks the name up again.
 func TestMoveKey(t *testing.T) {
-	if !inNamespace(t) {
+	if !lab.InNamespace(t) {
 		return
 	}
-	nw := newNetwork(t, "auto", fourChains())
-	c := nw.startController("state.json")
-	c.waitAllReady()
+	nw := lab.NewNetwork(t, "auto", fourChains())
+	c := nw.StartController("state.json")
+	c.WaitAllReady()
 	const name = "wanderer"
-	if _, err := c.api.AddKey(t.Context(), "c1", api.KeySpec{Name: name}); err != nil {
+	if _, err := c.API.AddKey(t.Context(), "c1", api.KeySpec{Name: name}); err != nil {
 		t.Fatal(err)
 	}
 	const length = 8 * time.Second
 	end := time.Now().Add(length)
-	sessions := c.sessionsFor(4)
+	sessions := c.SessionsFor(4)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var history []call
+	var history []lab.Call
 	lookedUp, missed := 0, 0
 	for i := range 4 {
 		wg.Go(func() {
@@ -215,7 +159,7 @@ func TestMoveKey(t *testing.T) {
 					mu.Lock()
 					lookedUp++
 					mu.Unlock()
-					k, err := c.api.Lookup(context.Background(), name)
+					k, err := c.API.Lookup(context.Background(), name)
 					if err == nil {
 						return k.KeyID
 					}
@@ -228,7 +172,7 @@ func TestMoveKey(t *testing.T) {
 			}
 			key := lookup()
 			for n := 0; time.Now().Before(end) && key != 0; n++ {
-				x := call{Client: i, Op: wire.Read, Begin: time.Now().UnixNano(), Value: fmt.Sprintf("%d.%d", i, n)}
+				x := lab.Call{Client: i, Op: wire.Read, Begin: time.Now().UnixNano(), Value: fmt.Sprintf("%d.%d", i, n)}
 				write := r.IntN(2) == 0
 				for sent := false; ; {
 					x.Key = key
@@ -237,7 +181,7 @@ func TestMoveKey(t *testing.T) {
 						x.Op = wire.Write
 						p = &wire.Packet{Op: wire.Write, Key: wire.Key(key), Session: session, Request: request, Value: []byte(x.Value)}
 					}
-					reply, err := nw.hosts[i].ask(switchAddr(1+r.IntN(4)), p, 40*time.Millisecond)
+					reply, err := nw.Hosts[i].Ask(lab.SwitchAddr(1+r.IntN(4)), p, 40*time.Millisecond)
 					x.End = time.Now().UnixNano()
 					sent = sent || err != nil // it may have been executed
 					if x.Unknown = write && sent; time.Now().After(end) {
@@ -281,7 +225,7 @@ func TestMoveKey(t *testing.T) {
 	for time.Now().Before(end.Add(-time.Second)) {
 		to := 1 + at%4
 		began := time.Now()
-		k, err := c.api.MoveKey(t.Context(), fmt.Sprint("c", at), name, fmt.Sprint("c", to))
+		k, err := c.API.MoveKey(t.Context(), fmt.Sprint("c", at), name, fmt.Sprint("c", to))
 		switch {
 		case err == nil:
 			moves, at = moves+1, to
@@ -289,12 +233,12 @@ func TestMoveKey(t *testing.T) {
 				t.Errorf("moved to chain %d, it is %+v", to, k)
 			}
 		case !errors.Is(err, &api.Error{Code: api.CodeUnavailable}):
-			t.Fatalf("moving: %v\n%s", err, c.history())
+			t.Fatalf("moving: %v\n%s", err, c.History())
 		}
 		longest = max(longest, time.Since(began))
 		if moves == 10 && !killed {
 			killed = true
-			go nw.killSwitch(3)
+			go nw.KillSwitch(3)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -303,8 +247,8 @@ func TestMoveKey(t *testing.T) {
 	if moves < 5 || missed == 0 || len(history) < 200 {
 		t.Error("this says little")
 	}
-	c.waitUntil(func() bool {
-		keys, err := c.api.Directory(t.Context(), "", false)
+	c.WaitUntil(func() bool {
+		keys, err := c.API.Directory(t.Context(), "", false)
 		return err == nil && len(keys) == 1 && keys[0].Name == name
 	}, "all that is left of moved keys to be removed")
 	var ops []porcupine.Operation
@@ -319,6 +263,6 @@ func TestMoveKey(t *testing.T) {
 		ops = append(ops, o)
 	}
 	if result := porcupine.CheckOperationsTimeout(names1, ops, time.Minute); result != porcupine.Ok {
-		t.Errorf("the history is not linearizable: %v\n%s", result, c.history())
+		t.Errorf("the history is not linearizable: %v\n%s", result, c.History())
 	}
 }

@@ -1,4 +1,4 @@
-package controller_test
+package inprocess
 
 import (
 	"os"
@@ -7,11 +7,12 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestEarlierRecord: the controller's file is put back as it was before a switch was given up. The switch still has its
-// values of then, and a part in the chain of then or none: nobody may ever read them, and the chain is what the
-// switches say.
+// TestEarlierRecord: the controller's file is put back as it was before a switch was given up. The
+// switch still has its values of then, and a part in the chain of then or none: nobody may ever
+// read them, and the chain is what the switches say.
 func TestEarlierRecord(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -23,20 +24,20 @@ func TestEarlierRecord(t *testing.T) {
 }
 
 func earlierRecord(t *testing.T, fenced, both bool) {
-	x := newTestbed(t, layout{n: 3, chains: []chainSpec{{1, "a", []int{1, 2, 3}, 200, 100}}})
-	service := serviceAddrOf(1)
+	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 3}, Lease: 200, Patience: 100}}})
+	service := lab.ServiceAddrOf(1)
 	c := x.controller()
-	c.waitAllReady()
+	c.WaitAllReady()
 	add := func(name, value string) uint32 {
 		t.Helper()
-		k, err := c.api.AddKey(t.Context(), "a", api.KeySpec{Name: name, Value: []byte(value)})
+		k, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: name, Value: []byte(value)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return k.KeyID
 	}
 	key, gone := add("/x", "old"), add("/gone", "old")
-	c.stop()
+	c.Stop()
 	files := []string{x.state}
 	if both {
 		files = append(files, x.keysFile())
@@ -50,30 +51,30 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 		copies[f] = b
 	}
 	c = x.controller()
-	c.waitAllReady()
+	c.WaitAllReady()
 	members := func(want int) func() bool {
 		return func() bool {
-			ch, err := c.api.Chain(t.Context(), "a")
+			ch, err := c.API.Chain(t.Context(), "a")
 			return err == nil && ch.Ready && len(ch.Members) == want
 		}
 	}
 	x.switches[2].suspend()
-	c.waitUntil(members(2), "the chain to go on without s3")
-	leased, err := c.api.NewSessions(t.Context(), api.SessionsRequest{Count: 1})
+	c.WaitUntil(members(2), "the chain to go on without s3")
+	leased, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	x.mustWrite(service, &leased.Sessions[0], key, "new")
-	if err := c.api.RemoveKey(t.Context(), "a", "/gone"); err != nil {
+	if err := c.API.RemoveKey(t.Context(), "a", "/gone"); err != nil {
 		t.Fatal(err)
 	}
 	later := add("/later", "new")
 	if fenced {
 		x.switches[2].resume()
-		c.waitUntil(func() bool { s, err := c.api.Switches(t.Context()); return err == nil && s[2].Ready }, "s3 to be back")
+		c.WaitUntil(func() bool { s, err := c.API.Switches(t.Context()); return err == nil && s[2].Ready }, "s3 to be back")
 		time.Sleep(50 * time.Millisecond) // and to be told
 	}
-	c.stop()
+	c.Stop()
 	x.switches[2].resume()
 	for f, b := range copies {
 		if err := os.WriteFile(f, b, 0o600); err != nil {
@@ -93,7 +94,7 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 				return
 			default:
 			}
-			if r, err := x.once(3, switchAddr(3), key); err == nil && string(r.Value) == "old" {
+			if r, err := x.once(3, lab.SwitchAddr(3), key); err == nil && string(r.Value) == "old" {
 				t.Errorf("s3 reads %+v", r)
 				return
 			}
@@ -102,11 +103,11 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 	time.Sleep(500 * time.Millisecond)
 	x.switches[0].resume()
 	x.switches[1].resume()
-	c.waitUntil(members(2), "the chain to be what it was")
+	c.WaitUntil(members(2), "the chain to be what it was")
 	time.Sleep(300 * time.Millisecond)
 	close(done)
 	reader.Wait()
-	ch, err := c.api.Chain(t.Context(), "a")
+	ch, err := c.API.Chain(t.Context(), "a")
 	if err != nil || len(ch.Members) != 2 || ch.Members[0].Switch != "s1" || ch.Members[1].Switch != "s2" {
 		t.Errorf("%+v, %v", ch, err)
 	}
@@ -124,11 +125,11 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 			t.Errorf("s%d has %v; the next key is %#x", s.n, keys, next)
 		}
 	}
-	if _, err := c.api.Lookup(t.Context(), "/gone"); err == nil {
+	if _, err := c.API.Lookup(t.Context(), "/gone"); err == nil {
 		t.Error("a key that was removed is there again")
 	}
 	// Sessions that were leased after the copy are not leased again at once.
-	if again, err := c.api.NewSessions(t.Context(), api.SessionsRequest{Count: 1}); err == nil {
+	if again, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1}); err == nil {
 		t.Errorf("%+v is leased, and %+v may be in use", again.Sessions, leased.Sessions)
 	}
 }

@@ -1,13 +1,11 @@
-package controller_test
+package inprocess
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -19,25 +17,26 @@ import (
 	"google.golang.org/grpc"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/controlplane/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/topologytest"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp"
 	switchp4rt "github.com/netcraq/netcraq/switch/p4rt"
 	"github.com/netcraq/netcraq/switch/target"
+	"github.com/netcraq/netcraq/test/system/lab"
 	"github.com/netcraq/netcraq/wire"
 )
 
-// A testbed is a network in this process, for stories about the controller that need a data plane: real switches (the
-// interp engine behind the real P4Runtime server) on cables in memory. It needs no root, no namespace and no other
-// process, and the whole of it comes up in a tenth of a second. What hangs on engines, interfaces or processes is not
-// shown by it: the end-to-end tests do that.
+// A testbed is a network in this process, for stories about the controller that need a data plane:
+// real switches (the interp engine behind the real P4Runtime server) on cables in memory. It needs
+// no root, no namespace and no other process, and the whole of it comes up in a tenth of a second.
+// What hangs on engines, interfaces or processes is not shown by it: the end-to-end tests do that.
 
 // testbed is switches s1 to sn in a line, each with a host at port 1; chains as a layout says.
 type testbed struct {
 	t        *testing.T
-	layout   layout
+	layout   lab.Layout
 	dir      string
 	state    string // the controller's file
 	file     string // the topology
@@ -70,8 +69,9 @@ type bedSwitch struct {
 
 const bedCPUPort = 510
 
-// newTestbed starts the switches of a layout, of which only the number of switches and the chains count.
-func newTestbed(t *testing.T, l layout) *testbed {
+// newTestbed starts the switches of a layout, of which only the number of switches and the chains
+// count.
+func newTestbed(t *testing.T, l lab.Layout) *testbed {
 	t.Helper()
 	x := &testbed{t: t, layout: l, dir: t.TempDir(), cables: map[bedPort]bedPort{}, wake: make(chan struct{}, 1), replies: map[uint16]chan *wire.Packet{}, port: 20000}
 	x.state, x.file = filepath.Join(x.dir, "state.json"), filepath.Join(x.dir, "net.json")
@@ -83,25 +83,25 @@ func newTestbed(t *testing.T, l layout) *testbed {
 		t.Fatal(err)
 	}
 	var links [][]string
-	var switches, hosts, chains []object
-	for i := 1; i <= l.n; i++ {
+	var switches, hosts, chains []topologytest.Object
+	for i := 1; i <= l.N; i++ {
 		s := &bedSwitch{bed: x, n: i}
 		x.switches = append(x.switches, s)
 		s.start()
 		t.Cleanup(s.kill)
 		name := fmt.Sprintf("s%d", i)
-		switches = append(switches, object{"name": name, "p4runtime": s.addr, "deviceId": i, "address": switchAddr(i).String()})
-		hosts = append(hosts, object{"name": fmt.Sprintf("h%d", i), "ip": hostAddr(i).String(), "mac": hostMAC(i), "port": name + ":1"})
+		switches = append(switches, topologytest.Object{"name": name, "p4runtime": s.addr, "deviceId": i, "address": lab.SwitchAddr(i).String()})
+		hosts = append(hosts, topologytest.Object{"name": fmt.Sprintf("h%d", i), "ip": lab.HostAddr(i).String(), "mac": lab.HostMAC(i), "port": name + ":1"})
 		if i > 1 {
 			links = append(links, []string{fmt.Sprintf("s%d:3", i-1), name + ":2"})
 			a, b := bedPort{i - 1, 3}, bedPort{i, 2}
 			x.cables[a], x.cables[b] = b, a
 		}
 	}
-	for _, c := range l.chains {
-		chains = append(chains, object{"id": c.id, "name": c.name, "address": serviceAddrOf(c.id).String(), "members": names(c.members), "leaseMillis": c.lease, "patienceMillis": c.patience})
+	for _, c := range l.Chains {
+		chains = append(chains, topologytest.Object{"id": c.ID, "name": c.Name, "address": lab.ServiceAddrOf(c.ID).String(), "members": lab.Names(c.Members), "leaseMillis": c.Lease, "patienceMillis": c.Patience})
 	}
-	b, err := json.Marshal(object{"program": object{"json": compiled + ".json", "p4info": compiled + ".p4info.txtpb"}, "sessions": object{"ttlSeconds": 2},
+	b, err := json.Marshal(topologytest.Object{"program": topologytest.Object{"json": compiled + ".json", "p4info": compiled + ".p4info.txtpb"}, "sessions": topologytest.Object{"ttlSeconds": 2},
 		"switches": switches, "links": links, "hosts": hosts, "chains": chains})
 	if err == nil {
 		err = os.WriteFile(x.file, b, 0o600)
@@ -174,8 +174,8 @@ func readOf(key uint32) *wire.Packet {
 	return &wire.Packet{Op: wire.Read, Key: wire.Key(key), Request: 1}
 }
 
-// ask sends a request from the host at a switch, a few times, and gives the first answer that does not ask to try
-// again.
+// ask sends a request from the host at a switch, a few times, and gives the first answer that does
+// not ask to try again.
 func (x *testbed) ask(host int, to netip.Addr, p *wire.Packet) (*wire.Packet, error) {
 	return x.askTimes(20, host, to, p)
 }
@@ -196,7 +196,7 @@ func (x *testbed) askTimes(times, host int, to netip.Addr, p *wire.Packet) (*wir
 	port := x.port
 	x.replies[port] = replies
 	x.mu.Unlock()
-	f := wire.Frame{Src: netip.AddrPortFrom(hostAddr(host), port), Dst: netip.AddrPortFrom(to, wire.Port), EthernetSrc: [6]byte{2, 0, 0, 0, 0, byte(host)}}
+	f := wire.Frame{Src: netip.AddrPortFrom(lab.HostAddr(host), port), Dst: netip.AddrPortFrom(to, wire.Port), EthernetSrc: [6]byte{2, 0, 0, 0, 0, byte(host)}}
 	frame, err := f.AppendTo(nil, payload)
 	if err != nil {
 		return nil, err
@@ -273,7 +273,8 @@ func (s *bedSwitch) kill() {
 	server.Stop()
 }
 
-// suspend is SIGSTOP: the kernel takes connections and what is sent by them, and nobody answers. resume is SIGCONT.
+// suspend is SIGSTOP: the kernel takes connections and what is sent by them, and nobody answers.
+// resume is SIGCONT.
 func (s *bedSwitch) suspend() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -444,9 +445,9 @@ func (c bedConn) Write(b []byte) (int, error) {
 // ---- The controller ----
 
 // controller starts a controller with the state that is in the testbed's file.
-func (x *testbed) controller() *running { return x.controllerWith(controller.File(x.state)) }
+func (x *testbed) controller() *lab.Controller { return x.controllerWith(controller.File(x.state)) }
 
-func (x *testbed) controllerWith(store controller.Store) *running {
+func (x *testbed) controllerWith(store controller.Store) *lab.Controller {
 	x.t.Helper()
 	top, err := topology.Load(x.file)
 	if err != nil {
@@ -456,24 +457,5 @@ func (x *testbed) controllerWith(store controller.Store) *running {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	return x.serve(c)
-}
-
-// serve runs a controller until its stop is called.
-func (x *testbed) serve(c *controller.Controller) *running {
-	x.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { c.Run(ctx); close(done) }()
-	server := httptest.NewServer(admin.Handler(c, nil))
-	r := &running{t: x.t, c: c, api: api.NewClient(server.URL)}
-	var once sync.Once
-	r.stop = func() { once.Do(func() { cancel(); <-done; server.CloseClientConnections(); server.Close() }) }
-	x.t.Cleanup(func() {
-		if x.t.Failed() {
-			x.t.Logf("the controller's events:\n%s", r.history())
-		}
-		r.stop()
-	})
-	return r
+	return lab.Serve(x.t, c)
 }

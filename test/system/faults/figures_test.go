@@ -1,4 +1,4 @@
-package controller_test
+package faults
 
 import (
 	"encoding/json"
@@ -43,7 +43,8 @@ type large struct {
 type loss struct {
 	Position string `json:"position"` // head, middle, tail; cut off
 	Switch   string `json:"switch"`
-	// Writes is the longest time without a write done, Reads without a read by the load's clients, Survivors without an answer by a switch that was left to a reader of a clean key.
+	// Writes is the longest time without a write done, Reads without a read by the load's clients,
+	// Survivors without an answer by a switch that was left to a reader of a clean key.
 	Writes    float64 `json:"writeOutageMillis"`
 	Reads     float64 `json:"readOutageMillis"`
 	Survivors float64 `json:"survivorGapMillis"`
@@ -57,7 +58,8 @@ type join struct {
 	Writes float64 `json:"writePauseMillis"` // as clients see it: one whose write is refused tries again after a moment
 }
 
-// What is aimed at, in milliseconds. A run on a busy machine may miss these, and says so; what it must not do is asserted.
+// What is aimed at, in milliseconds. A run on a busy machine may miss these, and says so; what it
+// must not do is asserted.
 const (
 	aimOutage = 300 // writes, when a switch dies
 	aimPause  = 20  // writes, when a switch of 16,384 slots is brought in

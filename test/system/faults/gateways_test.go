@@ -1,4 +1,4 @@
-package controller_test
+package faults
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netns"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -30,33 +28,12 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/histories"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/test/system/lab"
 	"github.com/netcraq/netcraq/wire"
 )
 
 // envGateways is how long TestGateways goes on; a Go duration.
 const envGateways = "NETCRAQ_LINEARIZABLE"
-
-// inside does something in the network namespace of a host: sockets that it opens stay there.
-func (h *host) inside(do func()) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	here, err := netns.Get()
-	if err != nil {
-		return err
-	}
-	defer here.Close()
-	there, err := netns.GetFromPid(h.cmd.Process.Pid)
-	if err != nil {
-		return err
-	}
-	defer there.Close()
-	if err := netns.Set(there); err != nil {
-		return err
-	}
-	defer netns.Set(here)
-	do()
-	return nil
-}
 
 // hits counts the reads that the network answered, for all gateways.
 type hits struct {
@@ -73,8 +50,8 @@ type etcdGateway struct {
 }
 
 // startEtcdGateway starts one. sessions is the first of 16 writer sessions of its own.
-func startEtcdGateway(nw *network, at *host, endpoints []string, sessions uint16, hit *atomic.Int64) *etcdGateway {
-	t := nw.t
+func startEtcdGateway(nw *lab.Network, at *lab.Host, endpoints []string, sessions uint16, hit *atomic.Int64) *etcdGateway {
+	t := nw.T
 	must := func(err error) {
 		if err != nil {
 			t.Error(err)
@@ -84,9 +61,9 @@ func startEtcdGateway(nw *network, at *host, endpoints []string, sessions uint16
 	must(err)
 	follower, err := placement.Follow(t.Context(), etcd, placement.DefaultPrefix, nil)
 	must(err)
-	cfg := client.Config{Addresses: []netip.AddrPort{netip.AddrPortFrom(serviceAddr, wire.Port)}, Profile: wire.Profile1024, Retransmit: guarded.Retransmit}
-	for i := 1; i <= nw.layout.n; i++ {
-		cfg.Addresses = append(cfg.Addresses, netip.AddrPortFrom(switchAddr(i), wire.Port))
+	cfg := client.Config{Addresses: []netip.AddrPort{netip.AddrPortFrom(lab.ServiceAddr, wire.Port)}, Profile: wire.Profile1024, Retransmit: guarded.Retransmit}
+	for i := 1; i <= nw.Layout.N; i++ {
+		cfg.Addresses = append(cfg.Addresses, netip.AddrPortFrom(lab.SwitchAddr(i), wire.Port))
 	}
 	var own []client.Session
 	for i := range uint16(16) {
@@ -94,7 +71,7 @@ func startEtcdGateway(nw *network, at *host, endpoints []string, sessions uint16
 	}
 	cfg.Sessions = client.StaticSessions(own...)
 	var c *client.Client
-	must(at.inside(func() { c, err = client.New(t.Context(), cfg) }))
+	must(at.Inside(func() { c, err = client.New(t.Context(), cfg) }))
 	must(err)
 	slots := guarded.NewNetwork(nil)
 	slots.Set(3, c, wire.Profile1024.ValueBytes())
@@ -122,7 +99,8 @@ func startEtcdGateway(nw *network, at *host, endpoints []string, sessions uint16
 	return g
 }
 
-// faultsEach is what dies in each round of TestGateways: a switch, a gateway, and a member of etcd, in any order.
+// faultsEach is what dies in each round of TestGateways: a switch, a gateway, and a member of etcd,
+// in any order.
 const faultsEach = 3
 
 // tally is what came of all rounds of TestGateways.
@@ -132,10 +110,12 @@ type tally struct {
 	after                                 int64 // those of them after the last fault of a round
 }
 
-// TestGateways: two gateways before an etcd of three members read and write keys that are placed in real switches and removed again, while one of the gateways, one of the switches and one of the members
-// die. The gateway has a successor, the member comes back. What their clients see is linearizable in keys, values, versions and revisions. `make gateways` is the long run.
+// TestGateways: two gateways before an etcd of three members read and write keys that are placed in
+// real switches and removed again, while one of the gateways, one of the switches and one of the
+// members die. The gateway has a successor, the member comes back. What their clients see is
+// linearizable in keys, values, versions and revisions. `make gateways` is the long run.
 func TestGateways(t *testing.T) {
-	if !inNamespace(t) {
+	if !lab.InNamespace(t) {
 		return
 	}
 	total := 9 * time.Second
@@ -147,7 +127,7 @@ func TestGateways(t *testing.T) {
 	}
 	const round = 9 * time.Second
 	binary := filepath.Join(t.TempDir(), "netcraq-switch")
-	buildSwitch(t, binary)
+	lab.BuildSwitch(t, binary)
 	var sum tally
 	for begun := time.Now(); sum.rounds == 0 || time.Since(begun) < total; sum.rounds++ {
 		if !t.Run(strconv.Itoa(sum.rounds), func(t *testing.T) { testGateways(t, binary, uint64(sum.rounds), round, &sum) }) {
@@ -155,7 +135,8 @@ func TestGateways(t *testing.T) {
 		}
 	}
 	t.Logf("%d rounds: %d operations, %d of them without an answer; the network answered %d reads, %d of them after the faults; %d placements and removals", sum.rounds, sum.operations, sum.unanswered, sum.hits, sum.after, sum.moves)
-	// In one round of a busy machine the network may answer nothing more once two of three have died: a read that takes 5 ms is etcd's.
+	// In one round of a busy machine the network may answer nothing more once two of three have
+	// died: a read that takes 5 ms is etcd's.
 	if sum.operations < 20 || sum.moves == 0 || sum.hits == 0 || sum.rounds > 2 && sum.after == 0 {
 		t.Error("too little happened")
 	}
@@ -163,28 +144,29 @@ func TestGateways(t *testing.T) {
 
 func testGateways(t *testing.T, binary string, seed uint64, round time.Duration, sum *tally) {
 	etcd := etcdtest.New(t, 3, etcdtest.Options{})
-	var members []*proxy // whose connections break when their member dies, as a process's do
+	var members []*lab.Proxy // whose connections break when their member dies, as a process's do
 	var endpoints []string
 	for _, e := range etcd.Endpoints() {
-		p := startProxy(t, strings.TrimPrefix(e, "http://"))
-		members, endpoints = append(members, p), append(endpoints, "http://"+p.addr)
+		p := lab.StartProxy(t, strings.TrimPrefix(e, "http://"))
+		members, endpoints = append(members, p), append(endpoints, "http://"+p.Addr)
 	}
-	l := line(3, 1000)
-	l.links = append(l.links, [2]int{3, 1}) // there is a way around each
-	l.chains[0].patience = 300
-	l.binary = binary
-	l.profile = wire.Profile1024
-	nw := newNetwork(t, "auto", l)
-	r := nw.startController("state")
-	r.waitReady()
+	l := lab.Line(3, 1000)
+	l.Links = append(l.Links, [2]int{3, 1}) // there is a way around each
+	l.Chains[0].Patience = 300
+	l.Binary = binary
+	l.Profile = wire.Profile1024
+	nw := lab.NewNetwork(t, "auto", l)
+	r := nw.StartController("state")
+	r.WaitReady()
 	registry := placement.Store{KV: etcdtest.Client(t, endpoints...), Prefix: placement.DefaultPrefix}
 
 	var hit atomic.Int64
 	var gateways [2]atomic.Pointer[etcdGateway]
 	for i := range gateways {
-		gateways[i].Store(startEtcdGateway(nw, nw.hosts[2*i], endpoints, uint16(100+100*i), &hit))
+		gateways[i].Store(startEtcdGateway(nw, nw.Hosts[2*i], endpoints, uint16(100+100*i), &hit))
 	}
-	// These requests have nothing that etcd refuses: after any other error a write may have been executed.
+	// These requests have nothing that etcd refuses: after any other error a write may have been
+	// executed.
 	h := histories.New(func(err error) bool { return strings.Contains(err.Error(), "nothing was written") })
 	keys := []string{"a", "b", "c", "d", "e"}
 	ctx, stop := context.WithTimeout(t.Context(), round)
@@ -199,7 +181,7 @@ func testGateways(t *testing.T, binary string, seed uint64, round time.Duration,
 	wg.Go(func() {
 		random := rand.New(rand.NewPCG(seed, 9))
 		for ctx.Err() == nil {
-			if move(ctx, r.api, registry, keys[random.IntN(len(keys))]) == nil {
+			if move(ctx, r.API, registry, keys[random.IntN(len(keys))]) == nil {
 				moves++
 			}
 			time.Sleep(time.Duration(random.IntN(150)) * time.Millisecond)
@@ -209,14 +191,14 @@ func testGateways(t *testing.T, binary string, seed uint64, round time.Duration,
 	random := rand.New(rand.NewPCG(seed, 10))
 	faults := [faultsEach]func() string{
 		func() string {
-			i := 1 + random.IntN(l.n)
-			nw.killSwitch(i)
+			i := 1 + random.IntN(l.N)
+			nw.KillSwitch(i)
 			return fmt.Sprintf("switch %d", i)
 		},
 		func() string {
 			i := random.IntN(2)
 			old := gateways[i].Load()
-			gateways[i].Store(startEtcdGateway(nw, nw.hosts[2*i], endpoints, 300, &hit))
+			gateways[i].Store(startEtcdGateway(nw, nw.Hosts[2*i], endpoints, 300, &hit))
 			wg.Go(old.kill)
 			return fmt.Sprintf("gateway %d", i)
 		},
@@ -225,17 +207,19 @@ func testGateways(t *testing.T, binary string, seed uint64, round time.Duration,
 			if seed%2 == 1 {
 				i, what = (i+1)%3, "a following member"
 			}
-			members[i].setCut(true)
+			members[i].SetCut(true)
 			wg.Go(func() {
 				etcd.Kill(i)
 				time.Sleep(round / 10)
 				etcd.Start(i)
-				members[i].setCut(false)
+				members[i].SetCut(false)
 			})
 			return what
 		},
 	}
-	// One at the beginning of each third of the time between the first and the last seventh, or somewhat later: each is over before the next one. Which of them is when differs from round to round.
+	// One at the beginning of each third of the time between the first and the last seventh, or
+	// somewhat later: each is over before the next one. Which of them is when differs from round to
+	// round.
 	begun := time.Now()
 	died := make([]string, 0, faultsEach)
 	for n, f := range random.Perm(faultsEach) {
@@ -270,7 +254,8 @@ func testGateways(t *testing.T, binary string, seed uint64, round time.Duration,
 	sum.after += hit.Load() - before
 }
 
-// move places a key, or takes it out if there is anything of it, in etcd or in the switches: what a move left half done whose answer was lost, the next one of the key brings to its end.
+// move places a key, or takes it out if there is anything of it, in etcd or in the switches: what a
+// move left half done whose answer was lost, the next one of the key brings to its end.
 func move(ctx context.Context, network *api.Client, registry placement.Store, key string) error {
 	entries, _, _, err := registry.List(ctx)
 	if err != nil {

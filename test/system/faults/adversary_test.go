@@ -1,4 +1,4 @@
-package controller_test
+package faults
 
 import (
 	"cmp"
@@ -20,22 +20,30 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/test/system/lab"
 	"github.com/netcraq/netcraq/wire"
 )
 
-// adversaryLease is longer than TestSurvive's: there it is measured how long things take, here members should be lost by what is done to them, not by a busy machine.
+// adversaryLease is longer than TestSurvive's: there it is measured how long things take, here
+// members should be lost by what is done to them, not by a busy machine.
 const adversaryLease = 600 // milliseconds
 
-// generation is for how long the clients use the same names. Each has a history of its own, so that checking a long run stays possible, and all its keys are removed in the end.
+// generation is for how long the clients use the same names. Each has a history of its own, so that
+// checking a long run stays possible, and all its keys are removed in the end.
 const generation = 8 * time.Second
 
-// What names each generation has: some stay where they are, some wander from chain to chain, some are removed and added again.
+// What names each generation has: some stay where they are, some wander from chain to chain, some
+// are removed and added again.
 var kindsOfName = []string{"stays", "wanders", "wanders-too", "comes-and-goes", "goes-and-comes"}
 
-// TestAdversary has clients that know keys by their names go on while everything around them is done to the network at once, as an adversary did it: clients are stopped for
-// longer than their sessions last and go on with what they had begun; of two controllers the one that leads is killed or stopped, at any point of moves, removals and
-// recoveries; keys are moved, removed and added all the time; members of chains are killed or cut off and brought in again; and a switch that is in no chain comes and goes. The cables lose, double and
-// reorder frames. The clients' own word is taken for what was executed. `make survive` is the long run: NETCRAQ_SURVIVE_ENGINES and _SECONDS are as for TestSurvive.
+// TestAdversary has clients that know keys by their names go on while everything around them is
+// done to the network at once, as an adversary did it: clients are stopped for longer than their
+// sessions last and go on with what they had begun; of two controllers the one that leads is killed
+// or stopped, at any point of moves, removals and recoveries; keys are moved, removed and added all
+// the time; members of chains are killed or cut off and brought in again; and a switch that is in
+// no chain comes and goes. The cables lose, double and reorder frames. The clients' own word is
+// taken for what was executed. `make survive` is the long run: NETCRAQ_SURVIVE_ENGINES and _SECONDS
+// are as for TestSurvive.
 func TestAdversary(t *testing.T) {
 	for _, engine := range strings.Split(setting("ENGINES", "auto"), ",") {
 		t.Run(engine, func(t *testing.T) { adversary(t, engine) })
@@ -44,7 +52,7 @@ func TestAdversary(t *testing.T) {
 
 // adversaryRun is one run of it.
 type adversaryRun struct {
-	*team
+	*lab.Team
 	api  *api.Client // of whichever controller answers
 	end  time.Time
 	done [faultKinds]atomic.Int64
@@ -71,28 +79,28 @@ var faultNames = [faultKinds]string{
 }
 
 func adversary(t *testing.T, engine string) {
-	mustLook(t, "etcd")
+	lab.MustLook(t, "etcd")
 	if engine == "bmv2" {
-		mustLook(t, "simple_switch_grpc")
+		lab.MustLook(t, "simple_switch_grpc")
 	}
-	if !inNamespace(t) {
+	if !lab.InNamespace(t) {
 		return
 	}
 	duration := time.Duration(number(t, "SECONDS", 16)) * time.Second
-	l := layout{n: 5, links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 1}, {1, 3}}, faults: surviveFaults, chains: []chainSpec{
-		{id: 3, name: "main", members: []int{1, 2, 3}, lease: adversaryLease, patience: adversaryLease / 2},
-		{id: 4, name: "side", members: []int{3, 4}, lease: adversaryLease, patience: adversaryLease / 2},
+	l := lab.Layout{N: 5, Links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 1}, {1, 3}}, Faults: surviveFaults, Chains: []lab.Chain{
+		{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: adversaryLease, Patience: adversaryLease / 2},
+		{ID: 4, Name: "side", Members: []int{3, 4}, Lease: adversaryLease, Patience: adversaryLease / 2},
 	}}
-	nw := newNetwork(t, engine, l)
-	r := &adversaryRun{team: startTeam(nw), end: time.Now().Add(duration)}
-	r.api = api.NewClient(r.socket(0) + "," + r.socket(1))
+	nw := lab.NewNetwork(t, engine, l)
+	r := &adversaryRun{Team: lab.StartTeam(nw), end: time.Now().Add(duration)}
+	r.api = api.NewClient(r.Socket(0) + "," + r.Socket(1))
 	if _, err := r.whole(); err != nil {
 		t.Fatal(err)
 	}
 
-	var guests []*host
-	for i := range nw.hosts[:4] {
-		guests = append(guests, startGuest(t, nw.hosts[i]))
+	var guests []*lab.Host
+	for i := range nw.Hosts[:4] {
+		guests = append(guests, lab.StartGuest(t, nw.Hosts[i]))
 	}
 	r.end = time.Now().Add(duration)
 	for i, loop := range []func(*rand.Rand){
@@ -134,7 +142,7 @@ func adversary(t *testing.T, engine string) {
 func (r *adversaryRun) try(do func(context.Context) error) error { return r.within(2*time.Second, do) }
 
 func (r *adversaryRun) within(limit time.Duration, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(r.nw.t.Context(), limit)
+	ctx, cancel := context.WithTimeout(r.Network.T.Context(), limit)
 	defer cancel()
 	return do(ctx)
 }
@@ -145,11 +153,12 @@ func (r *adversaryRun) over(random *rand.Rand, pause time.Duration) bool {
 	return !time.Now().Before(r.end)
 }
 
-// stopClients stops client processes for longer than their sessions last: others lease the same numbers meanwhile.
-func (r *adversaryRun) stopClients(random *rand.Rand, guests []*host) {
+// stopClients stops client processes for longer than their sessions last: others lease the same
+// numbers meanwhile.
+func (r *adversaryRun) stopClients(random *rand.Rand, guests []*lab.Host) {
 	const ttl = 2 * time.Second // of the sessions (writeTopology)
 	for !r.over(random, 2*time.Second) {
-		pid := guests[random.IntN(len(guests))].cmd.Process
+		pid := guests[random.IntN(len(guests))].Cmd.Process
 		pid.Signal(syscall.SIGSTOP)
 		time.Sleep(ttl + time.Duration(random.Int64N(int64(ttl))))
 		pid.Signal(syscall.SIGCONT)
@@ -157,18 +166,19 @@ func (r *adversaryRun) stopClients(random *rand.Rand, guests []*host) {
 	}
 }
 
-// disturbControllers kills the controller that leads and starts it again, or stops it for a while, after which it may still think that it leads.
+// disturbControllers kills the controller that leads and starts it again, or stops it for a while,
+// after which it may still think that it leads.
 func (r *adversaryRun) disturbControllers(random *rand.Rand) {
 	for n := 0; !r.over(random, 3*time.Second); n++ {
-		i := r.leader()
+		i := r.Leader()
 		if n%2 == 0 {
-			r.kill(i)
+			r.Kill(i)
 			r.done[controllerKilled].Add(1)
 			time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second))))
-			r.start(i)
+			r.Start(i)
 			continue
 		}
-		process := r.cmds[i].Load().Process
+		process := r.Cmds[i].Load().Process
 		process.Signal(syscall.SIGSTOP)
 		time.Sleep(time.Second + time.Duration(random.Int64N(int64(3*time.Second))))
 		process.Signal(syscall.SIGCONT)
@@ -176,7 +186,8 @@ func (r *adversaryRun) disturbControllers(random *rand.Rand) {
 	}
 }
 
-// disturbMembers kills members of a chain, or cuts them off from the controllers, and brings in what is missing.
+// disturbMembers kills members of a chain, or cuts them off from the controllers, and brings in
+// what is missing.
 func (r *adversaryRun) disturbMembers(random *rand.Rand) {
 	var down func() // undoes what is done
 	for n := 0; !r.over(random, time.Second); n++ {
@@ -188,23 +199,24 @@ func (r *adversaryRun) disturbMembers(random *rand.Rand) {
 		name := ch.Members[random.IntN(len(ch.Members))].Switch
 		i := r.numberOf(name)
 		if n%3 == 2 {
-			r.nw.proxies[i].setCut(true)
-			down = func() { r.nw.proxies[i].setCut(false) }
+			r.Network.Proxies[i].SetCut(true)
+			down = func() { r.Network.Proxies[i].SetCut(false) }
 			r.done[memberCutOff].Add(1)
 		} else {
-			r.nw.killSwitch(i)
-			down = func() { r.nw.startSwitch(i) }
+			r.Network.KillSwitch(i)
+			down = func() { r.Network.StartSwitch(i) }
 			r.done[memberKilled].Add(1)
 		}
 		time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second))))
 		down()
 	}
 	if _, err := r.whole(); err != nil {
-		r.nw.t.Errorf("the chains were not whole again in the end: %v", err)
+		r.Network.T.Errorf("the chains were not whole again in the end: %v", err)
 	}
 }
 
-// whole brings in what is no member of its chain and gives the chains when they are as the topology has them.
+// whole brings in what is no member of its chain and gives the chains when they are as the topology
+// has them.
 func (r *adversaryRun) whole() (chains []api.Chain, err error) {
 	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if err = r.try(func(ctx context.Context) error { chains, err = r.api.Chains(ctx); return err }); err != nil {
@@ -214,18 +226,18 @@ func (r *adversaryRun) whole() (chains []api.Chain, err error) {
 		if slices.ContainsFunc(chains, func(c api.Chain) bool { return !c.Ready }) {
 			continue
 		}
-		for _, spec := range r.nw.layout.chains {
-			for _, name := range names(spec.members) {
-				at := slices.IndexFunc(chains, func(c api.Chain) bool { return c.Name == spec.name })
+		for _, spec := range r.Network.Layout.Chains {
+			for _, name := range lab.Names(spec.Members) {
+				at := slices.IndexFunc(chains, func(c api.Chain) bool { return c.Name == spec.Name })
 				if slices.ContainsFunc(chains[at].Members, func(m api.Member) bool { return m.Switch == name }) {
 					continue
 				}
 				missing++
-				err = r.within(10*time.Second, func(ctx context.Context) error { _, err := r.api.Recover(ctx, spec.name, name); return err })
+				err = r.within(10*time.Second, func(ctx context.Context) error { _, err := r.api.Recover(ctx, spec.Name, name); return err })
 				if err != nil && strings.Contains(err.Error(), "or restart it") { // as it says: another chain needs it as it is
 					i := r.numberOf(name)
-					r.nw.killSwitch(i)
-					r.nw.startSwitch(i)
+					r.Network.KillSwitch(i)
+					r.Network.StartSwitch(i)
 				}
 			}
 		}
@@ -246,23 +258,24 @@ func (r *adversaryRun) disturbOutsider(random *rand.Rand) {
 	for n := 0; !r.over(random, 2*time.Second); n++ {
 		pause := time.Duration(random.Int64N(int64(time.Second)))
 		if n%2 == 0 {
-			r.nw.killSwitch(outside)
+			r.Network.KillSwitch(outside)
 			time.Sleep(pause)
-			r.nw.startSwitch(outside)
+			r.Network.StartSwitch(outside)
 			r.done[outsiderKilled].Add(1)
 			continue
 		}
-		r.nw.proxies[outside].setCut(true)
+		r.Network.Proxies[outside].SetCut(true)
 		time.Sleep(pause)
-		r.nw.proxies[outside].setCut(false)
+		r.Network.Proxies[outside].SetCut(false)
 		r.done[outsiderCutOff].Add(1)
 	}
 }
 
-// generation has the clients use a set of names for a while, while those who have to move, remove and add these do so.
-func (r *adversaryRun) generation(g int, guests []*host) (history []namedCall) {
+// generation has the clients use a set of names for a while, while those who have to move, remove
+// and add these do so.
+func (r *adversaryRun) generation(g int, guests []*lab.Host) (history []lab.NamedCall) {
 	var mu sync.Mutex
-	add := func(all ...namedCall) {
+	add := func(all ...lab.NamedCall) {
 		mu.Lock()
 		defer mu.Unlock()
 		history = append(history, all...)
@@ -277,11 +290,11 @@ func (r *adversaryRun) generation(g int, guests []*host) (history []namedCall) {
 	var wg sync.WaitGroup
 	for i, guest := range guests {
 		wg.Go(func() {
-			reply, err := guest.request(hostRequest{Named: &namedWork{
-				Client: g*len(guests) + i, Admin: []string{r.socket(0), r.socket(1)}, Services: []netip.Addr{serviceAddrOf(3), serviceAddrOf(4)}, Names: all, Duration: time.Until(end),
+			reply, err := guest.Request(lab.HostRequest{Named: &lab.NamedWork{
+				Client: g*len(guests) + i, Admin: []string{r.Socket(0), r.Socket(1)}, Services: []netip.Addr{lab.ServiceAddrOf(3), lab.ServiceAddrOf(4)}, Names: all, Duration: time.Until(end),
 			}})
 			if err != nil {
-				r.nw.t.Errorf("client %d: %v", i, err)
+				r.Network.T.Errorf("client %d: %v", i, err)
 			}
 			add(reply.Named...)
 		})
@@ -318,48 +331,49 @@ func (r *adversaryRun) find(name string) (k api.Key, there bool) {
 			return k, false
 		}
 	}
-	r.nw.t.Errorf("no controller says within 25 s where %s is: %v", name, err)
+	r.Network.T.Errorf("no controller says within 25 s where %s is: %v", name, err)
 	return k, false
 }
 
 // addName adds a key, with a value that names nobody else, until it is there.
-func (r *adversaryRun) addName(name, chain string, n int) []namedCall {
-	x := namedCall{Client: -1, Name: name, Op: opAdd, Value: fmt.Sprint("new.", n), Begin: time.Now().UnixNano()}
+func (r *adversaryRun) addName(name, chain string, n int) []lab.NamedCall {
+	x := lab.NamedCall{Client: -1, Name: name, Op: lab.OpAdd, Value: fmt.Sprint("new.", n), Begin: time.Now().UnixNano()}
 	for {
 		err := r.try(func(ctx context.Context) error {
 			_, err := r.api.AddKey(ctx, chain, api.KeySpec{Name: name, Value: []byte(x.Value)})
 			return err
 		})
-		// Of an error nobody knows whether it was added, and a controller that takes over may be about to bring that to its end.
+		// Of an error nobody knows whether it was added, and a controller that takes over may be
+		// about to bring that to its end.
 		if k, there := r.find(name); there {
 			x.Key, x.End = k.KeyID, time.Now().UnixNano()
 			first := x
-			first.Op = opFirst
-			return []namedCall{x, first}
+			first.Op = lab.OpFirst
+			return []lab.NamedCall{x, first}
 		}
 		if err == nil {
-			r.nw.t.Errorf("%s was added and is nowhere", name)
+			r.Network.T.Errorf("%s was added and is nowhere", name)
 			return nil
 		}
 	}
 }
 
 // removeName removes a key, until it is nowhere.
-func (r *adversaryRun) removeName(name string, k api.Key) []namedCall {
-	x := namedCall{Client: -1, Name: name, Op: opRemove, Key: k.KeyID, Begin: time.Now().UnixNano()}
+func (r *adversaryRun) removeName(name string, k api.Key) []lab.NamedCall {
+	x := lab.NamedCall{Client: -1, Name: name, Op: lab.OpRemove, Key: k.KeyID, Begin: time.Now().UnixNano()}
 	for {
 		r.try(func(ctx context.Context) error { return r.api.RemoveKey(ctx, k.Chain, name) })
 		if _, there := r.find(name); !there {
 			x.End = time.Now().UnixNano()
 			clear := x
-			clear.Op = opClear
-			return []namedCall{clear, x}
+			clear.Op = lab.OpClear
+			return []lab.NamedCall{clear, x}
 		}
 	}
 }
 
 // comeAndGo removes a key and adds it again, over and over.
-func (r *adversaryRun) comeAndGo(name string, end time.Time, random *rand.Rand) (history []namedCall) {
+func (r *adversaryRun) comeAndGo(name string, end time.Time, random *rand.Rand) (history []lab.NamedCall) {
 	for n := 1; ; n++ {
 		time.Sleep(time.Duration(random.Int64N(int64(500 * time.Millisecond))))
 		if !time.Now().Before(end) {
@@ -374,7 +388,7 @@ func (r *adversaryRun) comeAndGo(name string, end time.Time, random *rand.Rand) 
 }
 
 // wander moves a key to the other chain and back.
-func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (history []namedCall) {
+func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (history []lab.NamedCall) {
 	k, _ := r.find(name)
 	for {
 		time.Sleep(time.Duration(random.Int64N(int64(300 * time.Millisecond))))
@@ -385,11 +399,11 @@ func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (hi
 		if k.Chain == to {
 			to = "side"
 		}
-		x := namedCall{Client: -2, Name: name, Op: opMove, Key: k.KeyID, Begin: time.Now().UnixNano()}
+		x := lab.NamedCall{Client: -2, Name: name, Op: lab.OpMove, Key: k.KeyID, Begin: time.Now().UnixNano()}
 		r.try(func(ctx context.Context) error { _, err := r.api.MoveKey(ctx, k.Chain, name, to); return err })
 		now, there := r.find(name) // a move that has begun goes on, or is undone, before a controller says where the key is
 		if !there {
-			r.nw.t.Errorf("%s was lost by a move", name)
+			r.Network.T.Errorf("%s was lost by a move", name)
 			return history
 		}
 		x.To, x.End = now.KeyID, time.Now().UnixNano()
@@ -402,11 +416,11 @@ func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (hi
 }
 
 // checkNamed checks the history of a generation.
-func checkNamed(t *testing.T, g int, history []namedCall) {
+func checkNamed(t *testing.T, g int, history []lab.NamedCall) {
 	var ops []porcupine.Operation
-	hidden := func(x namedCall) bool { // a key that is on its way is out of sight, and comes back if it is not moved
-		return x.Absent && slices.ContainsFunc(history, func(m namedCall) bool {
-			return m.Op == opMove && m.Key == m.To && m.Key == x.Key && m.Begin < x.End && x.Begin < m.End
+	hidden := func(x lab.NamedCall) bool { // a key that is on its way is out of sight, and comes back if it is not moved
+		return x.Absent && slices.ContainsFunc(history, func(m lab.NamedCall) bool {
+			return m.Op == lab.OpMove && m.Key == m.To && m.Key == x.Key && m.Begin < x.End && x.Begin < m.End
 		})
 	}
 	for n, x := range history {
@@ -419,18 +433,19 @@ func checkNamed(t *testing.T, g int, history []namedCall) {
 		}
 		ops = append(ops, o)
 	}
-	for _, name := range wandering.Partition(ops) {
-		if result := porcupine.CheckOperationsTimeout(wandering, name, 2*time.Minute); result != porcupine.Ok {
+	for _, name := range lab.Wandering.Partition(ops) {
+		if result := porcupine.CheckOperationsTimeout(lab.Wandering, name, 2*time.Minute); result != porcupine.Ok {
 			t.Errorf("the history of generation %d is not linearizable: %v\n%s", g, result, around(name))
 		}
 	}
 }
 
-// around is what was done to a name shortly before the first moment at which it cannot all have been.
+// around is what was done to a name shortly before the first moment at which it cannot all have
+// been.
 func around(ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
 	bad := sort.Search(len(ops), func(n int) bool {
-		return porcupine.CheckOperationsTimeout(wandering, upTo(ops, ops[n].Return), time.Minute) != porcupine.Ok
+		return porcupine.CheckOperationsTimeout(lab.Wandering, upTo(ops, ops[n].Return), time.Minute) != porcupine.Ok
 	})
 	if bad == len(ops) {
 		return "  no moment found"
@@ -440,16 +455,17 @@ func around(ops []porcupine.Operation) string {
 	last := upTo(ops, ops[bad].Return)
 	slices.SortFunc(last, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	for _, o := range last[max(0, len(last)-40):] {
-		x := o.Input.(namedCall)
+		x := o.Input.(lab.NamedCall)
 		fmt.Fprintf(&text, "  from %.3f to %.3f ms %+v\n", float64(x.Begin-begun)/1e6, float64(x.End-begun)/1e6, x)
 	}
 	return text.String()
 }
 
-// upTo is a history up to a moment: of what has no answer by then nobody knows whether it is executed.
+// upTo is a history up to a moment: of what has no answer by then nobody knows whether it is
+// executed.
 func upTo(ops []porcupine.Operation, moment int64) (out []porcupine.Operation) {
 	for n, o := range ops {
-		x := o.Input.(namedCall)
+		x := o.Input.(lab.NamedCall)
 		if o.Call > moment {
 			continue
 		}

@@ -1,9 +1,8 @@
-package controller_test
+package faults
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,12 +13,14 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/test/system/lab"
 	"github.com/netcraq/netcraq/wire"
 )
 
-// TestSurvive kills the head, a middle switch and the tail of a chain under load, one after the other, brings each back, and cuts one off from the controller but not from its
-// clients, over and over, with real switches, clients and time, while the cables lose, double and reorder frames. `make survive` is the long run.
+// TestSurvive kills the head, a middle switch and the tail of a chain under load, one after the
+// other, brings each back, and cuts one off from the controller but not from its clients, over and
+// over, with real switches, clients and time, while the cables lose, double and reorder frames.
+// `make survive` is the long run.
 //
 //	NETCRAQ_SURVIVE_ENGINES  which switches, with commas: auto, interp, tc, xdp, bmv2 (default auto)
 //	NETCRAQ_SURVIVE_SECONDS  of load (default 16)
@@ -28,7 +29,7 @@ import (
 //	NETCRAQ_SURVIVE_OUT      a folder for the figures
 func TestSurvive(t *testing.T) {
 	engines := strings.Split(setting("ENGINES", "auto"), ",")
-	if out := setting("OUT", ""); out != "" && os.Getenv(envInside) == "" {
+	if out := setting("OUT", ""); out != "" && os.Getenv(lab.EnvInside) == "" {
 		for _, engine := range engines { // of an earlier run
 			os.Remove(filepath.Join(out, "survive-"+engine+".json"))
 		}
@@ -36,7 +37,7 @@ func TestSurvive(t *testing.T) {
 	for _, engine := range engines {
 		t.Run(engine, func(t *testing.T) { survive(t, engine) })
 	}
-	if out := setting("OUT", ""); out != "" && os.Getenv(envInside) == "" {
+	if out := setting("OUT", ""); out != "" && os.Getenv(lab.EnvInside) == "" {
 		mergeFigures(t, out, engines)
 	}
 }
@@ -68,26 +69,26 @@ const (
 
 func survive(t *testing.T, engine string) {
 	if engine == "bmv2" {
-		mustLook(t, "simple_switch_grpc")
+		lab.MustLook(t, "simple_switch_grpc")
 	}
-	if !inNamespace(t) {
+	if !lab.InNamespace(t) {
 		return
 	}
 	duration := time.Duration(number(t, "SECONDS", 16)) * time.Second
 	keys := number(t, "KEYS", 200)
-	l := line(4, surviveLease)
-	l.links = append(l.links, [2]int{4, 1}, [2]int{1, 3}) // there is a way around each
-	l.chains[0].patience = surviveLease / 2
-	l.faults = surviveFaults
-	nw := newNetwork(t, engine, l)
-	c := nw.startController("state.json")
-	c.waitReady()
+	l := lab.Line(4, surviveLease)
+	l.Links = append(l.Links, [2]int{4, 1}, [2]int{1, 3}) // there is a way around each
+	l.Chains[0].Patience = surviveLease / 2
+	l.Faults = surviveFaults
+	nw := lab.NewNetwork(t, engine, l)
+	c := nw.StartController("state.json")
+	c.WaitReady()
 	quiet := "never written again"
 	specs := []api.KeySpec{{Name: "quiet", Value: []byte(quiet)[:16]}}
 	for i := range keys - 1 {
 		specs = append(specs, api.KeySpec{Name: fmt.Sprintf("k%d", i)})
 	}
-	placed, err := c.api.AddKeys(t.Context(), "main", specs)
+	placed, err := c.API.AddKeys(t.Context(), "main", specs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func survive(t *testing.T, engine string) {
 	for _, k := range placed[1 : 1+hotKeys] {
 		hot = append(hot, k.KeyID)
 	}
-	s, err := c.api.NewSessions(t.Context(), api.SessionsRequest{Count: clients + 1, Owner: "survive"})
+	s, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: clients + 1, Owner: "survive"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,20 +108,20 @@ func survive(t *testing.T, engine string) {
 			case <-stop:
 				return
 			case <-time.After(s.TTL() / 4):
-				c.api.KeepSessions(context.Background(), s.Lease)
+				c.API.KeepSessions(context.Background(), s.Lease)
 			}
 		}
 	}()
 
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var history []call
+	var history []lab.Call
 	run := func(i int, d time.Duration) {
-		w := workload{Client: i, Service: serviceAddr, Keys: hot, Session: s.Sessions[i], Duration: d, Reads: i%4 == 3}
-		for n := range nw.hosts {
-			w.Others = append(w.Others, switchAddr(1+(i+n)%len(nw.hosts)))
+		w := lab.Workload{Client: i, Service: lab.ServiceAddr, Keys: hot, Session: s.Sessions[i], Duration: d, Reads: i%4 == 3}
+		for n := range nw.Hosts {
+			w.Others = append(w.Others, lab.SwitchAddr(1+(i+n)%len(nw.Hosts)))
 		}
-		h, err := nw.hosts[i%len(nw.hosts)].work(w)
+		h, err := nw.Hosts[i%len(nw.Hosts)].Work(w)
 		if err != nil {
 			t.Errorf("client %d: %v", i, err)
 		}
@@ -131,10 +132,10 @@ func survive(t *testing.T, engine string) {
 	for i := range clients {
 		wg.Go(func() { run(i, duration) })
 	}
-	answers := make([][]int64, len(nw.hosts)) // of each switch
-	for i := range nw.hosts {
+	answers := make([][]int64, len(nw.Hosts)) // of each switch
+	for i := range nw.Hosts {
 		wg.Go(func() {
-			r, err := nw.hosts[i].request(hostRequest{Watch: &watch{Switch: switchAddr(i + 1), Key: placed[0].KeyID, Value: quiet[:16], Duration: duration}})
+			r, err := nw.Hosts[i].Request(lab.HostRequest{Watch: &lab.Watch{Switch: lab.SwitchAddr(i + 1), Key: placed[0].KeyID, Value: quiet[:16], Duration: duration}})
 			if answers[i] = r.Answers; err != nil {
 				t.Errorf("the reader at switch %d: %v", i+1, err)
 			}
@@ -151,15 +152,15 @@ func survive(t *testing.T, engine string) {
 	}
 
 	for _, m := range trouble {
-		writes := longestGap(writesDone(history), m.from, m.to)
+		writes := lab.LongestGap(lab.WritesDone(history), m.from, m.to)
 		if m.joined != 0 {
-			f.Joining = append(f.Joining, join{Switch: m.name, All: millis(m.joined), Frozen: millis(m.frozen), Writes: writes})
+			f.Joining = append(f.Joining, join{Switch: m.name, All: lab.Millis(m.joined), Frozen: lab.Millis(m.frozen), Writes: writes})
 			continue
 		}
-		x := loss{Position: m.position, Switch: m.name, Writes: writes, Reads: longestGap(readsDone(history), m.from, m.to)}
+		x := loss{Position: m.position, Switch: m.name, Writes: writes, Reads: lab.LongestGap(lab.ReadsDone(history), m.from, m.to)}
 		for i := range answers {
 			if fmt.Sprintf("s%d", i+1) != m.name && slices.Contains(m.members, fmt.Sprintf("s%d", i+1)) {
-				x.Survivors = max(x.Survivors, longestGap(answers[i], m.from, m.to))
+				x.Survivors = max(x.Survivors, lab.LongestGap(answers[i], m.from, m.to))
 			}
 		}
 		f.Failure = append(f.Failure, x)
@@ -167,7 +168,7 @@ func survive(t *testing.T, engine string) {
 	for _, a := range answers {
 		f.Watched += len(a)
 	}
-	f.Calls, f.Unknown = checkHistory(t, "the chain", history, 100*f.Seconds, c.history)
+	f.Calls, f.Unknown = lab.CheckHistory(t, "the chain", history, 100*f.Seconds, c.History)
 	f.missed()
 	b, err := json.MarshalIndent(f, "", "\t")
 	if err != nil {
@@ -183,8 +184,9 @@ func survive(t *testing.T, engine string) {
 	for _, m := range f.Missed {
 		t.Logf("AIM MISSED: %s", m)
 	}
-	// Reads at switches that are left must not wait for the failover, which takes more than half a lease, nor writes for more of a recovery than the freeze and a
-	// retransmission. One gap can be the machine's, most of them cannot.
+	// Reads at switches that are left must not wait for the failover, which takes more than half a
+	// lease, nor writes for more of a recovery than the freeze and a retransmission. One gap can be
+	// the machine's, most of them cannot.
 	if gap := middle(f.Failure, func(x loss) float64 { return x.Survivors }); gap > surviveLease/2 {
 		t.Errorf("when a switch was lost, those that were left mostly did not answer reads of a clean key for %.0f ms", gap)
 	}
@@ -202,12 +204,13 @@ func survive(t *testing.T, engine string) {
 		}
 	}
 	if t.Failed() || setting("EVENTS", "") != "" {
-		t.Logf("events:\n%s", c.history())
+		t.Logf("events:\n%s", c.History())
 	}
 }
 
-// checkNothingLost asks every switch for every key that was written: none may have a version older than one that was acknowledged. It gives the number of those.
-func checkNothingLost(t *testing.T, nw *network, history []call, hot []uint32) (acknowledged int) {
+// checkNothingLost asks every switch for every key that was written: none may have a version older
+// than one that was acknowledged. It gives the number of those.
+func checkNothingLost(t *testing.T, nw *lab.Network, history []lab.Call, hot []uint32) (acknowledged int) {
 	newest := map[uint32]wire.Version{}
 	for _, x := range history {
 		if x.Op != wire.Read && !x.Unknown && !x.Failed && !x.Nothing {
@@ -215,12 +218,12 @@ func checkNothingLost(t *testing.T, nw *network, history []call, hot []uint32) (
 			newest[x.Key] = max(newest[x.Key], x.Version)
 		}
 	}
-	for i, h := range nw.hosts {
+	for i, h := range nw.Hosts {
 		for _, k := range hot {
 			var got *wire.Packet
 			var err error
 			for try := uint32(1); try <= 50; try++ { // the cables lose frames
-				if got, err = h.ask(switchAddr(i+1), &wire.Packet{Op: wire.Read, Key: wire.Key(k), Request: try}, 200*time.Millisecond); err == nil && got.Status == wire.OK {
+				if got, err = h.Ask(lab.SwitchAddr(i+1), &wire.Packet{Op: wire.Read, Key: wire.Key(k), Request: try}, 200*time.Millisecond); err == nil && got.Status == wire.OK {
 					break
 				}
 			}
@@ -232,8 +235,9 @@ func checkNothingLost(t *testing.T, nw *network, history []call, hot []uint32) (
 	return acknowledged
 }
 
-// recoverLarge gives the chain many keys, takes its tail away and brings it back, with writers only: what is measured is the pause.
-func recoverLarge(t *testing.T, nw *network, c *running, slots, have int, sessions []api.Session, hot []uint32) *large {
+// recoverLarge gives the chain many keys, takes its tail away and brings it back, with writers
+// only: what is measured is the pause.
+func recoverLarge(t *testing.T, nw *lab.Network, c *lab.Controller, slots, have int, sessions []api.Session, hot []uint32) *large {
 	var specs []api.KeySpec
 	for i := range slots - have {
 		specs = append(specs, api.KeySpec{Name: fmt.Sprintf("large%d", i), Value: []byte("x")})
@@ -241,25 +245,25 @@ func recoverLarge(t *testing.T, nw *network, c *running, slots, have int, sessio
 	for part := range slices.Chunk(specs, 2048) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
-		if _, err := c.api.AddKeys(ctx, "main", part); err != nil {
+		if _, err := c.API.AddKeys(ctx, "main", part); err != nil {
 			t.Fatalf("adding %d keys: %v", len(part), err)
 		}
 	}
-	c.heal()
-	all := c.chain().Members
+	c.Heal()
+	all := c.Chain().Members
 	name := all[len(all)-1].Switch
 	i := slices.Index([]string{"", "s1", "s2", "s3", "s4"}, name)
-	nw.killSwitch(i)
-	c.waitUntil(func() bool { return len(c.chain().Members) == len(all)-1 && c.api.Ready(t.Context()) == nil }, "the chain to go on without "+name)
-	nw.startSwitch(i)
-	c.waitUntil(func() bool {
-		all, err := c.api.Switches(t.Context())
+	nw.KillSwitch(i)
+	c.WaitUntil(func() bool { return len(c.Chain().Members) == len(all)-1 && c.API.Ready(t.Context()) == nil }, "the chain to go on without "+name)
+	nw.StartSwitch(i)
+	c.WaitUntil(func() bool {
+		all, err := c.API.Switches(t.Context())
 		return err == nil && all[i-1].Ready
 	}, name+" to be set up")
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var history []call
+	var history []lab.Call
 	for n := range 4 { // in short pieces, for how long it takes is not known
 		if n+1 == i {
 			continue
@@ -273,7 +277,7 @@ func recoverLarge(t *testing.T, nw *network, c *running, slots, have int, sessio
 				default:
 				}
 				session.NextRequest += 1 << 20 // above those of the load, and of the piece before
-				h, err := nw.hosts[n].work(workload{Client: 100*(piece+1) + n, Service: serviceAddr, Keys: hot, Session: session, Duration: 2 * time.Second, Writes: true})
+				h, err := nw.Hosts[n].Work(lab.Workload{Client: 100*(piece+1) + n, Service: lab.ServiceAddr, Keys: hot, Session: session, Duration: 2 * time.Second, Writes: true})
 				if err != nil {
 					t.Errorf("a writer beside the large recovery: %v", err)
 					return
@@ -285,13 +289,13 @@ func recoverLarge(t *testing.T, nw *network, c *running, slots, have int, sessio
 		})
 	}
 	time.Sleep(300 * time.Millisecond)
-	recovery, frozen := c.bringIn(name)
-	out := &large{slots, join{Switch: name, All: millis(recovery), Frozen: millis(frozen)}}
-	from, to := c.frozenSpan()
+	recovery, frozen := c.BringIn(name)
+	out := &large{slots, join{Switch: name, All: lab.Millis(recovery), Frozen: lab.Millis(frozen)}}
+	from, to := c.FrozenSpan()
 	close(stop)
 	wg.Wait()
 	// Around the freeze: a piece's end is no pause.
-	out.Writes = longestGap(writesDone(history), from.Add(-100*time.Millisecond), to.Add(200*time.Millisecond))
+	out.Writes = lab.LongestGap(lab.WritesDone(history), from.Add(-100*time.Millisecond), to.Add(200*time.Millisecond))
 	return out
 }
 
@@ -303,11 +307,12 @@ type moment struct {
 	joined, frozen time.Duration // of a recovery
 }
 
-// causeTrouble takes one switch after the other away and brings it back, until there is no time left for another.
-func causeTrouble(t *testing.T, nw *network, c *running, end time.Time) (all []moment, unasked int) {
+// causeTrouble takes one switch after the other away and brings it back, until there is no time
+// left for another.
+func causeTrouble(t *testing.T, nw *lab.Network, c *lab.Controller, end time.Time) (all []moment, unasked int) {
 	members := func() []string {
 		var out []string
-		for _, m := range c.chain().Members {
+		for _, m := range c.Chain().Members {
 			out = append(out, m.Switch)
 		}
 		return out
@@ -327,105 +332,32 @@ func causeTrouble(t *testing.T, nw *network, c *running, end time.Time) (all []m
 		i := slices.Index([]string{"", "s1", "s2", "s3", "s4"}, name)
 		lost := moment{position: position, name: name, from: time.Now(), members: m}
 		if position == "cut off" {
-			nw.proxies[i].setCut(true)
+			nw.Proxies[i].SetCut(true)
 		} else {
-			nw.killSwitch(i)
+			nw.KillSwitch(i)
 		}
-		c.waitUntil(func() bool { return !slices.Contains(members(), name) && c.api.Ready(t.Context()) == nil }, "the chain to go on without "+name)
+		c.WaitUntil(func() bool { return !slices.Contains(members(), name) && c.API.Ready(t.Context()) == nil }, "the chain to go on without "+name)
 		time.Sleep(500 * time.Millisecond)
 		lost.to = time.Now()
 		all = append(all, lost)
 		if position == "cut off" {
-			nw.proxies[i].setCut(false)
+			nw.Proxies[i].SetCut(false)
 		} else {
-			nw.startSwitch(i)
+			nw.StartSwitch(i)
 		}
-		c.waitUntil(func() bool {
-			all, err := c.api.Switches(t.Context())
+		c.WaitUntil(func() bool {
+			all, err := c.API.Switches(t.Context())
 			return err == nil && all[i-1].Ready
 		}, name+" to be set up")
 		time.Sleep(200 * time.Millisecond)
 		start := time.Now()
-		recovery, frozen := c.bringIn(name)
+		recovery, frozen := c.BringIn(name)
 		back := moment{position: position, name: name, from: start, joined: recovery, frozen: frozen}
 		time.Sleep(300 * time.Millisecond)
 		back.to = time.Now()
 		all = append(all, back)
 		took = max(took, time.Since(begun))
-		unasked += c.heal()
+		unasked += c.Heal()
 	}
 	return all, unasked
-}
-
-// bringIn brings a switch in, and says how long that took and for how long the chain was frozen. It is asked for again where another member was lost meanwhile, as an
-// operator would.
-func (r *running) bringIn(name string) (took, frozen time.Duration) {
-	r.t.Helper()
-	for try := 1; ; try++ {
-		start := time.Now()
-		ch, err := r.api.Recover(r.t.Context(), "main", name)
-		if err == nil {
-			if got := ch.Members[len(ch.Members)-1].Switch; got != name {
-				r.t.Fatalf("the tail is %s", got)
-			}
-			return time.Since(start), r.frozen()
-		}
-		if try == 10 || !errors.Is(err, &api.Error{Code: api.CodeUnavailable}) {
-			r.t.Fatalf("recovering %s: %v\n%s", name, err, r.history())
-		}
-		time.Sleep(200 * time.Millisecond)
-	}
-}
-
-// heal brings in what is no member although nobody took it away: a machine that has no processor left for a switch, or for the controller, for longer than a lease loses
-// members. It says how many there were.
-func (r *running) heal() (lost int) {
-	r.t.Helper()
-	switches, err := r.api.Switches(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for _, s := range switches {
-		if len(s.Chains) == 0 {
-			r.waitUntil(func() bool {
-				all, err := r.api.Switches(r.t.Context())
-				return err == nil && slices.ContainsFunc(all, func(x api.Switch) bool { return x.Name == s.Name && x.Ready })
-			}, s.Name+" to be set up")
-			r.bringIn(s.Name)
-			lost++
-		}
-	}
-	return lost
-}
-
-// work has the host run a workload.
-func (h *host) work(w workload) ([]call, error) {
-	r, err := h.request(hostRequest{Work: &w})
-	return r.History, err
-}
-
-// frozen is how long the last recovery had the chain frozen.
-func (r *running) frozen() time.Duration {
-	from, to := r.frozenSpan()
-	return to.Sub(from)
-}
-
-func (r *running) frozenSpan() (from, to time.Time) {
-	frozen := false
-	r.api.Events(r.t.Context(), 0, false, func(e api.Event) error {
-		switch {
-		case e.Type == "chain.installing" && strings.HasSuffix(e.Message, ", frozen"):
-			from, frozen = e.Time, true
-		case e.Type == "chain.installed" && frozen && !strings.HasSuffix(e.Message, ", frozen"):
-			to, frozen = e.Time, false
-		}
-		return nil
-	})
-	return from, to
-}
-
-// waitUntil waits for something to become true.
-func (r *running) waitUntil(done func() bool, what string) {
-	r.t.Helper()
-	poll.Until(r.t, 60*time.Second, what, done, r.history)
 }

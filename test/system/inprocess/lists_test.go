@@ -1,4 +1,4 @@
-package controller_test
+package inprocess
 
 import (
 	"log/slog"
@@ -14,6 +14,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/boottime"
+	"github.com/netcraq/netcraq/test/system/lab"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -42,8 +43,8 @@ func (s *slowStore) Save(st *controller.State) error {
 	}
 }
 
-// TestListsTellWhatIsOnRecord: a list of keys, as a lookup, tells a KEY_ID when it is on record, and only while the
-// controller leads.
+// TestListsTellWhatIsOnRecord: a list of keys, as a lookup, tells a KEY_ID when it is on record,
+// and only while the controller leads.
 func TestListsTellWhatIsOnRecord(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	top, err := topology.Load(x.file)
@@ -62,19 +63,19 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := x.serve(c)
+	r := lab.Serve(t, c)
 	t.Cleanup(func() { store.hold(nil) })
-	r.waitAllReady()
+	r.WaitAllReady()
 	// lists is what the two kinds of lists say, by name.
 	lists := func() map[string]uint32 {
 		t.Helper()
-		all, err := r.api.Directory(t.Context(), "", false)
+		all, err := r.API.Directory(t.Context(), "", false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var each []api.Key
 		for _, name := range []string{"a", "b"} {
-			keys, err := r.api.Keys(t.Context(), name)
+			keys, err := r.API.Keys(t.Context(), name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,14 +101,17 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	store.hold(placed("/x"))
 	added := make(chan *api.Key, 1)
 	go func() {
-		k, err := r.api.AddKey(t.Context(), "a", api.KeySpec{Name: "/x", Value: []byte("v")})
+		k, err := r.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/x", Value: []byte("v")})
 		if err != nil {
 			t.Error(err)
 		}
 		added <- k
 	}()
 	first := uint32(wire.MakeKey(1, 1))
-	r.waitUntil(func() bool { p, err := x.once(1, serviceAddrOf(1), first); return err == nil && string(p.Value) == "v" }, "the value to be in the switches")
+	r.WaitUntil(func() bool {
+		p, err := x.once(1, lab.ServiceAddrOf(1), first)
+		return err == nil && string(p.Value) == "v"
+	}, "the value to be in the switches")
 	if got := lists(); len(got) != 0 {
 		t.Errorf("a key that is not on record is listed: %v", got)
 	}
@@ -126,15 +130,15 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	})
 	moved := make(chan *api.Key, 1)
 	go func() {
-		k, err := r.api.MoveKey(t.Context(), "a", "/x", "b")
+		k, err := r.API.MoveKey(t.Context(), "a", "/x", "b")
 		if err != nil {
 			t.Error(err)
 		}
 		moved <- k
 	}()
 	second := uint32(wire.MakeKey(2, 1))
-	r.waitUntil(func() bool {
-		p, err := x.once(1, serviceAddrOf(2), second)
+	r.WaitUntil(func() bool {
+		p, err := x.once(1, lab.ServiceAddrOf(2), second)
 		return err == nil && string(p.Value) == "v"
 	}, "the value to be in the other chain")
 	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
@@ -153,9 +157,9 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	held.Store(true)
 	time.Sleep(150 * time.Millisecond)
 	for what, ask := range map[string]func() error{
-		"the directory": func() error { _, err := r.api.Directory(t.Context(), "", false); return err },
-		"a chain":       func() error { _, err := r.api.Keys(t.Context(), "b"); return err },
-		"a lookup":      func() error { _, err := r.api.Lookup(t.Context(), "/x"); return err },
+		"the directory": func() error { _, err := r.API.Directory(t.Context(), "", false); return err },
+		"a chain":       func() error { _, err := r.API.Keys(t.Context(), "b"); return err },
+		"a lookup":      func() error { _, err := r.API.Lookup(t.Context(), "/x"); return err },
 	} {
 		if err := ask(); err == nil || !strings.Contains(err.Error(), "has not heard from the store that it leads") {
 			t.Errorf("%s: %v", what, err)
@@ -165,15 +169,15 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 
 // TestEmptyValue: a key is placed with an empty value, or with none.
 func TestEmptyValue(t *testing.T) {
-	x := newTestbed(t, layout{n: 1, chains: []chainSpec{{1, "a", []int{1}, 200, 0}}})
+	x := newTestbed(t, lab.Layout{N: 1, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1}, Lease: 200, Patience: 0}}})
 	r := x.controller()
-	r.waitAllReady()
+	r.WaitAllReady()
 	for name, value := range map[string][]byte{"/empty": {}, "/none": nil} {
-		k, err := r.api.AddKey(t.Context(), "a", api.KeySpec{Name: name, Value: value})
+		k, err := r.API.AddKey(t.Context(), "a", api.KeySpec{Name: name, Value: value})
 		if err != nil {
 			t.Fatal(err)
 		}
-		many, err := r.api.AddKeys(t.Context(), "a", []api.KeySpec{{Name: name + " in a list", Value: value}})
+		many, err := r.API.AddKeys(t.Context(), "a", []api.KeySpec{{Name: name + " in a list", Value: value}})
 		if err != nil || many[0].Error != nil {
 			t.Fatal(many, err)
 		}
@@ -182,12 +186,12 @@ func TestEmptyValue(t *testing.T) {
 			want, length = wire.NotFound, -1
 		}
 		for _, id := range []uint32{k.KeyID, many[0].KeyID} {
-			p, err := x.read(serviceAddrOf(1), id)
+			p, err := x.read(lab.ServiceAddrOf(1), id)
 			if err != nil || p.Status != want || p.Tombstone != (value == nil) || len(p.Value) != 0 {
 				t.Errorf("%s reads %+v, %v", name, p, err)
 			}
 		}
-		all, err := r.api.Directory(t.Context(), name, true)
+		all, err := r.API.Directory(t.Context(), name, true)
 		if err != nil || len(all) != 2 {
 			t.Fatal(all, err)
 		}

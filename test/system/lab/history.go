@@ -1,4 +1,4 @@
-package controller_test
+package lab
 
 import (
 	"math"
@@ -11,17 +11,17 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// readsDone are the times at which reads were answered, sorted.
-func readsDone(history []call) []int64 {
-	return ends(history, func(c call) bool { return c.Op == wire.Read })
+// ReadsDone are the times at which reads were answered, sorted.
+func ReadsDone(history []Call) []int64 {
+	return ends(history, func(c Call) bool { return c.Op == wire.Read })
 }
 
-// writesDone is the same of writes.
-func writesDone(history []call) []int64 {
-	return ends(history, func(c call) bool { return c.Op == wire.Write })
+// WritesDone is the same of writes.
+func WritesDone(history []Call) []int64 {
+	return ends(history, func(c Call) bool { return c.Op == wire.Write })
 }
 
-func ends(history []call, kind func(call) bool) (out []int64) {
+func ends(history []Call, kind func(Call) bool) (out []int64) {
 	for _, x := range history {
 		if kind(x) && !x.Unknown && !x.Nothing {
 			out = append(out, x.End)
@@ -31,22 +31,23 @@ func ends(history []call, kind func(call) bool) (out []int64) {
 	return out
 }
 
-// longestGap is the longest time without one of the answers, in milliseconds.
-func longestGap(answers []int64, from, to time.Time) float64 {
+// LongestGap is the longest time without one of the answers, in milliseconds.
+func LongestGap(answers []int64, from, to time.Time) float64 {
 	longest, last := int64(0), from.UnixNano()
 	for _, a := range answers {
 		if a > from.UnixNano() && a < to.UnixNano() {
 			longest, last = max(longest, a-last), a
 		}
 	}
-	return millis(time.Duration(max(longest, to.UnixNano()-last)))
+	return Millis(time.Duration(max(longest, to.UnixNano()-last)))
 }
 
-func millis(d time.Duration) float64 { return math.Round(d.Seconds()*1e5) / 100 }
+func Millis(d time.Duration) float64 { return math.Round(d.Seconds()*1e5) / 100 }
 
-// checkHistory fails a test whose clients' history is not linearizable, or has fewer calls than say something. more is
-// what is told of one that is not. It gives the number of calls, and of those whose outcome is not known.
-func checkHistory(t *testing.T, what string, history []call, least int, more ...func() string) (calls, unknown int) {
+// CheckHistory fails a test whose clients' history is not linearizable, or has fewer calls than say
+// something. more is what is told of one that is not. It gives the number of calls, and of those
+// whose outcome is not known.
+func CheckHistory(t *testing.T, what string, history []Call, least int, more ...func() string) (calls, unknown int) {
 	t.Helper()
 	var ops []porcupine.Operation
 	for _, x := range history {

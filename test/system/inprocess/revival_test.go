@@ -1,4 +1,4 @@
-package controller_test
+package inprocess
 
 import (
 	"maps"
@@ -7,17 +7,18 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/test/system/lab"
 	"github.com/netcraq/netcraq/wire"
 )
 
 // twoChains is a line of four switches: chain a at s1 and s2, b at s3 and s4.
-func twoChains() layout {
-	return layout{n: 4, chains: []chainSpec{{1, "a", []int{1, 2}, 200, 0}, {2, "b", []int{3, 4}, 200, 0}}}
+func twoChains() lab.Layout {
+	return lab.Layout{N: 4, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2}, Lease: 200, Patience: 0}, {ID: 2, Name: "b", Members: []int{3, 4}, Lease: 200, Patience: 0}}}
 }
 
-// TestMovedKeyStaysAway: a KEY_ID whose key has moved away must not be taken in again from what switches once had. The
-// chain that it was in must not give it entries, whatever comes and goes: then it would be read under one KEY_ID, and
-// written under the other.
+// TestMovedKeyStaysAway: a KEY_ID whose key has moved away must not be taken in again from what
+// switches once had. The chain that it was in must not give it entries, whatever comes and goes:
+// then it would be read under one KEY_ID, and written under the other.
 func TestMovedKeyStaysAway(t *testing.T) {
 	for _, gone := range []string{"moved", "removed"} {
 		t.Run(gone, func(t *testing.T) { t.Parallel(); goneKey(t, gone == "moved") })
@@ -26,28 +27,28 @@ func TestMovedKeyStaysAway(t *testing.T) {
 
 func goneKey(t *testing.T, moved bool) {
 	x := newTestbed(t, twoChains())
-	a, b := serviceAddrOf(1), serviceAddrOf(2)
+	a, b := lab.ServiceAddrOf(1), lab.ServiceAddrOf(2)
 	c := x.controller()
-	c.waitAllReady()
-	old, err := c.api.AddKey(t.Context(), "a", api.KeySpec{Name: "/x", Value: []byte("first")})
+	c.WaitAllReady()
+	old, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/x", Value: []byte("first")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.stop()
+	c.Stop()
 	c = x.controller() // it finds the key in the switches
-	c.waitAllReady()
-	leased, err := c.api.NewSessions(t.Context(), api.SessionsRequest{Count: 1})
+	c.WaitAllReady()
+	leased, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	session := &leased.Sessions[0]
 	if moved {
-		k, err := c.api.MoveKey(t.Context(), "a", "/x", "b")
+		k, err := c.API.MoveKey(t.Context(), "a", "/x", "b")
 		if err != nil {
 			t.Fatal(err)
 		}
 		x.mustWrite(b, session, k.KeyID, "second")
-	} else if err := c.api.RemoveKey(t.Context(), "a", "/x"); err != nil {
+	} else if err := c.API.RemoveKey(t.Context(), "a", "/x"); err != nil {
 		t.Fatal(err)
 	}
 	gone := func() bool {
@@ -58,16 +59,16 @@ func goneKey(t *testing.T, moved bool) {
 		}
 		return true
 	}
-	c.waitUntil(gone, "the old KEY_ID to have no entry")
+	c.WaitUntil(gone, "the old KEY_ID to have no entry")
 	// A switch that is in the other chain alone is killed, and comes back.
 	x.switches[3].kill()
-	c.waitEvent("switch.disconnected", "s4")
+	c.WaitEvent("switch.disconnected", "s4")
 	x.switches[3].start()
-	c.waitUntil(func() bool { s, err := c.api.Switches(t.Context()); return err == nil && s[3].Ready }, "s4 to be there")
+	c.WaitUntil(func() bool { s, err := c.API.Switches(t.Context()); return err == nil && s[3].Ready }, "s4 to be there")
 	check := func(when string) {
 		t.Helper()
 		time.Sleep(100 * time.Millisecond) // what compares the switches with the directory does it a moment after all are there
-		keys, err := c.api.Directory(t.Context(), "", false)
+		keys, err := c.API.Directory(t.Context(), "", false)
 		if want := map[bool]int{true: 1}[moved]; err != nil || len(keys) != want || moved && keys[0].Name != "/x" {
 			t.Errorf("%s, the directory has %+v, %v", when, keys, err)
 		}
@@ -81,15 +82,15 @@ func goneKey(t *testing.T, moved bool) {
 		}
 	}
 	check("when a switch has come back")
-	c.stop()
+	c.Stop()
 	c = x.controller()
-	c.waitUntil(func() bool {
-		s, err := c.api.Switches(t.Context())
+	c.WaitUntil(func() bool {
+		s, err := c.API.Switches(t.Context())
 		return err == nil && s[0].Ready && s[1].Ready && s[2].Ready && s[3].Ready
 	}, "all switches to be there")
 	check("when the controller has been restarted")
 	if moved {
-		k, err := c.api.Lookup(t.Context(), "/x")
+		k, err := c.API.Lookup(t.Context(), "/x")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,21 +103,21 @@ func goneKey(t *testing.T, moved bool) {
 	}
 }
 
-// TestForgottenKeys: a controller whose directory is lost gives no KEY_ID and no slot before the switches have said
-// which are in use.
+// TestForgottenKeys: a controller whose directory is lost gives no KEY_ID and no slot before the
+// switches have said which are in use.
 func TestForgottenKeys(t *testing.T) {
-	x := newTestbed(t, layout{n: 2, chains: []chainSpec{{1, "a", []int{1, 2}, 200, 0}}})
-	a := serviceAddrOf(1)
+	x := newTestbed(t, lab.Layout{N: 2, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2}, Lease: 200, Patience: 0}}})
+	a := lab.ServiceAddrOf(1)
 	c := x.controllerWith(controller.Memory{})
-	old, err := c.api.AddKey(t.Context(), "a", api.KeySpec{Name: "/old", Value: []byte("old")}) // at once: it waits for the chain
+	old, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/old", Value: []byte("old")}) // at once: it waits for the chain
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.stop()
+	c.Stop()
 	x.switches[1].suspend()
 	c = x.controllerWith(controller.Memory{})
 	time.AfterFunc(200*time.Millisecond, x.switches[1].resume)
-	k, err := c.api.AddKey(t.Context(), "a", api.KeySpec{Name: "/new", Value: []byte("new")})
+	k, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/new", Value: []byte("new")})
 	if err != nil {
 		t.Fatal(err)
 	}

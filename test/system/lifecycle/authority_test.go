@@ -1,4 +1,4 @@
-package controller_test
+package lifecycle
 
 import (
 	"errors"
@@ -8,29 +8,33 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/topologytest"
+	"github.com/netcraq/netcraq/test/system/lab"
 	"github.com/netcraq/netcraq/wire"
 )
 
-// tenants gives each of a network's hosts a principal: h1 has the realm a (names that begin with /a/), h2 the realm b, and may read a; h3's port is closed.
-func tenants(top object) {
-	top["sessions"] = object{"ttlSeconds": 2, "last": 66} // two, so that one comes back soon
-	top["realms"] = []any{object{"name": "ra", "prefixes": []string{"/a/"}}, object{"name": "rb", "prefixes": []string{"/b/"}}}
+// tenants gives each of a network's hosts a principal: h1 has the realm a (names that begin with
+// /a/), h2 the realm b, and may read a; h3's port is closed.
+func tenants(top topologytest.Object) {
+	top["sessions"] = topologytest.Object{"ttlSeconds": 2, "last": 66} // two, so that one comes back soon
+	top["realms"] = []any{topologytest.Object{"name": "ra", "prefixes": []string{"/a/"}}, topologytest.Object{"name": "rb", "prefixes": []string{"/b/"}}}
 	for _, h := range top["hosts"].([]any) {
-		h := h.(object)
+		h := h.(topologytest.Object)
 		switch h["name"] {
 		case "h1":
-			h["principal"], h["access"] = "a", object{"ra": "write"}
+			h["principal"], h["access"] = "a", topologytest.Object{"ra": "write"}
 		case "h2":
-			h["principal"], h["access"] = "b", object{"rb": "write", "ra": "read"}
+			h["principal"], h["access"] = "b", topologytest.Object{"rb": "write", "ra": "read"}
 		case "h3":
-			h["access"] = object{}
+			h["access"] = topologytest.Object{}
 		}
 	}
 }
 
-// TestAuthority: on real switches, who may do what, with whose sessions, and through what that lasts: a switch that is started again, a controller that is, a topology that changes.
+// TestAuthority: on real switches, who may do what, with whose sessions, and through what that
+// lasts: a switch that is started again, a controller that is, a topology that changes.
 func TestAuthority(t *testing.T) {
-	if !inNamespace(t) {
+	if !lab.InNamespace(t) {
 		return
 	}
 	for _, engine := range []string{"auto", "interp", "bmv2"} {
@@ -39,28 +43,28 @@ func TestAuthority(t *testing.T) {
 }
 
 func authority(t *testing.T, engine string) {
-	l := layout{n: 3, links: [][2]int{{1, 2}, {2, 3}, {1, 3}}, chains: []chainSpec{{id: 1, name: "c1", members: []int{1, 2, 3}, lease: 500, patience: 1500}}}
-	nw := newNetwork(t, engine, l)
-	c := nw.startControllerWith("state.json", nw.changed(tenants))
-	c.waitAllReady()
+	l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {1, 3}}, Chains: []lab.Chain{{ID: 1, Name: "c1", Members: []int{1, 2, 3}, Lease: 500, Patience: 1500}}}
+	nw := lab.NewNetwork(t, engine, l)
+	c := nw.StartControllerWith("state.json", nw.Changed(tenants))
+	c.WaitAllReady()
 	add := func(name string) uint32 {
-		k, err := c.api.AddKey(t.Context(), "c1", api.KeySpec{Name: name, Value: []byte(name)})
+		k, err := c.API.AddKey(t.Context(), "c1", api.KeySpec{Name: name, Value: []byte(name)})
 		if err != nil {
-			t.Fatalf("%v\n%s", err, c.history())
+			t.Fatalf("%v\n%s", err, c.History())
 		}
 		return k.KeyID
 	}
 	a, b, other := add("/a/1"), add("/b/1"), add("/c/1")
-	h1, h2, h3 := nw.hosts[0], nw.hosts[1], nw.hosts[2]
-	service := serviceAddrOf(1)
+	h1, h2, h3 := nw.Hosts[0], nw.Hosts[1], nw.Hosts[2]
+	service := lab.ServiceAddrOf(1)
 
 	// status is what a host is told; "" if nothing.
-	status := func(h *host, p wire.Packet) string {
+	status := func(h *lab.Host, p wire.Packet) string {
 		t.Helper()
 		var r *wire.Packet
 		var err error
 		for range 3 { // BMv2 may drop
-			if r, err = h.ask(service, &p, 400*time.Millisecond); err == nil && r.Status != wire.Retry && r.Status != wire.NotServing {
+			if r, err = h.Ask(service, &p, 400*time.Millisecond); err == nil && r.Status != wire.Retry && r.Status != wire.NotServing {
 				return r.Status.String()
 			}
 		}
@@ -92,21 +96,21 @@ func authority(t *testing.T, engine string) {
 	// Sessions are used by whom they are leased to.
 	lease := func(h int) api.Sessions {
 		t.Helper()
-		s, err := c.api.NewSessions(t.Context(), api.SessionsRequest{Count: 1, Address: hostAddr(h).String()})
+		s, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1, Address: lab.HostAddr(h).String()})
 		if err != nil {
-			t.Fatalf("%v\n%s", err, c.history())
+			t.Fatalf("%v\n%s", err, c.History())
 		}
 		return *s
 	}
-	for address, code := range map[string]string{"": api.CodeInvalidArgument, "10.9.9.9": api.CodeInvalidArgument, "h1": api.CodeInvalidArgument, hostAddr(3).String(): api.CodeFailedPrecondition} {
-		if s, err := c.api.NewSessions(t.Context(), api.SessionsRequest{Count: 1, Address: address}); !errors.Is(err, &api.Error{Code: code}) {
+	for address, code := range map[string]string{"": api.CodeInvalidArgument, "10.9.9.9": api.CodeInvalidArgument, "h1": api.CodeInvalidArgument, lab.HostAddr(3).String(): api.CodeFailedPrecondition} {
+		if s, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1, Address: address}); !errors.Is(err, &api.Error{Code: code}) {
 			t.Errorf("a session for %q: %v, %v", address, s, err)
 		}
 	}
 	mine := lease(1)
 	id, first := mine.Sessions[0].ID, mine.Sessions[0].NextRequest
 	keep := func() {
-		if _, err := c.api.KeepSessions(t.Context(), mine.Lease); err != nil {
+		if _, err := c.API.KeepSessions(t.Context(), mine.Lease); err != nil {
 			t.Error(err)
 		}
 	}
@@ -118,26 +122,27 @@ func authority(t *testing.T, engine string) {
 	keep()
 
 	// The head and its hosts' sessions come back with what they had.
-	nw.killSwitch(1)
-	nw.startSwitch(1)
-	poll.Until(t, 20*time.Second, "s1 comes back", func() bool { keep(); return c.switches()[0].Ready }, c.history)
-	c.waitUntil(func() bool { keep(); return status(h1, write(a, id, first+1)) == "OK" }, "h1's session to be taken at the switch that was started again")
+	nw.KillSwitch(1)
+	nw.StartSwitch(1)
+	poll.Until(t, 20*time.Second, "s1 comes back", func() bool { keep(); return c.Switches()[0].Ready }, c.History)
+	c.WaitUntil(func() bool { keep(); return status(h1, write(a, id, first+1)) == "OK" }, "h1's session to be taken at the switch that was started again")
 	rights()
-	c.stop()
-	c = nw.startControllerWith("state.json", nw.changed(tenants))
-	c.waitUntil(func() bool { all := c.switches(); return all[0].Ready && all[1].Ready }, "the next controller")
+	c.Stop()
+	c = nw.StartControllerWith("state.json", nw.Changed(tenants))
+	c.WaitUntil(func() bool { all := c.Switches(); return all[0].Ready && all[1].Ready }, "the next controller")
 	keep()
 	expect("h1 with its session, under another controller", "OK", status(h1, write(a, id, first+2)))
 	expect("h2 with h1's session, under another controller", "BAD_SESSION", status(h2, write(b, id, first+3)))
 
-	// A lease that runs out is over at the switch, too; and whatever its holder did to the session's record, the next begins anew.
+	// A lease that runs out is over at the switch, too; and whatever its holder did to the
+	// session's record, the next begins anew.
 	expect("h1 sets its record as high as it can", "OK", status(h1, write(a, id, first+2+wire.RequestWindow)))
-	c.waitUntil(func() bool { return status(h1, write(a, id, first+3+wire.RequestWindow)) == "BAD_SESSION" }, "the lease to run out")
-	c.waitUntil(func() bool {
+	c.WaitUntil(func() bool { return status(h1, write(a, id, first+3+wire.RequestWindow)) == "BAD_SESSION" }, "the lease to run out")
+	c.WaitUntil(func() bool {
 		next := lease(2)
 		s := next.Sessions[0]
 		expect(fmt.Sprintf("h2 with session %d, from %d on", s.ID, s.NextRequest), "OK", status(h2, write(b, s.ID, s.NextRequest)))
-		if err := c.api.CloseSessions(t.Context(), next.Lease); err != nil {
+		if err := c.API.CloseSessions(t.Context(), next.Lease); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -145,14 +150,14 @@ func authority(t *testing.T, engine string) {
 	}, "the session to be leased again")
 
 	// A topology that changes: h2 loses what it had of a, and /c/ becomes h1's.
-	c.update(nw.changed(tenants, func(top object) {
-		top["realms"].([]any)[0].(object)["prefixes"] = []string{"/a/", "/c/"}
+	c.Update(nw.Changed(tenants, func(top topologytest.Object) {
+		top["realms"].([]any)[0].(topologytest.Object)["prefixes"] = []string{"/a/", "/c/"}
 		for _, h := range top["hosts"].([]any) {
-			if h := h.(object); h["name"] == "h2" {
-				h["access"] = object{"rb": "write"}
+			if h := h.(topologytest.Object); h["name"] == "h2" {
+				h["access"] = topologytest.Object{"rb": "write"}
 			}
 		}
 	}))
-	c.waitUntil(func() bool { return status(h2, read(a)) == "DENIED" && status(h1, read(other)) == "OK" }, "the change of access and of a key's realm")
+	c.WaitUntil(func() bool { return status(h2, read(a)) == "DENIED" && status(h1, read(other)) == "OK" }, "the change of access and of a key's realm")
 	expect("h1 reads its own", "OK", status(h1, read(a)))
 }

@@ -1,4 +1,4 @@
-package controller_test
+package lifecycle
 
 import (
 	"fmt"
@@ -8,11 +8,14 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/test/system/lab"
 	"github.com/netcraq/netcraq/wire"
 )
 
-// TestRemovedUnderWrites removes keys while they are written and read at every switch: once anybody was told that there is no slot, nobody who asks after that is told of a value. Then it
-// takes a switch out of the chain, and in again when the chain has no key: what it knew of the keys then is forgotten.
+// TestRemovedUnderWrites removes keys while they are written and read at every switch: once anybody
+// was told that there is no slot, nobody who asks after that is told of a value. Then it takes a
+// switch out of the chain, and in again when the chain has no key: what it knew of the keys then is
+// forgotten.
 func TestRemovedUnderWrites(t *testing.T) {
 	for _, engine := range []string{"interp", "auto"} {
 		t.Run(engine, func(t *testing.T) { removedUnderWrites(t, engine) })
@@ -20,15 +23,15 @@ func TestRemovedUnderWrites(t *testing.T) {
 }
 
 func removedUnderWrites(t *testing.T, engine string) {
-	if !inNamespace(t) {
+	if !lab.InNamespace(t) {
 		return
 	}
 	const switches, keys = 3, 20
-	nw := newNetwork(t, engine, line(switches, 1000))
-	c := nw.startController("")
-	c.waitReady()
+	nw := lab.NewNetwork(t, engine, lab.Line(switches, 1000))
+	c := nw.StartController("")
+	c.WaitReady()
 	add := func(name string) uint32 {
-		k, err := c.api.AddKey(t.Context(), "main", api.KeySpec{Name: name, Value: []byte("first")})
+		k, err := c.API.AddKey(t.Context(), "main", api.KeySpec{Name: name, Value: []byte("first")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +41,7 @@ func removedUnderWrites(t *testing.T, engine string) {
 	for i := range keys {
 		id := add(fmt.Sprintf("removed-%d", i))
 		answers := hammer(nw, id, func() {
-			if err := c.api.RemoveKey(t.Context(), "main", fmt.Sprintf("removed-%d", i)); err != nil {
+			if err := c.API.RemoveKey(t.Context(), "main", fmt.Sprintf("removed-%d", i)); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -67,18 +70,18 @@ func removedUnderWrites(t *testing.T, engine string) {
 
 	id := add("of before")
 	members := func(names ...string) {
-		if _, err := c.api.ChangeChain(t.Context(), "main", api.ChainChange{Members: &names}); err != nil {
+		if _, err := c.API.ChangeChain(t.Context(), "main", api.ChainChange{Members: &names}); err != nil {
 			t.Fatal(err)
 		}
-		c.waitReady()
+		c.WaitReady()
 	}
 	members("s1", "s3")
-	if err := c.api.RemoveKey(t.Context(), "main", "of before"); err != nil {
+	if err := c.API.RemoveKey(t.Context(), "main", "of before"); err != nil {
 		t.Fatal(err)
 	}
 	members("s1", "s3", "s2")
 	for i := range switches {
-		if r, err := nw.hosts[0].read(switchAddr(i+1), id); err != nil || r.Status != wire.NotFound || r.Version != 0 {
+		if r, err := nw.Hosts[0].Read(lab.SwitchAddr(i+1), id); err != nil || r.Status != wire.NotFound || r.Version != 0 {
 			t.Errorf("s%d says %v (%v) of a key that was removed while s2 was away", i+1, r, err)
 		}
 	}
@@ -92,12 +95,12 @@ type answer struct {
 }
 
 // hammer writes a key and reads it at every switch, from before do until a while after.
-func hammer(nw *network, id uint32, do func()) (all []answer) {
-	nw.t.Helper()
+func hammer(nw *lab.Network, id uint32, do func()) (all []answer) {
+	nw.T.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	over := make(chan struct{})
-	for i, h := range nw.hosts {
+	for i, h := range nw.Hosts {
 		for _, op := range []wire.Op{wire.Read, wire.Write} {
 			wg.Go(func() {
 				for n := uint32(1); ; n++ {
@@ -111,7 +114,7 @@ func hammer(nw *network, id uint32, do func()) (all []answer) {
 						p.Value = fmt.Appendf(nil, "%d.%d", i, n)
 					}
 					begin := time.Now()
-					r, err := h.ask(switchAddr(i+1), p, 50*time.Millisecond)
+					r, err := h.Ask(lab.SwitchAddr(i+1), p, 50*time.Millisecond)
 					if err != nil {
 						continue // lost
 					}

@@ -1,4 +1,4 @@
-package controller_test
+package lab
 
 import (
 	"context"
@@ -6,13 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
-	"os/exec"
-	"slices"
 	"strings"
 	"sync"
-	"syscall"
-	"testing"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -25,17 +20,19 @@ import (
 
 // The load of TestAdversary: clients that know keys by their names, and what a name may do.
 
-// What is done to a name beside a client's reads and writes. Adding a key makes its slot, with a tombstone, and then gives it its value; removing one may leave a tombstone in it before it goes.
+// What is done to a name beside a client's reads and writes. Adding a key makes its slot, with a
+// tombstone, and then gives it its value; removing one may leave a tombstone in it before it goes.
 const (
-	opAdd wire.Op = 0xF0 + iota
-	opFirst
-	opClear
-	opRemove
-	opMove
+	OpAdd wire.Op = 0xF0 + iota
+	OpFirst
+	OpClear
+	OpRemove
+	OpMove
 )
 
-// namedCall is one call of a client's, or one change of where a name is. Times are Unix nanoseconds.
-type namedCall struct {
+// NamedCall is one call of a client's, or one change of where a name is. Times are Unix
+// nanoseconds.
+type NamedCall struct {
 	Client     int
 	Name       string
 	Key        uint32 // the KEY_ID that was asked for; before a move
@@ -58,29 +55,30 @@ type wanderer struct {
 	cleared bool // by a removal: what takes it up again, after a controller has died or was not heard, may leave another tombstone
 }
 
-// wandering is what a name may do: as registers, and it may be added, removed and moved, which keeps its value and gives it another KEY_ID.
-var wandering = porcupine.Model{
-	Partition: partition(func(x namedCall) string { return x.Name }),
+// Wandering is what a name may do: as registers, and it may be added, removed and moved, which
+// keeps its value and gives it another KEY_ID.
+var Wandering = porcupine.Model{
+	Partition: partition(func(x NamedCall) string { return x.Name }),
 	Init:      func() any { return wanderer{} },
 	Step: func(state, input, _ any) (bool, any) {
-		s, x := state.(wanderer), input.(namedCall)
+		s, x := state.(wanderer), input.(NamedCall)
 		here := s.key == x.Key
 		switch {
-		case x.Op == opAdd && s.key == 0:
+		case x.Op == OpAdd && s.key == 0:
 			return true, wanderer{key: x.Key, cell: cell{open: true}}
-		case x.Op >= opAdd && !here: // one that has not ended may come after everything else
-			return x.Unknown || x.Op == opClear, s
-		case x.Op == opAdd:
+		case x.Op >= OpAdd && !here: // one that has not ended may come after everything else
+			return x.Unknown || x.Op == OpClear, s
+		case x.Op == OpAdd:
 			return false, s
-		case x.Op == opFirst:
+		case x.Op == OpFirst:
 			return true, wanderer{key: x.Key, cell: cell{open: true, floor: s.below(), value: x.Value}}
-		case x.Op == opClear:
+		case x.Op == OpClear:
 			return true, wanderer{key: x.Key, cell: cell{open: true, floor: s.below()}, cleared: true}
-		case x.Op == opRemove:
+		case x.Op == OpRemove:
 			return true, wanderer{}
-		case x.Op == opMove && x.To != x.Key:
+		case x.Op == OpMove && x.To != x.Key:
 			return true, wanderer{key: x.To, cell: cell{open: true, value: s.value}}
-		case x.Op == opMove:
+		case x.Op == OpMove:
 			return true, s
 		case x.Absent:
 			return !here, s
@@ -91,40 +89,14 @@ var wandering = porcupine.Model{
 		if s.cleared && looks && x.Got == "" && x.Version > s.below() {
 			s.cell = cell{open: true, floor: s.below()}
 		}
-		ok, next := registers.Step(s.cell, call{Op: x.Op, Value: x.Value, Expected: x.Expected, Unknown: x.Unknown, Failed: x.Failed, Got: x.Got, Version: x.Version}, nil)
+		ok, next := registers.Step(s.cell, Call{Op: x.Op, Value: x.Value, Expected: x.Expected, Unknown: x.Unknown, Failed: x.Failed, Got: x.Got, Version: x.Version}, nil)
 		return ok, wanderer{s.key, next.(cell), s.cleared && looks}
 	},
 	DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
 }
 
-// TestWandering: a removal that is taken up again leaves another tombstone; what is in one does not come back, and versions do not go down.
-func TestWandering(t *testing.T) {
-	read := func(got string, version wire.Version) namedCall {
-		return namedCall{Key: 7, Op: wire.Read, Got: got, Version: version}
-	}
-	added := []namedCall{{Key: 7, Op: opAdd}, {Key: 7, Op: opFirst, Value: "new"}, read("new", 3), {Key: 7, Op: opClear}}
-	for _, c := range []struct {
-		what string
-		then []namedCall
-		may  bool
-	}{
-		{"two tombstones", []namedCall{read("", 4), read("", 4), read("", 6), {Key: 7, Op: opRemove}, {Key: 7, Op: wire.Read, Absent: true}}, true},
-		{"the first one again", []namedCall{read("", 4), read("", 6), read("", 4)}, false},
-		{"what was there again", []namedCall{read("", 4), read("new", 5)}, false},
-		{"a tombstone behind a write", []namedCall{read("", 4), {Key: 7, Op: wire.Write, Value: "late", Version: 5}, read("", 6)}, false},
-	} {
-		var ops []porcupine.Operation
-		for n, x := range slices.Concat(added, c.then) {
-			ops = append(ops, porcupine.Operation{Input: x, Call: int64(2 * n), Return: int64(2*n + 1)})
-		}
-		if got := porcupine.CheckOperations(wandering, ops); got != c.may {
-			t.Errorf("%s: linearizable: %v", c.what, got)
-		}
-	}
-}
-
-// namedWork is what a client that knows keys by their names does.
-type namedWork struct {
+// NamedWork is what a client that knows keys by their names does.
+type NamedWork struct {
 	Client   int
 	Admin    []string // addresses of the controllers
 	Services []netip.Addr
@@ -132,14 +104,15 @@ type namedWork struct {
 	Duration time.Duration
 }
 
-// A client process keeps its client, and with that its sessions, from one piece of work to the next.
+// A client process keeps its client, and with that its sessions, from one piece of work to the
+// next.
 var (
 	ownClient     *client.Client
 	makeOwnClient sync.Once
 )
 
 // run makes calls for a while, and gives the history.
-func (w namedWork) run() (history []namedCall, err error) {
+func (w NamedWork) run() (history []NamedCall, err error) {
 	ctx := context.Background()
 	makeOwnClient.Do(func() {
 		var cfg client.Config
@@ -169,7 +142,7 @@ func (w namedWork) run() (history []namedCall, err error) {
 			}
 			places[name] = k.KeyID
 		}
-		x := namedCall{Client: w.Client, Name: name, Key: places[name], Op: wire.Read, Value: fmt.Sprintf("%d.%d", w.Client, n)}
+		x := NamedCall{Client: w.Client, Name: name, Key: places[name], Op: wire.Read, Value: fmt.Sprintf("%d.%d", w.Client, n)}
 		switch i := r.IntN(10); {
 		case i < 4:
 			x.Op = wire.Write
@@ -190,8 +163,9 @@ func (w namedWork) run() (history []namedCall, err error) {
 	return history, nil
 }
 
-// do makes the call. It says whether it may have had an effect or an answer: what the library says was surely not executed is none.
-func (x *namedCall) do(ctx context.Context, services []netip.Addr) bool {
+// do makes the call. It says whether it may have had an effect or an answer: what the library says
+// was surely not executed is none.
+func (x *NamedCall) do(ctx context.Context, services []netip.Addr) bool {
 	limit, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	req := client.Request{Op: x.Op, Key: wire.Key(x.Key), Expected: x.Expected}
@@ -199,7 +173,7 @@ func (x *namedCall) do(ctx context.Context, services []netip.Addr) bool {
 		req.Value = []byte(x.Value)
 	}
 	for _, a := range services { // the chain's own
-		if a == serviceAddrOf(int(wire.Key(x.Key).Chain())) {
+		if a == ServiceAddrOf(int(wire.Key(x.Key).Chain())) {
 			client.At(netip.AddrPortFrom(a, wire.Port))(&req)
 		}
 	}
@@ -224,12 +198,4 @@ func (x *namedCall) do(ctx context.Context, services []netip.Addr) bool {
 		return false
 	}
 	return true
-}
-
-// startGuest starts another process in the namespace of a host, which can be stopped while the host goes on.
-func startGuest(t *testing.T, at *host) *host {
-	t.Helper()
-	cmd := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", at.cmd.Process.Pid), "--", os.Args[0])
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	return startHostProcess(t, at.profile, cmd)
 }
