@@ -63,16 +63,20 @@ func InNamespace(t *testing.T) bool {
 	cmd.Env = append(os.Environ(), EnvInside+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
-	for line := range strings.Lines(string(out)) {
-		if strings.Contains(line, "--- SKIP") {
-			t.Skipf("skipped in its namespace:\n%s", out)
-		}
+	if skippedInside(t.Name(), out, err) {
+		t.Skipf("skipped in its namespace:\n%s", out)
 	}
 	t.Logf("%s", out)
 	if err != nil {
 		t.Errorf("in its namespace: %v", err)
 	}
 	return false
+}
+
+// skippedInside says whether a test was skipped in its namespace, by its output: itself, and not
+// only a part of it; and nothing of it failed.
+func skippedInside(name string, out []byte, err error) bool {
+	return err == nil && strings.Contains(string(out), "--- SKIP: "+name+" (")
 }
 
 func sh(t testing.TB, name string, args ...string) {

@@ -34,15 +34,18 @@ func tenants(top topologytest.Object) {
 // TestAuthority: on real switches, who may do what, with whose sessions, and through what that
 // lasts: a switch that is started again, a controller that is, a topology that changes.
 func TestAuthority(t *testing.T) {
-	if !lab.InNamespace(t) {
-		return
-	}
 	for _, engine := range []string{"auto", "interp", "bmv2"} {
 		t.Run(engine, func(t *testing.T) { authority(t, engine) })
 	}
 }
 
 func authority(t *testing.T, engine string) {
+	if engine == "bmv2" {
+		lab.MustLook(t, "simple_switch_grpc")
+	}
+	if !lab.InNamespace(t) {
+		return
+	}
 	l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {1, 3}}, Chains: []lab.Chain{{ID: 1, Name: "c1", Members: []int{1, 2, 3}, Lease: 500, Patience: 1500}}}
 	nw := lab.NewNetwork(t, engine, l)
 	c := nw.StartControllerWith("state.json", nw.Changed(tenants))

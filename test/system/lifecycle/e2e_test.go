@@ -496,22 +496,13 @@ func TestRing(t *testing.T) {
 						t.Errorf("h%d: %v, %v", i+1, r, err)
 					}
 				}
-				for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-					got, err := c.API.Directory(t.Context(), spec.Name+"/0", true)
-					if err != nil || len(got[0].State) != 3 {
+				var got []api.Key
+				poll.Until(t, 5*time.Second, "all members are clean", func() bool {
+					if got, err = c.API.Directory(t.Context(), spec.Name+"/0", true); err != nil || len(got[0].State) != 3 {
 						t.Fatal(got, err)
 					}
-					equal := true
-					for _, s := range got[0].State {
-						equal = equal && s.Status == "OK" && s.Version == got[0].State[0].Version
-					}
-					if equal {
-						break
-					}
-					if time.Now().After(end) {
-						t.Fatalf("not all members are clean: %+v", got[0].State)
-					}
-				}
+					return !slices.ContainsFunc(got[0].State, func(s api.KeyState) bool { return s.Status != "OK" || s.Version != got[0].State[0].Version })
+				}, func() string { return fmt.Sprintf("%+v", got[0].State) })
 			}
 			ch, err := c.API.Chains(t.Context())
 			if err != nil || len(ch) != 2 || ch[0].Keys != 50 || ch[1].Keys != 50 || ch[1].Name != "other" || !ch[1].Members[0].LeaseLive {

@@ -65,11 +65,14 @@ func load(nw *lab.Network, i int, pl *p4rt.Pipeline) {
 // are read and written: nothing is lost, and when the last switch has it, a host that the topology
 // gives no access has none. Until then it has, as before.
 func TestRolling(t *testing.T) {
-	if !lab.InNamespace(t) {
-		return
-	}
 	for _, engine := range []string{"auto", "bmv2"} {
 		t.Run(engine, func(t *testing.T) {
+			if engine == "bmv2" {
+				lab.MustLook(t, "simple_switch_grpc")
+			}
+			if !lab.InNamespace(t) {
+				return
+			}
 			l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {1, 3}}, Chains: []lab.Chain{{ID: 1, Name: "c1", Members: []int{1, 2, 3}, Lease: 500, Patience: 1500}}}
 			nw := lab.NewNetwork(t, engine, l)
 			former := formerProgram(t)
