@@ -20,6 +20,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/test/system/lab"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -273,9 +274,9 @@ func (r *adversaryRun) disturbOutsider(random *rand.Rand) {
 
 // generation has the clients use a set of names for a while, while those who have to move, remove
 // and add these do so.
-func (r *adversaryRun) generation(g int, guests []*lab.Host) (history []lab.NamedCall) {
+func (r *adversaryRun) generation(g int, guests []*lab.Host) (history []linearizable.Call) {
 	var mu sync.Mutex
-	add := func(all ...lab.NamedCall) {
+	add := func(all ...linearizable.Call) {
 		mu.Lock()
 		defer mu.Unlock()
 		history = append(history, all...)
@@ -336,8 +337,8 @@ func (r *adversaryRun) find(name string) (k api.Key, there bool) {
 }
 
 // addName adds a key, with a value that names nobody else, until it is there.
-func (r *adversaryRun) addName(name, chain string, n int) []lab.NamedCall {
-	x := lab.NamedCall{Client: -1, Name: name, Op: lab.OpAdd, Value: fmt.Sprint("new.", n), Begin: time.Now().UnixNano()}
+func (r *adversaryRun) addName(name, chain string, n int) []linearizable.Call {
+	x := linearizable.Call{Client: -1, Name: name, Op: linearizable.Add, Value: fmt.Sprint("new.", n), Begin: time.Now().UnixNano()}
 	for {
 		err := r.try(func(ctx context.Context) error {
 			_, err := r.api.AddKey(ctx, chain, api.KeySpec{Name: name, Value: []byte(x.Value)})
@@ -348,8 +349,8 @@ func (r *adversaryRun) addName(name, chain string, n int) []lab.NamedCall {
 		if k, there := r.find(name); there {
 			x.Key, x.End = k.KeyID, time.Now().UnixNano()
 			first := x
-			first.Op = lab.OpFirst
-			return []lab.NamedCall{x, first}
+			first.Op = linearizable.First
+			return []linearizable.Call{x, first}
 		}
 		if err == nil {
 			r.Network.T.Errorf("%s was added and is nowhere", name)
@@ -359,21 +360,21 @@ func (r *adversaryRun) addName(name, chain string, n int) []lab.NamedCall {
 }
 
 // removeName removes a key, until it is nowhere.
-func (r *adversaryRun) removeName(name string, k api.Key) []lab.NamedCall {
-	x := lab.NamedCall{Client: -1, Name: name, Op: lab.OpRemove, Key: k.KeyID, Begin: time.Now().UnixNano()}
+func (r *adversaryRun) removeName(name string, k api.Key) []linearizable.Call {
+	x := linearizable.Call{Client: -1, Name: name, Op: linearizable.Remove, Key: k.KeyID, Begin: time.Now().UnixNano()}
 	for {
 		r.try(func(ctx context.Context) error { return r.api.RemoveKey(ctx, k.Chain, name) })
 		if _, there := r.find(name); !there {
 			x.End = time.Now().UnixNano()
 			clear := x
-			clear.Op = lab.OpClear
-			return []lab.NamedCall{clear, x}
+			clear.Op = linearizable.Clear
+			return []linearizable.Call{clear, x}
 		}
 	}
 }
 
 // comeAndGo removes a key and adds it again, over and over.
-func (r *adversaryRun) comeAndGo(name string, end time.Time, random *rand.Rand) (history []lab.NamedCall) {
+func (r *adversaryRun) comeAndGo(name string, end time.Time, random *rand.Rand) (history []linearizable.Call) {
 	for n := 1; ; n++ {
 		time.Sleep(time.Duration(random.Int64N(int64(500 * time.Millisecond))))
 		if !time.Now().Before(end) {
@@ -388,7 +389,7 @@ func (r *adversaryRun) comeAndGo(name string, end time.Time, random *rand.Rand) 
 }
 
 // wander moves a key to the other chain and back.
-func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (history []lab.NamedCall) {
+func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (history []linearizable.Call) {
 	k, _ := r.find(name)
 	for {
 		time.Sleep(time.Duration(random.Int64N(int64(300 * time.Millisecond))))
@@ -399,7 +400,7 @@ func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (hi
 		if k.Chain == to {
 			to = "side"
 		}
-		x := lab.NamedCall{Client: -2, Name: name, Op: lab.OpMove, Key: k.KeyID, Begin: time.Now().UnixNano()}
+		x := linearizable.Call{Client: -2, Name: name, Op: linearizable.Move, Key: k.KeyID, Begin: time.Now().UnixNano()}
 		r.try(func(ctx context.Context) error { _, err := r.api.MoveKey(ctx, k.Chain, name, to); return err })
 		now, there := r.find(name) // a move that has begun goes on, or is undone, before a controller says where the key is
 		if !there {
@@ -416,25 +417,15 @@ func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (hi
 }
 
 // checkNamed checks the history of a generation.
-func checkNamed(t *testing.T, g int, history []lab.NamedCall) {
-	var ops []porcupine.Operation
-	hidden := func(x lab.NamedCall) bool { // a key that is on its way is out of sight, and comes back if it is not moved
-		return x.Absent && slices.ContainsFunc(history, func(m lab.NamedCall) bool {
-			return m.Op == lab.OpMove && m.Key == m.To && m.Key == x.Key && m.Begin < x.End && x.Begin < m.End
+func checkNamed(t *testing.T, g int, history []linearizable.Call) {
+	hidden := func(x linearizable.Call) bool { // a key that is on its way is out of sight, and comes back if it is not moved
+		return x.Absent && slices.ContainsFunc(history, func(m linearizable.Call) bool {
+			return m.Op == linearizable.Move && m.Key == m.To && m.Key == x.Key && m.Begin < x.End && x.Begin < m.End
 		})
 	}
-	for n, x := range history {
-		if hidden(x) {
-			continue
-		}
-		o := porcupine.Operation{ClientId: x.Client + 2, Input: x, Call: x.Begin, Return: x.End}
-		if x.Unknown {
-			o.Return, o.ClientId = math.MaxInt64, 1<<20+n
-		}
-		ops = append(ops, o)
-	}
-	for _, name := range lab.Wandering.Partition(ops) {
-		if result := porcupine.CheckOperationsTimeout(lab.Wandering, name, 2*time.Minute); result != porcupine.Ok {
+	ops := linearizable.Operations(slices.DeleteFunc(slices.Clone(history), hidden))
+	for _, name := range linearizable.Names.Partition(ops) {
+		if result := porcupine.CheckOperationsTimeout(linearizable.Names, name, 2*time.Minute); result != porcupine.Ok {
 			t.Errorf("the history of generation %d is not linearizable: %v\n%s", g, result, around(name))
 		}
 	}
@@ -445,7 +436,7 @@ func checkNamed(t *testing.T, g int, history []lab.NamedCall) {
 func around(ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
 	bad := sort.Search(len(ops), func(n int) bool {
-		return porcupine.CheckOperationsTimeout(lab.Wandering, upTo(ops, ops[n].Return), time.Minute) != porcupine.Ok
+		return porcupine.CheckOperationsTimeout(linearizable.Names, upTo(ops, ops[n].Return), time.Minute) != porcupine.Ok
 	})
 	if bad == len(ops) {
 		return "  no moment found"
@@ -455,7 +446,7 @@ func around(ops []porcupine.Operation) string {
 	last := upTo(ops, ops[bad].Return)
 	slices.SortFunc(last, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	for _, o := range last[max(0, len(last)-40):] {
-		x := o.Input.(lab.NamedCall)
+		x := o.Input.(linearizable.Call)
 		fmt.Fprintf(&text, "  from %.3f to %.3f ms %+v\n", float64(x.Begin-begun)/1e6, float64(x.End-begun)/1e6, x)
 	}
 	return text.String()
@@ -465,7 +456,7 @@ func around(ops []porcupine.Operation) string {
 // executed.
 func upTo(ops []porcupine.Operation, moment int64) (out []porcupine.Operation) {
 	for n, o := range ops {
-		x := o.Input.(lab.NamedCall)
+		x := o.Input.(linearizable.Call)
 		if o.Call > moment {
 			continue
 		}

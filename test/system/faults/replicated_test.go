@@ -11,6 +11,7 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
@@ -53,7 +54,7 @@ func TestReplicated(t *testing.T) {
 	length := time.Duration(len(rounds)) * 4 * time.Second
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var history []lab.Call
+	var history []linearizable.Call
 	for i := range clients {
 		w := lab.Workload{Client: i, Service: lab.ServiceAddr, Keys: keys, Session: s.Sessions[i], Duration: length, Reads: i%3 == 2}
 		for n := range nw.Hosts {

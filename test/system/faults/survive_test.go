@@ -13,6 +13,7 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/test/system/lab"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -115,7 +116,7 @@ func survive(t *testing.T, engine string) {
 
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var history []lab.Call
+	var history []linearizable.Call
 	run := func(i int, d time.Duration) {
 		w := lab.Workload{Client: i, Service: lab.ServiceAddr, Keys: hot, Session: s.Sessions[i], Duration: d, Reads: i%4 == 3}
 		for n := range nw.Hosts {
@@ -210,7 +211,7 @@ func survive(t *testing.T, engine string) {
 
 // checkNothingLost asks every switch for every key that was written: none may have a version older
 // than one that was acknowledged. It gives the number of those.
-func checkNothingLost(t *testing.T, nw *lab.Network, history []lab.Call, hot []uint32) (acknowledged int) {
+func checkNothingLost(t *testing.T, nw *lab.Network, history []linearizable.Call, hot []uint32) (acknowledged int) {
 	newest := map[uint32]wire.Version{}
 	for _, x := range history {
 		if x.Op != wire.Read && !x.Unknown && !x.Failed && !x.Nothing {
@@ -263,7 +264,7 @@ func recoverLarge(t *testing.T, nw *lab.Network, c *lab.Controller, slots, have 
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var history []lab.Call
+	var history []linearizable.Call
 	for n := range 4 { // in short pieces, for how long it takes is not known
 		if n+1 == i {
 			continue

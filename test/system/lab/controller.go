@@ -19,6 +19,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -182,12 +183,12 @@ func (r *Controller) AllReady(members int) bool {
 // Clients starts as many clients for a time, which read and write the key 7 of one of the chains 1
 // to chains in turn and ask some switches, too, each from the host that at gives. What it returns
 // waits for their end, and gives their calls by chain.
-func (r *Controller) Clients(n, chains int, switches []int, length time.Duration, at func(client int) *Host) func() map[uint8][]Call {
+func (r *Controller) Clients(n, chains int, switches []int, length time.Duration, at func(client int) *Host) func() map[uint8][]linearizable.Call {
 	r.T.Helper()
 	sessions := r.SessionsFor(n)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	history := map[uint8][]Call{}
+	history := map[uint8][]linearizable.Call{}
 	for i := range n {
 		id := uint8(1 + i%chains)
 		if i < chains {
@@ -209,7 +210,7 @@ func (r *Controller) Clients(n, chains int, switches []int, length time.Duration
 			history[id] = append(history[id], h...)
 		})
 	}
-	return func() map[uint8][]Call {
+	return func() map[uint8][]linearizable.Call {
 		wg.Wait()
 		return history
 	}

@@ -8,20 +8,21 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/wire"
 )
 
 // ReadsDone are the times at which reads were answered, sorted.
-func ReadsDone(history []Call) []int64 {
-	return ends(history, func(c Call) bool { return c.Op == wire.Read })
+func ReadsDone(history []linearizable.Call) []int64 {
+	return ends(history, func(c linearizable.Call) bool { return c.Op == wire.Read })
 }
 
 // WritesDone is the same of writes.
-func WritesDone(history []Call) []int64 {
-	return ends(history, func(c Call) bool { return c.Op == wire.Write })
+func WritesDone(history []linearizable.Call) []int64 {
+	return ends(history, func(c linearizable.Call) bool { return c.Op == wire.Write })
 }
 
-func ends(history []Call, kind func(Call) bool) (out []int64) {
+func ends(history []linearizable.Call, kind func(linearizable.Call) bool) (out []int64) {
 	for _, x := range history {
 		if kind(x) && !x.Unknown && !x.Nothing {
 			out = append(out, x.End)
@@ -47,25 +48,18 @@ func Millis(d time.Duration) float64 { return math.Round(d.Seconds()*1e5) / 100 
 // CheckHistory fails a test whose clients' history is not linearizable, or has fewer calls than say
 // something. more is what is told of one that is not. It gives the number of calls, and of those
 // whose outcome is not known.
-func CheckHistory(t *testing.T, what string, history []Call, least int, more ...func() string) (calls, unknown int) {
+func CheckHistory(t *testing.T, what string, history []linearizable.Call, least int, more ...func() string) (calls, unknown int) {
 	t.Helper()
-	var ops []porcupine.Operation
 	for _, x := range history {
-		if x.Nothing {
-			continue
-		}
-		o := porcupine.Operation{ClientId: x.Client, Input: x, Call: x.Begin, Return: x.End}
 		if x.Unknown {
 			unknown++
-			o.Return, o.ClientId = math.MaxInt64, 1<<20+unknown
 		}
-		ops = append(ops, o)
 	}
 	t.Logf("%s: %d calls, %d of unknown outcome", what, len(history), unknown)
 	if len(history) < least {
 		t.Errorf("%s: only %d calls: this says little", what, len(history))
 	}
-	if result := porcupine.CheckOperationsTimeout(registers, ops, 2*time.Minute); result != porcupine.Ok {
+	if result := porcupine.CheckOperationsTimeout(linearizable.Added, linearizable.Operations(history), 2*time.Minute); result != porcupine.Ok {
 		t.Errorf("%s: the history is not linearizable: %v", what, result)
 		for _, m := range more {
 			t.Log(m())

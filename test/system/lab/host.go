@@ -21,6 +21,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -106,9 +107,9 @@ type hostReply struct {
 	ID      int
 	From    netip.AddrPort
 	Payload []byte
-	History []Call
+	History []linearizable.Call
 	Answers []int64 // of a watch
-	Named   []NamedCall
+	Named   []linearizable.Call
 	Err     string
 }
 
@@ -274,7 +275,7 @@ func exchangeUDP(req HostRequest) hostReply {
 }
 
 // Work has the host run a workload.
-func (h *Host) Work(w Workload) ([]Call, error) {
+func (h *Host) Work(w Workload) ([]linearizable.Call, error) {
 	r, err := h.Request(HostRequest{Work: &w})
 	return r.History, err
 }

@@ -4,38 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/anishathalye/porcupine"
-
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/wire"
 )
 
-// The load of TestSurvive: what the clients do, in the processes that are hosts, and the model that
-// their histories are checked against.
-
-// Call is one call of a client's. Times are Unix nanoseconds; all hosts are on one machine.
-type Call struct {
-	Client     int
-	Key        uint32
-	Op         wire.Op
-	Value      string
-	Expected   wire.Version
-	Begin, End int64
-	Unknown    bool // whether it was executed
-	Failed     bool // the CAS was
-	Found      bool
-	Got        string
-	Version    wire.Version
-	Nothing    bool // a read without an answer
-}
+// The load of TestSurvive: what the clients do, in the processes that are hosts.
 
 // Workload is what a host does until its input ends.
 type Workload struct {
@@ -50,7 +31,7 @@ type Workload struct {
 }
 
 // run makes calls for a while, and gives the history.
-func (l Workload) run() ([]Call, error) {
+func (l Workload) run() ([]linearizable.Call, error) {
 	cfg := client.Config{Sessions: client.StaticSessions(client.Session{ID: l.Session.ID, NextRequest: l.Session.NextRequest})}
 	for _, a := range append([]netip.Addr{l.Service}, l.Others...) {
 		cfg.Addresses = append(cfg.Addresses, netip.AddrPortFrom(a, wire.Port))
@@ -63,10 +44,10 @@ func (l Workload) run() ([]Call, error) {
 	defer c.Close()
 	r := rand.New(rand.NewPCG(1, uint64(l.Client)))
 	seen := map[uint32]wire.Version{}
-	var history []Call
+	var history []linearizable.Call
 	for n, end := 0, time.Now().Add(l.Duration); time.Now().Before(end); n++ {
 		k := l.Keys[r.IntN(len(l.Keys))]
-		x := Call{Client: l.Client, Key: k, Op: wire.Read, Value: fmt.Sprintf("%d.%d", l.Client, n)}
+		x := linearizable.Call{Client: l.Client, Key: k, Op: wire.Read, Value: fmt.Sprintf("%d.%d", l.Client, n)}
 		switch i := r.IntN(10); {
 		case l.Reads:
 		case l.Writes:
@@ -108,59 +89,6 @@ func (l Workload) run() ([]Call, error) {
 		time.Sleep(time.Duration(r.Int64N(int64(4 * time.Millisecond))))
 	}
 	return history, nil
-}
-
-// cell is a key's state in the checker. After a write of unknown outcome its version is open: some
-// number above floor.
-type cell struct {
-	version, floor wire.Version
-	open           bool
-	value          string
-}
-
-// is says whether a version can be the cell's.
-func (c cell) is(v wire.Version) bool {
-	if c.open {
-		return v > c.floor
-	}
-	return v == c.version
-}
-
-// below is a version that the next must be above.
-func (c cell) below() wire.Version { return max(c.version, c.floor) }
-
-// partition splits a history by something that is not touched by calls of another.
-func partition[Input any, Of comparable](of func(Input) Of) func([]porcupine.Operation) [][]porcupine.Operation {
-	return func(h []porcupine.Operation) [][]porcupine.Operation {
-		by := map[Of][]porcupine.Operation{}
-		for _, o := range h {
-			what := of(o.Input.(Input))
-			by[what] = append(by[what], o)
-		}
-		return slices.Collect(maps.Values(by))
-	}
-}
-
-// registers is what a key may do: a read tells the newest value and version; a write gives a higher
-// version; a CAS is executed if the version is the expected one.
-var registers = porcupine.Model{
-	Partition: partition(func(x Call) uint32 { return x.Key }),
-	Init:      func() any { return cell{open: true} }, // adding a key writes it, with a version that no client was told
-	Step: func(state, input, _ any) (bool, any) {
-		s, x := state.(cell), input.(Call)
-		switch {
-		case x.Op == wire.Read:
-			return s.is(x.Version) && x.Got == s.value, cell{version: x.Version, value: x.Got}
-		case x.Failed:
-			return s.is(x.Version) && x.Got == s.value && x.Expected != x.Version, cell{version: x.Version, value: x.Got}
-		case x.Op == wire.CAS && !s.is(x.Expected):
-			return x.Unknown, s
-		case x.Unknown: // executed now, with a version that nobody was told: the next who reads it says which. (One that is never executed comes last.)
-			return true, cell{open: true, floor: s.below(), value: x.Value}
-		}
-		return x.Version > s.below(), cell{version: x.Version, value: x.Value}
-	},
-	DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
 }
 
 // Watch asks one switch for a key that nobody writes, all the time: when does it not answer?

@@ -10,90 +10,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/anishathalye/porcupine"
-
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
+	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/wire"
 )
 
-// The load of TestAdversary: clients that know keys by their names, and what a name may do.
-
-// What is done to a name beside a client's reads and writes. Adding a key makes its slot, with a
-// tombstone, and then gives it its value; removing one may leave a tombstone in it before it goes.
-const (
-	OpAdd wire.Op = 0xF0 + iota
-	OpFirst
-	OpClear
-	OpRemove
-	OpMove
-)
-
-// NamedCall is one call of a client's, or one change of where a name is. Times are Unix
-// nanoseconds.
-type NamedCall struct {
-	Client     int
-	Name       string
-	Key        uint32 // the KEY_ID that was asked for; before a move
-	To         uint32 // ... and after it
-	Op         wire.Op
-	Value      string // written
-	Expected   wire.Version
-	Begin, End int64
-	Unknown    bool // whether it was executed
-	Failed     bool // the CAS was
-	Absent     bool // there is no such KEY_ID
-	Got        string
-	Version    wire.Version
-}
-
-// wanderer is a name's state in the checker: where it is, and what is there.
-type wanderer struct {
-	key uint32 // 0: it is nowhere
-	cell
-	cleared bool // by a removal: what takes it up again, after a controller has died or was not heard, may leave another tombstone
-}
-
-// Wandering is what a name may do: as registers, and it may be added, removed and moved, which
-// keeps its value and gives it another KEY_ID.
-var Wandering = porcupine.Model{
-	Partition: partition(func(x NamedCall) string { return x.Name }),
-	Init:      func() any { return wanderer{} },
-	Step: func(state, input, _ any) (bool, any) {
-		s, x := state.(wanderer), input.(NamedCall)
-		here := s.key == x.Key
-		switch {
-		case x.Op == OpAdd && s.key == 0:
-			return true, wanderer{key: x.Key, cell: cell{open: true}}
-		case x.Op >= OpAdd && !here: // one that has not ended may come after everything else
-			return x.Unknown || x.Op == OpClear, s
-		case x.Op == OpAdd:
-			return false, s
-		case x.Op == OpFirst:
-			return true, wanderer{key: x.Key, cell: cell{open: true, floor: s.below(), value: x.Value}}
-		case x.Op == OpClear:
-			return true, wanderer{key: x.Key, cell: cell{open: true, floor: s.below()}, cleared: true}
-		case x.Op == OpRemove:
-			return true, wanderer{}
-		case x.Op == OpMove && x.To != x.Key:
-			return true, wanderer{key: x.To, cell: cell{open: true, value: s.value}}
-		case x.Op == OpMove:
-			return true, s
-		case x.Absent:
-			return !here, s
-		case !here:
-			return x.Unknown, s // it is executed nowhere else
-		}
-		looks := x.Op == wire.Read || x.Failed
-		if s.cleared && looks && x.Got == "" && x.Version > s.below() {
-			s.cell = cell{open: true, floor: s.below()}
-		}
-		ok, next := registers.Step(s.cell, Call{Op: x.Op, Value: x.Value, Expected: x.Expected, Unknown: x.Unknown, Failed: x.Failed, Got: x.Got, Version: x.Version}, nil)
-		return ok, wanderer{s.key, next.(cell), s.cleared && looks}
-	},
-	DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
-}
+// The load of TestAdversary: clients that know keys by their names.
 
 // NamedWork is what a client that knows keys by their names does.
 type NamedWork struct {
@@ -112,7 +36,7 @@ var (
 )
 
 // run makes calls for a while, and gives the history.
-func (w NamedWork) run() (history []NamedCall, err error) {
+func (w NamedWork) run() (history []linearizable.Call, err error) {
 	ctx := context.Background()
 	makeOwnClient.Do(func() {
 		var cfg client.Config
@@ -142,14 +66,14 @@ func (w NamedWork) run() (history []NamedCall, err error) {
 			}
 			places[name] = k.KeyID
 		}
-		x := NamedCall{Client: w.Client, Name: name, Key: places[name], Op: wire.Read, Value: fmt.Sprintf("%d.%d", w.Client, n)}
+		x := linearizable.Call{Client: w.Client, Name: name, Key: places[name], Op: wire.Read, Value: fmt.Sprintf("%d.%d", w.Client, n)}
 		switch i := r.IntN(10); {
 		case i < 4:
 			x.Op = wire.Write
 		case i < 6:
 			x.Op, x.Expected = wire.CAS, seen[x.Key]
 		}
-		if executed := x.do(ctx, w.Services); executed {
+		if executed := callByName(ctx, w.Services, &x); executed {
 			history = append(history, x)
 		}
 		if x.Absent || x.Unknown {
@@ -163,9 +87,9 @@ func (w NamedWork) run() (history []NamedCall, err error) {
 	return history, nil
 }
 
-// do makes the call. It says whether it may have had an effect or an answer: what the library says
+// callByName makes the call. It says whether it may have had an effect or an answer: what the library says
 // was surely not executed is none.
-func (x *NamedCall) do(ctx context.Context, services []netip.Addr) bool {
+func callByName(ctx context.Context, services []netip.Addr, x *linearizable.Call) bool {
 	limit, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	req := client.Request{Op: x.Op, Key: wire.Key(x.Key), Expected: x.Expected}
@@ -180,7 +104,7 @@ func (x *NamedCall) do(ctx context.Context, services []netip.Addr) bool {
 	x.Begin = time.Now().UnixNano()
 	res := ownClient.Batch(limit, []client.Request{req})[0]
 	x.End = time.Now().UnixNano()
-	x.Version, x.Got = res.Version, string(res.Value)
+	x.Version, x.Got, x.Found = res.Version, string(res.Value), res.Err == nil
 	var e *client.OpError
 	switch {
 	case res.Err == nil:
@@ -193,7 +117,7 @@ func (x *NamedCall) do(ctx context.Context, services []netip.Addr) bool {
 	case errors.Is(e, client.ErrNotFound): // a tombstone: nobody deletes
 		x.Version = e.Version
 	case errors.Is(e, client.ErrCASFailed):
-		x.Failed, x.Version, x.Got = true, e.Version, string(e.Value)
+		x.Failed, x.Version, x.Got, x.Found = true, e.Version, string(e.Value), e.Found
 	default:
 		return false
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/test/system/lab"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -101,34 +101,6 @@ func TestFourChains(t *testing.T) {
 	}
 }
 
-// named is a key's state as those see it who know it by its name: a version counts together with
-// its KEY_ID.
-type named struct {
-	value string
-	key   uint32
-	is    wire.Version
-	open  bool // after a write of unknown outcome: its version is not known
-}
-
-// names1 is what a name may do, wherever its key is.
-var names1 = porcupine.Model{
-	Init: func() any { return named{open: true} },
-	Step: func(state, input, _ any) (bool, any) {
-		s, x := state.(named), input.(lab.Call)
-		switch {
-		case x.Op == wire.Read:
-			if x.Key == s.key && !s.open && x.Version != s.is {
-				return false, s
-			}
-			return x.Got == s.value, named{value: x.Got, key: x.Key, is: x.Version}
-		case x.Unknown:
-			return true, named{value: x.Value, open: true}
-		}
-		return x.Key != s.key || s.open || x.Version > s.is, named{value: x.Value, key: x.Key, is: x.Version}
-	},
-	DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
-}
-
 // TestMoveKey moves a key from chain to chain, over and over, while clients that know it by its
 // name read and write it, and a switch is killed. A client that is told NOT_FOUND, without a
 // version, looks the name up again.
@@ -148,7 +120,7 @@ func TestMoveKey(t *testing.T) {
 	sessions := c.SessionsFor(4)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var history []lab.Call
+	var history []linearizable.Call
 	lookedUp, missed := 0, 0
 	for i := range 4 {
 		wg.Go(func() {
@@ -172,7 +144,7 @@ func TestMoveKey(t *testing.T) {
 			}
 			key := lookup()
 			for n := 0; time.Now().Before(end) && key != 0; n++ {
-				x := lab.Call{Client: i, Op: wire.Read, Begin: time.Now().UnixNano(), Value: fmt.Sprintf("%d.%d", i, n)}
+				x := linearizable.Call{Client: i, Op: wire.Read, Begin: time.Now().UnixNano(), Value: fmt.Sprintf("%d.%d", i, n)}
 				write := r.IntN(2) == 0
 				for sent := false; ; {
 					x.Key = key
@@ -207,7 +179,7 @@ func TestMoveKey(t *testing.T) {
 					}
 					x.Version = reply.Version
 					if !write {
-						x.Got = string(reply.Value)
+						x.Got, x.Found = string(reply.Value), reply.Status == wire.OK
 					}
 					break
 				}
@@ -251,18 +223,7 @@ func TestMoveKey(t *testing.T) {
 		keys, err := c.API.Directory(t.Context(), "", false)
 		return err == nil && len(keys) == 1 && keys[0].Name == name
 	}, "all that is left of moved keys to be removed")
-	var ops []porcupine.Operation
-	for n, x := range history {
-		if x.Nothing {
-			continue
-		}
-		o := porcupine.Operation{ClientId: x.Client, Input: x, Call: x.Begin, Return: x.End}
-		if x.Unknown {
-			o.Return, o.ClientId = math.MaxInt64, 1000+n
-		}
-		ops = append(ops, o)
-	}
-	if result := porcupine.CheckOperationsTimeout(names1, ops, time.Minute); result != porcupine.Ok {
+	if result := porcupine.CheckOperationsTimeout(linearizable.Moving, linearizable.Operations(history), time.Minute); result != porcupine.Ok {
 		t.Errorf("the history is not linearizable: %v\n%s", result, c.History())
 	}
 }
