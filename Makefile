@@ -97,7 +97,7 @@ CHAIN_COMMANDS := controlplane/cmd/netcraq-controller $(if $(filter bmv2,$(SWITC
 
 run: deps ## start a chain, load real etcd keys, query every switch, write at the head; then hot keys of an etcd move into the network
 	$(call compile,bin/,$(CHAIN_COMMANDS))
-	@$(SUDO) $(PYTHON) experiments/run_chain.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --profile $(PROFILE) $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
+	@$(SUDO) $(PYTHON) experiments/demo.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --profile $(PROFILE) $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
 ifndef KEEP
 	@echo
 	$(call compile,bin/slim/,etcd-monitor/cmd/etcd-monitor experiments/cmd/netcraq-peers,-tags slim)

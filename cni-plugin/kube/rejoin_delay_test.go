@@ -20,7 +20,7 @@ func TestFlappingSwitch(t *testing.T) {
 		{"lost at once", 0, perRecovery, 365}, {"lost after a minute", time.Minute, perRecovery, 365}, {"lost every hour", time.Hour, perRecovery, 365},
 		{"lost twice a day", 12 * time.Hour, perRecovery, 3650}, {"cannot be filled", 0, perFailedRecovery, 365},
 	} {
-		p := probation{}
+		p := rejoinDelays{}
 		now := begin
 		used, waited := 0, time.Duration(0)
 		for used+c.costs <= epochs && now.Sub(begin) < 10*365*24*time.Hour {
@@ -36,7 +36,7 @@ func TestFlappingSwitch(t *testing.T) {
 			t.Errorf("%s: the epochs are used up after %d days", c.what, days)
 		}
 	}
-	p := probation{}
+	p := rejoinDelays{}
 	p.tried(at, begin)
 	for _, other := range []candidacy{{"c", "node-2"}, {"d", "node-1"}} {
 		if w := p.wait(other, begin); w != settle {

@@ -14,9 +14,9 @@ const (
 // candidacy is a switch in a chain.
 type candidacy struct{ chain, node string }
 
-// probation is for how long switches must have been ready before they are brought into chains. It is not safe for
+// rejoinDelays is for how long switches must have been ready before they are brought into chains. It is not safe for
 // concurrent use.
-type probation map[candidacy]trial
+type rejoinDelays map[candidacy]trial
 
 type trial struct {
 	wait time.Duration
@@ -24,7 +24,7 @@ type trial struct {
 }
 
 // wait is for how long a switch must have been ready.
-func (p probation) wait(at candidacy, now time.Time) time.Duration {
+func (p rejoinDelays) wait(at candidacy, now time.Time) time.Duration {
 	if t, ok := p[at]; ok && now.Sub(t.last) < forgiven {
 		return t.wait
 	}
@@ -32,7 +32,7 @@ func (p probation) wait(at candidacy, now time.Time) time.Duration {
 }
 
 // tried notes that a switch is brought in.
-func (p probation) tried(at candidacy, now time.Time) {
+func (p rejoinDelays) tried(at candidacy, now time.Time) {
 	p[at] = trial{min(2*p.wait(at, now), longestProbation), now}
 	for other, t := range p {
 		if now.Sub(t.last) >= forgiven {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from e2e import images
+from e2e import cluster_images
 
 NODE_PORT = 30080
 
@@ -14,7 +14,7 @@ def template(app: str, *, probe: bool = True) -> dict[str, Any]:
     """A pod that answers HTTP."""
     container: dict[str, Any] = {
         "name": "testpod",
-        "image": images.TESTPOD,
+        "image": cluster_images.TESTPOD,
         "imagePullPolicy": "Never",
         "args": ["serve"],
         "ports": [{"containerPort": 8080}],

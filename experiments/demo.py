@@ -34,7 +34,7 @@ from rich.text import Text  # noqa: E402
 
 from experiments import etcd_data  # noqa: E402
 from experiments.bench import versions  # noqa: E402
-from experiments.chain_run import ChainRun, Queries, RunError, shown, writer_of  # noqa: E402
+from experiments.chain_session import ChainRun, Queries, RunError, shown, writer_of  # noqa: E402
 from experiments.query_generator import percentile  # noqa: E402
 from topologies import launch, ownership, p4app  # noqa: E402
 
@@ -49,7 +49,7 @@ PROFILE = 8192
 
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="run_chain.py", description="Start a chain, load etcd keys, query every switch, check every value.")
+    parser = argparse.ArgumentParser(prog="demo.py", description="Start a chain, load etcd keys, query every switch, check every value.")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--nodes", type=int, default=4, metavar="N", help="switches in a line, 2 to 8 (default 4)")
     what.add_argument("--topology", type=Path, metavar="FILE", help="a topology file instead")

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from e2e import workloads
+from e2e import fixtures
 from e2e.acceptance import require
 from e2e.api import Api, Watch
 from e2e.cluster import Cluster
@@ -97,7 +97,7 @@ class Comparison:
 def run(cluster: Cluster, api: Api) -> Run:
     """Scale 0 → 2 → 25 → 0, once."""
     kubectl = cluster.kubectl
-    kubectl.apply(workloads.deployment(APP, 0, probe=False))
+    kubectl.apply(fixtures.deployment(APP, 0, probe=False))
     time.sleep(REST)
     before, begin = ask(cluster.first), time.monotonic()
     path = f"{PODS}?labelSelector=app%3D{APP}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``make run`` does on a network that is up: place keys, query, and judge what the clients saw. How it looks is run_chain.py's."""
+"""What ``make run`` does on a network that is up: place keys, query, and judge what the clients saw. How it looks is demo.py's."""
 
 from __future__ import annotations
 

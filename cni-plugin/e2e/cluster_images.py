@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from e2e import settings
-from e2e.image import Image, ImageError, from_containerfile
+from e2e.oci_archive import Image, ImageError, from_containerfile
 
 REGISTRY = "registry.k8s.io"
 """Where kubeadm says that its images come from. None is pulled: they are on the nodes before."""
