@@ -22,6 +22,7 @@ import (
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/reserved"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // dialRaw is a connection without anything of etcd's client.
@@ -370,11 +371,12 @@ func TestSharedWatches(t *testing.T) {
 	<-logged
 
 	shared, told, passed, resumed, compared, events := 0, 0, 0, 0, 0, 0
-	deadline := time.Now().Add(20 * time.Second)
 	for _, w := range ws {
-		for {
-			missing := ""
+		missing := ""
+		poll.Until(t, 20*time.Second, w.name, func() bool {
+			missing = ""
 			w.mu.Lock()
+			defer w.mu.Unlock()
 			for _, c := range w.all {
 				if c.made == 0 {
 					missing = "one is not made"
@@ -399,15 +401,8 @@ func TestSharedWatches(t *testing.T) {
 					missing = fmt.Sprintf("%v, made at %d: %d events of %d", c.request, c.made, len(got), len(wanted))
 				}
 			}
-			w.mu.Unlock()
-			if missing == "" {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: %s", w.name, missing)
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
+			return missing == ""
+		}, func() string { return missing })
 		w.mu.Lock()
 		for _, c := range w.all {
 			compared++

@@ -20,6 +20,7 @@ var floors = [][]string{
 	{"controlplane", "etcd-monitor"},
 	{"cni-plugin"},
 	{"experiments", "netchain-baseline"},
+	{"test"},
 }
 
 // arrowRule narrows what a folder imports of the project, or, where pure is set, of anything.
