@@ -41,7 +41,7 @@ func (l *Layout) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config)
 // SlotEntry is the key_index entry of a key under its own KEY_ID, as its name and its state want it.
 func (l *Layout) SlotEntry(k keyspace.Key) p4rt.Entry {
 	e := l.p.entryOf(k)
-	return slotEntry(e.id, e.slot, e.realm)
+	return slotEntry(e.ID, e.Slot, e.Realm)
 }
 
 // GrantEntry is the access entry by which a principal may read and write in a realm, or not.
