@@ -218,6 +218,7 @@ func (c coroutines) ForEach(ctx context.Context, n, window int, do func(context.
 	inner := &span{w: c.s.w, parent: ctx.(*span)}
 	t := c.s.w.running
 	begun, done, left := 0, 0, min(n, window)
+	early := c.s.w.removed.endsEarly && c.copying && window > 2
 	var failed error
 	for range left {
 		c.s.spawn(func(*task) {
@@ -228,7 +229,7 @@ func (c coroutines) ForEach(ctx context.Context, n, window int, do func(context.
 					failed = err
 					inner.cancel(err)
 				}
-				if done++; c.s.w.removed.endsEarly && c.copying {
+				if done++; early {
 					t.wake()
 				}
 			}
@@ -237,8 +238,12 @@ func (c coroutines) ForEach(ctx context.Context, n, window int, do func(context.
 			}
 		})
 	}
-	for left > 0 && !t.over && !(c.s.w.removed.endsEarly && c.copying && done > n/2) {
+	for left > 0 && !t.over && !(early && done >= (n+1)/2) {
 		_ = t.wait(nil, 0)
+	}
+	if early {
+		inner.cancel(context.Canceled)
+		return ctx.Err()
 	}
 	if failed == nil && t.over {
 		failed = errOver

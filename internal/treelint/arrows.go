@@ -71,6 +71,7 @@ var arrowRules = []arrowRule{
 		name: "pure-core",
 		in: []string{
 			"controlplane/chain",
+			"controlplane/keyspace",
 			"controlplane/placement/policy",
 			"client/core",
 			"switch/interp",
@@ -79,6 +80,7 @@ var arrowRules = []arrowRule{
 		may: []string{
 			"api",
 			"controlplane/chain",
+			"controlplane/keyspace",
 			"controlplane/placement/policy",
 			"controlplane/internal/rules",
 			"client/core",
