@@ -251,6 +251,11 @@ func (m *Machine) step(now Time) {
 
 // advance brings the configuration one step further: fence, then members from the tail to the head.
 func (m *Machine) advance(now Time) {
+	if m.cfg.Shadow != "" && m.change == nil { // whoever waits for it waits for a switch that may never come
+		m.event("chain.recovery-abandoned", m.cfg.Shadow, "an earlier controller did not finish bringing it in: it begins again, empty, when it is asked to")
+		m.begin(now, m.next(m.cfg.Epoch, m.cfg.Members), nil)
+		return
+	}
 	for _, s := range m.o.Switches {
 		if v := m.view[s]; v.failed && m.has(s) {
 			m.install(now, s) // something beside its assignment was refused
@@ -319,9 +324,6 @@ func (m *Machine) advance(now Time) {
 	switch {
 	case !m.installed:
 		m.finish(now)
-	case m.cfg.Shadow != "" && m.change == nil:
-		m.event("chain.recovery-abandoned", m.cfg.Shadow, "an earlier controller did not finish bringing it in: it begins again, empty, when it is asked to")
-		m.begin(now, m.next(m.cfg.Epoch, m.cfg.Members), nil)
 	case m.cfg.Freeze == FreezeHead && m.change == nil:
 		// An earlier controller was reordering the chain, and did not come to the end of it. Which order was wanted is not on record.
 		m.event("chain.thawed", "", "an earlier controller did not finish changing its order: it stays as it is")

@@ -334,11 +334,12 @@ func (d *device) realign(ctx context.Context, keys []ops.Entry) error {
 	return d.apply(ctx, updates...)
 }
 
-// entryOf is the key_index entry of a key under its own KEY_ID. That of one that is being removed is closed.
+// entryOf is the key_index entry of a key under the KEY_ID that it is given with. That of one that is
+// being removed is closed, and that of its alias is nobody's but the controller's.
 func (p *plan) entryOf(k keyspace.Key) ops.Entry {
 	e := ops.Entry{ID: k.ID, Slot: k.Slot, Realm: p.realm(k.FinalName())}
 	switch {
-	case k.Leftover():
+	case k.Leftover() || k.ID == k.Alias:
 		e.Realm = controllerNumber
 	case k.State == keyspace.Removing:
 		e.Realm |= closedKey
@@ -346,7 +347,7 @@ func (p *plan) entryOf(k keyspace.Key) ops.Entry {
 	return e
 }
 
-// aliasOf is the entry of a key's alias, which is nobody's but the controller's.
+// aliasOf is the entry of a key's alias.
 func aliasOf(k keyspace.Key) ops.Entry {
 	return ops.Entry{ID: k.Alias, Slot: k.Slot, Realm: controllerNumber}
 }

@@ -36,6 +36,8 @@ const (
 	NotSoSure       = "surely not executed, and yet it was"
 	NoSlotAndYet    = "no slot, and then a value"
 	AfterTheNext    = "executed after the next of its session"
+	AliasOpen       = "an alias that others than the controller may use"
+	HalfChanged     = "keys are worked on while the chain is half changed"
 )
 
 // check judges a run's history, key by key.

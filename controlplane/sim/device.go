@@ -409,6 +409,9 @@ func (n *node) place(planned ops.Entry, insert bool) {
 	if planned.Slot >= maxSlots {
 		panic(fmt.Sprintf("the key %v is beyond the %d slots of a run", planned.ID, maxSlots))
 	}
+	if insert {
+		n.w.checkAlias(n, planned)
+	}
 	e := n.w.program.encode(controller.SlotEntry(planned))
 	if insert {
 		n.set(e)
@@ -416,6 +419,16 @@ func (n *node) place(planned ops.Entry, insert bool) {
 	} else {
 		n.unset(e)
 		delete(n.slots, planned.ID)
+	}
+}
+
+// checkAlias notes an entry that lets others than the controller at a slot by its alias.
+func (w *world) checkAlias(n *node, planned ops.Entry) {
+	for _, k := range w.store.dir.Keys {
+		if want := controller.AliasEntry(k); k.Alias == planned.ID && want != planned && len(w.contradicted) == 0 {
+			w.contradicted = append(w.contradicted, Violation{Kind: AliasOpen, Key: k.ID,
+				What: fmt.Sprintf("%s is given the entry %+v, and it should be %+v", n.name, planned, want)})
+		}
 	}
 }
 

@@ -206,8 +206,21 @@ func (s *shell) flush() {
 	}
 }
 
+// checkWhole notes a step on keys that is asked for while an earlier controller's recovery, or a
+// configuration of this one's, is not at its end.
+func (s *shell) checkWhole(a chain.Action) {
+	st := s.m.Status(s.now())
+	if (st.Config.Shadow != "" || !st.Installed || st.Config.Freeze != chain.Thawed) && len(s.w.contradicted) == 0 {
+		s.w.contradicted = append(s.w.contradicted, Violation{Kind: HalfChanged, What: fmt.Sprintf("%s is asked for %v in %v, installed: %v", s.name, a, st.Config, st.Installed)})
+	}
+}
+
 // do carries out one action.
 func (s *shell) do(a chain.Action) {
+	switch a.(type) {
+	case chain.InsertKeys, chain.DeleteKeys, chain.DrainKeys, chain.WriteKeys, chain.DeleteValues:
+		s.checkWhole(a)
+	}
 	switch a := a.(type) {
 	case chain.Event:
 		s.w.cover.add("chain."+a.Type, 1)

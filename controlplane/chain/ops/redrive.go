@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// Re-propagating what is dirty (docs/protocol.md, "Driving down again what stays dirty").
+// Re-propagating what is dirty (docs/protocol.md, "Re-propagating what stays dirty").
 
 // Key is a key of a chain, under a KEY_ID by which its slot is reached.
 type Key = keyspace.Key
