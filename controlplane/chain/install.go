@@ -21,8 +21,8 @@ type change struct {
 	seq     uint64 // of its Persist, or of its Erase
 	retryAt Time   // when to persist it again; 0: a Persist is under way, or done
 	tried   bool   // a Persist has failed; said in an event once
-	// joiner is the switch that is being recovered, "" where this is none; stage is how far that is.
-	// With a joiner there is no then.
+	// joiner is the switch that is being recovered, "" where this is none; stage is how far that
+	// is. With a joiner there is no then.
 	joiner string
 	stage  stage
 }
@@ -213,7 +213,7 @@ func (m *Machine) Installed(now Time, sw string, seq uint64, err error) {
 	m.step(now)
 }
 
-// step does everything that can be done now. Every input ends with one, or with a wait for an answer.
+// step does everything that can be done now. Every input ends with it, or waits for an answer.
 func (m *Machine) step(now Time) {
 	m.enter(now)
 	if m.doubting(now) {

@@ -45,7 +45,7 @@ import (
 //	lease-reply S clock=US left=D [refused]
 //	switches S... [leaving=(...)] [members=(...)]   the network's switches from now on; prints which of them the chain needs
 //	status
-//	phases          those that the chain went through since it was last asked, as seen between two inputs
+//	phases          those of the chain since it was last asked, as seen between two inputs
 //
 // Each transition of the table in doc.go is taken by some of them.
 func TestScenarios(t *testing.T) {
@@ -168,7 +168,8 @@ func (w *world) command(d *datadriven.TestData) {
 	switch d.Cmd {
 	case "network", "controller":
 		if d.Cmd == "network" {
-			*w = world{t: w.t, taken: w.taken, switches: map[string]*simSwitch{}, unleased: func(string) bool { return false }}
+			*w = world{t: w.t, taken: w.taken, switches: map[string]*simSwitch{}}
+			w.unleased = func(string) bool { return false }
 			w.o = Options{Name: "main", Switches: vals("switches"), Members: vals("switches"), Lease: 200 * time.Millisecond}
 			for _, s := range w.o.Switches {
 				w.switches[s] = &simSwitch{fresh: true}

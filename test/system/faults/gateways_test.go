@@ -25,9 +25,11 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
+	"github.com/netcraq/netcraq/etcd-monitor/guardedshell"
 	"github.com/netcraq/netcraq/etcd-monitor/histories"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/etcd-monitor/slotclient"
 	"github.com/netcraq/netcraq/test/system/lab"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -61,7 +63,7 @@ func startEtcdGateway(nw *lab.Network, at *lab.Host, endpoints []string, session
 	must(err)
 	follower, err := placement.Follow(t.Context(), etcd, placement.DefaultPrefix, nil)
 	must(err)
-	cfg := client.Config{Addresses: []netip.AddrPort{netip.AddrPortFrom(lab.ServiceAddr, wire.Port)}, Profile: wire.Profile1024, Retransmit: guarded.Retransmit}
+	cfg := client.Config{Addresses: []netip.AddrPort{netip.AddrPortFrom(lab.ServiceAddr, wire.Port)}, Profile: wire.Profile1024, Retransmit: slotclient.Retransmit}
 	for i := 1; i <= nw.Layout.N; i++ {
 		cfg.Addresses = append(cfg.Addresses, netip.AddrPortFrom(lab.SwitchAddr(i), wire.Port))
 	}
@@ -73,14 +75,14 @@ func startEtcdGateway(nw *lab.Network, at *lab.Host, endpoints []string, session
 	var c *client.Client
 	must(at.Inside(func() { c, err = client.New(t.Context(), cfg) }))
 	must(err)
-	slots := guarded.NewNetwork(nil)
+	slots := slotclient.NewNetwork(nil)
 	slots.Set(3, c, wire.Profile1024.ValueBytes())
 	seals := seal.NewKeys(etcd, placement.DefaultPrefix)
 	ensuring, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	must(seals.Ensure(ensuring))
-	leases := guarded.NewLeases(etcd, placement.DefaultPrefix, 2*time.Second, nil)
-	work := guarded.NewGoroutines()
+	leases := guardedshell.NewLeases(etcd, placement.DefaultPrefix, 2*time.Second, nil)
+	work := guardedshell.NewGoroutines()
 	g := &etcdGateway{Server: guarded.New(guarded.Config{
 		Etcd: pb.NewKVClient(etcd.ActiveConnection()), Slots: slots, Directory: follower, Sessions: leases, Newest: &gateway.Newest{},
 		Codec: slotcodec.NewLibrary(etcd, placement.DefaultPrefix), Seals: seals, Runtime: work, Observer: hits{hotkeys.NewMetrics(hotkeys.Bounds{}, nil), hit}, Prefix: placement.DefaultPrefix, Patience: 5 * time.Second,

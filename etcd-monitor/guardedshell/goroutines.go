@@ -1,16 +1,18 @@
-package guarded
+package guardedshell
 
 import (
 	"context"
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 // detached is how long what goes on without its caller may take: etcd's own limit for a request is 7 s.
 const detached = 10 * time.Second
 
-// Goroutines is the Runtime of a gateway.
+// Goroutines is the guarded.Runtime of a gateway.
 type Goroutines struct {
 	ctx  context.Context
 	stop context.CancelFunc
@@ -36,7 +38,7 @@ func (g *Goroutines) Close() {
 	g.work.Wait()
 }
 
-// Go implements Runtime. What a request begins while everything is being closed finds its contexts ended; nobody waits for it.
+// Go implements guarded.Runtime. What a request begins while everything is being closed finds its contexts ended; nobody waits for it.
 func (g *Goroutines) Go(work func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -47,7 +49,7 @@ func (g *Goroutines) Go(work func()) {
 	g.work.Go(work)
 }
 
-// Wait implements Runtime.
+// Wait implements guarded.Runtime.
 func (g *Goroutines) Wait(ctx context.Context, ch <-chan struct{}, d time.Duration) bool {
 	var after <-chan time.Time
 	if d > 0 {
@@ -70,17 +72,17 @@ func (g *Goroutines) Wait(ctx context.Context, ch <-chan struct{}, d time.Durati
 	}
 }
 
-// Within implements Runtime.
+// Within implements guarded.Runtime.
 func (g *Goroutines) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(g.ctx, func() { cancel(errClosed) })
+	stop := context.AfterFunc(g.ctx, func() { cancel(rpctypes.ErrStopped) })
 	return ctx, func() {
 		stop()
 		cancel(nil)
 	}
 }
 
-// Detach implements Runtime.
+// Detach implements guarded.Runtime.
 func (g *Goroutines) Detach(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), detached)
 	stop := context.AfterFunc(g.ctx, cancel)
@@ -90,7 +92,7 @@ func (g *Goroutines) Detach(ctx context.Context) (context.Context, context.Cance
 	}
 }
 
-// Last implements Runtime.
+// Last implements guarded.Runtime.
 func (g *Goroutines) Last(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(g.ctx, cancel)
@@ -100,5 +102,5 @@ func (g *Goroutines) Last(ctx context.Context) (context.Context, context.CancelF
 	}
 }
 
-// Jitter implements Runtime.
+// Jitter implements guarded.Runtime.
 func (g *Goroutines) Jitter() float64 { return rand.Float64() }

@@ -1,4 +1,4 @@
-package guarded
+package guardedshell
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
 	"github.com/netcraq/netcraq/internal/boottime"
 )
 
@@ -16,19 +17,22 @@ import (
 const (
 	authEvery = 250 * time.Millisecond
 	authWait  = time.Second
-	authHolds = 3 * time.Second
+	AuthHolds = 3 * time.Second // exported for tests of what stands on it
 )
+
+// begin is the time that until is counted from, on a clock that does not stand still.
+var begin = boottime.Now()
 
 // Everybody knows whether etcd lets everybody read (its authentication is not enabled): then, and only then, may a read be answered by the network, which does not look at who asks. It finds out by
 // reading as nobody.
 type Everybody struct {
-	newest Newest
+	newest interface{ Saw(revision int64) }
 	prefix string
 	ctx    context.Context
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 
-	until atomic.Int64 // a time since the machine was started, in nanoseconds
+	until atomic.Int64 // a time since begin, in nanoseconds
 
 	mu       sync.Mutex    // held while until is changed
 	closed   time.Duration // questions that were asked before that are not heeded
@@ -37,7 +41,7 @@ type Everybody struct {
 
 // NewEverybody begins to ask etcd, until Close. The client must be one without a user's name. newest is told the revision in each answer, so that a gateway that answers everything from the network
 // still hears of the store's.
-func NewEverybody(client clientv3.KV, prefix string, newest Newest) *Everybody {
+func NewEverybody(client clientv3.KV, prefix string, newest interface{ Saw(revision int64) }) *Everybody {
 	e := &Everybody{newest: newest, prefix: prefix}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.done.Go(func() {
@@ -59,7 +63,7 @@ func (e *Everybody) Close() {
 	e.close()
 }
 
-// Open says whether everybody may read: Config.Open.
+// Open says whether everybody may read: guarded.Config.Open.
 func (e *Everybody) Open() bool { return int64(boottime.Since(begin)) < e.until.Load() }
 
 // Enabling passes on a request that may enable etcd's authentication. When it has succeeded, no gateway answers a read from the network any more: this one has stopped before, and is waited for those that etcd cannot
@@ -76,7 +80,7 @@ func (e *Everybody) Enabling(ctx context.Context, pass func() error) error {
 	e.mu.Unlock()
 	if err == nil {
 		select {
-		case <-time.After(authHolds):
+		case <-time.After(AuthHolds):
 		case <-ctx.Done():
 		case <-e.ctx.Done():
 		}
@@ -103,9 +107,9 @@ func (e *Everybody) ask(client clientv3.KV) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if asked > e.closed && e.enabling == 0 {
-			e.until.Store(max(e.until.Load(), int64(asked+authHolds)))
+			e.until.Store(max(e.until.Load(), int64(asked+AuthHolds)))
 		}
-	case definite(err): // etcd has answered, and does not let everybody read
+	case etcderrors.Definite(err): // etcd has answered, and does not let everybody read
 		e.close()
 	}
 }

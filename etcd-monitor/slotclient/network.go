@@ -1,9 +1,8 @@
-package guarded
+package slotclient
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +25,7 @@ const (
 	silentFor   = 200 * time.Millisecond
 )
 
-// Network is the Slots of a gateway: chains of switches, each with a client of its own. It is safe for concurrent use.
+// Network is the guarded.Slots of a gateway: chains of switches, each with a client of its own. It is safe for concurrent use.
 type Network struct {
 	observe func(operation string, d time.Duration)
 	mu      sync.RWMutex
@@ -76,7 +75,7 @@ func (n *Network) of(id wire.Key) *chainSlots {
 	return n.chains[id.Chain()]
 }
 
-// Size implements Slots.
+// Size implements guarded.Slots.
 func (n *Network) Size(id wire.Key) int {
 	if c := n.of(id); c != nil {
 		return c.size
@@ -84,7 +83,7 @@ func (n *Network) Size(id wire.Key) int {
 	return 0
 }
 
-// Read implements Slots.
+// Read implements guarded.Slots.
 func (n *Network) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, error) {
 	c := n.of(id)
 	if c == nil {
@@ -101,21 +100,16 @@ func (n *Network) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, 
 	started := time.Now()
 	r, err := c.client.Get(ctx, id)
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, client.ErrNotFound):
 		c.missed.Store(0)
 		n.observe("read", time.Since(started))
-		return r.Value, r.Version, nil
-	case errors.Is(err, client.ErrNotFound):
-		c.missed.Store(0)
-		n.observe("read", time.Since(started))
-		return nil, r.Version, fmt.Errorf("%w: %w", ErrNoSlot, err)
 	case errors.Is(err, client.ErrTimeout) && c.missed.Add(1) == silentReads:
 		c.silent.Store(int64(boottime.Since(begin) + silentFor))
 	}
-	return nil, 0, err
+	return r.Value, r.Version, err
 }
 
-// CAS implements Slots.
+// CAS implements guarded.Slots.
 func (n *Network) CAS(ctx context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error) {
 	c := n.of(id)
 	if c == nil {
@@ -125,15 +119,8 @@ func (n *Network) CAS(ctx context.Context, id wire.Key, expected wire.Version, v
 	defer cancel()
 	started := time.Now()
 	r, err := c.client.CompareAndSwap(ctx, id, expected, value)
-	switch {
-	case err == nil:
+	if err == nil || errors.Is(err, client.ErrCASFailed) {
 		n.observe("cas", time.Since(started))
-		return r.Version, nil
-	case errors.Is(err, client.ErrCASFailed):
-		n.observe("cas", time.Since(started))
-		return 0, fmt.Errorf("%w: %w", ErrChanged, err)
-	case errors.Is(err, client.ErrNotFound):
-		return 0, fmt.Errorf("%w: %w", ErrNoSlot, err)
 	}
-	return 0, err
+	return r.Version, err
 }

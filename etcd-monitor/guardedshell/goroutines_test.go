@@ -1,4 +1,4 @@
-package guarded
+package guardedshell
 
 import (
 	"sync"

@@ -1,4 +1,4 @@
-package guarded
+package guardedshell
 
 import (
 	"context"
@@ -19,7 +19,7 @@ const SessionTTL = 10 * time.Second
 // sessionPause is how long is waited after a failure before the next try.
 const sessionPause = 100 * time.Millisecond
 
-// Leases are the Sessions of a gateway: one lease in etcd after the other, each with a key that is there while the lease lives.
+// Leases are the guarded.Sessions of a gateway: one lease in etcd after the other, each with a key that is there while the lease lives.
 type Leases struct {
 	client *clientv3.Client
 	prefix string
@@ -55,12 +55,12 @@ func (l *Leases) Close() {
 	l.done.Wait()
 }
 
-// Key implements Sessions.
+// Key implements guarded.Sessions.
 func (l *Leases) Key(lease int64) string {
 	return l.prefix + "sessions/" + strconv.FormatInt(lease, 16)
 }
 
-// Current implements Sessions.
+// Current implements guarded.Sessions.
 func (l *Leases) Current(ctx context.Context) (int64, error) {
 	for {
 		l.mu.Lock()
@@ -77,7 +77,7 @@ func (l *Leases) Current(ctx context.Context) (int64, error) {
 	}
 }
 
-// GiveUp implements Sessions.
+// GiveUp implements guarded.Sessions.
 func (l *Leases) GiveUp(lease int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,4 +1,4 @@
-package guarded
+package guardedshell
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // whoever is an etcd of which nothing is known but how it answers to who reads as nobody.
@@ -24,6 +26,11 @@ func (w whoever) Get(ctx context.Context, _ string, _ ...clientv3.OpOption) (*cl
 	}
 	return &clientv3.GetResponse{Header: &pb.ResponseHeader{Revision: 1}}, nil
 }
+
+// newest heeds no revision.
+type newest struct{}
+
+func (newest) Saw(int64) {}
 
 // Reads are not answered by the network from the moment at which etcd's authentication is enabled through the gateway; the answer to that comes when no other gateway answers them either. A question that was asked before, and is
 // answered late, changes nothing.
@@ -43,9 +50,9 @@ func TestEnabling(t *testing.T) {
 			return rpctypes.ErrUserEmpty // as clientv3 has it
 		}
 		return nil
-	}}, livePrefix, &counter{})
+	}}, "/netcraq/", newest{})
 	defer everybody.Close()
-	until(t, "everybody may read", everybody.Open)
+	poll.Until(t, 15*time.Second, "everybody may read", everybody.Open)
 	slow.Store(true)
 	time.Sleep(2 * authEvery) // some are asked, and not answered
 	var after time.Time
@@ -62,18 +69,18 @@ func TestEnabling(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	if d := time.Since(after); d < authHolds {
-		t.Errorf("the answer came %v after etcd's: a gateway that is cut off goes on for %v", d, authHolds)
+	if d := time.Since(after); d < AuthHolds {
+		t.Errorf("the answer came %v after etcd's: a gateway that is cut off goes on for %v", d, AuthHolds)
 	}
 	if everybody.Open() {
 		t.Error("it is open")
 	}
 	// One that fails has nobody wait, and etcd says how it is.
 	enabled.Store(false)
-	if err := everybody.Enabling(t.Context(), func() error { return errSilent }); !errors.Is(err, errSilent) {
+	if err := everybody.Enabling(t.Context(), func() error { return rpctypes.ErrTimeout }); !errors.Is(err, rpctypes.ErrTimeout) {
 		t.Error(err)
 	}
-	until(t, "everybody may read again", everybody.Open)
+	poll.Until(t, 15*time.Second, "everybody may read again", everybody.Open)
 }
 
 // A gateway that etcd tells nothing any more stops answering from the network when what etcd has told last is no longer sure.
@@ -85,15 +92,15 @@ func TestCutOff(t *testing.T) {
 			return ctx.Err()
 		}
 		return nil
-	}}, livePrefix, &counter{})
+	}}, "/netcraq/", newest{})
 	defer everybody.Close()
-	until(t, "everybody may read", everybody.Open)
+	poll.Until(t, 15*time.Second, "everybody may read", everybody.Open)
 	silent.Store(true)
 	began := time.Now()
-	until(t, "it is not sure any more", func() bool { return !everybody.Open() })
-	if d := time.Since(began); d > authHolds+authEvery || d < authHolds-2*authEvery {
+	poll.Until(t, 15*time.Second, "it is not sure any more", func() bool { return !everybody.Open() })
+	if d := time.Since(began); d > AuthHolds+authEvery || d < AuthHolds-2*authEvery {
 		t.Errorf("after %v", d)
 	}
 	silent.Store(false)
-	until(t, "everybody may read again", everybody.Open)
+	poll.Until(t, 15*time.Second, "everybody may read again", everybody.Open)
 }

@@ -1,11 +1,13 @@
-package guarded
+package slotclient
 
 import (
 	"errors"
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/refchain"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -16,8 +18,12 @@ func TestNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(chain.Close)
-	c := &udpChain{t: t, chain: chain}
-	cl := c.client(t)
+	cl, err := client.New(t.Context(), client.Config{Addresses: chain.Addresses(), Profile: wire.Profile1024,
+		Sessions: client.StaticSessions(client.Session{ID: 1, NextRequest: 1}), Retransmit: Retransmit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cl.Close() })
 	trips := map[string]int{}
 	n := NewNetwork(func(operation string, _ time.Duration) { trips[operation]++ })
 	ctx := t.Context()
@@ -31,10 +37,10 @@ func TestNetwork(t *testing.T) {
 	if old := n.Set(1, cl, 128); old != nil || n.Size(key) != 128 {
 		t.Errorf("there was %v; a slot has %d bytes", old, n.Size(key))
 	}
-	if _, _, err := n.Read(ctx, key); !errors.Is(err, ErrNoSlot) {
+	if _, _, err := n.Read(ctx, key); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("a key without a slot: %v", err)
 	}
-	if _, err := n.CAS(ctx, key, 1, []byte{1}); !errors.Is(err, ErrNoSlot) {
+	if _, err := n.CAS(ctx, key, 1, []byte{1}); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("a CAS of a key without a slot: %v", err)
 	}
 	chain.Place(key)
@@ -50,7 +56,7 @@ func TestNetwork(t *testing.T) {
 	if err != nil || next <= version {
 		t.Errorf("version %v, %v", next, err)
 	}
-	if _, err := n.CAS(ctx, key, version, []byte("c")); !errors.Is(err, ErrChanged) {
+	if _, err := n.CAS(ctx, key, version, []byte("c")); !errors.Is(err, client.ErrCASFailed) {
 		t.Errorf("a CAS on an older version: %v", err)
 	}
 	if trips["read"] != 2 || trips["cas"] != 2 {
@@ -66,7 +72,7 @@ func TestNetwork(t *testing.T) {
 	begun := time.Now()
 	const reads = 100
 	for range reads {
-		if _, _, err := n.Read(ctx, key); err == nil || isGone(err) {
+		if _, _, err := n.Read(ctx, key); err == nil || errors.Is(err, client.ErrNotFound) {
 			t.Fatalf("a chain that is down: %v", err)
 		}
 	}
@@ -74,7 +80,7 @@ func TestNetwork(t *testing.T) {
 		t.Errorf("%d reads of a silent chain took %v", reads, d)
 	}
 	down(false)
-	until(t, "the chain is asked again", func() bool {
+	poll.Until(t, 15*time.Second, "the chain is asked again", func() bool {
 		v, _, err := n.Read(ctx, key)
 		return err == nil && string(v) == "b"
 	})
