@@ -25,7 +25,7 @@ GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])
 COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl \
             etcd-monitor/cmd/etcd-monitor netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers experiments/cmd/netcraq-replay
 
-.PHONY: help deps deps-k8s lock build run test test-e2e test-python sim sim-mutants survive gateways e2e-k8s fuzz-programs timeline hot-keys bench-etcd model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-e2e test-e2e-1 test-e2e-2 test-python sim sim-mutants survive gateways e2e-k8s fuzz-programs timeline hot-keys bench-etcd model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -97,11 +97,11 @@ CHAIN_COMMANDS := controlplane/cmd/netcraq-controller $(if $(filter bmv2,$(SWITC
 
 run: deps ## start a chain, load real etcd keys, query every switch, write at the head; then hot keys of an etcd move into the network
 	$(call compile,bin/,$(CHAIN_COMMANDS))
-	@$(SUDO) $(PYTHON) experiments/demo.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --profile $(PROFILE) $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
+	@$(SUDO) $(PYTHON) experiments/demo.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --profile $(PROFILE) --replay 1 --load 1 $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
 ifndef KEEP
 	@echo
 	$(call compile,bin/slim/,etcd-monitor/cmd/etcd-monitor experiments/cmd/netcraq-peers,-tags slim)
-	@$(SUDO) $(PYTHON) experiments/hot_keys.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --bin bin/slim
+	@$(SUDO) $(PYTHON) experiments/hot_keys.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --bin bin/slim --keys 500 --row 0.5 --after 1
 endif
 
 # Packages that compute in one goroutine are tested without the race detector. The longest go first, so that none is left over at the end.
@@ -117,13 +117,16 @@ test: build ## every test that this machine can run; names what it leaves out
 	@$(GO) test -run 'TestSimulator|TestLinearizable|TestMutants' ./etcd-monitor/guarded
 	@$(GO) test -run TestDictionaryOnExport ./api/slotcodec
 	@$(SUDO) $(GO) test -run TestMemory ./p4src
-	@$(MAKE) --no-print-directory -j2 test-e2e test-python
+	@$(MAKE) --no-print-directory -j3 test-e2e-1 test-e2e-2 test-python
 
-# Two at a time, each in a network of its own: they wait more than they compute.
+# Three at a time, each in a network of its own: they wait more than they compute.
 APART := unshare --net --mount --pid --fork --mount-proc --kill-child sh -c 'ip link set lo up && exec "$$@"' pytest
 
-test-e2e: build ## the tests of whole networks alone
-	@$(SUDO) $(APART) $(PYTHON) -m pytest -q -rs topologies/tests/e2e
+test-e2e: build ## the tests of whole networks alone, in two lanes beside each other
+	@$(MAKE) --no-print-directory -j2 test-e2e-1 test-e2e-2
+
+test-e2e-1 test-e2e-2: build
+	@$(SUDO) $(APART) $(PYTHON) -m pytest -q -rs topologies/tests/e2e --lane $(@:test-e2e-%=%)/2
 
 test-python: build ## the other Python tests alone
 	@$(SUDO) $(APART) $(PYTHON) -m pytest -q -rs --ignore topologies/tests/e2e

@@ -121,21 +121,23 @@ class ChainRun:
 
     # ---- Clients ----
 
-    def start_clients(self) -> None:
-        """A reader in every host, and a writer in the head's first host."""
+    def spawn_clients(self) -> None:
+        """Start a reader in every host, and a writer in the head's first host. They get ready while keys are placed."""
         # They yield to switches and controller: one that gets no processor for 200 ms, because clients have them all, cannot renew leases.
         script = ["nice", "-n", "10", sys.executable, str(p4app.ROOT / "experiments" / "chain_client.py")]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        hosts = [*self.net.topology.hosts.values(), writer_of(self.net.topology)]
+        *self.readers, self.writer = [Client(host.name, host.switch, self.net.spawn(host.name, script, **pipes)) for host in hosts]
+
+    def start_clients(self) -> None:
+        """Tell the clients who they are, and what the keys' first values are."""
         firsts = {str(key): base64.b64encode(value).decode() for key, value in self.firsts.items()}
-        everyone = []
-        for host in [*self.net.topology.hosts.values(), writer_of(self.net.topology)]:
-            client = Client(host.name, host.switch, self.net.spawn(host.name, script, **pipes))
-            writes = len(everyone) == len(self.net.topology.hosts)
-            client.tell({"host": host.name, "chain": self.chain.name, "writes": writes, "firsts": firsts if writes else {}})
-            everyone.append(client)
+        everyone = [*self.readers, self.writer]
+        for client in everyone:
+            writes = client is self.writer
+            client.tell({"host": client.host, "chain": self.chain.name, "writes": writes, "firsts": firsts if writes else {}})
         for client in everyone:
             client.hear()
-        *self.readers, self.writer = everyone
 
     def together(self, phase: str, jobs: list[tuple[Client, dict[str, Any]]]) -> Queries:
         """Give jobs to clients, all at once, and take down what they did."""

@@ -219,6 +219,7 @@ def go(options: argparse.Namespace, console: Console) -> int:
         for line in launch.authority(topology):
             add(line)
         with console.status("placing keys"):
+            run.spawn_clients()
             run.place(options.keys, entries)
             run.start_clients()
         before = net.all_counters()

@@ -133,6 +133,8 @@ class ChainNetwork:
         try:
             if self.controller is not None:
                 self.controller.stop()
+            for switch in self.switches.values():
+                switch.end()  # all at once; Mininet waits for one after the other
             if self.mininet is not None:
                 # Where a signal came in the middle of a command of Mininet's, it refuses the next one: the sweep takes down what it leaves.
                 with contextlib.suppress(AssertionError):

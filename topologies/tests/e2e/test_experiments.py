@@ -128,6 +128,7 @@ def running(net, tmp_path):
     """A run with two placed keys on a network that is up."""
     said = []
     run = ChainRun(net, said.append, said.append)
+    run.spawn_clients()
     run.place(path := export(tmp_path, one=b"1", two=b"2"), etcd_data.read_export(path))
     run.start_clients()
     yield run
