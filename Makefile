@@ -25,7 +25,7 @@ GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])
 COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl \
             etcd-monitor/cmd/etcd-monitor netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers experiments/cmd/netcraq-replay
 
-.PHONY: help deps deps-k8s lock build run test test-e2e test-python sim sim-mutants survive gateways e2e-k8s fuzz-programs timeline hot-keys bench-etcd model mutants lint p4 p4-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-e2e test-python sim sim-mutants survive gateways e2e-k8s fuzz-programs timeline hot-keys bench-etcd model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -207,6 +207,12 @@ lint: deps ## gofmt, go vet, staticcheck, treelint (arrows, words, widths), ruff
 
 p4: ## compile the P4 programs (needs p4c)
 	@/usr/bin/python3 p4src/compile.py make && /usr/bin/python3 p4src/compile.py make netchain-baseline
+
+bpf: deps ## compile the eBPF programs in C (needs clang and llvm-strip)
+	@$(GO) test ./internal/bpf -update
+
+bpf-check: deps ## check that the eBPF programs in C and what is committed of them agree
+	@$(GO) test ./internal/bpf -count 1 -v -run TestCompiled
 
 p4-check: ## check that P4 sources and compiled outputs agree
 	@/usr/bin/python3 p4src/compile.py check && /usr/bin/python3 p4src/compile.py check netchain-baseline

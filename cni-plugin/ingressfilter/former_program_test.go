@@ -55,14 +55,9 @@ func (r Rules) former() asm.Instructions {
 	insns = append(insns, asm.LoadMem(asm.R1, asm.R10, ports, asm.Half),
 		asm.HostTo(asm.BE, asm.R1, asm.Half),
 		asm.LoadMem(asm.R2, asm.R10, ports+2, asm.Half), asm.HostTo(asm.BE, asm.R2, asm.Half))
-	for _, p := range r.Ports {
-		insns = append(insns, asm.JEq.Imm(asm.R1, int32(p), "drop"),
-			asm.JEq.Imm(asm.R2, int32(p), "drop"))
-	}
-	for _, p := range r.Destinations {
-		insns = append(insns, asm.JEq.Imm(asm.R2, int32(p), "drop"))
-	}
 	return append(insns,
-		asm.Mov.Imm(asm.R0, next).WithSymbol("next"), asm.Return(),
-		asm.Mov.Imm(asm.R0, drop).WithSymbol("drop"), asm.Return())
+		asm.JEq.Imm(asm.R1, int32(r.Port), "drop"), asm.JEq.Imm(asm.R2, int32(r.Port), "drop"),
+		asm.JEq.Imm(asm.R2, int32(r.Destination), "drop"),
+		asm.Mov.Imm(asm.R0, -1).WithSymbol("next"), asm.Return(),
+		asm.Mov.Imm(asm.R0, 2).WithSymbol("drop"), asm.Return())
 }
