@@ -139,7 +139,7 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 		m.wasFrozen = m.cfg.Freeze == FreezeAll
 		m.countEpochs(m.cfg.Epoch, p.config.Epoch)
 		m.cfg, m.installed, m.change = p.config, false, p
-		if p.joiner != "" && p.stage == joining { // it was found equal to the tail: from here on it counts
+		if p.joiner != "" { // from here on it is being filled: it has lost its values, but it is not empty
 			m.view[p.joiner].lost = false
 		}
 		m.redriving, m.redriveAt, m.redriveBad, m.copying = false, 0, false, 0

@@ -72,6 +72,7 @@ var arrowRules = []arrowRule{
 		name: "pure-core",
 		in: []string{
 			"controlplane/chain",
+			"controlplane/keyspace",
 			"controlplane/placement/policy",
 			"client/core",
 			"switch/interp",
@@ -80,6 +81,7 @@ var arrowRules = []arrowRule{
 		may: []string{
 			"api",
 			"controlplane/chain",
+			"controlplane/keyspace",
 			"controlplane/placement/policy",
 			"controlplane/internal/rules",
 			"client/core",
