@@ -39,7 +39,7 @@ from experiments.query_generator import percentile  # noqa: E402
 from topologies import launch, ownership, p4app  # noqa: E402
 
 try:
-    from topologies.network import ENGINES, HOOKS, SWITCHES, ChainNetwork, Counters, NodeError
+    from topologies.network import ChainNetwork, Counters, NodeError
 except ImportError as missing:
     sys.exit(f"{missing}: {launch.NO_MININET}")
 
@@ -53,9 +53,7 @@ def arguments() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--nodes", type=int, default=4, metavar="N", help="switches in a line, 2 to 8 (default 4)")
     what.add_argument("--topology", type=Path, metavar="FILE", help="a topology file instead")
-    parser.add_argument("--switch", choices=SWITCHES, default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH")
-    parser.add_argument("--engine", choices=ENGINES, default="auto", help="engine of the embedded switch")
-    parser.add_argument("--hook", choices=HOOKS, default="auto", help="where the embedded switch's eBPF meets frames")
+    launch.add_switch_arguments(parser)
     parser.add_argument("--profile", type=int, choices=p4app.PROFILES, default=PROFILE, help=f"width of a value in bits (default {PROFILE})")
     parser.add_argument("--keys", type=Path, default=etcd_data.EXPORT, metavar="FILE", help="etcd export (etcdctl get --prefix / -w json)")
     parser.add_argument("--trace", type=Path, default=etcd_data.TRACE, metavar="FILE", help="recorded requests to replay")
@@ -210,7 +208,7 @@ def go(options: argparse.Namespace, console: Console) -> int:
         console.print(f"    [dim]{text}[/dim]", highlight=False)
 
     with console.status("starting the network"):
-        net = ChainNetwork(topology, switch=options.switch, engine=options.engine, hook=options.hook, out=options.out.absolute().parent / "network")
+        net = ChainNetwork(topology, **launch.kind_of(options), out=options.out.absolute().parent / "network")
         net.start()
     try:
         run = ChainRun(net, say, add)

@@ -29,7 +29,7 @@ from topologies import launch, p4app  # noqa: E402
 
 try:
     from experiments.etcd_network import EtcdNetwork
-    from topologies.network import ENGINES, HOOKS, SWITCHES, NodeError
+    from topologies.network import NodeError
 except ImportError as missing:
     sys.exit(f"{missing}: {launch.NO_MININET}")
 
@@ -106,9 +106,7 @@ def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="hot_keys.py", description="Show hot etcd keys moving into the network.")
     parser.add_argument("--nodes", type=int, default=4, metavar="N", help="switches in a ring, 3 to 8 (default 4)")
-    parser.add_argument("--switch", choices=SWITCHES, default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH")
-    parser.add_argument("--engine", choices=ENGINES, default="auto", help="engine of the embedded switch")
-    parser.add_argument("--hook", choices=HOOKS, default="auto", help="where the embedded switch's eBPF meets frames")
+    launch.add_switch_arguments(parser)
     sealed = [p for p in p4app.PROFILES if p >= 1024]  # cells are sealed, which 128 bits do not hold
     parser.add_argument("--profile", type=int, choices=sealed, default=1024, help="width of a value in bits (default 1024)")
     parser.add_argument("--keys", type=int, default=1000, metavar="N", help="keys (default 1000)")
@@ -131,7 +129,7 @@ def arguments() -> argparse.ArgumentParser:
 def go(options: argparse.Namespace) -> int:
     """The whole story; the exit status."""
     print("starting etcd, the chain, the gateway and Prometheus", flush=True)
-    kind = {"switch": options.switch, "engine": options.engine, "hook": options.hook, "flags": AT_ONCE}
+    kind = {**launch.kind_of(options), "flags": AT_ONCE}
     out = options.out.absolute().parent / "hot-keys"
     with EtcdNetwork(out, switches=options.nodes, profile=options.profile, bin=options.bin, **kind) as network:
         net, story = network.net, Story(options, network)

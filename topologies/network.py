@@ -33,11 +33,9 @@ from mininet.net import Mininet
 
 from topologies import namespaces, nodes, ownership, p4app
 from topologies.controller import ADMIN, SYSTEM_SOCKET, Controller, Operator, socket_for
+from topologies.launch import ENGINES, HOOKS, SWITCHES
 from topologies.nodes import Bmv2Switch, Cable, EmbeddedSwitch, Host, NodeError, Switch
 
-SWITCHES = ("embedded", "bmv2")
-ENGINES = ("auto", "ebpf", "interp")
-HOOKS = ("auto", "tc", "xdp")
 OUT = p4app.ROOT / "out" / "network"
 
 
