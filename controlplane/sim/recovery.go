@@ -96,6 +96,9 @@ func (s *shell) copy(a chain.Copy) {
 	if r.copySessions {
 		records = nil
 	}
+	if r.dropsMoving {
+		keys = slices.DeleteFunc(keys, func(k keyspace.Key) bool { return k.Alias != 0 })
+	}
 	s.start(func(ctx context.Context) error {
 		if a.Compare && r.comparison {
 			return nil

@@ -250,7 +250,7 @@ func (s *shell) do(a chain.Action) {
 	case chain.DeleteValues:
 		s.values(a.Op, a.Attempt, true)
 	case chain.CancelKeys:
-		if o := s.operations[a.Op]; o != nil && o.running != nil {
+		if o := s.operations[a.Op]; o != nil && o.running != nil && !s.w.removed.keysGoOn {
 			o.running.cancel(context.Canceled)
 		}
 	case chain.Done:
