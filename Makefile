@@ -97,7 +97,7 @@ CHAIN_COMMANDS := controlplane/cmd/netcraq-controller $(if $(filter bmv2,$(SWITC
 
 run: deps ## start a chain, load real etcd keys, query every switch, write at the head; then hot keys of an etcd move into the network
 	$(call compile,bin/,$(CHAIN_COMMANDS))
-	@$(SUDO) $(PYTHON) experiments/run_chain.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --profile $(PROFILE) --replay 1 --load 1 $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
+	@$(SUDO) $(PYTHON) experiments/demo.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --profile $(PROFILE) --replay 1 --load 1 $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
 ifndef KEEP
 	@echo
 	$(call compile,bin/slim/,etcd-monitor/cmd/etcd-monitor experiments/cmd/netcraq-peers,-tags slim)
@@ -106,7 +106,7 @@ endif
 
 # Packages that compute in one goroutine are tested without the race detector. The longest go first, so that none is left over at the end.
 ONE_THREAD := ./controlplane/sim ./controlplane/placement/policy
-LONGEST    := ./controlplane/controller ./cni-plugin/agent ./p4src ./etcd-monitor/guarded ./etcd-monitor/gateway ./switch/ebpf
+LONGEST    := ./test/system/faults ./test/system/lifecycle ./cni-plugin/agent ./p4src ./etcd-monitor/guarded ./etcd-monitor/gateway ./switch/ebpf
 
 test: build ## every test that this machine can run; names what it leaves out
 	@$(PYTHON) p4src/compile.py check && $(PYTHON) p4src/compile.py check netchain-baseline
@@ -144,10 +144,10 @@ sim-mutants: deps ## remove every rule of the P4 program and the controller in t
 survive: deps ## on each engine for SECONDS, on bad cables and under load: kill and cut off switches, and measure; then stop clients, kill controllers, move keys as well; all must be linearizable
 	@mkdir -p out
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_SURVIVE_ENGINES=$(SURVIVE) NETCRAQ_SURVIVE_SECONDS=$(SECONDS) NETCRAQ_SURVIVE_KEYS=1000 NETCRAQ_SURVIVE_SLOTS=$(SLOTS) NETCRAQ_SURVIVE_OUT=$(CURDIR)/out \
-	  $(GO) test ./controlplane/controller -run '^(TestSurvive|TestAdversary)$$' -count 1 -v -timeout $$((12 * $(SECONDS) + 3600))s
+	  $(GO) test ./test/system/faults -run '^(TestSurvive|TestAdversary)$$' -count 1 -v -timeout $$((12 * $(SECONDS) + 3600))s
 
 gateways: deps ## kill gateways, switches and etcd members while keys move in and out of the network, for SECONDS; the histories must be linearizable
-	@$(SUDO) env PATH="$$PATH" NETCRAQ_LINEARIZABLE=$(SECONDS)s $(GO) test ./controlplane/controller -run '^TestGateways$$' -count 1 -v -timeout $$(($(SECONDS) + 600))s
+	@$(SUDO) env PATH="$$PATH" NETCRAQ_LINEARIZABLE=$(SECONDS)s $(GO) test ./test/system/faults -run '^TestGateways$$' -count 1 -v -timeout $$(($(SECONDS) + 600))s
 
 # ---- SUITES=clientv3,integration,common,robustness MODES=straight,passed,placed RUN=TestKV ----
 SUITES ?=

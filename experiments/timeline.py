@@ -32,7 +32,7 @@ matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
 from matplotlib import pyplot  # noqa: E402
 
 from experiments.bench import versions  # noqa: E402
-from experiments.chain_run import RunError  # noqa: E402
+from experiments.chain_session import RunError  # noqa: E402
 from topologies import launch, namespaces, p4app  # noqa: E402
 
 try:

@@ -89,7 +89,7 @@ func (m *Machine) startKeys(now Time, op OpID, work keyWork) {
 
 // canKeys says whether the configuration takes writes.
 func (m *Machine) canKeys() bool {
-	return m.decided && m.installed && m.recorded() && m.persisting == nil && m.change == nil && m.cfg.Freeze == Thawed
+	return m.phase() == Ready && m.recorded() && m.cfg.Freeze == Thawed
 }
 
 // recorded says whether it is on record that the chain holds data.
