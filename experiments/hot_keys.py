@@ -153,7 +153,7 @@ def go(options: argparse.Namespace) -> int:
             network.bring_back(victim)
             killed["back_after_second"] = story.seconds[-1]["second"]
             print(f"{victim} is back", flush=True)
-            deque(story.tell(3 * options.row))
+            deque(story.tell(2 * options.row))
             for event in net.admin.events():
                 if event["type"] in ("chain.failover", "chain.fenced", "chain.recovering", "chain.recovered"):
                     print(f"  {event['time'][11:23]} {event['type']}: {event['message']}")
