@@ -123,6 +123,7 @@ func newWorld(seed uint64, gateways int) *world {
 		states: map[string][]state{}, faults: 0.06, codec: simCodec,
 		names: map[wire.Key]placement.Key{}, evict: map[wire.Key]chan struct{}{},
 	}
+	w.etcd.leases[7] = true
 	w.ring = newRing()
 	w.hostile = w.chance(0.5)
 	for _, k := range simKeys {
