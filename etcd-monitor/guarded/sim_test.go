@@ -109,9 +109,9 @@ func (w *world) client(g *gateway) {
 }
 
 // simulate runs a seed and gives the world at its end.
-func simulate(seed uint64, steps int, without rules, mutant worldRules, trace bool) *world {
+func simulate(seed uint64, steps int, without string, trace bool) *world {
 	w := newWorld(seed, 0)
-	w.without, w.mutant, w.trace = without, mutant, trace
+	w.without, w.trace = without, trace
 	for range 2 + w.r.IntN(2) {
 		w.gateway()
 	}
@@ -295,9 +295,9 @@ const simSteps = 3000
 func TestSimulator(t *testing.T) {
 	var reads, hits, writes, crashes, forged, rotated int
 	for seed := *simFrom; seed < *simFrom+*simSeeds; seed++ {
-		w := simulate(seed, simSteps, rules{}, worldRules{}, false)
+		w := simulate(seed, simSteps, "", false)
 		if len(w.broken) > 0 {
-			w = simulate(seed, simSteps, rules{}, worldRules{}, true)
+			w = simulate(seed, simSteps, "", true)
 			t.Fatalf("seed %d (go test -run TestSimulator -sim.from %d -sim.seeds 1): %s\n%s", seed, seed, w.broken[0], strings.Join(w.log[max(0, len(w.log)-150):], "\n"))
 		}
 		for _, o := range w.history {

@@ -47,7 +47,7 @@ func (w *world) gateway() *gateway {
 		Etcd: simKV{g}, Slots: simSlots{w}, Directory: simDirectory{g.dir, g}, Sessions: g, Newest: g, Codec: w.codec, Seals: simSeals{g}, Runtime: w, Prefix: simPrefix, Patience: -1, Observer: simObserver{w: w}, Evictor: simEvictor{w: w},
 		Excluded: func(string) bool { return false },
 	})
-	g.server.without = w.without
+	leaveOut(g.server, w.without)
 	w.gateways = append(w.gateways, g)
 	w.spawn(g, func() { g.server.Warm(g.ctx) })
 	return g
@@ -249,7 +249,7 @@ func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, val
 	ok := s.w.send(func() {
 		at := s.w.slots[id]
 		switch {
-		case at == nil || at.gone && !s.w.without.notFound:
+		case at == nil || at.gone && s.w.without != "not found":
 			version, err = 0, slotError(wire.CAS, id, core.ErrNotFound, 0)
 		case at.version != expected:
 			version, err = 0, slotError(wire.CAS, id, core.ErrCASFailed, at.version)
