@@ -27,6 +27,7 @@
 //	session condition   a write that holds guards is a transaction on its session
 //	directory condition a write is a transaction on there being no newer placement than it knows (the fence)
 //	give up             if it is not known whether etcd executed a write, its session is ended
+//	words               an error after which etcd may have executed a write is not taken for a refusal
 //	publish CAS         what is published replaces the guard that was taken, nothing else
 //	populate CAS        what a reader puts into a slot replaces what it read there before it asked etcd
 //	populate clear      only a clear slot is populated

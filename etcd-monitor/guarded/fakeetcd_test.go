@@ -6,18 +6,21 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// fakeEtcd is as much of etcd's store as the simulator needs, executed one request at a time. TestFakeEtcd compares it with etcd.
+// fakeEtcd is as much of etcd's store as the simulator needs, executed one request at a time. TestFakeEtcd compares it,
+// and what it refuses, with etcd.
 type fakeEtcd struct {
 	revision int64
+	leases   map[int64]bool
 	keys     map[string]*mvccpb.KeyValue // what is in it is not changed any more
 	// changed is told of each change of a key; kv is nil for a deletion.
 	changed func(key string, kv *mvccpb.KeyValue)
 }
 
 func newFakeEtcd() *fakeEtcd {
-	return &fakeEtcd{revision: 1, keys: map[string]*mvccpb.KeyValue{}, changed: func(string, *mvccpb.KeyValue) {}}
+	return &fakeEtcd{revision: 1, leases: map[int64]bool{}, keys: map[string]*mvccpb.KeyValue{}, changed: func(string, *mvccpb.KeyValue) {}}
 }
 
 func (e *fakeEtcd) header() *pb.ResponseHeader {
@@ -33,6 +36,106 @@ func (e *fakeEtcd) find(key, end []byte) []*mvccpb.KeyValue {
 	}
 	slices.SortFunc(found, func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) })
 	return found
+}
+
+// maxTxnOps is etcd's own --max-txn-ops.
+const maxTxnOps = 128
+
+// Range answers as etcd does, or refuses in its words.
+func (e *fakeEtcd) Range(r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	if err := checkOp(rangeOp(r), 0); err != nil {
+		return nil, err
+	}
+	if err := e.checkApplied(rangeOp(r), nil); err != nil {
+		return nil, err
+	}
+	return e.doRange(r), nil
+}
+
+// Txn answers as etcd does, or refuses in its words.
+func (e *fakeEtcd) Txn(t *pb.TxnRequest) (*pb.TxnResponse, error) {
+	if err := checkOp(txnOp(t), maxTxnOps); err != nil {
+		return nil, err
+	}
+	paths := e.paths(t)
+	if err := e.checkApplied(txnOp(t), &paths); err != nil {
+		return nil, err
+	}
+	return e.doTxn(t), nil
+}
+
+// checkOp looks at a request before anything is proposed (etcd: server/etcdserver/api/v3rpc/key.go), but for keys that
+// a transaction writes twice: nobody in the simulator asks for that.
+func checkOp(op *pb.RequestOp, most int) error {
+	switch q := op.Request.(type) {
+	case *pb.RequestOp_RequestRange:
+		_, order := pb.RangeRequest_SortOrder_name[int32(q.RequestRange.SortOrder)]
+		_, target := pb.RangeRequest_SortTarget_name[int32(q.RequestRange.SortTarget)]
+		switch {
+		case len(q.RequestRange.Key) == 0:
+			return rpctypes.ErrGRPCEmptyKey
+		case !order || !target:
+			return rpctypes.ErrGRPCInvalidSortOption
+		}
+	case *pb.RequestOp_RequestPut:
+		switch p := q.RequestPut; {
+		case len(p.Key) == 0:
+			return rpctypes.ErrGRPCEmptyKey
+		case p.IgnoreValue && len(p.Value) != 0:
+			return rpctypes.ErrGRPCValueProvided
+		case p.IgnoreLease && p.Lease != 0:
+			return rpctypes.ErrGRPCLeaseProvided
+		}
+	case *pb.RequestOp_RequestDeleteRange:
+		if len(q.RequestDeleteRange.Key) == 0 {
+			return rpctypes.ErrGRPCEmptyKey
+		}
+	case *pb.RequestOp_RequestTxn:
+		t := q.RequestTxn
+		operations := max(len(t.Compare), len(t.Success), len(t.Failure))
+		if operations > most {
+			return rpctypes.ErrGRPCTooManyOps
+		}
+		for _, c := range t.Compare {
+			if len(c.Key) == 0 {
+				return rpctypes.ErrGRPCEmptyKey
+			}
+		}
+		for _, op := range slices.Concat(t.Success, t.Failure) {
+			if err := checkOp(op, most-operations); err != nil {
+				return err
+			}
+		}
+	default:
+		return rpctypes.ErrGRPCKeyNotFound
+	}
+	return nil
+}
+
+// checkApplied looks at what is about to be executed (etcd: server/etcdserver/txn/txn.go).
+func (e *fakeEtcd) checkApplied(op *pb.RequestOp, paths *[]bool) error {
+	switch q := op.Request.(type) {
+	case *pb.RequestOp_RequestRange:
+		if q.RequestRange.Revision > e.revision {
+			return rpctypes.ErrGRPCFutureRev
+		}
+	case *pb.RequestOp_RequestPut:
+		switch p := q.RequestPut; {
+		case (p.IgnoreValue || p.IgnoreLease) && e.keys[string(p.Key)] == nil:
+			return rpctypes.ErrGRPCKeyNotFound
+		case p.Lease != 0 && !e.leases[p.Lease]:
+			return rpctypes.ErrGRPCLeaseNotFound
+		}
+	case *pb.RequestOp_RequestTxn:
+		ok := (*paths)[0]
+		*paths = (*paths)[1:]
+		for _, op := range branch(q.RequestTxn, ok) {
+			if err := e.checkApplied(op, paths); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (e *fakeEtcd) doRange(r *pb.RangeRequest) *pb.RangeResponse {

@@ -102,12 +102,9 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 		}
 		changed := s.Directory.Changed()
 		now, err := s.lookHard(ctx, g.key)
-		if isGone(err) && !s.without.notFound {
+		if isGone(err) {
 			g.unknown = false // nothing can be executed on a slot that is gone
 			return err
-		}
-		if isGone(err) {
-			err = nil
 		}
 		if err != nil {
 			d := p.next(s.Runtime, longest)
@@ -130,7 +127,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 		case g.unknown && now.version != g.was:
 			g.unknown = false
 		}
-		if nobodys = now.forged; nobodys != nil && !s.without.forgedStays {
+		if nobodys = now.forged; nobodys != nil {
 			// Whose guard may have been there is not known, nor what it is to keep unread. So it stays as it is until the key is out of the network.
 			s.fault(g.key, now.version, nobodys)
 			s.Runtime.Wait(ctx, changed, p.next(s.Runtime, longest))
@@ -139,7 +136,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 			}
 			continue
 		}
-		if now.cell.Kind == slotcodec.Guard && !s.without.exclusive {
+		if now.cell.Kind == slotcodec.Guard {
 			if waited < ask {
 				d := p.next(s.Runtime, longestGuarded)
 				s.Runtime.Wait(ctx, nil, d)
@@ -147,7 +144,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 				continue
 			}
 			ask = waited + min(2*(ask-breakAfter)+breakAfter, breakAtMost)
-			if alive, err := s.alive(ctx, now.cell.Lease); (err != nil || alive) && !s.without.breakWait {
+			if alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive {
 				continue
 			}
 		}
@@ -210,11 +207,6 @@ func (s *Server) release(ctx context.Context, g *guard) bool {
 }
 
 func (s *Server) replace(ctx context.Context, g *guard, b []byte) bool {
-	if s.without.publishCAS {
-		if now, err := s.look(ctx, g.key); err == nil {
-			g.version = now.version
-		}
-	}
 	_, err := s.cas(ctx, g.key, g.version, b)
 	return err == nil || isChanged(err) || isGone(err)
 }

@@ -1,6 +1,10 @@
 package guarded
 
 import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -8,73 +12,248 @@ import (
 	"testing"
 )
 
-// mutant is the protocol without one rule.
-type mutant struct {
-	name    string
-	without rules
-	world   worldRules
+// mutants are the rules that can be left out: those of doc.go, and two of placement's, which the
+// simulated world keeps.
+var mutants = []string{
+	"guard", "exclusive", "break wait", "key order", "session condition", "directory condition",
+	"give up", "words", "publish CAS", "populate CAS", "populate clear", "not found",
+	"lease", "sealed", "seal key", "seal version", "clear once", "forged stays",
+	"header", "ahead", "reuse of KEY_IDs", "order of removal",
 }
 
-var mutants = []mutant{
-	{name: "guard", without: rules{guard: true}},
-	{name: "exclusive", without: rules{exclusive: true}},
-	{name: "break wait", without: rules{breakWait: true}},
-	{name: "key order", without: rules{keyOrder: true}},
-	{name: "session condition", without: rules{session: true}},
-	{name: "directory condition", without: rules{directory: true}},
-	{name: "give up", without: rules{giveUp: true}},
-	{name: "publish CAS", without: rules{publishCAS: true}},
-	{name: "populate CAS", without: rules{populateCAS: true}},
-	{name: "populate clear", without: rules{populateClear: true}},
-	{name: "not found", without: rules{notFound: true}},
-	{name: "lease", without: rules{lease: true}},
-	{name: "sealed", without: rules{sealed: true}},
-	{name: "seal key", without: rules{sealKey: true}},
-	{name: "seal version", without: rules{sealVersion: true}},
-	{name: "clear once", without: rules{clearOnce: true}},
-	{name: "forged stays", without: rules{forgedStays: true}},
-	{name: "header", without: rules{header: true}},
-	{name: "ahead", without: rules{ahead: true}},
-	{name: "reuse of KEY_IDs", world: worldRules{reuse: true}},
-	{name: "order of removal", world: worldRules{order: true}},
+// edits make of the shipped server one that can leave out a rule, by its name. The shipped one has no
+// such switches: TestMutants applies the edits to copies, and has the simulator built with those in
+// the place of the originals (go help build, -overlay).
+var edits = []struct{ file, old, new string }{
+	{"write.go", `	keys := s.placedIn(w)
+`, `	keys := s.placedIn(w)
+	if s.without == "guard" {
+		keys = nil
+	}
+	if s.without == "key order" && s.number.Load()%2 == 1 {
+		slices.Reverse(keys)
+	}
+`},
+	{"guard.go", `if now.cell.Kind == slotcodec.Guard {`, `if now.cell.Kind == slotcodec.Guard && s.without != "exclusive" {`},
+	{"guard.go", `alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive {`, `alive, err := s.alive(ctx, now.cell.Lease); (err != nil || alive) && s.without != "break wait" {`},
+	{"read.go", `alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive {`, `alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive && s.without != "break wait" {`},
+	{"transaction.go", `if t.lease != 0 {
+		all`, `if t.lease != 0 && s.without != "session condition" {
+		all`},
+	{"transaction.go", `	h := boundingRange(t.work.spans)
+	all := []*pb.Compare{placement.Fence(s.Prefix, h.Key, h.End, t.known)}
+`, `	h := boundingRange(t.work.spans)
+	all := []*pb.Compare{placement.Fence(s.Prefix, h.Key, h.End, t.known)}
+	if s.without == "directory condition" {
+		all = nil
+	}
+`},
+	{"write.go", `		s.Observer.GuardedWrite("unknown")
+`, `		s.Observer.GuardedWrite("unknown")
+		if s.without == "give up" {
+			for _, g := range t.guards {
+				g.before = []byte{byte(slotcodec.Clear)}
+			}
+			s.finishGuards(ctx, t.guards, s.release)
+			return nil, nil, err
+		}
+`},
+	{"write.go", `	case err != nil && !etcderrors.Definite(err):
+`, `	case err != nil && !etcderrors.Definite(err) && !(s.without == "words" && etcderrors.Code(err) == codes.ResourceExhausted):
+`},
+	{"guard.go", `	_, err := s.cas(ctx, g.key, g.version, b)
+`, `	if s.without == "publish CAS" {
+		if now, err := s.look(ctx, g.key); err == nil {
+			g.version = now.version
+		}
+	}
+	_, err := s.cas(ctx, g.key, g.version, b)
+`},
+	{"read.go", `		// Whether it was executed`, `		if s.without == "populate CAS" {
+			if now, err := s.look(ctx, k); err == nil && now.cell.Kind != slotcodec.Guard {
+				at = now
+			}
+		}
+		// Whether it was executed`},
+	{"read.go", `		s.breakStaleGuard(ctx, k, at)
+`, `		s.breakStaleGuard(ctx, k, at)
+		if s.without == "populate clear" {
+			return nil, &seen{k, at, true}
+		}
+`},
+	{"guard.go", `		if isGone(err) {
+			g.unknown = false // nothing can be executed on a slot that is gone
+			return err
+		}
+`, `		if isGone(err) && s.without != "not found" {
+			g.unknown = false // nothing can be executed on a slot that is gone
+			return err
+		}
+		if isGone(err) {
+			err = nil
+		}
+`},
+	{"read.go", `	case isGone(err):
+		s.miss`, `	case isGone(err) && s.without == "not found":
+		return nil, &seen{k, at, true}
+	case isGone(err):
+		s.miss`},
+	{"slot.go", `case kv.Lease != 0:`, `case kv.Lease != 0 && s.without != "lease":`},
+	{"slot.go", `case string(b) == slotcodec.Unsealed && version == wire.Version(k.Version):`, `case string(b) == slotcodec.Unsealed && (version == wire.Version(k.Version) || s.without == "clear once"):`},
+	{"slot.go", `	}
+	return s.Seals`, `	case s.without == "sealed" && len(b) > 0 && b[0]&slotcodec.Sealed == 0:
+		return b, nil
+	}
+	return s.Seals`},
+	{"slot.go", `	return seal.Place{Name: k.Name, ID: wire.Key(k.ID), Version: version}
+`, `	at := seal.Place{Name: k.Name, ID: wire.Key(k.ID), Version: version}
+	if s.without == "seal key" {
+		at.Name, at.ID = "", 0
+	}
+	if s.without == "seal version" {
+		at.Version = 0
+	}
+	return at
+`},
+	{"guard.go", `nobodys = now.forged; nobodys != nil {`,
+		`nobodys = now.forged; nobodys != nil && s.without != "forged stays" {`},
+	{"read.go", `	if !s.Open() { // since`, `	if s.without == "header" {
+		revision = newest
+	}
+	if !s.Open() { // since`},
+	{"read.go", `if at.revision() > newest {`, `if at.revision() > newest && s.without != "ahead" {`},
+	{"server.go", `	forged     map[wire.Key]forged
+}
+`, `	forged     map[wire.Key]forged
+
+	without string
+}
+`},
+	{"write.go", `	"context"
+	"errors"
+`, `	"context"
+	"errors"
+	"slices"
+`},
 }
 
-// mutantSeeds is how many seeds a mutant may take to be noticed.
-const mutantSeeds = 6000
+// leaveOut has a server leave out a rule. Only where the edits are applied there is a way to do so
+// (overlaid).
+var leaveOut = func(*Server, string) {}
+
+// overlaid is the file that says how, beside the edits.
+const overlaid = `package guarded
+
+func init() { isOverlaid, leaveOut = true, func(s *Server, rule string) { s.without = rule } }
+`
+
+var isOverlaid = false
+
+// simulator are the test files that the simulator needs; the others, with etcd's server, are not
+// built for it.
+var simulator = []string{
+	"fakeetcd_test.go", "simgateway_test.go", "simworld_test.go", "sim_test.go", "mutants_test.go", "norace_test.go",
+	"race_test.go",
+}
 
 // Without any one of the rules something is wrong in some run.
 func TestMutants(t *testing.T) {
 	if !testMutants {
 		t.Skip("skipped: with the race detector this takes minutes; make test runs it without")
 	}
-	for _, m := range mutants {
-		t.Run(m.name, func(t *testing.T) {
-			var next, found atomic.Uint64
-			var mu sync.Mutex
-			var how string
-			var wg sync.WaitGroup
-			for range runtime.GOMAXPROCS(0) {
-				wg.Go(func() {
-					for found.Load() == 0 {
-						seed := next.Add(1)
-						if seed > mutantSeeds {
-							return
-						}
-						if w := simulate(seed, simSteps, m.without, m.world, false); len(w.broken) > 0 {
-							mu.Lock()
-							if found.CompareAndSwap(0, seed) {
-								how = w.broken[0]
-							}
-							mu.Unlock()
-						}
+	if isOverlaid {
+		for _, rule := range mutants {
+			t.Run(rule, func(t *testing.T) { hunt(t, rule) })
+		}
+		return
+	}
+	out, err := exec.Command("go", "test", "-vet=off", "-count=1", "-v", "-run=^TestMutants$", "-overlay", overlay(t), ".").
+		CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil || strings.Count(string(out), ": noticed by seed") != len(mutants) {
+		t.Errorf("%v; %d mutants are to be noticed", err, len(mutants))
+	}
+}
+
+// overlay writes the edited files, and the file that go test takes to use them.
+func overlay(t *testing.T) string {
+	t.Helper()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	texts := map[string]string{"overlaid_test.go": overlaid}
+	for _, e := range edits {
+		text, ok := texts[e.file]
+		if !ok {
+			b, err := os.ReadFile(e.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = string(b)
+		}
+		if n := strings.Count(text, e.old); n != 1 {
+			t.Fatalf("%s has %d times what a mutant changes: %s", e.file, n, e.old)
+		}
+		texts[e.file] = strings.Replace(text, e.old, e.new, 1)
+	}
+	replace := map[string]string{}
+	for name, text := range texts {
+		replace[filepath.Join(here, name)] = filepath.Join(dir, name)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range tests {
+		if !strings.Contains(strings.Join(simulator, " "), name) {
+			replace[filepath.Join(here, name)] = "" // there is none
+		}
+	}
+	list, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, list, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// mutantSeeds is how many seeds a mutant may take to be noticed.
+const mutantSeeds = 6000
+
+// hunt runs seeds until one notices that a rule is left out.
+func hunt(t *testing.T, rule string) {
+	var next, found atomic.Uint64
+	var mu sync.Mutex
+	var how string
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for found.Load() == 0 {
+				seed := next.Add(1)
+				if seed > mutantSeeds {
+					return
+				}
+				if w := simulate(seed, simSteps, rule, false); len(w.broken) > 0 {
+					mu.Lock()
+					if found.CompareAndSwap(0, seed) {
+						how = w.broken[0]
 					}
-				})
+					mu.Unlock()
+				}
 			}
-			wg.Wait()
-			if found.Load() == 0 {
-				t.Fatalf("not noticed in %d seeds", mutantSeeds)
-			}
-			t.Logf("noticed by seed %d: %s", found.Load(), strings.TrimSpace(how))
 		})
 	}
+	wg.Wait()
+	if found.Load() == 0 {
+		t.Fatalf("not noticed in %d seeds", mutantSeeds)
+	}
+	t.Logf("%s: noticed by seed %d: %s", rule, found.Load(), strings.TrimSpace(how))
 }

@@ -118,8 +118,6 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 	before := s.Newest.Revision()
 	at, err := s.look(ctx, k)
 	switch {
-	case isGone(err) && s.without.notFound:
-		return nil, &seen{k, at, true}
 	case isGone(err):
 		s.miss(ctx, reasonGone)
 		return nil, nil
@@ -146,9 +144,6 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 	case slotcodec.Guard:
 		s.miss(ctx, slotcodec.Guard.String())
 		s.breakStaleGuard(ctx, k, at)
-		if s.without.populateClear {
-			return nil, &seen{k, at, true}
-		}
 		return nil, nil
 	case slotcodec.Unfit:
 		s.miss(ctx, slotcodec.Unfit.String())
@@ -163,7 +158,7 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 		return nil, nil
 	}
 	newest := s.Newest.Revision()
-	if at.revision() > newest && !s.without.ahead {
+	if at.revision() > newest {
 		// Another gateway's write that etcd has not told this one of yet: etcd's answer will. Nothing but etcd says how far etcd is.
 		s.miss(ctx, reasonAhead)
 		return nil, &seen{key: k, at: at}
@@ -173,9 +168,6 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 	revision := before
 	if at.revision() <= newest {
 		revision = max(before, at.revision())
-	}
-	if s.without.header {
-		revision = newest
 	}
 	if !s.Open() { // since the slot was asked
 		s.miss(ctx, reasonClosed)
@@ -244,11 +236,6 @@ func (s *Server) populate(ctx context.Context, k placement.Key, at slot, answer 
 		defer s.end(s.populating, k.Name)
 		ctx, cancel := s.Runtime.Detach(ctx)
 		defer cancel()
-		if s.without.populateCAS {
-			if now, err := s.look(ctx, k); err == nil && now.cell.Kind != slotcodec.Guard {
-				at = now
-			}
-		}
 		// Whether it was executed, or will be, is no matter: it is right as long as the version is the same.
 		s.cas(ctx, k, at.version, b)
 	})
@@ -292,7 +279,7 @@ func (s *Server) breakStaleGuard(ctx context.Context, k placement.Key, at slot) 
 			if err != nil || now.cell.Kind != slotcodec.Guard {
 				continue
 			}
-			if alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive && !s.without.breakWait {
+			if alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive {
 				continue
 			}
 			if _, err := s.cas(ctx, k, now.version, []byte{byte(slotcodec.Clear)}); err == nil || isChanged(err) || isGone(err) {

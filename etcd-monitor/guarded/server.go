@@ -76,8 +76,6 @@ type Server struct {
 	breaking   map[string]bool // keys whose guard a reader has seen, and looks at again
 	learning   map[string]bool // keys whose slot is sealed with a key that etcd is asked for
 	forged     map[wire.Key]forged
-
-	without rules
 }
 
 var _ pb.KVServer = (*Server)(nil)
@@ -101,12 +99,6 @@ func New(cfg Config) *Server {
 	}
 	return &Server{Config: cfg, reserved: reserved.With(append(slices.Clone(cfg.Reserved), cfg.Prefix)...), queues: newQueues(), populating: map[string]bool{}, breaking: map[string]bool{}, learning: map[string]bool{},
 		forged: map[wire.Key]forged{}}
-}
-
-// rules are those that a mutant leaves out. Only tests set them.
-type rules struct {
-	guard, exclusive, breakWait, keyOrder, session, directory, giveUp, publishCAS, populateCAS, populateClear, notFound, lease bool
-	sealed, sealKey, sealVersion, clearOnce, forgedStays, ahead, header                                                        bool
 }
 
 // saw takes note of the header of an answer of etcd.

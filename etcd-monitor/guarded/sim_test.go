@@ -12,6 +12,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
 )
 
 // op is one request of a client.
@@ -64,8 +66,8 @@ func (w *world) client(g *gateway) {
 		o.what, o.value = "put "+key+" "+value, value
 		q := &pb.PutRequest{Key: []byte(key), Value: []byte(value)}
 		if w.chance(0.1) {
-			q.Lease = 7
-			o.what += " with a lease"
+			q.Lease = int64(6 + w.r.IntN(2)) // of these etcd has but the second
+			o.what += fmt.Sprint(" with lease ", q.Lease)
 		}
 		var r *pb.PutResponse
 		if r, o.err = g.server.Put(ctx, q); o.err == nil {
@@ -107,9 +109,9 @@ func (w *world) client(g *gateway) {
 }
 
 // simulate runs a seed and gives the world at its end.
-func simulate(seed uint64, steps int, without rules, mutant worldRules, trace bool) *world {
+func simulate(seed uint64, steps int, without string, trace bool) *world {
 	w := newWorld(seed, 0)
-	w.without, w.mutant, w.trace = without, mutant, trace
+	w.without, w.trace = without, trace
 	for range 2 + w.r.IntN(2) {
 		w.gateway()
 	}
@@ -224,6 +226,8 @@ func (w *world) checkHistory() {
 			switch {
 			case len(at) > 1:
 				complain(o, "was executed at %v", at)
+			case o.end != 0 && etcderrors.Definite(o.err) && len(at) > 0:
+				complain(o, "was refused, and executed at %v", at)
 			case o.end != 0 && o.err == nil && o.did != (len(at) == 1):
 				complain(o, "says %v, and was executed at %v", o.did, at)
 			case o.end != 0 && o.did && (at[0] < o.start || at[0] > o.end):
@@ -291,9 +295,9 @@ const simSteps = 3000
 func TestSimulator(t *testing.T) {
 	var reads, hits, writes, crashes, forged, rotated int
 	for seed := *simFrom; seed < *simFrom+*simSeeds; seed++ {
-		w := simulate(seed, simSteps, rules{}, worldRules{}, false)
+		w := simulate(seed, simSteps, "", false)
 		if len(w.broken) > 0 {
-			w = simulate(seed, simSteps, rules{}, worldRules{}, true)
+			w = simulate(seed, simSteps, "", true)
 			t.Fatalf("seed %d (go test -run TestSimulator -sim.from %d -sim.seeds 1): %s\n%s", seed, seed, w.broken[0], strings.Join(w.log[max(0, len(w.log)-150):], "\n"))
 		}
 		for _, o := range w.history {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -46,7 +47,7 @@ func (w *world) gateway() *gateway {
 		Etcd: simKV{g}, Slots: simSlots{w}, Directory: simDirectory{g.dir, g}, Sessions: g, Newest: g, Codec: w.codec, Seals: simSeals{g}, Runtime: w, Prefix: simPrefix, Patience: -1, Observer: simObserver{w: w}, Evictor: simEvictor{w: w},
 		Excluded: func(string) bool { return false },
 	})
-	g.server.without = w.without
+	leaveOut(g.server, w.without)
 	w.gateways = append(w.gateways, g)
 	w.spawn(g, func() { g.server.Warm(g.ctx) })
 	return g
@@ -123,7 +124,7 @@ func (s simSeals) Ring() *seal.Ring { return s.g.ring }
 func (s simSeals) Want(_ context.Context, id uint32) (bool, error) {
 	var there *seal.Ring
 	if !s.g.send(func() { there = s.g.world.ring }) {
-		return false, errSim
+		return false, s.g.unanswered()
 	}
 	s.g.ring = there
 	return there.Knows(id), nil
@@ -170,13 +171,56 @@ func (d simDirectory) Refresh(ctx context.Context) error {
 		revision = d.g.etcd.revision
 	})
 	if !ok {
-		return errSim
+		return d.g.unanswered()
 	}
 	d.Reset(revision, entries)
 	return nil
 }
 
-var errSim = status.Error(codes.Unavailable, "no answer")
+// ask has etcd do something. Now and then it refuses that, and now and then its answer is lost.
+func ask[A any](g *gateway, do func() (A, error)) (answer A, err error) {
+	if g.chance(g.faults / 10) {
+		err := refusals[g.r.IntN(len(refusals))]
+		do = func() (A, error) { return *new(A), err }
+	}
+	var got struct { // that of a request which arrives late goes nowhere
+		answer A
+		err    error
+	}
+	if !g.send(func() { got.answer, got.err = do() }) {
+		return answer, g.unanswered()
+	}
+	return got.answer, got.err
+}
+
+// refusals are what etcd says of a request that it has not executed and will not.
+var refusals = []error{
+	rpctypes.ErrGRPCNoSpace, rpctypes.ErrGRPCRequestTooManyRequests, rpctypes.ErrGRPCRequestTooLarge,
+	rpctypes.ErrGRPCTooManyOps, rpctypes.ErrGRPCPermissionDenied, rpctypes.ErrGRPCInvalidAuthToken,
+	rpctypes.ErrGRPCAuthOldRevision, rpctypes.ErrGRPCNotCapable,
+}
+
+// silences are what a client has in the place of an answer: from etcd, which has proposed the request and does not know
+// what became of it; from gRPC, which has lost the connection, or cannot take the answer; or of its own.
+var silences = []error{
+	rpctypes.ErrGRPCTimeout, rpctypes.ErrGRPCTimeoutDueToLeaderFail, rpctypes.ErrGRPCTimeoutDueToConnectionLost,
+	rpctypes.ErrGRPCLeaderChanged, rpctypes.ErrGRPCNoLeader, rpctypes.ErrGRPCStopped, rpctypes.ErrGRPCUnhealthy,
+	rpctypes.ErrGRPCCanceled, rpctypes.ErrGRPCDeadlineExceeded, rpctypes.ErrGRPCCorrupt,
+	status.Error(codes.Unavailable, "error reading from server: EOF"),
+	status.Error(codes.Unavailable, "keepalive ping failed to receive ACK within timeout"),
+	status.Error(codes.Internal, "stream terminated by RST_STREAM with error code: INTERNAL_ERROR"),
+	status.Error(codes.ResourceExhausted, "grpc: received message larger than max (29 vs. 1)"),
+	status.FromContextError(context.Canceled).Err(),
+	status.FromContextError(context.DeadlineExceeded).Err(),
+}
+
+func (w *world) unanswered() error { return silences[w.r.IntN(len(silences))] }
+
+// slotError is what a client of the switches has instead of an answer.
+func slotError(op wire.Op, id wire.Key, why error, version wire.Version) error {
+	return &core.OpError{Op: op, Key: id, Err: why, Attempts: 1, Version: version,
+		OutcomeUnknown: op != wire.Read && why != core.ErrCASFailed}
+}
 
 // simSlots are the slots in the network.
 type simSlots struct{ w *world }
@@ -185,7 +229,7 @@ func (s simSlots) Size(wire.Key) int { return 64 }
 
 func (s simSlots) Read(_ context.Context, id wire.Key) (value []byte, version wire.Version, err error) {
 	ok := s.w.send(func() {
-		err = core.ErrNotFound
+		err = slotError(wire.Read, id, core.ErrNotFound, 0)
 		if at := s.w.slots[id]; at != nil {
 			version = at.version
 			if !at.gone {
@@ -194,7 +238,7 @@ func (s simSlots) Read(_ context.Context, id wire.Key) (value []byte, version wi
 		}
 	})
 	if !ok {
-		return nil, 0, errSim
+		return nil, 0, slotError(wire.Read, id, core.ErrTimeout, 0)
 	}
 	return value, version, err
 }
@@ -205,10 +249,10 @@ func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, val
 	ok := s.w.send(func() {
 		at := s.w.slots[id]
 		switch {
-		case at == nil || at.gone && !s.w.without.notFound:
-			version, err = 0, core.ErrNotFound
+		case at == nil || at.gone && s.w.without != "not found":
+			version, err = 0, slotError(wire.CAS, id, core.ErrNotFound, 0)
 		case at.version != expected:
-			version, err = 0, core.ErrCASFailed
+			version, err = 0, slotError(wire.CAS, id, core.ErrCASFailed, at.version)
 		default:
 			at.value, at.gone = value, false
 			at.version++
@@ -217,7 +261,7 @@ func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, val
 		}
 	})
 	if !ok {
-		return 0, errSim
+		return 0, slotError(wire.CAS, id, core.ErrTimeout, 0)
 	}
 	return version, err
 }
@@ -246,18 +290,12 @@ func (w *world) describe(id wire.Key, b []byte, version wire.Version) string {
 // simKV is etcd as a gateway has it.
 type simKV struct{ g *gateway }
 
-func (k simKV) Range(_ context.Context, r *pb.RangeRequest, _ ...grpc.CallOption) (answer *pb.RangeResponse, err error) {
-	if !k.g.send(func() { answer = k.g.etcd.doRange(r) }) {
-		return nil, errSim
-	}
-	return answer, nil
+func (k simKV) Range(_ context.Context, r *pb.RangeRequest, _ ...grpc.CallOption) (*pb.RangeResponse, error) {
+	return ask(k.g, func() (*pb.RangeResponse, error) { return k.g.etcd.Range(r) })
 }
 
-func (k simKV) Txn(_ context.Context, t *pb.TxnRequest, _ ...grpc.CallOption) (answer *pb.TxnResponse, err error) {
-	if !k.g.send(func() { answer = k.g.etcd.doTxn(t) }) {
-		return nil, errSim
-	}
-	return answer, nil
+func (k simKV) Txn(_ context.Context, t *pb.TxnRequest, _ ...grpc.CallOption) (*pb.TxnResponse, error) {
+	return ask(k.g, func() (*pb.TxnResponse, error) { return k.g.etcd.Txn(t) })
 }
 
 func (k simKV) Put(context.Context, *pb.PutRequest, ...grpc.CallOption) (*pb.PutResponse, error) {

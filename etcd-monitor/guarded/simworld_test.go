@@ -57,9 +57,8 @@ type world struct {
 	leases   int64
 	nextID   wire.Key
 	freeIDs  []wire.Key // of removed keys
-	mutant   worldRules
-	without  rules
-	faults   float64 // how likely a message is lost or late
+	without  string     // the rule that is left out
+	faults   float64    // how likely a message is lost or late
 	codec    fixedCodec
 
 	states  map[string][]state // of each key, by time
@@ -83,12 +82,6 @@ type sealedFor struct {
 	id       wire.Key
 	sequence uint64
 	value    []byte
-}
-
-// worldRules are rules of placement that a mutant leaves out.
-type worldRules struct {
-	reuse bool // KEY_IDs are not used again
-	order bool // a key is taken out of the network before its entry is deleted
 }
 
 // state is what etcd has for a key from a time on.
@@ -123,6 +116,7 @@ func newWorld(seed uint64, gateways int) *world {
 		states: map[string][]state{}, faults: 0.06, codec: simCodec,
 		names: map[wire.Key]placement.Key{}, evict: map[wire.Key]chan struct{}{},
 	}
+	w.etcd.leases[7] = true
 	w.ring = newRing()
 	w.hostile = w.chance(0.5)
 	for _, k := range simKeys {
@@ -181,7 +175,9 @@ func (k allKeys) Want(context.Context, uint32) (bool, error) { panic("it knows a
 
 // judge is a server that opens slots as gateways do, with all keys.
 func (w *world) judge() *Server {
-	return &Server{Config: Config{Seals: allKeys{w}}, without: w.without}
+	s := &Server{Config: Config{Seals: allKeys{w}}}
+	leaveOut(s, w.without)
+	return s
 }
 
 // attack writes something into a slot as a host can that may write every slot, has seen all that was ever sent to one, and has no key: rubbish, what gateways wrote before there were seals, cells of this key and
@@ -393,7 +389,7 @@ func (w *world) place(key string) {
 	for {
 		w.Wait(context.Background(), nil, time.Duration(1+w.r.IntN(100))*perStep)
 		id := w.nextID
-		if w.mutant.reuse && len(w.freeIDs) > 0 {
+		if w.without == "reuse of KEY_IDs" && len(w.freeIDs) > 0 {
 			i := w.r.IntN(len(w.freeIDs))
 			id, w.freeIDs = w.freeIDs[i], slices.Delete(w.freeIDs, i, i+1)
 		} else {
@@ -419,7 +415,7 @@ func (w *world) place(key string) {
 		entry := func() {
 			w.etcd.doTxn(deleteTxn(placement.Name(simPrefix, key), ""))
 		}
-		if w.mutant.order {
+		if w.without == "order of removal" {
 			entry()
 			w.Wait(context.Background(), nil, time.Duration(1+w.r.IntN(50))*perStep)
 		}
@@ -429,12 +425,12 @@ func (w *world) place(key string) {
 		w.note("slot %d: tombstone, version %d", id, at.version)
 		w.Wait(context.Background(), nil, time.Duration(1+w.r.IntN(50))*perStep)
 		delete(w.slots, id)
-		if w.mutant.reuse {
+		if w.without == "reuse of KEY_IDs" {
 			w.freeIDs = append(w.freeIDs, id)
 			w.slots[id] = at
 		}
 		w.yield()
-		if !w.mutant.order {
+		if w.without != "order of removal" {
 			entry()
 		}
 		w.yield()

@@ -98,12 +98,10 @@ func (s *Server) read(ctx context.Context, k placement.Key, b []byte, version wi
 // open gives the cell that a gateway, or placement, has put into a slot.
 func (s *Server) open(k placement.Key, b []byte, version wire.Version) ([]byte, error) {
 	switch {
-	case string(b) == slotcodec.Unsealed && (version == wire.Version(k.Version) || s.without.clearOnce):
+	case string(b) == slotcodec.Unsealed && version == wire.Version(k.Version):
 		return b, nil
 	case string(b) == slotcodec.Unsealed:
 		return nil, fmt.Errorf("%w: it is clear without a seal, in version %v and not %v, in which placement made it", seal.ErrForged, version, wire.Version(k.Version))
-	case s.without.sealed && len(b) > 0 && b[0]&slotcodec.Sealed == 0:
-		return b, nil
 	}
 	return s.Seals.Ring().Open(b, s.place(k, version))
 }
@@ -118,14 +116,7 @@ func (s *Server) cas(ctx context.Context, k placement.Key, expected wire.Version
 }
 
 func (s *Server) place(k placement.Key, version wire.Version) seal.Place {
-	at := seal.Place{Name: k.Name, ID: wire.Key(k.ID), Version: version}
-	if s.without.sealKey {
-		at.Name, at.ID = "", 0
-	}
-	if s.without.sealVersion {
-		at.Version = 0
-	}
-	return at
+	return seal.Place{Name: k.Name, ID: wire.Key(k.ID), Version: version}
 }
 
 // fault has a key taken out of the network whose slot has what no gateway has written. It is counted once for each version.
@@ -159,7 +150,7 @@ func (s *Server) cellOf(kv *mvccpb.KeyValue, revision int64) slotcodec.Cell {
 	switch {
 	case kv == nil:
 		return slotcodec.Cell{Kind: slotcodec.Absent, Revision: revision}
-	case kv.Lease != 0 && !s.without.lease: // etcd will delete it without telling anybody
+	case kv.Lease != 0: // etcd will delete it without telling anybody
 		return slotcodec.Cell{Kind: slotcodec.Unfit}
 	}
 	value := kv.Value

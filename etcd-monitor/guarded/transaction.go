@@ -163,12 +163,9 @@ func groups(ops []*pb.RequestOp, slots, size int) (out []*pb.RequestOp, ok bool)
 
 // conditions are the gateway's.
 func (s *Server) conditions(t *transaction) []*pb.Compare {
-	var all []*pb.Compare
-	if !s.without.directory {
-		h := boundingRange(t.work.spans)
-		all = append(all, placement.Fence(s.Prefix, h.Key, h.End, t.known))
-	}
-	if t.lease != 0 && !s.without.session {
+	h := boundingRange(t.work.spans)
+	all := []*pb.Compare{placement.Fence(s.Prefix, h.Key, h.End, t.known)}
+	if t.lease != 0 {
 		all = append(all, &pb.Compare{
 			Target: pb.Compare_CREATE, Result: pb.Compare_GREATER, Key: []byte(s.Sessions.Key(t.lease)), TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 0},
 		})

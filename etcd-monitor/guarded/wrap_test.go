@@ -3,15 +3,23 @@ package guarded
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
 )
 
 // randomRequests makes requests of all kinds, valid and not.
@@ -328,24 +336,85 @@ func TestFakeEtcd(t *testing.T) {
 	etcd := pb.NewKVClient(connect(t, startEtcd(t)).ActiveConnection())
 	fake := newFakeEtcd()
 	q := randomRequests{rand.New(rand.NewPCG(3, 4))}
-	agreed := 0
+	agreed, refused := 0, map[string]int{}
 	for i := range 3000 {
 		r := q.txn(2)
-		a, err := etcd.Txn(t.Context(), r)
-		if err != nil {
-			continue // the fake one takes only what is valid
+		a, errA := etcd.Txn(t.Context(), r)
+		if errors.Is(rpctypes.Error(errA), rpctypes.ErrDuplicateKey) {
+			continue // the fake one does not look for that
 		}
-		if !simple(r) {
-			// It was executed, and has to be in both: only its answer may have what the fake one does not know.
-			fake.doTxn(r)
-			continue
+		b, errB := fake.Txn(r)
+		switch {
+		case errA == nil && errB == nil && !simple(r): // it was executed by both; only its answer may have what the fake one does not know
+		case errA != nil || errB != nil:
+			same(t, fmt.Sprintf("%d: %v", i, r), a, b, errA, errB)
+			refused[status.Convert(errA).Message()]++
+		default:
+			same(t, fmt.Sprintf("%d: %v", i, r), a, b, nil, nil, a.Header, b.Header)
+			agreed++
 		}
-		b := fake.doTxn(r)
-		same(t, fmt.Sprintf("%d: %v", i, r), a, b, nil, nil, a.Header, b.Header)
-		agreed++
+	}
+	many := &pb.TxnRequest{Success: []*pb.RequestOp{txnOp(&pb.TxnRequest{Compare: make([]*pb.Compare, maxTxnOps)})}}
+	for i := range many.Success[0].GetRequestTxn().Compare {
+		many.Success[0].GetRequestTxn().Compare[i] = &pb.Compare{Key: []byte("k")}
+	}
+	_, errA := etcd.Txn(t.Context(), many)
+	_, errB := fake.Txn(many)
+	same(t, "too many operations", nil, nil, errA, errB)
+	for range 200 {
+		r := q.read()
+		a, errA := etcd.Range(t.Context(), r)
+		if b, errB := fake.Range(r); errA != nil || errB != nil {
+			same(t, r.String(), a, b, errA, errB)
+			refused[status.Convert(errA).Message()]++
+		}
+	}
+	t.Logf("%d answers and %v refusals are the same", agreed, refused)
+	if len(refused) < 6 {
+		t.Errorf("only %d kinds of refusals were compared: %v", len(refused), refused)
 	}
 	if agreed < 500 {
 		t.Errorf("only %d transactions were compared", agreed)
+	}
+}
+
+// TestWords: what the simulator's etcd says in the place of an answer is what etcd and gRPC say, and is taken for what
+// it means.
+func TestWords(t *testing.T) {
+	for _, err := range refusals {
+		if !etcderrors.Definite(err) || !etcderrors.Definite(rpctypes.Error(err)) {
+			t.Errorf("%v: etcd has not executed that", err)
+		}
+	}
+	for _, err := range silences {
+		if etcderrors.Definite(err) || etcderrors.Definite(rpctypes.Error(err)) {
+			t.Errorf("%v: etcd may have executed that", err)
+		}
+	}
+	words := func(err error) string { return regexp.MustCompile(`\d+`).ReplaceAllString(err.Error(), "N") }
+	says := func(err error) bool {
+		return err != nil && slices.ContainsFunc(slices.Concat(refusals, silences),
+			func(e error) bool { return words(e) == words(err) })
+	}
+	etcd := pb.NewKVClient(connect(t, startEtcd(t)).ActiveConnection())
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
+	defer cancel()
+	for _, ctx := range []context.Context{canceled, late} {
+		if _, err := etcd.Put(ctx, putOf("k", "")); !says(err) {
+			t.Errorf("%v: the simulator does not say that", err)
+		}
+	}
+	if _, err := etcd.Put(t.Context(), putOf("k", strings.Repeat("x", 1600<<10))); !says(err) {
+		t.Errorf("%v: the simulator does not say that", err)
+	}
+	// It was executed, and its answer is not taken.
+	if _, err := etcd.Put(t.Context(), putOf("k", "v"), grpc.MaxCallRecvMsgSize(1)); !says(err) {
+		t.Errorf("%v: the simulator does not say that", err)
+	}
+	if r, err := etcd.Range(t.Context(), rangeOf("k")); err != nil || len(r.Kvs) != 1 || string(r.Kvs[0].Value) != "v" {
+		t.Errorf("%v, %v", r, err)
 	}
 }
 

@@ -85,14 +85,6 @@ func (s *Server) refresh(ctx context.Context) error {
 func (s *Server) once(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
 	known := s.Directory.Revision() // before the directory is looked at, so that all of it is known
 	keys := s.placedIn(w)
-	if s.without.guard {
-		keys = nil
-	}
-	if s.without.keyOrder && s.number.Load()%2 == 1 {
-		for i, j := 0, len(keys)-1; i < j; i, j = i+1, j-1 {
-			keys[i], keys[j] = keys[j], keys[i]
-		}
-	}
 	t := &transaction{work: w, known: known}
 	if len(keys) == 0 {
 		out, err := s.commit(client, t)
@@ -135,13 +127,6 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 	switch {
 	case err != nil && !etcderrors.Definite(err):
 		s.Observer.GuardedWrite("unknown")
-		if s.without.giveUp {
-			for _, g := range t.guards {
-				g.before = []byte{byte(slotcodec.Clear)}
-			}
-			s.finishGuards(ctx, t.guards, s.release)
-			return nil, nil, err
-		}
 		s.Sessions.GiveUp(t.lease)
 		s.orphan(ctx, t.guards)
 		return nil, nil, err
