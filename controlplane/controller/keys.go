@@ -307,20 +307,22 @@ func (c *Controller) entriesOf(ch *chainState, id chain.OpID, attempt int, sw st
 // valuesOf sends an operation's writes to the head.
 func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, remove bool) {
 	members := ch.m.Status(c.now()).Config.Members
-	c.work(ch, id, attempt, func(ctx context.Context, op *keyOperation) error {
+	c.work(ch, id, attempt, passing, func(ctx context.Context, op *keyOperation) error {
 		return ch.ops.WriteAll(ctx, &op.Writes, members, remove)
 	})
 }
 
-// work does a step of an operation, which takes a while and can be cancelled.
-func (c *Controller) work(ch *chainState, id chain.OpID, attempt int, do func(context.Context, *keyOperation) error) {
+// work does a step of an operation, which takes a while and can be cancelled. again says after which
+// errors it is worth another try.
+func (c *Controller) work(ch *chainState, id chain.OpID, attempt int, again func(error) bool,
+	do func(context.Context, *keyOperation) error) {
 	op := ch.operations[id]
 	ctx, cancel := context.WithCancel(c.ctx)
 	op.cancel = cancel
 	go func() {
 		defer cancel()
 		err := do(ctx, op)
-		c.post(func() { c.touch(ch).KeysDone(c.now(), id, attempt, err, err != nil && passing(err)) })
+		c.post(func() { c.touch(ch).KeysDone(c.now(), id, attempt, err, err != nil && again(err)) })
 	}()
 }
 

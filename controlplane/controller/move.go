@@ -170,7 +170,8 @@ func (c *Controller) finishMove(from, to *chainState, op *keyOperation) (keyspac
 
 // drainKeys keeps what an operation's keys hold when all members agree on it.
 func (c *Controller) drainKeys(ch *chainState, a chain.DrainKeys) {
-	c.work(ch, a.Op, a.Attempt, func(ctx context.Context, op *keyOperation) error {
+	always := func(error) bool { return true }
+	c.work(ch, a.Op, a.Attempt, always, func(ctx context.Context, op *keyOperation) error {
 		values, sent, err := ch.ops.Drain(ctx, a, op.Keys)
 		c.metrics.redriven.Add(float64(sent))
 		if err == nil {

@@ -161,11 +161,13 @@ func (w *world) fault(f fault, p *plan) {
 		if !s.alive {
 			return
 		}
-		s.kill()
-		w.loop.after(length/2, func() {
-			if !w.controller().alive {
-				w.startController()
-			}
+		w.atSaving(s, func() {
+			s.kill()
+			w.loop.after(length/2, func() {
+				if !w.controller().alive {
+					w.startController()
+				}
+			})
 		})
 	case twoControllers:
 		if !s.alive || len(w.controllers) > 5 {
@@ -204,6 +206,23 @@ func (w *world) fault(f fault, p *plan) {
 		return
 	}
 	w.cover.add("fault."+string(f), 1)
+}
+
+// atSaving does something to a controller: where the power is cut in this run, when a record is being
+// saved, if one is before long.
+func (w *world) atSaving(s *shell, do func()) {
+	until := w.loop.now + 50*time.Millisecond
+	var look func()
+	look = func() {
+		switch {
+		case !s.alive || w.mended:
+		case w.powerCuts == 0 || s.before != nil || w.loop.now >= until:
+			do()
+		default:
+			w.loop.after(100*time.Microsecond, look)
+		}
+	}
+	look()
 }
 
 // cutController cuts a controller off from some switches, which others reach.

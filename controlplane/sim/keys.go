@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -273,12 +274,16 @@ func (s *shell) newDirectory(saved keyspace.Snapshot) {
 
 // drain keeps what an operation's keys hold when all members agree on it.
 func (s *shell) drain(a chain.DrainKeys) {
-	from := a.Members
-	if s.w.removed.drainless { // the tail alone is asked
-		from = from[len(from)-1:]
-	}
-	a.Members = from
 	s.work(a.Op, a.Attempt, func(ctx context.Context, o *operation) error {
+		if s.w.removed.drainless { // what the tail has is good enough
+			ctx, cancel := s.ops.WithTimeout(ctx, ops.FetchTimeout)
+			defer cancel()
+			r, err := s.device(a.Members[len(a.Members)-1]).other.Fetch(ctx, o.Keys[0].Alias, 0, 0)
+			if err == nil && !r.Tombstone {
+				o.Values[0] = append([]byte{}, r.Value...)
+			}
+			return err
+		}
 		values, _, err := s.ops.Drain(ctx, a, o.Keys)
 		if err == nil {
 			o.Values = values

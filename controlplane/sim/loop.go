@@ -75,6 +75,7 @@ const (
 	diceTaken
 	diceSuspend
 	diceTargets
+	diceDisk
 )
 
 func newDice(seed, stream uint64) dice { return dice{rand.New(rand.NewPCG(seed, stream))} }

@@ -52,6 +52,8 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 		r.Violations = []Violation{{Kind: NotSettled, What: "before any fault: " + err.Error()}}
 		return r, nil
 	}
+	w.disk = newDice(seed, diceDisk)
+	w.badDisk, w.powerCuts = pick(w.disk, 0, 0, 0.05), pick(w.disk, 0, 0.5)
 	end := w.loop.now + p.duration
 	w.network.conditions = p.net
 	for range p.clients {
@@ -115,7 +117,7 @@ func (w *world) mend() {
 	clear(w.network.cut)
 	w.network.rules = nil
 	w.release(len(w.network.held))
-	w.slowDisk, w.controlDelay = 0, 0
+	w.slowDisk, w.controlDelay, w.badDisk = 0, 0, 0
 	for _, n := range w.nodes {
 		w.resume(n)
 		w.reconnect(n)

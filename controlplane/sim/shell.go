@@ -39,6 +39,7 @@ type shell struct {
 	led      time.Duration // when it asked the store whether it leads, and it did
 	savedAt  time.Duration // when the last record is written
 	saving   int           // records on their way to the store
+	before   *chain.Record // what may come back if the power is cut now; nil: nothing
 
 	port       uint16
 	dir        *keyspace.Directory
@@ -169,10 +170,17 @@ func (s *shell) lead() {
 	})
 }
 
-// kill ends the process. What it has sent is on its way; what it stored stays.
+// kill ends the process, or its machine. What it has sent is on its way; what it stored stays, but for a
+// record of which it has not heard that it is durable: after a power cut it may be the one before.
 func (s *shell) kill() {
-	s.w.trace(s.name, "is killed")
+	w := s.w
+	w.trace(s.name, "is killed")
 	s.alive = false
+	if was := s.before; was != nil && w.store.leader == s.election && w.disk.chance(w.powerCuts) {
+		w.trace("store", "the power was cut: the record is the one before")
+		w.cover.add("store.older record", 1)
+		w.store.record = was
+	}
 }
 
 // now is its own clock.
@@ -276,7 +284,10 @@ type store struct {
 	dir    keyspace.Snapshot
 }
 
-var errLeader = errors.New("another controller leads")
+var (
+	errLeader = errors.New("another controller leads")
+	errDisk   = errors.New("forcing the directory to the disk failed")
+)
 
 // persist makes a record durable, in a while. Whether or not the controller lives to hear of it.
 func (s *shell) persist(a chain.Persist) {
@@ -294,12 +305,31 @@ func (s *shell) persist(a chain.Persist) {
 	s.savedAt = max(s.savedAt, w.loop.now+took/2)
 	w.loop.at(s.savedAt, func() {
 		var err error
-		if w.store.leader == s.election || w.removed.storeCompare {
-			r := a.Record
-			w.store.record = &r
-		} else {
+		was := w.store.record
+		switch {
+		case w.store.leader != s.election && !w.removed.storeCompare:
 			err = errLeader
+		case w.disk.chance(w.badDisk): // the folder was not synced
+			err = errDisk
+			w.cover.add("store.not synced", 1)
+			if w.disk.chance(0.5) {
+				break
+			}
+			fallthrough
+		default:
+			r := a.Record
+			w.store.record, s.before = &r, was
 		}
+		synced := took / 2
+		if w.removed.unsynced {
+			synced += 300 * time.Millisecond
+		}
+		record := w.store.record
+		w.loop.after(synced, func() {
+			if err == nil && w.store.record == record {
+				s.before = nil
+			}
+		})
 		w.loop.after(took/2, func() {
 			if s.saving--; s.alive && !w.removed.persist {
 				s.m.Persisted(s.now(), a.Seq, err)

@@ -42,6 +42,9 @@ func TestSeedsThatFailed(t *testing.T) {
 		42051: "a key was being moved, the tail was killed and came back empty, and what it said of the slot was moved",
 		55521: "half an addition of a key was undone after a change of the chain, and never came to an end",
 		97939: "the same",
+		196:   "a joiner got the alias of a key that was being moved as one of the key's realm",
+		404:   "a controller worked on keys while a switch was a shadow that an earlier one had left so",
+		11284: "a joiner had an entry of a removed key without its tombstone, and took a late reply for the newest",
 	} {
 		err := Many(t.Context(), nil, seed, 1, 1, func(r *Result) bool {
 			for _, v := range r.Violations {
@@ -66,6 +69,7 @@ var mustHappen = []string{
 	"chain.chain.installed", "chain.chain.fenced", "chain.chain.lost-member", "chain.chain.not-drained", "controller.redriven", "controller.deposed",
 	"chain.chain.failover", "chain.chain.recovered", "chain.chain.not-recovered", "chain.chain.recovery-abandoned", "controller.copied", "controller.compared",
 	"controller.lease waited out", "controller.registers read", "controller.registers not shown",
+	"store.not synced", "store.older record",
 	// The network.
 	"network.lost", "network.duplicated", "network.reordered", "network.late", "network.cut off",
 	// Faults, at each position.

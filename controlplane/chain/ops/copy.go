@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -66,7 +67,7 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 		return 0, 0, err
 	}
 	if !a.Compare {
-		if err := c.placeKeys(ctx, to, keys); err != nil {
+		if err := c.placeKeys(ctx, donor, to, keys); err != nil {
 			return 0, 0, err
 		}
 	} else if h := c.held.Swap(nil); h != nil && h.epoch+1 == a.Epoch && slices.Equal(h.look.keys, keys) &&
@@ -121,13 +122,24 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 	}
 }
 
-// placeKeys gives a switch the key_index entries of a chain's keys, and no others of that chain.
-func (c *Chain) placeKeys(ctx context.Context, to *Switch, keys []Key) error {
-	var drop, want []Entry
+// placeKeys gives a switch the key_index entries of a chain's keys, and no others of that chain. Keys
+// that are being removed get theirs at the donor, too: it may have given them up already, and without the
+// tombstone the switch would take a late copy of an earlier write for the newest.
+func (c *Chain) placeKeys(ctx context.Context, donor, to *Switch, keys []Key) error {
+	var drop, want, removed []Entry
 	placed := map[wire.Key]bool{}
 	for _, k := range keys {
-		want = append(want, c.Entry(k))
+		e := c.Entry(k)
+		want = append(want, e)
 		placed[k.ID] = true
+		if k.State == keyspace.Removing {
+			removed = append(removed, e)
+		}
+	}
+	if len(removed) > 0 {
+		if err := donor.target.WriteEntries(ctx, true, removed); err != nil {
+			return fmt.Errorf("%s cannot take entries of %d keys that are being removed: %w", donor.Name, len(removed), err)
+		}
 	}
 	have, err := to.target.Keys(ctx, c.ID)
 	for _, id := range have {
