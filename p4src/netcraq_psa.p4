@@ -21,7 +21,7 @@ parser PacketIngressParser(packet_in packet, out headers_t hdr, inout metadata_t
         meta = { 0, 0, false, trust_t.HOST, 0, false, 0, 0, false, false, false, 0, 0, 0, false, 0,
                  { false, role_t.NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0 },
                  false, false, false, 0, kv_op_t.READ_REPLY, chain_op_t.NONE, false, false,
-                 { false, false, false, false, false, false, false, false, 0 },
+                 { false, false, false, false, false, false, false, 0 },
                  { 0, 0, false, false, false, false, false },
                  { false, false, 0 },
                  { verdict_t.PASS, 0, 0 },

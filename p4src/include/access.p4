@@ -34,7 +34,7 @@ control Access(in headers_t hdr, inout metadata_t meta) {
             meta.realm: exact @id(2) @name("realm");
         }
         actions = {
-            @proto_id(1) grant;
+            grant;
         }
         default_action = grant(0, 0);
         size = 4096;

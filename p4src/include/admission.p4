@@ -6,7 +6,7 @@
  *                  │                └───────────┬────────────┘          ▼ drop      │ this op, and │
  *                  │ fabric, controller         ▼ drop             ▲                │ this session?│
  *                  └───────────────────────────────────────────────┘                └──────┬───────┘
- *                                                                                          ▼ drop, or a refusal
+ *                                                                                          └▶ drop, or a refusal
  *
  * Everything that has a NetCRAQ port passes here at every switch, whoever it is addressed to. What
  * a host may say is decided at its own port, where it is known who it is: client requests only, so
@@ -62,10 +62,10 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
             meta.ingress_port: exact @id(1) @name("ingress_port");
         }
         actions = {
-            @proto_id(1) closed_port;
-            @proto_id(2) host_port;
-            @proto_id(3) open_host_port;
-            @proto_id(4) fabric_port;
+            closed_port;
+            host_port;
+            open_host_port;
+            fabric_port;
         }
         const default_action = closed_port();
         size = 512;
@@ -88,8 +88,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
             hdr.netcraq.session: exact @id(1) @name("session");
         }
         actions = {
-            @proto_id(1) leased_to;
-            @proto_id(2) @defaultonly not_leased;
+            leased_to;
+            @defaultonly not_leased;
         }
         const default_action = not_leased();
         size = SESSIONS;

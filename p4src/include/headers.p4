@@ -241,7 +241,6 @@ struct session_t {
     bool    anew;             // the session is leased anew
     bool    newer;            // the packet's request, beside the recorded one
     bool    equal;
-    bool    old;
     bool    far;              // of another lease of the session: neither newer nor a retry
     bool    retried;          // the head gave this request a version before
     bit<64> version;          // the recorded one

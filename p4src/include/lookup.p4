@@ -28,16 +28,17 @@ control Lookup(in headers_t hdr, inout metadata_t meta) {
             hdr.ipv4.dst: exact @id(1) @name("ipv4_dst") @format(IPV4_ADDRESS);
         }
         actions = {
-            @proto_id(1) set_local;
-            @proto_id(2) pass_through;
+            set_local;
+            pass_through;
         }
         const default_action = pass_through();
         size = 512;
     }
 
-    /* Addresses that a chain has not are 0: a head's next, a chain of one's. */
+    /* Addresses that a chain has not are 0, and so are its groups. BMv2 keeps groups from 32768 on for
+     * itself. */
     @id(0x0151E379)
-    @action_restriction("role <= 5 && frozen <= 1 && lease_required <= 1 && ack_group < 32768")
+    @action_restriction("role <= 5 && ack_group < 32768 && reply_group < 32768")
     action set_chain(@id(1) role_t role,
                      @id(2) bit<1> frozen,
                      @id(3) bit<1> lease_required,
@@ -66,17 +67,15 @@ control Lookup(in headers_t hdr, inout metadata_t meta) {
     }
     /* A whole configuration is one entry, so a switch changes from one to the next between two
      * packets. Switches that are not members have an entry with role NONE: they send reads to the
-     * tail and writes to the head, and pass acknowledgements on where the tree runs through them.
-     * Chains 254 and 255 are nobody's. */
+     * tail and writes to the head, and pass acknowledgements on where the tree runs through them. */
     @id(0x02872F65)
-    @entry_restriction("chain <= 253")
     table chain_config {
         key = {
             hdr.netcraq.KEY_ID[31:24]: exact @id(1) @name("chain");
         }
         actions = {
-            @proto_id(1) set_chain;
-            @proto_id(2) no_chain;
+            set_chain;
+            no_chain;
         }
         const default_action = no_chain();
         size = 256;
@@ -101,15 +100,14 @@ control Lookup(in headers_t hdr, inout metadata_t meta) {
     /* Slots below SLOTS, each for one key; realms are not 0, and have the highest bit set while the
      * key is closed. The default may name a store that READs of other keys are sent to. */
     @id(0x0207D580)
-    @entry_restriction("KEY_ID < 0xFE000000")
     table key_index {
         key = {
             hdr.netcraq.KEY_ID: exact @id(1) @name("KEY_ID");
         }
         actions = {
-            @proto_id(1) set_slot;
-            @proto_id(2) @defaultonly not_placed;
-            @proto_id(3) @defaultonly backing_store;
+            set_slot;
+            @defaultonly not_placed;
+            @defaultonly backing_store;
         }
         default_action = not_placed();
         size = SLOTS;

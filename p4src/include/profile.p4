@@ -6,7 +6,7 @@
  *   -D SLOTS=n                                 key slots
  *   -D DIRTY_BITS=k                            2^k dirty cells a slot (default 2: four)
  *   -D SESSIONS=n                              writer sessions (at most 65,536)
- *   -D PAPER_WRITE_BOUND                       the paper's rule: no write while the dirty cells are full
+ *   -D PAPER_WRITE_BOUND                       refuse writes while the dirty cells are full
  *
  * p4c refuses fields over 2,048 bits, so the wide profiles are several words (VALUE, VALUE_1, ...),
  * each with a register of its own, as a chip would spread them over stages.

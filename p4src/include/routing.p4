@@ -37,9 +37,9 @@ control Routing(inout headers_t hdr, inout metadata_t meta) {
             hdr.ipv4.dst: lpm @id(1) @name("ipv4_dst") @format(IPV4_ADDRESS);
         }
         actions = {
-            @proto_id(1) forward;
-            @proto_id(2) to_controller;
-            @proto_id(3) no_route;
+            forward;
+            to_controller;
+            no_route;
         }
         default_action = no_route();
         size = 4096;

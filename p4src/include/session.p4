@@ -48,7 +48,6 @@ control SessionRequest(inout headers_t hdr, inout metadata_t meta) {
                 hdr.netcraq.request = recorded;
             }
         }
-        meta.session.old = !meta.session.newer && !meta.session.equal;
     }
 }
 
@@ -57,7 +56,8 @@ control SessionVersion(inout headers_t hdr, inout metadata_t meta) {
     @id(0x16F47132) REGISTER(bit<64>, SESSIONS) session_version;
 
     apply {
-        if (meta.session.used && (!meta.session.old || !meta.session.write || meta.session.anew)) {
+        if (meta.session.used && (meta.session.newer || meta.session.equal || !meta.session.write ||
+                                  meta.session.anew)) {
             REGISTER_READ(session_version, meta.session.version, (bit<32>)hdr.netcraq.session);
             bit<64> given = hdr.netcraq.version;
             if ((meta.chain_op == chain_op_t.ASSIGN && !meta.version.assigned) ||

@@ -17,7 +17,7 @@ import (
 // Restrictions are what a program says of the entries that its tables may have, in the language of
 // p4-constraints (github.com/p4lang/p4-constraints, docs/language-specification.md):
 //
-//	@entry_restriction("chain <= 253; ipv4_dst::prefix_length == 32 || ::priority > 7")
+//	@entry_restriction("session != 0; ipv4_dst::prefix_length == 32 || ::priority > 7")
 //	@action_restriction("slot < 65536 && realm != 0")
 //
 // As there, one that cannot be read, or that compares what cannot be compared, is an error when the
