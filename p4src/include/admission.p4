@@ -79,10 +79,9 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
     @id(0x01440340)
     action not_leased() {
     }
-    /* The sessions that are leased to host ports of this switch. Sessions 1 to 64
-     * (CONTROLLER_SESSIONS) are never leased to a host. */
+    /* The sessions that are leased to host ports of this switch. 0 is no session. */
     @id(0x021640B4)
-    @entry_restriction(TEXT_OF(session > 64 && session < SESSIONS))
+    @entry_restriction(TEXT_OF(session != 0 && session < SESSIONS))
     table session_lease {
         key = {
             hdr.netcraq.session: exact @id(1) @name("session");
