@@ -97,7 +97,8 @@ func init() {
 		e.assignFlag("version.p4", "version_assigned", "= may_assign", 1, func(old any) any { return and(old, not(e.flag("version_dirty"))) })
 	}, remove: func(r *removed) { r.redriveStuck = true }, shows: NotWritable})
 	program("CAS_FAILED_BY_HEAD", "a CAS that fails is answered by the tail, not the head", func(e *edit) {
-		e.deciding("outcome.p4", eventCASFailed, eventCASToTail)["expression"] = truth(true)
+		// p4c quotes a condition on one flag of the metadata from where the metadata is declared.
+		e.deciding("netcraq.p4", eventCASFailed, eventCASToTail)["expression"] = truth(true)
 	})
 	program("NO_EPOCH_ON_CAS", "a STAMPED CAS of another epoch is dropped", func(e *edit) {
 		e.when("dispatch.p4", "hdr.netcraq.epoch != meta.chain.epoch", 1, func(old any) any { return and(old, not(equal(op, opCAS))) })
