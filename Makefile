@@ -25,7 +25,7 @@ GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])
 COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl \
             etcd-monitor/cmd/etcd-monitor netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers experiments/cmd/netcraq-replay
 
-.PHONY: help deps deps-k8s lock build run test test-e2e test-python sim sim-mutants survive gateways e2e-k8s fuzz-programs timeline hot-keys bench-etcd model mutants lint p4 p4-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-e2e test-e2e-1 test-e2e-2 test-python sim sim-mutants survive gateways e2e-k8s fuzz-programs timeline hot-keys bench-etcd model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -97,16 +97,16 @@ CHAIN_COMMANDS := controlplane/cmd/netcraq-controller $(if $(filter bmv2,$(SWITC
 
 run: deps ## start a chain, load real etcd keys, query every switch, write at the head; then hot keys of an etcd move into the network
 	$(call compile,bin/,$(CHAIN_COMMANDS))
-	@$(SUDO) $(PYTHON) experiments/run_chain.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --profile $(PROFILE) $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
+	@$(SUDO) $(PYTHON) experiments/demo.py --nodes $(NODES) --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --profile $(PROFILE) --replay 1 --load 1 $(if $(KEYS),--keys "$(KEYS)") $(if $(KEEP),--keep)
 ifndef KEEP
 	@echo
 	$(call compile,bin/slim/,etcd-monitor/cmd/etcd-monitor experiments/cmd/netcraq-peers,-tags slim)
-	@$(SUDO) $(PYTHON) experiments/hot_keys.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --bin bin/slim
+	@$(SUDO) $(PYTHON) experiments/hot_keys.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) --bin bin/slim --keys 500 --row 0.5 --after 1
 endif
 
 # Packages that compute in one goroutine are tested without the race detector. The longest go first, so that none is left over at the end.
 ONE_THREAD := ./controlplane/sim ./controlplane/placement/policy
-LONGEST    := ./controlplane/controller ./cni-plugin/agent ./p4src ./etcd-monitor/guarded ./etcd-monitor/gateway ./switch/ebpf
+LONGEST    := ./test/system/faults ./test/system/lifecycle ./cni-plugin/agent ./p4src ./etcd-monitor/guarded ./etcd-monitor/gateway ./switch/ebpf
 
 test: build ## every test that this machine can run; names what it leaves out
 	@$(PYTHON) p4src/compile.py check && $(PYTHON) p4src/compile.py check netchain-baseline
@@ -117,13 +117,16 @@ test: build ## every test that this machine can run; names what it leaves out
 	@$(GO) test -run 'TestSimulator|TestLinearizable|TestMutants' ./etcd-monitor/guarded
 	@$(GO) test -run TestDictionaryOnExport ./api/slotcodec
 	@$(SUDO) $(GO) test -run TestMemory ./p4src
-	@$(MAKE) --no-print-directory -j2 test-e2e test-python
+	@$(MAKE) --no-print-directory -j3 test-e2e-1 test-e2e-2 test-python
 
-# Two at a time, each in a network of its own: they wait more than they compute.
+# Three at a time, each in a network of its own: they wait more than they compute.
 APART := unshare --net --mount --pid --fork --mount-proc --kill-child sh -c 'ip link set lo up && exec "$$@"' pytest
 
-test-e2e: build ## the tests of whole networks alone
-	@$(SUDO) $(APART) $(PYTHON) -m pytest -q -rs topologies/tests/e2e
+test-e2e: build ## the tests of whole networks alone, in two lanes beside each other
+	@$(MAKE) --no-print-directory -j2 test-e2e-1 test-e2e-2
+
+test-e2e-1 test-e2e-2: build
+	@$(SUDO) $(APART) $(PYTHON) -m pytest -q -rs topologies/tests/e2e --lane $(@:test-e2e-%=%)/2
 
 test-python: build ## the other Python tests alone
 	@$(SUDO) $(APART) $(PYTHON) -m pytest -q -rs --ignore topologies/tests/e2e
@@ -141,10 +144,10 @@ sim-mutants: deps ## remove every rule of the P4 program and the controller in t
 survive: deps ## on each engine for SECONDS, on bad cables and under load: kill and cut off switches, and measure; then stop clients, kill controllers, move keys as well; all must be linearizable
 	@mkdir -p out
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_SURVIVE_ENGINES=$(SURVIVE) NETCRAQ_SURVIVE_SECONDS=$(SECONDS) NETCRAQ_SURVIVE_KEYS=1000 NETCRAQ_SURVIVE_SLOTS=$(SLOTS) NETCRAQ_SURVIVE_OUT=$(CURDIR)/out \
-	  $(GO) test ./controlplane/controller -run '^(TestSurvive|TestAdversary)$$' -count 1 -v -timeout $$((12 * $(SECONDS) + 3600))s
+	  $(GO) test ./test/system/faults -run '^(TestSurvive|TestAdversary)$$' -count 1 -v -timeout $$((12 * $(SECONDS) + 3600))s
 
 gateways: deps ## kill gateways, switches and etcd members while keys move in and out of the network, for SECONDS; the histories must be linearizable
-	@$(SUDO) env PATH="$$PATH" NETCRAQ_LINEARIZABLE=$(SECONDS)s $(GO) test ./controlplane/controller -run '^TestGateways$$' -count 1 -v -timeout $$(($(SECONDS) + 600))s
+	@$(SUDO) env PATH="$$PATH" NETCRAQ_LINEARIZABLE=$(SECONDS)s $(GO) test ./test/system/faults -run '^TestGateways$$' -count 1 -v -timeout $$(($(SECONDS) + 600))s
 
 # ---- SUITES=clientv3,integration,common,robustness MODES=straight,passed,placed RUN=TestKV ----
 SUITES ?=
@@ -207,6 +210,12 @@ lint: deps ## gofmt, go vet, staticcheck, treelint (arrows, words, widths), ruff
 
 p4: ## compile the P4 programs (needs p4c)
 	@/usr/bin/python3 p4src/compile.py make && /usr/bin/python3 p4src/compile.py make netchain-baseline
+
+bpf: deps ## compile the eBPF programs in C (needs clang and llvm-strip)
+	@$(GO) test ./internal/bpf -update
+
+bpf-check: deps ## check that the eBPF programs in C and what is committed of them agree
+	@$(GO) test ./internal/bpf -count 1 -v -run TestCompiled
 
 p4-check: ## check that P4 sources and compiled outputs agree
 	@/usr/bin/python3 p4src/compile.py check && /usr/bin/python3 p4src/compile.py check netchain-baseline

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/client/refchain"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -252,14 +253,10 @@ func TestBadSessions(t *testing.T) {
 			t.Errorf("the next put: %v", err)
 		}
 		w.l.set(func() { w.l.refuse = false })
-		for ctx := within(t, 5*time.Second); ; time.Sleep(5 * time.Millisecond) {
-			if _, err = w.c.Put(ctx, key(1), nil); err == nil {
-				return
-			}
-			if !errors.Is(err, ErrNoSession) {
-				t.Fatal(err)
-			}
-		}
+		poll.Nil(t, 5*time.Second, "a session is leased again", func() error {
+			_, err := w.c.Put(t.Context(), key(1), nil)
+			return err
+		})
 	})
 	t.Run("sessions that were set aside", func(t *testing.T) {
 		chain, c := start(t, refchain.Config{}, 2, nil)

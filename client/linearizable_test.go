@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/netcraq/netcraq/client/refchain"
+	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -26,9 +26,9 @@ func TestLinearizable(t *testing.T) {
 				cfg.Retransmit = 3 * time.Millisecond // sooner than answers come, so that there are many copies
 			})
 			h := work(t, c, chain, seed)
-			if result, info := porcupine.CheckOperationsVerbose(registers, h, 30*time.Second); result != porcupine.Ok {
+			if result, info := porcupine.CheckOperationsVerbose(linearizable.Registers, linearizable.Operations(h), 30*time.Second); result != porcupine.Ok {
 				path := t.TempDir() + "/history.html"
-				_ = porcupine.VisualizePath(registers, info, path)
+				_ = porcupine.VisualizePath(linearizable.Registers, info, path)
 				t.Errorf("the history is not linearizable: %v", result)
 			}
 			s := c.Stats()
@@ -40,11 +40,11 @@ func TestLinearizable(t *testing.T) {
 }
 
 // work makes a history.
-func work(t *testing.T, c *Client, chain *refchain.Chain, seed uint64) []porcupine.Operation {
+func work(t *testing.T, c *Client, chain *refchain.Chain, seed uint64) []linearizable.Call {
 	const workers, each, keys = 6, 150, 2
 	var (
 		mu      sync.Mutex
-		history []porcupine.Operation
+		history []linearizable.Call
 		wg      sync.WaitGroup
 		begun   = time.Now()
 	)
@@ -68,33 +68,33 @@ func work(t *testing.T, c *Client, chain *refchain.Chain, seed uint64) []porcupi
 			var seen [keys]wire.Version
 			for i := range each {
 				k := r.IntN(keys)
-				in := input{key: k, op: wire.Read}
+				x := linearizable.Call{Client: w, Key: uint32(k), Op: wire.Read}
 				if n := r.IntN(10); n < 3 {
-					in.op, in.value = wire.Write, fmt.Sprintf("%d.%d", w, i)
+					x.Op, x.Value = wire.Write, fmt.Sprintf("%d.%d", w, i)
 				} else if n < 4 {
-					in.op, in.del = wire.Write, true
+					x.Op, x.Delete = wire.Write, true
 				} else if n < 7 {
-					in.op, in.value, in.expected = wire.CAS, fmt.Sprintf("%d.%d", w, i), seen[k]
+					x.Op, x.Value, x.Expected = wire.CAS, fmt.Sprintf("%d.%d", w, i), seen[k]
 				}
 				limit := time.Second
 				if r.IntN(10) == 0 {
 					limit = time.Duration(r.Int64N(int64(6 * time.Millisecond)))
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), limit)
-				call := time.Since(begun).Nanoseconds()
-				results := c.Batch(ctx, []Request{{Op: in.op, Key: key(uint32(k)), Value: []byte(in.value), Delete: in.del, Expected: in.expected}})
-				end := time.Since(begun).Nanoseconds()
+				x.Begin = time.Since(begun).Nanoseconds()
+				res := c.Batch(ctx, []Request{{Op: x.Op, Key: key(x.Key), Value: []byte(x.Value), Delete: x.Delete, Expected: x.Expected}})[0]
+				x.End = time.Since(begun).Nanoseconds()
 				cancel()
-				out := output{version: results[0].Version, value: string(results[0].Value), found: results[0].Err == nil}
+				x.Version, x.Got, x.Found = res.Version, string(res.Value), res.Err == nil
 				var e *OpError
-				if errors.As(results[0].Err, &e) {
+				if errors.As(res.Err, &e) {
 					switch {
 					case e.OutcomeUnknown:
-						out, end = output{unknown: true}, math.MaxInt64
+						x.Unknown, x.Version = true, 0
 					case errors.Is(e, ErrNotFound):
-						out.version = e.Version
+						x.Version = e.Version
 					case errors.Is(e, ErrCASFailed):
-						out = output{failed: true, version: e.Version, value: string(e.Value), found: e.Found}
+						x.Failed, x.Version, x.Got, x.Found = true, e.Version, string(e.Value), e.Found
 					case errors.Is(e, ErrTimeout): // a read, or a write that was never sent: it says nothing
 						continue
 					default:
@@ -102,17 +102,12 @@ func work(t *testing.T, c *Client, chain *refchain.Chain, seed uint64) []porcupi
 						return
 					}
 				}
-				if out.version != 0 {
-					seen[k] = out.version
+				if x.Version != 0 {
+					seen[k] = x.Version
 				}
 				mu.Lock()
-				history = append(history, porcupine.Operation{ClientId: w, Input: in, Call: call, Output: out, Return: end})
+				history = append(history, x)
 				mu.Unlock()
-				if out.unknown { // a client of the checker has one operation at a time: this one is never over
-					mu.Lock()
-					history[len(history)-1].ClientId = workers + len(history)
-					mu.Unlock()
-				}
 			}
 		})
 	}
@@ -121,78 +116,4 @@ func work(t *testing.T, c *Client, chain *refchain.Chain, seed uint64) []porcupi
 	wg.Wait()
 	chain.SetFrozen(false)
 	return history
-}
-
-type input struct {
-	key      int
-	op       wire.Op
-	value    string
-	del      bool
-	expected wire.Version
-}
-
-type output struct {
-	unknown bool // the outcome of this write is not known
-	failed  bool // CAS
-	found   bool
-	version wire.Version
-	value   string
-}
-
-// register is a key's state: its version, where somebody has seen it, or else a bound that it is above.
-type register struct {
-	version wire.Version
-	above   bool // the version is greater than this one, by how much nobody has seen
-	value   string
-	found   bool
-}
-
-// is says whether the register's version may be v, and if so it is from then on.
-func (r register) is(v wire.Version) (register, bool) {
-	if r.above {
-		ok := v > r.version
-		r.version, r.above = v, false
-		return r, ok
-	}
-	return r, v == r.version
-}
-
-var registers = porcupine.Model{
-	Partition: func(h []porcupine.Operation) [][]porcupine.Operation {
-		byKey := map[int][]porcupine.Operation{}
-		for _, o := range h {
-			k := o.Input.(input).key
-			byKey[k] = append(byKey[k], o)
-		}
-		var out [][]porcupine.Operation
-		for _, p := range byKey {
-			out = append(out, p)
-		}
-		return out
-	},
-	Init: func() any { return register{} },
-	Step: func(state, in, out any) (bool, any) {
-		s, i, o := state.(register), in.(input), out.(output)
-		written := register{version: o.version, value: i.value, found: !i.del}
-		switch {
-		case i.op == wire.Read, o.failed:
-			s, ok := s.is(o.version)
-			if o.failed && s.version == i.expected {
-				ok = false
-			}
-			return ok && s.found == o.found && s.value == o.value, s
-		case o.unknown && i.op == wire.CAS && !s.above && s.version != i.expected:
-			return true, s // it fails
-		case o.unknown:
-			return true, register{version: s.version, above: true, value: i.value, found: !i.del}
-		case i.op == wire.CAS:
-			s, ok := s.is(i.expected)
-			return ok && o.version > s.version, written
-		}
-		return o.version > s.version, written
-	},
-	Equal: func(a, b any) bool { return a == b },
-	DescribeOperation: func(in, out any) string {
-		return fmt.Sprintf("%+v -> %+v", in, out)
-	},
 }

@@ -31,7 +31,7 @@ from topologies import launch, nodes  # noqa: E402
 
 try:
     from experiments.etcd_network import EtcdNetwork
-    from topologies.network import ENGINES, HOOKS, SWITCHES, NodeError
+    from topologies.network import NodeError
 except ImportError as missing:
     sys.exit(f"{missing}: {launch.NO_MININET}")
 
@@ -116,9 +116,7 @@ class Bench:
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="bench_etcd.py", description="Measure the gateway with placed keys against plain etcd.")
-    parser.add_argument("--switch", choices=SWITCHES, default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH")
-    parser.add_argument("--engine", choices=ENGINES, default="auto", help="engine of the embedded switch")
-    parser.add_argument("--hook", choices=HOOKS, default="auto", help="where the embedded switch's eBPF meets frames")
+    launch.add_switch_arguments(parser)
     parser.add_argument("--keys", type=int, default=10_000, metavar="N", help="keys (default 10000)")
     parser.add_argument("--seconds", type=float, default=5, metavar="N", help="of each measurement under load (default 5)")
     parser.add_argument("--warm", type=float, default=60, metavar="N", help="seconds to wait for half of the reads to be hits (default 60)")
@@ -162,7 +160,7 @@ def judge(result: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
 def go(options: argparse.Namespace) -> int:
     """The whole measurement; the exit status."""
-    kind = {"switch": options.switch, "engine": options.engine, "hook": options.hook}
+    kind = launch.kind_of(options)
     result: dict[str, Any] = {"versions": versions(), "load_average": os.getloadavg()}
     with EtcdNetwork(options.out.absolute().parent / "bench-etcd", members=3, tls=True, **kind) as network:
         bench = Bench(network, options)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A client that runs in a host of the network and does what it is told, for run_chain.py and timeline.py.
+"""A client that runs in a host of the network and does what it is told, for demo.py and timeline.py.
 
 It reads jobs from its standard input, one JSON object a line, and answers each with one line of what it did and saw::
 

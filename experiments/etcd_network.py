@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from topologies import nodes, p4app
+from topologies.controller import ADMIN
 from topologies.network import ChainNetwork, NodeError
 
 HERE, THERE = "169.254.79.1", "169.254.79.2"
@@ -40,8 +41,8 @@ one's are ten higher.
 HOST = "h1"
 LEASE_MS = 1000
 """Of reads: clients, gateway, etcd and Prometheus can keep the controller from a CPU for longer than the usual 200 ms."""
-WINDOW = "5s"
-"""What Prometheus takes rates over, of a sample a second."""
+SAMPLES, WINDOW = "500ms", "2s"
+"""How often Prometheus asks, and what it takes rates over."""
 
 
 def run_ip(*arguments: str, check: bool = True) -> None:
@@ -115,7 +116,7 @@ class EtcdNetwork:
                 return
             if process.poll() is not None or time.monotonic() > deadline:
                 raise NodeError(f"{name} does not come up; {nodes.tail(self.out / f'{name}.log')}")
-            time.sleep(0.1)
+            time.sleep(0.02)
 
     def _up(self) -> None:
         shutil.rmtree(self.out, ignore_errors=True)
@@ -139,6 +140,7 @@ class EtcdNetwork:
         if self.tls:
             self._certificates()
         self._start_etcd()
+        prometheus = self._start_prometheus()
         here = ",".join(f"127.0.0.1:{ETCD + 10 * n}" for n in range(self.members))
         flags = ["--etcd", here, "--prometheus", f"http://127.0.0.1:{PROMETHEUS}", "--heat-window", WINDOW, *self.flags]
         if self.tls:
@@ -150,7 +152,7 @@ class EtcdNetwork:
         for command in (["address", "add", f"{THERE}/30", "dev", CABLE[1]], ["link", "set", CABLE[1], "up"]):
             self.net.execute(HOST, ["ip", *command])
         self._start_gateway()
-        self._start_prometheus()
+        self._wait("prometheus", prometheus, f"http://127.0.0.1:{PROMETHEUS}/-/ready")
 
     def _certificates(self) -> None:
         """One authority, and one certificate for all servers."""
@@ -191,18 +193,19 @@ class EtcdNetwork:
             command += ["--cacert", str(self.out / "ca.pem"), "--cert-file", str(self.out / "cert.pem"), "--key-file", str(self.out / "key.pem")]
         self._wait("etcd-monitor", self._daemon("etcd-monitor", command, inside=True), f"http://{THERE}:{METRICS}/metrics")
 
-    def _start_prometheus(self) -> None:
+    def _start_prometheus(self) -> subprocess.Popen:
+        """Start it; it comes up while the network does."""
         config = {
-            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+            "global": {"scrape_interval": SAMPLES, "scrape_timeout": SAMPLES},
             "scrape_configs": [
                 {"job_name": "etcd-monitor", "static_configs": [{"targets": [f"{THERE}:{METRICS}"]}]},
-                {"job_name": "netcraq-controller", "static_configs": [{"targets": [self.net.admin_address]}]},
+                {"job_name": "netcraq-controller", "static_configs": [{"targets": [ADMIN]}]},
             ],
         }
         (self.out / "prometheus.yml").write_text(json.dumps(config, indent=2))  # JSON is YAML
         command = ["prometheus", f"--config.file={self.out / 'prometheus.yml'}", f"--storage.tsdb.path={self.out / 'prometheus'}"]
         command += [f"--web.listen-address=127.0.0.1:{PROMETHEUS}", "--log.level=warn"]
-        self._wait("prometheus", self._daemon("prometheus", command), f"http://127.0.0.1:{PROMETHEUS}/-/ready")
+        return self._daemon("prometheus", command)
 
     # ---- What is asked of it ----
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +29,14 @@ from topologies import launch, p4app  # noqa: E402
 
 try:
     from experiments.etcd_network import EtcdNetwork
-    from topologies.network import ENGINES, HOOKS, SWITCHES, NodeError
+    from topologies.network import NodeError
 except ImportError as missing:
     sys.exit(f"{missing}: {launch.NO_MININET}")
 
-DWELL = ("--placement-dwell", "1s")
+AT_ONCE = ("--placement-admit-after", "0s")
 """Of the controller: how long a key has to be hot before it is placed. Somebody watches here."""
+FILLING = 64
+"""Writes on their way at once while the keys are filled: a disk syncs many as fast as one."""
 ENOUGH = 0.5
 """The share of reads that the network is to answer."""
 
@@ -49,24 +53,25 @@ class Story:
     def load(self, *arguments: str) -> dict[str, Any]:
         """Run the load for a while and give its report."""
         o = self.options
-        keys = ["--keys", str(o.keys), "--value-size", str(o.value_size), "--zipf", str(o.zipf), "-n", str(o.outstanding)]
+        keys = ["--keys", str(o.keys), "--value-size", str(o.value_size), "--zipf", str(o.zipf)]
         return self.network.load(*keys, *arguments)
 
     def fill(self) -> None:
         """Write every key once."""
-        self.load("--duration", "10ms")
+        self.load("-n", str(FILLING), "--duration", "10ms")
         self.before = self.network.counted()
 
-    def second(self) -> dict[str, Any]:
-        """One second of load, and what became of it."""
-        report = self.load("--fill=false", "--duration", "900ms", "--mix", self.options.mix)
+    def row(self) -> dict[str, Any]:
+        """A second of load, or what ``--row`` says, and what became of it. (A tenth is for the load to start in.)"""
+        took = ["--duration", f"{round(1000 * self.options.row) - 100}ms"]
+        report = self.load("--fill=false", *took, "-n", str(self.options.outstanding), "--mix", self.options.mix)
         now = self.network.counted()
         new = {who: count - self.before.get(who, 0.0) for who, count in now.items()}
         self.before = now
         reads = sum(new.values())
         get = report["ops"].get("get", {"latencyMicros": {}})["latencyMicros"]
         figures = {
-            "second": len(self.seconds) + 1,
+            "second": round((len(self.seconds) + 1) * self.options.row, 2),
             "queries_per_second": round(report["queriesPerSecond"]),
             "hit_rate": round(new.get("network", 0.0) / reads, 4) if reads else None,
             "read_p50_us": get.get("p50"),
@@ -77,28 +82,31 @@ class Story:
         self.seconds.append(figures)
         return figures
 
+    def tell(self, seconds: float) -> Iterator[None]:
+        """Rows for some seconds, each printed."""
+        for _ in range(max(1, round(seconds / self.options.row))):
+            print(line(self.row()), flush=True)
+            yield
+
     def hits(self, over: int = 3) -> float:
-        """The share of reads that the network answered in each of the last seconds: the least."""
+        """The share of reads that the network answered in each of the last rows: the least."""
         last = [figures["hit_rate"] or 0.0 for figures in self.seconds[-over:]]
         return min(last) if len(last) == over else 0.0
 
 
 def line(figures: dict[str, Any]) -> str:
-    """A second, for people."""
+    """A row, for people."""
     percent = "-" if figures["hit_rate"] is None else f"{100 * figures['hit_rate']:.1f} %"
     p50, p99 = ("-" if figures[name] is None else f"{figures[name]:,.0f}" for name in ("read_p50_us", "read_p99_us"))
-    return (
-        f"{figures['second']:>6} {figures['queries_per_second']:>10,} {percent:>10} {p50:>10} {p99:>10} {figures['placed']:>8} {figures['failed']:>8}"
-    )
+    counts = f"{figures['placed']:>8} {figures['failed']:>8}"
+    return f"{figures['second']:>6g} {figures['queries_per_second']:>10,} {percent:>10} {p50:>10} {p99:>10} {counts}"
 
 
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="hot_keys.py", description="Show hot etcd keys moving into the network.")
     parser.add_argument("--nodes", type=int, default=4, metavar="N", help="switches in a ring, 3 to 8 (default 4)")
-    parser.add_argument("--switch", choices=SWITCHES, default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH")
-    parser.add_argument("--engine", choices=ENGINES, default="auto", help="engine of the embedded switch")
-    parser.add_argument("--hook", choices=HOOKS, default="auto", help="where the embedded switch's eBPF meets frames")
+    launch.add_switch_arguments(parser)
     sealed = [p for p in p4app.PROFILES if p >= 1024]  # cells are sealed, which 128 bits do not hold
     parser.add_argument("--profile", type=int, choices=sealed, default=1024, help="width of a value in bits (default 1024)")
     parser.add_argument("--keys", type=int, default=1000, metavar="N", help="keys (default 1000)")
@@ -110,6 +118,7 @@ def arguments() -> argparse.ArgumentParser:
         "--seconds", type=int, default=60, metavar="N", help="within which half of the reads are to be answered by the network (default 60)"
     )
     parser.add_argument("--after", type=int, default=4, metavar="N", help="seconds after a switch was killed; 0: none is (default 4)")
+    parser.add_argument("--row", type=float, default=1, metavar="SECONDS", help="of load for each line of figures (default 1)")
     parser.add_argument("--bin", default="bin", metavar="FOLDER", help="of the programs etcd-monitor and netcraq-peers (default bin)")
     parser.add_argument(
         "--out", type=Path, default=ROOT / "out" / "hot-keys.json", metavar="FILE", help="where the figures go (default out/hot-keys.json)"
@@ -120,7 +129,7 @@ def arguments() -> argparse.ArgumentParser:
 def go(options: argparse.Namespace) -> int:
     """The whole story; the exit status."""
     print("starting etcd, the chain, the gateway and Prometheus", flush=True)
-    kind = {"switch": options.switch, "engine": options.engine, "hook": options.hook, "flags": DWELL}
+    kind = {**launch.kind_of(options), "flags": AT_ONCE}
     out = options.out.absolute().parent / "hot-keys"
     with EtcdNetwork(out, switches=options.nodes, profile=options.profile, bin=options.bin, **kind) as network:
         net, story = network.net, Story(options, network)
@@ -129,24 +138,22 @@ def go(options: argparse.Namespace) -> int:
         print(f"writing {options.keys:,} keys through the gateway", flush=True)
         story.fill()
         print("second  queries/s    network    p50 µs     p99 µs   placed   failed   (reads: Zipf", options.zipf, options.mix + ")", flush=True)
-        for _ in range(options.seconds):
-            print(line(story.second()), flush=True)
+        for _ in story.tell(options.seconds):
             if story.hits() >= ENOUGH:
                 break
         enough = story.hits() >= ENOUGH
-        killed = None
+        killed, last = None, story.seconds[-1]
         if enough and options.after:
             victim = network.topology.chains[0].members[options.nodes // 2]
-            killed = {"switch": victim, "after_second": len(story.seconds)}
+            killed = {"switch": victim, "after_second": story.seconds[-1]["second"]}
             net.kill_switch(victim)
             print(f"{victim} was killed", flush=True)
-            for _ in range(options.after):
-                print(line(story.second()), flush=True)
+            deque(story.tell(options.after))
+            print(f"{victim} is started again and filled", flush=True)
             network.bring_back(victim)
-            killed["back_after_second"] = len(story.seconds)
+            killed["back_after_second"] = story.seconds[-1]["second"]
             print(f"{victim} is back", flush=True)
-            for _ in range(3):
-                print(line(story.second()), flush=True)
+            deque(story.tell(2 * options.row))
             for event in net.admin.events():
                 if event["type"] in ("chain.failover", "chain.fenced", "chain.recovering", "chain.recovered"):
                     print(f"  {event['time'][11:23]} {event['type']}: {event['message']}")
@@ -168,9 +175,9 @@ def go(options: argparse.Namespace) -> int:
             for key in placement["others"][:10]:
                 print(f"  {key['key']}: {key['code']}: {key['reason']}")
             return 1
-        first, last = story.seconds[0], story.seconds[(killed or {"after_second": len(story.seconds)})["after_second"] - 1]
+        first = story.seconds[0]
         print(
-            f"after {last['second']} s the network answers {100 * last['hit_rate']:.0f} % of the reads; median {first['read_p50_us']:.0f} µs → "
+            f"after {last['second']:g} s the network answers {100 * last['hit_rate']:.0f} % of the reads; median {first['read_p50_us']:.0f} µs → "
             f"{last['read_p50_us']:.0f} µs; every value that was read is one that was written to its key"
         )
         return 0

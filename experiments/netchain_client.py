@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from netcraq.client import NetCRAQError, NotFound, Timeout
 
 PORT = 8888
-VALUE_BYTES = 16
 READ, WRITE = 1, 3
 OK, NOT_FOUND = 0, 1
 

@@ -50,9 +50,9 @@ def test_counts_are_of_reads_by_who_answered(story: hot_keys.Story) -> None:
     assert story.network.counted() == {"forwarded": 40, "miss": 10, "network": 150}
 
 
-def test_a_second_is_what_is_new(story: hot_keys.Story) -> None:
+def test_a_row_is_what_is_new(story: hot_keys.Story) -> None:
     story.before = {"forwarded": 30, "miss": 10, "network": 120}
-    figures = story.second()
+    figures = story.row()
     assert figures == {
         "second": 1,
         "queries_per_second": 1234,
@@ -63,11 +63,11 @@ def test_a_second_is_what_is_new(story: hot_keys.Story) -> None:
         "placed": 7,
     }
     assert hot_keys.line(figures).split() == ["1", "1,234", "75.0", "%", "80", "900", "7", "3"]
-    assert story.second()["hit_rate"] is None  # nothing was read
+    assert story.row()["hit_rate"] is None  # nothing was read
     assert "-" in hot_keys.line(story.seconds[-1])
 
 
-def test_enough_is_enough_for_some_seconds(story: hot_keys.Story) -> None:
+def test_enough_is_enough_for_some_rows(story: hot_keys.Story) -> None:
     for rate, least in ((0.9, 0.0), (0.8, 0.0), (0.6, 0.6), (None, 0.0), (0.7, 0.0), (0.7, 0.0), (0.7, 0.7)):
         story.seconds.append({"hit_rate": rate})
         assert story.hits() == least

@@ -12,7 +12,7 @@ import pytest
 
 from experiments import timeline, timeline_run
 from experiments.chain_client import digest, value_of
-from experiments.chain_run import RunError
+from experiments.chain_session import RunError
 from experiments.timeline_run import Answer, Event
 from topologies import p4app
 from topologies.tests.conftest import why_not

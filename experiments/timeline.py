@@ -32,12 +32,12 @@ matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
 from matplotlib import pyplot  # noqa: E402
 
 from experiments.bench import versions  # noqa: E402
-from experiments.chain_run import RunError  # noqa: E402
+from experiments.chain_session import RunError  # noqa: E402
 from topologies import launch, namespaces, p4app  # noqa: E402
 
 try:
     from experiments.timeline_run import SYSTEMS, Event, Times, marks, rows, run
-    from topologies.network import ENGINES, HOOKS, SWITCHES, NodeError
+    from topologies.network import NodeError
 except ImportError as missing:
     sys.exit(f"{missing}: {launch.NO_MININET}")
 
@@ -86,9 +86,7 @@ def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="timeline.py", description="Plot what clients see while a switch of the chain is killed and brought back.")
     parser.add_argument("--system", choices=SYSTEMS, default="NetCRAQ", help="or NetChain, the baseline (default NetCRAQ)")
-    parser.add_argument("--switch", choices=SWITCHES, default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH")
-    parser.add_argument("--engine", choices=ENGINES, default="auto", help="engine of the embedded switch")
-    parser.add_argument("--hook", choices=HOOKS, default="auto", help="where the embedded switch's eBPF meets frames")
+    launch.add_switch_arguments(parser)
     parser.add_argument("--victim", choices=("s1", "s2", "s3", "s4"), default="s3", help="who dies: s1 is the head, s4 the tail (default s3)")
     parser.add_argument("--lease", type=int, default=200, metavar="MS", help="read lease (default 200)")
     parser.add_argument("--keys", type=int, default=1000, metavar="N", help="keys in the chain; 64 of them are read and written (default 1000)")
@@ -104,7 +102,7 @@ def arguments() -> argparse.ArgumentParser:
 def go(options: argparse.Namespace) -> None:
     """The run, and what it leaves behind."""
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    kind = {"switch": options.switch, "engine": options.engine, "hook": options.hook}
+    kind = launch.kind_of(options)
     times = Times(options.before, options.away, options.after)
     network = options.out.absolute().parent / "network"
     with namespaces.private():

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from experiments.chain_client import digest, value_of
-from experiments.chain_run import Client, RunError
+from experiments.chain_session import Client, RunError
 from experiments.history import Operation, violations
 from experiments.netchain_client import NetChainClient, key_id
 from experiments.query_generator import percentile

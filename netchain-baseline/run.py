@@ -18,7 +18,7 @@ from topologies.controller import declaration  # noqa: E402
 from topologies.nodes import DIE_WITH_PARENT  # noqa: E402
 
 try:
-    from topologies.network import ENGINES, HOOKS, SWITCHES, ChainNetwork, NodeError
+    from topologies.network import ChainNetwork, NodeError
 except ImportError as missing:
     sys.exit(f"{missing}: {launch.NO_MININET}")
 
@@ -38,9 +38,7 @@ exit, or Ctrl-D, ends the network."""
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="run.py", description="Start NetChain, the baseline, on four switches in a ring, and show a prompt.")
-    parser.add_argument("--switch", choices=SWITCHES, default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH")
-    parser.add_argument("--engine", choices=ENGINES, default="auto", help="engine of the embedded switch")
-    parser.add_argument("--hook", choices=HOOKS, default="auto", help="where the embedded switch's eBPF meets frames")
+    launch.add_switch_arguments(parser)
     parser.add_argument("--seq-bits", choices=("16", "128"), default="128", help="width of sequence numbers (default 128)")
     parser.add_argument("--groups", default="100", help="virtual groups that the keys are spread over (default 100)")
     parser.add_argument("--keys", default="256", help="how many keys there are (default 256)")
@@ -53,7 +51,7 @@ def go(options: argparse.Namespace) -> None:
     content["topology"]["links"].append(["s4", "s1"])
     topology = p4app.check(content, "a ring of 4 switches")
     out = ROOT / "out" / "netchain"
-    kind = {"switch": options.switch, "engine": options.engine, "hook": options.hook}
+    kind = launch.kind_of(options)
     with ChainNetwork(topology, **kind, out=out, controller=False) as net:
         file = out / "netchain.json"
         file.write_text(json.dumps(declaration(topology), indent=2) + "\n")

@@ -23,6 +23,22 @@ if __package__ in (None, ""):  # run as a file: the project's folder is where it
 from topologies import ownership, p4app
 from topologies.controller import ADMIN
 
+SWITCHES = ("embedded", "bmv2")
+ENGINES = ("auto", "ebpf", "interp")
+HOOKS = ("auto", "tc", "xdp")
+
+
+def add_switch_arguments(parser: argparse.ArgumentParser) -> None:
+    """Have a command line say which switches there are to be: :func:`kind_of` reads it."""
+    parser.add_argument("--switch", choices=SWITCHES, default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH")
+    parser.add_argument("--engine", choices=ENGINES, default="auto", help="engine of the embedded switch")
+    parser.add_argument("--hook", choices=HOOKS, default="auto", help="where the embedded switch's eBPF meets frames")
+
+
+def kind_of(options: argparse.Namespace) -> dict[str, str]:
+    """The kind of switches, as ChainNetwork takes it."""
+    return {"switch": options.switch, "engine": options.engine, "hook": options.hook}
+
 
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
@@ -30,9 +46,7 @@ def arguments() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("file", nargs="?", type=Path, help="topology file (default: topologies/chain-4.json)")
     what.add_argument("--nodes", type=int, metavar="N", help="no file: N switches in a line (2 to 8), a host at each")
-    parser.add_argument("--switch", choices=("embedded", "bmv2"), default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH")
-    parser.add_argument("--engine", choices=("auto", "ebpf", "interp"), default="auto", help="engine of the embedded switch")
-    parser.add_argument("--hook", choices=("auto", "tc", "xdp"), default="auto", help="where the embedded switch's eBPF meets frames")
+    add_switch_arguments(parser)
     parser.add_argument("--profile", type=int, choices=p4app.PROFILES, help="width of a value in bits, instead of the file's")
     parser.add_argument("--admin", default=ADMIN, metavar="HOST:PORT", help=f"where the controller serves its page and metrics (default {ADMIN})")
     parser.add_argument("--out", type=Path, default=p4app.ROOT / "out" / "network", metavar="DIR", help="for logs (default out/network)")
@@ -173,7 +187,7 @@ def launch(topology: p4app.Topology, options: argparse.Namespace) -> int:
         print(f"{missing}: {NO_MININET}", file=sys.stderr)
         return 1
     end_on_signals()
-    network = ChainNetwork(topology, switch=options.switch, engine=options.engine, hook=options.hook, admin=options.admin, out=options.out.absolute())
+    network = ChainNetwork(topology, **kind_of(options), admin=options.admin, out=options.out.absolute())
     try:
         with network:
             print(describe(topology))

@@ -33,11 +33,9 @@ from mininet.net import Mininet
 
 from topologies import namespaces, nodes, ownership, p4app
 from topologies.controller import ADMIN, SYSTEM_SOCKET, Controller, Operator, socket_for
+from topologies.launch import ENGINES, HOOKS, SWITCHES
 from topologies.nodes import Bmv2Switch, Cable, EmbeddedSwitch, Host, NodeError, Switch
 
-SWITCHES = ("embedded", "bmv2")
-ENGINES = ("auto", "ebpf", "interp")
-HOOKS = ("auto", "tc", "xdp")
 OUT = p4app.ROOT / "out" / "network"
 
 
@@ -133,6 +131,8 @@ class ChainNetwork:
         try:
             if self.controller is not None:
                 self.controller.stop()
+            for switch in self.switches.values():
+                switch.end()  # all at once; Mininet waits for one after the other
             if self.mininet is not None:
                 # Where a signal came in the middle of a command of Mininet's, it refuses the next one: the sweep takes down what it leaves.
                 with contextlib.suppress(AssertionError):

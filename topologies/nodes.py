@@ -143,6 +143,11 @@ class Switch(_Owned, MininetSwitch):
             self.process.kill()
             self.process.wait()
 
+    def end(self) -> None:
+        """Ask the process to end."""
+        if self.alive():
+            self.process.terminate()
+
     def stop(self, deleteIntfs: bool = True) -> None:
         """End the process and remove the ports."""
         stop_process(self.process)

@@ -91,7 +91,7 @@ def claim(interfaces: list[str], **facts: Any) -> Run:
     with _directory_lock():
         _reap()
         here = namespaces.identity()
-        for run_id, what in _living(wait_for_stopping=True).items():
+        for run_id, what in _living(wait_for_stopping_in=here).items():
             if what.get("namespace") == here:
                 topology, pid = what.get("topology", f"run {run_id}"), what.get("pid", "unknown")
                 raise BusyError(f"a NetCRAQ network is up already: {topology}, process {pid}. End it first")
@@ -142,18 +142,19 @@ def _directory_lock() -> Iterator[None]:
         os.close(file)
 
 
-def _living(wait_for_stopping: bool = False) -> dict[str, dict[str, Any]]:
-    """The runs whose lock is held, with what they noted. One that is on its way out is waited for, if asked."""
+def _living(wait_for_stopping_in: str | None = None) -> dict[str, dict[str, Any]]:
+    """The runs whose lock is held, with what they noted. One that is on its way out of a namespace is waited for, if asked."""
     living = {}
     deadline = time.monotonic() + 15
     for path in DIRECTORY.glob("*"):
         if path.name == "lock":
             continue
         while (what := _held(path)) is not None:
-            if not (wait_for_stopping and what.get("phase") == "stopping" and time.monotonic() < deadline):
+            leaving = what.get("phase") == "stopping" and what.get("namespace") == wait_for_stopping_in
+            if not leaving or time.monotonic() > deadline:
                 living[path.name] = what
                 break
-            time.sleep(0.1)
+            time.sleep(0.02)
     return living
 
 

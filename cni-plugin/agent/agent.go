@@ -77,7 +77,7 @@ func New(opts Options) (*Agent, error) {
 // between nodes, and all tagged frames. No container has a use for tags: the node has no interface that would take them.
 // Where the switches are not on the nodes that is all of NetCRAQ: a container would come to them under the node's
 // address, and with the node's rights.
-var podRules = ingressfilter.Rules{Ports: []uint16{wire.Port}, Destinations: []uint16{podroutes.VXLANPort}, Untagged: true}
+var podRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort, Untagged: true}
 
 // noSwitch is where there is none.
 type noSwitch struct{}

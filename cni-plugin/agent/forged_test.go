@@ -15,6 +15,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -109,17 +110,15 @@ func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, reade
 	atPod(ingressfilter.Detach)
 	p.sendFrames(t, double.Frame())
 	defer atPod(func(ifindex int) error { return ingressfilter.Attach(ifindex, agent.PodRules) })
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	poll.Until(t, 5*time.Second, "without the filters somebody believes a forged acknowledgement: else the test means nothing", func() bool {
 		for name, c := range readers {
 			if r, err := c.Get(t.Context(), forged.Key); err == nil && string(r.Value) == string(forged.Value) {
 				t.Logf("without the filters one of them has %s read %q", name, r.Value)
-				return
+				return true
 			}
 		}
-		if time.Now().After(end) {
-			t.Fatal("without the filters nobody believes a forged acknowledgement either: the test means nothing")
-		}
-	}
+		return false
+	})
 }
 
 // contained has the second of two nodes send other packets than NetCRAQ's in the tunnel between the switches, as a node

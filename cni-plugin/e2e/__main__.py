@@ -17,7 +17,7 @@ from e2e import acceptance, attacks, binaries, chain, failure, gateway, install,
 from e2e.acceptance import Check, CheckError
 from e2e.cluster import Cluster, Say, missing
 from e2e.node import NodeError
-from e2e.workload import Comparison
+from e2e.paper_workload import Comparison
 
 CHECKS: dict[str, Check | str] = {
     "ready": acceptance.ready,

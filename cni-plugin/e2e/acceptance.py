@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from e2e import install, leaks, workloads
+from e2e import fixtures, install, leaks
 from e2e.cluster import Cluster
 from e2e.kubectl import until
 from e2e.node import Node, NodeError
@@ -52,13 +52,13 @@ def pods(cluster: Cluster, *apps: str) -> list[dict[str, Any]]:
 def network(cluster: Cluster) -> str:
     """Pods reach pods of the same node and of others, services by address and by name; the outside reaches services by any node."""
     kubectl = cluster.kubectl
-    kubectl.apply(workloads.daemon_set("web"), workloads.daemon_set("peer"), workloads.service("web", workloads.NODE_PORT))
+    kubectl.apply(fixtures.daemon_set("web"), fixtures.daemon_set("peer"), fixtures.service("web", fixtures.NODE_PORT))
     for app in ("web", "peer"):
         kubectl.rollout(f"daemonset/{app}")
     web, peers = pods(cluster, "web"), pods(cluster, "peer")
     require(len(web) == len(peers) == len(cluster.nodes), f"{len(web)} and {len(peers)} pods for {len(cluster.nodes)} nodes")
     address = kubectl.json("get", "service", "web")["spec"]["clusterIP"]
-    services = [f"http://{address}/", "http://web.default.svc.cluster.local/", f"http://{cluster.nodes[-1].address}:{workloads.NODE_PORT}/"]
+    services = [f"http://{address}/", "http://web.default.svc.cluster.local/", f"http://{cluster.nodes[-1].address}:{fixtures.NODE_PORT}/"]
     urls = [f"http://{pod['status']['podIP']}:8080/" for pod in web] + services
     names = [pod["metadata"]["name"] for pod in web]
 
@@ -80,8 +80,8 @@ def network(cluster: Cluster) -> str:
             require(source["status"]["podIP"] in line, f"the address was changed on the way: {line}")
         asked += len(urls)
     for node in cluster.nodes:
-        answer = cluster.lan.run("curl", "-sS", "--max-time", "10", f"http://{node.address}:{workloads.NODE_PORT}/")
-        require("web-" in answer, f"{node.name}'s port {workloads.NODE_PORT}: {answer!r}")
+        answer = cluster.lan.run("curl", "-sS", "--max-time", "10", f"http://{node.address}:{fixtures.NODE_PORT}/")
+        require("web-" in answer, f"{node.name}'s port {fixtures.NODE_PORT}: {answer!r}")
     found = kubectl.inside(peers[-1]["metadata"]["name"], "/testpod", "lookup", "kubernetes.default.svc.cluster.local").stdout
     require("10.96.0.1" in found, f"DNS says {found!r}")
     return f"{asked} requests from pods, to pods of the same and of other nodes, services, names; {len(cluster.nodes)} from outside"
@@ -91,7 +91,7 @@ def storm(cluster: Cluster) -> str:
     """Many pods come and go, and leave nothing."""
     kubectl = cluster.kubectl
     before = {node.name: leaks.look(node) for node in cluster.nodes}
-    kubectl.apply(workloads.deployment("storm", 0, probe=False))
+    kubectl.apply(fixtures.deployment("storm", 0, probe=False))
     begin = time.monotonic()
     kubectl("scale", "deployment/storm", f"--replicas={STORM}")
     kubectl.rollout("deployment/storm", seconds=600)

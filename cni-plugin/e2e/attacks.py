@@ -11,7 +11,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from e2e import chain, workloads
+from e2e import chain, fixtures
 from e2e.acceptance import require
 from e2e.api import Api
 from e2e.cluster import Cluster
@@ -77,7 +77,7 @@ def _namespace(name: str) -> list[dict[str, Any]]:
 
 def _pod(namespace: str, name: str, node: str, *, account: str = "default", asks: bool = False, raw: bool = True) -> dict[str, Any]:
     """A pod on a node. Without ``raw`` it has no capability at all, and is not root."""
-    template = workloads.template(name, probe=False)
+    template = fixtures.template(name, probe=False)
     if not raw:
         template["spec"]["containers"][0]["securityContext"] |= {"capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True, "runAsUser": 65534}
     annotations = {ANNOTATION: "true"} if asks else {}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from e2e import images
+from e2e import cluster_images
 from e2e.acceptance import require
 from e2e.cluster import Cluster
 from e2e.gateway import ask
@@ -61,7 +61,7 @@ def forms(cluster: Cluster) -> str:
     """The chain forms over the nodes' switches."""
     train(cluster)
     kubectl, begin = cluster.kubectl, time.monotonic()
-    kubectl("apply", "-f", str(images.DEPLOY / "chain.yaml"))
+    kubectl("apply", "-f", str(cluster_images.DEPLOY / "chain.yaml"))
     until("the chain is ready", lambda: is_ready(kubectl))
     found = status(kubectl)
     require(len(found["members"]) == len(cluster.nodes), f"members: {found['members']}")

@@ -12,7 +12,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from e2e import binaries, cgroups, images, kubeadm, lan, settings
+from e2e import binaries, cgroups, cluster_images, kubeadm, lan, settings
 from e2e.kubectl import Kubectl
 from e2e.lan import Lan
 from e2e.node import Node, NodeError, mount_points
@@ -56,7 +56,7 @@ class Cluster:
         kubernetes = binaries.kubernetes(self.say)
         self.say("building the project's commands and images")
         own = binaries.own(settings.OUT / "bin")
-        self._archives = images.write(settings.OUT / "images", kubernetes, own)
+        self._archives = cluster_images.write(settings.OUT / "images", kubernetes, own)
         self._made = mount_points(settings.OUT / "mount-points")
         self.folder.mkdir(parents=True)
         self.lan = Lan()
@@ -108,7 +108,7 @@ class Cluster:
         """Put the images on the nodes."""
         loading = []
         for node in self.nodes:
-            wanted = [path for name, path in self._archives.items() if node is self.first or name not in images.CONTROL_PLANE]
+            wanted = [path for name, path in self._archives.items() if node is self.first or name not in cluster_images.CONTROL_PLANE]
             script = " && ".join(f"ctr -n k8s.io images import --no-unpack {path}" for path in wanted)
             loading.append((node, subprocess.Popen(node.command(["sh", "-c", script]), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)))
         for node, process in loading:
@@ -136,7 +136,7 @@ class Cluster:
         config = kubeadm.init(self.first.name, self.first.address, gateway=self.gateway, proxy_mode=self._proxy_mode)
         (self.first.folder / "mnt" / "kubeadm.yaml").write_text(config)
         if self.gateway:
-            shutil.copy(images.DEPLOY / "etcd-monitor" / "etcd-monitor.yaml", self.first.folder / "etc-kubernetes" / "manifests")
+            shutil.copy(cluster_images.DEPLOY / "etcd-monitor" / "etcd-monitor.yaml", self.first.folder / "etc-kubernetes" / "manifests")
         self._kubeadm(self.first, "init")
         self.say("the control plane answers")
         for node in self.nodes[1:]:

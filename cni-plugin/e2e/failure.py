@@ -8,7 +8,7 @@ import time
 from http.client import HTTPException
 from typing import Any
 
-from e2e import chain, workloads
+from e2e import chain, fixtures
 from e2e.acceptance import pods, require
 from e2e.api import Api, ApiError
 from e2e.cluster import Cluster
@@ -78,7 +78,7 @@ class Writer(threading.Thread):
 def power_off(cluster: Cluster) -> str:
     """A node goes: the chain goes on without it, its pods are made elsewhere, no acknowledged write is lost. It comes back, and is a member again."""
     kubectl, victim = cluster.kubectl, cluster.nodes[-1]
-    kubectl.apply(workloads.deployment(APP, REPLICAS))
+    kubectl.apply(fixtures.deployment(APP, REPLICAS))
     kubectl.rollout(f"deployment/{APP}")
     with Api(cluster.first) as api:
         writer = Writer(api)

@@ -24,7 +24,6 @@ CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blki
 
 CGROUPS = Path("/sys/fs/cgroup")
 
-CONFIG = Path("/var/lib/kubelet/config.yaml")
 FLAGS = Path("/var/lib/kubelet/kubeadm-flags.env")
 """What kubeadm writes for kubelet."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 
-from e2e import images
+from e2e import cluster_images
 from e2e.cluster import Cluster
 from e2e.lan import DIE_WITH_PARENT
 from e2e.node import NodeError
@@ -17,7 +17,7 @@ AGENTS = ("netcraq-agent", "netcraq-agent-control-plane")
 
 def install(cluster: Cluster) -> None:
     """Apply the manifests."""
-    cluster.kubectl("apply", "-k", str(images.DEPLOY))
+    cluster.kubectl("apply", "-k", str(cluster_images.DEPLOY))
 
 
 def wait(cluster: Cluster) -> None:
@@ -30,7 +30,7 @@ def wait(cluster: Cluster) -> None:
 def prometheus(cluster: Cluster):
     """Debian's Prometheus on the control-plane node, with the project's scrape configuration."""
     node = cluster.first
-    config, data = images.DEPLOY / "prometheus" / "scrape.yaml", node.folder / "mnt" / "prometheus"
+    config, data = cluster_images.DEPLOY / "prometheus" / "scrape.yaml", node.folder / "mnt" / "prometheus"
     data.mkdir(exist_ok=True)
     command = node.command(
         ["prometheus", f"--config.file={config}", "--storage.tsdb.path=/mnt/prometheus", "--web.listen-address=127.0.0.1:9090", "--log.level=warn"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 import time
 
-from e2e import chain, images, install, workloads
+from e2e import chain, cluster_images, fixtures, install
 from e2e.acceptance import pods, require
 from e2e.cluster import Cluster
 from e2e.kubectl import until
@@ -59,14 +59,14 @@ def remove(cluster: Cluster) -> str:
     until("the tests' pods are gone", lambda: not pods(cluster, "web", "peer"))
     kubectl("-n", "kube-system", "scale", "deployment/coredns", "--replicas=0")
     until("the cluster's own pods are gone", lambda: not kubectl.items("pods", "-n", "kube-system", "-l", "k8s-app=kube-dns"))
-    kubectl("delete", "-k", str(images.DEPLOY), "--ignore-not-found", "--timeout=120s")
+    kubectl("delete", "-k", str(cluster_images.DEPLOY), "--ignore-not-found", "--timeout=120s")
     for node in cluster.nodes:
         node.run("netcraq-agent", "cleanup")
         until(f"{node.name} is clean", lambda node=node: _clean(node), 60)
     install.install(cluster)
     install.wait(cluster)
     kubectl("-n", "kube-system", "scale", "deployment/coredns", "--replicas=2")
-    kubectl.apply(workloads.daemon_set("web"))
+    kubectl.apply(fixtures.daemon_set("web"))
     kubectl.rollout("daemonset/web")
     kubectl.rollout("deployment/coredns", "kube-system")
     kubectl("delete", "daemonset/web")

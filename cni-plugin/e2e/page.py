@@ -20,8 +20,6 @@ from matplotlib import pyplot
 
 COLOURS = {"without": "#888888", "with": "#1f77b4"}
 NAMES = {"without": "without NetCRAQ", "with": "with NetCRAQ"}
-PAPER_SHARE = 0.55
-"""Of a cluster's reads on its 25 hottest keys: the paper's."""
 
 STYLE = """
 body{font:16px/1.5 sans-serif;max-width:75em;margin:2em auto;padding:0 1em}p{max-width:60em}img{max-width:100%}

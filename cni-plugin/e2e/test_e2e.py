@@ -9,7 +9,7 @@ import tarfile
 
 import pytest
 
-from e2e import attacks, gateway, image, images, kubeadm, settings
+from e2e import attacks, cluster_images, gateway, kubeadm, oci_archive, settings
 from e2e.leaks import Traces
 
 METRICS = """\
@@ -36,7 +36,7 @@ def test_counts():
 def test_image(tmp_path):
     program = tmp_path / "program"
     program.write_bytes(b"\x7fELF")
-    wanted = image.Image("x.test/y:1", ["/program"], files={"program": program}, links={"/sbin/other": "program"})
+    wanted = oci_archive.Image("x.test/y:1", ["/program"], files={"program": program}, links={"/sbin/other": "program"})
     wanted.write(tmp_path / "a.tar")
     wanted.write(tmp_path / "b.tar")
     assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
@@ -54,7 +54,7 @@ def test_containerfiles(tmp_path):
     names = ("netcraq-agent", "netcraqctl", "netcraq-cni", "loopback", "host-local", "portmap", "bandwidth", "etcd-monitor")
     for name in names:
         (tmp_path / name).write_bytes(name.encode())
-    found = {tag: image.from_containerfile(path, tag, tmp_path) for path, tag in images.project()}
+    found = {tag: oci_archive.from_containerfile(path, tag, tmp_path) for path, tag in cluster_images.project()}
     assert set(found) == {"localhost/netcraq/netcraq-agent:dev", "localhost/netcraq/etcd-monitor:dev"}
     assert found["localhost/netcraq/etcd-monitor:dev"].files == {"usr/local/bin/etcd-monitor": tmp_path / "etcd-monitor"}
     for one in found.values():
@@ -64,8 +64,8 @@ def test_containerfiles(tmp_path):
 @pytest.mark.parametrize("line", ["RUN true", "COPY file /", "COPY --from=build /out/a /b"])
 def test_containerfile_not_understood(tmp_path, line):
     (tmp_path / "Containerfile").write_text(f"FROM golang AS build\nRUN make\nFROM scratch\n{line}\n")
-    with pytest.raises(image.ImageError, match="understood"):
-        image.from_containerfile(tmp_path / "Containerfile", "x", tmp_path)
+    with pytest.raises(oci_archive.ImageError, match="understood"):
+        oci_archive.from_containerfile(tmp_path / "Containerfile", "x", tmp_path)
 
 
 def test_kubeadm():
@@ -102,7 +102,7 @@ def test_help():
 
 def test_what_is_downloaded_is_pinned():
     """What the project fetches is named by its hash: base images by digest, Python's packages and Go's modules by the hashes of their files."""
-    for path, _ in images.project():
+    for path, _ in cluster_images.project():
         for line in path.read_text().splitlines():
             if line.startswith("FROM "):
                 assert re.match(r"FROM (scratch$|[\w./-]+/golang:[\d.]+@sha256:[0-9a-f]{64} AS build$)", line), f"{path}: {line}"

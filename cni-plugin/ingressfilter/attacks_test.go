@@ -109,8 +109,8 @@ func (r *route) arrive(p udptest.Packet) (names []string) {
 // TestWrapped sends packets of the switches' and the tunnels' ports in all ways through a node and
 // to it: without a filter, with the filter of agents before, and with the one that replaces it.
 func TestWrapped(t *testing.T) {
-	pods := Rules{Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}, Untagged: true}
-	uplink := Rules{Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}}
+	pods := Rules{Port: netcraq, Destination: vxlan, Untagged: true}
+	uplink := Rules{Port: netcraq, Destination: vxlan}
 	for hook, old := range map[string]bool{"tcx": false, "clsact": true} {
 		t.Run(hook, func(t *testing.T) {
 			withoutTCX = old
@@ -230,8 +230,8 @@ func TestMutated(t *testing.T) {
 			control)
 	}
 	for name, rules := range map[string]Rules{
-		"pods":   {Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}, Untagged: true},
-		"uplink": {Ports: []uint16{netcraq}, Destinations: []uint16{vxlan}},
+		"pods":   {Port: netcraq, Destination: vxlan, Untagged: true},
+		"uplink": {Port: netcraq, Destination: vxlan},
 	} {
 		r := newRoute(t)
 		r.node.Do(func() error { return Attach(r.node.Index("ncq"), rules) })
@@ -259,13 +259,13 @@ func TestReplaced(t *testing.T) {
 					t.Errorf("%s: a packet to %d passes: %v", what, port, got)
 				}
 			}
-			attachFormer(t, ifindex, Rules{Ports: []uint16{98}})
+			attachFormer(t, ifindex, Rules{Port: 98})
 			passing("an agent before", 98, false)
-			check(t, Attach(ifindex, Rules{Ports: []uint16{99}}))
+			check(t, Attach(ifindex, Rules{Port: 99}))
 			passing("after its upgrade", 98, true)
 			passing("after its upgrade", 99, false)
-			attachFormer(t, ifindex, Rules{Ports: []uint16{98}}) // and back: it does not know ours
-			check(t, Attach(ifindex, Rules{Ports: []uint16{97}}))
+			attachFormer(t, ifindex, Rules{Port: 98}) // and back: it does not know ours
+			check(t, Attach(ifindex, Rules{Port: 97}))
 			passing("forward again", 98, true)
 			passing("forward again", 99, true)
 			passing("forward again", 97, false)
@@ -284,8 +284,8 @@ func TestReplaced(t *testing.T) {
 func TestLegitimate(t *testing.T) {
 	r := newRoute(t)
 	r.node.Do(func() error {
-		return Attach(r.node.Index("ncq"), Rules{Ports: []uint16{netcraq},
-			Destinations: []uint16{vxlan}, Untagged: true})
+		return Attach(r.node.Index("ncq"), Rules{Port: netcraq,
+			Destination: vxlan, Untagged: true})
 	})
 	for _, c := range []struct{ network, to string }{
 		{"tcp", "10.2.0.2:80"}, {"tcp", fmt.Sprintf("10.2.0.2:%d", netcraq)},
@@ -329,7 +329,7 @@ func TestNonlinear(t *testing.T) {
 		for _, untagged := range []bool{true, false} {
 			r.node.Do(func() error {
 				return Attach(r.node.Index("ncq"),
-					Rules{Ports: []uint16{netcraq}, Destinations: []uint16{vxlan},
+					Rules{Port: netcraq, Destination: vxlan,
 						Untagged: untagged})
 			})
 			got := r.arrive(p)

@@ -29,7 +29,7 @@ import (
 )
 
 // name of the program, of 15 bytes at most. It is how a filter is known for one.
-const name = "netcraq_ingress"
+const name = ingressProgNetcraqIngress
 
 // formerName is that of agents before. They leave theirs behind, and it is replaced as one of ours
 // is.
@@ -40,20 +40,20 @@ type Rules struct {
 	// Everything: nothing at all gets past, since nobody but the switch uses the interface. The
 	// other rules say nothing then.
 	Everything bool
-	// Ports are UDP ports. Packets to or from them are dropped, tagged or not, in fragments or not,
-	// with IP options or without.
-	Ports []uint16
-	// Destinations are UDP ports, too: packets to them are dropped.
-	Destinations []uint16
+	// Port is a UDP port, or 0. Packets to or from it are dropped, tagged or not, in fragments or
+	// not, with IP options or without.
+	Port uint16
+	// Destination is a UDP port, too, or 0: packets to it are dropped.
+	Destination uint16
 	// Untagged: frames with a tag (802.1Q, 802.1ad) are dropped, whatever is in them.
 	Untagged bool
 }
 
 // check says what is wrong with rules.
 func (r Rules) check() error {
-	if !r.Everything && len(r.Ports) == 0 && len(r.Destinations) == 0 {
+	if !r.Everything && r.Port == 0 && r.Destination == 0 {
 		return errors.New(
-			"an ingress filter without a UDP port has nothing to do: give Ports or Destinations, or Everything")
+			"an ingress filter without a UDP port has nothing to do: give Port or Destination, or Everything")
 	}
 	return nil
 }
@@ -64,10 +64,9 @@ func Attach(ifindex int, r Rules) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS,
-		License: "Apache-2.0", Instructions: r.instructions()})
+	prog, err := r.program()
 	if err != nil {
-		return fmt.Errorf("loading the ingress filter: %w", err)
+		return err
 	}
 	defer prog.Close()
 	old, err := find(ifindex)

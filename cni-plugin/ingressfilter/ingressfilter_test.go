@@ -115,14 +115,14 @@ func TestFilter(t *testing.T) {
 			there(false)
 			check(t, Detach(ifindex)) // of none
 			expect("no filter", 7, 20035, true)
-			check(t, Attach(ifindex, Rules{Ports: []uint16{20035}, Destinations: []uint16{20037}}))
+			check(t, Attach(ifindex, Rules{Port: 20035, Destination: 20037}))
 			there(true)
 			expect("filter", 7, 20035, false)
 			expect("filter", 20035, 7, false)
 			expect("filter", 7, 20037, false)
 			expect("filter", 20037, 7, true)
 			expect("filter", 7, 8, true)
-			check(t, Attach(ifindex, Rules{Ports: []uint16{99}})) // in its place
+			check(t, Attach(ifindex, Rules{Port: 99})) // in its place
 			expect("other rules", 7, 20035, true)
 			expect("other rules", 7, 99, false)
 			check(t, Detach(ifindex))

@@ -1,54 +1,41 @@
 package ingressfilter
 
 import (
-	"github.com/cilium/ebpf/asm"
+	"fmt"
+	"math/bits"
 
-	"github.com/netcraq/netcraq/switch/udpmatch"
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 )
 
-// Verdicts (linux/pkt_cls.h): on to the next program or the stack, and drop.
-const (
-	next = -1
-	drop = 2
-)
+//go:generate go tool bpf2go -target bpfel ingress ingress.c -- -mcpu=v3 -Wall -Wextra -Werror
 
-// builder collects instructions; a label belongs to the next one.
-type builder struct {
-	out   asm.Instructions
-	label string
-}
-
-func (b *builder) emit(ins ...asm.Instruction) {
-	for _, in := range ins {
-		if b.label != "" {
-			in, b.label = in.WithSymbol(b.label), ""
-		}
-		b.out = append(b.out, in)
+// program loads the filter into the kernel. (ingress.c has ports in network byte order, and is for
+// little endian.)
+func (r Rules) program() (*ebpf.Program, error) {
+	rules := ingressUdpRules{Both: bits.ReverseBytes16(r.Port),
+		To: bits.ReverseBytes16(r.Destination)}
+	if r.Untagged {
+		rules.Untagged = 1
 	}
-}
-
-func (b *builder) place(label string) {
-	if b.label != "" {
-		panic("two labels at one instruction: " + b.label + " and " + label)
+	spec, err := loadIngress()
+	if err == nil {
+		err = spec.Variables[ingressVarRules].Set(rules)
 	}
-	b.label = label
-}
-
-// instructions is the program.
-func (r Rules) instructions() asm.Instructions {
-	b := &builder{}
+	if err != nil {
+		return nil, fmt.Errorf("the ingress filter: %w", err)
+	}
 	if r.Everything {
-		b.emit(asm.Mov.Imm(asm.R0, drop), asm.Return())
-		return b.out
+		code := spec.Programs[ingressProgDropEverything].Instructions
+		// It goes by the same name, which is also that of its function.
+		code[0] = btf.WithFuncMetadata(code[0], btf.FuncMetadata(&spec.Programs[name].Instructions[0]))
+		spec.Programs[name].Instructions = code
 	}
-	b.emit(asm.Mov.Reg(asm.R6, asm.R1))
-	udpmatch.Match{
-		Ctx: asm.R6, A: asm.R7, B: asm.R8, Both: r.Ports, To: r.Destinations, Untagged: r.Untagged,
-		Stack: -udpmatch.StackBytes, Prefix: "udp", Plain: "drop", Drop: "drop", Pass: "next",
-	}.Write(b.emit, b.place)
-	b.place("next")
-	b.emit(asm.Mov.Imm(asm.R0, next), asm.Return())
-	b.place("drop")
-	b.emit(asm.Mov.Imm(asm.R0, drop), asm.Return())
-	return b.out
+	var loaded struct {
+		Filter *ebpf.Program `ebpf:"netcraq_ingress"`
+	}
+	if err := spec.LoadAndAssign(&loaded, nil); err != nil {
+		return nil, fmt.Errorf("loading the ingress filter: %w", err)
+	}
+	return loaded.Filter, nil
 }

@@ -250,7 +250,7 @@ type term struct {
 	recorded  map[string][]string                  // as the Term has them, without chains that are gone
 	inherited map[string]v1alpha1.NetcraqChainSpec // ... and those that run again
 	steady    map[string]time.Time                 // since when a switch has been ready
-	trials    probation
+	trials    rejoinDelays
 }
 
 // planned is what the network's reconciler has decided about a chain.
@@ -273,7 +273,7 @@ func (p *operator) leading() *term {
 		p.term = nil
 	} else if p.term == nil || p.term.Term != t {
 		p.term = &term{Term: t, recorded: maps.Clone(t.Recorded), inherited: maps.Clone(t.Inherited),
-			steady: map[string]time.Time{}, trials: probation{}}
+			steady: map[string]time.Time{}, trials: rejoinDelays{}}
 	}
 	return p.term
 }

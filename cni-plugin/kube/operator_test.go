@@ -101,7 +101,7 @@ func (f *fakeChains) RemoveKey(_ context.Context, _, key string) error {
 // nothing, has to be ready for longer the next time; one that was refused at once has not.
 func TestTake(t *testing.T) {
 	lease := 500
-	tm := &term{trials: probation{}}
+	tm := &term{trials: rejoinDelays{}}
 	c := &fakeChains{}
 	for _, s := range []*step{{lease: &lease}, {members: []string{"a", "b"}}} {
 		if err := tm.take(t.Context(), c, "main", s); err != nil {

@@ -33,6 +33,7 @@ import (
 	agents "github.com/netcraq/netcraq/cni-plugin/leader"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/internal/kubetest"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // right is a verb on a resource in a role of the manifests.
@@ -191,12 +192,8 @@ func TestRights(t *testing.T) {
 		must(t, err)
 		c := &certificates.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, Spec: certificates.CertificateSigningRequestSpec{Request: request,
 			SignerName: identity.Switch.Signer(), Usages: usagesOf(identity.Switch)}}
-		for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) { // its own rights are being changed beside this
-			if err = worker.Create(ctx, c); err == nil || time.Now().After(end) {
-				break
-			}
-		}
-		must(t, err)
+		// Its own rights are being changed beside this.
+		poll.Nil(t, 10*time.Second, "the worker may ask", func() error { return worker.Create(ctx, c) })
 		_, err = (&signer{client: leader, authorities: keep(leader), namespace: ns, log: quiet}).Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
 		if err == nil {
 			must(t, admin.Get(ctx, client.ObjectKeyFromObject(c), c))

@@ -105,7 +105,7 @@ var (
 	// them, NetCRAQ or not, as if it came from a network of the node's.
 	betweenSwitches = ingressfilter.Rules{Everything: true}
 	// uplinkRules are for interfaces that the node uses, too.
-	uplinkRules = ingressfilter.Rules{Ports: []uint16{wire.Port}}
+	uplinkRules = ingressfilter.Rules{Port: wire.Port}
 )
 
 // removeFilters leaves the operator's interfaces as they were. Those that the agent has made keep theirs.

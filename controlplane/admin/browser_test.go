@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"os/exec"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // browse opens a page in a headless Chromium, and gives what runs actions in it, and what the browser says on its console. Where there is no Chromium the test is skipped.
@@ -82,15 +84,8 @@ func TestPage(t *testing.T) {
 	shows := func(wants ...string) {
 		t.Helper()
 		for _, want := range wants {
-			for end := time.Now().Add(15 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-				got := text()
-				if strings.Contains(got, want) {
-					break
-				}
-				if time.Now().After(end) {
-					t.Fatalf("the page does not show %q:\n%s\n%q", want, got, complaints())
-				}
-			}
+			poll.Until(t, 15*time.Second, fmt.Sprintf("the page shows %q", want), func() bool { return strings.Contains(text(), want) },
+				text, func() string { return fmt.Sprintf("%q", complaints()) })
 		}
 	}
 	shows("live, ", "main", "chain.ready", "all serve", nasty, "500", "score 497/s", "/cold", "worth a slot", "1235", "87.6 %", "42 µs", "1.2 ms", "http://127.0.0.1:9090")

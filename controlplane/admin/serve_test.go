@@ -20,6 +20,7 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // envAsk makes this binary a client that asks a controller for its chains, by a socket or URL, and says what it heard, and where it is.
@@ -564,8 +565,7 @@ func TestInFlight(t *testing.T) {
 	for range 3 {
 		go func() { _, err := api.NewClient(socket).Switches(ctx); answers <- err }()
 	}
-	for end := time.Now().Add(5 * time.Second); len(s.requests) < 3 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-	}
+	poll.Until(t, 5*time.Second, "three requests are under way", func() bool { return len(s.requests) == 3 })
 	if _, err := api.NewClient(socket).Chains(ctx); err == nil || !strings.Contains(err.Error(), "too many requests are under way (3)") {
 		t.Error(err)
 	}

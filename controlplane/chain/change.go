@@ -51,7 +51,7 @@ func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err erro
 	fail := func(kind error, format string, args ...any) (Config, bool, error) {
 		return Config{}, false, fmt.Errorf("%w: "+format, append([]any{kind}, args...)...)
 	}
-	if !m.decided || m.doubting(now) || !m.installed || m.persisting != nil || m.change != nil {
+	if m.Phase(now) != Ready {
 		return fail(ErrUnavailable, "the chain is being set up or changed (%s): try again when it is ready", m.Status(0).Reason)
 	}
 	members := m.cfg.Members

@@ -10,6 +10,40 @@
 //	────────────────────────────────▶ │         │ ────────────────────────▶  shell
 //	              Tick                └─────────┘
 //
+// # Phases
+//
+// A chain is in one phase at a time (phase.go). These are the transitions; any other is an error in
+// this package, and panics (Machine.enter).
+//
+//	from         to           when
+//	discovering  persisting   the first configuration is decided, or what was found is to be changed
+//	discovering  ready        what the record has, or the switches, all members have
+//	discovering  installing   what the record has, not all members were known to have
+//	discovering  fencing      nor was who left for it known to be fenced
+//	persisting   fencing      it is durable, and somebody who leaves for it may serve yet
+//	persisting   installing   it is durable, and nobody leaves for it
+//	persisting   ready        what an operator asked for could not be recorded
+//	fencing      installing   who left is fenced, or out of reach with its lease run out
+//	installing   ready        all members have it, and nobody asked for more
+//	installing   draining     all members have it, with a frozen head: the order is to be changed
+//	installing   recovering   all members have it, and a shadow is to be filled, or compared
+//	draining     persisting   all members hold the same; or they do not: the old order, thawed
+//	recovering   persisting   a stage is done; or it cannot be: the chain without the joiner
+//	recovering   ready        the joiner could not be emptied: nothing has changed
+//	ready        recovering   a switch is to be brought in, and is emptied first
+//	ready        persisting   another configuration is asked for, or a member is lost
+//	fencing      persisting   a member is lost
+//	installing   persisting   a member is lost
+//
+// and, at any time, a switch has a later epoch than any on record: the record was an earlier one.
+//
+//	persisting   discovering  a later epoch is seen
+//	fencing      discovering  a later epoch is seen
+//	installing   discovering  a later epoch is seen
+//	draining     discovering  a later epoch is seen
+//	recovering   discovering  a later epoch is seen
+//	ready        discovering  a later epoch is seen
+//
 // # The rules it keeps
 //
 // They are those of docs/protocol.md, "Changing a chain":

@@ -10,15 +10,19 @@ import (
 // retry is how long to wait before something that a switch refused is tried again.
 const retry = 500 * time.Millisecond
 
-// change is a configuration on its way.
+// change is a configuration on its way, in Machine.persisting and then in Machine.change. Those of
+// one operation follow each other; each is later than the one before.
 type change struct {
-	config  Config
-	op      OpID // who asked for it; 0: the machine itself
+	config Config // zero in a recovery that is erasing yet
+	op     OpID   // who asked for it; 0: the machine itself
+	// then is what follows when the chain has drained, of which config freezes the head; nil:
+	// nothing. It has its epoch when it begins.
 	then    *Config
-	seq     uint64 // of its Persist
-	retryAt Time
-	tried   bool
-	// joiner is the switch that is being recovered, "" where this is none; stage how far that is.
+	seq     uint64 // of its Persist, or of its Erase
+	retryAt Time   // when to persist it again; 0: a Persist is under way, or done
+	tried   bool   // a Persist has failed; said in an event once
+	// joiner is the switch that is being recovered, "" where this is none; stage is how far that
+	// is. With a joiner there is no then.
 	joiner string
 	stage  stage
 }
@@ -52,6 +56,7 @@ func (m *Machine) begin(now Time, c Config, op *change) {
 	}
 	op.config = c
 	m.persisting = op
+	m.enter(now)
 	m.pauseKeys()
 	m.persist(now)
 }
@@ -134,7 +139,7 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 		m.wasFrozen = m.cfg.Freeze == FreezeAll
 		m.countEpochs(m.cfg.Epoch, p.config.Epoch)
 		m.cfg, m.installed, m.change = p.config, false, p
-		if p.joiner != "" && p.stage == joining { // it was found equal to the tail: from here on it counts
+		if p.joiner != "" { // from here on it is being filled: it has lost its values, but it is not empty
 			m.view[p.joiner].lost = false
 		}
 		m.redriving, m.redriveAt, m.redriveBad, m.copying = false, 0, false, 0
@@ -170,6 +175,7 @@ func (m *Machine) install(now Time, sw string) {
 	if !v.up || v.installs != 0 || now < v.retryAt && v.failed {
 		return
 	}
+	m.assert(len(m.fence) == 0 || !m.cfg.IsMember(sw) || m.has(sw), "%s gets it before all are fenced", sw)
 	m.seq++
 	v.installs = m.seq
 	if m.cfg.Assignment(sw).Role != None {
@@ -207,12 +213,14 @@ func (m *Machine) Installed(now Time, sw string, seq uint64, err error) {
 	m.step(now)
 }
 
-// step does everything that can be done now.
+// step does everything that can be done now. Every input ends with it, or waits for an answer.
 func (m *Machine) step(now Time) {
+	m.enter(now)
 	if m.doubting(now) {
 		m.wait("for " + m.unmet() + " to connect: the record of the chain may be an earlier one")
 		return
 	}
+	m.o.Doubt = 0 // a member of then that joins the network later is a new one
 	if m.decided {
 		m.judge(now)
 	}
@@ -225,7 +233,7 @@ func (m *Machine) step(now Time) {
 		m.unrecorded = m.seq
 	}
 	m.failover(now)
-	if m.decided && m.persisting == nil {
+	if p := m.phase(); p != Discovering && p != Persisting {
 		m.advance(now)
 		m.stepKeys(now)
 		if m.redriveAt > 0 && now >= m.redriveAt {
@@ -237,10 +245,17 @@ func (m *Machine) step(now Time) {
 		}
 	}
 	m.sendLeases(now)
+	m.enter(now)
+	m.check()
 }
 
 // advance brings the configuration one step further: fence, then members from the tail to the head.
 func (m *Machine) advance(now Time) {
+	if m.cfg.Shadow != "" && m.change == nil { // whoever waits for it waits for a switch that may never come
+		m.event("chain.recovery-abandoned", m.cfg.Shadow, "an earlier controller did not finish bringing it in: it begins again, empty, when it is asked to")
+		m.begin(now, m.next(m.cfg.Epoch, m.cfg.Members), nil)
+		return
+	}
 	for _, s := range m.o.Switches {
 		if v := m.view[s]; v.failed && m.has(s) {
 			m.install(now, s) // something beside its assignment was refused
@@ -278,6 +293,7 @@ func (m *Machine) advance(now Time) {
 		return
 	}
 	m.fenceMax = 0
+	m.enter(now)
 	for _, s := range m.o.Switches {
 		if !m.cfg.IsMember(s) && s != m.cfg.Shadow && !m.has(s) {
 			m.install(now, s) // nobody waits for these
@@ -308,9 +324,6 @@ func (m *Machine) advance(now Time) {
 	switch {
 	case !m.installed:
 		m.finish(now)
-	case m.cfg.Shadow != "" && m.change == nil:
-		m.event("chain.recovery-abandoned", m.cfg.Shadow, "an earlier controller did not finish bringing it in: it begins again, empty, when it is asked to")
-		m.begin(now, m.next(m.cfg.Epoch, m.cfg.Members), nil)
 	case m.cfg.Freeze == FreezeHead && m.change == nil:
 		// An earlier controller was reordering the chain, and did not come to the end of it. Which order was wanted is not on record.
 		m.event("chain.thawed", "", "an earlier controller did not finish changing its order: it stays as it is")
@@ -408,7 +421,7 @@ func (m *Machine) Redriven(now Time, epoch uint16, err error) {
 	}
 	m.redriving = false
 	c := m.change
-	draining := c != nil && c.then != nil
+	draining := m.phase() == Draining
 	switch {
 	case err != nil && draining:
 		// The old order was never left: thaw it.

@@ -87,9 +87,10 @@ func (m *Machine) startKeys(now Time, op OpID, work keyWork) {
 	m.step(now)
 }
 
-// canKeys says whether the configuration takes writes.
+// canKeys says whether the configuration takes writes, and is not one that an earlier controller
+// left in the middle of a change.
 func (m *Machine) canKeys() bool {
-	return m.decided && m.installed && m.recorded() && m.persisting == nil && m.change == nil && m.cfg.Freeze == Thawed
+	return m.phase() == Ready && m.recorded() && m.cfg.Freeze == Thawed && m.cfg.Shadow == ""
 }
 
 // recorded says whether it is on record that the chain holds data.

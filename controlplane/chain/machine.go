@@ -69,44 +69,63 @@ type view struct {
 	lease     leaseView
 }
 
-// Machine is one chain.
+// Machine is one chain. What its fields say together is its phase (phase.go); check asserts it.
 type Machine struct {
 	o    Options
-	view map[string]*view
+	view map[string]*view // has each of o.Switches, and no other
 
-	decided   bool            // cfg is valid
-	found     bool            // ... and came from the switches
+	// cfg is the configuration that the switches have, or are getting: it is durable, and no switch
+	// has ever got a part of a later one from this controller. Valid while decided; then it has
+	// members.
+	cfg     Config
+	decided bool
+	// installed: all members have had cfg since it was made durable. Then fence is empty.
+	installed bool
+	// fence is who must be fenced before a member gets anything of cfg: none of its members.
+	// fenceMax is the longest lease that they can hold.
+	fence    map[string]bool
+	fenceMax time.Duration
+	// persisting is the next configuration, later than cfg, while it waits for Persisted; no switch
+	// has heard of it. nil: there is none.
+	persisting *change
+	// change is the operation that cfg is for, while there is more to do for it: cfg is being
+	// installed, or it is but one stage of the operation. nil: nothing but cfg's installation.
+	change *change
+	// entered is the phase that the last input led to; only enter uses it.
+	entered Phase
+
+	found     bool            // cfg came from the switches
 	stale     bool            // the record was an earlier one than the last: the switches decide
 	unjudged  map[string]bool // switches that have come while the record is in doubt, and whether they are fresh
-	cfg       Config
-	installed bool // all members have cfg
-	wasFrozen bool // the configuration before cfg was
-	blank     bool // no switch holds data of the chain: it is new, or all was lost
-	// unrecorded is the sequence number of the Persist that says that it is blank no more; recordAt is when to try again. While either is not 0, no key may
-	// be placed: a controller that comes after this one would think that there is nothing to lose.
+	wasFrozen bool            // the configuration before cfg was
+	blank     bool            // no switch holds data of the chain: it is new, or all was lost
+	// unrecorded is the sequence number of the Persist that says that it is blank no more; recordAt
+	// is when to try again. While either is not 0, no key may be placed: a controller that comes
+	// after this one would think that there is nothing to lose.
 	unrecorded uint64
 	recordAt   Time
-	fence      map[string]bool // must be fenced before anything of cfg is installed
-	fenceMax   time.Duration   // the longest lease that they can hold
-	// longer is the longest lease that a switch can hold from before the lease was made shorter, and longerUntil when that is over.
+	// longer is the longest lease that a switch can hold from before the lease was made shorter,
+	// and longerUntil when that is over.
 	longer      time.Duration
 	longerUntil Time
 	exhausted   bool   // that no epoch is left was said
-	redriven    bool   // what an earlier controller may have left dirty has been driven down
 	keys        int    // keys that the directory places in this chain
 	waiting     string // what was last said to be waited for
 
-	persisting *change // waits for Persisted
-	change     *change // the operation that asked for cfg, while it is not done
+	redriven bool // what an earlier controller may have left dirty has been driven down
+	// redriving: a Redrive of cfg is under way, which all members have.
 	redriving  bool
 	redriveAt  Time   // when to look for what stays dirty
 	redriveBad bool   // the last one failed; said in an event once
 	copying    uint64 // the sequence number of the Copy that is under way; 0: none
 
+	// ops are the operations on keys. All of them wait, unless canKeys.
 	ops map[OpID]*keyOp
 
+	// seq is the last sequence number that an action was given: an answer with another than its
+	// action's is of the past.
 	seq     uint64
-	actions []Action
+	actions []Action // to be taken by Actions
 }
 
 // New makes the machine of a chain. Its times start at 0.
@@ -116,7 +135,7 @@ func New(o Options) *Machine {
 		m.view[s] = newView(o.PriorLeaseBound)
 	}
 	if r := o.Record; r != nil {
-		m.decided, m.cfg, m.installed, m.blank = true, r.Config, r.Installed, r.Blank
+		m.decided, m.cfg, m.installed, m.blank = true, r.Config, r.Installed && len(r.Fence) == 0, r.Blank
 		m.fenceMax = r.FenceLease
 		m.longer, m.longerUntil = r.FenceLease, margin(o.PriorLeaseBound+r.FenceLease)
 		for _, s := range r.Fence {
@@ -244,6 +263,7 @@ func (m *Machine) distrust(now Time, sw string, epoch uint16) {
 			m.view[s].lease.until = max(m.view[s].lease.until, margin(m.o.PriorLeaseBound+maxLease))
 		}
 	}
+	m.enter(now)
 	m.decide(now)
 }
 

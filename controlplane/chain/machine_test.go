@@ -3,6 +3,9 @@ package chain
 import (
 	"errors"
 	"fmt"
+	"os"
+	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,9 +45,13 @@ import (
 //	lease-reply S clock=US left=D [refused]
 //	switches S... [leaving=(...)] [members=(...)]   the network's switches from now on; prints which of them the chain needs
 //	status
+//	phases          those of the chain since it was last asked, as seen between two inputs
+//
+// Each transition of the table in doc.go is taken by some of them.
 func TestScenarios(t *testing.T) {
+	taken := map[[2]Phase]bool{}
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		w := &world{t: t}
+		w := &world{t: t, taken: taken}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			w.t, w.out = t, strings.Builder{}
 			w.command(d)
@@ -55,6 +62,32 @@ func TestScenarios(t *testing.T) {
 			return w.out.String()
 		})
 	})
+	for from, all := range follows {
+		for _, to := range all {
+			if !taken[[2]Phase{from, to}] {
+				t.Errorf("no scenario leads from %v to %v", from, to)
+			}
+		}
+	}
+}
+
+// TestTransitionsAreDocumented compares the table of doc.go with the one that enter keeps to.
+func TestTransitionsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[Phase][]Phase{}
+	for from := Discovering; from <= Ready; from++ {
+		for to := Discovering; to <= Ready; to++ {
+			if regexp.MustCompile(`(?mi)^//\t` + from.String() + ` +` + to.String() + ` +[a-z]`).Match(text) {
+				documented[from] = append(documented[from], to)
+			}
+		}
+	}
+	if !reflect.DeepEqual(documented, follows) {
+		t.Errorf("documented are %v; allowed are %v", documented, follows)
+	}
 }
 
 // simSwitch is a switch of the simulated world.
@@ -84,6 +117,8 @@ type world struct {
 	erase    uint64
 	copy     uint64
 	unleased func(sw string) bool
+	seen     []Phase           // since they were last printed, the last of those before first
+	taken    map[[2]Phase]bool // of all scenarios
 }
 
 func (w *world) command(d *datadriven.TestData) {
@@ -133,7 +168,8 @@ func (w *world) command(d *datadriven.TestData) {
 	switch d.Cmd {
 	case "network", "controller":
 		if d.Cmd == "network" {
-			*w = world{t: w.t, switches: map[string]*simSwitch{}, unleased: func(string) bool { return false }}
+			*w = world{t: w.t, taken: w.taken, switches: map[string]*simSwitch{}}
+			w.unleased = func(string) bool { return false }
 			w.o = Options{Name: "main", Switches: vals("switches"), Members: vals("switches"), Lease: 200 * time.Millisecond}
 			for _, s := range w.o.Switches {
 				w.switches[s] = &simSwitch{fresh: true}
@@ -167,7 +203,7 @@ func (w *world) command(d *datadriven.TestData) {
 			s.connected = false
 			s.born -= w.now
 		}
-		w.m = New(w.o)
+		w.m, w.seen = New(w.o), []Phase{Discovering}
 		w.m.SetKeys(w.keys)
 		w.m.Tick(0)
 	case "up":
@@ -305,6 +341,12 @@ func (w *world) command(d *datadriven.TestData) {
 			}
 		}
 		fmt.Fprintf(&w.out, "needed: %s\n", strings.Join(needed, ", "))
+	case "phases":
+		for i, p := range w.seen {
+			w.out.WriteString([]string{"", " -> "}[min(i, 1)] + p.String())
+		}
+		w.out.WriteString("\n")
+		w.seen = w.seen[len(w.seen)-1:]
 	case "status":
 		s := w.m.Status(w.now)
 		fmt.Fprintf(&w.out, "%v, ready %v", s.Config, s.Ready)
@@ -342,6 +384,7 @@ func (w *world) deliver(n int, err error) {
 // drain does what the machine asks for, as far as the world does it by itself.
 func (w *world) drain() {
 	for {
+		w.look()
 		actions := w.m.Actions()
 		if len(actions) == 0 {
 			return
@@ -358,6 +401,7 @@ func (w *world) drain() {
 					w.record = &r
 				}
 				w.m.Persisted(w.now, a.Seq, w.persist)
+				w.look()
 			case Install:
 				w.pending = append(w.pending, a)
 			case Lease:
@@ -380,6 +424,15 @@ func (w *world) drain() {
 				w.running[a.Op] = a.Attempt
 			}
 		}
+	}
+}
+
+// look notes the phase, and how it came about.
+func (w *world) look() {
+	last, p := w.seen[len(w.seen)-1], w.m.Phase(w.now)
+	if p != last {
+		w.seen = append(w.seen, p)
+		w.taken[[2]Phase{last, p}] = true
 	}
 }
 

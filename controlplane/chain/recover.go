@@ -30,7 +30,7 @@ func (m *Machine) Recover(now Time, op OpID, sw string) {
 		fail(ErrInvalid, "there is no switch %q: the switches are %s", sw, strings.Join(m.o.Switches, ", "))
 	case v.leaving:
 		fail(ErrInvalid, "%s leaves the network", sw)
-	case !m.decided || m.doubting(now) || !m.installed || m.persisting != nil || m.change != nil:
+	case m.Phase(now) != Ready:
 		fail(ErrUnavailable, "the chain is being set up or changed (%s): try again when it is ready", m.Status(0).Reason)
 	case m.cfg.IsMember(sw):
 		fail(ErrInvalid, "%s is a member already", sw)
@@ -61,7 +61,7 @@ func (m *Machine) Recover(now Time, op OpID, sw string) {
 
 // EraseFailed answers Erase.
 func (m *Machine) EraseFailed(now Time, seq uint64, err error) {
-	if c := m.change; c != nil && c.joiner != "" && c.stage == erasing && c.seq == seq && m.persisting == nil {
+	if c := m.change; m.phase() == Recovering && c.stage == erasing && c.seq == seq {
 		m.giveUp(now, err)
 		m.step(now)
 	}
@@ -77,7 +77,7 @@ func (m *Machine) shadow(now Time, c *change) {
 
 // newcomerUp: a switch that was emptied is there again.
 func (m *Machine) newcomerUp(now Time, sw string) {
-	if c := m.change; c != nil && c.joiner == sw && c.stage == erasing && m.persisting == nil && m.view[sw].empty {
+	if c := m.change; m.phase() == Recovering && c.joiner == sw && c.stage == erasing && m.view[sw].empty {
 		m.shadow(now, c)
 	}
 }
@@ -124,7 +124,7 @@ func (m *Machine) recoveryInstalled(c *change) bool {
 // Copied answers Copy.
 func (m *Machine) Copied(now Time, seq uint64, err error) {
 	c := m.change
-	if m.copying != seq || m.persisting != nil || c == nil || c.joiner == "" {
+	if m.copying != seq || m.phase() != Recovering {
 		return
 	}
 	m.copying = 0

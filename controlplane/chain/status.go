@@ -24,8 +24,10 @@ type MemberStatus struct {
 
 // Status is the state now.
 func (m *Machine) Status(now Time) Status {
-	s := Status{Config: m.cfg, Decided: m.decided, Found: m.found, Doubt: m.doubting(now), Stale: m.stale, Ready: m.decided && m.installed && m.recorded() && m.persisting == nil && m.change == nil}
-	s.Installed = m.decided && m.installed && m.recorded() && m.persisting == nil
+	p := m.phase()
+	s := Status{Config: m.cfg, Decided: m.decided, Found: m.found, Doubt: m.doubting(now), Stale: m.stale}
+	s.Installed = p.installed() && m.recorded()
+	s.Ready = p == Ready && m.recorded()
 	if !m.decided {
 		s.Config = Config{Members: m.o.Members, Lease: m.o.Lease}
 	}

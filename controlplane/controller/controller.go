@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
@@ -49,7 +50,7 @@ type Controller struct {
 	requests *requests
 	metrics  *metrics
 	start    time.Time
-	pool     *sessionPool
+	pool     *ops.Pool
 	running  sync.WaitGroup // what Run waits for
 
 	inboxMu sync.Mutex
@@ -124,6 +125,7 @@ func New(o Options) (*Controller, error) {
 		}
 	}
 	c.numbering = newNumbering(saved.Principals)
+	c.pool = ops.NewPool(t.Sessions.Controller, c.begin)
 	c.news, c.avoided = map[string]bool{}, map[string]bool{}
 	for _, s := range saved.Avoided {
 		if t.Switch(s) != nil {
@@ -159,7 +161,7 @@ func New(o Options) (*Controller, error) {
 		if r, ok := saved.Chains[ct.Name]; ok && known(n.topo, r) {
 			co.Record = &r
 		}
-		ch := newChain(ct, spaces[i], co)
+		ch := c.newChain(ct, spaces[i], co)
 		if len(left) > 0 {
 			ch.m.SetSwitches(0, n.switches(), n.left)
 		}
@@ -174,7 +176,6 @@ func New(o Options) (*Controller, error) {
 		n.addDevice(d)
 	}
 	c.current.Store(n)
-	c.pool = newSessionPool(t.Sessions.Controller)
 	c.metrics = newMetrics()
 	for _, d := range n.devices {
 		c.metrics.device(d.sw.Name, false)
@@ -354,18 +355,19 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 			c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
 		})
 	case chain.Redrive:
-		keys := c.reachable(ch)
+		keys := ops.Reachable(c.dir.Chain(ch.topo.ID))
 		go func() {
-			err := c.redrive(c.ctx, a, keys)
+			n, err := ch.ops.Redrive(c.ctx, a, keys)
+			c.metrics.redriven.Add(float64(n))
 			c.post(func() { c.touch(ch).Redriven(c.now(), a.Epoch, err) })
 		}()
 	case chain.Erase:
 		c.erase(ch, a)
 	case chain.Copy:
-		keys, records := c.reachable(ch), c.recordsToCopy()
+		keys, records := ops.Reachable(c.dir.Chain(ch.topo.ID)), c.recordsToCopy()
 		go func() {
 			start := time.Now()
-			n, rounds, err := c.copy(c.ctx, ch, a, keys, records)
+			n, rounds, err := ch.ops.Copy(c.ctx, a, keys, records)
 			c.post(func() {
 				what := map[bool]string{true: "chain.compared", false: "chain.copied"}[a.Compare]
 				if err == nil {
@@ -380,13 +382,13 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 	case chain.DeleteKeys:
 		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, false, a.Alias)
 	case chain.WriteKeys:
-		c.valuesOf(ch, a.Op, a.Attempt, a.Head, false)
+		c.valuesOf(ch, a.Op, a.Attempt, false)
 	case chain.DeleteValues:
-		c.valuesOf(ch, a.Op, a.Attempt, a.Head, true)
+		c.valuesOf(ch, a.Op, a.Attempt, true)
 	case chain.DrainKeys:
 		c.drainKeys(ch, a)
 	case chain.CancelKeys:
-		if o := ch.ops[a.Op]; o != nil && o.cancel != nil {
+		if o := ch.operations[a.Op]; o != nil && o.cancel != nil {
 			o.cancel()
 		}
 	case chain.Done:
@@ -394,8 +396,8 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 			delete(ch.waiting, a.Op)
 			w <- a.Err
 		}
-		if o := ch.ops[a.Op]; o != nil {
-			delete(ch.ops, a.Op)
+		if o := ch.operations[a.Op]; o != nil {
+			delete(ch.operations, a.Op)
 			c.keysDone(ch, o, a.Err)
 		}
 	default:

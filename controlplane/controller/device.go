@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
@@ -21,8 +22,9 @@ import (
 
 // device is one switch: its connection, a worker that writes to it one thing after the other, and what is known to be in it.
 type device struct {
-	c      *Controller
-	sw     *topology.Switch
+	c  *Controller
+	sw *topology.Switch
+	*ops.Switch
 	client *p4rt.Client
 	first  p4rt.ElectionID
 	sender chan []byte // frames for packet-out
@@ -35,12 +37,10 @@ type device struct {
 	ended bool          // run has ended
 	late  sync.Mutex    // held by jobs that come after that
 
-	noRegisters atomic.Bool  // the target shows no registers over P4Runtime
-	former      atomic.Bool  // it runs the program of the version before
-	replace     atomic.Bool  // ... and is to get this one now
-	stale       atomic.Bool  // a refresh waits for the worker
-	heard       atomic.Int64 // when a packet last came from it (Controller.now)
-	trip        atomic.Int64 // how long a packet there and back takes, smoothed, nanoseconds; 0: not known
+	former  atomic.Bool  // it runs the program of the version before
+	replace atomic.Bool  // ... and is to get this one now
+	stale   atomic.Bool  // a refresh waits for the worker
+	heard   atomic.Int64 // when a packet last came from it (Controller.now)
 
 	// What the controller's goroutine knows.
 	state     p4rt.State
@@ -60,11 +60,12 @@ type device struct {
 
 	// placed is the key_index entries among them, by chain: the controller's goroutine asks, too.
 	placedMu sync.Mutex
-	placed   map[uint8]map[wire.Key]keySlot
+	placed   map[uint8]map[wire.Key]ops.Entry
 }
 
 func newDevice(c *Controller, sw *topology.Switch, election p4rt.ElectionID) (*device, error) {
 	d := &device{c: c, sw: sw, first: election, sender: make(chan []byte, 1024), leases: make(chan []byte, 64), wake: make(chan struct{}, 1), quit: make(chan struct{}), parts: map[uint8]chain.Config{}}
+	d.Switch = ops.NewSwitch(sw.Name, goroutines{c.now}, target{d})
 	var err error
 	d.client, err = p4rt.New(p4rt.Options{
 		Name: sw.Name, Target: sw.P4Runtime, DeviceID: sw.DeviceID, ElectionID: election, Info: c.prog.pipeline.Info, Log: c.log,
@@ -267,16 +268,16 @@ func (d *device) load(ctx context.Context, stream int) error {
 			return err
 		}
 	}
-	placed := map[uint8]map[wire.Key]keySlot{}
+	placed := map[uint8]map[wire.Key]ops.Entry{}
 	for _, te := range entries["key_index"] {
 		k, err := d.readSlot(te)
 		if err != nil {
 			return err
 		}
-		if placed[k.id.Chain()] == nil {
-			placed[k.id.Chain()] = map[wire.Key]keySlot{}
+		if placed[k.ID.Chain()] == nil {
+			placed[k.ID.Chain()] = map[wire.Key]ops.Entry{}
 		}
-		placed[k.id.Chain()][k.id] = k
+		placed[k.ID.Chain()][k.ID] = k
 	}
 	d.placedMu.Lock()
 	d.placed = placed
@@ -366,31 +367,31 @@ func (d *device) rememberSlot(te *v1.TableEntry, deleted bool) {
 	d.placedMu.Lock()
 	defer d.placedMu.Unlock()
 	if deleted {
-		delete(d.placed[k.id.Chain()], k.id)
+		delete(d.placed[k.ID.Chain()], k.ID)
 		return
 	}
-	if d.placed[k.id.Chain()] == nil {
-		d.placed[k.id.Chain()] = map[wire.Key]keySlot{}
+	if d.placed[k.ID.Chain()] == nil {
+		d.placed[k.ID.Chain()] = map[wire.Key]ops.Entry{}
 	}
-	d.placed[k.id.Chain()][k.id] = k
+	d.placed[k.ID.Chain()][k.ID] = k
 }
 
 // readSlot is what a key_index entry says; of one that is to be deleted, its KEY_ID.
-func (d *device) readSlot(te *v1.TableEntry) (keySlot, error) {
+func (d *device) readSlot(te *v1.TableEntry) (ops.Entry, error) {
 	e, err := d.c.prog.pipeline.Info.Decode(te)
 	if err != nil {
-		return keySlot{}, err
+		return ops.Entry{}, err
 	}
-	k := keySlot{id: wire.Key(e.Exact("KEY_ID").Uint64())}
+	k := ops.Entry{ID: wire.Key(e.Exact("KEY_ID").Uint64())}
 	if te.Action != nil {
-		k.slot, k.realm = int(e.Param("slot").Uint64()), uint16(e.Param("realm").Uint64())
+		k.Slot, k.Realm = int(e.Param("slot").Uint64()), uint16(e.Param("realm").Uint64())
 	}
 	return k, nil
 }
 
 // slotsOf is the key_index entries of a chain that are in the switch now, as far as it has acknowledged them. Any
 // goroutine may ask.
-func (d *device) slotsOf(chain uint8) map[wire.Key]keySlot {
+func (d *device) slotsOf(chain uint8) map[wire.Key]ops.Entry {
 	d.placedMu.Lock()
 	defer d.placedMu.Unlock()
 	return maps.Clone(d.placed[chain])
@@ -398,7 +399,7 @@ func (d *device) slotsOf(chain uint8) map[wire.Key]keySlot {
 
 // passing says whether a failure may go away by itself: the switch was out of reach, rather than refused.
 func passing(err error) bool {
-	for _, e := range []error{errNotConnected, errNotDeleted, p4rt.ErrNotPrimary, context.Canceled, context.DeadlineExceeded} {
+	for _, e := range []error{errNotConnected, ops.ErrNotDeleted, p4rt.ErrNotPrimary, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, e) {
 			return true
 		}

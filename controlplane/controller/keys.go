@@ -10,36 +10,25 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
-	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/wire"
 )
 
-// How long one exchange of an operation may take. It is sent again many times in it.
-const (
-	writeTimeout = 5 * time.Second
-	fetchTimeout = 2 * time.Second
-	// stateTimeout is fetchTimeout where a person waits for it, as long as a client does (2 s).
-	stateTimeout = time.Second
-	// fetchWindow is how many FETCHes are under way at a time.
-	fetchWindow = 64
-)
+// stateTimeout is how long one look at a key may take where a person waits for it, as long as a client
+// does (2 s).
+const stateTimeout = time.Second
 
 // keyOperation adds or removes some keys of a chain. chain.Machine says what to do when; this does it.
 type keyOperation struct {
-	id     chain.OpID
-	add    bool
-	keys   []keyspace.Key
-	values [][]byte // of an addition, parallel to keys; nil: a tombstone
+	id  chain.OpID
+	add bool
+	ops.Writes
 	cancel context.CancelFunc
 	finish func(error)   // of a move's steps: does what keysDone does for additions and removals
-	done   chan struct{} // closed at the end; err and errs are valid then
+	done   chan struct{} // closed at the end; err is valid then
 	given  error         // nobody waits for it any more, for this reason
-
-	mu      sync.Mutex
-	written []bool  // the first write of the key was answered, in this or an earlier attempt
-	errs    []error // why a key was not written
-	err     error   // the operation's as a whole
+	err    error         // the operation's as a whole
 }
 
 // addition is what a caller of addKeys gets for each of its keys.
@@ -81,12 +70,12 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 				continue
 			}
 			if out[i].key, out[i].err = c.dir.Add(ch.topo.ID, k.name, k.id); out[i].err == nil {
-				op.keys = append(op.keys, out[i].key)
-				op.values = append(op.values, k.value)
+				op.Keys = append(op.Keys, out[i].key)
+				op.Values = append(op.Values, k.value)
 				at = append(at, i)
 			}
 		}
-		if len(op.keys) == 0 {
+		if len(op.Keys) == 0 {
 			op = nil
 			return
 		}
@@ -117,7 +106,7 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 		return out, errStopped
 	}
 	for n, i := range at {
-		out[i].err = cmpErr(op.err, op.errs[n])
+		out[i].err = cmpErr(op.err, op.Err(n))
 		out[i].key.State = keyspace.Placed
 	}
 	return out, nil
@@ -191,7 +180,7 @@ func (c *Controller) removeKey(ctx context.Context, chainName, nameOrID string) 
 	}
 	select {
 	case <-op.done:
-		return cmpErr(op.err, op.errs[0])
+		return cmpErr(op.err, op.Err(0))
 	case <-ctx.Done():
 		return fmt.Errorf("the removal has begun and goes on: %w", ctx.Err())
 	case <-c.stopped:
@@ -206,7 +195,7 @@ func (c *Controller) remove(ch *chainState, keys []keyspace.Key) *keyOperation {
 		c.dir.SetState(k.ID, keyspace.Removing)
 		keys[i].State = keyspace.Removing
 	}
-	op := &keyOperation{id: c.nextOp(), keys: keys, values: make([][]byte, len(keys)), done: make(chan struct{})}
+	op := &keyOperation{id: c.nextOp(), Writes: ops.Writes{Keys: keys, Values: make([][]byte, len(keys))}, done: make(chan struct{})}
 	c.startOperation(ch, op)
 	c.save(func(err error) {
 		switch {
@@ -222,8 +211,7 @@ func (c *Controller) remove(ch *chainState, keys []keyspace.Key) *keyOperation {
 }
 
 func (c *Controller) startOperation(ch *chainState, op *keyOperation) {
-	op.written, op.errs = make([]bool, len(op.keys)), make([]error, len(op.keys))
-	ch.ops[op.id] = op
+	ch.operations[op.id] = op
 	c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
 }
 
@@ -249,7 +237,7 @@ func (c *Controller) undoUnfinished() {
 func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	op.err = err
 	if op.finish != nil {
-		delete(ch.ops, op.id)
+		delete(ch.operations, op.id)
 		op.finish(err)
 		c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
 		close(op.done)
@@ -257,13 +245,13 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	}
 	var undo []keyspace.Key
 	done := 0
-	for i, k := range op.keys {
+	for i, k := range op.Keys {
 		switch {
-		case op.add && err == nil && op.errs[i] == nil:
+		case op.add && err == nil && op.Err(i) == nil:
 			c.dir.SetState(k.ID, keyspace.Placed)
 			c.news[k.Name] = true
 			done++
-		case op.add && (errors.Is(err, chain.ErrUnavailable) || op.errs[i] != nil):
+		case op.add && (errors.Is(err, chain.ErrUnavailable) || op.Err(i) != nil):
 			undo = append(undo, k) // its entries, and perhaps its value, are there
 		case err == nil || op.add: // removed, or rolled back by the machine
 			c.dir.Delete(k.ID)
@@ -276,14 +264,14 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	}
 	if err == nil && done > 0 {
 		text := fmt.Sprintf("%d keys %s", done, what)
-		if len(op.keys) == 1 {
-			text = fmt.Sprintf("%q %s (%v, slot %d)", op.keys[0].Name, what, op.keys[0].ID, op.keys[0].Slot)
+		if len(op.Keys) == 1 {
+			text = fmt.Sprintf("%q %s (%v, slot %d)", op.Keys[0].Name, what, op.Keys[0].ID, op.Keys[0].Slot)
 		}
 		c.events.add(kind, "", ch.topo.Name, text)
 	} else if err != nil {
-		c.events.add("keys.failed", "", ch.topo.Name, fmt.Sprintf("%d keys not %s: %v", len(op.keys), what, err))
+		c.events.add("keys.failed", "", ch.topo.Name, fmt.Sprintf("%d keys not %s: %v", len(op.Keys), what, err))
 	}
-	delete(ch.ops, op.id)
+	delete(ch.operations, op.id)
 	c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
 	// It is not done before it is on record: a controller that comes after this one would take keys out that are not recorded as placed.
 	c.save(func(err error) {
@@ -299,11 +287,11 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 
 // entriesOf makes or deletes the key_index entries of an operation's keys, or of their aliases, at one switch.
 func (c *Controller) entriesOf(ch *chainState, id chain.OpID, attempt int, sw string, insert, alias bool) {
-	op := ch.ops[id]
+	op := ch.operations[id]
 	d := c.net().byName[sw]
 	p := c.net().plan
-	var keys []keySlot
-	for _, k := range op.keys {
+	var keys []ops.Entry
+	for _, k := range op.Keys {
 		if alias {
 			keys = append(keys, aliasOf(k))
 		} else {
@@ -317,159 +305,23 @@ func (c *Controller) entriesOf(ch *chainState, id chain.OpID, attempt int, sw st
 }
 
 // valuesOf sends an operation's writes to the head.
-func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, head string, remove bool) {
-	op := ch.ops[id]
-	ctx, cancel := context.WithCancel(c.ctx)
-	op.cancel = cancel
-	members, first := c.members(ch), c.net().byName[head]
-	go func() {
-		defer cancel()
-		err := c.writeAll(ctx, ch, op, first, members, remove)
-		c.post(func() { c.touch(ch).KeysDone(c.now(), id, attempt, err, err != nil && passing(err)) })
-	}()
-}
-
-// writeAll writes an operation's keys, as many at a time as the controller has sessions. What fails for one key is that key's error.
-func (c *Controller) writeAll(ctx context.Context, ch *chainState, op *keyOperation, head *device, members []*device, remove bool) error {
-	if !head.primary() {
-		return fmt.Errorf("%s: %w", head.sw.Name, errNotConnected)
-	}
-	window := make(chan struct{}, c.pool.size)
-	var wg sync.WaitGroup
-	for i, k := range op.keys {
-		op.mu.Lock()
-		skip := op.written[i]
-		op.mu.Unlock()
-		if skip {
-			continue
-		}
-		select {
-		case window <- struct{}{}:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		wg.Go(func() {
-			defer func() { <-window }()
-			err := c.writeKey(ctx, ch, head, members, k.ID, op.values[i], remove)
-			if ctx.Err() != nil {
-				return
-			}
-			op.mu.Lock()
-			defer op.mu.Unlock()
-			op.written[i], op.errs[i] = err == nil, err
-		})
-	}
-	wg.Wait()
-	if err := ctx.Err(); err != nil || !remove {
-		return err
-	}
-	// An entry may only go when its key's deletion is known to all.
-	for _, err := range op.errs {
-		if err != nil {
-			return fmt.Errorf("%w: %w", errNotDeleted, err)
-		}
-	}
-	return nil
-}
-
-// errNotDeleted: a key's tombstone has not reached all members yet.
-var errNotDeleted = errors.New("not deleted everywhere yet")
-
-// writeKey writes one key through the chain (value nil: a tombstone) until it is answered and every member is clean.
-func (c *Controller) writeKey(ctx context.Context, ch *chainState, head *device, members []*device, id wire.Key, value []byte, remove bool) error {
-	s, err := c.pool.get(ctx, c, ch, members)
-	if err != nil {
-		return err
-	}
-	defer c.pool.put(s)
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	p := &wire.Packet{Op: wire.Write, Key: id, Session: s.id, Request: s.take(), Value: value, Tombstone: value == nil}
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		r, err := c.exchange(ctx, head, p, func(r *wire.Packet) bool {
-			return r.Op == wire.WriteReply && r.Session == p.Session && r.Request == p.Request
-		})
-		if err != nil {
-			return err
-		}
-		switch r.Status {
-		case wire.OK, wire.Superseded:
-			if c.allClean(ctx, members, id, r.Version) {
-				return nil
-			}
-			// Sending the same request again makes the tail acknowledge again.
-		case wire.NotFound:
-			if remove { // the head has no entry: nobody can read it there, and nothing new comes
-				return nil
-			}
-			return fmt.Errorf("%s has no slot for %v: somebody else has changed its key_index", head.sw.Name, id)
-		case wire.Retry, wire.NotServing, wire.Full:
-		default:
-			return fmt.Errorf("%s answered the write of %v with %v", head.sw.Name, id, r.Status)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the write of %v was not finished: %w", id, ctx.Err())
-		case <-time.After(pause):
-		}
-	}
-}
-
-// ackTimeout is how long an acknowledgement may be on its way before it is taken to be lost; longer where the switches take long for anything.
-const ackTimeout = 100 * time.Millisecond
-
-// allClean asks every member whether it has committed a version of a key, or a later one, for as long as the acknowledgement may be on its way.
-func (c *Controller) allClean(ctx context.Context, members []*device, id wire.Key, version wire.Version) bool {
-	patience := ackTimeout
-	for _, d := range members {
-		patience = max(patience, 4*d.roundTrip())
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return nil == forEach(ctx, members, func(ctx context.Context, d *device) error {
-		for pause := time.Millisecond; ; pause *= 2 {
-			r, err := c.fetch(ctx, d, id, 0, 0)
-			if err != nil {
-				return err
-			}
-			noSlot := r.Status == wire.NotFound && r.Version == 0
-			if noSlot || r.Status != wire.Dirty && r.Version >= version {
-				return nil
-			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(pause):
-			}
-		}
+func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, remove bool) {
+	members := ch.m.Status(c.now()).Config.Members
+	c.work(ch, id, attempt, func(ctx context.Context, op *keyOperation) error {
+		return ch.ops.WriteAll(ctx, &op.Writes, members, remove)
 	})
 }
 
-// forEach calls f for all, fetchWindow at a time, and gives the first error.
-func forEach[T any](ctx context.Context, all []T, f func(context.Context, T) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	window := make(chan struct{}, fetchWindow)
-	var wg sync.WaitGroup
-	for _, x := range all {
-		select {
-		case window <- struct{}{}:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		wg.Go(func() {
-			defer func() { <-window }()
-			if err := f(ctx, x); err != nil {
-				cancel(err)
-			}
-		})
-	}
-	wg.Wait()
-	return context.Cause(ctx)
+// work does a step of an operation, which takes a while and can be cancelled.
+func (c *Controller) work(ch *chainState, id chain.OpID, attempt int, do func(context.Context, *keyOperation) error) {
+	op := ch.operations[id]
+	ctx, cancel := context.WithCancel(c.ctx)
+	op.cancel = cancel
+	go func() {
+		defer cancel()
+		err := do(ctx, op)
+		c.post(func() { c.touch(ch).KeysDone(c.now(), id, attempt, err, err != nil && passing(err)) })
+	}()
 }
 
 // keyState is what one switch holds for a key.
@@ -515,9 +367,9 @@ func (c *Controller) states(ctx context.Context, keys []keyspace.Key) (map[wire.
 		}
 		ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 		defer cancel()
-		it.out.committed, it.out.err = c.fetch(ctx, it.at, it.key.ID, 0, 0)
+		it.out.committed, it.out.err = it.at.Fetch(ctx, it.key.ID, 0, 0)
 		if it.out.err == nil {
-			it.out.newest, it.out.err = c.fetch(ctx, it.at, it.key.ID, wire.Newest, 0)
+			it.out.newest, it.out.err = it.at.Fetch(ctx, it.key.ID, wire.Newest, 0)
 		}
 		if it.out.err != nil {
 			silent.Store(it.at, it.out.err)
@@ -526,6 +378,3 @@ func (c *Controller) states(ctx context.Context, keys []keyspace.Key) (map[wire.
 	})
 	return out, err
 }
-
-// primary says whether the device can be written to.
-func (d *device) primary() bool { return d.client.State().Phase == p4rt.Primary }

@@ -2,10 +2,10 @@ package controller
 
 import (
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Layout says what the switches' tables should hold, for those who fill switches without P4Runtime: the simulator gives its switches the very entries that the
@@ -38,19 +38,20 @@ func (l *Layout) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config)
 	return ChainPart{p.groups, p.config, p.take, p.route}
 }
 
-// SlotEntry is the key_index entry of a key under its own KEY_ID, as its name and its state want it.
-func (l *Layout) SlotEntry(k keyspace.Key) p4rt.Entry {
-	e := l.p.entryOf(k)
-	return slotEntry(e.id, e.slot, e.realm)
-}
+// Entry is the key_index entry of a key under the KEY_ID that it is given with, as its name and its
+// state want it.
+func (l *Layout) Entry(k keyspace.Key) ops.Entry { return l.p.entryOf(k) }
+
+// AliasEntry is the entry of a key's alias: only the controller may use it.
+func AliasEntry(k keyspace.Key) ops.Entry { return aliasOf(k) }
+
+// SlotEntry is a key_index entry as it is written.
+func SlotEntry(e ops.Entry) p4rt.Entry { return slotEntry(e.ID, e.Slot, e.Realm) }
 
 // GrantEntry is the access entry by which a principal may read and write in a realm, or not.
 func (l *Layout) GrantEntry(principal, realm string, read, write bool) p4rt.Entry {
 	return grantEntry(l.p.numbers[principal], l.p.numbers[realm], read, write)
 }
-
-// AliasEntry is the key_index entry of an alias: only the controller may use it.
-func AliasEntry(key wire.Key, slot int) p4rt.Entry { return slotEntry(key, slot, controllerNumber) }
 
 // LeaseEntry is the session_lease entry of a session that is leased to a host, at the host's switch.
 func LeaseEntry(session uint16, h *topology.Host) p4rt.Entry { return leaseEntry(session, h.Port) }

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Moving a key to another chain (docs/protocol.md, "Moving keys"). It gets a new KEY_ID there, because a KEY_ID names its chain: who knows it by name must look it up
@@ -64,7 +63,7 @@ func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName st
 // take takes a key out of clients' sight. Its value is in the operation then.
 func (c *Controller) take(ch *chainState, k keyspace.Key) *keyOperation {
 	k = c.dir.StartMove(k.ID)
-	op := &keyOperation{id: c.nextOp(), keys: []keyspace.Key{k}, values: make([][]byte, 1), done: make(chan struct{})}
+	op := &keyOperation{id: c.nextOp(), Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)}, done: make(chan struct{})}
 	op.finish = func(err error) {
 		if err == nil {
 			c.dir.SetState(k.ID, keyspace.Taken)
@@ -85,7 +84,7 @@ func (c *Controller) take(ch *chainState, k keyspace.Key) *keyOperation {
 // putBack gives a key its entries again.
 func (c *Controller) putBack(ch *chainState, k keyspace.Key) *keyOperation {
 	c.dir.SetState(k.ID, keyspace.Moving)
-	op := &keyOperation{id: c.nextOp(), keys: []keyspace.Key{k}, values: make([][]byte, 1), done: make(chan struct{})}
+	op := &keyOperation{id: c.nextOp(), Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)}, done: make(chan struct{})}
 	op.finish = func(err error) {
 		if err == nil {
 			c.dir.StayPut(k.ID)
@@ -99,7 +98,7 @@ func (c *Controller) putBack(ch *chainState, k keyspace.Key) *keyOperation {
 
 // finishMove does what follows when a key is to be taken: it waits for that, places the value in the other chain, and gives the name to that.
 func (c *Controller) finishMove(from, to *chainState, op *keyOperation) (keyspace.Key, error) {
-	k := op.keys[0]
+	k := op.Keys[0]
 	back := func(why error) (keyspace.Key, error) {
 		c.post(func() {
 			c.events.add("keys.not-moved", "", from.topo.Name, fmt.Sprintf("%q stays: %v", k.Name, why))
@@ -125,7 +124,7 @@ func (c *Controller) finishMove(from, to *chainState, op *keyOperation) (keyspac
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, takeTimeout)
 	defer cancel()
-	added, err := c.addKeys(ctx, to.topo.Name, []newKey{{name: keyspace.MovingPrefix + k.Name, value: op.values[0]}})
+	added, err := c.addKeys(ctx, to.topo.Name, []newKey{{name: keyspace.MovingPrefix + k.Name, value: op.Values[0]}})
 	if err == nil {
 		err = added[0].err
 	}
@@ -169,52 +168,14 @@ func (c *Controller) finishMove(from, to *chainState, op *keyOperation) (keyspac
 	return now, nil
 }
 
-// drainKeys drives down what is dirty in the slots of keys that only their aliases lead to, until all members are equal, and keeps what they hold.
+// drainKeys keeps what an operation's keys hold when all members agree on it.
 func (c *Controller) drainKeys(ch *chainState, a chain.DrainKeys) {
-	op := ch.ops[a.Op]
-	ctx, cancel := context.WithCancel(c.ctx)
-	op.cancel = cancel
-	tail := c.net().byName[a.Members[len(a.Members)-1]]
-	go func() {
-		defer cancel()
-		var keys []keyspace.Key
-		for _, k := range op.keys {
-			k.ID = k.Alias
-			keys = append(keys, k)
+	c.work(ch, a.Op, a.Attempt, func(ctx context.Context, op *keyOperation) error {
+		values, sent, err := ch.ops.Drain(ctx, a, op.Keys)
+		c.metrics.redriven.Add(float64(sent))
+		if err == nil {
+			op.Values = values
 		}
-		err := c.redrive(ctx, chain.Redrive{Epoch: a.Epoch, From: a.Members, Via: a.Members[0], Drain: true}, keys)
-		for i, k := range keys {
-			if err != nil {
-				break
-			}
-			var r *wire.Packet
-			limit, cancel := context.WithTimeout(ctx, fetchTimeout)
-			r, err = c.fetchIn(limit, a.Epoch, tail, k.ID, 0, 0)
-			if err == nil && r.Version == 0 { // a key that is placed has been written, if only with a tombstone
-				err = fmt.Errorf("%s has no slot for %s", tail.sw.Name, k.Name)
-			}
-			if err == nil {
-				op.values[i] = r.Value
-				if r.Tombstone {
-					op.values[i] = nil
-				} else if r.Value == nil {
-					op.values[i] = []byte{}
-				}
-			}
-			cancel()
-		}
-		c.post(func() { c.touch(ch).KeysDone(c.now(), a.Op, a.Attempt, err, err != nil) })
-	}()
-}
-
-// reachable is a chain's keys with the KEY_IDs under which the controller finds their slots.
-func (c *Controller) reachable(ch *chainState) []keyspace.Key {
-	keys := c.dir.Chain(ch.topo.ID)
-	for i, k := range keys {
-		if k.State == keyspace.Taken {
-			keys = slices.Clone(keys)
-			keys[i].ID = k.Alias
-		}
-	}
-	return keys
+		return err
+	})
 }

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
@@ -74,24 +74,24 @@ func (c *Controller) isCurrent(d *device) bool { return c.net().byName[d.sw.Name
 
 // chainState is a chain: its machine, and what the shell does for it.
 type chainState struct {
-	topo    *topology.Chain // its name, id and address; all else may have changed
-	space   keyspace.Space
-	m       *chain.Machine
-	waiting map[chain.OpID]chan error // changes that somebody waits for
-	ops     map[chain.OpID]*keyOperation
-	told    map[string]bool      // switches that have said what they have of it
-	untidy  map[string]bool      // switches whose key_index entries have not been compared with the directory since they came up
-	tidied  bool                 // those of all members have been
-	next    chain.Time           // when its machine must be ticked; 0: not
-	tidying map[wire.Key]bool    // keys whose entries are being made or dropped for that
-	ready   bool                 // as was last said in an event
-	held    atomic.Pointer[held] // of the joiner, between the copy and the comparison
-	steers  int                  // how often the lease that is wanted has been changed
+	topo       *topology.Chain // its name, id and address; all else may have changed
+	space      keyspace.Space
+	m          *chain.Machine
+	waiting    map[chain.OpID]chan error // changes that somebody waits for
+	operations map[chain.OpID]*keyOperation
+	ops        *ops.Chain
+	told       map[string]bool   // switches that have said what they have of it
+	untidy     map[string]bool   // switches whose key_index entries have not been compared with the directory since they came up
+	tidied     bool              // those of all members have been
+	next       chain.Time        // when its machine must be ticked; 0: not
+	tidying    map[wire.Key]bool // keys whose entries are being made or dropped for that
+	ready      bool              // as was last said in an event
+	steers     int               // how often the lease that is wanted has been changed
 }
 
-func newChain(ct *topology.Chain, space keyspace.Space, o chain.Options) *chainState {
+func (c *Controller) newChain(ct *topology.Chain, space keyspace.Space, o chain.Options) *chainState {
 	o.Name, o.Members, o.Lease, o.FailureTimeout = ct.Name, ct.Members, ct.Lease, ct.Patience
-	return &chainState{topo: ct, space: space, m: chain.New(o), waiting: map[chain.OpID]chan error{}, ops: map[chain.OpID]*keyOperation{},
+	return &chainState{topo: ct, ops: c.procedures(ct), space: space, m: chain.New(o), waiting: map[chain.OpID]chan error{}, operations: map[chain.OpID]*keyOperation{},
 		told: map[string]bool{}, untidy: map[string]bool{}}
 }
 

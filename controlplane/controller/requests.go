@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -17,12 +16,6 @@ import (
 
 // leasePort is the source port of LEASEs, whose replies are known by their op.
 const leasePort = 20036
-
-// Waits before a request is sent again: the first, and the longest.
-const (
-	firstResend = 30 * time.Millisecond
-	lastResend  = 500 * time.Millisecond
-)
 
 // requests matches replies to those who wait for them. It is safe for concurrent use.
 type requests struct {
@@ -80,71 +73,6 @@ func (c *Controller) frame(at *topology.Switch, dst netip.Addr, srcPort uint16, 
 	}
 	copy(f.EthernetDst[:], at.MAC)
 	return f.AppendTo(make([]byte, 0, wire.FrameOverhead+len(payload)), payload)
-}
-
-// exchange sends a packet into a switch until a reply comes that accept takes (nil: any to this key), or ctx ends.
-func (c *Controller) exchange(ctx context.Context, via *device, p *wire.Packet, accept func(*wire.Packet) bool) (*wire.Packet, error) {
-	port, replies, err := c.requests.open()
-	if err != nil {
-		return nil, err
-	}
-	defer c.requests.close(port)
-	frame, err := c.frame(via.sw, via.sw.Address, port, p)
-	if err != nil {
-		return nil, err
-	}
-	var sendErr error
-	began := c.now()
-	for wait := min(max(firstResend, 3*via.roundTrip()), lastResend); ; wait = min(2*wait, lastResend) {
-		sendErr = via.send(frame)
-		timer := time.NewTimer(wait)
-		for resend := false; !resend; {
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				if sendErr != nil {
-					return nil, sendErr
-				}
-				return nil, fmt.Errorf("%s does not answer a %v for the key %v: %w", via.sw.Name, p.Op, p.Key, context.Cause(ctx))
-			case r := <-replies:
-				if r.Key == p.Key && (accept == nil || accept(r)) {
-					timer.Stop()
-					via.took(c.now() - began)
-					return r, nil
-				}
-			case <-timer.C:
-				resend = true
-			}
-		}
-	}
-}
-
-// roundTrip is how long an exchange with a switch takes, as far as is known. Who sends again or gives up sooner than that makes a slow switch slower: dozens of exchanges are
-// under way at a time, and BMv2 drops what it cannot take.
-func (d *device) roundTrip() time.Duration { return time.Duration(d.trip.Load()) }
-
-// took notes how long an exchange took, from the first time it was sent. One that waited for a chain to be mended says little, so it counts for little.
-func (d *device) took(t time.Duration) {
-	t = min(t, lastResend)
-	if was := d.trip.Load(); was != 0 {
-		t = (7*time.Duration(was) + t) / 8
-	}
-	d.trip.Store(int64(t))
-}
-
-// fetch reads one slot or session of one switch.
-func (c *Controller) fetch(ctx context.Context, at *device, key wire.Key, flags wire.Flags, session uint16) (*wire.Packet, error) {
-	p := &wire.Packet{Op: wire.Fetch, Flags: flags, Key: key, Session: session, Request: 1}
-	return c.exchange(ctx, at, p, func(r *wire.Packet) bool { return r.Op == wire.FetchReply })
-}
-
-// fetchIn is fetch from a switch that has an epoch of a chain. One that has another, because it was restarted or somebody else changes it, is an error: its slots say nothing.
-func (c *Controller) fetchIn(ctx context.Context, epoch uint16, at *device, key wire.Key, flags wire.Flags, session uint16) (*wire.Packet, error) {
-	r, err := c.fetch(ctx, at, key, flags, session)
-	if err == nil && r.Epoch != epoch {
-		return nil, fmt.Errorf("%s has epoch %d, not %d", at.sw.Name, r.Epoch, epoch)
-	}
-	return r, err
 }
 
 // packetIn takes a packet that a switch sent to the controller. It runs on the stream's goroutine.

@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
@@ -18,7 +17,6 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Writer sessions (docs/protocol.md, "Sessions"). A session is leased to a host, and the switch at that host's port takes it from nobody else. Before its holder hears of it, its record
@@ -180,7 +178,7 @@ func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*de
 	var mu sync.Mutex
 	others = c.answering(others, func(d *device) error {
 		return forEach(quick, places, func(ctx context.Context, i int) error {
-			records, err := c.recorded(ctx, ids[i], []*device{d})
+			records, err := lastOf(ctx, ids[i], []*device{d})
 			mu.Lock()
 			defer mu.Unlock()
 			recorded[i] = append(recorded[i], records...)
@@ -189,7 +187,7 @@ func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*de
 	})
 	stop()
 	err := forEach(ctx, places, func(ctx context.Context, i int) error {
-		records, err := c.recorded(ctx, ids[i], at)
+		records, err := lastOf(ctx, ids[i], at)
 		if err != nil {
 			return err
 		}
@@ -198,12 +196,12 @@ func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*de
 			return fmt.Errorf("session %d: %w", ids[i], err)
 		}
 		out[i] = api.Session{ID: ids[i], NextRequest: last + 1}
-		return forEach(ctx, at, func(ctx context.Context, d *device) error { return c.resetRecord(ctx, d, ids[i], last) })
+		return forEach(ctx, at, func(ctx context.Context, d *device) error { return d.ResetRecord(ctx, ids[i], last) })
 	})
 	if err == nil {
 		quick, stop := context.WithTimeout(ctx, patience)
 		c.answering(others, func(d *device) error {
-			return forEach(quick, out, func(ctx context.Context, s api.Session) error { return c.resetRecord(ctx, d, s.ID, s.NextRequest-1) })
+			return forEach(quick, out, func(ctx context.Context, s api.Session) error { return d.ResetRecord(ctx, s.ID, s.NextRequest-1) })
 		})
 		stop()
 	}
@@ -220,7 +218,7 @@ func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*de
 		at = append(at, late...)
 		err = forEach(ctx, out, func(ctx context.Context, s api.Session) error {
 			for _, d := range late {
-				if err := c.resetRecord(ctx, d, s.ID, s.NextRequest-1); err != nil {
+				if err := d.ResetRecord(ctx, s.ID, s.NextRequest-1); err != nil {
 					return err
 				}
 			}
@@ -314,34 +312,16 @@ func random32() uint32 {
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-// recorded is the last requests that switches have recorded for a session.
-func (c *Controller) recorded(ctx context.Context, session uint16, at []*device) ([]uint32, error) {
-	var out []uint32
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
+// lastOf is the last requests that switches have recorded for a session.
+func lastOf(ctx context.Context, session uint16, at []*device) (out []uint32, err error) {
 	for _, d := range at {
-		r, err := c.fetch(ctx, d, 0, wire.Session, session)
+		r, err := d.Recorded(ctx, session)
 		if err != nil {
 			return nil, err
 		}
-		if r.Status != wire.OK {
-			return nil, fmt.Errorf("%s answered for the session %d: %v", d.sw.Name, session, r.Status)
-		}
-		out = append(out, r.Request)
+		out = append(out, r)
 	}
 	return out, nil
-}
-
-// resetRecord makes a switch's record of a session begin anew behind a request. It does nothing where the record is of this lease already, so it does no harm twice.
-func (c *Controller) resetRecord(ctx context.Context, d *device, session uint16, last uint32) error {
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
-	p := &wire.Packet{Op: wire.Sync, Flags: wire.Session | wire.Newest, Session: session, Request: last, Tombstone: true}
-	r, err := c.exchange(ctx, d, p, func(r *wire.Packet) bool { return r.Op == wire.SyncReply && r.Session == session })
-	if err == nil && r.Status != wire.OK {
-		err = fmt.Errorf("%s answered for the session %d: %v", d.sw.Name, session, r.Status)
-	}
-	return err
 }
 
 // letIn has a host's switch take the sessions that are leased to the host.
@@ -425,7 +405,7 @@ func (c *Controller) recordsToCopy() []uint16 {
 		}
 		return out
 	}
-	for i := 1; i <= c.pool.size; i++ {
+	for i := 1; i <= c.pool.Size; i++ {
 		out = append(out, uint16(i))
 	}
 	for _, l := range c.sess.Leases() {
@@ -465,74 +445,3 @@ func (c *Controller) CloseSessions(ctx context.Context, lease string) error {
 	})
 	return apiError(errors.Join(err, failed))
 }
-
-// ---- The controller's own sessions ----
-
-// poolSession is one of the controller's own writer sessions: used by one write at a time.
-type poolSession struct {
-	id    uint16
-	next  atomic.Uint32        // the last request that it was used with; 0: none yet
-	heard map[*chainState]bool // chains whose members' records are of this controller's numbers
-}
-
-func (s *poolSession) take() uint32 { return s.next.Add(1) }
-
-// sessionPool is the controller's own sessions, 1 to size.
-type sessionPool struct {
-	size int
-	all  []*poolSession
-	free chan *poolSession
-}
-
-func newSessionPool(size int) *sessionPool {
-	p := &sessionPool{size: size, free: make(chan *poolSession, size)}
-	for i := range size {
-		s := &poolSession{id: uint16(i + 1), heard: map[*chainState]bool{}}
-		p.all = append(p.all, s)
-		p.free <- s
-	}
-	return p
-}
-
-// get waits for a session, and sees that its record at the members of a chain is of this controller.
-func (p *sessionPool) get(ctx context.Context, c *Controller, ch *chainState, members []*device) (*poolSession, error) {
-	var s *poolSession
-	select {
-	case s = <-p.free:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if s.heard[ch] {
-		return s, nil
-	}
-	err := func() error {
-		if s.next.Load() == 0 {
-			records, err := c.recorded(ctx, s.id, members)
-			if err != nil {
-				return err
-			}
-			begin, err := c.begin(records)
-			if err != nil {
-				return fmt.Errorf("the controller's session %d: %w", s.id, err)
-			}
-			s.next.Store(begin)
-		}
-		return forEach(ctx, members, func(ctx context.Context, d *device) error { return c.resetRecord(ctx, d, s.id, s.next.Load()) })
-	}()
-	if err != nil {
-		p.put(s)
-		return nil, err
-	}
-	s.heard[ch] = true
-	return s, nil
-}
-
-// last is the last request that this controller has used one of its sessions with; 0: none, or the session is not one of these.
-func (p *sessionPool) last(session uint16) uint32 {
-	if session == 0 || int(session) > p.size {
-		return 0
-	}
-	return p.all[session-1].next.Load()
-}
-
-func (p *sessionPool) put(s *poolSession) { p.free <- s }

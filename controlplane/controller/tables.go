@@ -8,6 +8,7 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -264,11 +265,7 @@ func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 // forgetFormer drops the key_index entries that a switch which becomes a member has from an earlier time in the chain, of keys that are not there any more: keys are taken out of members alone,
 // and a chain without keys takes a switch in as it is.
 func (d *device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []keyspace.Key) error {
-	s := d.client.State()
-	if s.Phase != p4rt.Primary {
-		return fmt.Errorf("%s: %w", d.sw.Name, errNotConnected)
-	}
-	if err := d.load(ctx, s.Stream); err != nil {
+	if err := d.loadNow(ctx); err != nil {
 		return err
 	}
 	configs, err := d.have("chain_config", func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID })
@@ -299,17 +296,13 @@ func (d *device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []ke
 }
 
 // writeKeys inserts or deletes the key_index entries of keys.
-func (d *device) writeKeys(ctx context.Context, insert bool, keys []keySlot) error {
-	s := d.client.State()
-	if s.Phase != p4rt.Primary {
-		return fmt.Errorf("%s: %w", d.sw.Name, errNotConnected)
-	}
-	if err := d.load(ctx, s.Stream); err != nil {
+func (d *device) writeKeys(ctx context.Context, insert bool, keys []ops.Entry) error {
+	if err := d.loadNow(ctx); err != nil {
 		return err
 	}
 	var updates []*v1.Update
 	for _, k := range keys {
-		te, err := d.encode(slotEntry(k.id, k.slot, k.realm))
+		te, err := d.encode(slotEntry(k.ID, k.Slot, k.Realm))
 		if err != nil {
 			return err
 		}
@@ -327,10 +320,10 @@ func (d *device) writeKeys(ctx context.Context, insert bool, keys []keySlot) err
 }
 
 // realign changes those of some keys' entries that are in the switch and say another realm.
-func (d *device) realign(ctx context.Context, keys []keySlot) error {
+func (d *device) realign(ctx context.Context, keys []ops.Entry) error {
 	var updates []*v1.Update
 	for _, k := range keys {
-		te, err := d.encode(slotEntry(k.id, k.slot, k.realm))
+		te, err := d.encode(slotEntry(k.ID, k.Slot, k.Realm))
 		if err != nil {
 			return err
 		}
@@ -341,23 +334,20 @@ func (d *device) realign(ctx context.Context, keys []keySlot) error {
 	return d.apply(ctx, updates...)
 }
 
-// keySlot is a key_index entry.
-type keySlot struct {
-	id    wire.Key
-	slot  int
-	realm uint16
-}
-
-// entryOf is the key_index entry of a key under its own KEY_ID. That of one that is being removed is closed.
-func (p *plan) entryOf(k keyspace.Key) keySlot {
+// entryOf is the key_index entry of a key under the KEY_ID that it is given with. That of one that is
+// being removed is closed, and that of its alias is nobody's but the controller's.
+func (p *plan) entryOf(k keyspace.Key) ops.Entry {
+	e := ops.Entry{ID: k.ID, Slot: k.Slot, Realm: p.realm(k.FinalName())}
 	switch {
-	case k.Leftover():
-		return keySlot{k.ID, k.Slot, controllerNumber}
+	case k.Leftover() || k.ID == k.Alias:
+		e.Realm = controllerNumber
 	case k.State == keyspace.Removing:
-		return keySlot{k.ID, k.Slot, p.realm(k.FinalName()) | closedKey}
+		e.Realm |= closedKey
 	}
-	return keySlot{k.ID, k.Slot, p.realm(k.FinalName())}
+	return e
 }
 
-// aliasOf is the entry of a key's alias, which is nobody's but the controller's.
-func aliasOf(k keyspace.Key) keySlot { return keySlot{k.Alias, k.Slot, controllerNumber} }
+// aliasOf is the entry of a key's alias.
+func aliasOf(k keyspace.Key) ops.Entry {
+	return ops.Entry{ID: k.Alias, Slot: k.Slot, Realm: controllerNumber}
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -26,8 +27,8 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		}
 	}
 	busy := map[wire.Key]bool{}
-	for _, o := range ch.ops {
-		for _, k := range o.keys {
+	for _, o := range ch.operations {
+		for _, k := range o.Keys {
 			busy[k.ID] = true
 		}
 	}
@@ -39,7 +40,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	first := !ch.tidied
 	ch.tidied = true
 	members := st.Config.Members
-	entries := map[string]map[wire.Key]keySlot{}
+	entries := map[string]map[wire.Key]ops.Entry{}
 	for _, d := range c.net().devices {
 		if ch.untidy[d.sw.Name] || slices.Contains(members, d.sw.Name) {
 			entries[d.sw.Name] = d.slotsOf(ch.topo.ID)
@@ -51,9 +52,9 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	// Keys that nobody remembers.
 	found := map[wire.Key]int{}
 	for id, entry := range entries[members[0]] {
-		everywhere := !slices.ContainsFunc(members, func(m string) bool { s, ok := entries[m][id]; return !ok || s.slot != entry.slot })
-		if _, ok := c.dir.ByID(id); !ok && !busy[id] && everywhere && entry.slot < c.prog.slots {
-			found[id] = entry.slot
+		everywhere := !slices.ContainsFunc(members, func(m string) bool { s, ok := entries[m][id]; return !ok || s.Slot != entry.Slot })
+		if _, ok := c.dir.ByID(id); !ok && !busy[id] && everywhere && entry.Slot < c.prog.slots {
+			found[id] = entry.Slot
 		}
 	}
 	if adopted := len(c.dir.Adopt(found)); adopted > 0 {
@@ -69,7 +70,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	type work struct {
 		d      *device
 		insert bool
-		keys   []keySlot
+		keys   []ops.Entry
 	}
 	var todo []work
 	retired := 0
@@ -81,7 +82,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		w := work{d: c.net().byName[m], insert: true}
 		for _, k := range keys {
 			want := c.net().plan.entryOf(k)
-			if has, ok := entries[m][k.ID]; k.State == keyspace.Placed && !busy[k.ID] && (!ok || has.slot != want.slot || has.realm != want.realm && !w.d.former.Load()) {
+			if has, ok := entries[m][k.ID]; k.State == keyspace.Placed && !busy[k.ID] && (!ok || has.Slot != want.Slot || has.Realm != want.Realm && !w.d.former.Load()) {
 				w.keys = append(w.keys, want)
 			}
 		}
@@ -99,7 +100,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 				retired++
 			}
 			if !busy[id] && (!ok || !slices.Contains(members, d.sw.Name) || k.State != keyspace.Placed) {
-				w.keys = append(w.keys, keySlot{id: id})
+				w.keys = append(w.keys, ops.Entry{ID: id})
 			}
 		}
 		todo = append(todo, w)
@@ -115,7 +116,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	ch.tidying = map[wire.Key]bool{}
 	for _, w := range todo {
 		for _, k := range w.keys {
-			ch.tidying[k.id] = true
+			ch.tidying[k.ID] = true
 		}
 	}
 	go func() {
@@ -147,7 +148,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 
 // forgetGone has the directory follow the switches where it was saved with a record that is an earlier one: a key of
 // which no member has an entry was removed or has moved since.
-func (c *Controller) forgetGone(ch *chainState, entries map[string]map[wire.Key]keySlot, members []string, busy map[wire.Key]bool) {
+func (c *Controller) forgetGone(ch *chainState, entries map[string]map[wire.Key]ops.Entry, members []string, busy map[wire.Key]bool) {
 	gone := 0
 	for _, k := range slices.Clone(c.dir.Chain(ch.topo.ID)) {
 		somewhere := slices.ContainsFunc(members, func(m string) bool { _, ok := entries[m][k.ID]; return ok })

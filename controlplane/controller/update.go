@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -85,7 +86,7 @@ func (c *Controller) allows(t *topology.Topology) error {
 	for _, ch := range c.net().chains {
 		ct := t.Chain(ch.topo.Name)
 		switch {
-		case ct == nil && (c.dir.Count(ch.topo.ID) > 0 || len(ch.ops) > 0):
+		case ct == nil && (c.dir.Count(ch.topo.ID) > 0 || len(ch.operations) > 0):
 			return refused("the chain %s holds %d keys: remove them first, or move them to another chain", ch.topo.Name, c.dir.Count(ch.topo.ID))
 		case ct == nil:
 		case ct.ID != ch.topo.ID || ct.Address != ch.topo.Address:
@@ -154,7 +155,7 @@ func (c *Controller) arrange(t *topology.Topology) error {
 	for i, ct := range topo.Chains {
 		ch := old.byID[ct.ID]
 		if ch == nil {
-			ch = newChain(ct, spaces[i], chain.Options{Switches: n.switches(), PriorLeaseBound: c.now() + c.leading, EpochFloor: c.epoch})
+			ch = c.newChain(ct, spaces[i], chain.Options{Switches: n.switches(), PriorLeaseBound: c.now() + c.leading, EpochFloor: c.epoch})
 			added = append(added, ch)
 		}
 		n.addChain(ch)
@@ -225,7 +226,7 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 
 // realign has the keys' entries at all switches say the realms that the keys are of now.
 func (c *Controller) realign() {
-	var keys []keySlot
+	var keys []ops.Entry
 	for _, k := range c.dir.List("") {
 		keys = append(keys, c.net().plan.entryOf(k))
 	}

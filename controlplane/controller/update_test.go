@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/internal/topologytest"
+
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/p4rt/p4rttest"
@@ -18,16 +20,14 @@ import (
 	"github.com/netcraq/netcraq/internal/poll"
 )
 
-type object = map[string]any
-
 // topology is the fakes' file with changes.
-func (f *fakes) topology(change func(object)) *topology.Topology {
+func (f *fakes) topology(change func(topologytest.Object)) *topology.Topology {
 	f.t.Helper()
 	b, err := os.ReadFile(f.file)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	var top object
+	var top topologytest.Object
 	if err := json.Unmarshal(b, &top); err != nil {
 		f.t.Fatal(err)
 	}
@@ -40,34 +40,6 @@ func (f *fakes) topology(change func(object)) *topology.Topology {
 		f.t.Fatal(err)
 	}
 	return t
-}
-
-// add appends to a list of a topology.
-func add(top object, list string, objects ...any) {
-	all, _ := top[list].([]any)
-	top[list] = append(all, objects...)
-}
-
-// drop removes those of a list whose name is one of some.
-func drop(top object, list string, names ...string) {
-	top[list] = slices.DeleteFunc(top[list].([]any), func(o any) bool {
-		if pair, ok := o.([]any); ok {
-			return slices.ContainsFunc(pair, func(end any) bool {
-				sw, _, _ := strings.Cut(end.(string), ":")
-				return slices.Contains(names, sw)
-			})
-		}
-		return slices.Contains(names, o.(object)["name"].(string))
-	})
-}
-
-// pods is n hosts of a switch, from port 100 on.
-func pods(sw string, n int) []any {
-	var out []any
-	for i := range n {
-		out = append(out, object{"name": fmt.Sprintf("%s-pod%d", sw, i), "ip": fmt.Sprintf("10.7.%s.%d", sw[1:], i+1), "mac": fmt.Sprintf("02:07:00:00:%02s:%02x", sw[1:], i+1), "port": fmt.Sprintf("%s:%d", sw, 100+i)})
-	}
-	return out
 }
 
 // until waits for something that a controller is to come to.
@@ -104,7 +76,7 @@ func TestUpdateHosts(t *testing.T) {
 	entries := func() int { return len(f.tables(0)) + len(f.tables(1)) + len(f.tables(2)) }
 	writes, had := f.writes(), entries()
 	const n = 50
-	update(t, c, f.topology(func(top object) { add(top, "hosts", pods("s2", n)...) }))
+	update(t, c, f.topology(func(top topologytest.Object) { topologytest.Add(top, "hosts", topologytest.Pods("s2", n)...) }))
 	// At s2 a port and a route for each, at s1 and s3 a route.
 	until(t, c, "the entries of the new hosts", func() bool { return entries() == had+4*n })
 	// s2 passes the tail's acknowledgements on, so it has a multicast group for replies by each port, too.
@@ -113,12 +85,12 @@ func TestUpdateHosts(t *testing.T) {
 		t.Errorf("%d updates for %d hosts, not %d", got, n, 5*n)
 	}
 	writes = f.writes()
-	update(t, c, f.topology(func(top object) { add(top, "hosts", pods("s2", n-1)...) }))
+	update(t, c, f.topology(func(top topologytest.Object) { topologytest.Add(top, "hosts", topologytest.Pods("s2", n-1)...) }))
 	until(t, c, "the last host's entries to go", func() bool { return f.writes() >= writes+5 })
 	if got := f.writes() - writes; got != 5 {
 		t.Errorf("%d updates for one host, not 5", got)
 	}
-	update(t, c, f.topology(func(object) {}))
+	update(t, c, f.topology(func(topologytest.Object) {}))
 	until(t, c, "what there was before", func() bool { return entries() == had })
 	until(t, c, "the groups to go", func() bool { return f.writes() >= writes+5*n })
 	for i := range before {
@@ -127,12 +99,12 @@ func TestUpdateHosts(t *testing.T) {
 		}
 	}
 	writes = f.writes()
-	update(t, c, f.topology(func(object) {}))
+	update(t, c, f.topology(func(topologytest.Object) {}))
 	// Hosts in a prefix of their switch cost nothing elsewhere.
 	at := []int{len(f.tables(0)), len(f.tables(1)), len(f.tables(2))}
-	update(t, c, f.topology(func(top object) {
-		top["switches"].([]any)[1].(object)["prefixes"] = []string{"10.7.2.0/24"}
-		add(top, "hosts", pods("s2", n)...)
+	update(t, c, f.topology(func(top topologytest.Object) {
+		top["switches"].([]any)[1].(topologytest.Object)["prefixes"] = []string{"10.7.2.0/24"}
+		topologytest.Add(top, "hosts", topologytest.Pods("s2", n)...)
 	}))
 	until(t, c, "one route elsewhere, and all of them at s2", func() bool {
 		return len(f.tables(0)) == at[0]+1 && len(f.tables(1)) == at[1]+2*n && len(f.tables(2)) == at[2]+1
@@ -150,35 +122,39 @@ func TestUpdateMistakes(t *testing.T) {
 	f := newFakes(t, func(top map[string]any) { top["chains"].([]map[string]any)[0]["slots"] = 100 })
 	c, _ := f.start()
 	ready(t, c)
-	writes, sw := f.writes(), func(top object, i int) object { return top["switches"].([]any)[i].(object) }
-	chain := func(top object) object { return top["chains"].([]any)[0].(object) }
+	writes, sw := f.writes(), func(top topologytest.Object, i int) topologytest.Object {
+		return top["switches"].([]any)[i].(topologytest.Object)
+	}
+	chain := func(top topologytest.Object) topologytest.Object {
+		return top["chains"].([]any)[0].(topologytest.Object)
+	}
 	adding, stop := context.WithCancel(t.Context()) // nobody takes its first write: it is taken back, and that is not done either
 	defer stop()
 	go c.AddKeys(adding, "main", []api.KeySpec{{Name: "k"}})
 	until(t, c, "a key", func() bool { keys, err := c.Keys(t.Context(), "main"); return err == nil && len(keys) == 1 })
 	until(t, c, "its entries, which are closed when its first write fails", func() bool { return f.writes() == writes+6 })
 	writes = f.writes()
-	for want, change := range map[string]func(object){
-		"the program cannot change":        func(top object) { top["program"].(object)["profile"] = "128" },
-		"the sessions cannot change":       func(top object) { top["sessions"] = object{"ttlSeconds": 9} },
-		"controller's address cannot":      func(top object) { top["controller"] = object{"address": "169.254.1.1"} },
-		"p4runtimeTLS cannot change":       func(top object) { top["p4runtimeTLS"] = object{"ca": "ca.pem"} },
-		"of switch s2 cannot become":       func(top object) { sw(top, 1)["address"] = "10.0.255.9" },
-		"(02:4e:0a:00:ff:02) of switch s2": func(top object) { sw(top, 1)["mac"] = "02:00:00:00:02:02" },
-		"has the id 0 and the address":     func(top object) { chain(top)["address"] = "10.0.254.7" },
-		"and keeps them: make another":     func(top object) { chain(top)["id"] = 7 },
-		"has 100 slots, and keeps them":    func(top object) { chain(top)["slots"] = 200 },
-		"main holds 1 keys: remove them first": func(top object) {
+	for want, change := range map[string]func(topologytest.Object){
+		"the program cannot change":        func(top topologytest.Object) { top["program"].(topologytest.Object)["profile"] = "128" },
+		"the sessions cannot change":       func(top topologytest.Object) { top["sessions"] = topologytest.Object{"ttlSeconds": 9} },
+		"controller's address cannot":      func(top topologytest.Object) { top["controller"] = topologytest.Object{"address": "169.254.1.1"} },
+		"p4runtimeTLS cannot change":       func(top topologytest.Object) { top["p4runtimeTLS"] = topologytest.Object{"ca": "ca.pem"} },
+		"of switch s2 cannot become":       func(top topologytest.Object) { sw(top, 1)["address"] = "10.0.255.9" },
+		"(02:4e:0a:00:ff:02) of switch s2": func(top topologytest.Object) { sw(top, 1)["mac"] = "02:00:00:00:02:02" },
+		"has the id 0 and the address":     func(top topologytest.Object) { chain(top)["address"] = "10.0.254.7" },
+		"and keeps them: make another":     func(top topologytest.Object) { chain(top)["id"] = 7 },
+		"has 100 slots, and keeps them":    func(top topologytest.Object) { chain(top)["slots"] = 200 },
+		"main holds 1 keys: remove them first": func(top topologytest.Object) {
 			chain(top)["name"], chain(top)["id"] = "other", 1
 		},
-		"asks for 65500 slots": func(top object) {
-			add(top, "chains", object{"name": "c2", "id": 2, "address": "10.0.254.2", "members": []string{"s1"}, "slots": 65436}, object{"name": "c3", "id": 3, "address": "10.0.254.3", "members": []string{"s1"}, "slots": 65500})
+		"asks for 65500 slots": func(top topologytest.Object) {
+			topologytest.Add(top, "chains", topologytest.Object{"name": "c2", "id": 2, "address": "10.0.254.2", "members": []string{"s1"}, "slots": 65436}, topologytest.Object{"name": "c3", "id": 3, "address": "10.0.254.3", "members": []string{"s1"}, "slots": 65500})
 		},
-		"routes: compile it with a larger one, or give switches prefixes": func(top object) {
+		"routes: compile it with a larger one, or give switches prefixes": func(top topologytest.Object) {
 			for i := range 17 {
-				add(top, "switches", object{"name": fmt.Sprintf("s%d", i+10), "p4runtime": "127.0.0.1:1", "deviceId": i + 10, "address": fmt.Sprintf("10.0.255.%d", i+10)})
-				add(top, "links", []string{fmt.Sprintf("s%d:1", i+10), fmt.Sprintf("s1:%d", i+10)})
-				add(top, "hosts", pods(fmt.Sprintf("s%d", i+10), 250)...)
+				topologytest.Add(top, "switches", topologytest.Object{"name": fmt.Sprintf("s%d", i+10), "p4runtime": "127.0.0.1:1", "deviceId": i + 10, "address": fmt.Sprintf("10.0.255.%d", i+10)})
+				topologytest.Add(top, "links", []string{fmt.Sprintf("s%d:1", i+10), fmt.Sprintf("s1:%d", i+10)})
+				topologytest.Add(top, "hosts", topologytest.Pods(fmt.Sprintf("s%d", i+10), 250)...)
 			}
 		},
 	} {
@@ -209,10 +185,10 @@ func TestUpdateSwitches(t *testing.T) {
 	}
 	t.Cleanup(s4.Stop)
 	f.servers = append(f.servers, s4)
-	four := func(top object) {
-		add(top, "switches", object{"name": "s4", "p4runtime": s4.Addr, "deviceId": 4, "address": "10.0.255.4"})
-		add(top, "links", []any{"s3:3", "s4:2"}, []any{"s1:4", "s4:3"}, []any{"s1:5", "s3:5"})
-		add(top, "hosts", pods("s4", 1)...)
+	four := func(top topologytest.Object) {
+		topologytest.Add(top, "switches", topologytest.Object{"name": "s4", "p4runtime": s4.Addr, "deviceId": 4, "address": "10.0.255.4"})
+		topologytest.Add(top, "links", []any{"s3:3", "s4:2"}, []any{"s1:4", "s4:3"}, []any{"s1:5", "s3:5"})
+		topologytest.Add(top, "hosts", topologytest.Pods("s4", 1)...)
 	}
 	update(t, c, f.topology(four))
 	until(t, c, "s4 to be set up", func() bool {
@@ -226,11 +202,11 @@ func TestUpdateSwitches(t *testing.T) {
 	if m, _ := members(t, c, "main"); !slices.Equal(m, []string{"s1", "s2", "s3", "s4"}) {
 		t.Errorf("the chain is %v", m)
 	}
-	three := func(top object) {
+	three := func(top topologytest.Object) {
 		four(top)
-		drop(top, "switches", "s2")
-		drop(top, "links", "s2")
-		top["chains"].([]any)[0].(object)["members"] = []string{"s1", "s3"}
+		topologytest.Drop(top, "switches", "s2")
+		topologytest.Drop(top, "links", "s2")
+		top["chains"].([]any)[0].(topologytest.Object)["members"] = []string{"s1", "s3"}
 	}
 	update(t, c, f.topology(three))
 	until(t, c, "s2 to be forgotten", func() bool {
@@ -252,7 +228,7 @@ func TestUpdateSwitches(t *testing.T) {
 	}
 	// A controller that is started again finds it so.
 	stop()
-	b, err := json.Marshal(topologyFile(t, f.file, three))
+	b, err := json.Marshal(topologytest.Read(t, f.file, three))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,10 +243,10 @@ func TestUpdateSwitches(t *testing.T) {
 	}
 	// While no controller runs the tail leaves: the next one knows it from the state, fences it, and goes on without it.
 	stop()
-	if b, err = json.Marshal(topologyFile(t, f.file, func(top object) {
-		drop(top, "switches", "s4")
-		drop(top, "links", "s4")
-		drop(top, "hosts", "s4-pod0")
+	if b, err = json.Marshal(topologytest.Read(t, f.file, func(top topologytest.Object) {
+		topologytest.Drop(top, "switches", "s4")
+		topologytest.Drop(top, "links", "s4")
+		topologytest.Drop(top, "hosts", "s4-pod0")
 	})); err != nil {
 		t.Fatal(err)
 	}
@@ -288,21 +264,6 @@ func TestUpdateSwitches(t *testing.T) {
 	}
 }
 
-// topologyFile is a file with changes.
-func topologyFile(t *testing.T, file string, change func(object)) object {
-	t.Helper()
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var top object
-	if err := json.Unmarshal(b, &top); err != nil {
-		t.Fatal(err)
-	}
-	change(top)
-	return top
-}
-
 // TestUpdateReplaced: a switch that is served elsewhere now is connected to there.
 func TestUpdateReplaced(t *testing.T) {
 	f := newFakes(t, nil)
@@ -313,7 +274,9 @@ func TestUpdateReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(elsewhere.Stop)
-	update(t, c, f.topology(func(top object) { top["switches"].([]any)[1].(object)["p4runtime"] = elsewhere.Addr }))
+	update(t, c, f.topology(func(top topologytest.Object) {
+		top["switches"].([]any)[1].(topologytest.Object)["p4runtime"] = elsewhere.Addr
+	}))
 	until(t, c, "it to be set up at its new place", func() bool {
 		all, err := c.Switches(t.Context())
 		return err == nil && all[1].Ready && all[1].P4Runtime == elsewhere.Addr
@@ -329,9 +292,9 @@ func TestUpdateChains(t *testing.T) {
 	f := newFakes(t, func(top map[string]any) { top["chains"].([]map[string]any)[0]["slots"] = 100 })
 	c, stop := f.start()
 	ready(t, c)
-	second := func(id int) func(object) {
-		return func(top object) {
-			add(top, "chains", object{"name": "second", "id": id, "address": "10.0.254.2", "members": []string{"s3", "s1"}, "leaseMillis": 0, "slots": 50})
+	second := func(id int) func(topologytest.Object) {
+		return func(top topologytest.Object) {
+			topologytest.Add(top, "chains", topologytest.Object{"name": "second", "id": id, "address": "10.0.254.2", "members": []string{"s3", "s1"}, "leaseMillis": 0, "slots": 50})
 		}
 	}
 	frozen := true
@@ -349,7 +312,7 @@ func TestUpdateChains(t *testing.T) {
 	if got := f.tables(2, "chain_config", "local_address"); len(got) != 5 {
 		t.Errorf("s3 has\n%s", strings.Join(got, "\n"))
 	}
-	update(t, c, f.topology(func(object) {}))
+	update(t, c, f.topology(func(topologytest.Object) {}))
 	until(t, c, "nothing of the chain to be left", func() bool {
 		return len(f.tables(0, "chain_config"))+len(f.tables(1, "chain_config"))+len(f.tables(2, "chain_config")) == 3 && len(f.tables(2, "local_address")) == 2
 	})
@@ -365,9 +328,9 @@ func TestUpdateChains(t *testing.T) {
 	if _, epoch := members(t, c, "second"); epoch != 4 {
 		t.Errorf("the next chain has epoch %d", epoch)
 	}
-	update(t, c, f.topology(func(top object) {
+	update(t, c, f.topology(func(top topologytest.Object) {
 		second(6)(top)
-		top["chains"].([]any)[1].(object)["leaseMillis"] = 60000
+		top["chains"].([]any)[1].(topologytest.Object)["leaseMillis"] = 60000
 	}))
 	until(t, c, "the lease to be changed", func() bool {
 		ch, err := c.Chain(t.Context(), "second")
@@ -393,17 +356,19 @@ func TestUpdateRejoin(t *testing.T) {
 		until(t, c, "s3 to be lost", func() bool { return !s3().Ready })
 		until(t, c, "s3 to be back", func() bool { return s3().Ready })
 	}
-	without := f.topology(func(top object) {
-		drop(top, "switches", "s3")
-		drop(top, "links", "s3")
-		top["chains"].([]any)[0].(object)["members"] = []string{"s1", "s2"}
+	without := f.topology(func(top topologytest.Object) {
+		topologytest.Drop(top, "switches", "s3")
+		topologytest.Drop(top, "links", "s3")
+		top["chains"].([]any)[0].(topologytest.Object)["members"] = []string{"s1", "s2"}
 	})
 	update(t, c, without)
 	until(t, c, "s3 to be gone", func() bool { return s3().Name == "s2" })
-	update(t, c, f.topology(func(object) {}))
+	update(t, c, f.topology(func(topologytest.Object) {}))
 	until(t, c, "s3 to be there again", func() bool { return s3().Name == "s3" && s3().Ready })
 	_, port, _ := strings.Cut(f.servers[2].Addr, ":")
-	update(t, c, f.topology(func(top object) { top["switches"].([]any)[2].(object)["p4runtime"] = "localhost:" + port }))
+	update(t, c, f.topology(func(top topologytest.Object) {
+		top["switches"].([]any)[2].(topologytest.Object)["p4runtime"] = "localhost:" + port
+	}))
 	until(t, c, "s3 to be reached by another name", func() bool { return s3().Ready && s3().P4Runtime == "localhost:"+port })
 	ready(t, c)
 }
@@ -417,10 +382,10 @@ func TestUpdateLastMember(t *testing.T) {
 		all, err := c.Switches(t.Context())
 		return err == nil && !slices.ContainsFunc(all, func(s api.Switch) bool { return !s.Ready })
 	})
-	update(t, c, f.topology(func(top object) {
-		drop(top, "switches", "s3")
-		drop(top, "links", "s3")
-		top["chains"].([]any)[0].(object)["members"] = []string{"s1"}
+	update(t, c, f.topology(func(top topologytest.Object) {
+		topologytest.Drop(top, "switches", "s3")
+		topologytest.Drop(top, "links", "s3")
+		top["chains"].([]any)[0].(topologytest.Object)["members"] = []string{"s1"}
 	}))
 	all, err := c.Switches(t.Context())
 	if err != nil || len(all) != 3 || all[2].Name != "s3" || !strings.Contains(all[2].LastError, "it has left the topology") {

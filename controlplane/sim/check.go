@@ -10,6 +10,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -35,6 +36,8 @@ const (
 	NotSoSure       = "surely not executed, and yet it was"
 	NoSlotAndYet    = "no slot, and then a value"
 	AfterTheNext    = "executed after the next of its session"
+	AliasOpen       = "an alias that others than the controller may use"
+	HalfChanged     = "keys are worked on while the chain is half changed"
 )
 
 // check judges a run's history, key by key.
@@ -258,59 +261,32 @@ func explain(ops []operationOf, versions map[wire.Version]*observation, unexplai
 	return out
 }
 
-// state is a key's state. Its version is at least min, and exactly that if known; deletions of unknown outcome have versions that nobody was told.
-type state struct {
-	version wire.Version
-	above   bool
-	value   string
-	found   bool
-}
-
-// is says whether the version may be v; if so it is from then on.
-func (s state) is(v wire.Version) (state, bool) {
-	if s.above {
-		ok := v > s.version
-		s.version, s.above = v, false
-		return s, ok
-	}
-	return s, v == s.version
-}
-
 // register1 is one key: a register whose writes are numbered by versions that only grow.
 var register1 = porcupine.Model{
-	Init: func() any { return state{} },
-	Step: func(now, input, output any) (bool, any) {
-		s, o := now.(state), input.(operationOf)
-		switch {
-		case o.outcome == failed:
-			s, ok := s.is(o.version)
-			return ok && o.version != o.expected && s.found == o.found && s.value == o.saw, s
-		case o.op == wire.Read:
-			s, ok := s.is(o.version)
-			return ok && s.found == o.found && s.value == o.value, s
-		case o.outcome == unknown: // nobody was told its version; a CAS that does not find what it expects does nothing
-			if o.op == wire.CAS {
-				at, ok := s.is(o.expected)
-				if !ok {
-					return true, s
-				}
-				s = at
-			}
-			return true, state{version: s.version, above: true, value: o.value, found: !o.del}
-		case o.move:
-			return o.version > s.version && s.found == !o.del && s.value == o.value, state{version: o.version, value: o.value, found: !o.del}
-		case o.op == wire.CAS:
-			s, ok := s.is(o.expected)
-			return ok && o.version > s.version, state{version: o.version, value: o.value, found: !o.del}
-		}
-		return o.version > s.version, state{version: o.version, value: o.value, found: !o.del}
+	Init: func() any { return linearizable.Register{} },
+	Step: func(now, input, _ any) (bool, any) {
+		ok, next := now.(linearizable.Register).Step(input.(operationOf).asCall())
+		return ok, next
 	},
 	Equal: func(a, b any) bool { return a == b },
-	DescribeOperation: func(input, output any) string {
+	DescribeOperation: func(input, _ any) string {
 		o := input.(operationOf)
 		return fmt.Sprintf("%s: %s: %s", o.client, o.request(), o.result())
 	},
 	DescribeState: func(s any) string { return fmt.Sprintf("%+v", s) },
+}
+
+// asCall is the operation as the model of a key knows it.
+func (o operationOf) asCall() linearizable.Call {
+	x := linearizable.Call{Op: o.op, Delete: o.del, Value: o.value, Expected: o.expected, Unknown: o.outcome == unknown, Failed: o.outcome == failed,
+		Found: o.found, Got: o.value, Version: o.version}
+	if x.Failed {
+		x.Got = o.saw
+	}
+	if o.move && !x.Unknown {
+		x.Op = linearizable.Rewrite
+	}
+	return x
 }
 
 // blame looks for the plainest reason for which a history is not linearizable: a call that was told of an older version than one that had ended

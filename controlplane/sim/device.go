@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
@@ -19,6 +20,8 @@ import (
 type device struct {
 	s *shell
 	n *node
+	// What procedures know of it: all but copies, and copies.
+	other, copies *ops.Switch
 
 	connected bool // the controller has a connection
 	ready     bool // ... and has said SwitchUp
@@ -29,7 +32,7 @@ type device struct {
 
 	lastTo, lastFrom time.Duration // arrival of the last message, either way
 	stuck            []message     // sent while the switch cannot be reached
-	pending          []func(error) // calls without an answer
+	pending          []*asked      // without an answer
 	jobs             []func(done func())
 	busy             bool
 }
@@ -141,8 +144,8 @@ func (d *device) broken(number int) {
 		d.s.m.SwitchDown(d.s.now(), d.n.name)
 		d.s.flush()
 	}
-	for _, p := range pending {
-		p(errConnection)
+	for _, c := range pending {
+		c.end(errConnection)
 	}
 	for _, job := range jobs { // each finds that there is no connection
 		job(func() {})
@@ -227,20 +230,35 @@ func (d *device) deliver(m message) {
 	})
 }
 
+// asked is something that a controller has asked a switch for.
+type asked struct {
+	d    *device
+	then func(error) // nil: it was told
+}
+
+// expect notes that an answer is waited for.
+func (d *device) expect(then func(error)) *asked {
+	c := &asked{d, then}
+	d.pending = append(d.pending, c)
+	return c
+}
+
+// end tells what came of it, once.
+func (c *asked) end(err error) {
+	c.d.pending = slices.DeleteFunc(c.d.pending, func(x *asked) bool { return x == c })
+	if then := c.then; then != nil && c.d.s.alive {
+		c.then = nil
+		then(err)
+	}
+}
+
 // call has something done at the switch, and says when it was, or that it may not have been.
 func (d *device) call(do func(), then func(error)) {
 	if !d.connected {
 		then(errConnection)
 		return
 	}
-	over := false
-	finish := func(err error) {
-		if !over && d.s.alive {
-			over = true
-			then(err)
-		}
-	}
-	d.pending = append(d.pending, finish)
+	c := d.expect(then)
 	number := d.number
 	d.send(number, true, func() {
 		err := errPrimary
@@ -250,11 +268,36 @@ func (d *device) call(do func(), then func(error)) {
 				err = nil
 			}
 		}
-		d.send(number, false, func() {
-			d.pending = d.pending[1:] // they are answered in their order
-			finish(err)
-		})
+		d.send(number, false, func() { c.end(err) })
 	})
+}
+
+// read has n things read at the switch, whoever is its primary: one after the other, and packets pass
+// in between.
+func (d *device) read(n int, one func(i int), then func(error)) {
+	if !d.connected {
+		then(errConnection)
+		return
+	}
+	c := d.expect(then)
+	number, starts := d.number, d.n.starts
+	i := 0
+	var step func()
+	step = func() {
+		w := d.s.w
+		switch {
+		case d.n.starts != starts || !d.n.alive: // with the process, the connection is gone
+		case d.n.suspended:
+			w.loop.after(time.Millisecond, step)
+		case i == n:
+			d.send(number, false, func() { c.end(nil) })
+		default:
+			one(i)
+			i++
+			w.loop.after(w.control.between(time.Microsecond, 20*time.Microsecond), step)
+		}
+	}
+	d.send(number, true, step)
 }
 
 // each has some things done one after the other, up to the first that fails.
@@ -361,25 +404,31 @@ func (n *node) dropOtherGroups(keep []p4rt.Group) {
 	}
 }
 
-// place makes or deletes the key_index entry of a key, or of its alias.
-func (n *node) place(k keyspace.Key, insert bool) {
-	if k.Slot >= maxSlots {
-		panic(fmt.Sprintf("the key %v is beyond the %d slots of a run", k.ID, maxSlots))
+// place makes or deletes a key_index entry.
+func (n *node) place(planned ops.Entry, insert bool) {
+	if planned.Slot >= maxSlots {
+		panic(fmt.Sprintf("the key %v is beyond the %d slots of a run", planned.ID, maxSlots))
 	}
-	planned := controller.AliasEntry(k.ID, k.Slot)
-	if k.ID != k.Alias {
-		if n.w.removed.open {
-			k.State = keyspace.Placed
-		}
-		planned = n.w.shape.layout.SlotEntry(k)
+	if insert {
+		n.w.checkAlias(n, planned)
 	}
-	e := n.w.program.encode(planned)
+	e := n.w.program.encode(controller.SlotEntry(planned))
 	if insert {
 		n.set(e)
-		n.slots[k.ID] = k.Slot
+		n.slots[planned.ID] = planned.Slot
 	} else {
 		n.unset(e)
-		delete(n.slots, k.ID)
+		delete(n.slots, planned.ID)
+	}
+}
+
+// checkAlias notes an entry that lets others than the controller at a slot by its alias.
+func (w *world) checkAlias(n *node, planned ops.Entry) {
+	for _, k := range w.store.dir.Keys {
+		if want := controller.AliasEntry(k); k.Alias == planned.ID && want != planned && len(w.contradicted) == 0 {
+			w.contradicted = append(w.contradicted, Violation{Kind: AliasOpen, Key: k.ID,
+				What: fmt.Sprintf("%s is given the entry %+v, and it should be %+v", n.name, planned, want)})
+		}
 	}
 }
 
@@ -387,7 +436,7 @@ func (n *node) place(k keyspace.Key, insert bool) {
 func (n *node) forgetFormer(keys []keyspace.Key) {
 	for id := range n.slots {
 		if !slices.ContainsFunc(keys, func(k keyspace.Key) bool { return k.ID == id || k.Alias == id }) {
-			n.place(keyspace.Key{ID: id, Alias: id}, false)
+			n.place(ops.Entry{ID: id}, false)
 		}
 	}
 }

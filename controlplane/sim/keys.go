@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -47,25 +47,6 @@ func (w *world) expected(id wire.Key, v wire.Version) (own, composed wire.Versio
 	return v & (1<<composedShift - 1), v
 }
 
-func ids(keys []keyspace.Key) (out []wire.Key) {
-	for _, k := range keys {
-		out = append(out, k.ID)
-	}
-	return out
-}
-
-// reachable is the keys with the KEY_IDs under which the controller finds their slots.
-func (s *shell) reachable() []keyspace.Key {
-	var out []keyspace.Key
-	for _, k := range s.dir.Chain(chainID) {
-		if k.State == keyspace.Taken {
-			k.ID = k.Alias
-		}
-		out = append(out, k)
-	}
-	return out
-}
-
 // saveDirectory makes the directory as it is now durable, in a while.
 func (s *shell) saveDirectory(then func(error)) { s.publish(nil, then) }
 
@@ -101,7 +82,7 @@ func (s *shell) publish(durable func(), then func(error)) {
 // operation starts an operation on keys.
 func (s *shell) operate(o *operation, begin func(*chain.Machine, chain.Time, chain.OpID)) chain.OpID {
 	s.lastOp++
-	s.ops[s.lastOp] = o
+	s.operations[s.lastOp] = o
 	begin(s.m, s.now(), s.lastOp)
 	s.flush()
 	return s.lastOp
@@ -109,7 +90,7 @@ func (s *shell) operate(o *operation, begin func(*chain.Machine, chain.Time, cha
 
 // addKeys places keys under their names, without values.
 func (s *shell) addKeys(names []wire.Key) chain.OpID {
-	o := &operation{written: written{tombstone: true}}
+	o := newOperation(nil)
 	for _, name := range names {
 		var id *wire.Key
 		if name == sharedKey {
@@ -121,13 +102,13 @@ func (s *shell) addKeys(names []wire.Key) chain.OpID {
 			panic(fmt.Sprintf("the directory gave %v the KEY_ID %v", name, k.ID))
 		}
 		s.w.incarnations[k.ID] = incarnation{name, 0}
-		o.keys = append(o.keys, k)
+		o.Keys, o.Values = append(o.Keys, k), append(o.Values, nil)
 	}
 	o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
 		s.w.history.add(operationOf{client: s.name, key: key, op: wire.Write, del: true, call: call, end: s.w.loop.now, outcome: done, version: version})
 	}
 	o.done = func(err error) {
-		for _, k := range o.keys {
+		for _, k := range o.Keys {
 			s.dir.SetState(k.ID, keyspace.Placed)
 		}
 		s.saveDirectory(nil)
@@ -150,12 +131,13 @@ func (s *shell) undoUnfinished() {
 }
 
 func (s *shell) removeKey(k keyspace.Key) {
-	o := &operation{keys: []keyspace.Key{k}, done: func(err error) {
+	o := newOperation(nil, k)
+	o.done = func(err error) {
 		if err == nil {
 			s.dir.Delete(k.ID)
 			s.saveDirectory(nil)
 		}
-	}}
+	}
 	// What clients have been told of is deleted in their eyes. A tombstone may be written several times, and not each is answered.
 	if told := (k.State == keyspace.Placed || k.State == keyspace.Removing) && !k.Leftover() && k.Name == k.FinalName(); told {
 		name := s.w.incarnations[k.ID].name
@@ -169,7 +151,7 @@ func (s *shell) removeKey(k keyspace.Key) {
 		}
 	}
 	s.dir.SetState(k.ID, keyspace.Removing)
-	o.keys[0].State = keyspace.Removing
+	o.Keys[0].State = keyspace.Removing
 	s.saveDirectory(func(err error) {
 		if err == nil {
 			s.operate(o, (*chain.Machine).RemoveKeys)
@@ -180,12 +162,14 @@ func (s *shell) removeKey(k keyspace.Key) {
 func (s *shell) putBack(k keyspace.Key) {
 	s.dir.SetState(k.ID, keyspace.Moving)
 	s.w.cover.add("controller.put back", 1)
-	s.operate(&operation{keys: []keyspace.Key{k}, done: func(err error) {
+	o := newOperation(nil, k)
+	o.done = func(err error) {
 		if err == nil {
 			s.dir.StayPut(k.ID)
 			s.saveDirectory(nil)
 		}
-	}}, (*chain.Machine).ReattachKeys)
+	}
+	s.operate(o, (*chain.Machine).ReattachKeys)
 }
 
 // move moves a key, if it is where it belongs.
@@ -201,7 +185,7 @@ func (s *shell) move(name wire.Key) {
 		if err != nil {
 			return // another controller leads
 		}
-		o := &operation{keys: []keyspace.Key{k}}
+		o := newOperation(nil, k)
 		o.done = func(err error) {
 			if err != nil {
 				s.putBack(k)
@@ -209,14 +193,14 @@ func (s *shell) move(name wire.Key) {
 			}
 			s.dir.SetState(k.ID, keyspace.Taken)
 			s.saveDirectory(nil)
-			s.settleMove(name, k, o.written)
+			s.settleMove(name, k, o.Values[0])
 		}
 		s.operate(o, (*chain.Machine).DetachKeys)
 	})
 }
 
 // settleMove places what was taken.
-func (s *shell) settleMove(name wire.Key, k keyspace.Key, value written) {
+func (s *shell) settleMove(name wire.Key, k keyspace.Key, value []byte) {
 	id := s.freeID()
 	to, err := s.dir.Add(chainID, keyspace.MovingPrefix+k.Name, id)
 	s.rememberIDs()
@@ -225,11 +209,11 @@ func (s *shell) settleMove(name wire.Key, k keyspace.Key, value written) {
 		return
 	}
 	s.w.incarnations[to.ID] = incarnation{name, s.w.lastIncarnation(name) + 1}
-	o := &operation{keys: []keyspace.Key{to}, written: value}
+	o := newOperation(value, to)
 	var moved *operationOf
 	o.noted = func(_ wire.Key, call time.Duration, version wire.Version) {
 		if moved == nil {
-			moved = &operationOf{client: s.name, key: name, op: wire.Write, move: true, value: string(value.value), del: value.tombstone, call: call, outcome: done,
+			moved = &operationOf{client: s.name, key: name, op: wire.Write, move: true, value: string(value), del: value == nil, call: call, outcome: done,
 				version: s.w.composed(to.ID, version)}
 		}
 		moved.version = max(moved.version, s.w.composed(to.ID, version)) // written again after a change of the chain; nobody has seen it before
@@ -287,51 +271,20 @@ func (s *shell) newDirectory(saved keyspace.Snapshot) {
 	must(err)
 }
 
-// drain drives down what is dirty in the slots of an operation's keys, until all members are equal, and reads them.
+// drain keeps what an operation's keys hold when all members agree on it.
 func (s *shell) drain(a chain.DrainKeys) {
-	o := s.ops[a.Op]
-	o.attempt = a.Attempt
-	k := o.keys[0]
-	finish := func(err error) {
-		if o.attempt == a.Attempt {
-			s.m.KeysDone(s.now(), a.Op, a.Attempt, err, true)
-			s.flush()
+	from := a.Members
+	if s.w.removed.drainless { // the tail alone is asked
+		from = from[len(from)-1:]
+	}
+	a.Members = from
+	s.work(a.Op, a.Attempt, func(ctx context.Context, o *operation) error {
+		values, _, err := s.ops.Drain(ctx, a, o.Keys)
+		if err == nil {
+			o.Values = values
 		}
-	}
-	read := func(err error) {
-		if err != nil {
-			finish(err)
-			return
-		}
-		s.fetch(s.device(a.Members[len(a.Members)-1]), k.Alias, 0, s.w.loop.now+fetchTimeout, func(r *wire.Packet, err error) {
-			if err == nil && r.Epoch != a.Epoch {
-				err = fmt.Errorf("%s: %w", a.Members[len(a.Members)-1], errEpoch)
-			}
-			if err == nil {
-				o.written = written{r.Value, r.Tombstone}
-			}
-			finish(err)
-		})
-	}
-	if s.w.removed.drainless {
-		read(nil)
-		return
-	}
-	left := len(a.Members)
-	var failed error
-	for _, m := range a.Members {
-		s.redriveKey(chain.Redrive{Epoch: a.Epoch, Via: a.Members[0]}, s.device(m), k.Alias, func(err error) {
-			failed = errors.Join(failed, err)
-			if left--; left > 0 {
-				return
-			}
-			if failed != nil {
-				finish(failed)
-				return
-			}
-			s.drained([]wire.Key{k.Alias}, a.Members, a.Epoch, s.w.loop.now+writeTimeout, read)
-		})
-	}
+		return err
+	})
 }
 
 // moves moves keys all the time.

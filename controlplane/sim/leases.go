@@ -1,13 +1,13 @@
 package sim
 
 import (
-	"errors"
+	"context"
 	"slices"
 	"time"
 
 	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/sessions"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Sessions that change hands: those of a client that is dead are leased to the next, at once, while what the dead one has sent is still on its way. It is the counterpart of
@@ -50,62 +50,34 @@ func (w *world) leaveSession(id uint16) {
 
 // beginAnew makes the record of a session begin anew at all switches that some write comes to.
 func (s *shell) beginAnew(id uint16, then func(last uint32, err error)) {
-	deadline := s.w.loop.now + fetchTimeout
-	ask := func(sw string, p *wire.Packet, reply wire.Op, then func(*wire.Packet, error)) {
-		s.exchange(s.device(sw), p, deadline, func(r *wire.Packet) bool { return r.Op == reply && r.Session == id }, then)
-	}
-	all := func(of []string, each func(sw string, done func(error)), then func(error)) {
-		left := len(of)
-		var failed error
-		for _, sw := range of {
-			each(sw, func(err error) {
-				failed = errors.Join(failed, err)
-				if left--; left == 0 {
-					then(failed)
-				}
-			})
-		}
-	}
-	at := s.status.Config.Learners()
 	var last uint32
-	reset := func(of []string, then func(error)) {
-		if s.w.removed.recordStays {
-			s.later(0, func() { then(nil) })
-			return
-		}
-		all(of, func(sw string, done func(error)) {
-			ask(sw, &wire.Packet{Op: wire.Sync, Flags: wire.Session | wire.Newest, Session: id, Request: last, Tombstone: true}, wire.SyncReply,
-				func(_ *wire.Packet, err error) { done(err) })
-		}, then)
-	}
-	var finish func(error)
-	finish = func(err error) {
-		late := slices.DeleteFunc(slices.Clone(s.status.Config.Learners()), func(sw string) bool { return slices.Contains(at, sw) })
-		if err == nil && !s.status.Installed { // a switch that is being left out may be head for a while
-			s.later(time.Millisecond, func() { finish(nil) })
-			return
-		}
-		if err != nil || len(late) == 0 {
-			then(last, err)
-			return
-		}
-		at = append(at, late...)
-		reset(late, finish)
-	}
-	var records []uint32
-	all(at, func(sw string, done func(error)) {
-		ask(sw, &wire.Packet{Op: wire.Fetch, Flags: wire.Session, Session: id, Request: 1}, wire.FetchReply, func(r *wire.Packet, err error) {
-			if err == nil {
-				records = append(records, r.Request)
+	s.start(func(ctx context.Context) error {
+		ctx, cancel := s.ops.WithTimeout(ctx, ops.FetchTimeout)
+		defer cancel()
+		var records []uint32
+		at := s.status.Config.Learners()
+		for _, sw := range at {
+			r, err := s.device(sw).other.Recorded(ctx, id)
+			if err != nil {
+				return err
 			}
-			done(err)
-		})
-	}, func(err error) {
-		if err != nil {
-			then(0, err)
-			return
+			records = append(records, r)
 		}
 		last = sessions.Begin(records, s.w.dice.faults.Uint32)
-		reset(at, finish)
-	})
+		for done := 0; done < len(at); {
+			for ; done < len(at) && !s.w.removed.recordStays; done++ {
+				if err := s.device(at[done]).other.ResetRecord(ctx, id, last); err != nil {
+					return err
+				}
+			}
+			done = len(at)
+			for !s.status.Installed { // a switch that is being left out may be head for a while
+				if err := s.ops.Sleep(ctx, time.Millisecond); err != nil {
+					return err
+				}
+			}
+			at = append(at, slices.DeleteFunc(s.status.Config.Learners(), func(sw string) bool { return slices.Contains(at, sw) })...)
+		}
+		return nil
+	}, func(err error) { then(last, err) })
 }

@@ -74,6 +74,7 @@ const (
 	diceHostile
 	diceTaken
 	diceSuspend
+	diceTargets
 )
 
 func newDice(seed, stream uint64) dice { return dice{rand.New(rand.NewPCG(seed, stream))} }

@@ -34,6 +34,11 @@ type removed struct {
 	formerKeys       bool
 	writesAnew       bool
 	suspendedClock   bool
+	staleHeld        bool
+	endsEarly        bool
+	cleanCells       bool
+	keysGoOn         bool
+	dropsMoving      bool
 }
 
 func init() {
@@ -70,6 +75,11 @@ func init() {
 		&Mutant{ID: "WRITES_ANEW", Rule: "a WRITE whose session is not taken does not begin again with another", own: true, scenario: "session_taken",
 			remove: func(r *removed) { r.writesAnew = true }},
 		&Mutant{ID: "SUSPENDED_CLOCK", Rule: "a switch's clock goes on while its machine is suspended", own: true, remove: func(r *removed) { r.suspendedClock = true }},
+		&Mutant{ID: "STALE_HELD", Rule: "what a switch was seen to hold counts for the recovery in which it was seen", own: true, scenario: "recover_twice", remove: func(r *removed) { r.staleHeld = true }},
+		&Mutant{ID: "ENDS_EARLY", Rule: "a round of copying ends when all that is in it is done", own: true, remove: func(r *removed) { r.endsEarly = true }, shows: NotSettled},
+		&Mutant{ID: "CLEAN_CELLS", Rule: "who reads registers sees what is dirty there", own: true, remove: func(r *removed) { r.cleanCells = true }, shows: NotSettled},
+		&Mutant{ID: "KEYS_GO_ON", Rule: "a step of an operation on keys ends when the chain is changed", own: true, remove: func(r *removed) { r.keysGoOn = true }},
+		&Mutant{ID: "DROPS_WHAT_MOVES", Rule: "a switch that is filled gets the keys that are being moved, too", own: true, scenario: "recover_beside_a_move", shows: NotSettled, remove: func(r *removed) { r.dropsMoving = true }},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)
 }

@@ -124,6 +124,8 @@ type node struct {
 	name  string
 	*engine
 
+	noRegisters bool // it shows none, as BMv2
+
 	alive    bool
 	isolated bool          // no controller can reach it
 	data     bool          // it has what a member must have, as far as anybody can tell

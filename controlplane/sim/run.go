@@ -44,6 +44,8 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	for _, n := range w.nodes {
 		n.rate = w.clockRate()
 	}
+	defer w.endTasks()
+	w.targets(seed)
 	r := &Result{Seed: seed, Network: p.shape.name, Coverage: w.cover}
 	w.attacked = newDice(seed, diceHostile).chance(0.5)
 	if err := w.setUp(p.keys); err != nil {
@@ -94,6 +96,15 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	}
 	r.Calls, r.Packets, r.Took = len(w.history.ops), w.packets, w.loop.now
 	return r, nil
+}
+
+// targets says which switches show their registers: in half of the runs all do, in others none or some.
+func (w *world) targets(seed uint64) {
+	d := newDice(seed, diceTargets)
+	without := pick(d, 0, 0, 0.5, 1)
+	for _, n := range w.nodes {
+		n.noRegisters = d.chance(without)
+	}
 }
 
 // mend ends all faults: the network is perfect, switches run and are reached, there is a controller. Clients make no new calls.

@@ -18,7 +18,7 @@ import (
 // TestScenarios runs the files in testdata: stories about a chain, the cases of docs/protocol.md, "Changing a chain", among them. Commands in, what happened out. The network is
 // perfect but for what the commands do to it, and nothing is left to chance. Keys are numbers, 1 to the number that network says.
 //
-//	network SHAPE [keys=N] [lease=D] [patience=D] [without=MUTANT] [slow-store]    a new network (shapes.go), its chain formed and its keys placed, never written
+//	network SHAPE [keys=N] [lease=D] [patience=D] [without=MUTANT] [slow-store] [without-registers]    a new network (shapes.go), its chain formed and its keys placed, never written; with without-registers no switch shows its registers
 //	client C at=HOST [resend=D]    a client; it asks the service address first, then the switches in order
 //	write C key=N value=V | delete C key=N | read C key=N [eventual] | cas C key=N expected=E.S value=V     a call begins; all take [timeout=D] [to=S]
 //	run D [packets] [leases] [quiet]       time passes. Printed is what clients, controllers and operators do and what the network loses; with packets also what
@@ -59,6 +59,9 @@ func TestScenarios(t *testing.T) {
 			}
 			return s.out.String()
 		})
+		if s.w != nil {
+			s.w.endTasks()
+		}
 	})
 }
 
@@ -265,9 +268,15 @@ func (s *scenario) network() {
 	sim, err := NewMutant(m)
 	s.check(err)
 	s.quiet = true
+	if s.w != nil {
+		s.w.endTasks()
+	}
 	s.w, err = sim.newWorld(sh, 1, s.line)
 	s.check(err)
 	s.clients = map[string]*client{}
+	for _, n := range s.w.nodes {
+		n.noRegisters = s.has("without-registers")
+	}
 	s.w.lease = s.duration("lease", defaultLease)
 	s.w.patience = s.duration("patience", 0)
 	if s.has("slow-store") {

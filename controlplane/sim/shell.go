@@ -2,21 +2,27 @@ package sim
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
+	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
+	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/wire"
 )
 
-// This file is the simulator's counterpart of package controller: it carries out what chain.Machine asks for, on simulated switches, and reports back. do says
-// which action is which function; controller.do is the same for real switches. The machine is the real one, and so are the table entries
-// (controller.Layout) and the packets.
+// This file is the simulator's counterpart of package controller: it carries out what chain.Machine asks
+// for, on simulated switches, and reports back. The machine is the real one, and so are the procedures
+// (package ops; task.go and target.go say how they are run), the table entries (controller.Layout) and
+// the packets.
 
 // shell is a controller process.
 type shell struct {
@@ -34,47 +40,53 @@ type shell struct {
 	savedAt  time.Duration // when the last record is written
 	saving   int           // records on their way to the store
 
-	port    uint16
-	dir     *keyspace.Directory
-	next    map[uint8]uint32 // the directory's, while a mutant has it forget them
-	waiting map[uint16]func(*wire.Packet)
-	lastOp  chain.OpID
-	ops     map[chain.OpID]*operation
-	done    func(chain.OpID, error) // told of every operation's end
-	status  chain.Status            // after the last input
+	port       uint16
+	dir        *keyspace.Directory
+	next       map[uint8]uint32     // the directory's, while a mutant has it forget them
+	waiting    map[uint16]*exchange // by port
+	ops        *ops.Chain           // what is done to switches
+	copies     *ops.Chain           // ... of that, copying; apart for mutants' sake
+	redriving  uint16               // the epoch of what was re-propagated last
+	lastOp     chain.OpID
+	operations map[chain.OpID]*operation
+	done       func(chain.OpID, error) // told of every operation's end
+	status     chain.Status            // after the last input
 
 	left, forgotten map[string]bool // switches that have left the network, and those of them that the machine does not know any more
 }
 
 // operation is a change of keys.
 type operation struct {
-	keys    []keyspace.Key
-	attempt int // the running one; what an older one still does is void
-	written
-	sent  func(call time.Duration)                                     // told of each write that is sent; nil: nobody is
-	noted func(key wire.Key, call time.Duration, version wire.Version) // told of each write that was answered; nil: nobody is
-	done  func(error)                                                  // what follows its end; nil: nothing
+	ops.Writes
+	running *span                                                        // the step that is being done; nil: none
+	writes  map[wire.Key]*writing                                        // that were sent
+	sent    func(call time.Duration)                                     // told of each write that is sent; nil: nobody is
+	noted   func(key wire.Key, call time.Duration, version wire.Version) // told of each write that was answered; nil: nobody is
+	done    func(error)                                                  // what follows its end; nil: nothing
 }
 
-// written is what the first write of an operation's keys writes, or what was drained from their slots.
-type written struct {
-	value     []byte
-	tombstone bool
+// newOperation makes an operation on some keys, all with the same value; nil is a tombstone.
+func newOperation(value []byte, keys ...keyspace.Key) *operation {
+	o := &operation{Writes: ops.Writes{Keys: keys}, writes: map[wire.Key]*writing{}}
+	for range keys {
+		o.Values = append(o.Values, value)
+	}
+	return o
 }
 
-// The controller's own writer sessions are 1 to controllerSessions, one a slot: a session has one write on its way at most. Clients' begin above those that
-// the program keeps for controllers.
-const controllerSessions = maxSlots
+// writing is a write of an operation's.
+type writing struct {
+	request uint32
+	call    time.Duration
+	noted   bool
+}
 
-// How long an exchange of the controller's may take, as in package controller.
-const (
-	writeTimeout = 5 * time.Second
-	fetchTimeout = 2 * time.Second
-	firstResend  = 30 * time.Millisecond
-	lastResend   = 500 * time.Millisecond
-	ackTimeout   = 100 * time.Millisecond
-	leasePort    = 20036
-)
+// The controller's own writer sessions are 1 to controllerSessions: a session has one write on its way at
+// most. Clients' begin above those that the program keeps for controllers.
+const controllerSessions = 4
+
+// leasePort is where LEASEs come from, as in package controller.
+const leasePort = 20036
 
 var (
 	errConnection = errors.New("the connection was lost")
@@ -91,11 +103,19 @@ const storeReads = 200 * time.Microsecond
 // newShell starts a controller, which takes over in the store, and goes on from what an earlier one stored.
 func newShell(w *world, name string, election uint64) *shell {
 	s := &shell{w: w, name: name, election: election, alive: true, rate: w.clockRate(), port: 30000 + uint16(w.control.IntN(20000)),
-		waiting: map[uint16]func(*wire.Packet){}, ops: map[chain.OpID]*operation{}, left: map[string]bool{}, forgotten: map[string]bool{}}
+		waiting: map[uint16]*exchange{}, operations: map[chain.OpID]*operation{}, left: map[string]bool{}, forgotten: map[string]bool{}}
 	w.trace(name, "starts")
 	for _, n := range w.nodes {
-		s.devices = append(s.devices, &device{s: s, n: n})
+		d := &device{s: s, n: n}
+		d.other = ops.NewSwitch(n.name, coroutines{s, false}, &opsTarget{device: d})
+		d.copies = ops.NewSwitch(n.name, coroutines{s, true}, &opsTarget{device: d, copying: true, seen: map[int][]byte{}})
+		s.devices = append(s.devices, d)
 	}
+	pool := ops.NewPool(controllerSessions, func(recorded []uint32) (uint32, error) { return sessions.Begin(recorded, w.control.Uint32), nil })
+	s.ops = &ops.Chain{Runtime: coroutines{s, false}, ID: chainID, Pool: pool, Entry: s.entryOf,
+		Switch: func(name string) (*ops.Switch, error) { return s.device(name).other, nil }}
+	s.copies = &ops.Chain{Runtime: coroutines{s, true}, ID: chainID, Pool: pool, Entry: s.entryOf,
+		Switch: func(name string) (*ops.Switch, error) { return s.device(name).copies, nil }}
 	w.store.leader = election
 	s.later(storeReads, s.begin)
 	return s
@@ -186,8 +206,21 @@ func (s *shell) flush() {
 	}
 }
 
+// checkWhole notes a step on keys that is asked for while an earlier controller's recovery, or a
+// configuration of this one's, is not at its end.
+func (s *shell) checkWhole(a chain.Action) {
+	st := s.m.Status(s.now())
+	if (st.Config.Shadow != "" || !st.Installed || st.Config.Freeze != chain.Thawed) && len(s.w.contradicted) == 0 {
+		s.w.contradicted = append(s.w.contradicted, Violation{Kind: HalfChanged, What: fmt.Sprintf("%s is asked for %v in %v, installed: %v", s.name, a, st.Config, st.Installed)})
+	}
+}
+
 // do carries out one action.
 func (s *shell) do(a chain.Action) {
+	switch a.(type) {
+	case chain.InsertKeys, chain.DeleteKeys, chain.DrainKeys, chain.WriteKeys, chain.DeleteValues:
+		s.checkWhole(a)
+	}
 	switch a := a.(type) {
 	case chain.Event:
 		s.w.cover.add("chain."+a.Type, 1)
@@ -213,17 +246,16 @@ func (s *shell) do(a chain.Action) {
 	case chain.DrainKeys:
 		s.drain(a)
 	case chain.WriteKeys:
-		s.values(a.Op, a.Attempt, a.Head)
+		s.values(a.Op, a.Attempt, false)
 	case chain.DeleteValues:
-		s.ops[a.Op].written = written{tombstone: true}
-		s.values(a.Op, a.Attempt, a.Head)
+		s.values(a.Op, a.Attempt, true)
 	case chain.CancelKeys:
-		if o := s.ops[a.Op]; o != nil {
-			o.attempt = -1
+		if o := s.operations[a.Op]; o != nil && o.running != nil && !s.w.removed.keysGoOn {
+			o.running.cancel(context.Canceled)
 		}
 	case chain.Done:
-		o := s.ops[a.Op]
-		delete(s.ops, a.Op)
+		o := s.operations[a.Op]
+		delete(s.operations, a.Op)
 		if o != nil && o.done != nil {
 			o.done(a.Err)
 		}
@@ -239,10 +271,9 @@ func (s *shell) do(a chain.Action) {
 
 // store is what survives controllers: etcd or a file. It knows who leads, and takes records from nobody else.
 type store struct {
-	record  *chain.Record
-	leader  uint64 // the election id of the controller that was started last
-	dir     keyspace.Snapshot
-	request uint32 // of the controllers' writer sessions, each of which is above what those before it used
+	record *chain.Record
+	leader uint64 // the election id of the controller that was started last
+	dir    keyspace.Snapshot
 }
 
 var errLeader = errors.New("another controller leads")
@@ -339,21 +370,31 @@ func (s *shell) install(a chain.Install) {
 	})
 }
 
+// entryOf is the key_index entry of a key.
+func (s *shell) entryOf(k keyspace.Key) ops.Entry {
+	if s.w.removed.open {
+		k.State = keyspace.Placed
+	}
+	return s.w.shape.layout.Entry(k)
+}
+
 // entries makes or deletes the key_index entries of an operation's keys, or of their aliases, at a switch.
 func (s *shell) entries(op chain.OpID, attempt int, sw string, insert, alias bool) {
-	o := s.ops[op]
-	o.attempt = attempt
 	d := s.device(sw)
+	var entries []ops.Entry
+	for _, k := range s.operations[op].Keys {
+		switch {
+		case s.w.removed.moveLeaves && !insert && !alias && k.Alias != 0 && sw != s.status.Config.Members[0]:
+		case alias:
+			entries = append(entries, controller.AliasEntry(k))
+		default:
+			entries = append(entries, s.entryOf(k))
+		}
+	}
 	d.submit(func(done func()) {
 		d.call(func() {
-			for _, k := range o.keys {
-				if s.w.removed.moveLeaves && !insert && !alias && k.Alias != 0 && sw != s.status.Config.Members[0] {
-					continue
-				}
-				if alias {
-					k.ID = k.Alias
-				}
-				d.n.place(k, insert)
+			for _, e := range entries {
+				d.n.place(e, insert)
 			}
 		}, func(err error) {
 			s.m.KeysDone(s.now(), op, attempt, err, true)
@@ -363,119 +404,45 @@ func (s *shell) entries(op chain.OpID, attempt int, sw string, insert, alias boo
 	})
 }
 
-// values writes the values of an operation's keys at the head, until each is answered and clean at every member.
-func (s *shell) values(op chain.OpID, attempt int, head string) {
-	o := s.ops[op]
-	o.attempt = attempt
-	left := len(o.keys)
-	var failed error
-	for _, k := range o.keys {
-		s.write(o, attempt, s.device(head), k, func(err error) {
-			failed = errors.Join(failed, err)
-			if left--; left > 0 || o.attempt != attempt {
+// values writes the values of an operation's keys.
+func (s *shell) values(op chain.OpID, attempt int, remove bool) {
+	members := slices.Clone(s.status.Config.Members)
+	s.work(op, attempt, func(ctx context.Context, o *operation) error { return s.ops.WriteAll(ctx, &o.Writes, members, remove) })
+}
+
+// work does a step of an operation, which takes a while.
+func (s *shell) work(op chain.OpID, attempt int, do func(context.Context, *operation) error) {
+	o := s.operations[op]
+	o.running = s.start(func(ctx context.Context) error { return do(ctx, o) }, func(err error) {
+		s.m.KeysDone(s.now(), op, attempt, err, true)
+		s.flush()
+	})
+}
+
+// writes notes a write of the controller's that is sent.
+func (s *shell) writes(p *wire.Packet) {
+	for _, id := range slices.Sorted(maps.Keys(s.operations)) {
+		o := s.operations[id]
+		if slices.ContainsFunc(o.Keys, func(k keyspace.Key) bool { return k.ID == p.Key }) {
+			if was := o.writes[p.Key]; was != nil && was.request == p.Request {
 				return
 			}
-			s.m.KeysDone(s.now(), op, attempt, failed, true)
-			s.flush()
-		})
-	}
-}
-
-// write writes one of them.
-func (s *shell) write(o *operation, attempt int, head *device, k keyspace.Key, then func(error)) {
-	s.w.store.request++
-	key := k.ID
-	p := &wire.Packet{Op: wire.Write, Key: key, Session: 1 + uint16(k.Slot), Request: s.w.store.request, Value: o.value, Tombstone: o.tombstone}
-	call := s.w.loop.now
-	deadline := call + writeTimeout
-	noted := false
-	if o.sent != nil {
-		o.sent(call)
-	}
-	var try func()
-	try = func() {
-		s.exchange(head, p, deadline, func(r *wire.Packet) bool { return r.Op == wire.WriteReply && r.Request == p.Request }, func(r *wire.Packet, err error) {
-			switch {
-			case err != nil:
-				then(err)
-			case o.attempt != attempt:
-			case r.Status == wire.OK || r.Status == wire.Superseded:
-				if !noted && o.noted != nil {
-					o.noted(key, call, r.Version)
-				}
-				noted = true
-				s.clean(key, r.Version, s.w.loop.now+ackTimeout, func(ok bool) {
-					if ok {
-						then(nil)
-						return
-					}
-					try()
-				})
-			case r.Status == wire.NotFound && o.tombstone: // its entry is gone already
-				then(nil)
-			default:
-				s.w.loop.after(5*time.Millisecond, func() {
-					if s.alive && o.attempt == attempt {
-						try()
-					}
-				})
+			o.writes[p.Key] = &writing{request: p.Request, call: s.w.loop.now}
+			if o.sent != nil {
+				o.sent(s.w.loop.now)
 			}
-		})
-	}
-	try()
-}
-
-// clean asks every member whether it has committed a version, for as long as the acknowledgement may be on its way.
-func (s *shell) clean(key wire.Key, version wire.Version, deadline time.Duration, then func(bool)) {
-	members := s.status.Config.Members
-	left, all := len(members), true
-	for _, sw := range members {
-		s.fetch(s.device(sw), key, 0, deadline, func(r *wire.Packet, err error) {
-			noSlot := err == nil && r.Status == wire.NotFound && r.Version == 0
-			all = all && err == nil && (noSlot || r.Status != wire.Dirty && r.Version >= version)
-			switch left--; {
-			case left > 0:
-			case all || s.w.loop.now >= deadline:
-				then(all)
-			default:
-				s.later(time.Millisecond, func() { s.clean(key, version, deadline, then) })
-			}
-		})
+		}
 	}
 }
 
-// drained waits until every member is clean and holds the same version of every key, in the configuration of an epoch.
-func (s *shell) drained(keys []wire.Key, members []string, epoch uint16, deadline time.Duration, then func(error)) {
-	equal, left := true, len(keys)*len(members)
-	var failed error
-	for _, k := range keys {
-		var first *wire.Packet
-		for _, sw := range members {
-			s.fetch(s.device(sw), k, 0, deadline, func(r *wire.Packet, err error) {
-				switch {
-				case err == nil && r.Epoch != epoch:
-					failed = fmt.Errorf("%s: %w", sw, errEpoch)
-				case err != nil || r.Status == wire.Dirty:
-					equal = false
-				case first == nil:
-					first = r
-				default:
-					equal = equal && r.Version == first.Version
-				}
-				if left--; left > 0 {
-					return
-				}
-				switch {
-				case failed != nil:
-					then(failed)
-				case equal:
-					then(nil)
-				case s.w.loop.now >= deadline:
-					then(errTimeout)
-				default:
-					s.later(5*time.Millisecond, func() { s.drained(keys, members, epoch, deadline, then) })
-				}
-			})
+// wrote notes the answer to one.
+func (s *shell) wrote(p, r *wire.Packet) {
+	for _, id := range slices.Sorted(maps.Keys(s.operations)) {
+		o := s.operations[id]
+		x := o.writes[p.Key]
+		if x != nil && !x.noted && r.Request == x.request && (r.Status == wire.OK || r.Status == wire.Superseded) && o.noted != nil {
+			x.noted = true
+			o.noted(p.Key, x.call, r.Version)
 		}
 	}
 }
@@ -513,46 +480,6 @@ func (s *shell) frame(d *device, srcPort uint16, p *wire.Packet) []byte {
 	return b
 }
 
-// fetch reads a slot of a switch.
-func (s *shell) fetch(d *device, key wire.Key, flags wire.Flags, deadline time.Duration, then func(*wire.Packet, error)) {
-	p := &wire.Packet{Op: wire.Fetch, Flags: flags, Key: key, Request: 1}
-	s.exchange(d, p, min(deadline, s.w.loop.now+fetchTimeout), func(r *wire.Packet) bool { return r.Op == wire.FetchReply }, then)
-}
-
-// exchange sends a packet until an answer comes or the time is over.
-func (s *shell) exchange(d *device, p *wire.Packet, deadline time.Duration, accept func(*wire.Packet) bool, then func(*wire.Packet, error)) {
-	s.port++
-	port := s.port
-	over := false
-	finish := func(r *wire.Packet, err error) {
-		if !over {
-			over = true
-			delete(s.waiting, port)
-			then(r, err)
-		}
-	}
-	s.waiting[port] = func(r *wire.Packet) {
-		if r.Key == p.Key && accept(r) {
-			finish(r, nil)
-		}
-	}
-	frame := s.frame(d, port, p)
-	wait := firstResend
-	var send func()
-	send = func() {
-		switch {
-		case over:
-		case s.w.loop.now >= deadline:
-			finish(nil, fmt.Errorf("%s: %w", d.n.name, errTimeout))
-		default:
-			d.packetOut(frame)
-			s.later(min(wait, deadline-s.w.loop.now), send)
-			wait = min(2*wait, lastResend)
-		}
-	}
-	send()
-}
-
 // packetIn takes a packet that a switch sent to the controller, packet-in header included.
 func (s *shell) packetIn(d *device, frame []byte) {
 	f, payload, err := wire.ParseFrame(frame[2:])
@@ -565,8 +492,8 @@ func (s *shell) packetIn(d *device, frame []byte) {
 		s.flush()
 		return
 	}
-	if then := s.waiting[f.Dst.Port()]; then != nil {
+	if x := s.waiting[f.Dst.Port()]; x != nil {
 		p.Value = bytes.Clone(p.Value)
-		then(&p)
+		x.deliver(&p)
 	}
 }

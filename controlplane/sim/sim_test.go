@@ -65,7 +65,7 @@ var mustHappen = []string{
 	// The controller.
 	"chain.chain.installed", "chain.chain.fenced", "chain.chain.lost-member", "chain.chain.not-drained", "controller.redriven", "controller.deposed",
 	"chain.chain.failover", "chain.chain.recovered", "chain.chain.not-recovered", "chain.chain.recovery-abandoned", "controller.copied", "controller.compared",
-	"controller.lease waited out",
+	"controller.lease waited out", "controller.registers read", "controller.registers not shown",
 	// The network.
 	"network.lost", "network.duplicated", "network.reordered", "network.late", "network.cut off",
 	// Faults, at each position.

@@ -126,7 +126,7 @@ func (w *world) addLost() {
 		must(err)
 		w.incarnations[k.ID] = incarnation{name, w.lastIncarnation(name) + 1}
 		w.trace("operator", "places %v again, as %v", name, k.ID)
-		o := &operation{keys: []keyspace.Key{k}, written: written{tombstone: true}}
+		o := newOperation(nil, k)
 		o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
 			w.history.add(operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call, end: w.loop.now, outcome: done, version: w.composed(key, version)})
 		}

@@ -34,6 +34,8 @@ type world struct {
 	serviceRoute entry
 
 	controllers  []*shell
+	tasks        []*task // of controllers, those that have not ended
+	running      *task   // nil: the loop
 	store        store
 	members      []string // as the topology file would want them
 	lease        time.Duration

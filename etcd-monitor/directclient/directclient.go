@@ -22,7 +22,6 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
-	"github.com/netcraq/netcraq/etcd-monitor/guarded"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/etcd-monitor/slotclient"
 	"github.com/netcraq/netcraq/wire"
@@ -32,7 +31,7 @@ import (
 type Reader struct {
 	etcd      clientv3.KV
 	directory *placement.Follower
-	network   *guarded.Network
+	network   *slotclient.Network
 	chains    *slotclient.Chains
 	library   *slotcodec.Library
 	seals     *seal.Keys
@@ -46,7 +45,7 @@ func Open(ctx context.Context, etcd *clientv3.Client, controller *api.Client, pr
 	if err != nil {
 		return nil, fmt.Errorf("reading which keys are placed: %w", err)
 	}
-	r := &Reader{etcd: etcd, directory: directory, network: guarded.NewNetwork(nil), library: slotcodec.NewLibrary(etcd, prefix)}
+	r := &Reader{etcd: etcd, directory: directory, network: slotclient.NewNetwork(nil), library: slotcodec.NewLibrary(etcd, prefix)}
 	if err := r.library.Load(ctx); err != nil {
 		directory.Close()
 		return nil, fmt.Errorf("reading the dictionaries of values: %w", err)

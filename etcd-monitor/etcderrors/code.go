@@ -17,3 +17,17 @@ func Code(err error) codes.Code {
 	}
 	return status.Code(err)
 }
+
+// Definite says whether an error means that what etcd was asked for was not executed and will not be: etcd
+// looked at it and refused it.
+func Definite(err error) bool {
+	switch Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,
+		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented:
+		return true
+	case codes.ResourceExhausted:
+		// Of these etcd's own are given before anything is proposed; gRPC has others, about answers that are too large.
+		return errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) || errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests)
+	}
+	return false
+}

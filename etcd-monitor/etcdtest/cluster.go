@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testport"
 )
 
@@ -71,6 +73,12 @@ func New(t testing.TB, n int, o Options) *Cluster {
 		t.FailNow()
 	}
 	return c
+}
+
+// Start starts a server alone, which ends with the test, and gives its client address (HOST:PORT).
+func Start(t testing.TB) string {
+	t.Helper()
+	return New(t, 1, Options{}).clients[0]
 }
 
 func (c *Cluster) log(i int) string { return filepath.Join(c.dir, fmt.Sprint("log", i)) }
@@ -143,20 +151,17 @@ func (c *Cluster) Endpoints() (out []string) {
 }
 
 // Leader is the number of the member that leads; it waits for one.
-func (c *Cluster) Leader() int {
+func (c *Cluster) Leader() (i int) {
 	c.t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	poll.Until(c.t, 20*time.Second, "the cluster has a leader", func() bool {
 		c.mu.Lock()
-		for i, m := range c.members {
-			if m != nil && m.Etcd().Server.Leader() == m.Etcd().Server.MemberID() {
-				c.mu.Unlock()
-				return i
-			}
-		}
-		c.mu.Unlock()
-	}
-	c.t.Fatal("the cluster has no leader")
-	return 0
+		defer c.mu.Unlock()
+		i = slices.IndexFunc(c.members, func(m *embedded.Server) bool {
+			return m != nil && m.Etcd().Server.Leader() == m.Etcd().Server.MemberID()
+		})
+		return i >= 0
+	})
+	return i
 }
 
 // Client connects to endpoints, until the test ends.

@@ -3,7 +3,6 @@ package etcdtest
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -88,6 +87,3 @@ func (e Etcdctl) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd.WaitDelay = time.Second
 	return cmd
 }
-
-// String names the etcdctl, for messages.
-func (e Etcdctl) String() string { return fmt.Sprint(e.Path, " ", strings.Join(e.Flags, " ")) }

@@ -7,7 +7,7 @@
 // What it does to what passes:
 //
 //   - The header of each answer is looked at for its revision: [Newest] is the newest one that was seen.
-//   - Watches of several clients that are the same are one at etcd, and keep-alives of leases go there on a few streams (watch.go, shared.go, keepalive.go).
+//   - Watches of several clients that are the same are one at etcd, and keep-alives of leases go there on a few streams (watch.go, shared_watches.go, keepalive.go).
 //   - Requests are counted, and the keys that are read (package hotkeys).
 //   - In a namespace the names of keys have it at etcd, and not for clients (namespace.go).
 //   - MemberList, where addresses to advertise are given, names them in place of the members' own, or a client that asks for the members (clientv3's Sync) would go past the gateway.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // newForwarder is a key-value service that asks etcd: package guarded with nothing placed.
@@ -436,18 +437,12 @@ func TestLeaderChange(t *testing.T) {
 	mu.Lock()
 	dead = true
 	mu.Unlock()
-	for end := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	written := func() int {
 		mu.Lock()
-		n := after
-		mu.Unlock()
-		if n > 50 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Errorf("15 s after the leader's death: %d writes", n)
-			break
-		}
+		defer mu.Unlock()
+		return after
 	}
+	poll.Until(t, 15*time.Second, "50 writes after the leader's death", func() bool { return written() > 50 }, func() string { return fmt.Sprint(written()) })
 	close(stop)
 	wg.Wait()
 	r, err := client.Get(t.Context(), "", clientv3.WithPrefix())

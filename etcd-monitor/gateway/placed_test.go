@@ -19,8 +19,10 @@ import (
 
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
+	"github.com/netcraq/netcraq/etcd-monitor/guardedshell"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
@@ -50,7 +52,7 @@ func (s *shelf) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, erro
 	if at := s.slots[id]; at != nil {
 		return slices.Clone(at.value), at.version, nil
 	}
-	return nil, 0, guarded.ErrNoSlot
+	return nil, 0, core.ErrNotFound
 }
 
 func (s *shelf) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error) {
@@ -58,9 +60,9 @@ func (s *shelf) CAS(_ context.Context, id wire.Key, expected wire.Version, value
 	defer s.mu.Unlock()
 	switch at := s.slots[id]; {
 	case at == nil:
-		return 0, guarded.ErrNoSlot
+		return 0, core.ErrNotFound
 	case at.version != expected:
-		return 0, guarded.ErrChanged
+		return 0, core.ErrCASFailed
 	default:
 		at.value, at.version = slices.Clone(value), at.version+1
 		return at.version, nil
@@ -181,7 +183,7 @@ func (w *world) gatewayOf(namespace string, endpoints ...string) string {
 	if err := seals.Ensure(ctx); err != nil {
 		w.t.Fatal(err)
 	}
-	sessions, runtime, newest := guarded.NewLeases(client, placement.DefaultPrefix, 0, nil), guarded.NewGoroutines(), new(Newest)
+	sessions, runtime, newest := guardedshell.NewLeases(client, placement.DefaultPrefix, 0, nil), guardedshell.NewGoroutines(), new(Newest)
 	w.t.Cleanup(func() { // after the gateway's own end
 		runtime.Close()
 		sessions.Close()

@@ -23,6 +23,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // The project's own keys are not read through a gateway: by ranges, transactions, watches, snapshots, or the same as JSON.
@@ -200,16 +201,14 @@ func TestReservedLeases(t *testing.T) {
 	leader := grant(direct, "/netcraq/leader/1")
 	mine, empty := grant(through, "mine"), grant(through, "")
 	var session clientv3.LeaseID
-	for deadline := time.Now().Add(10 * time.Second); session == 0; {
+	poll.Until(t, 10*time.Second, "the gateway has a session", func() bool {
 		for _, id := range leases(direct) {
 			if id != leader && id != mine && id != empty {
 				session = id
 			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the gateway has no session")
-		}
-	}
+		return session != 0
+	})
 	if _, err := through.Put(ctx, "k", "v"); err != nil { // with the session's key, which follows the lease
 		t.Fatal(err)
 	}

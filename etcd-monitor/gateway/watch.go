@@ -19,7 +19,7 @@ import (
 // Watches of which many clients have the same (the same keys, filters and so on, as the same user) are one at etcd.
 //
 // Each watch begins on a stream to etcd of its client's own: etcd says whether the client may watch these keys, whether its start was compacted, and what has happened since. When it is known up to which revision the
-// watch has been answered, and there is another one like it, a common watch (shared.go) is made that begins no later; from the moment that both have come equally far the client is answered from the common
+// watch has been answered, and there is another one like it, a common watch (shared_watches.go) is made that begins no later; from the moment that both have come equally far the client is answered from the common
 // watch, and its own one is ended at etcd. A client that does not read fast enough gets its own one back, from where it is: on its own stream etcd waits for it, and the others do not. What ends a client's stream at
 // etcd, or the common watch, ends the client's stream, as it would without a gateway: clients begin again from where they are.
 

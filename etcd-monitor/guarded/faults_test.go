@@ -20,6 +20,7 @@ import (
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/etcd-monitor/guardedshell"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -248,7 +249,7 @@ func TestImpatientClients(t *testing.T) {
 // A gateway whose reads are all answered by the network hears of etcd's revision nevertheless.
 func TestRevisionFollows(t *testing.T) {
 	s := newScene(t, 64, nil)
-	everybody := NewEverybody(s.client, livePrefix, s.counter)
+	everybody := guardedshell.NewEverybody(s.client, livePrefix, s.counter)
 	t.Cleanup(everybody.Close)
 	e := s.place("k")
 	s.put(putOf("k", "v"))
@@ -311,12 +312,12 @@ func TestContention(t *testing.T) {
 
 // Where etcd looks at who asks, it is etcd that answers, and nobody gets around it.
 func TestAuthentication(t *testing.T) {
-	var everybody *Everybody
+	var everybody *guardedshell.Everybody
 	s := &scene{t: t, endpoint: startEtcd(t), slots: newMemory(64)}
 	own := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{s.endpoint}, Username: "gateway", Password: "g"}) // there is no such user yet, and nobody asks
 	s.liveGateway = newLiveAt(t, own, connect(t, s.endpoint), s.slots, func(c *Config) { c.Open = func() bool { return everybody.Open() } })
 	s.p = newPlacement(own, s.slots)
-	everybody = NewEverybody(s.client, livePrefix, s.counter)
+	everybody = guardedshell.NewEverybody(s.client, livePrefix, s.counter)
 	t.Cleanup(everybody.Close)
 	until(t, "everybody may read", everybody.Open)
 	e := s.place("k")
@@ -345,7 +346,7 @@ func TestAuthentication(t *testing.T) {
 	must(s.client.AuthEnable(ctx)) // past all gateways
 	enabled := time.Now()
 	until(t, "not everybody may read", func() bool { return !everybody.Open() })
-	if d := time.Since(enabled); d > authHolds/2 {
+	if d := time.Since(enabled); d > guardedshell.AuthHolds/2 {
 		t.Errorf("it took %v until nobody was answered by the network any more: etcd's answer was not heeded", d)
 	}
 	if _, err := s.Range(ctx, rangeOf("k")); status.Code(err) != codes.InvalidArgument {

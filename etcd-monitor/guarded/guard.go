@@ -2,7 +2,6 @@ package guarded
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/netcraq/netcraq/api/placement"
@@ -163,7 +162,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 			return nil
 		case isGone(err):
 			return err
-		case !errors.Is(err, ErrChanged):
+		case !isChanged(err):
 			g.unknown, g.was = true, now.version
 		}
 	}
@@ -217,7 +216,7 @@ func (s *Server) replace(ctx context.Context, g *guard, b []byte) bool {
 		}
 	}
 	_, err := s.cas(ctx, g.key, g.version, b)
-	return err == nil || errors.Is(err, ErrChanged) || isGone(err)
+	return err == nil || isChanged(err) || isGone(err)
 }
 
 // resolve finds out what became of a CAS to the guard. It says whether that is known; if so and the guard is there, g has its version.

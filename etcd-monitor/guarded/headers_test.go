@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/netcraq/netcraq/etcd-monitor/guardedshell"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -115,7 +116,7 @@ func TestRevisionSeenElsewhere(t *testing.T) {
 	if err != nil || len(then.Kvs) != 1 || !sameKV(then.Kvs[0], a.Kvs[0]) {
 		t.Errorf("at the answer's revision etcd had %v, %v; the answer is %v", then, err, a)
 	}
-	everybody := NewEverybody(here.client, livePrefix, here.counter)
+	everybody := guardedshell.NewEverybody(here.client, livePrefix, here.counter)
 	defer everybody.Close()
 	began := time.Now()
 	until(t, "the revision that was seen elsewhere is told", func() bool {

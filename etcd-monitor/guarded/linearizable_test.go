@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
 	"github.com/netcraq/netcraq/etcd-monitor/histories"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -25,7 +26,7 @@ const envLinearizable = "NETCRAQ_LINEARIZABLE"
 
 // refused says whether an error means that nothing was executed.
 func refused(err error) bool {
-	return definite(err) || strings.Contains(err.Error(), "nothing was written")
+	return etcderrors.Definite(err) || strings.Contains(err.Error(), "nothing was written")
 }
 
 // lossy is an etcd whose answers to some transactions are lost, and to which some come late.

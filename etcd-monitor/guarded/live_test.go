@@ -17,7 +17,9 @@ import (
 
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+	"github.com/netcraq/netcraq/etcd-monitor/guardedshell"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
@@ -87,7 +89,7 @@ func (m *memory) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, err
 	defer m.mu.Unlock()
 	s := m.slots[id]
 	if s == nil || s.gone {
-		return nil, 0, ErrNoSlot
+		return nil, 0, core.ErrNotFound
 	}
 	return s.value, s.version, nil
 }
@@ -115,9 +117,9 @@ func (m *memory) cas(id wire.Key, expected wire.Version, value []byte) (wire.Ver
 	s := m.slots[id]
 	switch {
 	case s == nil || s.gone:
-		return 0, ErrNoSlot
+		return 0, core.ErrNotFound
 	case s.version != expected:
-		return 0, ErrChanged
+		return 0, core.ErrCASFailed
 	}
 	s.value = value
 	s.version++
@@ -239,8 +241,8 @@ type liveGateway struct {
 	*counter
 	client   *clientv3.Client
 	follower *placement.Follower
-	leases   *Leases
-	run      *Goroutines
+	leases   *guardedshell.Leases
+	run      *guardedshell.Goroutines
 	kill     func() // as a crash: its connection to etcd is gone, nothing is brought to its end
 }
 
@@ -253,12 +255,12 @@ func newLive(t testing.TB, endpoint string, slots Slots, change func(*Config)) *
 // newLiveAt makes a gateway that asks etcd for itself by one client, and for its clients by another.
 func newLiveAt(t testing.TB, own, client *clientv3.Client, slots Slots, change func(*Config)) *liveGateway {
 	t.Helper()
-	g := &liveGateway{counter: &counter{misses: map[string]int{}}, client: client, run: NewGoroutines()}
+	g := &liveGateway{counter: &counter{misses: map[string]int{}}, client: client, run: guardedshell.NewGoroutines()}
 	var err error
 	if g.follower, err = placement.Follow(t.Context(), own, livePrefix, nil); err != nil {
 		t.Fatal(err)
 	}
-	g.leases = NewLeases(own, livePrefix, 2*time.Second, nil)
+	g.leases = guardedshell.NewLeases(own, livePrefix, 2*time.Second, nil)
 	cfg := Config{
 		Etcd: pb.NewKVClient(client.ActiveConnection()), Slots: slots, Directory: g.follower, Sessions: g.leases, Newest: g.counter, Observer: g.counter, Evictor: g.counter,
 		Codec: slotcodec.NewLibrary(own, livePrefix), Seals: liveSeals, Runtime: g.run, Prefix: livePrefix,

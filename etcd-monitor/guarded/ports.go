@@ -2,7 +2,6 @@ package guarded
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/netcraq/netcraq/api/placement"
@@ -11,15 +10,11 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// What a slot answers, beside a value. Any other error is silence: of a read, nothing is known; of a CAS, not even whether it was, or will be, executed.
-var (
-	// ErrNoSlot: the key has no slot, or its slot was emptied to be taken away.
-	ErrNoSlot = errors.New("there is no such slot")
-	// ErrChanged: the slot has another version than the expected one, and the CAS will not be executed.
-	ErrChanged = errors.New("the slot has another version")
-)
-
-// Slots are the slots in the network. Each call ends by itself within a few milliseconds, whatever its context.
+// Slots are the slots in the network. Each call ends by itself within a few milliseconds, whatever
+// its context. Errors are those of client/core. ErrNotFound: the key has no slot, or its slot was
+// emptied to be taken away. ErrCASFailed: the slot has another version than the expected one, and the
+// CAS will not be executed. Any other is silence: of a read, nothing is known; of a CAS, not even
+// whether it was, or will be, executed.
 type Slots interface {
 	// Read reads a slot, linearizably.
 	Read(ctx context.Context, id wire.Key) (value []byte, version wire.Version, err error)
@@ -74,7 +69,7 @@ type Runtime interface {
 	Go(work func())
 	// Wait waits until ch is closed, and says whether it is. It ends before that when ctx is done, and after d where d is not 0. A nil ch is never closed.
 	Wait(ctx context.Context, ch <-chan struct{}, d time.Duration) bool
-	// Within gives a context that ends with ctx or, with errClosed as its cause, when no more work is to be done.
+	// Within gives a context that ends with ctx or, with rpctypes.ErrStopped as its cause, when no more work is to be done.
 	Within(ctx context.Context) (context.Context, context.CancelFunc)
 	// Detach gives the context for what is to go on when the caller's ctx is done: with its values, and a limit of its own.
 	Detach(ctx context.Context) (context.Context, context.CancelFunc)

@@ -2,7 +2,6 @@ package guarded
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -296,7 +295,7 @@ func (s *Server) breakStaleGuard(ctx context.Context, k placement.Key, at slot) 
 			if alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive && !s.without.breakWait {
 				continue
 			}
-			if _, err := s.cas(ctx, k, now.version, []byte{byte(slotcodec.Clear)}); err == nil || errors.Is(err, ErrChanged) || isGone(err) {
+			if _, err := s.cas(ctx, k, now.version, []byte{byte(slotcodec.Clear)}); err == nil || isChanged(err) || isGone(err) {
 				return
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -199,7 +200,7 @@ var errClosed = errors.New("this gateway is being closed")
 // over says why ctx is done, as etcd's server would.
 func over(ctx context.Context) error {
 	why := context.Cause(ctx)
-	if why == nil { // a wait was ended by the runtime, and ctx will be
+	if why == nil || errors.Is(why, rpctypes.ErrStopped) { // a wait was ended by the runtime, and ctx will be
 		why = errClosed
 	}
 	if errors.Is(why, errPatience) || errors.Is(why, errClosed) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -184,7 +185,7 @@ func (s simSlots) Size(wire.Key) int { return 64 }
 
 func (s simSlots) Read(_ context.Context, id wire.Key) (value []byte, version wire.Version, err error) {
 	ok := s.w.send(func() {
-		err = ErrNoSlot
+		err = core.ErrNotFound
 		if at := s.w.slots[id]; at != nil {
 			version = at.version
 			if !at.gone {
@@ -205,9 +206,9 @@ func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, val
 		at := s.w.slots[id]
 		switch {
 		case at == nil || at.gone && !s.w.without.notFound:
-			version, err = 0, ErrNoSlot
+			version, err = 0, core.ErrNotFound
 		case at.version != expected:
-			version, err = 0, ErrChanged
+			version, err = 0, core.ErrCASFailed
 		default:
 			at.value, at.gone = value, false
 			at.version++

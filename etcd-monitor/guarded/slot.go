@@ -9,6 +9,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -179,7 +180,10 @@ func (s *Server) alive(ctx context.Context, lease int64) (bool, error) {
 }
 
 // isGone says whether an error of a slot means that the placement is over, or being ended.
-func isGone(err error) bool { return errors.Is(err, ErrNoSlot) }
+func isGone(err error) bool { return errors.Is(err, core.ErrNotFound) }
+
+// isChanged says whether an error of a slot means that it has another version than was expected.
+func isChanged(err error) bool { return errors.Is(err, core.ErrCASFailed) }
 
 // stillPlaced says whether a placement is, as far as is known, the key's present one.
 func (s *Server) stillPlaced(k placement.Key) bool {

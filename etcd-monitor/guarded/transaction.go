@@ -84,9 +84,9 @@ func (s *Server) takes(ctx context.Context, operations int) (bool, error) {
 	}
 	_, err := s.Etcd.Txn(ctx, q)
 	switch {
-	case tooMany(err), etcderrors.Code(err) == codes.ResourceExhausted && !definite(err): // of these it does not even read as many
+	case tooMany(err), etcderrors.Code(err) == codes.ResourceExhausted && !etcderrors.Definite(err): // of these it does not even read as many
 		return false, nil
-	case err != nil && !definite(err): // who may not read that has been counted as well
+	case err != nil && !etcderrors.Definite(err): // who may not read that has been counted as well
 		return false, err
 	}
 	s.taken.Store(int64(operations))

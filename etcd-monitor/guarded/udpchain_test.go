@@ -9,6 +9,7 @@ import (
 	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/refchain"
+	"github.com/netcraq/netcraq/etcd-monitor/slotclient"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -46,7 +47,7 @@ func (c *udpChain) client(t testing.TB) *client.Client {
 		sessions = append(sessions, client.Session{ID: uint16(c.sessions.Add(1)), NextRequest: 1})
 	}
 	cl, err := client.New(context.Background(), client.Config{
-		Addresses: c.chain.Addresses(), Profile: wire.Profile1024, Sessions: client.StaticSessions(sessions...), Retransmit: Retransmit,
+		Addresses: c.chain.Addresses(), Profile: wire.Profile1024, Sessions: client.StaticSessions(sessions...), Retransmit: slotclient.Retransmit,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +57,7 @@ func (c *udpChain) client(t testing.TB) *client.Client {
 }
 
 func (c *udpChain) network(t *testing.T) Slots {
-	n := NewNetwork(nil)
+	n := slotclient.NewNetwork(nil)
 	n.Set(1, c.client(t), wire.Profile1024.ValueBytes())
 	return n
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -134,7 +133,7 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 	t.read = s.Open() // where etcd looks at who asks, it would refuse to those who may write only
 	out, err := s.commit(detached, t)
 	switch {
-	case err != nil && !definite(err):
+	case err != nil && !etcderrors.Definite(err):
 		s.Observer.GuardedWrite("unknown")
 		if s.without.giveUp {
 			for _, g := range t.guards {
@@ -180,18 +179,6 @@ func rangeOp(r *pb.RangeRequest) *pb.RequestOp {
 // countOf asks whether a key is there.
 func countOf(key string) *pb.RangeRequest {
 	return &pb.RangeRequest{Key: []byte(key), CountOnly: true}
-}
-
-// definite says whether an error of etcd's means that a transaction was not executed and will not be: etcd looked at it and refused it.
-func definite(err error) bool {
-	switch etcderrors.Code(err) {
-	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented:
-		return true
-	case codes.ResourceExhausted:
-		// Of these etcd's own are given before anything is proposed; gRPC has others, about answers that are too large.
-		return errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) || errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests)
-	}
-	return false
 }
 
 // unavailable is what a client is told whose write cannot be done now.

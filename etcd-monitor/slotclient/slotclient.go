@@ -1,4 +1,4 @@
-// Package slotclient keeps a gateway's network (guarded.Network) in step with the controller: a client for each chain, with sessions that the controller leases, a new one when a chain's addresses change.
+// Package slotclient keeps a gateway's network (Network) in step with the controller: a client for each chain, with sessions that the controller leases, a new one when a chain's addresses change.
 //
 // The controller is not needed for what goes on: while it does not answer, what it said last holds, but for the sessions, whose lease runs out after a while. Without sessions a slot cannot be changed, so
 // writes of placed keys wait then.
@@ -17,7 +17,6 @@ import (
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
-	"github.com/netcraq/netcraq/etcd-monitor/guarded"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -35,7 +34,7 @@ const (
 // Chains follows the controller. It is an Evictor of guarded.
 type Chains struct {
 	api     *api.Client
-	network *guarded.Network
+	network *Network
 	owner   string
 	log     *slog.Logger
 	ctx     context.Context
@@ -62,7 +61,7 @@ type evicted struct {
 }
 
 // Follow begins to follow a controller, until Close. owner is the name under which the controller has the sessions.
-func Follow(c *api.Client, network *guarded.Network, owner string, log *slog.Logger) *Chains {
+func Follow(c *api.Client, network *Network, owner string, log *slog.Logger) *Chains {
 	ch := &Chains{api: c, network: network, owner: owner, log: log, known: map[uint8]known{}, evicted: map[uint32]evicted{}}
 	ch.ctx, ch.stop = context.WithCancel(context.Background())
 	ch.work.Go(ch.run)
@@ -141,7 +140,7 @@ func (c *Chains) connect(ctx context.Context, chain *api.Chain) error {
 	if len(addresses) == 0 {
 		return fmt.Errorf("chain %s has no address", chain.Name)
 	}
-	made, err := client.New(ctx, client.Config{Addresses: addresses, Profile: profile, Sessions: fromadmin.Sessions(c.api, Sessions, c.owner), Retransmit: guarded.Retransmit})
+	made, err := client.New(ctx, client.Config{Addresses: addresses, Profile: profile, Sessions: fromadmin.Sessions(c.api, Sessions, c.owner), Retransmit: Retransmit})
 	if err != nil {
 		return fmt.Errorf("chain %s: %w", chain.Name, err)
 	}

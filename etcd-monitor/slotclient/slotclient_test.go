@@ -15,7 +15,6 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/etcd-monitor/guarded"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -121,7 +120,7 @@ func TestFollow(t *testing.T) {
 	c := &controller{hosts: map[string]bool{}}
 	server := httptest.NewServer(c)
 	defer server.Close()
-	network := guarded.NewNetwork(nil)
+	network := NewNetwork(nil)
 	ch := Follow(api.NewClient(server.URL), network, "test", slog.New(slog.DiscardHandler))
 	key := wire.MakeKey(1, 3)
 	reads := func(want string) func() bool {
@@ -194,7 +193,7 @@ func TestForgedIsTold(t *testing.T) {
 	}))
 	defer server.Close()
 	var log strings.Builder
-	ch := Follow(api.NewClient(server.URL), guarded.NewNetwork(nil), "test", slog.New(slog.NewTextHandler(&log, nil)))
+	ch := Follow(api.NewClient(server.URL), NewNetwork(nil), "test", slog.New(slog.NewTextHandler(&log, nil)))
 	began := time.Now()
 	for time.Since(began) < evictEvery+evictEvery/2 {
 		for id := range wire.Key(3) {

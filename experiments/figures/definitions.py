@@ -49,7 +49,6 @@ class Figure:
     measure: Measure
     explanation: str
     ratios: tuple[Ratio, ...] = ()
-    larger_is_better: bool = True
     reflector: bool = False
     """Whether what the load reaches against a bare reflector belongs into it."""
     second: tuple[str, str] | None = None
@@ -342,7 +341,6 @@ FIGURES = (
         tuple((4, float(x)) for x in range(4)),
         latency_by_distance,
         "One read on its way at a time, measured in the kernel: without the share of a client's socket.",
-        larger_is_better=False,
     ),
     Figure(
         "latency-length",
@@ -352,7 +350,6 @@ FIGURES = (
         tuple((nodes, float(nodes)) for nodes in range(4, 9)),
         latency_by_length,
         "The same at the head of longer and longer chains.",
-        larger_is_better=False,
     ),
     Figure(
         "latency-mixed",
@@ -362,7 +359,6 @@ FIGURES = (
         tuple((4, float(x)) for x in (0, 25, 50, 75, 100)),
         latency_by_writes,
         "One query on its way at a time at the head of four, a part of them writes.",
-        larger_is_better=False,
     ),
     Figure(
         "distribution",
@@ -373,7 +369,6 @@ FIGURES = (
         latency_by_distance,
         "The figure “Latency of a read against distance from the tail” at its right end, with the slower ones too: the median, and what 90, 99 and "
         "99.9 % stay below.",
-        larger_is_better=False,
         curve="latency",
         log=True,
     ),
@@ -385,7 +380,6 @@ FIGURES = (
         ((4, 50.0),),
         latency_by_writes,
         "The same of “Latency against the share of writes” at 50 %.",
-        larger_is_better=False,
         curve="latency-mixed",
         log=True,
     ),
@@ -397,7 +391,6 @@ FIGURES = (
         tuple((4, float(x)) for x in range(4)),
         packets_by_distance,
         "All frames that hosts and switches sent on all links, divided by the reads that were answered.",
-        larger_is_better=False,
     ),
     Figure(
         "packets-mixed",
@@ -408,7 +401,6 @@ FIGURES = (
         packets_by_writes,
         "The same for a client at the head that reads and writes. A write takes as many frames in both systems: NetCRAQ's reply to it is the "
         "acknowledgement for the switches that it passes.",
-        larger_is_better=False,
     ),
     Figure(
         "bytes",
@@ -421,7 +413,6 @@ FIGURES = (
         "packet; this one has room for eight, always. "
         "With a list of the chain's own length, its frames would be shorter by 4 bytes for each switch less than eight: a tenth of a frame at four "
         "switches.",
-        larger_is_better=False,
     ),
     Figure(
         "bytes-write",
@@ -431,6 +422,5 @@ FIGURES = (
         tuple((nodes, float(nodes)) for nodes in range(4, 9)),
         bytes_of_writes_by_length,
         "The same for writes.",
-        larger_is_better=False,
     ),
 )

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 
 from experiments import timeline_run
 from experiments.bench import ENGINES
-from experiments.chain_run import RunError
+from experiments.chain_session import RunError
 from experiments.figures.plots import COLOURS, STYLES
 from experiments.figures.store import Point, Store
 from experiments.figures.systems import SYSTEMS, Failed

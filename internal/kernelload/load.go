@@ -39,6 +39,18 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
+//go:generate go tool bpf2go -target bpfel kernel kernel.c -- -mcpu=v3 -Wall -Wextra -Werror
+
+// As kernel.c has them.
+const (
+	maxSlots   = len(kernelShared{}.Slots)
+	cells      = 4096 // of fineStep nanoseconds, and as many of coarseStep
+	fineStep   = 100
+	coarseStep = 10_000
+)
+
+const headers = 14 + 20 + 8 // of a frame, in bytes, before what a protocol has
+
 // Session is a session to write with: one for each slot.
 type Session struct {
 	ID          uint16
@@ -161,8 +173,9 @@ func value(bytes int, key wire.Key, request uint32) []byte {
 type load struct {
 	cfg    *Config
 	ifi    *net.Interface
-	shared *ebpf.Map
-	mem    []byte
+	prog   *ebpf.Program
+	mem    []byte        // shared, as it is mapped
+	shared *kernelShared // with the program
 	socket int
 	resent uint64
 }
@@ -186,12 +199,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := l.open(); err != nil {
 		return nil, err
 	}
-	prog, err := l.program()
-	if err != nil {
-		return nil, err
-	}
-	defer prog.Close()
-	attached, err := link.AttachTCX(link.TCXOptions{Interface: l.ifi.Index, Program: prog,
+	attached, err := link.AttachTCX(link.TCXOptions{Interface: l.ifi.Index, Program: l.prog,
 		Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 	if err != nil {
 		return nil, fmt.Errorf("attaching the load program to %s (it needs root and Linux 6.6): %w",
@@ -218,17 +226,8 @@ func (l *load) open() (err error) {
 	if l.ifi, err = net.InterfaceByName(l.cfg.Iface); err != nil {
 		return fmt.Errorf("interface %s: %w", l.cfg.Iface, err)
 	}
-	l.shared, err = ebpf.NewMap(&ebpf.MapSpec{Name: "load", Type: ebpf.Array, KeySize: 4,
-		ValueSize: sharedBytes, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
-	if err != nil {
-		return fmt.Errorf(
-			"making the map of the load program (it needs root, or CAP_BPF and CAP_NET_ADMIN): %w",
-			err)
-	}
-	page := unix.Getpagesize()
-	if l.mem, err = unix.Mmap(l.shared.FD(), 0, (sharedBytes+page-1)/page*page,
-		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
-		return fmt.Errorf("mapping the map of the load program: %w", err)
+	if err := l.load(); err != nil {
+		return err
 	}
 	if l.socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("a packet socket (it needs root or CAP_NET_RAW): %w", err)
@@ -239,6 +238,35 @@ func (l *load) open() (err error) {
 	return nil
 }
 
+// load gives the program to the kernel, and maps what it shares.
+func (l *load) load() error {
+	spec, err := loadKernel()
+	if err != nil {
+		return fmt.Errorf("the load program: %w", err)
+	}
+	if err := spec.Variables[kernelVarShape].Set(l.cfg.shape()); err != nil {
+		return fmt.Errorf("the load program's constants: %w", err)
+	}
+	var loaded struct {
+		Program *ebpf.Program `ebpf:"netcraq_load"`
+		Shared  *ebpf.Map     `ebpf:".bss"`
+	}
+	if err := spec.LoadAndAssign(&loaded, nil); err != nil {
+		return fmt.Errorf(
+			"loading the load program (it needs root, or CAP_BPF and CAP_NET_ADMIN): %w", err)
+	}
+	l.prog = loaded.Program
+	defer loaded.Shared.Close()
+	page := unix.Getpagesize()
+	if l.mem, err = unix.Mmap(loaded.Shared.FD(), 0,
+		(int(unsafe.Sizeof(*l.shared))+page-1)/page*page,
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		return fmt.Errorf("mapping the memory of the load program: %w", err)
+	}
+	l.shared = (*kernelShared)(unsafe.Pointer(&l.mem[0]))
+	return nil
+}
+
 func (l *load) close() {
 	if l.socket >= 0 {
 		unix.Close(l.socket)
@@ -246,26 +274,10 @@ func (l *load) close() {
 	if l.mem != nil {
 		_ = unix.Munmap(l.mem)
 	}
-	if l.shared != nil {
-		l.shared.Close()
+	if l.prog != nil {
+		l.prog.Close()
 	}
 }
-
-func (l *load) program() (*ebpf.Program, error) {
-	insns, err := loop(l.shared, l.cfg)
-	if err != nil {
-		return nil, err
-	}
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "netcraq_load", Type: ebpf.SchedCLS,
-		Instructions: insns, License: "GPL"})
-	if err != nil {
-		return nil, fmt.Errorf("loading the load program: %w", err)
-	}
-	return prog, nil
-}
-
-func (l *load) word(off int) *uint64   { return (*uint64)(unsafe.Pointer(&l.mem[off])) }
-func (l *load) word32(off int) *uint32 { return (*uint32)(unsafe.Pointer(&l.mem[off])) }
 
 func now() uint64 {
 	var ts unix.Timespec
@@ -275,11 +287,9 @@ func now() uint64 {
 
 // query is the frame of the query that a slot has on its way.
 func (l *load) query(slot int) ([]byte, error) {
-	at := offSlots + slot*slotBytes
-	op, key, request := wire.Op(atomic.LoadUint32(l.word32(at+slotOp))),
-		atomic.LoadUint32(l.word32(at+slotKey)), atomic.LoadUint32(l.word32(at+slotRequest))
-	return l.encode(slot, op, wire.Key(key), request,
-		uint16(atomic.LoadUint32(l.word32(at+slotSession))))
+	at := &l.shared.Slots[slot]
+	return l.encode(slot, wire.Op(atomic.LoadUint32(&at.Op)), wire.Key(atomic.LoadUint32(&at.Key)),
+		atomic.LoadUint32(&at.Request), uint16(atomic.LoadUint32(&at.Session)))
 }
 
 // encode makes a query's frame.
@@ -299,11 +309,11 @@ func (l *load) encode(slot int, op wire.Op, key wire.Key, request uint32, sessio
 func (l *load) prepare() error {
 	r := rand.New(rand.NewPCG(l.cfg.Seed, 0))
 	draw := l.drawer(r)
-	for i := range drawn {
-		binary.NativeEndian.PutUint32(l.mem[offDraw+4*i:], uint32(draw()))
+	for i := range l.shared.Draw {
+		l.shared.Draw[i] = uint32(draw())
 	}
 	for i := range l.cfg.Outstanding {
-		at := offSlots + i*slotBytes
+		at := &l.shared.Slots[i]
 		op, session := wire.Read, Session{NextRequest: 1}
 		if l.cfg.WritePercent > 0 && r.IntN(100) < l.cfg.WritePercent {
 			op = wire.Write
@@ -311,19 +321,18 @@ func (l *load) prepare() error {
 		if len(l.cfg.Sessions) > i {
 			session = l.cfg.Sessions[i]
 		}
-		*l.word32(at + slotRequest) = session.NextRequest
-		*l.word32(at + slotKey) = uint32(draw())
-		*l.word32(at + slotOp) = uint32(op)
-		*l.word32(at + slotSession) = uint32(session.ID)
-		*l.word(at + slotRandom) = r.Uint64() | 1
+		at.Request, at.Key, at.Op = session.NextRequest, uint32(draw()), uint32(op)
+		at.Session, at.Random = uint32(session.ID), r.Uint64()|1
 	}
 	for i, op := range []wire.Op{wire.Read, wire.Write} {
 		template, err := l.encode(0, op, 0, 0, 0)
 		if err != nil {
 			return err
 		}
-		copy(l.mem[offTemplate+i*templateBytes:][:templateBytes],
-			template[:l.cfg.protocol().Shape().covered()])
+		into, covered := l.shared.Templates[i][:], l.cfg.protocol().Shape().covered()
+		if copy(into, template[:covered]) < covered {
+			return fmt.Errorf("a query of %d bytes is too long: %d are the most", covered, len(into))
+		}
 	}
 	return nil
 }
@@ -377,7 +386,7 @@ func (l *load) run(ctx context.Context) (*Report, error) {
 	}
 	begun := now()
 	for i := range l.cfg.Outstanding {
-		atomic.StoreUint64(l.word(offSlots+i*slotBytes+slotSent), now())
+		atomic.StoreUint64(&l.shared.Slots[i].Sent, now())
 		if err := l.send(i); err != nil {
 			return nil, err
 		}
@@ -396,9 +405,9 @@ func (l *load) run(ctx context.Context) (*Report, error) {
 			over = true
 		case <-tick.C:
 			for i := range l.cfg.Outstanding {
-				at := offSlots + i*slotBytes
-				request, t := atomic.LoadUint32(l.word32(at+slotRequest)), now()
-				since := atomic.LoadUint64(l.word(at + slotSent))
+				at := &l.shared.Slots[i]
+				request, t := atomic.LoadUint32(&at.Request), now()
+				since := atomic.LoadUint64(&at.Sent)
 				if last[i] == request {
 					since = when[i]
 				}
@@ -408,8 +417,8 @@ func (l *load) run(ctx context.Context) (*Report, error) {
 				// The program changes a slot in a moment; what is the same after one is a query
 				// whose answer does not come.
 				time.Sleep(50 * time.Microsecond)
-				if atomic.LoadUint32(l.word32(at+slotRequest)) != request || last[i] != request &&
-					atomic.LoadUint64(l.word(at+slotSent)) != since {
+				if atomic.LoadUint32(&at.Request) != request || last[i] != request &&
+					atomic.LoadUint64(&at.Sent) != since {
 					continue
 				}
 				last[i], when[i] = request, t
@@ -421,22 +430,22 @@ func (l *load) run(ctx context.Context) (*Report, error) {
 		}
 	}
 	elapsed := now() - begun
-	atomic.StoreUint64(l.word(offStop), 1)
+	atomic.StoreUint64(&l.shared.Stop, 1)
 	// what is on its way comes in, and is not sent on: what was counted is then of one moment
 	time.Sleep(20 * time.Millisecond)
 	return l.report(time.Duration(elapsed)), nil
 }
 
 func (l *load) report(elapsed time.Duration) *Report {
-	r := &Report{Elapsed: elapsed, Resent: l.resent, Stray: atomic.LoadUint64(l.word(offStray)),
-		Wrong: atomic.LoadUint64(l.word(offWrong))}
+	r := &Report{Elapsed: elapsed, Resent: l.resent, Stray: atomic.LoadUint64(&l.shared.Stray),
+		Wrong: atomic.LoadUint64(&l.shared.Wrong)}
 	for op, o := range []*OpReport{&r.Read, &r.Write} {
 		for s := range o.Status {
-			o.Status[s] = atomic.LoadUint64(l.word(offStatus + (op*32+s)*8))
+			o.Status[s] = atomic.LoadUint64(&l.shared.Status[op][s])
 		}
 		o.Histogram = make([]uint64, 2*cells)
 		for i := range o.Histogram {
-			o.Histogram[i] = atomic.LoadUint64(l.word(offHistogram + (op*2*cells+i)*8))
+			o.Histogram[i] = atomic.LoadUint64(&l.shared.Histogram[op][i])
 			o.Answered += o.Histogram[i]
 		}
 	}

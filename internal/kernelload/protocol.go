@@ -40,6 +40,29 @@ func (s Shape) covered() int {
 	return headers + s.Size
 }
 
+// shape is what the program is told: where fields are in a frame.
+func (c *Config) shape() kernelShape {
+	s := c.protocol().Shape()
+	in := func(off int) uint32 {
+		if off < 0 {
+			return 0 // there is none
+		}
+		return uint32(headers + off)
+	}
+	shape := kernelShape{
+		Length: in(s.Size), Covered: uint32(s.covered()), Op: in(s.Op), Status: in(s.Status),
+		Key: in(s.Key), Query: [2]uint32{in(s.Query[0]), in(s.Query[1])},
+		Answer: [2]uint32{in(s.Answer[0]), in(s.Answer[1])}, First: in(s.Value),
+		Last: in(s.Value + s.ValueBytes - 8), Session: in(s.Session), ValueLength: in(s.Length),
+		ValueBytes: uint32(s.ValueBytes), Port: uint32(s.Port), FirstPort: uint32(c.FirstPort),
+		Outstanding: uint32(c.Outstanding), WritePercent: uint32(c.WritePercent),
+	}
+	if c.Reflected {
+		shape.Reflected = 1
+	}
+	return shape
+}
+
 func (c *Config) protocol() Protocol {
 	if c.Protocol != nil {
 		return c.Protocol

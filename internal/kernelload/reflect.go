@@ -5,7 +5,6 @@ import (
 	"net"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 )
 
@@ -18,14 +17,9 @@ func Reflect(iface string, xdp bool, peer string) (detach func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("interface %s: %w", iface, err)
 	}
-	kind := ebpf.SchedCLS
-	if xdp {
-		kind = ebpf.XDP
-	}
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "reflector", Type: kind,
-		Instructions: reflector(xdp), License: "GPL"})
+	prog, err := Reflector(xdp)
 	if err != nil {
-		return nil, fmt.Errorf("loading the reflector: %w", err)
+		return nil, err
 	}
 	defer prog.Close()
 	if !xdp {
@@ -40,10 +34,9 @@ func Reflect(iface string, xdp bool, peer string) (detach func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("interface %s: %w", peer, err)
 	}
-	pass, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "pass", Type: ebpf.XDP, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
+	pass, err := program(kernelProgPass)
 	if err != nil {
-		return nil, fmt.Errorf("loading the program of the reflector's peer: %w", err)
+		return nil, err
 	}
 	defer pass.Close()
 	b, err := link.AttachXDP(link.XDPOptions{Interface: other.Index, Program: pass,
@@ -58,4 +51,25 @@ func Reflect(iface string, xdp bool, peer string) (detach func(), err error) {
 		return nil, fmt.Errorf("attaching the reflector to %s: %w", iface, err)
 	}
 	return func() { a.Close(); b.Close() }, nil
+}
+
+// Reflector is the program that does so at an interface.
+func Reflector(xdp bool) (*ebpf.Program, error) {
+	if xdp {
+		return program(kernelProgReflectXdp)
+	}
+	return program(kernelProgReflectTc)
+}
+
+// program loads one of kernel.c that has no data.
+func program(name string) (*ebpf.Program, error) {
+	spec, err := loadKernel()
+	if err != nil {
+		return nil, fmt.Errorf("the program %s: %w", name, err)
+	}
+	prog, err := ebpf.NewProgram(spec.Programs[name])
+	if err != nil {
+		return nil, fmt.Errorf("loading the program %s: %w", name, err)
+	}
+	return prog, nil
 }

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testport"
 )
 
@@ -100,19 +101,15 @@ func Start(t testing.TB, o Options) *Server {
 	s.api, ended = s.launch(t, o, "kube-apiserver", append(args, o.Args...)...)
 	s.Config = &rest.Config{Host: "https://" + api, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, Dial: o.Dial, QPS: -1}
 	c := s.Client(t)
-	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	poll.Nil(t, 90*time.Second, "the API server is ready", func() error {
 		select {
 		case <-ended:
 			t.Fatal("the API server has ended")
 		default:
 		}
-		var answer []byte
-		if answer, err = c.RESTClient().Get().AbsPath("/readyz").DoRaw(context.Background()); err == nil && string(answer) == "ok" {
-			return s
-		}
-	}
-	t.Fatalf("the API server does not answer: %v", err)
-	return nil
+		return c.RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error()
+	})
+	return s
 }
 
 // Client is a client for the kinds that Kubernetes has by itself.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"path"
@@ -20,6 +21,7 @@ var floors = [][]string{
 	{"controlplane", "etcd-monitor"},
 	{"cni-plugin"},
 	{"experiments", "netchain-baseline"},
+	{"test"},
 }
 
 // arrowRule narrows what a folder imports of the project, or, where pure is set, of anything.
@@ -27,7 +29,7 @@ type arrowRule struct {
 	name string
 	in   []string // the folders that it is for, with what is in them
 	may  []string // all that they may import of the project
-	pure bool     // neither files, nor networks, nor processes
+	pure bool     // neither files, nor networks, nor processes, nor goroutines, nor clocks
 }
 
 var arrowRules = []arrowRule{
@@ -71,17 +73,25 @@ var arrowRules = []arrowRule{
 		name: "pure-core",
 		in: []string{
 			"controlplane/chain",
+			"controlplane/keyspace",
 			"controlplane/placement/policy",
 			"client/core",
+			"etcd-monitor/guarded",
 			"switch/interp",
 			"switch/interval",
 		},
 		may: []string{
 			"api",
 			"controlplane/chain",
+			"controlplane/keyspace",
 			"controlplane/placement/policy",
 			"controlplane/internal/rules",
 			"client/core",
+			"etcd-monitor/etcderrors",
+			"etcd-monitor/guarded",
+			"etcd-monitor/readsource",
+			"etcd-monitor/reserved",
+			"etcd-monitor/seal",
 			"switch",
 			"wire",
 		},
@@ -113,9 +123,13 @@ var impure = []string{
 	"os",
 	"os/exec",
 	"syscall",
+	"go.etcd.io/etcd/client/v3",
 	"golang.org/x/sys/unix",
 	"google.golang.org/grpc",
 }
+
+// clocks are what a pure core does not use of package time: it is told the time.
+var clocks = []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"}
 
 // checkImports names each import that goes up, or that a rule of the folder forbids. Tests may
 // import what they like.
@@ -159,6 +173,35 @@ func checkImports(name string, text []byte) (out []string) {
 			}
 		}
 	}
+	if slices.ContainsFunc(arrowRules, func(r arrowRule) bool {
+		return r.pure && slices.ContainsFunc(r.in, func(room string) bool { return inside(from, room) })
+	}) {
+		out = append(out, checkPure(name, text)...)
+	}
+	return out
+}
+
+// checkPure names each goroutine that a pure core starts, and each look at a clock.
+func checkPure(name string, text []byte) (out []string) {
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, name, text, 0)
+	if err != nil {
+		return []string{fmt.Sprintf("%s: %v", name, err)}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		complain := func(what string) {
+			out = append(out, fmt.Sprintf("%s:%d: pure-core: %s", name, fset.Position(n.Pos()).Line, what))
+		}
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			complain("starts a goroutine, which its shell is to do")
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(clocks, n.Sel.Name) {
+				complain("looks at a clock, of which its shell is to tell it")
+			}
+		}
+		return true
+	})
 	return out
 }
 

@@ -67,7 +67,7 @@ control Lookup(in headers_t hdr, inout metadata_t meta) {
     }
     /* A whole configuration is one entry, so a switch changes from one to the next between two
      * packets. Switches that are not members have an entry with role NONE: they send reads to the
-     * tail and writes to the head, and pass acknowledgements on where the tree runs through them. */
+     * tail and writes to the head, and pass acknowledgements on where the tree leads through. */
     @id(0x02872F65)
     table chain_config {
         key = {

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/switch/offload"
 	"github.com/netcraq/netcraq/switch/stf"
 	"github.com/netcraq/netcraq/switch/target"
@@ -199,17 +200,12 @@ func TestComesBack(t *testing.T) {
 			// Both ways: the port is the switch's at once, but what leaves by it the kernel drops
 			// until it has noticed the carrier.
 			for _, way := range []struct{ from, to uint32 }{{2, 1}, {1, 2}} {
-				for deadline := time.Now().Add(5 * time.Second); ; {
+				what := fmt.Sprintf("a frame from port %d at port %d, the interface being back", way.from, way.to)
+				poll.Until(t, 5*time.Second, what, func() bool {
 					_, err := unix.Write(c.sockets[way.from], hooksFrame(byte(way.to), 100))
 					check(t, err)
-					if got := c.take(t, 1); len(got) > 0 {
-						break
-					}
-					if time.Now().After(deadline) {
-						t.Fatalf("the interface is back, but nothing comes from port %d to port %d",
-							way.from, way.to)
-					}
-				}
+					return len(c.take(t, 1)) > 0
+				})
 			}
 			for _, dst := range []byte{2, 10} {
 				f := hooksFrame(dst, 100)
@@ -244,15 +240,13 @@ func TestCabled(t *testing.T) {
 						Params: [][]byte{{0, 2}}}}
 				check(t, left.Pipeline().InsertEntry("HooksIngress.what", to3))
 				f := hooksFrame(3, 100)
-				deadline := time.Now().Add(5 * time.Second)
-				// each has to see that the other has come
-				for got := ""; got != show(hooksWant(f, 1)); got = show(c.take(t, 1)) {
-					if time.Now().After(deadline) {
-						t.Fatalf("what came is %s", got)
-					}
+				var got string
+				poll.Until(t, 5*time.Second, "each sees that the other has come", func() bool {
 					_, err := unix.Write(c.sockets[1], f)
 					check(t, err)
-				}
+					got = show(c.take(t, 1))
+					return got == show(hooksWant(f, 1))
+				}, func() string { return "what came is " + got })
 				switches := []*device{left, right}
 				if firstGoes == "right" {
 					slices.Reverse(switches)

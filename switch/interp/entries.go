@@ -251,18 +251,24 @@ func (e *entry) retain(by int) {
 	}
 }
 
-// InsertEntry implements [target.Pipeline].
-func (p *Pipeline) InsertEntry(name string, e *target.TableEntry) error {
+// changeTable changes an entry. what is said of a change that fails.
+func (p *Pipeline) changeTable(name, what string, change func(*table, *target.TableEntry) error,
+	e *target.TableEntry) error {
 	p.cp.Lock()
 	defer p.cp.Unlock()
 	t, err := p.table(name)
 	if err != nil {
 		return err
 	}
-	if err := t.insert(e); err != nil {
-		return fmt.Errorf("inserting into table %q: %w", name, err)
+	if err := change(t, e); err != nil {
+		return fmt.Errorf("%s %q: %w", what, name, err)
 	}
 	return nil
+}
+
+// InsertEntry implements [target.Pipeline].
+func (p *Pipeline) InsertEntry(name string, e *target.TableEntry) error {
+	return p.changeTable(name, "inserting into table", (*table).insert, e)
 }
 
 func (t *table) insert(e *target.TableEntry) error {
@@ -297,23 +303,19 @@ func (t *table) insert(e *target.TableEntry) error {
 
 // ModifyEntry implements [target.Pipeline]. Counters and meters of the entry stay as they are.
 func (p *Pipeline) ModifyEntry(name string, e *target.TableEntry) error {
-	p.cp.Lock()
-	defer p.cp.Unlock()
-	t, err := p.table(name)
-	if err != nil {
-		return err
+	return p.changeTable(name, "modifying an entry of table", (*table).modify, e)
+}
+
+// changeable is the entry with e's match, where the control plane may change it.
+func (t *table) changeable(e *target.TableEntry) (*entry, error) {
+	if t.src.Const {
+		return nil, fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
 	}
-	if err := t.modify(e); err != nil {
-		return fmt.Errorf("modifying an entry of table %q: %w", name, err)
-	}
-	return nil
+	return t.lookupEntry(e)
 }
 
 func (t *table) modify(e *target.TableEntry) error {
-	if t.src.Const {
-		return fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
-	}
-	have, err := t.lookupEntry(e)
+	have, err := t.changeable(e)
 	if err != nil {
 		return err
 	}
@@ -331,23 +333,11 @@ func (t *table) modify(e *target.TableEntry) error {
 
 // DeleteEntry implements [target.Pipeline].
 func (p *Pipeline) DeleteEntry(name string, e *target.TableEntry) error {
-	p.cp.Lock()
-	defer p.cp.Unlock()
-	t, err := p.table(name)
-	if err != nil {
-		return err
-	}
-	if err := t.delete(e); err != nil {
-		return fmt.Errorf("deleting from table %q: %w", name, err)
-	}
-	return nil
+	return p.changeTable(name, "deleting from table", (*table).delete, e)
 }
 
 func (t *table) delete(e *target.TableEntry) error {
-	if t.src.Const {
-		return fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
-	}
-	have, err := t.lookupEntry(e)
+	have, err := t.changeable(e)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,10 @@
-// Package udpmatch writes eBPF code that tells the IPv4 packets of some UDP ports from everything
-// else, so that a packet cannot be wrapped in a way that the code does not see through and the
-// kernel, or a P4 program, does.
+// Package udpmatch is eBPF code, in C (udpmatch.h), that tells the IPv4 packets of some UDP ports
+// from everything else, so that a packet cannot be wrapped in a way that the code does not see
+// through and the kernel, or a P4 program, does.
 //
 //	                   of the ports, untagged, whole, without options ─────────▶ Plain
 //	frame ──▶ IPv4? ──┤ of the ports, but tagged, a first fragment, with options ──▶ Drop
-//	                  │ UDP that is too short to tell, more tags than MaxTags ─────▶ Drop
+//	                  │ UDP that is too short to tell, more tags than MAX_TAGS ────▶ Drop
 //	                   all else ───────────────────────────────────────────────▶ Pass
 //
 // Linux takes 802.1Q and 802.1ad tags off one after the other as long as they are priority tags

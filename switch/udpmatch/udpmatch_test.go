@@ -8,52 +8,26 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/udpmatch"
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// What a test program returns.
-const (
-	dropped = iota
-	plain
-	passed
-)
+const dropped, plain, passed = udpmatch.Drop, udpmatch.Plain, udpmatch.Pass
 
 // program is one that says what becomes of a frame.
-func program(t *testing.T, m udpmatch.Match) *ebpf.Program {
+func program(t *testing.T, xdp bool, r udpmatch.Rules) *ebpf.Program {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("skipped: needs root, for eBPF")
 	}
-	var out asm.Instructions
-	label := ""
-	emit := func(ins ...asm.Instruction) {
-		for _, in := range ins {
-			if label != "" {
-				in, label = in.WithSymbol(label), ""
-			}
-			out = append(out, in)
-		}
-	}
-	m.Ctx, m.A, m.B, m.Stack, m.Prefix = asm.R6, asm.R7, asm.R8, -udpmatch.StackBytes, "m"
-	m.Plain, m.Drop, m.Pass = "plain", "drop", "pass"
-	emit(asm.Mov.Reg(asm.R6, asm.R1))
-	m.Write(emit, func(l string) { label = l })
-	for l, v := range map[string]int32{"plain": plain, "drop": dropped, "pass": passed} {
-		if l == "plain" && len(m.Both) == 0 {
-			continue
-		}
-		label = l
-		emit(asm.Mov.Imm(asm.R0, v), asm.Return())
-	}
+	// The function alone, which gets its arguments first.
 	kind := ebpf.SchedCLS
-	if m.XDP {
+	if xdp {
 		kind = ebpf.XDP
 	}
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: kind, License: "Apache-2.0",
-		Instructions: out})
+		Instructions: append(r.Arguments(), udpmatch.Function(xdp)...)})
 	udptest.Check(t, err)
 	t.Cleanup(func() { p.Close() })
 	return p
@@ -135,8 +109,8 @@ func TestVerdicts(t *testing.T) {
 				if untagged {
 					want = c.untagged
 				}
-				got, err := program(t, udpmatch.Match{XDP: xdp, Both: []uint16{ours},
-					To: []uint16{to}, Untagged: untagged}).Run(&ebpf.RunOptions{Data: c.frame})
+				got, err := program(t, xdp, udpmatch.Rules{Both: ours, To: to,
+					Untagged: untagged}).Run(&ebpf.RunOptions{Data: c.frame})
 				if err != nil {
 					t.Errorf("%s: %v", c.name, err)
 				} else if got != uint32(want) {
@@ -149,9 +123,8 @@ func TestVerdicts(t *testing.T) {
 	// With ports to which nobody may send alone, nothing is plain.
 	for frame, want := range map[string]uint32{string(whole): passed,
 		string(packet(other, to, options).Frame()): dropped} {
-		if got, err := program(t,
-			udpmatch.Match{To: []uint16{to}}).Run(&ebpf.RunOptions{Data: []byte(
-			frame)}); err != nil || got != want {
+		if got, err := program(t, false, udpmatch.Rules{To: to}).Run(
+			&ebpf.RunOptions{Data: []byte(frame)}); err != nil || got != want {
 			t.Errorf("%x: %d (%v), not %d", frame, got, err, want)
 		}
 	}

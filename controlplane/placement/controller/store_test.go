@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/controlplane/internal/etcdtest"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
 // TestPlanOfEarlierVersion: a controller that is upgraded in place takes what its predecessor had

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
-	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 )
 
 const (
@@ -63,13 +61,8 @@ Kubernetes' secrets (/registry/secrets/) and what else gives access by default (
 }
 
 func (o *options) train(ctx context.Context, file string, size int, secrets bool, stdin io.Reader, stdout io.Writer) error {
-	if o.endpoints == nil {
-		return badInput{errors.New("--endpoints: give those of the etcd that the gateways use")}
-	}
-	for _, err := range []error{o.checkUpstream(), o.checkOwn()} {
-		if err != nil {
-			return badInput{err}
-		}
+	if err := o.checkEtcd(); err != nil {
+		return err
 	}
 	if size < 256 || size > 1<<20 {
 		return badInput{fmt.Errorf("--size %d: give a number of bytes from 256 to %d", size, 1<<20)}
@@ -94,27 +87,17 @@ func (o *options) train(ctx context.Context, file string, size int, secrets bool
 			samples = append(samples, kv.Value)
 		}
 	}
-	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: o.endpoints, TLS: o.towards})
-	if err != nil {
-		return err
-	}
-	defer upstream.Close()
 	ctx, cancel := context.WithTimeout(ctx, trainWait)
 	defer cancel()
-	ask, end := context.WithTimeout(ctx, etcdWait)
-	defer end()
-	etcd, err := upstream.NewClient(ask, o.user, o.secret)
-	if err != nil {
-		return err
-	}
-	defer etcd.Close()
-	if _, err := etcd.Get(ask, o.prefix, clientv3.WithCountOnly()); err != nil {
-		return fmt.Errorf("asking etcd at %s: %w", strings.Join(o.endpoints, ","), err)
-	}
-	version, bytes, err := slotcodec.NewLibrary(etcd, o.prefix).Publish(ctx, samples, size)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(stdout, "dictionary %d: %d bytes, from %d of %d values\n", version, bytes, len(samples), len(kvs))
-	return nil
+	return o.withEtcd(ctx, func(ask context.Context, etcd *clientv3.Client) error {
+		if _, err := etcd.Get(ask, o.prefix, clientv3.WithCountOnly()); err != nil {
+			return fmt.Errorf("asking etcd at %s: %w", strings.Join(o.endpoints, ","), err)
+		}
+		version, bytes, err := slotcodec.NewLibrary(etcd, o.prefix).Publish(ctx, samples, size)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(stdout, "dictionary %d: %d bytes, from %d of %d values\n", version, bytes, len(samples), len(kvs))
+		return nil
+	})
 }

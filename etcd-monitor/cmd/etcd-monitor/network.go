@@ -18,6 +18,7 @@ import (
 	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
+	"github.com/netcraq/netcraq/etcd-monitor/guardedshell"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/etcd-monitor/slotclient"
@@ -38,9 +39,9 @@ type network struct {
 	nobody    *clientv3.Client // under none
 	follower  *placement.Follower
 	chains    *slotclient.Chains
-	sessions  *guarded.Leases
-	everybody *guarded.Everybody
-	runtime   *guarded.Goroutines
+	sessions  *guardedshell.Leases
+	everybody *guardedshell.Everybody
+	runtime   *guardedshell.Goroutines
 	stop      context.CancelFunc
 	work      sync.WaitGroup
 }
@@ -88,11 +89,11 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 	if err != nil {
 		host = "unnamed"
 	}
-	slots := guarded.NewNetwork(metrics.Network)
+	slots := slotclient.NewNetwork(metrics.Network)
 	n.chains = slotclient.Follow(api.NewClient(o.controller, api.TokenFile(o.token)), slots, fmt.Sprintf("etcd-monitor %s %d", host, os.Getpid()), log)
-	n.sessions = guarded.NewLeases(n.etcd, o.prefix, 0, detail)
-	n.everybody = guarded.NewEverybody(nobody, o.prefix, newest)
-	n.runtime = guarded.NewGoroutines()
+	n.sessions = guardedshell.NewLeases(n.etcd, o.prefix, 0, detail)
+	n.everybody = guardedshell.NewEverybody(nobody, o.prefix, newest)
+	n.runtime = guardedshell.NewGoroutines()
 	cfg := guarded.Config{
 		Etcd: gateway.Forward(upstream, metrics), Slots: slots, Directory: n.follower, Sessions: n.sessions, Newest: newest, Codec: library, Seals: seals, Runtime: n.runtime,
 		Observer: metrics, Evictor: n.chains, Prefix: o.prefix, Reserved: o.controllers, Patience: patience, Open: n.everybody.Open,

@@ -92,6 +92,19 @@ meanwhile.`,
 
 // withSeals does something with the keys in etcd.
 func (o *options) withSeals(ctx context.Context, what func(context.Context, *seal.Keys) error) error {
+	if err := o.checkEtcd(); err != nil {
+		return err
+	}
+	return o.withEtcd(ctx, func(ctx context.Context, etcd *clientv3.Client) error {
+		if err := what(ctx, seal.NewKeys(etcd, o.prefix)); err != nil {
+			return fmt.Errorf("etcd at %s: %w", strings.Join(o.endpoints, ","), err)
+		}
+		return nil
+	})
+}
+
+// checkEtcd says what is wrong with the flags by which a command finds the gateways' etcd.
+func (o *options) checkEtcd() error {
 	if o.endpoints == nil {
 		return badInput{errors.New("--endpoints: give those of the etcd that the gateways use")}
 	}
@@ -100,6 +113,12 @@ func (o *options) withSeals(ctx context.Context, what func(context.Context, *sea
 			return badInput{err}
 		}
 	}
+	return nil
+}
+
+// withEtcd does something with the etcd that the gateways use. Its context is for questions that
+// are answered at once.
+func (o *options) withEtcd(ctx context.Context, what func(context.Context, *clientv3.Client) error) error {
 	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: o.endpoints, TLS: o.towards})
 	if err != nil {
 		return err
@@ -112,10 +131,7 @@ func (o *options) withSeals(ctx context.Context, what func(context.Context, *sea
 		return err
 	}
 	defer etcd.Close()
-	if err := what(ctx, seal.NewKeys(etcd, o.prefix)); err != nil {
-		return fmt.Errorf("etcd at %s: %w", strings.Join(o.endpoints, ","), err)
-	}
-	return nil
+	return what(ctx, etcd)
 }
 
 // reseal seals anew what is sealed with old keys, and drops those that are not needed any more, until ctx ends.

@@ -223,6 +223,44 @@ func Link(functions []*Function) (asm.Instructions, error) {
 	return slices.Concat(parts...), nil
 }
 
+// Inline puts a function that clang has compiled in here. It takes the context from R1, its other
+// arguments from R2 to R5, and its result is in R0; of the other registers Ctx alone survives. The
+// stack that it uses is below base, where Ctx is kept.
+func (c *Function) Inline(ins asm.Instructions, base int16) {
+	done, targets := c.NewLabel("inlined"), map[int]string{}
+	for i, in := range ins {
+		if in.OpCode.IsDWordLoad() {
+			panic("a constant of 64 bits would count twice in the distance of a jump")
+		}
+		if to := i + 1 + int(in.Offset); isJump(in) && targets[to] == "" {
+			targets[to] = c.NewLabel("to")
+		}
+	}
+	c.Store(asm.R10, int(base)-8, Ctx, 8)
+	base -= 8
+	for i, in := range ins {
+		if l, ok := targets[i]; ok {
+			c.Bind(l)
+		}
+		class := in.OpCode.Class()
+		switch {
+		case isJump(in):
+			in = in.WithReference(targets[i+1+int(in.Offset)])
+			in.Offset = -1 // to be filled in
+		case class.IsJump() && in.OpCode.JumpOp() == asm.Exit:
+			in = asm.Ja.Label(done)
+		case class.IsLoad() && in.Src == asm.R10, class.IsStore() && in.Dst == asm.R10:
+			in.Offset += base
+		}
+		c.Emit(in)
+		if class.IsALU() && in.OpCode.ALUOp() == asm.Mov && in.Src == asm.R10 {
+			c.Emit(asm.Add.Imm(in.Dst, int32(base)))
+		}
+	}
+	c.Bind(done)
+	c.Load(Ctx, asm.R10, int(base), 8)
+}
+
 func firstKept(keep []bool, i int) int {
 	for i < len(keep) && !keep[i] {
 		i++

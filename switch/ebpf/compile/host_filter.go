@@ -18,8 +18,8 @@ import (
 // could route it unseen, and the host would take the tags off and route it, or deliver it to
 // whoever waits for an answer from that port. See package udpmatch for what is seen through.
 
-// hostFilterStack is where the filter's bytes are on the stack.
-const hostFilterStack = -64
+// hostFilterStack is what the filter's bytes are below on the stack.
+const hostFilterStack = slotOnStack
 
 // hostFilter lets frames go on that are not the program's. It is what the program begins with, but
 // for frames that the program itself has sent here. It uses all registers but Ctx.
@@ -27,17 +27,16 @@ func (t *translator) hostFilter() {
 	if t.OnlyUDP == 0 {
 		return
 	}
-	pass, ours := t.NewLabel("host.pass"), t.NewLabel("host.ours")
+	ours := t.NewLabel("host.ours")
 	if t.CPUPort != 0 && t.hook == TC {
 		t.Load(asm.R1, code.Ctx, skbIfindex, 4)
 		t.Emit(asm.JEq.Imm(asm.R1, Loopback, ours)) // a packet-out
 	}
-	udpmatch.Match{
-		XDP: t.hook == XDP, Ctx: code.Ctx, A: code.Entry, B: code.Temp, Both: []uint16{t.OnlyUDP},
-		Stack: hostFilterStack, Prefix: t.NewLabel("host"), Plain: ours, Drop: "ingress.drop",
-		Pass: pass,
-	}.Write(t.Emit, t.Bind)
-	t.Bind(pass)
+	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
+	t.Emit(udpmatch.Rules{Both: t.OnlyUDP}.Arguments()...)
+	t.Inline(udpmatch.Function(t.hook == XDP), hostFilterStack)
+	t.Emit(asm.JEq.Imm(asm.R0, udpmatch.Drop, "ingress.drop"),
+		asm.JEq.Imm(asm.R0, udpmatch.Plain, ours))
 	if t.hook == TC {
 		t.Emit(asm.Mov.Imm(asm.R0, tcxNext), asm.Return())
 	} else {

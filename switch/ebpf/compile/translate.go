@@ -1,8 +1,6 @@
 package compile
 
 import (
-	"fmt"
-
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/internal/boottime"
@@ -227,8 +225,6 @@ func (t *translator) errorValue(name string) int32 {
 	}
 	return 0
 }
-
-func (t *translator) String() string { return fmt.Sprintf("%s for %s", t.Prog.Name, t.hook) }
 
 // widenBounds takes from the verifier what it knows of a register, by way of memory, and says
 // that it is no more than most (it goes to never if it is). Where many paths meet that differ in a

@@ -19,6 +19,36 @@ KINDS = {
 """What the chain of these tests runs on."""
 
 
+LONG = {"test_hot_keys": 30, "test_netchain_readme": 20, "test_netchain_histories": 15, "test_faults": 6, "test_experiments": 6, "test_launch": 3}
+"""Seconds that one test of a module takes, where it is far from the half a second that most do: for lanes of about one length."""
+
+
+def pytest_addoption(parser):
+    """Lanes beside each other take the time of one: they wait more than they compute."""
+    parser.addoption("--lane", default="1/1", metavar="I/N", help="of these tests, only the part I of N that are about as long")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave the tests of other lanes out. Those of one module and kind of switch share a network, and stay together."""
+    lane, lanes = (int(number) for number in config.getoption("--lane").split("/"))
+    assert 1 <= lane <= lanes
+    groups = {}
+    for item in items:
+        if "e2e" in item.path.parts and item.path.parent.parent.name == "tests":
+            kind = getattr(item, "callspec", None)
+            groups.setdefault((item.path.stem, kind and str(kind.params.get("kind", kind.params.get("switch")))), []).append(item)
+    skipped = {"bmv2"} if why_not("bmv2") else set()
+    length = {of: 0 if of[1] in skipped else len(tests) * LONG.get(of[0], 0.5) for of, tests in groups.items()}
+    filled, chosen = [0.0] * lanes, set(items)
+    for of in sorted(groups, key=lambda of: (-length[of], str(of))):
+        shortest = filled.index(min(filled))
+        filled[shortest] += length[of]
+        if shortest != lane - 1:
+            chosen -= set(groups[of])
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = [item for item in items if item in chosen]
+
+
 @pytest.fixture(scope="module", params=KINDS)
 def kind(request):
     """The kind of switch, as arguments of ChainNetwork."""

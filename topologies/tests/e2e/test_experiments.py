@@ -9,12 +9,12 @@ import sys
 import pytest
 
 from experiments import etcd_data
-from experiments.chain_run import ChainRun, RunError
+from experiments.chain_session import ChainRun, RunError
 from topologies import p4app
 from topologies.tests.conftest import processes_here
 from topologies.tests.e2e import tools
 
-RUN_CHAIN = [sys.executable, str(p4app.ROOT / "experiments" / "run_chain.py")]
+DEMO = [sys.executable, str(p4app.ROOT / "experiments" / "demo.py")]
 
 
 def export(tmp_path, **values):
@@ -31,13 +31,13 @@ def trace(tmp_path, *rows):
     return path
 
 
-def run_chain(switch, tmp_path, *arguments):
-    command = [*RUN_CHAIN, "--switch", switch, "--out", str(tmp_path / "run.json"), *arguments]
+def demo(switch, tmp_path, *arguments):
+    command = [*DEMO, "--switch", switch, "--out", str(tmp_path / "run.json"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=p4app.ROOT)
 
 
 def test_make_run_shows_the_recorded_cluster_and_ends_0(switch, private, tmp_path):
-    done = run_chain(switch, tmp_path, "--replay", "1", "--load", "1")
+    done = demo(switch, tmp_path, "--replay", "1", "--load", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "230 of 284 keys of experiments/data/etcd-export.json placed" in done.stdout
     assert "left in etcd: 53 larger than 1,024 bytes (1,027 to 7,625)" in done.stdout
@@ -61,7 +61,7 @@ def test_another_export_another_length_another_profile(switch, private, tmp_path
     keys = export(tmp_path, a=b"", b=b"x" * 16, c=b"y" * 17)
     requests = trace(tmp_path, "0.0,get,/a", "0.5,txn-put,/b", "0.6,range,/", "1.0,get,/c", "2.0,get,/b")
     arguments = ["--nodes", "2", "--profile", "128", "--keys", str(keys), "--trace", str(requests), "--replay", "0.2", "--load", "0.5"]
-    done = run_chain(switch, tmp_path, *arguments)
+    done = demo(switch, tmp_path, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((tmp_path / "run.json").read_text())
     assert (result["keys"]["placed"], [left["key"] for left in result["keys"]["left"]]) == (2, ["/c"])
@@ -79,7 +79,7 @@ def test_make_run_works_where_hosts_have_access(switch, private, tmp_path):
     file.write_text(json.dumps(topology))
     keys, requests = export(tmp_path, a=b"1", b=b"2"), trace(tmp_path, "0.0,get,/a", "0.5,txn-put,/b", "1.0,get,/b")
     arguments = ["--profile", "128", "--keys", str(keys), "--trace", str(requests), "--replay", "0.2", "--load", "0.5"]
-    done = run_chain(switch, tmp_path, "--topology", str(file), *arguments)
+    done = demo(switch, tmp_path, "--topology", str(file), *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "access is restricted: h1 may read and write default; h2 may read default" in " ".join(done.stdout.split())
     assert json.loads((tmp_path / "run.json").read_text())["summary"]["writes"] > 1
@@ -94,13 +94,13 @@ def test_a_file_whose_hosts_may_not_read_everything_is_refused(switch, private, 
         hosts["h5"] = changed or hosts["h2"]
         topology["program"] = str(p4app.ROOT / "p4src" / "netcraq.p4")
         file.write_text(json.dumps(topology))
-        done = run_chain(switch, tmp_path, "--topology", str(file))
+        done = demo(switch, tmp_path, "--topology", str(file))
         assert done.returncode == 1
         assert words in done.stderr and f"change {file}" in done.stderr
 
 
 def test_an_export_of_which_nothing_fits_is_an_error(switch, private, tmp_path):
-    done = run_chain(switch, tmp_path, "--nodes", "2", "--profile", "128", "--keys", str(export(tmp_path, a=b"z" * 100)))
+    done = demo(switch, tmp_path, "--nodes", "2", "--profile", "128", "--keys", str(export(tmp_path, a=b"z" * 100)))
     assert done.returncode == 1
     assert "none of the 1 keys" in done.stderr
     assert "1 larger than 16 bytes" in done.stderr
@@ -117,7 +117,7 @@ def test_an_export_of_which_nothing_fits_is_an_error(switch, private, tmp_path):
     ],
 )
 def test_bad_files_are_refused_before_anything_starts(tmp_path, arguments, words):
-    done = run_chain("embedded", tmp_path, *arguments)
+    done = demo("embedded", tmp_path, *arguments)
     assert done.returncode == 2
     assert words in done.stderr
     assert done.stdout == ""
@@ -128,6 +128,7 @@ def running(net, tmp_path):
     """A run with two placed keys on a network that is up."""
     said = []
     run = ChainRun(net, said.append, said.append)
+    run.spawn_clients()
     run.place(path := export(tmp_path, one=b"1", two=b"2"), etcd_data.read_export(path))
     run.start_clients()
     yield run

@@ -46,9 +46,9 @@ def test_hot_keys_come_into_the_network(hot_keys):
 
 
 def test_too_little_time_is_a_failure_that_gives_reasons(hot_keys):
-    done, out = hot_keys("--keys", "50", "--outstanding", "2", "--seconds", "3")
+    done, out = hot_keys("--keys", "50", "--outstanding", "2", "--seconds", "2")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "did not come to answer 50 % of the reads within 3 s" in done.stdout
+    assert "did not come to answer 50 % of the reads within 2 s" in done.stdout
     assert json.loads(out.read_text())["ok"] is False
 
 

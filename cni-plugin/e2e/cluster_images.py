@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The images of the cluster: Kubernetes' own, and the project's."""
+
+from __future__ import annotations
+
+import glob
+import shutil
+from pathlib import Path
+
+from e2e import settings
+from e2e.oci_archive import Image, ImageError, from_containerfile
+
+REGISTRY = "registry.k8s.io"
+"""Where kubeadm says that its images come from. None is pulled: they are on the nodes before."""
+
+TESTPOD = "netcraq.test/testpod:1"
+"""The image of the tests' pods."""
+
+DEPLOY = settings.ROOT / "cni-plugin" / "deploy"
+
+CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
+"""Images that only control-plane nodes need."""
+
+
+def write(folder: Path, kubernetes: Path, own: Path) -> dict[str, Path]:
+    """Write all archives into ``folder``; by name, where each is."""
+    version = settings.KUBERNETES
+    wanted = [Image(f"{REGISTRY}/pause:{settings.PAUSE}", ["/testpod", "pause"], files={"testpod": own / "testpod"})]
+    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler"):
+        wanted.append(Image(f"{REGISTRY}/{name}:{version}", [name], files={f"usr/local/bin/{name}": kubernetes / name}))
+    etcd = {f"usr/local/bin/{name}": kubernetes / name for name in ("etcd", "etcdctl")}
+    wanted.append(Image(f"{REGISTRY}/etcd:{settings.etcd()}", ["etcd"], files=etcd))
+    wanted.append(Image(f"{REGISTRY}/coredns/coredns:{settings.COREDNS}", ["/coredns"], files={"coredns": kubernetes / "coredns"}))
+    wanted.append(_kube_proxy(f"{REGISTRY}/kube-proxy:{version}", kubernetes))
+    wanted.append(Image(TESTPOD, ["/testpod"], files={"testpod": own / "testpod"}))
+    wanted += [from_containerfile(path, tag, own) for path, tag in project()]
+    archives = {}
+    for image in wanted:
+        name = image.tag.rpartition("/")[2].partition(":")[0]
+        archives[name] = folder / f"{name}.tar"
+        image.write(archives[name])
+    return archives
+
+
+def project() -> list[tuple[Path, str]]:
+    """The project's Containerfiles, and the names by which the manifests call what they make."""
+    return [(path, f"localhost/netcraq/{path.suffix.removeprefix('.')}:dev") for path in sorted(DEPLOY.glob("Containerfile.*"))]
+
+
+def _kube_proxy(tag: str, kubernetes: Path) -> Image:
+    """kube-proxy works with iptables, conntrack and nft: Debian's, with their libraries.
+
+    xtables' extensions are loaded at run time, so nothing names them or what they need. Without libxt_statistic (and libm, which that needs) a
+    service with two backends is dead.
+    """
+    image = Image(tag, files={"usr/local/bin/kube-proxy": kubernetes / "kube-proxy"})
+    for name in ("xtables-nft-multi", "conntrack", "nft"):
+        found = shutil.which(name, path="/usr/sbin:/sbin:/usr/bin")
+        if found is None:
+            raise ImageError(f"{name} is missing: make deps-k8s installs it")
+        image.add_dynamic(Path(found), f"/usr/sbin/{name}")
+    for family in ("iptables", "ip6tables"):
+        for suffix in ("", "-save", "-restore"):
+            image.links[f"/usr/sbin/{family}{suffix}"] = "xtables-nft-multi"
+    for extension in glob.glob("/usr/lib/*/xtables/*.so"):
+        image.add_dynamic(Path(extension), extension)
+    return image

@@ -1,0 +1,259 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Filling a switch (docs/protocol.md, "Recovery"). Where both switches show their registers, what
+// differs is found by reading those, in a few requests; else by a FETCH for each slot and session at
+// each of the two. What differs is always written by SYNC, which leaves what is newer.
+
+// copyTimeout bounds one copy, and compareTimeout one comparison: nobody can write meanwhile.
+const (
+	copyTimeout    = 60 * time.Second
+	compareTimeout = 5 * time.Second
+)
+
+// A copy is made in rounds, because there are writes meanwhile: until so few slots and sessions
+// differ that to look at each takes no time, or for so many rounds.
+const (
+	copyRounds = 8
+	fewDiffer  = 64
+)
+
+// held is what a joiner was seen to hold by the end of the copy, in the configuration of an epoch. It
+// holds that or something newer for as long as it is the joiner: SYNC and ACK only ever raise a
+// slot's version, and a joiner that is lost from sight is given up. So when writes have been stopped
+// it is enough to look at the donor, and at the joiner only for what the donor has beyond this: each
+// look at 65,536 slots is ten milliseconds in which no write is done.
+type held struct {
+	epoch uint16
+	look  look
+}
+
+// Copy fills a switch, or compares it, and says how many slots and sessions it wrote, and in how many
+// rounds.
+//
+// A comparison ends when the joiner has what the donor had when it was first looked at: the chain is
+// frozen, so nothing of this chain has been added since. Sessions' records are another matter: they
+// are all chains', and where the donor is in others as well, its records go on changing with those
+// chains' writes, for as long as there are any. A later request than the one recorded at the first
+// look means that that one was answered.
+func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []uint16) (written, round int, err error) {
+	limit := copyTimeout
+	if a.Compare {
+		limit = compareTimeout
+	}
+	ctx, cancel := c.WithTimeout(ctx, limit)
+	defer cancel()
+	var differed *difference // in the last round
+	defer func() {
+		if err != nil && ctx.Err() != nil && differed != nil {
+			err = fmt.Errorf("after %v and %d rounds %v still differed: %w", limit, round, differed, err)
+		}
+	}()
+	donor, err := c.Switch(a.Donor)
+	to, err2 := c.Switch(a.To)
+	if err = errors.Join(err, err2); err != nil {
+		return 0, 0, err
+	}
+	if !a.Compare {
+		if err := c.placeKeys(ctx, to, keys); err != nil {
+			return 0, 0, err
+		}
+	} else if h := c.held.Swap(nil); h != nil && h.epoch+1 == a.Epoch && slices.Equal(h.look.keys, keys) &&
+		slices.Equal(h.look.sessions, sessions) {
+		at, err := c.look(ctx, donor, a.Epoch, keys, sessions)
+		if err != nil {
+			return 0, 0, err
+		}
+		d := beyond(at, h.look)
+		keys, sessions = d.keys, d.sessions
+	}
+	var frozen []record // of sessions, at the donor's first look
+	for round = 1; ; round++ {
+		var looks [2]look
+		if err := c.ForEach(ctx, 2, 2, func(ctx context.Context, i int) (err error) {
+			looks[i], err = c.look(ctx, []*Switch{donor, to}[i], a.Epoch, keys, sessions)
+			return err
+		}); err != nil {
+			return written, round, err
+		}
+		if a.Compare {
+			if frozen == nil {
+				frozen = slices.Clone(looks[0].records)
+			}
+			for i, at := range looks[1].records {
+				if at.after(frozen[i]) {
+					looks[0].records[i] = at // more than is needed
+				}
+			}
+		}
+		differed = beyond(looks[0], looks[1])
+		if err := c.unite(ctx, donor, to, differed); err != nil {
+			return written, round, err
+		}
+		n, slotless, err := c.sync(ctx, a.Epoch, donor, to, differed)
+		if written += n; err != nil {
+			return written, round, err
+		}
+		// A key that is being added or removed may have no entry at the donor. What a register holds of
+		// a slot that no entry leads to is of a key that is no more, and nothing copies it.
+		if len(slotless) > 0 {
+			keys = slices.DeleteFunc(slices.Clone(keys), func(k Key) bool { return slotless[k.ID] })
+		}
+		few := differed.count() <= fewDiffer
+		switch {
+		case a.Compare && differed.count() == len(slotless):
+			return written, round, nil
+		case !a.Compare && (few || round == copyRounds):
+			c.held.Store(&held{a.Epoch, looks[1]})
+			return written, round, nil
+		}
+	}
+}
+
+// placeKeys gives a switch the key_index entries of a chain's keys, and no others of that chain.
+func (c *Chain) placeKeys(ctx context.Context, to *Switch, keys []Key) error {
+	var drop, want []Entry
+	placed := map[wire.Key]bool{}
+	for _, k := range keys {
+		want = append(want, c.Entry(k))
+		placed[k.ID] = true
+	}
+	have, err := to.target.Keys(ctx, c.ID)
+	for _, id := range have {
+		if !placed[id] {
+			drop = append(drop, Entry{ID: id})
+		}
+	}
+	if err == nil && len(drop) > 0 {
+		err = to.target.WriteEntries(ctx, false, drop)
+	}
+	if err == nil {
+		err = to.target.WriteEntries(ctx, true, want)
+	}
+	if err != nil {
+		return fmt.Errorf("%s cannot take the chain's %d keys: %w", to.Name, len(keys), err)
+	}
+	return nil
+}
+
+// look is what a switch holds: the versions of slots, and sessions' records.
+type look struct {
+	keys     []Key
+	versions []versions // of keys
+	sessions []uint16
+	records  []record // of sessions
+}
+
+// look looks at slots and sessions of a switch: at its registers where it shows them, else by a FETCH
+// for each.
+func (c *Chain) look(ctx context.Context, at *Switch, epoch uint16, keys []Key, sessions []uint16) (look, error) {
+	l := look{keys: keys, sessions: sessions}
+	together := 2
+	if at.noRegisters.Load() {
+		together = 1 // either is as many exchanges at a time as there may be
+	}
+	err := c.ForEach(ctx, 2, together, func(ctx context.Context, i int) (err error) {
+		if i == 0 {
+			l.versions, err = c.slots(ctx, at, keys, func(ctx context.Context, k Key) (*wire.Packet, error) {
+				return at.fetchIn(ctx, epoch, k.ID, wire.Newest, 0)
+			})
+			return err
+		}
+		l.records, err = c.records(ctx, at, epoch, sessions)
+		return err
+	})
+	return l, err
+}
+
+// beyond is what a donor holds and another switch has not committed, or not recorded.
+func beyond(donor, other look) *difference {
+	d := &difference{}
+	for i, k := range donor.keys {
+		if v := other.versions[i]; v.dirty() || v.committed != donor.versions[i].latest {
+			d.keys = append(d.keys, k)
+			d.versions = append(d.versions, [2]versions{donor.versions[i], v})
+		}
+	}
+	for i, s := range donor.sessions {
+		if donor.records[i] != other.records[i] {
+			d.sessions = append(d.sessions, s)
+			d.records = append(d.records, [2]record{donor.records[i], other.records[i]})
+		}
+	}
+	return d
+}
+
+// difference is the slots and sessions in which a donor and another switch differ, and what the two
+// have.
+type difference struct {
+	keys     []Key
+	versions [][2]versions
+	sessions []uint16
+	records  [][2]record
+}
+
+func (d *difference) count() int { return len(d.keys) + len(d.sessions) }
+
+// String tells the first slot and the first session as both have them.
+func (d *difference) String() string {
+	text := fmt.Sprintf("%d slots and %d sessions", len(d.keys), len(d.sessions))
+	if len(d.keys) > 0 {
+		text += fmt.Sprintf(" (%v: %+v, %+v)", d.keys[0].ID, d.versions[0][0], d.versions[0][1])
+	}
+	if len(d.sessions) > 0 {
+		text += fmt.Sprintf(" (session %d: %+v, %+v)", d.sessions[0], d.records[0][0], d.records[0][1])
+	}
+	return text
+}
+
+// sync copies slots and sessions, and says how many, and which of the keys have no slot at the donor.
+func (c *Chain) sync(ctx context.Context, epoch uint16, donor, to *Switch, d *difference) (written int,
+	slotless map[wire.Key]bool, err error) {
+	var n atomic.Int64
+	missing := make([]bool, len(d.keys))
+	err = c.ForEach(ctx, d.count(), window, func(ctx context.Context, i int) error {
+		key, flags, session := wire.MakeKey(c.ID, 0), wire.Session, uint16(0)
+		if i < len(d.keys) {
+			key, flags = d.keys[i].ID, wire.Newest
+		} else {
+			session = d.sessions[i-len(d.keys)]
+		}
+		r, err := donor.fetchIn(ctx, epoch, key, flags, session)
+		if err != nil {
+			return err
+		}
+		if session == 0 && r.Version == 0 {
+			missing[i] = true
+			return nil
+		}
+		p := &wire.Packet{Op: wire.Sync, Flags: flags & wire.Session, Key: key, Session: r.Session, Request: r.Request,
+			Version: r.Version, Value: r.Value, Tombstone: r.Tombstone}
+		reply, err := to.Exchange(ctx, p, func(r *wire.Packet) bool { return r.Op == wire.SyncReply })
+		if err != nil {
+			return err
+		}
+		if reply.Status != wire.OK {
+			return fmt.Errorf("%s answered the SYNC of %v with %v", to.Name, key, reply.Status)
+		}
+		n.Add(1)
+		return nil
+	})
+	slotless = map[wire.Key]bool{}
+	for i, k := range d.keys {
+		if missing[i] {
+			slotless[k.ID] = true
+		}
+	}
+	return int(n.Load()), slotless, err
+}

@@ -1,0 +1,184 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Re-propagating what is dirty (docs/protocol.md, "Re-propagating what stays dirty").
+
+// Key is a key of a chain, under a KEY_ID by which its slot is reached.
+type Key = keyspace.Key
+
+// Reachable is keys with the KEY_IDs under which the controller finds their slots.
+func Reachable(keys []Key) []Key {
+	out := append([]Key(nil), keys...)
+	for i, k := range out {
+		if k.State == keyspace.Taken {
+			out[i].ID = k.Alias
+		}
+	}
+	return out
+}
+
+// longestPause is between two looks at something that is waited for.
+const longestPause = 200 * time.Millisecond
+
+// Redrive re-propagates what is dirty at any of some switches; with Drain until all of them hold the
+// same. It says how many writes it sent.
+func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent int, err error) {
+	via, err := c.Switch(a.Via)
+	if err != nil {
+		return 0, err
+	}
+	from, err := c.switches(a.From)
+	if err != nil {
+		return 0, err
+	}
+	type item struct {
+		at   *Switch
+		key  Key
+		seen wire.Version // when it was looked at first
+	}
+	var items []item
+	for _, at := range from {
+		slots, err := c.slots(ctx, at, keys, func(ctx context.Context, k Key) (*wire.Packet, error) {
+			ctx, cancel := c.WithTimeout(ctx, FetchTimeout)
+			defer cancel()
+			return at.Fetch(ctx, k.ID, wire.Newest, 0)
+		})
+		if err != nil {
+			return 0, err
+		}
+		for i, v := range slots {
+			if v.dirty() {
+				items = append(items, item{at, keys[i], v.latest})
+			}
+		}
+	}
+	if a.Stuck && len(items) > 0 {
+		if err := c.Sleep(ctx, chain.StuckFor); err != nil {
+			return 0, err
+		}
+	}
+	var n atomic.Int64
+	err = each(ctx, c, items, func(ctx context.Context, it item) error {
+		ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
+		defer cancel()
+		for pause := 2 * time.Millisecond; ; pause = min(2*pause, longestPause) {
+			r, err := it.at.Fetch(ctx, it.key.ID, wire.Newest, 0)
+			if err != nil {
+				return err
+			}
+			if r.Status != wire.Dirty || r.Version != it.seen {
+				return nil // clean, or a newer write is on its way; if that one stays, the next look finds it
+			}
+			if r.Epoch != a.Epoch {
+				return fmt.Errorf("%s has epoch %d, not %d: somebody else changes it", it.at.Name, r.Epoch, a.Epoch)
+			}
+			if err := via.target.Send(&wire.Packet{Op: wire.Write, Flags: wire.Stamped | wire.NoReply, Epoch: r.Epoch,
+				Session: r.Session, Request: r.Request, Key: it.key.ID, Version: r.Version, Value: r.Value,
+				Tombstone: r.Tombstone}); err != nil {
+				return err
+			}
+			n.Add(1)
+			if err := c.Sleep(ctx, pause); err != nil {
+				return fmt.Errorf("%s stays dirty at %s: %w", it.key.Name, it.at.Name, err)
+			}
+		}
+	})
+	if err == nil && a.Drain {
+		err = c.drained(ctx, a.Epoch, from, keys)
+	}
+	return int(n.Load()), err
+}
+
+// slots is what a switch holds of keys: from its registers where it shows them, else by a FETCH for
+// each, which says of one that is dirty only the newest version.
+func (c *Chain) slots(ctx context.Context, at *Switch, keys []Key,
+	fetch func(context.Context, Key) (*wire.Packet, error)) ([]versions, error) {
+	out, err := at.versionsOf(ctx, keys)
+	if !errors.Is(err, ErrUnsupported) {
+		return out, err
+	}
+	out = make([]versions, len(keys))
+	return out, c.ForEach(ctx, len(keys), window, func(ctx context.Context, i int) error {
+		r, err := fetch(ctx, keys[i])
+		if err != nil {
+			return err
+		}
+		out[i] = versions{committed: r.Version, latest: r.Version}
+		if r.Status == wire.Dirty {
+			out[i].committed = 0 // something older
+		}
+		return nil
+	})
+}
+
+// drained waits until some members are clean and hold the same version of every key. One that was
+// restarted meanwhile has another epoch, and its slots say nothing.
+func (c *Chain) drained(ctx context.Context, epoch uint16, members []*Switch, keys []Key) error {
+	return each(ctx, c, keys, func(ctx context.Context, k Key) error {
+		ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
+		defer cancel()
+		for pause := 2 * time.Millisecond; ; pause = min(2*pause, longestPause) {
+			equal := true
+			var version wire.Version
+			for i, m := range members {
+				r, err := m.fetchIn(ctx, epoch, k.ID, 0, 0)
+				if err != nil {
+					return err
+				}
+				if i == 0 {
+					version = r.Version
+				}
+				equal = equal && r.Status != wire.Dirty && r.Version == version
+			}
+			if equal {
+				return nil
+			}
+			if err := c.Sleep(ctx, pause); err != nil {
+				return fmt.Errorf("%s is not the same at all members: %w", k.Name, err)
+			}
+		}
+	})
+}
+
+// Drain re-propagates what is dirty in the slots of keys that only their aliases lead to, until all
+// members are equal, and gives what they hold: nil is a tombstone.
+func (c *Chain) Drain(ctx context.Context, a chain.DrainKeys, keys []Key) (values [][]byte, sent int, err error) {
+	aliases := append([]Key(nil), keys...)
+	for i := range aliases {
+		aliases[i].ID = aliases[i].Alias
+	}
+	sent, err = c.Redrive(ctx, chain.Redrive{Epoch: a.Epoch, From: a.Members, Via: a.Members[0], Drain: true}, aliases)
+	if err != nil {
+		return nil, sent, err
+	}
+	tail, err := c.Switch(a.Members[len(a.Members)-1])
+	if err != nil {
+		return nil, sent, err
+	}
+	values = make([][]byte, len(keys))
+	return values, sent, c.ForEach(ctx, len(keys), window, func(ctx context.Context, i int) error {
+		ctx, cancel := c.WithTimeout(ctx, FetchTimeout)
+		defer cancel()
+		r, err := tail.fetchIn(ctx, a.Epoch, aliases[i].ID, 0, 0)
+		switch {
+		case err != nil:
+			return err
+		case r.Version == 0: // a key that is placed has been written, if only with a tombstone
+			return fmt.Errorf("%s has no slot for %s", tail.Name, keys[i].Name)
+		case !r.Tombstone:
+			values[i] = append([]byte{}, r.Value...)
+		}
+		return nil
+	})
+}

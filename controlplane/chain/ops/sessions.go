@@ -1,0 +1,203 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+// record is the last request of a session and the version that it was given, 0 where it was not
+// executed.
+type record struct {
+	request uint32
+	version wire.Version
+}
+
+// after says whether a record is of a later request than another, in the same life of their session,
+// or knows how the same one was executed, which the other does not.
+func (r record) after(other record) bool {
+	if r.request == other.request {
+		return other.version == 0
+	}
+	return r.request > other.request && (other.request == 0 || r.request-other.request <= wire.RequestWindow)
+}
+
+// foreign says whether two records are of different lives of their session: then neither switch takes
+// the other's for newer.
+func (r record) foreign(other record) bool {
+	return r.request != 0 && other.request != 0 && r.request-other.request > wire.RequestWindow &&
+		other.request-r.request > wire.RequestWindow
+}
+
+// records is what a switch has recorded of sessions.
+func (c *Chain) records(ctx context.Context, at *Switch, epoch uint16, sessions []uint16) ([]record, error) {
+	cells := make([]int, len(sessions))
+	for i, s := range sessions {
+		cells[i] = int(s)
+	}
+	out := make([]record, len(sessions))
+	var both [2][][]byte
+	err := c.ForEach(ctx, 2, 2, func(ctx context.Context, i int) (err error) {
+		both[i], err = at.cells(ctx, []string{"session_request", "session_version"}[i], cells)
+		return err
+	})
+	if errors.Is(err, ErrUnsupported) {
+		return out, c.ForEach(ctx, len(sessions), window, func(ctx context.Context, i int) error {
+			r, err := at.fetchIn(ctx, epoch, wire.MakeKey(c.ID, 0), wire.Session, sessions[i])
+			if err == nil {
+				out[i] = record{r.Request, r.Version}
+			}
+			return err
+		})
+	}
+	for i := range sessions {
+		if err == nil {
+			out[i] = record{uint32(number(both[0][i])), wire.Version(number(both[1][i]))}
+		}
+	}
+	return out, err
+}
+
+// unite makes sessions' records be of one life at two switches, where they are not. No lease is kept
+// by that: a lease has its records at every switch of a chain before its holder hears of it. But the
+// controller's own sessions begin anew in each chain when they are used there first, so a joiner that
+// is in another chain too may have the record of an earlier controller, or the donor may: what this
+// controller goes on from is right. What nobody has leased is taken from the donor.
+func (c *Chain) unite(ctx context.Context, donor, to *Switch, d *difference) error {
+	return c.ForEach(ctx, len(d.sessions), window, func(ctx context.Context, i int) error {
+		session, ours, theirs := d.sessions[i], d.records[i][0], d.records[i][1]
+		if !ours.foreign(theirs) {
+			return nil
+		}
+		if own := (record{request: c.Pool.last(session)}); own.foreign(ours) {
+			return donor.ResetRecord(ctx, session, own.request)
+		}
+		return to.ResetRecord(ctx, session, ours.request-1) // SYNC can bring the donor's then, with its version
+	})
+}
+
+// Recorded is the last request that a switch has recorded for a session.
+func (s *Switch) Recorded(ctx context.Context, session uint16) (uint32, error) {
+	ctx, cancel := s.runtime.WithTimeout(ctx, FetchTimeout)
+	defer cancel()
+	r, err := s.Fetch(ctx, 0, wire.Session, session)
+	if err != nil {
+		return 0, err
+	}
+	if r.Status != wire.OK {
+		return 0, fmt.Errorf("%s answered for the session %d: %v", s.Name, session, r.Status)
+	}
+	return r.Request, nil
+}
+
+// ResetRecord makes a switch's record of a session begin anew behind a request. It does nothing where
+// the record is of this lease already, so it does no harm twice.
+func (s *Switch) ResetRecord(ctx context.Context, session uint16, last uint32) error {
+	ctx, cancel := s.runtime.WithTimeout(ctx, FetchTimeout)
+	defer cancel()
+	p := &wire.Packet{Op: wire.Sync, Flags: wire.Session | wire.Newest, Session: session, Request: last, Tombstone: true}
+	r, err := s.Exchange(ctx, p, func(r *wire.Packet) bool { return r.Op == wire.SyncReply && r.Session == session })
+	if err == nil && r.Status != wire.OK {
+		err = fmt.Errorf("%s answered for the session %d: %v", s.Name, session, r.Status)
+	}
+	return err
+}
+
+// Pool is the controller's own writer sessions, 1 to Size. It is safe for concurrent use.
+type Pool struct {
+	Size int
+	// begin is what a session's record is set to when this controller uses it first, after what
+	// switches have recorded for it.
+	begin func(recorded []uint32) (uint32, error)
+	all   []*session
+	mu    sync.Mutex
+	free  []*session
+}
+
+// session is one of them: used by one write at a time.
+type session struct {
+	id    uint16
+	next  atomic.Uint32  // the last request that it was used with; 0: none yet
+	heard map[uint8]bool // chains whose members' records are of this controller's numbers
+}
+
+// NewPool makes the sessions.
+func NewPool(size int, begin func(recorded []uint32) (uint32, error)) *Pool {
+	p := &Pool{Size: size, begin: begin}
+	for i := range size {
+		p.all = append(p.all, &session{id: uint16(i + 1), heard: map[uint8]bool{}})
+	}
+	p.free = slices.Clone(p.all)
+	return p
+}
+
+// get waits for a session, and sees that its record at the members of a chain is of this controller.
+func (p *Pool) get(ctx context.Context, c *Chain, members []*Switch) (*session, error) {
+	var s *session
+	for s = p.take(); s == nil; s = p.take() {
+		if err := c.Sleep(ctx, time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+	if s.heard[c.ID] {
+		return s, nil
+	}
+	if err := p.announce(ctx, c, s, members); err != nil {
+		p.put(s)
+		return nil, err
+	}
+	s.heard[c.ID] = true
+	return s, nil
+}
+
+// announce has the members of a chain record a session anew.
+func (p *Pool) announce(ctx context.Context, c *Chain, s *session, members []*Switch) error {
+	if s.next.Load() == 0 {
+		var recorded []uint32
+		for _, m := range members {
+			r, err := m.Recorded(ctx, s.id)
+			if err != nil {
+				return err
+			}
+			recorded = append(recorded, r)
+		}
+		begin, err := p.begin(recorded)
+		if err != nil {
+			return fmt.Errorf("the controller's session %d: %w", s.id, err)
+		}
+		s.next.Store(begin)
+	}
+	return each(ctx, c, members, func(ctx context.Context, m *Switch) error { return m.ResetRecord(ctx, s.id, s.next.Load()) })
+}
+
+func (p *Pool) take() *session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.free) == 0 {
+		return nil
+	}
+	s := p.free[0]
+	p.free = p.free[1:]
+	return s
+}
+
+func (p *Pool) put(s *session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, s)
+}
+
+// last is the last request that this controller has used one of its sessions with; 0: none, or the
+// session is not one of these.
+func (p *Pool) last(session uint16) uint32 {
+	if session == 0 || int(session) > p.Size {
+		return 0
+	}
+	return p.all[session-1].next.Load()
+}

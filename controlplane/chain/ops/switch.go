@@ -1,0 +1,180 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Target is how a switch is reached. It is safe for concurrent use.
+type Target interface {
+	// Err is why nothing can be sent to it at the moment; nil: it can.
+	Err() error
+	// Open reserves a port that a request is sent from and its replies come to.
+	Open() (Port, error)
+	// Send sends a packet into its pipeline, to itself; nothing answers.
+	Send(p *wire.Packet) error
+	// Cells reads cells of a register, in the order of cells. They are not read at one moment.
+	// ErrUnsupported where the target shows no registers (BMv2).
+	Cells(ctx context.Context, register string, cells []int) ([][]byte, error)
+	// Keys is the KEY_IDs of a chain that it has key_index entries of.
+	Keys(ctx context.Context, chain uint8) ([]wire.Key, error)
+	// WriteEntries makes key_index entries, or deletes them.
+	WriteEntries(ctx context.Context, insert bool, entries []Entry) error
+}
+
+// Entry is a key_index entry: the slot that a KEY_ID leads to, and whose key it is.
+type Entry struct {
+	ID    wire.Key
+	Slot  int
+	Realm uint16
+}
+
+// Port is one request's way to a switch and back.
+type Port interface {
+	// Send sends a packet into the switch's pipeline. It may be lost.
+	Send(p *wire.Packet) error
+	// Receive waits for a reply for so long: nil where none has come. The error is ctx's.
+	Receive(ctx context.Context, d time.Duration) (*wire.Packet, error)
+	Close()
+}
+
+// ErrUnsupported: the target does not show its registers.
+var ErrUnsupported = errors.New("the target shows no registers")
+
+// How long one exchange of an operation may take. It is sent again many times in it.
+const (
+	WriteTimeout = 5 * time.Second
+	FetchTimeout = 2 * time.Second
+)
+
+// Waits before a request is sent again: the first, and the longest.
+const (
+	firstResend = 30 * time.Millisecond
+	lastResend  = 500 * time.Millisecond
+)
+
+// Switch is a switch as procedures see it. It is safe for concurrent use.
+type Switch struct {
+	Name    string
+	target  Target
+	runtime Runtime
+	// trip is how long a packet there and back takes, smoothed, nanoseconds; 0: not known.
+	trip        atomic.Int64
+	noRegisters atomic.Bool // the target has said that it shows none
+}
+
+// NewSwitch makes a switch of what reaches it.
+func NewSwitch(name string, r Runtime, t Target) *Switch {
+	return &Switch{Name: name, target: t, runtime: r}
+}
+
+// Exchange sends a packet into a switch until a reply to its key comes that accept takes, or ctx ends.
+func (s *Switch) Exchange(ctx context.Context, p *wire.Packet, accept func(*wire.Packet) bool) (*wire.Packet, error) {
+	port, err := s.target.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer port.Close()
+	began := s.runtime.Now()
+	for wait := min(max(firstResend, 3*s.roundTrip()), lastResend); ; wait = min(2*wait, lastResend) {
+		sendErr := port.Send(p)
+		for until := s.runtime.Now() + wait; ; {
+			r, err := port.Receive(ctx, until-s.runtime.Now())
+			if err != nil && sendErr != nil {
+				return nil, sendErr
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s does not answer a %v for the key %v: %w", s.Name, p.Op, p.Key, err)
+			}
+			if r == nil {
+				break
+			}
+			if r.Key == p.Key && accept(r) {
+				s.took(s.runtime.Now() - began)
+				return r, nil
+			}
+		}
+	}
+}
+
+// roundTrip is how long an exchange takes, as far as is known. Who sends again or gives up sooner
+// than that makes a slow switch slower: dozens of exchanges are under way at a time, and BMv2 drops
+// what it cannot take.
+func (s *Switch) roundTrip() time.Duration { return time.Duration(s.trip.Load()) }
+
+// took notes how long an exchange took, from the first time it was sent. One that waited for a chain
+// to be mended says little, so it counts for little.
+func (s *Switch) took(t time.Duration) {
+	t = min(t, lastResend)
+	if was := s.roundTrip(); was != 0 {
+		t = (7*was + t) / 8
+	}
+	s.trip.Store(int64(t))
+}
+
+// Fetch reads one slot, or the record of a session where that is not 0.
+func (s *Switch) Fetch(ctx context.Context, key wire.Key, flags wire.Flags, session uint16) (*wire.Packet, error) {
+	p := &wire.Packet{Op: wire.Fetch, Flags: flags, Key: key, Session: session, Request: 1}
+	return s.Exchange(ctx, p, func(r *wire.Packet) bool {
+		return r.Op == wire.FetchReply && (session == 0 || r.Session == session)
+	})
+}
+
+// fetchIn is Fetch from a switch that has an epoch of a chain. One that has another, because it was
+// restarted or somebody else changes it, is an error: its slots say nothing.
+func (s *Switch) fetchIn(ctx context.Context, epoch uint16, key wire.Key, flags wire.Flags,
+	session uint16) (*wire.Packet, error) {
+	r, err := s.Fetch(ctx, key, flags, session)
+	if err == nil && r.Epoch != epoch {
+		return nil, fmt.Errorf("%s has epoch %d, not %d", s.Name, r.Epoch, epoch)
+	}
+	return r, err
+}
+
+// versions is what a slot's cell of the register of that name says.
+type versions struct{ committed, latest wire.Version }
+
+func (v versions) dirty() bool { return v.latest != v.committed }
+
+// versionsOf reads the versions of keys' slots from the registers. ErrUnsupported: there are none.
+func (s *Switch) versionsOf(ctx context.Context, keys []Key) ([]versions, error) {
+	slots := make([]int, len(keys))
+	for i, k := range keys {
+		slots[i] = k.Slot
+	}
+	values, err := s.cells(ctx, "versions", slots)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]versions, len(keys))
+	for i, v := range values {
+		half := max(0, len(v)-8) // leading zero bytes may be missing
+		out[i] = versions{wire.Version(number(v[:half])), wire.Version(number(v[half:]))}
+	}
+	return out, nil
+}
+
+// cells reads cells of a register, and remembers where there are none.
+func (s *Switch) cells(ctx context.Context, register string, cells []int) ([][]byte, error) {
+	if s.noRegisters.Load() {
+		return nil, ErrUnsupported
+	}
+	out, err := s.target.Cells(ctx, register, cells)
+	if errors.Is(err, ErrUnsupported) {
+		s.noRegisters.Store(true)
+	}
+	return out, err
+}
+
+// number is a value of at most 64 bits.
+func number(b []byte) (n uint64) {
+	for _, x := range b {
+		n = n<<8 | uint64(x)
+	}
+	return n
+}

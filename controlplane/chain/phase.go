@@ -1,0 +1,127 @@
+package chain
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Phase is how far a chain has come with its configuration. doc.go has the table of transitions.
+type Phase uint8
+
+// The phases, in the order in which a chain that is made anew, and changed, goes through them.
+const (
+	// Discovering: which configuration runs is not known, or the record of it is in doubt. The
+	// switches are asked; nothing is done to them.
+	Discovering Phase = iota
+	// Persisting: the next configuration is being made durable, and no switch has heard of it. They
+	// go on with the present one.
+	Persisting
+	// Fencing: the configuration is durable, and a switch that was a member before may serve yet.
+	// No member gets it.
+	Fencing
+	// Installing: the members get the configuration, in an order that loses no write (order).
+	Installing
+	// Draining: all members have the configuration, its head is frozen, and what is dirty is driven
+	// down: then their order changes.
+	Draining
+	// Recovering: all members have the configuration, and a switch is being emptied, filled, or
+	// compared with the tail.
+	Recovering
+	// Ready: all members have the configuration, and no change is under way. This says nothing
+	// about members that have lost their connection since; Status does.
+	Ready
+)
+
+func (p Phase) String() string {
+	return [...]string{"discovering", "persisting", "fencing", "installing", "draining", "recovering", "ready"}[p]
+}
+
+// installed says whether all members have had the configuration, and none is on its way.
+func (p Phase) installed() bool { return p >= Draining }
+
+// follows is the table of doc.go. A phase may follow itself: one configuration overtakes another.
+var follows = map[Phase][]Phase{
+	Discovering: {Persisting, Fencing, Installing, Ready},
+	Persisting:  {Discovering, Fencing, Installing, Ready},
+	Fencing:     {Discovering, Persisting, Installing},
+	Installing:  {Discovering, Persisting, Draining, Recovering, Ready},
+	Draining:    {Discovering, Persisting},
+	Recovering:  {Discovering, Persisting, Ready},
+	Ready:       {Discovering, Persisting, Recovering},
+}
+
+// Phase is the phase now.
+func (m *Machine) Phase(now Time) Phase {
+	if m.doubting(now) {
+		return Discovering
+	}
+	return m.phase()
+}
+
+// phase is what the fields say, doubts aside. It is kept in no field of its own, which could say
+// something else: whoever must know how far the chain is asks here.
+func (m *Machine) phase() Phase {
+	switch c := m.change; {
+	case !m.decided:
+		return Discovering
+	case m.persisting != nil:
+		return Persisting
+	case !m.installed && len(m.fence) > 0:
+		return Fencing
+	case !m.installed:
+		return Installing
+	case c == nil:
+		return Ready
+	case c.joiner != "":
+		return Recovering
+	default:
+		return Draining
+	}
+}
+
+// enter checks that the phase may follow the one that was entered last. Like those of check, a
+// failure is an error in this package, and there is no right way on: a controller that stops harms
+// nobody, for leases run out, and the next one begins with what is on record.
+func (m *Machine) enter(now Time) {
+	if p := m.Phase(now); p != m.entered {
+		m.assert(slices.Contains(follows[m.entered], p), "it was %v", m.entered)
+		m.entered = p
+	}
+}
+
+// check asserts what is true between any two inputs.
+func (m *Machine) check() {
+	p := m.phase()
+	for s := range m.fence {
+		m.assert(!m.cfg.IsMember(s), "%s is a member, and to be fenced", s)
+	}
+	for s, v := range m.view {
+		m.assert(v.up || v.installs == 0, "something is being installed at %s, which is not connected", s)
+	}
+	for id, o := range m.ops {
+		m.assert(o.waiting || m.canKeys(), "operation %d on keys goes on", id)
+	}
+	m.assert(len(m.fence) == 0 || !p.installed(), "somebody is to be fenced")
+	m.assert(!m.redriving || m.installed, "it is re-driving, and not all members have it")
+	switch c := m.change; p {
+	case Discovering:
+		m.assert(m.persisting == nil && c == nil && !m.installed, "a change is under way")
+	case Persisting:
+		m.assert(m.persisting.config.Epoch > m.cfg.Epoch, "epoch %d is to come", m.persisting.config.Epoch)
+	case Fencing, Installing:
+		m.assert(c == nil || c.config.Epoch == m.cfg.Epoch, "another one was asked for")
+	case Draining:
+		m.assert(c.then != nil && m.cfg.Freeze == FreezeHead && m.redriving, "nothing drains")
+	case Recovering:
+		m.assert(c.then == nil && c.stage != joining, "it has joined")
+		// (While it is erased an earlier controller's shadow may still be in the configuration.)
+		filled := m.cfg.Shadow == c.joiner && m.copying != 0
+		m.assert(c.stage == erasing || filled, "%s is not being filled", c.joiner)
+	}
+}
+
+func (m *Machine) assert(ok bool, format string, args ...any) {
+	if !ok {
+		panic(fmt.Sprintf("chain %s, %v, %v: ", m.o.Name, m.phase(), m.cfg) + fmt.Sprintf(format, args...))
+	}
+}

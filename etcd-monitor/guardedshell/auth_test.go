@@ -1,0 +1,106 @@
+package guardedshell
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/internal/poll"
+)
+
+// whoever is an etcd of which nothing is known but how it answers to who reads as nobody.
+type whoever struct {
+	clientv3.KV
+	answer func(ctx context.Context) error
+}
+
+func (w whoever) Get(ctx context.Context, _ string, _ ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	if err := w.answer(ctx); err != nil {
+		return nil, err
+	}
+	return &clientv3.GetResponse{Header: &pb.ResponseHeader{Revision: 1}}, nil
+}
+
+// newest heeds no revision.
+type newest struct{}
+
+func (newest) Saw(int64) {}
+
+// Reads are not answered by the network from the moment at which etcd's authentication is enabled through the gateway; the answer to that comes when no other gateway answers them either. A question that was asked before, and is
+// answered late, changes nothing.
+func TestEnabling(t *testing.T) {
+	var enabled, slow atomic.Bool
+	answers := make(chan struct{})
+	everybody := NewEverybody(whoever{answer: func(ctx context.Context) error {
+		refused := enabled.Load()
+		if slow.Load() {
+			select {
+			case <-answers:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if refused {
+			return rpctypes.ErrUserEmpty // as clientv3 has it
+		}
+		return nil
+	}}, "/netcraq/", newest{})
+	defer everybody.Close()
+	poll.Until(t, 15*time.Second, "everybody may read", everybody.Open)
+	slow.Store(true)
+	time.Sleep(2 * authEvery) // some are asked, and not answered
+	var after time.Time
+	if err := everybody.Enabling(t.Context(), func() error {
+		if everybody.Open() {
+			t.Error("it is not closed before")
+		}
+		enabled.Store(true)
+		close(answers) // the late ones say that everybody may read
+		slow.Store(false)
+		time.Sleep(authEvery)
+		after = time.Now()
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(after); d < AuthHolds {
+		t.Errorf("the answer came %v after etcd's: a gateway that is cut off goes on for %v", d, AuthHolds)
+	}
+	if everybody.Open() {
+		t.Error("it is open")
+	}
+	// One that fails has nobody wait, and etcd says how it is.
+	enabled.Store(false)
+	if err := everybody.Enabling(t.Context(), func() error { return rpctypes.ErrTimeout }); !errors.Is(err, rpctypes.ErrTimeout) {
+		t.Error(err)
+	}
+	poll.Until(t, 15*time.Second, "everybody may read again", everybody.Open)
+}
+
+// A gateway that etcd tells nothing any more stops answering from the network when what etcd has told last is no longer sure.
+func TestCutOff(t *testing.T) {
+	var silent atomic.Bool
+	everybody := NewEverybody(whoever{answer: func(ctx context.Context) error {
+		if silent.Load() {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}}, "/netcraq/", newest{})
+	defer everybody.Close()
+	poll.Until(t, 15*time.Second, "everybody may read", everybody.Open)
+	silent.Store(true)
+	began := time.Now()
+	poll.Until(t, 15*time.Second, "it is not sure any more", func() bool { return !everybody.Open() })
+	if d := time.Since(began); d > AuthHolds+authEvery || d < AuthHolds-2*authEvery {
+		t.Errorf("after %v", d)
+	}
+	silent.Store(false)
+	poll.Until(t, 15*time.Second, "everybody may read again", everybody.Open)
+}

@@ -1,0 +1,106 @@
+package guardedshell
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// detached is how long what goes on without its caller may take: etcd's own limit for a request is 7 s.
+const detached = 10 * time.Second
+
+// Goroutines is the guarded.Runtime of a gateway.
+type Goroutines struct {
+	ctx  context.Context
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool // work waits no more for what comes
+}
+
+// NewGoroutines makes a Runtime.
+func NewGoroutines() *Goroutines {
+	g := &Goroutines{}
+	g.ctx, g.stop = context.WithCancel(context.Background())
+	return g
+}
+
+// Close ends all work and waits for its end. Guards that are held stay, and are broken by others when this gateway's session is gone.
+func (g *Goroutines) Close() {
+	g.stop()
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.work.Wait()
+}
+
+// Go implements guarded.Runtime. What a request begins while everything is being closed finds its contexts ended; nobody waits for it.
+func (g *Goroutines) Go(work func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		go work()
+		return
+	}
+	g.work.Go(work)
+}
+
+// Wait implements guarded.Runtime.
+func (g *Goroutines) Wait(ctx context.Context, ch <-chan struct{}, d time.Duration) bool {
+	var after <-chan time.Time
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		after = t.C
+	}
+	select {
+	case <-ch:
+		return true
+	case <-after:
+	case <-ctx.Done():
+	case <-g.ctx.Done():
+	}
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// Within implements guarded.Runtime.
+func (g *Goroutines) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(g.ctx, func() { cancel(rpctypes.ErrStopped) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// Detach implements guarded.Runtime.
+func (g *Goroutines) Detach(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), detached)
+	stop := context.AfterFunc(g.ctx, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// Last implements guarded.Runtime.
+func (g *Goroutines) Last(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(g.ctx, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// Jitter implements guarded.Runtime.
+func (g *Goroutines) Jitter() float64 { return rand.Float64() }

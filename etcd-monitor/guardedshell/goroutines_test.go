@@ -1,0 +1,32 @@
+package guardedshell
+
+import (
+	"sync"
+	"testing"
+)
+
+// TestGoroutines: work that comes while everything is closed is no race (-race says), and what came before is waited for.
+func TestGoroutines(t *testing.T) {
+	for range 200 {
+		g := NewGoroutines()
+		var mu sync.Mutex
+		done := false
+		g.Go(func() {
+			g.Wait(t.Context(), nil, 0) // until Close
+			mu.Lock()
+			defer mu.Unlock()
+			done = true
+		})
+		var late sync.WaitGroup
+		for range 4 {
+			late.Go(func() { g.Go(func() {}) })
+		}
+		g.Close()
+		mu.Lock()
+		if !done {
+			t.Error("Close does not wait")
+		}
+		mu.Unlock()
+		late.Wait()
+	}
+}

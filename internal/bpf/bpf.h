@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the programs in C need of linux/bpf.h, linux/pkt_cls.h and linux/if_ether.h: the kernel keeps
+ * these for ever. So no headers of Linux' are needed, and clang writes the same everywhere. */
+#pragma once
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+
+#define SEC(name) __attribute__((section(name), used))
+#define __always_inline inline __attribute__((always_inline))
+
+/* A pointer of which the compiler no longer knows where it goes: it loads what is there, where it is
+ * asked for. The verifier does know, and drops the branches that constants rule out. */
+#define OPAQUE(pointer) ({ __typeof__(pointer) p_ = (pointer); asm volatile("" : "+r"(p_)); p_; })
+
+#define htons(x) __builtin_bswap16(x)
+#define htonl(x) __builtin_bswap32(x)
+#define htonll(x) __builtin_bswap64(x)
+
+struct __sk_buff {
+	__u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority,
+		ingress_ifindex, ifindex, tc_index, cb[5], hash, tc_classid, data, data_end;
+};
+
+struct xdp_md {
+	__u32 data, data_end;
+};
+
+enum { TCX_NEXT = -1, TC_ACT_SHOT = 2 };
+enum { XDP_DROP = 1, XDP_PASS = 2, XDP_TX = 3 };
+enum { ETH_P_IP = 0x0800, ETH_P_8021Q = 0x8100, ETH_P_8021AD = 0x88a8, ETH_P_QINQ1 = 0x9100 };
+enum { IPPROTO_UDP = 17 };
+
+static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
+static long (*const bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
+static long (*const bpf_skb_load_bytes)(const void *skb, __u32 offset, void *to, __u32 len) = (void *)26;
+static long (*const bpf_skb_pull_data)(struct __sk_buff *skb, __u32 len) = (void *)39;
+static long (*const bpf_xdp_load_bytes)(struct xdp_md *xdp, __u32 offset, void *to, __u32 len) = (void *)189;

@@ -1,0 +1,473 @@
+package faults
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/internal/linearizable"
+	"github.com/netcraq/netcraq/test/system/lab"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// adversaryLease is longer than TestSurvive's: there it is measured how long things take, here
+// members should be lost by what is done to them, not by a busy machine.
+const adversaryLease = 600 // milliseconds
+
+// generation is for how long the clients use the same names. Each has a history of its own, so that
+// checking a long run stays possible, and all its keys are removed in the end.
+const generation = 8 * time.Second
+
+// What names each generation has: some stay where they are, some wander from chain to chain, some
+// are removed and added again.
+var kindsOfName = []string{"stays", "wanders", "wanders-too", "comes-and-goes", "goes-and-comes"}
+
+// TestAdversary has clients that know keys by their names go on while everything around them is
+// done to the network at once, as an adversary did it: clients are stopped for longer than their
+// sessions last and go on with what they had begun; of two controllers the one that leads is killed
+// or stopped, at any point of moves, removals and recoveries; keys are moved, removed and added all
+// the time; members of chains are killed or cut off and brought in again; and a switch that is in
+// no chain comes and goes. The cables lose, double and reorder frames. The clients' own word is
+// taken for what was executed. `make survive` is the long run: NETCRAQ_SURVIVE_ENGINES and _SECONDS
+// are as for TestSurvive.
+func TestAdversary(t *testing.T) {
+	for _, engine := range strings.Split(setting("ENGINES", "auto"), ",") {
+		t.Run(engine, func(t *testing.T) { adversary(t, engine) })
+	}
+}
+
+// adversaryRun is one run of it.
+type adversaryRun struct {
+	*lab.Team
+	api  *api.Client // of whichever controller answers
+	end  time.Time
+	done [faultKinds]atomic.Int64
+	wg   sync.WaitGroup
+}
+
+// What is done to the network.
+const (
+	clientStopped = iota
+	controllerKilled
+	controllerStopped
+	memberKilled
+	memberCutOff
+	outsiderKilled
+	outsiderCutOff
+	keyMoved
+	keyRemoved
+	faultKinds
+)
+
+var faultNames = [faultKinds]string{
+	"clients stopped for longer than their sessions", "leading controllers killed", "leading controllers stopped", "members killed", "members cut off from controllers",
+	"switches outside killed", "switches outside cut off", "keys moved", "keys removed and added",
+}
+
+func adversary(t *testing.T, engine string) {
+	lab.MustLook(t, "etcd")
+	if engine == "bmv2" {
+		lab.MustLook(t, "simple_switch_grpc")
+	}
+	if !lab.InNamespace(t) {
+		return
+	}
+	duration := time.Duration(number(t, "SECONDS", 16)) * time.Second
+	l := lab.Layout{N: 5, Links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 1}, {1, 3}}, Faults: surviveFaults, Chains: []lab.Chain{
+		{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: adversaryLease, Patience: adversaryLease / 2},
+		{ID: 4, Name: "side", Members: []int{3, 4}, Lease: adversaryLease, Patience: adversaryLease / 2},
+	}}
+	nw := lab.NewNetwork(t, engine, l)
+	r := &adversaryRun{Team: lab.StartTeam(nw), end: time.Now().Add(duration)}
+	r.api = api.NewClient(r.Socket(0) + "," + r.Socket(1))
+	if _, err := r.whole(); err != nil {
+		t.Fatal(err)
+	}
+
+	var guests []*lab.Host
+	for i := range nw.Hosts[:4] {
+		guests = append(guests, lab.StartGuest(t, nw.Hosts[i]))
+	}
+	r.end = time.Now().Add(duration)
+	for i, loop := range []func(*rand.Rand){
+		func(random *rand.Rand) { r.stopClients(random, guests) }, r.disturbControllers, r.disturbMembers, r.disturbOutsider,
+	} {
+		r.wg.Go(func() { loop(rand.New(rand.NewPCG(uint64(i), 15))) })
+	}
+	calls, unknown := 0, 0
+	var checks sync.WaitGroup
+	for g := 0; g == 0 || time.Now().Before(r.end); g++ {
+		history := r.generation(g, guests)
+		for _, x := range history {
+			if x.Op == wire.Read || x.Op == wire.Write || x.Op == wire.CAS {
+				calls++
+			}
+			if x.Unknown {
+				unknown++
+			}
+		}
+		checks.Go(func() { checkNamed(t, g, history) })
+	}
+	r.wg.Wait()
+	checks.Wait()
+	var did []string
+	for i := range r.done {
+		n := r.done[i].Load()
+		did = append(did, fmt.Sprintf("%d %s", n, faultNames[i]))
+		if n == 0 {
+			t.Errorf("no %s: this says little", faultNames[i])
+		}
+	}
+	t.Logf("%s, %d s, %s: %d calls, %d of unknown outcome, linearizable: %v; %s", engine, int(duration.Seconds()), surviveFaults, calls, unknown, !t.Failed(), strings.Join(did, ", "))
+	if calls < 20*int(duration.Seconds()) {
+		t.Errorf("only %d calls: this says little", calls)
+	}
+}
+
+// try does something with the admin API within 2 s. The controller that is asked may be stopped.
+func (r *adversaryRun) try(do func(context.Context) error) error { return r.within(2*time.Second, do) }
+
+func (r *adversaryRun) within(limit time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(r.Network.T.Context(), limit)
+	defer cancel()
+	return do(ctx)
+}
+
+// over says whether it is time to end, after a pause of between one half of it and the whole.
+func (r *adversaryRun) over(random *rand.Rand, pause time.Duration) bool {
+	time.Sleep(pause/2 + time.Duration(random.Int64N(int64(pause/2))))
+	return !time.Now().Before(r.end)
+}
+
+// stopClients stops client processes for longer than their sessions last: others lease the same
+// numbers meanwhile.
+func (r *adversaryRun) stopClients(random *rand.Rand, guests []*lab.Host) {
+	const ttl = 2 * time.Second // of the sessions (writeTopology)
+	for !r.over(random, 2*time.Second) {
+		pid := guests[random.IntN(len(guests))].Cmd.Process
+		pid.Signal(syscall.SIGSTOP)
+		time.Sleep(ttl + time.Duration(random.Int64N(int64(ttl))))
+		pid.Signal(syscall.SIGCONT)
+		r.done[clientStopped].Add(1)
+	}
+}
+
+// disturbControllers kills the controller that leads and starts it again, or stops it for a while,
+// after which it may still think that it leads.
+func (r *adversaryRun) disturbControllers(random *rand.Rand) {
+	for n := 0; !r.over(random, 3*time.Second); n++ {
+		i := r.Leader()
+		if n%2 == 0 {
+			r.Kill(i)
+			r.done[controllerKilled].Add(1)
+			time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second))))
+			r.Start(i)
+			continue
+		}
+		process := r.Cmds[i].Load().Process
+		process.Signal(syscall.SIGSTOP)
+		time.Sleep(time.Second + time.Duration(random.Int64N(int64(3*time.Second))))
+		process.Signal(syscall.SIGCONT)
+		r.done[controllerStopped].Add(1)
+	}
+}
+
+// disturbMembers kills members of a chain, or cuts them off from the controllers, and brings in
+// what is missing.
+func (r *adversaryRun) disturbMembers(random *rand.Rand) {
+	var down func() // undoes what is done
+	for n := 0; !r.over(random, time.Second); n++ {
+		chains, err := r.whole()
+		if err != nil {
+			continue
+		}
+		ch := chains[random.IntN(len(chains))]
+		name := ch.Members[random.IntN(len(ch.Members))].Switch
+		i := r.numberOf(name)
+		if n%3 == 2 {
+			r.Network.Proxies[i].SetCut(true)
+			down = func() { r.Network.Proxies[i].SetCut(false) }
+			r.done[memberCutOff].Add(1)
+		} else {
+			r.Network.KillSwitch(i)
+			down = func() { r.Network.StartSwitch(i) }
+			r.done[memberKilled].Add(1)
+		}
+		time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second))))
+		down()
+	}
+	if _, err := r.whole(); err != nil {
+		r.Network.T.Errorf("the chains were not whole again in the end: %v", err)
+	}
+}
+
+// whole brings in what is no member of its chain and gives the chains when they are as the topology
+// has them.
+func (r *adversaryRun) whole() (chains []api.Chain, err error) {
+	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if err = r.try(func(ctx context.Context) error { chains, err = r.api.Chains(ctx); return err }); err != nil {
+			continue
+		}
+		missing := 0
+		if slices.ContainsFunc(chains, func(c api.Chain) bool { return !c.Ready }) {
+			continue
+		}
+		for _, spec := range r.Network.Layout.Chains {
+			for _, name := range lab.Names(spec.Members) {
+				at := slices.IndexFunc(chains, func(c api.Chain) bool { return c.Name == spec.Name })
+				if slices.ContainsFunc(chains[at].Members, func(m api.Member) bool { return m.Switch == name }) {
+					continue
+				}
+				missing++
+				err = r.within(10*time.Second, func(ctx context.Context) error { _, err := r.api.Recover(ctx, spec.Name, name); return err })
+				if err != nil && strings.Contains(err.Error(), "or restart it") { // as it says: another chain needs it as it is
+					i := r.numberOf(name)
+					r.Network.KillSwitch(i)
+					r.Network.StartSwitch(i)
+				}
+			}
+		}
+		if missing == 0 {
+			return chains, nil
+		}
+	}
+	return nil, fmt.Errorf("not whole within 40 s: %v: %+v", err, chains)
+}
+
+func (r *adversaryRun) numberOf(sw string) int {
+	return slices.Index([]string{"", "s1", "s2", "s3", "s4", "s5"}, sw)
+}
+
+// disturbOutsider has the switch that is in no chain come and go.
+func (r *adversaryRun) disturbOutsider(random *rand.Rand) {
+	const outside = 5
+	for n := 0; !r.over(random, 2*time.Second); n++ {
+		pause := time.Duration(random.Int64N(int64(time.Second)))
+		if n%2 == 0 {
+			r.Network.KillSwitch(outside)
+			time.Sleep(pause)
+			r.Network.StartSwitch(outside)
+			r.done[outsiderKilled].Add(1)
+			continue
+		}
+		r.Network.Proxies[outside].SetCut(true)
+		time.Sleep(pause)
+		r.Network.Proxies[outside].SetCut(false)
+		r.done[outsiderCutOff].Add(1)
+	}
+}
+
+// generation has the clients use a set of names for a while, while those who have to move, remove
+// and add these do so.
+func (r *adversaryRun) generation(g int, guests []*lab.Host) (history []linearizable.Call) {
+	var mu sync.Mutex
+	add := func(all ...linearizable.Call) {
+		mu.Lock()
+		defer mu.Unlock()
+		history = append(history, all...)
+	}
+	var all []string
+	for _, kind := range kindsOfName {
+		name := fmt.Sprintf("%d-%s", g, kind)
+		all = append(all, name)
+		add(r.addName(name, "main", 0)...)
+	}
+	end := time.Now().Add(generation)
+	var wg sync.WaitGroup
+	for i, guest := range guests {
+		wg.Go(func() {
+			reply, err := guest.Request(lab.HostRequest{Named: &lab.NamedWork{
+				Client: g*len(guests) + i, Admin: []string{r.Socket(0), r.Socket(1)}, Services: []netip.Addr{lab.ServiceAddrOf(3), lab.ServiceAddrOf(4)}, Names: all, Duration: time.Until(end),
+			}})
+			if err != nil {
+				r.Network.T.Errorf("client %d: %v", i, err)
+			}
+			add(reply.Named...)
+		})
+	}
+	random := rand.New(rand.NewPCG(uint64(g), 16))
+	for _, name := range all {
+		seed := random.Uint64()
+		switch {
+		case strings.Contains(name, "wanders"):
+			wg.Go(func() { add(r.wander(name, end, rand.New(rand.NewPCG(seed, 17)))...) })
+		case strings.Contains(name, "comes"):
+			wg.Go(func() { add(r.comeAndGo(name, end, rand.New(rand.NewPCG(seed, 18)))...) })
+		}
+	}
+	wg.Wait()
+	for _, name := range all {
+		if k, there := r.find(name); there {
+			add(r.removeName(name, k)...)
+		}
+	}
+	return history
+}
+
+// find asks until a controller knows where a name is, or that it is nowhere.
+func (r *adversaryRun) find(name string) (k api.Key, there bool) {
+	var err error
+	for end := time.Now().Add(25 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		var got *api.Key
+		err = r.try(func(ctx context.Context) (err error) { got, err = r.api.Lookup(ctx, name); return err })
+		if err == nil {
+			return *got, true
+		}
+		if errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+			return k, false
+		}
+	}
+	r.Network.T.Errorf("no controller says within 25 s where %s is: %v", name, err)
+	return k, false
+}
+
+// addName adds a key, with a value that names nobody else, until it is there.
+func (r *adversaryRun) addName(name, chain string, n int) []linearizable.Call {
+	x := linearizable.Call{Client: -1, Name: name, Op: linearizable.Add, Value: fmt.Sprint("new.", n), Begin: time.Now().UnixNano()}
+	for {
+		err := r.try(func(ctx context.Context) error {
+			_, err := r.api.AddKey(ctx, chain, api.KeySpec{Name: name, Value: []byte(x.Value)})
+			return err
+		})
+		// Of an error nobody knows whether it was added, and a controller that takes over may be
+		// about to bring that to its end.
+		if k, there := r.find(name); there {
+			x.Key, x.End = k.KeyID, time.Now().UnixNano()
+			first := x
+			first.Op = linearizable.First
+			return []linearizable.Call{x, first}
+		}
+		if err == nil {
+			r.Network.T.Errorf("%s was added and is nowhere", name)
+			return nil
+		}
+	}
+}
+
+// removeName removes a key, until it is nowhere.
+func (r *adversaryRun) removeName(name string, k api.Key) []linearizable.Call {
+	x := linearizable.Call{Client: -1, Name: name, Op: linearizable.Remove, Key: k.KeyID, Begin: time.Now().UnixNano()}
+	for {
+		r.try(func(ctx context.Context) error { return r.api.RemoveKey(ctx, k.Chain, name) })
+		if _, there := r.find(name); !there {
+			x.End = time.Now().UnixNano()
+			clear := x
+			clear.Op = linearizable.Clear
+			return []linearizable.Call{clear, x}
+		}
+	}
+}
+
+// comeAndGo removes a key and adds it again, over and over.
+func (r *adversaryRun) comeAndGo(name string, end time.Time, random *rand.Rand) (history []linearizable.Call) {
+	for n := 1; ; n++ {
+		time.Sleep(time.Duration(random.Int64N(int64(500 * time.Millisecond))))
+		if !time.Now().Before(end) {
+			return history
+		}
+		k, _ := r.find(name)
+		history = append(history, r.removeName(name, k)...)
+		time.Sleep(time.Duration(random.Int64N(int64(20 * time.Millisecond))))
+		history = append(history, r.addName(name, []string{"main", "side"}[random.IntN(2)], n)...)
+		r.done[keyRemoved].Add(1)
+	}
+}
+
+// wander moves a key to the other chain and back.
+func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (history []linearizable.Call) {
+	k, _ := r.find(name)
+	for {
+		time.Sleep(time.Duration(random.Int64N(int64(300 * time.Millisecond))))
+		if !time.Now().Before(end) {
+			return history
+		}
+		to := "main"
+		if k.Chain == to {
+			to = "side"
+		}
+		x := linearizable.Call{Client: -2, Name: name, Op: linearizable.Move, Key: k.KeyID, Begin: time.Now().UnixNano()}
+		r.try(func(ctx context.Context) error { _, err := r.api.MoveKey(ctx, k.Chain, name, to); return err })
+		now, there := r.find(name) // a move that has begun goes on, or is undone, before a controller says where the key is
+		if !there {
+			r.Network.T.Errorf("%s was lost by a move", name)
+			return history
+		}
+		x.To, x.End = now.KeyID, time.Now().UnixNano()
+		history = append(history, x)
+		if now.KeyID != k.KeyID {
+			r.done[keyMoved].Add(1)
+		}
+		k = now
+	}
+}
+
+// checkNamed checks the history of a generation.
+func checkNamed(t *testing.T, g int, history []linearizable.Call) {
+	hidden := func(x linearizable.Call) bool { // a key that is on its way is out of sight, and comes back if it is not moved
+		return x.Absent && slices.ContainsFunc(history, func(m linearizable.Call) bool {
+			return m.Op == linearizable.Move && m.Key == m.To && m.Key == x.Key && m.Begin < x.End && x.Begin < m.End
+		})
+	}
+	ops := linearizable.Operations(slices.DeleteFunc(slices.Clone(history), hidden))
+	for _, name := range linearizable.Names.Partition(ops) {
+		if result := porcupine.CheckOperationsTimeout(linearizable.Names, name, 2*time.Minute); result != porcupine.Ok {
+			t.Errorf("the history of generation %d is not linearizable: %v\n%s", g, result, around(name))
+		}
+	}
+}
+
+// around is what was done to a name shortly before the first moment at which it cannot all have
+// been.
+func around(ops []porcupine.Operation) string {
+	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
+	bad := sort.Search(len(ops), func(n int) bool {
+		return porcupine.CheckOperationsTimeout(linearizable.Names, upTo(ops, ops[n].Return), time.Minute) != porcupine.Ok
+	})
+	if bad == len(ops) {
+		return "  no moment found"
+	}
+	begun := slices.MinFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) }).Call
+	var text strings.Builder
+	last := upTo(ops, ops[bad].Return)
+	slices.SortFunc(last, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	for _, o := range last[max(0, len(last)-40):] {
+		x := o.Input.(linearizable.Call)
+		fmt.Fprintf(&text, "  from %.3f to %.3f ms %+v\n", float64(x.Begin-begun)/1e6, float64(x.End-begun)/1e6, x)
+	}
+	return text.String()
+}
+
+// upTo is a history up to a moment: of what has no answer by then nobody knows whether it is
+// executed.
+func upTo(ops []porcupine.Operation, moment int64) (out []porcupine.Operation) {
+	for n, o := range ops {
+		x := o.Input.(linearizable.Call)
+		if o.Call > moment {
+			continue
+		}
+		if o.Return > moment {
+			if x.Op == wire.Read {
+				continue
+			}
+			x.Unknown = true
+			o = porcupine.Operation{ClientId: 1<<21 + n, Input: x, Call: o.Call, Return: math.MaxInt64}
+		}
+		out = append(out, o)
+	}
+	return out
+}

@@ -1,0 +1,164 @@
+package faults
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What TestSurvive measures, and how it is told.
+
+// figures is what a run measured. Times are milliseconds.
+type figures struct {
+	Engine  string   `json:"engine"`
+	Seconds int      `json:"seconds"`
+	Keys    int      `json:"keys"`
+	Faults  string   `json:"faults"`
+	Lease   int      `json:"leaseMillis"`
+	Calls   int      `json:"calls"`
+	Unknown int      `json:"unknown"` // writes whose outcome was not told
+	Watched int      `json:"watchedReads"`
+	Done    int      `json:"acknowledgedWrites"` // all of which the last reads must show, or what came after them
+	Unasked int      `json:"lostByThemselves"`   // members that were lost although nobody took them away: the machine was too slow for the lease
+	Failure []loss   `json:"failures"`
+	Joining []join   `json:"recoveries"`
+	Large   *large   `json:"largeRecovery,omitempty"`
+	Missed  []string `json:"aimsMissed"`
+}
+
+// large is the recovery of a chain with many slots.
+type large struct {
+	Slots int `json:"slots"`
+	join
+}
+
+// loss is a switch that was killed or cut off.
+type loss struct {
+	Position string `json:"position"` // head, middle, tail; cut off
+	Switch   string `json:"switch"`
+	// Writes is the longest time without a write done, Reads without a read by the load's clients,
+	// Survivors without an answer by a switch that was left to a reader of a clean key.
+	Writes    float64 `json:"writeOutageMillis"`
+	Reads     float64 `json:"readOutageMillis"`
+	Survivors float64 `json:"survivorGapMillis"`
+}
+
+// join is a switch that came back.
+type join struct {
+	Switch string  `json:"switch"`
+	All    float64 `json:"recoveryMillis"`
+	Frozen float64 `json:"frozenMillis"`     // from the decision to freeze to the last member's thaw
+	Writes float64 `json:"writePauseMillis"` // as clients see it: one whose write is refused tries again after a moment
+}
+
+// What is aimed at, in milliseconds. A run on a busy machine may miss these, and says so; what it
+// must not do is asserted.
+const (
+	aimOutage = 300 // writes, when a switch dies
+	aimPause  = 20  // writes, when a switch of 16,384 slots is brought in
+)
+
+// middle is the median of a figure, and largest its maximum.
+func middle[T any](of []T, figure func(T) float64) float64 {
+	all := figuresOf(of, figure)
+	return all[len(all)/2]
+}
+
+func largest[T any](of []T, figure func(T) float64) float64 { return slices.Max(figuresOf(of, figure)) }
+
+func figuresOf[T any](of []T, figure func(T) float64) []float64 {
+	var all []float64
+	for _, x := range of {
+		all = append(all, figure(x))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// summary is the figures in a few lines.
+func (f *figures) summary() string {
+	text := fmt.Sprintf("%s, %d s, %d clients, %s:\n  %d calls, %d acknowledged writes, none lost; %d writes of unknown outcome\n", f.Engine, f.Seconds, clients, f.Faults, f.Calls, f.Done, f.Unknown)
+	for _, position := range []string{"head", "middle", "tail", "cut off"} {
+		of := slices.DeleteFunc(slices.Clone(f.Failure), func(x loss) bool { return x.Position != position })
+		if len(of) == 0 {
+			continue
+		}
+		text += fmt.Sprintf("  %-8s lost %2d times: no write for %.0f ms (median), %.0f (longest); no answer to a reader of clean keys at a switch that is left for %.0f, %.0f\n", position, len(of),
+			middle(of, func(x loss) float64 { return x.Writes }), largest(of, func(x loss) float64 { return x.Writes }),
+			middle(of, func(x loss) float64 { return x.Survivors }), largest(of, func(x loss) float64 { return x.Survivors }))
+	}
+	text += fmt.Sprintf("  %d recoveries with %d keys: frozen for %.0f ms (median), %.0f (longest); no write at any client for %.0f, %.0f\n", len(f.Joining), f.Keys,
+		middle(f.Joining, func(x join) float64 { return x.Frozen }), largest(f.Joining, func(x join) float64 { return x.Frozen }),
+		middle(f.Joining, func(x join) float64 { return x.Writes }), largest(f.Joining, func(x join) float64 { return x.Writes }))
+	if f.Unasked > 0 {
+		text += fmt.Sprintf("  %d members were lost by themselves: this machine had no processor for them for longer than a lease\n", f.Unasked)
+	}
+	if x := f.Large; x != nil {
+		text += fmt.Sprintf("  a recovery with %d keys: frozen for %.1f ms, no write at any client for %.1f, filled in %.1f s\n", x.Slots, x.Frozen, x.Writes, x.All/1000)
+	}
+	return text
+}
+
+// missed notes the aims that were missed.
+func (f *figures) missed() {
+	f.Missed = []string{}
+	for _, x := range f.Failure {
+		if x.Writes > aimOutage {
+			f.Missed = append(f.Missed, fmt.Sprintf("%s (%s) lost: no write for %.0f ms, and the aim is %d", x.Switch, x.Position, x.Writes, aimOutage))
+		}
+	}
+	if x := f.Large; x != nil && x.Frozen > aimPause {
+		f.Missed = append(f.Missed, fmt.Sprintf("%s brought in with %d slots: frozen for %.1f ms, and the aim is %d", x.Switch, x.Slots, x.Frozen, aimPause))
+	}
+}
+
+// mergeFigures makes one file of those that the engines have left.
+func mergeFigures(t *testing.T, folder string, engines []string) {
+	said := func(name string, args ...string) string {
+		b, _ := exec.Command(name, args...).Output()
+		return strings.TrimSpace(string(b))
+	}
+	commit := said("git", "rev-parse", "HEAD")
+	if said("git", "status", "--porcelain") != "" {
+		commit += "-dirty"
+	}
+	cpu := "unknown"
+	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				cpu = strings.TrimSpace(value)
+			}
+		}
+	}
+	all := map[string]any{"commit": commit, "date": time.Now().UTC().Format(time.RFC3339), "kernel": said("uname", "-r"), "cpus": runtime.NumCPU(), "cpu": cpu, "go": runtime.Version()}
+	if v := said("simple_switch_grpc", "--version"); v != "" {
+		all["simple_switch_grpc"] = v
+	}
+	var runs []figures
+	for _, e := range engines {
+		b, err := os.ReadFile(filepath.Join(folder, "survive-"+e+".json"))
+		if err != nil {
+			continue // skipped, with the reason in the output
+		}
+		var f figures
+		if err := json.Unmarshal(b, &f); err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, f)
+	}
+	all["runs"] = runs
+	b, err := json.MarshalIndent(all, "", "\t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "survive.json"), append(b, '\n'), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,299 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/etcd-monitor/gateway"
+	"github.com/netcraq/netcraq/etcd-monitor/guarded"
+	"github.com/netcraq/netcraq/etcd-monitor/guardedshell"
+	"github.com/netcraq/netcraq/etcd-monitor/histories"
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
+	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/etcd-monitor/slotclient"
+	"github.com/netcraq/netcraq/test/system/lab"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// envGateways is how long TestGateways goes on; a Go duration.
+const envGateways = "NETCRAQ_LINEARIZABLE"
+
+// hits counts the reads that the network answered, for all gateways.
+type hits struct {
+	*hotkeys.Metrics
+	n *atomic.Int64
+}
+
+func (h hits) Hit() { h.n.Add(1) }
+
+// etcdGateway is a gateway's key-value service whose packets are sent by a host.
+type etcdGateway struct {
+	*guarded.Server
+	kill func()
+}
+
+// startEtcdGateway starts one. sessions is the first of 16 writer sessions of its own.
+func startEtcdGateway(nw *lab.Network, at *lab.Host, endpoints []string, sessions uint16, hit *atomic.Int64) *etcdGateway {
+	t := nw.T
+	must := func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+	must(err)
+	follower, err := placement.Follow(t.Context(), etcd, placement.DefaultPrefix, nil)
+	must(err)
+	cfg := client.Config{Addresses: []netip.AddrPort{netip.AddrPortFrom(lab.ServiceAddr, wire.Port)}, Profile: wire.Profile1024, Retransmit: slotclient.Retransmit}
+	for i := 1; i <= nw.Layout.N; i++ {
+		cfg.Addresses = append(cfg.Addresses, netip.AddrPortFrom(lab.SwitchAddr(i), wire.Port))
+	}
+	var own []client.Session
+	for i := range uint16(16) {
+		own = append(own, client.Session{ID: sessions + i, NextRequest: 1})
+	}
+	cfg.Sessions = client.StaticSessions(own...)
+	var c *client.Client
+	must(at.Inside(func() { c, err = client.New(t.Context(), cfg) }))
+	must(err)
+	slots := slotclient.NewNetwork(nil)
+	slots.Set(3, c, wire.Profile1024.ValueBytes())
+	seals := seal.NewKeys(etcd, placement.DefaultPrefix)
+	ensuring, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	must(seals.Ensure(ensuring))
+	leases := guardedshell.NewLeases(etcd, placement.DefaultPrefix, 2*time.Second, nil)
+	work := guardedshell.NewGoroutines()
+	g := &etcdGateway{Server: guarded.New(guarded.Config{
+		Etcd: pb.NewKVClient(etcd.ActiveConnection()), Slots: slots, Directory: follower, Sessions: leases, Newest: &gateway.Newest{},
+		Codec: slotcodec.NewLibrary(etcd, placement.DefaultPrefix), Seals: seals, Runtime: work, Observer: hits{hotkeys.NewMetrics(hotkeys.Bounds{}, nil), hit}, Prefix: placement.DefaultPrefix, Patience: 5 * time.Second,
+	})}
+	var once sync.Once
+	g.kill = func() {
+		once.Do(func() { // as a crash: nothing is brought to its end
+			c.Close()
+			etcd.Close()
+			work.Close()
+			follower.Close()
+			leases.Close()
+		})
+	}
+	t.Cleanup(g.kill)
+	return g
+}
+
+// faultsEach is what dies in each round of TestGateways: a switch, a gateway, and a member of etcd,
+// in any order.
+const faultsEach = 3
+
+// tally is what came of all rounds of TestGateways.
+type tally struct {
+	rounds, operations, unanswered, moves int
+	hits                                  int64 // reads that the network answered
+	after                                 int64 // those of them after the last fault of a round
+}
+
+// TestGateways: two gateways before an etcd of three members read and write keys that are placed in
+// real switches and removed again, while one of the gateways, one of the switches and one of the
+// members die. The gateway has a successor, the member comes back. What their clients see is
+// linearizable in keys, values, versions and revisions. `make gateways` is the long run.
+func TestGateways(t *testing.T) {
+	if !lab.InNamespace(t) {
+		return
+	}
+	total := 9 * time.Second
+	if text := os.Getenv(envGateways); text != "" {
+		var err error
+		if total, err = time.ParseDuration(text); err != nil {
+			t.Fatalf("%s: %v", envGateways, err)
+		}
+	}
+	const round = 9 * time.Second
+	binary := filepath.Join(t.TempDir(), "netcraq-switch")
+	lab.BuildSwitch(t, binary)
+	var sum tally
+	for begun := time.Now(); sum.rounds == 0 || time.Since(begun) < total; sum.rounds++ {
+		if !t.Run(strconv.Itoa(sum.rounds), func(t *testing.T) { testGateways(t, binary, uint64(sum.rounds), round, &sum) }) {
+			return
+		}
+	}
+	t.Logf("%d rounds: %d operations, %d of them without an answer; the network answered %d reads, %d of them after the faults; %d placements and removals", sum.rounds, sum.operations, sum.unanswered, sum.hits, sum.after, sum.moves)
+	// In one round of a busy machine the network may answer nothing more once two of three have
+	// died: a read that takes 5 ms is etcd's.
+	if sum.operations < 20 || sum.moves == 0 || sum.hits == 0 || sum.rounds > 2 && sum.after == 0 {
+		t.Error("too little happened")
+	}
+}
+
+func testGateways(t *testing.T, binary string, seed uint64, round time.Duration, sum *tally) {
+	etcd := etcdtest.New(t, 3, etcdtest.Options{})
+	var members []*lab.Proxy // whose connections break when their member dies, as a process's do
+	var endpoints []string
+	for _, e := range etcd.Endpoints() {
+		p := lab.StartProxy(t, strings.TrimPrefix(e, "http://"))
+		members, endpoints = append(members, p), append(endpoints, "http://"+p.Addr)
+	}
+	l := lab.Line(3, 1000)
+	l.Links = append(l.Links, [2]int{3, 1}) // there is a way around each
+	l.Chains[0].Patience = 300
+	l.Binary = binary
+	l.Profile = wire.Profile1024
+	nw := lab.NewNetwork(t, "auto", l)
+	r := nw.StartController("state")
+	r.WaitReady()
+	registry := placement.Store{KV: etcdtest.Client(t, endpoints...), Prefix: placement.DefaultPrefix}
+
+	var hit atomic.Int64
+	var gateways [2]atomic.Pointer[etcdGateway]
+	for i := range gateways {
+		gateways[i].Store(startEtcdGateway(nw, nw.Hosts[2*i], endpoints, uint16(100+100*i), &hit))
+	}
+	// These requests have nothing that etcd refuses: after any other error a write may have been
+	// executed.
+	h := histories.New(func(err error) bool { return strings.Contains(err.Error(), "nothing was written") })
+	keys := []string{"a", "b", "c", "d", "e"}
+	ctx, stop := context.WithTimeout(t.Context(), round)
+	defer stop()
+	var wg sync.WaitGroup
+	for c := range 4 {
+		wg.Go(func() {
+			h.Client(ctx, c, func() pb.KVServer { return gateways[c%2].Load() }, keys)
+		})
+	}
+	moves := 0
+	wg.Go(func() {
+		random := rand.New(rand.NewPCG(seed, 9))
+		for ctx.Err() == nil {
+			if move(ctx, r.API, registry, keys[random.IntN(len(keys))]) == nil {
+				moves++
+			}
+			time.Sleep(time.Duration(random.IntN(150)) * time.Millisecond)
+		}
+	})
+
+	random := rand.New(rand.NewPCG(seed, 10))
+	faults := [faultsEach]func() string{
+		func() string {
+			i := 1 + random.IntN(l.N)
+			nw.KillSwitch(i)
+			return fmt.Sprintf("switch %d", i)
+		},
+		func() string {
+			i := random.IntN(2)
+			old := gateways[i].Load()
+			gateways[i].Store(startEtcdGateway(nw, nw.Hosts[2*i], endpoints, 300, &hit))
+			wg.Go(old.kill)
+			return fmt.Sprintf("gateway %d", i)
+		},
+		func() string {
+			i, what := etcd.Leader(), "the leading member"
+			if seed%2 == 1 {
+				i, what = (i+1)%3, "a following member"
+			}
+			members[i].SetCut(true)
+			wg.Go(func() {
+				etcd.Kill(i)
+				time.Sleep(round / 10)
+				etcd.Start(i)
+				members[i].SetCut(false)
+			})
+			return what
+		},
+	}
+	// One at the beginning of each third of the time between the first and the last seventh, or
+	// somewhat later: each is over before the next one. Which of them is when differs from round to
+	// round.
+	begun := time.Now()
+	died := make([]string, 0, faultsEach)
+	for n, f := range random.Perm(faultsEach) {
+		at := round/7 + time.Duration(n)*round*5/(7*faultsEach) + time.Duration(random.Int64N(int64(round/14)))
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Until(begun.Add(at))):
+		}
+		after := time.Since(begun).Seconds()
+		died = append(died, fmt.Sprintf("%s after %.1f s", faults[f](), after))
+	}
+	before := hit.Load()
+	wg.Wait()
+	for i := range gateways {
+		wg.Go(gateways[i].Load().kill)
+	}
+	wg.Wait()
+	operations, unanswered := h.Count()
+	checking := time.Now()
+	if err := h.Check(2 * time.Minute); err != nil {
+		t.Error(err)
+	}
+	if _, err := h.CheckHeaders(t.Context(), etcdtest.Client(t, etcd.Endpoints()...), 1); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%s died; %d operations, %d of them without an answer; the network answered %d reads, %d of them after that; %d placements and removals; checked in %.1f s",
+		strings.Join(died, ", "), operations, unanswered, hit.Load(), hit.Load()-before, moves, time.Since(checking).Seconds())
+	sum.operations += operations
+	sum.unanswered += unanswered
+	sum.moves += moves
+	sum.hits += hit.Load()
+	sum.after += hit.Load() - before
+}
+
+// move places a key, or takes it out if there is anything of it, in etcd or in the switches: what a
+// move left half done whose answer was lost, the next one of the key brings to its end.
+func move(ctx context.Context, network *api.Client, registry placement.Store, key string) error {
+	entries, _, _, err := registry.List(ctx)
+	if err != nil {
+		return err
+	}
+	slots, err := network.Directory(ctx, "etcd:"+key, false)
+	if err != nil {
+		return err
+	}
+	e, there := entries[key]
+	if len(slots) == 0 && !there {
+		k, err := network.AddKey(ctx, "main", api.KeySpec{Name: "etcd:" + key, Value: []byte(slotcodec.Unsealed)})
+		if err != nil {
+			return err
+		}
+		made, err := network.Directory(ctx, "etcd:"+key, true)
+		if err != nil {
+			return err
+		}
+		for _, at := range made {
+			for _, s := range at.State {
+				if at.KeyID == k.KeyID && s.Status == "OK" && s.Version == s.Newest && string(s.Value) == slotcodec.Unsealed {
+					_, err = registry.Put(ctx, key, placement.Entry{ID: k.KeyID, Chain: "main", Version: s.Version})
+					return err
+				}
+			}
+		}
+		return fmt.Errorf("no member says in which version the slot of %q was made: %+v", key, made)
+	}
+	if len(slots) > 0 { // the switches first
+		if err := network.RemoveKey(ctx, "main", "etcd:"+key); err != nil {
+			return err
+		}
+	}
+	if !there {
+		return nil
+	}
+	return registry.Delete(ctx, key, e.Mod)
+}

@@ -1,0 +1,364 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/internal/linearizable"
+	"github.com/netcraq/netcraq/test/system/lab"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// TestSurvive kills the head, a middle switch and the tail of a chain under load, one after the
+// other, brings each back, and cuts one off from the controller but not from its clients, over and
+// over, with real switches, clients and time, while the cables lose, double and reorder frames.
+// `make survive` is the long run.
+//
+//	NETCRAQ_SURVIVE_ENGINES  which switches, with commas: auto, interp, tc, xdp, bmv2 (default auto)
+//	NETCRAQ_SURVIVE_SECONDS  of load (default 16)
+//	NETCRAQ_SURVIVE_KEYS     how many keys the chain has (default 200)
+//	NETCRAQ_SURVIVE_SLOTS    how many it has when, at the end, a last switch is brought in with little load beside it (default 0: none is)
+//	NETCRAQ_SURVIVE_OUT      a folder for the figures
+func TestSurvive(t *testing.T) {
+	engines := strings.Split(setting("ENGINES", "auto"), ",")
+	if out := setting("OUT", ""); out != "" && os.Getenv(lab.EnvInside) == "" {
+		for _, engine := range engines { // of an earlier run
+			os.Remove(filepath.Join(out, "survive-"+engine+".json"))
+		}
+	}
+	for _, engine := range engines {
+		t.Run(engine, func(t *testing.T) { survive(t, engine) })
+	}
+	if out := setting("OUT", ""); out != "" && os.Getenv(lab.EnvInside) == "" {
+		mergeFigures(t, out, engines)
+	}
+}
+
+func setting(name, otherwise string) string {
+	if v := os.Getenv("NETCRAQ_SURVIVE_" + name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+func number(t *testing.T, name string, otherwise int) int {
+	n := otherwise
+	if v := setting(name, ""); v != "" {
+		if _, err := fmt.Sscan(v, &n); err != nil || n < 0 {
+			t.Fatalf("NETCRAQ_SURVIVE_%s is %q, and must be a number", name, v)
+		}
+	}
+	return n
+}
+
+// What the cables do, and how long a lease is.
+const (
+	surviveFaults = "seed=1; */rx: loss=0.01, dup=0.01, reorder=0.01"
+	surviveLease  = 200 // milliseconds
+	clients       = 8
+	hotKeys       = 16
+)
+
+func survive(t *testing.T, engine string) {
+	if engine == "bmv2" {
+		lab.MustLook(t, "simple_switch_grpc")
+	}
+	if !lab.InNamespace(t) {
+		return
+	}
+	duration := time.Duration(number(t, "SECONDS", 16)) * time.Second
+	keys := number(t, "KEYS", 200)
+	l := lab.Line(4, surviveLease)
+	l.Links = append(l.Links, [2]int{4, 1}, [2]int{1, 3}) // there is a way around each
+	l.Chains[0].Patience = surviveLease / 2
+	l.Faults = surviveFaults
+	nw := lab.NewNetwork(t, engine, l)
+	c := nw.StartController("state.json")
+	c.WaitReady()
+	quiet := "never written again"
+	specs := []api.KeySpec{{Name: "quiet", Value: []byte(quiet)[:16]}}
+	for i := range keys - 1 {
+		specs = append(specs, api.KeySpec{Name: fmt.Sprintf("k%d", i)})
+	}
+	placed, err := c.API.AddKeys(t.Context(), "main", specs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hot []uint32
+	for _, k := range placed[1 : 1+hotKeys] {
+		hot = append(hot, k.KeyID)
+	}
+	s, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: clients + 1, Owner: "survive"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() { // the leases of the sessions
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(s.TTL() / 4):
+				c.API.KeepSessions(context.Background(), s.Lease)
+			}
+		}
+	}()
+
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var history []linearizable.Call
+	run := func(i int, d time.Duration) {
+		w := lab.Workload{Client: i, Service: lab.ServiceAddr, Keys: hot, Session: s.Sessions[i], Duration: d, Reads: i%4 == 3}
+		for n := range nw.Hosts {
+			w.Others = append(w.Others, lab.SwitchAddr(1+(i+n)%len(nw.Hosts)))
+		}
+		h, err := nw.Hosts[i%len(nw.Hosts)].Work(w)
+		if err != nil {
+			t.Errorf("client %d: %v", i, err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		history = append(history, h...)
+	}
+	for i := range clients {
+		wg.Go(func() { run(i, duration) })
+	}
+	answers := make([][]int64, len(nw.Hosts)) // of each switch
+	for i := range nw.Hosts {
+		wg.Go(func() {
+			r, err := nw.Hosts[i].Request(lab.HostRequest{Watch: &lab.Watch{Switch: lab.SwitchAddr(i + 1), Key: placed[0].KeyID, Value: quiet[:16], Duration: duration}})
+			if answers[i] = r.Answers; err != nil {
+				t.Errorf("the reader at switch %d: %v", i+1, err)
+			}
+		})
+	}
+	f := figures{Engine: engine, Seconds: int(duration.Seconds()), Keys: keys, Faults: surviveFaults, Lease: surviveLease}
+	trouble, unasked := causeTrouble(t, nw, c, time.Now().Add(duration-time.Second))
+	wg.Wait()
+	run(clients, 300*time.Millisecond) // what all agree on in the end
+	f.Unasked = unasked
+	f.Done = checkNothingLost(t, nw, history, hot)
+	if n := number(t, "SLOTS", 0); n > keys {
+		f.Large = recoverLarge(t, nw, c, n, keys, s.Sessions[:clients], hot)
+	}
+
+	for _, m := range trouble {
+		writes := lab.LongestGap(lab.WritesDone(history), m.from, m.to)
+		if m.joined != 0 {
+			f.Joining = append(f.Joining, join{Switch: m.name, All: lab.Millis(m.joined), Frozen: lab.Millis(m.frozen), Writes: writes})
+			continue
+		}
+		x := loss{Position: m.position, Switch: m.name, Writes: writes, Reads: lab.LongestGap(lab.ReadsDone(history), m.from, m.to)}
+		for i := range answers {
+			if fmt.Sprintf("s%d", i+1) != m.name && slices.Contains(m.members, fmt.Sprintf("s%d", i+1)) {
+				x.Survivors = max(x.Survivors, lab.LongestGap(answers[i], m.from, m.to))
+			}
+		}
+		f.Failure = append(f.Failure, x)
+	}
+	for _, a := range answers {
+		f.Watched += len(a)
+	}
+	f.Calls, f.Unknown = lab.CheckHistory(t, "the chain", history, 100*f.Seconds, c.History)
+	f.missed()
+	b, err := json.MarshalIndent(f, "", "\t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s", b)
+	if out := setting("OUT", ""); out != "" {
+		if err := os.WriteFile(filepath.Join(out, "survive-"+engine+".json"), append(b, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%s", f.summary())
+	for _, m := range f.Missed {
+		t.Logf("AIM MISSED: %s", m)
+	}
+	// Reads at switches that are left must not wait for the failover, which takes more than half a
+	// lease, nor writes for more of a recovery than the freeze and a retransmission. One gap can be
+	// the machine's, most of them cannot.
+	if gap := middle(f.Failure, func(x loss) float64 { return x.Survivors }); gap > surviveLease/2 {
+		t.Errorf("when a switch was lost, those that were left mostly did not answer reads of a clean key for %.0f ms", gap)
+	}
+	if gap := middle(f.Joining, func(x join) float64 { return x.Writes - x.Frozen }); gap > surviveLease/2 {
+		t.Errorf("when a switch was brought in, there was mostly no write for %.0f ms more than the chain was frozen", gap)
+	}
+	for _, x := range f.Failure {
+		if x.Survivors > 2*surviveLease {
+			t.Errorf("%s (%s) lost: a switch that was left did not answer a read of a clean key for %.0f ms", x.Switch, x.Position, x.Survivors)
+		}
+	}
+	for _, x := range f.Joining {
+		if x.Writes > x.Frozen+2*surviveLease {
+			t.Errorf("%s recovered: no write was done for %.0f ms, and the chain was frozen for %.0f ms only", x.Switch, x.Writes, x.Frozen)
+		}
+	}
+	if t.Failed() || setting("EVENTS", "") != "" {
+		t.Logf("events:\n%s", c.History())
+	}
+}
+
+// checkNothingLost asks every switch for every key that was written: none may have a version older
+// than one that was acknowledged. It gives the number of those.
+func checkNothingLost(t *testing.T, nw *lab.Network, history []linearizable.Call, hot []uint32) (acknowledged int) {
+	newest := map[uint32]wire.Version{}
+	for _, x := range history {
+		if x.Op != wire.Read && !x.Unknown && !x.Failed && !x.Nothing {
+			acknowledged++
+			newest[x.Key] = max(newest[x.Key], x.Version)
+		}
+	}
+	for i, h := range nw.Hosts {
+		for _, k := range hot {
+			var got *wire.Packet
+			var err error
+			for try := uint32(1); try <= 50; try++ { // the cables lose frames
+				if got, err = h.Ask(lab.SwitchAddr(i+1), &wire.Packet{Op: wire.Read, Key: wire.Key(k), Request: try}, 200*time.Millisecond); err == nil && got.Status == wire.OK {
+					break
+				}
+			}
+			if err != nil || got.Status != wire.OK || got.Version < newest[k] {
+				t.Errorf("s%d has %v (%v) of the key %#x; %v was acknowledged", i+1, got, err, k, newest[k])
+			}
+		}
+	}
+	return acknowledged
+}
+
+// recoverLarge gives the chain many keys, takes its tail away and brings it back, with writers
+// only: what is measured is the pause.
+func recoverLarge(t *testing.T, nw *lab.Network, c *lab.Controller, slots, have int, sessions []api.Session, hot []uint32) *large {
+	var specs []api.KeySpec
+	for i := range slots - have {
+		specs = append(specs, api.KeySpec{Name: fmt.Sprintf("large%d", i), Value: []byte("x")})
+	}
+	for part := range slices.Chunk(specs, 2048) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		if _, err := c.API.AddKeys(ctx, "main", part); err != nil {
+			t.Fatalf("adding %d keys: %v", len(part), err)
+		}
+	}
+	c.Heal()
+	all := c.Chain().Members
+	name := all[len(all)-1].Switch
+	i := slices.Index([]string{"", "s1", "s2", "s3", "s4"}, name)
+	nw.KillSwitch(i)
+	c.WaitUntil(func() bool { return len(c.Chain().Members) == len(all)-1 && c.API.Ready(t.Context()) == nil }, "the chain to go on without "+name)
+	nw.StartSwitch(i)
+	c.WaitUntil(func() bool {
+		all, err := c.API.Switches(t.Context())
+		return err == nil && all[i-1].Ready
+	}, name+" to be set up")
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var history []linearizable.Call
+	for n := range 4 { // in short pieces, for how long it takes is not known
+		if n+1 == i {
+			continue
+		}
+		wg.Go(func() {
+			session := sessions[n]
+			for piece := 0; ; piece++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				session.NextRequest += 1 << 20 // above those of the load, and of the piece before
+				h, err := nw.Hosts[n].Work(lab.Workload{Client: 100*(piece+1) + n, Service: lab.ServiceAddr, Keys: hot, Session: session, Duration: 2 * time.Second, Writes: true})
+				if err != nil {
+					t.Errorf("a writer beside the large recovery: %v", err)
+					return
+				}
+				mu.Lock()
+				history = append(history, h...)
+				mu.Unlock()
+			}
+		})
+	}
+	time.Sleep(300 * time.Millisecond)
+	recovery, frozen := c.BringIn(name)
+	out := &large{slots, join{Switch: name, All: lab.Millis(recovery), Frozen: lab.Millis(frozen)}}
+	from, to := c.FrozenSpan()
+	close(stop)
+	wg.Wait()
+	// Around the freeze: a piece's end is no pause.
+	out.Writes = lab.LongestGap(lab.WritesDone(history), from.Add(-100*time.Millisecond), to.Add(200*time.Millisecond))
+	return out
+}
+
+// moment is a span of time in which something was done to a switch.
+type moment struct {
+	position, name string
+	from, to       time.Time
+	members        []string      // of the chain before
+	joined, frozen time.Duration // of a recovery
+}
+
+// causeTrouble takes one switch after the other away and brings it back, until there is no time
+// left for another.
+func causeTrouble(t *testing.T, nw *lab.Network, c *lab.Controller, end time.Time) (all []moment, unasked int) {
+	members := func() []string {
+		var out []string
+		for _, m := range c.Chain().Members {
+			out = append(out, m.Switch)
+		}
+		return out
+	}
+	defer func() {
+		if late := time.Since(end); late > time.Second {
+			t.Errorf("the load ended %v before the last switch was back: give NETCRAQ_SURVIVE_SECONDS more", late)
+		}
+	}()
+	time.Sleep(time.Second)
+	took := 3 * time.Second
+	for n := 0; n < 4 || time.Now().Add(took).Before(end); n++ {
+		begun := time.Now()
+		m := members()
+		position := []string{"head", "middle", "tail", "cut off"}[n%4]
+		name := map[string]string{"head": m[0], "middle": m[len(m)/2], "tail": m[len(m)-1], "cut off": m[(n/4)%len(m)]}[position]
+		i := slices.Index([]string{"", "s1", "s2", "s3", "s4"}, name)
+		lost := moment{position: position, name: name, from: time.Now(), members: m}
+		if position == "cut off" {
+			nw.Proxies[i].SetCut(true)
+		} else {
+			nw.KillSwitch(i)
+		}
+		c.WaitUntil(func() bool { return !slices.Contains(members(), name) && c.API.Ready(t.Context()) == nil }, "the chain to go on without "+name)
+		time.Sleep(500 * time.Millisecond)
+		lost.to = time.Now()
+		all = append(all, lost)
+		if position == "cut off" {
+			nw.Proxies[i].SetCut(false)
+		} else {
+			nw.StartSwitch(i)
+		}
+		c.WaitUntil(func() bool {
+			all, err := c.API.Switches(t.Context())
+			return err == nil && all[i-1].Ready
+		}, name+" to be set up")
+		time.Sleep(200 * time.Millisecond)
+		start := time.Now()
+		recovery, frozen := c.BringIn(name)
+		back := moment{position: position, name: name, from: start, joined: recovery, frozen: frozen}
+		time.Sleep(300 * time.Millisecond)
+		back.to = time.Now()
+		all = append(all, back)
+		took = max(took, time.Since(begun))
+		unasked += c.Heal()
+	}
+	return all, unasked
+}

@@ -1,0 +1,204 @@
+package inprocess
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/boottime"
+	"github.com/netcraq/netcraq/test/system/lab"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// slowStore takes as long as it is told to. What is in it is there when Save returns.
+type slowStore struct {
+	controller.Memory
+	mu    sync.Mutex
+	holds func(*controller.State) bool // while it says so of a state, the state is not saved
+}
+
+func (s *slowStore) hold(holds func(*controller.State) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holds = holds
+}
+
+func (s *slowStore) Save(st *controller.State) error {
+	for {
+		s.mu.Lock()
+		wait := s.holds != nil && s.holds(st)
+		s.mu.Unlock()
+		if !wait {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestListsTellWhatIsOnRecord: a list of keys, as a lookup, tells a KEY_ID when it is on record,
+// and only while the controller leads.
+func TestListsTellWhatIsOnRecord(t *testing.T) {
+	x := newTestbed(t, twoChains())
+	top, err := topology.Load(x.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &slowStore{}
+	var led atomic.Int64
+	var held atomic.Bool // it does not hear from the store
+	c, err := controller.New(controller.Options{Topology: top, Store: store, Leading: 100 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Led: func() boottime.Time {
+		if !held.Load() {
+			led.Store(int64(boottime.Now()))
+		}
+		return boottime.Time(led.Load())
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := lab.Serve(t, c)
+	t.Cleanup(func() { store.hold(nil) })
+	r.WaitAllReady()
+	// lists is what the two kinds of lists say, by name.
+	lists := func() map[string]uint32 {
+		t.Helper()
+		all, err := r.API.Directory(t.Context(), "", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var each []api.Key
+		for _, name := range []string{"a", "b"} {
+			keys, err := r.API.Keys(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			each = append(each, keys...)
+		}
+		rest := func(k api.Key) bool { return strings.HasPrefix(k.Name, "moved:") } // what is left of one that has moved goes at any time
+		all, each = slices.DeleteFunc(all, rest), slices.DeleteFunc(each, rest)
+		if !slices.EqualFunc(all, each, func(a, b api.Key) bool { return a.Name == b.Name && a.KeyID == b.KeyID }) {
+			t.Errorf("the directory has %+v, the chains %+v", all, each)
+		}
+		out := map[string]uint32{}
+		for _, k := range all {
+			out[k.Name] = k.KeyID
+		}
+		return out
+	}
+	// A key that is being added. Its value may be in the switches already.
+	placed := func(name string) func(*controller.State) bool {
+		return func(s *controller.State) bool {
+			return slices.ContainsFunc(s.Directory.Keys, func(k keyspace.Key) bool { return k.Name == name && k.State == "placed" })
+		}
+	}
+	store.hold(placed("/x"))
+	added := make(chan *api.Key, 1)
+	go func() {
+		k, err := r.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/x", Value: []byte("v")})
+		if err != nil {
+			t.Error(err)
+		}
+		added <- k
+	}()
+	first := uint32(wire.MakeKey(1, 1))
+	r.WaitUntil(func() bool {
+		p, err := x.once(1, lab.ServiceAddrOf(1), first)
+		return err == nil && string(p.Value) == "v"
+	}, "the value to be in the switches")
+	if got := lists(); len(got) != 0 {
+		t.Errorf("a key that is not on record is listed: %v", got)
+	}
+	store.hold(nil)
+	k := <-added
+	if k == nil || k.KeyID != first {
+		t.Fatal(k)
+	}
+	if got := lists(); len(got) != 1 || got["/x"] != first {
+		t.Errorf("a key that is on record is not listed: %v", got)
+	}
+	// One that moves.
+	time.Sleep(200 * time.Millisecond) // it moves nothing before
+	store.hold(func(s *controller.State) bool {
+		return slices.ContainsFunc(s.Directory.Keys, func(k keyspace.Key) bool { return k.Name == "/x" && k.ID.Chain() == 2 })
+	})
+	moved := make(chan *api.Key, 1)
+	go func() {
+		k, err := r.API.MoveKey(t.Context(), "a", "/x", "b")
+		if err != nil {
+			t.Error(err)
+		}
+		moved <- k
+	}()
+	second := uint32(wire.MakeKey(2, 1))
+	r.WaitUntil(func() bool {
+		p, err := x.once(1, lab.ServiceAddrOf(2), second)
+		return err == nil && string(p.Value) == "v"
+	}, "the value to be in the other chain")
+	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+		if got := lists(); len(got) != 1 || got["/x"] != first {
+			t.Fatalf("while it is not on record that it has moved: %v", got)
+		}
+	}
+	store.hold(nil)
+	if k := <-moved; k == nil || k.KeyID != second {
+		t.Fatal(k)
+	}
+	if got := lists(); got["/x"] != second {
+		t.Errorf("when it has moved: %v", got)
+	}
+	// Without leading.
+	held.Store(true)
+	time.Sleep(150 * time.Millisecond)
+	for what, ask := range map[string]func() error{
+		"the directory": func() error { _, err := r.API.Directory(t.Context(), "", false); return err },
+		"a chain":       func() error { _, err := r.API.Keys(t.Context(), "b"); return err },
+		"a lookup":      func() error { _, err := r.API.Lookup(t.Context(), "/x"); return err },
+	} {
+		if err := ask(); err == nil || !strings.Contains(err.Error(), "has not heard from the store that it leads") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestEmptyValue: a key is placed with an empty value, or with none.
+func TestEmptyValue(t *testing.T) {
+	x := newTestbed(t, lab.Layout{N: 1, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1}, Lease: 200, Patience: 0}}})
+	r := x.controller()
+	r.WaitAllReady()
+	for name, value := range map[string][]byte{"/empty": {}, "/none": nil} {
+		k, err := r.API.AddKey(t.Context(), "a", api.KeySpec{Name: name, Value: value})
+		if err != nil {
+			t.Fatal(err)
+		}
+		many, err := r.API.AddKeys(t.Context(), "a", []api.KeySpec{{Name: name + " in a list", Value: value}})
+		if err != nil || many[0].Error != nil {
+			t.Fatal(many, err)
+		}
+		want, length := wire.OK, 0
+		if value == nil {
+			want, length = wire.NotFound, -1
+		}
+		for _, id := range []uint32{k.KeyID, many[0].KeyID} {
+			p, err := x.read(lab.ServiceAddrOf(1), id)
+			if err != nil || p.Status != want || p.Tombstone != (value == nil) || len(p.Value) != 0 {
+				t.Errorf("%s reads %+v, %v", name, p, err)
+			}
+		}
+		all, err := r.API.Directory(t.Context(), name, true)
+		if err != nil || len(all) != 2 {
+			t.Fatal(all, err)
+		}
+		for _, k := range all {
+			if s := k.State[0]; s.Length != length || (s.Value == nil) != (value == nil) {
+				t.Errorf("%s is %+v", k.Name, s)
+			}
+		}
+	}
+}

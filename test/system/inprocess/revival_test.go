@@ -1,0 +1,132 @@
+package inprocess
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/test/system/lab"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// twoChains is a line of four switches: chain a at s1 and s2, b at s3 and s4.
+func twoChains() lab.Layout {
+	return lab.Layout{N: 4, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2}, Lease: 200, Patience: 0}, {ID: 2, Name: "b", Members: []int{3, 4}, Lease: 200, Patience: 0}}}
+}
+
+// TestMovedKeyStaysAway: a KEY_ID whose key has moved away must not be taken in again from what
+// switches once had. The chain that it was in must not give it entries, whatever comes and goes:
+// then it would be read under one KEY_ID, and written under the other.
+func TestMovedKeyStaysAway(t *testing.T) {
+	for _, gone := range []string{"moved", "removed"} {
+		t.Run(gone, func(t *testing.T) { t.Parallel(); goneKey(t, gone == "moved") })
+	}
+}
+
+func goneKey(t *testing.T, moved bool) {
+	x := newTestbed(t, twoChains())
+	a, b := lab.ServiceAddrOf(1), lab.ServiceAddrOf(2)
+	c := x.controller()
+	c.WaitAllReady()
+	old, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/x", Value: []byte("first")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Stop()
+	c = x.controller() // it finds the key in the switches
+	c.WaitAllReady()
+	leased, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := &leased.Sessions[0]
+	if moved {
+		k, err := c.API.MoveKey(t.Context(), "a", "/x", "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.mustWrite(b, session, k.KeyID, "second")
+	} else if err := c.API.RemoveKey(t.Context(), "a", "/x"); err != nil {
+		t.Fatal(err)
+	}
+	gone := func() bool {
+		for _, s := range x.switches {
+			if _, has := s.keys()[old.KeyID]; has {
+				return false
+			}
+		}
+		return true
+	}
+	c.WaitUntil(gone, "the old KEY_ID to have no entry")
+	// A switch that is in the other chain alone is killed, and comes back.
+	x.switches[3].kill()
+	c.WaitEvent("switch.disconnected", "s4")
+	x.switches[3].start()
+	c.WaitUntil(func() bool { s, err := c.API.Switches(t.Context()); return err == nil && s[3].Ready }, "s4 to be there")
+	check := func(when string) {
+		t.Helper()
+		time.Sleep(100 * time.Millisecond) // what compares the switches with the directory does it a moment after all are there
+		keys, err := c.API.Directory(t.Context(), "", false)
+		if want := map[bool]int{true: 1}[moved]; err != nil || len(keys) != want || moved && keys[0].Name != "/x" {
+			t.Errorf("%s, the directory has %+v, %v", when, keys, err)
+		}
+		for _, s := range x.switches {
+			if slot, has := s.keys()[old.KeyID]; has {
+				t.Errorf("%s, s%d has an entry for %#x, slot %d", when, s.n, old.KeyID, slot)
+			}
+		}
+		if r, err := x.write(a, session, old.KeyID, "lost"); err != nil || r.Status != wire.NotFound {
+			t.Errorf("%s, a write of %#x, which is gone, is answered %+v, %v", when, old.KeyID, r, err)
+		}
+	}
+	check("when a switch has come back")
+	c.Stop()
+	c = x.controller()
+	c.WaitUntil(func() bool {
+		s, err := c.API.Switches(t.Context())
+		return err == nil && s[0].Ready && s[1].Ready && s[2].Ready && s[3].Ready
+	}, "all switches to be there")
+	check("when the controller has been restarted")
+	if moved {
+		k, err := c.API.Lookup(t.Context(), "/x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := x.read(b, k.KeyID); err != nil || string(r.Value) != "second" {
+			t.Errorf("the key reads %+v, %v", r, err)
+		}
+	}
+	if !maps.Equal(x.switches[0].keys(), x.switches[1].keys()) {
+		t.Errorf("s1 has %v, s2 %v", x.switches[0].keys(), x.switches[1].keys())
+	}
+}
+
+// TestForgottenKeys: a controller whose directory is lost gives no KEY_ID and no slot before the
+// switches have said which are in use.
+func TestForgottenKeys(t *testing.T) {
+	x := newTestbed(t, lab.Layout{N: 2, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2}, Lease: 200, Patience: 0}}})
+	a := lab.ServiceAddrOf(1)
+	c := x.controllerWith(controller.Memory{})
+	old, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/old", Value: []byte("old")}) // at once: it waits for the chain
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Stop()
+	x.switches[1].suspend()
+	c = x.controllerWith(controller.Memory{})
+	time.AfterFunc(200*time.Millisecond, x.switches[1].resume)
+	k, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/new", Value: []byte("new")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k.KeyID == old.KeyID || k.Slot == old.Slot {
+		t.Errorf("the new key is %+v, the old one was %+v", k, old)
+	}
+	for id, want := range map[uint32]string{old.KeyID: "old", k.KeyID: "new"} {
+		if r, err := x.read(a, id); err != nil || string(r.Value) != want {
+			t.Errorf("%#x reads %+v, %v; want %s", id, r, err, want)
+		}
+	}
+}

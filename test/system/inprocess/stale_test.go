@@ -1,0 +1,135 @@
+package inprocess
+
+import (
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/test/system/lab"
+)
+
+// TestEarlierRecord: the controller's file is put back as it was before a switch was given up. The
+// switch still has its values of then, and a part in the chain of then or none: nobody may ever
+// read them, and the chain is what the switches say.
+func TestEarlierRecord(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		fenced bool // the switch has heard that it is no member any more
+		both   bool // the file of the keys is put back too
+	}{{"fenced", true, false}, {"out of reach", false, false}, {"with the keys", true, true}} {
+		t.Run(c.name, func(t *testing.T) { t.Parallel(); earlierRecord(t, c.fenced, c.both) })
+	}
+}
+
+func earlierRecord(t *testing.T, fenced, both bool) {
+	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 3}, Lease: 200, Patience: 100}}})
+	service := lab.ServiceAddrOf(1)
+	c := x.controller()
+	c.WaitAllReady()
+	add := func(name, value string) uint32 {
+		t.Helper()
+		k, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: name, Value: []byte(value)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k.KeyID
+	}
+	key, gone := add("/x", "old"), add("/gone", "old")
+	c.Stop()
+	files := []string{x.state}
+	if both {
+		files = append(files, x.keysFile())
+	}
+	copies := map[string][]byte{}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copies[f] = b
+	}
+	c = x.controller()
+	c.WaitAllReady()
+	members := func(want int) func() bool {
+		return func() bool {
+			ch, err := c.API.Chain(t.Context(), "a")
+			return err == nil && ch.Ready && len(ch.Members) == want
+		}
+	}
+	x.switches[2].suspend()
+	c.WaitUntil(members(2), "the chain to go on without s3")
+	leased, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.mustWrite(service, &leased.Sessions[0], key, "new")
+	if err := c.API.RemoveKey(t.Context(), "a", "/gone"); err != nil {
+		t.Fatal(err)
+	}
+	later := add("/later", "new")
+	if fenced {
+		x.switches[2].resume()
+		c.WaitUntil(func() bool { s, err := c.API.Switches(t.Context()); return err == nil && s[2].Ready }, "s3 to be back")
+		time.Sleep(50 * time.Millisecond) // and to be told
+	}
+	c.Stop()
+	x.switches[2].resume()
+	for f, b := range copies {
+		if err := os.WriteFile(f, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The one that knows least is heard first.
+	x.switches[0].suspend()
+	x.switches[1].suspend()
+	c = x.controller()
+	done := make(chan struct{})
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if r, err := x.once(3, lab.SwitchAddr(3), key); err == nil && string(r.Value) == "old" {
+				t.Errorf("s3 reads %+v", r)
+				return
+			}
+		}
+	})
+	time.Sleep(500 * time.Millisecond)
+	x.switches[0].resume()
+	x.switches[1].resume()
+	c.WaitUntil(members(2), "the chain to be what it was")
+	time.Sleep(300 * time.Millisecond)
+	close(done)
+	reader.Wait()
+	ch, err := c.API.Chain(t.Context(), "a")
+	if err != nil || len(ch.Members) != 2 || ch.Members[0].Switch != "s1" || ch.Members[1].Switch != "s2" {
+		t.Errorf("%+v, %v", ch, err)
+	}
+	for at := 1; at <= 3; at++ {
+		for id, want := range map[uint32]string{key: "new", later: "new"} {
+			if r, err := x.ask(at, service, readOf(id)); err != nil || string(r.Value) != want {
+				t.Errorf("%#x, from h%d: %+v, %v", id, at, r, err)
+			}
+		}
+	}
+	// KEY_IDs that were given after the copy are not given again, and what was removed stays away.
+	next := add("/next", "new")
+	for _, s := range x.switches[:2] {
+		if keys := s.keys(); len(keys) != 3 || next == later || next == gone {
+			t.Errorf("s%d has %v; the next key is %#x", s.n, keys, next)
+		}
+	}
+	if _, err := c.API.Lookup(t.Context(), "/gone"); err == nil {
+		t.Error("a key that was removed is there again")
+	}
+	// Sessions that were leased after the copy are not leased again at once.
+	if again, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1}); err == nil {
+		t.Errorf("%+v is leased, and %+v may be in use", again.Sessions, leased.Sessions)
+	}
+}

@@ -1,0 +1,69 @@
+package lab
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/netcraq/netcraq/internal/linearizable"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// ReadsDone are the times at which reads were answered, sorted.
+func ReadsDone(history []linearizable.Call) []int64 {
+	return ends(history, func(c linearizable.Call) bool { return c.Op == wire.Read })
+}
+
+// WritesDone is the same of writes.
+func WritesDone(history []linearizable.Call) []int64 {
+	return ends(history, func(c linearizable.Call) bool { return c.Op == wire.Write })
+}
+
+func ends(history []linearizable.Call, kind func(linearizable.Call) bool) (out []int64) {
+	for _, x := range history {
+		if kind(x) && !x.Unknown && !x.Nothing {
+			out = append(out, x.End)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// LongestGap is the longest time without one of the answers, in milliseconds.
+func LongestGap(answers []int64, from, to time.Time) float64 {
+	longest, last := int64(0), from.UnixNano()
+	for _, a := range answers {
+		if a > from.UnixNano() && a < to.UnixNano() {
+			longest, last = max(longest, a-last), a
+		}
+	}
+	return Millis(time.Duration(max(longest, to.UnixNano()-last)))
+}
+
+func Millis(d time.Duration) float64 { return math.Round(d.Seconds()*1e5) / 100 }
+
+// CheckHistory fails a test whose clients' history is not linearizable, or has fewer calls than say
+// something. more is what is told of one that is not. It gives the number of calls, and of those
+// whose outcome is not known.
+func CheckHistory(t *testing.T, what string, history []linearizable.Call, least int, more ...func() string) (calls, unknown int) {
+	t.Helper()
+	for _, x := range history {
+		if x.Unknown {
+			unknown++
+		}
+	}
+	t.Logf("%s: %d calls, %d of unknown outcome", what, len(history), unknown)
+	if len(history) < least {
+		t.Errorf("%s: only %d calls: this says little", what, len(history))
+	}
+	if result := porcupine.CheckOperationsTimeout(linearizable.Added, linearizable.Operations(history), 2*time.Minute); result != porcupine.Ok {
+		t.Errorf("%s: the history is not linearizable: %v", what, result)
+		for _, m := range more {
+			t.Log(m())
+		}
+	}
+	return len(history), unknown
+}

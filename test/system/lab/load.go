@@ -1,0 +1,138 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/internal/linearizable"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// The load of TestSurvive: what the clients do, in the processes that are hosts.
+
+// Workload is what a host does until its input ends.
+type Workload struct {
+	Client   int
+	Service  netip.Addr
+	Others   []netip.Addr
+	Reads    bool // nothing else
+	Writes   bool // the same
+	Keys     []uint32
+	Session  api.Session
+	Duration time.Duration
+}
+
+// run makes calls for a while, and gives the history.
+func (l Workload) run() ([]linearizable.Call, error) {
+	cfg := client.Config{Sessions: client.StaticSessions(client.Session{ID: l.Session.ID, NextRequest: l.Session.NextRequest})}
+	for _, a := range append([]netip.Addr{l.Service}, l.Others...) {
+		cfg.Addresses = append(cfg.Addresses, netip.AddrPortFrom(a, wire.Port))
+	}
+	ctx := context.Background()
+	c, err := client.New(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	r := rand.New(rand.NewPCG(1, uint64(l.Client)))
+	seen := map[uint32]wire.Version{}
+	var history []linearizable.Call
+	for n, end := 0, time.Now().Add(l.Duration); time.Now().Before(end); n++ {
+		k := l.Keys[r.IntN(len(l.Keys))]
+		x := linearizable.Call{Client: l.Client, Key: k, Op: wire.Read, Value: fmt.Sprintf("%d.%d", l.Client, n)}
+		switch i := r.IntN(10); {
+		case l.Reads:
+		case l.Writes:
+			x.Op = wire.Write
+		case i < 4:
+			x.Op = wire.Write
+		case i < 6:
+			x.Op, x.Expected = wire.CAS, seen[k]
+		}
+		limit, cancel := context.WithTimeout(ctx, 3*time.Second)
+		x.Begin = time.Now().UnixNano()
+		req := client.Request{Op: x.Op, Key: wire.Key(k), Expected: x.Expected}
+		if x.Op != wire.Read {
+			req.Value = []byte(x.Value)
+		}
+		res := c.Batch(limit, []client.Request{req})[0]
+		x.End = time.Now().UnixNano()
+		cancel()
+		x.Version, x.Got, x.Found = res.Version, string(res.Value), res.Err == nil
+		var e *client.OpError
+		if errors.As(res.Err, &e) {
+			switch {
+			case e.OutcomeUnknown:
+				x.Unknown = true
+			case errors.Is(e, client.ErrNotFound):
+				x.Version = e.Version
+			case errors.Is(e, client.ErrCASFailed):
+				x.Failed, x.Version, x.Got, x.Found = true, e.Version, string(e.Value), e.Found
+			case errors.Is(e, client.ErrTimeout):
+				x.Nothing = true
+			default:
+				return history, e
+			}
+		}
+		if x.Version != 0 {
+			seen[k] = x.Version
+		}
+		history = append(history, x)
+		time.Sleep(time.Duration(r.Int64N(int64(4 * time.Millisecond))))
+	}
+	return history, nil
+}
+
+// Watch asks one switch for a key that nobody writes, all the time: when does it not answer?
+type Watch struct {
+	Switch   netip.Addr
+	Key      uint32
+	Value    string
+	Duration time.Duration
+}
+
+// readers is how many ask at a time, so that a frame that is lost shows in no gap.
+const readers = 4
+
+// run gives the times of the answers, Unix nanoseconds, sorted.
+func (w Watch) run() ([]int64, error) {
+	var mu sync.Mutex
+	var answers []int64
+	var wrong error
+	end := time.Now().Add(w.Duration)
+	var wg sync.WaitGroup
+	for n := range readers {
+		wg.Go(func() {
+			for i := uint32(1); time.Now().Before(end); i++ {
+				p := &wire.Packet{Op: wire.Read, Key: wire.Key(w.Key), Request: i<<4 | uint32(n)}
+				payload, err := p.Marshal(wire.Profile128)
+				if err != nil {
+					panic(err)
+				}
+				r := exchangeUDP(HostRequest{To: netip.AddrPortFrom(w.Switch, wire.Port), Payload: payload, Timeout: 20 * time.Millisecond})
+				var q wire.Packet
+				if r.Err != "" || q.Unmarshal(r.Payload, wire.Profile128) != nil || q.Request != p.Request || q.Status != wire.OK {
+					continue
+				}
+				mu.Lock()
+				if string(q.Value) != w.Value {
+					wrong = fmt.Errorf("%v answered %q for a key that is %q", w.Switch, q.Value, w.Value)
+				}
+				answers = append(answers, time.Now().UnixNano())
+				mu.Unlock()
+				time.Sleep(2 * time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(answers)
+	return answers, wrong
+}

@@ -1,0 +1,125 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/client/fromadmin"
+	"github.com/netcraq/netcraq/internal/linearizable"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// The load of TestAdversary: clients that know keys by their names.
+
+// NamedWork is what a client that knows keys by their names does.
+type NamedWork struct {
+	Client   int
+	Admin    []string // addresses of the controllers
+	Services []netip.Addr
+	Names    []string
+	Duration time.Duration
+}
+
+// A client process keeps its client, and with that its sessions, from one piece of work to the
+// next.
+var (
+	ownClient     *client.Client
+	makeOwnClient sync.Once
+)
+
+// run makes calls for a while, and gives the history.
+func (w NamedWork) run() (history []linearizable.Call, err error) {
+	ctx := context.Background()
+	makeOwnClient.Do(func() {
+		var cfg client.Config
+		for _, a := range w.Services {
+			cfg.Addresses = append(cfg.Addresses, netip.AddrPortFrom(a, wire.Port))
+		}
+		cfg.Sessions = fromadmin.Sessions(api.NewClient(strings.Join(w.Admin, ",")), 2, "adversary")
+		ownClient, err = client.New(ctx, cfg)
+	})
+	if ownClient == nil {
+		return nil, fmt.Errorf("making the client: %w", err)
+	}
+	admin := api.NewClient(strings.Join(w.Admin, ","))
+	defer admin.Close()
+	r := rand.New(rand.NewPCG(3, uint64(w.Client)))
+	places := map[string]uint32{}
+	seen := map[uint32]wire.Version{}
+	for n, end := 0, time.Now().Add(w.Duration); time.Now().Before(end); n++ {
+		name := w.Names[r.IntN(len(w.Names))]
+		if places[name] == 0 {
+			limit, cancel := context.WithTimeout(ctx, time.Second)
+			k, err := admin.Lookup(limit, name)
+			cancel()
+			if err != nil { // it is nowhere, on its way, or nobody leads
+				time.Sleep(2 * time.Millisecond)
+				continue
+			}
+			places[name] = k.KeyID
+		}
+		x := linearizable.Call{Client: w.Client, Name: name, Key: places[name], Op: wire.Read, Value: fmt.Sprintf("%d.%d", w.Client, n)}
+		switch i := r.IntN(10); {
+		case i < 4:
+			x.Op = wire.Write
+		case i < 6:
+			x.Op, x.Expected = wire.CAS, seen[x.Key]
+		}
+		if executed := callByName(ctx, w.Services, &x); executed {
+			history = append(history, x)
+		}
+		if x.Absent || x.Unknown {
+			delete(places, name)
+		}
+		if x.Version != 0 {
+			seen[x.Key] = x.Version
+		}
+		time.Sleep(time.Duration(r.Int64N(int64(4 * time.Millisecond))))
+	}
+	return history, nil
+}
+
+// callByName makes the call. It says whether it may have had an effect or an answer: what the library says
+// was surely not executed is none.
+func callByName(ctx context.Context, services []netip.Addr, x *linearizable.Call) bool {
+	limit, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	req := client.Request{Op: x.Op, Key: wire.Key(x.Key), Expected: x.Expected}
+	if x.Op != wire.Read {
+		req.Value = []byte(x.Value)
+	}
+	for _, a := range services { // the chain's own
+		if a == ServiceAddrOf(int(wire.Key(x.Key).Chain())) {
+			client.At(netip.AddrPortFrom(a, wire.Port))(&req)
+		}
+	}
+	x.Begin = time.Now().UnixNano()
+	res := ownClient.Batch(limit, []client.Request{req})[0]
+	x.End = time.Now().UnixNano()
+	x.Version, x.Got, x.Found = res.Version, string(res.Value), res.Err == nil
+	var e *client.OpError
+	switch {
+	case res.Err == nil:
+	case !errors.As(res.Err, &e):
+		return false
+	case e.OutcomeUnknown:
+		x.Unknown, x.Version = true, 0
+	case errors.Is(e, client.ErrNotFound) && e.Version == 0:
+		x.Absent = true
+	case errors.Is(e, client.ErrNotFound): // a tombstone: nobody deletes
+		x.Version = e.Version
+	case errors.Is(e, client.ErrCASFailed):
+		x.Failed, x.Version, x.Got, x.Found = true, e.Version, string(e.Value), e.Found
+	default:
+		return false
+	}
+	return true
+}

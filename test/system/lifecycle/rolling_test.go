@@ -1,0 +1,124 @@
+package lifecycle
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/topologytest"
+	"github.com/netcraq/netcraq/test/system/lab"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// formerProgram is the program of the version before: it knows no principals, realms, leases of
+// sessions and rates.
+func formerProgram(t *testing.T) *p4rt.Pipeline {
+	t.Helper()
+	info, err := p4rt.LoadInfo("testdata/former/netcraq-128.p4info.txtpb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, err := os.ReadFile("testdata/former/netcraq-128.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	json, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl, err := p4rt.NewPipeline(info, json)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pl
+}
+
+// load has a switch run a program, as a controller of before has left it.
+func load(nw *lab.Network, i int, pl *p4rt.Pipeline) {
+	nw.T.Helper()
+	c, err := p4rt.New(p4rt.Options{Name: "before", Target: nw.Proxies[i].Addr, DeviceID: uint64(i), ElectionID: p4rt.ElectionID{Low: 1}, Info: pl.Info}, p4rt.Handler{})
+	if err != nil {
+		nw.T.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(nw.T.Context())
+	done := make(chan struct{})
+	go func() { c.Run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+	poll.Until(nw.T, 20*time.Second, "this is the primary client", func() bool { return c.State().Phase == p4rt.Primary })
+	if _, err := c.EnsurePipeline(ctx, pl); err != nil {
+		nw.T.Fatal(err)
+	}
+}
+
+// TestRolling takes a live chain from the program of the version before to this one, while its keys
+// are read and written: nothing is lost, and when the last switch has it, a host that the topology
+// gives no access has none. Until then it has, as before.
+func TestRolling(t *testing.T) {
+	for _, engine := range []string{"auto", "bmv2"} {
+		t.Run(engine, func(t *testing.T) {
+			if engine == "bmv2" {
+				lab.MustLook(t, "simple_switch_grpc")
+			}
+			if !lab.InNamespace(t) {
+				return
+			}
+			l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {1, 3}}, Chains: []lab.Chain{{ID: 1, Name: "c1", Members: []int{1, 2, 3}, Lease: 500, Patience: 1500}}}
+			nw := lab.NewNetwork(t, engine, l)
+			former := formerProgram(t)
+			for i := 1; i <= l.N; i++ {
+				load(nw, i, former)
+			}
+			closed := nw.Changed(func(top topologytest.Object) {
+				for _, h := range top["hosts"].([]any) {
+					if h.(topologytest.Object)["name"] == "h3" {
+						h.(topologytest.Object)["access"] = topologytest.Object{}
+					}
+				}
+			})
+			c := nw.StartControllerWith("state.json", closed)
+			c.WaitEvent("chain.ready", "")
+			kept, err := c.API.AddKey(t.Context(), "c1", api.KeySpec{Name: "kept", Value: []byte("over all of it")})
+			if err != nil {
+				t.Fatalf("%v\n%s", err, c.History())
+			}
+			if r, err := nw.Hosts[2].Read(lab.ServiceAddrOf(1), kept.KeyID); err != nil || string(r.Value) != "over all of it" {
+				t.Errorf("while nothing is enforced h3 reads %v, %v", r, err)
+			}
+			const length = 8 * time.Second
+			began := time.Now()
+			histories := c.Clients(4, 1, []int{1, 2, 3}, length, func(i int) *lab.Host { return nw.Hosts[i%2] })
+			c.WaitEvent("network.enforces-access", "")
+			t.Logf("all switches run this program after %v", time.Since(began).Round(time.Millisecond))
+			c.WaitUntil(func() bool { return c.AllReady(3) }, "the chain to be whole again")
+			// The default of `access` is changed right after the last switch has said that it is
+			// there.
+			c.WaitUntil(func() bool {
+				_, err := nw.Hosts[2].Ask(lab.ServiceAddrOf(1), &wire.Packet{Op: wire.Read, Request: 1, Key: wire.Key(kept.KeyID)}, 200*time.Millisecond)
+				return err != nil
+			}, "h3's port to be closed")
+			for i := range 2 {
+				if r, err := nw.Hosts[i].Read(lab.ServiceAddrOf(1), kept.KeyID); err != nil || string(r.Value) != "over all of it" {
+					t.Errorf("h%d reads %v, %v", i+1, r, err)
+				}
+			}
+			counters, err := c.API.Counters(t.Context(), "s3")
+			if err != nil || counters.Events["drop_closed_port"] == 0 {
+				t.Errorf("s3 has counted %v, %v", counters, err)
+			}
+			h := histories()[1]
+			t.Logf("the longest time without a write: %.0f ms", lab.LongestGap(lab.WritesDone(h), began, began.Add(length)))
+			lab.CheckHistory(t, "the chain", h, 500, c.History)
+		})
+	}
+}
