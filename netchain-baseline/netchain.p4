@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NetChain for v1model: chain replication in switch registers (Jin et al., "NetChain: Scale-Free Sub-RTT Coordination", NSDI 2018), as the paper "Scalable Data Plane
- * Caching for Kubernetes" (CNSM 2022) compares against it. Written from the papers, to be as good as its authors would make it.
+ * NetChain for v1model: chain replication in switch registers (Jin et al., "NetChain: Scale-Free
+ * Sub-RTT Coordination", NSDI 2018), as the paper "Scalable Data Plane Caching for Kubernetes"
+ * (CNSM 2022) compares against it. Written from the papers, to be as good as its authors would make
+ * it.
  *
  *   parser ─▶ Detour ─▶ Replica ─▶ Detour ─▶ Routing ─▶ deparser
  *             around    read, or    the same   IPv4
@@ -9,9 +11,11 @@
  *             that are  go on       next one
  *             gone
  *
- * The client puts the chain into the packet: the switch to ask is the IPv4 destination, those that come after it are the list in the header, SC of them.
- * A switch that has done its part makes the next one the destination. A read is sent to the tail alone; its list has the others from tail to head, for when the tail is gone.
- * Keys are in virtual groups (a key's top byte): a switch that comes back is filled, and takes its place, for one group after the other.
+ * The client puts the chain into the packet: the switch to ask is the IPv4 destination, those that
+ * come after it are the list in the header, SC of them. A switch that has done its part makes the
+ * next one the destination. A read is sent to the tail alone; its list has the others from tail to
+ * head, for when the tail is gone. Keys are in virtual groups (a key's top byte): a switch that
+ * comes back is filled, and takes its place, for one group after the other.
  *
  *   -D SEQ_BITS=16 | 128    width of the sequence number: 16 as NetChain published it, 128 as in the CNSM comparison
  *   -D SLOTS=n              how many keys a switch holds
@@ -26,8 +30,9 @@
 #define SLOTS 65536
 #endif
 
-/* A number is one of a session (the upper bits) and counts in it (the lower ones). Every new head begins a session, so that it never gives a number that the one before it
- * has given (NetChain, section 5.1). With 16 bits there is room for counting alone. */
+/* A number is one of a session (the upper bits) and counts in it (the lower ones). Every new head
+ * begins a session, so that it never gives a number that the one before it has given (NetChain,
+ * section 5.1). With 16 bits there is room for counting alone. */
 #if SEQ_BITS == 16
 #define SESSION_BITS 0
 #else
@@ -39,7 +44,8 @@
 #define VALUE_BYTES 16
 #define CPU_PORT 510
 
-/* OP, STATUS, SC (1 + 1 + 2 bytes), KEY (4), SEQ, VALUE (16), and eight addresses: 58 bytes with a SEQ of 16 bits, 72 with 128. */
+/* OP, STATUS, SC (1 + 1 + 2 bytes), KEY (4), SEQ, VALUE (16), and eight addresses: 58 bytes with a
+ * SEQ of 16 bits, 72 with 128. */
 #define NETCHAIN_UDP_LENGTH (8 + 8 + SEQ_BITS / 8 + VALUE_BYTES + 32)
 
 typedef bit<48> mac_addr_t;
@@ -60,7 +66,8 @@ enum bit<8> op_t {
     DELETE_REPLY = 8
 }
 
-/* In a reply the outcome. In a request whether the head has given it a number, and whether it has found that a CAS fails (STATUS_CAS_FAILED), and that against nothing (NOTHING). */
+/* In a reply the outcome. In a request whether the head has given it a number, and whether it has
+ * found that a CAS fails (STATUS_CAS_FAILED), and that against nothing (NOTHING). */
 const bit<8> STATUS_OK         = 0;
 const bit<8> STATUS_NOT_FOUND  = 1;
 const bit<8> STATUS_CAS_FAILED = 2;
@@ -117,12 +124,18 @@ struct metadata_t {
     bit<32>       slot;
     bit<32>       session;
     bool          head;
-    bool          taken;
+    bool          is_local;
     bit<1>        whole;
     bool          skipped;
+    bit<SEQ_BITS>   stored;               // what the slot holds: its number,
+    bit<1>          there;                // whether it holds a value at all,
+    bit<VALUE_BITS> value;                // and the value
+    bool            fresh;                // the packet's is newer
+    bool            failed;               // the packet's CAS has failed, here or at the head
 }
 
-parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+                    inout standard_metadata_t standard_metadata) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {
@@ -153,9 +166,50 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
 control CheckChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.fragment_offset,
-              hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
+            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
+              hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
             hdr.ipv4.checksum, HashAlgorithm.csum16);
+    }
+}
+
+/* Is what comes newer than what is here? In the head it is given its number first, and a CAS is
+ * decided. */
+control Numbering(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        meta.failed = (hdr.netchain.STATUS & STATUS_CAS_FAILED) != 0;
+        if ((hdr.netchain.STATUS & NUMBERED) != 0) {
+#if SEQ_BITS == 16
+            /* 16 bits wrap: what is less than half the circle ahead is newer (RFC 1982). */
+            bit<SEQ_BITS> ahead = hdr.netchain.SEQ - meta.stored;
+            meta.fresh = ahead != 0 && ahead < 0x8000;
+#else
+            meta.fresh = hdr.netchain.SEQ > meta.stored;
+#endif
+        } else if (meta.head) {
+            hdr.netchain.STATUS = NUMBERED;
+            meta.failed = false;
+            if (hdr.netchain.OP == op_t.CAS) {
+                meta.failed = meta.value[63:0] != hdr.netchain.VALUE[127:64];
+                hdr.netchain.VALUE = 64w0 ++ hdr.netchain.VALUE[63:0];
+            }
+            if (meta.failed) {
+                hdr.netchain.STATUS = NUMBERED | STATUS_CAS_FAILED;
+                if (meta.there == 0) {
+                    hdr.netchain.STATUS = NUMBERED | STATUS_CAS_FAILED | NOTHING;
+                }
+                hdr.netchain.SEQ = meta.stored;
+                hdr.netchain.VALUE = meta.value;
+            } else {
+                meta.fresh = true;
+#if SEQ_BITS == 16
+                hdr.netchain.SEQ = meta.stored + 1;
+#else
+                /* A new session counts on from where the last one was: its numbers are the larger
+                 * ones whatever was lost. */
+                hdr.netchain.SEQ = meta.session ++ (meta.stored[COUNT_BITS - 1:0] + 1);
+#endif
+            }
+        }
     }
 }
 
@@ -166,15 +220,18 @@ control CheckChecksum(inout headers_t hdr, inout metadata_t meta) {
  *   CAS     ─▶ at the head: does the value match? ───┤─▶ newer than what is here? ─▶ store ─▶ on to the next, or, from the last, answer
  *   DELETE  ─▶ as a WRITE of nothing ────────────────┘        └─ no: drop
  *
- * A CAS that fails goes on to the tail with what it failed against, in case the write of that was lost on its way: the tail says that it has failed, and from then on
- * whoever reads there must see why. Each register is read and written once. */
+ * A CAS that fails goes on to the tail with what it failed against, in case the write of that was
+ * lost on its way: the tail says that it has failed, and from then on whoever reads there must see
+ * why. Each register is read and written once. */
 control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     register<bit<SEQ_BITS>>(SLOTS) sequence;              // of what a slot holds
     register<bit<VALUE_BITS>>(SLOTS) objects;
     register<bit<1>>(SLOTS) present;                      // 0: never written, or deleted
     counter(SLOTS, CounterType.packets) reads;
     counter(SLOTS, CounterType.packets) writes;
-    counter(4, CounterType.packets) dropped;              // 0: no slot, 1: not newer, 2: wrong operation, 3: no number, and this is not the head
+    Numbering() numbering;
+    /* 0: no slot, 1: not newer, 2: wrong operation, 3: no number, and this is not the head. */
+    counter(4, CounterType.packets) dropped;
 
     @hidden action answer(op_t op, bit<8> status) {
         ipv4_addr_t client = hdr.ipv4.src;
@@ -212,8 +269,10 @@ control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         meta.session = session;
         meta.head = true;
     }
-    /* The virtual groups (the key's top byte) whose head this switch is, and the session in which it gives numbers. Who is in no entry gives none: the controller stops the
-     * writes of a group by taking the entry out, and a write that was late on its way to a former head gets no number there. */
+    /* The virtual groups (the key's top byte) whose head this switch is, and the session in which
+     * it gives numbers. Who is in no entry gives none: the controller stops the writes of a group
+     * by taking the entry out, and a write that was late on its way to a former head gets no number
+     * there. */
     table head_session {
         key = { hdr.netchain.KEY[31:24]: exact @name("group"); }
         actions = { begin_session; @defaultonly NoAction; }
@@ -222,7 +281,6 @@ control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 
     op_t reply = op_t.READ_REPLY;
-    bool fresh = false;
 
     apply {
         key_index.apply();
@@ -234,63 +292,29 @@ control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         } else if (hdr.netchain.OP == op_t.DELETE) {
             reply = op_t.DELETE_REPLY;
         }
-        if (hdr.netchain.OP != op_t.READ && hdr.netchain.OP != op_t.WRITE && hdr.netchain.OP != op_t.CAS && hdr.netchain.OP != op_t.DELETE) {
+        if (hdr.netchain.OP != op_t.READ && hdr.netchain.OP != op_t.WRITE &&
+            hdr.netchain.OP != op_t.CAS && hdr.netchain.OP != op_t.DELETE) {
             dropped.count(2);
             mark_to_drop(standard_metadata);
         } else if (meta.slot == SLOTS) {
             dropped.count(0);
             answer(reply, STATUS_NOT_FOUND);
         } else {
-            bit<SEQ_BITS> stored;
-            bit<1> there;
-            bit<VALUE_BITS> value;
-            sequence.read(stored, meta.slot);
-            present.read(there, meta.slot);
-            objects.read(value, meta.slot);
+            sequence.read(meta.stored, meta.slot);
+            present.read(meta.there, meta.slot);
+            objects.read(meta.value, meta.slot);
             if (hdr.netchain.OP == op_t.READ) {
                 reads.count(meta.slot);
-                hdr.netchain.SEQ = stored;
-                hdr.netchain.VALUE = value;
-                if (there == 1) {
+                hdr.netchain.SEQ = meta.stored;
+                hdr.netchain.VALUE = meta.value;
+                if (meta.there == 1) {
                     answer(reply, STATUS_OK);
                 } else {
                     answer(reply, STATUS_NOT_FOUND);
                 }
             } else {
-                bool failed = (hdr.netchain.STATUS & STATUS_CAS_FAILED) != 0;
-                if ((hdr.netchain.STATUS & NUMBERED) != 0) {
-#if SEQ_BITS == 16
-                    /* 16 bits wrap: what is less than half the circle ahead is newer (RFC 1982). */
-                    bit<SEQ_BITS> ahead = hdr.netchain.SEQ - stored;
-                    fresh = ahead != 0 && ahead < 0x8000;
-#else
-                    fresh = hdr.netchain.SEQ > stored;
-#endif
-                } else if (meta.head) {
-                    hdr.netchain.STATUS = NUMBERED;
-                    failed = false;
-                    if (hdr.netchain.OP == op_t.CAS) {
-                        failed = value[63:0] != hdr.netchain.VALUE[127:64];
-                        hdr.netchain.VALUE = 64w0 ++ hdr.netchain.VALUE[63:0];
-                    }
-                    if (failed) {
-                        hdr.netchain.STATUS = NUMBERED | STATUS_CAS_FAILED;
-                        if (there == 0) {
-                            hdr.netchain.STATUS = NUMBERED | STATUS_CAS_FAILED | NOTHING;
-                        }
-                        hdr.netchain.SEQ = stored;
-                        hdr.netchain.VALUE = value;
-                    } else {
-                        fresh = true;
-#if SEQ_BITS == 16
-                        hdr.netchain.SEQ = stored + 1;
-#else
-                        /* A new session counts on from where the last one was: its numbers are the larger ones whatever was lost. */
-                        hdr.netchain.SEQ = meta.session ++ (stored[COUNT_BITS - 1:0] + 1);
-#endif
-                    }
-                }
-                if (fresh) {
+                numbering.apply(hdr, meta);
+                if (meta.fresh) {
                     writes.count(meta.slot);
                     sequence.write(meta.slot, hdr.netchain.SEQ);
                     objects.write(meta.slot, hdr.netchain.VALUE);
@@ -303,13 +327,14 @@ control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metad
                 if ((hdr.netchain.STATUS & NUMBERED) == 0) {
                     dropped.count(3);
                     mark_to_drop(standard_metadata);
-                } else if (!fresh && !failed) {
-                    /* Overtaken by a newer one: that one's reply says all that there is to say (algorithm 1, line 12). */
+                } else if (!meta.fresh && !meta.failed) {
+                    /* Overtaken by a newer one: that one's reply says all that there is to say
+                     * (algorithm 1, line 12). */
                     dropped.count(1);
                     mark_to_drop(standard_metadata);
                 } else if (hdr.netchain.SC != 0) {
                     go_on();
-                } else if (failed) {
+                } else if (meta.failed) {
                     answer(reply, STATUS_CAS_FAILED);
                 } else {
                     answer(reply, STATUS_OK);
@@ -319,7 +344,8 @@ control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 }
 
-/* Failover and recovery without the clients' knowing (NetChain, section 5): the neighbours of a switch that is gone take its packets. */
+/* Failover and recovery without the clients' knowing (NetChain, section 5): the neighbours of a
+ * switch that is gone take its packets. */
 control Detour(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     bool gone_place = false;
 
@@ -330,15 +356,18 @@ control Detour(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         hdr.ipv4.dst = addr;
         hdr.udp.checksum = 0;
     }
-    /* What is for a switch that is gone: it goes on to the next of the list; or, where the recovery is over and another switch has the place, to that. Every packet is looked up
-     * here, and mostly there is nothing: an empty ternary table takes a software target next to no time, an exact one a hash. */
+    /* What is for a switch that is gone: it goes on to the next of the list; or, where the recovery
+     * is over and another switch has the place, to that. Every packet is looked up here, and mostly
+     * there is nothing: an empty ternary table takes a software target next to no time, an exact
+     * one a hash. */
     table gone {
         key = { hdr.ipv4.dst: ternary @name("ipv4_dst"); }
         actions = { skip; redirect; @defaultonly NoAction; }
         const default_action = NoAction();
         size = 64;
     }
-    /* The virtual groups (the key's top byte) for which the place has been taken: by another switch, or by the same, started anew. */
+    /* The virtual groups (the key's top byte) for which the place has been taken: by another
+     * switch, or by the same, started anew. */
     table taken {
         key = {
             hdr.ipv4.dst: exact @name("ipv4_dst");
@@ -397,15 +426,16 @@ control NetchainIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     Detour() detour;
     Detour() detour_next;
 
-    action take(bit<1> whole) {
-        meta.taken = true;
+    action set_local(bit<1> whole) {
+        meta.is_local = true;
         meta.whole = whole;
     }
-    /* This switch's own addresses. Where it has not got all of its place (whole is 0), it does not take what has come to be for it by a skip here: whether it has the group was
-     * not asked. Its route to itself leads to a neighbour, who asks. */
+    /* This switch's own addresses. Where it has not got all of its place (whole is 0), it does not
+     * take what has come to be for it by a skip here: whether it has the group was not asked. Its
+     * route to itself leads to a neighbour, who asks. */
     table local_address {
         key = { hdr.ipv4.dst: exact @name("ipv4_dst"); }
-        actions = { take; @defaultonly NoAction; }
+        actions = { set_local; @defaultonly NoAction; }
         const default_action = NoAction();
         size = 16;
     }
@@ -432,7 +462,8 @@ control NetchainIngress(inout headers_t hdr, inout metadata_t meta, inout standa
             if (hdr.netchain.isValid()) {
                 detour.apply(hdr, meta, standard_metadata);
                 local_address.apply();
-                if (meta.taken && (meta.whole == 1 || !meta.skipped) && standard_metadata.egress_spec != 511 && hdr.udp.dst_port == NETCHAIN_PORT) {
+                if (meta.is_local && (meta.whole == 1 || !meta.skipped) && standard_metadata.egress_spec != 511 &&
+                    hdr.udp.dst_port == NETCHAIN_PORT) {
                     replica.apply(hdr, meta, standard_metadata);
                     if (standard_metadata.egress_spec != 511 && hdr.udp.dst_port == NETCHAIN_PORT) {
                         detour_next.apply(hdr, meta, standard_metadata);
@@ -453,8 +484,8 @@ control NetchainEgress(inout headers_t hdr, inout metadata_t meta, inout standar
 control UpdateChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.fragment_offset,
-              hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
+            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
+              hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
             hdr.ipv4.checksum, HashAlgorithm.csum16);
     }
 }

@@ -133,7 +133,7 @@ func (p *plan) entries(s *topology.Switch, part int) (out []p4rt.Entry) {
 		out = append(out, p.detours(at, part)...)
 	}
 	if part == common { // the last: what it must not take it goes around by then
-		out = append(out, take(s.Address, !p.skipped(s)))
+		out = append(out, localAddress(s.Address, !p.skipped(s)))
 	}
 	return out
 }
@@ -143,12 +143,12 @@ func (p *plan) skipped(s *topology.Switch) bool {
 	return slices.ContainsFunc(p.places, func(at *place) bool { return at.member == s && at.skipped })
 }
 
-func take(address netip.Addr, whole bool) p4rt.Entry {
+func localAddress(address netip.Addr, whole bool) p4rt.Entry {
 	n := 0
 	if whole {
 		n = 1
 	}
-	return p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(address)}, Action: "take", Params: p4rt.Params{"whole": n}}
+	return p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(address)}, Action: "set_local", Params: p4rt.Params{"whole": n}}
 }
 
 func forward(to netip.Addr, mac net.HardwareAddr, port uint32) p4rt.Entry {
@@ -208,7 +208,7 @@ func (p *plan) detours(at *place, part int) (out []p4rt.Entry) {
 
 // addresses are how the controller talks to a switch: the address that it calls it by, and the way back.
 func addresses() []p4rt.Entry {
-	return []p4rt.Entry{take(self, true), forward(topology.DefaultController, make(net.HardwareAddr, 6), topology.CPUPort)}
+	return []p4rt.Entry{localAddress(self, true), forward(topology.DefaultController, make(net.HardwareAddr, 6), topology.CPUPort)}
 }
 
 // keys are the slots of so many keys, the same in every switch of the chain.

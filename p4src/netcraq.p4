@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NetCRAQ for v1model (BMv2's simple_switch, netcraq-switch): a chain-replicated key-value store in switch registers.
+ * NetCRAQ for v1model (BMv2's simple_switch, netcraq-switch): a chain-replicated key-value store in
+ * switch registers.
  *
- *   parser ─▶ Admission ─▶ Chain ─▶ Routing ─▶ traffic manager ─▶ Copies ─▶ deparser
+ *   parser ─▶ Admission ─▶ Chain ─▶ Routing ─▶ traffic manager ─▶ EgressReplication ─▶ deparser
  *             may it come  CRAQ on   IPv4       copies the tail's  ACK or
  *             in at all?   registers            answer as ACKs     reply
  *
- * Read it in that order: include/headers.p4, pipeline.p4, admission.p4, chain.p4, routing.p4, egress.p4. docs/protocol.md has the rules in words.
- * netcraq_psa.p4 is the same program for the Portable Switch Architecture.
+ * Read it in that order: include/headers.p4, pipeline.p4, admission.p4, chain.p4 (which names its
+ * stages), routing.p4, egress.p4. docs/protocol.md has the rules in words. netcraq_psa.p4 is the
+ * same program for the Portable Switch Architecture.
  */
 #include "include/arch_v1model.p4"
 #include "include/headers.p4"
 #include "include/pipeline.p4"
 #include "include/egress.p4"
 
-parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+                    inout standard_metadata_t standard_metadata) {
     state start {
         transition select(standard_metadata.ingress_port) {
             CPU_PORT: parse_packet_out;
@@ -27,8 +30,8 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
 control NetcraqVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.fragment_offset,
-              hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
+            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
+              hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
             hdr.ipv4.checksum, HashAlgorithm.csum16);
     }
 }
@@ -51,17 +54,18 @@ control NetcraqIngress(inout headers_t hdr, inout metadata_t meta, inout standar
 }
 
 control NetcraqEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
-    Copies() copies;
+    EgressReplication() egress_replication;
     apply {
-        copies.apply(hdr, standard_metadata.egress_rid, standard_metadata.egress_port, standard_metadata.ingress_port);
+        egress_replication.apply(hdr, standard_metadata.egress_rid, standard_metadata.egress_port,
+                                 standard_metadata.ingress_port);
     }
 }
 
 control NetcraqComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.fragment_offset,
-              hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
+            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
+              hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
             hdr.ipv4.checksum, HashAlgorithm.csum16);
     }
 }
@@ -72,4 +76,6 @@ control PacketDeparser(packet_out packet, in headers_t hdr) {
     }
 }
 
-V1Switch(PacketParser(), NetcraqVerifyChecksum(), NetcraqIngress(), NetcraqEgress(), NetcraqComputeChecksum(), PacketDeparser()) main;
+@pkginfo(name = "netcraq", version = "1", organization = "NetCRAQ", url = "https://github.com/netcraq/netcraq")
+V1Switch(PacketParser(), NetcraqVerifyChecksum(), NetcraqIngress(), NetcraqEgress(), NetcraqComputeChecksum(),
+         PacketDeparser()) main;

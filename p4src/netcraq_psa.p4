@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NetCRAQ for the Portable Switch Architecture: the controls of netcraq.p4 between PSA's blocks. Read netcraq.p4 first; only what PSA does otherwise is said here.
+ * NetCRAQ for the Portable Switch Architecture: the controls of netcraq.p4 between PSA's blocks.
+ * Read netcraq.p4 first; only what PSA does otherwise is said here.
  *
- * PSA parses a packet again at egress and keeps no metadata across the traffic manager; the bridge header carries the ingress port, which packet-in tells.
+ * PSA parses a packet again at egress and keeps no metadata across the traffic manager; the bridge
+ * header carries the ingress port, which packet-in tells.
  */
 #include "include/arch_psa.p4"
 #include "include/headers.p4"
@@ -11,12 +13,18 @@
 
 struct empty_t {}
 
-parser PacketIngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta, in psa_ingress_parser_input_metadata_t istd,
+parser PacketIngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+                           in psa_ingress_parser_input_metadata_t istd,
                            in empty_t resubmit_meta, in empty_t recirculate_meta) {
     InternetChecksum() ipv4_checksum;
     state start {
         meta = { 0, 0, false, trust_t.HOST, 0, false, 0, 0, false, false, false, 0, 0, 0, false, 0,
                  { false, role_t.NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0 },
+                 false, false, false, 0, kv_op_t.READ_REPLY, chain_op_t.NONE, false, false,
+                 { false, false, false, false, false, false, false, 0 },
+                 { 0, 0, false, false, false, false, false },
+                 { false, false, 0 },
+                 { verdict_t.PASS, 0, 0 },
                  { false, false, 0, 0 } };
         transition select((PortIdUint_t)istd.ingress_port) {
             CPU_PORT: parse_packet_out;
@@ -26,11 +34,13 @@ parser PacketIngressParser(packet_in packet, out headers_t hdr, inout metadata_t
 #include "include/parser_states.p4"
 }
 
-/* Ingress changes the header, and the egress deparser makes its checksum right again: the egress parser does not look at it. */
+/* Ingress changes the header, and the egress deparser makes its checksum right again: the egress
+ * parser does not look at it. */
 #undef PARSER_VERIFY_IPV4
 #define PARSER_VERIFY_IPV4(IPV4)
 
-control NetcraqIngress(inout headers_t hdr, inout metadata_t meta, in psa_ingress_input_metadata_t istd, inout psa_ingress_output_metadata_t ostd) {
+control NetcraqIngress(inout headers_t hdr, inout metadata_t meta, in psa_ingress_input_metadata_t istd,
+                       inout psa_ingress_output_metadata_t ostd) {
     Pipeline() pipeline;
     apply {
         meta.ingress_port = (bit<9>)(PortIdUint_t)istd.ingress_port;
@@ -50,14 +60,16 @@ control NetcraqIngress(inout headers_t hdr, inout metadata_t meta, in psa_ingres
     }
 }
 
-control PacketIngressDeparser(packet_out packet, out empty_t clone_i2e_meta, out empty_t resubmit_meta, out empty_t normal_meta,
-                              inout headers_t hdr, in metadata_t meta, in psa_ingress_output_metadata_t istd) {
+control PacketIngressDeparser(packet_out packet, out empty_t clone_i2e_meta, out empty_t resubmit_meta,
+                              out empty_t normal_meta, inout headers_t hdr, in metadata_t meta,
+                              in psa_ingress_output_metadata_t istd) {
     apply {
         packet.emit(hdr);
     }
 }
 
-parser PacketEgressParser(packet_in packet, out headers_t hdr, inout metadata_t meta, in psa_egress_parser_input_metadata_t istd,
+parser PacketEgressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+                          in psa_egress_parser_input_metadata_t istd,
                           in empty_t normal_meta, in empty_t clone_i2e_meta, in empty_t clone_e2e_meta) {
     state start {
         packet.extract(hdr.bridge);
@@ -66,21 +78,24 @@ parser PacketEgressParser(packet_in packet, out headers_t hdr, inout metadata_t 
 #include "include/parser_states.p4"
 }
 
-control NetcraqEgress(inout headers_t hdr, inout metadata_t meta, in psa_egress_input_metadata_t istd, inout psa_egress_output_metadata_t ostd) {
-    Copies() copies;
+control NetcraqEgress(inout headers_t hdr, inout metadata_t meta, in psa_egress_input_metadata_t istd,
+                      inout psa_egress_output_metadata_t ostd) {
+    EgressReplication() egress_replication;
     apply {
-        copies.apply(hdr, (bit<16>)(EgressInstanceUint_t)istd.instance, (bit<9>)(PortIdUint_t)istd.egress_port, hdr.bridge.ingress_port);
+        egress_replication.apply(hdr, (bit<16>)(EgressInstanceUint_t)istd.instance,
+                                 (bit<9>)(PortIdUint_t)istd.egress_port, hdr.bridge.ingress_port);
         hdr.bridge.setInvalid();
     }
 }
 
-control PacketEgressDeparser(packet_out packet, out empty_t clone_e2e_meta, out empty_t recirculate_meta, inout headers_t hdr, in metadata_t meta,
-                             in psa_egress_output_metadata_t istd, in psa_egress_deparser_input_metadata_t edstd) {
+control PacketEgressDeparser(packet_out packet, out empty_t clone_e2e_meta, out empty_t recirculate_meta,
+                             inout headers_t hdr, in metadata_t meta, in psa_egress_output_metadata_t istd,
+                             in psa_egress_deparser_input_metadata_t edstd) {
     InternetChecksum() checksum;
     apply {
         checksum.clear();
-        checksum.add({ hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags,
-                       hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst });
+        checksum.add({ hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
+                       hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst });
         hdr.ipv4.checksum = checksum.get();
         packet.emit(hdr);
     }
@@ -88,4 +103,5 @@ control PacketEgressDeparser(packet_out packet, out empty_t clone_e2e_meta, out 
 
 IngressPipeline(PacketIngressParser(), NetcraqIngress(), PacketIngressDeparser()) ingress;
 EgressPipeline(PacketEgressParser(), NetcraqEgress(), PacketEgressDeparser()) egress;
+@pkginfo(name = "netcraq", version = "1", organization = "NetCRAQ", url = "https://github.com/netcraq/netcraq")
 PSA_Switch(ingress, PacketReplicationEngine(), egress, BufferingQueueingEngine()) main;

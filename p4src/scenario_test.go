@@ -189,7 +189,7 @@ func (s *scenario) command(t *testing.T, out *strings.Builder, line string) erro
 	case "rate":
 		return s.device.rate(uint32(number(p[1])), int64(number(p[2])))
 	case "address":
-		return s.device.set(p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(address(p[1]))}, Action: "take"})
+		return s.device.set(p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(address(p[1]))}, Action: "set_local"})
 	case "chain", "no-chain":
 		e := p4rt.Entry{Table: "chain_config", Match: p4rt.Match{"chain": p4rt.Exact(number(p[1]))}, Action: "set_chain"}
 		if p[0] == "no-chain" {

@@ -44,8 +44,8 @@ func grantEntry(principal, realm uint16, read, write bool) p4rt.Entry {
 		Params: p4rt.Params{"read": read, "write": write}}
 }
 
-func takeAddress(a netip.Addr) p4rt.Entry {
-	return p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(a)}, Action: "take"}
+func localAddress(a netip.Addr) p4rt.Entry {
+	return p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(a)}, Action: "set_local"}
 }
 
 func forward(to netip.Prefix, mac net.HardwareAddr, port uint32) p4rt.Entry {
@@ -298,7 +298,7 @@ func (p *plan) base(s *topology.Switch) []p4rt.Entry {
 			out = append(out, grantEntry(p.numbers[g.Principal], p.numbers[g.Realm], g.Read, g.Write))
 		}
 	}
-	out = append(out, takeAddress(s.Address), toController(p.t.Controller.Address))
+	out = append(out, localAddress(s.Address), toController(p.t.Controller.Address))
 	for _, other := range p.t.Switches {
 		if e, ok := p.towards(s, only(other.Address), other.Name); ok {
 			out = append(out, e)
@@ -375,7 +375,7 @@ func (p *plan) chain(c *topology.Chain, s *topology.Switch, conf chain.Config) c
 	}
 	out.config = chainEntry(c.ID, part)
 	if a.Role.Member() {
-		e := takeAddress(c.Address)
+		e := localAddress(c.Address)
 		out.take = &e
 	} else if e, ok := p.towards(s, only(c.Address), p.graph(s.Name, conf.Members...).Nearest(s.Name, conf.Members)); ok {
 		out.route = &e

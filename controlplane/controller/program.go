@@ -53,7 +53,7 @@ func readProgram(pl *p4rt.Pipeline) (*program, error) {
 	}
 	// The tables and actions that plan.go fills, by a probe of each.
 	for _, e := range []p4rt.Entry{
-		fabricPort(1), hostPort(1, 1, topology.DefaultController, false), hostPort(1, 1, topology.DefaultController, true), leaseEntry(1, 1), grantEntry(1, 1, true, true), takeAddress(topology.DefaultController), toController(topology.DefaultController),
+		fabricPort(1), hostPort(1, 1, topology.DefaultController, false), hostPort(1, 1, topology.DefaultController, true), leaseEntry(1, 1), grantEntry(1, 1, true, true), localAddress(topology.DefaultController), toController(topology.DefaultController),
 		forward(only(topology.DefaultController), make([]byte, 6), 1), slotEntry(1, 1, 1),
 		chainEntry(0, chainPart{head: topology.DefaultController, tail: topology.DefaultController, service: topology.DefaultController}),
 	} {

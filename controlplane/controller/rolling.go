@@ -61,7 +61,7 @@ func (d *device) ensureProgram(ctx context.Context) (p4rt.Pushed, error) {
 	return pushed, err
 }
 
-// asFormer makes an entry one of the program of before; nil: it has none for it. Ids follow from names, so what both have has the same.
+// asFormer makes an entry one of the program of before; nil: it has none for it. What both have has the same id, whatever it is called now.
 func asFormer(info *p4rt.Info, e p4rt.Entry, te *v1.TableEntry) (*v1.TableEntry, error) {
 	switch e.Table {
 	case "access", "session_lease":

@@ -227,7 +227,7 @@ func TestForeignEntries(t *testing.T) {
 		update(p4rt.Insert, p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(1)}, Action: "fabric_port"}),
 		update(p4rt.Modify, p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(2)}, Action: "host_port", Params: p4rt.Params{"principal": 9, "address": 0}}),
 		update(p4rt.Insert, p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(0xC0000200, 24)}, Action: "no_route"}),
-		update(p4rt.Insert, p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(0x0A00FF01)}, Action: "take"}),
+		update(p4rt.Insert, p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(0x0A00FF01)}, Action: "set_local"}),
 		update(p4rt.Insert, p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(0x07000001)}, Action: "set_slot", Params: p4rt.Params{"slot": 9, "realm": 9}}),
 		update(p4rt.Insert, p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(0x00000001)}, Action: "set_slot", Params: p4rt.Params{"slot": 9, "realm": 9}}),
 	)

@@ -104,12 +104,12 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 		return Kept, nil
 	}
 	if running.GetCookie().GetCookie() != 0 {
-		// Another program, or another build of this one. Only with the same P4Info do its tables mean the same.
+		// Another program, or another build of this one. Only where its ids mean the same can what is in its tables stay.
 		running, err = c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_P4INFO_AND_COOKIE)
 		if err != nil {
 			return Kept, err
 		}
-		if proto.Equal(running.GetP4Info(), p.Info.P4Info) {
+		if sameMeaning(running.GetP4Info(), p.Info.P4Info) {
 			err := c.setPipeline(ctx, p, v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT)
 			if err == nil {
 				return Reconciled, nil

@@ -443,7 +443,7 @@ func (n *node) forgetFormer(keys []keyspace.Key) {
 
 // The entries of the service address at a switch, for their matches.
 func takeEntry(service netip.Addr) p4rt.Entry {
-	return p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(service)}, Action: "take"}
+	return p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(service)}, Action: "set_local"}
 }
 
 func routeEntry(service netip.Addr) p4rt.Entry {

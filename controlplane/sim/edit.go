@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -50,28 +52,55 @@ func field(header, name string) expr { return expr{"type": "field", "value": []a
 
 // Fields and what is in them.
 var (
-	op       = field("netcraq", "KV_OP")
-	request  = field("netcraq", "request")
-	opAck    = number(5)
-	opWrite  = number(3)
-	opCAS    = number(6)
-	opSync   = number(8)
-	workRead = "work == work_t.READ"
+	op      = field("netcraq", "KV_OP")
+	request = field("netcraq", "request")
+	opAck   = number(5)
+	opWrite = number(3)
+	opCAS   = number(6)
+	opSync  = number(8)
 )
 
-// scalar is a variable of the program. p4c puts a number behind the names of metadata.
+// Operations of chain_op_t.
+const (
+	chainAssign  = 2
+	chainStore   = 3
+	chainCommit  = 4
+	chainSession = 8
+)
+
+// Events of events.p4, by which a decision is known.
+const (
+	eventWriteStored = 9
+	eventCASToTail   = 15
+	eventCASFailed   = 16
+	eventDropFrozen  = 53
+)
+
+// does is whether the packet's operation is that one.
+func (e *edit) does(chainOp uint64) expr { return equal(e.scalar("chain_op"), number(chainOp)) }
+
+// scalar is a variable of the program, by the end of its name: p4c puts the names of controls and structs before it, and a number behind it.
 func (e *edit) scalar(name string) expr {
+	var found []string
 	for _, t := range e.program["header_types"].([]any) {
 		if t := t.(map[string]any); t["name"] == "scalars_0" || t["name"] == "scalars" {
 			for _, f := range t["fields"].([]any) {
-				if got := f.([]any)[0].(string); strings.TrimRight(got, "0123456789") == name || got == name {
-					return field("scalars", got)
+				if got := f.([]any)[0].(string); named(got, name) {
+					found = append(found, got)
 				}
 			}
 		}
 	}
-	e.fail("the program has no variable %s", name)
-	return number(0)
+	if len(found) != 1 {
+		e.fail("not one variable of the program is %s: %q", name, found)
+		return number(0)
+	}
+	return field("scalars", found[0])
+}
+
+// named says whether that is what p4c made of a variable's name.
+func named(got, name string) bool {
+	return strings.HasSuffix("_"+strings.TrimRight(got, "_0123456789"), "_"+name)
 }
 
 // flag is a boolean variable.
@@ -79,7 +108,7 @@ func (e *edit) flag(name string) expr { return operation2("d2b", nil, e.scalar(n
 
 // low is the low half of the register versions: latest; high is committed.
 func (e *edit) latest() expr {
-	return operation2("&", e.scalar("pipeline_chain_pair"), number(1<<64-1))
+	return operation2("&", e.scalar("pair"), number(1<<64-1))
 }
 
 // quoted says whether something stands in a source file with a fragment.
@@ -104,22 +133,8 @@ func (e *edit) conditions(file, fragment string) []map[string]any {
 	return out
 }
 
-// condition gives the expression that p4c made of a condition.
-func (e *edit) condition(fragment string) any {
-	c := e.conditions("chain.p4", fragment)
-	if len(c) == 0 {
-		e.fail("no condition %q in chain.p4", fragment)
-		return truth(true)
-	}
-	return c[0]["expression"]
-}
-
-// when changes the conditions that stand in chain.p4 as fragment: all of them, which must be n.
-func (e *edit) when(fragment string, n int, change func(old any) any) {
-	e.whenIn("chain.p4", fragment, n, change)
-}
-
-func (e *edit) whenIn(file, fragment string, n int, change func(old any) any) {
+// when changes the conditions that stand in a file as fragment: all of them, which must be n.
+func (e *edit) when(file, fragment string, n int, change func(old any) any) {
 	cs := e.conditions(file, fragment)
 	if len(cs) != n {
 		e.fail("%d conditions %q in %s, not %d", len(cs), fragment, file, n)
@@ -129,32 +144,40 @@ func (e *edit) whenIn(file, fragment string, n int, change func(old any) any) {
 	}
 }
 
-// assign changes what is assigned where chain.p4 has fragment: everywhere, n times.
-func (e *edit) assign(fragment string, n int, change func(old any) any) {
-	e.assignIn("chain.p4", fragment, n, change)
-}
-
-func (e *edit) assignIn(file, fragment string, n int, change func(old any) any) {
-	found := 0
-	for _, a := range e.program["actions"].([]any) {
-		for _, p := range a.(map[string]any)["primitives"].([]any) {
-			p := p.(map[string]any)
-			if p["op"] != "assign" || !quoted(p, file, fragment) {
-				continue
-			}
-			found++
-			params := p["parameters"].([]any)
-			params[1] = change(params[1])
+// assignments calls do for what is assigned to a target in an action: a field, or a variable as scalar has it.
+func assignments(action map[string]any, target string, do func(p map[string]any)) {
+	for _, p := range action["primitives"].([]any) {
+		p := p.(map[string]any)
+		if p["op"] != "assign" {
+			continue
+		}
+		to, _ := p["parameters"].([]any)[0].(map[string]any)["value"].([]any)
+		if len(to) == 2 && (named(to[1].(string), target) || fmt.Sprint(to[0], ".", to[1]) == target) {
+			do(p)
 		}
 	}
+}
+
+// assign changes what is assigned to a target where a file has fragment: everywhere, n times. Where the target is in the metadata, p4c quotes from the = on.
+func (e *edit) assign(file, target, fragment string, n int, change func(old any) any) {
+	found := 0
+	for _, a := range e.program["actions"].([]any) {
+		assignments(a.(map[string]any), target, func(p map[string]any) {
+			if quoted(p, file, fragment) {
+				found++
+				params := p["parameters"].([]any)
+				params[1] = change(params[1])
+			}
+		})
+	}
 	if found != n {
-		e.fail("%d assignments %q in %s, not %d", found, fragment, file, n)
+		e.fail("%d assignments to %s of %q in %s, not %d", found, target, fragment, file, n)
 	}
 }
 
 // assignFlag changes what is assigned to a boolean.
-func (e *edit) assignFlag(fragment string, n int, change func(old any) any) {
-	e.assign(fragment, n, func(old any) any {
+func (e *edit) assignFlag(file, target, fragment string, n int, change func(old any) any) {
+	e.assign(file, target, fragment, n, func(old any) any {
 		inner := old.(map[string]any)["value"].(map[string]any)["value"].(map[string]any)
 		if inner["op"] != "b2d" {
 			e.fail("%q does not assign a boolean", fragment)
@@ -201,34 +224,49 @@ func (e *edit) copyNode(name, copied string, next map[string]string) {
 	e.fail("no node %s", name)
 }
 
-// does says whether the actions of a table assign what stands in the source as fragment.
-func (e *edit) does(table any, fragment string) bool {
-	pl := e.program["pipelines"].([]any)[0].(map[string]any)
-	for _, t := range pl["tables"].([]any) {
+// decides says whether an action of a table decides that a packet counts as an event.
+func (e *edit) decides(table any, event uint64) (found bool) {
+	for _, t := range e.program["pipelines"].([]any)[0].(map[string]any)["tables"].([]any) {
 		t := t.(map[string]any)
 		if t["name"] != table {
 			continue
 		}
-		for _, id := range t["action_ids"].([]any) {
-			for _, a := range e.program["actions"].([]any) {
-				if a := a.(map[string]any); a["id"] == id {
-					for _, p := range a["primitives"].([]any) {
-						if quoted(p.(map[string]any), "chain.p4", fragment) {
-							return true
-						}
-					}
-				}
+		for _, a := range e.program["actions"].([]any) {
+			a := a.(map[string]any)
+			if slices.Contains(t["action_ids"].([]any), a["id"]) {
+				assignments(a, "decision_event", func(p map[string]any) { found = found || isNumber(p, event) })
 			}
 		}
 	}
-	return false
+	return found
 }
 
-// theOne is the one condition that stands in chain.p4 as fragment.
-func (e *edit) theOne(fragment string) map[string]any {
-	cs := e.conditions("chain.p4", fragment)
+// isNumber says whether an assignment's value is that number.
+func isNumber(assign map[string]any, n uint64) bool {
+	v, ok := assign["parameters"].([]any)[1].(map[string]any)["value"].(string)
+	got, err := strconv.ParseUint(strings.TrimPrefix(v, "0x"), 16, 64)
+	return ok && err == nil && got == n
+}
+
+// deciding is the one condition of a file that leads to an event where it holds, and to another, unless that is 0, where it does not.
+func (e *edit) deciding(file string, event, otherwise uint64) map[string]any {
+	var found []map[string]any
+	for _, c := range e.conditions(file, "") {
+		if e.decides(c["true_next"], event) && (otherwise == 0 || e.decides(c["false_next"], otherwise)) {
+			found = append(found, c)
+		}
+	}
+	return e.only(found, fmt.Sprintf("condition that leads to event %d in %s", event, file))
+}
+
+// theOne is the one condition that stands in a file as fragment.
+func (e *edit) theOne(file, fragment string) map[string]any {
+	return e.only(e.conditions(file, fragment), fmt.Sprintf("condition %q in %s", fragment, file))
+}
+
+func (e *edit) only(cs []map[string]any, what string) map[string]any {
 	if len(cs) != 1 {
-		e.fail("%d conditions %q in chain.p4, not one", len(cs), fragment)
+		e.fail("%d times a %s, not once", len(cs), what)
 		return map[string]any{"name": "", "true_next": "", "false_next": "", "expression": truth(true)}
 	}
 	return cs[0]
@@ -245,31 +283,26 @@ func (e *edit) theNamed(name string) map[string]any {
 	return map[string]any{}
 }
 
-// alsoDo adds the assignment that stands in chain.p4 as fragment to the one action that has those two, and not it, but counts a write.
-func (e *edit) alsoDo(one, other, fragment string) {
-	var add any
-	var to map[string]any
+// alsoDo adds an assignment that stands in a file, to a target, as fragment to the one action that decides on an event.
+func (e *edit) alsoDo(event uint64, file, target, fragment string) {
+	var add map[string]any
+	var to []map[string]any
 	for _, a := range e.program["actions"].([]any) {
 		a := a.(map[string]any)
-		has := map[string]bool{}
-		for _, p := range a["primitives"].([]any) {
-			p := p.(map[string]any)
-			for _, f := range []string{one, other, fragment, "slot_writes.count"} {
-				if quoted(p, "chain.p4", f) {
-					has[f] = true
-					if f == fragment {
-						add = p
-					}
-				}
+		assignments(a, target, func(p map[string]any) {
+			if quoted(p, file, fragment) {
+				add = p
 			}
-		}
-		if has[one] && has[other] && has["slot_writes.count"] && !has[fragment] {
-			to = a
-		}
+		})
+		assignments(a, "decision_event", func(p map[string]any) {
+			if isNumber(p, event) {
+				to = append(to, a)
+			}
+		})
 	}
-	if add == nil || to == nil {
-		e.fail("no action with %q and %q, or none with %q, in chain.p4", one, other, fragment)
+	if add == nil || len(to) != 1 {
+		e.fail("%d actions decide on event %d, or none assigns %q to %s in %s", len(to), event, fragment, target, file)
 		return
 	}
-	to["primitives"] = append(to["primitives"].([]any), add)
+	to[0]["primitives"] = append(to[0]["primitives"].([]any), add)
 }

@@ -28,6 +28,7 @@ var wrapped = []string{
 	"cni-plugin/leader",
 	"internal/poll",
 	"internal/treelint",
+	"p4src/include",
 	"switch/bmv2json",
 	"switch/cmd",
 	"switch/ebpf",
@@ -146,6 +147,7 @@ var retired = map[string]string{
 	"amiss":             "inconsistent",
 	"takeBack":          "releaseIndexes",
 	"reign":             "the leader's term",
+	"send_on":           "forward_to",
 	"driven down again": "re-propagated",
 	"behind its back":   "what goes on",
 }

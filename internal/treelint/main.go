@@ -60,7 +60,8 @@ func check(name string, text []byte) []string {
 	if strings.HasSuffix(name, ".go") {
 		out = append(out, checkImports(name, text)...)
 	}
-	return append(append(out, checkWidth(name, text)...), checkWords(name, text)...)
+	out = append(append(out, checkP4(name, text)...), checkWidth(name, text)...)
+	return append(out, checkWords(name, text)...)
 }
 
 // generated says whether a file is written by a tool, or kept as somebody else wrote it.

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- * How the Portable Switch Architecture writes what the shared controls use: registers, counters. (arch_v1model.p4 is its twin.)
+/* SPDX-License-Identifier: Apache-2.0 How the Portable Switch Architecture writes what the shared
+ * controls use: registers, counters. (arch_v1model.p4 is its twin.)
  */
 #ifndef NETCRAQ_ARCH_P4
 #define NETCRAQ_ARCH_P4
@@ -12,13 +12,14 @@
 #define COUNTER(SIZE) Counter<bit<64>, bit<32>>(SIZE, PSA_CounterType_t.PACKETS)
 #define COUNT(CTR, INDEX) CTR.count(INDEX)
 #define METER(SIZE) Meter<bit<9>>(SIZE, PSA_MeterType_t.PACKETS)
-#define METER_EXCEEDED(METER, INDEX, EXCEEDED) { EXCEEDED = METER.execute(INDEX) == PSA_MeterColor_t.RED; }
+#define METER_EXCEEDED(METER, INDEX, EXCEEDED) \
+    { EXCEEDED = METER.execute(INDEX) == PSA_MeterColor_t.RED; }
 /* PSA verifies checksums where it parses; a wrong one becomes the packet's parser error. */
 error { BadIPv4Checksum }
 #define PARSER_VERIFY_IPV4(IPV4) \
         ipv4_checksum.clear(); \
-        ipv4_checksum.add({ IPV4.version, IPV4.ihl, IPV4.tos, IPV4.total_length, IPV4.identification, IPV4.flags, IPV4.fragment_offset, \
-                            IPV4.ttl, IPV4.protocol, IPV4.src, IPV4.dst }); \
+        ipv4_checksum.add({ IPV4.version, IPV4.ihl, IPV4.tos, IPV4.total_length, IPV4.identification, IPV4.flags, \
+                            IPV4.fragment_offset, IPV4.ttl, IPV4.protocol, IPV4.src, IPV4.dst }); \
         verify(ipv4_checksum.get() == IPV4.checksum, error.BadIPv4Checksum);
 #define CPU_PORT 510
 #define NETCRAQ_PSA

@@ -13,7 +13,8 @@
 #define COUNT(CTR, INDEX) CTR.count(INDEX)
 #define METER(SIZE) meter(SIZE, MeterType.packets)
 /* Whether one packet more is over the meter's peak rate. */
-#define METER_EXCEEDED(METER, INDEX, EXCEEDED) { bit<2> colour = 0; METER.execute_meter<bit<2>>((bit<32>)INDEX, colour); EXCEEDED = colour == 2; }
+#define METER_EXCEEDED(METER, INDEX, EXCEEDED) \
+    { bit<2> colour = 0; METER.execute_meter<bit<2>>((bit<32>)INDEX, colour); EXCEEDED = colour == 2; }
 /* v1model verifies checksums in a control of its own. */
 #define PARSER_VERIFY_IPV4(IPV4)
 #define CPU_PORT 510

@@ -4,16 +4,18 @@
  *   the tail's reply to a write ─┤
  *                                └── instance REPLY: as it is, towards the client; for the switches on this way it is the acknowledgement
  *
- * The tail answers a write and acknowledges it with one packet; so does each switch on the reply's way that the tree branches at. All copies say the same version and value.
+ * The tail answers a write and acknowledges it with one packet; so does each switch on the reply's
+ * way that the tree branches at. All copies say the same version and value.
  */
 #ifndef NETCRAQ_EGRESS_P4
 #define NETCRAQ_EGRESS_P4
 
 #include "headers.p4"
 
-control Copies(inout headers_t hdr, in bit<16> instance, in bit<9> egress_port, in bit<9> ingress_port) {
+control EgressReplication(inout headers_t hdr, in bit<16> instance, in bit<9> egress_port, in bit<9> ingress_port) {
     apply {
-        if (instance == INSTANCE_ACK && (hdr.netcraq.KV_OP == kv_op_t.WRITE_REPLY || hdr.netcraq.KV_OP == kv_op_t.CAS_REPLY)) {
+        if (instance == INSTANCE_ACK &&
+            (hdr.netcraq.KV_OP == kv_op_t.WRITE_REPLY || hdr.netcraq.KV_OP == kv_op_t.CAS_REPLY)) {
             hdr.netcraq.KV_OP = kv_op_t.ACK;
             hdr.netcraq.flags = 0;
             hdr.udp.dst_port = NETCRAQ_PORT;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What became of a packet. Each NetCRAQ packet counts exactly one event at each switch that it passes; so do packets of any kind that are dropped.
- * The controller reads the counter `events` by these numbers (controlplane mirrors the names, and a test compares).
+ * What became of a packet. Each NetCRAQ packet counts exactly one event at each switch that it
+ * passes; so do packets of any kind that are dropped. The controller reads the counter `events` by
+ * these numbers (controlplane mirrors the names, and a test compares).
  */
 #ifndef NETCRAQ_EVENTS_P4
 #define NETCRAQ_EVENTS_P4
@@ -38,7 +39,7 @@ const bit<8> EVENT_PACKET_OUT        = 25;    // the controller's own, sent as i
 /* Refused with a reply. */
 const bit<8> EVENT_NOT_SERVING       = 32;    // no lease or no role, and nowhere to forward
 const bit<8> EVENT_NO_CHAIN          = 33;
-const bit<8> EVENT_BAD_SESSION       = 34;    // beyond the table, not leased to this port, or a request of another lease
+const bit<8> EVENT_BAD_SESSION       = 34;    // beyond the table, not leased here, or a request of another lease
 const bit<8> EVENT_WRITE_NOT_FOUND   = 35;
 const bit<8> EVENT_WRITE_FROZEN      = 36;    // the chain is frozen, or the key closed: not decided
 const bit<8> EVENT_WRITE_FULL        = 37;

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The headers on the wire (docs/protocol.md is their normative description) and the metadata that the controls share.
- * Names in capitals are the paper's.
+ * The headers on the wire (docs/protocol.md is their normative description) and the metadata that
+ * the controls share. Names in capitals are the paper's.
  */
 #ifndef NETCRAQ_HEADERS_P4
 #define NETCRAQ_HEADERS_P4
 
 #include "profile.p4"
+
+/* What a stage of Chain is called in P4Info: tables, registers and counters are the chain's, in
+ * whichever file they stand. */
+#define STAGE @name(".NetcraqIngress.pipeline.chain")
 
 typedef bit<48> mac_addr_t;
 typedef bit<32> ipv4_addr_t;
@@ -63,7 +67,8 @@ enum bit<8> role_t {
     SHADOW    = 5       // fills up behind the tail: takes ACK and SYNC, serves nothing
 }
 
-/* Who is behind the port that a packet came by. A port that the controller has said nothing about is a host's, and closed: its NetCRAQ packets are dropped. */
+/* Who is behind the port that a packet came by. A port that the controller has said nothing about
+ * is a host's, and closed: its NetCRAQ packets are dropped. */
 enum bit<8> trust_t {
     HOST       = 0,
     FABRIC     = 1,
@@ -71,38 +76,44 @@ enum bit<8> trust_t {
     CLOSED     = 3
 }
 
-/* Whom a request is from: a namespace, a service account, a host of a lab network. The first switch writes it into the request, and fabric ports carry it on.
- * It travels in IPv4's identification, which says nothing in a packet that is never a fragment (RFC 6864), because it has to stay with a write down to
- * the tail: `epoch`, which is free in a client's request, is the fence of a STAMPED one. */
+/* Whom a request is from: a namespace, a service account, a host of a lab network. The first switch
+ * writes it into the request, and fabric ports carry it on. It travels in IPv4's identification,
+ * which says nothing in a packet that is never a fragment (RFC 6864), because it has to stay with a
+ * write down to the tail: `epoch`, which is free in a client's request, is the fence of a STAMPED
+ * one. */
 typedef bit<16> principal_t;
 const principal_t CONTROLLER = 0xFFFF;    // what comes in by the CPU port; it may do everything. No port's is this or 0
-const principal_t REALM = 0x7FFF;         // the bits of a key's realm in key_index, and so of principals; the one above them says that the key is closed
+/* The bits of a key's realm in key_index, and so of principals; the one above them says that the key
+ * is closed. */
+const principal_t REALM = 0x7FFF;
 
 /* Sessions 1 to this one are the controller's own. */
 const bit<16> CONTROLLER_SESSIONS = 64;
 
-/* How far a session's next request may be above the one that is recorded. What is farther away is of another lease of the session. */
+/* How far a session's next request may be above the one that is recorded. What is farther away is
+ * of another lease of the session. */
 const bit<32> REQUEST_WINDOW = 1 << 28;
 
 /* The instance (egress_rid) of a copy that the tail's multicast makes. */
 const bit<16> INSTANCE_ACK   = 1;
 const bit<16> INSTANCE_REPLY = 2;
 
-/* What of its time to live (64 at the tail) an ACK spends at a switch of its own configuration, and at one of another. */
+/* What of its time to live (64 at the tail) an ACK spends at a switch of its own configuration, and
+ * at one of another. */
 const bit<8> ACK_HOP                  = 1;
 const bit<8> ACK_HOP_OF_ANOTHER_EPOCH = 16;
 
-@controller_header("packet_in")
+@id(0x04E091F5) @controller_header("packet_in")
 header packet_in_header_t {
-    bit<9> ingress_port;
-    bit<7> padding;
+    @id(1) bit<9> ingress_port;
+    @id(2) bit<7> padding;
 }
 
-@controller_header("packet_out")
+@id(0x04923187) @controller_header("packet_out")
 header packet_out_header_t {
-    bit<9> egress_port;           // where to send it, if it is not submitted
-    bit<1> submit_to_ingress;     // 1: through the pipeline, as received from the controller
-    bit<6> padding;
+    @id(1) bit<9> egress_port;           // where to send it, if it is not submitted
+    @id(2) bit<1> submit_to_ingress;     // 1: through the pipeline, as received from the controller
+    @id(3) bit<6> padding;
 }
 
 header ethernet_t {
@@ -133,7 +144,8 @@ header udp_t {
     bit<16> checksum;
 }
 
-/* 24 bytes. The paper's header is KV_OP, KEY_ID and VALUE; each field more than those has its reason in docs/protocol.md. */
+/* 24 bytes. The paper's header is KV_OP, KEY_ID and VALUE; each field more than those has its
+ * reason in docs/protocol.md. */
 header netcraq_t {
     kv_op_t KV_OP;
     bit<8>  flags;            // requests: flags; replies: status
@@ -157,7 +169,8 @@ header value_t {
 }
 
 #ifdef NETCRAQ_PSA
-/* PSA keeps no metadata between ingress and egress: this goes ahead of the packet from the one's deparser to the other's parser, never on the wire. */
+/* PSA keeps no metadata between ingress and egress: this goes ahead of the packet from the one's
+ * deparser to the other's parser, never on the wire. */
 header bridge_t {
     bit<9> ingress_port;
     bit<7> padding;
@@ -177,12 +190,78 @@ struct headers_t {
     value_t             value;
 }
 
-/* What the traffic manager is to do with the packet; the architecture's main turns it into its own metadata. */
+/* What the traffic manager is to do with the packet; the architecture's main turns it into its own
+ * metadata. */
 struct forwarding_t {
     bool    drop;
     bool    routed;             // egress_port says where to
     bit<9>  egress_port;
     bit<16> multicast_group;    // not 0: instead of egress_port
+}
+
+/* What the packet asks of the chain's registers. */
+enum bit<8> chain_op_t {
+    NONE    = 0,
+    READ    = 1,
+    ASSIGN  = 2,     // at the head: an unstamped WRITE or CAS
+    STORE   = 3,     // before the tail: a stamped WRITE
+    COMMIT  = 4,     // at the tail: a stamped WRITE
+    LEARN   = 5,     // ACK, SYNC, or a reply on its way through: commit if newer
+    FAIL    = 6,     // at the tail: a stamped CAS, which the head has found to fail
+    FETCH   = 7,
+    SESSION = 8,     // FETCH and SYNC of a session record
+    LEASE   = 9
+}
+
+/* What becomes of a NetCRAQ packet. */
+enum bit<8> verdict_t {
+    PASS              = 0,    // it goes on as it is
+    DROP              = 1,
+    FORWARD_TO_HEAD   = 2,    // to another address, as the same request
+    FORWARD_TO_NEXT   = 3,
+    FORWARD_TO_TAIL   = 4,
+    FORWARD_TO_STORE  = 5,
+    ANSWER            = 6,    // from the chain's service address
+    ANSWER_FROM_HERE  = 7,    // from the address that was asked
+    ANSWER_CONTROLLER = 8,
+    ACKNOWLEDGE       = 9     // it becomes the chain's ACK
+}
+
+/* Any stage of Chain decides; the last decision counts, and Reply does it. */
+struct decision_t {
+    verdict_t verdict;
+    bit<8>    status;         // of an answer; of what is forwarded: flags that are added
+    bit<8>    event;
+}
+
+/* The packet's session, by session_request and session_version. */
+struct session_t {
+    bool    used;             // the packet is of a session that has a record here ...
+    bool    write;            // ... and may change it
+    bool    anew;             // the session is leased anew
+    bool    newer;            // the packet's request, beside the recorded one
+    bool    equal;
+    bool    far;              // of another lease of the session: neither newer nor a retry
+    bool    retried;          // the head gave this request a version before
+    bit<64> version;          // the recorded one
+}
+
+/* The packet's version and the slot's, by versions. */
+struct version_t {
+    bit<64> committed;
+    bit<64> latest;
+    bool    dirty;
+    bool    newer;            // the packet's version is taken over here
+    bool    newest;           // ... and is the newest that was seen here
+    bool    assigned;         // the head has given it a new version
+    bool    full;             // no dirty cell is free (PAPER_WRITE_BOUND)
+}
+
+/* What Objects is to do. */
+struct object_t {
+    bool    used;
+    bool    fill;             // with the packet's value; else it is read into the packet
+    bit<32> cell;
 }
 
 /* This switch's part in the packet's chain, as the controller configured it. */
@@ -205,19 +284,31 @@ struct metadata_t {
     bit<64>      now;             // this switch's clock, microseconds
     bool         checksum_error;  // of the IPv4 header
     trust_t      trust;
-    ipv4_addr_t  port_addr;       // of the host behind the port that the packet came by; 0: the controller does not know it
+    ipv4_addr_t  port_addr;       // of the host behind the ingress port; 0: not known
     bool         any_session;     // this port may use sessions that it has not leased
     bit<9>       session_port;    // the port that the packet's session is leased to; 0: none here
     bit<8>       refusal;         // not 0: the first switch refuses the request with this status
     bool         is_netcraq;      // one of its UDP ports is ours
-    bool         taken;           // addressed to this switch
+    bool         is_local;        // addressed to this switch
     bool         placed;          // the key has a slot here
     bit<32>      slot;
-    principal_t  realm;           // of the key: who owns it, and what `access` is asked about. REALM, the last, of one that is the controller's alone
-    bit<1>       closed;          // the key is being taken out: the head takes no writes of it but the controller's
-    bool         acknowledge;     // the tail's reply to a write: it goes as an ACK by the ports of the tree that it does not go by itself
+    principal_t  realm;           // whose the key is, for `access`; REALM, the last: the controller's alone
+    bit<1>       closed;          // the head takes no writes of the key but the controller's
+    bool         acknowledge;     // the tail's reply to a write: an ACK by all other ports of the tree
     bit<8>       event;
     chain_t      chain;
+    bool         is_head;
+    bool         is_tail;
+    bool         is_member;       // head, tail or replica
+    ipv4_addr_t  store_addr;      // the backing store of keys without a slot; 0: none
+    kv_op_t      reply_op;        // of the answer to this request
+    chain_op_t   chain_op;
+    bool         acknowledges;    // a reply that is the ACK, too, on the way that it goes
+    bool         lease_live;      // this switch may say what is so now
+    session_t    session;
+    version_t    version;
+    object_t     object;
+    decision_t   decision;
     forwarding_t forwarding;
 }
 

@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The values: a slot's cells stand side by side in objects_store (and the bytes in use of each in objects_length).
+ * The values: a slot's cells stand side by side in objects_store (and the bytes in use of each in
+ * objects_length).
  *
  *      slot s:  │ committed │ dirty 0 │ dirty 1 │ ... │   1 + 2^DIRTY_BITS cells
  *                 cell 0      cell 1 + (sequence mod 2^DIRTY_BITS)
  *
- * A packet touches one cell, and either reads it into its own value field or fills it from there. Only the newest dirty version is ever needed, so when
- * the dirty cells are full the oldest is overwritten.
+ * A packet touches one cell, and either reads it into its own value field or fills it from there.
+ * Only the newest dirty version is ever needed, so when the dirty cells are full the oldest is
+ * overwritten.
  */
 #ifndef NETCRAQ_OBJECTS_P4
 #define NETCRAQ_OBJECTS_P4
 
 #include "headers.p4"
+#include "events.p4"
 
-control Objects(inout headers_t hdr, in bit<32> slot, in bool write, in bit<32> cell) {
-    REGISTER(bit<16>, OBJECT_CELLS) objects_length;
-    REGISTER(bit<WORD_BITS>, OBJECT_CELLS) objects_store;
+control Objects(inout headers_t hdr, inout metadata_t meta) {
+    @id(0x1619EA0E) REGISTER(bit<16>, OBJECT_CELLS) objects_length;
+    @id(0x16AE1C66) REGISTER(bit<WORD_BITS>, OBJECT_CELLS) objects_store;
 #if VALUE_WORDS > 1
-    REGISTER(bit<WORD_BITS>, OBJECT_CELLS) objects_store_1;
+    @id(0x16E22418) REGISTER(bit<WORD_BITS>, OBJECT_CELLS) objects_store_1;
 #endif
 #if VALUE_WORDS > 2
-    REGISTER(bit<WORD_BITS>, OBJECT_CELLS) objects_store_2;
-    REGISTER(bit<WORD_BITS>, OBJECT_CELLS) objects_store_3;
+    @id(0x16888964) REGISTER(bit<WORD_BITS>, OBJECT_CELLS) objects_store_2;
+    @id(0x16B7EDC3) REGISTER(bit<WORD_BITS>, OBJECT_CELLS) objects_store_3;
 #endif
 
     bit<32> index;
@@ -50,12 +53,22 @@ control Objects(inout headers_t hdr, in bit<32> slot, in bool write, in bit<32> 
     }
 
     apply {
-        /* slot x (2^k + 1) + cell, with shifts and additions only. */
-        index = (slot << DIRTY_BITS) + slot + cell;
-        if (write) {
-            fill();
-        } else {
-            read();
+        if (meta.object.used) {
+            /* slot x (2^k + 1) + cell, with shifts and additions only. */
+            index = (meta.slot << DIRTY_BITS) + meta.slot + meta.object.cell;
+            if (meta.object.fill) {
+                fill();
+            } else {
+                read();
+                /* A slot that was never written and a deleted one hold no value. */
+                if (hdr.netcraq.version == 0 || hdr.netcraq.length == TOMBSTONE) {
+                    hdr.netcraq.length = TOMBSTONE;
+                    if (meta.chain_op == chain_op_t.READ) {
+                        meta.decision.status = STATUS_NOT_FOUND;
+                        meta.decision.event = EVENT_READ_NOT_FOUND;
+                    }
+                }
+            }
         }
     }
 }

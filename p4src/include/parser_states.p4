@@ -2,11 +2,13 @@
  *
  *   [packet_out] ─▶ ethernet ─▶ ipv4 ─▶ udp ─▶ netcraq ─▶ value
  *
- * The parser states that all parsers of both architectures share: included inside a parser that has `packet`, `hdr` and a start state of its own (p4c's PSA
- * back end takes no checksum unit in a parser that another one calls, so this is text and not a parser).
+ * The parser states that all parsers of both architectures share: included inside a parser that has
+ * `packet`, `hdr` and a start state of its own (p4c's PSA back end takes no checksum unit in a
+ * parser that another one calls, so this is text and not a parser).
  *
- * A fragment or an IPv4 header with options is never taken for NetCRAQ, at any switch: what the first switch could not check, no other will believe.
- * A NetCRAQ packet that ends early leaves `value` invalid; Admission drops it.
+ * A fragment or an IPv4 header with options is never taken for NetCRAQ, at any switch: what the
+ * first switch could not check, no other will believe. A NetCRAQ packet that ends early leaves
+ * `value` invalid; Admission drops it.
  */
     state parse_packet_out {
         packet.extract(hdr.packet_out);

@@ -22,7 +22,7 @@ control Pipeline(inout headers_t hdr, inout metadata_t meta) {
     Admission() admission;
     Chain() chain;
     Routing() routing;
-    COUNTER(EVENTS) events;
+    @id(0x12424530) COUNTER(EVENTS) events;
 
     apply {
         if (hdr.packet_out.isValid() && hdr.packet_out.submit_to_ingress == 0) {

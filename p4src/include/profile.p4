@@ -6,10 +6,10 @@
  *   -D SLOTS=n                                 key slots
  *   -D DIRTY_BITS=k                            2^k dirty cells a slot (default 2: four)
  *   -D SESSIONS=n                              writer sessions (at most 65,536)
- *   -D PAPER_WRITE_BOUND                       the paper's rule: refuse a write when the dirty cells are full, rather than overwrite the oldest
+ *   -D PAPER_WRITE_BOUND                       refuse writes while the dirty cells are full
  *
- * p4c refuses fields over 2,048 bits, so the wide profiles are several words (VALUE, VALUE_1, ...), each with a register of its own, as a chip would spread
- * them over stages.
+ * p4c refuses fields over 2,048 bits, so the wide profiles are several words (VALUE, VALUE_1, ...),
+ * each with a register of its own, as a chip would spread them over stages.
  */
 #ifndef NETCRAQ_PROFILE_P4
 #define NETCRAQ_PROFILE_P4
@@ -51,6 +51,11 @@
 #define VALUE_BYTES (VALUE_BITS / 8)
 #define DIRTY_CELLS (1 << DIRTY_BITS)
 #define OBJECT_CELLS (SLOTS * (DIRTY_CELLS + 1))
+
+/* The text of a restriction (@entry_restriction, @action_restriction), with the profile's numbers
+ * in. */
+#define TEXT(...) #__VA_ARGS__
+#define TEXT_OF(...) TEXT(__VA_ARGS__)
 
 /* What follows the IPv4 header: UDP (8), the NetCRAQ header (24), the value. */
 #define NETCRAQ_UDP_LENGTH (8 + 24 + VALUE_BYTES)

@@ -13,22 +13,34 @@
 #include "events.p4"
 
 control Routing(inout headers_t hdr, inout metadata_t meta) {
-    action forward(mac_addr_t dst_mac, bit<9> port) {
+    @id(0x0126F3FD)
+    @action_restriction(TEXT_OF(port < CPU_PORT))
+    action forward(@id(1) @format(MAC_ADDRESS) mac_addr_t dst_mac, @id(2) bit<9> port) {
         hdr.ethernet.src = hdr.ethernet.dst;
         hdr.ethernet.dst = dst_mac;
         meta.forwarding.egress_port = port;
         meta.forwarding.routed = true;
     }
+    @id(0x01F1E441)
     action to_controller() {
         meta.forwarding.egress_port = CPU_PORT;
         meta.forwarding.routed = true;
     }
+    @id(0x01784573)
     action no_route() {
     }
-    /* A /32 for each host, switch and service address, or prefixes. The controller's own address is to_controller at every switch. */
+    /* A /32 for each host, switch and service address, or prefixes. The controller's own address is
+     * to_controller at every switch. */
+    @id(0x02080C81)
     table ipv4_lpm {
-        key = { hdr.ipv4.dst: lpm @name("ipv4_dst"); }
-        actions = { forward; to_controller; no_route; }
+        key = {
+            hdr.ipv4.dst: lpm @id(1) @name("ipv4_dst") @format(IPV4_ADDRESS);
+        }
+        actions = {
+            forward;
+            to_controller;
+            no_route;
+        }
         default_action = no_route();
         size = 4096;
     }
@@ -41,7 +53,8 @@ control Routing(inout headers_t hdr, inout metadata_t meta) {
             meta.event = EVENT_DROP_NO_ROUTE;
             meta.forwarding.drop = true;
         } else if (meta.forwarding.egress_port == CPU_PORT && (!meta.is_netcraq || meta.trust == trust_t.HOST)) {
-            /* The controller is sent answers to what it has asked. Hosts have nothing to say to it, and could keep it from its leases. */
+            /* The controller is sent answers to what it has asked. Hosts have nothing to say to it,
+             * and could keep it from its leases. */
             meta.event = EVENT_DROP_UNTRUSTED;
             meta.forwarding.drop = true;
         } else if (hdr.ipv4.ttl <= 1) {
@@ -50,7 +63,8 @@ control Routing(inout headers_t hdr, inout metadata_t meta) {
         } else {
             hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
             if (hdr.ipv4.ihl != 5) {
-                /* Options are not parsed, so the header cannot be summed up anew. The time to live is the high byte of its word: one less of it is 0x0100 more here (RFC 1141). */
+                /* Options are not parsed, so the header cannot be summed up anew. The time to live
+                 * is the high byte of its word: one less of it is 0x0100 more here (RFC 1141). */
                 bit<32> sum = (bit<32>)hdr.ipv4.checksum + 0x0100;
                 hdr.ipv4.checksum = sum[15:0] + sum[31:16];
             }

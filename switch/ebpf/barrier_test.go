@@ -79,7 +79,7 @@ func newControlled(t testing.TB) *controlled {
 		p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(1)},
 			Action: "fabric_port"},
 		p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(0x0a00c801)},
-			Action: "take"},
+			Action: "set_local"},
 		p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(uint64(fenceKey))},
 			Action: "set_slot", Params: p4rt.Params{"slot": 5, "realm": 1}},
 		c.role(3)))

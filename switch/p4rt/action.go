@@ -39,6 +39,10 @@ func (s *schema) call(a *p4v1.Action) (*target.ActionCall, error) {
 				act.params[i].name, act.name)
 		}
 	}
+	if err := checkRestrictions("action "+act.name, act.restrictions,
+		&subject{params: out.Params}); err != nil {
+		return nil, err
+	}
 	return out, nil
 }
 

@@ -123,6 +123,9 @@ func (s *Server) check(cfg *p4v1.ForwardingPipelineConfig) (*schema, error) {
 	if err != nil {
 		return nil, invalid("the P4Info does not describe the program in p4_device_config: %v", err)
 	}
+	if err := sch.readRestrictions(); err != nil {
+		return nil, invalid("the P4Info's restrictions: %v", err)
+	}
 	if err := s.dev.Verify(prog); err != nil {
 		// Section 14: a configuration that cannot be realised is INVALID_ARGUMENT, whatever the
 		// reason.

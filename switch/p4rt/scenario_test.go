@@ -38,6 +38,7 @@ import (
 //	connect NAME [election=N] [role=R] [device=D]    a controller opens its stream, or sends on it
 //	disconnect NAME
 //	push NAME ACTION [p4info=none|other] [config=none|broken] [cookie=N]
+//	restrict ALIAS                                   the body is the restriction of a table or an action
 //	write NAME [election=N] [atomicity=A]            the body is the updates of a WriteRequest
 //	read                                             the body is the entities of a ReadRequest
 //	say NAME                                         the body is a StreamMessageRequest
@@ -219,6 +220,9 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 	case "push":
 		return w.push(ctx, c, d.CmdArgs[1].Key, option("p4info", ""), option("config", ""),
 			count("cookie", 0))
+	case "restrict":
+		w.restrict(t, name, d.Input)
+		return ""
 	case "write":
 		req := &p4v1.WriteRequest{}
 		parse(req)
@@ -250,6 +254,25 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 	}
 	d.Fatalf(t, "no such command %q", d.Cmd)
 	return ""
+}
+
+// restrict writes a restriction into the P4Info, as p4c does, in the place of what was there.
+func (w *world) restrict(t *testing.T, alias, text string) {
+	t.Helper()
+	quoted := `("` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `")`
+	for _, x := range w.info.Tables {
+		if x.Preamble.Alias == alias {
+			x.Preamble.Annotations = []string{"@brief(\"of a test\")", "@entry_restriction" + quoted}
+			return
+		}
+	}
+	for _, x := range w.info.Actions {
+		if x.Preamble.Alias == alias {
+			x.Preamble.Annotations = []string{"@action_restriction" + quoted}
+			return
+		}
+	}
+	t.Fatalf("no table and no action %q", alias)
 }
 
 func (w *world) connect(t *testing.T, name, election, role string, device uint64) string {

@@ -68,6 +68,7 @@ type table struct {
 	counter      *p4cfg.DirectCounter
 	meter        *p4cfg.DirectMeter
 	needPriority bool
+	restrictions []restriction
 }
 
 // key is one field of a match key.
@@ -88,10 +89,11 @@ func (k *key) String() string {
 
 // action is an action with its parameters in the program's order.
 type action struct {
-	id     uint32
-	name   string
-	params []param
-	byID   map[uint32]int
+	id           uint32
+	name         string
+	params       []param
+	byID         map[uint32]int
+	restrictions []restriction
 }
 
 type param struct {

@@ -87,6 +87,12 @@ func (c *config) writeTableEntry(typ p4v1.Update_Type, te *p4v1.TableEntry) erro
 	if t.info.IsConstTable && (typ != p4v1.Update_MODIFY || te.Action != nil) {
 		return fail(codes.PermissionDenied, "the entries of table %s are constant", t.name)
 	}
+	if typ != p4v1.Update_DELETE {
+		if err := checkRestrictions("table "+t.name, t.restrictions,
+			&subject{match: e.Match, priority: e.Priority}); err != nil {
+			return err
+		}
+	}
 	switch typ {
 	case p4v1.Update_INSERT:
 		return c.insertEntry(t, te, e)

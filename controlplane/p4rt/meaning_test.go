@@ -1,0 +1,63 @@
+package p4rt
+
+import (
+	"slices"
+	"testing"
+
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/netcraq/netcraq/p4src"
+)
+
+// TestSameMeaning: which changes of a program leave what is in its tables as it was meant.
+func TestSameMeaning(t *testing.T) {
+	_, text, err := p4src.Compiled(128)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var program configv1.P4Info
+	if err := prototext.Unmarshal(text, &program); err != nil {
+		t.Fatal(err)
+	}
+	table := func(p *configv1.P4Info) *configv1.Table { return p.Tables[0] }
+	action := func(p *configv1.P4Info) *configv1.Action {
+		return p.Actions[slices.IndexFunc(p.Actions, func(a *configv1.Action) bool { return len(a.Params) > 1 })]
+	}
+	for what, c := range map[string]struct {
+		change func(*configv1.P4Info)
+		same   bool
+	}{
+		"nothing":               {func(*configv1.P4Info) {}, true},
+		"another release":       {func(p *configv1.P4Info) { p.PkgInfo = &configv1.PkgInfo{Version: "77"} }, true},
+		"another name":          {func(p *configv1.P4Info) { action(p).Preamble.Name, action(p).Preamble.Alias = "x.y", "y" }, true},
+		"an annotation":         {func(p *configv1.P4Info) { table(p).Preamble.Annotations = []string{"@of_a_test"} }, true},
+		"a format":              {func(p *configv1.P4Info) { table(p).MatchFields[0].Annotations = []string{"@format(HEX_STR)"} }, true},
+		"another order":         {func(p *configv1.P4Info) { slices.Reverse(p.Tables); slices.Reverse(p.Registers) }, true},
+		"actions in turn":       {func(p *configv1.P4Info) { slices.Reverse(table(p).ActionRefs) }, true},
+		"another id":            {func(p *configv1.P4Info) { table(p).Preamble.Id++ }, false},
+		"another table":         {func(p *configv1.P4Info) { p.Tables = p.Tables[1:] }, false},
+		"another size":          {func(p *configv1.P4Info) { p.Registers[0].Size++ }, false},
+		"another width":         {func(p *configv1.P4Info) { table(p).MatchFields[0].Bitwidth++ }, false},
+		"a key of another name": {func(p *configv1.P4Info) { table(p).MatchFields[0].Name = "x" }, false},
+		"parameters exchanged": {func(p *configv1.P4Info) {
+			a := action(p)
+			a.Params[0].Name, a.Params[1].Name = a.Params[1].Name, a.Params[0].Name
+		}, false},
+		"another default": {func(p *configv1.P4Info) { table(p).ConstDefaultActionId++ }, false},
+		"an action is not for entries": {func(p *configv1.P4Info) {
+			table(p).ActionRefs[0].Scope = configv1.ActionRef_DEFAULT_ONLY
+		}, false},
+	} {
+		other := proto.CloneOf(&program)
+		c.change(other)
+		whole := proto.CloneOf(other)
+		if got := sameMeaning(&program, other); got != c.same {
+			t.Errorf("%s: the same is %v", what, got)
+		}
+		if !proto.Equal(other, whole) {
+			t.Errorf("%s: comparing has changed it", what)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ *                     ┌──────────┐ clean? newer?                     ┌─────────────┐ who wrote
+ *   SessionRequest ──▶│ versions │ the head's new ──▶ … ────────────▶│ slot_writer │ the newest ──▶ Outcome
+ *                     └──────────┘ version       SessionVersion      └─────────────┘
+ *
+ * CRAQ's order: a version is taken over only where it is newer than what is there, and a key is
+ * clean where its latest version is known to be committed.
+ */
+#ifndef NETCRAQ_VERSION_P4
+#define NETCRAQ_VERSION_P4
+
+#include "headers.p4"
+
+control Version(inout headers_t hdr, inout metadata_t meta) {
+    /* By slot: committed (64), latest (64). */
+    @id(0x168D9867) REGISTER(bit<128>, SLOTS) versions;
+    /* Versions accepted here. */
+    @id(0x12542DD9) COUNTER(SLOTS) slot_writes;
+
+    apply {
+        bool may_assign = meta.chain_op == chain_op_t.ASSIGN &&
+                          (meta.session.newer || (meta.session.equal && hdr.netcraq.KV_OP == kv_op_t.CAS));
+        if (meta.placed && meta.chain_op != chain_op_t.SESSION && meta.chain_op != chain_op_t.LEASE) {
+            bit<128> pair;
+            REGISTER_READ(versions, pair, meta.slot);
+            meta.version.committed = pair[127:64];
+            meta.version.latest = pair[63:0];
+            meta.version.dirty = meta.version.committed != meta.version.latest;
+            if (meta.chain_op == chain_op_t.ASSIGN) {
+#ifdef PAPER_WRITE_BOUND
+                meta.version.full = meta.version.latest[47:0] - meta.version.committed[47:0] >= DIRTY_CELLS;
+#endif
+                meta.version.assigned = may_assign && !meta.version.full &&
+                                        (hdr.netcraq.KV_OP == kv_op_t.WRITE ||
+                                         (!meta.version.dirty && meta.version.committed == hdr.netcraq.version));
+                if (meta.version.assigned) {
+                    hdr.netcraq.version = meta.chain.epoch ++ (meta.version.latest[47:0] + 1);
+                    meta.version.newer = true;
+                    meta.version.newest = true;
+                }
+            } else if (meta.chain_op == chain_op_t.STORE) {
+                meta.version.newer = hdr.netcraq.version > meta.version.latest;
+                meta.version.newest = meta.version.newer;
+            } else if (meta.chain_op == chain_op_t.COMMIT || meta.chain_op == chain_op_t.LEARN) {
+                meta.version.newer = hdr.netcraq.version > meta.version.committed;
+                meta.version.newest = hdr.netcraq.version > meta.version.latest;
+            }
+            if (meta.version.newer) {
+                if (meta.version.newest) {
+                    pair[63:0] = hdr.netcraq.version;
+                }
+                if (meta.chain_op == chain_op_t.COMMIT || meta.chain_op == chain_op_t.LEARN || meta.is_tail) {
+                    pair[127:64] = hdr.netcraq.version;
+                }
+                versions.write(meta.slot, pair);
+                if (meta.chain_op != chain_op_t.LEARN) {
+                    COUNT(slot_writes, meta.slot);
+                }
+            }
+        }
+    }
+}
+
+control SlotWriter(inout headers_t hdr, inout metadata_t meta) {
+    /* By slot: session (16) and request (32) of the newest accepted write. */
+    @id(0x16F9D31D) REGISTER(bit<48>, SLOTS) slot_writer;
+
+    apply {
+        if (meta.version.newest) {
+            bit<48> writer = hdr.netcraq.session ++ hdr.netcraq.request;
+            if (meta.chain_op == chain_op_t.LEARN && hdr.netcraq.KV_OP != kv_op_t.ACK &&
+                hdr.netcraq.KV_OP != kv_op_t.SYNC && !meta.acknowledges) {
+                writer = 0;          // a reply to a reader does not say who wrote
+            }
+            slot_writer.write(meta.slot, writer);
+        } else if (meta.chain_op == chain_op_t.FETCH) {
+            bit<48> writer;
+            REGISTER_READ(slot_writer, writer, meta.slot);
+            if ((hdr.netcraq.flags & NEWEST) != 0) {
+                hdr.netcraq.session = writer[47:32];
+                hdr.netcraq.request = writer[31:0];
+            }
+        }
+    }
+}
+
+#endif
