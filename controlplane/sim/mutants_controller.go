@@ -38,7 +38,6 @@ type removed struct {
 	endsEarly        bool
 	cleanCells       bool
 	keysGoOn         bool
-	unsynced         bool
 	dropsMoving      bool
 }
 
@@ -81,7 +80,6 @@ func init() {
 		&Mutant{ID: "CLEAN_CELLS", Rule: "who reads registers sees what is dirty there", own: true, remove: func(r *removed) { r.cleanCells = true }, shows: NotSettled},
 		&Mutant{ID: "KEYS_GO_ON", Rule: "a step of an operation on keys ends when the chain is changed", own: true, remove: func(r *removed) { r.keysGoOn = true }},
 		&Mutant{ID: "DROPS_WHAT_MOVES", Rule: "a switch that is filled gets the keys that are being moved, too", own: true, scenario: "recover_beside_a_move", shows: NotSettled, remove: func(r *removed) { r.dropsMoving = true }},
-		&Mutant{ID: "UNSYNCED", Rule: "a record is durable when the folder that it is in is on the disk, too", own: true, remove: func(r *removed) { r.unsynced = true }},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)
 }

@@ -320,17 +320,11 @@ func (s *shell) persist(a chain.Persist) {
 			r := a.Record
 			w.store.record, s.before = &r, was
 		}
-		synced := took / 2
-		if w.removed.unsynced {
-			synced += 300 * time.Millisecond
-		}
 		record := w.store.record
-		w.loop.after(synced, func() {
+		w.loop.after(took/2, func() {
 			if err == nil && w.store.record == record {
 				s.before = nil
 			}
-		})
-		w.loop.after(took/2, func() {
 			if s.saving--; s.alive && !w.removed.persist {
 				s.m.Persisted(s.now(), a.Seq, err)
 				s.flush()
