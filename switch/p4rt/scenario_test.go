@@ -420,6 +420,8 @@ func (w *world) text(m proto.Message) string {
 	return strings.Join(strings.Fields(spaces.ReplaceAllString(s, ":")), " ")
 }
 
+var doubled = regexp.MustCompile(` {2,}`)
+
 // outcome is an RPC's status, with the errors of a batch.
 func (w *world) outcome(err error) string {
 	if err == nil {
@@ -427,6 +429,8 @@ func (w *world) outcome(err error) string {
 	}
 	st := status.Convert(err)
 	named := func(s string) string {
+		// Who prints a message in protobuf's text form sets spaces as it likes.
+		s = doubled.ReplaceAllString(s, " ")
 		return number.ReplaceAllStringFunc(s, func(n string) string {
 			id, _ := strconv.ParseUint(n, 10, 32)
 			if name := w.names[uint32(id)]; name != "" {
